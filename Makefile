@@ -1,0 +1,61 @@
+# A thin front on CMake: `make` installs what is missing and builds build/.
+
+BUILD ?= build
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+CMAKE_FLAGS ?=
+
+configure = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
+compile = cmake --build $(BUILD) -j $(JOBS)
+ctest = ctest --test-dir $(BUILD) --output-on-failure
+
+.PHONY: all test demo bench soak fuzz coverage format check-format install \
+        update-symbols clean
+
+all:
+	@scripts/setup.sh build
+	@$(configure) > /dev/null
+	@$(compile)
+
+test:
+	@scripts/setup.sh build test
+	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
+	@$(compile)
+	@$(ctest) -j $(JOBS)
+
+demo: all
+	@FILE='$(FILE)' scripts/demo.sh
+
+bench: all
+	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json
+
+# The large counts; a soak that was stopped goes on where it was.
+soak:
+	@scripts/setup.sh build test
+	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
+	@$(compile)
+	@$(ctest) -C soak -L soak --verbose
+
+fuzz:
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+coverage:
+	@scripts/coverage.sh
+
+format:
+	@scripts/format.sh
+
+check-format:
+	@scripts/format.sh --check
+
+# After a change to the public functions that was meant.
+update-symbols: all
+	@$(compile) --target update-symbols
+
+install: all
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+# Keeps the Python environment, which is a download.
+clean:
+	@find $(BUILD) -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} + \
+	    2> /dev/null || true

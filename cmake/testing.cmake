@@ -1,0 +1,123 @@
+# How tests are built and registered with ctest. The folders below tests/ call
+# one line each; a new test is one new file and no edit.
+
+set(TMSG_VENV ${PROJECT_SOURCE_DIR}/build/venv CACHE PATH
+    "Python environment of the tests, made by scripts/setup.sh")
+file(GLOB TMSG_UCX_1_22 ${TMSG_VENV}/lib/python3*/site-packages/libucx/lib)
+if(NOT TMSG_UCX_1_22 AND NOT TMSG_FUZZ)
+    message(WARNING "no UCX 1.22 in ${TMSG_VENV}: the @ucx1.22 tests are left "
+                    "out; scripts/setup.sh test installs it")
+endif()
+
+set(reports ${PROJECT_BINARY_DIR}/reports)
+set(test_environment
+    TMSG_SOURCE_DIR=${PROJECT_SOURCE_DIR}
+    TMSG_SANITIZE=${TMSG_SANITIZE}
+    TMSG_UCX_1_22=${TMSG_UCX_1_22}
+    TENSORMSG_EXAMPLES=${PROJECT_BINARY_DIR}/examples
+    LIBTENSORMSG=$<TARGET_FILE:tensormsg>)
+if(TARGET tensormsg_cmd)
+    list(APPEND test_environment TENSORMSG=$<TARGET_FILE:tensormsg_cmd>)
+endif()
+
+# Under Criterion a leak is reported and the run still exits 0, and a child's
+# report may go to a pipe nobody reads: reports go to a folder, which a test
+# of its own finds empty or prints.
+if(TMSG_SANITIZE STREQUAL "address")
+    set(supp ${PROJECT_SOURCE_DIR}/tests/lsan.supp)
+    list(APPEND test_environment
+        ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:log_path=${reports}/asan
+        UBSAN_OPTIONS=print_stacktrace=1:log_path=${reports}/ubsan
+        LSAN_OPTIONS=suppressions=${supp}:print_suppressions=0)
+elseif(TMSG_SANITIZE STREQUAL "thread")
+    set(supp ${PROJECT_SOURCE_DIR}/tests/tsan.supp)
+    list(APPEND test_environment
+        TSAN_OPTIONS=suppressions=${supp}:second_deadlock_stack=1:log_path=${reports}/tsan)
+    # gcc 12's TSan dies on kernels that randomize more address bits than it
+    # knows. Containers may forbid the switch, and mostly do not need it.
+    execute_process(COMMAND setarch -R true RESULT_VARIABLE rc ERROR_QUIET)
+    if(rc EQUAL 0)
+        set(test_prefix setarch -R)
+    endif()
+endif()
+if(TMSG_SANITIZE)
+    add_test(NAME sanitizer/start COMMAND sh -c
+             "rm -rf \"$0\" && mkdir \"$0\"" ${reports})
+    add_test(NAME sanitizer/reports COMMAND sh -c
+             "cat \"$0\"/* 2>/dev/null && exit 1; exit 0" ${reports})
+    set_tests_properties(sanitizer/start PROPERTIES FIXTURES_SETUP sanitizer)
+    set_tests_properties(sanitizer/reports PROPERTIES
+        FIXTURES_CLEANUP sanitizer)
+endif()
+
+# tmsg_add_test(<name> COMMAND <word>... [LABELS <label>...]
+#               [ENVIRONMENT <NAME=value>...] [TIMEOUT <seconds>] [TWICE])
+#
+# add_test with our environment and time limit. TWICE: once more as
+# <name>@ucx1.22, the same binaries with that runtime.
+function(tmsg_add_test name)
+    cmake_parse_arguments(test "TWICE" "TIMEOUT"
+                          "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+    if(NOT test_TIMEOUT)
+        set(test_TIMEOUT 120)
+    endif()
+    set(names ${name})
+    if(test_TWICE AND TMSG_UCX_1_22)
+        list(APPEND names ${name}@ucx1.22)
+    endif()
+    foreach(each IN LISTS names)
+        add_test(NAME ${each} COMMAND ${test_prefix} ${test_COMMAND})
+        set_tests_properties(${each} PROPERTIES
+            TIMEOUT ${test_TIMEOUT} LABELS "${test_LABELS}"
+            ENVIRONMENT "${test_environment};${test_ENVIRONMENT}")
+        if(TMSG_SANITIZE)
+            set_tests_properties(${each} PROPERTIES
+                                 FIXTURES_REQUIRED sanitizer)
+        endif()
+        if(each MATCHES "@ucx1.22$")
+            set_tests_properties(${each} PROPERTIES
+                LABELS "${test_LABELS};ucx1.22" ENVIRONMENT_MODIFICATION
+                LD_LIBRARY_PATH=path_list_prepend:${TMSG_UCX_1_22})
+        endif()
+    endforeach()
+endfunction()
+
+# tmsg_program(<target> SOURCES <file>... [LIBRARIES <target>...])
+#
+# A test's executable: the static library (its inside is visible), the headers
+# of include/, src/ and tests/, and tests/support. assert() always counts.
+function(tmsg_program target)
+    cmake_parse_arguments(program "" "" "SOURCES;LIBRARIES" ${ARGN})
+    add_executable(${target} ${program_SOURCES})
+    target_include_directories(${target} PRIVATE
+        ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_options(${target} PRIVATE ${TMSG_TEST_WARNINGS} -UNDEBUG)
+    if(TARGET tmsg_test_support)
+        target_link_libraries(${target} PRIVATE tmsg_test_support)
+    endif()
+    target_link_libraries(${target} PRIVATE
+        ${program_LIBRARIES} tensormsg_static Threads::Threads)
+endfunction()
+
+# tmsg_test(<room>/<test> <file> [arguments of tmsg_add_test])
+#
+# A Criterion test. ctest runs the files side by side, so each runs its own
+# tests one by one; --timeout names the one that hangs.
+function(tmsg_test name source)
+    string(REPLACE "/" "_" target test_${name})
+    tmsg_program(${target} SOURCES ${source} LIBRARIES PkgConfig::CRITERION)
+    tmsg_add_test(${name} ${ARGN}
+        COMMAND $<TARGET_FILE:${target}> --jobs 1 --timeout 100 --color=never --ascii)
+endfunction()
+
+# tmsg_test_room(<room> [arguments of tmsg_add_test])
+#
+# One executable and one ctest entry, <room>/x, for each test_x.c here.
+function(tmsg_test_room room)
+    file(GLOB sources CONFIGURE_DEPENDS test_*.c)
+    foreach(source IN LISTS sources)
+        cmake_path(GET source STEM stem)
+        string(REGEX REPLACE "^test_" "" stem ${stem})
+        tmsg_test(${room}/${stem} ${source} LABELS ${room} ${ARGN})
+    endforeach()
+endfunction()

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/version.h - which release this is; CMake reads it here. */
+#ifndef TENSORMSG_VERSION_H
+#define TENSORMSG_VERSION_H
+
+#include <tensormsg/api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of the headers compiled against. Releases with the same major number keep
+ * the ABI; while it is 0, those with the same minor number do. */
+#define TMSG_VERSION_MAJOR 0
+#define TMSG_VERSION_MINOR 1
+#define TMSG_VERSION_PATCH 0
+
+/* The version of the library that was loaded, as "0.1.0". The text is static.
+ * From any thread, never fails. */
+TMSG_API const char *tmsg_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

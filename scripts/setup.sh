@@ -1,0 +1,110 @@
+#!/bin/sh
+# setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
+# why. Silent when nothing is. Groups: build (default), test, format, coverage,
+# fuzz. Run it as often as you like.
+set -eu
+cd "$(dirname "$0")/.."
+
+packages()
+{
+    case $1 in
+    build) cat <<'EOF' ;;
+build-essential    compiles C
+cmake              configures the build
+ninja-build        runs the build
+pkg-config         finds the libraries below
+libucx-dev         UCX: moves the bytes
+libmsgpack-dev     msgpack-c: the body of a message's header
+libcjson-dev       cJSON: device tables, --json
+libzip-dev         libzip: .npz files
+libsodium-dev      libsodium: random tokens, authentication
+libxxhash-dev      xxHash: checksums
+EOF
+    test) cat <<'EOF' ;;
+libcriterion-dev   Criterion: the C tests
+libdlpack-dev      dlpack.h 0.6, beside which our headers must compile
+python3-venv       build/venv: numpy, safetensors and UCX 1.22 for the tests
+ca-certificates    lets pip reach its index
+iproute2           tests between two network namespaces
+nftables           tests that lose packets
+EOF
+    format) echo 'clang-format-14    the pinned formatter' ;;
+    coverage) echo 'gcovr              the coverage report' ;;
+    fuzz) cat <<'EOF' ;;
+clang              compiles the fuzz targets
+libclang-rt-14-dev libFuzzer
+EOF
+    *)
+        echo "setup.sh: no group '$1' (build, test, format, coverage, fuzz)" >&2
+        exit 2
+        ;;
+    esac
+}
+
+# Says how to become root, or prints the one line that needs it and gives up.
+as_root()
+{
+    if [ "$(id -u)" -eq 0 ]; then
+        return
+    elif command -v sudo > /dev/null &&
+        { sudo -n true 2> /dev/null || [ -t 2 ]; }; then
+        echo sudo
+    else
+        echo "setup.sh: neither root nor sudo here; have this run, then" \
+            "try again:" >&2
+        echo "apt-get update && apt-get install -y$1" >&2
+        exit 1
+    fi
+}
+
+install_packages()
+{
+    missing=
+    while read -r name why; do
+        case $(dpkg-query -W -f '${Status}' "$name" 2> /dev/null) in
+        *' installed') continue ;;
+        esac
+        printf 'install %-18s  %s\n' "$name" "$why"
+        missing="$missing $name"
+    done
+    [ -n "$missing" ] || return 0
+    if ! command -v apt-get > /dev/null; then
+        echo "setup.sh: no apt-get here; install what the lines above name," \
+            "or set TMSG_NO_SETUP=1 if they are there" >&2
+        exit 1
+    fi
+    sudo=$(as_root "$missing")
+    # shellcheck disable=SC2086
+    {
+        $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+        $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
+            -o Dpkg::Use-Pty=0 install --no-install-recommends $missing \
+            > /dev/null
+    }
+}
+
+install_venv()
+{
+    wanted=tests/requirements.txt
+    stamp=build/venv/requirements.txt
+    if cmp -s $wanted $stamp; then
+        return
+    fi
+    echo 'install build/venv          Python of the tests:' \
+        "$(sed -n 's/^\([a-z].*\)==.*/\1/p' $wanted | tr '\n' ' ')"
+    python=/usr/bin/python3
+    [ -x $python ] || python=python3
+    [ -x build/venv/bin/pip ] || $python -m venv --clear build/venv
+    build/venv/bin/pip --disable-pip-version-check -q install -r $wanted
+    cp $wanted $stamp
+}
+
+[ -z "${TMSG_NO_SETUP:-}" ] || exit 0
+[ $# -gt 0 ] || set -- build
+wanted=$(for group in "$@"; do packages "$group"; done)
+install_packages <<EOF
+$wanted
+EOF
+for group in "$@"; do
+    [ "$group" != test ] || install_venv
+done

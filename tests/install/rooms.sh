@@ -1,0 +1,33 @@
+#!/bin/sh
+# rooms.sh SOURCE_DIR: dependencies point down. A room includes headers of
+# itself and of the rooms below it; only am includes UCX, only memory CUDA; the
+# command and the examples see public headers alone.
+set -eu
+cd "$1"
+failed=0
+
+# forbid WHERE PATTERN: no #include in folder WHERE may match
+forbid()
+{
+    [ -d "$1" ] || return 0
+    if grep -rnE --include='*.[ch]' "^ *# *include *[<\"]($2)" "$1"; then
+        echo "not allowed in $1: $2" >&2
+        failed=1
+    fi
+}
+
+forbid src/core '(serialize|memory|am|rpc)/'
+forbid src/serialize '(memory|am|rpc)/'
+forbid src/memory '(serialize|am|rpc)/'
+forbid src/am 'rpc/'
+for room in core serialize memory rpc; do
+    forbid src/$room '(ucp|ucs|uct|ucm)/'
+done
+for room in core serialize am rpc; do
+    forbid src/$room '(cuda|nvml)'
+done
+for folder in tools examples; do
+    forbid $folder '((core|serialize|memory|am|rpc|ucp|ucs)/|cuda)'
+done
+forbid include '(ucp|ucs|uct|dlpack)/|cuda|cJSON|msgpack'
+exit $failed
