@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/endpoint.h - a connection to one peer. */
+#ifndef TENSORMSG_ENDPOINT_H
+#define TENSORMSG_ENDPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/request.h>
+#include <tensormsg/worker.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT (1ULL << 0)
+
+typedef struct {
+    uint64_t field_mask;        /* TMSG_ENDPOINT_PARAM_*; unset: defaults */
+    int32_t connect_timeout_ms; /* resolving, connecting and the hello
+                                 * together; default 10000 */
+} tmsg_endpoint_params_t;
+
+/* Starts to connect to a listener and returns at once. `url` is
+ * "tcp://host:port" (a name, an IPv4 address, or an IPv6 address in brackets;
+ * "host:port" alone means tcp) or "unix:///path". Sends may follow
+ * immediately: they wait for the connection, and fail with its error if it
+ * cannot be made. To wait for it, see tmsg_endpoint_ready(). *params (NULL:
+ * defaults) is copied. The caller frees *endpoint_p with
+ * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL), NO_MEMORY.
+ * Errors of the connection: NOT_FOUND (host), UNREACHABLE, TIMED_OUT,
+ * REFUSED, INCOMPATIBLE (both versions are named), PEER_LOST. */
+TMSG_API tmsg_status_t tmsg_endpoint_connect(
+    tmsg_worker_t *worker, const char *url,
+    const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
+
+/* The same, to the blob of a listener that was carried here by a rendezvous
+ * of your own (tmsg_listener_blob()). `blob` is copied and trusted no more
+ * than its checksum allows: see docs/security.md. Errors here also: MALFORMED,
+ * INCOMPATIBLE. */
+TMSG_API tmsg_status_t tmsg_endpoint_connect_blob(
+    tmsg_worker_t *worker, const void *blob, size_t blob_bytes,
+    const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
+
+/* Gives a request that ends when the endpoint is connected, or failed. An
+ * accepted endpoint is connected from the start. Errors: NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
+                                           tmsg_request_t **request_p);
+
+#define TMSG_SEND_ACKED                                                        \
+    (1u << 0) /* done when the peer's application has it                       \
+               */
+
+/* What a receiver does that cannot place a tensor in memory of the kind it
+ * came from: put it in host memory, or fail the message at both ends. */
+typedef enum {
+    TMSG_POLICY_HOST_FALLBACK = 0,
+    TMSG_POLICY_STRICT = 1
+} tmsg_policy_t;
+
+#define TMSG_SEND_PARAM_FLAGS (1ULL << 0)
+#define TMSG_SEND_PARAM_POLICY (1ULL << 1)
+#define TMSG_SEND_PARAM_ON_DONE (1ULL << 2)
+
+typedef struct {
+    uint64_t field_mask;  /* TMSG_SEND_PARAM_*; unset: defaults */
+    unsigned flags;       /* TMSG_SEND_*; default 0 */
+    tmsg_policy_t policy; /* default HOST_FALLBACK */
+    tmsg_done_fn on_done; /* default none */
+    void *on_done_arg;
+} tmsg_send_params_t;
+
+/* Sends a map. Messages of one endpoint arrive in the order of these calls,
+ * each whole and once, or not at all. Returns at once; the operation ends
+ * when the map's tensors may be reused or freed, and with TMSG_SEND_ACKED when
+ * the peer's application has taken the message. Until then the caller keeps
+ * borrowed data as it is; the map itself may be destroyed at any time. A
+ * tensor that is neither in C order nor a permutation of it is packed on the
+ * way. `params` may be NULL. With request_p NULL nobody waits (and a failure
+ * shows only in on_done and the log); else *request_p is the caller's.
+ * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind),
+ * LIMIT_EXCEEDED (the peer's limits), CLOSED, NO_MEMORY, and the endpoint's
+ * own where it has failed. Errors of the operation: PEER_LOST, REFUSED,
+ * LIMIT_EXCEEDED, CANCELED, CLOSED. */
+TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
+                                          tmsg_map_t *map,
+                                          const tmsg_send_params_t *params,
+                                          tmsg_request_t **request_p);
+
+/* Pulls the oldest message of this endpoint, as tmsg_worker_recv() does of
+ * all. Errors: as there, and once all has been pulled CLOSED or the
+ * endpoint's own error. */
+TMSG_API tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint,
+                                          int timeout_ms,
+                                          tmsg_message_t **message_p);
+
+/* Closes in order: no more sends are taken; those begun are finished and what
+ * the peer has in flight to us still arrives; then the peer sees CLOSED. The
+ * request (which may be NULL) ends when the peer has confirmed. Close is how a
+ * sender makes sure that the last message left the machine before it exits. */
+TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
+                                           tmsg_request_t **request_p);
+
+/* Frees the handle. An endpoint that is still open is closed at once: pending
+ * operations end with CANCELED, the peer sees PEER_LOST. NULL is allowed. */
+TMSG_API void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint);
+
+/* Called once when an endpoint has ended, closed by the peer (CLOSED) or
+ * failed (PEER_LOST, ...), but not when this side closed it, on the thread that
+ * progresses, with no lock held. The handle still has to be destroyed; doing
+ * so here is allowed. */
+typedef void (*tmsg_closed_fn)(void *arg, tmsg_endpoint_t *endpoint,
+                               tmsg_status_t status, const char *error);
+
+/* Asks for that call; NULL takes it back. On an endpoint that has ended
+ * already it comes with the next progress. */
+TMSG_API void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
+                                      tmsg_closed_fn on_closed, void *arg);
+
+/* OK while it is open, IN_PROGRESS while it connects, CLOSED, or its error. */
+TMSG_API tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint);
+
+/* The words to that status, naming the peer; "" while all is well. Valid as
+ * long as the endpoint. */
+TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
+
+/* The peer in words, "tcp://10.0.0.7:4000 (pid 4711 on node7)". Valid as long
+ * as the endpoint. */
+TMSG_API const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint);
+
+/* Describes the connection as a JSON object: peer, versions, which transports
+ * carry it and why, counters. *json_p is freed with tmsg_string_free().
+ * Errors: NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
+                                              char **json_p);
+
+/* A word of the application's own, NULL at first. */
+TMSG_API void tmsg_endpoint_set_user(tmsg_endpoint_t *endpoint, void *user);
+TMSG_API void *tmsg_endpoint_user(const tmsg_endpoint_t *endpoint);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/file.h - tensor maps in .safetensors, .npz and .npy files. */
+#ifndef TENSORMSG_FILE_H
+#define TENSORMSG_FILE_H
+
+#include <tensormsg/map.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    TMSG_FILE_AUTO = 0, /* by the name's extension */
+    TMSG_FILE_SAFETENSORS = 1,
+    TMSG_FILE_NPZ = 2,
+    TMSG_FILE_NPY = 3 /* one tensor, called "array" when loaded */
+} tmsg_file_format_t;
+
+/* "safetensors", "npz" or "npy"; NULL for AUTO and values outside the list. */
+TMSG_API const char *tmsg_file_format_name(tmsg_file_format_t format);
+
+/* Loads a file as a map that owns its tensors, freed with tmsg_map_destroy().
+ * The file is mapped, not read: tensors lie in the page cache (compressed
+ * .npz members and big-endian data are converted into memory of their own).
+ * The file must not be truncated while the map lives. Metadata gets
+ * TMSG_META_FILE_NAME (the last path component) and TMSG_META_FILE_FORMAT; a
+ * safetensors `__metadata__` becomes string metadata under its own keys.
+ * Fortran order is kept, as strides.
+ *
+ * Everything in the file is checked against its format (safetensors: header
+ * size, offsets without overlap or hole, unique names; .npy 1.0 to 3.0, no
+ * object dtype; .npz: sizes bounded before they are inflated). Errors name
+ * file and field: NOT_FOUND, IO, MALFORMED, UNSUPPORTED (strings, dates,
+ * structured and longdouble dtypes), LIMIT_EXCEEDED, NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_file_load(const char *path,
+                                      tmsg_file_format_t format,
+                                      tmsg_map_t **map_p);
+
+#define TMSG_FILE_OVERWRITE 1u /* replace an existing file */
+
+/* Writes a map of CPU tensors. The file appears under its name only when it is
+ * whole: it is written beside it under a temporary name, flushed to disk and
+ * renamed. Without OVERWRITE an existing file is kept and ALREADY_EXISTS
+ * returned. Errors: UNSUPPORTED (a dtype that the format cannot hold, with
+ * the format that can; .npy of more than one tensor; lanes), IO (disk full,
+ * permissions), NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
+                                      tmsg_file_format_t format,
+                                      unsigned flags);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

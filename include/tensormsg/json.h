@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/json.h - a map, or a captured header, as JSON to look at. */
+#ifndef TENSORMSG_JSON_H
+#define TENSORMSG_JSON_H
+
+#include <stddef.h>
+
+#include <tensormsg/map.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Frees a string that the library gave out. NULL is allowed. */
+TMSG_API void tmsg_string_free(char *text);
+
+/* Writes names, dtypes, shapes, strides, devices, bytes and metadata, not the
+ * tensor data, in insertion order. Integers beyond 2^53 become strings, bytes
+ * become base64. *json_p is freed with tmsg_string_free(). Errors:
+ * NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_map_to_json(const tmsg_map_t *map, char **json_p);
+
+/* The same for the bytes of a message header as they travelled (docs/
+ * wire-format.md), with the fields of its preamble. Nothing in `header` is
+ * trusted. Errors: MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, INCOMPATIBLE,
+ * NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_header_to_json(const void *header,
+                                           size_t header_bytes, char **json_p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/limits.h - the bounds that everything from a peer is held to. */
+#ifndef TENSORMSG_LIMITS_H
+#define TENSORMSG_LIMITS_H
+
+#include <stdint.h>
+
+#include <tensormsg/api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TMSG_LIMIT_TENSORS (1ULL << 0)
+#define TMSG_LIMIT_NDIM (1ULL << 1)
+#define TMSG_LIMIT_NAME_BYTES (1ULL << 2)
+#define TMSG_LIMIT_METADATA_BYTES (1ULL << 3)
+#define TMSG_LIMIT_HEADER_BYTES (1ULL << 4)
+#define TMSG_LIMIT_MESSAGE_BYTES (1ULL << 5)
+#define TMSG_LIMIT_HELD_BYTES (1ULL << 6)
+
+/* A message beyond a limit is refused before anything is allocated for it,
+ * with LIMIT_EXCEEDED at both ends. Fields whose bit is unset in field_mask
+ * keep the default named beside them. */
+typedef struct {
+    uint64_t field_mask;     /* TMSG_LIMIT_* */
+    uint64_t tensors;        /* in one map: 2^20 */
+    uint64_t ndim;           /* of one tensor: 64, and never more */
+    uint64_t name_bytes;     /* of one tensor or key: 4096 */
+    uint64_t metadata_bytes; /* keys and values of one map: 64 MiB */
+    uint64_t header_bytes;   /* encoded names, shapes, metadata: 512 MiB */
+    uint64_t message_bytes;  /* payload of one message: 1 TiB */
+    uint64_t held_bytes;     /* received and not released, a worker, in the
+                              * library's own memory: a quarter of RAM. A
+                              * message that does not fit now waits at its
+                              * sender; one that never can is refused. */
+} tmsg_limits_t;
+
+/* Fills *limits with the defaults of this machine, all bits set. */
+TMSG_API void tmsg_limits_default(tmsg_limits_t *limits);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

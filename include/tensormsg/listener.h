@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/listener.h - the door that peers come in by. */
+#ifndef TENSORMSG_LISTENER_H
+#define TENSORMSG_LISTENER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tmsg_listener tmsg_listener_t;
+
+/* Hands over an endpoint that has connected, before any message of its is
+ * delivered. It now belongs to the application, which destroys it. Called on
+ * the thread that progresses, with no lock held. */
+typedef void (*tmsg_accept_fn)(void *arg, tmsg_endpoint_t *endpoint);
+
+#define TMSG_LISTENER_PARAM_ON_ACCEPT (1ULL << 0)
+#define TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED (1ULL << 1)
+#define TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT (1ULL << 2)
+#define TMSG_LISTENER_PARAM_MAX_HANDSHAKES (1ULL << 3)
+
+typedef struct {
+    uint64_t field_mask;           /* TMSG_LISTENER_PARAM_*; unset: defaults */
+    tmsg_accept_fn on_accept;      /* default none: the listener keeps its
+                                    * endpoints and frees those that end */
+    void *on_accept_arg;           /* passed to on_accept; set with it */
+    int32_t allow_unauthenticated; /* 1: strangers who can reach a
+                                    * non-loopback address may connect */
+    int32_t handshake_timeout_ms;  /* from accept to connected; default 5000 */
+    uint32_t max_handshakes;       /* connections in their handshake at once;
+                                    * further ones wait in the kernel's queue;
+                                    * default 128 */
+} tmsg_listener_params_t;
+
+/* Listens. `url` is one of
+ *   "tcp://host:port"  host: a name or address, IPv6 in brackets; empty means
+ *                      loopback; port 0 picks a free one. An address that is
+ *                      not loopback needs allow_unauthenticated, else
+ *                      INSECURE.
+ *   "unix:///path"     a socket file; traffic stays in shared memory and UCX
+ *                      opens no port. A stale file is replaced.
+ *   "blob://host"      no socket: peers come by tmsg_listener_blob(), over
+ *                      the network device that has this address (empty:
+ *                      loopback), by the same rule.
+ * A host name is resolved here, which may block. *params (NULL: defaults) is
+ * copied. The caller frees *listener_p with tmsg_listener_destroy(). Errors:
+ * INVALID_PARAM (the URL), NOT_FOUND (host), ALREADY_EXISTS (address in use),
+ * INSECURE, IO, NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_listener_create(
+    tmsg_worker_t *worker, const char *url,
+    const tmsg_listener_params_t *params, tmsg_listener_t **listener_p);
+
+/* Where it listens, with the port that was picked: what peers connect to.
+ * Valid as long as the listener. */
+TMSG_API const char *tmsg_listener_url(const tmsg_listener_t *listener);
+
+/* The opaque, versioned blob by which peers reach a "blob://" listener, to be
+ * carried to them by a rendezvous of your own (a file, MPI, a database).
+ * Whoever holds it can connect. *blob_p lives as long as the listener.
+ * Errors: INVALID_PARAM (another kind of listener). */
+TMSG_API tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
+                                          const void **blob_p,
+                                          size_t *blob_bytes_p);
+
+/* Stops listening. Endpoints already handed over live on; those that the
+ * listener kept are closed at once, with the handshakes under way. NULL is
+ * allowed. */
+TMSG_API void tmsg_listener_destroy(tmsg_listener_t *listener);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/map.h - the tensor map: what travels. */
+#ifndef TENSORMSG_MAP_H
+#define TENSORMSG_MAP_H
+
+#include <stddef.h>
+
+#include <tensormsg/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An ordered set of named tensors, Python's dict[str, ndarray], and the
+ * metadata of meta.h. A map copies names, shapes and strides; it never copies
+ * tensor data. For each tensor it either borrows the data (no release
+ * function: the caller keeps it valid while the map is in use) or owns it
+ * (with one: called once, when the tensor leaves the map).
+ *
+ * A map may be used by one thread at a time; different maps are independent.
+ * While a map is being sent (tmsg_endpoint_send() until its request has
+ * ended) it may be read and sent again, but a change answers BUSY. */
+typedef struct tmsg_map tmsg_map_t;
+
+/* Creates an empty map, freed with tmsg_map_destroy(). Errors: NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_map_create(tmsg_map_t **map_p);
+
+/* Gives the caller's hold on the map back. The tensors are released now or,
+ * where the map is still being sent, when the last send has ended. NULL is
+ * allowed. The map of a received message is not the caller's to destroy. */
+TMSG_API void tmsg_map_destroy(tmsg_map_t *map);
+
+/* Appends a tensor under a new name. `name` is UTF-8, 1 to 4096 bytes,
+ * NUL-terminated. The descriptor is copied with its shape and strides;
+ * tensor->data is borrowed, or owned if `release` is given. On failure
+ * nothing changes and release is not called. Errors: INVALID_PARAM (name,
+ * descriptor), ALREADY_EXISTS (name), LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY,
+ * BUSY. */
+TMSG_API tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
+                                    const tmsg_tensor_t *tensor,
+                                    tmsg_release_fn release, void *release_arg);
+
+/* Number of tensors. */
+TMSG_API size_t tmsg_map_size(const tmsg_map_t *map);
+
+/* The tensor at `index`, in insertion order. What *name_p and *tensor_p point
+ * to belongs to the map and lives until the map next changes. Either may be
+ * NULL. Errors: NOT_FOUND (index out of range). */
+TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
+                                   const char **name_p,
+                                   tmsg_tensor_t *tensor_p);
+
+/* The tensor called `name`, likewise. Errors: NOT_FOUND. */
+TMSG_API tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
+                                     tmsg_tensor_t *tensor_p);
+
+/* Takes a tensor out and releases it; those after it keep their order.
+ * Errors: NOT_FOUND, BUSY. */
+TMSG_API tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name);
+
+/* Takes everything out, metadata included, and keeps the map's memory for the
+ * next frame. Errors: BUSY. */
+TMSG_API tmsg_status_t tmsg_map_clear(tmsg_map_t *map);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

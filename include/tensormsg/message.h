@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/message.h - a map that has arrived. */
+#ifndef TENSORMSG_MESSAGE_H
+#define TENSORMSG_MESSAGE_H
+
+#include <tensormsg/map.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tmsg_endpoint tmsg_endpoint_t;
+
+/* A received map with its sender. It is whole: every byte has arrived. It
+ * belongs to whoever pulled it or was handed it, lives until
+ * tmsg_message_destroy(), from any thread, and outlives its endpoint, worker
+ * and context. Its memory counts against held_bytes until then. */
+typedef struct tmsg_message tmsg_message_t;
+
+/* The map: to read, and to keep no longer than the message. Tensor data is
+ * writable, aligned to at least 16 bytes and to one element up to 64. */
+TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
+
+/* The endpoint it came over, to answer the sender. Valid as long as the
+ * message is, even where the application has destroyed its own handle: then
+ * sends on it answer CLOSED. */
+TMSG_API tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message);
+
+/* Releases the map and all its tensors. From any thread. NULL is allowed. */
+TMSG_API void tmsg_message_destroy(tmsg_message_t *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

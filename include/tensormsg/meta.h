@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/meta.h - the typed key/values that travel beside the tensors. */
+#ifndef TENSORMSG_META_H
+#define TENSORMSG_META_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/map.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reserved keys, with the type each must have. The prefix "tensormsg." is the
+ * library's: setting any other key that begins with it is INVALID_PARAM. */
+#define TMSG_META_SEQUENCE "tensormsg.sequence"           /* i64 */
+#define TMSG_META_FRAME "tensormsg.frame"                 /* i64 */
+#define TMSG_META_ACQUIRED "tensormsg.time.acquired_ns"   /* i64, Unix time */
+#define TMSG_META_PUBLISHED "tensormsg.time.published_ns" /* i64, likewise */
+#define TMSG_META_TRACE_PARENT "tensormsg.trace.parent"   /* string, W3C */
+#define TMSG_META_TRACE_STATE "tensormsg.trace.state"     /* string, W3C */
+#define TMSG_META_FILE_NAME "tensormsg.file.name"         /* string */
+#define TMSG_META_FILE_FORMAT "tensormsg.file.format"     /* string */
+
+typedef enum {
+    TMSG_META_BOOL = 1,
+    TMSG_META_I64 = 2,
+    TMSG_META_F64 = 3,
+    TMSG_META_STRING = 4, /* UTF-8, may hold NUL bytes */
+    TMSG_META_BYTES = 5
+} tmsg_meta_type_t;
+
+/* One value. Which of the fields counts is said by type. */
+typedef struct {
+    int32_t type;     /* tmsg_meta_type_t */
+    int32_t boolean;  /* BOOL: 0 or 1 */
+    int64_t i64;      /* I64 */
+    double f64;       /* F64 */
+    const char *data; /* STRING, BYTES; a STRING has a NUL after it */
+    size_t bytes;     /* STRING, BYTES: without that NUL */
+} tmsg_meta_t;
+
+/* Sets `key` to a copy of *value; a key that exists keeps its place and takes
+ * the new value, of whatever type. Errors: INVALID_PARAM (key or string not
+ * UTF-8, empty key, wrong type for a reserved key), LIMIT_EXCEEDED (key over
+ * 4096 bytes), NO_MEMORY, BUSY (the map is being sent). */
+TMSG_API tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
+                                         const tmsg_meta_t *value);
+
+/* The same, a function a type. `text` is NUL-terminated. */
+TMSG_API tmsg_status_t tmsg_map_set_bool(tmsg_map_t *map, const char *key,
+                                         int boolean);
+TMSG_API tmsg_status_t tmsg_map_set_i64(tmsg_map_t *map, const char *key,
+                                        int64_t i64);
+TMSG_API tmsg_status_t tmsg_map_set_f64(tmsg_map_t *map, const char *key,
+                                        double f64);
+TMSG_API tmsg_status_t tmsg_map_set_string(tmsg_map_t *map, const char *key,
+                                           const char *text);
+TMSG_API tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
+                                          const void *data, size_t bytes);
+
+/* Finds a value. *value_p points into the map, until the key is set again or
+ * the map destroyed. Errors: NOT_FOUND. */
+TMSG_API tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
+                                         tmsg_meta_t *value_p);
+
+/* Shorthands that want one type. Errors: NOT_FOUND, and INVALID_PARAM where
+ * the key holds another type. */
+TMSG_API tmsg_status_t tmsg_map_get_i64(const tmsg_map_t *map, const char *key,
+                                        int64_t *i64_p);
+TMSG_API tmsg_status_t tmsg_map_get_f64(const tmsg_map_t *map, const char *key,
+                                        double *f64_p);
+TMSG_API tmsg_status_t tmsg_map_get_string(const tmsg_map_t *map,
+                                           const char *key,
+                                           const char **text_p);
+
+/* Number of keys, and the one at `index` in the order they were first set.
+ * Errors: NOT_FOUND (index out of range). */
+TMSG_API size_t tmsg_map_meta_size(const tmsg_map_t *map);
+TMSG_API tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
+                                        const char **key_p,
+                                        tmsg_meta_t *value_p);
+
+/* Removes a key. Errors: NOT_FOUND, BUSY. */
+TMSG_API tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/tensor.h - what describes one tensor: DLPack's fields. */
+#ifndef TENSORMSG_TENSOR_H
+#define TENSORMSG_TENSOR_H
+
+#include <stdint.h>
+
+#include <tensormsg/dtype.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Device types, with the values of DLDeviceType. */
+typedef enum {
+    TMSG_DEVICE_CPU = 1,
+    TMSG_DEVICE_CUDA = 2,
+    TMSG_DEVICE_CUDA_HOST = 3,
+    TMSG_DEVICE_ROCM = 10,
+    TMSG_DEVICE_CUDA_MANAGED = 13
+} tmsg_device_type_t;
+
+typedef struct {
+    int32_t type; /* tmsg_device_type_t */
+    int32_t id;   /* ordinal within the type; 0 for the CPU */
+} tmsg_device_t;
+
+/* A tensor descriptor. It owns nothing: data, shape and strides belong to
+ * whoever filled it in. All zero bits plus a dtype and device describe a 0-d
+ * tensor without data. */
+typedef struct {
+    void *data;             /* first element; NULL only if 0 bytes */
+    tmsg_device_t device;   /* where data lives */
+    tmsg_dtype_t dtype;     /* of one element */
+    int32_t ndim;           /* 0 to 64 */
+    const int64_t *shape;   /* ndim extents >= 0; may be NULL if ndim is 0 */
+    const int64_t *strides; /* ndim strides in elements; NULL is C order */
+} tmsg_tensor_t;
+
+/* Number of bytes that the elements take when packed in C order:
+ * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. Errors:
+ * INVALID_PARAM (negative ndim or extent, no shape), UNSUPPORTED (dtype),
+ * LIMIT_EXCEEDED (the product overflows 63 bits). */
+TMSG_API tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor,
+                                         uint64_t *bytes_p);
+
+/* Checks everything about a descriptor that can be checked without touching
+ * its data: dtype, ndim <= 64, shape, product, strides whose span fits in 63
+ * bits, a data pointer where there are bytes. Errors: as tmsg_tensor_bytes(),
+ * and INVALID_PARAM for NULL data. */
+TMSG_API tmsg_status_t tmsg_tensor_check(const tmsg_tensor_t *tensor);
+
+/* 1 if the elements lie in C order without gaps, else 0. Extents of 0 or 1
+ * make their stride irrelevant. The tensor must pass tmsg_tensor_check(). */
+TMSG_API int tmsg_tensor_is_contiguous(const tmsg_tensor_t *tensor);
+
+/* Copies the elements of a CPU tensor into `buffer` in C order, whatever its
+ * strides; buffer holds tmsg_tensor_bytes(). Errors: INVALID_PARAM (the
+ * descriptor), UNSUPPORTED (memory that the CPU cannot read; strides with
+ * elements below 8 bits). */
+TMSG_API tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor,
+                                        void *buffer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

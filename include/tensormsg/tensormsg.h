@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/tensormsg.h - the whole library in one include. */
+#ifndef TENSORMSG_TENSORMSG_H
+#define TENSORMSG_TENSORMSG_H
+
+#include <tensormsg/api.h>
+#include <tensormsg/context.h>
+#include <tensormsg/dtype.h>
+#include <tensormsg/endpoint.h>
+#include <tensormsg/file.h>
+#include <tensormsg/json.h>
+#include <tensormsg/limits.h>
+#include <tensormsg/listener.h>
+#include <tensormsg/log.h>
+#include <tensormsg/map.h>
+#include <tensormsg/message.h>
+#include <tensormsg/meta.h>
+#include <tensormsg/request.h>
+#include <tensormsg/status.h>
+#include <tensormsg/tensor.h>
+#include <tensormsg/version.h>
+#include <tensormsg/worker.h>
+
+#endif

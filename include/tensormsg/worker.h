@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/worker.h - the progress engine that owns every endpoint. */
+#ifndef TENSORMSG_WORKER_H
+#define TENSORMSG_WORKER_H
+
+#include <stdint.h>
+
+#include <tensormsg/context.h>
+#include <tensormsg/message.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A worker moves the messages of its listeners and endpoints. Nothing happens
+ * unless it is driven, in one of three ways:
+ *  - polling: call tmsg_worker_progress() in a loop;
+ *  - by file descriptor: put tmsg_worker_fd() in your own poll or epoll loop,
+ *    call tmsg_worker_arm() before you sleep and progress() when it wakes;
+ *  - by a thread of the library's own (TMSG_WORKER_THREAD).
+ * The calls that wait (tmsg_request_wait(), tmsg_worker_recv(), ...) drive it
+ * too.
+ *
+ * A worker and everything on it belong to one thread at a time, unless it has
+ * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD: then any thread may call. */
+typedef struct tmsg_worker tmsg_worker_t;
+
+#define TMSG_WORKER_SHARED (1u << 0) /* callable from several threads */
+#define TMSG_WORKER_THREAD (1u << 1) /* driven by its own thread; SHARED */
+
+/* Receives each message as it arrives, in the order of its channel, on the
+ * thread that progresses, with no lock held. The message belongs to the
+ * handler: it destroys it, now or later. It may call the library, destroy
+ * included; a call that would have to wait answers WOULD_BLOCK. */
+typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
+
+/* Memory for payloads of the application's own. alloc gives `bytes` of CPU
+ * memory aligned to `alignment` (a power of two, 64 at most) and may leave a
+ * word of its own in *token_p; on any other status the message is refused
+ * with it. free gets the same back when the message is destroyed, from
+ * whatever thread does that. Both are called with no lock held; memory from
+ * alloc does not count against held_bytes. */
+typedef struct {
+    tmsg_status_t (*alloc)(void *arg, uint64_t bytes, uint64_t alignment,
+                           void **data_p, void **token_p);
+    void (*free)(void *arg, void *data, uint64_t bytes, void *token);
+    void *arg;
+} tmsg_allocator_t;
+
+#define TMSG_WORKER_PARAM_FLAGS (1ULL << 0)
+#define TMSG_WORKER_PARAM_HANDLER (1ULL << 1)
+#define TMSG_WORKER_PARAM_QUEUE_DEPTH (1ULL << 2)
+#define TMSG_WORKER_PARAM_ALLOCATOR (1ULL << 3)
+#define TMSG_WORKER_PARAM_SPIN_US (1ULL << 4)
+
+typedef struct {
+    uint64_t field_mask;        /* TMSG_WORKER_PARAM_*; unset: defaults */
+    unsigned flags;             /* TMSG_WORKER_*; default 0 */
+    tmsg_message_fn handler;    /* default NULL: messages are pulled */
+    void *handler_arg;          /* passed to handler; set with it */
+    uint32_t queue_depth;       /* messages that may wait to be pulled, for
+                                 * each endpoint; beyond it the sender waits.
+                                 * 1 to 2^20, default 256 */
+    tmsg_allocator_t allocator; /* default: the library's own memory */
+    uint32_t spin_us;           /* waits and the library's thread poll this
+                                 * long before they sleep; default 50 */
+} tmsg_worker_params_t;
+
+/* Creates a worker. *params (NULL: all defaults) is copied. On TMSG_OK the
+ * caller frees *worker_p with tmsg_worker_destroy(). Opens no network port
+ * before the first listener or endpoint. Errors: INVALID_PARAM, NO_MEMORY,
+ * IO. */
+TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
+                                          const tmsg_worker_params_t *params,
+                                          tmsg_worker_t **worker_p);
+
+/* Ends the worker: every listener and endpoint on it is closed at once and its
+ * handle freed, pending requests end with CANCELED, undelivered messages are
+ * destroyed, a thread of its own is joined. Messages and requests that the
+ * application holds stay valid. Not to be called from a callback of the
+ * worker's own thread: there it defers itself to the callback's return. NULL
+ * is allowed. */
+TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
+
+/* Moves what can be moved now and runs the callbacks that are due. Never
+ * blocks. Returns the number of events handled; 0 means nothing to do. */
+TMSG_API unsigned tmsg_worker_progress(tmsg_worker_t *worker);
+
+/* One descriptor for the worker's life, readable when progress() has work. */
+TMSG_API int tmsg_worker_fd(const tmsg_worker_t *worker);
+
+/* Asks for the descriptor to become readable at the next event. To be called
+ * each time before sleeping on it. Errors: BUSY (there is work: progress and
+ * arm again instead of sleeping), INTERNAL. */
+TMSG_API tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker);
+
+/* Drives the worker until something has been handled or timeout_ms passed (0:
+ * look once; -1: no limit). Errors: TIMED_OUT, WOULD_BLOCK (in a callback). */
+TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);
+
+/* Pulls the oldest message that arrived over any endpoint. Waits up to
+ * timeout_ms (0: only looks; -1: no limit). *message_p is the caller's, freed
+ * with tmsg_message_destroy(). Errors: TIMED_OUT, INVALID_PARAM (the worker
+ * has a handler), WOULD_BLOCK (in a callback). */
+TMSG_API tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
+                                        tmsg_message_t **message_p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
