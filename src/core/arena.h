@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/arena.h - small things that are freed together. */
+#ifndef TMSG_CORE_ARENA_H
+#define TMSG_CORE_ARENA_H
+
+#include <stddef.h>
+
+typedef struct tmsg_arena_chunk tmsg_arena_chunk_t;
+
+/* All zero bits is an empty arena. What it gave never moves. */
+typedef struct {
+    tmsg_arena_chunk_t *chunks; /* newest first */
+    size_t used;                /* bytes given since the last reset */
+} tmsg_arena_t;
+
+/* Gives `bytes` aligned to 8, or NULL. */
+void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes);
+
+/* Takes everything back and keeps the largest chunk for the next round. */
+void tmsg_arena_reset(tmsg_arena_t *arena);
+
+void tmsg_arena_free(tmsg_arena_t *arena);
+
+#endif

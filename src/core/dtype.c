@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <tensormsg/dtype.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/tensor.h"
+
+typedef struct {
+    const char *name;
+    uint8_t code;
+    uint8_t bits;
+} named_t;
+
+/* Every scalar type there is, under the name it has in numpy or ml_dtypes. */
+static const named_t named[] = {
+    {"int1", TMSG_DTYPE_INT, 1},
+    {"int2", TMSG_DTYPE_INT, 2},
+    {"int4", TMSG_DTYPE_INT, 4},
+    {"int8", TMSG_DTYPE_INT, 8},
+    {"int16", TMSG_DTYPE_INT, 16},
+    {"int32", TMSG_DTYPE_INT, 32},
+    {"int64", TMSG_DTYPE_INT, 64},
+    {"uint1", TMSG_DTYPE_UINT, 1},
+    {"uint2", TMSG_DTYPE_UINT, 2},
+    {"uint4", TMSG_DTYPE_UINT, 4},
+    {"uint8", TMSG_DTYPE_UINT, 8},
+    {"uint16", TMSG_DTYPE_UINT, 16},
+    {"uint32", TMSG_DTYPE_UINT, 32},
+    {"uint64", TMSG_DTYPE_UINT, 64},
+    {"float16", TMSG_DTYPE_FLOAT, 16},
+    {"float32", TMSG_DTYPE_FLOAT, 32},
+    {"float64", TMSG_DTYPE_FLOAT, 64},
+    {"opaque8", TMSG_DTYPE_OPAQUE, 8},
+    {"opaque16", TMSG_DTYPE_OPAQUE, 16},
+    {"opaque32", TMSG_DTYPE_OPAQUE, 32},
+    {"opaque64", TMSG_DTYPE_OPAQUE, 64},
+    {"opaque128", TMSG_DTYPE_OPAQUE, 128},
+    {"bfloat16", TMSG_DTYPE_BFLOAT, 16},
+    {"complex32", TMSG_DTYPE_COMPLEX, 32},
+    {"complex64", TMSG_DTYPE_COMPLEX, 64},
+    {"complex128", TMSG_DTYPE_COMPLEX, 128},
+    {"bool", TMSG_DTYPE_BOOL, 8},
+    {"float8_e3m4", TMSG_DTYPE_FLOAT8_E3M4, 8},
+    {"float8_e4m3", TMSG_DTYPE_FLOAT8_E4M3, 8},
+    {"float8_e4m3b11fnuz", TMSG_DTYPE_FLOAT8_E4M3B11FNUZ, 8},
+    {"float8_e4m3fn", TMSG_DTYPE_FLOAT8_E4M3FN, 8},
+    {"float8_e4m3fnuz", TMSG_DTYPE_FLOAT8_E4M3FNUZ, 8},
+    {"float8_e5m2", TMSG_DTYPE_FLOAT8_E5M2, 8},
+    {"float8_e5m2fnuz", TMSG_DTYPE_FLOAT8_E5M2FNUZ, 8},
+    {"float8_e8m0fnu", TMSG_DTYPE_FLOAT8_E8M0FNU, 8},
+    {"float6_e2m3fn", TMSG_DTYPE_FLOAT6_E2M3FN, 6},
+    {"float6_e3m2fn", TMSG_DTYPE_FLOAT6_E3M2FN, 6},
+    {"float4_e2m1fn", TMSG_DTYPE_FLOAT4_E2M1FN, 4},
+};
+
+#define NAMED_COUNT (sizeof(named) / sizeof(named[0]))
+
+static const named_t *find(tmsg_dtype_t dtype)
+{
+    for (size_t i = 0; i < NAMED_COUNT; i++) {
+        if (named[i].code == dtype.code && named[i].bits == dtype.bits) {
+            return &named[i];
+        }
+    }
+    return NULL;
+}
+
+tmsg_status_t tmsg_dtype_check(tmsg_dtype_t dtype)
+{
+    if (dtype.lanes == 0) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "dtype has 0 lanes");
+    }
+    if (find(dtype) == NULL) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "unknown dtype (code %u, bits %u)", dtype.code,
+                              dtype.bits);
+    }
+    return TMSG_OK;
+}
+
+const char *tmsg_dtype_format(tmsg_dtype_t dtype, char *name, size_t name_bytes)
+{
+    const named_t *known = find(dtype);
+    int used;
+
+    if (known != NULL) {
+        used = snprintf(name, name_bytes, "%s", known->name);
+    } else {
+        used =
+            snprintf(name, name_bytes, "dtype(%u,%u)", dtype.code, dtype.bits);
+    }
+    if (dtype.lanes != 1 && used > 0 && (size_t)used < name_bytes) {
+        snprintf(name + used, name_bytes - (size_t)used, "x%u", dtype.lanes);
+    }
+    return name;
+}
+
+/* "x4" after the name, or nothing. */
+static bool parse_lanes(const char *text, uint16_t *lanes_p)
+{
+    char *end;
+    unsigned long lanes;
+
+    if (*text == '\0') {
+        *lanes_p = 1;
+        return true;
+    }
+    if (text[0] != 'x' || text[1] < '1' || text[1] > '9') {
+        return false;
+    }
+    lanes = strtoul(text + 1, &end, 10);
+    *lanes_p = (uint16_t)lanes;
+    return *end == '\0' && lanes <= UINT16_MAX;
+}
+
+tmsg_status_t tmsg_dtype_parse(const char *name, tmsg_dtype_t *dtype_p)
+{
+    uint16_t lanes;
+
+    for (size_t i = 0; i < NAMED_COUNT; i++) {
+        size_t length = strlen(named[i].name);
+
+        if (strncmp(name, named[i].name, length) == 0 &&
+            parse_lanes(name + length, &lanes)) {
+            *dtype_p = (tmsg_dtype_t){named[i].code, named[i].bits, lanes};
+            return TMSG_OK;
+        }
+    }
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "'%.64s' names no dtype",
+                          name);
+}
+
+uint32_t tmsg_dtype_bytes(tmsg_dtype_t dtype)
+{
+    return ((uint32_t)dtype.bits * dtype.lanes + 7) / 8;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/limits.h - defaults overlaid with what the application set. */
+#ifndef TMSG_CORE_LIMITS_H
+#define TMSG_CORE_LIMITS_H
+
+#include <tensormsg/limits.h>
+#include <tensormsg/status.h>
+
+#define TMSG_LIMIT_ALL ((TMSG_LIMIT_HELD_BYTES << 1) - 1)
+
+/* Overlays the fields that *given sets. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
+                                tmsg_limits_t *limits);
+
+#endif

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <tensormsg/map.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map_struct.h"
+#include "core/tensor.h"
+#include "core/utf8.h"
+
+#define WASTE_MIN 4096 /* below this packing is not worth it */
+
+tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
+{
+    tmsg_map_t *map = calloc(1, sizeof(*map));
+
+    if (map == NULL) {
+        return tmsg_error_memory("a map");
+    }
+    atomic_init(&map->refs, 1);
+    *map_p = map;
+    return TMSG_OK;
+}
+
+static void release_all(tmsg_map_t *map)
+{
+    for (size_t i = 0; i < map->size; i++) {
+        if (map->entries[i].release != NULL) {
+            map->entries[i].release(map->entries[i].release_arg);
+        }
+    }
+    map->size = 0;
+    if (map->release != NULL) {
+        map->release(map->release_arg);
+        map->release = NULL;
+    }
+}
+
+void tmsg_map_unhold(tmsg_map_t *map)
+{
+    if (atomic_fetch_sub_explicit(&map->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    release_all(map);
+    tmsg_index_free(&map->index);
+    tmsg_index_free(&map->meta_index);
+    tmsg_arena_free(&map->arena);
+    free(map->entries);
+    free(map->meta);
+    free(map);
+}
+
+void tmsg_map_destroy(tmsg_map_t *map)
+{
+    if (map != NULL) {
+        tmsg_map_unhold(map);
+    }
+}
+
+void tmsg_map_hold(tmsg_map_t *map)
+{
+    atomic_fetch_add_explicit(&map->refs, 1, memory_order_relaxed);
+}
+
+void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg)
+{
+    map->release = release;
+    map->release_arg = release_arg;
+}
+
+tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map)
+{
+    if (atomic_load_explicit(&map->refs, memory_order_acquire) != 1) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "the map is being sent; change it when the "
+                              "send has ended");
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_check_name(const char *what, const char *name,
+                                  size_t name_bytes)
+{
+    if (name_bytes == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is empty", what);
+    }
+    if (name_bytes > TMSG_NAME_BYTES_MAX) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s '%.32s...' has %zu bytes, at most %d", what,
+                              name, name_bytes, TMSG_NAME_BYTES_MAX);
+    }
+    if (!tmsg_utf8_valid(name, name_bytes)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is not UTF-8", what);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_grow(void *items_p, size_t *capacity, size_t size,
+                            size_t stride)
+{
+    void *items, **place = items_p;
+    size_t wanted = *capacity == 0 ? 8 : *capacity * 2;
+
+    if (size < *capacity) {
+        return TMSG_OK;
+    }
+    wanted = wanted <= size ? size + 1 : wanted;
+    items = reallocarray(*place, wanted, stride);
+    if (items == NULL) {
+        return tmsg_error_memory("the entries of a map");
+    }
+    *place = items;
+    *capacity = wanted;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors)
+{
+    if (tensors <= map->capacity) {
+        return TMSG_OK;
+    }
+    return tmsg_map_grow(&map->entries, &map->capacity, tensors - 1,
+                         sizeof(*map->entries));
+}
+
+char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes)
+{
+    char *copy = tmsg_arena_alloc(&map->arena, bytes + 1);
+
+    if (copy != NULL && bytes > 0) {
+        memcpy(copy, data, bytes);
+    }
+    if (copy != NULL) {
+        copy[bytes] = '\0';
+    }
+    return copy;
+}
+
+/* Copies what a descriptor points to; the name, too. */
+static bool adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
+{
+    tmsg_tensor_t *tensor = &entry->tensor;
+    size_t dims = (size_t)tensor->ndim;
+    size_t sets = tensor->strides == NULL ? 1 : 2;
+    int64_t *shape =
+        tmsg_arena_alloc(&map->arena, sets * dims * sizeof(*shape));
+    char *name = tmsg_map_copy(map, entry->name, entry->name_bytes);
+
+    if (shape == NULL || name == NULL) {
+        return false;
+    }
+    if (dims > 0) {
+        memcpy(shape, tensor->shape, dims * sizeof(*shape));
+    }
+    tensor->shape = shape;
+    if (tensor->strides != NULL) {
+        if (dims > 0) {
+            memcpy(shape + dims, tensor->strides, dims * sizeof(*shape));
+        }
+        tensor->strides = shape + dims;
+    }
+    entry->name = name;
+    return true;
+}
+
+static tmsg_names_t names_of(const tmsg_map_t *map)
+{
+    return (tmsg_names_t){map->entries, sizeof(*map->entries), map->size};
+}
+
+static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
+{
+    tmsg_names_t names = names_of(map);
+    tmsg_status_t status;
+
+    if (tmsg_index_find(&map->index, &names, entry->name, entry->name_bytes) !=
+        TMSG_INDEX_NONE) {
+        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
+                              "tensor '%.*s' is in the map already",
+                              (int)entry->name_bytes, entry->name);
+    }
+    status = tmsg_map_grow(&map->entries, &map->capacity, map->size,
+                           sizeof(*map->entries));
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (!adopt(map, entry)) {
+        return tmsg_error_memory("a tensor's name and shape");
+    }
+    map->entries[map->size++] = *entry;
+    names = names_of(map);
+    status = tmsg_index_add(&map->index, &names);
+    if (status != TMSG_OK) {
+        map->size--;
+    }
+    return status;
+}
+
+/* Puts the tensor's name in front of what is wrong with it. */
+static tmsg_status_t blame(tmsg_status_t status, const char *name,
+                           size_t name_bytes)
+{
+    return tmsg_error_set(status, "tensor '%.*s': %s", (int)name_bytes, name,
+                          tmsg_error_message());
+}
+
+tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
+                              size_t name_bytes, const tmsg_tensor_t *tensor)
+{
+    tmsg_map_entry_t entry = {
+        .name = name, .name_bytes = name_bytes, .tensor = *tensor};
+    tmsg_status_t status;
+
+    if (name_bytes == 0 || !tmsg_utf8_valid(name, name_bytes) ||
+        memchr(name, '\0', name_bytes) != NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tensor %zu: name is not UTF-8 without NUL",
+                              map->size);
+    }
+    status = tmsg_tensor_check_shape(tensor, &entry.bytes);
+    if (status != TMSG_OK) {
+        return blame(status, name, name_bytes);
+    }
+    return append(map, &entry);
+}
+
+tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
+                           const tmsg_tensor_t *tensor, tmsg_release_fn release,
+                           void *release_arg)
+{
+    tmsg_map_entry_t entry = {.name = name,
+                              .tensor = *tensor,
+                              .release = release,
+                              .release_arg = release_arg};
+    tmsg_status_t status = tmsg_map_check_idle(map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (name == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "tensor name is NULL");
+    }
+    entry.name_bytes = strlen(name);
+    status = tmsg_map_check_name("tensor name", name, entry.name_bytes);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_tensor_check(tensor);
+    if (status == TMSG_OK) {
+        status = tmsg_tensor_bytes(tensor, &entry.bytes);
+    }
+    if (status != TMSG_OK) {
+        return blame(status, name, entry.name_bytes);
+    }
+    return append(map, &entry);
+}
+
+size_t tmsg_map_size(const tmsg_map_t *map) { return map->size; }
+
+const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
+{
+    return map->entries;
+}
+
+tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
+                          const char **name_p, tmsg_tensor_t *tensor_p)
+{
+    if (index >= map->size) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "tensor %zu of a map of %zu",
+                              index, map->size);
+    }
+    if (name_p != NULL) {
+        *name_p = map->entries[index].name;
+    }
+    if (tensor_p != NULL) {
+        *tensor_p = map->entries[index].tensor;
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t find(const tmsg_map_t *map, const char *name,
+                          size_t *index_p)
+{
+    tmsg_names_t names = names_of(map);
+
+    *index_p = tmsg_index_find(&map->index, &names, name, strlen(name));
+    if (*index_p == TMSG_INDEX_NONE) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "no tensor '%.256s' in the map", name);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
+                            tmsg_tensor_t *tensor_p)
+{
+    size_t index;
+    tmsg_status_t status = find(map, name, &index);
+
+    if (status == TMSG_OK && tensor_p != NULL) {
+        *tensor_p = map->entries[index].tensor;
+    }
+    return status;
+}
+
+void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
+{
+    map->entries[index].tensor.data = data;
+}
+
+tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
+{
+    size_t index;
+    tmsg_names_t names;
+    tmsg_map_entry_t gone;
+    tmsg_status_t status = tmsg_map_check_idle(map);
+
+    if (status == TMSG_OK) {
+        status = find(map, name, &index);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    gone = map->entries[index];
+    map->size--;
+    memmove(map->entries + index, map->entries + index + 1,
+            (map->size - index) * sizeof(gone));
+    names = names_of(map);
+    tmsg_index_rebuild(&map->index, &names);
+    tmsg_map_waste(map, gone.name_bytes + (size_t)gone.tensor.ndim * 16);
+    if (gone.release != NULL) {
+        gone.release(gone.release_arg);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_clear(tmsg_map_t *map)
+{
+    tmsg_status_t status = tmsg_map_check_idle(map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    release_all(map);
+    map->meta_size = 0;
+    map->wasted = 0;
+    tmsg_index_free(&map->index);
+    tmsg_index_free(&map->meta_index);
+    tmsg_arena_reset(&map->arena);
+    return TMSG_OK;
+}
+
+/* Moves all that lives into a fresh arena. Where that cannot be had the old
+ * one stays: packing is only thrift. */
+static void pack(tmsg_map_t *map)
+{
+    tmsg_map_t fresh = {0};
+
+    fresh.entries = calloc(map->capacity + 1, sizeof(*fresh.entries));
+    fresh.meta = calloc(map->meta_capacity + 1, sizeof(*fresh.meta));
+    if (fresh.entries == NULL || fresh.meta == NULL) {
+        goto err_free;
+    }
+    for (size_t i = 0; i < map->size; i++) {
+        fresh.entries[i] = map->entries[i];
+        if (!adopt(&fresh, &fresh.entries[i])) {
+            goto err_free;
+        }
+    }
+    for (size_t i = 0; i < map->meta_size; i++) {
+        tmsg_map_meta_entry_t *entry = &fresh.meta[i];
+
+        *entry = map->meta[i];
+        entry->key = tmsg_map_copy(&fresh, entry->key, entry->key_bytes);
+        if (entry->key != NULL && entry->value.data != NULL) {
+            entry->value.data =
+                tmsg_map_copy(&fresh, entry->value.data, entry->value.bytes);
+        }
+        if (entry->key == NULL ||
+            (map->meta[i].value.data != NULL && entry->value.data == NULL)) {
+            goto err_free;
+        }
+    }
+    tmsg_arena_free(&map->arena);
+    free(map->entries);
+    free(map->meta);
+    map->arena = fresh.arena;
+    map->entries = fresh.entries;
+    map->meta = fresh.meta;
+    map->wasted = 0;
+    return;
+
+err_free:
+    tmsg_arena_free(&fresh.arena);
+    free(fresh.entries);
+    free(fresh.meta);
+}
+
+void tmsg_map_waste(tmsg_map_t *map, size_t bytes)
+{
+    map->wasted += bytes;
+    if (map->wasted > WASTE_MIN && map->wasted > map->arena.used / 2) {
+        pack(map);
+    }
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/map.h - the map as the other rooms see it. */
+#ifndef TMSG_CORE_MAP_H
+#define TMSG_CORE_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/map.h>
+#include <tensormsg/meta.h>
+
+#define TMSG_NAME_BYTES_MAX 4096 /* of a tensor or a key that we write */
+
+typedef struct {
+    const char *name; /* UTF-8, with a NUL after it */
+    size_t name_bytes;
+    tmsg_tensor_t tensor; /* shape and strides belong to the map */
+    uint64_t bytes;       /* of the elements, packed */
+    tmsg_release_fn release;
+    void *release_arg;
+} tmsg_map_entry_t;
+
+typedef struct {
+    const char *key; /* UTF-8, with a NUL after it */
+    size_t key_bytes;
+    tmsg_meta_t value;
+} tmsg_map_meta_entry_t;
+
+/* The entries in insertion order: tmsg_map_size() of them. */
+const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map);
+const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map);
+
+/* As tmsg_map_add(), for a decoder: the name need not end in NUL, and a tensor
+ * without data is taken as it is, for tmsg_map_place() to place later. The
+ * name is checked for UTF-8 and uniqueness but not for length. */
+tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
+                              size_t name_bytes, const tmsg_tensor_t *tensor);
+
+/* Gives tensor `index` its data. */
+void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
+
+/* Calls release(release_arg) when the map lets go of all its tensors: by
+ * tmsg_map_clear() or at the end of its life. At most one such owner. */
+void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg);
+
+/* As tmsg_map_set_meta(), for a decoder: lengths are explicit and unknown
+ * reserved keys are taken, for a newer writer may know them. A key that exists
+ * is ALREADY_EXISTS. */
+tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
+                                   size_t key_bytes, const tmsg_meta_t *value);
+
+/* Makes room for so many tensors at once. */
+tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors);
+
+/* A send in flight: while there is one, changes answer BUSY, and the map
+ * outlives tmsg_map_destroy(). Thread-safe. */
+void tmsg_map_hold(tmsg_map_t *map);
+void tmsg_map_unhold(tmsg_map_t *map);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/map_struct.h - the inside of a map, for map.c and meta.c alone. */
+#ifndef TMSG_CORE_MAP_STRUCT_H
+#define TMSG_CORE_MAP_STRUCT_H
+
+#include <stdatomic.h>
+
+#include "core/arena.h"
+#include "core/index.h"
+#include "core/map.h"
+
+struct tmsg_map {
+    atomic_uint refs; /* the application's and one for each send in flight */
+
+    tmsg_map_entry_t *entries;
+    size_t size;
+    size_t capacity;
+    tmsg_index_t index;
+
+    tmsg_map_meta_entry_t *meta;
+    size_t meta_size;
+    size_t meta_capacity;
+    tmsg_index_t meta_index;
+
+    tmsg_arena_t arena; /* names, shapes, strides, keys, values */
+    size_t wasted;      /* of it, by what was removed or set anew */
+
+    tmsg_release_fn release; /* of the memory that all tensors share */
+    void *release_arg;
+};
+
+/* BUSY while the map is being sent. */
+tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map);
+
+/* A name or key: 1 to TMSG_NAME_BYTES_MAX bytes of UTF-8 without NUL. `what`
+ * is "tensor name" or "key". */
+tmsg_status_t tmsg_map_check_name(const char *what, const char *name,
+                                  size_t name_bytes);
+
+/* Makes room for one more of `size` items of `stride` bytes. */
+tmsg_status_t tmsg_map_grow(void *items_p, size_t *capacity, size_t size,
+                            size_t stride);
+
+/* A copy in the map's arena with a NUL after it, or NULL. */
+char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes);
+
+/* Notes that so much of the arena is dead, and packs it when most of it is. */
+void tmsg_map_waste(tmsg_map_t *map, size_t bytes);
+
+#endif

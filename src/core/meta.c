@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <tensormsg/meta.h>
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map_struct.h"
+#include "core/utf8.h"
+
+#define PREFIX "tensormsg."
+
+static const struct {
+    const char *key;
+    tmsg_meta_type_t type;
+} reserved[] = {
+    {TMSG_META_SEQUENCE, TMSG_META_I64},
+    {TMSG_META_FRAME, TMSG_META_I64},
+    {TMSG_META_ACQUIRED, TMSG_META_I64},
+    {TMSG_META_PUBLISHED, TMSG_META_I64},
+    {TMSG_META_TRACE_PARENT, TMSG_META_STRING},
+    {TMSG_META_TRACE_STATE, TMSG_META_STRING},
+    {TMSG_META_FILE_NAME, TMSG_META_STRING},
+    {TMSG_META_FILE_FORMAT, TMSG_META_STRING},
+};
+
+static const char *const type_names[] = {"none", "bool",   "i64",
+                                         "f64",  "string", "bytes"};
+
+static tmsg_status_t check_reserved(const char *key, int32_t type)
+{
+    if (strncmp(key, PREFIX, strlen(PREFIX)) != 0) {
+        return TMSG_OK;
+    }
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
+        if (strcmp(key, reserved[i].key) != 0) {
+            continue;
+        }
+        if ((int32_t)reserved[i].type == type) {
+            return TMSG_OK;
+        }
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "key '%s' takes %s, not %s", key,
+                              type_names[reserved[i].type], type_names[type]);
+    }
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                          "key '%.256s': the prefix '%s' is reserved", key,
+                          PREFIX);
+}
+
+static tmsg_status_t check_value(const char *key, const tmsg_meta_t *value)
+{
+    bool sized =
+        value->type == TMSG_META_STRING || value->type == TMSG_META_BYTES;
+
+    if (value->type < TMSG_META_BOOL || value->type > TMSG_META_BYTES) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "key '%.256s': unknown type %d", key,
+                              value->type);
+    }
+    if (sized && value->data == NULL && value->bytes != 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "key '%.256s': data is NULL with %zu bytes", key,
+                              value->bytes);
+    }
+    if (value->type == TMSG_META_STRING &&
+        !tmsg_utf8_valid(value->data, value->bytes)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "key '%.256s': the string is not UTF-8", key);
+    }
+    return TMSG_OK;
+}
+
+/* The value with only the field that its type names, data copied. */
+static tmsg_status_t adopt(tmsg_map_t *map, const tmsg_meta_t *value,
+                           tmsg_meta_t *copy)
+{
+    *copy = (tmsg_meta_t){.type = value->type};
+    switch (value->type) {
+    case TMSG_META_BOOL:
+        copy->boolean = value->boolean != 0;
+        return TMSG_OK;
+    case TMSG_META_I64:
+        copy->i64 = value->i64;
+        return TMSG_OK;
+    case TMSG_META_F64:
+        copy->f64 = value->f64;
+        return TMSG_OK;
+    default:
+        copy->bytes = value->bytes;
+        copy->data = tmsg_map_copy(map, value->data, value->bytes);
+        return copy->data == NULL ? tmsg_error_memory("a metadata value")
+                                  : TMSG_OK;
+    }
+}
+
+static tmsg_names_t names_of(const tmsg_map_t *map)
+{
+    return (tmsg_names_t){map->meta, sizeof(*map->meta), map->meta_size};
+}
+
+static size_t find(const tmsg_map_t *map, const char *key, size_t key_bytes)
+{
+    tmsg_names_t names = names_of(map);
+
+    return tmsg_index_find(&map->meta_index, &names, key, key_bytes);
+}
+
+static tmsg_status_t append(tmsg_map_t *map, const char *key, size_t key_bytes,
+                            const tmsg_meta_t *value)
+{
+    tmsg_map_meta_entry_t *entry;
+    tmsg_names_t names;
+    tmsg_status_t status;
+
+    status = tmsg_map_grow(&map->meta, &map->meta_capacity, map->meta_size,
+                           sizeof(*map->meta));
+    if (status != TMSG_OK) {
+        return status;
+    }
+    entry = &map->meta[map->meta_size];
+    entry->key = tmsg_map_copy(map, key, key_bytes);
+    entry->key_bytes = key_bytes;
+    if (entry->key == NULL) {
+        return tmsg_error_memory("a metadata key");
+    }
+    status = adopt(map, value, &entry->value);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    map->meta_size++;
+    names = names_of(map);
+    status = tmsg_index_add(&map->meta_index, &names);
+    if (status != TMSG_OK) {
+        map->meta_size--;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
+                                   size_t key_bytes, const tmsg_meta_t *value)
+{
+    tmsg_status_t status;
+
+    if (key_bytes == 0 || !tmsg_utf8_valid(key, key_bytes) ||
+        memchr(key, '\0', key_bytes) != NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "metadata %zu: key is not UTF-8 without NUL",
+                              map->meta_size);
+    }
+    if (find(map, key, key_bytes) != TMSG_INDEX_NONE) {
+        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
+                              "key '%.*s' is in the map already",
+                              (int)key_bytes, key);
+    }
+    status = check_value("", value);
+    if (status != TMSG_OK) {
+        return tmsg_error_set(status, "metadata %zu: %s", map->meta_size,
+                              tmsg_error_message());
+    }
+    return append(map, key, key_bytes, value);
+}
+
+tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
+                                const tmsg_meta_t *value)
+{
+    size_t key_bytes, index;
+    tmsg_meta_t copy, *old;
+    tmsg_status_t status = tmsg_map_check_idle(map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (key == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "key is NULL");
+    }
+    key_bytes = strlen(key);
+    status = tmsg_map_check_name("key", key, key_bytes);
+    if (status == TMSG_OK) {
+        status = check_value(key, value);
+    }
+    if (status == TMSG_OK) {
+        status = check_reserved(key, value->type);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    index = find(map, key, key_bytes);
+    if (index == TMSG_INDEX_NONE) {
+        return append(map, key, key_bytes, value);
+    }
+    status = adopt(map, value, &copy);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    old = &map->meta[index].value;
+    key_bytes = old->data == NULL ? 0 : old->bytes + 1;
+    *old = copy;
+    tmsg_map_waste(map, key_bytes);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_set_bool(tmsg_map_t *map, const char *key, int boolean)
+{
+    tmsg_meta_t value = {.type = TMSG_META_BOOL, .boolean = boolean};
+
+    return tmsg_map_set_meta(map, key, &value);
+}
+
+tmsg_status_t tmsg_map_set_i64(tmsg_map_t *map, const char *key, int64_t i64)
+{
+    tmsg_meta_t value = {.type = TMSG_META_I64, .i64 = i64};
+
+    return tmsg_map_set_meta(map, key, &value);
+}
+
+tmsg_status_t tmsg_map_set_f64(tmsg_map_t *map, const char *key, double f64)
+{
+    tmsg_meta_t value = {.type = TMSG_META_F64, .f64 = f64};
+
+    return tmsg_map_set_meta(map, key, &value);
+}
+
+tmsg_status_t tmsg_map_set_string(tmsg_map_t *map, const char *key,
+                                  const char *text)
+{
+    tmsg_meta_t value = {.type = TMSG_META_STRING,
+                         .data = text,
+                         .bytes = text == NULL ? 1 : strlen(text)};
+
+    return tmsg_map_set_meta(map, key, &value);
+}
+
+tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
+                                 const void *data, size_t bytes)
+{
+    tmsg_meta_t value = {.type = TMSG_META_BYTES, .data = data, .bytes = bytes};
+
+    return tmsg_map_set_meta(map, key, &value);
+}
+
+tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
+                                tmsg_meta_t *value_p)
+{
+    size_t index = find(map, key, strlen(key));
+
+    if (index == TMSG_INDEX_NONE) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "no key '%.256s' in the metadata", key);
+    }
+    *value_p = map->meta[index].value;
+    return TMSG_OK;
+}
+
+static tmsg_status_t get_typed(const tmsg_map_t *map, const char *key,
+                               tmsg_meta_type_t type, tmsg_meta_t *value)
+{
+    tmsg_status_t status = tmsg_map_get_meta(map, key, value);
+
+    if (status == TMSG_OK && value->type != (int32_t)type) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "key '%.256s' holds %s, not %s", key,
+                              type_names[value->type], type_names[type]);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_map_get_i64(const tmsg_map_t *map, const char *key,
+                               int64_t *i64_p)
+{
+    tmsg_meta_t value;
+    tmsg_status_t status = get_typed(map, key, TMSG_META_I64, &value);
+
+    if (status == TMSG_OK) {
+        *i64_p = value.i64;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_map_get_f64(const tmsg_map_t *map, const char *key,
+                               double *f64_p)
+{
+    tmsg_meta_t value;
+    tmsg_status_t status = get_typed(map, key, TMSG_META_F64, &value);
+
+    if (status == TMSG_OK) {
+        *f64_p = value.f64;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_map_get_string(const tmsg_map_t *map, const char *key,
+                                  const char **text_p)
+{
+    tmsg_meta_t value;
+    tmsg_status_t status = get_typed(map, key, TMSG_META_STRING, &value);
+
+    if (status == TMSG_OK) {
+        *text_p = value.data;
+    }
+    return status;
+}
+
+size_t tmsg_map_meta_size(const tmsg_map_t *map) { return map->meta_size; }
+
+const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map)
+{
+    return map->meta;
+}
+
+tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
+                               const char **key_p, tmsg_meta_t *value_p)
+{
+    if (index >= map->meta_size) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "key %zu of %zu", index,
+                              map->meta_size);
+    }
+    *key_p = map->meta[index].key;
+    *value_p = map->meta[index].value;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key)
+{
+    size_t index, bytes;
+    tmsg_names_t names;
+    tmsg_status_t status = tmsg_map_check_idle(map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    index = find(map, key, strlen(key));
+    if (index == TMSG_INDEX_NONE) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "no key '%.256s' in the metadata", key);
+    }
+    bytes = map->meta[index].key_bytes + map->meta[index].value.bytes + 2;
+    map->meta_size--;
+    memmove(map->meta + index, map->meta + index + 1,
+            (map->meta_size - index) * sizeof(*map->meta));
+    names = names_of(map);
+    tmsg_index_rebuild(&map->meta_index, &names);
+    tmsg_map_waste(map, bytes);
+    return TMSG_OK;
+}

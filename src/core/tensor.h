@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/tensor.h - descriptors as the other rooms see them. */
+#ifndef TMSG_CORE_TENSOR_H
+#define TMSG_CORE_TENSOR_H
+
+#include <stdbool.h>
+
+#include <tensormsg/tensor.h>
+
+#define TMSG_NDIM_MAX 64
+
+/* As tmsg_tensor_check(), without asking for data. *bytes_p gets what the
+ * elements take packed. */
+tmsg_status_t tmsg_tensor_check_shape(const tmsg_tensor_t *tensor,
+                                      uint64_t *bytes_p);
+
+/* Whether the elements fill their memory without gap or overlap in some order
+ * of the dimensions, from data upwards: C order, Fortran order and every other
+ * permutation. Such a tensor is sent as it lies, with its strides. */
+bool tmsg_tensor_is_dense(const tmsg_tensor_t *tensor);
+
+/* Bytes of one element with its lanes, rounded up to a whole byte. */
+uint32_t tmsg_dtype_bytes(tmsg_dtype_t dtype);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/utf8.h"
+
+#include <stdint.h>
+
+/* Length of the sequence that `lead` begins, 0 if it begins none, and the
+ * range that its second byte must lie in (RFC 3629, section 4). */
+static size_t sequence(uint8_t lead, uint8_t *low, uint8_t *high)
+{
+    *low = 0x80;
+    *high = 0xbf;
+    if (lead >= 0xc2 && lead <= 0xdf) {
+        return 2;
+    }
+    if (lead >= 0xe0 && lead <= 0xef) {
+        *low = lead == 0xe0 ? 0xa0 : 0x80;
+        *high = lead == 0xed ? 0x9f : 0xbf;
+        return 3;
+    }
+    if (lead >= 0xf0 && lead <= 0xf4) {
+        *low = lead == 0xf0 ? 0x90 : 0x80;
+        *high = lead == 0xf4 ? 0x8f : 0xbf;
+        return 4;
+    }
+    return 0;
+}
+
+bool tmsg_utf8_valid(const char *text, size_t bytes)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    const uint8_t *end = at + bytes;
+    uint8_t low, high;
+
+    while (at < end) {
+        if (*at < 0x80) {
+            at++;
+            continue;
+        }
+        size_t length = sequence(*at, &low, &high);
+        if (length == 0 || (size_t)(end - at) < length || at[1] < low ||
+            at[1] > high) {
+            return false;
+        }
+        for (size_t i = 2; i < length; i++) {
+            if ((at[i] & 0xc0) != 0x80) {
+                return false;
+            }
+        }
+        at += length;
+    }
+    return true;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/utf8.h - is it UTF-8? */
+#ifndef TMSG_CORE_UTF8_H
+#define TMSG_CORE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
+bool tmsg_utf8_valid(const char *text, size_t bytes);
+
+#endif
