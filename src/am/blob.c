@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/blob.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "am/bytes.h"
+#include "core/error.h"
+
+#define MAGIC "TMSGBLOB"
+#define MAGIC_BYTES 8
+#define BLOB_VERSION 0
+#define BLOB_HEADER_BYTES 14 /* magic, u16 version, u32 hello length */
+#define CHECKSUM_BYTES 8
+
+_Static_assert(TMSG_SEALED_EXTRA_BYTES == TMSG_TOKEN_BYTES + 4 + CHECKSUM_BYTES,
+               "token, length, checksum");
+
+static void put_checksum(uint8_t *data, size_t bytes)
+{
+    tmsg_put_le(data + bytes, XXH3_64bits(data, bytes), CHECKSUM_BYTES);
+}
+
+/* Whether the last 8 of so many bytes are the checksum of the others. */
+static bool has_checksum(const uint8_t *data, size_t bytes)
+{
+    return bytes >= CHECKSUM_BYTES &&
+           XXH3_64bits(data, bytes - CHECKSUM_BYTES) ==
+               tmsg_get_le(data + bytes - CHECKSUM_BYTES, CHECKSUM_BYTES);
+}
+
+tmsg_status_t tmsg_sealed_encode(const tmsg_sealed_t *sealed, void *buffer,
+                                 size_t capacity, size_t *bytes_p)
+{
+    size_t bytes = sealed->address_bytes + TMSG_SEALED_EXTRA_BYTES;
+    uint8_t *to = buffer;
+
+    if (sealed->address_bytes == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "the worker address is empty");
+    }
+    if (sealed->address_bytes > TMSG_ADDRESS_BYTES_MAX) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "a worker address of %zu bytes exceeds %u",
+                              sealed->address_bytes, TMSG_ADDRESS_BYTES_MAX);
+    }
+    if (bytes > capacity) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "a sealed address of %zu bytes does not fit in "
+                              "%zu",
+                              bytes, capacity);
+    }
+    memcpy(to, sealed->token, TMSG_TOKEN_BYTES);
+    to = tmsg_put_le(to + TMSG_TOKEN_BYTES, sealed->address_bytes, 4);
+    memcpy(to, sealed->address, sealed->address_bytes);
+    put_checksum(buffer, bytes - CHECKSUM_BYTES);
+    *bytes_p = bytes;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_sealed_decode(const void *data, size_t bytes,
+                                 tmsg_sealed_t *sealed_p)
+{
+    const uint8_t *from = data;
+    size_t address_bytes;
+
+    if (bytes <= TMSG_SEALED_EXTRA_BYTES ||
+        bytes > TMSG_ADDRESS_BYTES_MAX + TMSG_SEALED_EXTRA_BYTES) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "worker address: %zu bytes cannot be one", bytes);
+    }
+    if (!has_checksum(from, bytes)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "worker address: its checksum does not match");
+    }
+    address_bytes = (size_t)tmsg_get_le(from + TMSG_TOKEN_BYTES, 4);
+    if (address_bytes != bytes - TMSG_SEALED_EXTRA_BYTES) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "worker address: says %zu bytes, has %zu",
+                              address_bytes, bytes - TMSG_SEALED_EXTRA_BYTES);
+    }
+    memcpy(sealed_p->token, from, TMSG_TOKEN_BYTES);
+    sealed_p->address = from + TMSG_TOKEN_BYTES + 4;
+    sealed_p->address_bytes = address_bytes;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_blob_encode(const tmsg_blob_t *blob, void **data_p,
+                               size_t *bytes_p)
+{
+    size_t capacity = BLOB_HEADER_BYTES + TMSG_HELLO_BYTES_MAX +
+                      blob->sealed.address_bytes + TMSG_SEALED_EXTRA_BYTES;
+    uint8_t *data = malloc(capacity + CHECKSUM_BYTES);
+    size_t used = BLOB_HEADER_BYTES;
+    size_t bytes;
+    tmsg_status_t status;
+
+    if (data == NULL) {
+        return tmsg_error_memory("a worker blob");
+    }
+    status = tmsg_hello_encode(&blob->hello, data + used, TMSG_HELLO_BYTES_MAX,
+                               &bytes);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    memcpy(data, MAGIC, MAGIC_BYTES);
+    tmsg_put_le(data + MAGIC_BYTES, BLOB_VERSION, 2);
+    tmsg_put_le(data + MAGIC_BYTES + 2, bytes, 4);
+    used += bytes;
+    status =
+        tmsg_sealed_encode(&blob->sealed, data + used, capacity - used, &bytes);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    used += bytes;
+    put_checksum(data, used);
+    *data_p = data;
+    *bytes_p = used + CHECKSUM_BYTES;
+    return TMSG_OK;
+
+err_free:
+    free(data);
+    return status;
+}
+
+/* The part that every blob version begins and ends with. */
+static tmsg_status_t check_frame(const uint8_t *data, size_t bytes)
+{
+    unsigned version;
+
+    if (bytes < BLOB_HEADER_BYTES + CHECKSUM_BYTES ||
+        memcmp(data, MAGIC, MAGIC_BYTES) != 0) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "these %zu bytes are no worker blob", bytes);
+    }
+    if (!has_checksum(data, bytes)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "worker blob: its checksum does not match");
+    }
+    version = (unsigned)tmsg_get_le(data + MAGIC_BYTES, 2);
+    if (version != BLOB_VERSION) {
+        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
+                              "worker blob: it has version %u, this side "
+                              "reads %u",
+                              version, BLOB_VERSION);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_blob_decode(const void *data, size_t bytes,
+                               tmsg_blob_t *blob_p)
+{
+    const uint8_t *from = data;
+    tmsg_status_t status = check_frame(data, bytes);
+    size_t left, hello_bytes;
+    tmsg_blob_t blob;
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    left = bytes - BLOB_HEADER_BYTES - CHECKSUM_BYTES;
+    hello_bytes = (size_t)tmsg_get_le(from + MAGIC_BYTES + 2, 4);
+    if (hello_bytes > left) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "worker blob: its hello says %zu bytes, %zu are "
+                              "left",
+                              hello_bytes, left);
+    }
+    from += BLOB_HEADER_BYTES;
+    status = tmsg_hello_decode(from, hello_bytes, &blob.hello);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_sealed_decode(from + hello_bytes, left - hello_bytes,
+                                &blob.sealed);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    *blob_p = blob;
+    return TMSG_OK;
+}

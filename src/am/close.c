@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The orderly end. Each side, when it has sent all it will, says BYE with the
+ * number of messages it sent, and FIN when it has received all that the peer's
+ * BYE counted. With both FINs seen nothing is under way in either direction. */
+#include "am/endpoint.h"
+
+static void say(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t sequence)
+{
+    tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
+                            .sequence = sequence};
+    tmsg_status_t status;
+
+    if (endpoint->link.fd >= 0) {
+        tmsg_link_send(endpoint, kind, sequence);
+        return;
+    }
+    status = tmsg_control_post(endpoint, kind, &head, NULL, 0, NULL, 0);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
+    }
+}
+
+static bool sends_are_over(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->queued.head == NULL && endpoint->posted.head == NULL &&
+           endpoint->controls == NULL;
+}
+
+static bool all_received(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->bye_received &&
+           endpoint->channel.rx_sequence == endpoint->bye_sequence;
+}
+
+/* Takes every step that can be taken; called whenever one may have become
+ * possible. */
+void tmsg_close_advance(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->close_wanted && endpoint->state == TMSG_EP_OPEN) {
+        endpoint->state = TMSG_EP_CLOSING;
+    }
+    if (endpoint->state != TMSG_EP_CLOSING) {
+        return;
+    }
+    if (!endpoint->bye_sent && sends_are_over(endpoint)) {
+        endpoint->bye_sent = true;
+        say(endpoint, TMSG_KIND_BYE, endpoint->channel.tx_sequence);
+    }
+    if (!endpoint->fin_sent && endpoint->bye_sent && all_received(endpoint)) {
+        endpoint->fin_sent = true;
+        say(endpoint, TMSG_KIND_FIN, 0);
+    }
+    /* The side that waits for the other's socket to end has lost nothing; the
+     * one that was asked to close ends it. Without a socket UCX still has to
+     * deliver our FIN. */
+    if (endpoint->fin_sent && endpoint->fin_received &&
+        (endpoint->link.fd >= 0 || endpoint->in_ucx == 0)) {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+    }
+}
+
+void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence)
+{
+    endpoint->bye_received = true;
+    endpoint->bye_sequence = sequence;
+    if (endpoint->state == TMSG_EP_OPEN) {
+        endpoint->state = TMSG_EP_CLOSING;
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+void tmsg_close_fin(tmsg_endpoint_t *endpoint)
+{
+    endpoint->fin_received = true;
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/context.h - contexts as the room sees them. */
+#ifndef TMSG_AM_CONTEXT_H
+#define TMSG_AM_CONTEXT_H
+
+#include <stdatomic.h>
+
+#include <tensormsg/context.h>
+
+#include "am/hello.h"
+
+struct tmsg_context {
+    atomic_uint refs; /* the application's and one a worker */
+    tmsg_limits_t limits;
+    char *ucx_config; /* NULL: none */
+    uint8_t instance_id[TMSG_INSTANCE_BYTES];
+};
+
+void tmsg_context_hold(tmsg_context_t *context);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Small messages of the library's own. They wait for no credit and for no
+ * payload, and carry everything in their header. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/bytes.h"
+#include "am/endpoint.h"
+
+#define ACK_TEXT_MAX 240
+
+/* One on its way through UCX, which needs its bytes until it is sent. */
+typedef struct {
+    tmsg_endpoint_t *endpoint;
+    uint8_t bytes[]; /* header, then payload */
+} posted_t;
+
+/* An acknowledgement that waits for UCX to let us call it. */
+typedef struct tmsg_control {
+    struct tmsg_control *next;
+    uint32_t message_id;
+    size_t body_bytes;
+    uint8_t body[4 + ACK_TEXT_MAX]; /* [status i32][words] */
+} control_t;
+
+static void reported(void *request, ucs_status_t ucs, void *arg)
+{
+    posted_t *posted = arg;
+    tmsg_endpoint_t *endpoint = posted->endpoint;
+
+    (void)ucs; /* a broken connection shows elsewhere */
+    if (request != NULL) {
+        ucp_request_free(request);
+    }
+    free(posted);
+    if (endpoint->state == TMSG_EP_CLOSING) {
+        tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
+    }
+    tmsg_endpoint_reported(endpoint);
+}
+
+tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
+                                const tmsg_preamble_t *head, const void *body,
+                                size_t body_bytes, const void *payload,
+                                size_t payload_bytes)
+{
+    size_t header_bytes = TMSG_PREAMBLE_BYTES + body_bytes;
+    tmsg_preamble_t full = *head;
+    posted_t *posted = malloc(sizeof(*posted) + header_bytes + payload_bytes);
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_USER_DATA,
+        .flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY,
+        .cb.send = reported,
+        .user_data = posted,
+    };
+    ucs_status_ptr_t request;
+
+    if (posted == NULL) {
+        return tmsg_error_memory("a control message");
+    }
+    posted->endpoint = endpoint;
+    full.kind = kind;
+    full.body_bytes = (uint32_t)body_bytes;
+    full.payload_bytes = payload_bytes;
+    tmsg_preamble_encode(&full, posted->bytes);
+    if (body_bytes > 0) {
+        memcpy(posted->bytes + TMSG_PREAMBLE_BYTES, body, body_bytes);
+    }
+    if (payload_bytes > 0) {
+        memcpy(posted->bytes + header_bytes, payload, payload_bytes);
+    }
+    endpoint->in_ucx++;
+    request = ucp_am_send_nbx(
+        endpoint->ep, TMSG_AM_ID, posted->bytes, header_bytes,
+        payload_bytes == 0 ? NULL : posted->bytes + header_bytes, payload_bytes,
+        &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        reported(NULL, UCS_OK, posted);
+    }
+    if (UCS_PTR_IS_ERR(request)) {
+        return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
+                              ucs_status_string(UCS_PTR_STATUS(request)));
+    }
+    return TMSG_OK;
+}
+
+static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,
+                          const tmsg_preamble_t *head, const void *body,
+                          size_t body_bytes)
+{
+    tmsg_status_t status =
+        tmsg_control_post(endpoint, kind, head, body, body_bytes, NULL, 0);
+
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
+    }
+}
+
+static bool may_post(const tmsg_endpoint_t *endpoint)
+{
+    return !endpoint->worker->inside && endpoint->ep != NULL &&
+           endpoint->state != TMSG_EP_ENDED;
+}
+
+void tmsg_control_flush(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->controls != NULL && may_post(endpoint)) {
+        control_t *control = endpoint->controls;
+        tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
+                                .message_id = control->message_id};
+
+        endpoint->controls = control->next;
+        post_or_break(endpoint, TMSG_KIND_ACK, &head, control->body,
+                      control->body_bytes);
+        free(control);
+    }
+}
+
+void tmsg_control_discard(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->controls != NULL) {
+        control_t *control = endpoint->controls;
+
+        endpoint->controls = control->next;
+        free(control);
+    }
+}
+
+void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                      tmsg_status_t status, const char *error)
+{
+    control_t *control = malloc(sizeof(*control));
+    control_t **last = &endpoint->controls;
+    size_t text = strnlen(error, ACK_TEXT_MAX);
+
+    if (control == NULL) {
+        /* The peer would wait for ever for an answer that cannot be given. */
+        tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
+                            "no memory for an acknowledgement");
+        return;
+    }
+    control->next = NULL;
+    control->message_id = message_id;
+    tmsg_put_le(control->body, (uint32_t)status, 4);
+    memcpy(control->body + 4, error, text);
+    control->body_bytes = 4 + text;
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    *last = control;
+    tmsg_control_flush(endpoint);
+    if (endpoint->controls != NULL) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+/* Credit goes back in batches of half a window, for it costs a message. */
+void tmsg_control_credit(tmsg_endpoint_t *endpoint)
+{
+    tmsg_channel_t *channel = &endpoint->channel;
+    uint32_t news = channel->rx_consumed - channel->rx_credited;
+    tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
+                            .sequence = channel->rx_consumed};
+
+    if (news == 0 || news < endpoint->worker->queue_depth / 2) {
+        return;
+    }
+    if (!may_post(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+        return;
+    }
+    channel->rx_credited = channel->rx_consumed;
+    post_or_break(endpoint, TMSG_KIND_CREDIT, &head, NULL, 0);
+}
+
+/* The endpoint that a control message is for, if it may be. */
+static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint =
+        tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
+
+    if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
+        endpoint->ep == NULL || endpoint->state == TMSG_EP_ENDED) {
+        return NULL;
+    }
+    return endpoint;
+}
+
+ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival);
+    char why[ACK_TEXT_MAX + 32];
+    int32_t status;
+
+    if (endpoint == NULL || arrival->head.body_bytes < 4) {
+        return UCS_OK;
+    }
+    status = (int32_t)tmsg_get_le(arrival->body, 4);
+    snprintf(why, sizeof(why), "refused by the receiver: %.*s",
+             (int)(arrival->head.body_bytes - 4),
+             (const char *)arrival->body + 4);
+    tmsg_send_acknowledged(
+        endpoint, arrival->head.message_id,
+        status > 0 ? TMSG_ERR_MALFORMED : (tmsg_status_t)status, why);
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival);
+    tmsg_channel_t *channel;
+    uint32_t consumed = arrival->head.sequence;
+
+    if (endpoint == NULL) {
+        return UCS_OK;
+    }
+    channel = &endpoint->channel;
+    if ((int32_t)(channel->tx_sequence - consumed) < 0) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "credit for messages that were never sent");
+        return UCS_OK;
+    }
+    channel->tx_window = consumed + endpoint->peer_hello.queue_depth;
+    tmsg_worker_chore(endpoint->worker, endpoint);
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival);
+
+    if (endpoint != NULL) {
+        tmsg_close_bye(endpoint, arrival->head.sequence);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival);
+
+    if (endpoint != NULL) {
+        tmsg_close_fin(endpoint);
+    }
+    return UCS_OK;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is in force and why, as JSON for people and scripts. */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/version.h>
+
+#include "am/endpoint.h"
+
+/* 64-bit numbers beyond 2^53 as text, since JSON's are doubles. */
+static bool add_number(cJSON *object, const char *key, uint64_t value)
+{
+    char text[24];
+
+    if (value <= (1ULL << 53)) {
+        return cJSON_AddNumberToObject(object, key, (double)value) != NULL;
+    }
+    snprintf(text, sizeof(text), "%" PRIu64, value);
+    return cJSON_AddStringToObject(object, key, text) != NULL;
+}
+
+static bool add_text(cJSON *object, const char *key, const char *text)
+{
+    return cJSON_AddStringToObject(object, key, text) != NULL;
+}
+
+/* Prints and frees an object. */
+static tmsg_status_t finish(cJSON *object, bool complete, char **json_p)
+{
+    char *json = complete ? cJSON_Print(object) : NULL;
+
+    cJSON_Delete(object);
+    if (json == NULL) {
+        return tmsg_error_memory("a description");
+    }
+    *json_p = json;
+    return TMSG_OK;
+}
+
+static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "ucx_keys");
+    bool ok = array != NULL;
+
+    for (size_t i = 0; i < keys->count && ok; i++) {
+        const tmsg_ucx_key_t *key = &keys->keys[i];
+        cJSON *entry = cJSON_CreateObject();
+
+        ok = cJSON_AddItemToArray(array, entry) &&
+             add_text(entry, "name", key->name) &&
+             add_text(entry, "value", key->value) &&
+             add_text(entry, "origin", tmsg_ucx_origin_name(key->origin)) &&
+             (key->why == NULL || add_text(entry, "why", key->why));
+    }
+    return ok;
+}
+
+static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
+{
+    cJSON *entry = cJSON_AddObjectToObject(object, "limits");
+
+    return entry != NULL && add_number(entry, "tensors", limits->tensors) &&
+           add_number(entry, "ndim", limits->ndim) &&
+           add_number(entry, "name_bytes", limits->name_bytes) &&
+           add_number(entry, "metadata_bytes", limits->metadata_bytes) &&
+           add_number(entry, "header_bytes", limits->header_bytes) &&
+           add_number(entry, "message_bytes", limits->message_bytes) &&
+           add_number(entry, "held_bytes", limits->held_bytes);
+}
+
+/* ucp_context_print_info() has lines such as
+ *   resource 3 : md 3 dev 2 flags --sa posix/memory
+ * The last word of each is a transport on a device. */
+static bool add_transports(cJSON *object, ucp_context_h context)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "transports");
+    char *report = NULL, *line, *rest;
+    size_t size;
+    FILE *stream = open_memstream(&report, &size);
+    bool ok = array != NULL && stream != NULL;
+
+    if (stream != NULL) {
+        ucp_context_print_info(context, stream);
+        fclose(stream);
+    }
+    line = ok ? strtok_r(report, "\n", &rest) : NULL;
+    for (; line != NULL && ok; line = strtok_r(NULL, "\n", &rest)) {
+        const char *word = strrchr(line, ' ');
+
+        if (strstr(line, "resource ") != NULL && word != NULL) {
+            ok = cJSON_AddItemToArray(array, cJSON_CreateString(word + 1));
+        }
+    }
+    free(report);
+    return ok;
+}
+
+/* Opens UCX as an unrestricted worker would, only to see what it finds. */
+static tmsg_status_t look_at_ucx(const tmsg_context_t *context, cJSON *object,
+                                 bool *ok)
+{
+    static const tmsg_ucx_scope_t everything = {"all"};
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                           .features = UCP_FEATURE_AM};
+    tmsg_ucx_keys_t keys;
+    ucp_config_t *config;
+    ucp_context_h ucp;
+    ucs_status_t ucs;
+    tmsg_status_t status =
+        tmsg_ucx_config_resolve(context->ucx_config, &everything, &keys);
+
+    if (status == TMSG_OK) {
+        status = tmsg_ucx_config_apply(&keys, &config);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    ucs = ucp_init(&params, config, &ucp);
+    ucp_config_release(config);
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_init: %s",
+                              ucs_status_string(ucs));
+    }
+    *ok = add_transports(object, ucp) && add_keys(object, &keys);
+    ucp_cleanup(ucp);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+    cJSON *object = cJSON_CreateObject();
+    char ucx[48];
+    bool ok = object != NULL;
+    bool seen = false;
+    tmsg_status_t status;
+
+    snprintf(ucx, sizeof(ucx), "%u.%u.%u", version.major, version.minor,
+             version.patch);
+    ok = ok && add_text(object, "version", tmsg_version()) &&
+         add_number(object, "wire_version", TMSG_WIRE_VERSION) &&
+         add_text(object, "ucx_version", ucx) &&
+         add_limits(object, &context->limits);
+    if (ok) {
+        status = look_at_ucx(context, object, &seen);
+        if (status != TMSG_OK) {
+            cJSON_Delete(object);
+            return status;
+        }
+    }
+    ok = ok && seen &&
+         add_text(object, "cuda",
+                  "not supported by this version: tensors "
+                  "travel from and to host memory");
+    return finish(object, ok, json_p);
+}
+
+tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
+                                     char **json_p)
+{
+    tmsg_status_t state = tmsg_endpoint_status(endpoint);
+    const tmsg_hello_t *peer = &endpoint->peer_hello;
+    cJSON *object = cJSON_CreateObject();
+    char transports[sizeof(endpoint->transports)];
+    char ucx[48];
+    bool ok = object != NULL;
+
+    if (atomic_load(&endpoint->life->over)) {
+        cJSON_Delete(object);
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
+                              endpoint->peer);
+    }
+    tmsg_worker_lock(endpoint->worker);
+    snprintf(transports, sizeof(transports), "%s", endpoint->transports);
+    if (endpoint->ep != NULL) { /* lanes are added while it is used */
+        tmsg_ucx_transports(endpoint->ep, transports, sizeof(transports));
+    }
+    snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
+             peer->ucx_patch);
+    ok = ok && add_text(object, "peer", endpoint->peer) &&
+         add_text(object, "state",
+                  state == TMSG_OK ? "connected" : tmsg_status_name(state)) &&
+         add_text(object, "error", state < 0 ? endpoint->error : "") &&
+         add_text(object, "transports", transports) &&
+         add_text(object, "why", endpoint->why) &&
+         add_number(object, "peer_wire_version", peer->wire_version) &&
+         add_text(object, "peer_ucx_version", ucx) &&
+         add_number(object, "sent_messages", endpoint->sent_messages) &&
+         add_number(object, "sent_bytes", endpoint->sent_bytes) &&
+         add_number(object, "received_messages", endpoint->received_messages) &&
+         add_number(object, "received_bytes", endpoint->received_bytes) &&
+         add_number(object, "refused_messages", endpoint->refused_messages);
+    if (ok && endpoint->ucx != NULL) {
+        ok = add_keys(object, &endpoint->ucx->keys);
+    }
+    tmsg_worker_unlock(endpoint->worker);
+    return finish(object, ok, json_p);
+}

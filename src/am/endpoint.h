@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/endpoint.h - one connection, from its first byte to its last.
+ *
+ * CONNECTING -> OPEN -> CLOSING -> ENDED, or straight to ENDED with an error.
+ * An ended endpoint stays in its worker's table until UCX has reported every
+ * operation on it: only then is borrowed memory free. */
+#ifndef TMSG_AM_ENDPOINT_H
+#define TMSG_AM_ENDPOINT_H
+
+#include <stdatomic.h>
+
+#include "am/blob.h"
+#include "am/frame.h"
+#include "am/kinds.h"
+#include "am/message.h"
+#include "am/request.h"
+#include "am/resolve.h"
+#include "am/url.h"
+#include "core/error.h"
+
+typedef enum {
+    TMSG_EP_CONNECTING = 0,
+    TMSG_EP_OPEN = 1,
+    TMSG_EP_CLOSING = 2, /* no new sends; what is under way goes on */
+    TMSG_EP_ENDED = 3,
+} tmsg_ep_state_t;
+
+/* The bootstrap socket of an endpoint; handshake.c alone changes it. */
+typedef struct {
+    tmsg_source_t source;
+    tmsg_frame_stream_t stream;
+    int fd; /* -1: none (yet, any more, or a blob's) */
+    bool connected;
+    bool hello_done;   /* the peer's hello was accepted */
+    bool address_done; /* its worker address came */
+    bool net_only;
+    tmsg_url_t url;
+    tmsg_resolve_t *resolve; /* dialling side */
+    tmsg_source_t resolve_source;
+    size_t next_address;
+    tmsg_timer_t deadline;
+    tmsg_listener_t *listener; /* dialled side, until connected */
+} tmsg_link_t;
+
+typedef struct tmsg_send tmsg_send_t;
+
+typedef struct {
+    tmsg_send_t *head;
+    tmsg_send_t *tail;
+} tmsg_send_list_t;
+
+/* What a channel of an endpoint counts. Channel 0 is the only one so far. */
+typedef struct {
+    uint32_t tx_sequence; /* of the next message that goes to UCX */
+    uint32_t tx_window;   /* first sequence that has no credit */
+    uint32_t rx_sequence; /* of the next message to be delivered */
+    uint32_t rx_consumed; /* messages taken, dropped or refused */
+    uint32_t rx_credited; /* of these, as the peer was last told */
+    tmsg_message_t *rx;   /* arrived, in order of sequence */
+} tmsg_channel_t;
+
+struct tmsg_endpoint {
+    tmsg_due_t due;        /* of its listener: on_accept, or its release */
+    tmsg_due_t closed_due; /* on_closed */
+    atomic_uint refs;      /* table, handle, messages, sends */
+    tmsg_worker_t *worker; /* dangles once life->over */
+    tmsg_life_t *life;
+    uint32_t id; /* ours: peers put it into their headers */
+    uint32_t peer_id;
+    tmsg_ep_state_t state;
+    tmsg_status_t status;    /* why it ended */
+    bool handle;             /* somebody owns it: application or listener */
+    bool accepted;           /* made by a listener */
+    bool told;               /* on_closed is queued or was called */
+    tmsg_listener_t *keeper; /* the listener that owns it */
+    char error[TMSG_ERROR_BYTES];
+    char peer[400];
+    char why[160]; /* why shared memory is used, or not */
+    char transports[128];
+    void *user;
+    tmsg_closed_fn on_closed;
+    void *on_closed_arg;
+
+    tmsg_link_t link;
+    bool dialling;
+    uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
+    void *peer_address;
+    tmsg_hello_t peer_hello;
+    tmsg_ucx_t *ucx;
+    ucp_ep_h ep;       /* NULL: none, or closed */
+    ucp_ep_h reply_ep; /* by which the peer's attach came */
+    unsigned in_ucx;   /* operations that UCX has not reported */
+
+    bool has_chores;
+    tmsg_endpoint_t *next_chore;
+    tmsg_status_t broken; /* it is to end with this; why is in broken_why */
+    char broken_why[160];
+
+    tmsg_channel_t channel;
+    uint32_t next_message_id;
+    tmsg_send_list_t queued; /* for the connection or for credit */
+    tmsg_send_list_t posted; /* with UCX, or waiting for the peer's word */
+    struct tmsg_control *controls; /* small messages made inside UCX */
+    tmsg_message_list_t ready;     /* by own_queue */
+
+    struct tmsg_event *ready_events; /* requests of tmsg_endpoint_ready() */
+    struct tmsg_event *close_events;
+    bool close_wanted; /* the application asked for the orderly end */
+    bool bye_sent;     /* we send no more messages */
+    bool bye_received; /* nor does the peer, after bye_sequence */
+    uint32_t bye_sequence;
+    bool fin_sent; /* we have received all of the peer's */
+    bool fin_received;
+
+    uint64_t sent_messages, sent_bytes;
+    uint64_t received_messages, received_bytes;
+    uint64_t refused_messages; /* of the peer's, by us */
+};
+
+/* A request that only waits for something to happen to an endpoint. */
+typedef struct tmsg_event {
+    tmsg_request_t request;
+    struct tmsg_event *next;
+} tmsg_event_t;
+
+/* Makes one in its worker's table, with a reference of the table and one of
+ * the handle. Lock held. Errors: NO_MEMORY, LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
+                                   tmsg_endpoint_t **endpoint_p);
+
+void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint);
+void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* from any thread */
+
+/* The endpoint that an id of ours names, or NULL. */
+tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id);
+
+/* Lock held, outside UCX: ends it now. Whatever is pending ends with this
+ * status; `error` names the cause, the peer is put in front. */
+void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                       const char *error);
+
+/* The same from inside UCX: done by the next chores. */
+void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                         const char *error);
+
+/* Lock held: frees the handle, for the application or a listener. */
+void tmsg_endpoint_release(tmsg_endpoint_t *endpoint);
+
+/* Lock held: the connection stands. */
+void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
+
+/* Lock held, in progress: does what UCX's callbacks left to do. */
+void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);
+
+/* UCX reported an operation; the last one frees an ended endpoint. */
+void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);
+
+/* Ends all events of a list. */
+void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
+                     const char *error);
+
+/* handshake.c: the dialling side's start; the dialled side's; the end. */
+tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
+                             int timeout_ms);
+tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
+                                 tmsg_listener_t *listener, int timeout_ms);
+void tmsg_link_close(tmsg_endpoint_t *endpoint);
+/* Sends one of the frames that close in order. */
+void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);
+/* Whether the socket still stands; true where there never was one. */
+bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
+
+/* attach.c: joins the two UCX endpoints of a connection. */
+tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
+                               const tmsg_sealed_t *sealed, const void *extra,
+                               size_t extra_bytes);
+tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
+                               size_t blob_bytes, int timeout_ms);
+/* The dialled side's part, once both the peer's address and its attach came;
+ * IN_PROGRESS until then. */
+tmsg_status_t tmsg_attach_accept(tmsg_endpoint_t *endpoint);
+/* Decides by both hellos whether the two may work together, and how: fills in
+ * the endpoint's peer_hello, why, and link.net_only. */
+tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
+                                const tmsg_hello_t *theirs, bool shm_only);
+
+/* send.c */
+void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
+void tmsg_sends_end(tmsg_endpoint_t *endpoint);
+void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                            tmsg_status_t status, const char *error);
+
+/* control.c: small messages that wait for nobody. */
+void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                      tmsg_status_t status, const char *error);
+void tmsg_control_credit(tmsg_endpoint_t *endpoint);
+void tmsg_control_flush(tmsg_endpoint_t *endpoint);
+void tmsg_control_discard(tmsg_endpoint_t *endpoint);
+tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
+                                const tmsg_preamble_t *head, const void *body,
+                                size_t body_bytes, const void *payload,
+                                size_t payload_bytes);
+
+/* close.c: the orderly end. */
+void tmsg_close_advance(tmsg_endpoint_t *endpoint);
+void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence);
+void tmsg_close_fin(tmsg_endpoint_t *endpoint);
+
+#endif

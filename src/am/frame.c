@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/frame.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "am/bytes.h"
+#include "core/error.h"
+
+#define READ_BYTES ((size_t)16 * 1024) /* at most, by one call */
+#define FIRST_BYTES ((size_t)1024)     /* of a buffer */
+
+void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes)
+{
+    memset(stream, 0, sizeof(*stream));
+    stream->fd = fd;
+    stream->max_bytes = max_bytes;
+}
+
+void tmsg_frame_free(tmsg_frame_stream_t *stream)
+{
+    free(stream->in.data);
+    free(stream->out.data);
+    memset(&stream->in, 0, sizeof(stream->in));
+    memset(&stream->out, 0, sizeof(stream->out));
+}
+
+void tmsg_frame_set_max(tmsg_frame_stream_t *stream, size_t max_bytes)
+{
+    stream->max_bytes = max_bytes;
+}
+
+static size_t used(const tmsg_frame_buffer_t *buffer)
+{
+    return buffer->end - buffer->begin;
+}
+
+/* Makes room for `bytes` behind what is used, which may move. */
+static tmsg_status_t make_room(tmsg_frame_buffer_t *buffer, size_t bytes)
+{
+    size_t capacity = buffer->capacity > 0 ? buffer->capacity : FIRST_BYTES;
+    uint8_t *data;
+
+    if (buffer->begin > 0) {
+        memmove(buffer->data, buffer->data + buffer->begin, used(buffer));
+        buffer->end -= buffer->begin;
+        buffer->begin = 0;
+    }
+    if (buffer->capacity - buffer->end >= bytes) {
+        return TMSG_OK;
+    }
+    while (capacity - buffer->end < bytes) {
+        capacity *= 2;
+    }
+    data = realloc(buffer->data, capacity);
+    if (data == NULL) {
+        return tmsg_error_memory("a connection's buffer");
+    }
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return TMSG_OK;
+}
+
+static tmsg_status_t ended(tmsg_status_t status)
+{
+    return tmsg_error_set(status, "the connection has ended before");
+}
+
+static tmsg_status_t socket_failed(const char *what)
+{
+    if (errno == ECONNRESET || errno == EPIPE || errno == ETIMEDOUT ||
+        errno == EHOSTUNREACH || errno == ENETUNREACH) {
+        return tmsg_error_errno(TMSG_ERR_PEER_LOST, "%s the peer", what);
+    }
+    return tmsg_error_errno(TMSG_ERR_IO, "%s the peer", what);
+}
+
+/* An idle connection keeps no more than a small buffer. */
+static void reset(tmsg_frame_buffer_t *buffer)
+{
+    buffer->begin = 0;
+    buffer->end = 0;
+    if (buffer->capacity > FIRST_BYTES) {
+        free(buffer->data);
+        buffer->data = NULL;
+        buffer->capacity = 0;
+    }
+}
+
+static void append(tmsg_frame_buffer_t *buffer, const void *data, size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(buffer->data + buffer->end, data, bytes);
+        buffer->end += bytes;
+    }
+}
+
+/* Queues our magic before anything else, and makes room for what follows. */
+static tmsg_status_t introduce(tmsg_frame_stream_t *stream, size_t bytes)
+{
+    size_t magic_bytes = stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES;
+    tmsg_status_t status = make_room(&stream->out, magic_bytes + bytes);
+
+    if (status == TMSG_OK) {
+        append(&stream->out, TMSG_FRAME_MAGIC, magic_bytes);
+        stream->introduced = true;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
+                               const void *data, size_t bytes)
+{
+    uint8_t header[TMSG_FRAME_HEADER_BYTES];
+    tmsg_status_t status;
+
+    if (bytes > stream->max_bytes || bytes > UINT32_MAX) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "a frame of %zu bytes, of type %u, exceeds %zu",
+                              bytes, type, stream->max_bytes);
+    }
+    if (used(&stream->out) > stream->max_bytes) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "the peer does not read: %zu bytes wait for it",
+                              used(&stream->out));
+    }
+    status = introduce(stream, sizeof(header) + bytes);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    *tmsg_put_le(header, bytes, 4) = type;
+    append(&stream->out, header, sizeof(header));
+    append(&stream->out, data, bytes);
+    status = tmsg_frame_flush(stream);
+    return status == TMSG_IN_PROGRESS ? TMSG_OK : status;
+}
+
+tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
+{
+    tmsg_frame_buffer_t *out = &stream->out;
+    tmsg_status_t status = TMSG_OK;
+
+    if (stream->write_error != TMSG_OK) {
+        return ended(stream->write_error);
+    }
+    if (!stream->introduced) {
+        status = introduce(stream, 0);
+    }
+    while (status == TMSG_OK && used(out) > 0) {
+        ssize_t n = send(stream->fd, out->data + out->begin, used(out),
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n >= 0) {
+            out->begin += (size_t)n;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return TMSG_IN_PROGRESS;
+        } else if (errno != EINTR) {
+            status = stream->write_error = socket_failed("writing to");
+        }
+    }
+    if (status != TMSG_ERR_NO_MEMORY) {
+        reset(out);
+    }
+    return status;
+}
+
+size_t tmsg_frame_pending(const tmsg_frame_stream_t *stream)
+{
+    return used(&stream->out) +
+           (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
+}
+
+/* Compares as much of the magic as has come: garbage shows at once. */
+static tmsg_status_t greet(tmsg_frame_stream_t *stream)
+{
+    const uint8_t *came = stream->in.data + stream->in.begin;
+    char shown[TMSG_FRAME_MAGIC_BYTES + 1] = "";
+    size_t bytes = used(&stream->in);
+
+    if (bytes > TMSG_FRAME_MAGIC_BYTES) {
+        bytes = TMSG_FRAME_MAGIC_BYTES;
+    }
+    if (memcmp(came, TMSG_FRAME_MAGIC, bytes) != 0) {
+        for (size_t i = 0; i < bytes; i++) {
+            shown[i] = came[i] >= ' ' && came[i] <= '~' ? (char)came[i] : '.';
+        }
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "the peer does not speak tensormsg: it began "
+                              "with '%s'",
+                              shown);
+    }
+    if (bytes < TMSG_FRAME_MAGIC_BYTES) {
+        return TMSG_IN_PROGRESS;
+    }
+    stream->in.begin += bytes;
+    stream->greeted = true;
+    return TMSG_OK;
+}
+
+/* Takes a frame out of what has come. */
+static tmsg_status_t parse(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                           const uint8_t **data_p, size_t *bytes_p)
+{
+    tmsg_status_t status = TMSG_OK;
+    const uint8_t *header;
+    size_t bytes;
+
+    if (used(&stream->in) == 0) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (!stream->greeted) {
+        status = greet(stream);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (used(&stream->in) < TMSG_FRAME_HEADER_BYTES) {
+        return TMSG_IN_PROGRESS;
+    }
+    header = stream->in.data + stream->in.begin;
+    bytes = (size_t)tmsg_get_le(header, 4);
+    if (bytes > stream->max_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "the peer announces a frame of %zu bytes, of "
+                              "type %u, where %zu are the most",
+                              bytes, header[4], stream->max_bytes);
+    }
+    if (used(&stream->in) - TMSG_FRAME_HEADER_BYTES < bytes) {
+        return TMSG_IN_PROGRESS;
+    }
+    stream->in.begin += TMSG_FRAME_HEADER_BYTES + bytes;
+    *type_p = header[4];
+    *data_p = header + TMSG_FRAME_HEADER_BYTES;
+    *bytes_p = bytes;
+    return TMSG_OK;
+}
+
+static tmsg_status_t closed(const tmsg_frame_stream_t *stream)
+{
+    if (used(&stream->in) > 0) {
+        return tmsg_error_set(TMSG_ERR_CLOSED,
+                              "the peer closed the connection inside a frame");
+    }
+    return tmsg_error_set(TMSG_ERR_CLOSED, stream->greeted
+                                               ? "the peer closed the "
+                                                 "connection"
+                                               : "the peer closed the "
+                                                 "connection without a word");
+}
+
+/* Reads once. OK: something came. */
+static tmsg_status_t receive(tmsg_frame_stream_t *stream)
+{
+    tmsg_frame_buffer_t *in = &stream->in;
+    tmsg_status_t status;
+    size_t room;
+    ssize_t n;
+
+    if (used(in) == 0) {
+        reset(in);
+    }
+    status = make_room(in, 1);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    room = in->capacity - in->end;
+    do {
+        n = recv(stream->fd, in->data + in->end,
+                 room < READ_BYTES ? room : READ_BYTES, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        in->end += (size_t)n;
+        return TMSG_OK;
+    }
+    if (n == 0) {
+        return closed(stream);
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return TMSG_IN_PROGRESS;
+    }
+    return socket_failed("reading from");
+}
+
+tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                              const uint8_t **data_p, size_t *bytes_p)
+{
+    tmsg_status_t status;
+
+    if (stream->read_error != TMSG_OK) {
+        return ended(stream->read_error);
+    }
+    status = parse(stream, type_p, data_p, bytes_p);
+    if (status == TMSG_IN_PROGRESS) {
+        status = receive(stream);
+        if (status == TMSG_OK) {
+            status = parse(stream, type_p, data_p, bytes_p);
+        }
+    }
+    if (status < 0 && status != TMSG_ERR_NO_MEMORY) {
+        stream->read_error = status;
+    }
+    return status;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/frame.h - whole frames over a nonblocking stream socket. The format is
+ * docs/bootstrap.md. */
+#ifndef TMSG_AM_FRAME_H
+#define TMSG_AM_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/status.h>
+
+#define TMSG_FRAME_MAGIC "TMSGBOOT" /* the first bytes of either side */
+#define TMSG_FRAME_MAGIC_BYTES 8
+#define TMSG_FRAME_HEADER_BYTES 5
+#define TMSG_FRAME_MAX_BYTES (64u * 1024u) /* payload, until admission */
+
+typedef struct {
+    uint8_t *data;
+    size_t capacity;
+    size_t begin; /* first byte not yet used */
+    size_t end;
+} tmsg_frame_buffer_t;
+
+/* One side of a connection. It borrows the descriptor. Not thread-safe. */
+typedef struct {
+    int fd;
+    size_t max_bytes;         /* of a payload, in either direction */
+    bool introduced;          /* our magic is queued, or gone out */
+    bool greeted;             /* the peer's magic has come */
+    tmsg_status_t read_error; /* the first one; reading stays there */
+    tmsg_status_t write_error;
+    tmsg_frame_buffer_t in;
+    tmsg_frame_buffer_t out;
+} tmsg_frame_stream_t;
+
+/* Begins a stream on a connected or connecting socket; our magic goes out with
+ * the first frame, or with tmsg_frame_flush(). Allocates nothing. */
+void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes);
+
+/* Frees its buffers and forgets what was queued; the descriptor stays open. */
+void tmsg_frame_free(tmsg_frame_stream_t *stream);
+
+/* From now on payloads of up to so many bytes are taken and sent. */
+void tmsg_frame_set_max(tmsg_frame_stream_t *stream, size_t max_bytes);
+
+/* Sends a frame: what the socket does not take at once waits in a buffer and
+ * goes out by tmsg_frame_flush(). Errors: LIMIT_EXCEEDED (payload over
+ * max_bytes), BUSY (max_bytes of older frames still wait: the peer does not
+ * read), NO_MEMORY (these three leave the stream as it was), PEER_LOST, IO. */
+tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
+                               const void *data, size_t bytes);
+
+/* Writes what waits. Errors: IN_PROGRESS (call again when the socket is
+ * writable), PEER_LOST, NO_MEMORY, IO. */
+tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream);
+
+/* Bytes that still wait to be written. */
+size_t tmsg_frame_pending(const tmsg_frame_stream_t *stream);
+
+/* Gives the next whole frame; *data_p is valid until the next call on the
+ * stream. Reads from the socket once at most, and only a bounded amount, so a
+ * peer that never stops does not either; but a frame may lie here already, so
+ * call until IN_PROGRESS (then poll for input, level-triggered). Memory grows
+ * with the bytes that came, not with the length that was announced. Errors:
+ * IN_PROGRESS, CLOSED (the peer ended it; the message says if inside a frame),
+ * MALFORMED (not our magic), LIMIT_EXCEEDED (a length over max_bytes),
+ * PEER_LOST (reset), NO_MEMORY, IO. All but IN_PROGRESS and NO_MEMORY are
+ * final. */
+tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                              const uint8_t **data_p, size_t *bytes_p);
+
+#endif

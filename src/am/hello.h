@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/hello.h - what two peers tell each other before anything else. The format
+ * is docs/bootstrap.md. */
+#ifndef TMSG_AM_HELLO_H
+#define TMSG_AM_HELLO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/status.h>
+
+#define TMSG_INSTANCE_BYTES 16
+#define TMSG_HELLO_BYTES_MAX 512 /* of every hello that we write */
+
+typedef struct {
+    uint8_t wire_version;
+    uint16_t ucx_major;
+    uint16_t ucx_minor;
+    uint16_t ucx_patch;
+    uint8_t instance_id[TMSG_INSTANCE_BYTES]; /* random, of the context */
+    uint32_t uid;                             /* effective */
+    uint32_t pid;
+    uint32_t max_am_header; /* longest AM header this side can take */
+    uint32_t queue_depth;   /* message credits that the peer gets */
+    uint32_t features;      /* none defined yet: 0 */
+    char host[64];          /* printable ASCII */
+    char boot_id[37];       /* "" when unknown */
+    uint64_t ns_pid;        /* inodes of /proc/self/ns, 0 when unknown */
+    uint64_t ns_ipc;
+    uint64_t ns_mnt;
+    uint64_t ns_user;
+    uint64_t ns_net;
+    uint64_t tcp_tx_seg; /* UCX segment sizes in bytes, 0 when unknown */
+    uint64_t tcp_rx_seg;
+    uint64_t posix_seg;
+    uint64_t max_tensors; /* limits this side holds its peer to */
+    uint64_t max_ndim;
+    uint64_t max_name_bytes;
+    uint64_t max_metadata_bytes;
+    uint64_t max_header_bytes;
+    uint64_t max_message_bytes;
+} tmsg_hello_t;
+
+/* Zeroes *hello and fills in what the machine says: wire version, instance id,
+ * uid, pid, host, boot id, namespaces. What cannot be read stays unknown,
+ * which never counts as the same machine. UCX's part, segment sizes, limits
+ * and credits are the caller's. */
+void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
+                           tmsg_hello_t *hello);
+
+/* Encodes it. TMSG_HELLO_BYTES_MAX is always enough. Errors: LIMIT_EXCEEDED
+ * (capacity). */
+tmsg_status_t tmsg_hello_encode(const tmsg_hello_t *hello, void *buffer,
+                                size_t capacity, size_t *bytes_p);
+
+/* Decodes one that fills `bytes` exactly. Unknown fields are skipped. Of a
+ * hello of another wire version only the fields that look like ours are read:
+ * tmsg_hello_check() refuses it by name. On error *hello_p is untouched.
+ * Errors: MALFORMED (names the field). */
+tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
+                                tmsg_hello_t *hello_p);
+
+/* Whether the two can work together; `shm_only` when they meet at a unix://
+ * URL. Errors: INCOMPATIBLE, with both sides' values. */
+tmsg_status_t tmsg_hello_check(const tmsg_hello_t *mine,
+                               const tmsg_hello_t *theirs, bool shm_only);
+
+/* Whether shared memory should work between the two: same boot, user, and pid,
+ * ipc, mount and user namespaces. Writes the reason to `why`, in words, cut to
+ * `why_bytes`: "same machine, user and namespaces", "other user (uid 1000,
+ * here 0)". */
+bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
+                             const tmsg_hello_t *theirs, char *why,
+                             size_t why_bytes);
+
+#endif

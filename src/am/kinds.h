@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/kinds.h - the kinds of message and who handles each. */
+#ifndef TMSG_AM_KINDS_H
+#define TMSG_AM_KINDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <ucp/api/ucp.h>
+
+#include "am/ucx.h"
+#include "serialize/header.h"
+
+typedef enum {
+    TMSG_KIND_MAP = 1,      /* a tensor map */
+    TMSG_KIND_ATTACH = 2,   /* the dialling side's first: body is the token */
+    TMSG_KIND_ATTACHED = 3, /* the answer to it */
+    TMSG_KIND_ACK = 4,      /* a message was taken, or refused and why */
+    TMSG_KIND_CREDIT = 5,   /* how many messages were consumed */
+    TMSG_KIND_BYE = 6,      /* no more messages follow; only without socket */
+    TMSG_KIND_FIN = 7,      /* all have arrived; only without socket */
+    TMSG_KIND_COUNT
+} tmsg_kind_t;
+
+/* One AM as UCX brought it. */
+typedef struct {
+    tmsg_ucx_t *ucx;
+    tmsg_preamble_t head;
+    const uint8_t *body; /* in the header; gone when the handler returns */
+    void *data;          /* payload, or UCX's descriptor of a rendezvous */
+    size_t data_bytes;
+    bool rendezvous;
+    ucp_ep_h reply_ep; /* NULL: the sender did not ask for it */
+} tmsg_arrival_t;
+
+/* UCX's callback for every AM: checks the preamble and calls the handler of
+ * its kind. Adding a kind is a value above, a handler and a line of the table
+ * in kinds.c. */
+ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
+                                size_t header_bytes, void *data,
+                                size_t data_bytes,
+                                const ucp_am_recv_param_t *param);
+
+/* The handlers. They run inside UCX with the worker's lock held: they take
+ * notes and leave the rest to chores. UCS_INPROGRESS keeps arrival->data. */
+ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
+
+#endif

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/listener.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "am/endpoint.h"
+#include "am/netif.h"
+#include "core/log.h"
+
+#define HANDSHAKE_TIMEOUT_MS 5000
+#define MAX_HANDSHAKES 128
+#define BACKLOG 1024
+#define RETRY_MS 100
+#define ACCEPTS_A_ROUND 16
+
+#define PARAMS_KNOWN                                                           \
+    (TMSG_LISTENER_PARAM_ON_ACCEPT |                                           \
+     TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |                               \
+     TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |                                   \
+     TMSG_LISTENER_PARAM_MAX_HANDSHAKES)
+
+static tmsg_status_t read_params(const tmsg_listener_params_t *params,
+                                 tmsg_listener_t *listener)
+{
+    if (params == NULL) {
+        return TMSG_OK;
+    }
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "listener: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_ON_ACCEPT) {
+        listener->on_accept = params->on_accept;
+        listener->on_accept_arg = params->on_accept_arg;
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT) {
+        listener->handshake_timeout_ms = params->handshake_timeout_ms;
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_MAX_HANDSHAKES) {
+        listener->max_handshakes = params->max_handshakes;
+    }
+    if (listener->handshake_timeout_ms <= 0 || listener->max_handshakes == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "listener: handshake_timeout_ms %d and "
+                              "max_handshakes %u must be positive",
+                              listener->handshake_timeout_ms,
+                              listener->max_handshakes);
+    }
+    return TMSG_OK;
+}
+
+/* Hearing strangers has to be asked for. */
+static tmsg_status_t check_secure(const tmsg_listener_params_t *params,
+                                  const char *url,
+                                  const struct sockaddr *address)
+{
+    bool allowed =
+        params != NULL &&
+        (params->field_mask & TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED) &&
+        params->allow_unauthenticated;
+
+    if (allowed || tmsg_netif_is_loopback(address)) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_INSECURE,
+                          "%s is not a loopback address: anyone who reaches it "
+                          "could connect; set allow_unauthenticated if that is "
+                          "meant",
+                          url);
+}
+
+static void handshake_over(tmsg_listener_t *listener)
+{
+    listener->handshakes--;
+    if (listener->handshakes == listener->max_handshakes - 1 &&
+        listener->source.fd >= 0) {
+        tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
+    }
+}
+
+static void run_accept(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint = (tmsg_endpoint_t *)due;
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_accept_fn on_accept = NULL;
+    void *arg = NULL;
+
+    tmsg_worker_lock(worker);
+    if (endpoint->handle && endpoint->keeper != NULL) {
+        on_accept = endpoint->keeper->on_accept;
+        arg = endpoint->keeper->on_accept_arg;
+        endpoint->keeper = NULL; /* the application's from here on */
+    }
+    tmsg_worker_unlock(worker);
+    if (on_accept != NULL) {
+        on_accept(arg, endpoint);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_listener_connected(tmsg_endpoint_t *endpoint)
+{
+    tmsg_listener_t *listener = endpoint->link.listener;
+
+    if (listener == NULL) {
+        return;
+    }
+    endpoint->link.listener = NULL;
+    handshake_over(listener);
+    if (listener->on_accept != NULL) {
+        endpoint->due.run = run_accept;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(listener->worker, &endpoint->due);
+    }
+}
+
+static void run_release(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint = (tmsg_endpoint_t *)due;
+    tmsg_worker_t *worker = endpoint->worker;
+
+    tmsg_worker_lock(worker);
+    if (endpoint->handle && endpoint->keeper != NULL) {
+        endpoint->keeper = NULL;
+        endpoint->handle = false;
+        tmsg_endpoint_drop(endpoint);
+    }
+    tmsg_worker_unlock(worker);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* What the listener keeps is freed when it has ended; what it has handed over,
+ * or is about to, is the application's to free. */
+void tmsg_listener_ended(tmsg_endpoint_t *endpoint)
+{
+    tmsg_listener_t *listener = endpoint->link.listener;
+    bool handed = listener == NULL && endpoint->keeper != NULL &&
+                  endpoint->keeper->on_accept != NULL;
+
+    if (listener != NULL) {
+        endpoint->link.listener = NULL;
+        handshake_over(listener);
+    }
+    if (endpoint->keeper != NULL && !handed && endpoint->handle) {
+        endpoint->due.run = run_release;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &endpoint->due);
+    }
+}
+
+static void retry(tmsg_timer_t *timer)
+{
+    tmsg_listener_t *listener =
+        (tmsg_listener_t *)((char *)timer - offsetof(tmsg_listener_t, retry));
+
+    tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
+}
+
+/* Stops hearing the socket: out of descriptors, or of handshakes. */
+static void pause_accepting(tmsg_listener_t *listener, bool timed)
+{
+    tmsg_loop_change(&listener->worker->loop, &listener->source, 0);
+    if (timed) {
+        listener->retry.expired = retry;
+        tmsg_loop_set_timer(&listener->worker->loop, &listener->retry,
+                            RETRY_MS);
+    }
+}
+
+static void accept_one(tmsg_listener_t *listener, int fd)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_status_t status = tmsg_endpoint_create(listener->worker, &endpoint);
+
+    if (status != TMSG_OK) {
+        close(fd);
+        tmsg_log(TMSG_LOG_WARN, "%s: a connection is dropped: %s",
+                 listener->url, tmsg_error_message());
+        return;
+    }
+    endpoint->accepted = true;
+    endpoint->keeper = listener;
+    listener->handshakes++;
+    status = tmsg_link_accepted(endpoint, fd, listener,
+                                listener->handshake_timeout_ms);
+    if (status != TMSG_OK) {
+        endpoint->link.listener = listener;
+        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+    }
+}
+
+static void ready(tmsg_source_t *source, uint32_t events)
+{
+    tmsg_listener_t *listener =
+        (tmsg_listener_t *)((char *)source - offsetof(tmsg_listener_t, source));
+    int fd;
+
+    (void)events;
+    for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
+        tmsg_status_t status;
+
+        if (listener->handshakes >= listener->max_handshakes) {
+            pause_accepting(listener, false);
+            return;
+        }
+        status = tmsg_sock_accept(&listener->sock, &fd);
+        if (status == TMSG_IN_PROGRESS) {
+            return;
+        }
+        if (status != TMSG_OK) {
+            tmsg_log(TMSG_LOG_WARN, "%s: %s", listener->url,
+                     tmsg_error_message());
+            pause_accepting(listener, true);
+            return;
+        }
+        accept_one(listener, fd);
+    }
+}
+
+static tmsg_status_t hear(tmsg_listener_t *listener)
+{
+    listener->source.ready = ready;
+    return tmsg_loop_add(&listener->worker->loop, &listener->source,
+                         listener->sock.fd, EPOLLIN);
+}
+
+/* The addresses of a host; blocks while a name is looked up. */
+static tmsg_status_t look_up(const tmsg_url_t *url, tmsg_resolve_t **resolve_p,
+                             const tmsg_address_t **address_p)
+{
+    size_t count;
+    tmsg_status_t status =
+        tmsg_resolve_start(url->host, url->port, true, resolve_p);
+
+    if (status == TMSG_OK) {
+        status = tmsg_resolve_wait(*resolve_p, -1);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_resolve_take(*resolve_p, address_p, &count);
+    }
+    return status;
+}
+
+static tmsg_status_t listen_tcp(tmsg_listener_t *listener,
+                                const tmsg_url_t *url, const char *text,
+                                const tmsg_listener_params_t *params)
+{
+    tmsg_resolve_t *resolve = NULL;
+    const tmsg_address_t *address;
+    tmsg_address_t local;
+    tmsg_status_t status = look_up(url, &resolve, &address);
+
+    if (status == TMSG_OK) {
+        status = check_secure(params, text, &address->sa.any);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_sock_listen(url, address, BACKLOG, &listener->sock);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_sock_local(listener->sock.fd, &local);
+    }
+    if (status == TMSG_OK) {
+        tmsg_url_format_sockaddr(&local.sa.any, local.bytes, listener->url,
+                                 sizeof(listener->url));
+        status = hear(listener);
+    }
+    tmsg_resolve_abandon(resolve);
+    return status;
+}
+
+static tmsg_status_t listen_unix(tmsg_listener_t *listener,
+                                 const tmsg_url_t *url)
+{
+    tmsg_status_t status =
+        tmsg_sock_listen(url, NULL, BACKLOG, &listener->sock);
+
+    if (status == TMSG_OK) {
+        tmsg_url_format(url, listener->url, sizeof(listener->url));
+        status = hear(listener);
+    }
+    return status;
+}
+
+static tmsg_status_t make_blob(tmsg_listener_t *listener)
+{
+    tmsg_blob_t blob = {.hello = listener->ucx->hello};
+    void *address = NULL;
+    tmsg_status_t status = tmsg_ucx_address(listener->ucx, false, &address,
+                                            &blob.sealed.address_bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    memcpy(blob.sealed.token, listener->token, TMSG_TOKEN_BYTES);
+    blob.sealed.address = address;
+    status = tmsg_blob_encode(&blob, &listener->blob, &listener->blob_bytes);
+    tmsg_ucx_address_free(address);
+    return status;
+}
+
+static tmsg_status_t listen_blob(tmsg_listener_t *listener,
+                                 const tmsg_url_t *url, const char *text,
+                                 const tmsg_listener_params_t *params)
+{
+    tmsg_resolve_t *resolve = NULL;
+    const tmsg_address_t *address;
+    tmsg_ucx_scope_t scope = {""};
+    char device[IFNAMSIZ];
+    tmsg_status_t status = look_up(url, &resolve, &address);
+
+    if (status == TMSG_OK) {
+        status = check_secure(params, text, &address->sa.any);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_netif_of_address(&address->sa.any, device);
+    }
+    tmsg_resolve_abandon(resolve);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    snprintf(scope.device, sizeof(scope.device), "%s", device);
+    tmsg_url_format(url, listener->url, sizeof(listener->url));
+    if (getrandom(listener->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
+        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    }
+    status = tmsg_worker_ucx(listener->worker, &scope, false, &listener->ucx);
+    return status != TMSG_OK ? status : make_blob(listener);
+}
+
+static tmsg_status_t start(tmsg_listener_t *listener, const char *text,
+                           const tmsg_listener_params_t *params)
+{
+    tmsg_url_t url;
+    tmsg_status_t status = read_params(params, listener);
+
+    if (status == TMSG_OK && text == NULL) {
+        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL");
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_url_parse(text, &url);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    switch (url.kind) {
+    case TMSG_URL_TCP:
+        return listen_tcp(listener, &url, text, params);
+    case TMSG_URL_UNIX:
+        return listen_unix(listener, &url);
+    case TMSG_URL_BLOB:
+        return listen_blob(listener, &url, text, params);
+    }
+    return TMSG_ERR_INTERNAL;
+}
+
+tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
+                                   const tmsg_listener_params_t *params,
+                                   tmsg_listener_t **listener_p)
+{
+    tmsg_listener_t *listener = calloc(1, sizeof(*listener));
+    tmsg_status_t status;
+
+    if (listener == NULL) {
+        return tmsg_error_memory("a listener");
+    }
+    listener->worker = worker;
+    listener->source.fd = -1;
+    listener->sock.fd = -1;
+    listener->handshake_timeout_ms = HANDSHAKE_TIMEOUT_MS;
+    listener->max_handshakes = MAX_HANDSHAKES;
+    tmsg_worker_lock(worker);
+    listener->next = worker->listeners;
+    worker->listeners = listener;
+    status = start(listener, url, params);
+    if (status == TMSG_OK) {
+        *listener_p = listener;
+    } else {
+        tmsg_listener_release(listener);
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+const char *tmsg_listener_url(const tmsg_listener_t *listener)
+{
+    return listener->url;
+}
+
+tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
+                                 const void **blob_p, size_t *blob_bytes_p)
+{
+    if (listener->blob == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "%s: only a blob:// listener has a blob",
+                              listener->url);
+    }
+    *blob_p = listener->blob;
+    *blob_bytes_p = listener->blob_bytes;
+    return TMSG_OK;
+}
+
+tmsg_listener_t *tmsg_listener_by_token(tmsg_worker_t *worker,
+                                        const tmsg_ucx_t *ucx,
+                                        const uint8_t *token)
+{
+    tmsg_listener_t *listener = worker->listeners;
+
+    while (listener != NULL &&
+           (listener->ucx != ucx || listener->ucx == NULL ||
+            sodium_memcmp(listener->token, token, TMSG_TOKEN_BYTES) != 0)) {
+        listener = listener->next;
+    }
+    return listener;
+}
+
+/* Ends what the listener still owns: its endpoints and handshakes. */
+static void release_kept(tmsg_listener_t *listener)
+{
+    tmsg_worker_t *worker = listener->worker;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && endpoint->keeper == listener) {
+            endpoint->link.listener = NULL;
+            tmsg_endpoint_release(endpoint);
+        }
+    }
+}
+
+void tmsg_listener_release(tmsg_listener_t *listener)
+{
+    tmsg_worker_t *worker = listener->worker;
+    tmsg_listener_t **place = &worker->listeners;
+
+    while (*place != listener) {
+        place = &(*place)->next;
+    }
+    *place = listener->next;
+    tmsg_loop_remove(&worker->loop, &listener->source);
+    tmsg_loop_clear_timer(&worker->loop, &listener->retry);
+    if (listener->sock.fd >= 0) {
+        tmsg_sock_listener_close(&listener->sock);
+    }
+    release_kept(listener);
+    free(listener->blob);
+    free(listener);
+}
+
+void tmsg_listener_destroy(tmsg_listener_t *listener)
+{
+    tmsg_worker_t *worker;
+
+    if (listener == NULL) {
+        return;
+    }
+    worker = listener->worker;
+    tmsg_worker_lock(worker);
+    tmsg_listener_release(listener);
+    tmsg_worker_unlock(worker);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/netif.h"
+
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "am/url.h"
+#include "core/error.h"
+
+/* Every address as IPv6, so that there is one kind to compare. */
+typedef struct {
+    struct in6_addr bytes;
+    uint32_t zone;
+} ip_t;
+
+static bool ip_of(const struct sockaddr *address, ip_t *ip)
+{
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+
+    memset(ip, 0, sizeof(*ip));
+    if (address->sa_family == AF_INET) {
+        memcpy(&in, address, sizeof(in));
+        ip->bytes.s6_addr[10] = 0xff;
+        ip->bytes.s6_addr[11] = 0xff;
+        memcpy(&ip->bytes.s6_addr[12], &in.sin_addr, 4);
+        return true;
+    }
+    if (address->sa_family == AF_INET6) {
+        memcpy(&in6, address, sizeof(in6));
+        ip->bytes = in6.sin6_addr;
+        ip->zone = in6.sin6_scope_id;
+        return true;
+    }
+    return false;
+}
+
+static bool ip_equal(const ip_t *a, const ip_t *b)
+{
+    return memcmp(&a->bytes, &b->bytes, sizeof(a->bytes)) == 0 &&
+           (a->zone == 0 || b->zone == 0 || a->zone == b->zone);
+}
+
+bool tmsg_netif_is_loopback(const struct sockaddr *address)
+{
+    ip_t ip;
+
+    if (address->sa_family == AF_UNIX) {
+        return true;
+    }
+    if (!ip_of(address, &ip)) {
+        return false;
+    }
+    return IN6_IS_ADDR_LOOPBACK(&ip.bytes) ||
+           (IN6_IS_ADDR_V4MAPPED(&ip.bytes) && ip.bytes.s6_addr[12] == 127);
+}
+
+bool tmsg_netif_is_any(const struct sockaddr *address)
+{
+    static const uint8_t zero[4];
+    ip_t ip;
+
+    if (!ip_of(address, &ip)) {
+        return false;
+    }
+    return IN6_IS_ADDR_UNSPECIFIED(&ip.bytes) ||
+           (IN6_IS_ADDR_V4MAPPED(&ip.bytes) &&
+            memcmp(&ip.bytes.s6_addr[12], zero, sizeof(zero)) == 0);
+}
+
+static bool has_address(const struct ifaddrs *device, const ip_t *wanted,
+                        bool is_loopback)
+{
+    ip_t ip;
+
+    if (is_loopback) {
+        return (device->ifa_flags & IFF_LOOPBACK) != 0;
+    }
+    return device->ifa_addr != NULL && ip_of(device->ifa_addr, &ip) &&
+           ip_equal(&ip, wanted);
+}
+
+static tmsg_status_t not_found(const struct sockaddr *address)
+{
+    char text[TMSG_URL_TEXT_BYTES];
+    socklen_t bytes = address->sa_family == AF_INET
+                          ? sizeof(struct sockaddr_in)
+                          : sizeof(struct sockaddr_in6);
+
+    return tmsg_error_set(
+        TMSG_ERR_NOT_FOUND, "no network device here has the address of %s",
+        tmsg_url_format_sockaddr(address, bytes, text, sizeof(text)));
+}
+
+tmsg_status_t tmsg_netif_of_address(const struct sockaddr *address,
+                                    char name[IFNAMSIZ])
+{
+    bool is_loopback = tmsg_netif_is_loopback(address);
+    struct ifaddrs *devices, *device;
+    size_t length;
+    ip_t ip;
+
+    if (!ip_of(address, &ip)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "address family %d is not IPv4 or IPv6",
+                              address->sa_family);
+    }
+    if (getifaddrs(&devices) != 0) {
+        return tmsg_error_errno(TMSG_ERR_IO, "listing network devices");
+    }
+    device = devices;
+    while (device != NULL && !has_address(device, &ip, is_loopback)) {
+        device = device->ifa_next;
+    }
+    if (device != NULL) {
+        length = strcspn(device->ifa_name, ":");
+        length = length < IFNAMSIZ ? length : IFNAMSIZ - 1;
+        memcpy(name, device->ifa_name, length);
+        name[length] = '\0';
+    }
+    freeifaddrs(devices);
+    return device != NULL ? TMSG_OK : not_found(address);
+}

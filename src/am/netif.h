@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/netif.h - what kind of address it is, and which device has it. */
+#ifndef TMSG_AM_NETIF_H
+#define TMSG_AM_NETIF_H
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include <tensormsg/status.h>
+
+/* 127.0.0.0/8, ::1, or one of these as IPv4-mapped IPv6. A Unix socket is
+ * loopback too: nobody beyond this machine reaches it. */
+bool tmsg_netif_is_loopback(const struct sockaddr *address);
+
+/* 0.0.0.0, ::, or ::ffff:0.0.0.0: every device. */
+bool tmsg_netif_is_any(const struct sockaddr *address);
+
+/* Writes the name of the network device that has the IPv4 or IPv6 address; the
+ * port is ignored. All loopback addresses belong to the loopback device, alias
+ * labels ("eth0:1") to their device. Where a link-local address without zone
+ * is on several devices, the first counts. Errors: NOT_FOUND (names the
+ * address), INVALID_PARAM (not an IP address), IO. */
+tmsg_status_t tmsg_netif_of_address(const struct sockaddr *address,
+                                    char name[IFNAMSIZ]);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/plan.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/header.h"
+
+#define ALIGNMENT 64
+/* Up to here copying costs less than UCX's handling of a scatter list, which
+ * on tcp sends at most 5 entries a fragment. */
+#define GATHER_BYTES (64u * 1024u)
+#define GATHER_MEAN_BYTES (16u * 1024u)
+#define GATHER_MOST_BYTES (16u * 1024u * 1024u)
+
+static const uint8_t zeros[ALIGNMENT];
+
+/* Walks a payload in the order of its bytes. */
+typedef struct {
+    uint64_t offset; /* of the tensors, behind a spilled body */
+    uint64_t gap;    /* zeros before the current tensor */
+} cursor_t;
+
+static void advance(cursor_t *at, const tmsg_map_entry_t *entry)
+{
+    uint64_t begin =
+        tmsg_layout_next(at->offset, entry->tensor.dtype, entry->bytes);
+
+    at->gap = begin - at->offset;
+    at->offset = begin + entry->bytes;
+}
+
+static uint64_t padded(size_t spill)
+{
+    return ((uint64_t)spill + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+}
+
+static tmsg_status_t write_body(const tmsg_map_t *map, size_t spill,
+                                uint8_t *to)
+{
+    size_t needed;
+
+    memset(to + spill, 0, padded(spill) - spill);
+    return tmsg_body_encode(map, to, spill, &needed);
+}
+
+static tmsg_status_t copy_tensor(const tmsg_map_entry_t *entry, uint8_t *to)
+{
+    tmsg_tensor_t tensor = entry->tensor;
+
+    if (tmsg_tensor_is_dense(&tensor)) {
+        memcpy(to, tensor.data, entry->bytes);
+        return TMSG_OK;
+    }
+    return tmsg_tensor_pack(&tensor, to);
+}
+
+/* One buffer for all: for small tensors. */
+static tmsg_status_t gather(const tmsg_map_t *map, size_t spill,
+                            tmsg_plan_t *plan)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t count = tmsg_map_size(map);
+    cursor_t at = {0, 0};
+    uint8_t *to;
+    tmsg_status_t status = TMSG_OK;
+
+    plan->staging = malloc(plan->bytes);
+    if (plan->staging == NULL) {
+        return tmsg_error_memory("a gathered payload");
+    }
+    plan->contiguous = plan->staging;
+    to = plan->staging + padded(spill);
+    if (spill > 0) {
+        status = write_body(map, spill, plan->staging);
+    }
+    for (size_t i = 0; i < count && status == TMSG_OK; i++) {
+        advance(&at, &entries[i]);
+        memset(to + at.offset - entries[i].bytes - at.gap, 0, at.gap);
+        if (entries[i].bytes > 0) {
+            status =
+                copy_tensor(&entries[i], to + at.offset - entries[i].bytes);
+        }
+    }
+    return status;
+}
+
+static void put(tmsg_plan_t *plan, const void *data, uint64_t bytes)
+{
+    if (bytes > 0) {
+        plan->iov[plan->iov_count].buffer = (void *)(uintptr_t)data;
+        plan->iov[plan->iov_count].length = bytes;
+        plan->iov_count++;
+    }
+}
+
+/* Bytes that tensors take which have to be packed. */
+static uint64_t packed_bytes(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
+            bytes += entries[i].bytes;
+        }
+    }
+    return bytes;
+}
+
+/* A scatter list: tensors go from where they lie; the body and what has to be
+ * packed from a staging buffer. */
+static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
+                             tmsg_plan_t *plan)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t count = tmsg_map_size(map);
+    uint64_t staged = padded(spill) + packed_bytes(map);
+    uint8_t *to;
+    cursor_t at = {0, 0};
+    tmsg_status_t status = TMSG_OK;
+
+    plan->iov = calloc(2 * count + 1, sizeof(*plan->iov));
+    plan->staging = staged == 0 ? NULL : malloc(staged);
+    if (plan->iov == NULL || (plan->staging == NULL && staged > 0)) {
+        return tmsg_error_memory("a scatter list");
+    }
+    to = plan->staging;
+    if (spill > 0) {
+        status = write_body(map, spill, to);
+        put(plan, to, padded(spill));
+        to += padded(spill);
+    }
+    for (size_t i = 0; i < count && status == TMSG_OK; i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        advance(&at, &entries[i]);
+        put(plan, zeros, at.gap);
+        if (tmsg_tensor_is_dense(tensor)) {
+            put(plan, tensor->data, entries[i].bytes);
+        } else {
+            status = tmsg_tensor_pack(tensor, to);
+            put(plan, to, entries[i].bytes);
+            to += entries[i].bytes;
+        }
+    }
+    if (plan->iov_count == 1) { /* UCX does better without a list of one */
+        plan->contiguous = plan->iov[0].buffer;
+        plan->iov_count = 0;
+    }
+    return status;
+}
+
+static int takes_small(size_t tensors, uint64_t bytes, uint64_t packed)
+{
+    if (tensors < 2 && packed == 0) {
+        return false; /* it lies in one piece already */
+    }
+    return bytes <= GATHER_BYTES ||
+           (bytes / GATHER_MEAN_BYTES < tensors && bytes <= GATHER_MOST_BYTES);
+}
+
+static int takes_all(size_t tensors, uint64_t bytes, uint64_t packed)
+{
+    (void)tensors;
+    (void)bytes;
+    (void)packed;
+    return true;
+}
+
+static const tmsg_strategy_t strategies[] = {
+    {"gather", takes_small, gather},
+    {"scatter", takes_all, scatter},
+};
+
+const tmsg_strategy_t *tmsg_strategy_choose(size_t tensors, uint64_t bytes,
+                                            uint64_t packed)
+{
+    const tmsg_strategy_t *strategy = strategies;
+
+    while (!strategy->takes(tensors, bytes, packed)) {
+        strategy++;
+    }
+    return strategy;
+}
+
+tmsg_status_t tmsg_plan_make(const tmsg_map_t *map, size_t spill,
+                             tmsg_plan_t *plan)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_limits_t limits = {.message_bytes = INT64_MAX};
+    size_t tensors = spill > 0;
+    tmsg_status_t status = tmsg_layout_bytes(map, &limits, &plan->bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        tensors += entries[i].bytes > 0;
+    }
+    plan->bytes += padded(spill);
+    if (plan->bytes == 0) {
+        return TMSG_OK;
+    }
+    return tmsg_strategy_choose(tensors, plan->bytes, packed_bytes(map))
+        ->make(map, spill, plan);
+}
+
+void tmsg_plan_free(tmsg_plan_t *plan)
+{
+    free(plan->iov);
+    free(plan->staging);
+    *plan = (tmsg_plan_t){0};
+}

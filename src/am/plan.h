@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/plan.h - how a map's payload is handed to UCX. */
+#ifndef TMSG_AM_PLAN_H
+#define TMSG_AM_PLAN_H
+
+#include <ucp/api/ucp.h>
+
+#include <tensormsg/map.h>
+
+/* A payload as one piece or as a scatter list. All zero bits: empty. */
+typedef struct {
+    uint64_t bytes;
+    const void *contiguous; /* with iov_count 0 */
+    ucp_dt_iov_t *iov;
+    size_t iov_count;
+    uint8_t *staging; /* gathered or packed tensors, a spilled body */
+} tmsg_plan_t;
+
+/* A way to move a payload. Adding one is a function and a line of the table in
+ * plan.c, whose first entry that takes a payload makes the plan. */
+typedef struct {
+    const char *name;
+    /* Whether it is good for `tensors` non-empty tensors of `bytes` in all, of
+     * which `packed` bytes do not lie as they travel. */
+    int (*takes)(size_t tensors, uint64_t bytes, uint64_t packed);
+    tmsg_status_t (*make)(const tmsg_map_t *map, size_t spill,
+                          tmsg_plan_t *plan);
+} tmsg_strategy_t;
+
+/* The strategy for a payload: a pure function of its measures. */
+const tmsg_strategy_t *tmsg_strategy_choose(size_t tensors, uint64_t bytes,
+                                            uint64_t packed);
+
+/* Plans a map's payload, headed by a spilled body of `spill` bytes if any.
+ * Errors: NO_MEMORY, UNSUPPORTED, LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_plan_make(const tmsg_map_t *map, size_t spill,
+                             tmsg_plan_t *plan);
+void tmsg_plan_free(tmsg_plan_t *plan);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/request.h - requests as the room sees them. */
+#ifndef TMSG_AM_REQUEST_H
+#define TMSG_AM_REQUEST_H
+
+#include <stdatomic.h>
+
+#include <tensormsg/request.h>
+
+#include "am/worker.h"
+
+/* Heads every record of an operation. Counted: the application's handle, and
+ * the library for as long as the operation goes on, so that the record
+ * outlives its handle. */
+struct tmsg_request {
+    tmsg_due_t due; /* the callback */
+    atomic_uint refs;
+    atomic_int status;
+    tmsg_worker_t *worker; /* not to be touched once the status is final */
+    char *error;           /* NULL: none, or no memory for it */
+    tmsg_done_fn on_done;
+    void *on_done_arg;
+    void (*destroy)(tmsg_request_t *request); /* frees the record */
+};
+
+/* Starts with one reference, the library's. */
+void tmsg_request_init(tmsg_request_t *request, tmsg_worker_t *worker,
+                       void (*destroy)(tmsg_request_t *request));
+
+/* Ends the operation and drops the library's reference. Callback and waiters
+ * learn of it. `error` may be NULL. */
+void tmsg_request_end(tmsg_request_t *request, tmsg_status_t status,
+                      const char *error);
+
+void tmsg_request_hold(tmsg_request_t *request);
+void tmsg_request_drop(tmsg_request_t *request);
+
+#endif

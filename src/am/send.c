@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/send.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/map.h"
+#include "core/tensor.h"
+
+#define PARAMS_KNOWN                                                           \
+    (TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY | TMSG_SEND_PARAM_ON_DONE)
+
+static void push(tmsg_send_list_t *list, tmsg_send_t *send)
+{
+    send->next = NULL;
+    send->previous = list->tail;
+    if (list->tail == NULL) {
+        list->head = send;
+    } else {
+        list->tail->next = send;
+    }
+    list->tail = send;
+}
+
+static void unlink_send(tmsg_send_list_t *list, tmsg_send_t *send)
+{
+    if (send->previous == NULL) {
+        list->head = send->next;
+    } else {
+        send->previous->next = send->next;
+    }
+    if (send->next == NULL) {
+        list->tail = send->previous;
+    } else {
+        send->next->previous = send->previous;
+    }
+}
+
+static void destroy(tmsg_request_t *request) { free(request); }
+
+/* The buffers are the caller's again. */
+static void give_back(tmsg_send_t *send)
+{
+    tmsg_plan_free(&send->plan);
+    free(send->header);
+    send->header = NULL;
+    if (send->map != NULL) {
+        tmsg_map_unhold(send->map);
+        send->map = NULL;
+    }
+}
+
+/* Ends a send that is in no list any more. */
+static void end(tmsg_send_t *send, tmsg_status_t status, const char *error)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
+        tmsg_log(TMSG_LOG_WARN, "%s: message %u failed: %s", endpoint->peer,
+                 send->message_id, error);
+    }
+    give_back(send);
+    tmsg_request_end(&send->request, status, error);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* Called whenever UCX or the peer has said something about a posted send. */
+static void settle(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool over = endpoint->state == TMSG_EP_ENDED;
+
+    if (send->in_ucx) {
+        return;
+    }
+    if (!send->answered && !over &&
+        (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
+        give_back(send); /* the words of the peer are still to come */
+        return;
+    }
+    unlink_send(&endpoint->posted, send);
+    if (send->answered) {
+        end(send, send->answer, send->answer_text);
+    } else if (!over || (send->ucx_status == UCS_OK &&
+                         !(send->flags & TMSG_SEND_ACKED))) {
+        end(send, TMSG_OK, NULL);
+    } else {
+        end(send, endpoint->status, endpoint->error);
+    }
+    if (!over) {
+        tmsg_worker_chore(endpoint->worker, endpoint); /* a close may wait */
+    }
+}
+
+static void ucx_reported(tmsg_send_t *send, ucs_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    tmsg_endpoint_hold(endpoint);
+    send->in_ucx = false;
+    send->ucx_status = ucs;
+    settle(send);
+    tmsg_endpoint_reported(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+static void send_reported(void *request, ucs_status_t ucs, void *arg)
+{
+    ucp_request_free(request);
+    ucx_reported(arg, ucs);
+}
+
+void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                            tmsg_status_t status, const char *error)
+{
+    tmsg_send_t *send = endpoint->posted.head;
+
+    while (send != NULL && send->message_id != message_id) {
+        send = send->next;
+    }
+    if (send == NULL) {
+        if (status != TMSG_OK) {
+            tmsg_log(TMSG_LOG_WARN,
+                     "%s: message %u was lost after it was "
+                     "sent: %s",
+                     endpoint->peer, message_id, error);
+        }
+        return;
+    }
+    send->answered = true;
+    send->answer = status;
+    snprintf(send->answer_text, sizeof(send->answer_text), "%.200s: %.300s",
+             endpoint->peer, error);
+    settle(send);
+}
+
+/* Preamble and body, or the body spilled into the payload. */
+static tmsg_status_t encode(tmsg_send_t *send, tmsg_preamble_t *head)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    size_t most = endpoint->ucx->max_am_header;
+    size_t needed;
+    tmsg_status_t status = tmsg_body_encode(send->map, NULL, 0, &needed);
+
+    if (endpoint->peer_hello.max_am_header < most) {
+        most = endpoint->peer_hello.max_am_header;
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (needed > endpoint->peer_hello.max_header_bytes) {
+        return tmsg_error_set(
+            TMSG_ERR_LIMIT_EXCEEDED,
+            "%s: names and metadata take %zu bytes, the peer "
+            "allows %llu",
+            endpoint->peer, needed,
+            (unsigned long long)endpoint->peer_hello.max_header_bytes);
+    }
+    head->body_bytes = (uint32_t)needed;
+    if (TMSG_PREAMBLE_BYTES + needed > most) {
+        head->flags |= TMSG_HEADER_SPILLED;
+    }
+    send->body_bytes = needed;
+    send->header_bytes = TMSG_PREAMBLE_BYTES;
+    if (!(head->flags & TMSG_HEADER_SPILLED)) {
+        send->header_bytes += needed;
+    }
+    send->header = malloc(send->header_bytes);
+    if (send->header == NULL) {
+        return tmsg_error_memory("a message's header");
+    }
+    if (!(head->flags & TMSG_HEADER_SPILLED)) {
+        status = tmsg_body_encode(send->map, send->header + TMSG_PREAMBLE_BYTES,
+                                  needed, &needed);
+    }
+    return status;
+}
+
+/* What the peer would refuse is not sent. */
+static tmsg_status_t check_limits(const tmsg_send_t *send, uint64_t bytes)
+{
+    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+
+    if (tmsg_map_size(send->map) > peer->max_tensors) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %zu tensors, the peer allows %llu",
+                              send->endpoint->peer, tmsg_map_size(send->map),
+                              (unsigned long long)peer->max_tensors);
+    }
+    if (bytes > peer->max_message_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: payload of %llu bytes, the peer allows %llu",
+                              send->endpoint->peer, (unsigned long long)bytes,
+                              (unsigned long long)peer->max_message_bytes);
+    }
+    return TMSG_OK;
+}
+
+/* Turns the map into a header and a plan for the payload. */
+static tmsg_status_t prepare(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_preamble_t head = {
+        .kind = TMSG_KIND_MAP,
+        .flags = send->flags & TMSG_SEND_ACKED ? TMSG_HEADER_ACKED : 0,
+        .message_id = send->message_id,
+        .endpoint_id = endpoint->peer_id,
+        .sequence = endpoint->channel.tx_sequence,
+        .policy = (uint8_t)send->policy,
+    };
+    size_t spill = 0;
+    tmsg_status_t status = encode(send, &head);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (head.flags & TMSG_HEADER_SPILLED) {
+        spill = send->body_bytes;
+    }
+    status = tmsg_plan_make(send->map, spill, &send->plan);
+    if (status == TMSG_OK) {
+        status = check_limits(send, send->plan.bytes);
+    }
+    if (status == TMSG_OK) {
+        head.payload_bytes = send->plan.bytes;
+        tmsg_preamble_encode(&head, send->header);
+    }
+    return status;
+}
+
+/* Hands a prepared send to UCX; from here on it has its number. */
+static void post(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    const tmsg_plan_t *plan = &send->plan;
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .cb.send = send_reported,
+        .user_data = send,
+        .datatype =
+            plan->iov_count > 0 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    ucs_status_ptr_t request;
+
+    push(&endpoint->posted, send);
+    endpoint->channel.tx_sequence++;
+    endpoint->sent_messages++;
+    endpoint->sent_bytes += plan->bytes;
+    endpoint->in_ucx++;
+    send->in_ucx = true;
+    request = ucp_am_send_nbx(
+        endpoint->ep, TMSG_AM_ID, send->header, send->header_bytes,
+        plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
+        plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        ucx_reported(send, UCS_PTR_STATUS(request));
+    }
+    if (UCS_PTR_IS_ERR(request)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            ucs_status_string(UCS_PTR_STATUS(request)));
+    }
+}
+
+static bool has_credit(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_channel_t *channel = &endpoint->channel;
+
+    return (int32_t)(channel->tx_window - channel->tx_sequence) > 0;
+}
+
+void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->queued.head != NULL && has_credit(endpoint)) {
+        tmsg_send_t *send = endpoint->queued.head;
+        tmsg_status_t status;
+
+        unlink_send(&endpoint->queued, send);
+        status = prepare(send);
+        if (status == TMSG_OK) {
+            post(send);
+        } else {
+            end(send, status, tmsg_error_message());
+        }
+    }
+}
+
+void tmsg_sends_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_send_t *send = endpoint->posted.head;
+
+    while (send != NULL) {
+        tmsg_send_t *next = send->next;
+
+        settle(send); /* those with UCX stay until it reports */
+        send = next;
+    }
+    while (endpoint->queued.head != NULL) {
+        send = endpoint->queued.head;
+        unlink_send(&endpoint->queued, send);
+        end(send, endpoint->status, endpoint->error);
+    }
+}
+
+static tmsg_status_t read_params(const tmsg_send_params_t *params,
+                                 tmsg_send_t *send)
+{
+    if (params == NULL) {
+        return TMSG_OK;
+    }
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "send: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_FLAGS) {
+        send->flags = params->flags;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_POLICY) {
+        send->policy = params->policy;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_ON_DONE) {
+        send->request.on_done = params->on_done;
+        send->request.on_done_arg = params->on_done_arg;
+    }
+    if (send->flags & ~TMSG_SEND_ACKED) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "send: unknown flags 0x%x", send->flags);
+    }
+    if (send->policy != TMSG_POLICY_HOST_FALLBACK &&
+        send->policy != TMSG_POLICY_STRICT) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: unknown policy %d",
+                              (int)send->policy);
+    }
+    return TMSG_OK;
+}
+
+/* UCX would read any other memory and crash. */
+static tmsg_status_t check_memory(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        int32_t type = entries[i].tensor.device.type;
+
+        if (type != TMSG_DEVICE_CPU && type != TMSG_DEVICE_CUDA_HOST) {
+            return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                  "tensor '%s': device type %d cannot be sent "
+                                  "by this build",
+                                  entries[i].name, type);
+        }
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t create(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
+                            const tmsg_send_params_t *params,
+                            tmsg_send_t **send_p)
+{
+    tmsg_send_t *send = calloc(1, sizeof(*send));
+    tmsg_status_t status;
+
+    if (send == NULL) {
+        return tmsg_error_memory("a send");
+    }
+    tmsg_request_init(&send->request, endpoint->worker, destroy);
+    status = read_params(params, send);
+    if (status == TMSG_OK) {
+        status = check_memory(map);
+    }
+    if (status != TMSG_OK) {
+        free(send);
+        return status;
+    }
+    send->endpoint = endpoint;
+    tmsg_endpoint_hold(endpoint);
+    send->map = map;
+    tmsg_map_hold(map);
+    send->message_id = endpoint->next_message_id++;
+    *send_p = send;
+    return TMSG_OK;
+}
+
+/* Posts it at once if nothing is before it, so that what is wrong with the map
+ * is the caller's own error. Lock held. */
+static tmsg_status_t start(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_status_t status;
+
+    if (endpoint->state != TMSG_EP_OPEN || endpoint->queued.head != NULL ||
+        endpoint->worker->inside || !has_credit(endpoint)) {
+        push(&endpoint->queued, send);
+        return TMSG_OK;
+    }
+    status = prepare(send);
+    if (status == TMSG_OK) {
+        post(send);
+    }
+    return status;
+}
+
+static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->state == TMSG_EP_ENDED &&
+        endpoint->status != TMSG_ERR_CANCELED) {
+        return tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    }
+    if (endpoint->state == TMSG_EP_ENDED ||
+        endpoint->state == TMSG_EP_CLOSING || endpoint->close_wanted) {
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: the endpoint is closed",
+                              endpoint->peer);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
+                                 const tmsg_send_params_t *params,
+                                 tmsg_request_t **request_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_send_t *send = NULL;
+    tmsg_status_t status;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
+                              endpoint->peer);
+    }
+    tmsg_worker_lock(worker);
+    status = check_state(endpoint);
+    if (status == TMSG_OK) {
+        status = create(endpoint, map, params, &send);
+    }
+    if (status == TMSG_OK) {
+        tmsg_request_hold(&send->request);
+        status = start(send);
+        if (status != TMSG_OK) {
+            give_back(send);
+            tmsg_endpoint_drop(endpoint);
+            tmsg_request_drop(&send->request);
+        }
+        if (status == TMSG_OK && request_p != NULL) {
+            *request_p = &send->request;
+        } else {
+            tmsg_request_drop(&send->request);
+        }
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}

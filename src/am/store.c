@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "am/loop.h"
+#include "core/error.h"
+
+#define ALIGNMENT 64
+
+struct tmsg_store {
+    atomic_uint refs;
+    tmsg_allocator_t allocator; /* alloc NULL: our own memory */
+    uint64_t budget;
+    atomic_ullong held;
+    atomic_bool missed; /* somebody waits for memory */
+    int event_fd;
+};
+
+tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
+                                uint64_t budget, int event_fd,
+                                tmsg_store_t **store_p)
+{
+    tmsg_store_t *store = calloc(1, sizeof(*store));
+
+    if (store == NULL) {
+        return tmsg_error_memory("a worker's store");
+    }
+    store->event_fd = fcntl(event_fd, F_DUPFD_CLOEXEC, 0);
+    if (store->event_fd < 0) {
+        free(store);
+        return tmsg_error_errno(TMSG_ERR_LIMIT_EXCEEDED, "dup");
+    }
+    atomic_init(&store->refs, 1);
+    store->budget = budget;
+    if (allocator != NULL) {
+        store->allocator = *allocator;
+    }
+    *store_p = store;
+    return TMSG_OK;
+}
+
+void tmsg_store_hold(tmsg_store_t *store)
+{
+    atomic_fetch_add_explicit(&store->refs, 1, memory_order_relaxed);
+}
+
+void tmsg_store_drop(tmsg_store_t *store)
+{
+    if (atomic_fetch_sub_explicit(&store->refs, 1, memory_order_acq_rel) == 1) {
+        close(store->event_fd);
+        free(store);
+    }
+}
+
+bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes)
+{
+    return store->allocator.alloc != NULL || bytes <= store->budget;
+}
+
+static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
+                                  tmsg_block_t *block)
+{
+    tmsg_status_t status = store->allocator.alloc(
+        store->allocator.arg, bytes, ALIGNMENT, &block->data, &block->token);
+
+    if (status == TMSG_OK && block->data == NULL) {
+        status = TMSG_ERR_NO_MEMORY;
+    }
+    if (status != TMSG_OK) {
+        return tmsg_error_set(status,
+                              "the application's allocator gave no %llu "
+                              "bytes: %s",
+                              (unsigned long long)bytes,
+                              tmsg_status_name(status));
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
+                               tmsg_block_t *block_p)
+{
+    tmsg_block_t block = {NULL, bytes, NULL};
+    uint64_t rounded = (bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+
+    if (store->allocator.alloc != NULL) {
+        tmsg_status_t status = alloc_theirs(store, bytes, &block);
+
+        if (status == TMSG_OK) {
+            *block_p = block;
+        }
+        return status;
+    }
+    /* Announced before looking, so that a release in between signals. */
+    atomic_store(&store->missed, true);
+    if (atomic_fetch_add(&store->held, bytes) + bytes > store->budget) {
+        atomic_fetch_sub(&store->held, bytes);
+        return TMSG_ERR_BUSY;
+    }
+    atomic_store(&store->missed, false);
+    block.data = aligned_alloc(ALIGNMENT, rounded == 0 ? ALIGNMENT : rounded);
+    if (block.data == NULL) {
+        atomic_fetch_sub(&store->held, bytes);
+        return tmsg_error_memory("a message's payload");
+    }
+    *block_p = block;
+    return TMSG_OK;
+}
+
+void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
+{
+    if (block->data == NULL) {
+        return;
+    }
+    if (store->allocator.alloc != NULL) {
+        store->allocator.free(store->allocator.arg, block->data, block->bytes,
+                              block->token);
+        return;
+    }
+    free(block->data);
+    atomic_fetch_sub(&store->held, block->bytes);
+    if (atomic_exchange(&store->missed, false)) {
+        tmsg_loop_signal(store->event_fd);
+    }
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/store.h - memory for payloads, from the application or under a budget. */
+#ifndef TMSG_AM_STORE_H
+#define TMSG_AM_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tensormsg/worker.h>
+
+/* Shared by a worker and every message that it delivered, whichever ends last.
+ */
+typedef struct tmsg_store tmsg_store_t;
+
+/* One payload's memory. */
+typedef struct {
+    void *data;
+    uint64_t bytes;
+    void *token; /* the application's */
+} tmsg_block_t;
+
+/* `allocator` NULL: the library's own memory, at most `budget` bytes at once.
+ * When memory comes free that was missed, event_fd (which is dup()ed) is
+ * signalled. Errors: NO_MEMORY, IO. */
+tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
+                                uint64_t budget, int event_fd,
+                                tmsg_store_t **store_p);
+void tmsg_store_hold(tmsg_store_t *store);
+void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
+
+/* Whether `bytes` could be had if everything else were free. */
+bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes);
+
+/* Gets memory aligned to 64. May call the application: no lock is to be held.
+ * Errors: BUSY (over the budget now: ask again when signalled), NO_MEMORY, or
+ * the application's. */
+tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
+                               tmsg_block_t *block_p);
+void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+
+static tmsg_status_t open_context(tmsg_ucx_t *ucx)
+{
+    ucp_config_t *config;
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .name = "tensormsg",
+    };
+    ucs_status_t ucs;
+    tmsg_status_t status = tmsg_ucx_config_apply(&ucx->keys, &config);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    ucs = ucp_init(&params, config, &ucx->context);
+    ucp_config_release(config);
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL,
+                              "UCX does not start on device '%s': %s",
+                              ucx->scope.device, ucs_status_string(ucs));
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
+                                 ucp_am_recv_callback_t handler)
+{
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+    };
+    ucp_worker_attr_t attr = {.field_mask =
+                                  UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
+    ucp_am_handler_param_t am = {
+        .field_mask =
+            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+            UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = TMSG_AM_ID,
+        .flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA,
+        .cb = handler,
+        .arg = ucx,
+    };
+    ucs_status_t ucs = ucp_worker_create(ucx->context, &params, &ucx->ucp);
+
+    if (ucs == UCS_OK) {
+        ucs = ucp_worker_query(ucx->ucp, &attr);
+    }
+    if (ucs == UCS_OK) {
+        ucs = ucp_worker_set_am_recv_handler(ucx->ucp, &am);
+    }
+    if (ucs == UCS_OK) {
+        ucs = ucp_worker_get_efd(ucx->ucp, &ucx->fd);
+    }
+    ucx->max_am_header = attr.max_am_header;
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "a UCX worker: %s",
+                              ucs_status_string(ucs));
+    }
+    return TMSG_OK;
+}
+
+/* A segment size in force; `standard` is UCX's own, the same in 1.13 to 1.22.
+ */
+static uint64_t key_bytes(const tmsg_ucx_t *ucx, const char *name,
+                          uint64_t standard)
+{
+    uint64_t bytes = tmsg_ucx_config_bytes(&ucx->keys, name);
+
+    return bytes == 0 ? standard : bytes;
+}
+
+static void fill_hello(tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    ucx->hello.ucx_major = (uint16_t)version.major;
+    ucx->hello.ucx_minor = (uint16_t)version.minor;
+    ucx->hello.ucx_patch = (uint16_t)version.patch;
+    ucx->hello.max_am_header = (uint32_t)ucx->max_am_header;
+    ucx->hello.tcp_tx_seg = key_bytes(ucx, "UCX_TCP_TX_SEG_SIZE", 8192);
+    ucx->hello.tcp_rx_seg = key_bytes(ucx, "UCX_TCP_RX_SEG_SIZE", 65536);
+    ucx->hello.posix_seg = key_bytes(ucx, "UCX_POSIX_SEG_SIZE", 8256);
+}
+
+tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
+                            const tmsg_ucx_scope_t *scope, bool dialling,
+                            const tmsg_hello_t *hello,
+                            ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p)
+{
+    tmsg_ucx_t *ucx = calloc(1, sizeof(*ucx));
+    tmsg_status_t status;
+
+    if (ucx == NULL) {
+        return tmsg_error_memory("a UCX worker");
+    }
+    ucx->worker = worker;
+    ucx->source.fd = -1;
+    ucx->scope = *scope;
+    ucx->dialling = dialling;
+    ucx->hello = *hello;
+    status = tmsg_ucx_config_resolve(config, scope, &ucx->keys);
+    if (status == TMSG_OK) {
+        status = open_context(ucx);
+    }
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    status = open_worker(ucx, handler);
+    if (status != TMSG_OK) {
+        goto err_close;
+    }
+    fill_hello(ucx);
+    *ucx_p = ucx;
+    return TMSG_OK;
+
+err_close:
+    if (ucx->ucp != NULL) {
+        ucp_worker_destroy(ucx->ucp);
+    }
+    ucp_cleanup(ucx->context);
+err_free:
+    free(ucx);
+    return status;
+}
+
+void tmsg_ucx_close(tmsg_ucx_t *ucx)
+{
+    ucp_worker_destroy(ucx->ucp);
+    ucp_cleanup(ucx->context);
+    free(ucx);
+}
+
+tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
+                               void **address_p, size_t *bytes_p)
+{
+    ucp_worker_attr_t attr = {
+        .field_mask =
+            UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
+        .address_flags = net_only ? UCP_WORKER_ADDRESS_FLAG_NET_ONLY : 0,
+    };
+    ucs_status_t ucs = ucp_worker_query(ucx->ucp, &attr);
+    void *copy;
+
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "UCX worker address: %s",
+                              ucs_status_string(ucs));
+    }
+    copy = malloc(attr.address_length);
+    if (copy != NULL) {
+        memcpy(copy, attr.address, attr.address_length);
+        *address_p = copy;
+        *bytes_p = attr.address_length;
+    }
+    ucp_worker_release_address(ucx->ucp, attr.address);
+    return copy == NULL ? tmsg_error_memory("a UCX worker address") : TMSG_OK;
+}
+
+void tmsg_ucx_address_free(void *address) { free(address); }
+
+/* ucp_ep_print_info() names each lane as "lane[0]: 2:posix/memory md[1] ...";
+ * no version of UCX that we support has a call that says it. */
+void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)
+{
+    char *report = NULL, *line, *rest;
+    size_t size, used = 0;
+    FILE *stream = open_memstream(&report, &size);
+
+    text[0] = '\0';
+    if (stream == NULL) {
+        return;
+    }
+    ucp_ep_print_info(ep, stream);
+    fclose(stream);
+    for (line = strtok_r(report, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char name[64];
+        const char *lane = strstr(line, "lane[");
+
+        if (lane == NULL || sscanf(lane, "lane[%*d]: %*d:%63s", name) != 1 ||
+            strstr(text, name) != NULL || used + strlen(name) + 3 > bytes) {
+            continue;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 used == 0 ? "" : ", ", name);
+    }
+    free(report);
+}
+
+tmsg_status_t tmsg_ucx_status(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_OK:
+        return TMSG_OK;
+    case UCS_INPROGRESS:
+        return TMSG_IN_PROGRESS;
+    case UCS_ERR_NO_MEMORY:
+        return TMSG_ERR_NO_MEMORY;
+    case UCS_ERR_CANCELED:
+        return TMSG_ERR_CANCELED;
+    case UCS_ERR_REJECTED:
+        return TMSG_ERR_REFUSED;
+    case UCS_ERR_UNREACHABLE:
+        return TMSG_ERR_UNREACHABLE;
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+        return TMSG_ERR_PEER_LOST;
+    default:
+        return TMSG_ERR_INTERNAL;
+    }
+}

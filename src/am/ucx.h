@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/ucx.h - one UCX context with its worker. */
+#ifndef TMSG_AM_UCX_H
+#define TMSG_AM_UCX_H
+
+#include <stdbool.h>
+
+#include "am/blob.h"
+#include "am/loop.h"
+#include "am/ucx_config.h"
+
+typedef struct tmsg_worker tmsg_worker_t;
+
+/* The AM id that all our messages use; what they are is said by the kind in
+ * their preamble. */
+#define TMSG_AM_ID 0
+
+#define TMSG_UCX_SPARES 64
+
+/* A worker has one for each scope and role. Those that dial and those that are
+ * dialled are kept apart: where two workers dial each other over one UCX
+ * worker a side, UCX joins the two connections into one. */
+typedef struct tmsg_ucx {
+    struct tmsg_ucx *next; /* in its worker's list */
+    tmsg_worker_t *worker;
+    tmsg_ucx_scope_t scope;
+    bool dialling;
+    tmsg_ucx_keys_t keys;
+    ucp_context_h context;
+    ucp_worker_h ucp;
+    tmsg_source_t source; /* UCX's own epoll set, in the loop */
+    int fd;
+    size_t max_am_header;
+    ucp_ep_h spares[TMSG_UCX_SPARES]; /* see attach.c */
+    size_t spare_count;
+    tmsg_hello_t hello; /* what we say of ourselves on it */
+} tmsg_ucx_t;
+
+/* Opens UCX for a scope. `hello` brings the machine's part, limits and credits;
+ * UCX's part is filled in. AMs go to `handler` with the new object as its arg.
+ * Errors: INTERNAL, INVALID_PARAM (configuration), NO_MEMORY. */
+tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
+                            const tmsg_ucx_scope_t *scope, bool dialling,
+                            const tmsg_hello_t *hello,
+                            ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);
+void tmsg_ucx_close(tmsg_ucx_t *ucx);
+
+/* The UCX worker's address, network alone or with shared memory. Freed with
+ * tmsg_ucx_address_free(). Errors: INTERNAL. */
+tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
+                               void **address_p, size_t *bytes_p);
+void tmsg_ucx_address_free(void *address);
+
+/* What carries an endpoint: "posix/memory, cma/memory" of UCX's own words, cut
+ * to `bytes`. */
+void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes);
+
+/* An outcome of UCX as one of ours. */
+tmsg_status_t tmsg_ucx_status(ucs_status_t status);
+
+#endif

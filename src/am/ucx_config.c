@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx_config.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/log.h"
+
+/* Our defaults. Up to UCX 1.16 ucp_config_modify() takes a transport's key
+ * without its prefix, later with it. */
+static const struct {
+    const char *name;  /* prefixed, without UCX_ */
+    const char *plain; /* as 1.16 and older take it; NULL: the same */
+    const char *value;
+    const char *why;
+} defaults[] = {
+    {"POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "y",
+     "keeps shared memory in use although peers may fail"},
+    {"CMA_MEMORY_INVALIDATE", "MEMORY_INVALIDATE", "y",
+     "keeps single-copy rendezvous although peers may fail"},
+    {"TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "60k",
+     "fewer fragments for scatter lists"},
+    {"KEEPALIVE_INTERVAL", NULL, "1s", "notices a dead shared-memory peer"},
+};
+
+#define DEFAULT_COUNT (sizeof(defaults) / sizeof(defaults[0]))
+
+static const char *const origin_names[] = {"default", "environment", "code"};
+
+/* UCX 1.13 takes SIGSEGV and its kin when it is loaded. They are given back
+ * here, before main(), unless the user configured that handling; later would
+ * undo what the application set up since. */
+__attribute__((constructor)) static void give_signals_back(void)
+{
+    union {
+        void *object;
+        void (*call)(void);
+    } disable = {.object = dlsym(RTLD_DEFAULT, "ucs_debug_disable_signals")};
+
+    if (disable.object != NULL && getenv("UCX_HANDLE_ERRORS") == NULL) {
+        disable.call();
+    }
+}
+
+const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin)
+{
+    return origin_names[origin];
+}
+
+tmsg_ucx_version_t tmsg_ucx_version(void)
+{
+    tmsg_ucx_version_t version;
+
+    ucp_get_version(&version.major, &version.minor, &version.patch);
+    return version;
+}
+
+static bool takes_prefixes(void)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    return version.major > 1 || version.minor >= 17;
+}
+
+static tmsg_ucx_key_t *find(const tmsg_ucx_keys_t *keys, const char *name)
+{
+    for (size_t i = 0; i < keys->count; i++) {
+        if (strcmp(keys->keys[i].name, name) == 0) {
+            return (tmsg_ucx_key_t *)(uintptr_t)&keys->keys[i];
+        }
+    }
+    return NULL;
+}
+
+static void put(tmsg_ucx_keys_t *keys, const char *name, const char *value,
+                tmsg_ucx_origin_t origin, const char *why)
+{
+    tmsg_ucx_key_t *key = find(keys, name);
+
+    if (key == NULL) {
+        if (keys->count == TMSG_UCX_KEYS_MAX) {
+            return;
+        }
+        key = &keys->keys[keys->count++];
+    }
+    snprintf(key->name, sizeof(key->name), "%s", name);
+    snprintf(key->value, sizeof(key->value), "%s", value);
+    key->origin = origin;
+    key->why = why;
+}
+
+/* What the user's environment says of a key: by its full name, or by the form
+ * without transport ("UCX_TX_SEG_SIZE"), which UCX reads too. */
+static const char *from_environment(const char *name, const char *plain)
+{
+    char variable[64];
+    const char *value = getenv(name);
+
+    if (value == NULL && plain != NULL) {
+        snprintf(variable, sizeof(variable), "UCX_%s", plain);
+        value = getenv(variable);
+    }
+    return value;
+}
+
+static void put_default(tmsg_ucx_keys_t *keys, const char *name,
+                        const char *plain, const char *value, const char *why)
+{
+    char full[64];
+    const char *environment;
+
+    snprintf(full, sizeof(full), "UCX_%s", name);
+    environment = from_environment(full, plain);
+    if (find(keys, full) != NULL) {
+        return;
+    }
+    if (environment != NULL) {
+        put(keys, full, environment, TMSG_ORIGIN_ENVIRONMENT, NULL);
+    } else if (value != NULL) {
+        put(keys, full, value, TMSG_ORIGIN_DEFAULT, why);
+    }
+}
+
+/* Splits the next "KEY=VALUE" off *text_p. False at the end. */
+static bool next_pair(const char **text_p, char *key, size_t key_size,
+                      char *value, size_t value_size, tmsg_status_t *status)
+{
+    const char *text = *text_p + strspn(*text_p, "; ");
+    size_t length = strcspn(text, ";");
+    size_t key_length = strcspn(text, "=;");
+
+    *status = TMSG_OK;
+    if (length == 0) {
+        return false;
+    }
+    if (strncmp(text, "UCX_", 4) == 0) {
+        *status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                 "ucx_config: '%.*s': leave out the UCX_ "
+                                 "prefix",
+                                 (int)length, text);
+        return false;
+    }
+    if (key_length == 0 || key_length == length || key_length + 5 > key_size ||
+        length - key_length > value_size) {
+        *status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                 "ucx_config: '%.*s' is not KEY=VALUE",
+                                 (int)length, text);
+        return false;
+    }
+    snprintf(key, key_size, "UCX_%.*s", (int)key_length, text);
+    snprintf(value, value_size, "%.*s", (int)(length - key_length - 1),
+             text + key_length + 1);
+    *text_p = text + length;
+    return true;
+}
+
+tmsg_status_t tmsg_ucx_config_check(const char *code)
+{
+    tmsg_ucx_key_t key;
+    tmsg_status_t status = TMSG_OK;
+
+    while (code != NULL && next_pair(&code, key.name, sizeof(key.name),
+                                     key.value, sizeof(key.value), &status)) {
+    }
+    return status;
+}
+
+static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
+{
+    if (scope->device[0] == '\0') {
+        put_default(keys, "TLS", NULL, "posix,cma,self",
+                    "shared memory alone, so that UCX opens no port");
+        return;
+    }
+    put_default(keys, "NET_DEVICES", NULL, scope->device,
+                "UCX listens on the device of the address in use, no other");
+    put_default(keys, "TLS", NULL,
+                strcmp(scope->device, "lo") == 0 ? "posix,cma,self,tcp" : NULL,
+                "what works on this machine");
+}
+
+/* Values that some UCX aborts or corrupts memory on are refused by name. */
+static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
+{
+    static const struct {
+        const char *name;
+        uint64_t most;
+    } bounds[] = {
+        {"UCX_TCP_TX_SEG_SIZE", 65536},
+        {"UCX_TCP_RX_SEG_SIZE", 65536},
+        {"UCX_POSIX_SEG_SIZE", 65535},
+        {"UCX_TCP_MAX_IOV", 16},
+    };
+    const tmsg_ucx_key_t *proto = find(keys, "UCX_PROTO_ENABLE");
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+        if (tmsg_ucx_config_bytes(keys, bounds[i].name) > bounds[i].most) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED, "%s=%s: UCX aborts beyond %llu",
+                bounds[i].name, find(keys, bounds[i].name)->value,
+                (unsigned long long)bounds[i].most);
+        }
+    }
+    if (proto != NULL && proto->value[0] != 'n' && version.major == 1 &&
+        version.minor < 16) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "UCX_PROTO_ENABLE=%s: UCX %u.%u aborts with it",
+                              proto->value, version.major, version.minor);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_ucx_config_resolve(const char *code,
+                                      const tmsg_ucx_scope_t *scope,
+                                      tmsg_ucx_keys_t *keys)
+{
+    tmsg_ucx_key_t key;
+    tmsg_status_t status = TMSG_OK;
+
+    keys->count = 0;
+    while (code != NULL && next_pair(&code, key.name, sizeof(key.name),
+                                     key.value, sizeof(key.value), &status)) {
+        put(keys, key.name, key.value, TMSG_ORIGIN_CODE, NULL);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    put_scope(scope, keys);
+    for (size_t i = 0; i < DEFAULT_COUNT; i++) {
+        put_default(keys, defaults[i].name, defaults[i].plain,
+                    defaults[i].value, defaults[i].why);
+    }
+    /* Not ours to set, but both ends must agree on them. */
+    put_default(keys, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", NULL, NULL);
+    put_default(keys, "POSIX_SEG_SIZE", "SEG_SIZE", NULL, NULL);
+    /* Not ours to set, but some values are deadly. */
+    put_default(keys, "TCP_MAX_IOV", "MAX_IOV", NULL, NULL);
+    put_default(keys, "PROTO_ENABLE", NULL, NULL, NULL);
+    return check_dangerous(keys);
+}
+
+/* The name by which this UCX takes a key in ucp_config_modify(). */
+static const char *modify_name(const char *name)
+{
+    name += strlen("UCX_");
+    for (size_t i = 0; i < DEFAULT_COUNT; i++) {
+        if (defaults[i].plain != NULL && !takes_prefixes() &&
+            strcmp(defaults[i].name, name) == 0) {
+            return defaults[i].plain;
+        }
+    }
+    return name;
+}
+
+tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
+                                    ucp_config_t **config_p)
+{
+    ucp_config_t *config;
+    ucs_status_t ucs = ucp_config_read(NULL, NULL, &config);
+
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_config_read: %s",
+                              ucs_status_string(ucs));
+    }
+    for (size_t i = 0; i < keys->count; i++) {
+        const tmsg_ucx_key_t *key = &keys->keys[i];
+
+        if (key->origin == TMSG_ORIGIN_ENVIRONMENT) {
+            continue;
+        }
+        ucs = ucp_config_modify(config, modify_name(key->name), key->value);
+        if (ucs == UCS_OK) {
+            continue;
+        }
+        if (key->origin == TMSG_ORIGIN_CODE) {
+            ucp_config_release(config);
+            return tmsg_error_set(
+                TMSG_ERR_INVALID_PARAM, "ucx_config: %s=%s: %s",
+                key->name + strlen("UCX_"), key->value, ucs_status_string(ucs));
+        }
+        tmsg_log(TMSG_LOG_WARN, "this UCX does not take %s=%s (%s)", key->name,
+                 key->value, ucs_status_string(ucs));
+    }
+    *config_p = config;
+    return TMSG_OK;
+}
+
+uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name)
+{
+    const tmsg_ucx_key_t *key = find(keys, name);
+    unsigned shift = 0;
+    char *unit;
+    unsigned long long number;
+
+    if (key == NULL) {
+        return 0;
+    }
+    number = strtoull(key->value, &unit, 10);
+    switch (*unit) {
+    case 'k':
+    case 'K':
+        shift = 10;
+        break;
+    case 'm':
+    case 'M':
+        shift = 20;
+        break;
+    case 'g':
+    case 'G':
+        shift = 30;
+        break;
+    default:
+        break;
+    }
+    return number << shift;
+}

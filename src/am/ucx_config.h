@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/ucx_config.h - which UCX keys are set, to what, and by whom. */
+#ifndef TMSG_AM_UCX_CONFIG_H
+#define TMSG_AM_UCX_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucp/api/ucp.h>
+
+#include <tensormsg/status.h>
+
+/* How far traffic may go: it decides which doors UCX opens. */
+typedef struct {
+    char device[64]; /* network device; "" is shared memory alone */
+} tmsg_ucx_scope_t;
+
+typedef enum {
+    TMSG_ORIGIN_DEFAULT = 0, /* ours */
+    TMSG_ORIGIN_ENVIRONMENT = 1,
+    TMSG_ORIGIN_CODE = 2
+} tmsg_ucx_origin_t;
+
+typedef struct {
+    char name[48];   /* with the UCX_ prefix */
+    char value[208]; /* in force */
+    tmsg_ucx_origin_t origin;
+    const char *why; /* for a default of ours, else NULL */
+} tmsg_ucx_key_t;
+
+#define TMSG_UCX_KEYS_MAX 64
+
+typedef struct {
+    tmsg_ucx_key_t keys[TMSG_UCX_KEYS_MAX];
+    size_t count;
+} tmsg_ucx_keys_t;
+
+/* Checks "KEY=VALUE;KEY=VALUE" of the application. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_ucx_config_check(const char *code);
+
+/* Works out every key we care about for a scope: code, then the user's UCX_*
+ * variables, then our defaults. `code` may be NULL. */
+tmsg_status_t tmsg_ucx_config_resolve(const char *code,
+                                      const tmsg_ucx_scope_t *scope,
+                                      tmsg_ucx_keys_t *keys);
+
+/* Reads UCX's configuration and puts the keys into it. Released with
+ * ucp_config_release(). Errors: INTERNAL, INVALID_PARAM (a key of the
+ * application's that this UCX does not know). */
+tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
+                                    ucp_config_t **config_p);
+
+/* The value in force of a memory-size key ("60k"), in bytes; 0 if unset. */
+uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name);
+
+/* The version of the UCX that runs, which need not be the one of the headers.
+ */
+typedef struct {
+    unsigned major, minor, patch;
+} tmsg_ucx_version_t;
+tmsg_ucx_version_t tmsg_ucx_version(void);
+
+const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin);
+
+#endif
