@@ -26,6 +26,14 @@ TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
  * sends on it answer CLOSED. */
 TMSG_API tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message);
 
+/* The header as it travelled, for tmsg_header_to_json() and for files: the
+ * preamble and the body behind it, also where the body came at the head of the
+ * payload. *header_p lives as long as the message. Errors: NOT_FOUND (the
+ * worker was made without TMSG_WORKER_CAPTURE). */
+TMSG_API tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
+                                           const void **header_p,
+                                           size_t *header_bytes_p);
+
 /* Releases the map and all its tensors. From any thread. NULL is allowed. */
 TMSG_API void tmsg_message_destroy(tmsg_message_t *message);
 

@@ -25,8 +25,9 @@ extern "C" {
  * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD: then any thread may call. */
 typedef struct tmsg_worker tmsg_worker_t;
 
-#define TMSG_WORKER_SHARED (1u << 0) /* callable from several threads */
-#define TMSG_WORKER_THREAD (1u << 1) /* driven by its own thread; SHARED */
+#define TMSG_WORKER_SHARED (1u << 0)  /* callable from several threads */
+#define TMSG_WORKER_THREAD (1u << 1)  /* driven by its own thread; SHARED */
+#define TMSG_WORKER_CAPTURE (1u << 2) /* messages keep their header's bytes */
 
 /* Receives each message as it arrives, in the order of its channel, on the
  * thread that progresses, with no lock held. The message belongs to the

@@ -92,6 +92,19 @@ tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message)
     return message->endpoint;
 }
 
+tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
+                                  const void **header_p, size_t *header_bytes_p)
+{
+    if (message->raw == NULL) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "the worker keeps no headers: it was made "
+                              "without TMSG_WORKER_CAPTURE");
+    }
+    *header_p = message->raw;
+    *header_bytes_p = (size_t)message->head.bytes + message->head.body_bytes;
+    return TMSG_OK;
+}
+
 /* Nothing here touches the worker: it may be gone. */
 void tmsg_message_destroy(tmsg_message_t *message)
 {
@@ -104,6 +117,7 @@ void tmsg_message_destroy(tmsg_message_t *message)
         tmsg_store_drop(message->store);
     }
     free(message->body);
+    free(message->raw);
     tmsg_endpoint_drop(message->endpoint);
     free(message);
 }
@@ -190,12 +204,33 @@ static tmsg_status_t check_head(const tmsg_message_t *message,
     return TMSG_OK;
 }
 
+/* Keeps the preamble, with room for the body. */
+static tmsg_status_t capture(tmsg_message_t *message,
+                             const tmsg_arrival_t *arrival)
+{
+    const tmsg_preamble_t *head = &arrival->head;
+
+    if (!(message->endpoint->worker->flags & TMSG_WORKER_CAPTURE)) {
+        return TMSG_OK;
+    }
+    message->raw = malloc((size_t)head->bytes + head->body_bytes);
+    if (message->raw == NULL) {
+        return tmsg_error_memory("a captured header");
+    }
+    memcpy(message->raw, arrival->body - head->bytes, head->bytes);
+    return TMSG_OK;
+}
+
 static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
     tmsg_status_t status =
         tmsg_body_decode(body, message->head.body_bytes, limits, message->map);
 
+    if (status == TMSG_OK && message->raw != NULL) {
+        memcpy(message->raw + message->head.bytes, body,
+               message->head.body_bytes);
+    }
     return status != TMSG_OK ? status : check_layout(message);
 }
 
@@ -333,6 +368,9 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         return ignored;
     }
     status = check_head(message, arrival);
+    if (status == TMSG_OK) {
+        status = capture(message, arrival);
+    }
     if (status == TMSG_OK && !(arrival->head.flags & TMSG_HEADER_SPILLED)) {
         status = decode(message, arrival->body);
     }

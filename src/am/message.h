@@ -34,6 +34,7 @@ struct tmsg_message {
     tmsg_ucx_t *ucx;
     void *data; /* UCX's descriptor, until received */
     bool rendezvous;
+    uint8_t *raw;  /* with TMSG_WORKER_CAPTURE: preamble and body */
     uint8_t *body; /* a spilled one, padded, on its way */
     ucp_dt_iov_t iov[2];
     tmsg_message_t *next_in_order;

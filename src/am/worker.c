@@ -27,6 +27,9 @@
      TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |             \
      TMSG_WORKER_PARAM_SPIN_US)
 
+#define FLAGS_KNOWN                                                            \
+    (TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE)
+
 static void *run_thread(void *arg);
 static void finish(tmsg_worker_t *worker);
 
@@ -64,7 +67,7 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
     if (params->field_mask & TMSG_WORKER_PARAM_FLAGS) {
         worker->flags = params->flags;
     }
-    if (worker->flags & ~(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD)) {
+    if (worker->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "worker: unknown flags 0x%x", worker->flags);
     }
