@@ -81,6 +81,7 @@ struct tmsg_worker {
     tmsg_message_list_t ready; /* to be pulled */
 };
 
+bool tmsg_worker_is_shared(const tmsg_worker_t *worker);
 void tmsg_worker_lock(tmsg_worker_t *worker);
 void tmsg_worker_unlock(tmsg_worker_t *worker);
 
@@ -97,6 +98,18 @@ void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint);
 
 /* Lock held: something that somebody may wait for has happened. */
 void tmsg_worker_changed(tmsg_worker_t *worker);
+
+/* progress.c. Lock held: one round of progress, without callbacks; and the
+ * callbacks that are due, for which it lets the lock go. */
+unsigned tmsg_worker_step(tmsg_worker_t *worker);
+unsigned tmsg_worker_dispatch(tmsg_worker_t *worker);
+/* Lock held: whether this thread is inside a callback of the worker's. */
+bool tmsg_worker_in_callback(const tmsg_worker_t *worker);
+/* The worker's own thread. */
+void *tmsg_worker_run(void *arg);
+
+/* worker.c: ends everything and frees the worker. */
+void tmsg_worker_finish(tmsg_worker_t *worker);
 
 /* Lock held, outside UCX: hears what UCX has received but not yet told. */
 void tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
