@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"
+#include "memory/domain.h"
 
 #define SPILL_ALIGNMENT 64
 
@@ -204,6 +205,30 @@ static tmsg_status_t check_head(const tmsg_message_t *message,
     return TMSG_OK;
 }
 
+/* Tensors of memory that is not ours come to the host, unless the sender was
+ * strict about it. */
+static tmsg_status_t apply_policy(tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+
+    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
+        const tmsg_device_t host = {TMSG_DEVICE_CPU, 0};
+
+        if (tmsg_domain_of(entries[i].tensor.device) != NULL) {
+            continue;
+        }
+        if (message->head.policy != TMSG_POLICY_HOST_FALLBACK) {
+            return tmsg_error_set(TMSG_ERR_REFUSED,
+                                  "tensor '%.256s': no memory of device type "
+                                  "%d here, and the policy is strict",
+                                  entries[i].name,
+                                  entries[i].tensor.device.type);
+        }
+        tmsg_map_set_device(message->map, i, host);
+    }
+    return TMSG_OK;
+}
+
 /* Keeps the preamble, with room for the body. */
 static tmsg_status_t capture(tmsg_message_t *message,
                              const tmsg_arrival_t *arrival)
@@ -231,7 +256,10 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
         memcpy(message->raw + message->head.bytes, body,
                message->head.body_bytes);
     }
-    return status != TMSG_OK ? status : check_layout(message);
+    if (status == TMSG_OK) {
+        status = check_layout(message);
+    }
+    return status != TMSG_OK ? status : apply_policy(message);
 }
 
 /* Files a message by its sequence. False: that number was seen before. */

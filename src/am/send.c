@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/map.h"
 #include "core/tensor.h"
+#include "memory/domain.h"
 
 #define PARAMS_KNOWN                                                           \
     (TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY | TMSG_SEND_PARAM_ON_DONE)
@@ -339,19 +340,18 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
     return TMSG_OK;
 }
 
-/* UCX would read any other memory and crash. */
+/* UCX would read memory that it does not know, and crash. */
 static tmsg_status_t check_memory(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        int32_t type = entries[i].tensor.device.type;
-
-        if (type != TMSG_DEVICE_CPU && type != TMSG_DEVICE_CUDA_HOST) {
+        if (tmsg_domain_of(entries[i].tensor.device) != &tmsg_domain_host) {
             return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                                   "tensor '%s': device type %d cannot be sent "
                                   "by this build",
-                                  entries[i].name, type);
+                                  entries[i].name,
+                                  entries[i].tensor.device.type);
         }
     }
     return TMSG_OK;

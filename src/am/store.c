@@ -9,6 +9,7 @@
 
 #include "am/loop.h"
 #include "core/error.h"
+#include "memory/domain.h"
 
 #define ALIGNMENT 64
 
@@ -85,30 +86,27 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p)
 {
     tmsg_block_t block = {NULL, bytes, NULL};
-    uint64_t rounded = (bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+    tmsg_status_t status;
 
     if (store->allocator.alloc != NULL) {
-        tmsg_status_t status = alloc_theirs(store, bytes, &block);
-
-        if (status == TMSG_OK) {
-            *block_p = block;
+        status = alloc_theirs(store, bytes, &block);
+    } else {
+        /* Announced before looking, so that a release in between signals. */
+        atomic_store(&store->missed, true);
+        if (atomic_fetch_add(&store->held, bytes) + bytes > store->budget) {
+            atomic_fetch_sub(&store->held, bytes);
+            return TMSG_ERR_BUSY;
         }
-        return status;
+        atomic_store(&store->missed, false);
+        status = tmsg_domain_host.alloc(bytes, ALIGNMENT, &block.data);
+        if (status != TMSG_OK) {
+            atomic_fetch_sub(&store->held, bytes);
+        }
     }
-    /* Announced before looking, so that a release in between signals. */
-    atomic_store(&store->missed, true);
-    if (atomic_fetch_add(&store->held, bytes) + bytes > store->budget) {
-        atomic_fetch_sub(&store->held, bytes);
-        return TMSG_ERR_BUSY;
+    if (status == TMSG_OK) {
+        *block_p = block;
     }
-    atomic_store(&store->missed, false);
-    block.data = aligned_alloc(ALIGNMENT, rounded == 0 ? ALIGNMENT : rounded);
-    if (block.data == NULL) {
-        atomic_fetch_sub(&store->held, bytes);
-        return tmsg_error_memory("a message's payload");
-    }
-    *block_p = block;
-    return TMSG_OK;
+    return status;
 }
 
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
@@ -121,7 +119,7 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
                               block->token);
         return;
     }
-    free(block->data);
+    tmsg_domain_host.free(block->data, block->bytes);
     atomic_fetch_sub(&store->held, block->bytes);
     if (atomic_exchange(&store->missed, false)) {
         tmsg_loop_signal(store->event_fd);

@@ -309,6 +309,11 @@ void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
     map->entries[index].tensor.data = data;
 }
 
+void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device)
+{
+    map->entries[index].tensor.device = device;
+}
+
 tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
 {
     size_t index;

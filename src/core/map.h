@@ -37,8 +37,9 @@ const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map);
 tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
                               size_t name_bytes, const tmsg_tensor_t *tensor);
 
-/* Gives tensor `index` its data. */
+/* Gives tensor `index` its data, or says where that will be. */
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
+void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device);
 
 /* Calls release(release_arg) when the map lets go of all its tensors: by
  * tmsg_map_clear() or at the end of its life. At most one such owner. */
