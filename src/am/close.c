@@ -36,7 +36,8 @@ static bool all_received(const tmsg_endpoint_t *endpoint)
  * possible. */
 void tmsg_close_advance(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->close_wanted && endpoint->state == TMSG_EP_OPEN) {
+    if ((endpoint->close_wanted || endpoint->bye_received) &&
+        endpoint->state == TMSG_EP_OPEN) {
         endpoint->state = TMSG_EP_CLOSING;
     }
     if (endpoint->state != TMSG_EP_CLOSING) {
@@ -63,9 +64,6 @@ void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence)
 {
     endpoint->bye_received = true;
     endpoint->bye_sequence = sequence;
-    if (endpoint->state == TMSG_EP_OPEN) {
-        endpoint->state = TMSG_EP_CLOSING;
-    }
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 

@@ -274,7 +274,8 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
         return on_refuse(data, bytes);
     case FRAME_BYE:
     case FRAME_FIN:
-        if (endpoint->state == TMSG_EP_CONNECTING || bytes != 4) {
+        /* The peer may have opened before its answer by UCX got here. */
+        if (!endpoint->link.address_done || bytes != 4) {
             return tmsg_error_set(TMSG_ERR_MALFORMED, "an end out of turn");
         }
         if (type == FRAME_BYE) {
