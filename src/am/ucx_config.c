@@ -16,15 +16,17 @@ static const struct {
     const char *name;  /* prefixed, without UCX_ */
     const char *plain; /* as 1.16 and older take it; NULL: the same */
     const char *value;
+    const char *users; /* transports that know the key; NULL: UCX itself */
     const char *why;
 } defaults[] = {
-    {"POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "y",
+    {"POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "y", "posix,mm,sm,shm",
      "keeps shared memory in use although peers may fail"},
-    {"CMA_MEMORY_INVALIDATE", "MEMORY_INVALIDATE", "y",
+    {"CMA_MEMORY_INVALIDATE", "MEMORY_INVALIDATE", "y", "cma,sm,shm",
      "keeps single-copy rendezvous although peers may fail"},
-    {"TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "60k",
+    {"TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "60k", "tcp",
      "fewer fragments for scatter lists"},
-    {"KEEPALIVE_INTERVAL", NULL, "1s", "notices a dead shared-memory peer"},
+    {"KEEPALIVE_INTERVAL", NULL, "1s", NULL,
+     "notices a dead shared-memory peer"},
 };
 
 #define DEFAULT_COUNT (sizeof(defaults) / sizeof(defaults[0]))
@@ -169,6 +171,40 @@ tmsg_status_t tmsg_ucx_config_check(const char *code)
     return status;
 }
 
+/* Whether a comma-separated list has a word. */
+static bool lists(const char *list, const char *word, size_t length)
+{
+    for (; list != NULL; list = strchr(list, ',')) {
+        list += *list == ',';
+        if (strncmp(list, word, length) == 0 &&
+            (list[length] == '\0' || list[length] == ',')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether UCX_TLS lets any of the transports take part: UCX complains on
+ * standard output of keys that nobody uses. */
+static bool takes_part(const tmsg_ucx_keys_t *keys, const char *users)
+{
+    const tmsg_ucx_key_t *key = find(keys, "UCX_TLS");
+    const char *tls = key == NULL ? "all" : key->value;
+    bool except = tls[0] == '^';
+    bool named = false;
+
+    if (users == NULL || lists(tls, "all", 3)) {
+        return true;
+    }
+    while (*users != '\0' && !named) {
+        size_t length = strcspn(users, ",");
+
+        named = lists(tls + except, users, length);
+        users += length + (users[length] == ',');
+    }
+    return named != except;
+}
+
 static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
     if (scope->device[0] == '\0') {
@@ -232,6 +268,9 @@ tmsg_status_t tmsg_ucx_config_resolve(const char *code,
     }
     put_scope(scope, keys);
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
+        if (!takes_part(keys, defaults[i].users)) {
+            continue;
+        }
         put_default(keys, defaults[i].name, defaults[i].plain,
                     defaults[i].value, defaults[i].why);
     }
