@@ -66,6 +66,12 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
     if (status != TMSG_OK) {
         return status;
     }
+    if (theirs->max_am_header < TMSG_AM_HEADER_LEAST) {
+        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
+                              "the peer takes headers of %u bytes, at least %d "
+                              "are needed",
+                              theirs->max_am_header, TMSG_AM_HEADER_LEAST);
+    }
     endpoint->peer_hello = *theirs;
     endpoint->link.net_only = !tmsg_hello_same_machine(
         &endpoint->ucx->hello, theirs, endpoint->why, sizeof(endpoint->why));

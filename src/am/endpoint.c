@@ -246,6 +246,12 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *error)
 {
+    /* Once it has our FIN the peer may end, and UCX may be the first to tell:
+     * whether that was in order is said by the socket. */
+    if (status == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
+        endpoint->link.source.fd >= 0) {
+        return;
+    }
     if (endpoint->broken == TMSG_OK) {
         endpoint->broken = status;
         snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",

@@ -61,6 +61,13 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
         ucs = ucp_worker_get_efd(ucx->ucp, &ucx->fd);
     }
     ucx->max_am_header = attr.max_am_header;
+    if (ucs == UCS_OK && ucx->max_am_header < TMSG_AM_HEADER_LEAST) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "UCX takes active-message headers of %zu bytes, "
+                              "at least %d are needed: a UCX_*_SEG_SIZE is "
+                              "too small",
+                              ucx->max_am_header, TMSG_AM_HEADER_LEAST);
+    }
     if (ucs != UCS_OK) {
         return tmsg_error_set(TMSG_ERR_INTERNAL, "a UCX worker: %s",
                               ucs_status_string(ucs));

@@ -15,6 +15,10 @@ typedef struct tmsg_worker tmsg_worker_t;
  * their preamble. */
 #define TMSG_AM_ID 0
 
+/* What our control messages may take; UCX aborts on a longer header than its
+ * limit. */
+#define TMSG_AM_HEADER_LEAST 512
+
 #define TMSG_UCX_SPARES 64
 
 /* A worker has one for each scope and role. Those that dial and those that are
