@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_BYTES_MAX (1 << 20)
+#define FILE_BYTES_MAX 1048576
 
 /* The number of a hex digit, or -1. */
 static int digit_of(int c)
@@ -22,19 +22,19 @@ uint8_t *golden_unhex(const char *text, size_t *size_p)
     uint8_t *bytes = malloc(strlen(text) / 2 + 1), *exact;
     size_t digits = 0;
 
-    for (; *text != '\0'; text++) {
+    while (*text != '\0') {
+        int digit = digit_of(*text);
+
         if (*text == '#') {
             text += strcspn(text, "\n");
+            continue;
         }
-        if (digit_of(*text) >= 0) {
-            uint8_t digit = (uint8_t)digit_of(*text);
-            uint8_t high = digits % 2 ? (uint8_t)(bytes[digits / 2] << 4) : 0;
+        if (digit >= 0) {
+            int high = digits % 2 ? bytes[digits / 2] << 4 : 0;
 
             bytes[digits++ / 2] = (uint8_t)(high | digit);
         }
-        if (*text == '\0') {
-            break;
-        }
+        text++;
     }
     *size_p = digits / 2;
     exact = malloc(*size_p);
@@ -52,7 +52,7 @@ char *golden_read(const char *path)
         perror(path);
         abort();
     }
-    if (fread(text, 1, (FILE_BYTES_MAX)-1, file) == 0) {
+    if (fread(text, 1, FILE_BYTES_MAX - 1, file) == 0) {
         abort();
     }
     fclose(file);

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "core/utf8.h"
+#include "serialize/cursor.h"
+#include "serialize/header.h"
+#include "serialize/printable.h"
+#include "serialize/wire.h"
+
+/* [name of one character, code, bits, lanes, empty shape] */
+#define TENSOR_BYTES_MIN 7
+
+typedef struct {
+    tmsg_cursor_t cursor;
+    const tmsg_limits_t *limits;
+    tmsg_map_t *map;
+    uint64_t metadata_bytes; /* read so far */
+} decoder_t;
+
+/* A tensor as the body has it, before anything of it is believed. */
+typedef struct {
+    size_t index;
+    const char *name;
+    size_t name_bytes;
+    int64_t code, bits, lanes;
+    uint32_t ndim;
+    int64_t shape[TMSG_NDIM_MAX];
+    bool has_strides;
+    int64_t strides[TMSG_NDIM_MAX];
+    int64_t device_type, device_id;
+    bool has_bytes;
+    int64_t bytes;
+    int64_t encoding;
+} record_t;
+
+/* "tensor 3 'mask': " and what is wrong with it. */
+__attribute__((format(printf, 3, 4))) static tmsg_status_t
+blame(tmsg_status_t status, const record_t *record, const char *format, ...)
+{
+    char name[TMSG_PRINTABLE_BYTES], text[TMSG_ERROR_BYTES / 2];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    tmsg_printable(record->name, record->name_bytes, name);
+    return tmsg_error_set(status, "tensor %zu '%s': %s", record->index, name,
+                          text);
+}
+
+/* Names what is read next, unless the cursor has met an error before. */
+static void reading(tmsg_cursor_t *cursor, const char *field)
+{
+    if (cursor->error == NULL) {
+        cursor->field = field;
+    }
+}
+
+/* Notes a key of a map. Unknown keys may be passed over only where they are
+ * not negative; of those that we know none may come twice. */
+static tmsg_status_t check_key(int64_t key, int64_t last_known, unsigned *seen)
+{
+    if (key < 0) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "key %" PRId64 " is not known here", key);
+    }
+    if (key == 0 || key > last_known) {
+        return TMSG_OK;
+    }
+    if (*seen & (1u << key)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "key %" PRId64 " comes twice",
+                              key);
+    }
+    *seen |= 1u << key;
+    return TMSG_OK;
+}
+
+static void read_extents(tmsg_cursor_t *cursor, uint32_t count,
+                         int64_t *extents)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        extents[i] = tmsg_cursor_integer(cursor);
+    }
+}
+
+static tmsg_status_t read_shape(decoder_t *decoder, record_t *record)
+{
+    uint64_t most = decoder->limits->ndim;
+
+    reading(&decoder->cursor, "shape");
+    record->ndim = tmsg_cursor_array(&decoder->cursor);
+    if (record->ndim > most || record->ndim > TMSG_NDIM_MAX) {
+        return blame(TMSG_ERR_LIMIT_EXCEEDED, record,
+                     "ndim %" PRIu32 " exceeds %" PRIu64, record->ndim,
+                     most < TMSG_NDIM_MAX ? most : TMSG_NDIM_MAX);
+    }
+    read_extents(&decoder->cursor, record->ndim, record->shape);
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_strides(tmsg_cursor_t *cursor, record_t *record)
+{
+    uint32_t count;
+
+    reading(cursor, "strides");
+    count = tmsg_cursor_array(cursor);
+    if (cursor->error == NULL && count != record->ndim) {
+        return blame(TMSG_ERR_MALFORMED, record,
+                     "%" PRIu32 " strides for %" PRIu32 " dimensions", count,
+                     record->ndim);
+    }
+    if (cursor->error == NULL) {
+        read_extents(cursor, count, record->strides);
+        record->has_strides = count != 0;
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_device(tmsg_cursor_t *cursor, record_t *record)
+{
+    reading(cursor, "device");
+    if (tmsg_cursor_array(cursor) != 2 && cursor->error == NULL) {
+        return blame(TMSG_ERR_MALFORMED, record,
+                     "device is not a type and an id");
+    }
+    record->device_type = tmsg_cursor_integer(cursor);
+    record->device_id = tmsg_cursor_integer(cursor);
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_option(tmsg_cursor_t *cursor, record_t *record,
+                                 int64_t key)
+{
+    switch (key) {
+    case TMSG_OPTION_STRIDES:
+        return read_strides(cursor, record);
+    case TMSG_OPTION_DEVICE:
+        return read_device(cursor, record);
+    case TMSG_OPTION_BYTES:
+        reading(cursor, "byte length");
+        record->bytes = tmsg_cursor_integer(cursor);
+        record->has_bytes = true;
+        return TMSG_OK;
+    case TMSG_OPTION_ENCODING:
+        reading(cursor, "encoding");
+        record->encoding = tmsg_cursor_integer(cursor);
+        return TMSG_OK;
+    default:
+        reading(cursor, "an unknown option");
+        tmsg_cursor_skip(cursor);
+        return TMSG_OK;
+    }
+}
+
+static tmsg_status_t read_options(tmsg_cursor_t *cursor, record_t *record)
+{
+    tmsg_status_t status = TMSG_OK;
+    unsigned seen = 0;
+    uint32_t count;
+
+    reading(cursor, "options");
+    count = tmsg_cursor_map(cursor);
+    for (uint32_t i = 0; i < count && status == TMSG_OK; i++) {
+        int64_t key;
+
+        reading(cursor, "option key");
+        key = tmsg_cursor_integer(cursor);
+        if (cursor->error != NULL) {
+            break;
+        }
+        status = check_key(key, TMSG_OPTION_ENCODING, &seen);
+        if (status != TMSG_OK) {
+            return blame(status, record, "option %s", tmsg_error_message());
+        }
+        status = read_option(cursor, record, key);
+    }
+    return status;
+}
+
+static tmsg_status_t read_record(decoder_t *decoder, record_t *record)
+{
+    tmsg_cursor_t *cursor = &decoder->cursor;
+    tmsg_status_t status;
+    uint32_t fields;
+
+    reading(cursor, "it");
+    fields = tmsg_cursor_array(cursor);
+    if (fields < TMSG_TENSOR_FIELDS && cursor->error == NULL) {
+        return blame(TMSG_ERR_MALFORMED, record,
+                     "it has %" PRIu32 " fields, not 5 or more", fields);
+    }
+    reading(cursor, "name");
+    record->name = tmsg_cursor_string(cursor, &record->name_bytes);
+    reading(cursor, "dtype code");
+    record->code = tmsg_cursor_integer(cursor);
+    reading(cursor, "dtype bits");
+    record->bits = tmsg_cursor_integer(cursor);
+    reading(cursor, "dtype lanes");
+    record->lanes = tmsg_cursor_integer(cursor);
+    status = read_shape(decoder, record);
+    if (status == TMSG_OK && fields > TMSG_TENSOR_FIELDS) {
+        status = read_options(cursor, record);
+    }
+    for (uint32_t i = TMSG_TENSOR_FIELDS + 1; i < fields; i++) {
+        reading(cursor, "an unknown field");
+        tmsg_cursor_skip(cursor);
+    }
+    if (status == TMSG_OK && cursor->error != NULL) {
+        return blame(TMSG_ERR_MALFORMED, record, "%s %s", cursor->field,
+                     cursor->error);
+    }
+    return status;
+}
+
+/* What is wrong with a name or key, or NULL. */
+static const char *name_error(const char *name, size_t name_bytes)
+{
+    if (name_bytes == 0) {
+        return "is empty";
+    }
+    if (memchr(name, '\0', name_bytes) != NULL) {
+        return "holds a NUL byte";
+    }
+    return tmsg_utf8_valid(name, name_bytes) ? NULL : "is not UTF-8";
+}
+
+/* What the map does not check itself when it takes the tensor. */
+static tmsg_status_t check_record(const record_t *record,
+                                  const tmsg_limits_t *limits)
+{
+    if (record->name_bytes > limits->name_bytes) {
+        return blame(TMSG_ERR_LIMIT_EXCEEDED, record,
+                     "a name of %zu bytes exceeds the limit of %" PRIu64,
+                     record->name_bytes, limits->name_bytes);
+    }
+    if (record->code < 0 || record->code > UINT8_MAX || record->bits < 0 ||
+        record->bits > UINT8_MAX || record->lanes < 0 ||
+        record->lanes > UINT16_MAX) {
+        return blame(TMSG_ERR_UNSUPPORTED, record,
+                     "unknown dtype (code %" PRId64 ", bits %" PRId64
+                     ", lanes %" PRId64 ")",
+                     record->code, record->bits, record->lanes);
+    }
+    if (record->device_type < 1 || record->device_type > INT32_MAX) {
+        return blame(TMSG_ERR_MALFORMED, record,
+                     "device type %" PRId64 " is out of range",
+                     record->device_type);
+    }
+    if (record->device_id < 0 || record->device_id > INT32_MAX) {
+        return blame(TMSG_ERR_MALFORMED, record,
+                     "device id %" PRId64 " is out of range",
+                     record->device_id);
+    }
+    if (record->encoding != TMSG_ENCODING_RAW) {
+        return blame(TMSG_ERR_UNSUPPORTED, record,
+                     "encoding %" PRId64 " is not known here",
+                     record->encoding);
+    }
+    return TMSG_OK;
+}
+
+/* Says in our words why the map did not take a tensor. */
+static tmsg_status_t blame_append(tmsg_status_t status, const record_t *record,
+                                  const tmsg_tensor_t *tensor)
+{
+    const char *error = name_error(record->name, record->name_bytes);
+    uint64_t bytes;
+
+    if (status == TMSG_ERR_NO_MEMORY) {
+        return status;
+    }
+    if (error != NULL) {
+        return blame(TMSG_ERR_MALFORMED, record, "name %s", error);
+    }
+    if (status == TMSG_ERR_ALREADY_EXISTS) {
+        return blame(TMSG_ERR_MALFORMED, record, "the name comes twice");
+    }
+    tmsg_tensor_check_shape(tensor, &bytes);
+    if (status == TMSG_ERR_INVALID_PARAM) {
+        status = TMSG_ERR_MALFORMED;
+    }
+    return blame(status, record, "%s", tmsg_error_message());
+}
+
+static tmsg_status_t add_record(decoder_t *decoder, const record_t *record)
+{
+    tmsg_tensor_t tensor = {
+        .device = {(int32_t)record->device_type, (int32_t)record->device_id},
+        .dtype = {(uint8_t)record->code, (uint8_t)record->bits,
+                  (uint16_t)record->lanes},
+        .ndim = (int32_t)record->ndim,
+        .shape = record->shape,
+        .strides = record->has_strides ? record->strides : NULL,
+    };
+    tmsg_status_t status = tmsg_map_append(decoder->map, record->name,
+                                           record->name_bytes, &tensor);
+    const tmsg_map_entry_t *entry;
+
+    if (status != TMSG_OK) {
+        return blame_append(status, record, &tensor);
+    }
+    entry = &tmsg_map_entries(decoder->map)[record->index];
+    if (tensor.strides != NULL && !tmsg_tensor_is_dense(&tensor)) {
+        return blame(TMSG_ERR_UNSUPPORTED, record,
+                     "strides leave gaps or overlap");
+    }
+    if (record->has_bytes &&
+        (record->bytes < 0 || (uint64_t)record->bytes != entry->bytes)) {
+        return blame(TMSG_ERR_MALFORMED, record,
+                     "byte length %" PRId64 " does not match dtype and shape",
+                     record->bytes);
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_tensors(decoder_t *decoder)
+{
+    tmsg_cursor_t *cursor = &decoder->cursor;
+    tmsg_status_t status;
+    uint32_t count;
+
+    reading(cursor, "tensors");
+    count = tmsg_cursor_array(cursor);
+    if (count > decoder->limits->tensors) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "body: %" PRIu32
+                              " tensors exceed the limit of %" PRIu64,
+                              count, decoder->limits->tensors);
+    }
+    if (count > (size_t)(cursor->end - cursor->at) / TENSOR_BYTES_MIN) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: %" PRIu32 " tensors in %zu bytes", count,
+                              (size_t)(cursor->end - cursor->at));
+    }
+    status = tmsg_map_reserve(decoder->map, count);
+    for (uint32_t i = 0; i < count && status == TMSG_OK; i++) {
+        record_t record;
+
+        /* not `= {0}`: shape and strides are a kilobyte */
+        record.index = i;
+        record.name = "";
+        record.name_bytes = 0;
+        record.has_strides = false;
+        record.device_type = TMSG_DEVICE_CPU;
+        record.device_id = 0;
+        record.has_bytes = false;
+        record.encoding = TMSG_ENCODING_RAW;
+        status = read_record(decoder, &record);
+        if (status == TMSG_OK) {
+            status = check_record(&record, decoder->limits);
+        }
+        if (status == TMSG_OK) {
+            status = add_record(decoder, &record);
+        }
+    }
+    return status;
+}
+
+/* Turns a value of msgpack into one of metadata; false if there is none. */
+static bool to_meta(const tmsg_value_t *value, tmsg_meta_t *meta)
+{
+    *meta = (tmsg_meta_t){0};
+    switch (value->type) {
+    case TMSG_VALUE_BOOL:
+        meta->type = TMSG_META_BOOL;
+        meta->boolean = value->boolean;
+        return true;
+    case TMSG_VALUE_INTEGER:
+        meta->type = TMSG_META_I64;
+        meta->i64 = value->integer;
+        return true;
+    case TMSG_VALUE_FLOAT:
+        meta->type = TMSG_META_F64;
+        meta->f64 = value->number;
+        return true;
+    case TMSG_VALUE_STRING:
+    case TMSG_VALUE_BINARY:
+        meta->type = value->type == TMSG_VALUE_STRING ? TMSG_META_STRING
+                                                      : TMSG_META_BYTES;
+        meta->data = value->data;
+        meta->bytes = value->count;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A key of the metadata with its value, as the body has it. */
+typedef struct {
+    uint32_t index;
+    const char *key;
+    size_t key_bytes;
+    tmsg_value_t value;
+} item_t;
+
+static tmsg_status_t blame_item(tmsg_status_t status, const item_t *item,
+                                const char *what, const char *error)
+{
+    char key[TMSG_PRINTABLE_BYTES];
+
+    tmsg_printable(item->key, item->key_bytes, key);
+    return tmsg_error_set(status, "metadata %" PRIu32 " '%s': %s %s",
+                          item->index, key, what, error);
+}
+
+static tmsg_status_t add_item(decoder_t *decoder, const item_t *item)
+{
+    const tmsg_limits_t *limits = decoder->limits;
+    const char *error = name_error(item->key, item->key_bytes);
+    tmsg_meta_t meta;
+    tmsg_status_t status;
+
+    if (item->key_bytes > limits->name_bytes) {
+        return blame_item(TMSG_ERR_LIMIT_EXCEEDED, item, "key",
+                          "exceeds the limit of a name's bytes");
+    }
+    if (error != NULL) {
+        return blame_item(TMSG_ERR_MALFORMED, item, "key", error);
+    }
+    if (!to_meta(&item->value, &meta)) {
+        return blame_item(TMSG_ERR_UNSUPPORTED, item, "value",
+                          "is of a type not known here");
+    }
+    if (meta.type == TMSG_META_STRING &&
+        !tmsg_utf8_valid(meta.data, meta.bytes)) {
+        return blame_item(TMSG_ERR_MALFORMED, item, "value", "is not UTF-8");
+    }
+    decoder->metadata_bytes += item->key_bytes + meta.bytes;
+    if (decoder->metadata_bytes > limits->metadata_bytes) {
+        return blame_item(TMSG_ERR_LIMIT_EXCEEDED, item, "value",
+                          "exceeds the limit of all metadata");
+    }
+    status =
+        tmsg_map_append_meta(decoder->map, item->key, item->key_bytes, &meta);
+    if (status == TMSG_ERR_ALREADY_EXISTS) {
+        return blame_item(TMSG_ERR_MALFORMED, item, "key", "comes twice");
+    }
+    return status;
+}
+
+static tmsg_status_t read_metadata(decoder_t *decoder)
+{
+    tmsg_cursor_t *cursor = &decoder->cursor;
+    tmsg_status_t status = TMSG_OK;
+    uint32_t count;
+
+    reading(cursor, "metadata");
+    count = tmsg_cursor_map(cursor);
+    for (uint32_t i = 0; i < count && status == TMSG_OK; i++) {
+        item_t item = {.index = i};
+
+        reading(cursor, "key");
+        item.key = tmsg_cursor_string(cursor, &item.key_bytes);
+        reading(cursor, "value");
+        item.value = tmsg_cursor_value(cursor);
+        if (cursor->error != NULL) {
+            return blame_item(TMSG_ERR_MALFORMED, &item, cursor->field,
+                              cursor->error);
+        }
+        status = add_item(decoder, &item);
+    }
+    return status;
+}
+
+static tmsg_status_t read_section(decoder_t *decoder, int64_t key)
+{
+    switch (key) {
+    case TMSG_BODY_TENSORS:
+        return read_tensors(decoder);
+    case TMSG_BODY_METADATA:
+        return read_metadata(decoder);
+    default:
+        reading(&decoder->cursor, "an unknown section");
+        tmsg_cursor_skip(&decoder->cursor);
+        return TMSG_OK;
+    }
+}
+
+static tmsg_status_t read_body(decoder_t *decoder)
+{
+    tmsg_cursor_t *cursor = &decoder->cursor;
+    tmsg_status_t status = TMSG_OK;
+    unsigned seen = 0;
+    uint32_t count = tmsg_cursor_map(cursor);
+
+    for (uint32_t i = 0; i < count && cursor->error == NULL; i++) {
+        int64_t key;
+
+        reading(cursor, "key");
+        key = tmsg_cursor_integer(cursor);
+        if (cursor->error != NULL) {
+            break;
+        }
+        status = check_key(key, TMSG_BODY_METADATA, &seen);
+        if (status != TMSG_OK) {
+            return tmsg_error_set(status, "body: %s", tmsg_error_message());
+        }
+        status = read_section(decoder, key);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    if (cursor->error != NULL) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "body: %s %s", cursor->field,
+                              cursor->error);
+    }
+    if (cursor->at != cursor->end) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: %zu bytes after its end",
+                              (size_t)(cursor->end - cursor->at));
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
+                               const tmsg_limits_t *limits, tmsg_map_t *map)
+{
+    const uint8_t *at = bytes == 0 ? (const uint8_t *)"" : body;
+    decoder_t decoder = {
+        .cursor = {.at = at, .end = at + bytes, .field = "it"},
+        .limits = limits,
+        .map = map,
+    };
+    tmsg_status_t status;
+
+    if (bytes > limits->header_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "body: %zu bytes exceed the limit of %" PRIu64,
+                              bytes, limits->header_bytes);
+    }
+    status = read_body(&decoder);
+    if (status != TMSG_OK) {
+        tmsg_map_clear(map);
+    }
+    return status;
+}

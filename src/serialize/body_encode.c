@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <msgpack.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/header.h"
+#include "serialize/wire.h"
+
+/* Where the packer writes. Beyond the bound it only counts. */
+typedef struct {
+    char *buffer;
+    size_t bound;
+    size_t used;
+} sink_t;
+
+static int sink_write(void *data, const char *bytes, size_t count)
+{
+    sink_t *sink = data;
+    size_t used = sink->used;
+    char *to;
+
+    sink->used += count;
+    if (used > sink->bound || count > sink->bound - used) {
+        return 0;
+    }
+    to = sink->buffer + used;
+    /* Most writes are of a constant length: these need no call. */
+    switch (count) {
+    case 1:
+        *to = *bytes;
+        break;
+    case 2:
+        memcpy(to, bytes, 2);
+        break;
+    case 3:
+        memcpy(to, bytes, 3);
+        break;
+    case 5:
+        memcpy(to, bytes, 5);
+        break;
+    default:
+        memcpy(to, bytes, count);
+        break;
+    }
+    return 0;
+}
+
+static void pack_text(msgpack_packer *packer, const char *text, size_t bytes)
+{
+    msgpack_pack_str(packer, bytes);
+    msgpack_pack_str_body(packer, text, bytes);
+}
+
+static void pack_extents(msgpack_packer *packer, const int64_t *extents,
+                         int32_t count)
+{
+    msgpack_pack_array(packer, (size_t)count);
+    for (int32_t i = 0; i < count; i++) {
+        msgpack_pack_int64(packer, extents[i]);
+    }
+}
+
+/* Other strides than these say nothing that the payload keeps. */
+static bool sends_strides(const tmsg_tensor_t *tensor)
+{
+    return tensor->strides != NULL && !tmsg_tensor_is_contiguous(tensor) &&
+           tmsg_tensor_is_dense(tensor);
+}
+
+static bool sends_device(const tmsg_tensor_t *tensor)
+{
+    return tensor->device.type != TMSG_DEVICE_CPU || tensor->device.id != 0;
+}
+
+static void pack_options(msgpack_packer *packer, const tmsg_tensor_t *tensor,
+                         bool strides, bool device)
+{
+    msgpack_pack_map(packer, (size_t)strides + (size_t)device);
+    if (strides) {
+        msgpack_pack_uint8(packer, TMSG_OPTION_STRIDES);
+        pack_extents(packer, tensor->strides, tensor->ndim);
+    }
+    if (device) {
+        msgpack_pack_uint8(packer, TMSG_OPTION_DEVICE);
+        msgpack_pack_array(packer, 2);
+        msgpack_pack_int32(packer, tensor->device.type);
+        msgpack_pack_int32(packer, tensor->device.id);
+    }
+}
+
+static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
+{
+    const tmsg_tensor_t *tensor = &entry->tensor;
+    bool strides = sends_strides(tensor);
+    bool device = sends_device(tensor);
+
+    msgpack_pack_array(packer, (size_t)TMSG_TENSOR_FIELDS +
+                                   (size_t)(strides || device));
+    pack_text(packer, entry->name, entry->name_bytes);
+    msgpack_pack_uint8(packer, tensor->dtype.code);
+    msgpack_pack_uint8(packer, tensor->dtype.bits);
+    msgpack_pack_uint16(packer, tensor->dtype.lanes);
+    pack_extents(packer, tensor->shape, tensor->ndim);
+    if (strides || device) {
+        pack_options(packer, tensor, strides, device);
+    }
+}
+
+static void pack_value(msgpack_packer *packer, const tmsg_meta_t *value)
+{
+    switch (value->type) {
+    case TMSG_META_BOOL:
+        if (value->boolean) {
+            msgpack_pack_true(packer);
+        } else {
+            msgpack_pack_false(packer);
+        }
+        break;
+    case TMSG_META_I64:
+        msgpack_pack_int64(packer, value->i64);
+        break;
+    case TMSG_META_F64:
+        msgpack_pack_double(packer, value->f64);
+        break;
+    case TMSG_META_STRING:
+        pack_text(packer, value->data, value->bytes);
+        break;
+    default:
+        msgpack_pack_bin(packer, value->bytes);
+        msgpack_pack_bin_body(packer, value->data, value->bytes);
+        break;
+    }
+}
+
+static void pack_metadata(msgpack_packer *packer,
+                          const tmsg_map_meta_entry_t *entries, size_t size)
+{
+    msgpack_pack_map(packer, size);
+    for (size_t i = 0; i < size; i++) {
+        pack_text(packer, entries[i].key, entries[i].key_bytes);
+        pack_value(packer, &entries[i].value);
+    }
+}
+
+tmsg_status_t tmsg_body_encode(const tmsg_map_t *map, void *buffer,
+                               size_t bound, size_t *needed_p)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t tensors = tmsg_map_size(map);
+    size_t keys = tmsg_map_meta_size(map);
+    sink_t sink = {.buffer = buffer, .bound = bound};
+    msgpack_packer packer;
+
+    msgpack_packer_init(&packer, &sink, sink_write);
+    msgpack_pack_map(&packer, keys == 0 ? 1 : 2);
+    msgpack_pack_uint8(&packer, TMSG_BODY_TENSORS);
+    msgpack_pack_array(&packer, tensors);
+    for (size_t i = 0; i < tensors; i++) {
+        pack_tensor(&packer, &entries[i]);
+    }
+    if (keys != 0) {
+        msgpack_pack_uint8(&packer, TMSG_BODY_METADATA);
+        pack_metadata(&packer, tmsg_map_meta_entries(map), keys);
+    }
+    /* This also catches every count and length that msgpack has no form for. */
+    if (sink.used > UINT32_MAX) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "header: %zu bytes are more than %u", sink.used,
+                              UINT32_MAX);
+    }
+    *needed_p = sink.used;
+    return TMSG_OK;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/cursor.h"
+
+#include <string.h>
+
+static void fail(tmsg_cursor_t *cursor, const char *error)
+{
+    if (cursor->error == NULL) {
+        cursor->error = error;
+    }
+    cursor->at = cursor->end;
+}
+
+static size_t left(const tmsg_cursor_t *cursor)
+{
+    return (size_t)(cursor->end - cursor->at);
+}
+
+/* The next `bytes` bytes as a number; msgpack is big-endian. */
+static uint64_t number(tmsg_cursor_t *cursor, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    if (left(cursor) < bytes) {
+        fail(cursor, "ends early");
+        return 0;
+    }
+    for (unsigned i = 0; i < bytes; i++) {
+        value = value << 8 | *cursor->at++;
+    }
+    return value;
+}
+
+/* A number of `bytes` bytes in two's complement. */
+static int64_t signed_number(tmsg_cursor_t *cursor, unsigned bytes)
+{
+    unsigned unused = 64 - 8 * bytes;
+
+    return (int64_t)(number(cursor, bytes) << unused) >> unused;
+}
+
+static void take_data(tmsg_cursor_t *cursor, tmsg_value_t *value,
+                      tmsg_value_type_t type, uint64_t count)
+{
+    if (count > left(cursor)) {
+        fail(cursor, "ends early");
+        return;
+    }
+    value->type = type;
+    value->count = (uint32_t)count;
+    value->data = (const char *)cursor->at;
+    cursor->at += count;
+}
+
+/* An element takes a byte at least, so no count can be larger than this. */
+static void take_count(tmsg_cursor_t *cursor, tmsg_value_t *value,
+                       tmsg_value_type_t type, uint64_t count)
+{
+    uint64_t elements = type == TMSG_VALUE_MAP ? 2 * count : count;
+
+    if (elements > left(cursor)) {
+        fail(cursor, "counts more elements than there are bytes");
+        return;
+    }
+    value->type = type;
+    value->count = (uint32_t)count;
+}
+
+static void take_integer(tmsg_value_t *value, int64_t integer)
+{
+    value->type = TMSG_VALUE_INTEGER;
+    value->integer = integer;
+}
+
+static void take_unsigned(tmsg_value_t *value, uint64_t integer)
+{
+    if (integer <= INT64_MAX) {
+        take_integer(value, (int64_t)integer);
+    }
+}
+
+static void take_float32(tmsg_cursor_t *cursor, tmsg_value_t *value)
+{
+    uint32_t bits = (uint32_t)number(cursor, 4);
+    float single;
+
+    memcpy(&single, &bits, sizeof(bits));
+    value->type = TMSG_VALUE_FLOAT;
+    value->number = (double)single;
+}
+
+static void take_float64(tmsg_cursor_t *cursor, tmsg_value_t *value)
+{
+    uint64_t bits = number(cursor, 8);
+
+    value->type = TMSG_VALUE_FLOAT;
+    memcpy(&value->number, &bits, sizeof(bits));
+}
+
+/* The formats 0xc0 to 0xdf, in the order of msgpack's table. */
+static void take_marked(tmsg_cursor_t *cursor, uint8_t mark,
+                        tmsg_value_t *value)
+{
+    switch (mark) {
+    case 0xc0:
+        value->type = TMSG_VALUE_NIL;
+        break;
+    case 0xc1:
+        fail(cursor, "holds a byte that msgpack never uses");
+        break;
+    case 0xc2:
+    case 0xc3:
+        value->type = TMSG_VALUE_BOOL;
+        value->boolean = mark == 0xc3;
+        break;
+    case 0xc4:
+    case 0xc5:
+    case 0xc6:
+        take_data(cursor, value, TMSG_VALUE_BINARY,
+                  number(cursor, 1u << (mark - 0xc4)));
+        break;
+    case 0xc7:
+    case 0xc8:
+    case 0xc9: /* an extension: its type takes one more byte */
+        take_data(cursor, value, TMSG_VALUE_OTHER,
+                  number(cursor, 1u << (mark - 0xc7)) + 1);
+        break;
+    case 0xca:
+        take_float32(cursor, value);
+        break;
+    case 0xcb:
+        take_float64(cursor, value);
+        break;
+    case 0xcc:
+    case 0xcd:
+    case 0xce:
+    case 0xcf:
+        take_unsigned(value, number(cursor, 1u << (mark - 0xcc)));
+        break;
+    case 0xd0:
+    case 0xd1:
+    case 0xd2:
+    case 0xd3:
+        take_integer(value, signed_number(cursor, 1u << (mark - 0xd0)));
+        break;
+    case 0xd4:
+    case 0xd5:
+    case 0xd6:
+    case 0xd7:
+    case 0xd8: /* an extension of 1 to 16 bytes */
+        take_data(cursor, value, TMSG_VALUE_OTHER, (1u << (mark - 0xd4)) + 1);
+        break;
+    case 0xd9:
+    case 0xda:
+    case 0xdb:
+        take_data(cursor, value, TMSG_VALUE_STRING,
+                  number(cursor, 1u << (mark - 0xd9)));
+        break;
+    case 0xdc:
+    case 0xdd:
+        take_count(cursor, value, TMSG_VALUE_ARRAY,
+                   number(cursor, 2u << (mark - 0xdc)));
+        break;
+    default: /* 0xde, 0xdf */
+        take_count(cursor, value, TMSG_VALUE_MAP,
+                   number(cursor, 2u << (mark - 0xde)));
+        break;
+    }
+}
+
+tmsg_value_t tmsg_cursor_value(tmsg_cursor_t *cursor)
+{
+    tmsg_value_t value = {.type = TMSG_VALUE_OTHER};
+    uint8_t mark;
+
+    if (cursor->at == cursor->end) {
+        fail(cursor, "ends early");
+        return value;
+    }
+    mark = *cursor->at++;
+    if (mark < 0x80) {
+        take_integer(&value, mark);
+    } else if (mark < 0x90) {
+        take_count(cursor, &value, TMSG_VALUE_MAP, mark & 0x0f);
+    } else if (mark < 0xa0) {
+        take_count(cursor, &value, TMSG_VALUE_ARRAY, mark & 0x0f);
+    } else if (mark < 0xc0) {
+        take_data(cursor, &value, TMSG_VALUE_STRING, mark & 0x1f);
+    } else if (mark < 0xe0) {
+        take_marked(cursor, mark, &value);
+    } else {
+        take_integer(&value, (int8_t)mark);
+    }
+    return value;
+}
+
+static tmsg_value_t typed(tmsg_cursor_t *cursor, tmsg_value_type_t type,
+                          const char *error)
+{
+    tmsg_value_t value = tmsg_cursor_value(cursor);
+
+    if (value.type != type) {
+        fail(cursor, error);
+    }
+    if (cursor->error != NULL) {
+        return (tmsg_value_t){.type = type};
+    }
+    return value;
+}
+
+int64_t tmsg_cursor_integer(tmsg_cursor_t *cursor)
+{
+    if (cursor->at < cursor->end && *cursor->at < 0x80) {
+        return *cursor->at++;
+    }
+    return typed(cursor, TMSG_VALUE_INTEGER, "is not an integer of 63 bits")
+        .integer;
+}
+
+uint32_t tmsg_cursor_array(tmsg_cursor_t *cursor)
+{
+    return typed(cursor, TMSG_VALUE_ARRAY, "is not an array").count;
+}
+
+uint32_t tmsg_cursor_map(tmsg_cursor_t *cursor)
+{
+    return typed(cursor, TMSG_VALUE_MAP, "is not a map").count;
+}
+
+const char *tmsg_cursor_string(tmsg_cursor_t *cursor, size_t *bytes_p)
+{
+    tmsg_value_t value = typed(cursor, TMSG_VALUE_STRING, "is not a string");
+
+    *bytes_p = value.count;
+    return value.data == NULL ? "" : value.data;
+}
+
+void tmsg_cursor_skip(tmsg_cursor_t *cursor)
+{
+    uint64_t pending[TMSG_CURSOR_DEPTH + 1] = {
+        1}; /* values to come, by depth */
+    unsigned depth = 0;
+
+    while (cursor->error == NULL) {
+        tmsg_value_t value;
+        bool map;
+
+        while (pending[depth] == 0) {
+            if (depth == 0) {
+                return;
+            }
+            depth--;
+        }
+        pending[depth]--;
+        value = tmsg_cursor_value(cursor);
+        map = value.type == TMSG_VALUE_MAP;
+        if (!map && value.type != TMSG_VALUE_ARRAY) {
+            continue;
+        }
+        if (depth == TMSG_CURSOR_DEPTH) {
+            fail(cursor, "nests too deeply");
+            return;
+        }
+        pending[++depth] = map ? 2 * (uint64_t)value.count : value.count;
+    }
+}

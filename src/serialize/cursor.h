@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* serialize/cursor.h - reading msgpack that nobody vouches for.
+ *
+ * msgpack-c's unpacker allocates what an array's count claims, before it has
+ * seen an element (2 GiB for five bytes), so the decoder reads with a cursor:
+ * nothing is allocated, and nothing claims more than the bytes left hold. */
+#ifndef TMSG_SERIALIZE_CURSOR_H
+#define TMSG_SERIALIZE_CURSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TMSG_CURSOR_DEPTH 16 /* how deep a skipped value may nest */
+
+/* The first error stays, every later read gives 0, "" or nothing: read on, and
+ * look once at the end. */
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+    const char *field; /* what is being read, set by the reader for errors */
+    const char *error; /* NULL, or "ends early" and the like */
+} tmsg_cursor_t;
+
+typedef enum {
+    TMSG_VALUE_NIL,
+    TMSG_VALUE_BOOL,    /* boolean */
+    TMSG_VALUE_INTEGER, /* integer */
+    TMSG_VALUE_FLOAT,   /* number */
+    TMSG_VALUE_STRING,  /* data, count bytes */
+    TMSG_VALUE_BINARY,  /* data, count bytes */
+    TMSG_VALUE_ARRAY,   /* count elements follow */
+    TMSG_VALUE_MAP,     /* count keys with their values follow */
+    TMSG_VALUE_OTHER    /* an integer above 2^63 - 1, an extension */
+} tmsg_value_type_t;
+
+/* Which of the fields counts is said by type. */
+typedef struct {
+    tmsg_value_type_t type;
+    uint32_t count;
+    union {
+        bool boolean;
+        int64_t integer;
+        double number;
+        const char *data; /* within the bytes being read */
+    };
+} tmsg_value_t;
+
+/* Reads one value; of an array or a map, its head. */
+tmsg_value_t tmsg_cursor_value(tmsg_cursor_t *cursor);
+
+/* Reads one value of that type. */
+int64_t tmsg_cursor_integer(tmsg_cursor_t *cursor);
+uint32_t tmsg_cursor_array(tmsg_cursor_t *cursor);
+uint32_t tmsg_cursor_map(tmsg_cursor_t *cursor);
+const char *tmsg_cursor_string(tmsg_cursor_t *cursor, size_t *bytes_p);
+
+/* Passes over one value with all that is in it. */
+void tmsg_cursor_skip(tmsg_cursor_t *cursor);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* serialize/header.h - a message's header: preamble and body as bytes. The
+ * format is docs/wire-format.md. */
+#ifndef TMSG_SERIALIZE_HEADER_H
+#define TMSG_SERIALIZE_HEADER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/limits.h>
+#include <tensormsg/map.h>
+
+#define TMSG_WIRE_VERSION 0    /* of the bytes described here */
+#define TMSG_PREAMBLE_BYTES 33 /* as we write it, policy byte included */
+#define TMSG_PREAMBLE_SHORT 32 /* the shortest form read: no policy byte */
+
+/* Flags of the preamble. */
+#define TMSG_HEADER_SPILLED 0x01 /* the body heads the payload */
+#define TMSG_HEADER_ACKED 0x02   /* the sender waits for an acknowledgement */
+
+/* Every field of the preamble, in host form. */
+typedef struct {
+    uint8_t version;
+    uint8_t bytes; /* of the preamble itself, as its writer had it */
+    uint8_t kind;  /* message kinds belong to src/am */
+    uint8_t flags; /* TMSG_HEADER_* */
+    uint16_t channel;
+    uint32_t message_id;
+    uint32_t endpoint_id; /* the receiver's name for this connection */
+    uint32_t sequence;    /* of the channel, modulo 2^32 */
+    uint32_t body_bytes;
+    uint64_t payload_bytes; /* the spilled body, if any, included */
+    uint8_t policy;         /* tmsg_policy_t */
+} tmsg_preamble_t;
+
+/* Writes TMSG_PREAMBLE_BYTES; version and bytes are filled in by us. */
+void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer);
+
+/* Reads a preamble of any length >= TMSG_PREAMBLE_SHORT: what it lacks takes
+ * its default, what it has beyond ours is skipped. Checks magic, version,
+ * lengths (the body must lie inside `bytes` unless spilled). Errors: MALFORMED,
+ * INCOMPATIBLE (names both versions). */
+tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
+                                   tmsg_preamble_t *preamble_p);
+
+/* Encodes names, dtypes, shapes, strides, devices and metadata as a msgpack
+ * body. Writes at most `bound` bytes to `buffer` and always reports in
+ * *needed_p how many the whole takes; only if that is <= bound is the buffer
+ * filled. buffer may be NULL with bound 0. No allocation. A tensor that is
+ * neither in C order nor dense is described as packed C order. Errors:
+ * LIMIT_EXCEEDED (a body over 4 GiB - 1). */
+tmsg_status_t tmsg_body_encode(const tmsg_map_t *map, void *buffer,
+                               size_t bound, size_t *needed_p);
+
+/* Decodes a body into an empty map, whose tensors have no data yet. Trusts
+ * nothing; reads exactly `bytes`. On error the map is left empty. Errors:
+ * MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each naming the tensor or
+ * key and what was wrong with it. */
+tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
+                               const tmsg_limits_t *limits, tmsg_map_t *map);
+
+/* How tensors lie in the payload: in map order, each at the next multiple of
+ * its alignment, gaps zeroed. An empty tensor takes no room and no gap. */
+uint64_t tmsg_layout_alignment(tmsg_dtype_t dtype); /* 16, 32 or 64 */
+uint64_t tmsg_layout_next(uint64_t offset, tmsg_dtype_t dtype,
+                          uint64_t tensor_bytes); /* where it begins */
+
+/* Bytes of the whole payload without a spilled body. Errors: LIMIT_EXCEEDED
+ * (beyond limits->message_bytes). */
+tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
+                                const tmsg_limits_t *limits, uint64_t *bytes_p);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdbool.h>
+
+#include <tensormsg/endpoint.h>
+#include <tensormsg/json.h>
+
+#include "core/error.h"
+#include "serialize/header.h"
+#include "serialize/json.h"
+#include "serialize/wire.h"
+
+static cJSON *json_flags(uint8_t flags)
+{
+    static const char *const names[8] = {"spilled", "acked", "bit 2", "bit 3",
+                                         "bit 4",   "bit 5", "bit 6", "bit 7"};
+    cJSON *array = cJSON_CreateArray();
+    bool complete = array != NULL;
+
+    for (unsigned bit = 0; bit < 8 && complete; bit++) {
+        if (flags & (1u << bit)) {
+            complete =
+                tmsg_json_add(array, NULL, cJSON_CreateString(names[bit]));
+        }
+    }
+    if (!complete) {
+        cJSON_Delete(array);
+        return NULL;
+    }
+    return array;
+}
+
+static cJSON *json_preamble(const tmsg_preamble_t *preamble)
+{
+    const struct {
+        const char *key;
+        uint64_t value;
+    } numbers[] = {
+        {"version", preamble->version},
+        {"preamble_bytes", preamble->bytes},
+        {"kind", preamble->kind},
+        {"channel", preamble->channel},
+        {"message_id", preamble->message_id},
+        {"endpoint_id", preamble->endpoint_id},
+        {"sequence", preamble->sequence},
+        {"body_bytes", preamble->body_bytes},
+        {"payload_bytes", preamble->payload_bytes},
+    };
+    const char *policy =
+        preamble->policy == TMSG_POLICY_STRICT ? "strict" : "host_fallback";
+    cJSON *object = cJSON_CreateObject();
+    bool complete = object != NULL;
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && complete;
+         i++) {
+        complete = tmsg_json_add(object, numbers[i].key,
+                                 tmsg_json_unsigned(numbers[i].value));
+    }
+    complete =
+        complete && tmsg_json_add(object, "policy", cJSON_CreateString(policy));
+    complete =
+        complete && tmsg_json_add(object, "flags", json_flags(preamble->flags));
+    if (!complete) {
+        cJSON_Delete(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* Decodes a body into an empty map and holds it against the payload. */
+static tmsg_status_t read_map(const uint8_t *body,
+                              const tmsg_preamble_t *preamble, tmsg_map_t *map)
+{
+    bool spilled = (preamble->flags & TMSG_HEADER_SPILLED) != 0;
+    uint64_t units = (preamble->body_bytes + TMSG_SPILL_ALIGNMENT - 1ULL) /
+                     TMSG_SPILL_ALIGNMENT;
+    uint64_t before = spilled ? units * TMSG_SPILL_ALIGNMENT : 0;
+    tmsg_limits_t limits;
+    uint64_t bytes;
+    tmsg_status_t status;
+
+    tmsg_limits_default(&limits);
+    status = tmsg_body_decode(body, preamble->body_bytes, &limits, map);
+    if (status == TMSG_OK) {
+        status = tmsg_layout_bytes(map, &limits, &bytes);
+    }
+    if (status == TMSG_OK && before + bytes != preamble->payload_bytes) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "preamble: a payload of %" PRIu64
+                              " bytes, but the tensors end at %" PRIu64,
+                              preamble->payload_bytes, before + bytes);
+    }
+    return status;
+}
+
+static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
+                             const tmsg_preamble_t *preamble, bool *complete)
+{
+    tmsg_map_t *map;
+    tmsg_status_t status = tmsg_map_create(&map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = read_map(body, preamble, map);
+    *complete = status == TMSG_OK && tmsg_json_add_map(object, map);
+    tmsg_map_destroy(map);
+    return status;
+}
+
+tmsg_status_t tmsg_header_to_json(const void *header, size_t header_bytes,
+                                  char **json_p)
+{
+    tmsg_preamble_t preamble;
+    const uint8_t *body;
+    cJSON *object;
+    bool complete;
+    tmsg_status_t status =
+        tmsg_preamble_decode(header, header_bytes, &preamble);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    object = cJSON_CreateObject();
+    complete = object != NULL &&
+               tmsg_json_add(object, "preamble", json_preamble(&preamble));
+    body = (const uint8_t *)header + preamble.bytes;
+    /* A spilled body is elsewhere, unless it was captured behind. */
+    if (complete && preamble.body_bytes <= header_bytes - preamble.bytes) {
+        if (preamble.kind == TMSG_BODY_KIND) {
+            status = add_map(object, body, &preamble, &complete);
+        } else {
+            complete = tmsg_json_add(
+                object, "body", tmsg_json_base64(body, preamble.body_bytes));
+        }
+    }
+    if (status != TMSG_OK) {
+        cJSON_Delete(object);
+        return status;
+    }
+    return tmsg_json_finish(object, complete, json_p);
+}

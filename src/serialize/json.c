@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/json.h"
+
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/json.h>
+
+#include "core/error.h"
+#include "core/map.h"
+
+#define EXACT_MAX (1LL << 53)
+#define BASE64 sodium_base64_VARIANT_ORIGINAL
+
+void tmsg_string_free(char *text) { free(text); }
+
+bool tmsg_json_add(cJSON *parent, const char *key, cJSON *item)
+{
+    bool added = item != NULL &&
+                 (key == NULL ? cJSON_AddItemToArray(parent, item)
+                              : cJSON_AddItemToObject(parent, key, item));
+
+    if (!added) {
+        cJSON_Delete(item);
+    }
+    return added;
+}
+
+/* cJSON keeps numbers as doubles and prints them with 15 digits where that is
+ * nearly equal, so ours go in as text. */
+cJSON *tmsg_json_integer(int64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    return value > EXACT_MAX || value < -EXACT_MAX ? cJSON_CreateString(text)
+                                                   : cJSON_CreateRaw(text);
+}
+
+cJSON *tmsg_json_unsigned(uint64_t value)
+{
+    char text[32];
+
+    if (value <= INT64_MAX) {
+        return tmsg_json_integer((int64_t)value);
+    }
+    snprintf(text, sizeof(text), "%" PRIu64, value);
+    return cJSON_CreateString(text);
+}
+
+/* The fewest digits that read back as the same value, whatever the locale. */
+static cJSON *json_number(double value)
+{
+    const char *point = localeconv()->decimal_point;
+    char text[64], *at;
+
+    if (!isfinite(value)) {
+        return cJSON_CreateString(isnan(value) ? "NaN"
+                                  : value < 0  ? "-Infinity"
+                                               : "Infinity");
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    at = strstr(text, point);
+    if (at != NULL) {
+        *at = '.';
+        memmove(at + 1, at + strlen(point), strlen(at + strlen(point)) + 1);
+    }
+    if (strpbrk(text, ".e") == NULL) {
+        strcat(text, ".0"); /* 1 would be read as an integer */
+    }
+    return cJSON_CreateRaw(text);
+}
+
+/* cJSON's strings end at the first NUL; one that holds NULs is escaped here. */
+static cJSON *json_text(const char *text, size_t bytes)
+{
+    char *escaped, *to;
+    cJSON *item;
+
+    if (memchr(text, '\0', bytes) == NULL) {
+        return cJSON_CreateString(text);
+    }
+    if (bytes > SIZE_MAX / 6 - 1) {
+        return NULL;
+    }
+    to = escaped = malloc(bytes * 6 + 3);
+    if (escaped == NULL) {
+        return NULL;
+    }
+    *to++ = '"';
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char byte = (unsigned char)text[i];
+
+        if (byte < 0x20 || byte == '"' || byte == '\\') {
+            to += sprintf(to, "\\u%04x", byte);
+        } else {
+            *to++ = (char)byte;
+        }
+    }
+    memcpy(to, "\"", 2);
+    item = cJSON_CreateRaw(escaped);
+    free(escaped);
+    return item;
+}
+
+cJSON *tmsg_json_base64(const void *data, size_t bytes)
+{
+    size_t size = sodium_base64_encoded_len(bytes, BASE64);
+    char *text = malloc(size);
+    cJSON *item = NULL;
+
+    if (text != NULL) {
+        sodium_bin2base64(text, size, data, bytes, BASE64);
+        item = cJSON_CreateString(text);
+    }
+    free(text);
+    return item;
+}
+
+/* Puts a whole object on one line: cJSON would spread it over many. */
+static cJSON *json_row(cJSON *object, bool complete, const char *indent)
+{
+    char *printed = complete ? cJSON_PrintUnformatted(object) : NULL;
+    size_t size = printed == NULL ? 0 : strlen(indent) + strlen(printed) + 1;
+    char *text = printed == NULL ? NULL : malloc(size);
+    cJSON *row = NULL;
+
+    if (text != NULL) {
+        snprintf(text, size, "%s%s", indent, printed);
+        row = cJSON_CreateRaw(text);
+    }
+    free(text);
+    cJSON_free(printed);
+    cJSON_Delete(object);
+    return row;
+}
+
+static cJSON *json_extents(const int64_t *extents, int32_t count)
+{
+    cJSON *array = cJSON_CreateArray();
+    bool complete = array != NULL;
+
+    for (int32_t i = 0; i < count && complete; i++) {
+        complete = tmsg_json_add(array, NULL, tmsg_json_integer(extents[i]));
+    }
+    if (!complete) {
+        cJSON_Delete(array);
+        return NULL;
+    }
+    return array;
+}
+
+static cJSON *json_device(tmsg_device_t device)
+{
+    static const struct {
+        int32_t type;
+        const char *name;
+    } named[] = {
+        {TMSG_DEVICE_CPU, "cpu"},
+        {TMSG_DEVICE_CUDA, "cuda"},
+        {TMSG_DEVICE_CUDA_HOST, "cuda_host"},
+        {TMSG_DEVICE_ROCM, "rocm"},
+        {TMSG_DEVICE_CUDA_MANAGED, "cuda_managed"},
+    };
+    char text[64];
+
+    snprintf(text, sizeof(text), "device(%" PRId32 "):%" PRId32, device.type,
+             device.id);
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
+        if (named[i].type == device.type) {
+            snprintf(text, sizeof(text), "%s:%" PRId32, named[i].name,
+                     device.id);
+        }
+    }
+    return cJSON_CreateString(text);
+}
+
+static cJSON *json_tensor(const tmsg_map_entry_t *entry)
+{
+    const tmsg_tensor_t *tensor = &entry->tensor;
+    char dtype[TMSG_DTYPE_NAME_MAX];
+    cJSON *object = cJSON_CreateObject();
+    bool complete = object != NULL;
+
+    tmsg_dtype_format(tensor->dtype, dtype, sizeof(dtype));
+    complete = complete &&
+               tmsg_json_add(object, "name", cJSON_CreateString(entry->name));
+    complete =
+        complete && tmsg_json_add(object, "dtype", cJSON_CreateString(dtype));
+    complete =
+        complete && tmsg_json_add(object, "shape",
+                                  json_extents(tensor->shape, tensor->ndim));
+    if (tensor->strides != NULL) {
+        complete = complete &&
+                   tmsg_json_add(object, "strides",
+                                 json_extents(tensor->strides, tensor->ndim));
+    }
+    complete = complete &&
+               tmsg_json_add(object, "device", json_device(tensor->device));
+    complete = complete &&
+               tmsg_json_add(object, "bytes", tmsg_json_unsigned(entry->bytes));
+    return json_row(object, complete, "\n\t\t");
+}
+
+static cJSON *json_value(const tmsg_meta_t *value)
+{
+    switch (value->type) {
+    case TMSG_META_BOOL:
+        return cJSON_CreateBool(value->boolean != 0);
+    case TMSG_META_I64:
+        return tmsg_json_integer(value->i64);
+    case TMSG_META_F64:
+        return json_number(value->f64);
+    case TMSG_META_STRING:
+        return json_text(value->data, value->bytes);
+    default:
+        return tmsg_json_base64(value->data, value->bytes);
+    }
+}
+
+/* {"i64":7}: the key says the type, which the value alone would not. */
+static cJSON *json_typed(const tmsg_meta_t *value)
+{
+    static const char *const types[] = {
+        [TMSG_META_BOOL] = "bool",   [TMSG_META_I64] = "i64",
+        [TMSG_META_F64] = "f64",     [TMSG_META_STRING] = "string",
+        [TMSG_META_BYTES] = "bytes",
+    };
+    cJSON *object = cJSON_CreateObject();
+    bool complete = object != NULL && tmsg_json_add(object, types[value->type],
+                                                    json_value(value));
+
+    return json_row(object, complete, "");
+}
+
+bool tmsg_json_add_map(cJSON *object, const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    const tmsg_map_meta_entry_t *keys = tmsg_map_meta_entries(map);
+    cJSON *tensors = cJSON_AddArrayToObject(object, "tensors");
+    cJSON *metadata = cJSON_AddObjectToObject(object, "metadata");
+    bool complete = tensors != NULL && metadata != NULL;
+
+    for (size_t i = 0; i < tmsg_map_size(map) && complete; i++) {
+        complete = tmsg_json_add(tensors, NULL, json_tensor(&entries[i]));
+    }
+    for (size_t i = 0; i < tmsg_map_meta_size(map) && complete; i++) {
+        complete =
+            tmsg_json_add(metadata, keys[i].key, json_typed(&keys[i].value));
+    }
+    return complete;
+}
+
+tmsg_status_t tmsg_json_finish(cJSON *object, bool complete, char **json_p)
+{
+    char *printed = complete ? cJSON_Print(object) : NULL;
+    /* A copy: cJSON's allocator may have been set by someone else. */
+    char *text = printed == NULL ? NULL : strdup(printed);
+
+    cJSON_free(printed);
+    cJSON_Delete(object);
+    if (text == NULL) {
+        return tmsg_error_memory("JSON");
+    }
+    *json_p = text;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_to_json(const tmsg_map_t *map, char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    bool complete = object != NULL && tmsg_json_add_map(object, map);
+
+    return tmsg_json_finish(object, complete, json_p);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/header.h"
+#include "serialize/printable.h"
+
+#define ALIGNMENT_MIN 16
+#define ALIGNMENT_MAX 64
+
+uint64_t tmsg_layout_alignment(tmsg_dtype_t dtype)
+{
+    uint64_t element = tmsg_dtype_bytes(dtype);
+    uint64_t alignment = ALIGNMENT_MIN;
+
+    while (alignment < element && alignment < ALIGNMENT_MAX) {
+        alignment *= 2;
+    }
+    return alignment;
+}
+
+uint64_t tmsg_layout_next(uint64_t offset, tmsg_dtype_t dtype,
+                          uint64_t tensor_bytes)
+{
+    uint64_t alignment = tmsg_layout_alignment(dtype);
+
+    if (tensor_bytes == 0) {
+        return offset;
+    }
+    return (offset + alignment - 1) & ~(alignment - 1);
+}
+
+tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
+                                const tmsg_limits_t *limits, uint64_t *bytes_p)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t size = tmsg_map_size(map);
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        const tmsg_map_entry_t *entry = &entries[i];
+        uint64_t begin =
+            tmsg_layout_next(end, entry->tensor.dtype, entry->bytes);
+
+        /* begin < end: rounding up went round 2^64 */
+        if (begin < end || begin > limits->message_bytes ||
+            entry->bytes > limits->message_bytes - begin) {
+            char name[TMSG_PRINTABLE_BYTES];
+
+            tmsg_printable(entry->name, entry->name_bytes, name);
+            return tmsg_error_set(
+                TMSG_ERR_LIMIT_EXCEEDED,
+                "tensor %zu '%s': %" PRIu64 " bytes from offset %" PRIu64
+                " exceed the limit of %" PRIu64 " bytes a message",
+                i, name, entry->bytes, end, limits->message_bytes);
+        }
+        end = begin + entry->bytes;
+    }
+    *bytes_p = end;
+    return TMSG_OK;
+}

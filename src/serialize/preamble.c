@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/header.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+
+#include <tensormsg/endpoint.h>
+
+#include "core/error.h"
+#include "serialize/wire.h"
+
+#define MAGIC_0 'T'
+#define MAGIC_1 'M'
+/* Bits of flags that a reader may not pass over. */
+#define FLAGS_CRITICAL 0x0f
+#define FLAGS_KNOWN (TMSG_HEADER_SPILLED | TMSG_HEADER_ACKED)
+
+/* Where each field begins. */
+enum {
+    AT_MAGIC = 0,
+    AT_VERSION = 2,
+    AT_BYTES = 3,
+    AT_KIND = 4,
+    AT_FLAGS = 5,
+    AT_CHANNEL = 6,
+    AT_MESSAGE_ID = 8,
+    AT_ENDPOINT_ID = 12,
+    AT_SEQUENCE = 16,
+    AT_BODY_BYTES = 20,
+    AT_PAYLOAD_BYTES = 24,
+    AT_POLICY = 32
+};
+
+static void put(uint8_t *at, uint64_t value, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++) {
+        at[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
+static uint64_t get(const uint8_t *at, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < bytes; i++) {
+        value |= (uint64_t)at[i] << (8 * i);
+    }
+    return value;
+}
+
+void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer)
+{
+    buffer[AT_MAGIC] = MAGIC_0;
+    buffer[AT_MAGIC + 1] = MAGIC_1;
+    buffer[AT_VERSION] = TMSG_WIRE_VERSION;
+    buffer[AT_BYTES] = TMSG_PREAMBLE_BYTES;
+    buffer[AT_KIND] = preamble->kind;
+    buffer[AT_FLAGS] = preamble->flags;
+    put(buffer + AT_CHANNEL, preamble->channel, 2);
+    put(buffer + AT_MESSAGE_ID, preamble->message_id, 4);
+    put(buffer + AT_ENDPOINT_ID, preamble->endpoint_id, 4);
+    put(buffer + AT_SEQUENCE, preamble->sequence, 4);
+    put(buffer + AT_BODY_BYTES, preamble->body_bytes, 4);
+    put(buffer + AT_PAYLOAD_BYTES, preamble->payload_bytes, 8);
+    buffer[AT_POLICY] = preamble->policy;
+}
+
+/* What has to hold before any other field means anything. */
+static tmsg_status_t check_form(const uint8_t *at, size_t bytes)
+{
+    if (bytes < AT_KIND) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "preamble: ends after %zu bytes", bytes);
+    }
+    if (at[AT_MAGIC] != MAGIC_0 || at[AT_MAGIC + 1] != MAGIC_1) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "preamble: magic 0x%02x%02x is not 'TM'",
+                              at[AT_MAGIC], at[AT_MAGIC + 1]);
+    }
+    if (at[AT_VERSION] != TMSG_WIRE_VERSION) {
+        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
+                              "preamble: the peer's wire version is %u, "
+                              "ours is %u",
+                              at[AT_VERSION], TMSG_WIRE_VERSION);
+    }
+    if (at[AT_BYTES] < TMSG_PREAMBLE_SHORT) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "preamble: length %u is below %u", at[AT_BYTES],
+                              TMSG_PREAMBLE_SHORT);
+    }
+    if (at[AT_BYTES] > bytes) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "preamble: ends after %zu of %u bytes", bytes,
+                              at[AT_BYTES]);
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_fields(const tmsg_preamble_t *preamble, size_t bytes)
+{
+    unsigned unknown = preamble->flags & FLAGS_CRITICAL & ~FLAGS_KNOWN;
+    bool spilled = (preamble->flags & TMSG_HEADER_SPILLED) != 0;
+    uint64_t room =
+        spilled ? preamble->payload_bytes & ~63ULL : bytes - preamble->bytes;
+
+    if (unknown != 0) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "preamble: flags 0x%02x are not known here",
+                              unknown);
+    }
+    if (preamble->policy > TMSG_POLICY_STRICT) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "preamble: policy %u is not known here",
+                              preamble->policy);
+    }
+    if (preamble->body_bytes > room) {
+        return tmsg_error_set(
+            TMSG_ERR_MALFORMED,
+            "preamble: a body of %" PRIu32 " bytes in %" PRIu64 " bytes of %s",
+            preamble->body_bytes, room, spilled ? "payload" : "header");
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
+                                   tmsg_preamble_t *preamble_p)
+{
+    const uint8_t *at = header;
+    tmsg_preamble_t preamble;
+    tmsg_status_t status = check_form(at, bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    preamble = (tmsg_preamble_t){
+        .version = at[AT_VERSION],
+        .bytes = at[AT_BYTES],
+        .kind = at[AT_KIND],
+        .flags = at[AT_FLAGS],
+        .channel = (uint16_t)get(at + AT_CHANNEL, 2),
+        .message_id = (uint32_t)get(at + AT_MESSAGE_ID, 4),
+        .endpoint_id = (uint32_t)get(at + AT_ENDPOINT_ID, 4),
+        .sequence = (uint32_t)get(at + AT_SEQUENCE, 4),
+        .body_bytes = (uint32_t)get(at + AT_BODY_BYTES, 4),
+        .payload_bytes = get(at + AT_PAYLOAD_BYTES, 8),
+        .policy = TMSG_POLICY_HOST_FALLBACK,
+    };
+    if (preamble.bytes > AT_POLICY) {
+        preamble.policy = at[AT_POLICY];
+    }
+    status = check_fields(&preamble, bytes);
+    if (status == TMSG_OK) {
+        *preamble_p = preamble;
+    }
+    return status;
+}

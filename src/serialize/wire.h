@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* serialize/wire.h - the numbers of docs/wire-format.md that the encoder and
+ * the decoder share. */
+#ifndef TMSG_SERIALIZE_WIRE_H
+#define TMSG_SERIALIZE_WIRE_H
+
+/* A spilled body is padded to a multiple of this. */
+enum { TMSG_SPILL_ALIGNMENT = 64 };
+
+/* The kind of message whose body is a map; src/am has all kinds. */
+enum { TMSG_BODY_KIND = 1 };
+
+/* Keys of the body. */
+enum { TMSG_BODY_TENSORS = 1, TMSG_BODY_METADATA = 2 };
+
+/* A tensor is [name, code, bits, lanes, shape] or, with options, one more. */
+enum { TMSG_TENSOR_FIELDS = 5 };
+
+/* Keys of a tensor's options. */
+enum {
+    TMSG_OPTION_STRIDES = 1,
+    TMSG_OPTION_DEVICE = 2,
+    TMSG_OPTION_BYTES = 3,
+    TMSG_OPTION_ENCODING = 4
+};
+
+/* Encodings of a tensor's bytes. */
+enum { TMSG_ENCODING_RAW = 0 };
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Headers from anyone: what is taken must be written again as bytes that are
+ * taken as the same map, and its JSON must be JSON. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include <tensormsg/json.h>
+
+#include "core/map.h"
+#include "serialize/header.h"
+
+#define CHECK(condition)                                                       \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            abort();                                                           \
+        }                                                                      \
+    } while (0)
+
+/* The encoded map, in a buffer of exactly its size. */
+static uint8_t *encode(const tmsg_map_t *map, size_t *bytes_p)
+{
+    uint8_t *body;
+    size_t again;
+
+    CHECK(tmsg_body_encode(map, NULL, 0, bytes_p) == TMSG_OK);
+    body = malloc(*bytes_p);
+    CHECK(tmsg_body_encode(map, body, *bytes_p, &again) == TMSG_OK);
+    CHECK(again == *bytes_p);
+    return body;
+}
+
+static void check_body(const uint8_t *data, size_t size)
+{
+    tmsg_limits_t limits;
+    tmsg_map_t *map, *again;
+    uint64_t payload;
+
+    tmsg_limits_default(&limits);
+    CHECK(tmsg_map_create(&map) == TMSG_OK);
+    CHECK(tmsg_map_create(&again) == TMSG_OK);
+    if (tmsg_body_decode(data, size, &limits, map) == TMSG_OK) {
+        size_t bytes, bytes_again;
+        uint8_t *body = encode(map, &bytes), *body_again;
+
+        CHECK(tmsg_body_decode(body, bytes, &limits, again) == TMSG_OK);
+        CHECK(tmsg_map_size(again) == tmsg_map_size(map));
+        CHECK(tmsg_map_meta_size(again) == tmsg_map_meta_size(map));
+        body_again = encode(again, &bytes_again);
+        CHECK(bytes == bytes_again && memcmp(body, body_again, bytes) == 0);
+        free(body);
+        free(body_again);
+        (void)tmsg_layout_bytes(map, &limits, &payload);
+    } else {
+        CHECK(tmsg_map_size(map) == 0 && tmsg_map_meta_size(map) == 0);
+        CHECK(tmsg_error_message()[0] != '\0');
+    }
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(again);
+}
+
+static void check_json(const uint8_t *data, size_t size)
+{
+    char *text = NULL;
+
+    if (tmsg_header_to_json(data, size, &text) == TMSG_OK) {
+        cJSON *json = cJSON_ParseWithOpts(text, NULL, 1);
+
+        CHECK(json != NULL);
+        cJSON_Delete(json);
+        tmsg_string_free(text);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    tmsg_preamble_t preamble;
+
+    check_json(data, size);
+    if (size >= TMSG_PREAMBLE_SHORT &&
+        tmsg_preamble_decode(data, size, &preamble) == TMSG_OK) {
+        check_body(data + preamble.bytes, size - preamble.bytes);
+    }
+    check_body(data, size);
+    return 0;
+}

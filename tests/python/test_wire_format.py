@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The library and a second decoder, written from docs/wire-format.md alone,
+must agree: on the frozen bytes, and on headers made up here, whole and
+damaged."""
+
+import ctypes
+import json
+import os
+import pathlib
+import random
+import re
+
+import msgpack
+import pytest
+
+import wire_decoder
+from wire_decoder import Refused
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "v0"
+VALID = sorted((GOLDEN / "valid").glob("*.hex"))
+INVALID = sorted((GOLDEN / "invalid").glob("*.hex"))
+STATUS = {0: "OK", -2: "NO_MEMORY", -7: "LIMIT_EXCEEDED", -8: "MALFORMED",
+          -9: "UNSUPPORTED", -15: "INCOMPATIBLE"}
+ROUNDS = int(os.environ.get("TMSG_WIRE_ROUNDS", "3000"))
+
+
+def read_listing(path):
+    lines = path.read_text().splitlines()
+    return lines[0][2:], bytes.fromhex(
+        "".join(line.split("#")[0] for line in lines))
+
+
+def same(ours, expected):
+    """Equal in order, too; 1, 1.0 and True are three different things."""
+    return json.dumps(ours) == json.dumps(expected)
+
+
+@pytest.fixture(scope="module")
+def library():
+    path = os.environ.get("LIBTENSORMSG")
+    if not path:
+        pytest.skip("LIBTENSORMSG does not say where the library is")
+    if os.environ.get("TMSG_SANITIZE"):
+        pytest.skip("a sanitizer's library does not load into Python")
+    return ctypes.CDLL(path)
+
+
+def library_decode(library, header):
+    """The library's view of a header, or its refusal."""
+    text = ctypes.c_char_p()
+    status = library.tmsg_header_to_json(header, ctypes.c_size_t(len(header)),
+                                         ctypes.byref(text))
+    if status != 0:
+        library.tmsg_error_message.restype = ctypes.c_char_p
+        raise Refused(STATUS[status],
+                      library.tmsg_error_message().decode("utf-8"))
+    value = text.value
+    library.tmsg_string_free(text)
+    return json.loads(value)
+
+
+def attempt(decode, *args):
+    try:
+        return decode(*args), None
+    except Refused as refused:
+        return None, refused
+
+
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_second_decoder_reads_golden(path):
+    view = wire_decoder.to_json(wire_decoder.decode(read_listing(path)[1]))
+    assert same(view, json.loads(path.with_suffix(".json").read_text()))
+
+
+@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
+def test_second_decoder_refuses_golden(path):
+    status, header = read_listing(path)
+    with pytest.raises(Refused) as refused:
+        wire_decoder.decode(header)
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_library_reads_golden(library, path):
+    view = library_decode(library, read_listing(path)[1])
+    assert same(view, json.loads(path.with_suffix(".json").read_text()))
+
+
+@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
+def test_library_refuses_golden(library, path):
+    status, header = read_listing(path)
+    with pytest.raises(Refused) as refused:
+        library_decode(library, header)
+    assert refused.value.status == status, refused.value
+
+
+def random_tensor(rng, index):
+    code, bits = rng.choice(list(wire_decoder.DTYPES))
+    lanes = rng.choice([1, 1, 1, 2, 16, 65535])
+    shape = [rng.choice([0, 1, 1, 2, 3, 200, 70000])
+             for _ in range(rng.choice([0, 1, 2, 3, 3, 8]))]
+    fields = [f"t{index}" + rng.choice(["", "é", "x" * 40]), code, bits, lanes,
+              shape]
+    options = {}
+    if rng.random() < .3:
+        strides, step = [0] * len(shape), 1
+        for axis in rng.sample(range(len(shape)), len(shape)):
+            strides[axis], step = step, step * shape[axis]
+        if max(strides, default=0) < 2**40:
+            options[1] = strides
+    if rng.random() < .3:
+        options[2] = [rng.choice([1, 2, 3, 10, 13, 77]), rng.randrange(9)]
+    if rng.random() < .1:
+        options[rng.randrange(5, 99)] = {"a": [None, 1.5]}
+    return fields + [options] * bool(options)
+
+
+def random_metadata(rng):
+    values = [lambda: rng.getrandbits(64) - 2**63, lambda: rng.random(),
+              lambda: rng.random() < .5, lambda: rng.randbytes(rng.randrange(9)),
+              lambda: rng.gauss(0, 1e300), lambda: "ü" * rng.randrange(40)]
+    return {f"key{i}": rng.choice(values)() for i in range(rng.randrange(6))}
+
+
+def random_body(rng):
+    body = {1: [random_tensor(rng, i) for i in range(rng.randrange(6))]}
+    if rng.random() < .5:
+        body[2] = random_metadata(rng)
+    return msgpack.packb(body)
+
+
+def with_preamble(body):
+    """A header around a body, with the payload length that fits it."""
+    try:
+        payload = wire_decoder.decode_body(body)[2]
+    except Refused:
+        payload = 0
+    return (b"TM\0\x21\1" + bytes(15) + len(body).to_bytes(4, "little") +
+            payload.to_bytes(8, "little") + b"\0" + body)
+
+
+def damage(rng, data):
+    data = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        at = rng.randrange(len(data))
+        how = rng.randrange(4)
+        if how == 0:
+            data[at] = rng.randrange(256)
+        elif how == 1:
+            data[at] ^= 1 << rng.randrange(8)
+        elif how == 2 and len(data) > 1:
+            del data[at]
+        else:
+            data.insert(at, rng.choice(b"\x00\x80\x90\xa0\xc0\xca\xd9\xdd\xff"))
+    return bytes(data)
+
+
+def agree(library, header):
+    expected, refusal = attempt(wire_decoder.decode, header)
+    view, library_refusal = attempt(library_decode, library, header)
+    assert (refusal is None) == (library_refusal is None), (
+        header.hex(), refusal, library_refusal)
+    assert same(view, wire_decoder.to_json(expected)), header.hex()
+    return refusal is None
+
+
+def test_decoders_agree_on_made_up_headers(library):
+    rng = random.Random(1)
+    accepted = sum(agree(library, with_preamble(random_body(rng)))
+                   for _ in range(ROUNDS))
+    assert accepted > ROUNDS / 2
+
+
+def test_decoders_agree_on_damaged_headers(library):
+    rng = random.Random(2)
+    accepted = 0
+    for _ in range(3 * ROUNDS):
+        body = damage(rng, random_body(rng))
+        _, refusal = attempt(wire_decoder.decode_body, body)
+        if refusal and re.search("imestamp|code must be", str(refusal)):
+            continue  # the msgpack package looks into extensions, we do not
+        accepted += agree(library, with_preamble(body))
+    assert accepted > ROUNDS / 10

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A second decoder of docs/wire-format.md, written from that text alone."""
+
+import base64
+import math
+import struct
+
+import msgpack
+
+FIELDS = ("version", "preamble_bytes", "kind", "flags", "channel",
+          "message_id", "endpoint_id", "sequence", "body_bytes",
+          "payload_bytes")
+FLAGS = ["spilled", "acked"] + [f"bit {i}" for i in range(2, 8)]
+DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 10: "rocm",
+           13: "cuda_managed"}
+DTYPES = {(code, bits): f"{name}{bits}" for code, name, widths in (
+    (0, "int", (1, 2, 4, 8, 16, 32, 64)), (1, "uint", (1, 2, 4, 8, 16, 32, 64)),
+    (2, "float", (16, 32, 64)), (3, "opaque", (8, 16, 32, 64, 128)),
+    (4, "bfloat", (16,)), (5, "complex", (32, 64, 128))) for bits in widths}
+DTYPES[6, 8] = "bool"
+for _code, _kind in enumerate("e3m4 e4m3 e4m3b11fnuz e4m3fn e4m3fnuz e5m2 "
+                              "e5m2fnuz e8m0fnu".split(), 7):
+    DTYPES[_code, 8] = f"float8_{_kind}"
+DTYPES.update({(15, 6): "float6_e2m3fn", (16, 6): "float6_e3m2fn",
+               (17, 4): "float4_e2m1fn"})
+
+
+class Refused(Exception):
+    """status says which of the errors of the document it is."""
+
+    def __init__(self, status, why):
+        super().__init__(f"{status}: {why}")
+        self.status = status
+
+
+class Pairs(list):
+    """A msgpack map; arrays are tuples."""
+
+
+def require(condition, why, status="MALFORMED"):
+    if not condition:
+        raise Refused(status, why)
+
+
+def integer(value, low=-2**63, high=2**63 - 1):
+    require(type(value) is int and low <= value <= high,
+            f"{value!r} is no integer in {low}..{high}")
+    return value
+
+
+def array(value):
+    require(type(value) is tuple, "not an array")
+    return value
+
+
+def text(value):
+    require(type(value) is str, "not a string")
+    try:
+        value.encode("utf-8")  # finds what surrogateescape smuggled in
+    except UnicodeEncodeError:
+        raise Refused("MALFORMED", "not UTF-8") from None
+    return value
+
+
+def name(value, taken):
+    text(value)
+    require(value and "\0" not in value, "empty or with NUL")
+    require(len(value.encode()) <= 4096, "a long name", "LIMIT_EXCEEDED")
+    require(value not in taken, f"{value} comes twice")
+    return value
+
+
+def nesting(value):
+    if type(value) is Pairs:
+        value = [each for pair in value for each in pair]
+    elif type(value) is not tuple:
+        return 0
+    return 1 + max(map(nesting, value), default=0)
+
+
+def skip(value):
+    require(nesting(value) <= 16, "nests too deeply")
+
+
+def keyed(value, last_known):
+    """A map with integer keys, without those it may pass over."""
+    require(type(value) is Pairs, "not a map")
+    known = {}
+    for key, item in value:
+        require(integer(key) >= 0, f"key {key}", "UNSUPPORTED")
+        if key > last_known or key == 0:
+            skip(item)
+        else:
+            require(key not in known, f"key {key} comes twice")
+            known[key] = item
+    return known
+
+
+def is_dense(shape, strides):
+    if 0 in shape:
+        return True
+    reach = sum((n - 1) * abs(s) for n, s in zip(shape, strides))
+    require(reach < 2**43, "span", "LIMIT_EXCEEDED")
+    expected = 1
+    for stride, extent in sorted((s, n) for s, n in zip(strides, shape)
+                                 if n != 1):
+        if stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def layout(tensors):
+    """Offsets of (dtype bits * lanes, size) and the end of the last."""
+    offsets, end = [], 0
+    for bits, size in tensors:
+        if size:
+            alignment = 16
+            while alignment < 64 and alignment * 8 < bits:
+                alignment *= 2
+            end = -(-end // alignment) * alignment
+        offsets.append(end)
+        end += size
+    return offsets, end
+
+
+def decode_options(value, shape, size):
+    options = keyed(value, 4)
+    result = {"device": (1, 0)}
+    if 1 in options:
+        strides = [integer(s) for s in array(options[1])]
+        require(len(strides) == len(shape), "strides for other dimensions")
+        require(is_dense(shape, strides), "not dense", "UNSUPPORTED")
+        if strides:
+            result["strides"] = strides
+    if 2 in options:
+        require(len(array(options[2])) == 2, "device")
+        result["device"] = (integer(options[2][0], 1, 2**31 - 1),
+                            integer(options[2][1], 0, 2**31 - 1))
+    require(integer(options.get(4, 0)) == 0, "encoding", "UNSUPPORTED")
+    require(integer(options.get(3, size)) == size, "byte length")
+    return result
+
+
+def decode_tensor(fields, taken):
+    require(len(array(fields)) >= 5, "too few fields")
+    label = name(fields[0], taken)
+    code, bits, lanes = (integer(field) for field in fields[1:4])
+    require((code, bits) in DTYPES and 1 <= lanes < 2**16,
+            f"dtype {code}, {bits}, {lanes}", "UNSUPPORTED")
+    shape = [integer(extent, 0) for extent in array(fields[4])]
+    require(len(shape) <= 64, "ndim", "LIMIT_EXCEEDED")
+    total = math.prod(shape) * bits * lanes
+    require(total < 2**63, "size", "LIMIT_EXCEEDED")
+    size = (total + 7) // 8
+    options = decode_options(fields[5] if len(fields) > 5 else Pairs(), shape,
+                             size)
+    for field in fields[6:]:
+        skip(field)
+    kind, ordinal = options.pop("device")
+    kind = DEVICES.get(kind, f"device({kind})")
+    taken[label] = {"name": label,
+                    "dtype": DTYPES[code, bits] + f"x{lanes}" * (lanes > 1),
+                    "shape": shape, **options, "device": f"{kind}:{ordinal}",
+                    "bytes": size}
+    return bits * lanes, size
+
+
+def decode_value(value):
+    if type(value) is bool:
+        return {"bool": value}
+    if type(value) is int:
+        require(value < 2**63, "an integer of 64 bits", "UNSUPPORTED")
+        return {"i64": value}
+    if type(value) is float:
+        return {"f64": value}
+    if type(value) is str:
+        return {"string": text(value)}
+    require(type(value) is bytes, "a type of metadata", "UNSUPPORTED")
+    return {"bytes": value}
+
+
+def decode_body(body):
+    try:
+        value = msgpack.unpackb(body, use_list=False, strict_map_key=False,
+                                object_pairs_hook=Pairs,
+                                unicode_errors="surrogateescape")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise Refused("MALFORMED", repr(error)) from None
+    sections = keyed(value, 2)
+    tensors, metadata = {}, {}
+    sizes = [decode_tensor(fields, tensors)
+             for fields in array(sections.get(1, ()))]
+    require(type(sections.get(2, Pairs())) is Pairs, "metadata is not a map")
+    for key, item in sections.get(2, Pairs()):
+        metadata[name(key, metadata)] = decode_value(item)
+    end = layout(sizes)[1]
+    require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
+    return list(tensors.values()), metadata, end
+
+
+def decode_preamble(header):
+    require(len(header) >= 4, "too short")
+    require(header[:2] == b"TM", "magic")
+    require(header[2] == 0, f"version {header[2]}, not 0", "INCOMPATIBLE")
+    require(32 <= header[3] <= len(header), "length")
+    preamble = dict(zip(FIELDS, struct.unpack("<BBBBHIIIIQ", header[2:32])))
+    flags = preamble.pop("flags")
+    require(not flags & 0x0c, "critical flags", "UNSUPPORTED")
+    policy = header[32] if header[3] > 32 else 0
+    require(policy <= 1, f"policy {policy}", "UNSUPPORTED")
+    preamble["policy"] = ["host_fallback", "strict"][policy]
+    preamble["flags"] = [FLAGS[i] for i in range(8) if flags >> i & 1]
+    room = (preamble["payload_bytes"] & ~63 if flags & 1
+            else len(header) - header[3])
+    require(preamble["body_bytes"] <= room, "the body does not fit")
+    return preamble
+
+
+def decode(header):
+    """The view that tmsg_header_to_json() gives, numbers as they are."""
+    preamble = decode_preamble(header)
+    view = {"preamble": preamble}
+    body = header[preamble["preamble_bytes"]:][:preamble["body_bytes"]]
+    if len(body) < preamble["body_bytes"]:
+        return view  # spilled, and not captured
+    if preamble["kind"] != 1:
+        return {**view, "body": base64.b64encode(body).decode()}
+    view["tensors"], view["metadata"], end = decode_body(body)
+    if "spilled" in preamble["flags"]:
+        end += -(-len(body) // 64) * 64
+    require(end == preamble["payload_bytes"], "payload length")
+    return view
+
+
+def to_json(view):
+    """What JSON holds of it: integers beyond 2^53 as strings, bytes as base64,
+    what is not a number as its name."""
+    if isinstance(view, dict):
+        return {key: to_json(item) for key, item in view.items()}
+    if isinstance(view, (list, tuple)):
+        return [to_json(item) for item in view]
+    if isinstance(view, bytes):
+        return base64.b64encode(view).decode()
+    if isinstance(view, float) and not math.isfinite(view):
+        return "NaN" if view != view else "Infinity" if view > 0 else "-Infinity"
+    if type(view) is int and abs(view) > 2**53:
+        return str(view)
+    return view
