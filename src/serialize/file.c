@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tensormsg/meta.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/map.h"
+#include "core/utf8.h"
+
+#define NAME_SHOWN 96  /* bytes of a name that an error message shows */
+#define PATH_SHOWN 160 /* and of a path, from its end */
+
+static const tmsg_file_ops_t *const formats[] = {
+    [TMSG_FILE_SAFETENSORS] = &tmsg_file_safetensors,
+    [TMSG_FILE_NPZ] = &tmsg_file_npz,
+    [TMSG_FILE_NPY] = &tmsg_file_npy,
+};
+
+#define FORMATS ((int)(sizeof(formats) / sizeof(formats[0])))
+
+const char *tmsg_file_format_name(tmsg_file_format_t format)
+{
+    int index = (int)format;
+
+    return index > TMSG_FILE_AUTO && index < FORMATS ? formats[index]->name
+                                                     : NULL;
+}
+
+/* The last `shown` bytes of a path, never half a character. */
+static const char *tail(const char *path, size_t shown)
+{
+    size_t bytes = strlen(path);
+
+    if (bytes > shown) {
+        path += bytes - shown;
+        while (((unsigned char)*path & 0xc0) == 0x80) {
+            path++;
+        }
+    }
+    return path;
+}
+
+static size_t head_bytes(const char *name, size_t shown)
+{
+    size_t bytes = strnlen(name, shown + 1);
+
+    if (bytes > shown) {
+        bytes = shown;
+        while (bytes > 0 && ((unsigned char)name[bytes] & 0xc0) == 0x80) {
+            bytes--;
+        }
+    }
+    return bytes;
+}
+
+tmsg_status_t tmsg_file_fail(const tmsg_file_where_t *where,
+                             tmsg_status_t status, const char *format, ...)
+{
+    char text[TMSG_ERROR_BYTES];
+    int used;
+    va_list args;
+    int error = errno; /* format may hold %m */
+
+    used = snprintf(text, sizeof(text), "%s: ", tail(where->path, PATH_SHOWN));
+    if (where->name != NULL) {
+        size_t shown = head_bytes(where->name, NAME_SHOWN);
+
+        used += snprintf(text + used, sizeof(text) - (size_t)used,
+                         "%s '%.*s%s': ", where->part, (int)shown, where->name,
+                         where->name[shown] == '\0' ? "" : "...");
+    }
+    va_start(args, format);
+    errno = error;
+    vsnprintf(text + used, sizeof(text) - (size_t)used, format, args);
+    va_end(args);
+    for (char *c = text; *c != '\0'; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+            *c = '?'; /* names from a file must not drive a terminal */
+        }
+    }
+    return tmsg_error_set(status, "%s", text);
+}
+
+static tmsg_status_t find_format(const tmsg_file_where_t *where,
+                                 tmsg_file_format_t format,
+                                 tmsg_file_format_t *format_p)
+{
+    const char *dot = strrchr(where->path, '.');
+
+    if (format != TMSG_FILE_AUTO) {
+        *format_p = format;
+        return tmsg_file_format_name(format) != NULL
+                   ? TMSG_OK
+                   : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                    "format %d is not one of the list",
+                                    (int)format);
+    }
+    for (int i = 1; dot != NULL && i < FORMATS; i++) {
+        if (strcasecmp(dot + 1, formats[i]->name) == 0) {
+            *format_p = (tmsg_file_format_t)i;
+            return TMSG_OK;
+        }
+    }
+    return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                          "the name ends in none of .safetensors, .npz, .npy");
+}
+
+typedef struct {
+    void *bytes;
+    size_t size;
+} mapping_t;
+
+static void unmap(void *arg)
+{
+    mapping_t *mapping = arg;
+
+    munmap(mapping->bytes, mapping->size);
+    free(mapping);
+}
+
+/* Private and writable, so that an application may work in place; the file
+ * never changes. NORESERVE, for a file may be larger than memory. */
+static tmsg_status_t map_file(const tmsg_file_where_t *where, int fd,
+                              mapping_t *mapping)
+{
+    struct stat about;
+
+    if (fstat(fd, &about) != 0) {
+        return tmsg_file_fail(where, TMSG_ERR_IO, "stat: %m");
+    }
+    if (!S_ISREG(about.st_mode)) {
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                              "is not a regular file");
+    }
+    if (about.st_size == 0) {
+        return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "is empty");
+    }
+    mapping->size = (size_t)about.st_size;
+    mapping->bytes = mmap(NULL, mapping->size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    if (mapping->bytes == MAP_FAILED && errno == ENOMEM) {
+        /* Strict overcommit charges writable mappings all the same. */
+        mapping->bytes =
+            mmap(NULL, mapping->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    if (mapping->bytes == MAP_FAILED) {
+        return tmsg_file_fail(
+            where, errno == ENOMEM ? TMSG_ERR_NO_MEMORY : TMSG_ERR_IO,
+            "map %zu bytes: %m", mapping->size);
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t open_mapping(const tmsg_file_where_t *where,
+                                  mapping_t **mapping_p)
+{
+    tmsg_status_t status;
+    mapping_t *mapping = malloc(sizeof(*mapping));
+    int fd;
+
+    if (mapping == NULL) {
+        return tmsg_error_memory("a file's mapping");
+    }
+    /* NONBLOCK, or a FIFO would hang here. */
+    fd = open(where->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        status = tmsg_file_fail(
+            where, errno == ENOENT ? TMSG_ERR_NOT_FOUND : TMSG_ERR_IO, "%m");
+        goto err_free;
+    }
+    status = map_file(where, fd, mapping);
+    close(fd);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    *mapping_p = mapping;
+    return TMSG_OK;
+
+err_free:
+    free(mapping);
+    return status;
+}
+
+/* A receiver writes the file under this name, so it travels with the map. */
+static tmsg_status_t set_name(const tmsg_file_where_t *where, tmsg_map_t *map,
+                              tmsg_file_format_t format)
+{
+    const char *slash = strrchr(where->path, '/');
+    const char *name = slash == NULL ? where->path : slash + 1;
+    tmsg_status_t status = TMSG_OK;
+
+    if (tmsg_utf8_valid(name, strlen(name))) {
+        status = tmsg_map_set_string(map, TMSG_META_FILE_NAME, name);
+    } else {
+        tmsg_log(TMSG_LOG_WARN, "%s: the name is not UTF-8 and stays behind",
+                 where->path);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_map_set_string(map, TMSG_META_FILE_FORMAT,
+                                     tmsg_file_format_name(format));
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_file_decode(tmsg_file_input_t *input,
+                               tmsg_file_format_t format)
+{
+    tmsg_status_t status = set_name(&input->where, input->map, format);
+
+    if (status == TMSG_OK) {
+        status = formats[format]->load(input);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_file_load(const char *path, tmsg_file_format_t format,
+                             tmsg_map_t **map_p)
+{
+    tmsg_file_input_t input = {.where = {.path = path}};
+    mapping_t *mapping = NULL;
+    tmsg_status_t status;
+
+    if (path == NULL || map_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is NULL",
+                              path == NULL ? "path" : "map_p");
+    }
+    status = find_format(&input.where, format, &format);
+    if (status == TMSG_OK) {
+        status = open_mapping(&input.where, &mapping);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_map_create(&input.map);
+    if (status != TMSG_OK) {
+        unmap(mapping);
+        return status;
+    }
+    tmsg_map_own(input.map, unmap, mapping);
+    tmsg_limits_default(&input.limits);
+    input.bytes = mapping->bytes;
+    input.size = mapping->size;
+    status = tmsg_file_decode(&input, format);
+    if (status != TMSG_OK) {
+        tmsg_map_destroy(input.map);
+        return status;
+    }
+    *map_p = input.map;
+    return TMSG_OK;
+}
+
+/* Says which formats could hold it. */
+static tmsg_status_t refuse_dtype(const tmsg_file_where_t *where,
+                                  const tmsg_file_ops_t *ops,
+                                  tmsg_dtype_t dtype)
+{
+    char name[TMSG_DTYPE_NAME_MAX], others[64] = "";
+
+    for (int i = 1; i < FORMATS; i++) {
+        if (dtype.lanes == 1 && formats[i]->holds(dtype)) {
+            size_t used = strlen(others);
+
+            snprintf(others + used, sizeof(others) - used, "%s.%s",
+                     used == 0 ? "" : " and ", formats[i]->name);
+        }
+    }
+    return tmsg_file_fail(
+        where, TMSG_ERR_UNSUPPORTED, "a .%s file cannot hold %s; %s%s",
+        ops->name, tmsg_dtype_format(dtype, name, sizeof(name)),
+        others[0] == '\0' ? "no other file format can either" : others,
+        others[0] == '\0' ? "" : " can");
+}
+
+static tmsg_status_t check_entry(const tmsg_file_where_t *where,
+                                 const tmsg_file_ops_t *ops,
+                                 const tmsg_tensor_t *tensor)
+{
+    tmsg_status_t status;
+
+    if (tensor->device.type != TMSG_DEVICE_CPU &&
+        tensor->device.type != TMSG_DEVICE_CUDA_HOST) {
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                              "lies on a device of type %d; copy it to the "
+                              "CPU first",
+                              (int)tensor->device.type);
+    }
+    if (tensor->dtype.lanes != 1 || !ops->holds(tensor->dtype)) {
+        return refuse_dtype(where, ops, tensor->dtype);
+    }
+    if (tensor->dtype.bits % 8 != 0 && !tmsg_tensor_is_contiguous(tensor)) {
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                              "strides with elements of %u bits",
+                              tensor->dtype.bits);
+    }
+    status = tmsg_tensor_check(tensor);
+    return status == TMSG_OK
+               ? TMSG_OK
+               : tmsg_file_fail(where, status, "%s", tmsg_error_message());
+}
+
+static tmsg_status_t check_map(tmsg_file_where_t *where,
+                               const tmsg_file_ops_t *ops,
+                               const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_status_t status = TMSG_OK;
+
+    where->part = "tensor";
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
+        where->name = entries[i].name;
+        status = check_entry(where, ops, &entries[i].tensor);
+    }
+    where->name = NULL;
+    if (status == TMSG_OK && ops->check != NULL) {
+        status = ops->check(where, map);
+    }
+    return status;
+}
+
+/* Only what the application set counts; our own keys are of no use later. */
+static void warn_of_metadata(const tmsg_file_where_t *where,
+                             const tmsg_map_t *map)
+{
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
+    size_t count = 0;
+
+    for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
+        count += strncmp(entries[i].key, "tensormsg.", 10) != 0;
+    }
+    if (count > 0) {
+        tmsg_log(TMSG_LOG_WARN,
+                 "%s: %zu metadata keys stay behind; only .safetensors holds "
+                 "metadata",
+                 where->path, count);
+    }
+}
+
+tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
+                             tmsg_file_format_t format, unsigned flags)
+{
+    tmsg_file_output_t output = {.where = {.path = path}};
+    bool overwrite = (flags & TMSG_FILE_OVERWRITE) != 0;
+    tmsg_status_t status;
+
+    if (map == NULL || path == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is NULL",
+                              map == NULL ? "map" : "path");
+    }
+    if (flags & ~TMSG_FILE_OVERWRITE) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "unknown flags 0x%x",
+                              flags);
+    }
+    status = find_format(&output.where, format, &format);
+    if (status == TMSG_OK) {
+        status = check_map(&output.where, formats[format], map);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (!overwrite &&
+        faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        return tmsg_file_fail(&output.where, TMSG_ERR_ALREADY_EXISTS,
+                              "exists already");
+    }
+    status = tmsg_file_output_open(&output, path);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (format != TMSG_FILE_SAFETENSORS) {
+        warn_of_metadata(&output.where, map);
+    }
+    status = formats[format]->save(&output, map);
+    if (status == TMSG_OK) {
+        status = tmsg_file_commit(&output, overwrite);
+    }
+    tmsg_file_output_close(&output);
+    return status;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/file_npy.h"
+
+#include <inttypes.h>
+
+#include "core/log.h"
+#include "core/map.h"
+
+tmsg_status_t tmsg_npy_add(tmsg_file_input_t *input, const char *name,
+                           tmsg_npy_t *npy, void *data, void *memory)
+{
+    tmsg_tensor_t tensor = {.data = data,
+                            .device = {TMSG_DEVICE_CPU, 0},
+                            .dtype = npy->dtype,
+                            .ndim = npy->ndim,
+                            .shape = npy->shape,
+                            .strides = npy->fortran ? npy->strides : NULL};
+
+    if (npy->swap) {
+        tmsg_log(TMSG_LOG_INFO, "%s: '%.64s' is big-endian and was converted",
+                 input->where.path, name);
+    }
+    return tmsg_file_add(input, name, &tensor, memory, npy->swap);
+}
+
+static tmsg_status_t load(tmsg_file_input_t *input)
+{
+    const tmsg_file_where_t *where = &input->where;
+    uint64_t header_bytes = 0, data_bytes;
+    tmsg_npy_t npy;
+    tmsg_status_t status;
+
+    status =
+        tmsg_npy_read_prefix(where, input->bytes, input->size, &header_bytes);
+    if (status == TMSG_OK && header_bytes > input->size) {
+        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
+                              ".npy header of %" PRIu64
+                              " bytes in a file of %" PRIu64,
+                              header_bytes, input->size);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_npy_read_header(where, input->bytes, header_bytes, &npy);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    data_bytes = input->size - header_bytes;
+    if (data_bytes != npy.data_bytes) {
+        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
+                              "%s: dtype and shape take %" PRIu64
+                              " bytes, %" PRIu64 " follow the header",
+                              data_bytes < npy.data_bytes ? "truncated"
+                                                          : "too long",
+                              npy.data_bytes, data_bytes);
+    }
+    return tmsg_npy_add(input, "array", &npy, input->bytes + header_bytes,
+                        NULL);
+}
+
+static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map)
+{
+    if (tmsg_map_size(map) != 1) {
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                              "a .npy file holds one tensor, not %zu; .npz "
+                              "and .safetensors hold many",
+                              tmsg_map_size(map));
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t save(tmsg_file_output_t *output, const tmsg_map_t *map)
+{
+    const tmsg_tensor_t *tensor = &tmsg_map_entries(map)[0].tensor;
+    char header[TMSG_NPY_HEADER_BYTES];
+    size_t bytes = tmsg_npy_format_header(tensor, header);
+    tmsg_status_t status = tmsg_file_write(output, header, bytes);
+
+    if (status == TMSG_OK) {
+        status =
+            tmsg_file_write_tensor(output, tensor, tmsg_npy_is_fortran(tensor));
+    }
+    return status;
+}
+
+const tmsg_file_ops_t tmsg_file_npy = {
+    .name = "npy",
+    .load = load,
+    .save = save,
+    .holds = tmsg_npy_holds,
+    .check = check,
+};

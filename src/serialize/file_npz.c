@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/file_npz.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map.h"
+
+#define SUFFIX ".npy"
+#define SUFFIX_BYTES 4
+#define PIECE_BYTES (256u << 10)
+#define DEFLATE_RATIO 1032 /* no deflated byte yields more */
+#define DEFLATE_SLACK 1024
+
+typedef struct {
+    tmsg_file_input_t *input;
+    tmsg_zip_input_t source;
+    zip_t *zip;
+    uint8_t *piece;  /* a header, or data on its way through the CRC */
+    uint64_t packed; /* bytes of the members so far, as they are stored */
+} archive_t;
+
+typedef struct {
+    archive_t *archive;
+    const char *name; /* as the archive has it */
+    zip_stat_t stat;
+    zip_file_t *file;
+    tmsg_npy_t npy;
+} member_t;
+
+static tmsg_status_t malformed(const member_t *member, const char *what)
+{
+    return tmsg_file_fail(&member->archive->input->where, TMSG_ERR_MALFORMED,
+                          "%s", what);
+}
+
+/* Reads just that much, or fails. */
+static tmsg_status_t read_exact(member_t *member, void *buffer, uint64_t bytes)
+{
+    uint8_t *to = buffer;
+
+    while (bytes > 0) {
+        zip_int64_t got = zip_fread(member->file, to, bytes);
+
+        if (got < 0) {
+            return tmsg_zip_fail(&member->archive->input->where,
+                                 zip_file_get_error(member->file));
+        }
+        if (got == 0) {
+            return malformed(member, "truncated");
+        }
+        to += got;
+        bytes -= (uint64_t)got;
+    }
+    return TMSG_OK;
+}
+
+/* There must be nothing more; libzip compares the CRC when it sees the end. */
+static tmsg_status_t expect_end(member_t *member)
+{
+    uint8_t byte;
+    zip_int64_t got = zip_fread(member->file, &byte, 1);
+
+    if (got < 0) {
+        return tmsg_zip_fail(&member->archive->input->where,
+                             zip_file_get_error(member->file));
+    }
+    return got == 0 ? TMSG_OK
+                    : malformed(member, "inflates to more than it says");
+}
+
+static tmsg_status_t read_header(member_t *member)
+{
+    const tmsg_file_where_t *where = &member->archive->input->where;
+    uint8_t *header = member->archive->piece;
+    uint64_t bytes = 0;
+    tmsg_status_t status;
+
+    if (member->stat.size < TMSG_NPY_PREFIX_BYTES) {
+        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
+                              "%" PRIu64 " bytes are too few for a .npy",
+                              member->stat.size);
+    }
+    status = read_exact(member, header, TMSG_NPY_PREFIX_BYTES);
+    if (status == TMSG_OK) {
+        status =
+            tmsg_npy_read_prefix(where, header, TMSG_NPY_PREFIX_BYTES, &bytes);
+    }
+    if (status == TMSG_OK) {
+        status = read_exact(member, header + TMSG_NPY_PREFIX_BYTES,
+                            bytes - TMSG_NPY_PREFIX_BYTES);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_npy_read_header(where, header, bytes, &member->npy);
+    }
+    return status;
+}
+
+/* Three witnesses of a member's size must agree before memory is taken: the
+ * directory, the .npy header and what deflate can do at most. */
+static tmsg_status_t check_size(member_t *member)
+{
+    const tmsg_file_where_t *where = &member->archive->input->where;
+    const tmsg_npy_t *npy = &member->npy;
+    uint64_t size = member->stat.size, packed = member->stat.comp_size;
+
+    if (size < npy->header_bytes ||
+        size - npy->header_bytes != npy->data_bytes) {
+        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
+                              "dtype and shape take %" PRIu64
+                              " bytes after a header of %" PRIu64
+                              ", the archive says %" PRIu64 " in all",
+                              npy->data_bytes, npy->header_bytes, size);
+    }
+    if ((member->stat.comp_method == ZIP_CM_STORE && packed != size) ||
+        (member->stat.comp_method == ZIP_CM_DEFLATE &&
+         size / DEFLATE_RATIO > packed + DEFLATE_SLACK)) {
+        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
+                              "%" PRIu64 " bytes cannot come of %" PRIu64, size,
+                              packed);
+    }
+    return TMSG_OK;
+}
+
+/* Reads stored data through, for the CRC, while they stay where they are.
+ * *data_p is NULL if libzip did not read them in one piece. */
+static tmsg_status_t read_in_place(member_t *member, void **data_p)
+{
+    archive_t *archive = member->archive;
+    uint64_t start = archive->source.offset;
+    uint64_t left = member->npy.data_bytes;
+
+    *data_p = archive->input->bytes + start;
+    while (left > 0) {
+        uint64_t piece = left < PIECE_BYTES ? left : PIECE_BYTES;
+        tmsg_status_t status = read_exact(member, archive->piece, piece);
+
+        if (status != TMSG_OK) {
+            return status;
+        }
+        left -= piece;
+    }
+    if (archive->source.offset - start != member->npy.data_bytes) {
+        *data_p = NULL;
+    }
+    return expect_end(member);
+}
+
+static tmsg_status_t read_copy(member_t *member, void **memory_p)
+{
+    void *memory;
+    tmsg_status_t status =
+        tmsg_file_take(member->archive->input, member->npy.data_bytes, &memory);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = read_exact(member, memory, member->npy.data_bytes);
+    if (status == TMSG_OK) {
+        status = expect_end(member);
+    }
+    if (status != TMSG_OK) {
+        free(memory);
+        return status;
+    }
+    *memory_p = memory;
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_data(member_t *member, void **data_p, void **memory_p)
+{
+    archive_t *archive = member->archive;
+    tmsg_file_input_t *input = archive->input;
+    uint64_t bytes = member->npy.data_bytes;
+    const void *stored = input->bytes + archive->source.offset;
+    bool misaligned =
+        tmsg_file_realigns(input, stored, member->npy.dtype, bytes);
+    tmsg_status_t status;
+
+    if (member->stat.comp_method == ZIP_CM_STORE && !member->npy.swap &&
+        !misaligned) {
+        status = read_in_place(member, data_p);
+        if (status != TMSG_OK || *data_p != NULL) {
+            return status;
+        }
+        return malformed(member, "its data could not be found");
+    }
+    status = read_copy(member, memory_p);
+    if (status == TMSG_OK) {
+        *data_p = *memory_p;
+        input->realigned +=
+            member->stat.comp_method == ZIP_CM_STORE ? bytes : 0;
+    }
+    return status;
+}
+
+/* "a/b.npy" holds the tensor "a/b". */
+static char *tensor_name(const char *member)
+{
+    size_t bytes = strlen(member);
+
+    return strndup(member, bytes - SUFFIX_BYTES);
+}
+
+static tmsg_status_t read_member(member_t *member)
+{
+    void *data = NULL, *memory = NULL;
+    tmsg_status_t status = read_header(member);
+    char *name;
+
+    if (status == TMSG_OK) {
+        status = check_size(member);
+    }
+    if (status == TMSG_OK) {
+        status = read_data(member, &data, &memory);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    name = tensor_name(member->name);
+    if (name == NULL) {
+        free(memory);
+        return tmsg_error_memory("a tensor's name");
+    }
+    status =
+        tmsg_npy_add(member->archive->input, name, &member->npy, data, memory);
+    free(name);
+    return status;
+}
+
+/* What the directory says, before anything is inflated. */
+static tmsg_status_t check_member(const member_t *member)
+{
+    archive_t *archive = member->archive;
+    const tmsg_file_where_t *where = &archive->input->where;
+    const zip_uint64_t wanted = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE |
+                                ZIP_STAT_COMP_METHOD |
+                                ZIP_STAT_ENCRYPTION_METHOD;
+    size_t bytes = strlen(member->name);
+
+    if (bytes < SUFFIX_BYTES ||
+        strcmp(member->name + bytes - SUFFIX_BYTES, SUFFIX) != 0) {
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is no .npy");
+    }
+    if ((member->stat.valid & wanted) != wanted) {
+        return malformed(member, "its size is not known");
+    }
+    if (member->stat.encryption_method != ZIP_EM_NONE) {
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is encrypted");
+    }
+    /* Or a small archive could have the same bytes read a million times. */
+    if (member->stat.comp_size > archive->input->size - archive->packed) {
+        return malformed(member, "overlaps another member");
+    }
+    archive->packed += member->stat.comp_size;
+    return TMSG_OK;
+}
+
+static tmsg_status_t load_member(archive_t *archive, zip_uint64_t index)
+{
+    member_t member = {.archive = archive};
+    tmsg_file_where_t *where = &archive->input->where;
+    tmsg_status_t status;
+
+    /* STRICT: UTF-8 or CP437 as the flag says, which is how numpy reads. */
+    member.name = zip_get_name(archive->zip, index, ZIP_FL_ENC_STRICT);
+    if (member.name == NULL ||
+        zip_stat_index(archive->zip, index, 0, &member.stat) != 0) {
+        return tmsg_zip_fail(where, zip_get_error(archive->zip));
+    }
+    where->name = member.name;
+    status = check_member(&member);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    member.file = zip_fopen_index(archive->zip, index, 0);
+    if (member.file == NULL) {
+        return tmsg_zip_fail(where, zip_get_error(archive->zip));
+    }
+    status = read_member(&member);
+    zip_fclose(member.file);
+    where->name = NULL;
+    return status;
+}
+
+static tmsg_status_t load_members(archive_t *archive)
+{
+    tmsg_file_input_t *input = archive->input;
+    zip_int64_t count = zip_get_num_entries(archive->zip, 0);
+    tmsg_status_t status;
+
+    if (count < 0 || (uint64_t)count > input->limits.tensors) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "%" PRId64 " members, at most %" PRIu64,
+                              (int64_t)count, input->limits.tensors);
+    }
+    status = tmsg_map_reserve(input->map, (size_t)count);
+    for (zip_int64_t i = 0; i < count && status == TMSG_OK; i++) {
+        status = load_member(archive, (zip_uint64_t)i);
+    }
+    return status;
+}
+
+/* With `lax` set, to find out which name it is that occurs twice. */
+static tmsg_status_t load_archive(archive_t *archive, bool lax)
+{
+    tmsg_file_input_t *input = archive->input;
+    tmsg_status_t status;
+    zip_error_t error;
+    bool twice;
+
+    archive->source =
+        (tmsg_zip_input_t){.bytes = input->bytes, .size = input->size};
+    zip_error_init(&error);
+    archive->zip =
+        tmsg_zip_open(&archive->source, lax ? 0 : ZIP_CHECKCONS, &error);
+    twice = zip_error_code_zip(&error) == ZIP_ER_EXISTS && !lax;
+    if (archive->zip != NULL) {
+        status = load_members(archive);
+        zip_discard(archive->zip);
+    } else if (twice) {
+        status = load_archive(archive, true);
+    } else {
+        status = tmsg_zip_fail(&input->where, &error);
+    }
+    zip_error_fini(&error);
+    return status == TMSG_OK && twice
+               ? tmsg_file_fail(&input->where, TMSG_ERR_MALFORMED,
+                                "two members have one name")
+               : status;
+}
+
+static tmsg_status_t load(tmsg_file_input_t *input)
+{
+    archive_t archive = {.input = input};
+    tmsg_status_t status;
+
+    archive.piece = malloc(PIECE_BYTES);
+    if (archive.piece == NULL) {
+        return tmsg_error_memory("a file's buffer");
+    }
+    input->where.part = "member";
+    status = load_archive(&archive, false);
+    free(archive.piece);
+    return status;
+}
+
+const tmsg_file_ops_t tmsg_file_npz = {
+    .name = "npz",
+    .load = load,
+    .save = tmsg_npz_save,
+    .holds = tmsg_npy_holds,
+};

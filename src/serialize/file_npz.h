@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* serialize/file_npz.h - libzip's view of our bytes and of our output. */
+#ifndef TMSG_SERIALIZE_FILE_NPZ_H
+#define TMSG_SERIALIZE_FILE_NPZ_H
+
+#include <zip.h>
+
+#include "serialize/file_npy.h"
+
+/* Archive bytes that libzip reads through a callback. It has no call that says
+ * where in the archive a member's data lie, but we see where it reads. */
+typedef struct {
+    const uint8_t *bytes;
+    uint64_t size;
+    uint64_t offset; /* of the next read */
+    zip_error_t error;
+} tmsg_zip_input_t;
+
+/* The archive of such bytes, closed with zip_discard(). NULL: see *error.
+ * `flags` may be ZIP_CHECKCONS: directory and members must agree. */
+zip_t *tmsg_zip_open(tmsg_zip_input_t *input, int flags, zip_error_t *error);
+
+/* libzip's error as ours: NO_MEMORY, UNSUPPORTED or MALFORMED. To be called
+ * only where errno was 0 before libzip was. */
+tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
+                            const zip_error_t *error);
+
+tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "serialize/file_npz.h"
+
+#define DOS_DATE_1980 33 /* 1 January 1980, as numpy dates its members */
+#define SUFFIX ".npy"
+
+/* libzip pulls every member through a callback, one after the other. */
+typedef struct {
+    tmsg_file_output_t *output;
+    tmsg_status_t status; /* of our own output, if that failed */
+    zip_error_t error;
+    char header[TMSG_NPY_HEADER_BYTES]; /* of the member being read */
+    size_t header_bytes, header_done;
+    tmsg_file_pack_t pack;
+} saver_t;
+
+typedef struct {
+    saver_t *saver;
+    const tmsg_map_entry_t *entry;
+} member_t;
+
+static void begin_member(const member_t *member)
+{
+    saver_t *saver = member->saver;
+    const tmsg_tensor_t *tensor = &member->entry->tensor;
+
+    saver->header_bytes = tmsg_npy_format_header(tensor, saver->header);
+    saver->header_done = 0;
+    tmsg_file_pack_begin(&saver->pack, tensor, tmsg_npy_is_fortran(tensor));
+}
+
+static zip_int64_t read_member(saver_t *saver, void *data, uint64_t bytes)
+{
+    uint64_t left = saver->header_bytes - saver->header_done;
+
+    if (left == 0) {
+        return (zip_int64_t)tmsg_file_pack_read(&saver->pack, data, bytes);
+    }
+    bytes = bytes < left ? bytes : left;
+    memcpy(data, saver->header + saver->header_done, bytes);
+    saver->header_done += bytes;
+    return (zip_int64_t)bytes;
+}
+
+static zip_int64_t stat_member(const member_t *member, zip_stat_t *stat)
+{
+    char header[TMSG_NPY_HEADER_BYTES];
+
+    zip_stat_init(stat);
+    stat->valid = ZIP_STAT_SIZE;
+    stat->size = tmsg_npy_format_header(&member->entry->tensor, header) +
+                 member->entry->bytes;
+    return sizeof(*stat);
+}
+
+static zip_int64_t member_call(void *arg, void *data, zip_uint64_t bytes,
+                               zip_source_cmd_t command)
+{
+    member_t *member = arg;
+
+    switch (command) {
+    case ZIP_SOURCE_SUPPORTS:
+        return zip_source_make_command_bitmap(
+            ZIP_SOURCE_SUPPORTS, ZIP_SOURCE_OPEN, ZIP_SOURCE_READ,
+            ZIP_SOURCE_CLOSE, ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR,
+            ZIP_SOURCE_FREE, -1);
+    case ZIP_SOURCE_OPEN:
+        begin_member(member);
+        return 0;
+    case ZIP_SOURCE_READ:
+        return read_member(member->saver, data, bytes);
+    case ZIP_SOURCE_STAT:
+        return stat_member(member, data);
+    case ZIP_SOURCE_ERROR:
+        return zip_error_to_data(&member->saver->error, data, bytes);
+    case ZIP_SOURCE_CLOSE:
+    case ZIP_SOURCE_FREE:
+        return 0;
+    default:
+        zip_error_set(&member->saver->error, ZIP_ER_OPNOTSUPP, 0);
+        return -1;
+    }
+}
+
+static uint64_t position(const tmsg_file_output_t *output)
+{
+    return output->position + output->buffered;
+}
+
+/* libzip goes back only to write a member's CRC into its header. */
+static zip_int64_t seek(saver_t *saver, void *data, uint64_t bytes)
+{
+    zip_int64_t offset = zip_source_seek_compute_offset(
+        position(saver->output), INT64_MAX, data, bytes, &saver->error);
+
+    if (offset < 0) {
+        return -1;
+    }
+    saver->status = tmsg_file_seek(saver->output, (uint64_t)offset);
+    return saver->status == TMSG_OK ? 0 : -1;
+}
+
+static zip_int64_t write_bytes(saver_t *saver, const void *data, uint64_t bytes)
+{
+    saver->status = tmsg_file_write(saver->output, data, bytes);
+    if (saver->status != TMSG_OK) {
+        zip_error_set(&saver->error, ZIP_ER_WRITE, EIO);
+        return -1;
+    }
+    return (zip_int64_t)bytes;
+}
+
+static zip_int64_t output_call(void *arg, void *data, zip_uint64_t bytes,
+                               zip_source_cmd_t command)
+{
+    saver_t *saver = arg;
+
+    switch (command) {
+    case ZIP_SOURCE_SUPPORTS:
+        return zip_source_make_command_bitmap(
+            ZIP_SOURCE_SUPPORTS, ZIP_SOURCE_OPEN, ZIP_SOURCE_READ,
+            ZIP_SOURCE_CLOSE, ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR,
+            ZIP_SOURCE_FREE, ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL,
+            ZIP_SOURCE_BEGIN_WRITE, ZIP_SOURCE_COMMIT_WRITE,
+            ZIP_SOURCE_ROLLBACK_WRITE, ZIP_SOURCE_WRITE, ZIP_SOURCE_SEEK_WRITE,
+            ZIP_SOURCE_TELL_WRITE, ZIP_SOURCE_REMOVE, -1);
+    case ZIP_SOURCE_STAT: /* the archive is new */
+        zip_error_set(&saver->error, ZIP_ER_READ, ENOENT);
+        return -1;
+    case ZIP_SOURCE_WRITE:
+        return write_bytes(saver, data, bytes);
+    case ZIP_SOURCE_SEEK_WRITE:
+        return seek(saver, data, bytes);
+    case ZIP_SOURCE_TELL_WRITE:
+        return (zip_int64_t)position(saver->output);
+    case ZIP_SOURCE_ERROR:
+        return zip_error_to_data(&saver->error, data, bytes);
+    case ZIP_SOURCE_BEGIN_WRITE:
+    case ZIP_SOURCE_COMMIT_WRITE: /* tmsg_file_commit() does that */
+    case ZIP_SOURCE_ROLLBACK_WRITE:
+    case ZIP_SOURCE_CLOSE:
+    case ZIP_SOURCE_FREE:
+        return 0;
+    default:
+        zip_error_set(&saver->error, ZIP_ER_OPNOTSUPP, 0);
+        return -1;
+    }
+}
+
+/* libzip keeps `member` until the archive is closed. */
+static bool add_member(zip_t *zip, member_t *member)
+{
+    zip_source_t *source = NULL;
+    zip_int64_t index = -1;
+    size_t bytes = strlen(member->entry->name) + sizeof(SUFFIX);
+    char *name = malloc(bytes);
+
+    if (name == NULL) {
+        zip_error_set(zip_get_error(zip), ZIP_ER_MEMORY, 0);
+        return false;
+    }
+    memcpy(name, member->entry->name, bytes - sizeof(SUFFIX));
+    memcpy(name + bytes - sizeof(SUFFIX), SUFFIX, sizeof(SUFFIX));
+    source = zip_source_function(zip, member_call, member);
+    if (source != NULL) {
+        index = zip_file_add(zip, name, source, ZIP_FL_ENC_UTF_8);
+    }
+    free(name);
+    if (index < 0) {
+        zip_source_free(source);
+        return false;
+    }
+    return zip_set_file_compression(zip, (zip_uint64_t)index, ZIP_CM_STORE,
+                                    0) == 0 &&
+           zip_file_set_dostime(zip, (zip_uint64_t)index, 0, DOS_DATE_1980,
+                                0) == 0;
+}
+
+static tmsg_status_t save_members(saver_t *saver, zip_t *zip, member_t *members,
+                                  const tmsg_map_t *map)
+{
+    bool whole = true;
+
+    for (size_t i = 0; i < tmsg_map_size(map) && whole; i++) {
+        members[i] = (member_t){saver, &tmsg_map_entries(map)[i]};
+        whole = add_member(zip, &members[i]);
+    }
+    if (whole && zip_close(zip) == 0) {
+        return TMSG_OK;
+    }
+    if (saver->status == TMSG_OK) { /* else the words are there already */
+        saver->status =
+            tmsg_zip_fail(&saver->output->where, zip_get_error(zip));
+    }
+    zip_discard(zip);
+    return saver->status;
+}
+
+/* libzip would rather remove an archive than leave it empty. */
+static tmsg_status_t save_empty(tmsg_file_output_t *output)
+{
+    static const uint8_t end_of_directory[22] = {'P', 'K', 5, 6};
+
+    return tmsg_file_write(output, end_of_directory, sizeof(end_of_directory));
+}
+
+tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map)
+{
+    saver_t saver = {.output = output};
+    zip_source_t *source;
+    zip_error_t error;
+    member_t *members;
+    zip_t *zip = NULL;
+    tmsg_status_t status;
+
+    if (tmsg_map_size(map) == 0) {
+        return save_empty(output);
+    }
+    members = calloc(tmsg_map_size(map), sizeof(*members));
+    if (members == NULL) {
+        return tmsg_error_memory("the members of an archive");
+    }
+    errno = 0;
+    zip_error_init(&error);
+    zip_error_init(&saver.error);
+    source = zip_source_function_create(output_call, &saver, &error);
+    if (source != NULL) {
+        zip = zip_open_from_source(source, ZIP_CREATE, &error);
+    }
+    if (zip == NULL) {
+        zip_source_free(source);
+        status = tmsg_zip_fail(&output->where, &error);
+    } else {
+        status = save_members(&saver, zip, members, map);
+    }
+    zip_error_fini(&error);
+    free(members);
+    return status;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/tensor.h"
+#include "serialize/file.h"
+
+#define BUFFER_BYTES (256u << 10)
+#define WRITE_BYTES (1ULL << 30) /* Linux writes at most 2 GiB - 4 KiB */
+#define ATTEMPTS 16
+
+static int dir_bytes(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? 0 : (int)(slash + 1 - path);
+}
+
+/* Creates the temporary file with the mode that open() gives any new file,
+ * which mkstemp() would not. */
+static int create_temp(const char *path, char *temp, size_t temp_bytes)
+{
+    int fd = -1;
+
+    for (int i = 0; i < ATTEMPTS && fd < 0; i++) {
+        uint64_t random;
+
+        if (getrandom(&random, sizeof(random), GRND_NONBLOCK) !=
+            sizeof(random)) {
+            random = (uint64_t)getpid() << 8 | (uint64_t)i;
+        }
+        snprintf(temp, temp_bytes, "%.*s.tensormsg-%016" PRIx64,
+                 dir_bytes(path), path, random);
+        fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST) {
+            break;
+        }
+    }
+    return fd;
+}
+
+tmsg_status_t tmsg_file_output_open(tmsg_file_output_t *output,
+                                    const char *path)
+{
+    size_t temp_bytes = (size_t)dir_bytes(path) + sizeof(".tensormsg-") + 16;
+    tmsg_status_t status;
+
+    *output = (tmsg_file_output_t){.where = {.path = path}, .fd = -1};
+    output->temp = malloc(temp_bytes);
+    output->buffer = malloc(BUFFER_BYTES);
+    if (output->temp == NULL || output->buffer == NULL) {
+        status = tmsg_error_memory("a file's buffer");
+        goto err_free;
+    }
+    output->fd = create_temp(path, output->temp, temp_bytes);
+    if (output->fd < 0) {
+        status = tmsg_file_fail(&output->where, TMSG_ERR_IO, "create: %m");
+        goto err_free;
+    }
+    return TMSG_OK;
+
+err_free:
+    free(output->temp);
+    free(output->buffer);
+    return status;
+}
+
+void tmsg_file_output_close(tmsg_file_output_t *output)
+{
+    if (output->fd >= 0) {
+        close(output->fd);
+        unlink(output->temp);
+    }
+    free(output->temp);
+    free(output->buffer);
+}
+
+static tmsg_status_t write_out(tmsg_file_output_t *output, const void *data,
+                               uint64_t bytes)
+{
+    const uint8_t *at = data;
+
+    while (bytes > 0) {
+        size_t piece = (size_t)(bytes < WRITE_BYTES ? bytes : WRITE_BYTES);
+        ssize_t done = pwrite(output->fd, at, piece, (off_t)output->position);
+
+        if (done < 0 && errno == EINTR) {
+            continue;
+        }
+        if (done <= 0) {
+            errno = done == 0 ? ENOSPC : errno;
+            return tmsg_file_fail(&output->where, TMSG_ERR_IO,
+                                  "write at byte %" PRIu64 ": %m",
+                                  output->position);
+        }
+        at += done;
+        bytes -= (uint64_t)done;
+        output->position += (uint64_t)done;
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t flush(tmsg_file_output_t *output)
+{
+    size_t bytes = output->buffered;
+
+    output->buffered = 0;
+    return write_out(output, output->buffer, bytes);
+}
+
+tmsg_status_t tmsg_file_write(tmsg_file_output_t *output, const void *data,
+                              uint64_t bytes)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (bytes == 0) {
+        return TMSG_OK;
+    }
+    if (bytes > BUFFER_BYTES - output->buffered) {
+        status = flush(output);
+    }
+    if (status == TMSG_OK && bytes >= BUFFER_BYTES) {
+        return write_out(output, data, bytes);
+    }
+    if (status == TMSG_OK) {
+        memcpy(output->buffer + output->buffered, data, bytes);
+        output->buffered += bytes;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_file_seek(tmsg_file_output_t *output, uint64_t position)
+{
+    tmsg_status_t status = flush(output);
+
+    output->position = position;
+    return status;
+}
+
+tmsg_status_t tmsg_file_write_tensor(tmsg_file_output_t *output,
+                                     const tmsg_tensor_t *tensor,
+                                     bool as_it_lies)
+{
+    tmsg_status_t status = TMSG_OK;
+    tmsg_file_pack_t pack;
+
+    tmsg_file_pack_begin(&pack, tensor, as_it_lies);
+    if (pack.run_bytes == pack.left) {
+        return tmsg_file_write(output, pack.at, pack.left);
+    }
+    while (pack.left > 0 && status == TMSG_OK) {
+        if (output->buffered == BUFFER_BYTES) {
+            status = flush(output);
+        }
+        output->buffered +=
+            tmsg_file_pack_read(&pack, output->buffer + output->buffered,
+                                BUFFER_BYTES - output->buffered);
+    }
+    return status;
+}
+
+/* Gives the file its name unless that is taken. */
+static int rename_new(const char *temp, const char *path)
+{
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return -1;
+    }
+    if (link(temp, path) != 0) { /* a file system without that flag */
+        return -1;
+    }
+    unlink(temp);
+    return 0;
+}
+
+/* So that the name, too, survives a power cut; not all file systems can. */
+static void sync_dir(const char *path)
+{
+    char *dir = strndup(path, (size_t)dir_bytes(path));
+    int fd;
+
+    if (dir == NULL) {
+        return;
+    }
+    fd = open(*dir == '\0' ? "." : dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(dir);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+}
+
+tmsg_status_t tmsg_file_commit(tmsg_file_output_t *output, bool overwrite)
+{
+    const char *path = output->where.path;
+    tmsg_status_t status = flush(output);
+    int failed;
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (fsync(output->fd) != 0) {
+        return tmsg_file_fail(&output->where, TMSG_ERR_IO, "flush: %m");
+    }
+    failed =
+        overwrite ? rename(output->temp, path) : rename_new(output->temp, path);
+    if (failed) {
+        return tmsg_file_fail(&output->where,
+                              errno == EEXIST ? TMSG_ERR_ALREADY_EXISTS
+                                              : TMSG_ERR_IO,
+                              "rename: %m");
+    }
+    close(output->fd);
+    output->fd = -1; /* nothing is left to be removed */
+    sync_dir(path);
+    return TMSG_OK;
+}

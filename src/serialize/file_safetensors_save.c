@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+#include <tensormsg/meta.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/file_safetensors.h"
+
+#define ALIGNMENT 8          /* of the data in the file, as the original's */
+#define EXTENT_TEXT_BYTES 20 /* of an int64 and a comma */
+
+tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
+                                     const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+        uint64_t bits = tensor->dtype.bits;
+
+        where->name = entries[i].name;
+        if (strcmp(entries[i].name, TMSG_SAFETENSORS_METADATA) == 0) {
+            return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                                  "a .safetensors file keeps that name for "
+                                  "its metadata");
+        }
+        for (int32_t j = 0; j < tensor->ndim; j++) {
+            bits *= (uint64_t)tensor->shape[j]; /* modulo 8 is enough */
+        }
+        if (bits % 8 != 0) {
+            return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                                  "its elements of %u bits do not fill whole "
+                                  "bytes, as a .safetensors file wants",
+                                  tensor->dtype.bits);
+        }
+    }
+    where->name = NULL;
+    return TMSG_OK;
+}
+
+/* A value as text, NULL where text cannot hold it. */
+static const char *value_text(const tmsg_meta_t *value, char *buffer,
+                              size_t buffer_bytes)
+{
+    switch (value->type) {
+    case TMSG_META_BOOL:
+        return value->boolean ? "true" : "false";
+    case TMSG_META_I64:
+        snprintf(buffer, buffer_bytes, "%" PRId64, value->i64);
+        return buffer;
+    case TMSG_META_F64:
+        snprintf(buffer, buffer_bytes, "%.17g", value->f64);
+        return buffer;
+    case TMSG_META_STRING:
+        return memchr(value->data, '\0', value->bytes) == NULL ? value->data
+                                                               : NULL;
+    default:
+        return NULL;
+    }
+}
+
+static bool add_metadata(cJSON *object, const tmsg_file_where_t *where,
+                         const tmsg_map_t *map)
+{
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
+        char buffer[32];
+        const char *text =
+            value_text(&entries[i].value, buffer, sizeof(buffer));
+
+        if (strncmp(entries[i].key, "tensormsg.file.", 15) == 0) {
+            continue; /* the file has its name and format already */
+        }
+        if (text == NULL) {
+            tmsg_log(TMSG_LOG_WARN,
+                     "%s: metadata '%.64s' is not text and stays behind",
+                     where->path, entries[i].key);
+            continue;
+        }
+        if (cJSON_AddStringToObject(object, entries[i].key, text) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Numbers go in raw: cJSON's are doubles and become 1e+15. */
+static bool add_tensor(cJSON *root, const tmsg_map_entry_t *entry,
+                       uint64_t offset)
+{
+    const tmsg_tensor_t *tensor = &entry->tensor;
+    char text[TMSG_NDIM_MAX * EXTENT_TEXT_BYTES + sizeof("[]")] = "[";
+    size_t used = 1;
+    cJSON *object = cJSON_AddObjectToObject(root, entry->name);
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRId64,
+                                 i == 0 ? "" : ",", tensor->shape[i]);
+    }
+    snprintf(text + used, sizeof(text) - used, "]");
+    if (object == NULL ||
+        cJSON_AddStringToObject(object, "dtype",
+                                tmsg_safetensors_name(tensor->dtype)) == NULL ||
+        cJSON_AddRawToObject(object, "shape", text) == NULL) {
+        return false;
+    }
+    snprintf(text, sizeof(text), "[%" PRIu64 ",%" PRIu64 "]", offset,
+             offset + entry->bytes);
+    return cJSON_AddRawToObject(object, "data_offsets", text) != NULL;
+}
+
+/* The header as text, freed with cJSON_free(); NULL without memory. */
+static char *format_header(const tmsg_file_where_t *where,
+                           const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    cJSON *root = cJSON_CreateObject();
+    cJSON *metadata = cJSON_AddObjectToObject(root, TMSG_SAFETENSORS_METADATA);
+    bool whole = metadata != NULL && add_metadata(metadata, where, map);
+    uint64_t offset = 0;
+    char *text = NULL;
+
+    if (whole && metadata->child == NULL) {
+        cJSON_Delete(cJSON_DetachItemViaPointer(root, metadata));
+    }
+    for (size_t i = 0; i < tmsg_map_size(map) && whole; i++) {
+        whole = add_tensor(root, &entries[i], offset);
+        offset += entries[i].bytes;
+    }
+    if (whole) {
+        text = cJSON_PrintUnformatted(root);
+    }
+    cJSON_Delete(root);
+    return text;
+}
+
+static tmsg_status_t write_header(tmsg_file_output_t *output, const char *text)
+{
+    static const char spaces[ALIGNMENT + 1] = "        ";
+    uint64_t bytes = strlen(text);
+    uint64_t padding = (ALIGNMENT - bytes % ALIGNMENT) % ALIGNMENT;
+    uint8_t prefix[8];
+    tmsg_status_t status;
+
+    if (bytes + padding > TMSG_SAFETENSORS_HEADER_MAX) {
+        return tmsg_file_fail(&output->where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "names, shapes and metadata take a header of "
+                              "%" PRIu64 " bytes, at most %u",
+                              bytes, TMSG_SAFETENSORS_HEADER_MAX);
+    }
+    for (int i = 0; i < 8; i++) {
+        prefix[i] = (uint8_t)((bytes + padding) >> 8 * i);
+    }
+    status = tmsg_file_write(output, prefix, sizeof(prefix));
+    if (status == TMSG_OK) {
+        status = tmsg_file_write(output, text, bytes);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_file_write(output, spaces, padding);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
+                                    const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    char *header = format_header(&output->where, map);
+    tmsg_status_t status;
+
+    if (header == NULL) {
+        return tmsg_error_memory("a .safetensors header");
+    }
+    status = write_header(output, header);
+    cJSON_free(header);
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
+        status = tmsg_file_write_tensor(output, &entries[i].tensor, false);
+    }
+    return status;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "test_file_tools.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+TestSuite(file_save, .init = make_scratch, .fini = drop_scratch);
+
+static const char *const extensions[] = {"safetensors", "npz", "npy"};
+
+static const tmsg_dtype_t uint8 = {TMSG_DTYPE_UINT, 8, 1};
+static const int64_t shape[] = {5};
+
+static tmsg_map_t *hello(void)
+{
+    static char data[] = "hello";
+
+    return map_of("a", uint8, 1, shape, NULL, data);
+}
+
+static const char *path_of(const char *extension)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "a.%s", extension);
+    return scratch_path(name);
+}
+
+Test(file_save, names_the_formats)
+{
+    cr_expect_str_eq(tmsg_file_format_name(TMSG_FILE_SAFETENSORS),
+                     "safetensors");
+    cr_expect_str_eq(tmsg_file_format_name(TMSG_FILE_NPZ), "npz");
+    cr_expect_str_eq(tmsg_file_format_name(TMSG_FILE_NPY), "npy");
+    cr_expect_null(tmsg_file_format_name(TMSG_FILE_AUTO));
+    cr_expect_null(tmsg_file_format_name((tmsg_file_format_t)99));
+    cr_expect_null(tmsg_file_format_name((tmsg_file_format_t)-1));
+}
+
+Test(file_save, finds_the_format_by_extension)
+{
+    tmsg_map_t *map = hello();
+
+    expect_save_refused(map, scratch_path("a.bin"), TMSG_ERR_UNSUPPORTED,
+                        "the name ends in none of .safetensors, .npz, .npy");
+    expect_save_refused(map, scratch_path("npy"), TMSG_ERR_UNSUPPORTED,
+                        "ends in none");
+    expect_refused("unknown", scratch_path("a.pt"), TMSG_ERR_UNSUPPORTED,
+                   "ends in none");
+    save_ok(map, scratch_path("A.NPY"));
+    cr_expect_eq(tmsg_file_save(map, scratch_path("a.bin"), TMSG_FILE_NPZ, 0),
+                 TMSG_OK);
+    tmsg_map_destroy(map);
+    cr_expect_eq(tmsg_file_load(scratch_path("a.bin"), TMSG_FILE_NPZ, &map),
+                 TMSG_OK);
+    expect_tensor(map, "a", "uint8", 5, "hello");
+    tmsg_map_destroy(map);
+}
+
+Test(file_save, refuses_wrong_arguments)
+{
+    tmsg_map_t *map = hello(), *loaded = NULL;
+    const char *path = scratch_path("a.npy");
+
+    cr_expect_eq(tmsg_file_save(NULL, path, TMSG_FILE_NPY, 0),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_save(map, NULL, TMSG_FILE_NPY, 0),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_save(map, path, (tmsg_file_format_t)9, 0),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_save(map, path, TMSG_FILE_NPY, 2),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_load(NULL, TMSG_FILE_NPY, &loaded),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_load(path, TMSG_FILE_NPY, NULL),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_load(path, (tmsg_file_format_t)-1, &loaded),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(count_scratch(), 0);
+    tmsg_map_destroy(map);
+}
+
+Test(file_save, keeps_an_existing_file)
+{
+    tmsg_map_t *map = hello();
+
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = path_of(extensions[i]);
+        struct stat link_itself;
+        size_t bytes;
+        char *data;
+
+        cr_assert_eq(tmsg_file_save(map, path, TMSG_FILE_AUTO, 0), TMSG_OK);
+        expect_save_refused(map, path, TMSG_ERR_ALREADY_EXISTS,
+                            "exists already");
+        cr_expect_eq(truncate(path, 3), 0);
+        expect_save_refused(map, path, TMSG_ERR_ALREADY_EXISTS, "exists");
+        data = read_scratch(path, &bytes);
+        cr_expect_eq(bytes, 3);
+        free(data);
+        save_ok(map, path);
+        tmsg_map_destroy(load_ok(path));
+
+        unlink(path);
+        cr_assert_eq(symlink("nowhere", path), 0);
+        expect_save_refused(map, path, TMSG_ERR_ALREADY_EXISTS, "exists");
+        cr_expect_eq(lstat(path, &link_itself), 0);
+        cr_expect(S_ISLNK(link_itself.st_mode));
+    }
+    tmsg_map_destroy(map);
+}
+
+/* What a reader has mapped stays as it was. */
+Test(file_save, replaces_a_file_that_is_in_use)
+{
+    for (size_t i = 0; i < 3; i++) {
+        tmsg_map_t *map = hello(), *loaded;
+        const char *path = path_of(extensions[i]);
+
+        save_ok(map, path);
+        tmsg_map_destroy(map);
+        loaded = load_ok(path);
+        save_ok(loaded, path);
+        expect_tensor(loaded, i == 2 ? "array" : "a", "uint8", 5, "hello");
+        tmsg_map_destroy(loaded);
+    }
+}
+
+Test(file_save, leaves_the_file_alone_when_a_tensor_is_written_to)
+{
+    tmsg_map_t *map = hello();
+    const char *path = scratch_path("a.npy");
+    tmsg_tensor_t tensor;
+
+    save_ok(map, path);
+    tmsg_map_destroy(map);
+    map = load_ok(path);
+    tmsg_map_find(map, "array", &tensor);
+    memcpy(tensor.data, "J", 1);
+    expect_tensor(map, "array", "uint8", 5, "Jello");
+    tmsg_map_destroy(map);
+    map = load_ok(path);
+    expect_tensor(map, "array", "uint8", 5, "hello");
+    tmsg_map_destroy(map);
+}
+
+Test(file_save, gives_a_file_the_usual_mode)
+{
+    tmsg_map_t *map = hello();
+    const char *path = scratch_path("a.npy");
+    struct stat about;
+
+    umask(027);
+    save_ok(map, path);
+    cr_expect_eq(stat(path, &about), 0);
+    cr_expect_eq(about.st_mode & 0777, 0640, "%o", about.st_mode);
+    tmsg_map_destroy(map);
+}
+
+Test(file_save, fails_where_nothing_can_be_created)
+{
+    tmsg_map_t *map = hello();
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/no/such/a.npz", scratch);
+    expect_save_refused(map, path, TMSG_ERR_IO,
+                        "a.npz: create: No such file or directory");
+    tmsg_map_destroy(map);
+}
+
+/* Stands for a full disk: the kernel refuses to write beyond a size. */
+Test(file_save, leaves_nothing_when_the_disk_is_full)
+{
+    const int64_t large[] = {1 << 20};
+    char *data = calloc(1, 1 << 20);
+    tmsg_map_t *map = map_of("a", uint8, 1, large, NULL, data);
+    struct rlimit limit;
+
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = 300000;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    for (size_t i = 0; i < 3; i++) {
+        expect_save_refused(map, path_of(extensions[i]), TMSG_ERR_IO,
+                            "File too large");
+    }
+    cr_expect_eq(count_scratch(), 0);
+    tmsg_map_destroy(map);
+    free(data);
+}
+
+Test(file_save, refuses_memory_that_is_not_the_CPUs)
+{
+    tmsg_map_t *map;
+    tmsg_tensor_t tensor = {.data = (void *)64,
+                            .device = {TMSG_DEVICE_CUDA, 0},
+                            .dtype = uint8,
+                            .ndim = 1,
+                            .shape = shape};
+
+    cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL, NULL), TMSG_OK);
+    for (size_t i = 0; i < 3; i++) {
+        expect_save_refused(map, path_of(extensions[i]), TMSG_ERR_UNSUPPORTED,
+                            "tensor 'gpu': lies on a device of type 2");
+    }
+    tmsg_map_destroy(map);
+}
+
+Test(file_save, loads_no_folders_pipes_or_missing_files)
+{
+    const char *path = scratch_path("a.npy");
+
+    expect_refused("missing", path, TMSG_ERR_NOT_FOUND,
+                   "No such file or directory");
+    mkfifo(path, 0600);
+    expect_refused("pipe", path, TMSG_ERR_UNSUPPORTED, "is not a regular file");
+    unlink(path);
+    mkdir(path, 0700);
+    expect_refused("folder", path, TMSG_ERR_UNSUPPORTED,
+                   "is not a regular file");
+    rmdir(path);
+}
+
+Test(file_save, tells_where_a_map_came_from)
+{
+    tmsg_map_t *map = hello();
+
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = path_of(extensions[i]), *text;
+        tmsg_map_t *loaded;
+
+        save_ok(map, path);
+        loaded = load_ok(path);
+        cr_expect_eq(tmsg_map_get_string(loaded, TMSG_META_FILE_NAME, &text),
+                     TMSG_OK);
+        cr_expect_str_eq(text, strrchr(path, '/') + 1);
+        cr_expect_eq(tmsg_map_get_string(loaded, TMSG_META_FILE_FORMAT, &text),
+                     TMSG_OK);
+        cr_expect_str_eq(text, extensions[i]);
+        tmsg_map_destroy(loaded);
+    }
+    tmsg_map_destroy(map);
+}
+
+Test(file_save, keeps_names_that_are_not_UTF8_to_itself)
+{
+    tmsg_map_t *map = hello();
+    const char *path = scratch_path("\xff.npy"), *text;
+
+    save_ok(map, path);
+    tmsg_map_destroy(map);
+    map = load_ok(path);
+    cr_expect_eq(tmsg_map_get_string(map, TMSG_META_FILE_NAME, &text),
+                 TMSG_ERR_NOT_FOUND);
+    tmsg_map_destroy(map);
+}
+
+/* Errors must say what and why even where names are long. */
+Test(file_save, shortens_long_names_in_errors)
+{
+    char long_name[4097] = "";
+    tmsg_dtype_t dtype = {TMSG_DTYPE_INT, 4, 1};
+    char data[8] = {0};
+    tmsg_map_t *map;
+
+    for (int i = 0; i < 2048; i++) {
+        strcat(long_name, "\xc3\xa9");
+    }
+    map = map_of(long_name, dtype, 1, shape, NULL, data);
+    expect_save_refused(map, scratch_path("a.npz"), TMSG_ERR_UNSUPPORTED,
+                        "\xc3\xa9...': a .npz file cannot hold int4; no");
+    tmsg_map_destroy(map);
+}
