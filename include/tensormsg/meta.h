@@ -60,8 +60,8 @@ TMSG_API tmsg_status_t tmsg_map_set_string(tmsg_map_t *map, const char *key,
 TMSG_API tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
                                           const void *data, size_t bytes);
 
-/* Finds a value. *value_p points into the map, until the key is set again or
- * the map destroyed. Errors: NOT_FOUND. */
+/* Finds a value. What *value_p points to belongs to the map and lives until
+ * the map next changes, be it under another key. Errors: NOT_FOUND. */
 TMSG_API tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
                                          tmsg_meta_t *value_p);
 

@@ -39,8 +39,8 @@ typedef struct {
 
 /* Number of bytes that the elements take when packed in C order:
  * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. Errors:
- * INVALID_PARAM (negative ndim or extent, no shape), UNSUPPORTED (dtype),
- * LIMIT_EXCEEDED (the product overflows 63 bits). */
+ * INVALID_PARAM (ndim not in 0..64, negative extent, no shape), UNSUPPORTED
+ * (dtype), LIMIT_EXCEEDED (product(shape) * bits * lanes overflows 63 bits). */
 TMSG_API tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor,
                                          uint64_t *bytes_p);
 

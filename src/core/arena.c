@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define FIRST_CHUNK 512
+#define CHUNK_MIN ((size_t)512)
 #define CHUNK_MAX ((size_t)1 << 20)
 
 struct tmsg_arena_chunk {
@@ -15,9 +15,10 @@ struct tmsg_arena_chunk {
     alignas(8) unsigned char bytes[];
 };
 
-static tmsg_arena_chunk_t *chunk_create(size_t at_least, size_t previous)
+/* Chunks double what there is, within bounds. */
+static tmsg_arena_chunk_t *chunk_create(size_t at_least, size_t so_far)
 {
-    size_t size = previous == 0 ? FIRST_CHUNK : previous * 2;
+    size_t size = so_far < CHUNK_MIN ? CHUNK_MIN : so_far;
     tmsg_arena_chunk_t *chunk;
 
     if (size > CHUNK_MAX) {
@@ -28,29 +29,35 @@ static tmsg_arena_chunk_t *chunk_create(size_t at_least, size_t previous)
     }
     chunk = malloc(sizeof(*chunk) + size);
     if (chunk != NULL) {
-        chunk->size = size;
-        chunk->used = 0;
+        *chunk = (tmsg_arena_chunk_t){.size = size};
     }
     return chunk;
 }
 
+size_t tmsg_arena_size(size_t bytes) { return (bytes + 7) & ~(size_t)7; }
+
 void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes)
 {
-    tmsg_arena_chunk_t *chunk = arena->chunks;
+    tmsg_arena_chunk_t **link =
+        arena->current == NULL ? &arena->chunks : &arena->current;
+    tmsg_arena_chunk_t *chunk;
     void *given;
 
     if (bytes > SIZE_MAX / 2) {
         return NULL;
     }
-    bytes = (bytes + 7) & ~(size_t)7;
-    if (chunk == NULL || chunk->size - chunk->used < bytes) {
-        chunk = chunk_create(bytes, chunk == NULL ? 0 : chunk->size);
+    bytes = tmsg_arena_size(bytes);
+    while ((chunk = *link) != NULL && chunk->size - chunk->used < bytes) {
+        link = &chunk->next;
+    }
+    if (chunk == NULL) {
+        chunk = chunk_create(bytes, arena->used);
         if (chunk == NULL) {
             return NULL;
         }
-        chunk->next = arena->chunks;
-        arena->chunks = chunk;
+        *link = chunk;
     }
+    arena->current = chunk;
     given = chunk->bytes + chunk->used;
     chunk->used += bytes;
     arena->used += bytes;
@@ -59,31 +66,33 @@ void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes)
 
 void tmsg_arena_reset(tmsg_arena_t *arena)
 {
-    tmsg_arena_chunk_t *largest = NULL;
-    tmsg_arena_chunk_t *chunk = arena->chunks;
+    tmsg_arena_chunk_t **link = &arena->chunks;
 
-    while (chunk != NULL) {
-        tmsg_arena_chunk_t *next = chunk->next;
+    if (arena->used == 0) {
+        return;
+    }
+    while (*link != NULL) {
+        tmsg_arena_chunk_t *chunk = *link;
 
-        if (largest == NULL || chunk->size > largest->size) {
-            free(largest);
-            largest = chunk;
-        } else {
+        if (chunk->used == 0) {
+            *link = chunk->next;
             free(chunk);
+        } else {
+            chunk->used = 0;
+            link = &chunk->next;
         }
-        chunk = next;
     }
-    if (largest != NULL) {
-        largest->next = NULL;
-        largest->used = 0;
-    }
-    arena->chunks = largest;
+    arena->current = NULL;
     arena->used = 0;
 }
 
 void tmsg_arena_free(tmsg_arena_t *arena)
 {
-    tmsg_arena_reset(arena);
-    free(arena->chunks);
-    arena->chunks = NULL;
+    while (arena->chunks != NULL) {
+        tmsg_arena_chunk_t *next = arena->chunks->next;
+
+        free(arena->chunks);
+        arena->chunks = next;
+    }
+    *arena = (tmsg_arena_t){0};
 }

@@ -9,14 +9,19 @@ typedef struct tmsg_arena_chunk tmsg_arena_chunk_t;
 
 /* All zero bits is an empty arena. What it gave never moves. */
 typedef struct {
-    tmsg_arena_chunk_t *chunks; /* newest first */
-    size_t used;                /* bytes given since the last reset */
+    tmsg_arena_chunk_t *chunks;  /* in the order in which they are filled */
+    tmsg_arena_chunk_t *current; /* those before it are full */
+    size_t used;                 /* bytes given since the last reset */
 } tmsg_arena_t;
 
 /* Gives `bytes` aligned to 8, or NULL. */
 void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes);
 
-/* Takes everything back and keeps the largest chunk for the next round. */
+/* What a piece of `bytes` adds to arena->used. */
+size_t tmsg_arena_size(size_t bytes);
+
+/* Takes everything back and keeps the chunks that were used since the last
+ * reset: the same pieces again cost no allocation. */
 void tmsg_arena_reset(tmsg_arena_t *arena);
 
 void tmsg_arena_free(tmsg_arena_t *arena);

@@ -15,7 +15,8 @@ typedef struct {
     uint8_t bits;
 } named_t;
 
-/* Every scalar type there is, under the name it has in numpy or ml_dtypes. */
+/* Every scalar type there is, under the name it has in numpy or ml_dtypes;
+ * beside them "opaque" and its bits. */
 static const named_t named[] = {
     {"int1", TMSG_DTYPE_INT, 1},
     {"int2", TMSG_DTYPE_INT, 2},
@@ -34,11 +35,6 @@ static const named_t named[] = {
     {"float16", TMSG_DTYPE_FLOAT, 16},
     {"float32", TMSG_DTYPE_FLOAT, 32},
     {"float64", TMSG_DTYPE_FLOAT, 64},
-    {"opaque8", TMSG_DTYPE_OPAQUE, 8},
-    {"opaque16", TMSG_DTYPE_OPAQUE, 16},
-    {"opaque32", TMSG_DTYPE_OPAQUE, 32},
-    {"opaque64", TMSG_DTYPE_OPAQUE, 64},
-    {"opaque128", TMSG_DTYPE_OPAQUE, 128},
     {"bfloat16", TMSG_DTYPE_BFLOAT, 16},
     {"complex32", TMSG_DTYPE_COMPLEX, 32},
     {"complex64", TMSG_DTYPE_COMPLEX, 64},
@@ -59,6 +55,8 @@ static const named_t named[] = {
 
 #define NAMED_COUNT (sizeof(named) / sizeof(named[0]))
 
+#define OPAQUE "opaque"
+
 static const named_t *find(tmsg_dtype_t dtype)
 {
     for (size_t i = 0; i < NAMED_COUNT; i++) {
@@ -69,12 +67,30 @@ static const named_t *find(tmsg_dtype_t dtype)
     return NULL;
 }
 
+/* The common ones without a search, for this is asked of every tensor. */
+static bool exists(tmsg_dtype_t dtype)
+{
+    switch (dtype.code) {
+    case TMSG_DTYPE_INT:
+    case TMSG_DTYPE_UINT:
+        return dtype.bits == 1 || dtype.bits == 2 || dtype.bits == 4 ||
+               dtype.bits == 8 || dtype.bits == 16 || dtype.bits == 32 ||
+               dtype.bits == 64;
+    case TMSG_DTYPE_FLOAT:
+        return dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64;
+    case TMSG_DTYPE_OPAQUE:
+        return dtype.bits > 0 && dtype.bits % 8 == 0;
+    default:
+        return find(dtype) != NULL;
+    }
+}
+
 tmsg_status_t tmsg_dtype_check(tmsg_dtype_t dtype)
 {
     if (dtype.lanes == 0) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "dtype has 0 lanes");
     }
-    if (find(dtype) == NULL) {
+    if (!exists(dtype)) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "unknown dtype (code %u, bits %u)", dtype.code,
                               dtype.bits);
@@ -89,6 +105,8 @@ const char *tmsg_dtype_format(tmsg_dtype_t dtype, char *name, size_t name_bytes)
 
     if (known != NULL) {
         used = snprintf(name, name_bytes, "%s", known->name);
+    } else if (dtype.code == TMSG_DTYPE_OPAQUE && exists(dtype)) {
+        used = snprintf(name, name_bytes, OPAQUE "%u", dtype.bits);
     } else {
         used =
             snprintf(name, name_bytes, "dtype(%u,%u)", dtype.code, dtype.bits);
@@ -117,6 +135,27 @@ static bool parse_lanes(const char *text, uint16_t *lanes_p)
     return *end == '\0' && lanes <= UINT16_MAX;
 }
 
+/* "opaque24", lanes behind it. */
+static bool parse_opaque(const char *name, tmsg_dtype_t *dtype_p)
+{
+    const char *digits = name + strlen(OPAQUE);
+    tmsg_dtype_t dtype = {TMSG_DTYPE_OPAQUE, 0, 1};
+    unsigned long bits;
+    char *end;
+
+    if (strncmp(name, OPAQUE, strlen(OPAQUE)) != 0 || *digits < '1' ||
+        *digits > '9') {
+        return false;
+    }
+    bits = strtoul(digits, &end, 10);
+    dtype.bits = (uint8_t)bits;
+    if (bits > UINT8_MAX || !exists(dtype) || !parse_lanes(end, &dtype.lanes)) {
+        return false;
+    }
+    *dtype_p = dtype;
+    return true;
+}
+
 tmsg_status_t tmsg_dtype_parse(const char *name, tmsg_dtype_t *dtype_p)
 {
     uint16_t lanes;
@@ -129,6 +168,9 @@ tmsg_status_t tmsg_dtype_parse(const char *name, tmsg_dtype_t *dtype_p)
             *dtype_p = (tmsg_dtype_t){named[i].code, named[i].bits, lanes};
             return TMSG_OK;
         }
+    }
+    if (parse_opaque(name, dtype_p)) {
+        return TMSG_OK;
     }
     return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "'%.64s' names no dtype",
                           name);

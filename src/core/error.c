@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/utf8.h"
+
+#define NAME_BYTES 64
+
 static _Thread_local char message[TMSG_ERROR_BYTES];
 
 const char *tmsg_error_message(void) { return message; }
@@ -13,9 +17,15 @@ const char *tmsg_error_message(void) { return message; }
 static void format_message(const char *format, va_list args)
 {
     char text[TMSG_ERROR_BYTES]; /* args may point into message */
+    int length = vsnprintf(text, sizeof(text), format, args);
 
-    vsnprintf(text, sizeof(text), format, args);
-    memcpy(message, text, sizeof(message));
+    if (length < 0) {
+        strcpy(text, "(no message)");
+    } else if ((size_t)length >= sizeof(text)) {
+        strcpy(text + sizeof(text) - 4, "...");
+    }
+    tmsg_utf8_scrub(text);
+    strcpy(message, text);
 }
 
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
@@ -40,6 +50,11 @@ tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
     used = strlen(message);
     snprintf(message + used, sizeof(message) - used, ": %s", strerror(error));
     return status;
+}
+
+int tmsg_error_clip(size_t name_bytes)
+{
+    return (int)(name_bytes < NAME_BYTES ? name_bytes : NAME_BYTES);
 }
 
 tmsg_status_t tmsg_error_memory(const char *what)

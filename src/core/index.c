@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sodium.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -27,14 +28,14 @@ static void make_secret(void)
     (void)got;
 }
 
-static size_t hash(const char *name, size_t name_bytes)
+static uint32_t hash(const char *name, size_t name_bytes)
 {
-    uint64_t value;
+    uint32_t value;
     unsigned char out[crypto_shorthash_BYTES];
 
     crypto_shorthash(out, (const unsigned char *)name, name_bytes, secret);
     memcpy(&value, out, sizeof(value));
-    return (size_t)value;
+    return value;
 }
 
 static const item_t *item_at(const tmsg_names_t *names, size_t position)
@@ -43,28 +44,39 @@ static const item_t *item_at(const tmsg_names_t *names, size_t position)
                             position * names->stride);
 }
 
-static int same(const item_t *item, const char *name, size_t name_bytes)
+static bool same(const item_t *item, const char *name, size_t name_bytes)
 {
     return item->name_bytes == name_bytes &&
            memcmp(item->name, name, name_bytes) == 0;
 }
 
-static void insert(tmsg_index_t *index, const item_t *item, size_t position)
+static void insert(tmsg_index_t *index, tmsg_index_slot_t slot)
 {
-    size_t at = hash(item->name, item->name_bytes) & index->mask;
+    size_t at = slot.hash & index->mask;
 
-    while (index->slots[at] != 0) {
+    while (index->slots[at].place != 0) {
         at = (at + 1) & index->mask;
     }
-    index->slots[at] = (uint32_t)(position + 1);
+    index->slots[at] = slot;
+}
+
+static void insert_item(tmsg_index_t *index, const tmsg_names_t *names,
+                        size_t position)
+{
+    const item_t *item = item_at(names, position);
+
+    insert(index, (tmsg_index_slot_t){(uint32_t)(position + 1),
+                                      hash(item->name, item->name_bytes)});
 }
 
 size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
                        const char *name, size_t name_bytes)
 {
+    const tmsg_index_slot_t *slot;
+    uint32_t wanted;
     size_t at;
 
-    if (index->slots == NULL) {
+    if (names->count <= LINEAR_MAX) {
         for (size_t i = 0; i < names->count; i++) {
             if (same(item_at(names, i), name, name_bytes)) {
                 return i;
@@ -72,16 +84,34 @@ size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
         }
         return TMSG_INDEX_NONE;
     }
-    at = hash(name, name_bytes) & index->mask;
-    while (index->slots[at] != 0) {
-        size_t position = index->slots[at] - 1;
-
-        if (same(item_at(names, position), name, name_bytes)) {
-            return position;
+    wanted = hash(name, name_bytes);
+    at = wanted & index->mask;
+    while ((slot = &index->slots[at])->place != 0) {
+        if (slot->hash == wanted &&
+            same(item_at(names, slot->place - 1), name, name_bytes)) {
+            return slot->place - 1;
         }
         at = (at + 1) & index->mask;
     }
     return TMSG_INDEX_NONE;
+}
+
+static tmsg_status_t grow(tmsg_index_t *index, size_t size)
+{
+    tmsg_index_t larger = {calloc(size, sizeof(*larger.slots)), size - 1};
+
+    if (larger.slots == NULL) {
+        return tmsg_error_memory("the index of names");
+    }
+    pthread_once(&once, make_secret);
+    for (size_t i = 0; index->slots != NULL && i <= index->mask; i++) {
+        if (index->slots[i].place != 0) {
+            insert(&larger, index->slots[i]);
+        }
+    }
+    free(index->slots);
+    *index = larger;
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_index_add(tmsg_index_t *index, const tmsg_names_t *names)
@@ -92,39 +122,60 @@ tmsg_status_t tmsg_index_add(tmsg_index_t *index, const tmsg_names_t *names)
         return TMSG_OK;
     }
     if (names->count * 2 > size) {
-        uint32_t *slots;
+        tmsg_status_t status =
+            grow(index, size == 0 ? 4 * (size_t)LINEAR_MAX : size * 2);
 
-        pthread_once(&once, make_secret);
-        size = size == 0 ? 4 * (size_t)LINEAR_MAX : size * 2;
-        slots = calloc(size, sizeof(*slots));
-        if (slots == NULL) {
-            return tmsg_error_memory("the index of names");
+        if (status != TMSG_OK) {
+            return status;
         }
-        free(index->slots);
-        index->slots = slots;
-        index->mask = size - 1;
-        tmsg_index_rebuild(index, names);
-        return TMSG_OK;
     }
-    insert(index, item_at(names, names->count - 1), names->count - 1);
+    if (names->count == LINEAR_MAX + 1) { /* what the slots say is stale */
+        memset(index->slots, 0, (index->mask + 1) * sizeof(*index->slots));
+        for (size_t i = 0; i < LINEAR_MAX; i++) {
+            insert_item(index, names, i);
+        }
+    }
+    insert_item(index, names, names->count - 1);
     return TMSG_OK;
 }
 
-void tmsg_index_rebuild(tmsg_index_t *index, const tmsg_names_t *names)
+/* Frees a slot and moves up those behind it that may then not be found. */
+static void erase(tmsg_index_t *index, size_t at)
 {
+    tmsg_index_slot_t *slots = index->slots;
+    size_t next = (at + 1) & index->mask;
+
+    for (; slots[next].place != 0; next = (next + 1) & index->mask) {
+        size_t from_home = (next - slots[next].hash) & index->mask;
+
+        if (from_home >= ((next - at) & index->mask)) {
+            slots[at] = slots[next];
+            at = next;
+        }
+    }
+    slots[at].place = 0;
+}
+
+void tmsg_index_remove(tmsg_index_t *index, const tmsg_names_t *names,
+                       size_t position)
+{
+    size_t gone = 0;
+
     if (names->count <= LINEAR_MAX) {
-        tmsg_index_free(index);
         return;
     }
-    memset(index->slots, 0, (index->mask + 1) * sizeof(*index->slots));
-    for (size_t i = 0; i < names->count; i++) {
-        insert(index, item_at(names, i), i);
+    for (size_t i = 0; i <= index->mask; i++) {
+        if (index->slots[i].place == position + 1) {
+            gone = i;
+        } else if (index->slots[i].place > position + 1) {
+            index->slots[i].place--;
+        }
     }
+    erase(index, gone);
 }
 
 void tmsg_index_free(tmsg_index_t *index)
 {
     free(index->slots);
-    index->slots = NULL;
-    index->mask = 0;
+    *index = (tmsg_index_t){0};
 }

@@ -18,11 +18,16 @@ typedef struct {
     size_t count;
 } tmsg_names_t;
 
+typedef struct {
+    uint32_t place; /* position + 1; 0 is free */
+    uint32_t hash;
+} tmsg_index_slot_t;
+
 /* A hash table of positions. All zero bits is an empty one; short arrays are
  * searched without. The hash is keyed by a secret of the process, so a peer
  * cannot choose names that collide. */
 typedef struct {
-    uint32_t *slots; /* position + 1; 0 is free */
+    tmsg_index_slot_t *slots;
     size_t mask;
 } tmsg_index_t;
 
@@ -30,12 +35,14 @@ typedef struct {
 size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
                        const char *name, size_t name_bytes);
 
-/* Takes in the last of names->items, whose name must be new. */
+/* Takes in the last of names->items, whose name must be new. An array that
+ * became empty starts over by this alone, with the memory that there is. */
 tmsg_status_t tmsg_index_add(tmsg_index_t *index, const tmsg_names_t *names);
 
-/* Starts over, after items were removed. Cannot fail: the table never grows
- * here. */
-void tmsg_index_rebuild(tmsg_index_t *index, const tmsg_names_t *names);
+/* Lets go of `position`, after the item was taken out of names->items and those
+ * behind it moved up. */
+void tmsg_index_remove(tmsg_index_t *index, const tmsg_names_t *names,
+                       size_t position);
 
 void tmsg_index_free(tmsg_index_t *index);
 

@@ -36,6 +36,7 @@ void tmsg_limits_default(tmsg_limits_t *limits)
 tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
                                 tmsg_limits_t *limits)
 {
+    tmsg_limits_t merged = *limits;
     struct {
         uint64_t bit;
         const uint64_t *from;
@@ -43,18 +44,18 @@ tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
         uint64_t most;
         const char *name;
     } fields[] = {
-        {TMSG_LIMIT_TENSORS, &given->tensors, &limits->tensors, UINT32_MAX,
+        {TMSG_LIMIT_TENSORS, &given->tensors, &merged.tensors, UINT32_MAX,
          "tensors"},
-        {TMSG_LIMIT_NDIM, &given->ndim, &limits->ndim, TMSG_NDIM_MAX, "ndim"},
-        {TMSG_LIMIT_NAME_BYTES, &given->name_bytes, &limits->name_bytes,
+        {TMSG_LIMIT_NDIM, &given->ndim, &merged.ndim, TMSG_NDIM_MAX, "ndim"},
+        {TMSG_LIMIT_NAME_BYTES, &given->name_bytes, &merged.name_bytes,
          UINT32_MAX, "name_bytes"},
         {TMSG_LIMIT_METADATA_BYTES, &given->metadata_bytes,
-         &limits->metadata_bytes, UINT32_MAX, "metadata_bytes"},
-        {TMSG_LIMIT_HEADER_BYTES, &given->header_bytes, &limits->header_bytes,
+         &merged.metadata_bytes, UINT32_MAX, "metadata_bytes"},
+        {TMSG_LIMIT_HEADER_BYTES, &given->header_bytes, &merged.header_bytes,
          UINT32_MAX, "header_bytes"},
-        {TMSG_LIMIT_MESSAGE_BYTES, &given->message_bytes,
-         &limits->message_bytes, INT64_MAX, "message_bytes"},
-        {TMSG_LIMIT_HELD_BYTES, &given->held_bytes, &limits->held_bytes,
+        {TMSG_LIMIT_MESSAGE_BYTES, &given->message_bytes, &merged.message_bytes,
+         INT64_MAX, "message_bytes"},
+        {TMSG_LIMIT_HELD_BYTES, &given->held_bytes, &merged.held_bytes,
          INT64_MAX, "held_bytes"},
     };
 
@@ -75,5 +76,6 @@ tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
         }
         *fields[i].to = *fields[i].from;
     }
+    *limits = merged;
     return TMSG_OK;
 }

@@ -8,7 +8,7 @@
 
 #define TMSG_LIMIT_ALL ((TMSG_LIMIT_HELD_BYTES << 1) - 1)
 
-/* Overlays the fields that *given sets. Errors: INVALID_PARAM. */
+/* Overlays the fields that *given sets, all or none. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
                                 tmsg_limits_t *limits);
 

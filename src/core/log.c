@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/utf8.h"
+
 static const char *const level_names[] = {"none", "error", "warn", "info",
                                           "debug"};
 
@@ -55,6 +57,7 @@ void tmsg_log(tmsg_log_level_t level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    tmsg_utf8_scrub(line);
     pthread_mutex_lock(&lock);
     if (sink != NULL) {
         sink(sink_arg, level, line);

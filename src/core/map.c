@@ -91,27 +91,39 @@ tmsg_status_t tmsg_map_check_name(const char *what, const char *name,
                               name, name_bytes, TMSG_NAME_BYTES_MAX);
     }
     if (!tmsg_utf8_valid(name, name_bytes)) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is not UTF-8", what);
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s '%.*s' is not UTF-8",
+                              what, tmsg_error_clip(name_bytes), name);
     }
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_map_grow(void *items_p, size_t *capacity, size_t size,
-                            size_t stride)
+void *tmsg_map_grow(void *items, size_t *capacity, size_t size, size_t stride)
 {
-    void *items, **place = items_p;
     size_t wanted = *capacity == 0 ? 8 : *capacity * 2;
+    void *grown;
 
     if (size < *capacity) {
-        return TMSG_OK;
+        return items;
     }
     wanted = wanted <= size ? size + 1 : wanted;
-    items = reallocarray(*place, wanted, stride);
-    if (items == NULL) {
-        return tmsg_error_memory("the entries of a map");
+    grown = reallocarray(items, wanted, stride);
+    if (grown == NULL) {
+        tmsg_error_memory("the entries of a map");
+        return NULL;
     }
-    *place = items;
     *capacity = wanted;
+    return grown;
+}
+
+static tmsg_status_t make_room(tmsg_map_t *map, size_t size)
+{
+    tmsg_map_entry_t *entries =
+        tmsg_map_grow(map->entries, &map->capacity, size, sizeof(*entries));
+
+    if (entries == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    map->entries = entries;
     return TMSG_OK;
 }
 
@@ -120,13 +132,13 @@ tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors)
     if (tensors <= map->capacity) {
         return TMSG_OK;
     }
-    return tmsg_map_grow(&map->entries, &map->capacity, tensors - 1,
-                         sizeof(*map->entries));
+    return make_room(map, tensors - 1);
 }
 
 char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes)
 {
-    char *copy = tmsg_arena_alloc(&map->arena, bytes + 1);
+    char *copy =
+        bytes == SIZE_MAX ? NULL : tmsg_arena_alloc(&map->arena, bytes + 1);
 
     if (copy != NULL && bytes > 0) {
         memcpy(copy, data, bytes);
@@ -137,14 +149,19 @@ char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes)
     return copy;
 }
 
+static size_t dims_bytes(const tmsg_tensor_t *tensor)
+{
+    size_t sets = tensor->strides == NULL ? 1 : 2;
+
+    return sets * (size_t)tensor->ndim * sizeof(int64_t);
+}
+
 /* Copies what a descriptor points to; the name, too. */
 static bool adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
 {
     tmsg_tensor_t *tensor = &entry->tensor;
     size_t dims = (size_t)tensor->ndim;
-    size_t sets = tensor->strides == NULL ? 1 : 2;
-    int64_t *shape =
-        tmsg_arena_alloc(&map->arena, sets * dims * sizeof(*shape));
+    int64_t *shape = tmsg_arena_alloc(&map->arena, dims_bytes(tensor));
     char *name = tmsg_map_copy(map, entry->name, entry->name_bytes);
 
     if (shape == NULL || name == NULL) {
@@ -178,10 +195,9 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
         TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
                               "tensor '%.*s' is in the map already",
-                              (int)entry->name_bytes, entry->name);
+                              tmsg_error_clip(entry->name_bytes), entry->name);
     }
-    status = tmsg_map_grow(&map->entries, &map->capacity, map->size,
-                           sizeof(*map->entries));
+    status = make_room(map, map->size);
     if (status != TMSG_OK) {
         return status;
     }
@@ -201,7 +217,8 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
 static tmsg_status_t blame(tmsg_status_t status, const char *name,
                            size_t name_bytes)
 {
-    return tmsg_error_set(status, "tensor '%.*s': %s", (int)name_bytes, name,
+    return tmsg_error_set(status, "tensor '%.*s': %s",
+                          tmsg_error_clip(name_bytes), name,
                           tmsg_error_message());
 }
 
@@ -246,10 +263,7 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
     if (status != TMSG_OK) {
         return status;
     }
-    status = tmsg_tensor_check(tensor);
-    if (status == TMSG_OK) {
-        status = tmsg_tensor_bytes(tensor, &entry.bytes);
-    }
+    status = tmsg_tensor_check_data(tensor, &entry.bytes);
     if (status != TMSG_OK) {
         return blame(status, name, entry.name_bytes);
     }
@@ -287,7 +301,7 @@ static tmsg_status_t find(const tmsg_map_t *map, const char *name,
     *index_p = tmsg_index_find(&map->index, &names, name, strlen(name));
     if (*index_p == TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "no tensor '%.256s' in the map", name);
+                              "no tensor '%.64s' in the map", name);
     }
     return TMSG_OK;
 }
@@ -332,8 +346,9 @@ tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
     memmove(map->entries + index, map->entries + index + 1,
             (map->size - index) * sizeof(gone));
     names = names_of(map);
-    tmsg_index_rebuild(&map->index, &names);
-    tmsg_map_waste(map, gone.name_bytes + (size_t)gone.tensor.ndim * 16);
+    tmsg_index_remove(&map->index, &names, index);
+    tmsg_map_waste(map, tmsg_arena_size(gone.name_bytes + 1) +
+                            tmsg_arena_size(dims_bytes(&gone.tensor)));
     if (gone.release != NULL) {
         gone.release(gone.release_arg);
     }
@@ -350,8 +365,6 @@ tmsg_status_t tmsg_map_clear(tmsg_map_t *map)
     release_all(map);
     map->meta_size = 0;
     map->wasted = 0;
-    tmsg_index_free(&map->index);
-    tmsg_index_free(&map->meta_index);
     tmsg_arena_reset(&map->arena);
     return TMSG_OK;
 }

@@ -37,14 +37,15 @@ tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map);
 tmsg_status_t tmsg_map_check_name(const char *what, const char *name,
                                   size_t name_bytes);
 
-/* Makes room for one more of `size` items of `stride` bytes. */
-tmsg_status_t tmsg_map_grow(void *items_p, size_t *capacity, size_t size,
-                            size_t stride);
+/* Makes room for one more than `size` items of `stride` bytes and says where
+ * they are now; NULL when there is no memory. */
+void *tmsg_map_grow(void *items, size_t *capacity, size_t size, size_t stride);
 
 /* A copy in the map's arena with a NUL after it, or NULL. */
 char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes);
 
-/* Notes that so much of the arena is dead, and packs it when most of it is. */
+/* Notes that so much of the arena (tmsg_arena_size() of each piece) is dead,
+ * and packs it when most of it is: keys, names and values then move. */
 void tmsg_map_waste(tmsg_map_t *map, size_t bytes);
 
 #endif

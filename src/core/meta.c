@@ -44,29 +44,34 @@ static tmsg_status_t check_reserved(const char *key, int32_t type)
                               type_names[reserved[i].type], type_names[type]);
     }
     return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                          "key '%.256s': the prefix '%s' is reserved", key,
+                          "key '%.64s': the prefix '%s' is reserved", key,
                           PREFIX);
 }
 
-static tmsg_status_t check_value(const char *key, const tmsg_meta_t *value)
+static bool is_sized(int32_t type)
 {
-    bool sized =
-        value->type == TMSG_META_STRING || value->type == TMSG_META_BYTES;
+    return type == TMSG_META_STRING || type == TMSG_META_BYTES;
+}
+
+static tmsg_status_t check_value(const char *key, size_t key_bytes,
+                                 const tmsg_meta_t *value)
+{
+    int shown = tmsg_error_clip(key_bytes);
 
     if (value->type < TMSG_META_BOOL || value->type > TMSG_META_BYTES) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.256s': unknown type %d", key,
+                              "key '%.*s': unknown type %d", shown, key,
                               value->type);
     }
-    if (sized && value->data == NULL && value->bytes != 0) {
+    if (is_sized(value->type) && value->data == NULL && value->bytes != 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.256s': data is NULL with %zu bytes", key,
-                              value->bytes);
+                              "key '%.*s': data is NULL", shown, key);
     }
     if (value->type == TMSG_META_STRING &&
         !tmsg_utf8_valid(value->data, value->bytes)) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.256s': the string is not UTF-8", key);
+                              "key '%.*s': the string is not UTF-8", shown,
+                              key);
     }
     return TMSG_OK;
 }
@@ -94,6 +99,12 @@ static tmsg_status_t adopt(tmsg_map_t *map, const tmsg_meta_t *value,
     }
 }
 
+/* What a value takes of the arena. */
+static size_t value_size(const tmsg_meta_t *value)
+{
+    return value->data == NULL ? 0 : tmsg_arena_size(value->bytes + 1);
+}
+
 static tmsg_names_t names_of(const tmsg_map_t *map)
 {
     return (tmsg_names_t){map->meta, sizeof(*map->meta), map->meta_size};
@@ -113,11 +124,12 @@ static tmsg_status_t append(tmsg_map_t *map, const char *key, size_t key_bytes,
     tmsg_names_t names;
     tmsg_status_t status;
 
-    status = tmsg_map_grow(&map->meta, &map->meta_capacity, map->meta_size,
-                           sizeof(*map->meta));
-    if (status != TMSG_OK) {
-        return status;
+    entry = tmsg_map_grow(map->meta, &map->meta_capacity, map->meta_size,
+                          sizeof(*map->meta));
+    if (entry == NULL) {
+        return TMSG_ERR_NO_MEMORY;
     }
+    map->meta = entry;
     entry = &map->meta[map->meta_size];
     entry->key = tmsg_map_copy(map, key, key_bytes);
     entry->key_bytes = key_bytes;
@@ -151,20 +163,16 @@ tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
     if (find(map, key, key_bytes) != TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
                               "key '%.*s' is in the map already",
-                              (int)key_bytes, key);
+                              tmsg_error_clip(key_bytes), key);
     }
-    status = check_value("", value);
-    if (status != TMSG_OK) {
-        return tmsg_error_set(status, "metadata %zu: %s", map->meta_size,
-                              tmsg_error_message());
-    }
-    return append(map, key, key_bytes, value);
+    status = check_value(key, key_bytes, value);
+    return status != TMSG_OK ? status : append(map, key, key_bytes, value);
 }
 
 tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
                                 const tmsg_meta_t *value)
 {
-    size_t key_bytes, index;
+    size_t key_bytes, index, wasted;
     tmsg_meta_t copy, *old;
     tmsg_status_t status = tmsg_map_check_idle(map);
 
@@ -177,7 +185,7 @@ tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
     key_bytes = strlen(key);
     status = tmsg_map_check_name("key", key, key_bytes);
     if (status == TMSG_OK) {
-        status = check_value(key, value);
+        status = check_value(key, key_bytes, value);
     }
     if (status == TMSG_OK) {
         status = check_reserved(key, value->type);
@@ -194,9 +202,9 @@ tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
         return status;
     }
     old = &map->meta[index].value;
-    key_bytes = old->data == NULL ? 0 : old->bytes + 1;
+    wasted = value_size(old);
     *old = copy;
-    tmsg_map_waste(map, key_bytes);
+    tmsg_map_waste(map, wasted);
     return TMSG_OK;
 }
 
@@ -246,7 +254,7 @@ tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
 
     if (index == TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "no key '%.256s' in the metadata", key);
+                              "no key '%.64s' in the metadata", key);
     }
     *value_p = map->meta[index].value;
     return TMSG_OK;
@@ -259,7 +267,7 @@ static tmsg_status_t get_typed(const tmsg_map_t *map, const char *key,
 
     if (status == TMSG_OK && value->type != (int32_t)type) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.256s' holds %s, not %s", key,
+                              "key '%.64s' holds %s, not %s", key,
                               type_names[value->type], type_names[type]);
     }
     return status;
@@ -322,7 +330,7 @@ tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
 
 tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key)
 {
-    size_t index, bytes;
+    size_t index, wasted;
     tmsg_names_t names;
     tmsg_status_t status = tmsg_map_check_idle(map);
 
@@ -332,14 +340,15 @@ tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key)
     index = find(map, key, strlen(key));
     if (index == TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "no key '%.256s' in the metadata", key);
+                              "no key '%.64s' in the metadata", key);
     }
-    bytes = map->meta[index].key_bytes + map->meta[index].value.bytes + 2;
+    wasted = tmsg_arena_size(map->meta[index].key_bytes + 1) +
+             value_size(&map->meta[index].value);
     map->meta_size--;
     memmove(map->meta + index, map->meta + index + 1,
             (map->meta_size - index) * sizeof(*map->meta));
     names = names_of(map);
-    tmsg_index_rebuild(&map->meta_index, &names);
-    tmsg_map_waste(map, bytes);
+    tmsg_index_remove(&map->meta_index, &names, index);
+    tmsg_map_waste(map, wasted);
     return TMSG_OK;
 }

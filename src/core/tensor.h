@@ -9,8 +9,10 @@
 
 #define TMSG_NDIM_MAX 64
 
-/* As tmsg_tensor_check(), without asking for data. *bytes_p gets what the
- * elements take packed. */
+/* As tmsg_tensor_check(), with and without asking for data. *bytes_p gets what
+ * the elements take packed. */
+tmsg_status_t tmsg_tensor_check_data(const tmsg_tensor_t *tensor,
+                                     uint64_t *bytes_p);
 tmsg_status_t tmsg_tensor_check_shape(const tmsg_tensor_t *tensor,
                                       uint64_t *bytes_p);
 

@@ -2,6 +2,7 @@
 #include "core/utf8.h"
 
 #include <stdint.h>
+#include <string.h>
 
 /* Length of the sequence that `lead` begins, 0 if it begins none, and the
  * range that its second byte must lie in (RFC 3629, section 4). */
@@ -25,28 +26,62 @@ static size_t sequence(uint8_t lead, uint8_t *low, uint8_t *high)
     return 0;
 }
 
+/* Length of the character at `at`, 0 if there is none. */
+static size_t character(const uint8_t *at, const uint8_t *end)
+{
+    uint8_t low, high;
+    size_t length;
+
+    if (*at < 0x80) {
+        return 1;
+    }
+    length = sequence(*at, &low, &high);
+    if (length == 0 || (size_t)(end - at) < length || at[1] < low ||
+        at[1] > high) {
+        return 0;
+    }
+    for (size_t i = 2; i < length; i++) {
+        if ((at[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    return length;
+}
+
 bool tmsg_utf8_valid(const char *text, size_t bytes)
 {
     const uint8_t *at = (const uint8_t *)text;
-    const uint8_t *end = at + bytes;
-    uint8_t low, high;
+    size_t left = bytes;
 
-    while (at < end) {
-        if (*at < 0x80) {
-            at++;
-            continue;
-        }
-        size_t length = sequence(*at, &low, &high);
-        if (length == 0 || (size_t)(end - at) < length || at[1] < low ||
-            at[1] > high) {
+    while (left > 0) {
+        size_t length = *at < 0x80 ? 1 : character(at, at + left);
+
+        if (length == 0) {
             return false;
         }
-        for (size_t i = 2; i < length; i++) {
-            if ((at[i] & 0xc0) != 0x80) {
-                return false;
-            }
+        at += length;
+        left -= length;
+    }
+    return true;
+}
+
+static bool is_control(const uint8_t *at)
+{
+    return *at < 0x20 || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0);
+}
+
+void tmsg_utf8_scrub(char *text)
+{
+    uint8_t *at = (uint8_t *)text;
+    const uint8_t *end = at + strlen(text);
+
+    while (at < end) {
+        size_t length = character(at, end);
+
+        if (length == 0 || is_control(at)) {
+            *at = '?';
+            length = 1;
         }
         at += length;
     }
-    return true;
 }

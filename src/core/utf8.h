@@ -9,4 +9,8 @@
 /* RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool tmsg_utf8_valid(const char *text, size_t bytes);
 
+/* Makes `text` one line of UTF-8 that a terminal can show: each byte of a
+ * control character, or of what is not UTF-8, becomes '?'. */
+void tmsg_utf8_scrub(char *text);
+
 #endif

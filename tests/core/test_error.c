@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/utf8.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+Test(error, every_status_has_its_name)
+{
+    static const struct {
+        int value;
+        const char *name;
+    } rows[] = {
+        {0, "ok"},
+        {1, "in progress"},
+        {-1, "invalid parameter"},
+        {-2, "no memory"},
+        {-3, "timed out"},
+        {-4, "canceled"},
+        {-5, "peer lost"},
+        {-6, "refused"},
+        {-7, "limit exceeded"},
+        {-8, "malformed"},
+        {-9, "unsupported"},
+        {-10, "insecure"},
+        {-11, "busy"},
+        {-12, "not found"},
+        {-13, "already exists"},
+        {-14, "unreachable"},
+        {-15, "incompatible"},
+        {-16, "would block"},
+        {-17, "closed"},
+        {-18, "input/output error"},
+        {-19, "internal error"},
+        {2, "unknown status"},
+        {-20, "unknown status"},
+        {-2147483647, "unknown status"},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const char *name = tmsg_status_name((tmsg_status_t)rows[i].value);
+
+        cr_expect_str_eq(name, rows[i].name, "%d: '%s', not '%s'",
+                         rows[i].value, name, rows[i].name);
+    }
+}
+
+Test(error, message_is_empty_before_the_first_failure)
+{
+    cr_expect_str_empty(tmsg_error_message(), "'%s'", tmsg_error_message());
+}
+
+Test(error, set_returns_the_status_and_keeps_the_words)
+{
+    tmsg_status_t status =
+        tmsg_error_set(TMSG_ERR_BUSY, "tensor '%s': %d", "a", 7);
+
+    cr_expect_eq(status, TMSG_ERR_BUSY, "%s", tmsg_status_name(status));
+    cr_expect_str_eq(tmsg_error_message(), "tensor 'a': 7", "'%s'",
+                     tmsg_error_message());
+    status = tmsg_error_memory("a map");
+    cr_expect_eq(status, TMSG_ERR_NO_MEMORY, "%s", tmsg_status_name(status));
+    cr_expect_str_eq(tmsg_error_message(), "no memory for a map", "'%s'",
+                     tmsg_error_message());
+}
+
+Test(error, arguments_may_point_into_the_message)
+{
+    tmsg_error_set(TMSG_ERR_BUSY, "inner");
+    tmsg_error_set(TMSG_ERR_BUSY, "outer: %s", tmsg_error_message());
+    tmsg_error_set(TMSG_ERR_BUSY, "%s, %s", tmsg_error_message() + 7,
+                   tmsg_error_message());
+    cr_expect_str_eq(tmsg_error_message(), "inner, outer: inner", "'%s'",
+                     tmsg_error_message());
+}
+
+Test(error, errno_adds_what_the_system_says)
+{
+    tmsg_status_t status;
+
+    errno = ENOENT;
+    status = tmsg_error_errno(TMSG_ERR_IO, "open %s", "/nowhere");
+    cr_expect_eq(status, TMSG_ERR_IO, "%s", tmsg_status_name(status));
+    cr_expect_str_eq(tmsg_error_message(),
+                     "open /nowhere: No such file or directory", "'%s'",
+                     tmsg_error_message());
+}
+
+/* Whatever names it quotes: one line, UTF-8, and cut with a mark. */
+Test(error, message_is_one_line_of_utf8)
+{
+    char longer[2 * TMSG_ERROR_BYTES + 1];
+
+    tmsg_error_set(TMSG_ERR_BUSY, "no tensor '%s'", "a\nb\x1b[0m\xff");
+    cr_expect_str_eq(tmsg_error_message(), "no tensor 'a?b?[0m?'", "'%s'",
+                     tmsg_error_message());
+    for (size_t shift = 0; shift < 4; shift++) {
+        const char *message = tmsg_error_message();
+
+        memset(longer, 'x', shift);
+        for (size_t i = shift; i + 4 < sizeof(longer); i += 4) {
+            memcpy(longer + i, "\xf0\x9f\x8e\x9e", 5);
+        }
+        tmsg_error_set(TMSG_ERR_BUSY, "%s", longer);
+        cr_expect_eq(strlen(message), TMSG_ERROR_BYTES - 1, "%zu bytes",
+                     strlen(message));
+        cr_expect(tmsg_utf8_valid(message, strlen(message)), "'%s'", message);
+        cr_expect_str_eq(message + strlen(message) - 3, "...", "'%s'", message);
+    }
+    errno = EIO;
+    tmsg_error_errno(TMSG_ERR_IO, "%s", longer);
+    cr_expect_eq(strlen(tmsg_error_message()), TMSG_ERROR_BYTES - 1);
+}
+
+static void *fail_in_a_thread(void *arg)
+{
+    char *seen = arg;
+
+    seen[0] = *tmsg_error_message(); /* nothing of the other thread's */
+    tmsg_error_set(TMSG_ERR_BUSY, "theirs");
+    strcpy(seen + 1, tmsg_error_message());
+    return NULL;
+}
+
+Test(error, message_belongs_to_its_thread)
+{
+    pthread_t thread;
+    char seen[32] = "?";
+
+    tmsg_error_set(TMSG_ERR_BUSY, "ours");
+    cr_assert_eq(pthread_create(&thread, NULL, fail_in_a_thread, seen), 0);
+    pthread_join(thread, NULL);
+    cr_expect_eq(seen[0], '\0', "the thread began with '%c...'", seen[0]);
+    cr_expect_str_eq(seen + 1, "theirs", "'%s'", seen + 1);
+    cr_expect_str_eq(tmsg_error_message(), "ours", "'%s'",
+                     tmsg_error_message());
+}

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/map.h"
+#include "core/map_struct.h"
+#include "core/utf8.h"
+#include "support/failing_alloc.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define MANY 100000
+
+static float data[64];
+static const int64_t shape_2_3[] = {2, 3}, strides_1_2[] = {1, 2};
+static const tmsg_tensor_t small = {
+    data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_FLOAT, 32, 1}, 2, shape_2_3, NULL};
+
+static tmsg_map_t *new_map(void)
+{
+    tmsg_map_t *map = NULL;
+
+    cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+    return map;
+}
+
+static void count_call(void *arg) { ++*(int *)arg; }
+
+static const char *numbered(const char *stem, size_t number)
+{
+    static char name[64];
+
+    snprintf(name, sizeof(name), "%s/%zu", stem, number);
+    return name;
+}
+
+static void add_numbered(tmsg_map_t *map, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cr_assert_eq(tmsg_map_add(map, numbered("t", i), &small, NULL, NULL),
+                     TMSG_OK, "%zu: %s", i, tmsg_error_message());
+    }
+}
+
+/* The names in order, each followed by a blank. */
+static const char *names_of(const tmsg_map_t *map)
+{
+    static char all[4096];
+
+    all[0] = '\0';
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const char *name = NULL;
+
+        cr_assert_eq(tmsg_map_at(map, i, &name, NULL), TMSG_OK);
+        strcat(strcat(all, name), " ");
+    }
+    return all;
+}
+
+Test(map, begins_empty)
+{
+    tmsg_map_t *map = new_map();
+    tmsg_tensor_t tensor = small;
+
+    cr_expect_eq(tmsg_map_size(map), 0);
+    cr_expect_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_ERR_NOT_FOUND);
+    cr_expect_str_eq(tmsg_error_message(), "tensor 0 of a map of 0", "'%s'",
+                     tmsg_error_message());
+    cr_expect_eq(tmsg_map_find(map, "a", &tensor), TMSG_ERR_NOT_FOUND);
+    cr_expect_str_eq(tmsg_error_message(), "no tensor 'a' in the map", "'%s'",
+                     tmsg_error_message());
+    cr_expect(tensor.data == data && tensor.ndim == 2, "it was touched");
+    cr_expect_eq(tmsg_map_remove(map, "a"), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_clear(map), TMSG_OK);
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(NULL);
+}
+
+Test(map, copies_the_descriptor_and_borrows_the_data)
+{
+    tmsg_map_t *map = new_map();
+    char name[] = "image";
+    int64_t shape[] = {2, 3}, strides[] = {3, 1};
+    const char *found_name = NULL;
+    tmsg_tensor_t tensor = small, found, at;
+
+    tensor.shape = shape;
+    tensor.strides = strides;
+    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK);
+    memset(name, 'x', 5);
+    memset(shape, 0xff, sizeof(shape));
+    memset(strides, 0xff, sizeof(strides));
+    memset(&tensor, 0xff, sizeof(tensor));
+    cr_assert_eq(tmsg_map_find(map, "image", &found), TMSG_OK);
+    cr_assert_eq(tmsg_map_at(map, 0, &found_name, &at), TMSG_OK);
+    cr_expect_str_eq(found_name, "image", "'%s'", found_name);
+    cr_expect(found.data == data && at.data == data);
+    cr_expect_eq(found.ndim, 2, "%d", found.ndim);
+    cr_expect(found.dtype.code == TMSG_DTYPE_FLOAT && found.dtype.bits == 32 &&
+              found.dtype.lanes == 1);
+    cr_expect(found.device.type == TMSG_DEVICE_CPU && found.device.id == 0);
+    cr_expect(found.shape[0] == 2 && found.shape[1] == 3, "%ld %ld",
+              found.shape[0], found.shape[1]);
+    cr_expect(found.strides[0] == 3 && found.strides[1] == 1, "%ld %ld",
+              found.strides[0], found.strides[1]);
+    cr_expect(at.shape == found.shape && at.strides == found.strides);
+    cr_expect_eq(tmsg_map_find(map, "xxxxx", NULL), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_find(map, "image", NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_at(map, 0, NULL, NULL), TMSG_OK);
+    tmsg_map_destroy(map);
+}
+
+/* What a map says of its own tensors may go back into it. */
+Test(map, takes_what_points_into_itself)
+{
+    tmsg_map_t *map = new_map();
+    const char *name;
+    tmsg_tensor_t tensor;
+
+    cr_assert_eq(tmsg_map_add(map, "abc", &small, NULL, NULL), TMSG_OK);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(tmsg_map_at(map, (size_t)i, &name, &tensor), TMSG_OK);
+        cr_assert_eq(tmsg_map_add(map, name + 1, &tensor, NULL, NULL), TMSG_OK);
+    }
+    cr_expect_str_eq(names_of(map), "abc bc c ", "'%s'", names_of(map));
+    cr_assert_eq(tmsg_map_at(map, 2, &name, &tensor), TMSG_OK);
+    cr_expect(tensor.shape[0] == 2 && tensor.shape[1] == 3);
+    cr_expect_eq(tmsg_map_remove(map, name), TMSG_OK);
+    cr_expect_str_eq(names_of(map), "abc bc ", "'%s'", names_of(map));
+    tmsg_map_destroy(map);
+}
+
+Test(map, holds_every_kind_of_shape)
+{
+    static const int64_t none[] = {3, 0}, windows[] = {1, 1}, back[] = {-3, -1},
+                         same[] = {0, 0};
+    static int64_t long_shape[64], long_strides[64];
+    const tmsg_tensor_t tensors[] = {
+        {data, {1, 0}, {2, 32, 1}, 0, NULL, NULL},
+        {data, {1, 0}, {2, 32, 1}, 0, shape_2_3, strides_1_2},
+        {NULL, {1, 0}, {2, 32, 1}, 2, none, NULL},
+        {NULL, {1, 0}, {2, 32, 1}, 2, none, windows},
+        {data, {1, 0}, {2, 32, 1}, 2, shape_2_3, windows},
+        {data + 5, {1, 0}, {2, 32, 1}, 2, shape_2_3, back},
+        {data, {1, 0}, {2, 32, 1}, 2, shape_2_3, same},
+        {data, {1, 0}, {17, 4, 1}, 2, shape_2_3, NULL},
+        {data, {1, 0}, {2, 32, 4}, 2, shape_2_3, NULL},
+        {data, {2, 3}, {2, 32, 1}, 64, long_shape, long_strides},
+    };
+    tmsg_map_t *map = new_map();
+
+    for (int i = 0; i < 64; i++) {
+        long_shape[i] = 1;
+        long_strides[i] = i - 32;
+    }
+    for (size_t i = 0; i < COUNT(tensors); i++) {
+        cr_assert_eq(
+            tmsg_map_add(map, numbered("t", i), &tensors[i], NULL, NULL),
+            TMSG_OK, "%zu: %s", i, tmsg_error_message());
+    }
+    for (size_t i = 0; i < COUNT(tensors); i++) {
+        const tmsg_tensor_t *ours = &tensors[i];
+        tmsg_tensor_t found;
+        size_t bytes = (size_t)ours->ndim * sizeof(int64_t);
+
+        cr_assert_eq(tmsg_map_find(map, numbered("t", i), &found), TMSG_OK);
+        cr_expect(found.data == ours->data && found.ndim == ours->ndim &&
+                      memcmp(&found.dtype, &ours->dtype, 4) == 0 &&
+                      memcmp(&found.device, &ours->device, 8) == 0,
+                  "tensor %zu", i);
+        cr_expect(bytes == 0 || memcmp(found.shape, ours->shape, bytes) == 0,
+                  "tensor %zu: shape", i);
+        cr_expect_eq(found.strides == NULL, ours->strides == NULL,
+                     "tensor %zu: strides %p", i, (const void *)found.strides);
+        cr_expect(bytes == 0 || found.strides == NULL ||
+                      memcmp(found.strides, ours->strides, bytes) == 0,
+                  "tensor %zu: strides", i);
+    }
+    tmsg_map_destroy(map);
+}
+
+static char longest[4096 + 2]; /* 'n' x 4096 and 4097 */
+
+Test(map, takes_names_of_1_to_4096_bytes)
+{
+    static const char *const names[] = {
+        "a",    " ",  "a b",  "/",
+        "..",   "\n", "\x01", "m\xc3\xa4\xe5\x83\x8f\xf0\x9f\x8e\x9e",
+        longest};
+    tmsg_map_t *map = new_map();
+
+    memset(longest, 'n', 4096);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        tmsg_status_t status = tmsg_map_add(map, names[i], &small, NULL, NULL);
+        const char *name = NULL;
+
+        cr_expect_eq(status, TMSG_OK, "%zu: %s", i, tmsg_error_message());
+        cr_expect_eq(tmsg_map_find(map, names[i], NULL), TMSG_OK, "%zu", i);
+        cr_expect_eq(tmsg_map_at(map, i, &name, NULL), TMSG_OK);
+        cr_expect_str_eq(name, names[i]);
+    }
+    tmsg_map_destroy(map);
+}
+
+/* Everything that tmsg_map_add() refuses: nothing changes, release is not
+ * called, and the message names the tensor. */
+Test(map, refuses_bad_tensors_by_name)
+{
+    static const int64_t negative[] = {-1, 3}, huge[] = {1LL << 32, 1LL << 32};
+    static const int64_t far[] = {INT64_MAX, 1};
+    tmsg_tensor_t no_dtype = small, no_lanes = small, no_shape = small,
+                  no_data = small, minus = small, many = small,
+                  overflow = small, span = small, backwards = small;
+    const struct {
+        const char *name;
+        const tmsg_tensor_t *tensor;
+        tmsg_status_t status;
+        const char *message; /* how it begins */
+    } rows[] = {
+        {NULL, &small, TMSG_ERR_INVALID_PARAM, "tensor name is NULL"},
+        {"", &small, TMSG_ERR_INVALID_PARAM, "tensor name is empty"},
+        {longest, &small, TMSG_ERR_LIMIT_EXCEEDED,
+         "tensor name 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...' has 4097 bytes"},
+        {"a\xff", &small, TMSG_ERR_INVALID_PARAM,
+         "tensor name 'a?' is not UTF-8"},
+        {"\xed\xa0\x80", &small, TMSG_ERR_INVALID_PARAM,
+         "tensor name '???' is not UTF-8"},
+        {"there", &small, TMSG_ERR_ALREADY_EXISTS,
+         "tensor 'there' is in the map already"},
+        {"x", &no_dtype, TMSG_ERR_UNSUPPORTED, "tensor 'x': unknown dtype"},
+        {"x", &no_lanes, TMSG_ERR_UNSUPPORTED, "tensor 'x': dtype has 0 lanes"},
+        {"x", &no_shape, TMSG_ERR_INVALID_PARAM, "tensor 'x': shape is NULL"},
+        {"x", &no_data, TMSG_ERR_INVALID_PARAM,
+         "tensor 'x': data is NULL but the shape has 24 bytes"},
+        {"x", &minus, TMSG_ERR_INVALID_PARAM,
+         "tensor 'x': shape[0] is negative (-1)"},
+        {"mask", &many, TMSG_ERR_INVALID_PARAM,
+         "tensor 'mask': ndim 70 exceeds 64"},
+        {"x", &backwards, TMSG_ERR_INVALID_PARAM,
+         "tensor 'x': ndim is negative (-2)"},
+        {"x", &overflow, TMSG_ERR_LIMIT_EXCEEDED,
+         "tensor 'x': shape product overflows 63 bits"},
+        {"x", &span, TMSG_ERR_LIMIT_EXCEEDED,
+         "tensor 'x': strides[0] 9223372036854775807: the span overflows"},
+        {longest + 1, &many, TMSG_ERR_INVALID_PARAM, "tensor 'nnnnnnnnnn"},
+    };
+    int calls = 0, there = 0;
+    tmsg_map_t *map = new_map();
+
+    memset(longest, 'n', 4097);
+    no_dtype.dtype.code = 99;
+    no_lanes.dtype.lanes = 0;
+    no_shape.shape = NULL;
+    no_data.data = NULL;
+    minus.shape = negative;
+    many.ndim = 70;
+    backwards.ndim = -2;
+    overflow.shape = huge;
+    span.strides = far;
+    cr_assert_eq(tmsg_map_add(map, "there", &small, count_call, &there),
+                 TMSG_OK);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_status_t status =
+            tmsg_map_add(map, rows[i].name, rows[i].tensor, count_call, &calls);
+        const char *message = tmsg_error_message();
+
+        cr_expect_eq(status, rows[i].status, "%s: %s, not %s", rows[i].message,
+                     tmsg_status_name(status),
+                     tmsg_status_name(rows[i].status));
+        cr_expect(strncmp(message, rows[i].message, strlen(rows[i].message)) ==
+                      0,
+                  "'%s', not '%s'", message, rows[i].message);
+        cr_expect_eq(calls, 0, "%s: release was called", rows[i].message);
+        cr_expect_str_eq(names_of(map), "there ", "%s: '%s'", rows[i].message,
+                         names_of(map));
+    }
+    /* a long name does not push the reason out */
+    cr_expect(strstr(tmsg_error_message(), ": ndim 70 exceeds 64") != NULL,
+              "'%s'", tmsg_error_message());
+    cr_expect_eq(there, 0);
+    tmsg_map_destroy(map);
+    cr_expect_eq(there, 1, "%d", there);
+}
+
+Test(map, releases_what_it_owns_exactly_once)
+{
+    enum { TENSORS = 40 };
+    static const char *const ways[] = {"remove", "clear", "destroy"};
+    int calls[TENSORS];
+
+    for (size_t way = 0; way < COUNT(ways); way++) {
+        tmsg_map_t *map = new_map();
+
+        memset(calls, 0, sizeof(calls));
+        for (size_t i = 0; i < TENSORS; i++) {
+            cr_assert_eq(tmsg_map_add(map, numbered("t", i), &small,
+                                      i % 4 ? count_call : NULL, &calls[i]),
+                         TMSG_OK);
+        }
+        for (size_t i = 0; way == 0 && i < TENSORS; i++) {
+            size_t gone = i * 7 % TENSORS;
+
+            cr_assert_eq(tmsg_map_remove(map, numbered("t", gone)), TMSG_OK);
+            cr_expect_eq(calls[gone], gone % 4 != 0, "tensor %zu: %d calls",
+                         gone, calls[gone]);
+        }
+        if (way == 1) {
+            cr_assert_eq(tmsg_map_clear(map), TMSG_OK);
+        }
+        for (size_t i = 0; way < 2 && i < TENSORS; i++) {
+            cr_expect_eq(calls[i], i % 4 != 0, "%s, tensor %zu: %d calls",
+                         ways[way], i, calls[i]);
+        }
+        tmsg_map_destroy(map);
+        for (size_t i = 0; i < TENSORS; i++) {
+            cr_expect_eq(calls[i], i % 4 != 0, "%s, tensor %zu: %d calls",
+                         ways[way], i, calls[i]);
+        }
+    }
+}
+
+Test(map, common_owner_is_released_once)
+{
+    tmsg_map_t *map = new_map();
+    int first = 0, second = 0;
+
+    add_numbered(map, 3);
+    tmsg_map_own(map, count_call, &first);
+    cr_expect_eq(tmsg_map_clear(map), TMSG_OK);
+    cr_expect_eq(first, 1, "%d", first);
+    cr_expect_eq(tmsg_map_clear(map), TMSG_OK);
+    tmsg_map_own(map, count_call, &second);
+    tmsg_map_destroy(map);
+    cr_expect(first == 1 && second == 1, "%d %d", first, second);
+}
+
+/* While a send holds it: changes answer BUSY, reading goes on, and destroy
+ * waits for the last send. */
+Test(map, is_busy_while_held)
+{
+    static const tmsg_meta_t value = {.type = TMSG_META_I64};
+    tmsg_map_t *map = new_map();
+    int owned = 0, refused = 0;
+    tmsg_tensor_t tensor;
+    int64_t i64;
+
+    cr_assert_eq(tmsg_map_add(map, "a", &small, count_call, &owned), TMSG_OK);
+    cr_assert_eq(tmsg_map_set_i64(map, "k", 1), TMSG_OK);
+    tmsg_map_hold(map);
+    tmsg_map_hold(map);
+    for (int held = 2; held > 0; held--) {
+        const struct {
+            const char *what;
+            tmsg_status_t status;
+        } rows[] = {
+            {"add", tmsg_map_add(map, "b", &small, count_call, &refused)},
+            {"remove", tmsg_map_remove(map, "a")},
+            {"remove of nothing", tmsg_map_remove(map, "zz")},
+            {"clear", tmsg_map_clear(map)},
+            {"set_meta", tmsg_map_set_meta(map, "k", &value)},
+            {"set_string", tmsg_map_set_string(map, "new", "text")},
+            {"remove_meta", tmsg_map_remove_meta(map, "k")},
+        };
+
+        for (size_t i = 0; i < COUNT(rows); i++) {
+            cr_expect_eq(rows[i].status, TMSG_ERR_BUSY, "%s: %s", rows[i].what,
+                         tmsg_status_name(rows[i].status));
+        }
+        cr_expect(strstr(tmsg_error_message(), "being sent") != NULL, "'%s'",
+                  tmsg_error_message());
+        cr_expect_eq(tmsg_map_find(map, "a", &tensor), TMSG_OK);
+        cr_expect_eq(tmsg_map_get_i64(map, "k", &i64), TMSG_OK);
+        cr_expect_eq(i64, 1, "%ld", i64);
+        cr_expect_eq(tmsg_map_size(map), 1, "%zu", tmsg_map_size(map));
+        tmsg_map_unhold(map);
+    }
+    cr_expect_eq(tmsg_map_remove(map, "a"), TMSG_OK);
+    cr_expect(owned == 1 && refused == 0, "%d %d", owned, refused);
+
+    cr_assert_eq(tmsg_map_add(map, "a", &small, count_call, &owned), TMSG_OK);
+    tmsg_map_hold(map);
+    tmsg_map_destroy(map);
+    cr_expect_eq(owned, 1, "released while a send holds it");
+    tmsg_map_unhold(map);
+    cr_expect_eq(owned, 2, "%d", owned);
+}
+
+Test(map, keeps_insertion_order_through_removals)
+{
+    tmsg_map_t *map = new_map();
+
+    for (const char *name = "zebra\0mask\0a\0left\0b\0right\0"; *name;
+         name += strlen(name) + 1) {
+        cr_assert_eq(tmsg_map_add(map, name, &small, NULL, NULL), TMSG_OK);
+    }
+    cr_expect_eq(tmsg_map_remove(map, "a"), TMSG_OK);
+    cr_expect_eq(tmsg_map_remove(map, "zebra"), TMSG_OK);
+    cr_expect_eq(tmsg_map_remove(map, "right"), TMSG_OK);
+    cr_expect_eq(tmsg_map_remove(map, "a"), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_add(map, "zebra", &small, NULL, NULL), TMSG_OK);
+    cr_expect_str_eq(names_of(map), "mask left b zebra ", "'%s'",
+                     names_of(map));
+    tmsg_map_destroy(map);
+}
+
+/* Against an array that does the same, with names that come and go. */
+Test(map, follows_random_changes)
+{
+    enum { NAMES = 200 };
+    tmsg_map_t *map = new_map();
+    unsigned short state[3] = {7, 8, 9};
+    size_t order[NAMES], count = 0;
+    bool in[NAMES] = {false};
+
+    for (int step = 0; step < 20000; step++) {
+        size_t pick = (size_t)nrand48(state) % NAMES;
+        tmsg_tensor_t tensor = small;
+        tmsg_status_t status;
+
+        tensor.ndim = (int32_t)(pick % 3);
+        tensor.strides = pick % 2 ? strides_1_2 : NULL;
+        if (nrand48(state) % 2) {
+            status = tmsg_map_add(map, numbered("tensor", pick), &tensor, NULL,
+                                  NULL);
+            cr_assert_eq(status, in[pick] ? TMSG_ERR_ALREADY_EXISTS : TMSG_OK,
+                         "step %d: %s", step, tmsg_status_name(status));
+            if (!in[pick]) {
+                order[count++] = pick;
+            }
+            in[pick] = true;
+        } else {
+            status = tmsg_map_remove(map, numbered("tensor", pick));
+            cr_assert_eq(status, in[pick] ? TMSG_OK : TMSG_ERR_NOT_FOUND,
+                         "step %d: %s", step, tmsg_status_name(status));
+            for (size_t i = 0; in[pick] && i < count; i++) {
+                if (order[i] == pick) {
+                    memmove(&order[i], &order[i + 1],
+                            (--count - i) * sizeof(order[0]));
+                    break;
+                }
+            }
+            in[pick] = false;
+        }
+        cr_assert_eq(tmsg_map_size(map), count, "step %d: %zu, not %zu", step,
+                     tmsg_map_size(map), count);
+        for (size_t i = 0; step % 50 == 0 && i < count; i++) {
+            const char *name = NULL;
+
+            tmsg_map_at(map, i, &name, &tensor);
+            cr_assert_str_eq(name, numbered("tensor", order[i]),
+                             "step %d, %zu: '%s', not '%s'", step, i, name,
+                             numbered("tensor", order[i]));
+            cr_assert_eq(tensor.ndim, (int32_t)(order[i] % 3));
+            cr_assert(tensor.ndim == 0 || tensor.shape[0] == 2);
+            cr_assert(tensor.ndim == 0 || tensor.strides == NULL ||
+                      tensor.strides[0] == 1);
+        }
+    }
+    /* 200 names of 24 bytes with at most 32 of shape: removals leave no pile */
+    cr_expect_lt(map->arena.used, 4 * NAMES * 56, "%zu bytes for %zu tensors",
+                 map->arena.used, count);
+    tmsg_map_destroy(map);
+}
+
+Test(map, holds_100000_names)
+{
+    tmsg_map_t *map = new_map();
+    tmsg_tensor_t tensor;
+    const char *name;
+    int calls = 0;
+
+    for (size_t i = 0; i < MANY; i++) {
+        cr_assert_eq(
+            tmsg_map_add(map, numbered("t", i), &small, count_call, &calls),
+            TMSG_OK, "%zu: %s", i, tmsg_error_message());
+    }
+    cr_expect_eq(tmsg_map_size(map), MANY);
+    for (size_t i = 0; i < MANY; i++) {
+        cr_assert_eq(tmsg_map_find(map, numbered("t", i), &tensor), TMSG_OK);
+        cr_assert_eq(tmsg_map_at(map, i, &name, &tensor), TMSG_OK);
+        cr_assert_str_eq(name, numbered("t", i), "%zu: '%s'", i, name);
+    }
+    cr_expect_eq(tmsg_map_add(map, "t/99999", &small, NULL, NULL),
+                 TMSG_ERR_ALREADY_EXISTS);
+    cr_expect_eq(tmsg_map_find(map, "t/100000", NULL), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_remove(map, "t/50000"), TMSG_OK);
+    cr_expect_eq(tmsg_map_at(map, 50000, &name, NULL), TMSG_OK);
+    cr_expect_str_eq(name, "t/50001", "'%s'", name);
+    cr_expect_eq(tmsg_map_find(map, "t/50000", NULL), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_find(map, "t/99999", NULL), TMSG_OK);
+    tmsg_map_destroy(map);
+    cr_expect_eq(calls, MANY, "%d", calls);
+}
+
+/* A frame: cleared, then as many tensors and keys as before. */
+static tmsg_status_t fill_frame(tmsg_map_t *map, size_t tensors, size_t frame)
+{
+    tmsg_status_t status = tmsg_map_clear(map);
+
+    for (size_t i = 0; i < tensors && status == TMSG_OK; i++) {
+        status = tmsg_map_add(map, numbered(frame % 2 ? "odd" : "eve", i),
+                              &small, NULL, NULL);
+    }
+    for (size_t i = 0; i < 20 && status == TMSG_OK; i++) {
+        status = tmsg_map_set_string(map, numbered("key", i), "value");
+    }
+    return status;
+}
+
+Test(map, clear_keeps_the_memory)
+{
+    static const size_t sizes[] = {1, 8, 9, 64, 1000, MANY};
+    tmsg_map_t *map = new_map();
+
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        cr_assert_eq(fill_frame(map, sizes[i], 0), TMSG_OK);
+        for (size_t frame = 1; frame < 4; frame++) {
+            bool allocated;
+            tmsg_status_t status;
+
+            failing_alloc_arm(1);
+            status = fill_frame(map, sizes[i], frame);
+            allocated = failing_alloc_disarm();
+            cr_expect(!allocated, "%zu tensors, frame %zu allocated", sizes[i],
+                      frame);
+            cr_expect_eq(status, TMSG_OK, "%s", tmsg_error_message());
+            cr_expect_eq(tmsg_map_size(map), sizes[i]);
+            cr_expect_eq(tmsg_map_meta_size(map), 20);
+        }
+    }
+    cr_expect_eq(tmsg_map_clear(map), TMSG_OK);
+    cr_expect_eq(tmsg_map_size(map), 0);
+    cr_expect_eq(tmsg_map_meta_size(map), 0);
+    cr_expect_eq(tmsg_map_find(map, "odd/1", NULL), TMSG_ERR_NOT_FOUND);
+    tmsg_map_destroy(map);
+}
+
+/* For a decoder: names with a length, tensors that get their data later. */
+Test(map, append_checks_what_comes_from_a_peer)
+{
+    tmsg_tensor_t no_data = small, bad = small;
+    const struct {
+        const char *name;
+        size_t name_bytes;
+        const tmsg_tensor_t *tensor;
+        tmsg_status_t status;
+        const char *message;
+    } rows[] = {
+        {"abc", 3, &no_data, TMSG_OK, ""},
+        {"abcd", 2, &no_data, TMSG_OK, ""},
+        {longest, 4097, &no_data, TMSG_OK, ""},
+        {"abc", 3, &no_data, TMSG_ERR_ALREADY_EXISTS,
+         "tensor 'abc' is in the map already"},
+        {"ab", 2, &small, TMSG_ERR_ALREADY_EXISTS,
+         "tensor 'ab' is in the map already"},
+        {"", 0, &no_data, TMSG_ERR_INVALID_PARAM,
+         "tensor 3: name is not UTF-8 without NUL"},
+        {"a\0b", 3, &no_data, TMSG_ERR_INVALID_PARAM,
+         "tensor 3: name is not UTF-8 without NUL"},
+        {"a\xc3", 2, &no_data, TMSG_ERR_INVALID_PARAM,
+         "tensor 3: name is not UTF-8 without NUL"},
+        {"\nx\x1b[", 4, &bad, TMSG_ERR_INVALID_PARAM,
+         "tensor '?x?[': ndim 65 exceeds 64"},
+    };
+    tmsg_map_t *map = new_map();
+    tmsg_tensor_t tensor;
+
+    memset(longest, 'n', 4097);
+    no_data.data = NULL;
+    bad.ndim = 65;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_status_t status = tmsg_map_append(
+            map, rows[i].name, rows[i].name_bytes, rows[i].tensor);
+
+        cr_expect_eq(status, rows[i].status, "row %zu: %s, not %s", i,
+                     tmsg_status_name(status),
+                     tmsg_status_name(rows[i].status));
+        cr_expect(status == TMSG_OK ||
+                      strcmp(tmsg_error_message(), rows[i].message) == 0,
+                  "row %zu: '%s', not '%s'", i, tmsg_error_message(),
+                  rows[i].message);
+    }
+    cr_expect_eq(tmsg_map_size(map), 3, "%zu", tmsg_map_size(map));
+    cr_expect_eq(tmsg_map_find(map, "ab", &tensor), TMSG_OK);
+    cr_expect(tensor.data == NULL);
+    tmsg_map_place(map, 1, data);
+    cr_expect_eq(tmsg_map_find(map, "ab", &tensor), TMSG_OK);
+    cr_expect(tensor.data == data);
+    cr_expect_eq(tmsg_map_entries(map)[1].bytes, 24, "%lu",
+                 tmsg_map_entries(map)[1].bytes);
+    tmsg_map_destroy(map);
+}
+
+Test(map, reserve_saves_later_growth)
+{
+    tmsg_map_t *map = new_map();
+    size_t capacity;
+
+    cr_expect_eq(tmsg_map_reserve(map, 0), TMSG_OK);
+    cr_expect_eq(tmsg_map_reserve(map, 500), TMSG_OK);
+    capacity = map->capacity;
+    cr_expect_geq(capacity, 500, "%zu", capacity);
+    cr_expect_eq(tmsg_map_reserve(map, 100), TMSG_OK);
+    add_numbered(map, 500);
+    cr_expect_eq(map->capacity, capacity, "%zu, not %zu", map->capacity,
+                 capacity);
+    cr_expect_eq(tmsg_map_reserve(map, SIZE_MAX), TMSG_ERR_NO_MEMORY);
+    cr_expect_eq(tmsg_map_size(map), 500);
+    tmsg_map_destroy(map);
+}
+
+/* Twenty tensors, some removed, all added again when one failed. */
+static void build(tmsg_map_t *map, int *calls, unsigned long n)
+{
+    for (size_t i = 0; i < 70; i++) {
+        size_t size = tmsg_map_size(map);
+        tmsg_status_t status =
+            tmsg_map_add(map, numbered("t", i), &small, count_call, &calls[i]);
+
+        if (status != TMSG_OK) {
+            bool whole = failing_alloc_disarm();
+
+            cr_expect(whole && status == TMSG_ERR_NO_MEMORY,
+                      "allocation %lu, tensor %zu: %s", n, i,
+                      tmsg_status_name(status));
+            cr_expect_eq(tmsg_map_size(map), size,
+                         "allocation %lu: %zu tensors", n, tmsg_map_size(map));
+            cr_expect_eq(tmsg_map_find(map, numbered("t", i), NULL),
+                         TMSG_ERR_NOT_FOUND, "allocation %lu: half added", n);
+            cr_expect_eq(calls[i], 0, "allocation %lu: released", n);
+            cr_expect(strncmp(tmsg_error_message(), "no tensor", 9) == 0);
+            status = tmsg_map_add(map, numbered("t", i), &small, count_call,
+                                  &calls[i]);
+            cr_assert_eq(status, TMSG_OK, "allocation %lu: %s", n,
+                         tmsg_error_message());
+        }
+    }
+}
+
+Test(map, survives_every_failed_allocation)
+{
+    bool more = true;
+
+    for (unsigned long n = 1; more; n++) {
+        int calls[70] = {0};
+        tmsg_map_t *map = NULL;
+        tmsg_status_t status;
+
+        failing_alloc_arm(n);
+        status = tmsg_map_create(&map);
+        if (status != TMSG_OK) {
+            failing_alloc_disarm();
+            cr_expect_eq(status, TMSG_ERR_NO_MEMORY);
+            cr_expect(map == NULL);
+            continue;
+        }
+        build(map, calls, n);
+        for (size_t i = 0; i < 70; i++) {
+            /* packing may fail and must not matter */
+            cr_expect_eq(tmsg_map_find(map, numbered("t", i), NULL), TMSG_OK,
+                         "allocation %lu, tensor %zu", n, i);
+            cr_expect_eq(tmsg_map_remove(map, numbered("t", i)), TMSG_OK,
+                         "allocation %lu, tensor %zu", n, i);
+        }
+        more = failing_alloc_left == 0; /* it has failed somewhere */
+        failing_alloc_disarm();
+        tmsg_map_destroy(map);
+        for (size_t i = 0; i < 70; i++) {
+            cr_expect_eq(calls[i], 1, "allocation %lu, tensor %zu: %d calls", n,
+                         i, calls[i]);
+        }
+        cr_assert_lt(n, 1000);
+    }
+}
