@@ -2,6 +2,7 @@
 /* How a worker is driven: by polling, by its descriptor, by waiting calls or by
  * a thread of its own. */
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "am/endpoint.h"
@@ -10,6 +11,7 @@
 #define LOOK_EVERY_QUIET 32  /* progress calls that found nothing */
 #define LOOK_EVERY_BUSY 1024 /* or anything */
 #define SHARED_NAP_MS 5      /* longest sleep while others wait as well */
+#define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
 
@@ -204,6 +206,16 @@ static uint64_t deadline_of(int timeout_ms)
                           : tmsg_now_ns() + (uint64_t)timeout_ms * 1000000 + 1;
 }
 
+/* A mutex goes to whoever asks first, which is the one that spins: it lets
+ * those who sleep on the lock have it. */
+static void give_way(tmsg_worker_t *worker)
+{
+    for (int i = 0; i < GIVE_WAY_MOST && atomic_load(&worker->wanting) > 0;
+         i++) {
+        sched_yield();
+    }
+}
+
 /* Spins for a while, then sleeps on a worker that this thread drives. */
 static void rest(tmsg_worker_t *worker, uint64_t *quiet_since,
                  uint64_t deadline)
@@ -215,6 +227,7 @@ static void rest(tmsg_worker_t *worker, uint64_t *quiet_since,
         *quiet_since = tmsg_now_ns();
     }
     if (tmsg_now_ns() - *quiet_since < worker->spin_ns) {
+        give_way(worker);
         return;
     }
     tmsg_worker_lock(worker);

@@ -31,8 +31,11 @@ bool tmsg_worker_is_shared(const tmsg_worker_t *worker)
 
 void tmsg_worker_lock(tmsg_worker_t *worker)
 {
-    if (tmsg_worker_is_shared(worker)) {
+    if (tmsg_worker_is_shared(worker) &&
+        pthread_mutex_trylock(&worker->lock) != 0) {
+        atomic_fetch_add(&worker->wanting, 1);
         pthread_mutex_lock(&worker->lock);
+        atomic_fetch_sub(&worker->wanting, 1);
     }
 }
 

@@ -51,6 +51,7 @@ struct tmsg_worker {
     uint64_t spin_ns;
 
     pthread_mutex_t lock; /* taken only where several threads may call */
+    atomic_uint wanting;  /* threads that wait for it: spinning gives way */
     pthread_cond_t changed;
     uint64_t changes;     /* things that somebody may have waited for */
     unsigned waiters;     /* threads inside tmsg_worker_until() */

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "support/peers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIDES_MAX 4
+#define QUIET_MS 3000 /* a descriptor that stays silent for so long */
+
+const char *const drive_names[DRIVES] = {"polling", "fd", "thread"};
+const char *const link_names[LINKS] = {"tcp", "shm", "unix", "blob"};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+const char *link_config(link_t link)
+{
+    return link == LINK_TCP ? "TLS=tcp" : NULL;
+}
+
+void side_open(side_t *side, const side_options_t *options)
+{
+    tmsg_context_params_t context = {.field_mask = 0};
+    tmsg_worker_params_t worker = {.field_mask = 0};
+
+    memset(side, 0, sizeof(*side));
+    if (options != NULL) {
+        worker = options->worker;
+        side->drive = options->drive;
+        context.field_mask =
+            TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG;
+        context.limits = options->limits;
+        context.ucx_config = options->ucx_config;
+    }
+    if (side->drive == DRIVE_THREAD) {
+        worker.field_mask |= TMSG_WORKER_PARAM_FLAGS;
+        worker.flags |= TMSG_WORKER_THREAD;
+    }
+    must(tmsg_context_create(&context, &side->context));
+    must(tmsg_worker_create(side->context, &worker, &side->worker));
+}
+
+void side_close(side_t *side)
+{
+    tmsg_worker_destroy(side->worker);
+    tmsg_context_destroy(side->context);
+    side->worker = NULL;
+    side->context = NULL;
+    side->listener = NULL;
+}
+
+static void accepted(void *arg, tmsg_endpoint_t *endpoint)
+{
+    side_t *side = arg;
+
+    side->accepted = endpoint;
+    __sync_synchronize();
+    side->accepts++;
+}
+
+void side_listen(side_t *side, const char *url)
+{
+    const tmsg_listener_params_t params = {
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
+        .on_accept = accepted,
+        .on_accept_arg = side,
+    };
+
+    must(tmsg_listener_create(side->worker, url, &params, &side->listener));
+}
+
+void side_listen_link(side_t *side, link_t link)
+{
+    static unsigned count;
+    char url[256], name[32];
+
+    switch (link) {
+    case LINK_UNIX:
+        snprintf(name, sizeof(name), "link%u", count++);
+        snprintf(url, sizeof(url), "unix://%s", scratch_path(name));
+        side_listen(side, url);
+        return;
+    case LINK_BLOB:
+        side_listen(side, "blob://");
+        return;
+    default:
+        side_listen(side, "tcp://127.0.0.1:0");
+    }
+}
+
+tmsg_endpoint_t *side_dial(side_t *side, const side_t *to)
+{
+    const char *url = tmsg_listener_url(to->listener);
+    tmsg_endpoint_t *endpoint;
+    const void *blob;
+    size_t bytes;
+
+    if (strncmp(url, "blob:", 5) == 0) {
+        must(tmsg_listener_blob(to->listener, &blob, &bytes));
+        must(tmsg_endpoint_connect_blob(side->worker, blob, bytes, NULL,
+                                        &endpoint));
+    } else {
+        must(tmsg_endpoint_connect(side->worker, url, NULL, &endpoint));
+    }
+    return endpoint;
+}
+
+/* Sleeps on the descriptors of the sides that are driven by them. */
+static void sleep_on_fds(side_t *const *sides, size_t count, const char *what)
+{
+    struct pollfd fds[SIDES_MAX];
+    nfds_t used = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (sides[i]->drive == DRIVE_FD) {
+            tmsg_status_t status = tmsg_worker_arm(sides[i]->worker);
+
+            if (status == TMSG_ERR_BUSY) {
+                return;
+            }
+            must(status);
+            fds[used++] = (struct pollfd){tmsg_worker_fd(sides[i]->worker),
+                                          POLLIN, 0};
+        }
+    }
+    if (poll(fds, used, QUIET_MS) != 0) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (sides[i]->drive == DRIVE_FD &&
+            tmsg_worker_progress(sides[i]->worker) > 0) {
+            die("the descriptor was silent, yet there was work (%s)", what);
+        }
+    }
+}
+
+static void drive_once(side_t *const *sides, size_t count, const char *what)
+{
+    unsigned events = 0, threads = 0;
+    bool polling = false;
+
+    for (size_t i = 0; i < count; i++) {
+        if (sides[i]->drive == DRIVE_THREAD) {
+            threads++;
+        } else {
+            events += tmsg_worker_progress(sides[i]->worker);
+            polling |= sides[i]->drive == DRIVE_POLLING;
+        }
+    }
+    if (threads == count) {
+        tmsg_worker_wait(sides[0]->worker, 1);
+    } else if (events == 0 && threads == 0 && !polling) {
+        sleep_on_fds(sides, count, what);
+    }
+}
+
+void await(side_t *const *sides, size_t count, done_fn done, void *arg,
+           const char *what)
+{
+    uint64_t deadline = now_ms() + PEERS_BOUND_MS;
+
+    while (!done(arg)) {
+        drive_once(sides, count, what);
+        if (now_ms() > deadline) {
+            die("%s: not within %d ms", what, PEERS_BOUND_MS);
+        }
+    }
+}
+
+void pair_await(pair_t *pair, done_fn done, void *arg, const char *what)
+{
+    await(pair->sides, 2, done, arg, what);
+}
+
+void side_await(side_t *side, done_fn done, void *arg, const char *what)
+{
+    await(&side, 1, done, arg, what);
+}
+
+static bool has_ended(void *arg)
+{
+    return tmsg_request_test(arg) != TMSG_IN_PROGRESS;
+}
+
+tmsg_status_t pair_wait(pair_t *pair, tmsg_request_t *request)
+{
+    pair_await(pair, has_ended, request, "a request");
+    return tmsg_request_test(request);
+}
+
+tmsg_status_t side_wait(side_t *side, tmsg_request_t *request)
+{
+    side_await(side, has_ended, request, "a request");
+    return tmsg_request_test(request);
+}
+
+/* What it ended with, in words where must() finds them. */
+static tmsg_status_t finish(tmsg_request_t *request)
+{
+    tmsg_status_t status = tmsg_request_wait(request, 0);
+
+    tmsg_request_destroy(request);
+    return status;
+}
+
+tmsg_status_t pair_finish(pair_t *pair, tmsg_request_t *request)
+{
+    pair_wait(pair, request);
+    return finish(request);
+}
+
+tmsg_status_t side_finish(side_t *side, tmsg_request_t *request)
+{
+    side_wait(side, request);
+    return finish(request);
+}
+
+typedef struct {
+    side_t *side;
+    tmsg_message_t *message;
+} taking_t;
+
+static bool has_taken(void *arg)
+{
+    taking_t *taking = arg;
+    tmsg_status_t status =
+        tmsg_worker_recv(taking->side->worker, 0, &taking->message);
+
+    must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
+    return status == TMSG_OK;
+}
+
+tmsg_message_t *pair_take(pair_t *pair, side_t *side)
+{
+    taking_t taking = {side, NULL};
+
+    pair_await(pair, has_taken, &taking, "a message");
+    return taking.message;
+}
+
+tmsg_message_t *side_take(side_t *side)
+{
+    taking_t taking = {side, NULL};
+
+    side_await(side, has_taken, &taking, "a message");
+    return taking.message;
+}
+
+static bool is_over(void *arg) { return tmsg_endpoint_status(arg) < 0; }
+
+tmsg_status_t pair_end_of(pair_t *pair, tmsg_endpoint_t *endpoint)
+{
+    pair_await(pair, is_over, endpoint, "the end of an endpoint");
+    return tmsg_endpoint_status(endpoint);
+}
+
+tmsg_status_t side_end_of(side_t *side, tmsg_endpoint_t *endpoint)
+{
+    side_await(side, is_over, endpoint, "the end of an endpoint");
+    return tmsg_endpoint_status(endpoint);
+}
+
+static bool has_accepted(void *arg) { return ((side_t *)arg)->accepts > 0; }
+
+tmsg_endpoint_t *side_accept(side_t *side)
+{
+    side_await(side, has_accepted, side, "an accepted endpoint");
+    return side->accepted;
+}
+
+tmsg_endpoint_t *side_connect(side_t *side, const char *url)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+
+    must(tmsg_endpoint_connect(side->worker, url, NULL, &endpoint));
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    must(side_finish(side, ready));
+    return endpoint;
+}
+
+void pair_open(pair_t *pair, link_t link, drive_t drive,
+               const side_options_t *a, const side_options_t *b)
+{
+    side_options_t options_a = {.drive = drive}, options_b = options_a;
+    tmsg_request_t *ready;
+
+    if (a != NULL) {
+        options_a = *a;
+        options_a.drive = drive;
+    }
+    if (b != NULL) {
+        options_b = *b;
+        options_b.drive = drive;
+    }
+    if (link == LINK_TCP) {
+        options_a.ucx_config = link_config(link);
+        options_b.ucx_config = link_config(link);
+    }
+    memset(pair, 0, sizeof(*pair));
+    pair->sides[0] = &pair->a;
+    pair->sides[1] = &pair->b;
+    side_open(&pair->a, &options_a);
+    side_open(&pair->b, &options_b);
+    side_listen_link(&pair->a, link);
+    pair->to_a = side_dial(&pair->b, &pair->a);
+    must(tmsg_endpoint_ready(pair->to_a, &ready));
+    must(pair_finish(pair, ready));
+    pair_await(pair, has_accepted, &pair->a, "an accepted endpoint");
+    pair->to_b = pair->a.accepted;
+}
+
+void pair_close(pair_t *pair)
+{
+    tmsg_request_t *closed;
+
+    must(tmsg_endpoint_close(pair->to_a, &closed));
+    must(pair_finish(pair, closed));
+    must_be(pair_end_of(pair, pair->to_b), TMSG_ERR_CLOSED);
+    pair_drop(pair);
+}
+
+void pair_drop(pair_t *pair)
+{
+    side_close(&pair->b);
+    side_close(&pair->a);
+}
+
+tmsg_request_t *send_map(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
+                         unsigned flags)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = flags};
+    tmsg_request_t *request;
+
+    must(tmsg_endpoint_send(endpoint, map, &params, &request));
+    tmsg_map_destroy(map);
+    return request;
+}
+
+bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport)
+{
+    char *json, *from, *to;
+    bool found;
+
+    must(tmsg_endpoint_describe(endpoint, &json));
+    from = strstr(json, "\"transports\"");
+    must_true(from != NULL);
+    to = strchr(from, '\n');
+    if (to != NULL) {
+        *to = '\0';
+    }
+    found = strstr(from, transport) != NULL;
+    tmsg_string_free(json);
+    return found;
+}
+
+static char scratch[64];
+static pid_t scratch_owner;
+
+static void remove_scratch(void)
+{
+    DIR *folder;
+    struct dirent *entry;
+    char path[512];
+
+    if (scratch_owner != getpid() || (folder = opendir(scratch)) == NULL) {
+        return;
+    }
+    while ((entry = readdir(folder)) != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", scratch, entry->d_name);
+        unlink(path);
+    }
+    closedir(folder);
+    rmdir(scratch);
+}
+
+const char *scratch_path(const char *name)
+{
+    static _Thread_local char path[128];
+
+    if (scratch_owner != getpid()) {
+        scratch_owner = getpid();
+        snprintf(scratch, sizeof(scratch), "/tmp/tmsg-test-XXXXXX");
+        must_true(mkdtemp(scratch) != NULL);
+        atexit(remove_scratch);
+    }
+    snprintf(path, sizeof(path), "%s/%s", scratch, name);
+    return path;
+}
+
+int count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    must_true(folder != NULL);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count - 3; /* ".", "..", and the folder's own */
+}
+
+__attribute__((weak)) int __lsan_do_recoverable_leak_check(void);
+
+static void be_child(const int *down, const int *up,
+                     void (*body)(pipes_t *pipes, void *arg), void *arg)
+{
+    pipes_t pipes = {down[0], up[1]};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(down[1]);
+    close(up[0]);
+    body(&pipes, arg);
+    remove_scratch();
+    /* Not exit(): the handlers are the parent's. */
+    if (__lsan_do_recoverable_leak_check != NULL &&
+        __lsan_do_recoverable_leak_check() != 0) {
+        die("a child leaked");
+    }
+    _exit(0);
+}
+
+void child_start(child_t *child, void (*body)(pipes_t *pipes, void *arg),
+                 void *arg)
+{
+    int down[2], up[2];
+
+    must_true(pipe(down) == 0 && pipe(up) == 0);
+    child->pid = fork();
+    must_true(child->pid >= 0);
+    if (child->pid == 0) {
+        be_child(down, up, body, arg);
+    }
+    close(down[0]);
+    close(up[1]);
+    child->in = up[0];
+    child->out = down[1];
+    child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
+    must_true(child->pidfd >= 0);
+}
+
+static int reap(child_t *child)
+{
+    struct pollfd fd = {child->pidfd, POLLIN, 0};
+    int status;
+
+    if (poll(&fd, 1, PEERS_BOUND_MS) != 1) {
+        kill(child->pid, SIGKILL);
+        die("the child does not end");
+    }
+    must_eq(waitpid(child->pid, &status, 0), child->pid);
+    close(child->pidfd);
+    close(child->in);
+    close(child->out);
+    return status;
+}
+
+void child_join(child_t *child)
+{
+    int status = reap(child);
+
+    if (status != 0) {
+        die("the child ended by %s %d",
+            WIFSIGNALED(status) ? "signal" : "status",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+}
+
+void child_kill(child_t *child)
+{
+    kill(child->pid, SIGKILL);
+    reap(child);
+}
+
+void line_put(int fd, const char *line)
+{
+    must_eq(dprintf(fd, "%s\n", line), strlen(line) + 1);
+}
+
+void line_get(int fd, char *line, size_t bytes)
+{
+    struct pollfd poller = {fd, POLLIN, 0};
+    size_t used = 0;
+
+    for (;;) {
+        char c;
+
+        if (poll(&poller, 1, PEERS_BOUND_MS) != 1 || read(fd, &c, 1) != 1) {
+            die("the other process says no more");
+        }
+        if (c == '\n') {
+            line[used] = '\0';
+            return;
+        }
+        must_true(used + 1 < bytes);
+        line[used++] = c;
+    }
+}
