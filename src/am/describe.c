@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is in force and why, as JSON for people and scripts. */
 #include <cjson/cJSON.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,35 +9,16 @@
 #include <tensormsg/version.h>
 
 #include "am/endpoint.h"
+#include "serialize/json.h"
 
-/* 64-bit numbers beyond 2^53 as text, since JSON's are doubles. */
 static bool add_number(cJSON *object, const char *key, uint64_t value)
 {
-    char text[24];
-
-    if (value <= (1ULL << 53)) {
-        return cJSON_AddNumberToObject(object, key, (double)value) != NULL;
-    }
-    snprintf(text, sizeof(text), "%" PRIu64, value);
-    return cJSON_AddStringToObject(object, key, text) != NULL;
+    return tmsg_json_add(object, key, tmsg_json_unsigned(value));
 }
 
 static bool add_text(cJSON *object, const char *key, const char *text)
 {
     return cJSON_AddStringToObject(object, key, text) != NULL;
-}
-
-/* Prints and frees an object. */
-static tmsg_status_t finish(cJSON *object, bool complete, char **json_p)
-{
-    char *json = complete ? cJSON_Print(object) : NULL;
-
-    cJSON_Delete(object);
-    if (json == NULL) {
-        return tmsg_error_memory("a description");
-    }
-    *json_p = json;
-    return TMSG_OK;
 }
 
 static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
@@ -50,7 +30,7 @@ static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
         const tmsg_ucx_key_t *key = &keys->keys[i];
         cJSON *entry = cJSON_CreateObject();
 
-        ok = cJSON_AddItemToArray(array, entry) &&
+        ok = tmsg_json_add(array, NULL, entry) &&
              add_text(entry, "name", key->name) &&
              add_text(entry, "value", key->value) &&
              add_text(entry, "origin", tmsg_ucx_origin_name(key->origin)) &&
@@ -92,7 +72,7 @@ static bool add_transports(cJSON *object, ucp_context_h context)
         const char *word = strrchr(line, ' ');
 
         if (strstr(line, "resource ") != NULL && word != NULL) {
-            ok = cJSON_AddItemToArray(array, cJSON_CreateString(word + 1));
+            ok = tmsg_json_add(array, NULL, cJSON_CreateString(word + 1));
         }
     }
     free(report);
@@ -156,7 +136,7 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
          add_text(object, "cuda",
                   "not supported by this version: tensors "
                   "travel from and to host memory");
-    return finish(object, ok, json_p);
+    return tmsg_json_finish(object, ok, json_p);
 }
 
 tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
@@ -198,5 +178,5 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         ok = add_keys(object, &endpoint->ucx->keys);
     }
     tmsg_worker_unlock(endpoint->worker);
-    return finish(object, ok, json_p);
+    return tmsg_json_finish(object, ok, json_p);
 }

@@ -188,16 +188,13 @@ static void name_peer(tmsg_endpoint_t *endpoint, const tmsg_hello_t *hello)
              hello->pid, hello->host);
 }
 
-static tmsg_status_t on_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
-                              size_t bytes)
+/* Takes the peer's hello and decides whether the two can work together. */
+static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                 size_t bytes)
 {
     tmsg_hello_t theirs;
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_hello_decode(data, bytes, &theirs);
 
-    if (endpoint->link.hello_done) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED, "a second hello");
-    }
-    status = tmsg_hello_decode(data, bytes, &theirs);
     if (status != TMSG_OK) {
         return status;
     }
@@ -209,11 +206,25 @@ static tmsg_status_t on_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
             return status;
         }
     }
-    status = tmsg_attach_judge(endpoint, &theirs,
-                               endpoint->link.url.kind == TMSG_URL_UNIX);
+    return tmsg_attach_judge(endpoint, &theirs,
+                             endpoint->link.url.kind == TMSG_URL_UNIX);
+}
+
+static tmsg_status_t on_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                              size_t bytes)
+{
+    char why[TMSG_ERROR_BYTES];
+    tmsg_status_t status;
+
+    if (endpoint->link.hello_done) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "a second hello");
+    }
+    status = judge_hello(endpoint, data, bytes);
     if (status != TMSG_OK) {
-        send_refusal(endpoint, status, tmsg_error_message());
-        return status;
+        /* The peer may have hung up meanwhile: its words are not ours. */
+        snprintf(why, sizeof(why), "%s", tmsg_error_message());
+        send_refusal(endpoint, status, why);
+        return tmsg_error_set(status, "%s", why);
     }
     return endpoint->dialling ? TMSG_OK : send_address(endpoint);
 }

@@ -12,7 +12,7 @@
 #include "serialize/header.h"
 
 typedef enum {
-    TMSG_KIND_MAP = 1,      /* a tensor map */
+    TMSG_KIND_MAP = TMSG_PREAMBLE_MAP,
     TMSG_KIND_ATTACH = 2,   /* the dialling side's first: body is the token */
     TMSG_KIND_ATTACHED = 3, /* the answer to it */
     TMSG_KIND_ACK = 4,      /* a message was taken, or refused and why */

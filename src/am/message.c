@@ -10,15 +10,12 @@
 #include "core/map.h"
 #include "memory/domain.h"
 
-#define SPILL_ALIGNMENT 64
-
 uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head)
 {
     if (!(head->flags & TMSG_HEADER_SPILLED)) {
         return 0;
     }
-    return ((uint64_t)head->body_bytes + SPILL_ALIGNMENT - 1) &
-           ~(uint64_t)(SPILL_ALIGNMENT - 1);
+    return tmsg_layout_spill(head->body_bytes);
 }
 
 void tmsg_message_push(tmsg_message_list_t *list, tmsg_message_t *message)

@@ -10,14 +10,13 @@
 #include "core/tensor.h"
 #include "serialize/header.h"
 
-#define ALIGNMENT 64
 /* Up to here copying costs less than UCX's handling of a scatter list, which
  * on tcp sends at most 5 entries a fragment. */
 #define GATHER_BYTES (64u * 1024u)
 #define GATHER_MEAN_BYTES (16u * 1024u)
 #define GATHER_MOST_BYTES (16u * 1024u * 1024u)
 
-static const uint8_t zeros[ALIGNMENT];
+static const uint8_t zeros[TMSG_PAYLOAD_ALIGNMENT];
 
 /* Walks a payload in the order of its bytes. */
 typedef struct {
@@ -34,17 +33,12 @@ static void advance(cursor_t *at, const tmsg_map_entry_t *entry)
     at->offset = begin + entry->bytes;
 }
 
-static uint64_t padded(size_t spill)
-{
-    return ((uint64_t)spill + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
-}
-
 static tmsg_status_t write_body(const tmsg_map_t *map, size_t spill,
                                 uint8_t *to)
 {
     size_t needed;
 
-    memset(to + spill, 0, padded(spill) - spill);
+    memset(to + spill, 0, tmsg_layout_spill(spill) - spill);
     return tmsg_body_encode(map, to, spill, &needed);
 }
 
@@ -74,7 +68,7 @@ static tmsg_status_t gather(const tmsg_map_t *map, size_t spill,
         return tmsg_error_memory("a gathered payload");
     }
     plan->contiguous = plan->staging;
-    to = plan->staging + padded(spill);
+    to = plan->staging + tmsg_layout_spill(spill);
     if (spill > 0) {
         status = write_body(map, spill, plan->staging);
     }
@@ -119,7 +113,7 @@ static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t count = tmsg_map_size(map);
-    uint64_t staged = padded(spill) + packed_bytes(map);
+    uint64_t staged = tmsg_layout_spill(spill) + packed_bytes(map);
     uint8_t *to;
     cursor_t at = {0, 0};
     tmsg_status_t status = TMSG_OK;
@@ -132,8 +126,8 @@ static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
     to = plan->staging;
     if (spill > 0) {
         status = write_body(map, spill, to);
-        put(plan, to, padded(spill));
-        to += padded(spill);
+        put(plan, to, tmsg_layout_spill(spill));
+        to += tmsg_layout_spill(spill);
     }
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
@@ -202,7 +196,7 @@ tmsg_status_t tmsg_plan_make(const tmsg_map_t *map, size_t spill,
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         tensors += entries[i].bytes > 0;
     }
-    plan->bytes += padded(spill);
+    plan->bytes += tmsg_layout_spill(spill);
     if (plan->bytes == 0) {
         return TMSG_OK;
     }

@@ -10,8 +10,7 @@
 #include "am/loop.h"
 #include "core/error.h"
 #include "memory/domain.h"
-
-#define ALIGNMENT 64
+#include "serialize/header.h"
 
 struct tmsg_store {
     atomic_uint refs;
@@ -66,8 +65,9 @@ bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes)
 static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                   tmsg_block_t *block)
 {
-    tmsg_status_t status = store->allocator.alloc(
-        store->allocator.arg, bytes, ALIGNMENT, &block->data, &block->token);
+    tmsg_status_t status = store->allocator.alloc(store->allocator.arg, bytes,
+                                                  TMSG_PAYLOAD_ALIGNMENT,
+                                                  &block->data, &block->token);
 
     if (status == TMSG_OK && block->data == NULL) {
         status = TMSG_ERR_NO_MEMORY;
@@ -98,7 +98,8 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
             return TMSG_ERR_BUSY;
         }
         atomic_store(&store->missed, false);
-        status = tmsg_domain_host.alloc(bytes, ALIGNMENT, &block.data);
+        status =
+            tmsg_domain_host.alloc(bytes, TMSG_PAYLOAD_ALIGNMENT, &block.data);
         if (status != TMSG_OK) {
             atomic_fetch_sub(&store->held, bytes);
         }

@@ -10,12 +10,13 @@
 #include "core/error.h"
 #include "core/log.h"
 
-/* Our defaults. Up to UCX 1.16 ucp_config_modify() takes a transport's key
- * without its prefix, later with it. */
+/* The keys we set, and those that we must know of. Up to UCX 1.16
+ * ucp_config_modify() takes a transport's key without its prefix, later with
+ * it. */
 static const struct {
     const char *name;  /* prefixed, without UCX_ */
     const char *plain; /* as 1.16 and older take it; NULL: the same */
-    const char *value;
+    const char *value; /* our default; NULL: not ours to set */
     const char *users; /* transports that know the key; NULL: UCX itself */
     const char *why;
 } defaults[] = {
@@ -27,6 +28,12 @@ static const struct {
      "fewer fragments for scatter lists"},
     {"KEEPALIVE_INTERVAL", NULL, "1s", NULL,
      "notices a dead shared-memory peer"},
+    /* Both ends must agree on these. */
+    {"TCP_RX_SEG_SIZE", "RX_SEG_SIZE", NULL, NULL, NULL},
+    {"POSIX_SEG_SIZE", "SEG_SIZE", NULL, NULL, NULL},
+    /* Some values of these are deadly. */
+    {"TCP_MAX_IOV", "MAX_IOV", NULL, NULL, NULL},
+    {"PROTO_ENABLE", NULL, NULL, NULL, NULL},
 };
 
 #define DEFAULT_COUNT (sizeof(defaults) / sizeof(defaults[0]))
@@ -205,6 +212,20 @@ static bool takes_part(const tmsg_ucx_keys_t *keys, const char *users)
     return named != except;
 }
 
+/* The application may write a transport's key with its prefix or without: it
+ * is one key all the same. */
+static const char *full_name(const char *name, char *full, size_t bytes)
+{
+    for (size_t i = 0; i < DEFAULT_COUNT; i++) {
+        if (defaults[i].plain != NULL &&
+            strcmp(defaults[i].plain, name + strlen("UCX_")) == 0) {
+            snprintf(full, bytes, "UCX_%s", defaults[i].name);
+            return full;
+        }
+    }
+    return name;
+}
+
 static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
     if (scope->device[0] == '\0') {
@@ -256,12 +277,14 @@ tmsg_status_t tmsg_ucx_config_resolve(const char *code,
                                       tmsg_ucx_keys_t *keys)
 {
     tmsg_ucx_key_t key;
+    char full[sizeof(key.name)];
     tmsg_status_t status = TMSG_OK;
 
     keys->count = 0;
     while (code != NULL && next_pair(&code, key.name, sizeof(key.name),
                                      key.value, sizeof(key.value), &status)) {
-        put(keys, key.name, key.value, TMSG_ORIGIN_CODE, NULL);
+        put(keys, full_name(key.name, full, sizeof(full)), key.value,
+            TMSG_ORIGIN_CODE, NULL);
     }
     if (status != TMSG_OK) {
         return status;
@@ -274,12 +297,6 @@ tmsg_status_t tmsg_ucx_config_resolve(const char *code,
         put_default(keys, defaults[i].name, defaults[i].plain,
                     defaults[i].value, defaults[i].why);
     }
-    /* Not ours to set, but both ends must agree on them. */
-    put_default(keys, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", NULL, NULL);
-    put_default(keys, "POSIX_SEG_SIZE", "SEG_SIZE", NULL, NULL);
-    /* Not ours to set, but some values are deadly. */
-    put_default(keys, "TCP_MAX_IOV", "MAX_IOV", NULL, NULL);
-    put_default(keys, "PROTO_ENABLE", NULL, NULL, NULL);
     return check_dangerous(keys);
 }
 

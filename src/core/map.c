@@ -100,13 +100,16 @@ tmsg_status_t tmsg_map_check_name(const char *what, const char *name,
 void *tmsg_map_grow(void *items, size_t *capacity, size_t size, size_t stride)
 {
     size_t wanted = *capacity == 0 ? 8 : *capacity * 2;
+    size_t bytes;
     void *grown;
 
     if (size < *capacity) {
         return items;
     }
     wanted = wanted <= size ? size + 1 : wanted;
-    grown = reallocarray(items, wanted, stride);
+    grown = __builtin_mul_overflow(wanted, stride, &bytes)
+                ? NULL
+                : realloc(items, bytes);
     if (grown == NULL) {
         tmsg_error_memory("the entries of a map");
         return NULL;

@@ -12,6 +12,7 @@
 
 #define TMSG_WIRE_VERSION 0    /* of the bytes described here */
 #define TMSG_PREAMBLE_BYTES 33 /* as we write it, policy byte included */
+#define TMSG_PREAMBLE_MAP 1    /* the kind whose body is a map */
 #define TMSG_PREAMBLE_SHORT 32 /* the shortest form read: no policy byte */
 
 /* Flags of the preamble. */
@@ -39,7 +40,7 @@ void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer);
 /* Reads a preamble of any length >= TMSG_PREAMBLE_SHORT: what it lacks takes
  * its default, what it has beyond ours is skipped. Checks magic, version,
  * lengths (the body must lie inside `bytes` unless spilled). Errors: MALFORMED,
- * INCOMPATIBLE (names both versions). */
+ * UNSUPPORTED (critical flags, policy), INCOMPATIBLE (names both versions). */
 tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
                                    tmsg_preamble_t *preamble_p);
 
@@ -58,6 +59,13 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map, void *buffer,
  * key and what was wrong with it. */
 tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
                                const tmsg_limits_t *limits, tmsg_map_t *map);
+
+/* A payload begins in memory aligned to this, and a spilled body is padded to a
+ * multiple of it. */
+#define TMSG_PAYLOAD_ALIGNMENT 64
+
+/* Bytes that a body takes with its padding when it is spilled. */
+uint64_t tmsg_layout_spill(uint64_t body_bytes);
 
 /* How tensors lie in the payload: in map order, each at the next multiple of
  * its alignment, gaps zeroed. An empty tensor takes no room and no gap. */

@@ -72,9 +72,7 @@ static tmsg_status_t read_map(const uint8_t *body,
                               const tmsg_preamble_t *preamble, tmsg_map_t *map)
 {
     bool spilled = (preamble->flags & TMSG_HEADER_SPILLED) != 0;
-    uint64_t units = (preamble->body_bytes + TMSG_SPILL_ALIGNMENT - 1ULL) /
-                     TMSG_SPILL_ALIGNMENT;
-    uint64_t before = spilled ? units * TMSG_SPILL_ALIGNMENT : 0;
+    uint64_t before = spilled ? tmsg_layout_spill(preamble->body_bytes) : 0;
     tmsg_limits_t limits;
     uint64_t bytes;
     tmsg_status_t status;
@@ -127,7 +125,7 @@ tmsg_status_t tmsg_header_to_json(const void *header, size_t header_bytes,
     body = (const uint8_t *)header + preamble.bytes;
     /* A spilled body is elsewhere, unless it was captured behind. */
     if (complete && preamble.body_bytes <= header_bytes - preamble.bytes) {
-        if (preamble.kind == TMSG_BODY_KIND) {
+        if (preamble.kind == TMSG_PREAMBLE_MAP) {
             status = add_map(object, body, &preamble, &complete);
         } else {
             complete = tmsg_json_add(

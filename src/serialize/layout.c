@@ -10,6 +10,12 @@
 #define ALIGNMENT_MIN 16
 #define ALIGNMENT_MAX 64
 
+uint64_t tmsg_layout_spill(uint64_t body_bytes)
+{
+    return (body_bytes + TMSG_PAYLOAD_ALIGNMENT - 1) &
+           ~(uint64_t)(TMSG_PAYLOAD_ALIGNMENT - 1);
+}
+
 uint64_t tmsg_layout_alignment(tmsg_dtype_t dtype)
 {
     uint64_t element = tmsg_dtype_bytes(dtype);

@@ -4,12 +4,6 @@
 #ifndef TMSG_SERIALIZE_WIRE_H
 #define TMSG_SERIALIZE_WIRE_H
 
-/* A spilled body is padded to a multiple of this. */
-enum { TMSG_SPILL_ALIGNMENT = 64 };
-
-/* The kind of message whose body is a map; src/am has all kinds. */
-enum { TMSG_BODY_KIND = 1 };
-
 /* Keys of the body. */
 enum { TMSG_BODY_TENSORS = 1, TMSG_BODY_METADATA = 2 };
 
