@@ -227,11 +227,10 @@ static void rest(tmsg_worker_t *worker, uint64_t *quiet_since,
         *quiet_since = tmsg_now_ns();
     }
     if (tmsg_now_ns() - *quiet_since < worker->spin_ns) {
-        give_way(worker);
         return;
     }
     tmsg_worker_lock(worker);
-    if (worker->stopping || arm(worker) != TMSG_OK) {
+    if (atomic_load(&worker->stopping) || arm(worker) != TMSG_OK) {
         tmsg_worker_unlock(worker);
         return;
     }
@@ -292,6 +291,7 @@ static tmsg_status_t until_driven(tmsg_worker_t *worker,
         } else {
             quiet_since = 0;
         }
+        give_way(worker);
         tmsg_worker_lock(worker);
     }
 }
@@ -330,20 +330,13 @@ void *tmsg_worker_run(void *arg)
     tmsg_worker_t *worker = arg;
     uint64_t quiet_since = 0;
 
-    for (;;) {
-        bool stopping;
-
+    while (!atomic_load(&worker->stopping)) {
         if (tmsg_worker_progress(worker) > 0) {
             quiet_since = 0;
         } else {
             rest(worker, &quiet_since, 0);
         }
-        tmsg_worker_lock(worker);
-        stopping = worker->stopping;
-        tmsg_worker_unlock(worker);
-        if (stopping) {
-            break;
-        }
+        give_way(worker);
     }
     if (worker->doomed) { /* nobody joins this thread */
         pthread_detach(pthread_self());

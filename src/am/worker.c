@@ -386,7 +386,7 @@ void tmsg_worker_destroy(tmsg_worker_t *worker)
     tmsg_worker_lock(worker);
     inside = tmsg_worker_in_callback(worker);
     worker->doomed = inside;
-    worker->stopping = true;
+    atomic_store(&worker->stopping, true);
     tmsg_worker_unlock(worker);
     if (inside) {
         return; /* leave() finishes it */

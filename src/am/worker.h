@@ -58,7 +58,7 @@ struct tmsg_worker {
     bool inside;          /* UCX is calling us: it is not to be called */
     bool sleeping;        /* armed: posts must signal */
     pthread_t thread;     /* with TMSG_WORKER_THREAD */
-    bool stopping;        /* tells that thread to end */
+    atomic_bool stopping; /* tells that thread to end */
     bool dispatching;     /* a thread runs what is due */
     pthread_t dispatcher; /* which */
     unsigned entered;     /* calls that must return before it is freed */
