@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 #include "am/url.h"
+#include "core/utf8.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
@@ -117,12 +118,15 @@ Test(url, refuses_what_is_no_url_and_says_why)
 {
     for (size_t i = 0; i < COUNT(bad); i++) {
         tmsg_url_t url = {.port = 77};
+        char shown[256];
 
         cr_assert(
             eq(int, tmsg_url_parse(bad[i].text, &url), TMSG_ERR_INVALID_PARAM),
             "'%s'", bad[i].text);
-        cr_expect(strstr(tmsg_error_message(), bad[i].text) != NULL,
-                  "'%s' is not in '%s'", bad[i].text, tmsg_error_message());
+        snprintf(shown, sizeof(shown), "%s", bad[i].text);
+        tmsg_utf8_scrub(shown); /* messages are one line, whatever they quote */
+        cr_expect(strstr(tmsg_error_message(), shown) != NULL,
+                  "'%s' is not in '%s'", shown, tmsg_error_message());
         cr_expect(strstr(tmsg_error_message(), bad[i].why) != NULL,
                   "'%s' is not in '%s'", bad[i].why, tmsg_error_message());
         cr_expect(eq(uint, url.port, 77), "'%s' changed the output",

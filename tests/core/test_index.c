@@ -24,7 +24,7 @@ typedef struct {
     size_t count;
 } list_t;
 
-static char texts[MOST][16];
+static char texts[MOST][24];
 
 static void make_texts(void)
 {

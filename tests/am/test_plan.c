@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/meta.h>
+
+#include "am/plan.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/header.h"
+#include "support/failing_alloc.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define KIB 1024ull
+#define MIB (1024 * KIB)
+
+static const tmsg_strategy_t *gather_of(void)
+{
+    return tmsg_strategy_choose(2, 64, 0);
+}
+
+static const tmsg_strategy_t *scatter_of(void)
+{
+    return tmsg_strategy_choose(1, 1024 * MIB, 0);
+}
+
+Test(plan, strategy_is_a_function_of_size)
+{
+    static const struct {
+        size_t tensors;
+        uint64_t bytes, packed;
+        const char *name;
+    } rows[] = {
+        {1, 1, 0, "scatter"}, /* in one piece already */
+        {1, 64 * KIB, 0, "scatter"},
+        {1, 1, 1, "gather"}, /* it is copied either way */
+        {1, 64 * KIB, 64 * KIB, "gather"},
+        {1, 64 * KIB + 1, 64 * KIB + 1, "scatter"},
+        {2, 128, 0, "gather"},
+        {8, 512, 0, "gather"},
+        {7, 64 * KIB, 0, "gather"},
+        {2, 64 * KIB + 1, 0, "scatter"},
+        {8, 16 * MIB, 0, "scatter"},
+        {64, 16 * MIB, 0, "scatter"},
+        {1000, 1000 * KIB, 0, "gather"},
+        {1000, 1000 * 16 * KIB - 1, 0, "gather"},
+        {1000, 1000 * 16 * KIB, 0, "scatter"},
+        {100000, 16 * MIB, 0, "gather"},
+        {100000, 16 * MIB + 1, 0, "scatter"},
+        {8, 1ull << 40, 1ull << 40, "scatter"},
+        {1, UINT64_MAX, UINT64_MAX, "scatter"},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const char *name =
+            tmsg_strategy_choose(rows[i].tensors, rows[i].bytes, rows[i].packed)
+                ->name;
+
+        cr_expect_str_eq(name, rows[i].name,
+                         "%zu tensors, %lu bytes, %lu packed: %s, not %s",
+                         rows[i].tensors, rows[i].bytes, rows[i].packed, name,
+                         rows[i].name);
+    }
+}
+
+static uint8_t memory[4096];
+
+typedef struct {
+    const char *what;
+    size_t offset; /* into memory */
+    tmsg_dtype_t dtype;
+    int32_t ndim;
+    int64_t shape[4];
+    int64_t strides[4];
+    bool c_order;
+} form_t;
+
+static const form_t forms[] = {
+    {"one byte", 5, {TMSG_DTYPE_UINT, 8, 1}, 1, {1}, {0}, true},
+    {"0-d", 9, {TMSG_DTYPE_FLOAT, 32, 1}, 0, {0}, {0}, true},
+    {"64 bytes", 64, {TMSG_DTYPE_FLOAT, 64, 1}, 2, {2, 4}, {0}, true},
+    {"empty", 0, {TMSG_DTYPE_FLOAT, 32, 1}, 2, {3, 0}, {0}, true},
+    {"lanes of 64 bytes", 3, {TMSG_DTYPE_FLOAT, 64, 8}, 1, {3}, {0}, true},
+    {"sub-byte", 11, {TMSG_DTYPE_INT, 4, 1}, 1, {7}, {0}, true},
+    {"Fortran order", 100, {TMSG_DTYPE_FLOAT, 32, 1}, 2, {3, 5}, {1, 3}, false},
+    {"every second", 200, {TMSG_DTYPE_FLOAT, 32, 1}, 2, {3, 5}, {20, 2}, false},
+    {"broadcast", 300, {TMSG_DTYPE_UINT, 8, 1}, 2, {9, 3}, {0, 1}, false},
+    {"backwards", 900, {TMSG_DTYPE_INT, 16, 1}, 1, {70}, {-2}, false},
+    {"RGB of RGBA",
+     500,
+     {TMSG_DTYPE_UINT, 8, 1},
+     3,
+     {4, 5, 3},
+     {20, 4, 1},
+     false},
+    {"an odd tail", 700, {TMSG_DTYPE_UINT, 8, 1}, 1, {131}, {0}, true},
+};
+
+static void add_form(tmsg_map_t *map, size_t number)
+{
+    const form_t *form = &forms[number % COUNT(forms)];
+    char name[32];
+    tmsg_tensor_t tensor = {
+        memory + form->offset, {TMSG_DEVICE_CPU, 0},
+        form->dtype,           form->ndim,
+        form->shape,           form->c_order ? NULL : form->strides};
+
+    snprintf(name, sizeof(name), "tensor-%zu", number);
+    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK,
+                 "%s: %s", form->what, tmsg_error_message());
+}
+
+/* Tensors `first` to `first + count - 1` of the endless row of forms. */
+static tmsg_map_t *map_of(size_t first, size_t count)
+{
+    tmsg_map_t *map = NULL;
+
+    for (size_t i = 0; i < sizeof(memory); i++) {
+        memory[i] = (uint8_t)(i % 251 + 1); /* 0 is for gaps */
+    }
+    cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+    for (size_t i = 0; i < count; i++) {
+        add_form(map, first + i);
+    }
+    return map;
+}
+
+static size_t body_bytes(const tmsg_map_t *map)
+{
+    size_t needed = 0;
+
+    cr_assert_eq(tmsg_body_encode(map, NULL, 0, &needed), TMSG_OK);
+    return needed;
+}
+
+/* The payload as docs/wire-format.md has it: the body padded to 64, then each
+ * tensor at its alignment, dense ones as they lie. */
+static uint8_t *expected_payload(const tmsg_map_t *map, size_t spill,
+                                 uint64_t *bytes_p)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t begin = (spill + 63) / 64 * 64, at = 0;
+    uint8_t *payload;
+    size_t needed;
+
+    for (int round = 0; round < 2; round++) {
+        at = 0;
+        payload = round == 0 ? NULL : calloc(1, *bytes_p + 1);
+        for (size_t i = 0; i < tmsg_map_size(map); i++) {
+            const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+            at = tmsg_layout_next(at, tensor->dtype, entries[i].bytes);
+            if (round == 1 && tmsg_tensor_is_dense(tensor)) {
+                memcpy(payload + begin + at, tensor->data, entries[i].bytes);
+            } else if (round == 1) {
+                cr_assert_eq(tmsg_tensor_pack(tensor, payload + begin + at),
+                             TMSG_OK);
+            }
+            at += entries[i].bytes;
+        }
+        *bytes_p = begin + at;
+    }
+    if (spill > 0) {
+        cr_assert_eq(tmsg_body_encode(map, payload, spill, &needed), TMSG_OK);
+        cr_assert_eq(needed, spill);
+    }
+    return payload;
+}
+
+/* What UCX would send, as one piece. */
+static uint8_t *flatten(const tmsg_plan_t *plan)
+{
+    uint8_t *payload = malloc(plan->bytes + 1), *to = payload;
+
+    if (plan->iov_count == 0 && plan->bytes > 0) {
+        memcpy(to, plan->contiguous, plan->bytes);
+        return payload;
+    }
+    for (size_t i = 0; i < plan->iov_count; i++) {
+        cr_assert_gt(plan->iov[i].length, 0, "entry %zu is empty", i);
+        cr_assert_leq((uint64_t)(to - payload) + plan->iov[i].length,
+                      plan->bytes, "entry %zu of %zu goes beyond the end", i,
+                      plan->iov_count);
+        memcpy(to, plan->iov[i].buffer, plan->iov[i].length);
+        to += plan->iov[i].length;
+    }
+    cr_assert_eq((uint64_t)(to - payload), plan->bytes, "%lu bytes, not %lu",
+                 (uint64_t)(to - payload), plan->bytes);
+    return payload;
+}
+
+static void expect_payload(const tmsg_plan_t *plan, const tmsg_map_t *map,
+                           size_t spill, const char *who)
+{
+    uint64_t bytes;
+    uint8_t *expected = expected_payload(map, spill, &bytes);
+    uint8_t *payload = flatten(plan);
+    size_t count = tmsg_map_size(map);
+
+    cr_expect_eq(plan->bytes, bytes, "%s, %zu tensors: %lu bytes, not %lu", who,
+                 count, plan->bytes, bytes);
+    for (uint64_t i = 0; i < bytes && i < plan->bytes; i++) {
+        if (payload[i] != expected[i]) {
+            cr_expect(false,
+                      "%s, %zu tensors, spill %zu: byte %lu is %u, not "
+                      "%u",
+                      who, count, spill, i, payload[i], expected[i]);
+            break;
+        }
+    }
+    free(expected);
+    free(payload);
+}
+
+static void expect_all_strategies(const tmsg_map_t *map, size_t spill)
+{
+    const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
+    tmsg_plan_t plan = {0};
+
+    cr_assert_eq(tmsg_plan_make(map, spill, &plan), TMSG_OK, "%s",
+                 tmsg_error_message());
+    expect_payload(&plan, map, spill, "chosen");
+    for (size_t i = 0; plan.bytes > 0 && i < COUNT(strategies); i++) {
+        tmsg_plan_t other = {.bytes = plan.bytes};
+
+        cr_assert_eq(strategies[i]->make(map, spill, &other), TMSG_OK);
+        expect_payload(&other, map, spill, strategies[i]->name);
+        tmsg_plan_free(&other);
+        cr_expect(other.iov == NULL && other.staging == NULL &&
+                  other.bytes == 0);
+    }
+    tmsg_plan_free(&plan);
+}
+
+Test(plan, gather_and_scatter_lay_out_the_same_payload)
+{
+    for (size_t first = 0; first < COUNT(forms); first++) {
+        for (size_t count = 1; count <= 2 * COUNT(forms); count++) {
+            tmsg_map_t *map = map_of(first, count);
+
+            expect_all_strategies(map, 0);
+            expect_all_strategies(map, body_bytes(map));
+            tmsg_map_destroy(map);
+        }
+    }
+}
+
+Test(plan, many_tensors_are_laid_out_alike)
+{
+    tmsg_map_t *map = map_of(0, 3000);
+
+    expect_all_strategies(map, 0);
+    expect_all_strategies(map, body_bytes(map));
+    tmsg_map_destroy(map);
+}
+
+/* A body may fill its padding exactly, or miss it by one. */
+Test(plan, a_spilled_body_is_padded_to_64_bytes)
+{
+    static char text[129];
+
+    for (size_t length = 0; length < 128; length++) {
+        tmsg_map_t *map = map_of(0, 2);
+
+        memset(text, 'v', length);
+        text[length] = '\0';
+        cr_assert_eq(tmsg_map_set_string(map, "filler", text), TMSG_OK);
+        expect_all_strategies(map, body_bytes(map));
+        tmsg_map_destroy(map);
+    }
+}
+
+Test(plan, nothing_makes_an_empty_plan)
+{
+    tmsg_map_t *map = map_of(3, 1); /* the empty tensor */
+    tmsg_plan_t plan = {0};
+
+    cr_expect_eq(tmsg_plan_make(map, 0, &plan), TMSG_OK);
+    cr_expect(plan.bytes == 0 && plan.iov_count == 0 && plan.staging == NULL);
+    tmsg_plan_free(&plan);
+    cr_expect_eq(tmsg_map_clear(map), TMSG_OK);
+    cr_expect_eq(tmsg_plan_make(map, 0, &plan), TMSG_OK);
+    cr_expect(plan.bytes == 0 && plan.iov_count == 0 && plan.staging == NULL);
+    tmsg_plan_free(&plan);
+    expect_all_strategies(map, body_bytes(map)); /* a body alone */
+    tmsg_map_destroy(map);
+}
+
+/* What lies as it travels is sent from where it lies. */
+Test(plan, scatter_copies_only_what_must_be_packed)
+{
+    static const struct {
+        size_t form;
+        bool copied;
+    } rows[] = {{2, false}, {5, false}, {6, false}, {7, true},
+                {8, true},  {9, true},  {10, true}, {11, false}};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_map_t *map = map_of(rows[i].form, 1);
+        tmsg_plan_t plan = {.bytes = tmsg_map_entries(map)[0].bytes};
+        const uint8_t *sent;
+        bool copied;
+
+        cr_assert_eq(scatter_of()->make(map, 0, &plan), TMSG_OK);
+        sent = plan.contiguous;
+        copied = sent < memory || sent >= memory + sizeof(memory);
+        cr_expect_eq(plan.iov_count, 0, "%s: a list of %zu",
+                     forms[rows[i].form].what, plan.iov_count);
+        cr_expect_eq(copied, rows[i].copied, "%s: copied %d",
+                     forms[rows[i].form].what, copied);
+        cr_expect_eq(plan.staging != NULL, rows[i].copied, "%s",
+                     forms[rows[i].form].what);
+        tmsg_plan_free(&plan);
+        tmsg_map_destroy(map);
+    }
+}
+
+Test(plan, refuses_what_cannot_be_packed)
+{
+    static const int64_t shape[] = {2, 3}, strides[] = {4, 1};
+    tmsg_tensor_t tensor = {
+        memory, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_INT, 4, 1}, 2, shape,
+        strides};
+    tmsg_map_t *map = map_of(0, 3);
+    tmsg_plan_t plan = {0};
+    tmsg_status_t status;
+
+    cr_assert_eq(tmsg_map_add(map, "nibbles", &tensor, NULL, NULL), TMSG_OK);
+    status = tmsg_plan_make(map, 0, &plan);
+    cr_expect_eq(status, TMSG_ERR_UNSUPPORTED, "%s", tmsg_status_name(status));
+    tmsg_plan_free(&plan);
+    tmsg_map_destroy(map);
+}
+
+Test(plan, survives_every_failed_allocation)
+{
+    tmsg_map_t *map = map_of(0, 2 * COUNT(forms));
+    const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
+    size_t spill = body_bytes(map);
+    uint64_t bytes;
+
+    free(expected_payload(map, spill, &bytes));
+    for (size_t i = 0; i < COUNT(strategies); i++) {
+        unsigned long failures = 0;
+        bool failed = true;
+
+        for (unsigned long n = 1; failed; n++) {
+            tmsg_plan_t plan = {.bytes = bytes};
+            tmsg_status_t status;
+
+            failing_alloc_arm(n);
+            status = strategies[i]->make(map, spill, &plan);
+            failed = failing_alloc_disarm();
+            failures += failed;
+            cr_expect_eq(status, failed ? TMSG_ERR_NO_MEMORY : TMSG_OK,
+                         "%s, allocation %lu: %s", strategies[i]->name, n,
+                         tmsg_status_name(status));
+            tmsg_plan_free(&plan);
+        }
+        cr_expect_eq(failures, i + 1, "%s: %lu allocations",
+                     strategies[i]->name, failures);
+    }
+    tmsg_map_destroy(map);
+}
