@@ -119,7 +119,11 @@ def random_metadata(rng):
     values = [lambda: rng.getrandbits(64) - 2**63, lambda: rng.random(),
               lambda: rng.random() < .5, lambda: rng.randbytes(rng.randrange(9)),
               lambda: rng.gauss(0, 1e300), lambda: "ü" * rng.randrange(40)]
-    return {f"key{i}": rng.choice(values)() for i in range(rng.randrange(6))}
+    metadata = {f"key{i}": rng.choice(values)() for i in range(rng.randrange(6))}
+    if rng.random() < .2:
+        metadata[rng.choice([*wire_decoder.RESERVED, "tensormsg.new"])] = (
+            rng.choice(values)())
+    return metadata
 
 
 def random_body(rng):

@@ -25,6 +25,12 @@ DTYPES.update({(15, 6): "float6_e2m3fn", (16, 6): "float6_e3m2fn",
                (17, 4): "float4_e2m1fn"})
 
 
+RESERVED = {"tensormsg." + key: kind for kind, keys in (
+    ("i64", "sequence frame time.acquired_ns time.published_ns"),
+    ("string", "trace.parent trace.state file.name file.format"))
+    for key in keys.split()}
+
+
 class Refused(Exception):
     """status says which of the errors of the document it is."""
 
@@ -193,7 +199,9 @@ def decode_body(body):
              for fields in array(sections.get(1, ()))]
     require(type(sections.get(2, Pairs())) is Pairs, "metadata is not a map")
     for key, item in sections.get(2, Pairs()):
-        metadata[name(key, metadata)] = decode_value(item)
+        value = decode_value(item)
+        metadata[name(key, metadata)] = value
+        require(RESERVED.get(key, *value) in value, f"{key}: {value}")
     end = layout(sizes)[1]
     require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
     return list(tensors.values()), metadata, end

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command `tensormsg`, run as a shell would: what its tests share."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+
+import ml_dtypes
+import numpy as np
+import safetensors.numpy
+
+TOOL = os.environ["TENSORMSG"]
+SOURCE = pathlib.Path(os.environ["TMSG_SOURCE_DIR"])
+HELLO = os.path.join(os.environ["TENSORMSG_EXAMPLES"], "hello")
+DIGITS = SOURCE / "examples/data/digits.npz"
+BOUND = 60  # seconds, for what takes one
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+def run(*words, timeout=BOUND, **options):
+    """Runs the command to its end."""
+    return subprocess.run([TOOL, *map(str, words)], capture_output=True,
+                          text=True, timeout=timeout, **options)
+
+
+class Receiver:
+    """`tensormsg recv` in the background, with its URL."""
+
+    def __init__(self, *words, prefix=(), **options):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [*prefix, TOOL, "recv", *map(str, words)], stdout=subprocess.PIPE,
+            stderr=self.errors, text=True, **options)
+        self.url = self.process.stdout.readline().strip()
+
+    def end(self, timeout=BOUND):
+        """Waits for it; its exit code, the rest of its output, its errors."""
+        out, _ = self.process.communicate(timeout=timeout)
+        self.errors.seek(0)
+        return self.process.returncode, out, self.errors.read()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.end()
+
+
+@contextlib.contextmanager
+def receiver(*words, **options):
+    """A receiver that does not outlive the test."""
+    it = Receiver(*words, **options)
+    try:
+        yield it
+    finally:
+        if it.process.poll() is None:
+            it.process.kill()
+            it.process.wait()
+        it.process.stdout.close()
+        it.errors.close()
+
+
+def must_send(*words):
+    sent = run("send", *words)
+    assert (sent.returncode, sent.stderr) == (DONE, "")
+    return sent
+
+
+def one_line(text, *parts):
+    """What the command says of an error is one line that names the thing."""
+    assert text.count("\n") == 1 and text.startswith("tensormsg: "), text
+    for part in parts:
+        assert part in text
+
+
+def make_sample(folder):
+    """A file with a little of everything."""
+    path = folder / "sample.safetensors"
+    safetensors.numpy.save_file({
+        "image": np.arange(12, dtype=np.float32).reshape(3, 4),
+        "mask": np.array([True, False]),
+        "scalar": np.array(7, dtype=np.int64),
+        "empty": np.zeros((0, 5), dtype=np.uint8),
+        "half": np.array([1.5, -2], dtype=ml_dtypes.bfloat16),
+        "имя / 名前": np.array([1, 2], dtype=np.float64),
+    }, path, metadata={"who": "a test", "when": "now"})
+    return path
+
+
+def assert_same_safetensors(a, b):
+    first, second = (safetensors.numpy.load_file(p) for p in (a, b))
+    assert list(sorted(first)) == list(sorted(second))
+    for name, array in first.items():
+        assert array.dtype == second[name].dtype
+        assert array.shape == second[name].shape
+        assert array.tobytes() == second[name].tobytes()
+    with safetensors.safe_open(a, "np") as x, \
+            safetensors.safe_open(b, "np") as y:
+        assert x.metadata() == y.metadata()

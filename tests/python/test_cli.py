@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command `tensormsg`: what arrives, and what is printed."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import resource
+import subprocess
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import cli
+from cli import (BOUND, DIGITS, DONE, FAILED, HELLO, SOURCE, TOOL,
+                 assert_same_safetensors, must_send, one_line, receiver, run)
+
+# numpy warns of ml_dtypes that it could not load again
+pytestmark = pytest.mark.filterwarnings("ignore:Custom dtypes")
+
+
+@pytest.fixture
+def sample(tmp_path):
+    return cli.make_sample(tmp_path)
+
+
+# --- what arrives ---
+
+def test_a_data_set_arrives(tmp_path):
+    with receiver("--out", tmp_path / "out", "--count", 1) as there:
+        assert must_send(there.url, DIGITS).stdout == ""
+        code, out, errors = there.end()
+    assert (code, errors) == (DONE, "")
+    assert "digits.npz" in out
+    sent, kept = np.load(DIGITS), np.load(tmp_path / "out/digits.npz")
+    assert sent.files == kept.files
+    for name in sent.files:
+        assert sent[name].dtype == kept[name].dtype
+        np.testing.assert_array_equal(sent[name], kept[name])
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "host:port", "unix"])
+def test_a_file_arrives_by_every_kind_of_url(tmp_path, sample, scheme):
+    listen = f"unix://{tmp_path}/socket" if scheme == "unix" else \
+        "tcp://localhost:0"
+    with receiver("-l", listen, "-o", tmp_path / "out", "-n", 1) as there:
+        url = there.url
+        if scheme == "host:port":
+            url = url.removeprefix("tcp://")
+        must_send(url, sample)
+        assert there.end()[0] == DONE
+    assert_same_safetensors(sample, tmp_path / "out" / sample.name)
+
+
+def test_fortran_order_and_names_survive_in_npz_and_npy(tmp_path):
+    array = np.asfortranarray(np.arange(24.).reshape(2, 3, 4))
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "b.npz", **{"x y": array, "z": np.int8(3)})
+    with receiver("-o", tmp_path / "out", "-n", 2) as there:
+        must_send(there.url, tmp_path / "a.npy", tmp_path / "b.npz")
+        assert there.end()[0] == DONE
+    kept = np.load(tmp_path / "out/a.npy")
+    assert kept.flags.f_contiguous and not kept.flags.c_contiguous
+    np.testing.assert_array_equal(kept, array)
+    both = np.load(tmp_path / "out/b.npz")
+    assert both.files == ["x y", "z"]
+    np.testing.assert_array_equal(both["x y"], array)
+
+
+def test_several_senders_at_once(tmp_path):
+    files = []
+    for i in range(6):
+        files.append(tmp_path / f"{i}.npy")
+        np.save(files[-1], np.full((1 << 18) + i, i, dtype=np.float32))
+    with receiver("-o", tmp_path / "out", "-n", len(files)) as there:
+        senders = [subprocess.Popen([TOOL, "send", there.url, *files[i:i + 2]])
+                   for i in range(0, len(files), 2)]
+        assert [s.wait(BOUND) for s in senders] == [DONE] * 3
+        assert there.end()[0] == DONE
+    for i, file in enumerate(files):
+        assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_a_large_file_passes_through_the_folder(tmp_path):
+    """Beyond 32 MiB a payload lies in an unnamed file, which goes away."""
+    data = np.random.default_rng(1).integers(0, 255, 40 << 20, dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", a=data, b=data[:1000])
+    with receiver("-o", tmp_path / "out", "-n", 1) as there:
+        must_send(there.url, tmp_path / "a.npz")
+        assert there.end()[0] == DONE
+    np.testing.assert_array_equal(np.load(tmp_path / "out/a.npz")["a"], data)
+    assert os.listdir(tmp_path / "out") == ["a.npz"]
+
+
+def test_maps_of_other_programs_are_numbered(tmp_path):
+    with receiver("-o", tmp_path / "out", "-n", 2) as there:
+        for _ in range(2):
+            assert subprocess.run([HELLO, "send", there.url],
+                                  timeout=BOUND).returncode == 0
+        assert there.end()[0] == DONE
+    for i in (1, 2):
+        kept = safetensors.numpy.load_file(
+            tmp_path / "out" / f"map-00000{i}.safetensors")
+        np.testing.assert_array_equal(
+            kept["image"], np.arange(1, 7, dtype=np.float32).reshape(2, 3))
+
+
+def test_without_out_it_prints_what_came(sample):
+    with receiver("-n", 1) as there:
+        must_send(there.url, sample)
+        code, out, _ = there.end()
+    assert code == DONE
+    lines = [line.split() for line in out.splitlines()[1:]]
+    assert ["image", "float32", "[3,4]", "cpu", "48"] in [l[:5] for l in lines]
+    assert all(re.fullmatch("xxh3:[0-9a-f]{16}", l[-1]) for l in lines)
+
+
+def test_both_sides_list_the_same_tensors(sample, tmp_path):
+    with receiver("-o", tmp_path / "out", "-n", 1, "-v") as there:
+        sent = must_send("-v", there.url, sample).stdout
+        _, out, _ = there.end()
+    tensors = [l for l in sent.splitlines() if "xxh3:" in l]
+    assert len(tensors) == 6
+    assert tensors == [l for l in out.splitlines() if "xxh3:" in l]
+    table = run("dump", "--table", tmp_path / "out" / sample.name)
+    assert table.stdout.splitlines() == tensors
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path, sample):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / sample.name).write_text("precious")
+    with receiver("-o", out) as there:
+        np.save(tmp_path / "other.npy", np.arange(3))
+        sent = run("send", there.url, sample, tmp_path / "other.npy")
+        assert sent.returncode == FAILED
+        one_line(sent.stderr, str(sample), "exists")
+        assert there.stop()[0] == DONE
+    assert (out / sample.name).read_text() == "precious"
+    assert (out / "other.npy").exists()  # one refusal does not stop the rest
+    with receiver("-o", out, "--force", "-n", 1) as there:
+        must_send(there.url, sample)
+        assert there.end()[0] == DONE
+    assert_same_safetensors(sample, out / sample.name)
+
+
+def test_captured_headers_can_be_dumped(tmp_path, sample):
+    with receiver("--capture", tmp_path / "caught", "-n", 2) as there:
+        must_send(there.url, sample, DIGITS)
+        assert there.end()[0] == DONE
+    headers = sorted(os.listdir(tmp_path / "caught"))
+    assert headers == ["header-000001.tmsg", "header-000002.tmsg"]
+    dumped = json.loads(run("dump", tmp_path / "caught" / headers[1]).stdout)
+    assert dumped["preamble"]["kind"] == 1
+    assert [t["name"] for t in dumped["tensors"]] == ["images", "labels"]
+    assert dumped["tensors"][0]["shape"] == [1797, 8, 8]
+
+
+def test_json_lines(tmp_path, sample):
+    with receiver("--json", "-o", tmp_path / "out", "-n", 1) as there:
+        sent = json.loads(must_send("--json", there.url, sample).stdout)
+        code, out, _ = there.end()
+    assert code == DONE and there.url.startswith("tcp://127.0.0.1:")
+    came = json.loads(out)
+    assert (sent["event"], came["event"]) == ("sent", "received")
+    assert came["path"] == str(tmp_path / "out" / sample.name)
+    assert sent["kept_as"] == sample.name
+    for key in ("tensors", "bytes", "map", "xxh3"):
+        assert sent[key] == came[key]
+    assert came["tensors"] == 6 == len(came["xxh3"])
+    assert came["map"]["metadata"]["who"] == {"string": "a test"}
+
+
+def test_a_file_is_mapped_and_not_read(tmp_path):
+    """640 MiB pass where a process may have 256 MiB of its own memory."""
+    if os.environ.get("TMSG_SANITIZE"):
+        pytest.skip("a sanitizer's own memory counts as well")
+    path = tmp_path / "big.npy"
+    array = np.lib.format.open_memmap(path, "w+", np.uint8, (640 << 20,))
+    array[::4096] = 7
+    del array
+    least = {"preexec_fn": lambda: resource.setrlimit(
+        resource.RLIMIT_DATA, (256 << 20, 256 << 20))}
+    with receiver("-o", tmp_path / "out", "-n", 1, **least) as there:
+        said = run("send", there.url, path, **least)
+        assert (said.returncode, said.stderr) == (DONE, "")
+        assert there.end()[0] == DONE
+    path.unlink()
+    kept = np.load(tmp_path / "out/big.npy", mmap_mode="r")
+    assert kept.shape == (640 << 20,) and (kept[::4096] == 7).all()
+
+
+# --- output ---
+
+def on_a_terminal(words):
+    """Runs it with a terminal as standard error; what that showed."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(words, stderr=theirs, stdout=subprocess.PIPE,
+                          env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while chunk := os.read(ours, 4096):
+                shown += chunk
+        assert process.wait(BOUND) == DONE
+        assert process.stdout.read() == b""
+    os.close(ours)
+    return shown.decode()
+
+
+def test_a_terminal_sees_the_rate_and_a_pipe_sees_nothing(sample):
+    with receiver() as there:
+        shown = on_a_terminal([TOOL, "send", there.url, str(sample)])
+        quiet = must_send(there.url, sample)
+        there.stop()
+    assert "GB/s" in shown and sample.name in shown
+    assert quiet.stdout == ""
+
+
+def test_names_do_not_drive_the_terminal(tmp_path):
+    name = "a\x1b[31mb\x9b1m\n"
+    safetensors.numpy.save_file({name: np.zeros(1)},
+                                tmp_path / "a.safetensors")
+    shown = run("dump", "--table", tmp_path / "a.safetensors")
+    assert shown.returncode == DONE
+    assert shown.stdout.count("\n") == 1
+    assert "\x1b" not in shown.stdout and "\x9b" not in shown.stdout
+    assert "a\\x1b[31mb" in shown.stdout
+
+
+@pytest.mark.parametrize("words", [
+    ["--help"], ["help"], ["recv", "--help"], ["send", "--help"],
+    ["info", "--help"], ["dump", "--help"], ["--version"]])
+def test_help(words):
+    shown = run(*words)
+    assert shown.returncode == DONE and "tensormsg" in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_the_man_page_has_every_option():
+    page = (SOURCE / "docs/man/tensormsg.1").read_text().replace("\\-", "-")
+    for command in ("recv", "send", "info", "dump"):
+        options = re.findall(r"--[a-z-]+", run(command, "--help").stdout)
+        for option in set(options) - {"--help", "--usage"}:
+            assert option in page, f"{command} {option}"
+
+
+def test_info_tells_versions_and_settings():
+    shown = json.loads(run("info", "--json").stdout)
+    assert {"version", "wire_version", "ucx_version", "transports", "limits",
+            "ucx_keys", "cuda"} <= set(shown)
+    assert all({"name", "value", "origin"} <= set(k)
+               for k in shown["ucx_keys"])
+    text = run("info")
+    assert text.returncode == DONE and shown["ucx_version"] in text.stdout
+
+
+def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
+    with receiver("--count", 1) as there:
+        shown = run("info", "--connect", there.url, "--json")
+        connection = json.loads(shown.stdout)["connection"]
+        assert connection["state"] == "connected"
+        assert connection["transports"] and connection["why"]
+        assert "posix" in run("info", "-c", there.url).stdout
+        must_send(there.url, sample)
+        code, out, errors = there.end()
+    assert (code, errors) == (DONE, "") and out.startswith("map 1:")
+
+
+# --- the front of the project ---
+
+def test_the_readme_has_the_whole_of_hello():
+    code = (SOURCE / "examples/hello.c").read_text()
+    blocks = re.findall(r"```c\n(.*?)```", (SOURCE / "README.md").read_text(),
+                        re.DOTALL)
+    assert blocks and blocks[0] == code
+    assert code.count("\n") <= 60
+
+
+@pytest.mark.parametrize("file", ["", "sample"])
+def test_the_demo(tmp_path, sample, file):
+    path = str(sample) if file else ""
+    environment = {**os.environ, "BUILD": os.path.dirname(TOOL), "FILE": path}
+    demo = subprocess.run([SOURCE / "scripts/demo.sh"], capture_output=True,
+                          text=True, timeout=BOUND, env=environment)
+    assert (demo.returncode, demo.stderr) == (0, "")
+    name = sample.name if file else "digits.npz"
+    for part in (name, "xxh3:", "GB/s", "same machine", "are equal"):
+        assert part in demo.stdout
+
+
+def test_the_demo_fails_with_the_command(tmp_path):
+    environment = {**os.environ, "BUILD": os.path.dirname(TOOL),
+                   "FILE": str(tmp_path / "none.npz")}
+    demo = subprocess.run([SOURCE / "scripts/demo.sh"], capture_output=True,
+                          text=True, timeout=BOUND, env=environment)
+    assert demo.returncode != 0
+    assert "none.npz" in demo.stderr

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command `tensormsg` when something is wrong: exit codes 2 (usage, input
+files) and 1 (transfers), one line that says what, and nothing left behind."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import zipfile
+
+import numpy as np
+import pytest
+
+import cli
+from cli import (BOUND, DIGITS, DONE, FAILED, HELLO, TOOL, USAGE,
+                 assert_same_safetensors, must_send, one_line, receiver, run)
+
+# numpy warns of ml_dtypes that it could not load again
+pytestmark = pytest.mark.filterwarnings("ignore:Custom dtypes")
+
+
+@pytest.fixture
+def sample(tmp_path):
+    return cli.make_sample(tmp_path)
+
+
+# --- bad usage: exit code 2 ---
+
+@pytest.mark.parametrize("words, part", [
+    ([], "usage"),
+    (["fly"], "fly"),
+    (["recv", "--count", "0"], "'0'"),
+    (["recv", "--count", "-1"], "'-1'"),
+    (["recv", "--count", "many"], "'many'"),
+    (["recv", "--timeout", "soon"], "'soon'"),
+    (["recv", "--timeout", "nan"], "'nan'"),
+    (["recv", "--fast"], "--fast"),
+    (["recv", "a.npz"], "a.npz"),
+    (["recv", "--listen", "http://localhost"], "http://localhost"),
+    (["recv", "--listen", "tcp://localhost:99999"], "99999"),
+    (["recv", "--listen", "tcp://0.0.0.0:0"], "--allow-unauthenticated"),
+    (["recv", "--out", "/dev/null"], "/dev/null"),
+    (["recv", "--out", "/nowhere/at/all"], "/nowhere/at/all"),
+    (["recv", "--capture", "/dev/null"], "/dev/null"),
+    (["send"], "URL"),
+    (["send", "tcp://localhost:1"], "FILE"),
+    (["send", "http://localhost", DIGITS], "http://localhost"),
+    (["send", "tcp://localhost:1", "/nowhere.npz"], "/nowhere.npz"),
+    (["send", "tcp://localhost:1", "/dev/null"], "/dev/null"),
+    (["send", "tcp://localhost:1", DIGITS.parent], str(DIGITS.parent)),
+    (["info", "--connect", "what://"], "what://"),
+    (["info", "more"], "more"),
+    (["dump"], "FILE"),
+    (["dump", DIGITS, DIGITS], "digits.npz"),
+    (["dump", "/nowhere.npz"], "/nowhere.npz"),
+    (["dump", "/nowhere.tmsg"], "/nowhere.tmsg"),
+])
+def test_bad_usage(words, part):
+    said = run(*words)
+    assert said.returncode == USAGE
+    assert said.stdout == "" and part in said.stderr
+
+
+def npy(header):
+    data = header.encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(data)) + data
+
+
+def st(header, data=b""):
+    text = header.encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+F4 = '{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]}'
+BAD_FILES = {
+    "huge_header.safetensors": (struct.pack("<Q", 1 << 60) + b"{}", "header"),
+    "short.safetensors": (b"\0\0", "bytes"),
+    "no_json.safetensors": (st("nonsense"), "header"),
+    "outside.safetensors": (st('{"a":%s}' % (F4 % (0, 4))), "'a'"),
+    "overlap.safetensors": (
+        st('{"a":%s,"b":%s}' % (F4 % (0, 4), F4 % (0, 4)), bytes(8)), "'b'"),
+    "twice.safetensors": (
+        st('{"a":%s,"a":%s}' % (F4 % (0, 4), F4 % (4, 8)), bytes(8)), "'a'"),
+    "hole.safetensors": (
+        st('{"a":%s,"b":%s}' % (F4 % (0, 4), F4 % (8, 12)), bytes(12)), "'b'"),
+    "overflow.safetensors": (
+        st('{"a":{"dtype":"F64","shape":[4294967296,4294967296,4294967296],'
+           '"data_offsets":[0,8]}}', bytes(8)), "'a'"),
+    "not_utf8.safetensors": (
+        struct.pack("<Q", 9) + b'{"\xff\xfe":1}', "not_utf8"),
+    "truncated.npy": (
+        npy("{'descr': '<f8', 'fortran_order': False, 'shape': (9,), }\n"),
+        "truncated.npy"),
+    "object.npy": (
+        npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"),
+        "O"),
+    "string.npy": (
+        npy("{'descr': '<U3', 'fortran_order': False, 'shape': (0,), }\n"),
+        "U3"),
+    "magic.npy": (b"\x93NUMPX\x01\x00", "magic.npy"),
+    "no_zip.npz": (b"PK\x03\x04nothing", "no_zip.npz"),
+    "header.tmsg": (b"TM\x00\x21", "header.tmsg"),
+    "unknown.xyz": (b"", "unknown.xyz"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_one_line_and_2(tmp_path, name):
+    data, part = BAD_FILES[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    dumped = run("dump", path)
+    assert (dumped.returncode, dumped.stdout) == (USAGE, "")
+    one_line(dumped.stderr, name, part)
+    sent = run("send", "tcp://localhost:1", DIGITS, path)
+    assert (sent.returncode, sent.stdout) == (USAGE, "")
+    one_line(sent.stderr, name)
+
+
+def test_one_bad_file_and_nothing_is_written(tmp_path, sample):
+    (tmp_path / "bad.npy").write_bytes(b"nothing")
+    with receiver("-o", tmp_path / "out") as there:
+        assert run("send", there.url, sample,
+                   tmp_path / "bad.npy").returncode == USAGE
+        assert there.stop() == (DONE, "", "")
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_zip_bomb_is_refused_in_little_memory(tmp_path):
+    data = npy("{'descr': '|u1', 'fortran_order': False, "
+               "'shape': (4398046511104,), }\n")
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w",
+                         zipfile.ZIP_DEFLATED) as bomb:
+        with bomb.open("a.npy", "w") as member:
+            member.write(data + bytes(64 << 20))
+    said = run("dump", tmp_path / "bomb.npz", timeout=10)
+    assert said.returncode == USAGE
+    one_line(said.stderr, "bomb.npz")
+
+
+# --- failed transfers: exit code 1 ---
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_nobody_listens(sample):
+    url = f"tcp://127.0.0.1:{free_port()}"
+    for words in (["send", url, sample], ["info", "--connect", url]):
+        said = run(*words)
+        assert said.returncode == FAILED
+        one_line(said.stderr, url, "refused")
+
+
+def test_no_such_socket(tmp_path, sample):
+    said = run("send", f"unix://{tmp_path}/none", sample)
+    assert said.returncode == FAILED
+    one_line(said.stderr, f"{tmp_path}/none")
+
+
+def test_host_not_found(sample):
+    said = run("send", "tcp://no.such.host.invalid:1", sample)
+    assert said.returncode == FAILED
+    one_line(said.stderr, "no.such.host.invalid")
+    said = run("recv", "--listen", "tcp://no.such.host.invalid:1")
+    assert (said.returncode, said.stdout) == (FAILED, "")
+    one_line(said.stderr, "no.such.host.invalid")
+
+
+def test_the_port_is_in_use(tmp_path):
+    for listen in ("tcp://127.0.0.1:0", f"unix://{tmp_path}/socket"):
+        with receiver("--listen", listen) as there:
+            said = run("recv", "--listen", there.url)
+            assert (said.returncode, said.stdout) == (FAILED, "")
+            one_line(said.stderr, there.url, "in use")
+            assert there.stop()[0] == DONE
+
+
+def test_somebody_else_listens(sample):
+    """Silence, and another protocol: both end in bounded time."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = "tcp://127.0.0.1:%d" % server.getsockname()[1]
+        said = run("send", "--timeout", 1, url, sample, timeout=20)
+        assert said.returncode == FAILED
+        one_line(said.stderr, url, "in time")
+        with subprocess.Popen([TOOL, "send", url, str(sample)],
+                              stderr=subprocess.PIPE, text=True) as sender:
+            for _ in range(2):  # the one that gave up is still in the queue
+                peer, _ = server.accept()
+                peer.sendall(b"220 mail.example.org ESMTP\r\n")
+            assert sender.wait(BOUND) == FAILED
+            one_line(sender.stderr.read(), url)
+            peer.close()
+
+
+def test_a_program_that_is_no_receiver(sample):
+    """hello takes one map, closes, and answers nothing."""
+    with subprocess.Popen([HELLO, "recv"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as hello:
+        try:
+            url = "tcp://127.0.0.1:13337"
+            deadline = time.monotonic() + BOUND
+            while (said := run("send", "-t", 2, url, sample)).stderr.count(
+                    "Connection refused"):
+                assert hello.poll() is None and time.monotonic() < deadline
+        finally:
+            hello.kill()
+    assert said.returncode == FAILED
+    one_line(said.stderr, str(sample))
+
+
+def test_a_stopped_receiver_is_given_up(sample):
+    with receiver() as there:
+        there.process.send_signal(signal.SIGSTOP)
+        said = run("send", "--timeout", 1, there.url, sample, timeout=20)
+        there.process.send_signal(signal.SIGCONT)
+        assert said.returncode == FAILED
+        one_line(said.stderr, there.url, "in time")
+        must_send(there.url, sample)
+        assert there.stop()[0] == DONE
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """256 MiB that take no disk: enough to be caught half-way."""
+    path = tmp_path_factory.mktemp("large") / "large.npy"
+    array = np.lib.format.open_memmap(path, "w+", np.uint8, (256 << 20,))
+    del array
+    return path
+
+
+def begun(there, out, name):
+    """Waits until the payload's unnamed file is in use by the receiver.
+    Whether it is still half-way is for the test to see: the last byte may be
+    faster than a signal."""
+    deadline = time.monotonic() + BOUND
+    while not (out / name).exists():
+        maps = pathlib.Path(f"/proc/{there.process.pid}/maps").read_text()
+        if f"{out}/" in maps:
+            return
+        assert time.monotonic() < deadline, "no payload came"
+
+
+def test_a_sender_killed_half_way(tmp_path, large, sample):
+    out = tmp_path / "out"
+    with receiver("-o", out) as there:
+        with subprocess.Popen([TOOL, "send", there.url, large]) as sender:
+            begun(there, out, large.name)
+            sender.kill()
+        must_send(there.url, sample)  # another one is served as ever
+        code, _, errors = there.stop()
+    assert code == DONE
+    assert_same_safetensors(sample, out / sample.name)
+    if (out / large.name).exists():
+        assert (out / large.name).stat().st_size == large.stat().st_size
+    else:
+        assert "'large.npy' did not arrive" in errors
+        assert os.listdir(out) == [sample.name]
+
+
+def test_a_sender_killed_half_way_and_no_other(tmp_path, large):
+    out = tmp_path / "out"
+    with receiver("-o", out, "-n", 1, "-t", 1) as there:
+        with subprocess.Popen([TOOL, "send", there.url, large]) as sender:
+            begun(there, out, large.name)
+            sender.kill()
+        code, printed, errors = there.end()
+    if code == FAILED:
+        assert "'large.npy' did not arrive" in errors and printed == ""
+        assert os.listdir(out) == []
+    else:
+        assert (out / large.name).stat().st_size == large.stat().st_size
+
+
+def test_a_receiver_killed_half_way(tmp_path, large):
+    out = tmp_path / "out"
+    with receiver("-o", out) as there:
+        with subprocess.Popen([TOOL, "send", there.url, large],
+                              stderr=subprocess.PIPE, text=True) as sender:
+            begun(there, out, large.name)
+            there.process.kill()
+            there.process.wait()
+            code = sender.wait(BOUND)
+            said = sender.stderr.read()
+    if code == FAILED:
+        one_line(said, "large.npy", there.url)
+        assert not (out / large.name).exists()
+    else:
+        assert (out / large.name).stat().st_size == large.stat().st_size
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_receiver(tmp_path, sample, number):
+    with receiver("-o", tmp_path / "out") as there:
+        must_send(there.url, sample)
+        there.process.send_signal(number)
+        code, _, errors = there.end()
+        assert (code, errors) == (DONE, "")
+    with receiver("--count", 1) as there:  # it did not get what it wanted
+        there.process.send_signal(number)
+        assert there.end()[0] == FAILED
+
+
+def test_a_signal_tells_the_sender(tmp_path, large):
+    out = tmp_path / "out"
+    with receiver("-o", out) as there:
+        with subprocess.Popen([TOOL, "send", there.url, large],
+                              stderr=subprocess.PIPE, text=True) as sender:
+            begun(there, out, large.name)
+            there.process.send_signal(signal.SIGINT)
+            code = sender.wait(BOUND)
+            said = sender.stderr.read()
+        assert there.end()[0] == DONE
+    if code == FAILED:
+        one_line(said, "large.npy")
+        assert os.listdir(out) == []
+
+
+def test_a_receiver_that_had_enough(tmp_path, sample):
+    with receiver("-o", tmp_path / "out", "-n", 1) as there:
+        said = run("send", there.url, sample, DIGITS)
+        assert said.returncode == FAILED
+        one_line(said.stderr, "digits.npz")
+        assert there.end()[0] == DONE
+
+
+def test_a_name_that_would_hide_is_refused(tmp_path):
+    path = tmp_path / ".hidden.npy"
+    np.save(path, np.zeros(3))
+    with receiver("-o", tmp_path / "out") as there:
+        said = run("send", there.url, path)
+        assert said.returncode == FAILED
+        one_line(said.stderr, ".hidden.npy", "dot")
+        code, _, errors = there.stop()
+    assert code == DONE and ".hidden.npy" in errors
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_garbage_on_the_port_costs_nobody_else(sample):
+    with receiver("--count", 1) as there:
+        port = int(there.url.rsplit(":", 1)[1])
+        for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 4096, b"TMSGBOOT"):
+            with socket.create_connection(("127.0.0.1", port)) as peer:
+                peer.sendall(junk)
+        must_send(there.url, sample)
+        assert there.end()[0] == DONE
+
+
+def can_mount():
+    return os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(
+        ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"],
+        capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs leave to mount")
+@pytest.mark.parametrize("bytes", [2 << 20, (1 << 20) - 64, 60 << 20])
+def test_a_full_disk_is_told_to_both(tmp_path, bytes):
+    """Seen beforehand, only when it is written, and in the unnamed file."""
+    out = tmp_path / "out"
+    out.mkdir()
+    np.save(tmp_path / "a.npy", np.zeros(bytes, np.uint8))
+    np.save(tmp_path / "b.npy", np.zeros(100, np.uint8))
+    size = "64m" if bytes > 32 << 20 else "1m"
+    inside = ["unshare", "-m", "sh", "-c",
+              f'mount -t tmpfs -o size={size} none "$0" && exec "$@"', out]
+    with receiver("-o", out, prefix=inside) as there:
+        said = run("send", there.url, tmp_path / "a.npy")
+        assert said.returncode == FAILED
+        assert re.search("disk full|No space", said.stderr), said.stderr
+        one_line(said.stderr, "a.npy")
+        must_send(there.url, tmp_path / "b.npy")
+        code, out, errors = there.stop()
+    assert code == DONE and "b.npy" in out
+    one_line(errors, "a.npy" if bytes < 2 << 20 else "disk full")
+
+
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+def can_be_nobody():
+    return os.geteuid() == 0 and shutil.which("setpriv") and subprocess.run(
+        [*NOBODY, TOOL, "--version"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_be_nobody(), reason="needs a second user")
+def test_another_user():
+    """By tcp:// it works, without shared memory; unix:// says why not."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "a.npy")
+        np.save(path, np.arange(1000))
+        with receiver("-n", 1) as there:
+            sent = subprocess.run(
+                [*NOBODY, TOOL, "send", "-v", there.url, path],
+                capture_output=True, text=True, timeout=BOUND)
+            assert sent.returncode == DONE, sent.stderr
+            assert "other user" in sent.stdout and "posix" not in sent.stdout
+            assert there.end()[0] == DONE
+        with receiver("--listen", f"unix://{folder}/socket") as there:
+            os.chmod(f"{folder}/socket", 0o777)
+            sent = subprocess.run([*NOBODY, TOOL, "send", there.url, path],
+                                  capture_output=True, text=True,
+                                  timeout=BOUND)
+            assert sent.returncode == FAILED
+            one_line(sent.stderr, "user")
+            assert there.stop()[0] == DONE

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg info: what the library finds here, or at the end of a URL. */
+#include <errno.h>
+#include <string.h>
+
+#include "show.h"
+
+enum { KEY_JSON = 1000 };
+
+static const struct argp_option option_list[] = {
+    {"connect", 'c', "URL", 0,
+     "Also connect to URL, and tell which transport would carry maps and why",
+     0},
+    {"timeout", 't', "S", 0, "For --connect; default 10", 0},
+    {"json", KEY_JSON, NULL, 0, "As one JSON object", 0},
+    {0},
+};
+
+typedef struct {
+    const char *url;
+    int timeout_ms;
+    bool json;
+} options_t;
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    options_t *options = state->input;
+
+    switch (key) {
+    case 'c':
+        options->url = arg;
+        return 0;
+    case 't':
+        options->timeout_ms = parse_seconds(arg, state);
+        return 0;
+    case KEY_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = option_list,
+    .parser = parse_option,
+    .doc = "Tell versions, transports, limits and every UCX setting with its "
+           "origin.",
+};
+
+static void print_key(const cJSON *key)
+{
+    const cJSON *why = cJSON_GetObjectItemCaseSensitive(key, "why");
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(key, "name");
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(key, "value");
+    const cJSON *origin = cJSON_GetObjectItemCaseSensitive(key, "origin");
+
+    printf("    ");
+    put_text(stdout, cJSON_IsString(name) ? name->valuestring : "?");
+    putchar('=');
+    put_text(stdout, cJSON_IsString(value) ? value->valuestring : "?");
+    printf("  (%s", cJSON_IsString(origin) ? origin->valuestring : "?");
+    if (cJSON_IsString(why)) {
+        printf(": %s", why->valuestring);
+    }
+    puts(")");
+}
+
+static void print_item(const cJSON *item);
+
+static void print_list(const cJSON *list)
+{
+    const cJSON *item;
+
+    putchar('\n');
+    cJSON_ArrayForEach(item, list)
+    {
+        if (cJSON_IsObject(item)) {
+            print_key(item);
+        } else if (cJSON_IsArray(list)) {
+            printf("    ");
+            put_text(stdout, cJSON_IsString(item) ? item->valuestring : "?");
+            putchar('\n');
+        } else {
+            printf("  ");
+            print_item(item);
+        }
+    }
+}
+
+static void print_item(const cJSON *item)
+{
+    if (cJSON_IsString(item) && *item->valuestring == '\0') {
+        return;
+    }
+    printf("  %-18s ", item->string);
+    if (cJSON_IsString(item)) {
+        put_text(stdout, item->valuestring);
+        putchar('\n');
+    } else if (cJSON_IsNumber(item)) {
+        printf("%.0f\n", item->valuedouble);
+    } else {
+        print_list(item);
+    }
+}
+
+/* A description of the library's, which comes as JSON. */
+static void print_description(const char *title, const char *json)
+{
+    cJSON *object = cJSON_Parse(json);
+    const cJSON *item;
+
+    printf("%s\n", title);
+    cJSON_ArrayForEach(item, object) { print_item(item); }
+    cJSON_Delete(object);
+}
+
+static int fail(void)
+{
+    complain("%s", tmsg_error_message());
+    return EXIT_FAILED;
+}
+
+static int describe_peer(const options_t *options, tmsg_worker_t *worker,
+                         char **json_p)
+{
+    const tmsg_endpoint_params_t params = {
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .connect_timeout_ms = options->timeout_ms,
+    };
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *request;
+    tmsg_status_t status =
+        tmsg_endpoint_connect(worker, options->url, &params, &endpoint);
+
+    if (status != TMSG_OK) {
+        fail();
+        return status == TMSG_ERR_INVALID_PARAM ? EXIT_USAGE : EXIT_FAILED;
+    }
+    status = tmsg_endpoint_ready(endpoint, &request);
+    if (status == TMSG_OK) {
+        status = tmsg_request_wait(request, -1);
+        tmsg_request_destroy(request);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_describe(endpoint, json_p);
+    }
+    if (status != TMSG_OK) {
+        fail();
+    } else if (tmsg_endpoint_close(endpoint, &request) == TMSG_OK) {
+        tmsg_request_wait(request, options->timeout_ms);
+        tmsg_request_destroy(request);
+    }
+    tmsg_endpoint_destroy(endpoint);
+    return status == TMSG_OK ? EXIT_DONE : EXIT_FAILED;
+}
+
+static void print(const options_t *options, const char *here, const char *there)
+{
+    if (options->json && there == NULL) {
+        puts(here);
+    } else if (options->json) {
+        printf("{\"here\": %s,\n\"connection\": %s}\n", here, there);
+    } else {
+        print_description("here", here);
+        if (there != NULL) {
+            print_description(options->url, there);
+        }
+    }
+}
+
+int info_main(int argc, char **argv)
+{
+    options_t options = {.timeout_ms = 10000};
+    tmsg_context_t *context;
+    tmsg_worker_t *worker = NULL;
+    char *here = NULL, *there = NULL;
+    int code = EXIT_DONE;
+
+    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    if (tmsg_context_create(NULL, &context) != TMSG_OK) {
+        return fail();
+    }
+    if (tmsg_context_describe(context, &here) != TMSG_OK ||
+        tmsg_worker_create(context, NULL, &worker) != TMSG_OK) {
+        code = fail();
+    }
+    if (code == EXIT_DONE && options.url != NULL) {
+        code = describe_peer(&options, worker, &there);
+    }
+    if (here != NULL && code == EXIT_DONE) {
+        print(&options, here, there);
+    }
+    tmsg_string_free(here);
+    tmsg_string_free(there);
+    tmsg_worker_destroy(worker);
+    tmsg_context_destroy(context);
+    return code;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command `tensormsg`: tensor files from one process to another. */
+#include <string.h>
+
+#include "tool.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *title; /* argv[0] of the subcommand, in its own --help */
+    const char *what;
+} commands[] = {
+    {"recv", recv_main, "tensormsg recv", "receive tensor maps into files"},
+    {"send", send_main, "tensormsg send", "send tensor files to a receiver"},
+    {"info", info_main, "tensormsg info", "versions, transports and settings"},
+    {"dump", dump_main, "tensormsg dump", "what is in a file, as JSON"},
+};
+
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+static int usage(FILE *stream, int code)
+{
+    fputs("usage: tensormsg COMMAND [OPTION...]\n\n", stream);
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(stream, "  %-6s %s\n", commands[i].name, commands[i].what);
+    }
+    fputs("\n'tensormsg COMMAND --help' tells of its options, 'man tensormsg' "
+          "of everything.\n"
+          "Exit codes: 0 done, 1 the transfer failed, 2 bad usage or bad input "
+          "file.\n",
+          stream);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+
+    argp_err_exit_status = EXIT_USAGE;
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-?") == 0 ||
+        strcmp(name, "help") == 0) {
+        return usage(stdout, EXIT_DONE);
+    }
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        printf("tensormsg %s\n", tmsg_version());
+        return EXIT_DONE;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            char title[24];
+
+            snprintf(title, sizeof(title), "%s", commands[i].title);
+            argv[1] = title;
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    if (*name != '\0') {
+        complain("there is no command '%s'", name);
+    }
+    return usage(stderr, EXIT_USAGE);
+}

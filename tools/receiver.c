@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "receiver.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "progress.h"
+#include "transfer.h"
+
+#define CLOSE_MS 3000 /* for the orderly end of all connections */
+#define REDRAW_MS 200
+#define NS_PER_MS 1000000ULL
+
+void receiver_accept(void *arg, tmsg_endpoint_t *endpoint)
+{
+    receiver_t *receiver = arg;
+    peer_t *peer = calloc(1, sizeof(*peer));
+
+    if (peer == NULL) {
+        complain("%s: out of memory", tmsg_endpoint_peer(endpoint));
+        tmsg_endpoint_destroy(endpoint);
+        return;
+    }
+    peer->endpoint = endpoint;
+    peer->next = receiver->peers;
+    receiver->peers = peer;
+    receiver->failed = false;
+    receiver->deadline_ns = 0;
+}
+
+static void end_offer(peer_t *peer)
+{
+    peer->offer = 0;
+    free(peer->name);
+    peer->name = NULL;
+    tmsg_request_destroy(peer->words);
+    peer->words = NULL;
+}
+
+/* A peer that cannot hear it will be seen to be gone. */
+static void reply(peer_t *peer, int64_t number, transfer_state_t state,
+                  const char *text)
+{
+    transfer_reply_t words = {number, state, text, text};
+
+    transfer_send_reply(peer->endpoint, &words, NULL);
+    peer->spoken_ns = now_ns();
+    if (state == TRANSFER_DONE || state == TRANSFER_FAILED) {
+        end_offer(peer);
+    }
+}
+
+static void complain_missing(const peer_t *peer)
+{
+    complain("%s: '%s' did not arrive", tmsg_endpoint_peer(peer->endpoint),
+             peer->name == NULL ? "a map" : peer->name);
+}
+
+/* Frees a peer whose endpoint has ended and been pulled empty. */
+static void reap(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
+{
+    peer_t **place = &receiver->peers;
+
+    while (*place != peer) {
+        place = &(*place)->next;
+    }
+    *place = peer->next;
+    if (peer->offer != 0 || status != TMSG_ERR_CLOSED) {
+        receiver->failed = true;
+    }
+    if (peer->offer != 0) {
+        complain_missing(peer);
+    }
+    if (receiver->failed && receiver->peers == NULL) {
+        receiver->deadline_ns =
+            now_ns() + (uint64_t)receiver->options->timeout_ms * 1000000;
+    }
+    end_offer(peer);
+    tmsg_endpoint_destroy(peer->endpoint);
+    free(peer);
+}
+
+static void capture(receiver_t *receiver, const tmsg_message_t *message)
+{
+    const char *dir = receiver->options->capture;
+    const void *header;
+    size_t bytes;
+    char *path;
+    FILE *file;
+    bool whole;
+
+    if (dir == NULL ||
+        tmsg_message_header(message, &header, &bytes) != TMSG_OK) {
+        return;
+    }
+    path = store_numbered(dir, "header", "tmsg", receiver->store.force,
+                          &receiver->captured);
+    file = path == NULL ? NULL : fopen(path, "wbe");
+    whole = file != NULL && fwrite(header, 1, bytes, file) == bytes;
+    if (file == NULL || fclose(file) != 0 || !whole) {
+        complain("%s: %s", path == NULL ? dir : path, strerror(errno));
+    }
+    free(path);
+}
+
+static void answer_offer(receiver_t *receiver, peer_t *peer,
+                         const transfer_offer_t *offer)
+{
+    char why[640];
+
+    if (peer->offer != 0) { /* the library refused it on its way */
+        complain_missing(peer);
+    }
+    if (!store_would_take(&receiver->store, offer->name, offer->format,
+                          offer->bytes, why, sizeof(why))) {
+        complain("%s: refused: %s", tmsg_endpoint_peer(peer->endpoint), why);
+        receiver->failed = true;
+        reply(peer, offer->number, TRANSFER_FAILED, why);
+        return;
+    }
+    end_offer(peer);
+    peer->offer = offer->number;
+    peer->offered_ns = now_ns();
+    peer->bytes = offer->bytes;
+    peer->name = offer->name == NULL ? NULL : strdup(offer->name);
+    reply(peer, offer->number, TRANSFER_GO, NULL);
+}
+
+static const char *file_of(const char *path)
+{
+    return path == NULL ? "" : strrchr(path, '/') + 1;
+}
+
+static void print_event(const receiver_t *receiver, const route_t *route)
+{
+    const job_t *job = &receiver->job;
+    cJSON *event = event_new(job->ok ? "received" : "failed");
+
+    event_number(event, "number", receiver->received);
+    event_text(event, "peer",
+               tmsg_endpoint_peer(tmsg_message_endpoint(receiver->message)));
+    if (job->path != NULL) {
+        event_text(event, "path", job->path);
+    }
+    if (!job->ok) {
+        event_text(event, "error", job->error);
+    }
+    event_text(event, "transports", route->transports);
+    event_text(event, "why", route->why);
+    event_map(event, job->map, &job->digest);
+    event_print(event);
+}
+
+static void print_text(const receiver_t *receiver, const route_t *route)
+{
+    const job_t *job = &receiver->job;
+    const char *name = transfer_text(job->map, TMSG_META_FILE_NAME);
+    char bytes[BYTES_TEXT];
+
+    printf("map %u: ", receiver->received);
+    put_text(stdout, name == NULL ? "without a file name" : name);
+    printf(", %zu tensors, %s, by %s", job->digest.tensors,
+           format_bytes(job->digest.bytes, bytes), route->transports);
+    if (job->path != NULL) {
+        fputs(" -> ", stdout);
+        put_text(stdout, job->path);
+    }
+    putchar('\n');
+    if (job->sums) {
+        show_table(stdout, job->map, &job->digest);
+    }
+    fflush(stdout);
+}
+
+static void report(const receiver_t *receiver)
+{
+    const job_t *job = &receiver->job;
+    tmsg_endpoint_t *endpoint = tmsg_message_endpoint(receiver->message);
+    route_t route;
+
+    progress_clear();
+    if (!job->ok) {
+        complain("%s: map %u is lost: %s", tmsg_endpoint_peer(endpoint),
+                 receiver->received, job->error);
+    }
+    look_up_route(endpoint, &route);
+    if (receiver->options->json) {
+        print_event(receiver, &route);
+    } else if (job->ok) {
+        print_text(receiver, &route);
+    }
+}
+
+/* The map is kept, or cannot be: the sender hears it first. */
+static void settle(receiver_t *receiver)
+{
+    job_t *job = &receiver->job;
+    peer_t *peer = receiver->sender;
+
+    if (peer->offer != 0) {
+        reply(peer, peer->offer, job->ok ? TRANSFER_DONE : TRANSFER_FAILED,
+              job->ok ? file_of(job->path) : job->error);
+    }
+    report(receiver);
+    if (job->ok) {
+        receiver->done++;
+    } else {
+        receiver->failed = true;
+    }
+    job_clear(job);
+    tmsg_message_destroy(receiver->message);
+    receiver->message = NULL;
+}
+
+static void take(receiver_t *receiver, peer_t *peer, tmsg_message_t *message)
+{
+    const tmsg_map_t *map = tmsg_message_map(message);
+    transfer_offer_t offer;
+
+    if (transfer_read_offer(map, &offer)) {
+        answer_offer(receiver, peer, &offer);
+        tmsg_message_destroy(message);
+        return;
+    }
+    receiver->received++;
+    capture(receiver, message);
+    receiver->message = message;
+    receiver->sender = peer;
+    receiver->job.map = map;
+    receiver->job.ok = false;
+    if (!job_start(&receiver->job)) {
+        settle(receiver);
+    }
+}
+
+bool receiver_is_done(const receiver_t *receiver)
+{
+    unsigned count = receiver->options->count;
+
+    return count > 0 && receiver->done >= count;
+}
+
+bool receiver_step(receiver_t *receiver)
+{
+    struct pollfd job = {.fd = receiver->job.done_fd, .events = POLLIN};
+
+    if (receiver->message != NULL) {
+        if (poll(&job, 1, 0) != 1) {
+            return false;
+        }
+        job_finish(&receiver->job);
+        settle(receiver);
+        return true;
+    }
+    if (receiver->stopping || receiver_is_done(receiver)) {
+        return false;
+    }
+    for (peer_t *peer = receiver->peers; peer != NULL; peer = peer->next) {
+        tmsg_message_t *message;
+        tmsg_status_t status = tmsg_endpoint_recv(peer->endpoint, 0, &message);
+
+        if (status == TMSG_ERR_TIMED_OUT) {
+            continue;
+        }
+        if (status == TMSG_OK) {
+            take(receiver, peer, message);
+        } else {
+            reap(receiver, peer, status);
+        }
+        return true;
+    }
+    return false;
+}
+
+static void say_alive(peer_t *peer)
+{
+    transfer_reply_t words = {peer->offer, TRANSFER_ALIVE, NULL, NULL};
+
+    peer->spoken_ns = now_ns();
+    if (peer->words != NULL &&
+        tmsg_request_test(peer->words) == TMSG_IN_PROGRESS) {
+        return; /* it does not even take the last one */
+    }
+    tmsg_request_destroy(peer->words);
+    peer->words = NULL;
+    transfer_send_reply(peer->endpoint, &words, &peer->words);
+}
+
+int receiver_tell(receiver_t *receiver)
+{
+    int wanted = -1;
+
+    for (peer_t *peer = receiver->peers; peer != NULL; peer = peer->next) {
+        uint64_t due = peer->spoken_ns + TRANSFER_ALIVE_MS * NS_PER_MS;
+        int left;
+
+        if (peer->offer == 0) {
+            continue;
+        }
+        if (ms_until(due) == 0) {
+            say_alive(peer);
+            due = peer->spoken_ns + TRANSFER_ALIVE_MS * NS_PER_MS;
+        }
+        if (progress_wanted()) {
+            progress_show(peer->name == NULL ? "a map" : peer->name, 0,
+                          peer->bytes, peer->offered_ns);
+            due = now_ns() + REDRAW_MS * NS_PER_MS;
+        }
+        left = ms_until(due);
+        wanted = wanted < 0 || left < wanted ? left : wanted;
+    }
+    return wanted;
+}
+
+static bool all_ended(const receiver_t *receiver)
+{
+    for (const peer_t *peer = receiver->peers; peer != NULL;
+         peer = peer->next) {
+        if (tmsg_endpoint_status(peer->endpoint) >= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void receiver_close(receiver_t *receiver, const char *why)
+{
+    uint64_t deadline = now_ns() + CLOSE_MS * NS_PER_MS;
+
+    for (peer_t *peer = receiver->peers; peer != NULL; peer = peer->next) {
+        if (peer->offer != 0) {
+            reply(peer, peer->offer, TRANSFER_FAILED, why);
+        }
+        tmsg_endpoint_close(peer->endpoint, NULL);
+    }
+    while (!all_ended(receiver) && ms_until(deadline) > 0) {
+        tmsg_message_t *message;
+
+        while (tmsg_worker_recv(receiver->worker, 0, &message) == TMSG_OK) {
+            tmsg_message_destroy(message);
+        }
+        tmsg_worker_wait(receiver->worker, ms_until(deadline));
+    }
+    while (receiver->peers != NULL) {
+        peer_t *peer = receiver->peers;
+
+        receiver->peers = peer->next;
+        end_offer(peer);
+        tmsg_endpoint_destroy(peer->endpoint);
+        free(peer);
+    }
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg recv: listens, and keeps or prints the maps that come. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "receiver.h"
+
+#define QUEUE_DEPTH 4    /* a map that waits its turn takes memory */
+#define SPIN_NS 50000    /* without event, before we sleep */
+#define TURN_NS 10000000 /* before everything else has its turn */
+
+enum {
+    KEY_CAPTURE = 1000,
+    KEY_JSON,
+    KEY_ALLOW,
+};
+
+static const struct argp_option option_list[] = {
+    {"listen", 'l', "URL", 0,
+     "tcp://HOST:PORT (port 0: any) or unix:///PATH; default "
+     "tcp://127.0.0.1:0",
+     0},
+    {"out", 'o', "DIR", 0, "Write each map into DIR, as the sender's file", 0},
+    {"count", 'n', "N", 0, "End after N maps; default: on SIGINT or SIGTERM",
+     0},
+    {"timeout", 't', "S", 0,
+     "With --count: end with 1 when a sender failed and no other has come "
+     "for S seconds; default 10",
+     0},
+    {"force", 'f', NULL, 0, "Replace existing files", 0},
+    {"capture", KEY_CAPTURE, "DIR", 0,
+     "Write the header of each map as DIR/header-000001.tmsg, for dump", 0},
+    {"verbose", 'v', NULL, 0, "List the tensors also with --out", 0},
+    {"json", KEY_JSON, NULL, 0,
+     "A line of JSON a map, after the first line, which is the URL", 0},
+    {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
+     "Listen on an address that strangers reach (see docs/security.md)", 0},
+    {0},
+};
+
+typedef struct {
+    recv_options_t recv;
+    store_t store;
+} options_t;
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    options_t *options = state->input;
+
+    switch (key) {
+    case 'l':
+        options->recv.url = arg;
+        return 0;
+    case 'o':
+        options->store.dir = arg;
+        return 0;
+    case 'n':
+        options->recv.count = parse_count(arg, state);
+        return 0;
+    case 't':
+        options->recv.timeout_ms = parse_seconds(arg, state);
+        return 0;
+    case 'f':
+        options->store.force = true;
+        return 0;
+    case 'v':
+        options->recv.verbose = true;
+        return 0;
+    case KEY_CAPTURE:
+        options->recv.capture = arg;
+        return 0;
+    case KEY_JSON:
+        options->recv.json = true;
+        return 0;
+    case KEY_ALLOW:
+        options->recv.allow_unauthenticated = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = option_list,
+    .parser = parse_option,
+    .doc = "Receive tensor maps. The URL to send to is the first line on "
+           "standard output.",
+};
+
+static void log_line(void *arg, tmsg_log_level_t level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    complain("%s", line);
+}
+
+static sigset_t ending_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
+/* They come by a descriptor; a second one ends us at once. */
+static int open_signals(void)
+{
+    sigset_t set = ending_signals();
+
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static bool was_signalled(int fd)
+{
+    struct signalfd_siginfo info;
+    sigset_t set = ending_signals();
+
+    if (read(fd, &info, sizeof(info)) != sizeof(info)) {
+        return false;
+    }
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    return true;
+}
+
+static int listen_failed(tmsg_status_t status)
+{
+    complain("%s%s", tmsg_error_message(),
+             status == TMSG_ERR_INSECURE
+                 ? "; --allow-unauthenticated lets strangers in"
+                 : "");
+    return status == TMSG_ERR_INVALID_PARAM || status == TMSG_ERR_INSECURE
+               ? EXIT_USAGE
+               : EXIT_FAILED;
+}
+
+static int open_receiver(receiver_t *receiver)
+{
+    const recv_options_t *options = receiver->options;
+    tmsg_worker_params_t worker = {
+        .field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_FLAGS,
+        .flags = options->capture == NULL ? 0 : TMSG_WORKER_CAPTURE,
+        .queue_depth = QUEUE_DEPTH,
+    };
+    const tmsg_listener_params_t listener = {
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
+                      TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED,
+        .on_accept = receiver_accept,
+        .on_accept_arg = receiver,
+        .allow_unauthenticated = options->allow_unauthenticated,
+    };
+    tmsg_status_t status;
+
+    if (receiver->store.dir != NULL) {
+        worker.field_mask |= TMSG_WORKER_PARAM_ALLOCATOR;
+        worker.allocator = store_allocator(&receiver->store);
+    }
+    status = tmsg_context_create(NULL, &receiver->context);
+    if (status == TMSG_OK) {
+        status =
+            tmsg_worker_create(receiver->context, &worker, &receiver->worker);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_listener_create(receiver->worker, options->url, &listener,
+                                      &receiver->listener);
+    }
+    return status == TMSG_OK ? EXIT_DONE : listen_failed(status);
+}
+
+static void sleep_until_something(receiver_t *receiver, int signals, int ms)
+{
+    struct pollfd fds[] = {
+        {.fd = tmsg_worker_fd(receiver->worker), .events = POLLIN},
+        {.fd = signals, .events = POLLIN},
+        {.fd = receiver->job.done_fd, .events = POLLIN},
+    };
+
+    if (receiver->deadline_ns != 0 && receiver->message == NULL) {
+        int left = ms_until(receiver->deadline_ns);
+
+        ms = ms < 0 || left < ms ? left : ms;
+    }
+    if (tmsg_worker_arm(receiver->worker) == TMSG_OK) {
+        poll(fds, sizeof(fds) / sizeof(fds[0]), ms);
+    }
+}
+
+/* Whether nothing more is to come: then with an exit code, and with what to
+ * tell senders whose file is under way. */
+static bool is_over(receiver_t *receiver, int *code_p, const char **why_p)
+{
+    unsigned count = receiver->options->count;
+
+    if (receiver->message != NULL) {
+        return false;
+    }
+    if (receiver_is_done(receiver)) {
+        *why_p = "the receiver had all the maps it wanted";
+        *code_p = EXIT_DONE;
+        return true;
+    }
+    if (receiver->stopping) {
+        *why_p = "the receiver was stopped";
+        *code_p = count > 0 ? EXIT_FAILED : EXIT_DONE;
+        return true;
+    }
+    if (count > 0 && receiver->deadline_ns != 0 &&
+        ms_until(receiver->deadline_ns) == 0) {
+        complain("%u of %u maps came, and no other sender in time",
+                 receiver->done, count);
+        *code_p = EXIT_FAILED;
+        return true;
+    }
+    return false;
+}
+
+/* Sleeping costs more than looking again while bytes come in. */
+static void drive(tmsg_worker_t *worker)
+{
+    uint64_t start = now_ns(), last = start, now = start;
+
+    while (now - last < SPIN_NS && now - start < TURN_NS) {
+        unsigned handled = tmsg_worker_progress(worker);
+
+        now = now_ns();
+        last = handled > 0 ? now : last;
+    }
+}
+
+static int run(receiver_t *receiver, int signals, const char **why_p)
+{
+    int code;
+
+    for (;;) {
+        if (was_signalled(signals)) {
+            receiver->stopping = true;
+        }
+        drive(receiver->worker);
+        if (receiver_step(receiver)) {
+            continue;
+        }
+        if (is_over(receiver, &code, why_p)) {
+            return code;
+        }
+        sleep_until_something(receiver, signals, receiver_tell(receiver));
+    }
+}
+
+static int receive(receiver_t *receiver)
+{
+    const char *why = "the receiver ended";
+    int signals = open_signals();
+    int code = EXIT_FAILED;
+
+    receiver->job.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (signals < 0 || receiver->job.done_fd < 0) {
+        complain("%s", strerror(errno));
+        goto out;
+    }
+    code = open_receiver(receiver);
+    if (code == EXIT_DONE) {
+        puts(tmsg_listener_url(receiver->listener));
+        fflush(stdout);
+        code = run(receiver, signals, &why);
+        tmsg_listener_destroy(receiver->listener);
+        receiver_close(receiver, why);
+    }
+    tmsg_worker_destroy(receiver->worker);
+    tmsg_context_destroy(receiver->context);
+out:
+    if (signals >= 0) {
+        close(signals);
+    }
+    if (receiver->job.done_fd >= 0) {
+        close(receiver->job.done_fd);
+    }
+    return code;
+}
+
+int recv_main(int argc, char **argv)
+{
+    options_t options = {
+        .recv = {.url = "tcp://127.0.0.1:0", .timeout_ms = 10000},
+    };
+    receiver_t receiver = {.options = &options.recv};
+
+    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    if ((options.store.dir != NULL && !store_open_dir(options.store.dir)) ||
+        (options.recv.capture != NULL &&
+         !store_open_dir(options.recv.capture))) {
+        return EXIT_USAGE;
+    }
+    if (getenv("TENSORMSG_LOG") == NULL) {
+        tmsg_log_set(TMSG_LOG_WARN, log_line, NULL);
+    }
+    receiver.store = options.store;
+    receiver.job.store = &receiver.store;
+    receiver.job.sums =
+        options.recv.verbose || options.recv.json || options.store.dir == NULL;
+    return receive(&receiver);
+}

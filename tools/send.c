@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg send: files to a receiver, one after the other. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "progress.h"
+#include "show.h"
+#include "transfer.h"
+
+#define SLICE_MS 100
+#define PATIENT_BYTES (32ULL << 20) /* one second more for each */
+
+enum { KEY_JSON = 1000 };
+
+static const struct argp_option option_list[] = {
+    {"timeout", 't', "S", 0,
+     "Give up when the receiver has been silent for S seconds, and one more "
+     "for every 32 MiB of the file; default 10",
+     0},
+    {"verbose", 'v', NULL, 0, "List the tensors, the time and the transport",
+     0},
+    {"json", KEY_JSON, NULL, 0, "A line of JSON a file", 0},
+    {0},
+};
+
+typedef struct {
+    const char *url;
+    char **files;
+    int file_count;
+    int timeout_ms;
+    bool verbose;
+    bool json;
+} options_t;
+
+typedef struct {
+    const options_t *options;
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+    tmsg_endpoint_t *endpoint;
+    uint64_t started_ns;
+    uint64_t total_bytes; /* of all files */
+    uint64_t done_bytes;
+    /* The file under way: */
+    const char *path;
+    int64_t number;
+    tmsg_map_t *map;
+    digest_t digest;
+    uint64_t sent_ns, arrived_ns, kept_ns;
+    char kept_as[300];
+    bool lost; /* the receiver does not answer any more */
+} sender_t;
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    options_t *options = state->input;
+
+    switch (key) {
+    case 't':
+        options->timeout_ms = parse_seconds(arg, state);
+        return 0;
+    case 'v':
+        options->verbose = true;
+        return 0;
+    case KEY_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARGS:
+        options->url = state->argv[state->next];
+        options->files = state->argv + state->next + 1;
+        options->file_count = state->argc - state->next - 1;
+        if (options->file_count == 0) {
+            argp_error(state, "no FILE to send");
+        }
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "no URL to send to");
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = option_list,
+    .parser = parse_option,
+    .args_doc = "URL FILE...",
+    .doc = "Send .safetensors, .npz and .npy files to `tensormsg recv`. URL is "
+           "tcp://HOST:PORT, HOST:PORT or unix:///PATH. Ends with 0 when the "
+           "receiver has said of each file that it is whole.",
+};
+
+static bool load(sender_t *sender)
+{
+    tmsg_status_t status =
+        tmsg_file_load(sender->path, TMSG_FILE_AUTO, &sender->map);
+
+    if (status != TMSG_OK) {
+        sender->map = NULL;
+        complain("%s", tmsg_error_message());
+        return false;
+    }
+    return true;
+}
+
+/* Bad files show before anything is sent. */
+static bool check_files(sender_t *sender)
+{
+    for (int i = 0; i < sender->options->file_count; i++) {
+        digest_t digest;
+
+        sender->path = sender->options->files[i];
+        if (!load(sender)) {
+            return false;
+        }
+        digest_map(sender->map, false, &digest);
+        sender->total_bytes += digest.bytes;
+        if (sender->options->file_count > 1) {
+            tmsg_map_destroy(sender->map);
+            sender->map = NULL;
+        }
+    }
+    return true;
+}
+
+static int connect_to(sender_t *sender)
+{
+    const tmsg_endpoint_params_t params = {
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .connect_timeout_ms = sender->options->timeout_ms,
+    };
+    tmsg_request_t *ready;
+    tmsg_status_t status = tmsg_context_create(NULL, &sender->context);
+
+    if (status == TMSG_OK) {
+        status = tmsg_worker_create(sender->context, NULL, &sender->worker);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_connect(sender->worker, sender->options->url,
+                                       &params, &sender->endpoint);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_ready(sender->endpoint, &ready);
+    }
+    if (status != TMSG_OK) {
+        complain("%s", tmsg_error_message());
+        return status == TMSG_ERR_INVALID_PARAM ? EXIT_USAGE : EXIT_FAILED;
+    }
+    status = tmsg_request_wait(ready, -1); /* the connect has its timeout */
+    if (status != TMSG_OK) {
+        complain("%s", tmsg_request_error(ready));
+    }
+    tmsg_request_destroy(ready);
+    return status == TMSG_OK ? EXIT_DONE : EXIT_FAILED;
+}
+
+static uint64_t patience_ns(const sender_t *sender)
+{
+    uint64_t more_ms = sender->digest.bytes / PATIENT_BYTES * 1000;
+
+    return ((uint64_t)sender->options->timeout_ms + more_ms) * 1000000;
+}
+
+static bool fail(const sender_t *sender, const char *why)
+{
+    complain("%s: %s", sender->path, why);
+    if (sender->options->json) {
+        cJSON *event = event_new("failed");
+
+        event_text(event, "file", sender->path);
+        event_text(event, "error", why);
+        event_print(event);
+    }
+    return false;
+}
+
+/* The next reply about this file. False: none will come. */
+static bool next_reply(sender_t *sender, tmsg_message_t **message_p,
+                       transfer_reply_t *reply, char *why, size_t why_bytes)
+{
+    tmsg_status_t status;
+
+    for (;;) {
+        tmsg_message_t *message;
+
+        status = tmsg_endpoint_recv(sender->endpoint, SLICE_MS, &message);
+        if (status != TMSG_OK) {
+            break;
+        }
+        if (transfer_read_reply(tmsg_message_map(message), reply) &&
+            reply->number == sender->number) {
+            *message_p = message;
+            return true;
+        }
+        tmsg_message_destroy(message);
+    }
+    if (status == TMSG_ERR_TIMED_OUT) {
+        *message_p = NULL;
+        return true;
+    }
+    snprintf(why, why_bytes, "%s%s",
+             status == TMSG_ERR_CLOSED ? "the receiver ended first: " : "",
+             tmsg_error_message());
+    return false;
+}
+
+/* tmsg_done_fn: the receiver has the map, if not yet as a file. */
+static void note_arrival(void *arg, tmsg_status_t status, const char *error)
+{
+    sender_t *sender = arg;
+
+    (void)status;
+    (void)error;
+    sender->arrived_ns = now_ns();
+}
+
+/* Waits for one of two words of the receiver. `request`, the map's send, may
+ * fail meanwhile, and is NULL before that. */
+static bool await(sender_t *sender, transfer_state_t wanted,
+                  tmsg_request_t *request, char *why, size_t why_bytes)
+{
+    uint64_t deadline = now_ns() + patience_ns(sender);
+    tmsg_message_t *message;
+    transfer_reply_t reply;
+
+    while (ms_until(deadline) > 0) {
+        if (!next_reply(sender, &message, &reply, why, why_bytes)) {
+            return false;
+        }
+        if (message == NULL) {
+            progress_show(sender->path, sender->done_bytes, sender->total_bytes,
+                          sender->started_ns);
+            if (request != NULL && tmsg_request_test(request) < 0) {
+                snprintf(why, why_bytes, "%s", tmsg_request_error(request));
+                return false;
+            }
+            continue;
+        }
+        deadline = now_ns() + patience_ns(sender);
+        if (reply.state == wanted) {
+            snprintf(sender->kept_as, sizeof(sender->kept_as), "%s",
+                     reply.file);
+        } else if (reply.state == TRANSFER_FAILED) {
+            snprintf(why, why_bytes, "refused by %s: %s",
+                     tmsg_endpoint_peer(sender->endpoint), reply.error);
+        }
+        tmsg_message_destroy(message);
+        if (reply.state == wanted || reply.state == TRANSFER_FAILED) {
+            return reply.state == wanted;
+        }
+    }
+    sender->lost = true;
+    snprintf(why, why_bytes,
+             "%s: no word from the receiver in time; is it `tensormsg recv`?",
+             tmsg_endpoint_peer(sender->endpoint));
+    return false;
+}
+
+static bool offer(sender_t *sender, char *why, size_t why_bytes)
+{
+    const transfer_offer_t words = {
+        .number = sender->number,
+        .bytes = sender->digest.bytes,
+        .name = transfer_text(sender->map, TMSG_META_FILE_NAME),
+        .format = transfer_text(sender->map, TMSG_META_FILE_FORMAT),
+    };
+    tmsg_status_t status = transfer_send_offer(sender->endpoint, &words);
+
+    if (status != TMSG_OK) {
+        snprintf(why, why_bytes, "%s", tmsg_error_message());
+        return false;
+    }
+    return await(sender, TRANSFER_GO, NULL, why, why_bytes);
+}
+
+static bool send_map(sender_t *sender, char *why, size_t why_bytes)
+{
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_ON_DONE,
+        .flags = TMSG_SEND_ACKED,
+        .on_done = note_arrival,
+        .on_done_arg = sender,
+    };
+    tmsg_request_t *request;
+    tmsg_status_t status;
+    bool done;
+
+    sender->sent_ns = now_ns();
+    sender->arrived_ns = 0;
+    status =
+        tmsg_endpoint_send(sender->endpoint, sender->map, &params, &request);
+    if (status != TMSG_OK) {
+        snprintf(why, why_bytes, "%s", tmsg_error_message());
+        return false;
+    }
+    done = await(sender, TRANSFER_DONE, request, why, why_bytes);
+    sender->kept_ns = now_ns();
+    if (sender->arrived_ns == 0) {
+        sender->arrived_ns = sender->kept_ns;
+    }
+    tmsg_request_destroy(request);
+    return done;
+}
+
+static double seconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return (double)(to_ns - from_ns) / 1e9;
+}
+
+static void report_json(const sender_t *sender, const route_t *route)
+{
+    cJSON *event = event_new("sent");
+
+    event_text(event, "file", sender->path);
+    event_text(event, "peer", tmsg_endpoint_peer(sender->endpoint));
+    event_text(event, "kept_as", sender->kept_as);
+    event_seconds(event, "seconds_moved",
+                  seconds(sender->sent_ns, sender->arrived_ns));
+    event_seconds(event, "seconds_kept",
+                  seconds(sender->sent_ns, sender->kept_ns));
+    event_text(event, "transports", route->transports);
+    event_text(event, "why", route->why);
+    event_map(event, sender->map, &sender->digest);
+    event_print(event);
+}
+
+static void report_text(FILE *stream, const sender_t *sender,
+                        const route_t *route)
+{
+    double moved = seconds(sender->sent_ns, sender->arrived_ns);
+    char bytes[BYTES_TEXT];
+
+    put_text(stream, sender->path);
+    fprintf(stream, ": %zu tensors, %s, moved in %.4f s (%.3g GB/s)",
+            sender->digest.tensors, format_bytes(sender->digest.bytes, bytes),
+            moved, (double)sender->digest.bytes / 1e9 / moved);
+    if (*sender->kept_as != '\0') {
+        fprintf(stream, ", kept after %.4f s as ",
+                seconds(sender->sent_ns, sender->kept_ns));
+        put_text(stream, sender->kept_as);
+    }
+    fprintf(stream, "\n  by %s: ", route->transports);
+    put_text(stream, route->why);
+    putc('\n', stream);
+}
+
+static void report(const sender_t *sender)
+{
+    route_t route;
+
+    progress_clear();
+    look_up_route(sender->endpoint, &route);
+    if (sender->options->json) {
+        report_json(sender, &route);
+    } else if (sender->options->verbose) {
+        report_text(stdout, sender, &route);
+        show_table(stdout, sender->map, &sender->digest);
+        fflush(stdout);
+    } else if (progress_wanted()) {
+        report_text(stderr, sender, &route);
+    }
+}
+
+static bool send_file(sender_t *sender)
+{
+    bool sums = sender->options->verbose || sender->options->json;
+    char why[1200] = "";
+    bool done;
+
+    if (digest_map(sender->map, sums, &sender->digest) != TMSG_OK) {
+        digest_map(sender->map, false, &sender->digest);
+    }
+    done =
+        offer(sender, why, sizeof(why)) && send_map(sender, why, sizeof(why));
+    progress_clear();
+    if (done) {
+        report(sender);
+        sender->done_bytes += sender->digest.bytes;
+    } else {
+        fail(sender, why);
+    }
+    free(sender->digest.sums);
+    sender->digest = (digest_t){0};
+    return done;
+}
+
+/* All files are kept: a peer that does not close in order changes nothing. */
+static void close_in_order(sender_t *sender)
+{
+    tmsg_request_t *closed;
+
+    if (tmsg_endpoint_close(sender->endpoint, &closed) == TMSG_OK) {
+        tmsg_request_wait(closed, sender->options->timeout_ms);
+        tmsg_request_destroy(closed);
+    }
+}
+
+/* Sends what can be sent: a file that is refused does not hold up the next. */
+static int send_files(sender_t *sender)
+{
+    int code = EXIT_DONE;
+
+    sender->started_ns = now_ns();
+    for (int i = 0; i < sender->options->file_count; i++) {
+        sender->path = sender->options->files[i];
+        sender->number = i + 1;
+        if (sender->map == NULL && !load(sender)) {
+            return EXIT_USAGE; /* it was well a moment ago */
+        }
+        if (!send_file(sender)) {
+            code = EXIT_FAILED;
+        }
+        tmsg_map_destroy(sender->map);
+        sender->map = NULL;
+        if (sender->lost || tmsg_endpoint_status(sender->endpoint) != TMSG_OK) {
+            return EXIT_FAILED;
+        }
+    }
+    close_in_order(sender);
+    return code;
+}
+
+int send_main(int argc, char **argv)
+{
+    options_t options = {.timeout_ms = 10000};
+    sender_t sender = {.options = &options};
+    int code = EXIT_USAGE;
+
+    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    if (check_files(&sender)) {
+        code = connect_to(&sender);
+        if (code == EXIT_DONE) {
+            code = send_files(&sender);
+        }
+    }
+    tmsg_map_destroy(sender.map);
+    tmsg_endpoint_destroy(sender.endpoint);
+    tmsg_worker_destroy(sender.worker);
+    tmsg_context_destroy(sender.context);
+    return code;
+}

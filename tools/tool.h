@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tool.h - what the subcommands of `tensormsg` share. */
+#ifndef TMSG_TOOL_H
+#define TMSG_TOOL_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <tensormsg/tensormsg.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* Each parses its own arguments (argv[0] is "tensormsg recv", ...). */
+int recv_main(int argc, char **argv);
+int send_main(int argc, char **argv);
+int info_main(int argc, char **argv);
+int dump_main(int argc, char **argv);
+
+/* One line on standard error, "tensormsg: ...", with what could drive a
+ * terminal made harmless. */
+void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Writes text that came from elsewhere: control characters as \xNN. */
+void put_text(FILE *stream, const char *text);
+
+/* "1.2 GB"; returns `text`. */
+#define BYTES_TEXT 24
+const char *format_bytes(uint64_t bytes, char *text);
+
+/* Command line numbers. Anything else ends the program with exit code 2. */
+int parse_seconds(const char *text, struct argp_state *state); /* to ms */
+unsigned parse_count(const char *text, struct argp_state *state);
+
+uint64_t now_ns(void);
+int ms_until(uint64_t deadline_ns); /* 0 when it has passed */
+
+#endif
