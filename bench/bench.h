@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench/bench.h - what is measured, and how one run of it goes. */
+#ifndef TMSG_BENCH_H
+#define TMSG_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum { BENCH_NOWHERE, BENCH_SHM, BENCH_TCP } bench_transport_t;
+
+typedef enum {
+    BENCH_LATENCY,
+    BENCH_BANDWIDTH,
+    BENCH_ALLOCATIONS
+} bench_metric_t;
+
+/* Who moves the bytes: a tensormsg map, or raw ucp_am with the payload laid
+ * out in one of three ways. */
+typedef enum {
+    BENCH_MAP,
+    BENCH_CONTIGUOUS, /* it lies in one piece anyway */
+    BENCH_IOV,        /* one scatter list of the tensors */
+    BENCH_GATHER      /* tensors copied together for every message */
+} bench_layout_t;
+
+typedef enum {
+    BENCH_OUR_SETTINGS, /* error mode PEER, our UCX keys */
+    BENCH_BEST,         /* error mode NONE, our segment size */
+    BENCH_UNTOUCHED     /* error mode NONE, UCX's own defaults */
+} bench_settings_t;
+
+typedef enum { BENCH_AUTO, BENCH_EAGER, BENCH_RNDV } bench_protocol_t;
+
+typedef struct {
+    bench_layout_t layout;
+    bench_settings_t settings; /* raw ways only */
+    bench_protocol_t protocol; /* raw ways only */
+} bench_way_t;
+
+/* One measurement: `blocks` times `rounds` round trips, or messages. */
+typedef struct {
+    size_t tensors;
+    size_t tensor_bytes;
+    bench_transport_t transport;
+    bench_metric_t metric;
+    bench_way_t way;
+    unsigned window; /* messages in flight, bandwidth */
+    unsigned blocks;
+    unsigned rounds;
+} bench_run_t;
+
+#define BENCH_WINDOW_MAX 16
+
+typedef struct {
+    double value;              /* median of the blocks: s, or bytes/s */
+    double allocations;        /* a message, ours; ALLOCATIONS only */
+    double allocations_in_ucx; /* a message, in UCX's libraries */
+} bench_sample_t;
+
+/* Prints what went wrong and ends the process. */
+__attribute__((noreturn, format(printf, 1, 2))) void
+bench_die(const char *format, ...);
+
+double bench_now(void); /* seconds, monotonic */
+double bench_median(const double *values, size_t count);
+
+const char *bench_transport_name(bench_transport_t transport);
+
+/* "raw iov, eager, PEER": a way in words, into `text`. */
+void bench_way_name(bench_way_t way, char *text, size_t bytes);
+
+/* Does one run in two fresh processes, each bound to a core of its own where
+ * there are two. False: it failed, and the children said why. */
+bool bench_pair_run(const bench_run_t *run, bench_sample_t *sample_p);
+
+/* Nanoseconds a tensor for encoding and decoding the header of such a map, as
+ * a send and a receive do it the first time. */
+double bench_header_first(size_t tensors, unsigned rounds);
+
+/* Seconds of all cores since the machine started. */
+typedef struct {
+    double all;
+    double busy;   /* with programs, ours included */
+    double own;    /* with us and our children that have ended */
+    double stolen; /* by the host of a virtual machine */
+} bench_machine_t;
+
+void bench_machine_look(bench_machine_t *machine);
+
+/* Prints what share of it others took since then. */
+void bench_machine_tell(const bench_machine_t *before);
+
+/* Counting of heap allocations, by who called malloc. */
+bool bench_counts_available(void);
+void bench_counts_start(void);
+void bench_counts_stop(unsigned long *elsewhere_p, unsigned long *in_ucx_p);
+
+#endif

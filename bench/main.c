@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg-bench: tensormsg beside raw UCX, on this machine. */
+#include <argp.h>
+#include <stdlib.h>
+
+#include "bench.h"
+#include "works.h"
+
+#define RUNS_DEFAULT 7
+
+typedef struct {
+    bench_options_t options;
+    const char *json;
+    const char *only;
+    const char *over;
+} arguments_t;
+
+static const struct argp_option options[] = {
+    {"json", 'j', "FILE", 0, "Write the rows to FILE as JSON, too", 0},
+    {"only", 'o', "WORK", 0, "Only the rows of WORK", 0},
+    {"over", 't', "TRANSPORT", 0, "Only the rows over TRANSPORT: shm, tcp", 0},
+    {"runs", 'r', "N", 0, "Median of N runs (7)", 0},
+    {"quick", 'q', NULL, 0,
+     "A short run to see that it works; its figures "
+     "mean nothing",
+     0},
+    {"verbose", 'v', NULL, 0, "Say what every way reached in every run", 0},
+    {0}};
+
+static error_t parse(int key, char *value, struct argp_state *state)
+{
+    arguments_t *arguments = state->input;
+    long runs;
+    char *end;
+
+    switch (key) {
+    case 'j':
+        arguments->json = value;
+        return 0;
+    case 'o':
+        arguments->only = value;
+        return 0;
+    case 't':
+        arguments->over = value;
+        return 0;
+    case 'r':
+        runs = strtol(value, &end, 10);
+        if (*end != '\0' || runs < 1 || runs > BENCH_RUNS_MAX) {
+            argp_error(state, "--runs takes 1 to %d", BENCH_RUNS_MAX);
+        }
+        arguments->options.runs = (unsigned)runs;
+        return 0;
+    case 'q':
+        arguments->options.quick = true;
+        return 0;
+    case 'v':
+        arguments->options.verbose = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        options,
+        parse,
+        NULL,
+        "Measures tensor maps against raw ucp_am doing the same bytes in the "
+        "same run, and prints a table.\v"
+        "Latency is half a round trip. The limit is the better of raw UCX "
+        "with our settings (error mode PEER) and its best (error mode NONE).",
+        NULL,
+        NULL,
+        NULL};
+    static bench_report_t report;
+    arguments_t arguments = {0};
+    bench_machine_t machine;
+
+    argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+    if (arguments.options.runs == 0) {
+        arguments.options.runs = arguments.options.quick ? 1 : RUNS_DEFAULT;
+    }
+    bench_machine_look(&machine);
+    if (!bench_works_run(&arguments.options, arguments.only, arguments.over,
+                         &report)) {
+        bench_die("there is no such row: see the table of a run without "
+                  "--only and --over");
+    }
+    bench_report_print(&report);
+    bench_machine_tell(&machine);
+    if (arguments.json != NULL) {
+        bench_report_write(&report, arguments.json);
+    }
+}

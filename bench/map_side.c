@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A side that sends and receives tensormsg maps, as an application would: the
+ * map is made once, its data borrowed, and progress polled. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/tensormsg.h>
+
+#include "side.h"
+
+#define CONNECT_MS 10000
+#define URL_BYTES 256
+
+typedef struct {
+    bench_side_t side;
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+    tmsg_listener_t *listener;
+    tmsg_endpoint_t *endpoint;
+    tmsg_map_t *map;
+    tmsg_map_t *answer;
+    char answer_data[8];
+} map_side_t;
+
+static void must(tmsg_status_t status)
+{
+    if (status != TMSG_OK) {
+        bench_die("tensormsg: %s", tmsg_error_message());
+    }
+}
+
+static void done(void *arg, tmsg_status_t status, const char *error)
+{
+    bench_side_t *side = arg;
+
+    side->in_flight--;
+    if (status != TMSG_OK) {
+        bench_die("tensormsg: a send failed: %s", error);
+    }
+}
+
+static void send_map(map_side_t *self, tmsg_map_t *map)
+{
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_ON_DONE,
+        .on_done = done,
+        .on_done_arg = &self->side,
+    };
+
+    self->side.in_flight++;
+    must(tmsg_endpoint_send(self->endpoint, map, &params, NULL));
+}
+
+static void send_payload(bench_side_t *side)
+{
+    map_side_t *self = (map_side_t *)side;
+
+    send_map(self, self->map);
+}
+
+static void send_answer(bench_side_t *side)
+{
+    map_side_t *self = (map_side_t *)side;
+
+    send_map(self, self->answer);
+}
+
+static void progress(bench_side_t *side)
+{
+    tmsg_worker_progress(((map_side_t *)side)->worker);
+}
+
+static void name_tensor(size_t index, char *name, size_t bytes)
+{
+    snprintf(name, bytes, "tensor%zu", index);
+}
+
+static void check(map_side_t *self, const tmsg_map_t *map)
+{
+    const bench_payload_t *payload = &self->side.payload;
+    const char *name;
+    tmsg_tensor_t tensor;
+
+    must(tmsg_map_at(map, 0, &name, &tensor));
+    if (strcmp(name, "answer") == 0) {
+        return;
+    }
+    if (tmsg_map_size(map) != payload->tensors) {
+        bench_die("tensormsg: %zu tensors arrived, not %zu", tmsg_map_size(map),
+                  payload->tensors);
+    }
+    for (size_t i = 0; i < payload->tensors; i++) {
+        char wanted[32];
+
+        name_tensor(i, wanted, sizeof(wanted));
+        must(tmsg_map_at(map, i, &name, &tensor));
+        if (strcmp(name, wanted) != 0 || tensor.ndim != 1 ||
+            (size_t)tensor.shape[0] != payload->bytes) {
+            bench_die("tensormsg: '%s' arrived in place of '%s'", name, wanted);
+        }
+        bench_payload_check(payload, i, tensor.data);
+    }
+    self->side.checked++;
+}
+
+static void arrived(void *arg, tmsg_message_t *message)
+{
+    map_side_t *self = arg;
+
+    if (self->side.check) {
+        check(self, tmsg_message_map(message));
+    }
+    tmsg_message_destroy(message);
+    self->side.received++;
+}
+
+static void accepted(void *arg, tmsg_endpoint_t *endpoint)
+{
+    ((map_side_t *)arg)->endpoint = endpoint;
+}
+
+static void add(tmsg_map_t *map, const char *name, void *data,
+                const int64_t *bytes)
+{
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, bytes, NULL};
+
+    must(tmsg_map_add(map, name, &tensor, NULL, NULL));
+}
+
+static void make_maps(map_side_t *self)
+{
+    const bench_payload_t *payload = &self->side.payload;
+    const int64_t bytes = (int64_t)payload->bytes;
+    const int64_t answer_bytes = sizeof(self->answer_data);
+
+    must(tmsg_map_create(&self->map));
+    for (size_t i = 0; i < payload->tensors; i++) {
+        char name[32];
+
+        name_tensor(i, name, sizeof(name));
+        add(self->map, name, payload->data[i], &bytes);
+    }
+    must(tmsg_map_create(&self->answer));
+    add(self->answer, "answer", self->answer_data, &answer_bytes);
+}
+
+static void dial(map_side_t *self, int socket)
+{
+    char url[URL_BYTES] = "";
+    tmsg_request_t *ready;
+
+    bench_hear(socket, url, sizeof(url) - 1);
+    must(tmsg_endpoint_connect(self->worker, url, NULL, &self->endpoint));
+    must(tmsg_endpoint_ready(self->endpoint, &ready));
+    must(tmsg_request_wait(ready, CONNECT_MS));
+    tmsg_request_destroy(ready);
+}
+
+static void listen_for_one(map_side_t *self, int socket)
+{
+    const tmsg_listener_params_t params = {
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
+        .on_accept = accepted,
+        .on_accept_arg = self,
+    };
+    const char *url;
+
+    must(tmsg_listener_create(self->worker, "tcp://127.0.0.1:0", &params,
+                              &self->listener));
+    url = tmsg_listener_url(self->listener);
+    bench_tell(socket, url, strlen(url));
+    while (self->endpoint == NULL) {
+        must(tmsg_worker_wait(self->worker, CONNECT_MS));
+    }
+}
+
+static void close_map_side(bench_side_t *side)
+{
+    map_side_t *self = (map_side_t *)side;
+
+    tmsg_worker_destroy(self->worker);
+    tmsg_context_destroy(self->context);
+    tmsg_map_destroy(self->map);
+    tmsg_map_destroy(self->answer);
+    bench_payload_free(&side->payload);
+    free(self);
+}
+
+bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
+{
+    map_side_t *self = bench_memory(sizeof(*self));
+    const tmsg_context_params_t context_params = {
+        .field_mask = TMSG_CONTEXT_PARAM_UCX_CONFIG,
+        .ucx_config =
+            run->transport == BENCH_TCP ? "TLS=tcp,self" : "TLS=posix,cma,self",
+    };
+    const tmsg_worker_params_t worker_params = {
+        .field_mask = TMSG_WORKER_PARAM_HANDLER,
+        .handler = arrived,
+        .handler_arg = self,
+    };
+
+    self->side.send = send_payload;
+    self->side.answer = send_answer;
+    self->side.progress = progress;
+    self->side.close = close_map_side;
+    bench_payload_create(run->tensors, run->tensor_bytes, false,
+                         &self->side.payload);
+    make_maps(self);
+    must(tmsg_context_create(&context_params, &self->context));
+    must(tmsg_worker_create(self->context, &worker_params, &self->worker));
+    if (dialling) {
+        dial(self, socket);
+    } else {
+        listen_for_one(self, socket);
+    }
+    return &self->side;
+}

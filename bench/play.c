@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The loops that are timed. */
+#include "side.h"
+
+#define BLOCKS_MAX 1024
+
+/* What comes early, as while a block is drained, counts for later. */
+static void await(bench_side_t *side, unsigned messages)
+{
+    side->awaited += messages;
+    while (side->received < side->awaited) {
+        side->progress(side);
+    }
+}
+
+static void drain(bench_side_t *side)
+{
+    while (side->in_flight > 0) {
+        side->progress(side);
+    }
+}
+
+static void ping_pong(bench_side_t *side, unsigned rounds, bool first)
+{
+    for (unsigned i = 0; i < rounds; i++) {
+        if (first) {
+            side->send(side);
+        }
+        await(side, 1);
+        if (!first) {
+            side->send(side);
+        }
+    }
+    drain(side);
+}
+
+/* The receiver answers when the last message is whole. */
+static void stream(bench_side_t *side, unsigned rounds, unsigned window,
+                   bool first)
+{
+    if (!first) {
+        await(side, rounds);
+        side->answer(side);
+        drain(side);
+        return;
+    }
+    for (unsigned i = 0; i < rounds; i++) {
+        while (side->in_flight >= window) {
+            side->progress(side);
+        }
+        side->send(side);
+    }
+    await(side, 1);
+    drain(side);
+}
+
+static void block(bench_side_t *side, const bench_run_t *run, unsigned rounds,
+                  bool first)
+{
+    if (run->metric == BENCH_BANDWIDTH) {
+        stream(side, rounds, run->window, first);
+    } else {
+        ping_pong(side, rounds, first);
+    }
+}
+
+/* One message each way, or one way, whose every byte is compared. */
+static void verify(bench_side_t *side, const bench_run_t *run, uint64_t seed,
+                   bool first, int socket)
+{
+    uint64_t wanted =
+        side->checked + (run->metric != BENCH_BANDWIDTH || !first);
+
+    bench_payload_fill(&side->payload, seed);
+    side->check = true;
+    bench_meet(socket);
+    block(side, run, 1, first);
+    side->check = false;
+    if (side->checked != wanted) {
+        bench_die("a message was not compared");
+    }
+}
+
+/* Of one message, or of half a round trip. */
+static double measure(bench_side_t *side, const bench_run_t *run, bool first)
+{
+    double values[BLOCKS_MAX];
+    double bytes = (double)side->payload.total * run->rounds;
+
+    for (unsigned i = 0; i < run->blocks; i++) {
+        double begin = bench_now();
+        double seconds;
+
+        block(side, run, run->rounds, first);
+        seconds = bench_now() - begin;
+        values[i] = run->metric == BENCH_BANDWIDTH ? bytes / seconds
+                                                   : seconds / run->rounds / 2;
+    }
+    return bench_median(values, run->blocks);
+}
+
+/* In a round trip each side sends one message and receives one, so what one
+ * side allocates is what a message costs both. */
+static void count(bench_side_t *side, const bench_run_t *run, bool first,
+                  bench_sample_t *sample_p)
+{
+    unsigned long elsewhere, in_ucx;
+
+    bench_counts_start();
+    block(side, run, run->rounds, first);
+    bench_counts_stop(&elsewhere, &in_ucx);
+    sample_p->allocations = (double)elsewhere / run->rounds;
+    sample_p->allocations_in_ucx = (double)in_ucx / run->rounds;
+}
+
+void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
+                int socket, bench_sample_t *sample_p)
+{
+    verify(side, run, 1, first, socket);
+    for (unsigned i = 0; i < run->blocks / 4 + 1; i++) { /* warm-up */
+        block(side, run, run->rounds, first);
+    }
+    if (run->metric == BENCH_ALLOCATIONS) {
+        count(side, run, first, sample_p);
+    } else {
+        sample_p->value = measure(side, run, first);
+    }
+    verify(side, run, 2, first, socket);
+    bench_meet(socket);
+}

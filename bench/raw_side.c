@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A side that moves the same bytes by ucp_am alone: the limit. An eager
+ * payload counts where it lies, as nobody needs it longer; a rendezvous is
+ * received into buffers that were made before. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <ucp/api/ucp.h>
+
+#include "am/ucx_config.h"
+#include "side.h"
+
+#include <tensormsg/status.h>
+
+#define AM_ID 0
+#define ADDRESS_BYTES_MAX (64u * 1024u)
+
+typedef struct raw_side raw_side_t;
+
+/* Memory that a message occupies while UCX works on it. */
+typedef struct {
+    raw_side_t *self;
+    bool busy;
+    uint8_t *buffer;
+} slot_t;
+
+struct raw_side {
+    bench_side_t side;
+    bench_way_t way;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_ep_h ep;
+    ucp_dt_iov_t *iov;
+    slot_t sending[BENCH_WINDOW_MAX];   /* buffers for BENCH_GATHER */
+    slot_t receiving[BENCH_WINDOW_MAX]; /* for rendezvous; made when needed */
+};
+
+static void must(ucs_status_t status, const char *what)
+{
+    if (status != UCS_OK) {
+        bench_die("raw UCX: %s: %s", what, ucs_status_string(status));
+    }
+}
+
+static slot_t *take_slot(raw_side_t *self, slot_t *slots)
+{
+    for (size_t i = 0; i < BENCH_WINDOW_MAX; i++) {
+        if (!slots[i].busy) {
+            slots[i].busy = true;
+            slots[i].self = self;
+            return &slots[i];
+        }
+    }
+    bench_die("raw UCX: more messages at once than the window");
+}
+
+static uint8_t *slot_buffer(slot_t *slot)
+{
+    if (slot->buffer == NULL) {
+        slot->buffer = bench_memory(slot->self->side.payload.total);
+    }
+    return slot->buffer;
+}
+
+static void arrived(raw_side_t *self, const uint8_t *data, size_t bytes)
+{
+    const bench_payload_t *payload = &self->side.payload;
+
+    self->side.received++;
+    if (!self->side.check || bytes == 0) { /* an answer is empty */
+        return;
+    }
+    if (bytes != payload->total) {
+        bench_die("raw UCX: %zu bytes arrived", bytes);
+    }
+    for (size_t i = 0; i < payload->tensors; i++) {
+        bench_payload_check(payload, i, data + i * payload->bytes);
+    }
+    self->side.checked++;
+}
+
+static void fetched(void *request, ucs_status_t status, size_t bytes, void *arg)
+{
+    slot_t *slot = arg;
+
+    must(status, "a rendezvous");
+    slot->busy = false;
+    arrived(slot->self, slot->buffer, bytes);
+    if (request != NULL) {
+        ucp_request_free(request);
+    }
+}
+
+static void fetch(raw_side_t *self, void *data, size_t bytes)
+{
+    slot_t *slot = take_slot(self, self->receiving);
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .cb.recv_am = fetched,
+        .user_data = slot,
+        .datatype = ucp_dt_make_contig(1),
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    ucs_status_ptr_t request = ucp_am_recv_data_nbx(
+        self->worker, data, slot_buffer(slot), bytes, &param);
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        fetched(NULL, UCS_PTR_STATUS(request), bytes, slot);
+    }
+}
+
+static ucs_status_t am_arrived(void *arg, const void *header,
+                               size_t header_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *param)
+{
+    raw_side_t *self = arg;
+
+    (void)header;
+    (void)header_bytes;
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
+        fetch(self, data, bytes);
+    } else {
+        arrived(self, data, bytes);
+    }
+    return UCS_OK;
+}
+
+static void sent(void *request, ucs_status_t status, void *arg)
+{
+    slot_t *slot = arg;
+
+    must(status, "a send");
+    slot->busy = false;
+    slot->self->side.in_flight--;
+    if (request != NULL) {
+        ucp_request_free(request);
+    }
+}
+
+static uint32_t protocol_flag(bench_protocol_t protocol)
+{
+    return protocol == BENCH_EAGER  ? UCP_AM_SEND_FLAG_EAGER
+           : protocol == BENCH_RNDV ? UCP_AM_SEND_FLAG_RNDV
+                                    : 0;
+}
+
+static void post(raw_side_t *self, slot_t *slot, const void *data, size_t count,
+                 bool iov, bench_protocol_t protocol)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_DATATYPE |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .cb.send = sent,
+        .user_data = slot,
+        .datatype = iov ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+        .flags = protocol_flag(protocol),
+    };
+    ucs_status_ptr_t request;
+
+    self->side.in_flight++;
+    request = ucp_am_send_nbx(self->ep, AM_ID, NULL, 0, data, count, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        sent(NULL, UCS_PTR_STATUS(request), slot);
+    }
+}
+
+static const uint8_t *gather(const bench_payload_t *payload, uint8_t *to)
+{
+    for (size_t i = 0; i < payload->tensors; i++) {
+        memcpy(to + i * payload->bytes, payload->data[i], payload->bytes);
+    }
+    return to;
+}
+
+static void send_payload(bench_side_t *side)
+{
+    raw_side_t *self = (raw_side_t *)side;
+    const bench_payload_t *payload = &side->payload;
+    slot_t *slot = take_slot(self, self->sending);
+
+    switch (self->way.layout) {
+    case BENCH_IOV:
+        post(self, slot, self->iov, payload->tensors, true, self->way.protocol);
+        break;
+    case BENCH_GATHER:
+        post(self, slot, gather(payload, slot_buffer(slot)), payload->total,
+             false, self->way.protocol);
+        break;
+    case BENCH_CONTIGUOUS:
+    case BENCH_MAP:
+        post(self, slot, payload->whole, payload->total, false,
+             self->way.protocol);
+        break;
+    }
+}
+
+static void send_answer(bench_side_t *side)
+{
+    raw_side_t *self = (raw_side_t *)side;
+
+    post(self, take_slot(self, self->sending), NULL, 0, false, BENCH_EAGER);
+}
+
+static void progress(bench_side_t *side)
+{
+    ucp_worker_progress(((raw_side_t *)side)->worker);
+}
+
+/* The keys of ours where the way asks for them; the transport always. */
+static ucp_config_t *configure(bench_settings_t settings,
+                               bench_transport_t transport)
+{
+    static const char *const no_error_handling =
+        ";POSIX_ERROR_HANDLING=n;CMA_MEMORY_INVALIDATE=n";
+    const char *tls = transport == BENCH_TCP ? "tcp,self" : "posix,cma,self";
+    const tmsg_ucx_scope_t scope = {.device = "lo"};
+    static tmsg_ucx_keys_t keys;
+    char code[128] = "TLS=";
+    ucp_config_t *config;
+
+    if (settings == BENCH_UNTOUCHED) {
+        must(ucp_config_read(NULL, NULL, &config), "ucp_config_read");
+        must(ucp_config_modify(config, "TLS", tls), "TLS");
+        must(ucp_config_modify(config, "NET_DEVICES", "lo"), "NET_DEVICES");
+        return config;
+    }
+    strcat(code, tls);
+    if (settings == BENCH_BEST) {
+        strcat(code, no_error_handling);
+    }
+    if (tmsg_ucx_config_resolve(code, &scope, &keys) != TMSG_OK ||
+        tmsg_ucx_config_apply(&keys, &config) != TMSG_OK) {
+        bench_die("raw UCX: %s", tmsg_error_message());
+    }
+    return config;
+}
+
+static void open_ucx(raw_side_t *self, bench_transport_t transport)
+{
+    bool ours = self->way.settings == BENCH_OUR_SETTINGS;
+    ucp_config_t *config = configure(self->way.settings, transport);
+    const ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features = UCP_FEATURE_AM | (ours ? UCP_FEATURE_WAKEUP : 0),
+    };
+    const ucp_worker_params_t worker_params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode =
+            ours ? UCS_THREAD_MODE_SERIALIZED : UCS_THREAD_MODE_SINGLE,
+    };
+    const ucp_am_handler_param_t am = {
+        .field_mask =
+            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+            UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = AM_ID,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = am_arrived,
+        .arg = self,
+    };
+
+    must(ucp_init(&params, config, &self->context), "ucp_init");
+    ucp_config_release(config);
+    must(ucp_worker_create(self->context, &worker_params, &self->worker),
+         "ucp_worker_create");
+    must(ucp_worker_set_am_recv_handler(self->worker, &am), "the AM handler");
+}
+
+static void broken(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)arg;
+    (void)ep;
+    must(status, "the connection");
+}
+
+static void connect_ucx(raw_side_t *self, int socket)
+{
+    static uint8_t theirs[ADDRESS_BYTES_MAX];
+    ucp_address_t *address;
+    size_t bytes;
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = (const ucp_address_t *)theirs,
+        .err_mode = self->way.settings == BENCH_OUR_SETTINGS
+                        ? UCP_ERR_HANDLING_MODE_PEER
+                        : UCP_ERR_HANDLING_MODE_NONE,
+        .err_handler.cb = broken,
+    };
+
+    must(ucp_worker_get_address(self->worker, &address, &bytes), "an address");
+    bench_tell(socket, address, bytes);
+    ucp_worker_release_address(self->worker, address);
+    bench_hear(socket, theirs, sizeof(theirs));
+    must(ucp_ep_create(self->worker, &params, &self->ep), "ucp_ep_create");
+}
+
+static void make_iov(raw_side_t *self)
+{
+    const bench_payload_t *payload = &self->side.payload;
+
+    self->iov = bench_memory(payload->tensors * sizeof(*self->iov));
+    for (size_t i = 0; i < payload->tensors; i++) {
+        self->iov[i].buffer = payload->data[i];
+        self->iov[i].length = payload->bytes;
+    }
+}
+
+static void close_raw_side(bench_side_t *side)
+{
+    raw_side_t *self = (raw_side_t *)side;
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = self->way.settings == BENCH_OUR_SETTINGS
+                     ? UCP_EP_CLOSE_FLAG_FORCE
+                     : 0,
+    };
+    ucs_status_ptr_t request = ucp_ep_close_nbx(self->ep, &param);
+
+    while (UCS_PTR_IS_PTR(request) &&
+           ucp_request_check_status(request) == UCS_INPROGRESS) {
+        ucp_worker_progress(self->worker);
+    }
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+    ucp_worker_destroy(self->worker);
+    ucp_cleanup(self->context);
+    for (size_t i = 0; i < BENCH_WINDOW_MAX; i++) {
+        free(self->sending[i].buffer);
+        free(self->receiving[i].buffer);
+    }
+    free(self->iov);
+    bench_payload_free(&side->payload);
+    free(self);
+}
+
+bench_side_t *bench_raw_open(const bench_run_t *run, int socket)
+{
+    raw_side_t *self = bench_memory(sizeof(*self));
+
+    self->side.send = send_payload;
+    self->side.answer = send_answer;
+    self->side.progress = progress;
+    self->side.close = close_raw_side;
+    self->way = run->way;
+    bench_payload_create(run->tensors, run->tensor_bytes,
+                         run->way.layout == BENCH_CONTIGUOUS,
+                         &self->side.payload);
+    make_iov(self);
+    open_ucx(self, run->transport);
+    connect_ucx(self, socket);
+    return &self->side;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench/report.h - the rows, as a table and as JSON. */
+#ifndef TMSG_BENCH_REPORT_H
+#define TMSG_BENCH_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define BENCH_ROWS_MAX 64
+#define BENCH_RUNS_MAX 99
+
+/* Where the metric has no limit, or is a ratio itself, `limit` and `ratio` are
+ * NAN, which JSON says as null. */
+typedef struct {
+    const char *work;
+    const char *transport; /* "shm", "tcp" or "-" */
+    const char *metric;
+    const char *unit;
+    double ours; /* median of the runs */
+    double limit;
+    double ratio; /* ours / limit */
+    unsigned runs;
+    double least, most; /* ours, over the runs; table only */
+    char limit_way[48]; /* which raw way it was; table only */
+} bench_row_t;
+
+typedef struct {
+    bench_row_t rows[BENCH_ROWS_MAX];
+    size_t count;
+} bench_report_t;
+
+/* Appends a copy, its ratio worked out from ours and limit. */
+void bench_report_add(bench_report_t *report, const bench_row_t *row);
+
+void bench_report_print(const bench_report_t *report);
+
+/* Writes the array of rows; dies if that cannot be done. */
+void bench_report_write(const bench_report_t *report, const char *path);
+
+#endif

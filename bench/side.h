@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench/side.h - one end of a connection, whoever moves the bytes, so that one
+ * and the same loop times them all. */
+#ifndef TMSG_BENCH_SIDE_H
+#define TMSG_BENCH_SIDE_H
+
+#include "bench.h"
+#include "payload.h"
+
+typedef struct bench_side bench_side_t;
+
+struct bench_side {
+    bench_payload_t payload; /* what send() sends, and what arrivals must be */
+    uint64_t received;       /* messages, whole */
+    uint64_t awaited;        /* of these, by the loops so far */
+    unsigned in_flight;      /* sends that still need their buffers */
+    bool check;              /* compare what arrives with the payload */
+    uint64_t checked;        /* payloads that were compared, and right */
+    void (*send)(bench_side_t *side);
+    void (*answer)(bench_side_t *side); /* a few bytes, "all arrived" */
+    void (*progress)(bench_side_t *side);
+    void (*close)(bench_side_t *side);
+};
+
+/* Connects two sides that have a socket between them. */
+bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket);
+bench_side_t *bench_raw_open(const bench_run_t *run, int socket);
+
+/* Plays this side's part of a run; the first side gets the sample. */
+void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
+                int socket, bench_sample_t *sample_p);
+
+/* Returns when both sides have called it. */
+void bench_meet(int socket);
+
+/* A length and so many bytes, through the socket between both sides. */
+void bench_tell(int socket, const void *data, size_t bytes);
+size_t bench_hear(int socket, void *data, size_t most);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "works.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bench.h"
+
+#define WAYS_MAX 16
+#define HEADER_TENSORS 8
+
+/* A way that takes part in a work, with what it reached. Those of a work run
+ * in turns, so that what else the machine does falls on all of them. */
+typedef struct {
+    bench_run_t run;
+    double values[BENCH_RUNS_MAX];
+    bench_sample_t last;
+} entrant_t;
+
+typedef struct {
+    entrant_t entrants[WAYS_MAX];
+    size_t count;
+    const bench_options_t *options;
+} contest_t;
+
+static void enter(contest_t *contest, bench_run_t run)
+{
+    if (contest->count == WAYS_MAX) {
+        bench_die("more than %d ways", WAYS_MAX);
+    }
+    if (contest->options->quick) {
+        run.blocks = 1;
+        run.rounds = run.metric == BENCH_BANDWIDTH ? 2 : 10;
+    }
+    contest->entrants[contest->count++].run = run;
+}
+
+static void tell(const bench_run_t *run, const double *values, unsigned runs)
+{
+    double scale = run->metric == BENCH_BANDWIDTH ? 1e-9 : 1e6;
+    char name[64];
+
+    bench_way_name(run->way, name, sizeof(name));
+    fprintf(stderr, "  %zux%zu %s %-28s", run->tensors, run->tensor_bytes,
+            bench_transport_name(run->transport), name);
+    for (unsigned i = 0; i < runs; i++) {
+        fprintf(stderr, " %.3f", values[i] * scale);
+    }
+    fprintf(stderr, "\n");
+}
+
+static void hold(contest_t *contest)
+{
+    unsigned runs = contest->options->runs;
+
+    for (unsigned i = 0; i < runs; i++) {
+        for (size_t j = 0; j < contest->count; j++) {
+            entrant_t *entrant = &contest->entrants[(i + j) % contest->count];
+            char name[64];
+
+            if (!bench_pair_run(&entrant->run, &entrant->last)) {
+                bench_way_name(entrant->run.way, name, sizeof(name));
+                bench_die("a run of %zu x %zu bytes over %s (%s) failed",
+                          entrant->run.tensors, entrant->run.tensor_bytes,
+                          bench_transport_name(entrant->run.transport), name);
+            }
+            entrant->values[i] = entrant->last.value;
+        }
+    }
+    for (size_t j = 0; contest->options->verbose && j < contest->count; j++) {
+        tell(&contest->entrants[j].run, contest->entrants[j].values, runs);
+    }
+}
+
+static bool is_raw(const entrant_t *entrant)
+{
+    return entrant->run.way.layout != BENCH_MAP;
+}
+
+/* The best of the raw ways, by its median. UCX's own defaults are a contestant
+ * of another row, not the limit. */
+static const entrant_t *limit_of(const contest_t *contest)
+{
+    const entrant_t *best = NULL;
+    double best_value = 0;
+
+    for (size_t i = 0; i < contest->count; i++) {
+        const entrant_t *entrant = &contest->entrants[i];
+        double value = bench_median(entrant->values, contest->options->runs);
+        bool better = entrant->run.metric == BENCH_BANDWIDTH
+                          ? value > best_value
+                          : value < best_value;
+
+        if (is_raw(entrant) && entrant->run.way.settings != BENCH_UNTOUCHED &&
+            (best == NULL || better)) {
+            best = entrant;
+            best_value = value;
+        }
+    }
+    return best;
+}
+
+static void summarize(const double *values, unsigned runs, double scale,
+                      bench_row_t *row)
+{
+    row->ours = bench_median(values, runs) * scale;
+    row->least = row->most = values[0] * scale;
+    row->runs = runs;
+    for (unsigned i = 1; i < runs; i++) {
+        row->least = fmin(row->least, values[i] * scale);
+        row->most = fmax(row->most, values[i] * scale);
+    }
+}
+
+static void report_limit(const contest_t *contest, double scale,
+                         bench_row_t *row)
+{
+    const entrant_t *limit = limit_of(contest);
+
+    row->limit = bench_median(limit->values, contest->options->runs) * scale;
+    bench_way_name(limit->run.way, row->limit_way, sizeof(row->limit_way));
+}
+
+static const bench_way_t map_way = {.layout = BENCH_MAP};
+
+static void latency(const bench_options_t *options, const char *work,
+                    bench_transport_t transport, bench_report_t *report)
+{
+    contest_t contest = {.options = options};
+    bench_run_t run = {.tensors = 8,
+                       .tensor_bytes = 64,
+                       .transport = transport,
+                       .metric = BENCH_LATENCY,
+                       .way = map_way,
+                       .blocks = 601,
+                       .rounds = 64};
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "latency",
+                       .unit = "us"};
+
+    enter(&contest, run);
+    run.way = (bench_way_t){BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO};
+    enter(&contest, run);
+    run.way.settings = BENCH_BEST;
+    enter(&contest, run);
+    hold(&contest);
+    summarize(contest.entrants[0].values, options->runs, 1e6, &row);
+    report_limit(&contest, 1e6, &row);
+    bench_report_add(report, &row);
+}
+
+/* In the processes that did 8 x 64 B; both sides together. */
+static void allocations(const bench_options_t *options, const char *work,
+                        bench_transport_t transport, bench_report_t *report)
+{
+    contest_t contest = {.options = options};
+    bench_run_t run = {.tensors = 8,
+                       .tensor_bytes = 64,
+                       .transport = transport,
+                       .metric = BENCH_ALLOCATIONS,
+                       .way = map_way,
+                       .blocks = 1,
+                       .rounds = 2000};
+    bench_options_t once = *options;
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "allocations",
+                       .unit = "/msg",
+                       .runs = 1};
+
+    if (!bench_counts_available()) {
+        return;
+    }
+    once.runs = 1;
+    contest.options = &once;
+    enter(&contest, run);
+    run.way = (bench_way_t){BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO};
+    enter(&contest, run);
+    hold(&contest);
+    row.ours = row.least = row.most = contest.entrants[0].last.allocations;
+    row.limit = contest.entrants[1].last.allocations_in_ucx;
+    snprintf(row.limit_way, sizeof(row.limit_way), "UCX's own, beside: %.2f",
+             contest.entrants[0].last.allocations_in_ucx);
+    bench_report_add(report, &row);
+}
+
+static void enter_raw(contest_t *contest, bench_run_t run,
+                      bench_layout_t layout)
+{
+    for (int settings = BENCH_OUR_SETTINGS; settings <= BENCH_BEST;
+         settings++) {
+        for (int protocol = BENCH_EAGER; protocol <= BENCH_RNDV; protocol++) {
+            run.way = (bench_way_t){layout, (bench_settings_t)settings,
+                                    (bench_protocol_t)protocol};
+            enter(contest, run);
+        }
+    }
+}
+
+static void bandwidth(const bench_options_t *options, const char *work,
+                      bench_run_t run, bench_report_t *report)
+{
+    contest_t contest = {.options = options};
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(run.transport),
+                       .metric = "bandwidth",
+                       .unit = "GB/s"};
+
+    enter(&contest, run);
+    enter_raw(&contest, run, BENCH_CONTIGUOUS);
+    hold(&contest);
+    summarize(contest.entrants[0].values, options->runs, 1e-9, &row);
+    report_limit(&contest, 1e-9, &row);
+    bench_report_add(report, &row);
+}
+
+static void large_maps(const bench_options_t *options, const char *work,
+                       bench_transport_t transport, bench_report_t *report)
+{
+    bool few = strcmp(work, "8x2MiB") == 0;
+    bench_run_t run = {.tensors = few ? 8 : 64,
+                       .tensor_bytes = few ? 2u << 20 : 256u << 10,
+                       .transport = transport,
+                       .metric = BENCH_BANDWIDTH,
+                       .way = map_way,
+                       .window = 4,
+                       .blocks = 25,
+                       .rounds = 4};
+
+    bandwidth(options, work, run, report);
+}
+
+static void thousand(const bench_options_t *options, const char *work,
+                     bench_transport_t transport, bench_report_t *report)
+{
+    contest_t contest = {.options = options};
+    bench_run_t run = {.tensors = 1000,
+                       .tensor_bytes = 1024,
+                       .transport = transport,
+                       .metric = BENCH_BANDWIDTH,
+                       .way = map_way,
+                       .window = 8,
+                       .blocks = 61,
+                       .rounds = 16};
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "bandwidth",
+                       .unit = "GB/s"};
+    double speedups[BENCH_RUNS_MAX];
+
+    enter(&contest, run);
+    run.way = (bench_way_t){BENCH_IOV, BENCH_UNTOUCHED, BENCH_AUTO};
+    enter(&contest, run);
+    run.way = map_way;
+    enter_raw(&contest, run, BENCH_IOV);
+    enter_raw(&contest, run, BENCH_GATHER);
+    hold(&contest);
+    summarize(contest.entrants[0].values, options->runs, 1e-9, &row);
+    report_limit(&contest, 1e-9, &row);
+    bench_report_add(report, &row);
+
+    for (unsigned i = 0; i < options->runs; i++) {
+        speedups[i] =
+            contest.entrants[0].values[i] / contest.entrants[1].values[i];
+    }
+    row = (bench_row_t){.work = work,
+                        .transport = bench_transport_name(transport),
+                        .metric = "speedup_over_iov",
+                        .unit = "x",
+                        .limit = NAN};
+    summarize(speedups, options->runs, 1, &row);
+    bench_report_add(report, &row);
+}
+
+/* How much longer a message with 64 tensors of 64 B takes than one with 8, a
+ * tensor, for the sending and the receiving side together. */
+static void small_tensor(const bench_options_t *options, const char *work,
+                         bench_transport_t transport, bench_report_t *report)
+{
+    static const bench_way_t ways[] = {
+        {.layout = BENCH_MAP},
+        {BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO},
+        {BENCH_IOV, BENCH_BEST, BENCH_AUTO}};
+    contest_t contest = {.options = options};
+    bench_run_t run = {.tensor_bytes = 64,
+                       .transport = transport,
+                       .metric = BENCH_LATENCY,
+                       .blocks = 601,
+                       .rounds = 64};
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "cost_ns",
+                       .unit = "ns"};
+
+    for (size_t i = 0; i < 3; i++) {
+        run.way = ways[i];
+        run.tensors = 8;
+        enter(&contest, run);
+        run.tensors = 64;
+        enter(&contest, run);
+    }
+    hold(&contest);
+    for (size_t i = 0; i < 3; i++) {
+        entrant_t *few = &contest.entrants[2 * i];
+        entrant_t *many = few + 1;
+
+        for (unsigned j = 0; j < options->runs; j++) {
+            few->values[j] = (many->values[j] - few->values[j]) / (64 - 8);
+        }
+        contest.entrants[i] = *few;
+    }
+    contest.count = 3;
+    summarize(contest.entrants[0].values, options->runs, 1e9, &row);
+    report_limit(&contest, 1e9, &row);
+    bench_report_add(report, &row);
+}
+
+static void header(const bench_options_t *options, const char *work,
+                   bench_transport_t transport, bench_report_t *report)
+{
+    double values[BENCH_RUNS_MAX] = {0};
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "first_ns_per_tensor",
+                       .unit = "ns",
+                       .limit = NAN};
+
+    for (unsigned i = 0; i < options->runs; i++) {
+        values[i] =
+            bench_header_first(HEADER_TENSORS, options->quick ? 10 : 1000);
+    }
+    summarize(values, options->runs, 1, &row);
+    bench_report_add(report, &row);
+}
+
+static const struct {
+    const char *name;
+    bench_transport_t transport;
+    void (*measure)(const bench_options_t *options, const char *work,
+                    bench_transport_t transport, bench_report_t *report);
+} works[] = {
+    {"8x64B", BENCH_SHM, latency},
+    {"8x64B", BENCH_TCP, latency},
+    {"8x64B", BENCH_SHM, allocations},
+    {"8x2MiB", BENCH_SHM, large_maps},
+    {"8x2MiB", BENCH_TCP, large_maps},
+    {"64x256KiB", BENCH_SHM, large_maps},
+    {"64x256KiB", BENCH_TCP, large_maps},
+    {"1000x1KiB", BENCH_TCP, thousand},
+    {"small_tensor", BENCH_SHM, small_tensor},
+    {"header", BENCH_NOWHERE, header},
+};
+
+bool bench_works_run(const bench_options_t *options, const char *only,
+                     const char *over, bench_report_t *report)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
+        const char *transport = bench_transport_name(works[i].transport);
+
+        if ((only == NULL || strcmp(only, works[i].name) == 0) &&
+            (over == NULL || strcmp(over, transport) == 0)) {
+            works[i].measure(options, works[i].name, works[i].transport,
+                             report);
+            found = true;
+        }
+    }
+    return found;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench/works.h - the rows of the table and how each is measured. */
+#ifndef TMSG_BENCH_WORKS_H
+#define TMSG_BENCH_WORKS_H
+
+#include "report.h"
+
+typedef struct {
+    unsigned runs;
+    bool quick;   /* a few rounds: that it works, not how fast */
+    bool verbose; /* every way that was measured, on stderr */
+} bench_options_t;
+
+/* Measures the rows of a work, of a transport, or (NULL) of all. False: there
+ * is no such row. */
+bool bench_works_run(const bench_options_t *options, const char *only,
+                     const char *over, bench_report_t *report);
+
+#endif
