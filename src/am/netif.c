@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/netif.h"
 
+#include <dirent.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "am/url.h"
@@ -122,4 +125,38 @@ tmsg_status_t tmsg_netif_of_address(const struct sockaddr *address,
     }
     freeifaddrs(devices);
     return device != NULL ? TMSG_OK : not_found(address);
+}
+
+const char *tmsg_netif_rdma(const char *sysfs, const char *device, char *text,
+                            size_t bytes)
+{
+    char path[PATH_MAX];
+    unsigned port = 0;
+    size_t used = 0;
+    const struct dirent *entry;
+    FILE *file;
+    DIR *folder;
+
+    text[0] = '\0';
+    snprintf(path, sizeof(path), "%s/class/net/%s/dev_port", sysfs, device);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        port = fscanf(file, "%u", &port) == 1 ? port : 0;
+        fclose(file);
+    }
+    snprintf(path, sizeof(path), "%s/class/net/%s/device/infiniband", sysfs,
+             device);
+    folder = opendir(path);
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        size_t length = strlen(entry->d_name) + sizeof(",:4294967296");
+
+        if (entry->d_name[0] != '.' && used + length < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, ",%s:%u",
+                                     entry->d_name, port + 1);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return text;
 }

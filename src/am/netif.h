@@ -24,4 +24,10 @@ bool tmsg_netif_is_any(const struct sockaddr *address);
 tmsg_status_t tmsg_netif_of_address(const struct sockaddr *address,
                                     char name[IFNAMSIZ]);
 
+/* Writes UCX's names of the RDMA devices that are the same hardware as a
+ * network device, each after a comma (",mlx5_0:1"); "" for none. `sysfs` is
+ * "/sys". Returns `text`. */
+const char *tmsg_netif_rdma(const char *sysfs, const char *device, char *text,
+                            size_t bytes);
+
 #endif

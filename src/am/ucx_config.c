@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/netif.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -228,13 +229,20 @@ static const char *full_name(const char *name, char *full, size_t bytes)
 
 static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
+    char rdma[128], devices[sizeof(scope->device) + sizeof(rdma)];
+
     if (scope->device[0] == '\0') {
         put_default(keys, "TLS", NULL, "posix,cma,self",
                     "shared memory alone, so that UCX opens no port");
         return;
     }
-    put_default(keys, "NET_DEVICES", NULL, scope->device,
-                "UCX listens on the device of the address in use, no other");
+    if (strcmp(scope->device, "all") != 0) {
+        snprintf(devices, sizeof(devices), "%s%s", scope->device,
+                 tmsg_netif_rdma("/sys", scope->device, rdma, sizeof(rdma)));
+        put_default(keys, "NET_DEVICES", NULL, devices,
+                    "UCX listens on the device of the address in use, no "
+                    "other");
+    }
     put_default(keys, "TLS", NULL,
                 strcmp(scope->device, "lo") == 0 ? "posix,cma,self,tcp" : NULL,
                 "what works on this machine");

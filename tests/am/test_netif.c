@@ -4,6 +4,8 @@
 #include <criterion/new/assert.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 
@@ -138,4 +140,36 @@ Test(netif, refuses_other_families)
 
     cr_assert(
         eq(int, tmsg_netif_of_address(&sa.any, name), TMSG_ERR_INVALID_PARAM));
+}
+
+/* A file of a made-up /sys. */
+static void put(const char *root, const char *path, const char *text)
+{
+    char full[512];
+    FILE *file;
+
+    snprintf(full, sizeof(full), "mkdir -p $(dirname %s/%s)", root, path);
+    cr_assert(eq(int, system(full), 0));
+    snprintf(full, sizeof(full), "%s/%s", root, path);
+    file = fopen(full, "w");
+    cr_assert(file != NULL);
+    fputs(text, file);
+    fclose(file);
+}
+
+Test(netif, finds_the_rdma_devices_of_a_network_device)
+{
+    char root[] = "/tmp/tmsg-sys-XXXXXX", text[64], remove[64];
+
+    cr_assert(mkdtemp(root) != NULL);
+    put(root, "class/net/eth7/device/infiniband/mlx5_3/x", "");
+    put(root, "class/net/eth7/dev_port", "1\n");
+    put(root, "class/net/lo/type", "772\n");
+    cr_expect_str_eq(tmsg_netif_rdma(root, "eth7", text, sizeof(text)),
+                     ",mlx5_3:2");
+    cr_expect_str_eq(tmsg_netif_rdma(root, "eth7", text, 8), "");
+    cr_expect_str_eq(tmsg_netif_rdma(root, "lo", text, sizeof(text)), "");
+    cr_expect_str_eq(tmsg_netif_rdma(root, "none", text, sizeof(text)), "");
+    snprintf(remove, sizeof(remove), "rm -r %s", root);
+    cr_assert(eq(int, system(remove), 0));
 }
