@@ -260,13 +260,22 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
+void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_t **slot =
+        &endpoint->worker->endpoints[endpoint->id & SLOT_MASK];
+
+    if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
+        !endpoint->handle && *slot == endpoint) {
+        *slot = NULL;
+        tmsg_endpoint_drop(endpoint);
+    }
+}
+
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
 {
     endpoint->in_ucx--;
-    if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0) {
-        endpoint->worker->endpoints[endpoint->id & SLOT_MASK] = NULL;
-        tmsg_endpoint_drop(endpoint);
-    }
+    tmsg_endpoint_forget(endpoint);
 }
 
 void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
@@ -275,6 +284,7 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
     endpoint->keeper = NULL;
     tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, "closed by this side");
     tmsg_messages_discard(endpoint);
+    tmsg_endpoint_forget(endpoint);
     tmsg_endpoint_drop(endpoint);
 }
 

@@ -3,7 +3,8 @@
  *
  * CONNECTING -> OPEN -> CLOSING -> ENDED, or straight to ENDED with an error.
  * An ended endpoint stays in its worker's table until UCX has reported every
- * operation on it: only then is borrowed memory free. */
+ * operation on it, for only then is borrowed memory free, and until its handle
+ * has been given back. */
 #ifndef TMSG_AM_ENDPOINT_H
 #define TMSG_AM_ENDPOINT_H
 
@@ -152,8 +153,12 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
 /* Lock held, in progress: does what UCX's callbacks left to do. */
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);
 
-/* UCX reported an operation; the last one frees an ended endpoint. */
+/* UCX reported an operation; the last one may free an ended endpoint. */
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);
+
+/* Takes an endpoint out of the table that has ended, has nothing in UCX and is
+ * nobody's any more: until then its worker's end finds it there. */
+void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint);
 
 /* Ends all events of a list. */
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,

@@ -129,6 +129,7 @@ static void run_release(tmsg_due_t *due)
     if (endpoint->handle && endpoint->keeper != NULL) {
         endpoint->keeper = NULL;
         endpoint->handle = false;
+        tmsg_endpoint_forget(endpoint);
         tmsg_endpoint_drop(endpoint);
     }
     tmsg_worker_unlock(worker);

@@ -380,6 +380,12 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         tmsg_log(TMSG_LOG_WARN, "a map for no endpoint is ignored");
         return ignored;
     }
+    if (arrival->head.sequence - endpoint->channel.rx_credited >=
+        worker->queue_depth) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a message beyond the window it was given");
+        return ignored;
+    }
     status = create(arrival, endpoint, &message);
     if (status != TMSG_OK || !file_in_order(&endpoint->channel, message)) {
         /* Without a record its turn cannot be kept: the order is broken. */
@@ -571,7 +577,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
             continue;
         }
         tmsg_endpoint_drop(message->endpoint);
-        if (status == TMSG_ERR_BUSY) {
+        if (status == TMSG_IN_PROGRESS) {
             message->state = TMSG_RX_WAITING;
             message->queue = (tmsg_message_links_t){worker->fetch.head, NULL};
             if (worker->fetch.head == NULL) {

@@ -42,15 +42,17 @@ static tmsg_status_t write_body(const tmsg_map_t *map, size_t spill,
     return tmsg_body_encode(map, to, spill, &needed);
 }
 
-static tmsg_status_t copy_tensor(const tmsg_map_entry_t *entry, uint8_t *to)
+static tmsg_status_t pack(const tmsg_map_entry_t *entry, uint8_t *to)
 {
-    tmsg_tensor_t tensor = entry->tensor;
+    tmsg_status_t status = tmsg_tensor_pack(&entry->tensor, to);
 
-    if (tmsg_tensor_is_dense(&tensor)) {
-        memcpy(to, tensor.data, entry->bytes);
-        return TMSG_OK;
+    if (status != TMSG_OK) {
+        return tmsg_error_set(
+            status, "tensor '%s': %s",
+            tmsg_error_name(entry->name, entry->name_bytes).text,
+            tmsg_error_message());
     }
-    return tmsg_tensor_pack(&tensor, to);
+    return TMSG_OK;
 }
 
 /* One buffer for all: for small tensors. */
@@ -73,12 +75,17 @@ static tmsg_status_t gather(const tmsg_map_t *map, size_t spill,
         status = write_body(map, spill, plan->staging);
     }
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
         advance(&at, &entries[i]);
-        memset(to + at.offset - entries[i].bytes - at.gap, 0, at.gap);
-        if (entries[i].bytes > 0) {
-            status =
-                copy_tensor(&entries[i], to + at.offset - entries[i].bytes);
+        memset(to, 0, at.gap);
+        to += at.gap;
+        if (!tmsg_tensor_is_dense(tensor)) {
+            status = pack(&entries[i], to);
+        } else if (entries[i].bytes > 0) {
+            memcpy(to, tensor->data, entries[i].bytes);
         }
+        to += entries[i].bytes;
     }
     return status;
 }
@@ -137,7 +144,7 @@ static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
         if (tmsg_tensor_is_dense(tensor)) {
             put(plan, tensor->data, entries[i].bytes);
         } else {
-            status = tmsg_tensor_pack(tensor, to);
+            status = pack(&entries[i], to);
             put(plan, to, entries[i].bytes);
             to += entries[i].bytes;
         }

@@ -80,7 +80,7 @@ unsigned tmsg_worker_dispatch(tmsg_worker_t *worker)
     }
     worker->dispatching = true;
     worker->dispatcher = pthread_self();
-    while (worker->due_head != NULL) {
+    while (worker->due_head != NULL && !worker->doomed) {
         tmsg_due_t *due = worker->due_head;
 
         worker->due_head = due->next;

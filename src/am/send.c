@@ -179,10 +179,62 @@ static tmsg_status_t encode(tmsg_send_t *send, tmsg_preamble_t *head)
     return status;
 }
 
+static tmsg_status_t check_tensors(const tmsg_send_t *send)
+{
+    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(send->map);
+
+    for (size_t i = 0; i < tmsg_map_size(send->map); i++) {
+        if (entries[i].name_bytes > peer->max_name_bytes) {
+            return tmsg_error_set(
+                TMSG_ERR_LIMIT_EXCEEDED,
+                "%s: the name of tensor %zu has %zu bytes, the peer allows "
+                "%llu",
+                send->endpoint->peer, i, entries[i].name_bytes,
+                (unsigned long long)peer->max_name_bytes);
+        }
+        if ((uint64_t)entries[i].tensor.ndim > peer->max_ndim) {
+            return tmsg_error_set(
+                TMSG_ERR_LIMIT_EXCEEDED,
+                "%s: tensor '%.256s': ndim %d, the peer allows %llu",
+                send->endpoint->peer, entries[i].name, entries[i].tensor.ndim,
+                (unsigned long long)peer->max_ndim);
+        }
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_metadata(const tmsg_send_t *send)
+{
+    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(send->map);
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < tmsg_map_meta_size(send->map); i++) {
+        bytes += entries[i].key_bytes + entries[i].value.bytes;
+        if (entries[i].key_bytes > peer->max_name_bytes) {
+            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                  "%s: a metadata key has %zu bytes, the peer "
+                                  "allows %llu",
+                                  send->endpoint->peer, entries[i].key_bytes,
+                                  (unsigned long long)peer->max_name_bytes);
+        }
+    }
+    if (bytes > peer->max_metadata_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %llu bytes of metadata, the peer allows "
+                              "%llu",
+                              send->endpoint->peer, (unsigned long long)bytes,
+                              (unsigned long long)peer->max_metadata_bytes);
+    }
+    return TMSG_OK;
+}
+
 /* What the peer would refuse is not sent. */
 static tmsg_status_t check_limits(const tmsg_send_t *send, uint64_t bytes)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+    tmsg_status_t status = TMSG_OK;
 
     if (tmsg_map_size(send->map) > peer->max_tensors) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
@@ -196,7 +248,11 @@ static tmsg_status_t check_limits(const tmsg_send_t *send, uint64_t bytes)
                               send->endpoint->peer, (unsigned long long)bytes,
                               (unsigned long long)peer->max_message_bytes);
     }
-    return TMSG_OK;
+    if (peer->max_name_bytes < TMSG_NAME_BYTES_MAX ||
+        peer->max_ndim < TMSG_NDIM_MAX) {
+        status = check_tensors(send);
+    }
+    return status != TMSG_OK ? status : check_metadata(send);
 }
 
 /* Turns the map into a header and a plan for the payload. */

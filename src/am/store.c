@@ -69,7 +69,7 @@ static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                                   TMSG_PAYLOAD_ALIGNMENT,
                                                   &block->data, &block->token);
 
-    if (status == TMSG_OK && block->data == NULL) {
+    if (status > TMSG_OK || (status == TMSG_OK && block->data == NULL)) {
         status = TMSG_ERR_NO_MEMORY;
     }
     if (status != TMSG_OK) {
@@ -82,6 +82,15 @@ static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
     return TMSG_OK;
 }
 
+static bool reserve(tmsg_store_t *store, uint64_t bytes)
+{
+    if (atomic_fetch_add(&store->held, bytes) + bytes <= store->budget) {
+        return true;
+    }
+    atomic_fetch_sub(&store->held, bytes);
+    return false;
+}
+
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p)
 {
@@ -91,13 +100,14 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
     if (store->allocator.alloc != NULL) {
         status = alloc_theirs(store, bytes, &block);
     } else {
-        /* Announced before looking, so that a release in between signals. */
-        atomic_store(&store->missed, true);
-        if (atomic_fetch_add(&store->held, bytes) + bytes > store->budget) {
-            atomic_fetch_sub(&store->held, bytes);
-            return TMSG_ERR_BUSY;
+        if (!reserve(store, bytes)) {
+            /* Announced before looking again, so that a release in between
+             * either is seen or signals. */
+            atomic_store(&store->missed, true);
+            if (!reserve(store, bytes)) {
+                return TMSG_IN_PROGRESS;
+            }
         }
-        atomic_store(&store->missed, false);
         status =
             tmsg_domain_host.alloc(bytes, TMSG_PAYLOAD_ALIGNMENT, &block.data);
         if (status != TMSG_OK) {

@@ -181,10 +181,10 @@ void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)
     size_t size, used = 0;
     FILE *stream = open_memstream(&report, &size);
 
-    text[0] = '\0';
     if (stream == NULL) {
-        return;
+        return; /* what was known before still is */
     }
+    text[0] = '\0';
     ucp_ep_print_info(ep, stream);
     fclose(stream);
     for (line = strtok_r(report, "\n", &rest); line != NULL;

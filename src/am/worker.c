@@ -340,11 +340,23 @@ static bool drain(tmsg_worker_t *worker)
     return true;
 }
 
+/* Nobody is left to do them. */
+static void drop_chores(tmsg_worker_t *worker)
+{
+    while (worker->chores != NULL) {
+        tmsg_endpoint_t *endpoint = worker->chores;
+
+        worker->chores = endpoint->next_chore;
+        tmsg_endpoint_drop(endpoint);
+    }
+}
+
 void tmsg_worker_finish(tmsg_worker_t *worker)
 {
     bool drained;
 
     tmsg_worker_lock(worker);
+    worker->doomed = false; /* what is still due is the end of operations */
     end_all(worker);
     drained = drain(worker);
     if (!drained) {
@@ -355,6 +367,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     while (worker->ready.head != NULL) {
         tmsg_message_destroy(tmsg_message_pull(worker, NULL));
     }
+    drop_chores(worker);
     tmsg_worker_unlock(worker);
     while (worker->ucx != NULL) {
         tmsg_ucx_t *ucx = worker->ucx;

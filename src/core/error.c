@@ -8,8 +8,6 @@
 
 #include "core/utf8.h"
 
-#define NAME_BYTES 64
-
 static _Thread_local char message[TMSG_ERROR_BYTES];
 
 const char *tmsg_error_message(void) { return message; }
@@ -41,20 +39,30 @@ tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
 tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
 {
     int error = errno;
-    size_t used;
     va_list args;
 
     va_start(args, format);
     format_message(format, args);
     va_end(args);
-    used = strlen(message);
-    snprintf(message + used, sizeof(message) - used, ": %s", strerror(error));
-    return status;
+    return tmsg_error_set(status, "%s: %s", message, strerror(error));
 }
 
-int tmsg_error_clip(size_t name_bytes)
+tmsg_error_name_t tmsg_error_name(const char *name, size_t name_bytes)
 {
-    return (int)(name_bytes < NAME_BYTES ? name_bytes : NAME_BYTES);
+    tmsg_error_name_t shown = {""};
+    size_t bytes = name_bytes;
+
+    if (bytes > TMSG_ERROR_NAME_BYTES) {
+        bytes = TMSG_ERROR_NAME_BYTES;
+        while (bytes > 0 && ((unsigned char)name[bytes] & 0xc0) == 0x80) {
+            bytes--; /* the inside of a character */
+        }
+        strcpy(shown.text + bytes, "...");
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        shown.text[i] = name[i] == '\0' ? '?' : name[i];
+    }
+    return shown;
 }
 
 tmsg_status_t tmsg_error_memory(const char *what)

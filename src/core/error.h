@@ -8,12 +8,13 @@
 #include <tensormsg/status.h>
 
 #define TMSG_ERROR_BYTES 512 /* longest message, NUL included */
+#define TMSG_ERROR_NAME_BYTES 64
 
 /* Formats this thread's error message and returns `status`, so that a failure
  * is one line: return tmsg_error_set(TMSG_ERR_..., "tensor '%s': ...", name).
  * The arguments may point into the current message, and may be a peer's: the
  * message is one line of UTF-8 whatever they hold, and ends in "..." where it
- * was cut. tmsg_error_clip() keeps a name from pushing the rest out. */
+ * was cut. */
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -21,8 +22,16 @@ tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
 tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* How many of a name's bytes a message shows: "%.*s". */
-int tmsg_error_clip(size_t name_bytes);
+typedef struct {
+    char text[TMSG_ERROR_NAME_BYTES + sizeof("...")];
+} tmsg_error_name_t;
+
+/* A name as an error or a log line quotes it, which keeps it from pushing the
+ * rest out: "..." in place of what is longer than TMSG_ERROR_NAME_BYTES, never
+ * half a character, '?' for NUL. What else cannot be shown is left to
+ * tmsg_error_set() and tmsg_log(). To be used within one expression:
+ * tmsg_error_set(..., "tensor '%s': ...", tmsg_error_name(name, bytes).text) */
+tmsg_error_name_t tmsg_error_name(const char *name, size_t name_bytes);
 
 /* NO_MEMORY, with what could not be had. */
 tmsg_status_t tmsg_error_memory(const char *what);

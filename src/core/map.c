@@ -87,12 +87,13 @@ tmsg_status_t tmsg_map_check_name(const char *what, const char *name,
     }
     if (name_bytes > TMSG_NAME_BYTES_MAX) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s '%.32s...' has %zu bytes, at most %d", what,
-                              name, name_bytes, TMSG_NAME_BYTES_MAX);
+                              "%s '%s' has %zu bytes, at most %d", what,
+                              tmsg_error_name(name, name_bytes).text,
+                              name_bytes, TMSG_NAME_BYTES_MAX);
     }
     if (!tmsg_utf8_valid(name, name_bytes)) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s '%.*s' is not UTF-8",
-                              what, tmsg_error_clip(name_bytes), name);
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s '%s' is not UTF-8",
+                              what, tmsg_error_name(name, name_bytes).text);
     }
     return TMSG_OK;
 }
@@ -196,9 +197,9 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
 
     if (tmsg_index_find(&map->index, &names, entry->name, entry->name_bytes) !=
         TMSG_INDEX_NONE) {
-        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
-                              "tensor '%.*s' is in the map already",
-                              tmsg_error_clip(entry->name_bytes), entry->name);
+        return tmsg_error_set(
+            TMSG_ERR_ALREADY_EXISTS, "tensor '%s' is in the map already",
+            tmsg_error_name(entry->name, entry->name_bytes).text);
     }
     status = make_room(map, map->size);
     if (status != TMSG_OK) {
@@ -220,8 +221,8 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
 static tmsg_status_t blame(tmsg_status_t status, const char *name,
                            size_t name_bytes)
 {
-    return tmsg_error_set(status, "tensor '%.*s': %s",
-                          tmsg_error_clip(name_bytes), name,
+    return tmsg_error_set(status, "tensor '%s': %s",
+                          tmsg_error_name(name, name_bytes).text,
                           tmsg_error_message());
 }
 
@@ -267,6 +268,9 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
         return status;
     }
     status = tmsg_tensor_check_data(tensor, &entry.bytes);
+    if (status == TMSG_OK && !tmsg_tensor_is_dense(tensor)) {
+        status = tmsg_tensor_check_packable(tensor);
+    }
     if (status != TMSG_OK) {
         return blame(status, name, entry.name_bytes);
     }
@@ -300,11 +304,16 @@ static tmsg_status_t find(const tmsg_map_t *map, const char *name,
                           size_t *index_p)
 {
     tmsg_names_t names = names_of(map);
+    size_t name_bytes;
 
-    *index_p = tmsg_index_find(&map->index, &names, name, strlen(name));
+    if (name == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "tensor name is NULL");
+    }
+    name_bytes = strlen(name);
+    *index_p = tmsg_index_find(&map->index, &names, name, name_bytes);
     if (*index_p == TMSG_INDEX_NONE) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "no tensor '%.64s' in the map", name);
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no tensor '%s' in the map",
+                              tmsg_error_name(name, name_bytes).text);
     }
     return TMSG_OK;
 }

@@ -45,6 +45,9 @@ void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device);
  * tmsg_map_clear() or at the end of its life. At most one such owner. */
 void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg);
 
+/* The type that a key of the reserved ones must have, 0 for other keys. */
+int32_t tmsg_meta_reserved(const char *key, size_t key_bytes);
+
 /* As tmsg_map_set_meta(), for a decoder: lengths are explicit and unknown
  * reserved keys are taken, for a newer writer may know them. A key that exists
  * is ALREADY_EXISTS. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <tensormsg/meta.h>
 
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -27,25 +29,15 @@ static const struct {
 static const char *const type_names[] = {"none", "bool",   "i64",
                                          "f64",  "string", "bytes"};
 
-static tmsg_status_t check_reserved(const char *key, int32_t type)
+int32_t tmsg_meta_reserved(const char *key, size_t key_bytes)
 {
-    if (strncmp(key, PREFIX, strlen(PREFIX)) != 0) {
-        return TMSG_OK;
-    }
     for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
-        if (strcmp(key, reserved[i].key) != 0) {
-            continue;
+        if (strlen(reserved[i].key) == key_bytes &&
+            memcmp(reserved[i].key, key, key_bytes) == 0) {
+            return reserved[i].type;
         }
-        if ((int32_t)reserved[i].type == type) {
-            return TMSG_OK;
-        }
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%s' takes %s, not %s", key,
-                              type_names[reserved[i].type], type_names[type]);
     }
-    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                          "key '%.64s': the prefix '%s' is reserved", key,
-                          PREFIX);
+    return 0;
 }
 
 static bool is_sized(int32_t type)
@@ -53,25 +45,38 @@ static bool is_sized(int32_t type)
     return type == TMSG_META_STRING || type == TMSG_META_BYTES;
 }
 
+/* Puts the key in front of what is wrong with it or its value. */
+__attribute__((format(printf, 3, 4))) static tmsg_status_t
+refuse(const char *key, size_t key_bytes, const char *format, ...)
+{
+    char text[TMSG_ERROR_BYTES / 2];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "key '%s': %s",
+                          tmsg_error_name(key, key_bytes).text, text);
+}
+
 static tmsg_status_t check_value(const char *key, size_t key_bytes,
                                  const tmsg_meta_t *value)
 {
-    int shown = tmsg_error_clip(key_bytes);
+    int32_t reserved_type = tmsg_meta_reserved(key, key_bytes);
 
     if (value->type < TMSG_META_BOOL || value->type > TMSG_META_BYTES) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.*s': unknown type %d", shown, key,
-                              value->type);
+        return refuse(key, key_bytes, "unknown type %d", value->type);
+    }
+    if (reserved_type != 0 && reserved_type != value->type) {
+        return refuse(key, key_bytes, "takes %s, not %s",
+                      type_names[reserved_type], type_names[value->type]);
     }
     if (is_sized(value->type) && value->data == NULL && value->bytes != 0) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.*s': data is NULL", shown, key);
+        return refuse(key, key_bytes, "data is NULL");
     }
     if (value->type == TMSG_META_STRING &&
         !tmsg_utf8_valid(value->data, value->bytes)) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.*s': the string is not UTF-8", shown,
-                              key);
+        return refuse(key, key_bytes, "the string is not UTF-8");
     }
     return TMSG_OK;
 }
@@ -162,8 +167,8 @@ tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
     }
     if (find(map, key, key_bytes) != TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
-                              "key '%.*s' is in the map already",
-                              tmsg_error_clip(key_bytes), key);
+                              "key '%s' is in the map already",
+                              tmsg_error_name(key, key_bytes).text);
     }
     status = check_value(key, key_bytes, value);
     return status != TMSG_OK ? status : append(map, key, key_bytes, value);
@@ -187,11 +192,12 @@ tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
     if (status == TMSG_OK) {
         status = check_value(key, key_bytes, value);
     }
-    if (status == TMSG_OK) {
-        status = check_reserved(key, value->type);
-    }
     if (status != TMSG_OK) {
         return status;
+    }
+    if (strncmp(key, PREFIX, strlen(PREFIX)) == 0 &&
+        tmsg_meta_reserved(key, key_bytes) == 0) {
+        return refuse(key, key_bytes, "the prefix '" PREFIX "' is reserved");
     }
     index = find(map, key, key_bytes);
     if (index == TMSG_INDEX_NONE) {
@@ -247,17 +253,31 @@ tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
     return tmsg_map_set_meta(map, key, &value);
 }
 
+/* As find(), for a caller's key. */
+static tmsg_status_t find_key(const tmsg_map_t *map, const char *key,
+                              size_t *index_p)
+{
+    if (key == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "key is NULL");
+    }
+    *index_p = find(map, key, strlen(key));
+    if (*index_p == TMSG_INDEX_NONE) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no key '%s' in the metadata",
+                              tmsg_error_name(key, strlen(key)).text);
+    }
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
                                 tmsg_meta_t *value_p)
 {
-    size_t index = find(map, key, strlen(key));
+    size_t index;
+    tmsg_status_t status = find_key(map, key, &index);
 
-    if (index == TMSG_INDEX_NONE) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "no key '%.64s' in the metadata", key);
+    if (status == TMSG_OK) {
+        *value_p = map->meta[index].value;
     }
-    *value_p = map->meta[index].value;
-    return TMSG_OK;
+    return status;
 }
 
 static tmsg_status_t get_typed(const tmsg_map_t *map, const char *key,
@@ -267,7 +287,8 @@ static tmsg_status_t get_typed(const tmsg_map_t *map, const char *key,
 
     if (status == TMSG_OK && value->type != (int32_t)type) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "key '%.64s' holds %s, not %s", key,
+                              "key '%s' holds %s, not %s",
+                              tmsg_error_name(key, strlen(key)).text,
                               type_names[value->type], type_names[type]);
     }
     return status;
@@ -334,13 +355,11 @@ tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key)
     tmsg_names_t names;
     tmsg_status_t status = tmsg_map_check_idle(map);
 
+    if (status == TMSG_OK) {
+        status = find_key(map, key, &index);
+    }
     if (status != TMSG_OK) {
         return status;
-    }
-    index = find(map, key, strlen(key));
-    if (index == TMSG_INDEX_NONE) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "no key '%.64s' in the metadata", key);
     }
     wasted = tmsg_arena_size(map->meta[index].key_bytes + 1) +
              value_size(&map->meta[index].value);

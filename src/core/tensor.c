@@ -178,6 +178,17 @@ bool tmsg_tensor_is_dense(const tmsg_tensor_t *tensor)
     return true;
 }
 
+tmsg_status_t tmsg_tensor_check_packable(const tmsg_tensor_t *tensor)
+{
+    uint32_t bits = (uint32_t)tensor->dtype.bits * tensor->dtype.lanes;
+
+    if (bits % 8 != 0 && !tmsg_tensor_is_contiguous(tensor)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "strides with elements of %u bits", bits);
+    }
+    return TMSG_OK;
+}
+
 #define TILE_ROWS 64
 #define TILE_COLUMNS 8
 
@@ -188,7 +199,8 @@ typedef struct {
     size_t run;
     int32_t ndim;
     int64_t shape[TMSG_NDIM_MAX];
-    int64_t steps[TMSG_NDIM_MAX]; /* in bytes */
+    int64_t steps[TMSG_NDIM_MAX];   /* in bytes */
+    uint64_t packed[TMSG_NDIM_MAX]; /* bytes that come of one step */
 } nest_t;
 
 static void nest_make(const tmsg_tensor_t *tensor, nest_t *nest)
@@ -197,8 +209,7 @@ static void nest_make(const tmsg_tensor_t *tensor, nest_t *nest)
 
     nest->run = (size_t)element;
     nest->ndim = 0;
-    nest->shape[0] = nest->shape[1] = 1;
-    nest->steps[0] = nest->steps[1] = 0;
+    nest->steps[1] = 0;
     for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
         int64_t extent = tensor->shape[i], step, last;
 
@@ -216,15 +227,20 @@ static void nest_make(const tmsg_tensor_t *tensor, nest_t *nest)
             nest->steps[nest->ndim++] = step;
         }
     }
+    nest->packed[0] = nest->run;
+    for (int32_t i = 1; i < nest->ndim; i++) {
+        nest->packed[i] = nest->packed[i - 1] * (uint64_t)nest->shape[i - 1];
+    }
 }
 
-/* The two innermost dimensions, by tiles where the rows lie nearer to each
- * other than the columns: a cache line is then used before it is gone. */
+/* Rows and columns of the two innermost dimensions, by tiles where the rows lie
+ * nearer to each other than the columns: a cache line is then used before it is
+ * gone. */
 static inline __attribute__((always_inline)) uint8_t *
-copy_tiles(const nest_t *nest, const uint8_t *from, uint8_t *to, size_t run)
+copy_tiles(const nest_t *nest, int64_t rows, int64_t columns,
+           const uint8_t *from, uint8_t *to, size_t run)
 {
-    int64_t rows = nest->shape[1], row_step = nest->steps[1];
-    int64_t columns = nest->shape[0], column_step = nest->steps[0];
+    int64_t row_step = nest->steps[1], column_step = nest->steps[0];
     bool tiled = llabs(row_step) < llabs(column_step);
     int64_t high = tiled ? TILE_ROWS : 1;
     int64_t wide = tiled ? TILE_COLUMNS : columns;
@@ -251,45 +267,99 @@ copy_tiles(const nest_t *nest, const uint8_t *from, uint8_t *to, size_t run)
 }
 
 /* A constant length makes each memcpy() one or two instructions. */
-static uint8_t *copy_plane(const nest_t *nest, const uint8_t *from, uint8_t *to)
+static uint8_t *copy_plane(const nest_t *nest, int64_t rows, int64_t columns,
+                           const uint8_t *from, uint8_t *to)
 {
     switch (nest->run) {
     case 1:
-        return copy_tiles(nest, from, to, 1);
+        return copy_tiles(nest, rows, columns, from, to, 1);
     case 2:
-        return copy_tiles(nest, from, to, 2);
+        return copy_tiles(nest, rows, columns, from, to, 2);
     case 3:
-        return copy_tiles(nest, from, to, 3);
+        return copy_tiles(nest, rows, columns, from, to, 3);
     case 4:
-        return copy_tiles(nest, from, to, 4);
+        return copy_tiles(nest, rows, columns, from, to, 4);
     case 8:
-        return copy_tiles(nest, from, to, 8);
+        return copy_tiles(nest, rows, columns, from, to, 8);
     case 12:
-        return copy_tiles(nest, from, to, 12);
+        return copy_tiles(nest, rows, columns, from, to, 12);
     case 16:
-        return copy_tiles(nest, from, to, 16);
+        return copy_tiles(nest, rows, columns, from, to, 16);
     default:
-        return copy_tiles(nest, from, to, nest->run);
+        return copy_tiles(nest, rows, columns, from, to, nest->run);
     }
 }
 
-static uint8_t *copy_dimension(const nest_t *nest, int32_t dimension,
-                               const uint8_t *from, uint8_t *to)
+/* That many steps of a dimension, with all that is inside them. */
+static uint8_t *copy_steps(const nest_t *nest, int32_t dimension, int64_t count,
+                           const uint8_t *from, uint8_t *to)
 {
-    if (dimension < 2) {
-        return copy_plane(nest, from, to);
+    if (dimension == 0) {
+        return copy_plane(nest, 1, count, from, to);
     }
-    for (int64_t i = 0; i < nest->shape[dimension]; i++) {
-        to = copy_dimension(nest, dimension - 1,
-                            from + i * nest->steps[dimension], to);
+    if (dimension == 1) {
+        return copy_plane(nest, count, nest->shape[0], from, to);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        to = copy_steps(nest, dimension - 1, nest->shape[dimension - 1],
+                        from + i * nest->steps[dimension], to);
     }
     return to;
+}
+
+/* `bytes` of what a dimension comes to packed, after the first `skip`: the rest
+ * of a step, whole steps, the beginning of one. */
+static uint8_t *copy_part(const nest_t *nest, int32_t dimension,
+                          const uint8_t *from, uint64_t skip, uint64_t bytes,
+                          uint8_t *to)
+{
+    uint64_t packed, rest;
+    int64_t at, step, whole;
+
+    if (dimension < 0) {
+        memcpy(to, from + skip, bytes);
+        return to + bytes;
+    }
+    packed = nest->packed[dimension];
+    step = nest->steps[dimension];
+    at = (int64_t)(skip / packed);
+    skip %= packed;
+    if (skip > 0) {
+        rest = packed - skip < bytes ? packed - skip : bytes;
+        to = copy_part(nest, dimension - 1, from + at * step, skip, rest, to);
+        bytes -= rest;
+        at++;
+    }
+    whole = (int64_t)(bytes / packed);
+    if (whole > 0) {
+        to = copy_steps(nest, dimension, whole, from + at * step, to);
+        at += whole;
+    }
+    rest = bytes % packed;
+    return rest == 0
+               ? to
+               : copy_part(nest, dimension - 1, from + at * step, 0, rest, to);
+}
+
+void tmsg_tensor_pack_part(const tmsg_tensor_t *tensor, uint64_t offset,
+                           uint64_t bytes, void *buffer)
+{
+    nest_t nest;
+
+    if (bytes == 0) {
+        return;
+    }
+    if (tmsg_tensor_is_contiguous(tensor)) {
+        memcpy(buffer, (const uint8_t *)tensor->data + offset, bytes);
+        return;
+    }
+    nest_make(tensor, &nest);
+    copy_part(&nest, nest.ndim - 1, tensor->data, offset, bytes, buffer);
 }
 
 tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor, void *buffer)
 {
     uint64_t bytes = 0;
-    nest_t nest;
     tmsg_status_t status = tmsg_tensor_check_data(tensor, &bytes);
 
     if (status != TMSG_OK || bytes == 0) {
@@ -301,16 +371,9 @@ tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor, void *buffer)
                               "device type %d is not readable by the CPU",
                               tensor->device.type);
     }
-    if (tmsg_tensor_is_contiguous(tensor)) {
-        memcpy(buffer, tensor->data, bytes);
-        return TMSG_OK;
+    status = tmsg_tensor_check_packable(tensor);
+    if (status == TMSG_OK) {
+        tmsg_tensor_pack_part(tensor, 0, bytes, buffer);
     }
-    if ((uint32_t)tensor->dtype.bits * tensor->dtype.lanes % 8 != 0) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "strides with elements of %u bits",
-                              tensor->dtype.bits);
-    }
-    nest_make(tensor, &nest);
-    copy_dimension(&nest, nest.ndim - 1, tensor->data, buffer);
-    return TMSG_OK;
+    return status;
 }

@@ -21,6 +21,15 @@ tmsg_status_t tmsg_tensor_check_shape(const tmsg_tensor_t *tensor,
  * permutation. Such a tensor is sent as it lies, with its strides. */
 bool tmsg_tensor_is_dense(const tmsg_tensor_t *tensor);
 
+/* UNSUPPORTED where packing would have to pick elements that, with their lanes,
+ * are not whole bytes. */
+tmsg_status_t tmsg_tensor_check_packable(const tmsg_tensor_t *tensor);
+
+/* Writes bytes `offset` to `offset + bytes` of those that tmsg_tensor_pack()
+ * writes, of a tensor that it takes: nothing is checked. */
+void tmsg_tensor_pack_part(const tmsg_tensor_t *tensor, uint64_t offset,
+                           uint64_t bytes, void *buffer);
+
 /* Bytes of one element with its lanes, rounded up to a whole byte. */
 uint32_t tmsg_dtype_bytes(tmsg_dtype_t dtype);
 

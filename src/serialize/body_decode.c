@@ -10,7 +10,6 @@
 #include "core/utf8.h"
 #include "serialize/cursor.h"
 #include "serialize/header.h"
-#include "serialize/printable.h"
 #include "serialize/wire.h"
 
 /* [name of one character, code, bits, lanes, empty shape] */
@@ -43,15 +42,15 @@ typedef struct {
 __attribute__((format(printf, 3, 4))) static tmsg_status_t
 blame(tmsg_status_t status, const record_t *record, const char *format, ...)
 {
-    char name[TMSG_PRINTABLE_BYTES], text[TMSG_ERROR_BYTES / 2];
+    char text[TMSG_ERROR_BYTES / 2];
     va_list args;
 
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    tmsg_printable(record->name, record->name_bytes, name);
-    return tmsg_error_set(status, "tensor %zu '%s': %s", record->index, name,
-                          text);
+    return tmsg_error_set(
+        status, "tensor %zu '%s': %s", record->index,
+        tmsg_error_name(record->name, record->name_bytes).text, text);
 }
 
 /* Names what is read next, unless the cursor has met an error before. */
@@ -171,9 +170,6 @@ static tmsg_status_t read_options(tmsg_cursor_t *cursor, record_t *record)
 
         reading(cursor, "option key");
         key = tmsg_cursor_integer(cursor);
-        if (cursor->error != NULL) {
-            break;
-        }
         status = check_key(key, TMSG_OPTION_ENCODING, &seen);
         if (status != TMSG_OK) {
             return blame(status, record, "option %s", tmsg_error_message());
@@ -319,6 +315,26 @@ static tmsg_status_t add_record(decoder_t *decoder, const record_t *record)
     return TMSG_OK;
 }
 
+static tmsg_status_t read_tensor(decoder_t *decoder, size_t index)
+{
+    record_t record; /* not `= {0}`: shape and strides are a kilobyte */
+    tmsg_status_t status;
+
+    record.index = index;
+    record.name = "";
+    record.name_bytes = 0;
+    record.has_strides = false;
+    record.device_type = TMSG_DEVICE_CPU;
+    record.device_id = 0;
+    record.has_bytes = false;
+    record.encoding = TMSG_ENCODING_RAW;
+    status = read_record(decoder, &record);
+    if (status == TMSG_OK) {
+        status = check_record(&record, decoder->limits);
+    }
+    return status == TMSG_OK ? add_record(decoder, &record) : status;
+}
+
 static tmsg_status_t read_tensors(decoder_t *decoder)
 {
     tmsg_cursor_t *cursor = &decoder->cursor;
@@ -340,24 +356,7 @@ static tmsg_status_t read_tensors(decoder_t *decoder)
     }
     status = tmsg_map_reserve(decoder->map, count);
     for (uint32_t i = 0; i < count && status == TMSG_OK; i++) {
-        record_t record;
-
-        /* not `= {0}`: shape and strides are a kilobyte */
-        record.index = i;
-        record.name = "";
-        record.name_bytes = 0;
-        record.has_strides = false;
-        record.device_type = TMSG_DEVICE_CPU;
-        record.device_id = 0;
-        record.has_bytes = false;
-        record.encoding = TMSG_ENCODING_RAW;
-        status = read_record(decoder, &record);
-        if (status == TMSG_OK) {
-            status = check_record(&record, decoder->limits);
-        }
-        if (status == TMSG_OK) {
-            status = add_record(decoder, &record);
-        }
+        status = read_tensor(decoder, i);
     }
     return status;
 }
@@ -402,11 +401,9 @@ typedef struct {
 static tmsg_status_t blame_item(tmsg_status_t status, const item_t *item,
                                 const char *what, const char *error)
 {
-    char key[TMSG_PRINTABLE_BYTES];
-
-    tmsg_printable(item->key, item->key_bytes, key);
-    return tmsg_error_set(status, "metadata %" PRIu32 " '%s': %s %s",
-                          item->index, key, what, error);
+    return tmsg_error_set(
+        status, "metadata %" PRIu32 " '%s': %s %s", item->index,
+        tmsg_error_name(item->key, item->key_bytes).text, what, error);
 }
 
 static tmsg_status_t add_item(decoder_t *decoder, const item_t *item)
@@ -427,10 +424,6 @@ static tmsg_status_t add_item(decoder_t *decoder, const item_t *item)
         return blame_item(TMSG_ERR_UNSUPPORTED, item, "value",
                           "is of a type not known here");
     }
-    if (meta.type == TMSG_META_STRING &&
-        !tmsg_utf8_valid(meta.data, meta.bytes)) {
-        return blame_item(TMSG_ERR_MALFORMED, item, "value", "is not UTF-8");
-    }
     decoder->metadata_bytes += item->key_bytes + meta.bytes;
     if (decoder->metadata_bytes > limits->metadata_bytes) {
         return blame_item(TMSG_ERR_LIMIT_EXCEEDED, item, "value",
@@ -440,6 +433,10 @@ static tmsg_status_t add_item(decoder_t *decoder, const item_t *item)
         tmsg_map_append_meta(decoder->map, item->key, item->key_bytes, &meta);
     if (status == TMSG_ERR_ALREADY_EXISTS) {
         return blame_item(TMSG_ERR_MALFORMED, item, "key", "comes twice");
+    }
+    if (status == TMSG_ERR_INVALID_PARAM) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "metadata %" PRIu32 ": %s",
+                              item->index, tmsg_error_message());
     }
     return status;
 }
@@ -494,9 +491,6 @@ static tmsg_status_t read_body(decoder_t *decoder)
 
         reading(cursor, "key");
         key = tmsg_cursor_integer(cursor);
-        if (cursor->error != NULL) {
-            break;
-        }
         status = check_key(key, TMSG_BODY_METADATA, &seen);
         if (status != TMSG_OK) {
             return tmsg_error_set(status, "body: %s", tmsg_error_message());

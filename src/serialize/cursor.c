@@ -79,92 +79,65 @@ static void take_unsigned(tmsg_value_t *value, uint64_t integer)
     }
 }
 
-static void take_float32(tmsg_cursor_t *cursor, tmsg_value_t *value)
+static void take_float(tmsg_cursor_t *cursor, tmsg_value_t *value,
+                       unsigned bytes)
 {
-    uint32_t bits = (uint32_t)number(cursor, 4);
+    uint64_t bits = number(cursor, bytes);
+    uint32_t bits32 = (uint32_t)bits;
     float single;
 
-    memcpy(&single, &bits, sizeof(bits));
-    value->type = TMSG_VALUE_FLOAT;
-    value->number = (double)single;
-}
-
-static void take_float64(tmsg_cursor_t *cursor, tmsg_value_t *value)
-{
-    uint64_t bits = number(cursor, 8);
-
-    value->type = TMSG_VALUE_FLOAT;
     memcpy(&value->number, &bits, sizeof(bits));
+    if (bytes == sizeof(single)) {
+        memcpy(&single, &bits32, sizeof(bits32));
+        value->number = (double)single;
+    }
+    value->type = TMSG_VALUE_FLOAT;
 }
 
-/* The formats 0xc0 to 0xdf, in the order of msgpack's table. */
+/* 0xc0 to 0xc3 */
+static void take_constant(tmsg_cursor_t *cursor, uint8_t mark,
+                          tmsg_value_t *value)
+{
+    if (mark == 0xc1) {
+        fail(cursor, "holds a byte that msgpack never uses");
+    } else if (mark == 0xc0) {
+        value->type = TMSG_VALUE_NIL;
+    } else {
+        value->type = TMSG_VALUE_BOOL;
+        value->boolean = mark == 0xc3;
+    }
+}
+
+/* The formats 0xc0 to 0xdf, in the order of msgpack's table. Within a kind,
+ * each has a number twice as long as that of the one before it. */
 static void take_marked(tmsg_cursor_t *cursor, uint8_t mark,
                         tmsg_value_t *value)
 {
-    switch (mark) {
-    case 0xc0:
-        value->type = TMSG_VALUE_NIL;
-        break;
-    case 0xc1:
-        fail(cursor, "holds a byte that msgpack never uses");
-        break;
-    case 0xc2:
-    case 0xc3:
-        value->type = TMSG_VALUE_BOOL;
-        value->boolean = mark == 0xc3;
-        break;
-    case 0xc4:
-    case 0xc5:
-    case 0xc6:
+    if (mark < 0xc4) {
+        take_constant(cursor, mark, value);
+    } else if (mark < 0xc7) {
         take_data(cursor, value, TMSG_VALUE_BINARY,
                   number(cursor, 1u << (mark - 0xc4)));
-        break;
-    case 0xc7:
-    case 0xc8:
-    case 0xc9: /* an extension: its type takes one more byte */
+    } else if (mark < 0xca) { /* an extension: its type takes one more byte */
         take_data(cursor, value, TMSG_VALUE_OTHER,
                   number(cursor, 1u << (mark - 0xc7)) + 1);
-        break;
-    case 0xca:
-        take_float32(cursor, value);
-        break;
-    case 0xcb:
-        take_float64(cursor, value);
-        break;
-    case 0xcc:
-    case 0xcd:
-    case 0xce:
-    case 0xcf:
+    } else if (mark < 0xcc) {
+        take_float(cursor, value, 4u << (mark - 0xca));
+    } else if (mark < 0xd0) {
         take_unsigned(value, number(cursor, 1u << (mark - 0xcc)));
-        break;
-    case 0xd0:
-    case 0xd1:
-    case 0xd2:
-    case 0xd3:
+    } else if (mark < 0xd4) {
         take_integer(value, signed_number(cursor, 1u << (mark - 0xd0)));
-        break;
-    case 0xd4:
-    case 0xd5:
-    case 0xd6:
-    case 0xd7:
-    case 0xd8: /* an extension of 1 to 16 bytes */
+    } else if (mark < 0xd9) { /* an extension of 1 to 16 bytes */
         take_data(cursor, value, TMSG_VALUE_OTHER, (1u << (mark - 0xd4)) + 1);
-        break;
-    case 0xd9:
-    case 0xda:
-    case 0xdb:
+    } else if (mark < 0xdc) {
         take_data(cursor, value, TMSG_VALUE_STRING,
                   number(cursor, 1u << (mark - 0xd9)));
-        break;
-    case 0xdc:
-    case 0xdd:
+    } else if (mark < 0xde) {
         take_count(cursor, value, TMSG_VALUE_ARRAY,
                    number(cursor, 2u << (mark - 0xdc)));
-        break;
-    default: /* 0xde, 0xdf */
+    } else {
         take_count(cursor, value, TMSG_VALUE_MAP,
                    number(cursor, 2u << (mark - 0xde)));
-        break;
     }
 }
 

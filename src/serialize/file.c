@@ -17,10 +17,10 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"
+#include "core/tensor.h"
 #include "core/utf8.h"
 
-#define NAME_SHOWN 96  /* bytes of a name that an error message shows */
-#define PATH_SHOWN 160 /* and of a path, from its end */
+#define PATH_SHOWN 160 /* bytes of a path that an error shows, from its end */
 
 static const tmsg_file_ops_t *const formats[] = {
     [TMSG_FILE_SAFETENSORS] = &tmsg_file_safetensors,
@@ -38,13 +38,13 @@ const char *tmsg_file_format_name(tmsg_file_format_t format)
                                                      : NULL;
 }
 
-/* The last `shown` bytes of a path, never half a character. */
-static const char *tail(const char *path, size_t shown)
+/* The end of a path, never half a character. */
+static const char *tail(const char *path)
 {
     size_t bytes = strlen(path);
 
-    if (bytes > shown) {
-        path += bytes - shown;
+    if (bytes > PATH_SHOWN) {
+        path += bytes - PATH_SHOWN;
         while (((unsigned char)*path & 0xc0) == 0x80) {
             path++;
         }
@@ -52,45 +52,21 @@ static const char *tail(const char *path, size_t shown)
     return path;
 }
 
-static size_t head_bytes(const char *name, size_t shown)
-{
-    size_t bytes = strnlen(name, shown + 1);
-
-    if (bytes > shown) {
-        bytes = shown;
-        while (bytes > 0 && ((unsigned char)name[bytes] & 0xc0) == 0x80) {
-            bytes--;
-        }
-    }
-    return bytes;
-}
-
 tmsg_status_t tmsg_file_fail(const tmsg_file_where_t *where,
                              tmsg_status_t status, const char *format, ...)
 {
+    const char *path = tail(where->path), *name = where->name;
     char text[TMSG_ERROR_BYTES];
-    int used;
     va_list args;
-    int error = errno; /* format may hold %m */
 
-    used = snprintf(text, sizeof(text), "%s: ", tail(where->path, PATH_SHOWN));
-    if (where->name != NULL) {
-        size_t shown = head_bytes(where->name, NAME_SHOWN);
-
-        used += snprintf(text + used, sizeof(text) - (size_t)used,
-                         "%s '%.*s%s': ", where->part, (int)shown, where->name,
-                         where->name[shown] == '\0' ? "" : "...");
-    }
     va_start(args, format);
-    errno = error;
-    vsnprintf(text + used, sizeof(text) - (size_t)used, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    for (char *c = text; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-            *c = '?'; /* names from a file must not drive a terminal */
-        }
+    if (name == NULL) {
+        return tmsg_error_set(status, "%s: %s", path, text);
     }
-    return tmsg_error_set(status, "%s", text);
+    return tmsg_error_set(status, "%s: %s '%s': %s", path, where->part,
+                          tmsg_error_name(name, strlen(name)).text, text);
 }
 
 static tmsg_status_t find_format(const tmsg_file_where_t *where,
@@ -299,12 +275,10 @@ static tmsg_status_t check_entry(const tmsg_file_where_t *where,
     if (tensor->dtype.lanes != 1 || !ops->holds(tensor->dtype)) {
         return refuse_dtype(where, ops, tensor->dtype);
     }
-    if (tensor->dtype.bits % 8 != 0 && !tmsg_tensor_is_contiguous(tensor)) {
-        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                              "strides with elements of %u bits",
-                              tensor->dtype.bits);
-    }
     status = tmsg_tensor_check(tensor);
+    if (status == TMSG_OK) {
+        status = tmsg_tensor_check_packable(tensor);
+    }
     return status == TMSG_OK
                ? TMSG_OK
                : tmsg_file_fail(where, status, "%s", tmsg_error_message());

@@ -18,8 +18,7 @@ typedef struct {
     const char *name; /* NULL: the file itself */
 } tmsg_file_where_t;
 
-/* Sets the error message, in one line without control characters, and returns
- * `status`. */
+/* As tmsg_error_set(), with those words in front; `format` may hold %m. */
 tmsg_status_t tmsg_file_fail(const tmsg_file_where_t *where,
                              tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -77,33 +76,15 @@ tmsg_status_t tmsg_file_write(tmsg_file_output_t *output, const void *data,
 /* The next write goes to `position`. */
 tmsg_status_t tmsg_file_seek(tmsg_file_output_t *output, uint64_t position);
 
-/* Writes the elements in C order, or as they lie if `as_it_lies`. */
+/* Writes the elements in C order. */
 tmsg_status_t tmsg_file_write_tensor(tmsg_file_output_t *output,
-                                     const tmsg_tensor_t *tensor,
-                                     bool as_it_lies);
+                                     const tmsg_tensor_t *tensor);
 
 /* Flushes to disk and gives the file its name. */
 tmsg_status_t tmsg_file_commit(tmsg_file_output_t *output, bool overwrite);
 
 /* Frees what open took; a file that was not committed is gone. */
 void tmsg_file_output_close(tmsg_file_output_t *output);
-
-/* Reads a tensor's elements in C order, piece by piece. */
-typedef struct {
-    const uint8_t *at;
-    uint64_t left;      /* bytes of the whole that are still to come */
-    uint64_t run_bytes; /* that lie in one piece */
-    uint64_t run_done;
-    uint32_t element;
-    int32_t outer; /* dimensions around a run */
-    const int64_t *shape, *strides;
-    int64_t index[64];
-} tmsg_file_pack_t;
-
-void tmsg_file_pack_begin(tmsg_file_pack_t *pack, const tmsg_tensor_t *tensor,
-                          bool as_it_lies);
-uint64_t tmsg_file_pack_read(tmsg_file_pack_t *pack, void *buffer,
-                             uint64_t bytes);
 
 /* One file format. Registered in file.c. */
 typedef struct {

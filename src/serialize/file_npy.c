@@ -2,7 +2,9 @@
 #include "serialize/file_npy.h"
 
 #include <inttypes.h>
+#include <string.h>
 
+#include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"
 
@@ -17,8 +19,8 @@ tmsg_status_t tmsg_npy_add(tmsg_file_input_t *input, const char *name,
                             .strides = npy->fortran ? npy->strides : NULL};
 
     if (npy->swap) {
-        tmsg_log(TMSG_LOG_INFO, "%s: '%.64s' is big-endian and was converted",
-                 input->where.path, name);
+        tmsg_log(TMSG_LOG_INFO, "%s: '%s' is big-endian and was converted",
+                 input->where.path, tmsg_error_name(name, strlen(name)).text);
     }
     return tmsg_file_add(input, name, &tensor, memory, npy->swap);
 }
@@ -70,14 +72,14 @@ static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map)
 
 static tmsg_status_t save(tmsg_file_output_t *output, const tmsg_map_t *map)
 {
-    const tmsg_tensor_t *tensor = &tmsg_map_entries(map)[0].tensor;
+    tmsg_tensor_t tensor = tmsg_map_entries(map)[0].tensor;
     char header[TMSG_NPY_HEADER_BYTES];
-    size_t bytes = tmsg_npy_format_header(tensor, header);
+    size_t bytes = tmsg_npy_format_header(&tensor, header);
     tmsg_status_t status = tmsg_file_write(output, header, bytes);
 
     if (status == TMSG_OK) {
-        status =
-            tmsg_file_write_tensor(output, tensor, tmsg_npy_is_fortran(tensor));
+        tensor = tmsg_npy_as_written(&tensor);
+        status = tmsg_file_write_tensor(output, &tensor);
     }
     return status;
 }

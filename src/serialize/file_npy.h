@@ -49,8 +49,9 @@ tmsg_status_t tmsg_npy_read_dtype(const tmsg_file_where_t *where,
 /* The reverse; false where numpy has no name for it. */
 bool tmsg_npy_dtype_name(tmsg_dtype_t dtype, char name[8]);
 
-/* Whether the elements are written as they lie, in Fortran order. */
-bool tmsg_npy_is_fortran(const tmsg_tensor_t *tensor);
+/* The tensor as a file has it: where that is Fortran order, without strides,
+ * for then its elements are written as they lie. */
+tmsg_tensor_t tmsg_npy_as_written(const tmsg_tensor_t *tensor);
 
 /* Writes the header of a tensor, byte for byte as numpy does, and returns how
  * many bytes it has. */

@@ -56,7 +56,7 @@ static tmsg_status_t refuse(const tmsg_file_where_t *where, const char *text,
                             const char *what)
 {
     return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                          "dtype '%.32s' is not supported: %s", text, what);
+                          "dtype '%s' is not supported: %s", text, what);
 }
 
 static tmsg_status_t take_kind(const tmsg_file_where_t *where, const char *text,
@@ -107,7 +107,7 @@ tmsg_status_t tmsg_npy_read_dtype(const tmsg_file_where_t *where,
         dtype_p->bits % 8 == 0) {
         return TMSG_OK; /* "float32": numpy reads that, too */
     }
-    return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "unknown dtype '%.32s'",
+    return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "unknown dtype '%s'",
                           text);
 }
 

@@ -286,7 +286,7 @@ tmsg_status_t tmsg_npy_read_header(const tmsg_file_where_t *where,
     return TMSG_OK;
 }
 
-bool tmsg_npy_is_fortran(const tmsg_tensor_t *tensor)
+static bool is_fortran(const tmsg_tensor_t *tensor)
 {
     int64_t expected = 1;
 
@@ -302,10 +302,20 @@ bool tmsg_npy_is_fortran(const tmsg_tensor_t *tensor)
     return true;
 }
 
+tmsg_tensor_t tmsg_npy_as_written(const tmsg_tensor_t *tensor)
+{
+    tmsg_tensor_t written = *tensor;
+
+    if (is_fortran(tensor)) {
+        written.strides = NULL;
+    }
+    return written;
+}
+
 size_t tmsg_npy_format_header(const tmsg_tensor_t *tensor,
                               char header[TMSG_NPY_HEADER_BYTES])
 {
-    bool fortran = tmsg_npy_is_fortran(tensor);
+    bool fortran = is_fortran(tensor);
     size_t used, bytes, growth = 0, room = TMSG_NPY_HEADER_BYTES;
     char dtype[8] = "";
 

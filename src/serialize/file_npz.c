@@ -8,8 +8,7 @@
 #include "core/error.h"
 #include "core/map.h"
 
-#define SUFFIX ".npy"
-#define SUFFIX_BYTES 4
+#define SUFFIX_BYTES strlen(TMSG_NPZ_SUFFIX)
 #define PIECE_BYTES (256u << 10)
 #define DEFLATE_RATIO 1032 /* no deflated byte yields more */
 #define DEFLATE_SLACK 1024
@@ -241,7 +240,7 @@ static tmsg_status_t check_member(const member_t *member)
     size_t bytes = strlen(member->name);
 
     if (bytes < SUFFIX_BYTES ||
-        strcmp(member->name + bytes - SUFFIX_BYTES, SUFFIX) != 0) {
+        strcmp(member->name + bytes - SUFFIX_BYTES, TMSG_NPZ_SUFFIX) != 0) {
         return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is no .npy");
     }
     if ((member->stat.valid & wanted) != wanted) {

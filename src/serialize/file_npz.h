@@ -7,6 +7,8 @@
 
 #include "serialize/file_npy.h"
 
+#define TMSG_NPZ_SUFFIX ".npy" /* of a member, behind the tensor's name */
+
 /* Archive bytes that libzip reads through a callback. It has no call that says
  * where in the archive a member's data lie, but we see where it reads. */
 typedef struct {
@@ -19,6 +21,10 @@ typedef struct {
 /* The archive of such bytes, closed with zip_discard(). NULL: see *error.
  * `flags` may be ZIP_CHECKCONS: directory and members must agree. */
 zip_t *tmsg_zip_open(tmsg_zip_input_t *input, int flags, zip_error_t *error);
+
+/* What all our callbacks answer alike; any command not listed is refused. */
+zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
+                            zip_source_cmd_t command);
 
 /* libzip's error as ours: NO_MEMORY, UNSUPPORTED or MALFORMED. To be called
  * only where errno was 0 before libzip was. */

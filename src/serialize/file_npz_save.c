@@ -8,7 +8,6 @@
 #include "serialize/file_npz.h"
 
 #define DOS_DATE_1980 33 /* 1 January 1980, as numpy dates its members */
-#define SUFFIX ".npy"
 
 /* libzip pulls every member through a callback, one after the other. */
 typedef struct {
@@ -16,8 +15,9 @@ typedef struct {
     tmsg_status_t status; /* of our own output, if that failed */
     zip_error_t error;
     char header[TMSG_NPY_HEADER_BYTES]; /* of the member being read */
-    size_t header_bytes, header_done;
-    tmsg_file_pack_t pack;
+    size_t header_bytes;
+    tmsg_tensor_t tensor;
+    uint64_t bytes, done; /* of header and elements */
 } saver_t;
 
 typedef struct {
@@ -31,20 +31,24 @@ static void begin_member(const member_t *member)
     const tmsg_tensor_t *tensor = &member->entry->tensor;
 
     saver->header_bytes = tmsg_npy_format_header(tensor, saver->header);
-    saver->header_done = 0;
-    tmsg_file_pack_begin(&saver->pack, tensor, tmsg_npy_is_fortran(tensor));
+    saver->tensor = tmsg_npy_as_written(tensor);
+    saver->bytes = saver->header_bytes + member->entry->bytes;
+    saver->done = 0;
 }
 
 static zip_int64_t read_member(saver_t *saver, void *data, uint64_t bytes)
 {
-    uint64_t left = saver->header_bytes - saver->header_done;
+    bool in_header = saver->done < saver->header_bytes;
+    uint64_t end = in_header ? saver->header_bytes : saver->bytes;
 
-    if (left == 0) {
-        return (zip_int64_t)tmsg_file_pack_read(&saver->pack, data, bytes);
+    bytes = bytes < end - saver->done ? bytes : end - saver->done;
+    if (in_header) {
+        memcpy(data, saver->header + saver->done, bytes);
+    } else {
+        tmsg_tensor_pack_part(&saver->tensor, saver->done - saver->header_bytes,
+                              bytes, data);
     }
-    bytes = bytes < left ? bytes : left;
-    memcpy(data, saver->header + saver->header_done, bytes);
-    saver->header_done += bytes;
+    saver->done += bytes;
     return (zip_int64_t)bytes;
 }
 
@@ -77,14 +81,8 @@ static zip_int64_t member_call(void *arg, void *data, zip_uint64_t bytes,
         return read_member(member->saver, data, bytes);
     case ZIP_SOURCE_STAT:
         return stat_member(member, data);
-    case ZIP_SOURCE_ERROR:
-        return zip_error_to_data(&member->saver->error, data, bytes);
-    case ZIP_SOURCE_CLOSE:
-    case ZIP_SOURCE_FREE:
-        return 0;
     default:
-        zip_error_set(&member->saver->error, ZIP_ER_OPNOTSUPP, 0);
-        return -1;
+        return tmsg_zip_answer(&member->saver->error, data, bytes, command);
     }
 }
 
@@ -139,17 +137,12 @@ static zip_int64_t output_call(void *arg, void *data, zip_uint64_t bytes,
         return seek(saver, data, bytes);
     case ZIP_SOURCE_TELL_WRITE:
         return (zip_int64_t)position(saver->output);
-    case ZIP_SOURCE_ERROR:
-        return zip_error_to_data(&saver->error, data, bytes);
     case ZIP_SOURCE_BEGIN_WRITE:
     case ZIP_SOURCE_COMMIT_WRITE: /* tmsg_file_commit() does that */
     case ZIP_SOURCE_ROLLBACK_WRITE:
-    case ZIP_SOURCE_CLOSE:
-    case ZIP_SOURCE_FREE:
         return 0;
     default:
-        zip_error_set(&saver->error, ZIP_ER_OPNOTSUPP, 0);
-        return -1;
+        return tmsg_zip_answer(&saver->error, data, bytes, command);
     }
 }
 
@@ -158,15 +151,16 @@ static bool add_member(zip_t *zip, member_t *member)
 {
     zip_source_t *source = NULL;
     zip_int64_t index = -1;
-    size_t bytes = strlen(member->entry->name) + sizeof(SUFFIX);
+    size_t bytes = strlen(member->entry->name) + sizeof(TMSG_NPZ_SUFFIX);
     char *name = malloc(bytes);
 
     if (name == NULL) {
         zip_error_set(zip_get_error(zip), ZIP_ER_MEMORY, 0);
         return false;
     }
-    memcpy(name, member->entry->name, bytes - sizeof(SUFFIX));
-    memcpy(name + bytes - sizeof(SUFFIX), SUFFIX, sizeof(SUFFIX));
+    memcpy(name, member->entry->name, bytes - sizeof(TMSG_NPZ_SUFFIX));
+    memcpy(name + bytes - sizeof(TMSG_NPZ_SUFFIX), TMSG_NPZ_SUFFIX,
+           sizeof(TMSG_NPZ_SUFFIX));
     source = zip_source_function(zip, member_call, member);
     if (source != NULL) {
         index = zip_file_add(zip, name, source, ZIP_FL_ENC_UTF_8);

@@ -145,23 +145,23 @@ tmsg_status_t tmsg_file_seek(tmsg_file_output_t *output, uint64_t position)
 }
 
 tmsg_status_t tmsg_file_write_tensor(tmsg_file_output_t *output,
-                                     const tmsg_tensor_t *tensor,
-                                     bool as_it_lies)
+                                     const tmsg_tensor_t *tensor)
 {
-    tmsg_status_t status = TMSG_OK;
-    tmsg_file_pack_t pack;
+    uint64_t bytes = 0, piece;
+    tmsg_status_t status = tmsg_tensor_bytes(tensor, &bytes);
 
-    tmsg_file_pack_begin(&pack, tensor, as_it_lies);
-    if (pack.run_bytes == pack.left) {
-        return tmsg_file_write(output, pack.at, pack.left);
+    if (tmsg_tensor_is_contiguous(tensor)) {
+        return tmsg_file_write(output, tensor->data, bytes);
     }
-    while (pack.left > 0 && status == TMSG_OK) {
+    for (uint64_t done = 0; done < bytes && status == TMSG_OK; done += piece) {
         if (output->buffered == BUFFER_BYTES) {
             status = flush(output);
         }
-        output->buffered +=
-            tmsg_file_pack_read(&pack, output->buffer + output->buffered,
-                                BUFFER_BYTES - output->buffered);
+        piece = BUFFER_BYTES - output->buffered;
+        piece = piece < bytes - done ? piece : bytes - done;
+        tmsg_tensor_pack_part(tensor, done, piece,
+                              output->buffer + output->buffered);
+        output->buffered += piece;
     }
     return status;
 }

@@ -73,12 +73,19 @@ static bool holds(tmsg_dtype_t dtype)
     return tmsg_safetensors_name(dtype) != NULL;
 }
 
-bool tmsg_safetensors_is_i64(const char *key)
+bool tmsg_safetensors_fills_bytes(const tmsg_tensor_t *tensor)
 {
-    return strcmp(key, TMSG_META_SEQUENCE) == 0 ||
-           strcmp(key, TMSG_META_FRAME) == 0 ||
-           strcmp(key, TMSG_META_ACQUIRED) == 0 ||
-           strcmp(key, TMSG_META_PUBLISHED) == 0;
+    uint64_t bits = tensor->dtype.bits;
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        bits *= (uint64_t)tensor->shape[i]; /* modulo 8 is enough */
+    }
+    return bits % 8 == 0;
+}
+
+bool tmsg_safetensors_is_of_file(const char *key)
+{
+    return strncmp(key, "tensormsg.file.", 15) == 0;
 }
 
 /* Where a tensor says that its bytes are. */
@@ -102,6 +109,11 @@ static tmsg_status_t malformed(const reader_t *reader, const char *what)
                           what);
 }
 
+static tmsg_error_name_t shown(const char *text)
+{
+    return tmsg_error_name(text, strlen(text));
+}
+
 /* All values are text; those of reserved keys get their type back. */
 static tmsg_status_t read_value(const reader_t *reader, const cJSON *item,
                                 tmsg_meta_t *value)
@@ -114,7 +126,8 @@ static tmsg_status_t read_value(const reader_t *reader, const cJSON *item,
     *value = (tmsg_meta_t){.type = TMSG_META_STRING,
                            .data = item->valuestring,
                            .bytes = strlen(item->valuestring)};
-    if (!tmsg_safetensors_is_i64(item->string)) {
+    if (tmsg_meta_reserved(item->string, strlen(item->string)) !=
+        TMSG_META_I64) {
         return TMSG_OK;
     }
     errno = 0;
@@ -133,8 +146,8 @@ static tmsg_status_t add_metadata(reader_t *reader, const cJSON *item)
     tmsg_meta_t value;
     tmsg_status_t status = read_value(reader, item, &value);
 
-    if (status != TMSG_OK || strncmp(key, "tensormsg.file.", 15) == 0) {
-        return status; /* those are of the file that this one once was */
+    if (status != TMSG_OK || tmsg_safetensors_is_of_file(key)) {
+        return status;
     }
     if (key_bytes == 0 || key_bytes > input->limits.name_bytes) {
         return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
@@ -296,7 +309,8 @@ static tmsg_status_t find_fields(const reader_t *reader, const cJSON *entry,
         }
         if (i == 3) {
             return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                                  "unknown field '%.32s'", item->string);
+                                  "unknown field '%s'",
+                                  shown(item->string).text);
         }
         if (fields[i] != NULL) {
             return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "%s occurs twice",
@@ -318,16 +332,13 @@ static tmsg_status_t check_bytes(const reader_t *reader,
                                  const span_t *span)
 {
     const tmsg_file_where_t *where = &reader->input->where;
-    uint64_t bytes, elements = 1;
+    uint64_t bytes;
     tmsg_status_t status = tmsg_tensor_bytes(tensor, &bytes);
 
     if (status != TMSG_OK) {
         return tmsg_file_fail(where, status, "%s", tmsg_error_message());
     }
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        elements *= (uint64_t)tensor->shape[i]; /* modulo 8 is enough */
-    }
-    if (elements * tensor->dtype.bits % 8 != 0) {
+    if (!tmsg_safetensors_fills_bytes(tensor)) {
         return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
                               "the elements of %u bits do not fill whole "
                               "bytes",
@@ -360,7 +371,8 @@ static tmsg_status_t read_tensor(reader_t *reader, const cJSON *entry,
     }
     if (!tmsg_safetensors_dtype(fields[0]->valuestring, &tensor.dtype)) {
         return tmsg_file_fail(&input->where, TMSG_ERR_UNSUPPORTED,
-                              "unknown dtype '%.32s'", fields[0]->valuestring);
+                              "unknown dtype '%s'",
+                              shown(fields[0]->valuestring).text);
     }
     status = read_shape(reader, fields[1], shape, &tensor.ndim);
     if (status == TMSG_OK) {
@@ -399,10 +411,10 @@ static tmsg_status_t check_cover(reader_t *reader)
 
         where->name = span->name;
         if (span->begin < covered) {
-            return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                                  "data_offsets [%" PRIu64 ", %" PRIu64
-                                  "] overlap those of '%.64s'",
-                                  span->begin, span->end, span[-1].name);
+            return tmsg_file_fail(
+                where, TMSG_ERR_MALFORMED,
+                "data_offsets [%" PRIu64 ", %" PRIu64 "] overlap those of '%s'",
+                span->begin, span->end, shown(span[-1].name).text);
         }
         if (span->begin > covered) {
             return tmsg_file_fail(

@@ -12,8 +12,13 @@
 const char *tmsg_safetensors_name(tmsg_dtype_t dtype);
 bool tmsg_safetensors_dtype(const char *name, tmsg_dtype_t *dtype_p);
 
-/* Whether a reserved metadata key holds a number, which a file has as text. */
-bool tmsg_safetensors_is_i64(const char *key);
+/* Elements of 4 or 6 bits may leave the last byte half empty, which the format
+ * does not allow. */
+bool tmsg_safetensors_fills_bytes(const tmsg_tensor_t *tensor);
+
+/* Whether a metadata key is about a file, and so not kept in one: it would be
+ * about the file that this one once was. */
+bool tmsg_safetensors_is_of_file(const char *key);
 
 tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
                                     const tmsg_map_t *map);

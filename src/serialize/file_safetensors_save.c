@@ -23,7 +23,6 @@ tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
-        uint64_t bits = tensor->dtype.bits;
 
         where->name = entries[i].name;
         if (strcmp(entries[i].name, TMSG_SAFETENSORS_METADATA) == 0) {
@@ -31,10 +30,7 @@ tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
                                   "a .safetensors file keeps that name for "
                                   "its metadata");
         }
-        for (int32_t j = 0; j < tensor->ndim; j++) {
-            bits *= (uint64_t)tensor->shape[j]; /* modulo 8 is enough */
-        }
-        if (bits % 8 != 0) {
+        if (!tmsg_safetensors_fills_bytes(tensor)) {
             return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
                                   "its elements of %u bits do not fill whole "
                                   "bytes, as a .safetensors file wants",
@@ -76,13 +72,14 @@ static bool add_metadata(cJSON *object, const tmsg_file_where_t *where,
         const char *text =
             value_text(&entries[i].value, buffer, sizeof(buffer));
 
-        if (strncmp(entries[i].key, "tensormsg.file.", 15) == 0) {
+        if (tmsg_safetensors_is_of_file(entries[i].key)) {
             continue; /* the file has its name and format already */
         }
         if (text == NULL) {
-            tmsg_log(TMSG_LOG_WARN,
-                     "%s: metadata '%.64s' is not text and stays behind",
-                     where->path, entries[i].key);
+            tmsg_log(
+                TMSG_LOG_WARN, "%s: metadata '%s' is not text and stays behind",
+                where->path,
+                tmsg_error_name(entries[i].key, entries[i].key_bytes).text);
             continue;
         }
         if (cJSON_AddStringToObject(object, entries[i].key, text) == NULL) {
@@ -182,7 +179,7 @@ tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
     status = write_header(output, header);
     cJSON_free(header);
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
-        status = tmsg_file_write_tensor(output, &entries[i].tensor, false);
+        status = tmsg_file_write_tensor(output, &entries[i].tensor);
     }
     return status;
 }

@@ -4,6 +4,21 @@
 
 #include "serialize/file_npz.h"
 
+zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
+                            zip_source_cmd_t command)
+{
+    switch (command) {
+    case ZIP_SOURCE_ERROR:
+        return zip_error_to_data(error, data, bytes);
+    case ZIP_SOURCE_CLOSE:
+    case ZIP_SOURCE_FREE:
+        return 0;
+    default:
+        zip_error_set(error, ZIP_ER_OPNOTSUPP, 0);
+        return -1;
+    }
+}
+
 static zip_int64_t seek(tmsg_zip_input_t *input, void *data, uint64_t bytes)
 {
     zip_int64_t offset = zip_source_seek_compute_offset(
@@ -55,14 +70,8 @@ static zip_int64_t input_call(void *arg, void *data, zip_uint64_t bytes,
         stat->size = input->size;
         return sizeof(*stat);
     }
-    case ZIP_SOURCE_ERROR:
-        return zip_error_to_data(&input->error, data, bytes);
-    case ZIP_SOURCE_CLOSE:
-    case ZIP_SOURCE_FREE:
-        return 0;
     default:
-        zip_error_set(&input->error, ZIP_ER_OPNOTSUPP, 0);
-        return -1;
+        return tmsg_zip_answer(&input->error, data, bytes, command);
     }
 }
 

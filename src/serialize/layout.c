@@ -5,7 +5,6 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/header.h"
-#include "serialize/printable.h"
 
 #define ALIGNMENT_MIN 16
 #define ALIGNMENT_MAX 64
@@ -53,14 +52,12 @@ tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
         /* begin < end: rounding up went round 2^64 */
         if (begin < end || begin > limits->message_bytes ||
             entry->bytes > limits->message_bytes - begin) {
-            char name[TMSG_PRINTABLE_BYTES];
-
-            tmsg_printable(entry->name, entry->name_bytes, name);
             return tmsg_error_set(
                 TMSG_ERR_LIMIT_EXCEEDED,
                 "tensor %zu '%s': %" PRIu64 " bytes from offset %" PRIu64
                 " exceed the limit of %" PRIu64 " bytes a message",
-                i, name, entry->bytes, end, limits->message_bytes);
+                i, tmsg_error_name(entry->name, entry->name_bytes).text,
+                entry->bytes, end, limits->message_bytes);
         }
         end = begin + entry->bytes;
     }

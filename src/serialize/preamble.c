@@ -100,8 +100,9 @@ static tmsg_status_t check_fields(const tmsg_preamble_t *preamble, size_t bytes)
 {
     unsigned unknown = preamble->flags & FLAGS_CRITICAL & ~FLAGS_KNOWN;
     bool spilled = (preamble->flags & TMSG_HEADER_SPILLED) != 0;
-    uint64_t room =
-        spilled ? preamble->payload_bytes & ~63ULL : bytes - preamble->bytes;
+    uint64_t room = spilled ? preamble->payload_bytes &
+                                  ~(uint64_t)(TMSG_PAYLOAD_ALIGNMENT - 1)
+                            : bytes - preamble->bytes;
 
     if (unknown != 0) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,

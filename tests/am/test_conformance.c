@@ -194,10 +194,9 @@ Test(conformance, a_map_without_tensors_arrives) { on_each_link(empty_map); }
  * gathering. */
 static void sizes(pair_t *pair)
 {
-    static const size_t around[] = {1,         64,        4096,      8000,
-                                    8192,      8256,      16384,     60 << 10,
-                                    64 << 10,  256 << 10, 1 << 20,   4 << 20,
-                                    16 << 20};
+    static const size_t around[] = {
+        1,        64,       4096,      8000,    8192,    8256,    16384,
+        60 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
 
     for (size_t i = 0; i < sizeof(around) / sizeof(around[0]); i++) {
         for (size_t tensors = 1; tensors <= 5; tensors += 4) {
@@ -259,8 +258,8 @@ static void header_edge(pair_t *pair)
             const sample_t sample = {.seed = bytes,
                                      .tensors = tensors,
                                      .shape = SAMPLE_SCALAR,
-                                     .name_bytes = bytes / tensors - 160 /
-                                                                         tensors};
+                                     .name_bytes =
+                                         bytes / tensors - 160 / tensors};
 
             round_trip(pair, &sample);
         }
@@ -335,10 +334,9 @@ static void check_view(const view_t *view, const tmsg_map_t *map)
     must(tmsg_map_find(map, view->name, &tensor));
     must_true(memcmp(tensor.shape, n, sizeof(view->shape)) == 0);
     if (view->kept) {
-        must_true(tensor.strides == NULL
-                      ? strcmp(view->name, "c order") == 0
-                      : memcmp(tensor.strides, view->strides,
-                               sizeof(view->strides)) == 0);
+        must_true(tensor.strides == NULL ? strcmp(view->name, "c order") == 0
+                                         : memcmp(tensor.strides, view->strides,
+                                                  sizeof(view->strides)) == 0);
     } else {
         must_true(tmsg_tensor_is_contiguous(&tensor));
     }
@@ -371,12 +369,10 @@ static void strided(pair_t *pair)
     }
     must(tmsg_map_create(&map));
     for (size_t i = 0; i < VIEWS; i++) {
-        const tmsg_tensor_t tensor = {buffer + views[i].first,
-                                      {TMSG_DEVICE_CPU, 0},
-                                      {TMSG_DTYPE_INT, 32, 1},
-                                      3,
-                                      views[i].shape,
-                                      views[i].strides};
+        const tmsg_tensor_t tensor = {
+            buffer + views[i].first, {TMSG_DEVICE_CPU, 0},
+            {TMSG_DTYPE_INT, 32, 1}, 3,
+            views[i].shape,          views[i].strides};
 
         must(tmsg_map_add(map, views[i].name, &tensor, NULL, NULL));
     }
@@ -401,9 +397,9 @@ static void strided_large(pair_t *pair)
     const int64_t every_other[2] = {2 * COLUMNS, 2};
     const int64_t fortran[2] = {1, ROWS};
     uint16_t *buffer = malloc(sizeof(*buffer) * 2 * ROWS * COLUMNS * 2);
-    tmsg_tensor_t tensor = {buffer, {TMSG_DEVICE_CPU, 0},
-                            {TMSG_DTYPE_UINT, 16, 1}, 2,
-                            shape,  every_other};
+    tmsg_tensor_t tensor = {
+        buffer, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 16, 1}, 2,
+        shape,  every_other};
     tmsg_request_t *sent;
     tmsg_message_t *message;
     tmsg_map_t *map;
@@ -425,17 +421,14 @@ static void strided_large(pair_t *pair)
     must(tmsg_map_find(tmsg_message_map(message), "fortran", &tensor));
     must_true(tensor.strides != NULL && tensor.strides[0] == 1 &&
               tensor.strides[1] == ROWS);
-    must_true(memcmp(tensor.data, buffer,
-                     sizeof(*buffer) * ROWS * COLUMNS) == 0);
+    must_true(memcmp(tensor.data, buffer, sizeof(*buffer) * ROWS * COLUMNS) ==
+              0);
     tmsg_message_destroy(message);
     must(pair_finish(pair, sent));
     free(buffer);
 }
 
-Test(conformance, large_strided_tensors_arrive)
-{
-    on_each_link(strided_large);
-}
+Test(conformance, large_strided_tensors_arrive) { on_each_link(strided_large); }
 
 /* Small and large by turns, many under way at once, both ways. */
 static void in_order(pair_t *pair)

@@ -5,6 +5,7 @@
 #include <criterion/new/assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,8 +94,8 @@ Test(connect, port_0_picks_a_free_port_and_says_which)
     side_listen(&a, "tcp://127.0.0.1:0");
     side_listen(&b, "127.0.0.1:0");
     must_say(tmsg_listener_url(a.listener), "tcp://127.0.0.1:");
-    cr_expect(not(zero(int, atoi(strrchr(tmsg_listener_url(a.listener), ':') +
-                                 1))));
+    cr_expect(
+        not(zero(int, atoi(strrchr(tmsg_listener_url(a.listener), ':') + 1))));
     cr_expect(ne(str, (char *)(uintptr_t)tmsg_listener_url(a.listener),
                  (char *)(uintptr_t)tmsg_listener_url(b.listener)));
     expect_serves(&b);
@@ -157,9 +158,9 @@ Test(connect, binding_beyond_loopback_needs_to_be_allowed)
         must(tmsg_listener_create(side.worker, urls[i], &allowed, &listener));
         tmsg_listener_destroy(listener);
     }
-    must_be(tmsg_listener_create(side.worker, "blob://0.0.0.0", NULL,
-                                 &listener),
-            TMSG_ERR_INSECURE);
+    must_be(
+        tmsg_listener_create(side.worker, "blob://0.0.0.0", NULL, &listener),
+        TMSG_ERR_INSECURE);
     side_close(&side);
 }
 
@@ -196,10 +197,9 @@ Test(connect, nobody_listening_is_unreachable)
 
 Test(connect, malformed_urls_are_refused_by_name)
 {
-    static const char *const urls[] = {"",           "tcp://host",
-                                       "ucx://a:1",  "tcp://a:65536",
-                                       "unix://rel", "tcp://[::1:80",
-                                       "blob://",    "tcp://a:1/x"};
+    static const char *const urls[] = {
+        "",           "tcp://host",    "ucx://a:1", "tcp://a:65536",
+        "unix://rel", "tcp://[::1:80", "blob://",   "tcp://a:1/x"};
     tmsg_endpoint_t *endpoint = NULL;
     side_t side;
 
@@ -542,7 +542,6 @@ Test(connect, a_stale_socket_file_is_replaced_and_a_live_one_kept)
     char url[256], path[200];
     struct stat file;
     side_t side;
-    child_t child;
 
     snprintf(path, sizeof(path), "%s", scratch_path("sock"));
     snprintf(url, sizeof(url), "unix://%s", path);
@@ -562,7 +561,6 @@ Test(connect, a_stale_socket_file_is_replaced_and_a_live_one_kept)
             TMSG_ERR_ALREADY_EXISTS);
     must_eq(unlink(path), 0);
     side_close(&side);
-    (void)child;
 }
 
 static void listen_and_die(pipes_t *pipes, void *arg)
@@ -595,45 +593,75 @@ Test(connect, the_socket_file_of_a_killed_listener_is_replaced)
     side_close(&side);
 }
 
+/* Whether a socket is one of this process's. */
+static bool is_ours(unsigned long inode)
+{
+    for (int fd = 0; fd < 256; fd++) {
+        struct stat file;
+
+        if (fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) &&
+            file.st_ino == inode) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ports that this process listens on, those of loopback left out if asked. */
+static int count_ports(bool loopback_too)
+{
+    static const char *const tables[] = {"/proc/net/tcp", "/proc/net/tcp6"};
+    int count = 0;
+
+    for (size_t i = 0; i < 2; i++) {
+        FILE *table = fopen(tables[i], "r");
+        char line[512], address[64];
+        unsigned state;
+        unsigned long inode;
+
+        while (table != NULL && fgets(line, sizeof(line), table) != NULL) {
+            if (sscanf(line, "%*s %63s %*s %x %*s %*s %*s %*s %*s %lu", address,
+                       &state, &inode) == 3 &&
+                state == 10 && is_ours(inode)) {
+                bool loopback = strncmp(address, "0100007F:", 9) == 0 ||
+                                strncmp(address,
+                                        "0000000000000000000000000100"
+                                        "0000:",
+                                        33) == 0;
+
+                count += loopback_too || !loopback;
+            }
+        }
+        if (table != NULL) {
+            fclose(table);
+        }
+    }
+    return count;
+}
+
 Test(connect, unix_opens_no_port)
 {
-    char before[65536], after[65536];
     pair_t pair;
-    FILE *file = popen("cat /proc/net/tcp /proc/net/tcp6 | awk '$4==\"0A\""
-                       "{print $2}' | sort | tr '\\n' ' '",
-                       "r");
 
-    before[fread(before, 1, sizeof(before) - 1, file)] = '\0';
-    pclose(file);
     pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
-    file = popen("for i in $(ls -l /proc/$PPID/fd | sed -n 's/.*socket:.\\"
-                 "([0-9]*).*/\\1/p'); do awk -v i=$i '$4==\"0A\" && $10==i"
-                 "{print $2}' /proc/net/tcp /proc/net/tcp6; done",
-                 "r");
-    after[fread(after, 1, sizeof(after) - 1, file)] = '\0';
-    pclose(file);
-    cr_expect(eq(str, after, (char *)(uintptr_t) ""));
+    cr_expect(eq(int, count_ports(true), 0));
     cr_expect(endpoint_uses(pair.to_a, "posix/"));
     cr_expect(not(endpoint_uses(pair.to_a, "tcp/")));
     pair_close(&pair);
 }
 
-Test(connect, a_loopback_listener_opens_no_other_port)
+Test(connect, a_loopback_listener_opens_loopback_ports_alone)
 {
-    char ports[65536];
-    pair_t pair;
-    FILE *file;
+    static const link_t links[] = {LINK_TCP, LINK_SHM, LINK_BLOB};
 
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    file = popen("for i in $(ls -l /proc/$PPID/fd | sed -n 's/.*socket:.\\"
-                 "([0-9]*).*/\\1/p'); do awk -v i=$i '$4==\"0A\" && $10==i"
-                 "{print $2}' /proc/net/tcp /proc/net/tcp6; done | "
-                 "grep -v -e ^0100007F -e ^00000000000000000000000001000000",
-                 "r");
-    ports[fread(ports, 1, sizeof(ports) - 1, file)] = '\0';
-    pclose(file);
-    cr_expect(eq(str, ports, (char *)(uintptr_t) ""));
-    pair_close(&pair);
+    for (size_t i = 0; i < 3; i++) {
+        pair_t pair;
+
+        pair_open(&pair, links[i], DRIVE_POLLING, NULL, NULL);
+        cr_expect(gt(int, count_ports(true), 0));
+        cr_expect(eq(int, count_ports(false), 0));
+        pair_close(&pair);
+    }
 }
 
 Test(connect, fifty_endpoints_on_a_worker_each_carry_their_own)
@@ -735,9 +763,8 @@ static void many_at_once(link_t link)
             endpoints[i] = side_dial(&pair.b, &pair.a);
         }
         for (size_t i = AT_ONCE; i-- > 0;) {
-            tmsg_request_t *sent =
-                send_map(endpoints[i], sample_bytes(i, 50 + i),
-                         TMSG_SEND_ACKED);
+            tmsg_request_t *sent = send_map(
+                endpoints[i], sample_bytes(i, 50 + i), TMSG_SEND_ACKED);
             tmsg_message_t *message = pair_take(&pair, &pair.a), *answer;
 
             sample_check_bytes(i, 50 + i, tmsg_message_map(message));
@@ -831,6 +858,9 @@ Test(connect, sends_on_a_connection_that_fails_fail_with_its_error)
     side_close(&side);
 }
 
+__attribute__((weak)) void __lsan_disable(void);
+__attribute__((weak)) void __lsan_enable(void);
+
 Test(connect, a_blob_of_a_listener_that_is_gone_fails_in_time)
 {
     const tmsg_endpoint_params_t params = {
@@ -855,9 +885,16 @@ Test(connect, a_blob_of_a_listener_that_is_gone_fails_in_time)
         must_true(side_end_of(&b, endpoint) < 0);
     }
     side_close(&a);
+    /* UCX 1.13 leaks what it made for a segment that it could not attach. */
+    if (__lsan_disable != NULL) {
+        __lsan_disable();
+    }
     if (tmsg_endpoint_connect_blob(b.worker, copy, bytes, &params, &endpoint) ==
         TMSG_OK) {
         must_true(side_end_of(&b, endpoint) < 0);
+    }
+    if (__lsan_enable != NULL) {
+        __lsan_enable();
     }
     side_close(&b);
 }
@@ -977,10 +1014,11 @@ Test(connect, shared_memory_segments_that_differ_are_refused_by_name)
 
 Test(connect, tcp_segments_that_do_not_fit_are_refused_by_name)
 {
-    expect_incompatible("TLS=tcp;TCP_RX_SEG_SIZE=16k", "TLS=tcp", LINK_TCP,
-                        "UCX_TCP_RX_SEG_SIZE");
-    expect_incompatible("TLS=tcp", "TLS=tcp;TCP_RX_SEG_SIZE=16k", LINK_TCP,
-                        "UCX_TCP_RX_SEG_SIZE");
+    expect_incompatible("TLS=tcp;TCP_RX_SEG_SIZE=16k;TCP_TX_SEG_SIZE=8k",
+                        "TLS=tcp", LINK_TCP, "UCX_TCP_RX_SEG_SIZE");
+    expect_incompatible("TLS=tcp",
+                        "TLS=tcp;TCP_RX_SEG_SIZE=16k;TCP_TX_SEG_SIZE=8k",
+                        LINK_TCP, "UCX_TCP_RX_SEG_SIZE");
 }
 
 /* The same, by the user's environment. */
@@ -1007,17 +1045,9 @@ static void dial_with_environment(pipes_t *pipes, void *arg)
 
 static bool has_line(void *arg)
 {
-    char line[32];
+    struct pollfd fd = {*(int *)arg, POLLIN, 0};
 
-    if (recv(*(int *)arg, line, 0, MSG_DONTWAIT) < 0 && errno == ENOTSOCK) {
-        struct timeval now = {0, 0};
-        fd_set set;
-
-        FD_ZERO(&set);
-        FD_SET(*(int *)arg, &set);
-        return select(*(int *)arg + 1, &set, NULL, NULL, &now) == 1;
-    }
-    return true;
+    return poll(&fd, 1, 0) == 1;
 }
 
 Test(connect, a_users_variable_on_one_end_is_enough_to_be_refused)
@@ -1069,20 +1099,4 @@ Test(connect, deadly_ucx_values_are_refused_by_name)
         expect_dangerous("PROTO_ENABLE=y", "UCX_PROTO_ENABLE");
         expect_dangerous("PROTO_ENABLE=try", "UCX_PROTO_ENABLE");
     }
-}
-
-Test(connect, a_ucx_key_that_does_not_exist_is_refused_by_name)
-{
-    const side_options_t options = {.ucx_config = "NO_SUCH_KEY=1"};
-    tmsg_endpoint_t *endpoint;
-    char url[64];
-    side_t side;
-    int fd = raw_listen(url, sizeof(url));
-
-    side_open(&side, &options);
-    must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
-    must_be(side_end_of(&side, endpoint), TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_endpoint_error(endpoint), "NO_SUCH_KEY");
-    side_close(&side);
-    close(fd);
 }

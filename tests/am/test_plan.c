@@ -318,20 +318,27 @@ Test(plan, scatter_copies_only_what_must_be_packed)
     }
 }
 
-Test(plan, refuses_what_cannot_be_packed)
+Test(plan, names_what_cannot_be_packed)
 {
     static const int64_t shape[] = {2, 3}, strides[] = {4, 1};
+    static const char words[] = "tensor 'gpu': device type 2 is not readable";
+    const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
     tmsg_tensor_t tensor = {
-        memory, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_INT, 4, 1}, 2, shape,
+        memory, {TMSG_DEVICE_CUDA, 0}, {TMSG_DTYPE_INT, 8, 1}, 2, shape,
         strides};
     tmsg_map_t *map = map_of(0, 3);
-    tmsg_plan_t plan = {0};
-    tmsg_status_t status;
 
-    cr_assert_eq(tmsg_map_add(map, "nibbles", &tensor, NULL, NULL), TMSG_OK);
-    status = tmsg_plan_make(map, 0, &plan);
-    cr_expect_eq(status, TMSG_ERR_UNSUPPORTED, "%s", tmsg_status_name(status));
-    tmsg_plan_free(&plan);
+    cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL, NULL), TMSG_OK);
+    for (size_t i = 0; i < COUNT(strategies); i++) {
+        tmsg_plan_t plan = {.bytes = 1024};
+        tmsg_status_t status = strategies[i]->make(map, 0, &plan);
+
+        cr_expect_eq(status, TMSG_ERR_UNSUPPORTED, "%s: %s",
+                     strategies[i]->name, tmsg_status_name(status));
+        cr_expect(strncmp(tmsg_error_message(), words, strlen(words)) == 0,
+                  "%s: '%s'", strategies[i]->name, tmsg_error_message());
+        tmsg_plan_free(&plan);
+    }
     tmsg_map_destroy(map);
 }
 

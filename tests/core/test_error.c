@@ -118,6 +118,41 @@ Test(error, message_is_one_line_of_utf8)
     cr_expect_eq(strlen(tmsg_error_message()), TMSG_ERROR_BYTES - 1);
 }
 
+Test(error, name_is_cut_between_characters)
+{
+#define N60 "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+    static const struct {
+        const char *name;
+        size_t bytes; /* 0: strlen(name) */
+        const char *shown;
+    } rows[] = {
+        {"", 0, ""},
+        {"image", 0, "image"},
+        {"image and more", 5, "image"},
+        {"a\0b", 3, "a?b"},
+        {N60 "nnnn", 0, N60 "nnnn"},
+        {N60 "nnnnn", 0, N60 "nnnn..."},
+        {N60 "nnnn\0", 65, N60 "nnnn..."},
+        {N60 "\xf0\x9f\x8e\x9e", 0, N60 "\xf0\x9f\x8e\x9e"},
+        {N60 "n\xf0\x9f\x8e\x9e", 0, N60 "n..."},
+        {N60 "nnn\xc3\xa4", 0, N60 "nnn..."},
+        {N60 "nn\xc3\xa4\xc3\xa4", 0, N60 "nn\xc3\xa4..."},
+        {"\x1b[\xff", 0, "\x1b[\xff"}, /* for tmsg_error_set() */
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        size_t bytes = rows[i].bytes ? rows[i].bytes : strlen(rows[i].name);
+        char *exact = malloc(bytes);
+        tmsg_error_name_t shown;
+
+        memcpy(exact, rows[i].name, bytes);
+        shown = tmsg_error_name(exact, bytes);
+        cr_expect_str_eq(shown.text, rows[i].shown, "row %zu: '%s', not '%s'",
+                         i, shown.text, rows[i].shown);
+        free(exact);
+    }
+}
+
 static void *fail_in_a_thread(void *arg)
 {
     char *seen = arg;

@@ -75,6 +75,10 @@ Test(map, begins_empty)
                      tmsg_error_message());
     cr_expect(tensor.data == data && tensor.ndim == 2, "it was touched");
     cr_expect_eq(tmsg_map_remove(map, "a"), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_find(map, NULL, &tensor), TMSG_ERR_INVALID_PARAM);
+    cr_expect_str_eq(tmsg_error_message(), "tensor name is NULL", "'%s'",
+                     tmsg_error_message());
+    cr_expect_eq(tmsg_map_remove(map, NULL), TMSG_ERR_INVALID_PARAM);
     cr_expect_eq(tmsg_map_clear(map), TMSG_OK);
     tmsg_map_destroy(map);
     tmsg_map_destroy(NULL);
@@ -148,6 +152,8 @@ Test(map, holds_every_kind_of_shape)
         {data + 5, {1, 0}, {2, 32, 1}, 2, shape_2_3, back},
         {data, {1, 0}, {2, 32, 1}, 2, shape_2_3, same},
         {data, {1, 0}, {17, 4, 1}, 2, shape_2_3, NULL},
+        {data, {1, 0}, {17, 4, 1}, 2, shape_2_3, strides_1_2},
+        {data, {1, 0}, {17, 4, 2}, 2, shape_2_3, windows},
         {data, {1, 0}, {2, 32, 4}, 2, shape_2_3, NULL},
         {data, {2, 3}, {2, 32, 1}, 64, long_shape, long_strides},
     };
@@ -211,10 +217,11 @@ Test(map, takes_names_of_1_to_4096_bytes)
 Test(map, refuses_bad_tensors_by_name)
 {
     static const int64_t negative[] = {-1, 3}, huge[] = {1LL << 32, 1LL << 32};
-    static const int64_t far[] = {INT64_MAX, 1};
+    static const int64_t far[] = {INT64_MAX, 1}, gaps[] = {4, 1};
     tmsg_tensor_t no_dtype = small, no_lanes = small, no_shape = small,
                   no_data = small, minus = small, many = small,
-                  overflow = small, span = small, backwards = small;
+                  overflow = small, span = small, backwards = small,
+                  nibbles = small, odd_lanes = small;
     const struct {
         const char *name;
         const tmsg_tensor_t *tensor;
@@ -224,7 +231,8 @@ Test(map, refuses_bad_tensors_by_name)
         {NULL, &small, TMSG_ERR_INVALID_PARAM, "tensor name is NULL"},
         {"", &small, TMSG_ERR_INVALID_PARAM, "tensor name is empty"},
         {longest, &small, TMSG_ERR_LIMIT_EXCEEDED,
-         "tensor name 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...' has 4097 bytes"},
+         "tensor name 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+         "nnnnnnnnnnnnnnnn...' has 4097 bytes"},
         {"a\xff", &small, TMSG_ERR_INVALID_PARAM,
          "tensor name 'a?' is not UTF-8"},
         {"\xc0\xaf/", &small, TMSG_ERR_INVALID_PARAM, "tensor name '?"},
@@ -245,6 +253,10 @@ Test(map, refuses_bad_tensors_by_name)
          "tensor 'x': shape product overflows 63 bits"},
         {"x", &span, TMSG_ERR_LIMIT_EXCEEDED,
          "tensor 'x': strides[0] 9223372036854775807: the span overflows"},
+        {"x", &nibbles, TMSG_ERR_UNSUPPORTED,
+         "tensor 'x': strides with elements of 4 bits"},
+        {"x", &odd_lanes, TMSG_ERR_UNSUPPORTED,
+         "tensor 'x': strides with elements of 12 bits"},
         {longest + 1, &many, TMSG_ERR_INVALID_PARAM, "tensor 'nnnnnnnnnn"},
     };
     int calls = 0, there = 0;
@@ -260,6 +272,9 @@ Test(map, refuses_bad_tensors_by_name)
     backwards.ndim = -2;
     overflow.shape = huge;
     span.strides = far;
+    nibbles.strides = odd_lanes.strides = gaps;
+    nibbles.dtype = (tmsg_dtype_t){TMSG_DTYPE_INT, 4, 1};
+    odd_lanes.dtype = (tmsg_dtype_t){TMSG_DTYPE_INT, 4, 3};
     cr_assert_eq(tmsg_map_add(map, "there", &small, count_call, &there),
                  TMSG_OK);
     for (size_t i = 0; i < COUNT(rows); i++) {

@@ -107,6 +107,11 @@ Test(meta, begins_empty)
     cr_expect_eq(tmsg_map_get_f64(map, "k", &f64), TMSG_ERR_NOT_FOUND);
     cr_expect_eq(tmsg_map_get_string(map, "k", &text), TMSG_ERR_NOT_FOUND);
     cr_expect_eq(tmsg_map_remove_meta(map, "k"), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_get_meta(map, NULL, &value), TMSG_ERR_INVALID_PARAM);
+    cr_expect_str_eq(tmsg_error_message(), "key is NULL", "'%s'",
+                     tmsg_error_message());
+    cr_expect_eq(tmsg_map_get_i64(map, NULL, &i64), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_map_remove_meta(map, NULL), TMSG_ERR_INVALID_PARAM);
     cr_expect(i64 == 77 && f64 == 77 && text == key && value.i64 == 77,
               "an output was touched");
     cr_expect_str_eq(key, "untouched", "'%s'", key);
@@ -336,7 +341,7 @@ Test(meta, reserved_keys_have_their_types)
         {"tensormsg.file.name", TMSG_META_STRING},
         {"tensormsg.file.format", TMSG_META_STRING},
     };
-    tmsg_map_t *map = new_map();
+    tmsg_map_t *map = new_map(), *peers = new_map();
 
     for (size_t i = 0; i < COUNT(rows); i++) {
         for (int32_t type = TMSG_META_BOOL; type <= TMSG_META_BYTES; type++) {
@@ -350,8 +355,14 @@ Test(meta, reserved_keys_have_their_types)
             cr_expect(status == TMSG_OK ||
                           strstr(tmsg_error_message(), rows[i].key) != NULL,
                       "'%s'", tmsg_error_message());
+            status = tmsg_map_append_meta(peers, rows[i].key,
+                                          strlen(rows[i].key), &value);
+            cr_expect_eq(status, expected, "a peer's %s of type %d: %s",
+                         rows[i].key, type, tmsg_status_name(status));
+            tmsg_map_remove_meta(peers, rows[i].key);
         }
     }
+    tmsg_map_destroy(peers);
     cr_expect_eq(tmsg_map_meta_size(map), COUNT(rows), "%zu",
                  tmsg_map_meta_size(map));
     tmsg_map_destroy(map);

@@ -344,6 +344,37 @@ static void pack_naively(const tmsg_tensor_t *tensor, uint8_t *to)
     } while (i >= 0);
 }
 
+static void expect_bytes(const uint8_t *got, const uint8_t *expected,
+                         uint64_t bytes, const char *what, unsigned long seed)
+{
+    for (uint64_t i = 0; i < bytes; i++) {
+        if (got[i] != expected[i]) {
+            cr_expect(false, "%s %lu: byte %lu of %lu is %u, not %u", what,
+                      seed, i, bytes, got[i], expected[i]);
+            return;
+        }
+    }
+}
+
+/* In pieces, each into a buffer of exactly its size. */
+static void expect_parts(const tmsg_tensor_t *tensor, const uint8_t *expected,
+                         uint64_t bytes, const char *what, unsigned long seed)
+{
+    const uint64_t sizes[] = {1 + seed % 29, 64 + seed % 1000, 1 << 16};
+
+    for (size_t i = bytes > 4096; i < COUNT(sizes); i++) {
+        for (uint64_t done = 0; done < bytes; done += sizes[i]) {
+            uint64_t left = bytes - done;
+            uint64_t size = sizes[i] < left ? sizes[i] : left;
+            uint8_t *part = malloc(size);
+
+            tmsg_tensor_pack_part(tensor, done, size, part);
+            expect_bytes(part, expected + done, size, what, seed);
+            free(part);
+        }
+    }
+}
+
 /* Packs into a buffer of exactly its size, from memory of exactly the span. */
 static void expect_packed(tmsg_tensor_t tensor, const char *what,
                           unsigned long seed)
@@ -372,13 +403,8 @@ static void expect_packed(tmsg_tensor_t tensor, const char *what,
     status = tmsg_tensor_pack(&tensor, packed);
     cr_expect_eq(status, TMSG_OK, "%s %lu: %s", what, seed,
                  tmsg_error_message());
-    for (uint64_t i = 0; i < bytes; i++) {
-        if (packed[i] != expected[i]) {
-            cr_expect(false, "%s %lu: byte %lu of %lu is %u, not %u", what,
-                      seed, i, bytes, packed[i], expected[i]);
-            break;
-        }
-    }
+    expect_bytes(packed, expected, bytes, what, seed);
+    expect_parts(&tensor, expected, bytes, what, seed);
     free(memory);
     free(packed);
     free(expected);

@@ -246,6 +246,12 @@ INVALID = {
     "meta_map": (U, Header().body(1).metadata({"k": {}})),
     "meta_ext": (U, Header().body(1).metadata(
         {"k": msgpack.ExtType(1, b"x")})),
+    "meta_reserved_string": (M, Header().body(1).metadata(
+        {"tensormsg.frame": "41"})),
+    "meta_reserved_i64": (M, Header().body(1).metadata(
+        {"tensormsg.file.name": 1})),
+    "meta_reserved_bytes": (M, Header().body(1).metadata(
+        {"tensormsg.trace.parent": b"00-"})),
     "meta_beyond_63_bits": (U, Header().body(1).metadata({"k": 2**63})),
 }
 

@@ -142,11 +142,11 @@ static tmsg_map_t *some_map(void)
     return map;
 }
 
-Test(file_alloc, safetensors_survives_every_failure)
+static void expect_survival(const char *saved, const char *loaded)
 {
     tmsg_map_t *map = some_map();
-    save_t what = {map, scratch_path("a.safetensors")};
-    const char *path = scratch_path("b.safetensors");
+    save_t what = {map, scratch_path(saved)};
+    const char *path = scratch_path(loaded);
 
     fail_each("save", save, &what);
     save_ok(map, path);
@@ -154,16 +154,14 @@ Test(file_alloc, safetensors_survives_every_failure)
     fail_each("load", load, path);
 }
 
+Test(file_alloc, safetensors_survives_every_failure)
+{
+    expect_survival("a.safetensors", "b.safetensors");
+}
+
 Test(file_alloc, npz_survives_every_failure)
 {
-    tmsg_map_t *map = some_map();
-    save_t what = {map, scratch_path("a.npz")};
-    const char *path = scratch_path("b.npz");
-
-    fail_each("save", save, &what);
-    save_ok(map, path);
-    tmsg_map_destroy(map);
-    fail_each("load", load, path);
+    expect_survival("a.npz", "b.npz");
 }
 
 Test(file_alloc, npy_survives_every_failure)

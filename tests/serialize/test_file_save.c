@@ -223,6 +223,36 @@ Test(file_save, loads_no_folders_pipes_or_missing_files)
     rmdir(path);
 }
 
+/* More than a buffer holds; an extent of 1 with a stride that means nothing. */
+Test(file_save, packs_in_pieces)
+{
+    enum { ROWS = 300, COLUMNS = 700, BYTES = ROWS * COLUMNS * 3 * 2 };
+    static uint16_t data[ROWS * COLUMNS * 4];
+    static char packed[BYTES];
+    const tmsg_dtype_t uint16 = {TMSG_DTYPE_UINT, 16, 1};
+    const int64_t rgb[] = {ROWS, 1, COLUMNS, 3};
+    const int64_t strides[] = {-4 * COLUMNS, INT64_MAX, 4, 1};
+    tmsg_tensor_t tensor;
+    tmsg_map_t *map;
+
+    for (size_t i = 0; i < sizeof(data) / sizeof(data[0]); i++) {
+        data[i] = (uint16_t)(i * 40503u >> 3);
+    }
+    map = map_of("a", uint16, 4, rgb, strides, data + 4 * COLUMNS * (ROWS - 1));
+    cr_assert_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_OK);
+    cr_assert_eq(tmsg_tensor_pack(&tensor, packed), TMSG_OK);
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = path_of(extensions[i]);
+        tmsg_map_t *loaded;
+
+        save_ok(map, path);
+        loaded = load_ok(path);
+        expect_tensor(loaded, i == 2 ? "array" : "a", "uint16", BYTES, packed);
+        tmsg_map_destroy(loaded);
+    }
+    tmsg_map_destroy(map);
+}
+
 Test(file_save, tells_where_a_map_came_from)
 {
     tmsg_map_t *map = hello();

@@ -152,6 +152,20 @@ static inline tmsg_map_t *map_of(const char *name, tmsg_dtype_t dtype,
     return map;
 }
 
+/* Adds the first tensor again and again, up to `count` tensors. */
+static inline void add_copies(tmsg_map_t *map, const char *stem, int count)
+{
+    tmsg_tensor_t tensor;
+
+    cr_assert_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_OK);
+    for (int i = 1; i < count; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "%s%d", stem, i);
+        cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK);
+    }
+}
+
 static inline void expect_tensor(const tmsg_map_t *map, const char *name,
                                  const char *dtype, uint64_t bytes,
                                  const void *data)

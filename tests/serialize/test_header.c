@@ -565,7 +565,10 @@ Test(body, says_what_is_wrong_and_where)
         {"81 02 81 a1 00 01", "metadata 0 '?': key holds a NUL byte"},
         {"81 02 81 a1 80 01", "metadata 0 '?': key is not UTF-8"},
         {"81 02 82 a1 6b 01 a1 6b 01", "metadata 1 'k': key comes twice"},
-        {"81 02 81 a1 6b a1 80", "metadata 0 'k': value is not UTF-8"},
+        {"81 02 81 a1 6b a1 80",
+         "metadata 0: key 'k': the string is not UTF-8"},
+        {"81 02 81 af 74 65 6e 73 6f 72 6d 73 67 2e 66 72 61 6d 65 a2 34 31",
+         "metadata 0: key 'tensormsg.frame': takes i64, not string"},
         {"81 02 81 a1 6b c0",
          "metadata 0 'k': value is of a type not known here"},
     };

@@ -49,6 +49,9 @@ static bool failing_alloc_now(void)
     return true;
 }
 
+/* The build hides symbols, and what is hidden takes no library's malloc(). */
+#pragma GCC visibility push(default)
+
 void *malloc(size_t bytes)
 {
     return failing_alloc_now() ? NULL : FAILING_ALLOC_REAL(malloc)(bytes);
@@ -65,5 +68,7 @@ void *realloc(void *data, size_t bytes)
     return failing_alloc_now() ? NULL
                                : FAILING_ALLOC_REAL(realloc)(data, bytes);
 }
+
+#pragma GCC visibility pop
 
 #endif

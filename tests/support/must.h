@@ -17,7 +17,8 @@
 #define must_say(words, part) must_hold(__FILE__, __LINE__, words, part)
 
 #define must_true(condition)                                                   \
-    ((condition) ? (void)0 : die("%s:%d: not %s", __FILE__, __LINE__, #condition))
+    ((condition) ? (void)0                                                     \
+                 : die("%s:%d: not %s", __FILE__, __LINE__, #condition))
 
 /* Two integers. */
 #define must_eq(got, wanted)                                                   \
@@ -25,8 +26,7 @@
 
 void must_status(const char *file, int line, const char *call,
                  tmsg_status_t got, tmsg_status_t wanted);
-void must_hold(const char *file, int line, const char *words,
-               const char *part);
+void must_hold(const char *file, int line, const char *words, const char *part);
 void must_equal(const char *file, int line, const char *what, long long got,
                 long long wanted);
 

@@ -134,8 +134,8 @@ static void sleep_on_fds(side_t *const *sides, size_t count, const char *what)
                 return;
             }
             must(status);
-            fds[used++] = (struct pollfd){tmsg_worker_fd(sides[i]->worker),
-                                          POLLIN, 0};
+            fds[used++] =
+                (struct pollfd){tmsg_worker_fd(sides[i]->worker), POLLIN, 0};
         }
     }
     if (poll(fds, used, QUIET_MS) != 0) {
@@ -417,8 +417,6 @@ int count_descriptors(void)
     return count - 3; /* ".", "..", and the folder's own */
 }
 
-__attribute__((weak)) int __lsan_do_recoverable_leak_check(void);
-
 static void be_child(const int *down, const int *up,
                      void (*body)(pipes_t *pipes, void *arg), void *arg)
 {
@@ -429,12 +427,7 @@ static void be_child(const int *down, const int *up,
     close(up[0]);
     body(&pipes, arg);
     remove_scratch();
-    /* Not exit(): the handlers are the parent's. */
-    if (__lsan_do_recoverable_leak_check != NULL &&
-        __lsan_do_recoverable_leak_check() != 0) {
-        die("a child leaked");
-    }
-    _exit(0);
+    _exit(0); /* not exit(): the handlers are the parent's */
 }
 
 void child_start(child_t *child, void (*body)(pipes_t *pipes, void *arg),

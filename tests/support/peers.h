@@ -129,8 +129,8 @@ typedef struct {
     int out;
 } pipes_t;
 
-/* Runs body(pipes, arg) in a child, which then exits 0, or not at all well if
- * it leaked under LeakSanitizer. */
+/* Runs body(pipes, arg) in a child, which then exits 0. Leaks are not looked
+ * for there: LeakSanitizer cannot, once it was forked. */
 void child_start(child_t *child, void (*body)(pipes_t *pipes, void *arg),
                  void *arg);
 /* Waits for its end, which must be exit 0. */

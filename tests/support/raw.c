@@ -114,18 +114,21 @@ bool raw_closed(void *arg)
     return got == 0;
 }
 
-const char *raw_find_frame(raw_reader_t *reader, uint8_t type, size_t skip)
+const char *raw_find_frame(const raw_reader_t *reader, uint8_t type,
+                           size_t skip)
 {
+    static char text[sizeof(reader->data) + 1];
     size_t at = TMSG_FRAME_MAGIC_BYTES;
 
     while (at + TMSG_FRAME_HEADER_BYTES <= reader->bytes) {
-        uint8_t *header = reader->data + at;
+        const uint8_t *header = reader->data + at;
         size_t bytes = (size_t)tmsg_get_le(header, 4);
 
         at += TMSG_FRAME_HEADER_BYTES + bytes;
         if (header[4] == type && at <= reader->bytes && skip <= bytes) {
-            reader->data[at] = '\0';
-            return (const char *)header + TMSG_FRAME_HEADER_BYTES + skip;
+            memcpy(text, header + TMSG_FRAME_HEADER_BYTES + skip, bytes - skip);
+            text[bytes - skip] = '\0';
+            return text;
         }
     }
     return NULL;

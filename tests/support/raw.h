@@ -33,7 +33,9 @@ typedef struct {
 } raw_reader_t;
 bool raw_closed(void *reader);
 
-/* What the peer wrote in its frame of that type, NUL-terminated, or NULL. */
-const char *raw_find_frame(raw_reader_t *reader, uint8_t type, size_t skip);
+/* What the peer wrote in its frame of that type, behind `skip` bytes, as text;
+ * NULL without such a frame. Valid until the next call. */
+const char *raw_find_frame(const raw_reader_t *reader, uint8_t type,
+                           size_t skip);
 
 #endif

@@ -108,10 +108,10 @@ typedef struct {
 
 static void name_item(const sample_t *sample, size_t index, char *name)
 {
-    static const char *const scripts[] = {"weights", "größe", "重み", "вес",
-                                          "emoji \U0001f9ee", "a/b.c"};
-    int used = snprintf(name, NAME_MAX_BYTES, "%s %zu", scripts[index % 6],
-                        index);
+    static const char *const scripts[] = {
+        "weights", "größe", "重み", "вес", "emoji \U0001f9ee", "a/b.c"};
+    int used =
+        snprintf(name, NAME_MAX_BYTES, "%s %zu", scripts[index % 6], index);
     size_t wanted = sample->name_bytes;
 
     if (wanted >= NAME_MAX_BYTES) {
@@ -216,8 +216,8 @@ tmsg_map_t *sample_make(const sample_t *sample)
             must_true(item.tensor.data != NULL);
             sample_fill(item.seed, item.tensor.data, item.bytes);
         }
-        must(tmsg_map_add(map, item.name, &item.tensor, free,
-                          item.tensor.data));
+        must(
+            tmsg_map_add(map, item.name, &item.tensor, free, item.tensor.data));
     }
     set_meta(sample, map);
     return map;
@@ -226,8 +226,8 @@ tmsg_map_t *sample_make(const sample_t *sample)
 static void check_item(const item_t *item, size_t index, const char *name,
                        const tmsg_tensor_t *tensor)
 {
-    uint64_t element = (uint64_t)(tensor->dtype.bits + 7) / 8 *
-                       tensor->dtype.lanes;
+    uint64_t element =
+        (uint64_t)(tensor->dtype.bits + 7) / 8 * tensor->dtype.lanes;
     uint64_t alignment = 16;
     size_t same;
 

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fails every allocation of ours, and those made for us by msgpack-c and
+ * cJSON, in turn: the 1st, the 2nd, ... until a round needs no more. Each
+ * round either works all the same or says that memory was missing, ends within
+ * a bound, leaves both workers serving, and leaves nothing behind. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+
+#include "support/peers.h"
+#include "support/sample.h"
+#include "support/watched_alloc.h"
+
+#define CONNECT_MS 5000
+#define BLOB_CONNECT_MS 300 /* an attach that is dropped is not told */
+
+typedef struct {
+    const struct scene *scene;
+    pair_t pair;
+    tmsg_map_t *map;
+    tmsg_message_t *message; /* that arrived */
+    char words[8192];        /* of every error and warning */
+    pthread_mutex_t lock;
+} round_t;
+
+typedef enum { NOTHING, LISTENING, CONNECTED } stage_t;
+
+/* What is done in each round; `run` says whether all of it worked. */
+typedef struct scene {
+    const char *name;
+    stage_t stage; /* what there is before */
+    link_t link;
+    drive_t drive;
+    bool (*run)(round_t *round);
+    sample_t sample; /* of what is sent */
+    unsigned flags;
+} scene_t;
+
+TestSuite(alloc, .init = watched_alloc_start);
+
+static char doing[128]; /* what, for whoever waits in vain */
+
+static void note(round_t *round, const char *words)
+{
+    size_t used;
+
+    pthread_mutex_lock(&round->lock);
+    used = strlen(round->words);
+    snprintf(round->words + used, sizeof(round->words) - used, "%s\n", words);
+    pthread_mutex_unlock(&round->lock);
+}
+
+static void log_line(void *arg, tmsg_log_level_t level, const char *line)
+{
+    (void)level;
+    note(arg, line);
+}
+
+static bool has_words(round_t *round)
+{
+    bool has;
+
+    pthread_mutex_lock(&round->lock);
+    has = strstr(round->words, "memory") != NULL;
+    pthread_mutex_unlock(&round->lock);
+    return has;
+}
+
+/* Whether the call worked; if not, it was for want of memory. */
+static bool worked(round_t *round, tmsg_status_t status)
+{
+    if (status == TMSG_OK) {
+        return true;
+    }
+    must_be(status, TMSG_ERR_NO_MEMORY);
+    must_say(tmsg_error_message(), "memory");
+    note(round, tmsg_error_message());
+    return false;
+}
+
+static bool create_all(round_t *round)
+{
+    static const char *const urls[] = {"tcp://127.0.0.1:0", "tcp://localhost:0",
+                                       "unix://", "blob://"};
+    const tmsg_context_params_t params = {
+        .field_mask = TMSG_CONTEXT_PARAM_UCX_CONFIG,
+        .ucx_config = "TLS=posix,cma,self,tcp"};
+    tmsg_context_t *context = NULL;
+    tmsg_worker_t *worker = NULL;
+    bool ok = worked(round, tmsg_context_create(&params, &context)) &&
+              worked(round, tmsg_worker_create(context, NULL, &worker));
+
+    for (size_t i = 0; ok && i < sizeof(urls) / sizeof(urls[0]); i++) {
+        tmsg_listener_t *listener = NULL;
+        char url[160];
+
+        snprintf(url, sizeof(url), "%s%s", urls[i],
+                 i == 2 ? scratch_path("alloc") : "");
+        ok = worked(round, tmsg_listener_create(worker, url, NULL, &listener));
+        must_true(ok == (listener != NULL));
+        tmsg_listener_destroy(listener);
+    }
+    tmsg_worker_destroy(worker);
+    tmsg_context_destroy(context);
+    return ok;
+}
+
+static tmsg_status_t dial(round_t *round)
+{
+    const tmsg_endpoint_params_t params = {
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .connect_timeout_ms =
+            round->scene->link == LINK_BLOB ? BLOB_CONNECT_MS : CONNECT_MS};
+    const pair_t *pair = &round->pair;
+    const void *blob;
+    size_t bytes;
+
+    if (round->scene->link == LINK_BLOB) {
+        must(tmsg_listener_blob(pair->a.listener, &blob, &bytes));
+        return tmsg_endpoint_connect_blob(pair->b.worker, blob, bytes, &params,
+                                          &round->pair.to_a);
+    }
+    return tmsg_endpoint_connect(pair->b.worker,
+                                 tmsg_listener_url(pair->a.listener), &params,
+                                 &round->pair.to_a);
+}
+
+static bool connect_settled(void *arg)
+{
+    const round_t *round = arg;
+    tmsg_status_t status = tmsg_endpoint_status(round->pair.to_a);
+
+    return status < 0 || (status == TMSG_OK && round->pair.a.accepts > 0);
+}
+
+static bool connect_one(round_t *round)
+{
+    pair_t *pair = &round->pair;
+    tmsg_request_t *ready = NULL;
+    bool ok = worked(round, dial(round));
+
+    if (!ok) {
+        return false;
+    }
+    ok = worked(round, tmsg_endpoint_ready(pair->to_a, &ready));
+    pair_await(pair, connect_settled, round, doing);
+    if (tmsg_endpoint_status(pair->to_a) != TMSG_OK) {
+        note(round, tmsg_endpoint_error(pair->to_a));
+        ok = false;
+    }
+    if (ready != NULL) {
+        must_be(pair_finish(pair, ready), tmsg_endpoint_status(pair->to_a));
+    }
+    return ok;
+}
+
+typedef struct {
+    round_t *round;
+    tmsg_request_t *sent;
+} sending_t;
+
+/* The send has ended, and what it sent has come or never will. */
+static bool send_settled(void *arg)
+{
+    const sending_t *sending = arg;
+    round_t *round = sending->round;
+    const pair_t *pair = &round->pair;
+
+    if (round->message == NULL) {
+        tmsg_status_t status =
+            tmsg_worker_recv(pair->a.worker, 0, &round->message);
+
+        must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
+    }
+    return tmsg_request_test(sending->sent) != TMSG_IN_PROGRESS &&
+           (round->message != NULL || has_words(round) ||
+            tmsg_endpoint_status(pair->to_b) < 0);
+}
+
+static bool send_one(round_t *round)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = round->scene->flags};
+    sending_t sending = {round, NULL};
+    bool ok = worked(round, tmsg_endpoint_send(round->pair.to_a, round->map,
+                                               &params, &sending.sent));
+
+    if (!ok) {
+        return false;
+    }
+    pair_await(&round->pair, send_settled, &sending, doing);
+    ok = tmsg_request_test(sending.sent) == TMSG_OK;
+    if (!ok) {
+        note(round, tmsg_request_error(sending.sent));
+    }
+    must_true(!ok || round->message != NULL ||
+              (round->scene->flags & TMSG_SEND_ACKED) == 0);
+    tmsg_request_destroy(sending.sent);
+    return ok && round->message != NULL;
+}
+
+typedef struct {
+    round_t *round;
+    tmsg_request_t *closed;
+} closing_t;
+
+static bool close_settled(void *arg)
+{
+    const closing_t *closing = arg;
+
+    return tmsg_request_test(closing->closed) != TMSG_IN_PROGRESS &&
+           tmsg_endpoint_status(closing->round->pair.to_b) < 0;
+}
+
+static bool close_one(round_t *round)
+{
+    pair_t *pair = &round->pair;
+    closing_t closing = {round, NULL};
+    bool ok = worked(round, tmsg_endpoint_close(pair->to_a, &closing.closed));
+
+    if (!ok) {
+        return false;
+    }
+    pair_await(pair, close_settled, &closing, doing);
+    note(round, tmsg_endpoint_error(pair->to_a));
+    note(round, tmsg_endpoint_error(pair->to_b));
+    ok = tmsg_request_test(closing.closed) == TMSG_OK &&
+         tmsg_endpoint_status(pair->to_b) == TMSG_ERR_CLOSED;
+    tmsg_request_destroy(closing.closed);
+    return ok;
+}
+
+static void open_round(round_t *round)
+{
+    const scene_t *scene = round->scene;
+    const side_options_t options = {
+        .drive = scene->drive,
+        .ucx_config = link_config(scene->link),
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_CAPTURE}};
+    pair_t *pair = &round->pair;
+
+    if (scene->stage == CONNECTED) {
+        pair_open(pair, scene->link, scene->drive, &options, &options);
+        round->map = sample_make(&scene->sample);
+    } else if (scene->stage == LISTENING) {
+        pair->sides[0] = &pair->a;
+        pair->sides[1] = &pair->b;
+        side_open(&pair->a, &options);
+        side_open(&pair->b, &options);
+        side_listen_link(&pair->a, scene->link);
+    }
+}
+
+/* The workers go on as if nothing had been: a new connection carries. */
+static void expect_serves(round_t *round)
+{
+    pair_t *pair = &round->pair;
+    tmsg_endpoint_t *endpoint = side_dial(&pair->b, &pair->a);
+    tmsg_request_t *sent =
+        send_map(endpoint, sample_bytes(7, 20000), TMSG_SEND_ACKED);
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    sample_check_bytes(7, 20000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, sent));
+}
+
+static void close_round(round_t *round)
+{
+    if (round->message != NULL) {
+        sample_check(&round->scene->sample, tmsg_message_map(round->message));
+        tmsg_message_destroy(round->message);
+    }
+    tmsg_map_destroy(round->map);
+    if (round->scene->stage != NOTHING) {
+        expect_serves(round);
+        pair_drop(&round->pair);
+    }
+    tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+}
+
+/* Lookups end in threads of their own. */
+static void expect_live(size_t wanted)
+{
+    struct timespec nap = {0, 1000000};
+
+    for (int i = 0; watched_alloc_live() != wanted; i++) {
+        if (i > 2000) {
+            watched_alloc_report();
+            die("%s: %zu allocations are left, %zu were there", doing,
+                watched_alloc_live(), wanted);
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* Runs a scene with its n-th allocation failing. False: it has not as many. */
+static bool fail_nth(const scene_t *scene, unsigned long n, bool *ok_p)
+{
+    round_t round = {.scene = scene, .lock = PTHREAD_MUTEX_INITIALIZER};
+    size_t live = watched_alloc_live();
+    uintptr_t failed;
+
+    snprintf(doing, sizeof(doing), "%s, allocation %lu", scene->name, n);
+    open_round(&round);
+    tmsg_log_set(TMSG_LOG_WARN, log_line, &round);
+    watched_alloc_arm(n);
+    *ok_p = scene->run(&round);
+    failed = watched_alloc_disarm();
+    if (!*ok_p && (failed == 0 || !has_words(&round))) {
+        die("%s, at %#zx: no word of memory in\n%s", doing, failed,
+            round.words);
+    }
+    snprintf(doing, sizeof(doing), "%s, allocation %lu, at %#zx, and then",
+             scene->name, n, failed);
+    close_round(&round);
+    expect_live(live);
+    return failed != 0;
+}
+
+static void fail_each(const scene_t *scene)
+{
+    unsigned long n = 0, errors = 0;
+    bool ok;
+
+    fail_nth(scene, 0, &ok); /* what is made once and kept for ever */
+    must_true(ok);
+    while (fail_nth(scene, ++n, &ok)) {
+        errors += !ok;
+    }
+    must_true(ok);
+    must_true(errors > 0);
+    fprintf(stderr, "%s: %lu allocations, %lu errors\n", scene->name, n - 1,
+            errors);
+}
+
+Test(alloc, contexts_workers_and_listeners)
+{
+    const scene_t scene = {.name = "create", .run = create_all};
+
+    scratch_path("alloc"); /* made once, not in a round */
+    fail_each(&scene);
+}
+
+Test(alloc, connecting_by_each_url)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        const scene_t scene = {.name = link_names[link],
+                               .stage = LISTENING,
+                               .link = link,
+                               .run = connect_one};
+
+        fail_each(&scene);
+    }
+}
+
+static void send_by(link_t link, drive_t drive, const char *name,
+                    const sample_t *sample, unsigned flags)
+{
+    char words[64];
+    const scene_t scene = {.name = words,
+                           .stage = CONNECTED,
+                           .link = link,
+                           .drive = drive,
+                           .run = send_one,
+                           .sample = *sample,
+                           .flags = flags};
+
+    snprintf(words, sizeof(words), "%s by %s, flags %u", name, link_names[link],
+             flags);
+    fail_each(&scene);
+}
+
+static void send_each(const char *name, const sample_t *sample)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        send_by(link, DRIVE_POLLING, name, sample, 0);
+        send_by(link, DRIVE_POLLING, name, sample, TMSG_SEND_ACKED);
+    }
+}
+
+Test(alloc, a_small_map)
+{
+    const sample_t sample = {.seed = 1, .tensors = 3};
+
+    send_each("small", &sample);
+    send_by(LINK_SHM, DRIVE_THREAD, "small", &sample, TMSG_SEND_ACKED);
+    send_by(LINK_TCP, DRIVE_THREAD, "small", &sample, 0);
+}
+
+Test(alloc, a_thousand_tensors_whose_header_spills)
+{
+    const sample_t sample = {.seed = 2, .tensors = 1000};
+
+    send_each("1000 tensors", &sample);
+}
+
+Test(alloc, eight_mebibytes_by_rendezvous)
+{
+    const sample_t sample = {.seed = 3,
+                             .tensors = 1,
+                             .shape = SAMPLE_VECTOR,
+                             .dtype = 1,
+                             .elements = 8 << 20};
+
+    send_each("8 MiB", &sample);
+}
+
+Test(alloc, closing)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        const scene_t scene = {.name = link_names[link],
+                               .stage = CONNECTED,
+                               .link = link,
+                               .run = close_one};
+
+        fail_each(&scene);
+    }
+}
+
+/* Texts about the connection, twice the same: nothing of them is kept. */
+static tmsg_status_t describe(const pair_t *pair, size_t which, char **json_p)
+{
+    switch (which) {
+    case 0:
+        return tmsg_context_describe(pair->a.context, json_p);
+    default:
+        return tmsg_endpoint_describe(pair->to_a, json_p);
+    }
+}
+
+Test(alloc, describing)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (size_t which = 0; which < 2; which++) {
+        char *whole, *json;
+        unsigned long n = 0;
+        bool more = true;
+        size_t live;
+
+        must(describe(&pair, which, &whole));
+        live = watched_alloc_live();
+        while (more) {
+            tmsg_status_t status;
+
+            watched_alloc_arm(++n);
+            status = describe(&pair, which, &json);
+            more = watched_alloc_disarm() != 0;
+            must_true(more || status == TMSG_OK);
+            if (status == TMSG_OK) {
+                cr_expect(eq(str, json, whole));
+                tmsg_string_free(json);
+            } else {
+                must_be(status, TMSG_ERR_NO_MEMORY);
+            }
+            expect_live(live);
+        }
+        cr_expect(gt(ulong, n, 50));
+        tmsg_string_free(whole);
+    }
+    pair_close(&pair);
+}

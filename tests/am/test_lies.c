@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A peer that was admitted and then lies in its active messages: it costs the
+ * message or the connection, never the process, and nobody else. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+/* Sends bytes as an AM over b's endpoint, past all that checks them. */
+static void send_raw(pair_t *pair, const void *header, size_t header_bytes,
+                     const void *payload, size_t payload_bytes, unsigned flags)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = flags,
+    };
+    ucs_status_ptr_t request =
+        ucp_am_send_nbx(pair->to_a->ep, TMSG_AM_ID, header, header_bytes,
+                        payload, payload_bytes, &param);
+
+    for (int i = 0; UCS_PTR_IS_PTR(request) && i < 100000 &&
+                    ucp_request_check_status(request) == UCS_INPROGRESS;
+         i++) {
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_worker_progress(pair->b.worker);
+    }
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+    for (int i = 0; i < 100; i++) {
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_worker_progress(pair->b.worker);
+    }
+}
+
+/* A correct map message, to be spoilt. */
+typedef struct {
+    tmsg_preamble_t head;
+    uint8_t body[600];
+    size_t body_bytes;
+    uint8_t payload[70000];
+    size_t payload_bytes; /* really sent */
+    unsigned flags;
+} forged_t;
+
+static void forge(const pair_t *pair, forged_t *forged)
+{
+    tmsg_map_t *map = sample_bytes(1, 100);
+
+    memset(forged, 0, sizeof(*forged));
+    must(tmsg_body_encode(map, forged->body, sizeof(forged->body),
+                          &forged->body_bytes));
+    forged->head.kind = TMSG_KIND_MAP;
+    forged->head.message_id = 77;
+    forged->head.endpoint_id = pair->to_a->peer_id;
+    forged->head.sequence = pair->to_a->channel.tx_sequence;
+    forged->head.body_bytes = (uint32_t)forged->body_bytes;
+    forged->head.payload_bytes = 100;
+    forged->payload_bytes = 100;
+    sample_fill(1, forged->payload, 100);
+    tmsg_map_destroy(map);
+}
+
+static void send_forged(pair_t *pair, const forged_t *forged)
+{
+    uint8_t header[TMSG_PREAMBLE_BYTES + sizeof(forged->body)];
+
+    tmsg_preamble_encode(&forged->head, header);
+    memcpy(header + TMSG_PREAMBLE_BYTES, forged->body, forged->body_bytes);
+    send_raw(pair, header, TMSG_PREAMBLE_BYTES + forged->body_bytes,
+             forged->payload, forged->payload_bytes, forged->flags);
+}
+
+/* A third side is served still. */
+static void expect_serves_others(pair_t *pair)
+{
+    tmsg_endpoint_t *other = side_dial(&pair->b, &pair->a);
+    tmsg_message_t *message;
+
+    tmsg_request_destroy(send_map(other, sample_bytes(9, 4000), 0));
+    message = pair_take(pair, &pair->a);
+    sample_check_bytes(9, 4000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+typedef enum { DELIVERED, REFUSED, ENDED, IGNORED } verdict_t;
+
+/* What became of the message at a. */
+static verdict_t verdict(pair_t *pair)
+{
+    uint64_t refused = pair->to_b->refused_messages;
+    tmsg_message_t *message = NULL;
+
+    if (tmsg_worker_recv(pair->a.worker, 0, &message) == TMSG_OK) {
+        tmsg_message_destroy(message);
+        return DELIVERED;
+    }
+    if (tmsg_endpoint_status(pair->to_b) == TMSG_ERR_MALFORMED) {
+        return ENDED;
+    }
+    must(tmsg_endpoint_status(pair->to_b));
+    return refused > 0 ? REFUSED : IGNORED;
+}
+
+typedef struct {
+    const char *what;
+    void (*spoil)(forged_t *forged);
+    verdict_t wanted;
+} lie_t;
+
+static void nothing(forged_t *forged) { (void)forged; }
+
+static void more_announced(forged_t *forged)
+{
+    forged->head.payload_bytes = 101;
+}
+
+static void less_announced(forged_t *forged)
+{
+    forged->head.payload_bytes = 99;
+}
+
+static void huge_announced(forged_t *forged)
+{
+    forged->head.payload_bytes = UINT64_MAX;
+}
+
+static void tensors_larger(forged_t *forged)
+{
+    forged->head.payload_bytes = 50;
+    forged->payload_bytes = 50;
+}
+
+static void tensors_smaller(forged_t *forged)
+{
+    forged->head.payload_bytes = 60000;
+    forged->payload_bytes = 60000;
+}
+
+static void no_payload(forged_t *forged) { forged->payload_bytes = 0; }
+
+static void by_rendezvous(forged_t *forged)
+{
+    forged->flags = UCP_AM_SEND_FLAG_RNDV;
+}
+
+static void short_rendezvous(forged_t *forged)
+{
+    forged->head.payload_bytes = 90;
+    forged->flags = UCP_AM_SEND_FLAG_RNDV;
+}
+
+static void long_rendezvous(forged_t *forged)
+{
+    forged->payload_bytes = 60000;
+    forged->flags = UCP_AM_SEND_FLAG_RNDV;
+}
+
+static void empty_rendezvous(forged_t *forged)
+{
+    forged->payload_bytes = 0;
+    forged->flags = UCP_AM_SEND_FLAG_RNDV;
+}
+
+static void body_of_noise(forged_t *forged)
+{
+    sample_fill(3, forged->body, forged->body_bytes);
+}
+
+static void body_cut(forged_t *forged)
+{
+    forged->body_bytes -= 10;
+    forged->head.body_bytes -= 10;
+}
+
+static void body_beyond(forged_t *forged) { forged->head.body_bytes += 1000; }
+
+static void spilled_beyond(forged_t *forged)
+{
+    forged->head.flags = TMSG_HEADER_SPILLED;
+    forged->head.body_bytes = 1u << 30;
+}
+
+static void spilled_noise(forged_t *forged)
+{
+    forged->head.flags = TMSG_HEADER_SPILLED;
+    forged->head.body_bytes = 100;
+    forged->head.payload_bytes = 60000;
+    forged->payload_bytes = 60000;
+}
+
+static void other_endpoint(forged_t *forged)
+{
+    forged->head.endpoint_id ^= 0x12345;
+}
+
+static void unknown_kind(forged_t *forged) { forged->head.kind = 200; }
+static void no_kind(forged_t *forged) { forged->head.kind = 0; }
+static void attach_again(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_ATTACH;
+}
+
+static void attached_again(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_ATTACHED;
+}
+
+static void ack_of_nothing(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_ACK;
+}
+
+static void control_by_rendezvous(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_CREDIT;
+    forged->flags = UCP_AM_SEND_FLAG_RNDV;
+}
+
+static void credit_never_earned(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_CREDIT;
+    forged->head.sequence = 1u << 20;
+}
+
+static const lie_t lies[] = {
+    {"nothing", nothing, DELIVERED},
+    {"by rendezvous", by_rendezvous, DELIVERED},
+    {"more announced", more_announced, REFUSED},
+    {"less announced", less_announced, REFUSED},
+    {"huge announced", huge_announced, REFUSED},
+    {"tensors larger", tensors_larger, REFUSED},
+    {"tensors smaller", tensors_smaller, REFUSED},
+    {"no payload", no_payload, REFUSED},
+    {"short rendezvous", short_rendezvous, REFUSED},
+    {"long rendezvous", long_rendezvous, REFUSED},
+    {"empty rendezvous", empty_rendezvous, REFUSED},
+    {"body of noise", body_of_noise, REFUSED},
+    {"body cut", body_cut, REFUSED},
+    {"body beyond the header", body_beyond, IGNORED},
+    {"spilled beyond the payload", spilled_beyond, IGNORED},
+    {"spilled noise", spilled_noise, REFUSED},
+    {"other endpoint", other_endpoint, IGNORED},
+    {"unknown kind", unknown_kind, IGNORED},
+    {"no kind", no_kind, IGNORED},
+    {"attach again", attach_again, IGNORED},
+    {"attached again", attached_again, IGNORED},
+    {"ack of nothing", ack_of_nothing, IGNORED},
+    {"control by rendezvous", control_by_rendezvous, IGNORED},
+    {"credit never earned", credit_never_earned, ENDED},
+};
+
+static void tell_lies(link_t link)
+{
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        forged_t *forged = malloc(sizeof(*forged));
+        verdict_t got;
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        forge(&pair, forged);
+        lies[i].spoil(forged);
+        send_forged(&pair, forged);
+        got = verdict(&pair);
+        if (got != lies[i].wanted) {
+            die("%s: verdict %d, not %d", lies[i].what, got, lies[i].wanted);
+        }
+        expect_serves_others(&pair);
+        pair_drop(&pair);
+        free(forged);
+    }
+}
+
+Test(lies, each_costs_its_message_or_its_connection_shm)
+{
+    tell_lies(LINK_SHM);
+}
+
+Test(lies, each_costs_its_message_or_its_connection_tcp)
+{
+    tell_lies(LINK_TCP);
+}
+
+Test(lies, a_sequence_that_comes_twice_ends_the_connection)
+{
+    forged_t *forged = malloc(sizeof(*forged));
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    forge(&pair, forged);
+    send_forged(&pair, forged);
+    send_forged(&pair, forged);
+    must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_b), "twice");
+    must_true(pair_end_of(&pair, pair.to_a) < 0);
+    pair_drop(&pair);
+    free(forged);
+}
+
+/* A conforming peer never has more than its window under way. */
+Test(lies, messages_beyond_the_window_do_not_pile_up)
+{
+    enum { DEPTH = 4, SENT = 2000 };
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = DEPTH}};
+    forged_t *forged = malloc(sizeof(*forged));
+    tmsg_message_t *message;
+    unsigned held = 0;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    forge(&pair, forged);
+    for (int i = 0; i < SENT && tmsg_endpoint_status(pair.to_b) == TMSG_OK &&
+                    tmsg_endpoint_status(pair.to_a) == TMSG_OK;
+         i++) {
+        send_forged(&pair, forged);
+        forged->head.sequence++;
+    }
+    while (tmsg_worker_recv(pair.a.worker, 0, &message) == TMSG_OK) {
+        held++;
+        tmsg_message_destroy(message);
+    }
+    cr_expect(le(uint, held, DEPTH));
+    expect_serves_others(&pair);
+    pair_drop(&pair);
+    free(forged);
+}
+
+Test(lies, headers_of_noise_are_ignored)
+{
+    uint64_t state = 20260101;
+    uint8_t header[300], payload[300];
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < 3000; i++) {
+        size_t header_bytes = sample_random(&state) % sizeof(header);
+
+        sample_fill(sample_random(&state), header, sizeof(header));
+        sample_fill(sample_random(&state), payload, sizeof(payload));
+        if (i % 2 == 1) { /* noise behind a good beginning */
+            forged_t forged;
+
+            forge(&pair, &forged);
+            tmsg_preamble_encode(&forged.head, header);
+            header[4 + sample_random(&state) % 29] =
+                (uint8_t)sample_random(&state);
+        }
+        send_raw(&pair, header, header_bytes, payload,
+                 sample_random(&state) % sizeof(payload),
+                 i % 3 == 0 ? UCP_AM_SEND_FLAG_RNDV : 0);
+        while (tmsg_worker_recv(pair.a.worker, 0, &message) == TMSG_OK) {
+            tmsg_message_destroy(message);
+        }
+        if (tmsg_endpoint_status(pair.to_b) < 0 ||
+            tmsg_endpoint_status(pair.to_a) < 0) {
+            pair_drop(&pair);
+            pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+        }
+    }
+    expect_serves_others(&pair);
+    pair_drop(&pair);
+}
