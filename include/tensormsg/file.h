@@ -22,6 +22,9 @@ TMSG_API const char *tmsg_file_format_name(tmsg_file_format_t format);
 /* Loads a file as a map that owns its tensors, freed with tmsg_map_destroy().
  * The file is mapped, not read: tensors lie in the page cache (compressed
  * .npz members and big-endian data are converted into memory of their own).
+ * Data at an address that their dtype cannot have are copied, too, up to 64 MiB
+ * a file; what comes after that stays mapped and unaligned: read it with
+ * memcpy(). Sent, it arrives aligned all the same.
  * The file must not be truncated while the map lives. Metadata gets
  * TMSG_META_FILE_NAME (the last path component) and TMSG_META_FILE_FORMAT; a
  * safetensors `__metadata__` becomes string metadata under its own keys.

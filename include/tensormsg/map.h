@@ -15,7 +15,8 @@ extern "C" {
  * metadata of meta.h. A map copies names, shapes and strides; it never copies
  * tensor data. For each tensor it either borrows the data (no release
  * function: the caller keeps it valid while the map is in use) or owns it
- * (with one: called once, when the tensor leaves the map).
+ * (with one: called once, when the tensor leaves the map). A release function
+ * runs inside the call that lets the tensor go and must not use that map.
  *
  * A map may be used by one thread at a time; different maps are independent.
  * While a map is being sent (tmsg_endpoint_send() until its request has
@@ -34,8 +35,9 @@ TMSG_API void tmsg_map_destroy(tmsg_map_t *map);
  * NUL-terminated. The descriptor is copied with its shape and strides;
  * tensor->data is borrowed, or owned if `release` is given. On failure
  * nothing changes and release is not called. Errors: INVALID_PARAM (name,
- * descriptor), ALREADY_EXISTS (name), LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY,
- * BUSY. */
+ * descriptor), ALREADY_EXISTS (name), LIMIT_EXCEEDED, UNSUPPORTED (dtype;
+ * strides that leave gaps or overlap with elements that, with their lanes, are
+ * not whole bytes), NO_MEMORY, BUSY. */
 TMSG_API tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
                                     const tmsg_tensor_t *tensor,
                                     tmsg_release_fn release, void *release_arg);
@@ -50,12 +52,13 @@ TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
                                    const char **name_p,
                                    tmsg_tensor_t *tensor_p);
 
-/* The tensor called `name`, likewise. Errors: NOT_FOUND. */
+/* The tensor called `name`, likewise. Errors: NOT_FOUND, INVALID_PARAM (name is
+ * NULL). */
 TMSG_API tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
                                      tmsg_tensor_t *tensor_p);
 
 /* Takes a tensor out and releases it; those after it keep their order.
- * Errors: NOT_FOUND, BUSY. */
+ * Errors: NOT_FOUND, INVALID_PARAM (name is NULL), BUSY. */
 TMSG_API tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name);
 
 /* Takes everything out, metadata included, and keeps the map's memory for the

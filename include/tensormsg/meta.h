@@ -61,12 +61,13 @@ TMSG_API tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
                                           const void *data, size_t bytes);
 
 /* Finds a value. What *value_p points to belongs to the map and lives until
- * the map next changes, be it under another key. Errors: NOT_FOUND. */
+ * the map next changes, be it under another key. Errors: NOT_FOUND,
+ * INVALID_PARAM (key is NULL). */
 TMSG_API tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
                                          tmsg_meta_t *value_p);
 
-/* Shorthands that want one type. Errors: NOT_FOUND, and INVALID_PARAM where
- * the key holds another type. */
+/* Shorthands that want one type. Errors: NOT_FOUND, INVALID_PARAM (key is NULL,
+ * or holds another type). */
 TMSG_API tmsg_status_t tmsg_map_get_i64(const tmsg_map_t *map, const char *key,
                                         int64_t *i64_p);
 TMSG_API tmsg_status_t tmsg_map_get_f64(const tmsg_map_t *map, const char *key,
@@ -82,7 +83,7 @@ TMSG_API tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
                                         const char **key_p,
                                         tmsg_meta_t *value_p);
 
-/* Removes a key. Errors: NOT_FOUND, BUSY. */
+/* Removes a key. Errors: NOT_FOUND, INVALID_PARAM (key is NULL), BUSY. */
 TMSG_API tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key);
 
 #ifdef __cplusplus

@@ -107,6 +107,8 @@ VALID = {
         {"tensormsg.frame": 41, "exposure": 0.25, "camera": "left"}),
     "every_dtype": Header(payload=0).body(1).tensors(
         *([f"t{code}_{bits}", code, bits, 1, [0]] for code, bits in DTYPES)),
+    "opaque_widths": Header(payload=0).body(1).tensors(
+        *([f"o{bits}", 3, bits, 1, [0]] for bits in range(8, 256, 8))),
     "shapes": Header(payload=84).body(1).tensors(
         ["scalar", 2, 64, 1, []], ["none", 2, 64, 1, [3, 0, 2**40]],
         ["ones", 1, 8, 1, [1] * 64], ["row", 0, 16, 1, [5]],
@@ -202,6 +204,7 @@ INVALID = {
     "dtype_negative": (U, one(x(code=-1))),
     "dtype_bits_24": (U, one(x(bits=24))),
     "dtype_bits_288": (U, one(x(bits=288))),
+    "dtype_opaque_12": (U, one(x(code=3, bits=12))),
     "dtype_lanes_0": (U, one(x(lanes=0))),
     "dtype_lanes_65537": (U, one(x(lanes=65537))),
     "dtype_float": (M, one(x(code=2.0))),

@@ -15,7 +15,7 @@ DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 10: "rocm",
            13: "cuda_managed"}
 DTYPES = {(code, bits): f"{name}{bits}" for code, name, widths in (
     (0, "int", (1, 2, 4, 8, 16, 32, 64)), (1, "uint", (1, 2, 4, 8, 16, 32, 64)),
-    (2, "float", (16, 32, 64)), (3, "opaque", (8, 16, 32, 64, 128)),
+    (2, "float", (16, 32, 64)), (3, "opaque", range(8, 256, 8)),
     (4, "bfloat", (16,)), (5, "complex", (32, 64, 128))) for bits in widths}
 DTYPES[6, 8] = "bool"
 for _code, _kind in enumerate("e3m4 e4m3 e4m3b11fnuz e4m3fn e4m3fnuz e5m2 "

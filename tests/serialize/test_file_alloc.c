@@ -6,19 +6,14 @@
 
 #include <fcntl.h>
 
-#include "support/failing_alloc.h"
-
-const char *__lsan_default_suppressions(void);
-const char *__asan_default_options(void);
-
-TestSuite(file_alloc, .init = make_scratch, .fini = drop_scratch);
-
 /* libzip 1.7.3 leaks the context of a layered source that it had no memory to
  * make. Its frames are found only by the slow unwinder. */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:zip_fopen_index_encrypted\nleak:zip_close\n";
-}
+#define FAILING_ALLOC_LEAKS "leak:zip_fopen_index_encrypted\nleak:zip_close\n"
+#include "support/failing_alloc.h"
+
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+
+TestSuite(file_alloc, .init = make_scratch, .fini = drop_scratch);
 
 const char *__asan_default_options(void) { return "fast_unwind_on_malloc=0"; }
 

@@ -52,6 +52,17 @@ static bool failing_alloc_now(void)
 /* The build hides symbols, and what is hidden takes no library's malloc(). */
 #pragma GCC visibility push(default)
 
+/* LeakSanitizer knows what ld.so keeps by its caller, which is now us. Before
+ * the include FAILING_ALLOC_LEAKS may name more: "leak:libx.so\n". */
+#ifndef FAILING_ALLOC_LEAKS
+#define FAILING_ALLOC_LEAKS ""
+#endif
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:ld-linux\n" FAILING_ALLOC_LEAKS;
+}
+
 void *malloc(size_t bytes)
 {
     return failing_alloc_now() ? NULL : FAILING_ALLOC_REAL(malloc)(bytes);
