@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The command `tensormsg`: tensor files from one process to another. */
+#include <signal.h>
 #include <string.h>
 
 #include "tool.h"
@@ -37,6 +38,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
 
     argp_err_exit_status = EXIT_USAGE;
+    signal(SIGPIPE, SIG_IGN); /* whoever read the URL may have had enough */
     if (strcmp(name, "--help") == 0 || strcmp(name, "-?") == 0 ||
         strcmp(name, "help") == 0) {
         return usage(stdout, EXIT_DONE);

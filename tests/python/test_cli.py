@@ -194,6 +194,14 @@ def test_a_file_is_mapped_and_not_read(tmp_path):
 
 # --- output ---
 
+def test_whoever_read_the_url_may_go(tmp_path, sample):
+    with receiver("-v", "-o", tmp_path / "out", "-n", 1) as there:
+        there.process.stdout.close()
+        must_send(there.url, sample)
+        assert there.process.wait(BOUND) == DONE
+    assert_same_safetensors(sample, tmp_path / "out" / sample.name)
+
+
 def on_a_terminal(words):
     """Runs it with a terminal as standard error; what that showed."""
     ours, theirs = pty.openpty()

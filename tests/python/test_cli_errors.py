@@ -183,6 +183,30 @@ def test_the_port_is_in_use(tmp_path):
             assert there.stop()[0] == DONE
 
 
+NEW_UCX = os.environ.get("TMSG_UCX_1_22")
+
+
+def with_ucx(new):
+    """An environment in which the command runs with UCX 1.22, or with the one
+    it was built with."""
+    paths = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":")
+             if p not in ("", NEW_UCX)]
+    return {**os.environ,
+            "LD_LIBRARY_PATH": ":".join([NEW_UCX] * new + paths)}
+
+
+@pytest.mark.skipif(not NEW_UCX, reason="needs a second UCX")
+@pytest.mark.parametrize("new", [True, False])
+def test_another_ucx(sample, new):
+    with receiver(env=with_ucx(new)) as there:
+        said = run("send", there.url, sample, env=with_ucx(not new))
+        assert said.returncode == FAILED
+        one_line(said.stderr, "1.22", "1.13")
+        code, _, errors = there.stop()
+    assert code == DONE
+    one_line(errors, "1.22", "1.13")
+
+
 def test_somebody_else_listens(sample):
     """Silence, and another protocol: both end in bounded time."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -298,6 +322,27 @@ def test_a_receiver_killed_half_way(tmp_path, large):
         assert not (out / large.name).exists()
     else:
         assert (out / large.name).stat().st_size == large.stat().st_size
+
+
+def test_a_receiver_stopped_half_way(tmp_path, sample):
+    out = tmp_path / "out"
+    path = tmp_path / "40MiB.npy"
+    np.save(path, np.zeros(40 << 20, np.uint8))
+    with receiver("-o", out) as there:
+        with subprocess.Popen([TOOL, "send", "-t", "1", there.url, path],
+                              stderr=subprocess.PIPE, text=True) as sender:
+            begun(there, out, path.name)
+            there.process.send_signal(signal.SIGSTOP)
+            code = sender.wait(BOUND)
+            said = sender.stderr.read()
+        there.process.send_signal(signal.SIGCONT)
+        must_send(there.url, sample)
+        assert there.stop()[0] == DONE
+    if code == FAILED:
+        one_line(said, path.name, there.url)
+        assert os.listdir(out) == [sample.name]
+    else:
+        assert (out / path.name).stat().st_size == path.stat().st_size
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
