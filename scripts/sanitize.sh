@@ -15,4 +15,5 @@ scripts/setup.sh build test
 cmake -S . -B $dir -G Ninja -DCMAKE_C_COMPILER=gcc -DTMSG_SANITIZE="$kind" \
     -DTMSG_BUILD_TESTS=ON -DTMSG_BUILD_BENCH=OFF -DTMSG_WERROR=ON > /dev/null
 cmake --build $dir -j "$(nproc)"
-exec ctest --test-dir $dir --output-on-failure -j "$(nproc)" "$@"
+# With one UCX: the other finds nothing more in our code and doubles the time.
+exec ctest --test-dir $dir --output-on-failure -j "$(nproc)" -LE ucx1.22 "$@"

@@ -280,6 +280,7 @@ static void attach_by_blob(const tmsg_arrival_t *arrival,
         return;
     }
     endpoint->ucx = arrival->ucx;
+    endpoint->ucx->users++;
     endpoint->accepted = true;
     endpoint->keeper = listener;
     endpoint->link.listener = listener;

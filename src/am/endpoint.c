@@ -229,6 +229,10 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  : TMSG_LOG_WARN,
              "%s", endpoint->error);
     tmsg_link_close(endpoint);
+    if (status == TMSG_ERR_PEER_LOST && endpoint->ucx != NULL &&
+        !endpoint->link.net_only) {
+        tmsg_worker_retire(endpoint->worker, endpoint->ucx);
+    }
     close_ucx(endpoint);
     tmsg_messages_abandon(endpoint);
     tmsg_control_discard(endpoint);
@@ -268,6 +272,10 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
     if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
         !endpoint->handle && *slot == endpoint) {
         *slot = NULL;
+        if (endpoint->ucx != NULL) {
+            endpoint->ucx->users--;
+            endpoint->ucx = NULL;
+        }
         tmsg_endpoint_drop(endpoint);
     }
 }

@@ -450,6 +450,9 @@ void tmsg_listener_release(tmsg_listener_t *listener)
         tmsg_sock_listener_close(&listener->sock);
     }
     release_kept(listener);
+    if (listener->ucx != NULL) {
+        listener->ucx->users--;
+    }
     free(listener->blob);
     free(listener);
 }

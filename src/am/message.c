@@ -564,19 +564,21 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 
     while (worker->fetch.head != NULL) {
         tmsg_message_t *message = worker->fetch.head;
+        tmsg_endpoint_t *endpoint;
         tmsg_status_t status;
 
         tmsg_message_unlink(&worker->fetch, message);
         message->state = TMSG_RX_FETCHING; /* nobody abandons it meanwhile */
-        tmsg_endpoint_hold(message->endpoint);
+        endpoint = message->endpoint;
+        endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
         status = find_memory(message);
-        if (message->endpoint->state == TMSG_EP_ENDED) {
+        if (endpoint->state == TMSG_EP_ENDED) {
             drop_data(message);
-            tmsg_endpoint_drop(message->endpoint);
+            tmsg_endpoint_reported(endpoint);
             tmsg_message_destroy(message);
             continue;
         }
-        tmsg_endpoint_drop(message->endpoint);
+        endpoint->in_ucx--;
         if (status == TMSG_IN_PROGRESS) {
             message->state = TMSG_RX_WAITING;
             message->queue = (tmsg_message_links_t){worker->fetch.head, NULL};

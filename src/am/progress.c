@@ -66,6 +66,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     if (worker->chores != NULL) {
         count += do_chores(worker);
     }
+    if (worker->has_retired) {
+        tmsg_worker_close_retired(worker);
+    }
     return count;
 }
 

@@ -32,8 +32,8 @@ void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
 bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes);
 
 /* Gets memory aligned to 64. May call the application: no lock is to be held.
- * Errors: IN_PROGRESS (over the budget: ask again when signalled), NO_MEMORY, or
- * the application's. */
+ * Errors: IN_PROGRESS (over the budget: ask again when signalled), NO_MEMORY,
+ * or the application's. */
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);

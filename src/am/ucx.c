@@ -31,6 +31,15 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
     return TMSG_OK;
 }
 
+/* What UCX says it takes, less what it would overrun: with a zero-copy payload
+ * a header goes through a buffer of UCX_SEG_SIZE. */
+static size_t longest_header(const tmsg_ucx_t *ucx, size_t claimed)
+{
+    uint64_t segment = tmsg_ucx_config_bytes(&ucx->keys, "UCX_SEG_SIZE");
+
+    return claimed < segment ? claimed : (size_t)segment;
+}
+
 static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
                                  ucp_am_recv_callback_t handler)
 {
@@ -60,7 +69,7 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
     if (ucs == UCS_OK) {
         ucs = ucp_worker_get_efd(ucx->ucp, &ucx->fd);
     }
-    ucx->max_am_header = attr.max_am_header;
+    ucx->max_am_header = longest_header(ucx, attr.max_am_header);
     if (ucs == UCS_OK && ucx->max_am_header < TMSG_AM_HEADER_LEAST) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "UCX takes active-message headers of %zu bytes, "

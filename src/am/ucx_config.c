@@ -29,9 +29,11 @@ static const struct {
      "fewer fragments for scatter lists"},
     {"KEEPALIVE_INTERVAL", NULL, "1s", NULL,
      "notices a dead shared-memory peer"},
+    {"SEG_SIZE", NULL, "64k", NULL,
+     "UCX copies headers into buffers of this size, unchecked"},
     /* Both ends must agree on these. */
     {"TCP_RX_SEG_SIZE", "RX_SEG_SIZE", NULL, NULL, NULL},
-    {"POSIX_SEG_SIZE", "SEG_SIZE", NULL, NULL, NULL},
+    {"POSIX_SEG_SIZE", NULL, NULL, NULL, NULL},
     /* Some values of these are deadly. */
     {"TCP_MAX_IOV", "MAX_IOV", NULL, NULL, NULL},
     {"PROTO_ENABLE", NULL, NULL, NULL, NULL},
@@ -261,6 +263,7 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
         {"UCX_TCP_MAX_IOV", 16},
     };
     const tmsg_ucx_key_t *proto = find(keys, "UCX_PROTO_ENABLE");
+    const tmsg_ucx_key_t *posix = find(keys, "UCX_POSIX_SEG_SIZE");
     tmsg_ucx_version_t version = tmsg_ucx_version();
 
     for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
@@ -276,6 +279,13 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "UCX_PROTO_ENABLE=%s: UCX %u.%u aborts with it",
                               proto->value, version.major, version.minor);
+    }
+    if (posix != NULL && posix->origin == TMSG_ORIGIN_CODE &&
+        !takes_prefixes()) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "ucx_config: UCX %u.%u takes UCX_POSIX_SEG_SIZE "
+                              "from the environment alone",
+                              version.major, version.minor);
     }
     return TMSG_OK;
 }

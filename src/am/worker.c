@@ -208,8 +208,9 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     tmsg_status_t status;
 
     for (ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        if (ucx->dialling == dialling &&
+        if (ucx->dialling == dialling && !ucx->retired &&
             strcmp(ucx->scope.device, scope->device) == 0) {
+            ucx->users++;
             *ucx_p = ucx;
             return TMSG_OK;
         }
@@ -233,10 +234,36 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
         tmsg_ucx_close(ucx);
         return status;
     }
+    ucx->users = 1;
     ucx->next = worker->ucx;
     worker->ucx = ucx;
     *ucx_p = ucx;
     return TMSG_OK;
+}
+
+void tmsg_worker_retire(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
+{
+    ucx->retired = true;
+    worker->has_retired = true;
+}
+
+void tmsg_worker_close_retired(tmsg_worker_t *worker)
+{
+    tmsg_ucx_t **place = &worker->ucx;
+
+    worker->has_retired = false;
+    while (*place != NULL) {
+        tmsg_ucx_t *ucx = *place;
+
+        if (ucx->retired && ucx->users == 0) {
+            *place = ucx->next;
+            tmsg_loop_remove(&worker->loop, &ucx->source);
+            tmsg_ucx_close(ucx);
+        } else {
+            worker->has_retired |= ucx->retired;
+            place = &ucx->next;
+        }
+    }
 }
 
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due)

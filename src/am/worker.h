@@ -71,6 +71,7 @@ struct tmsg_worker {
     tmsg_due_t **due_tail;
 
     tmsg_ucx_t *ucx;
+    bool has_retired;            /* some of these wait to be closed */
     tmsg_endpoint_t **endpoints; /* by slot; NULL is free */
     uint32_t endpoint_slots;
     uint32_t generation; /* of the newest endpoint id */
@@ -86,10 +87,18 @@ bool tmsg_worker_is_shared(const tmsg_worker_t *worker);
 void tmsg_worker_lock(tmsg_worker_t *worker);
 void tmsg_worker_unlock(tmsg_worker_t *worker);
 
-/* The UCX worker for a scope and role, opened when first asked for. */
+/* The UCX worker for a scope and role, opened when first asked for. The caller
+ * is a user of it until it lets go. */
 tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
                               const tmsg_ucx_scope_t *scope, bool dialling,
                               tmsg_ucx_t **ucx_p);
+
+/* A peer that was killed while it wrote to shared memory may have left our
+ * queue blocked for everybody: nobody new joins this UCX worker. */
+void tmsg_worker_retire(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
+
+/* Lock held, outside UCX: closes those that are retired and unused. */
+void tmsg_worker_close_retired(tmsg_worker_t *worker);
 
 /* Lock held: queues a callback. */
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due);

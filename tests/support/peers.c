@@ -162,9 +162,9 @@ static void drive_once(side_t *const *sides, size_t count, const char *what)
             polling |= sides[i]->drive == DRIVE_POLLING;
         }
     }
-    if (threads == count) {
+    if (count > 0 && threads == count) {
         tmsg_worker_wait(sides[0]->worker, 1);
-    } else if (events == 0 && threads == 0 && !polling) {
+    } else if (count > 0 && events == 0 && threads == 0 && !polling) {
         sleep_on_fds(sides, count, what);
     }
 }

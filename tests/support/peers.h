@@ -60,7 +60,8 @@ void side_listen_link(side_t *side, link_t link);
 /* Starts to connect to where `to` listens. */
 tmsg_endpoint_t *side_dial(side_t *side, const side_t *to);
 
-/* Drives the sides, each its own way, until done(arg). `what` is waited for.
+/* Drives the sides, if any, each its own way, until done(arg). `what` is
+ * waited for.
  * A wake-up that a file descriptor did not tell of ends the test. */
 typedef bool (*done_fn)(void *arg);
 void await(side_t *const *sides, size_t count, done_fn done, void *arg,

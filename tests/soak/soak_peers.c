@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* 1,000 connections made, used and ended in order, by each link, and 300 peers
+ * killed while they send: one worker serves them all and loses no descriptor.
+ * A peer killed while it writes to shared memory can block UCX's queue there
+ * for good; who comes after it must not notice. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/peers.h"
+#include "support/sample.h"
+#include "support/soak.h"
+
+enum { CONNECTS = 1000, KILLS = 300, AT_ONCE = 20 };
+
+static void connect_many(link_t link)
+{
+    int descriptors = -1;
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < CONNECTS; i++) {
+        tmsg_endpoint_t *endpoint = side_dial(&pair.b, &pair.a);
+        tmsg_request_t *closed;
+        tmsg_message_t *message;
+
+        tmsg_request_destroy(send_map(endpoint, sample_bytes(1, 3000), 0));
+        message = pair_take(&pair, &pair.a);
+        sample_check_bytes(1, 3000, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        must(tmsg_endpoint_close(endpoint, &closed));
+        must(pair_finish(&pair, closed));
+        must_be(pair_end_of(&pair, pair.a.accepted), TMSG_ERR_CLOSED);
+        tmsg_endpoint_destroy(pair.a.accepted);
+        tmsg_endpoint_destroy(endpoint);
+        if (i == 20) {
+            descriptors = count_descriptors();
+        }
+    }
+    must_eq(count_descriptors(), descriptors);
+    pair_close(&pair);
+    printf("%s: %d connections\n", link_names[link], CONNECTS);
+}
+
+/* Waits to be asked, then listens and sends for ever. */
+static void victim(pipes_t *pipes, void *arg)
+{
+    const link_t *link = arg;
+    const side_options_t options = {.ucx_config = link_config(*link)};
+    tmsg_endpoint_t *endpoint;
+    tmsg_map_t *map = sample_bytes(1, 300);
+    char line[8];
+    side_t side;
+
+    if (read(pipes->in, line, 1) != 1) {
+        _exit(0); /* not needed any more */
+    }
+    side_open(&side, &options);
+    side_listen_link(&side, *link);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    endpoint = side_accept(&side);
+    for (;;) {
+        tmsg_request_t *sent;
+
+        must(tmsg_endpoint_send(endpoint, map, NULL, &sent));
+        side_wait(&side, sent);
+        tmsg_request_destroy(sent);
+    }
+}
+
+static void kill_one(side_t *side, child_t *child, uint64_t *state)
+{
+    uint64_t messages = 20 + sample_random(state) % 200;
+    tmsg_endpoint_t *endpoint;
+    tmsg_message_t *message;
+    char url[256];
+
+    line_put(child->out, "");
+    line_get(child->in, url, sizeof(url));
+    endpoint = side_connect(side, url);
+    while (messages-- > 0) {
+        tmsg_message_destroy(side_take(side));
+    }
+    kill(child->pid, SIGKILL);
+    must_be(side_end_of(side, endpoint), TMSG_ERR_PEER_LOST);
+    while (tmsg_endpoint_recv(endpoint, 0, &message) == TMSG_OK) {
+        tmsg_message_destroy(message);
+    }
+    tmsg_endpoint_destroy(endpoint);
+    child_kill(child);
+}
+
+/* Children come first: none may be made once UCX is open here. So a round of
+ * them is a process of its own. */
+static void kill_round(pipes_t *pipes, void *arg)
+{
+    static child_t victims[AT_ONCE];
+    link_t link = *(link_t *)arg;
+    const side_options_t options = {.ucx_config = link_config(link)};
+    uint64_t state = soak_seed() ^ (uint64_t)getpid();
+    side_t side;
+
+    (void)pipes;
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        child_start(&victims[i], victim, &link);
+    }
+    side_open(&side, &options);
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        kill_one(&side, &victims[i], &state);
+    }
+    side_close(&side);
+}
+
+static void kill_many(link_t link)
+{
+    for (int i = 0; i < KILLS; i += AT_ONCE) {
+        child_t round;
+
+        child_start(&round, kill_round, &link);
+        child_join(&round);
+    }
+    printf("%s: %d peers killed\n", link_names[link], KILLS);
+}
+
+int main(void)
+{
+    static const link_t killed[] = {LINK_TCP, LINK_SHM, LINK_UNIX};
+    const char *name = "peers";
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    soak_seed(); /* printed here, not by every child */
+    for (uint64_t slice = soak_place(name); slice < 3 + LINKS; slice++) {
+        if (slice < 3) {
+            kill_many(killed[slice]);
+        } else {
+            connect_many((link_t)(slice - 3));
+        }
+        soak_keep(name, slice + 1);
+    }
+    soak_keep(name, 0);
+    return 0;
+}
