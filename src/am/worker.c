@@ -258,6 +258,7 @@ void tmsg_worker_close_retired(tmsg_worker_t *worker)
         if (ucx->retired && ucx->users == 0) {
             *place = ucx->next;
             tmsg_loop_remove(&worker->loop, &ucx->source);
+            tmsg_worker_drain(worker, ucx);
             tmsg_ucx_close(ucx);
         } else {
             worker->has_retired |= ucx->retired;
@@ -402,6 +403,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         worker->ucx = ucx->next;
         tmsg_loop_remove(&worker->loop, &ucx->source);
         if (drained) {
+            tmsg_worker_drain(worker, ucx);
             tmsg_ucx_close(ucx);
         }
     }
