@@ -6,7 +6,7 @@
 #include "bench.h"
 #include "works.h"
 
-#define RUNS_DEFAULT 7
+#define RUNS_DEFAULT 5
 
 typedef struct {
     bench_options_t options;
@@ -19,7 +19,7 @@ static const struct argp_option options[] = {
     {"json", 'j', "FILE", 0, "Write the rows to FILE as JSON, too", 0},
     {"only", 'o', "WORK", 0, "Only the rows of WORK", 0},
     {"over", 't', "TRANSPORT", 0, "Only the rows over TRANSPORT: shm, tcp", 0},
-    {"runs", 'r', "N", 0, "Median of N runs (7)", 0},
+    {"runs", 'r', "N", 0, "Median of N runs (5)", 0},
     {"quick", 'q', NULL, 0,
      "A short run to see that it works; its figures "
      "mean nothing",

@@ -192,6 +192,8 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
 /* send.c */
 void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
 void tmsg_sends_end(tmsg_endpoint_t *endpoint);
+/* Of an ended endpoint, whose UCX worker is gone: it reports nothing more. */
+void tmsg_sends_forsake(tmsg_endpoint_t *endpoint);
 void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
                             tmsg_status_t status, const char *error);
 

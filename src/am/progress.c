@@ -33,7 +33,7 @@ static unsigned do_chores(tmsg_worker_t *worker)
     return count;
 }
 
-void tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
+bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
 {
     unsigned quiet = 0;
 
@@ -42,6 +42,7 @@ void tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
         quiet = ucp_worker_progress(ucx->ucp) == 0 ? quiet + 1 : 0;
     }
     worker->inside = false;
+    return quiet >= DRAIN_QUIET;
 }
 
 unsigned tmsg_worker_step(tmsg_worker_t *worker)

@@ -363,6 +363,20 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
     }
 }
 
+void tmsg_sends_forsake(tmsg_endpoint_t *endpoint)
+{
+    tmsg_send_t *send = endpoint->posted.head;
+
+    tmsg_endpoint_hold(endpoint);
+    while (send != NULL) {
+        tmsg_send_t *next = send->next;
+
+        ucx_reported(send, UCS_ERR_CANCELED); /* none is posted but in UCX */
+        send = next;
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
 static tmsg_status_t read_params(const tmsg_send_params_t *params,
                                  tmsg_send_t *send)
 {

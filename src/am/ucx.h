@@ -34,8 +34,9 @@ typedef struct tmsg_ucx {
     ucp_worker_h ucp;
     tmsg_source_t source; /* UCX's own epoll set, in the loop */
     int fd;
-    unsigned users; /* endpoints and listeners */
-    bool retired;   /* takes no new ones, and is closed without any */
+    unsigned users;       /* endpoints and listeners */
+    bool retired;         /* takes no new ones, and is closed without any */
+    tmsg_timer_t give_up; /* when retired: those that have ended do not count */
     size_t max_am_header;
     ucp_ep_h spares[TMSG_UCX_SPARES]; /* see attach.c */
     size_t spare_count;

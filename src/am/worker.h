@@ -121,8 +121,9 @@ void *tmsg_worker_run(void *arg);
 /* worker.c: ends everything and frees the worker. */
 void tmsg_worker_finish(tmsg_worker_t *worker);
 
-/* Lock held, outside UCX: hears what UCX has received but not yet told. */
-void tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
+/* Lock held, outside UCX: hears what UCX has received but not yet told. False:
+ * it had not fallen silent within a bound. */
+bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
 
 /* Drives the worker until done(arg) or the timeout. Errors: TIMED_OUT,
  * WOULD_BLOCK. */
