@@ -231,7 +231,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_link_close(endpoint);
     if (status == TMSG_ERR_PEER_LOST && endpoint->ucx != NULL &&
         !endpoint->link.net_only) {
-        tmsg_worker_retire(endpoint->worker, endpoint->ucx);
+        tmsg_ucx_retire(endpoint->ucx);
     }
     close_ucx(endpoint);
     tmsg_messages_abandon(endpoint);

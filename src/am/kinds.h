@@ -19,6 +19,7 @@ typedef enum {
     TMSG_KIND_CREDIT = 5,   /* how many messages were consumed */
     TMSG_KIND_BYE = 6,      /* no more messages follow; only without socket */
     TMSG_KIND_FIN = 7,      /* all have arrived; only without socket */
+    TMSG_KIND_PROBE = 8,    /* to oneself: body is a token; see retire.c */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 
@@ -50,5 +51,6 @@ ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival);
 
 #endif

@@ -10,6 +10,7 @@
 #include "am/ucx_config.h"
 
 typedef struct tmsg_worker tmsg_worker_t;
+typedef struct tmsg_probe tmsg_probe_t;
 
 /* The AM id that all our messages use; what they are is said by the kind in
  * their preamble. */
@@ -34,9 +35,11 @@ typedef struct tmsg_ucx {
     ucp_worker_h ucp;
     tmsg_source_t source; /* UCX's own epoll set, in the loop */
     int fd;
-    unsigned users;       /* endpoints and listeners */
-    bool retired;         /* takes no new ones, and is closed without any */
-    tmsg_timer_t give_up; /* when retired: those that have ended do not count */
+    unsigned users;     /* endpoints and listeners */
+    bool retired;       /* takes no new ones, and is closed without any */
+    bool suspect;       /* its shared memory may be blocked */
+    tmsg_timer_t watch; /* when retired; see retire.c */
+    tmsg_probe_t *probe;
     size_t max_am_header;
     ucp_ep_h spares[TMSG_UCX_SPARES]; /* see attach.c */
     size_t spare_count;

@@ -14,7 +14,6 @@
 #define QUEUE_DEPTH_DEFAULT 256
 #define QUEUE_DEPTH_MAX (1u << 20)
 #define SPIN_US_DEFAULT 50
-#define GIVE_UP_MS 1000        /* for UCX to report on its own */
 #define DRAIN_NS 5000000000ULL /* for UCX to report, when a worker ends */
 
 #define PARAMS_KNOWN                                                           \
@@ -242,83 +241,6 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     return TMSG_OK;
 }
 
-static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
-{
-    tmsg_ucx_t **place = &worker->ucx;
-
-    while (*place != ucx) {
-        place = &(*place)->next;
-    }
-    *place = ucx->next;
-    tmsg_loop_remove(&worker->loop, &ucx->source);
-    tmsg_loop_clear_timer(&worker->loop, &ucx->give_up);
-    worker->inside = true; /* it may report some now */
-    tmsg_ucx_close(ucx);
-    worker->inside = false;
-}
-
-/* Whether all that use it have ended, and wait for UCX to report. */
-static bool is_deserted(const tmsg_worker_t *worker, const tmsg_ucx_t *ucx)
-{
-    unsigned ended = 0;
-
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        ended += endpoint != NULL && endpoint->ucx == ucx &&
-                 endpoint->state == TMSG_EP_ENDED;
-    }
-    return ended == ucx->users;
-}
-
-/* Up to 1.16 UCX reports nothing more of an endpoint whose shared-memory queue
- * was full when its peer died. Without its worker nothing is read any more. */
-static void give_up(tmsg_timer_t *timer)
-{
-    tmsg_ucx_t *ucx =
-        (tmsg_ucx_t *)((char *)timer - offsetof(tmsg_ucx_t, give_up));
-    tmsg_worker_t *worker = ucx->worker;
-
-    if (!is_deserted(worker, ucx) || !tmsg_worker_drain(worker, ucx) ||
-        !is_deserted(worker, ucx)) {
-        tmsg_loop_set_timer(&worker->loop, timer, GIVE_UP_MS);
-        return;
-    }
-    close_ucx(worker, ucx);
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->ucx == ucx) {
-            endpoint->ucx = NULL;
-            tmsg_sends_forsake(endpoint);
-        }
-    }
-}
-
-void tmsg_worker_retire(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
-{
-    ucx->retired = true;
-    worker->has_retired = true;
-    ucx->give_up.expired = give_up;
-    tmsg_loop_set_timer(&worker->loop, &ucx->give_up, GIVE_UP_MS);
-}
-
-void tmsg_worker_close_retired(tmsg_worker_t *worker)
-{
-    tmsg_ucx_t *next;
-
-    worker->has_retired = false;
-    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = next) {
-        next = ucx->next;
-        if (ucx->retired && ucx->users == 0) {
-            tmsg_worker_drain(worker, ucx);
-            close_ucx(worker, ucx);
-        } else {
-            worker->has_retired |= ucx->retired;
-        }
-    }
-}
-
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due)
 {
     due->next = NULL;
@@ -391,7 +313,7 @@ static void end_all(tmsg_worker_t *worker)
         tmsg_listener_release(worker->listeners);
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        tmsg_worker_retire(worker, ucx);
+        tmsg_ucx_retire(ucx);
     }
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];

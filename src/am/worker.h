@@ -93,9 +93,10 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
                               const tmsg_ucx_scope_t *scope, bool dialling,
                               tmsg_ucx_t **ucx_p);
 
-/* A peer that was killed while it wrote to shared memory may have left our
- * queue blocked for everybody: nobody new joins this UCX worker. */
-void tmsg_worker_retire(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
+/* retire.c. A peer that was killed while it wrote to shared memory may have
+ * left our queue blocked for everybody: nobody new joins this UCX worker, and
+ * if it is blocked those who are on it end. Lock held, outside UCX. */
+void tmsg_ucx_retire(tmsg_ucx_t *ucx);
 
 /* Lock held, outside UCX: closes those that are retired and unused. */
 void tmsg_worker_close_retired(tmsg_worker_t *worker);

@@ -275,11 +275,17 @@ tmsg_status_t side_end_of(side_t *side, tmsg_endpoint_t *endpoint)
     return tmsg_endpoint_status(endpoint);
 }
 
-static bool has_accepted(void *arg) { return ((side_t *)arg)->accepts > 0; }
+static bool has_accepted(void *arg)
+{
+    const side_t *side = arg;
+
+    return side->accepts > side->taken;
+}
 
 tmsg_endpoint_t *side_accept(side_t *side)
 {
     side_await(side, has_accepted, side, "an accepted endpoint");
+    side->taken = side->accepts;
     return side->accepted;
 }
 

@@ -36,6 +36,7 @@ typedef struct {
     drive_t drive;
     tmsg_endpoint_t *volatile accepted; /* the newest */
     volatile unsigned accepts;
+    unsigned taken; /* of them, by side_accept() */
 } side_t;
 
 /* How to make one; all zero is a polled worker with defaults. */
@@ -99,6 +100,7 @@ tmsg_status_t side_wait(side_t *side, tmsg_request_t *request);
 tmsg_status_t side_finish(side_t *side, tmsg_request_t *request);
 tmsg_message_t *side_take(side_t *side);
 tmsg_status_t side_end_of(side_t *side, tmsg_endpoint_t *endpoint);
+/* The newest, once there is one that it has not given yet. */
 tmsg_endpoint_t *side_accept(side_t *side);
 /* Connects to a URL, or dies. */
 tmsg_endpoint_t *side_connect(side_t *side, const char *url);

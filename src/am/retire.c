@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A UCX worker that has lost a peer of shared memory. A process that is killed
+ * between taking its place in our queue and filling it leaves a hole that UCX
+ * waits at for ever, and with it everybody who writes there: whether it did is
+ * found out by a message of our own through the same queue. */
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "am/endpoint.h"
+#include "am/listener.h"
+#include "core/log.h"
+
+#define PROBE_MS 50     /* between two looks for the probe */
+#define PROBE_LOOKS 20  /* without it, to call the queue blocked */
+#define GIVE_UP_MS 1000 /* for UCX to report on its own */
+
+struct tmsg_probe {
+    tmsg_ucx_t *ucx; /* shared memory alone; only progressed here */
+    ucp_ep_h ep;     /* to the retired one */
+    uint8_t message[TMSG_PREAMBLE_BYTES + TMSG_TOKEN_BYTES];
+    unsigned looks;
+    bool heard;
+};
+
+static void close_probe(tmsg_ucx_t *ucx)
+{
+    if (ucx->probe != NULL) {
+        tmsg_ucx_close(ucx->probe->ucx);
+        free(ucx->probe);
+        ucx->probe = NULL;
+    }
+}
+
+static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_t **place = &worker->ucx;
+
+    while (*place != ucx) {
+        place = &(*place)->next;
+    }
+    *place = ucx->next;
+    tmsg_loop_remove(&worker->loop, &ucx->source);
+    tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
+    close_probe(ucx);
+    worker->inside = true; /* it may report some now */
+    tmsg_ucx_close(ucx);
+    worker->inside = false;
+}
+
+static ucs_status_t ignore(void *arg, const void *header, size_t header_bytes,
+                           void *data, size_t data_bytes,
+                           const ucp_am_recv_param_t *param)
+{
+    (void)arg;
+    (void)header;
+    (void)header_bytes;
+    (void)data;
+    (void)data_bytes;
+    return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) ? UCS_ERR_REJECTED
+                                                           : UCS_OK;
+}
+
+/* UNREACHABLE: the retired one does not use shared memory at all. */
+static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
+{
+    void *address;
+    size_t address_bytes;
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucs_status_t ucs;
+    tmsg_status_t status =
+        tmsg_ucx_address(retired, false, &address, &address_bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    params.address = address;
+    ucs = ucp_ep_create(probe->ucx->ucp, &params, &probe->ep);
+    tmsg_ucx_address_free(address);
+    return ucs == UCS_OK ? TMSG_OK
+                         : tmsg_error_set(ucs == UCS_ERR_UNREACHABLE
+                                              ? TMSG_ERR_UNREACHABLE
+                                              : TMSG_ERR_INTERNAL,
+                                          "a probe of shared memory: %s",
+                                          ucs_status_string(ucs));
+}
+
+/* The message stays valid until the UCX worker that sends it is destroyed. */
+static tmsg_status_t post(tmsg_probe_t *probe)
+{
+    const tmsg_preamble_t head = {.kind = TMSG_KIND_PROBE,
+                                  .body_bytes = TMSG_TOKEN_BYTES};
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
+    };
+    ucs_status_ptr_t request;
+
+    tmsg_preamble_encode(&head, probe->message);
+    if (getrandom(probe->message + TMSG_PREAMBLE_BYTES, TMSG_TOKEN_BYTES, 0) !=
+        TMSG_TOKEN_BYTES) {
+        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    }
+    request = ucp_am_send_nbx(probe->ep, TMSG_AM_ID, probe->message,
+                              sizeof(probe->message), NULL, 0, &param);
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request); /* UCX frees it when it is done */
+    }
+    return UCS_PTR_IS_ERR(request)
+               ? tmsg_error_set(TMSG_ERR_INTERNAL,
+                                "a probe of shared memory: %s",
+                                ucs_status_string(UCS_PTR_STATUS(request)))
+               : TMSG_OK;
+}
+
+static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
+{
+    const tmsg_ucx_scope_t shm_alone = {""};
+    tmsg_probe_t *probe = calloc(1, sizeof(*probe));
+    tmsg_status_t status;
+
+    if (probe == NULL) {
+        return tmsg_error_memory("a probe of shared memory");
+    }
+    status = tmsg_ucx_open(ucx->worker, ucx->worker->context->ucx_config,
+                           &shm_alone, true, &ucx->hello, ignore, &probe->ucx);
+    if (status != TMSG_OK) {
+        free(probe);
+        return status;
+    }
+    ucx->probe = probe;
+    status = dial(probe, ucx);
+    if (status == TMSG_OK) {
+        status = post(probe);
+    }
+    if (status != TMSG_OK) {
+        close_probe(ucx);
+    }
+    return status;
+}
+
+ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_probe_t *probe = arrival->ucx->probe;
+
+    if (probe != NULL && arrival->head.body_bytes == TMSG_TOKEN_BYTES &&
+        sodium_memcmp(arrival->body, probe->message + TMSG_PREAMBLE_BYTES,
+                      TMSG_TOKEN_BYTES) == 0) {
+        probe->heard = true;
+    }
+    return UCS_OK;
+}
+
+/* The next endpoint that lives on shared memory through it, from *i on. */
+static tmsg_endpoint_t *next_live(const tmsg_ucx_t *ucx, uint32_t *i)
+{
+    const tmsg_worker_t *worker = ucx->worker;
+
+    while (*i < worker->endpoint_slots) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[(*i)++];
+
+        if (endpoint != NULL && endpoint->ucx == ucx &&
+            endpoint->state != TMSG_EP_ENDED && !endpoint->link.net_only) {
+            return endpoint;
+        }
+    }
+    return NULL;
+}
+
+/* Whoever is on it would wait in silence. */
+static void end_blocked(tmsg_ucx_t *ucx)
+{
+    const tmsg_listener_t *listener = ucx->worker->listeners;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    while ((endpoint = next_live(ucx, &i)) != NULL) {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST,
+                          "another peer was killed while it wrote to shared "
+                          "memory, which blocks it for this one as well; "
+                          "connect again");
+    }
+    for (; listener != NULL; listener = listener->next) {
+        if (listener->ucx == ucx) {
+            tmsg_log(TMSG_LOG_ERROR,
+                     "%s: a peer was killed while it wrote to shared memory, "
+                     "which blocks this listener; make another",
+                     listener->url);
+        }
+    }
+}
+
+/* True: there is nothing more to find out. */
+static bool probe_is_over(tmsg_ucx_t *ucx)
+{
+    tmsg_worker_t *worker = ucx->worker;
+    uint32_t first = 0;
+
+    if (next_live(ucx, &first) == NULL) {
+        return true;
+    }
+    if (ucx->probe == NULL) {
+        tmsg_status_t status = open_probe(ucx);
+
+        if (status != TMSG_OK && status != TMSG_ERR_UNREACHABLE) {
+            tmsg_log(TMSG_LOG_WARN, "%s", tmsg_error_message());
+        }
+        return status != TMSG_OK;
+    }
+    ucp_worker_progress(ucx->probe->ucx->ucp);
+    tmsg_worker_drain(worker, ucx);
+    if (!ucx->probe->heard && ++ucx->probe->looks < PROBE_LOOKS) {
+        return false;
+    }
+    if (!ucx->probe->heard) {
+        end_blocked(ucx);
+    }
+    return true;
+}
+
+/* Whether all that use it have ended, and wait for UCX to report. */
+static bool is_deserted(const tmsg_ucx_t *ucx)
+{
+    const tmsg_worker_t *worker = ucx->worker;
+    unsigned ended = 0;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        ended += endpoint != NULL && endpoint->ucx == ucx &&
+                 endpoint->state == TMSG_EP_ENDED;
+    }
+    return ended == ucx->users;
+}
+
+/* Up to 1.16 UCX reports nothing more of an endpoint whose shared-memory queue
+ * was full when its peer died. Without its worker nothing is read any more. */
+static bool give_up(tmsg_ucx_t *ucx)
+{
+    tmsg_worker_t *worker = ucx->worker;
+
+    if (!is_deserted(ucx) || !tmsg_worker_drain(worker, ucx) ||
+        !is_deserted(ucx)) {
+        return false;
+    }
+    close_ucx(worker, ucx);
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && endpoint->ucx == ucx) {
+            endpoint->ucx = NULL;
+            tmsg_sends_forsake(endpoint);
+        }
+    }
+    return true;
+}
+
+static void watch(tmsg_timer_t *timer)
+{
+    tmsg_ucx_t *ucx =
+        (tmsg_ucx_t *)((char *)timer - offsetof(tmsg_ucx_t, watch));
+
+    if (ucx->suspect) {
+        ucx->suspect = !probe_is_over(ucx);
+        if (!ucx->suspect) {
+            close_probe(ucx);
+        }
+    } else if (give_up(ucx)) {
+        return;
+    }
+    tmsg_loop_set_timer(&ucx->worker->loop, timer,
+                        ucx->suspect ? PROBE_MS : GIVE_UP_MS);
+}
+
+void tmsg_ucx_retire(tmsg_ucx_t *ucx)
+{
+    if (!ucx->suspect) {
+        ucx->suspect = true;
+        ucx->watch.expired = watch;
+        tmsg_loop_set_timer(&ucx->worker->loop, &ucx->watch, PROBE_MS);
+    }
+    ucx->retired = true;
+    ucx->worker->has_retired = true;
+}
+
+void tmsg_worker_close_retired(tmsg_worker_t *worker)
+{
+    tmsg_ucx_t *next;
+
+    worker->has_retired = false;
+    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = next) {
+        next = ucx->next;
+        if (ucx->retired && ucx->users == 0) {
+            tmsg_worker_drain(worker, ucx);
+            close_ucx(worker, ucx);
+        } else {
+            worker->has_retired |= ucx->retired;
+        }
+    }
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A peer that is killed between taking its place in our shared-memory queue and
+ * filling it leaves a hole, at which UCX stands for ever. The others on that
+ * queue must learn of it; without a hole they must notice nothing. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/peers.h"
+#include "support/sample.h"
+
+/* Sends a map as often as it is told to, and connects again when it has lost
+ * the connection. */
+static void peer(pipes_t *pipes, void *arg)
+{
+    char url[256], line[8];
+    tmsg_endpoint_t *endpoint;
+    side_t side;
+
+    (void)arg;
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    for (line_get(pipes->in, line, sizeof(line)); strcmp(line, "end") != 0;
+         line_get(pipes->in, line, sizeof(line))) {
+        if (strcmp(line, "again") == 0) {
+            must_be(side_end_of(&side, endpoint), TMSG_ERR_PEER_LOST);
+            tmsg_endpoint_destroy(endpoint);
+            endpoint = side_connect(&side, url);
+        }
+        must(side_finish(
+            &side, send_map(endpoint, sample_bytes(1, 3000), TMSG_SEND_ACKED)));
+    }
+    side_close(&side);
+}
+
+static tmsg_endpoint_t *take_peer(side_t *side, child_t *child)
+{
+    line_put(child->out, tmsg_listener_url(side->listener));
+    return side_accept(side);
+}
+
+static void take_map(side_t *side, child_t *child, const char *order)
+{
+    tmsg_message_t *message;
+
+    line_put(child->out, order);
+    message = side_take(side);
+    sample_check_bytes(1, 3000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+/* The smallest segment of shared memory that UCX holds open here is our queue;
+ * its first word counts the places taken. */
+static void punch_hole(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    off_t least = 0;
+    int queue = -1;
+    struct dirent *entry;
+    atomic_uint_fast64_t *taken;
+
+    must_true(folder != NULL);
+    while ((entry = readdir(folder)) != NULL) {
+        char link[64], path[64] = "";
+        struct stat file;
+        int fd;
+
+        snprintf(link, sizeof(link), "/proc/self/fd/%.16s", entry->d_name);
+        if (readlink(link, path, sizeof(path) - 1) < 0 ||
+            strstr(path, "/ucx_shm_posix") == NULL ||
+            sscanf(entry->d_name, "%d", &fd) != 1 || fstat(fd, &file) != 0) {
+            continue;
+        }
+        if (queue < 0 || file.st_size < least) {
+            least = file.st_size;
+            queue = fd;
+        }
+    }
+    closedir(folder);
+    must_true(queue >= 0);
+    taken = mmap(NULL, sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED,
+                 queue, 0);
+    must_true(taken != MAP_FAILED);
+    atomic_fetch_add(taken, 1);
+    munmap(taken, sizeof(*taken));
+}
+
+Test(hole, ends_the_others_on_that_queue_which_may_connect_again)
+{
+    child_t killed, other;
+    tmsg_endpoint_t *lost, *blocked;
+    side_t side;
+
+    child_start(&killed, peer, NULL);
+    child_start(&other, peer, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    lost = take_peer(&side, &killed);
+    blocked = take_peer(&side, &other);
+    take_map(&side, &killed, "send");
+    take_map(&side, &other, "send");
+    punch_hole();
+    child_kill(&killed);
+    must_be(side_end_of(&side, lost), TMSG_ERR_PEER_LOST);
+    must_be(side_end_of(&side, blocked), TMSG_ERR_PEER_LOST);
+    must_say(tmsg_endpoint_error(blocked), "another peer was killed");
+    tmsg_endpoint_destroy(lost);
+    tmsg_endpoint_destroy(blocked);
+    line_put(other.out, "again");
+    side_accept(&side);
+    take_map(&side, &other, "send");
+    tmsg_message_destroy(side_take(&side)); /* "again" sends one, too */
+    line_put(other.out, "end");
+    must_be(side_end_of(&side, side.accepted), TMSG_ERR_PEER_LOST);
+    child_join(&other);
+    side_close(&side);
+}
+
+Test(hole, a_killed_peer_that_left_none_costs_the_others_nothing)
+{
+    child_t killed, other;
+    tmsg_endpoint_t *lost, *kept;
+    time_t until;
+    side_t side;
+
+    child_start(&killed, peer, NULL);
+    child_start(&other, peer, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    lost = take_peer(&side, &killed);
+    kept = take_peer(&side, &other);
+    take_map(&side, &killed, "send");
+    child_kill(&killed);
+    must_be(side_end_of(&side, lost), TMSG_ERR_PEER_LOST);
+    for (until = time(NULL) + 3; time(NULL) < until;) {
+        take_map(&side, &other, "send");
+    }
+    must(tmsg_endpoint_status(kept));
+    line_put(other.out, "end");
+    must_be(side_end_of(&side, kept), TMSG_ERR_PEER_LOST);
+    child_join(&other);
+    side_close(&side);
+}
