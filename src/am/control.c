@@ -12,6 +12,7 @@
 
 /* One on its way through UCX, which needs its bytes until it is sent. */
 typedef struct {
+    tmsg_op_t op;
     tmsg_endpoint_t *endpoint;
     uint8_t bytes[]; /* header, then payload */
 } posted_t;
@@ -24,20 +25,24 @@ typedef struct tmsg_control {
     uint8_t body[4 + ACK_TEXT_MAX]; /* [status i32][words] */
 } control_t;
 
-static void reported(void *request, ucs_status_t ucs, void *arg)
+static void over(tmsg_op_t *op)
 {
-    posted_t *posted = arg;
+    posted_t *posted = (posted_t *)op;
     tmsg_endpoint_t *endpoint = posted->endpoint;
 
-    (void)ucs; /* a broken connection shows elsewhere */
-    if (request != NULL) {
-        ucp_request_free(request);
-    }
+    tmsg_op_over(endpoint, op);
     free(posted);
     if (endpoint->state == TMSG_EP_CLOSING) {
         tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
     }
     tmsg_endpoint_reported(endpoint);
+}
+
+static void reported(void *request, ucs_status_t ucs, void *arg)
+{
+    (void)ucs; /* a broken connection shows elsewhere */
+    ucp_request_free(request);
+    over(arg);
 }
 
 tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
@@ -53,7 +58,7 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY,
         .cb.send = reported,
-        .user_data = posted,
+        .user_data = &posted->op,
     };
     ucs_status_ptr_t request;
 
@@ -71,13 +76,13 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (payload_bytes > 0) {
         memcpy(posted->bytes + header_bytes, payload, payload_bytes);
     }
-    endpoint->in_ucx++;
+    tmsg_op_begin(endpoint, &posted->op, over);
     request = ucp_am_send_nbx(
         endpoint->ep, TMSG_AM_ID, posted->bytes, header_bytes,
         payload_bytes == 0 ? NULL : posted->bytes + header_bytes, payload_bytes,
         &param);
     if (!UCS_PTR_IS_PTR(request)) {
-        reported(NULL, UCS_OK, posted);
+        over(&posted->op);
     }
     if (UCS_PTR_IS_ERR(request)) {
         return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",

@@ -169,13 +169,20 @@ void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
     tmsg_worker_unlock(worker);
 }
 
+static void close_over(tmsg_op_t *op)
+{
+    tmsg_endpoint_t *endpoint =
+        (tmsg_endpoint_t *)((char *)op - offsetof(tmsg_endpoint_t, closing));
+
+    tmsg_op_over(endpoint, op);
+    tmsg_endpoint_reported(endpoint);
+}
+
 static void close_reported(void *request, ucs_status_t ucs, void *arg)
 {
-    tmsg_endpoint_t *endpoint = arg;
-
     (void)ucs;
     ucp_request_free(request);
-    tmsg_endpoint_reported(endpoint);
+    close_over(arg);
 }
 
 static void close_ucx(tmsg_endpoint_t *endpoint)
@@ -185,18 +192,18 @@ static void close_ucx(tmsg_endpoint_t *endpoint)
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
         .cb.send = close_reported,
-        .user_data = endpoint,
+        .user_data = &endpoint->closing,
     };
     ucs_status_ptr_t request;
 
     if (endpoint->ep == NULL) {
         return;
     }
-    endpoint->in_ucx++;
+    tmsg_op_begin(endpoint, &endpoint->closing, close_over);
     request = ucp_ep_close_nbx(endpoint->ep, &param);
     endpoint->ep = NULL;
     if (!UCS_PTR_IS_PTR(request)) {
-        tmsg_endpoint_reported(endpoint);
+        close_over(&endpoint->closing);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "am/frame.h"
 #include "am/kinds.h"
 #include "am/message.h"
+#include "am/op.h"
 #include "am/request.h"
 #include "am/resolve.h"
 #include "am/url.h"
@@ -90,7 +91,9 @@ struct tmsg_endpoint {
     tmsg_ucx_t *ucx;
     ucp_ep_h ep;       /* NULL: none, or closed */
     ucp_ep_h reply_ep; /* by which the peer's attach came */
-    unsigned in_ucx;   /* operations that UCX has not reported */
+    tmsg_op_t *ops;    /* that UCX has not reported */
+    unsigned in_ucx;   /* their number, and that of who needs its UCX worker */
+    tmsg_op_t closing; /* ep, when it is being closed */
 
     bool has_chores;
     tmsg_endpoint_t *next_chore;
@@ -153,7 +156,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
 /* Lock held, in progress: does what UCX's callbacks left to do. */
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);
 
-/* UCX reported an operation; the last one may free an ended endpoint. */
+/* Takes back one of in_ucx; the last one may free an ended endpoint. */
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);
 
 /* Takes an endpoint out of the table that has ended, has nothing in UCX and is
@@ -192,8 +195,6 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
 /* send.c */
 void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
 void tmsg_sends_end(tmsg_endpoint_t *endpoint);
-/* Of an ended endpoint, whose UCX worker is gone: it reports nothing more. */
-void tmsg_sends_forsake(tmsg_endpoint_t *endpoint);
 void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
                             tmsg_status_t status, const char *error);
 

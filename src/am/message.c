@@ -456,6 +456,7 @@ static void fetched(tmsg_message_t *message, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
+    tmsg_op_over(endpoint, &message->op);
     if (endpoint->state == TMSG_EP_ENDED) {
         tmsg_message_destroy(message);
     } else if (ucs != UCS_OK || !tmsg_link_alive(endpoint)) {
@@ -467,6 +468,12 @@ static void fetched(tmsg_message_t *message, ucs_status_t ucs)
         arrived_whole(message);
     }
     tmsg_endpoint_reported(endpoint);
+}
+
+static void forsaken(tmsg_op_t *op)
+{
+    fetched((tmsg_message_t *)((char *)op - offsetof(tmsg_message_t, op)),
+            UCS_ERR_CANCELED);
 }
 
 static void fetch_reported(void *request, ucs_status_t ucs, size_t length,
@@ -504,7 +511,7 @@ static void start_rendezvous(tmsg_message_t *message)
     }
     message->state = TMSG_RX_FETCHING;
     message->data = NULL;
-    message->endpoint->in_ucx++;
+    tmsg_op_begin(message->endpoint, &message->op, forsaken);
     request =
         ucp_am_recv_data_nbx(message->ucx->ucp, data, buffer, count, &param);
     if (!UCS_PTR_IS_PTR(request)) {

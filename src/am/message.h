@@ -7,6 +7,7 @@
 
 #include <tensormsg/message.h>
 
+#include "am/op.h"
 #include "am/worker.h"
 #include "serialize/header.h"
 
@@ -34,6 +35,7 @@ struct tmsg_message {
     tmsg_ucx_t *ucx;
     void *data; /* UCX's descriptor, until received */
     bool rendezvous;
+    tmsg_op_t op;
     uint8_t *raw;  /* with TMSG_WORKER_CAPTURE: preamble and body */
     uint8_t *body; /* a spilled one, padded, on its way */
     ucp_dt_iov_t iov[2];

@@ -250,7 +250,7 @@ static bool give_up(tmsg_ucx_t *ucx)
 
         if (endpoint != NULL && endpoint->ucx == ucx) {
             endpoint->ucx = NULL;
-            tmsg_sends_forsake(endpoint);
+            tmsg_ops_forsake(endpoint);
         }
     }
     return true;

@@ -100,11 +100,18 @@ static void ucx_reported(tmsg_send_t *send, ucs_status_t ucs)
     tmsg_endpoint_t *endpoint = send->endpoint;
 
     tmsg_endpoint_hold(endpoint);
+    tmsg_op_over(endpoint, &send->op);
     send->in_ucx = false;
     send->ucx_status = ucs;
     settle(send);
     tmsg_endpoint_reported(endpoint);
     tmsg_endpoint_drop(endpoint);
+}
+
+static void forsaken(tmsg_op_t *op)
+{
+    ucx_reported((tmsg_send_t *)((char *)op - offsetof(tmsg_send_t, op)),
+                 UCS_ERR_CANCELED);
 }
 
 static void send_reported(void *request, ucs_status_t ucs, void *arg)
@@ -308,7 +315,7 @@ static void post(tmsg_send_t *send)
     endpoint->channel.tx_sequence++;
     endpoint->sent_messages++;
     endpoint->sent_bytes += plan->bytes;
-    endpoint->in_ucx++;
+    tmsg_op_begin(endpoint, &send->op, forsaken);
     send->in_ucx = true;
     request = ucp_am_send_nbx(
         endpoint->ep, TMSG_AM_ID, send->header, send->header_bytes,
@@ -361,20 +368,6 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
         unlink_send(&endpoint->queued, send);
         end(send, endpoint->status, endpoint->error);
     }
-}
-
-void tmsg_sends_forsake(tmsg_endpoint_t *endpoint)
-{
-    tmsg_send_t *send = endpoint->posted.head;
-
-    tmsg_endpoint_hold(endpoint);
-    while (send != NULL) {
-        tmsg_send_t *next = send->next;
-
-        ucx_reported(send, UCS_ERR_CANCELED); /* none is posted but in UCX */
-        send = next;
-    }
-    tmsg_endpoint_drop(endpoint);
 }
 
 static tmsg_status_t read_params(const tmsg_send_params_t *params,

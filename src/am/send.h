@@ -19,6 +19,7 @@ struct tmsg_send {
     size_t header_bytes;
     size_t body_bytes;
     tmsg_plan_t plan;
+    tmsg_op_t op;
     bool in_ucx;
     ucs_status_t ucx_status;
     bool answered; /* the peer took it, or refused it */
