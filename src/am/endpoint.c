@@ -303,6 +303,32 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_drop(endpoint);
 }
 
+/* Where shared memory was possible, says why it is not what carries it. */
+static void explain_network(tmsg_endpoint_t *endpoint)
+{
+    static const char *const shared[] = {"posix", "sysv", "xpmem", "cma"};
+    const tmsg_ucx_key_t *tls =
+        tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
+
+    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
+        if (strstr(endpoint->transports, shared[i]) != NULL) {
+            return;
+        }
+    }
+    if (endpoint->link.net_only || endpoint->transports[0] == '\0') {
+        return;
+    }
+    if (tls != NULL && tls->origin != TMSG_ORIGIN_DEFAULT) {
+        snprintf(endpoint->why, sizeof(endpoint->why),
+                 "same machine, but UCX_TLS=%.100s (%s)", tls->value,
+                 tmsg_ucx_origin_name(tls->origin));
+    } else {
+        snprintf(endpoint->why, sizeof(endpoint->why),
+                 "same machine, but UCX found no shared memory to use "
+                 "(UCX_TLS of the peer, /dev/shm)");
+    }
+}
+
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
     endpoint->state = TMSG_EP_OPEN;
@@ -310,6 +336,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     tmsg_ucx_transports(endpoint->ep, endpoint->transports,
                         sizeof(endpoint->transports));
+    explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);
     tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);

@@ -78,11 +78,12 @@ static bool takes_prefixes(void)
     return version.major > 1 || version.minor >= 17;
 }
 
-static tmsg_ucx_key_t *find(const tmsg_ucx_keys_t *keys, const char *name)
+const tmsg_ucx_key_t *tmsg_ucx_config_key(const tmsg_ucx_keys_t *keys,
+                                          const char *name)
 {
     for (size_t i = 0; i < keys->count; i++) {
         if (strcmp(keys->keys[i].name, name) == 0) {
-            return (tmsg_ucx_key_t *)(uintptr_t)&keys->keys[i];
+            return &keys->keys[i];
         }
     }
     return NULL;
@@ -91,13 +92,17 @@ static tmsg_ucx_key_t *find(const tmsg_ucx_keys_t *keys, const char *name)
 static void put(tmsg_ucx_keys_t *keys, const char *name, const char *value,
                 tmsg_ucx_origin_t origin, const char *why)
 {
-    tmsg_ucx_key_t *key = find(keys, name);
+    tmsg_ucx_key_t *key = keys->keys;
+    const tmsg_ucx_key_t *end = key + keys->count;
 
-    if (key == NULL) {
+    while (key < end && strcmp(key->name, name) != 0) {
+        key++;
+    }
+    if (key == end) {
         if (keys->count == TMSG_UCX_KEYS_MAX) {
             return;
         }
-        key = &keys->keys[keys->count++];
+        keys->count++;
     }
     snprintf(key->name, sizeof(key->name), "%s", name);
     snprintf(key->value, sizeof(key->value), "%s", value);
@@ -127,7 +132,7 @@ static void put_default(tmsg_ucx_keys_t *keys, const char *name,
 
     snprintf(full, sizeof(full), "UCX_%s", name);
     environment = from_environment(full, plain);
-    if (find(keys, full) != NULL) {
+    if (tmsg_ucx_config_key(keys, full) != NULL) {
         return;
     }
     if (environment != NULL) {
@@ -198,7 +203,7 @@ static bool lists(const char *list, const char *word, size_t length)
  * standard output of keys that nobody uses. */
 static bool takes_part(const tmsg_ucx_keys_t *keys, const char *users)
 {
-    const tmsg_ucx_key_t *key = find(keys, "UCX_TLS");
+    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
     const char *tls = key == NULL ? "all" : key->value;
     bool except = tls[0] == '^';
     bool named = false;
@@ -262,15 +267,17 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
         {"UCX_POSIX_SEG_SIZE", 65535},
         {"UCX_TCP_MAX_IOV", 16},
     };
-    const tmsg_ucx_key_t *proto = find(keys, "UCX_PROTO_ENABLE");
-    const tmsg_ucx_key_t *posix = find(keys, "UCX_POSIX_SEG_SIZE");
+    const tmsg_ucx_key_t *proto = tmsg_ucx_config_key(keys, "UCX_PROTO_ENABLE");
+    const tmsg_ucx_key_t *posix =
+        tmsg_ucx_config_key(keys, "UCX_POSIX_SEG_SIZE");
     tmsg_ucx_version_t version = tmsg_ucx_version();
 
     for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
         if (tmsg_ucx_config_bytes(keys, bounds[i].name) > bounds[i].most) {
             return tmsg_error_set(
                 TMSG_ERR_UNSUPPORTED, "%s=%s: UCX aborts beyond %llu",
-                bounds[i].name, find(keys, bounds[i].name)->value,
+                bounds[i].name,
+                tmsg_ucx_config_key(keys, bounds[i].name)->value,
                 (unsigned long long)bounds[i].most);
         }
     }
@@ -366,7 +373,7 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
 
 uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name)
 {
-    const tmsg_ucx_key_t *key = find(keys, name);
+    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, name);
     unsigned shift = 0;
     char *unit;
     unsigned long long number;

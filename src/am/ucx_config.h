@@ -50,6 +50,10 @@ tmsg_status_t tmsg_ucx_config_resolve(const char *code,
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
                                     ucp_config_t **config_p);
 
+/* A key in force, by its full name, or NULL. */
+const tmsg_ucx_key_t *tmsg_ucx_config_key(const tmsg_ucx_keys_t *keys,
+                                          const char *name);
+
 /* The value in force of a memory-size key ("60k"), in bytes; 0 if unset. */
 uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name);
 

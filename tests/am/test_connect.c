@@ -1051,6 +1051,25 @@ static bool has_line(void *arg)
     return poll(&fd, 1, 0) == 1;
 }
 
+Test(connect, says_which_setting_keeps_shared_memory_out)
+{
+    const side_options_t by_code = {.ucx_config = "TLS=tcp,self"};
+    char *json;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &by_code, &by_code);
+    must(tmsg_endpoint_describe(pair.to_a, &json));
+    must_say(json, "same machine, but UCX_TLS=tcp,self (code)");
+    tmsg_string_free(json);
+    pair_close(&pair);
+    setenv("UCX_TLS", "tcp", 1);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_endpoint_describe(pair.to_a, &json));
+    must_say(json, "same machine, but UCX_TLS=tcp (environment)");
+    tmsg_string_free(json);
+    pair_close(&pair);
+}
+
 Test(connect, a_users_variable_on_one_end_is_enough_to_be_refused)
 {
     char line[32];
