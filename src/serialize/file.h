@@ -61,8 +61,9 @@ tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
 /* A file being written, under a temporary name beside its own. */
 typedef struct {
     tmsg_file_where_t where;
-    char *temp;
-    uint8_t *buffer; /* small writes gather here */
+    char *temp;        /* its name until then; empty: it has none */
+    unsigned attempts; /* to find that name */
+    uint8_t *buffer;   /* small writes gather here */
     size_t buffered;
     uint64_t position; /* where the buffer goes */
     int fd;

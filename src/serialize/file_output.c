@@ -23,26 +23,44 @@ static int dir_bytes(const char *path)
     return slash == NULL ? 0 : (int)(slash + 1 - path);
 }
 
-/* Creates the temporary file with the mode that open() gives any new file,
- * which mkstemp() would not. */
-static int create_temp(const char *path, char *temp, size_t temp_bytes)
+/* Beside the file's place, for rename() does not leave a file system. */
+static void choose_temp(tmsg_file_output_t *output)
 {
+    const char *path = output->where.path;
+    uint64_t random;
+
+    if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random)) {
+        random = (uint64_t)getpid() << 32 ^ output->attempts;
+    }
+    output->attempts++;
+    sprintf(output->temp, "%.*s.tensormsg-%016" PRIx64, dir_bytes(path), path,
+            random);
+}
+
+/* A file without a name leaves nothing behind if we are killed. It can be
+ * given one later through /proc. */
+static int create_unnamed(const char *path)
+{
+    char *dir = strndup(path, (size_t)dir_bytes(path));
     int fd = -1;
 
-    for (int i = 0; i < ATTEMPTS && fd < 0; i++) {
-        uint64_t random;
-
-        if (getrandom(&random, sizeof(random), GRND_NONBLOCK) !=
-            sizeof(random)) {
-            random = (uint64_t)getpid() << 8 | (uint64_t)i;
-        }
-        snprintf(temp, temp_bytes, "%.*s.tensormsg-%016" PRIx64,
-                 dir_bytes(path), path, random);
-        fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST) {
-            break;
-        }
+    if (dir != NULL && access("/proc/self/fd", X_OK) == 0) {
+        fd = open(*dir == '\0' ? "." : dir, O_TMPFILE | O_RDWR | O_CLOEXEC,
+                  0666);
     }
+    free(dir);
+    return fd;
+}
+
+/* Both give the file the mode that open() gives any new file. */
+static int create_named(tmsg_file_output_t *output)
+{
+    int fd;
+
+    do {
+        choose_temp(output);
+        fd = open(output->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EEXIST && output->attempts < ATTEMPTS);
     return fd;
 }
 
@@ -53,13 +71,16 @@ tmsg_status_t tmsg_file_output_open(tmsg_file_output_t *output,
     tmsg_status_t status;
 
     *output = (tmsg_file_output_t){.where = {.path = path}, .fd = -1};
-    output->temp = malloc(temp_bytes);
+    output->temp = calloc(1, temp_bytes);
     output->buffer = malloc(BUFFER_BYTES);
     if (output->temp == NULL || output->buffer == NULL) {
         status = tmsg_error_memory("a file's buffer");
         goto err_free;
     }
-    output->fd = create_temp(path, output->temp, temp_bytes);
+    output->fd = create_unnamed(path);
+    if (output->fd < 0) {
+        output->fd = create_named(output);
+    }
     if (output->fd < 0) {
         status = tmsg_file_fail(&output->where, TMSG_ERR_IO, "create: %m");
         goto err_free;
@@ -76,7 +97,9 @@ void tmsg_file_output_close(tmsg_file_output_t *output)
 {
     if (output->fd >= 0) {
         close(output->fd);
-        unlink(output->temp);
+        if (output->temp[0] != '\0') {
+            unlink(output->temp);
+        }
     }
     free(output->temp);
     free(output->buffer);
@@ -166,20 +189,52 @@ tmsg_status_t tmsg_file_write_tensor(tmsg_file_output_t *output,
     return status;
 }
 
-/* Gives the file its name unless that is taken. */
-static int rename_new(const char *temp, const char *path)
+static int link_unnamed(int fd, const char *path)
 {
-    if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) {
+    char here[32];
+
+    snprintf(here, sizeof(here), "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, here, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+}
+
+/* Gives the file its name unless that is taken. */
+static int name_new(tmsg_file_output_t *output)
+{
+    const char *path = output->where.path;
+
+    if (output->temp[0] == '\0') {
+        return link_unnamed(output->fd, path);
+    }
+    if (renameat2(AT_FDCWD, output->temp, AT_FDCWD, path, RENAME_NOREPLACE) ==
+        0) {
         return 0;
     }
     if (errno != EINVAL && errno != ENOSYS) {
         return -1;
     }
-    if (link(temp, path) != 0) { /* a file system without that flag */
+    if (link(output->temp, path) != 0) { /* a file system without that flag */
         return -1;
     }
-    unlink(temp);
+    unlink(output->temp);
     return 0;
+}
+
+/* Gives the file its name whatever has it: only rename() takes one over. */
+static int name_over(tmsg_file_output_t *output)
+{
+    int failed = 0;
+
+    if (output->temp[0] == '\0') {
+        do {
+            choose_temp(output);
+            failed = link_unnamed(output->fd, output->temp);
+        } while (failed && errno == EEXIST && output->attempts < ATTEMPTS);
+    }
+    if (failed) {
+        output->temp[0] = '\0'; /* somebody else's, if it is there */
+        return failed;
+    }
+    return rename(output->temp, output->where.path);
 }
 
 /* So that the name, too, survives a power cut; not all file systems can. */
@@ -211,8 +266,7 @@ tmsg_status_t tmsg_file_commit(tmsg_file_output_t *output, bool overwrite)
     if (fsync(output->fd) != 0) {
         return tmsg_file_fail(&output->where, TMSG_ERR_IO, "flush: %m");
     }
-    failed =
-        overwrite ? rename(output->temp, path) : rename_new(output->temp, path);
+    failed = overwrite ? name_over(output) : name_new(output);
     if (failed) {
         return tmsg_file_fail(&output->where,
                               errno == EEXIST ? TMSG_ERR_ALREADY_EXISTS

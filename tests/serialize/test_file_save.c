@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 TestSuite(file_save, .init = make_scratch, .fini = drop_scratch);
 
@@ -188,6 +189,28 @@ Test(file_save, leaves_nothing_when_the_disk_is_full)
     cr_expect_eq(count_scratch(), 0);
     tmsg_map_destroy(map);
     free(data);
+}
+
+/* The limit's signal kills it at the first byte. */
+Test(file_save, leaves_nothing_when_it_is_killed)
+{
+    const struct rlimit none = {0, 0};
+    tmsg_map_t *map = hello();
+
+    for (size_t i = 0; i < 3; i++) {
+        int status = 0;
+        pid_t child = fork();
+
+        if (child == 0) {
+            setrlimit(RLIMIT_FSIZE, &none);
+            tmsg_file_save(map, path_of(extensions[i]), TMSG_FILE_AUTO, 0);
+            _exit(0);
+        }
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+        cr_expect_eq(count_scratch(), 0);
+    }
+    tmsg_map_destroy(map);
 }
 
 Test(file_save, refuses_memory_that_is_not_the_CPUs)
