@@ -2,13 +2,15 @@
 /* Joins the two UCX endpoints of a connection. Only one side dials; the other
  * makes its UCX endpoint when the dialling side's first AM has come, and must
  * then hold the very endpoint that the AM can be answered by. */
+#include "am/attach.h"
+
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "am/bytes.h"
-#include "am/endpoint.h"
+#include "am/control.h"
 #include "am/listener.h"
 #include "core/log.h"
 
@@ -111,13 +113,9 @@ tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
 
 static void blob_expired(tmsg_timer_t *timer)
 {
-    tmsg_link_t *link =
-        (tmsg_link_t *)((char *)timer - offsetof(tmsg_link_t, deadline));
-
-    tmsg_endpoint_end(
-        (tmsg_endpoint_t *)((char *)link - offsetof(tmsg_endpoint_t, link)),
-        TMSG_ERR_TIMED_OUT,
-        "no answer in time: is the listener of the blob alive?");
+    tmsg_endpoint_end(TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline),
+                      TMSG_ERR_TIMED_OUT,
+                      "no answer in time: is the listener of the blob alive?");
 }
 
 static void name_blob_peer(tmsg_endpoint_t *endpoint)

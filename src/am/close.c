@@ -2,7 +2,9 @@
 /* The orderly end. Each side, when it has sent all it will, says BYE with the
  * number of messages it sent, and FIN when it has received all that the peer's
  * BYE counted. With both FINs seen nothing is under way in either direction. */
-#include "am/endpoint.h"
+#include "am/close.h"
+
+#include "am/control.h"
 
 static void say(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t sequence)
 {
@@ -22,8 +24,8 @@ static void say(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t sequence)
 
 static bool sends_are_over(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->queued.head == NULL && endpoint->posted.head == NULL &&
-           endpoint->controls == NULL;
+    return endpoint->queued.count == 0 && endpoint->posted.count == 0 &&
+           endpoint->controls.count == 0;
 }
 
 static bool all_received(const tmsg_endpoint_t *endpoint)
@@ -32,8 +34,6 @@ static bool all_received(const tmsg_endpoint_t *endpoint)
            endpoint->channel.rx_sequence == endpoint->bye_sequence;
 }
 
-/* Takes every step that can be taken; called whenever one may have become
- * possible. */
 void tmsg_close_advance(tmsg_endpoint_t *endpoint)
 {
     if ((endpoint->close_wanted || endpoint->bye_received) &&

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small messages of the library's own. They wait for no credit and for no
- * payload, and carry everything in their header. */
+/* They wait for no credit and for no payload, and carry everything in their
+ * header. */
+#include "am/control.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "am/bytes.h"
-#include "am/endpoint.h"
+#include "am/close.h"
+#include "am/send.h"
 
 #define ACK_TEXT_MAX 240
 
@@ -18,8 +21,8 @@ typedef struct {
 } posted_t;
 
 /* An acknowledgement that waits for UCX to let us call it. */
-typedef struct tmsg_control {
-    struct tmsg_control *next;
+typedef struct {
+    tmsg_node_t node;
     uint32_t message_id;
     size_t body_bytes;
     uint8_t body[4 + ACK_TEXT_MAX]; /* [status i32][words] */
@@ -27,7 +30,7 @@ typedef struct tmsg_control {
 
 static void over(tmsg_op_t *op)
 {
-    posted_t *posted = (posted_t *)op;
+    posted_t *posted = TMSG_CONTAINER_OF(op, posted_t, op);
     tmsg_endpoint_t *endpoint = posted->endpoint;
 
     tmsg_op_over(endpoint, op);
@@ -109,14 +112,19 @@ static bool may_post(const tmsg_endpoint_t *endpoint)
            endpoint->state != TMSG_EP_ENDED;
 }
 
+static control_t *pop(tmsg_endpoint_t *endpoint)
+{
+    return TMSG_CONTAINER_OF(tmsg_list_pop(&endpoint->controls), control_t,
+                             node);
+}
+
 void tmsg_control_flush(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->controls != NULL && may_post(endpoint)) {
-        control_t *control = endpoint->controls;
+    while (endpoint->controls.count > 0 && may_post(endpoint)) {
+        control_t *control = pop(endpoint);
         tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
                                 .message_id = control->message_id};
 
-        endpoint->controls = control->next;
         post_or_break(endpoint, TMSG_KIND_ACK, &head, control->body,
                       control->body_bytes);
         free(control);
@@ -125,11 +133,8 @@ void tmsg_control_flush(tmsg_endpoint_t *endpoint)
 
 void tmsg_control_discard(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->controls != NULL) {
-        control_t *control = endpoint->controls;
-
-        endpoint->controls = control->next;
-        free(control);
+    while (endpoint->controls.count > 0) {
+        free(pop(endpoint));
     }
 }
 
@@ -137,7 +142,6 @@ void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error)
 {
     control_t *control = malloc(sizeof(*control));
-    control_t **last = &endpoint->controls;
     size_t text = strnlen(error, ACK_TEXT_MAX);
 
     if (control == NULL) {
@@ -146,17 +150,13 @@ void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                             "no memory for an acknowledgement");
         return;
     }
-    control->next = NULL;
     control->message_id = message_id;
     tmsg_put_le(control->body, (uint32_t)status, 4);
     memcpy(control->body + 4, error, text);
     control->body_bytes = 4 + text;
-    while (*last != NULL) {
-        last = &(*last)->next;
-    }
-    *last = control;
+    tmsg_list_push(&endpoint->controls, &control->node);
     tmsg_control_flush(endpoint);
-    if (endpoint->controls != NULL) {
+    if (endpoint->controls.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
 }

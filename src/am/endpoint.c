@@ -5,7 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/attach.h"
+#include "am/close.h"
+#include "am/control.h"
 #include "am/listener.h"
+#include "am/progress.h"
+#include "am/receive.h"
+#include "am/retire.h"
+#include "am/send.h"
 #include "core/log.h"
 
 #define SLOT_BITS 20
@@ -129,8 +136,7 @@ static tmsg_status_t add_event(tmsg_endpoint_t *endpoint, tmsg_event_t **list,
 static void run_closed(tmsg_due_t *due)
 {
     tmsg_endpoint_t *endpoint =
-        (tmsg_endpoint_t *)((char *)due -
-                            offsetof(tmsg_endpoint_t, closed_due));
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, closed_due);
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_closed_fn on_closed;
     void *arg;
@@ -171,8 +177,7 @@ void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
 
 static void close_over(tmsg_op_t *op)
 {
-    tmsg_endpoint_t *endpoint =
-        (tmsg_endpoint_t *)((char *)op - offsetof(tmsg_endpoint_t, closing));
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(op, tmsg_endpoint_t, closing);
 
     tmsg_op_over(endpoint, op);
     tmsg_endpoint_reported(endpoint);
@@ -401,7 +406,10 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
         return status;
     }
     tmsg_worker_lock(worker);
-    status = tmsg_endpoint_create(worker, &endpoint);
+    status = tmsg_worker_check(worker);
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_create(worker, &endpoint);
+    }
     if (status == TMSG_OK) {
         endpoint->dialling = true;
         status = tmsg_link_dial(endpoint, url, timeout_ms);
@@ -428,7 +436,10 @@ tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
         return status;
     }
     tmsg_worker_lock(worker);
-    status = tmsg_endpoint_create(worker, &endpoint);
+    status = tmsg_worker_check(worker);
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_create(worker, &endpoint);
+    }
     if (status == TMSG_OK) {
         endpoint->dialling = true;
         status = tmsg_attach_blob(endpoint, blob, blob_bytes, timeout_ms);
@@ -528,7 +539,7 @@ static bool has_message(void *arg)
 {
     tmsg_endpoint_t *endpoint = arg;
 
-    return endpoint->ready.head != NULL || endpoint->state == TMSG_EP_ENDED;
+    return endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
 }
 
 tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint, int timeout_ms,
@@ -536,34 +547,30 @@ tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint, int timeout_ms,
 {
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_message_t *message = NULL;
+    tmsg_status_t status = check_worker(endpoint);
 
-    if (check_worker(endpoint) != TMSG_OK) {
-        return TMSG_ERR_CLOSED;
+    if (status != TMSG_OK) {
+        return status;
     }
     if (worker->handler != NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "the worker has a message handler: there is "
                               "nothing to pull");
     }
-    while (message == NULL) {
-        tmsg_status_t status =
-            tmsg_worker_until(worker, has_message, endpoint, timeout_ms);
-
-        if (status != TMSG_OK) {
-            return status;
-        }
-        tmsg_worker_lock(worker);
+    tmsg_worker_enter(worker);
+    tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */
+    status = tmsg_worker_until(worker, has_message, endpoint, timeout_ms);
+    if (status == TMSG_OK) {
         message = tmsg_message_pull(worker, endpoint);
-        if (message == NULL && endpoint->state == TMSG_EP_ENDED) {
-            status = tmsg_error_set(endpoint->status, "%s", endpoint->error);
-        }
-        tmsg_worker_unlock(worker);
-        if (status != TMSG_OK) {
-            return status;
-        }
     }
-    *message_p = message;
-    return TMSG_OK;
+    if (message != NULL) {
+        *message_p = message;
+    } else if (status == TMSG_OK) {
+        status = tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    }
+    tmsg_worker_leave(worker, message != NULL);
+    tmsg_endpoint_drop(endpoint);
+    return status;
 }
 
 tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint)

@@ -11,13 +11,10 @@
 #include <stdatomic.h>
 
 #include "am/blob.h"
-#include "am/frame.h"
 #include "am/kinds.h"
-#include "am/message.h"
+#include "am/link.h"
 #include "am/op.h"
 #include "am/request.h"
-#include "am/resolve.h"
-#include "am/url.h"
 #include "core/error.h"
 
 typedef enum {
@@ -26,30 +23,6 @@ typedef enum {
     TMSG_EP_CLOSING = 2, /* no new sends; what is under way goes on */
     TMSG_EP_ENDED = 3,
 } tmsg_ep_state_t;
-
-/* The bootstrap socket of an endpoint; handshake.c alone changes it. */
-typedef struct {
-    tmsg_source_t source;
-    tmsg_frame_stream_t stream;
-    int fd; /* -1: none (yet, any more, or a blob's) */
-    bool connected;
-    bool hello_done;   /* the peer's hello was accepted */
-    bool address_done; /* its worker address came */
-    bool net_only;
-    tmsg_url_t url;
-    tmsg_resolve_t *resolve; /* dialling side */
-    tmsg_source_t resolve_source;
-    size_t next_address;
-    tmsg_timer_t deadline;
-    tmsg_listener_t *listener; /* dialled side, until connected */
-} tmsg_link_t;
-
-typedef struct tmsg_send tmsg_send_t;
-
-typedef struct {
-    tmsg_send_t *head;
-    tmsg_send_t *tail;
-} tmsg_send_list_t;
 
 /* What a channel of an endpoint counts. Channel 0 is the only one so far. */
 typedef struct {
@@ -91,21 +64,21 @@ struct tmsg_endpoint {
     tmsg_ucx_t *ucx;
     ucp_ep_h ep;       /* NULL: none, or closed */
     ucp_ep_h reply_ep; /* by which the peer's attach came */
-    tmsg_op_t *ops;    /* that UCX has not reported */
+    tmsg_list_t ops;   /* that UCX has not reported */
     unsigned in_ucx;   /* their number, and that of who needs its UCX worker */
     tmsg_op_t closing; /* ep, when it is being closed */
 
     bool has_chores;
-    tmsg_endpoint_t *next_chore;
+    tmsg_node_t chore;    /* in its worker's list */
     tmsg_status_t broken; /* it is to end with this; why is in broken_why */
     char broken_why[160];
 
     tmsg_channel_t channel;
     uint32_t next_message_id;
-    tmsg_send_list_t queued; /* for the connection or for credit */
-    tmsg_send_list_t posted; /* with UCX, or waiting for the peer's word */
-    struct tmsg_control *controls; /* small messages made inside UCX */
-    tmsg_message_list_t ready;     /* by own_queue */
+    tmsg_list_t queued;   /* for the connection or for credit */
+    tmsg_list_t posted;   /* with UCX, or waiting for the peer's word */
+    tmsg_list_t controls; /* small messages made inside UCX */
+    tmsg_list_t ready;    /* messages, by own_queue */
 
     struct tmsg_event *ready_events; /* requests of tmsg_endpoint_ready() */
     struct tmsg_event *close_events;
@@ -166,52 +139,5 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint);
 /* Ends all events of a list. */
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error);
-
-/* handshake.c: the dialling side's start; the dialled side's; the end. */
-tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
-                             int timeout_ms);
-tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
-                                 tmsg_listener_t *listener, int timeout_ms);
-void tmsg_link_close(tmsg_endpoint_t *endpoint);
-/* Sends one of the frames that close in order. */
-void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);
-/* Whether the socket still stands; true where there never was one. */
-bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
-
-/* attach.c: joins the two UCX endpoints of a connection. */
-tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
-                               const tmsg_sealed_t *sealed, const void *extra,
-                               size_t extra_bytes);
-tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
-                               size_t blob_bytes, int timeout_ms);
-/* The dialled side's part, once both the peer's address and its attach came;
- * IN_PROGRESS until then. */
-tmsg_status_t tmsg_attach_accept(tmsg_endpoint_t *endpoint);
-/* Decides by both hellos whether the two may work together, and how: fills in
- * the endpoint's peer_hello, why, and link.net_only. */
-tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
-                                const tmsg_hello_t *theirs, bool shm_only);
-
-/* send.c */
-void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
-void tmsg_sends_end(tmsg_endpoint_t *endpoint);
-void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
-                            tmsg_status_t status, const char *error);
-
-/* control.c: small messages that wait for nobody. */
-void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
-                      tmsg_status_t status, const char *error);
-void tmsg_control_credit(tmsg_endpoint_t *endpoint);
-void tmsg_control_flush(tmsg_endpoint_t *endpoint);
-void tmsg_control_discard(tmsg_endpoint_t *endpoint);
-tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
-                                const tmsg_preamble_t *head, const void *body,
-                                size_t body_bytes, const void *payload,
-                                size_t payload_bytes);
-
-/* close.c: the orderly end. */
-void tmsg_close_advance(tmsg_endpoint_t *endpoint);
-void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence);
-void tmsg_close_fin(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/kinds.h"
 
+#include "am/attach.h"
+#include "am/control.h"
+#include "am/receive.h"
+#include "am/retire.h"
 #include "core/error.h"
 #include "core/log.h"
 

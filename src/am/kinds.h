@@ -35,22 +35,13 @@ typedef struct {
 } tmsg_arrival_t;
 
 /* UCX's callback for every AM: checks the preamble and calls the handler of
- * its kind. Adding a kind is a value above, a handler and a line of the table
- * in kinds.c. */
+ * its kind, tmsg_<kind>_arrived() of some header. Handlers run inside UCX with
+ * the worker's lock held: they take notes and leave the rest to chores.
+ * UCS_INPROGRESS keeps arrival->data. Adding a kind is a value above, a handler
+ * and a line of the table in kinds.c. */
 ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                 size_t header_bytes, void *data,
                                 size_t data_bytes,
                                 const ucp_am_recv_param_t *param);
-
-/* The handlers. They run inside UCX with the worker's lock held: they take
- * notes and leave the rest to chores. UCS_INPROGRESS keeps arrival->data. */
-ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival);
 
 #endif

@@ -86,7 +86,7 @@ static void handshake_over(tmsg_listener_t *listener)
 
 static void run_accept(tmsg_due_t *due)
 {
-    tmsg_endpoint_t *endpoint = (tmsg_endpoint_t *)due;
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(due, tmsg_endpoint_t, due);
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_accept_fn on_accept = NULL;
     void *arg = NULL;
@@ -122,7 +122,7 @@ void tmsg_listener_connected(tmsg_endpoint_t *endpoint)
 
 static void run_release(tmsg_due_t *due)
 {
-    tmsg_endpoint_t *endpoint = (tmsg_endpoint_t *)due;
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(due, tmsg_endpoint_t, due);
     tmsg_worker_t *worker = endpoint->worker;
 
     tmsg_worker_lock(worker);
@@ -158,7 +158,7 @@ void tmsg_listener_ended(tmsg_endpoint_t *endpoint)
 static void retry(tmsg_timer_t *timer)
 {
     tmsg_listener_t *listener =
-        (tmsg_listener_t *)((char *)timer - offsetof(tmsg_listener_t, retry));
+        TMSG_CONTAINER_OF(timer, tmsg_listener_t, retry);
 
     tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
 }
@@ -199,7 +199,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
 static void ready(tmsg_source_t *source, uint32_t events)
 {
     tmsg_listener_t *listener =
-        (tmsg_listener_t *)((char *)source - offsetof(tmsg_listener_t, source));
+        TMSG_CONTAINER_OF(source, tmsg_listener_t, source);
     int fd;
 
     (void)events;
@@ -378,7 +378,10 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
     tmsg_worker_lock(worker);
     listener->next = worker->listeners;
     worker->listeners = listener;
-    status = start(listener, url, params);
+    status = tmsg_worker_check(worker);
+    if (status == TMSG_OK) {
+        status = start(listener, url, params);
+    }
     if (status == TMSG_OK) {
         *listener_p = listener;
     } else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/message.h - a message on its way in. */
+/* am/message.h - a message on its way in, and in the application's hands. */
 #ifndef TMSG_AM_MESSAGE_H
 #define TMSG_AM_MESSAGE_H
 
@@ -19,13 +19,8 @@ typedef enum {
     TMSG_RX_DELIVERED = 4, /* queued for, or with, the application */
 } tmsg_rx_state_t;
 
-typedef struct tmsg_message_links {
-    tmsg_message_t *next;
-    tmsg_message_t *previous;
-} tmsg_message_links_t;
-
 struct tmsg_message {
-    tmsg_due_t due; /* the handler */
+    tmsg_due_t due; /* the handler, or its destruction */
     tmsg_endpoint_t *endpoint;
     tmsg_map_t *map;
     tmsg_store_t *store;
@@ -40,28 +35,22 @@ struct tmsg_message {
     uint8_t *body; /* a spilled one, padded, on its way */
     ucp_dt_iov_t iov[2];
     tmsg_message_t *next_in_order;
-    tmsg_message_links_t queue;     /* worker's fetch, then ready */
-    tmsg_message_links_t own_queue; /* endpoint's ready */
+    tmsg_node_t queue;     /* worker's fetch, then ready */
+    tmsg_node_t own_queue; /* endpoint's ready */
 };
 
-/* Lists by `queue`. */
-void tmsg_message_push(tmsg_message_list_t *list, tmsg_message_t *message);
-void tmsg_message_unlink(tmsg_message_list_t *list, tmsg_message_t *message);
+/* Starts one for an arrival, with an empty map. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
+                                  tmsg_endpoint_t *endpoint,
+                                  tmsg_message_t **message_p);
 
-/* Bytes that a spilled body takes at the head of the payload. */
-uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head);
-
-/* Lock held: takes all messages that wait for memory as far as they go. Lets
- * the lock go while it calls the application's allocator. */
-unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
+/* Lock held: destroys one that is in no list, when callbacks may run: it may
+ * call the application's allocator. */
+void tmsg_message_discard(tmsg_message_t *message);
 
 /* Lock held: pulls a message; of one endpoint, or of any if NULL. */
 tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
                                   tmsg_endpoint_t *endpoint);
-
-/* Lock held: an endpoint has ended. What is not whole is dropped, but for what
- * UCX still writes into. */
-void tmsg_messages_abandon(tmsg_endpoint_t *endpoint);
 
 /* Lock held: drops what was delivered to nobody yet. */
 void tmsg_messages_discard(tmsg_endpoint_t *endpoint);

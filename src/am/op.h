@@ -5,10 +5,11 @@
 
 #include <tensormsg/endpoint.h>
 
+#include "core/list.h"
+
 /* Embedded in what UCX may touch until it reports. */
 typedef struct tmsg_op {
-    struct tmsg_op *next;
-    struct tmsg_op *previous;
+    tmsg_node_t node;
     void (*forsaken)(struct tmsg_op *op); /* UCX is gone, and never will */
 } tmsg_op_t;
 

@@ -1,36 +1,58 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a worker is driven: by polling, by its descriptor, by waiting calls or by
- * a thread of its own. */
+#include "am/progress.h"
+
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 
 #include "am/endpoint.h"
+#include "am/fetch.h"
+#include "am/retire.h"
 #include "core/error.h"
 
 #define LOOK_EVERY_QUIET 32  /* progress calls that found nothing */
 #define LOOK_EVERY_BUSY 1024 /* or anything */
-#define SHARED_NAP_MS 5      /* longest sleep while others wait as well */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
 
+static _Thread_local const tmsg_callback_t *callbacks;
+
+void tmsg_callback_enter(tmsg_callback_t *callback, const tmsg_worker_t *worker)
+{
+    callback->worker = worker;
+    callback->outer = callbacks;
+    callbacks = callback;
+}
+
+void tmsg_callback_leave(const tmsg_callback_t *callback)
+{
+    callbacks = callback->outer;
+}
+
+bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
+{
+    const tmsg_callback_t *callback = callbacks;
+
+    while (callback != NULL && callback->worker != worker) {
+        callback = callback->outer;
+    }
+    return callback != NULL;
+}
+
 static unsigned do_chores(tmsg_worker_t *worker)
 {
-    unsigned count = 0;
-    tmsg_endpoint_t *endpoint = worker->chores;
+    size_t count = worker->chores.count; /* not those that they leave */
 
-    worker->chores = NULL;
-    while (endpoint != NULL) {
-        tmsg_endpoint_t *next = endpoint->next_chore;
+    for (size_t i = 0; i < count; i++) {
+        tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(
+            tmsg_list_pop(&worker->chores), tmsg_endpoint_t, chore);
 
         endpoint->has_chores = false;
         tmsg_endpoint_chores(endpoint);
         tmsg_endpoint_drop(endpoint);
-        endpoint = next;
-        count++;
     }
-    return count;
+    return (unsigned)count;
 }
 
 bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
@@ -45,11 +67,15 @@ bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
     return quiet >= DRAIN_QUIET;
 }
 
+/* One thread at a time: it lets the lock go for the allocator. */
 unsigned tmsg_worker_step(tmsg_worker_t *worker)
 {
     unsigned count = 0;
 
-    worker->sleeping = false;
+    if (worker->stepping) {
+        return 0;
+    }
+    worker->stepping = true;
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         count += ucp_worker_progress(ucx->ucp);
@@ -61,80 +87,101 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         worker->quiet = 0;
         count += tmsg_loop_run(&worker->loop);
     }
-    if (worker->fetch.head != NULL) {
+    if (worker->fetch.count > 0) {
         count += tmsg_messages_fetch(worker);
     }
-    if (worker->chores != NULL) {
+    if (worker->chores.count > 0) {
         count += do_chores(worker);
     }
     if (worker->has_retired) {
         tmsg_worker_close_retired(worker);
     }
+    worker->stepping = false;
     return count;
 }
 
-/* Lock held. One thread at a time runs callbacks, so that their order is the
- * order in which they became due. */
+/* One thread at a time, so that callbacks run in the order in which they became
+ * due. */
 unsigned tmsg_worker_dispatch(tmsg_worker_t *worker)
 {
     unsigned count = 0;
+    tmsg_callback_t callback;
 
-    if (worker->dispatching) {
+    if (worker->dispatching || worker->due.count == 0) {
         return 0;
     }
     worker->dispatching = true;
-    worker->dispatcher = pthread_self();
-    while (worker->due_head != NULL && !worker->doomed) {
-        tmsg_due_t *due = worker->due_head;
+    tmsg_callback_enter(&callback, worker);
+    while (worker->due.count > 0 && !worker->doomed) {
+        tmsg_due_t *due =
+            TMSG_CONTAINER_OF(tmsg_list_pop(&worker->due), tmsg_due_t, node);
 
-        worker->due_head = due->next;
-        if (worker->due_head == NULL) {
-            worker->due_tail = &worker->due_head;
-        }
         tmsg_worker_unlock(worker);
         due->run(due);
         tmsg_worker_lock(worker);
         count++;
     }
+    tmsg_callback_leave(&callback);
     worker->dispatching = false;
     return count;
 }
 
-bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
-{
-    return worker->dispatching &&
-           pthread_equal(worker->dispatcher, pthread_self());
-}
-
-static void enter(tmsg_worker_t *worker)
+void tmsg_worker_enter(tmsg_worker_t *worker)
 {
     tmsg_worker_lock(worker);
     worker->entered++;
 }
 
-/* Gives the lock back; the last one out ends a worker that was destroyed
- * inside a callback. A worker's own thread ends it in tmsg_worker_run(). */
-static void leave(tmsg_worker_t *worker)
+/* Gives the lock back and lets a sleeper sleep. */
+static void unlock_quietly(tmsg_worker_t *worker)
+{
+    if (tmsg_worker_is_shared(worker)) {
+        pthread_mutex_unlock(&worker->lock);
+    }
+}
+
+/* A worker with a thread of its own is freed by that. */
+void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
 {
     bool last = --worker->entered == 0 && worker->doomed &&
                 !(worker->flags & TMSG_WORKER_THREAD);
 
-    tmsg_worker_unlock(worker);
+    if (worker->ending) {
+        tmsg_worker_changed(worker);
+    }
+    if (stirred) {
+        tmsg_worker_unlock(worker);
+    } else {
+        unlock_quietly(worker);
+    }
     if (last) {
         tmsg_worker_finish(worker);
     }
+}
+
+static unsigned drive(tmsg_worker_t *worker)
+{
+    unsigned count = tmsg_worker_step(worker);
+
+    count += tmsg_worker_dispatch(worker);
+    if (count > 0) {
+        tmsg_worker_changed(worker);
+    }
+    return count;
 }
 
 unsigned tmsg_worker_progress(tmsg_worker_t *worker)
 {
     unsigned count = 0;
 
-    enter(worker);
-    if (!tmsg_worker_in_callback(worker)) {
-        count = tmsg_worker_step(worker);
-        count += tmsg_worker_dispatch(worker);
+    tmsg_worker_enter(worker);
+    if (worker->armed && pthread_equal(worker->armer, pthread_self())) {
+        worker->armed = false; /* it is awake */
     }
-    leave(worker);
+    if (!tmsg_worker_in_callback(worker)) {
+        count = drive(worker);
+    }
+    tmsg_worker_leave(worker, count > 0);
     return count;
 }
 
@@ -143,10 +190,11 @@ int tmsg_worker_fd(const tmsg_worker_t *worker)
     return worker->loop.epoll_fd;
 }
 
-/* Lock held. Another thread's unlock signals while `sleeping` is set. */
+/* Whoever runs callbacks runs those that become due meanwhile. */
 static tmsg_status_t arm(tmsg_worker_t *worker)
 {
-    if (worker->due_head != NULL || worker->chores != NULL) {
+    if ((worker->due.count > 0 && !worker->dispatching) ||
+        worker->chores.count > 0) {
         return TMSG_ERR_BUSY;
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
@@ -165,26 +213,15 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
     return TMSG_OK;
 }
 
-/* Gives the lock back so that whoever takes it next signals. */
-static void unlock_asleep(tmsg_worker_t *worker)
-{
-    if (tmsg_worker_is_shared(worker)) {
-        worker->sleeping = true;
-        pthread_mutex_unlock(&worker->lock);
-    }
-}
-
 tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker)
 {
     tmsg_status_t status;
 
     tmsg_worker_lock(worker);
     status = arm(worker);
-    if (status == TMSG_OK) {
-        unlock_asleep(worker);
-    } else {
-        tmsg_worker_unlock(worker);
-    }
+    worker->armed = status == TMSG_OK;
+    worker->armer = pthread_self();
+    unlock_quietly(worker);
     return status;
 }
 
@@ -220,111 +257,110 @@ static void give_way(tmsg_worker_t *worker)
     }
 }
 
-/* Spins for a while, then sleeps on a worker that this thread drives. */
-static void rest(tmsg_worker_t *worker, uint64_t *quiet_since,
-                 uint64_t deadline)
+/* Of the leader: what it waits for, until when, and since when nothing has
+ * happened. */
+typedef struct {
+    bool (*done)(void *arg); /* NULL: the worker's own thread, for ever */
+    void *arg;
+    uint64_t deadline;
+    uint64_t quiet_since;
+} lead_t;
+
+/* Spins for a while, then sleeps. What it waits for is looked at again once
+ * others see that it sleeps. */
+static void rest(tmsg_worker_t *worker, lead_t *lead)
 {
     struct pollfd fd = {.fd = worker->loop.epoll_fd, .events = POLLIN};
-    int timeout_ms = left_ms(deadline);
 
-    if (*quiet_since == 0) {
-        *quiet_since = tmsg_now_ns();
+    if (lead->quiet_since == 0) {
+        lead->quiet_since = tmsg_now_ns();
     }
-    if (tmsg_now_ns() - *quiet_since < worker->spin_ns) {
+    if (tmsg_now_ns() - lead->quiet_since < worker->spin_ns) {
         return;
     }
     tmsg_worker_lock(worker);
-    if (atomic_load(&worker->stopping) || arm(worker) != TMSG_OK) {
-        tmsg_worker_unlock(worker);
+    if (worker->ending || (lead->done != NULL && lead->done(lead->arg)) ||
+        arm(worker) != TMSG_OK) {
+        unlock_quietly(worker);
         return;
     }
-    if (worker->waiters > 1 && (timeout_ms < 0 || timeout_ms > SHARED_NAP_MS)) {
-        timeout_ms = SHARED_NAP_MS; /* they may take our wake-up */
-    }
-    unlock_asleep(worker);
-    poll(&fd, 1, timeout_ms);
+    worker->asleep = true;
+    unlock_quietly(worker);
+    poll(&fd, 1, left_ms(lead->deadline));
     tmsg_worker_lock(worker);
-    worker->sleeping = false;
-    tmsg_worker_unlock(worker);
+    worker->asleep = false;
+    unlock_quietly(worker);
 }
 
-/* Waits for the worker's own thread to get it done. Lock held. */
-static void await_thread(tmsg_worker_t *worker, uint64_t deadline)
+/* One turn of the leader. Lock held. */
+static void take_turn(tmsg_worker_t *worker, lead_t *lead)
+{
+    bool quiet = drive(worker) == 0;
+
+    unlock_quietly(worker);
+    if (quiet) {
+        rest(worker, lead);
+    } else {
+        lead->quiet_since = 0;
+    }
+    give_way(worker);
+    tmsg_worker_lock(worker);
+}
+
+/* Sleeps until something has changed. Lock held. */
+static void await_change(tmsg_worker_t *worker, uint64_t deadline)
 {
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000ULL),
                              .tv_nsec = (long)(deadline % 1000000000ULL)};
 
+    worker->waiters++;
     if (deadline == 0) {
         pthread_cond_wait(&worker->changed, &worker->lock);
     } else {
         pthread_cond_timedwait(&worker->changed, &worker->lock, &until);
     }
+    worker->waiters--;
 }
 
-static tmsg_status_t until_thread(tmsg_worker_t *worker,
-                                  bool (*done)(void *arg), void *arg,
-                                  uint64_t deadline)
+void tmsg_worker_await_leaving(tmsg_worker_t *worker)
 {
-    while (!done(arg) && !expired(deadline)) {
-        await_thread(worker, deadline);
-    }
-    return done(arg) ? TMSG_OK : TMSG_ERR_TIMED_OUT;
-}
-
-/* Lock held on entry and return. */
-static tmsg_status_t until_driven(tmsg_worker_t *worker,
-                                  bool (*done)(void *arg), void *arg,
-                                  uint64_t deadline)
-{
-    uint64_t quiet_since = 0;
-
-    for (;;) {
-        unsigned count = tmsg_worker_step(worker);
-
-        count += tmsg_worker_dispatch(worker);
-        worker->changes += count > 0;
-        if (done(arg)) {
-            return TMSG_OK;
-        }
-        if (expired(deadline) || worker->doomed) {
-            return TMSG_ERR_TIMED_OUT;
-        }
-        tmsg_worker_unlock(worker);
-        if (count == 0) {
-            rest(worker, &quiet_since, deadline);
-        } else {
-            quiet_since = 0;
-        }
-        give_way(worker);
-        tmsg_worker_lock(worker);
+    while (worker->entered > 0) {
+        await_change(worker, 0);
     }
 }
 
 tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                                 void *arg, int timeout_ms)
 {
-    uint64_t deadline = deadline_of(timeout_ms);
-    tmsg_status_t status;
+    lead_t lead = {done, arg, deadline_of(timeout_ms), 0};
+    bool leading = false;
+    tmsg_status_t status = TMSG_IN_PROGRESS;
 
-    enter(worker);
-    if (done(arg)) {
-        leave(worker);
-        return TMSG_OK;
+    while (status == TMSG_IN_PROGRESS) {
+        bool follows = worker->led && !leading;
+
+        if (worker->ending) {
+            status = tmsg_error_set(TMSG_ERR_CLOSED,
+                                    "the worker was destroyed meanwhile");
+        } else if (done(arg)) {
+            status = TMSG_OK;
+        } else if (tmsg_worker_in_callback(worker)) {
+            status =
+                tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
+        } else if ((leading || follows) && expired(lead.deadline)) {
+            status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "timed out after %d ms",
+                                    timeout_ms);
+        } else if (follows) {
+            await_change(worker, lead.deadline);
+        } else {
+            leading = true;
+            worker->led = true;
+            take_turn(worker, &lead);
+        }
     }
-    if (tmsg_worker_in_callback(worker) ||
-        ((worker->flags & TMSG_WORKER_THREAD) &&
-         pthread_equal(worker->thread, pthread_self()))) {
-        leave(worker);
-        return tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
-    }
-    worker->waiters++;
-    status = worker->flags & TMSG_WORKER_THREAD
-                 ? until_thread(worker, done, arg, deadline)
-                 : until_driven(worker, done, arg, deadline);
-    worker->waiters--;
-    leave(worker);
-    if (status != TMSG_OK) {
-        tmsg_error_set(status, "timed out after %d ms", timeout_ms);
+    if (leading) {
+        worker->led = false;
+        tmsg_worker_changed(worker); /* somebody else is to lead */
     }
     return status;
 }
@@ -332,18 +368,20 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
 void *tmsg_worker_run(void *arg)
 {
     tmsg_worker_t *worker = arg;
-    uint64_t quiet_since = 0;
+    lead_t lead = {NULL, NULL, 0, 0};
+    bool doomed;
 
-    while (!atomic_load(&worker->stopping)) {
-        if (tmsg_worker_progress(worker) > 0) {
-            quiet_since = 0;
-        } else {
-            rest(worker, &quiet_since, 0);
-        }
-        give_way(worker);
+    tmsg_worker_enter(worker);
+    while (!worker->ending) {
+        take_turn(worker, &lead);
     }
-    if (worker->doomed) { /* nobody joins this thread */
+    doomed = worker->doomed;
+    tmsg_worker_leave(worker, false);
+    if (doomed) { /* nobody joins this thread */
         pthread_detach(pthread_self());
+        tmsg_worker_lock(worker);
+        tmsg_worker_await_leaving(worker);
+        tmsg_worker_unlock(worker);
         tmsg_worker_finish(worker);
     }
     return NULL;
@@ -364,9 +402,11 @@ static bool has_changed(void *arg)
 tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms)
 {
     change_t change = {worker, 0};
+    tmsg_status_t status;
 
-    tmsg_worker_lock(worker);
+    tmsg_worker_enter(worker);
     change.changes = worker->changes;
-    tmsg_worker_unlock(worker);
-    return tmsg_worker_until(worker, has_changed, &change, timeout_ms);
+    status = tmsg_worker_until(worker, has_changed, &change, timeout_ms);
+    tmsg_worker_leave(worker, false);
+    return status;
 }

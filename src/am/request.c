@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/progress.h"
 #include "core/error.h"
 
 void tmsg_request_init(tmsg_request_t *request, tmsg_worker_t *worker,
@@ -31,7 +32,7 @@ void tmsg_request_drop(tmsg_request_t *request)
 
 static void run_callback(tmsg_due_t *due)
 {
-    tmsg_request_t *request = (tmsg_request_t *)due;
+    tmsg_request_t *request = TMSG_CONTAINER_OF(due, tmsg_request_t, due);
 
     request->on_done(request->on_done_arg, tmsg_request_test(request),
                      tmsg_request_error(request));
@@ -70,19 +71,22 @@ static bool has_ended(void *arg)
 
 tmsg_status_t tmsg_request_wait(tmsg_request_t *request, int timeout_ms)
 {
-    tmsg_status_t status;
+    tmsg_worker_t *worker = request->worker;
+    tmsg_status_t status = TMSG_OK;
 
+    tmsg_request_hold(request); /* a callback may destroy it meanwhile */
     if (!has_ended(request)) {
-        status =
-            tmsg_worker_until(request->worker, has_ended, request, timeout_ms);
+        tmsg_worker_enter(worker);
+        status = tmsg_worker_until(worker, has_ended, request, timeout_ms);
+        tmsg_worker_leave(worker, false);
+    }
+    if (has_ended(request)) {
+        status = tmsg_request_test(request);
         if (status != TMSG_OK) {
-            return status;
+            tmsg_error_set(status, "%s", tmsg_request_error(request));
         }
     }
-    status = tmsg_request_test(request);
-    if (status != TMSG_OK) {
-        tmsg_error_set(status, "%s", tmsg_request_error(request));
-    }
+    tmsg_request_drop(request);
     return status;
 }
 

@@ -3,6 +3,8 @@
  * between taking its place in our queue and filling it leaves a hole that UCX
  * waits at for ever, and with it everybody who writes there: whether it did is
  * found out by a message of our own through the same queue. */
+#include "am/retire.h"
+
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 
 #include "am/endpoint.h"
 #include "am/listener.h"
+#include "am/progress.h"
 #include "core/log.h"
 
 #define PROBE_MS 50     /* between two looks for the probe */
@@ -258,8 +261,7 @@ static bool give_up(tmsg_ucx_t *ucx)
 
 static void watch(tmsg_timer_t *timer)
 {
-    tmsg_ucx_t *ucx =
-        (tmsg_ucx_t *)((char *)timer - offsetof(tmsg_ucx_t, watch));
+    tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, watch);
 
     if (ucx->suspect) {
         ucx->suspect = !probe_is_over(ucx);

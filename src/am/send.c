@@ -13,44 +13,32 @@
 #define PARAMS_KNOWN                                                           \
     (TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY | TMSG_SEND_PARAM_ON_DONE)
 
-static void push(tmsg_send_list_t *list, tmsg_send_t *send)
+static void destroy(tmsg_request_t *request)
 {
-    send->next = NULL;
-    send->previous = list->tail;
-    if (list->tail == NULL) {
-        list->head = send;
-    } else {
-        list->tail->next = send;
-    }
-    list->tail = send;
+    free(TMSG_CONTAINER_OF(request, tmsg_send_t, request));
 }
 
-static void unlink_send(tmsg_send_list_t *list, tmsg_send_t *send)
+static void run_free_map(tmsg_due_t *due)
 {
-    if (send->previous == NULL) {
-        list->head = send->next;
-    } else {
-        send->previous->next = send->next;
-    }
-    if (send->next == NULL) {
-        list->tail = send->previous;
-    } else {
-        send->next->previous = send->previous;
-    }
+    tmsg_send_t *send = TMSG_CONTAINER_OF(due, tmsg_send_t, map_due);
+
+    tmsg_map_free(send->map);
+    tmsg_request_drop(&send->request);
 }
 
-static void destroy(tmsg_request_t *request) { free(request); }
-
-/* The buffers are the caller's again. */
+/* The buffers are the caller's again. A map that is nobody's any more goes
+ * where the application's release functions may be called. */
 static void give_back(tmsg_send_t *send)
 {
     tmsg_plan_free(&send->plan);
     free(send->header);
     send->header = NULL;
-    if (send->map != NULL) {
-        tmsg_map_unhold(send->map);
-        send->map = NULL;
+    if (send->holds_map && tmsg_map_unhold(send->map)) {
+        send->map_due.run = run_free_map;
+        tmsg_request_hold(&send->request);
+        tmsg_worker_due(send->endpoint->worker, &send->map_due);
     }
+    send->holds_map = false;
 }
 
 /* Ends a send that is in no list any more. */
@@ -81,7 +69,7 @@ static void settle(tmsg_send_t *send)
         give_back(send); /* the words of the peer are still to come */
         return;
     }
-    unlink_send(&endpoint->posted, send);
+    tmsg_list_remove(&endpoint->posted, &send->node);
     if (send->answered) {
         end(send, send->answer, send->answer_text);
     } else if (!over || (send->ucx_status == UCS_OK &&
@@ -110,8 +98,7 @@ static void ucx_reported(tmsg_send_t *send, ucs_status_t ucs)
 
 static void forsaken(tmsg_op_t *op)
 {
-    ucx_reported((tmsg_send_t *)((char *)op - offsetof(tmsg_send_t, op)),
-                 UCS_ERR_CANCELED);
+    ucx_reported(TMSG_CONTAINER_OF(op, tmsg_send_t, op), UCS_ERR_CANCELED);
 }
 
 static void send_reported(void *request, ucs_status_t ucs, void *arg)
@@ -120,14 +107,25 @@ static void send_reported(void *request, ucs_status_t ucs, void *arg)
     ucx_reported(arg, ucs);
 }
 
+static tmsg_send_t *find_posted(const tmsg_endpoint_t *endpoint,
+                                uint32_t message_id)
+{
+    for (tmsg_node_t *node = endpoint->posted.head; node != NULL;
+         node = node->next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        if (send->message_id == message_id) {
+            return send;
+        }
+    }
+    return NULL;
+}
+
 void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
                             tmsg_status_t status, const char *error)
 {
-    tmsg_send_t *send = endpoint->posted.head;
+    tmsg_send_t *send = find_posted(endpoint, message_id);
 
-    while (send != NULL && send->message_id != message_id) {
-        send = send->next;
-    }
     if (send == NULL) {
         if (status != TMSG_OK) {
             tmsg_log(TMSG_LOG_WARN,
@@ -311,7 +309,7 @@ static void post(tmsg_send_t *send)
     };
     ucs_status_ptr_t request;
 
-    push(&endpoint->posted, send);
+    tmsg_list_push(&endpoint->posted, &send->node);
     endpoint->channel.tx_sequence++;
     endpoint->sent_messages++;
     endpoint->sent_bytes += plan->bytes;
@@ -337,14 +335,18 @@ static bool has_credit(const tmsg_endpoint_t *endpoint)
     return (int32_t)(channel->tx_window - channel->tx_sequence) > 0;
 }
 
+static tmsg_send_t *pop_queued(tmsg_endpoint_t *endpoint)
+{
+    return TMSG_CONTAINER_OF(tmsg_list_pop(&endpoint->queued), tmsg_send_t,
+                             node);
+}
+
 void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->queued.head != NULL && has_credit(endpoint)) {
-        tmsg_send_t *send = endpoint->queued.head;
-        tmsg_status_t status;
+    while (endpoint->queued.count > 0 && has_credit(endpoint)) {
+        tmsg_send_t *send = pop_queued(endpoint);
+        tmsg_status_t status = prepare(send);
 
-        unlink_send(&endpoint->queued, send);
-        status = prepare(send);
         if (status == TMSG_OK) {
             post(send);
         } else {
@@ -355,18 +357,17 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
 
 void tmsg_sends_end(tmsg_endpoint_t *endpoint)
 {
-    tmsg_send_t *send = endpoint->posted.head;
+    tmsg_node_t *node = endpoint->posted.head;
 
-    while (send != NULL) {
-        tmsg_send_t *next = send->next;
+    while (node != NULL) {
+        tmsg_node_t *next = node->next;
 
-        settle(send); /* those with UCX stay until it reports */
-        send = next;
+        /* Those with UCX stay until it reports. */
+        settle(TMSG_CONTAINER_OF(node, tmsg_send_t, node));
+        node = next;
     }
-    while (endpoint->queued.head != NULL) {
-        send = endpoint->queued.head;
-        unlink_send(&endpoint->queued, send);
-        end(send, endpoint->status, endpoint->error);
+    while (endpoint->queued.count > 0) {
+        end(pop_queued(endpoint), endpoint->status, endpoint->error);
     }
 }
 
@@ -443,6 +444,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
     tmsg_endpoint_hold(endpoint);
     send->map = map;
     tmsg_map_hold(map);
+    send->holds_map = true;
     send->message_id = endpoint->next_message_id++;
     *send_p = send;
     return TMSG_OK;
@@ -455,9 +457,9 @@ static tmsg_status_t start(tmsg_send_t *send)
     tmsg_endpoint_t *endpoint = send->endpoint;
     tmsg_status_t status;
 
-    if (endpoint->state != TMSG_EP_OPEN || endpoint->queued.head != NULL ||
+    if (endpoint->state != TMSG_EP_OPEN || endpoint->queued.count > 0 ||
         endpoint->worker->inside || !has_credit(endpoint)) {
-        push(&endpoint->queued, send);
+        tmsg_list_push(&endpoint->queued, &send->node);
         return TMSG_OK;
     }
     status = prepare(send);

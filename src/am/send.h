@@ -6,12 +6,13 @@
 #include "am/endpoint.h"
 #include "am/plan.h"
 
-struct tmsg_send {
+typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
-    tmsg_send_t *next;
-    tmsg_send_t *previous;
+    tmsg_node_t node;       /* endpoint's queued, then posted */
+    tmsg_due_t map_due;     /* the end of a map that is nobody's */
     tmsg_endpoint_t *endpoint;
-    tmsg_map_t *map; /* held until its buffers are free */
+    tmsg_map_t *map;
+    bool holds_map; /* until its buffers are free */
     unsigned flags;
     tmsg_policy_t policy;
     uint32_t message_id;
@@ -25,6 +26,16 @@ struct tmsg_send {
     bool answered; /* the peer took it, or refused it */
     tmsg_status_t answer;
     char answer_text[TMSG_ERROR_BYTES];
-};
+} tmsg_send_t;
+
+/* Hands over what waited for the connection or for credit. */
+void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
+
+/* The endpoint has ended, and with it all that UCX does not hold. */
+void tmsg_sends_end(tmsg_endpoint_t *endpoint);
+
+/* The peer took a message, or refused it. */
+void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                            tmsg_status_t status, const char *error);
 
 #endif

@@ -8,6 +8,9 @@
 
 #include "am/endpoint.h"
 #include "am/listener.h"
+#include "am/message.h"
+#include "am/progress.h"
+#include "am/retire.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -42,12 +45,20 @@ void tmsg_worker_lock(tmsg_worker_t *worker)
 void tmsg_worker_unlock(tmsg_worker_t *worker)
 {
     if (tmsg_worker_is_shared(worker)) {
-        if (worker->sleeping) {
-            worker->sleeping = false;
+        if (worker->asleep || worker->armed) {
+            worker->asleep = false;
+            worker->armed = false;
             tmsg_loop_signal(worker->loop.event_fd);
         }
         pthread_mutex_unlock(&worker->lock);
     }
+}
+
+tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker)
+{
+    return worker->ending ? tmsg_error_set(TMSG_ERR_CLOSED,
+                                           "the worker is being destroyed")
+                          : TMSG_OK;
 }
 
 static tmsg_status_t read_params(const tmsg_worker_params_t *params,
@@ -108,6 +119,7 @@ static tmsg_status_t start_thread(tmsg_worker_t *worker)
     if (!(worker->flags & TMSG_WORKER_THREAD)) {
         return TMSG_OK;
     }
+    worker->led = true;
     /* The application's signals are for its own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -144,7 +156,6 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     }
     worker->queue_depth = QUEUE_DEPTH_DEFAULT;
     worker->spin_ns = SPIN_US_DEFAULT * 1000ULL;
-    worker->due_tail = &worker->due_head;
     if (params != NULL) {
         status = read_params(params, worker);
         if (params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) {
@@ -243,57 +254,48 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
 
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due)
 {
-    due->next = NULL;
-    *worker->due_tail = due;
-    worker->due_tail = &due->next;
+    tmsg_list_push(&worker->due, &due->node);
 }
 
 void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint)
 {
     if (!endpoint->has_chores) {
         endpoint->has_chores = true;
-        endpoint->next_chore = worker->chores;
-        worker->chores = endpoint;
         tmsg_endpoint_hold(endpoint);
+        tmsg_list_push(&worker->chores, &endpoint->chore);
     }
 }
 
 void tmsg_worker_changed(tmsg_worker_t *worker)
 {
     worker->changes++;
-    if (worker->waiters > 0 && tmsg_worker_is_shared(worker)) {
+    if (worker->waiters > 0) {
         pthread_cond_broadcast(&worker->changed);
     }
 }
 
 static bool has_ready(void *arg)
 {
-    return ((tmsg_worker_t *)arg)->ready.head != NULL;
+    return ((tmsg_worker_t *)arg)->ready.count > 0;
 }
 
 tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
                                tmsg_message_t **message_p)
 {
-    tmsg_message_t *message = NULL;
+    tmsg_status_t status;
 
     if (worker->handler != NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "the worker has a message handler: there is "
                               "nothing to pull");
     }
-    while (message == NULL) {
-        tmsg_status_t status =
-            tmsg_worker_until(worker, has_ready, worker, timeout_ms);
-
-        if (status != TMSG_OK) {
-            return status;
-        }
-        tmsg_worker_lock(worker);
-        message = tmsg_message_pull(worker, NULL);
-        tmsg_worker_unlock(worker);
+    tmsg_worker_enter(worker);
+    status = tmsg_worker_until(worker, has_ready, worker, timeout_ms);
+    if (status == TMSG_OK) {
+        *message_p = tmsg_message_pull(worker, NULL);
     }
-    *message_p = message;
-    return TMSG_OK;
+    tmsg_worker_leave(worker, status == TMSG_OK);
+    return status;
 }
 
 static bool all_reported(const tmsg_worker_t *worker)
@@ -348,16 +350,16 @@ static bool drain(tmsg_worker_t *worker)
 /* Nobody is left to do them. */
 static void drop_chores(tmsg_worker_t *worker)
 {
-    while (worker->chores != NULL) {
-        tmsg_endpoint_t *endpoint = worker->chores;
+    tmsg_node_t *node;
 
-        worker->chores = endpoint->next_chore;
-        tmsg_endpoint_drop(endpoint);
+    while ((node = tmsg_list_pop(&worker->chores)) != NULL) {
+        tmsg_endpoint_drop(TMSG_CONTAINER_OF(node, tmsg_endpoint_t, chore));
     }
 }
 
 void tmsg_worker_finish(tmsg_worker_t *worker)
 {
+    tmsg_message_t *message;
     bool drained;
 
     tmsg_worker_lock(worker);
@@ -369,11 +371,11 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
                                  "memory is left behind");
     }
     tmsg_worker_dispatch(worker);
-    while (worker->ready.head != NULL) {
-        tmsg_message_destroy(tmsg_message_pull(worker, NULL));
-    }
     drop_chores(worker);
     tmsg_worker_unlock(worker);
+    while ((message = tmsg_message_pull(worker, NULL)) != NULL) {
+        tmsg_message_destroy(message);
+    }
     while (worker->ucx != NULL) {
         tmsg_ucx_t *ucx = worker->ucx;
 
@@ -397,22 +399,23 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
 
 void tmsg_worker_destroy(tmsg_worker_t *worker)
 {
-    bool inside;
-
     if (worker == NULL) {
         return;
     }
     tmsg_worker_lock(worker);
-    inside = tmsg_worker_in_callback(worker);
-    worker->doomed = inside;
-    atomic_store(&worker->stopping, true);
-    tmsg_worker_unlock(worker);
-    if (inside) {
-        return; /* leave() finishes it */
+    worker->ending = true;
+    worker->doomed = tmsg_worker_in_callback(worker);
+    tmsg_worker_changed(worker);
+    if (worker->doomed) {
+        tmsg_worker_unlock(worker);
+        return; /* the last call to leave finishes it */
     }
+    tmsg_worker_unlock(worker);
     if (worker->flags & TMSG_WORKER_THREAD) {
-        tmsg_loop_signal(worker->loop.event_fd);
         pthread_join(worker->thread, NULL);
     }
+    tmsg_worker_lock(worker);
+    tmsg_worker_await_leaving(worker);
+    tmsg_worker_unlock(worker);
     tmsg_worker_finish(worker);
 }

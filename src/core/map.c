@@ -37,11 +37,13 @@ static void release_all(tmsg_map_t *map)
     }
 }
 
-void tmsg_map_unhold(tmsg_map_t *map)
+bool tmsg_map_unhold(tmsg_map_t *map)
 {
-    if (atomic_fetch_sub_explicit(&map->refs, 1, memory_order_acq_rel) != 1) {
-        return;
-    }
+    return atomic_fetch_sub_explicit(&map->refs, 1, memory_order_acq_rel) == 1;
+}
+
+void tmsg_map_free(tmsg_map_t *map)
+{
     release_all(map);
     tmsg_index_free(&map->index);
     tmsg_index_free(&map->meta_index);
@@ -53,8 +55,8 @@ void tmsg_map_unhold(tmsg_map_t *map)
 
 void tmsg_map_destroy(tmsg_map_t *map)
 {
-    if (map != NULL) {
-        tmsg_map_unhold(map);
+    if (map != NULL && tmsg_map_unhold(map)) {
+        tmsg_map_free(map);
     }
 }
 

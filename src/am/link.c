@@ -11,6 +11,8 @@
  *
  * The socket then stays open: it carries the orderly end (BYE, FIN), and its
  * own end without one is a lost peer. */
+#include "am/link.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +20,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "am/attach.h"
 #include "am/bytes.h"
-#include "am/endpoint.h"
+#include "am/close.h"
 #include "am/listener.h"
 #include "am/netif.h"
+#include "am/progress.h"
 #include "am/sock.h"
 #include "core/log.h"
 
@@ -38,13 +42,12 @@ enum {
 
 static tmsg_endpoint_t *endpoint_of(tmsg_link_t *link)
 {
-    return (tmsg_endpoint_t *)((char *)link - offsetof(tmsg_endpoint_t, link));
+    return TMSG_CONTAINER_OF(link, tmsg_endpoint_t, link);
 }
 
 static tmsg_endpoint_t *of_source(tmsg_source_t *source)
 {
-    return endpoint_of(
-        (tmsg_link_t *)((char *)source - offsetof(tmsg_link_t, source)));
+    return endpoint_of(TMSG_CONTAINER_OF(source, tmsg_link_t, source));
 }
 
 static void fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
@@ -57,8 +60,8 @@ static void fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 
 static void expired(tmsg_timer_t *timer)
 {
-    tmsg_endpoint_t *endpoint = endpoint_of(
-        (tmsg_link_t *)((char *)timer - offsetof(tmsg_link_t, deadline)));
+    tmsg_endpoint_t *endpoint =
+        endpoint_of(TMSG_CONTAINER_OF(timer, tmsg_link_t, deadline));
     const char *what = !endpoint->link.connected ? "no connection in time"
                        : !endpoint->link.address_done
                            ? "the handshake was not finished in time"
@@ -453,8 +456,8 @@ static void try_next(tmsg_endpoint_t *endpoint)
 
 static void resolved(tmsg_source_t *source, uint32_t events)
 {
-    tmsg_endpoint_t *endpoint = endpoint_of((
-        tmsg_link_t *)((char *)source - offsetof(tmsg_link_t, resolve_source)));
+    tmsg_endpoint_t *endpoint =
+        endpoint_of(TMSG_CONTAINER_OF(source, tmsg_link_t, resolve_source));
 
     (void)events;
     tmsg_endpoint_hold(endpoint);

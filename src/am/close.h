@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/close.h - the orderly end of a connection. */
+#ifndef TMSG_AM_CLOSE_H
+#define TMSG_AM_CLOSE_H
+
+#include "am/endpoint.h"
+
+/* Takes every step that can be taken; called whenever one may have become
+ * possible. */
+void tmsg_close_advance(tmsg_endpoint_t *endpoint);
+
+/* The peer said so: it sends no message from `sequence` on; it has all ours. */
+void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence);
+void tmsg_close_fin(tmsg_endpoint_t *endpoint);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/control.h - small messages of the library's own, which wait for nobody. */
+#ifndef TMSG_AM_CONTROL_H
+#define TMSG_AM_CONTROL_H
+
+#include "am/endpoint.h"
+
+/* Hands one to UCX; outside it. */
+tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
+                                const tmsg_preamble_t *head, const void *body,
+                                size_t body_bytes, const void *payload,
+                                size_t payload_bytes);
+
+/* Tells the peer that a message was taken, or refused and why. */
+void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                      tmsg_status_t status, const char *error);
+
+/* Tells the peer what was consumed, if it is worth a message. */
+void tmsg_control_credit(tmsg_endpoint_t *endpoint);
+
+/* Posts what was made inside UCX; drops it. */
+void tmsg_control_flush(tmsg_endpoint_t *endpoint);
+void tmsg_control_discard(tmsg_endpoint_t *endpoint);
+
+ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
+
+#endif

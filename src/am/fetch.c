@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/fetch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint.h"
+#include "am/progress.h"
+#include "am/receive.h"
+#include "core/error.h"
+
+void tmsg_message_drop_data(tmsg_message_t *message)
+{
+    if (message->data != NULL) {
+        ucp_am_data_release(message->ucx->ucp, message->data);
+        message->data = NULL;
+    }
+}
+
+/* What UCX wrote counts only if the connection still stands: a peer that gave
+ * us up may have changed its buffer since. */
+static void fetched(tmsg_message_t *message, ucs_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    tmsg_op_over(endpoint, &message->op);
+    if (endpoint->state == TMSG_EP_ENDED) {
+        tmsg_message_discard(message);
+    } else if (ucs != UCS_OK || !tmsg_link_alive(endpoint)) {
+        tmsg_message_refuse(message, TMSG_ERR_PEER_LOST,
+                            ucs != UCS_OK ? ucs_status_string(ucs)
+                                          : "the sender is gone since");
+        tmsg_messages_deliver(endpoint);
+    } else {
+        tmsg_message_whole(message);
+    }
+    tmsg_endpoint_reported(endpoint);
+}
+
+static void forsaken(tmsg_op_t *op)
+{
+    fetched(TMSG_CONTAINER_OF(op, tmsg_message_t, op), UCS_ERR_CANCELED);
+}
+
+static void fetch_reported(void *request, ucs_status_t ucs, size_t length,
+                           void *arg)
+{
+    (void)length;
+    ucp_request_free(request);
+    fetched(arg, ucs);
+}
+
+static void start_rendezvous(tmsg_message_t *message)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .cb.recv_am = fetch_reported,
+        .user_data = message,
+        .datatype = ucp_dt_make_contig(1),
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    void *buffer = message->block.data;
+    size_t count = message->block.bytes;
+    void *data = message->data;
+    ucs_status_ptr_t request;
+
+    if (message->body != NULL) {
+        message->iov[0] =
+            (ucp_dt_iov_t){message->body, tmsg_spill_bytes(&message->head)};
+        message->iov[1] =
+            (ucp_dt_iov_t){message->block.data, message->block.bytes};
+        buffer = message->iov;
+        count = message->block.bytes == 0 ? 1 : 2;
+        param.datatype = ucp_dt_make_iov();
+    }
+    message->state = TMSG_RX_FETCHING;
+    message->data = NULL;
+    tmsg_op_begin(message->endpoint, &message->op, forsaken);
+    request =
+        ucp_am_recv_data_nbx(message->ucx->ucp, data, buffer, count, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        fetched(message, UCS_PTR_STATUS(request));
+    }
+}
+
+static void take_eager(tmsg_message_t *message)
+{
+    uint64_t spill = tmsg_spill_bytes(&message->head);
+    const uint8_t *data = message->data;
+
+    if (message->body != NULL) {
+        memcpy(message->body, data, spill);
+    }
+    if (message->block.bytes > 0) {
+        memcpy(message->block.data, data + spill, message->block.bytes);
+    }
+    tmsg_message_drop_data(message);
+    tmsg_message_whole(message);
+}
+
+/* Gets the memory a message needs. Lets the lock go meanwhile. */
+static tmsg_status_t find_memory(tmsg_message_t *message)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+    uint64_t spill = tmsg_spill_bytes(&message->head);
+    uint64_t bytes = message->head.payload_bytes - spill;
+    tmsg_status_t status = TMSG_OK;
+    tmsg_callback_t callback;
+
+    tmsg_callback_enter(&callback, worker);
+    tmsg_worker_unlock(worker);
+    if (spill > 0 && message->body == NULL) {
+        message->body = malloc(spill);
+        if (message->body == NULL) {
+            status = tmsg_error_memory("a spilled header");
+        }
+    }
+    if (status == TMSG_OK && bytes > 0) {
+        status = tmsg_store_alloc(message->store, bytes, &message->block);
+    }
+    tmsg_worker_lock(worker);
+    tmsg_callback_leave(&callback);
+    return status;
+}
+
+/* Refuses a message that had been kept: a rendezvous is fetched into nothing
+ * else, so its descriptor is released after the sender was told. */
+static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
+{
+    tmsg_message_refuse(message, status, tmsg_error_message());
+    tmsg_message_drop_data(message);
+    tmsg_messages_deliver(message->endpoint);
+}
+
+unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+
+    while (worker->fetch.count > 0) {
+        tmsg_message_t *message = TMSG_CONTAINER_OF(
+            tmsg_list_pop(&worker->fetch), tmsg_message_t, queue);
+        tmsg_endpoint_t *endpoint = message->endpoint;
+        tmsg_status_t status;
+
+        message->state = TMSG_RX_FETCHING; /* nobody abandons it meanwhile */
+        endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
+        status = find_memory(message);
+        if (endpoint->state == TMSG_EP_ENDED) {
+            tmsg_message_drop_data(message);
+            tmsg_endpoint_reported(endpoint);
+            tmsg_message_discard(message);
+            continue;
+        }
+        endpoint->in_ucx--;
+        if (status == TMSG_IN_PROGRESS) {
+            message->state = TMSG_RX_WAITING;
+            tmsg_list_insert(&worker->fetch, NULL, &message->queue);
+            break;
+        }
+        if (status != TMSG_OK) {
+            refuse_kept(message, status);
+        } else if (message->rendezvous) {
+            start_rendezvous(message);
+        } else {
+            take_eager(message);
+        }
+        count++;
+    }
+    return count;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/link.h - the bootstrap socket of a connection. */
+#ifndef TMSG_AM_LINK_H
+#define TMSG_AM_LINK_H
+
+#include <stdbool.h>
+
+#include <tensormsg/endpoint.h>
+#include <tensormsg/listener.h>
+
+#include "am/frame.h"
+#include "am/loop.h"
+#include "am/resolve.h"
+#include "am/url.h"
+
+/* Of an endpoint; link.c alone changes it. */
+typedef struct {
+    tmsg_source_t source;
+    tmsg_frame_stream_t stream;
+    int fd; /* -1: none (yet, any more, or a blob's) */
+    bool connected;
+    bool hello_done;   /* the peer's hello was accepted */
+    bool address_done; /* its worker address came */
+    bool net_only;
+    tmsg_url_t url;
+    tmsg_resolve_t *resolve; /* dialling side */
+    tmsg_source_t resolve_source;
+    size_t next_address;
+    tmsg_timer_t deadline;
+    tmsg_listener_t *listener; /* dialled side, until connected */
+} tmsg_link_t;
+
+/* The dialling side's start, and the dialled side's. */
+tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
+                             int timeout_ms);
+tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
+                                 tmsg_listener_t *listener, int timeout_ms);
+void tmsg_link_close(tmsg_endpoint_t *endpoint);
+
+/* Sends one of the frames that close in order. */
+void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);
+
+/* Whether the socket still stands; true where there never was one. */
+bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
+
+#endif

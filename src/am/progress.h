@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/progress.h - driving a worker, and waiting for what that brings about.
+ *
+ * Whatever waits inside the library is done by one thread at a time, the
+ * leader: it alone sleeps on the worker's descriptor. It is the worker's own
+ * thread, or the first that waits; the others sleep until something changed,
+ * and one of them takes over when the leader has what it waited for. */
+#ifndef TMSG_AM_PROGRESS_H
+#define TMSG_AM_PROGRESS_H
+
+#include <stdbool.h>
+
+#include "am/worker.h"
+
+/* A call that drives the worker or waits: takes the lock, and gives it back.
+ * Those who sleep are woken if the call `stirred` anything. The last one out
+ * frees a worker that was destroyed inside a callback. */
+void tmsg_worker_enter(tmsg_worker_t *worker);
+void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred);
+
+/* Entered: drives the worker until done(arg), at least once. Errors: TIMED_OUT,
+ * WOULD_BLOCK (inside a callback), CLOSED (the worker was destroyed). */
+tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
+                                void *arg, int timeout_ms);
+
+/* Lock held: waits until every call has left a worker that is ending. */
+void tmsg_worker_await_leaving(tmsg_worker_t *worker);
+
+/* Lock held: one round of progress, without callbacks; and the callbacks that
+ * are due, for which it lets the lock go. */
+unsigned tmsg_worker_step(tmsg_worker_t *worker);
+unsigned tmsg_worker_dispatch(tmsg_worker_t *worker);
+
+/* Lock held, outside UCX: hears what UCX has received but not yet told. False:
+ * it had not fallen silent within a bound. */
+bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
+
+/* On the stack of a thread that calls the application. */
+typedef struct tmsg_callback {
+    const tmsg_worker_t *worker;
+    const struct tmsg_callback *outer;
+} tmsg_callback_t;
+
+void tmsg_callback_enter(tmsg_callback_t *callback,
+                         const tmsg_worker_t *worker);
+void tmsg_callback_leave(const tmsg_callback_t *callback);
+
+/* Whether this thread is inside a callback of the worker's. */
+bool tmsg_worker_in_callback(const tmsg_worker_t *worker);
+
+/* The worker's own thread. */
+void *tmsg_worker_run(void *arg);
+
+#endif

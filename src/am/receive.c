@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/receive.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/control.h"
+#include "am/fetch.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/map.h"
+#include "memory/domain.h"
+
+uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head)
+{
+    if (!(head->flags & TMSG_HEADER_SPILLED)) {
+        return 0;
+    }
+    return tmsg_layout_spill(head->body_bytes);
+}
+
+/* The tensors must fill the payload exactly. */
+static tmsg_status_t check_layout(const tmsg_message_t *message)
+{
+    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
+    uint64_t bytes;
+    tmsg_status_t status = tmsg_layout_bytes(message->map, limits, &bytes);
+
+    if (status == TMSG_OK && bytes + tmsg_spill_bytes(&message->head) !=
+                                 message->head.payload_bytes) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "the tensors take %llu bytes, the payload %llu",
+                              (unsigned long long)bytes,
+                              (unsigned long long)message->head.payload_bytes);
+    }
+    return status;
+}
+
+static tmsg_status_t check_head(const tmsg_message_t *message,
+                                const tmsg_arrival_t *arrival)
+{
+    const tmsg_preamble_t *head = &message->head;
+    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
+
+    if (head->payload_bytes != arrival->data_bytes ||
+        tmsg_spill_bytes(head) > head->payload_bytes) {
+        return tmsg_error_set(
+            TMSG_ERR_MALFORMED, "payload of %zu bytes, the header says %llu",
+            arrival->data_bytes, (unsigned long long)head->payload_bytes);
+    }
+    if (head->payload_bytes > limits->message_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "payload of %llu bytes, at most %llu",
+                              (unsigned long long)head->payload_bytes,
+                              (unsigned long long)limits->message_bytes);
+    }
+    if (head->body_bytes > limits->header_bytes) {
+        return tmsg_error_set(
+            TMSG_ERR_LIMIT_EXCEEDED, "header of %u bytes, at most %llu",
+            head->body_bytes, (unsigned long long)limits->header_bytes);
+    }
+    if (!tmsg_store_fits(message->store, head->payload_bytes)) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "payload of %llu bytes exceeds held_bytes %llu",
+                              (unsigned long long)head->payload_bytes,
+                              (unsigned long long)limits->held_bytes);
+    }
+    return TMSG_OK;
+}
+
+/* Tensors of memory that is not ours come to the host, unless the sender was
+ * strict about it. */
+static tmsg_status_t apply_policy(tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+
+    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
+        const tmsg_device_t host = {TMSG_DEVICE_CPU, 0};
+
+        if (tmsg_domain_of(entries[i].tensor.device) != NULL) {
+            continue;
+        }
+        if (message->head.policy != TMSG_POLICY_HOST_FALLBACK) {
+            return tmsg_error_set(TMSG_ERR_REFUSED,
+                                  "tensor '%.256s': no memory of device type "
+                                  "%d here, and the policy is strict",
+                                  entries[i].name,
+                                  entries[i].tensor.device.type);
+        }
+        tmsg_map_set_device(message->map, i, host);
+    }
+    return TMSG_OK;
+}
+
+/* Keeps the preamble, with room for the body. */
+static tmsg_status_t capture(tmsg_message_t *message,
+                             const tmsg_arrival_t *arrival)
+{
+    const tmsg_preamble_t *head = &arrival->head;
+
+    if (!(message->endpoint->worker->flags & TMSG_WORKER_CAPTURE)) {
+        return TMSG_OK;
+    }
+    message->raw = malloc((size_t)head->bytes + head->body_bytes);
+    if (message->raw == NULL) {
+        return tmsg_error_memory("a captured header");
+    }
+    memcpy(message->raw, arrival->body - head->bytes, head->bytes);
+    return TMSG_OK;
+}
+
+static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
+{
+    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
+    tmsg_status_t status =
+        tmsg_body_decode(body, message->head.body_bytes, limits, message->map);
+
+    if (status == TMSG_OK && message->raw != NULL) {
+        memcpy(message->raw + message->head.bytes, body,
+               message->head.body_bytes);
+    }
+    if (status == TMSG_OK) {
+        status = check_layout(message);
+    }
+    return status != TMSG_OK ? status : apply_policy(message);
+}
+
+/* Files a message by its sequence. False: that number was seen before. */
+static bool file_in_order(tmsg_channel_t *channel, tmsg_message_t *message)
+{
+    tmsg_message_t **place = &channel->rx;
+    uint32_t ahead = message->head.sequence - channel->rx_sequence;
+
+    while (*place != NULL &&
+           (*place)->head.sequence - channel->rx_sequence < ahead) {
+        place = &(*place)->next_in_order;
+    }
+    if (ahead > INT32_MAX ||
+        (*place != NULL && (*place)->head.sequence == message->head.sequence)) {
+        return false;
+    }
+    message->next_in_order = *place;
+    *place = message;
+    return true;
+}
+
+void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
+                         const char *why)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    message->state = TMSG_RX_FAILED;
+    endpoint->refused_messages++;
+    tmsg_log(TMSG_LOG_WARN, "%s: message %u is refused: %s", endpoint->peer,
+             message->head.message_id, why);
+    tmsg_control_ack(endpoint, message->head.message_id, status, why);
+}
+
+void tmsg_message_taken(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    if (endpoint->state == TMSG_EP_ENDED) {
+        return;
+    }
+    endpoint->channel.rx_consumed++;
+    if (message->head.flags & TMSG_HEADER_ACKED) {
+        tmsg_control_ack(endpoint, message->head.message_id, TMSG_OK, "");
+    }
+    tmsg_control_credit(endpoint);
+}
+
+static void run_handler(tmsg_due_t *due)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+    bool wanted;
+
+    tmsg_worker_lock(worker);
+    wanted = endpoint->handle;
+    if (wanted) {
+        tmsg_message_taken(message);
+    }
+    tmsg_worker_unlock(worker);
+    if (wanted) {
+        worker->handler(worker->handler_arg, message);
+    } else {
+        tmsg_message_destroy(message);
+    }
+}
+
+static void hand_over(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+
+    message->state = TMSG_RX_DELIVERED;
+    endpoint->received_messages++;
+    endpoint->received_bytes += message->head.payload_bytes;
+    if (worker->handler != NULL) {
+        message->due.run = run_handler;
+        tmsg_worker_due(worker, &message->due);
+        return;
+    }
+    tmsg_list_push(&worker->ready, &message->queue);
+    tmsg_list_push(&endpoint->ready, &message->own_queue);
+    tmsg_worker_changed(worker);
+}
+
+void tmsg_messages_deliver(tmsg_endpoint_t *endpoint)
+{
+    tmsg_channel_t *channel = &endpoint->channel;
+
+    while (channel->rx != NULL &&
+           channel->rx->head.sequence == channel->rx_sequence &&
+           channel->rx->state >= TMSG_RX_WHOLE) {
+        tmsg_message_t *message = channel->rx;
+
+        channel->rx = message->next_in_order;
+        channel->rx_sequence++;
+        if (message->state == TMSG_RX_FAILED) {
+            channel->rx_consumed++;
+            tmsg_message_discard(message);
+        } else {
+            hand_over(message);
+        }
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint); /* credits; the bye */
+}
+
+ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_worker_t *worker = arrival->ucx->worker;
+    tmsg_endpoint_t *endpoint =
+        tmsg_endpoint_by_id(worker, arrival->head.endpoint_id);
+    ucs_status_t ignored = arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    tmsg_message_t *message = NULL;
+    tmsg_status_t status;
+
+    if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
+        endpoint->ep == NULL || endpoint->state == TMSG_EP_ENDED) {
+        tmsg_log(TMSG_LOG_WARN, "a map for no endpoint is ignored");
+        return ignored;
+    }
+    if (arrival->head.sequence - endpoint->channel.rx_credited >=
+        worker->queue_depth) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a message beyond the window it was given");
+        return ignored;
+    }
+    status =
+        tmsg_message_create(&arrival->head, arrival->ucx, endpoint, &message);
+    if (status != TMSG_OK || !file_in_order(&endpoint->channel, message)) {
+        /* Without a record its turn cannot be kept: the order is broken. */
+        if (status == TMSG_OK) {
+            tmsg_message_discard(message);
+        }
+        tmsg_endpoint_break(endpoint,
+                            status == TMSG_OK ? TMSG_ERR_MALFORMED : status,
+                            status == TMSG_OK ? "a sequence number came twice"
+                                              : tmsg_error_message());
+        return ignored;
+    }
+    status = check_head(message, arrival);
+    if (status == TMSG_OK) {
+        status = capture(message, arrival);
+    }
+    if (status == TMSG_OK && !(arrival->head.flags & TMSG_HEADER_SPILLED)) {
+        status = decode(message, arrival->body);
+    }
+    if (status != TMSG_OK) {
+        tmsg_message_refuse(message, status, tmsg_error_message());
+        tmsg_messages_deliver(endpoint);
+        return ignored;
+    }
+    message->rendezvous = arrival->rendezvous;
+    message->data =
+        arrival->data_bytes == 0 && !arrival->rendezvous ? NULL : arrival->data;
+    tmsg_list_push(&worker->fetch, &message->queue);
+    return message->data == NULL ? UCS_OK : UCS_INPROGRESS;
+}
+
+static void place_tensors(tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    uint8_t *base = message->block.data;
+    uint64_t offset = 0;
+
+    for (size_t i = 0; base != NULL && i < tmsg_map_size(message->map); i++) {
+        offset =
+            tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
+        tmsg_map_place(message->map, i, base + offset);
+        offset += entries[i].bytes;
+    }
+}
+
+void tmsg_message_whole(tmsg_message_t *message)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (message->head.flags & TMSG_HEADER_SPILLED) {
+        status = decode(message, message->body);
+        free(message->body);
+        message->body = NULL;
+    }
+    if (status != TMSG_OK) {
+        tmsg_message_refuse(message, status, tmsg_error_message());
+    } else {
+        place_tensors(message);
+        message->state = TMSG_RX_WHOLE;
+    }
+    tmsg_messages_deliver(message->endpoint);
+}
+
+void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_message_t *message = endpoint->channel.rx;
+
+    endpoint->channel.rx = NULL;
+    while (message != NULL) {
+        tmsg_message_t *next = message->next_in_order;
+
+        if (message->state == TMSG_RX_WAITING) {
+            tmsg_list_remove(&worker->fetch, &message->queue);
+            tmsg_message_drop_data(message);
+        }
+        /* One that is being fetched is destroyed when that has ended. */
+        if (message->state != TMSG_RX_FETCHING) {
+            tmsg_message_discard(message);
+        }
+        message = next;
+    }
+}

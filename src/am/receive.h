@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/receive.h - from a map's arrival to its delivery, in order. */
+#ifndef TMSG_AM_RECEIVE_H
+#define TMSG_AM_RECEIVE_H
+
+#include "am/kinds.h"
+#include "am/message.h"
+
+ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
+
+/* Bytes that a spilled body takes at the head of the payload. */
+uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head);
+
+/* Gives a message up and tells the sender why; its turn will be skipped. */
+void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
+                         const char *why);
+
+/* The payload is here, in block and body. */
+void tmsg_message_whole(tmsg_message_t *message);
+
+/* Delivers every message whose turn has come. */
+void tmsg_messages_deliver(tmsg_endpoint_t *endpoint);
+
+/* The application has it: the peer gets its credit back. */
+void tmsg_message_taken(tmsg_message_t *message);
+
+/* Lock held: an endpoint has ended. What is not whole is dropped, but for what
+ * UCX still writes into. */
+void tmsg_messages_abandon(tmsg_endpoint_t *endpoint);
+
+#endif

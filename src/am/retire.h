@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/retire.h - UCX workers that take no new connections. */
+#ifndef TMSG_AM_RETIRE_H
+#define TMSG_AM_RETIRE_H
+
+#include "am/kinds.h"
+
+/* A peer that was killed while it wrote to shared memory may have left our
+ * queue blocked for everybody: no new connection uses this UCX worker, and if
+ * it is blocked those that do end. Lock held, outside UCX. */
+void tmsg_ucx_retire(tmsg_ucx_t *ucx);
+
+/* Lock held, outside UCX: closes those that are retired and unused. */
+void tmsg_worker_close_retired(tmsg_worker_t *worker);
+
+ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival);
+
+#endif

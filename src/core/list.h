@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/list.h - doubly linked lists of what embeds a node. */
+#ifndef TMSG_CORE_LIST_H
+#define TMSG_CORE_LIST_H
+
+#include <stddef.h>
+
+/* What a member is embedded in. */
+#define TMSG_CONTAINER_OF(pointer, type, member)                               \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
+typedef struct tmsg_node {
+    struct tmsg_node *next;
+    struct tmsg_node *previous;
+} tmsg_node_t;
+
+/* All zero bits is an empty one. */
+typedef struct {
+    tmsg_node_t *head;
+    tmsg_node_t *tail;
+    size_t count;
+} tmsg_list_t;
+
+/* Puts a node behind another, or at the head behind NULL. */
+static inline void tmsg_list_insert(tmsg_list_t *list, tmsg_node_t *before,
+                                    tmsg_node_t *node)
+{
+    node->previous = before;
+    node->next = before == NULL ? list->head : before->next;
+    if (node->next == NULL) {
+        list->tail = node;
+    } else {
+        node->next->previous = node;
+    }
+    if (before == NULL) {
+        list->head = node;
+    } else {
+        before->next = node;
+    }
+    list->count++;
+}
+
+static inline void tmsg_list_push(tmsg_list_t *list, tmsg_node_t *node)
+{
+    tmsg_list_insert(list, list->tail, node);
+}
+
+static inline void tmsg_list_remove(tmsg_list_t *list, tmsg_node_t *node)
+{
+    if (node->previous == NULL) {
+        list->head = node->next;
+    } else {
+        node->previous->next = node->next;
+    }
+    if (node->next == NULL) {
+        list->tail = node->previous;
+    } else {
+        node->next->previous = node->previous;
+    }
+    list->count--;
+}
+
+/* The first node, taken off; NULL of an empty list. */
+static inline tmsg_node_t *tmsg_list_pop(tmsg_list_t *list)
+{
+    tmsg_node_t *node = list->head;
+
+    if (node != NULL) {
+        tmsg_list_remove(list, node);
+    }
+    return node;
+}
+
+#endif
