@@ -173,11 +173,12 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop)
     }
     loop->event_count = 0;
     if (ready > 0) {
-        drain(loop->event_fd);
         drain(loop->timer_fd);
     }
     return count + run_timers(loop);
 }
+
+void tmsg_loop_hear(tmsg_loop_t *loop) { drain(loop->event_fd); }
 
 void tmsg_loop_arm(tmsg_loop_t *loop)
 {

@@ -58,7 +58,9 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop);
 /* Makes epoll_fd wake at the soonest deadline. */
 void tmsg_loop_arm(tmsg_loop_t *loop);
 
-/* Makes epoll_fd readable. From any thread. */
+/* Makes epoll_fd readable, from any thread, until it is heard: by who is about
+ * to sleep on epoll_fd, before it looks for the last time. */
 void tmsg_loop_signal(int event_fd);
+void tmsg_loop_hear(tmsg_loop_t *loop);
 
 #endif

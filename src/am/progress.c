@@ -193,8 +193,10 @@ int tmsg_worker_fd(const tmsg_worker_t *worker)
 /* Whoever runs callbacks runs those that become due meanwhile. */
 static tmsg_status_t arm(tmsg_worker_t *worker)
 {
+    tmsg_loop_hear(&worker->loop);
     if ((worker->due.count > 0 && !worker->dispatching) ||
-        worker->chores.count > 0) {
+        worker->chores.count > 0 ||
+        (worker->fetch.count > 0 && !tmsg_store_is_missed(worker->store))) {
         return TMSG_ERR_BUSY;
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {

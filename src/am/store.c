@@ -62,6 +62,11 @@ bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes)
     return store->allocator.alloc != NULL || bytes <= store->budget;
 }
 
+bool tmsg_store_is_missed(const tmsg_store_t *store)
+{
+    return atomic_load(&store->missed);
+}
+
 static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                   tmsg_block_t *block)
 {
