@@ -74,7 +74,8 @@ typedef struct {
  * each whole and once, or not at all. Returns at once; the operation ends
  * when the map's tensors may be reused or freed, and with TMSG_SEND_ACKED when
  * the peer's application has taken the message. Until then the caller keeps
- * borrowed data as it is; the map itself may be destroyed at any time. A
+ * borrowed data as it is; the map itself may be destroyed at any time, and a
+ * received one with its message, so that it can be sent on. A
  * tensor that is neither in C order nor a permutation of it is packed on the
  * way. `params` may be NULL. With request_p NULL nobody waits (and a failure
  * shows only in on_done and the log); else *request_p is the caller's.
@@ -83,7 +84,7 @@ typedef struct {
  * own where it has failed. Errors of the operation: PEER_LOST, REFUSED,
  * LIMIT_EXCEEDED, CANCELED, CLOSED. */
 TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
-                                          tmsg_map_t *map,
+                                          const tmsg_map_t *map,
                                           const tmsg_send_params_t *params,
                                           tmsg_request_t **request_p);
 

@@ -17,7 +17,8 @@ typedef struct tmsg_endpoint tmsg_endpoint_t;
  * and context. Its memory counts against held_bytes until then. */
 typedef struct tmsg_message tmsg_message_t;
 
-/* The map: to read, and to keep no longer than the message. Tensor data is
+/* The map: to read, to send on with tmsg_endpoint_send(), and to keep no longer
+ * than the message. Tensor data is
  * writable, aligned to at least 16 bytes and to one element up to 64. */
 TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
 
@@ -34,7 +35,8 @@ TMSG_API tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
                                            const void **header_p,
                                            size_t *header_bytes_p);
 
-/* Releases the map and all its tensors. From any thread. NULL is allowed. */
+/* Releases the map and all its tensors, once no send of it is under way. From
+ * any thread. NULL is allowed. */
 TMSG_API void tmsg_message_destroy(tmsg_message_t *message);
 
 #ifdef __cplusplus

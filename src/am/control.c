@@ -45,7 +45,7 @@ static void reported(void *request, ucs_status_t ucs, void *arg)
 {
     (void)ucs; /* a broken connection shows elsewhere */
     ucp_request_free(request);
-    over(arg);
+    over(&((posted_t *)arg)->op);
 }
 
 tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
@@ -61,7 +61,7 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY,
         .cb.send = reported,
-        .user_data = &posted->op,
+        .user_data = posted,
     };
     ucs_status_ptr_t request;
 

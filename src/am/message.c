@@ -6,6 +6,7 @@
 #include "am/endpoint.h"
 #include "am/receive.h"
 #include "core/error.h"
+#include "core/map.h"
 
 const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message)
 {
@@ -31,20 +32,36 @@ tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
 }
 
 /* Nothing here touches the worker: it may be gone. */
-void tmsg_message_destroy(tmsg_message_t *message)
+static void free_message(void *arg)
 {
-    if (message == NULL) {
-        return;
-    }
-    tmsg_map_destroy(message->map);
-    if (message->store != NULL) {
-        tmsg_store_free(message->store, &message->block);
-        tmsg_store_drop(message->store);
-    }
+    tmsg_message_t *message = arg;
+
+    tmsg_store_free(message->store, &message->block);
+    tmsg_store_drop(message->store);
     free(message->body);
     free(message->raw);
     tmsg_endpoint_drop(message->endpoint);
     free(message);
+}
+
+void tmsg_message_delivered(tmsg_message_t *message)
+{
+    message->state = TMSG_RX_DELIVERED;
+    tmsg_map_own(message->map, free_message, message);
+}
+
+void tmsg_message_destroy(tmsg_message_t *message)
+{
+    bool owned;
+
+    if (message == NULL) {
+        return;
+    }
+    owned = message->state == TMSG_RX_DELIVERED;
+    tmsg_map_destroy(message->map);
+    if (!owned) {
+        free_message(message);
+    }
 }
 
 static void run_destroy(tmsg_due_t *due)

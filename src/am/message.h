@@ -44,6 +44,11 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_endpoint_t *endpoint,
                                   tmsg_message_t **message_p);
 
+/* From here on the map owns the message, and with it the memory of its tensors:
+ * it may be on its way to somebody else when the application is done with both.
+ */
+void tmsg_message_delivered(tmsg_message_t *message);
+
 /* Lock held: destroys one that is in no list, when callbacks may run: it may
  * call the application's allocator. */
 void tmsg_message_discard(tmsg_message_t *message);

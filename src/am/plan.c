@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/plan.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,23 +56,23 @@ static tmsg_status_t pack(const tmsg_map_entry_t *entry, uint8_t *to)
 
 /* One buffer for all: for small tensors. */
 static tmsg_status_t gather(const tmsg_map_t *map, size_t spill,
-                            tmsg_plan_t *plan)
+                            tmsg_pool_t *pool, tmsg_plan_t *plan)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t count = tmsg_map_size(map);
     cursor_t at = {0, 0};
     uint8_t *to;
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
 
-    plan->staging = malloc(plan->bytes);
-    if (plan->staging == NULL) {
-        return tmsg_error_memory("a gathered payload");
+    if (status != TMSG_OK) {
+        return status;
     }
-    plan->contiguous = plan->staging;
-    to = plan->staging + tmsg_layout_spill(spill);
+    to = plan->staging.data;
+    plan->contiguous = to;
     if (spill > 0) {
-        status = write_body(map, spill, plan->staging);
+        status = write_body(map, spill, to);
     }
+    to += tmsg_layout_spill(spill);
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
@@ -126,7 +125,7 @@ static uint64_t packed_bytes(const tmsg_map_t *map)
 /* A scatter list: tensors go from where they lie; the body and what has to be
  * packed from a staging buffer. */
 static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
-                             tmsg_plan_t *plan)
+                             tmsg_pool_t *pool, tmsg_plan_t *plan)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t count = tmsg_map_size(map);
@@ -136,11 +135,16 @@ static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
     tmsg_status_t status = TMSG_OK;
 
     plan->iov = calloc(2 * count + 1, sizeof(*plan->iov));
-    plan->staging = staged == 0 ? NULL : malloc(staged);
-    if (plan->iov == NULL || (plan->staging == NULL && staged > 0)) {
+    if (plan->iov == NULL) {
         return tmsg_error_memory("a scatter list");
     }
-    to = plan->staging;
+    if (staged > 0) {
+        status = tmsg_pool_take(pool, staged, &plan->staging);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    to = plan->staging.data;
     if (spill > 0) {
         status = write_body(map, spill, to);
         put(plan, to, tmsg_layout_spill(spill));
@@ -166,7 +170,7 @@ static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
     return status;
 }
 
-static int takes_small(size_t tensors, uint64_t bytes, uint64_t packed)
+static bool takes_small(size_t tensors, uint64_t bytes, uint64_t packed)
 {
     if (tensors < 2 && packed == 0) {
         return false; /* it lies in one piece already */
@@ -175,7 +179,7 @@ static int takes_small(size_t tensors, uint64_t bytes, uint64_t packed)
            (bytes / GATHER_MEAN_BYTES < tensors && bytes <= GATHER_MOST_BYTES);
 }
 
-static int takes_all(size_t tensors, uint64_t bytes, uint64_t packed)
+static bool takes_all(size_t tensors, uint64_t bytes, uint64_t packed)
 {
     (void)tensors;
     (void)bytes;
@@ -199,31 +203,36 @@ const tmsg_strategy_t *tmsg_strategy_choose(size_t tensors, uint64_t bytes,
     return strategy;
 }
 
+tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, size_t spill,
+                                uint64_t *bytes_p)
+{
+    const tmsg_limits_t limits = {.message_bytes = INT64_MAX};
+    uint64_t bytes = 0;
+    tmsg_status_t status = tmsg_layout_bytes(map, &limits, &bytes);
+
+    *bytes_p = bytes + tmsg_layout_spill(spill);
+    return status;
+}
+
 tmsg_status_t tmsg_plan_make(const tmsg_map_t *map, size_t spill,
-                             tmsg_plan_t *plan)
+                             tmsg_pool_t *pool, tmsg_plan_t *plan)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    tmsg_limits_t limits = {.message_bytes = INT64_MAX};
     size_t tensors = spill > 0;
-    tmsg_status_t status = tmsg_layout_bytes(map, &limits, &plan->bytes);
 
-    if (status != TMSG_OK) {
-        return status;
-    }
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         tensors += entries[i].bytes > 0;
     }
-    plan->bytes += tmsg_layout_spill(spill);
     if (plan->bytes == 0) {
         return TMSG_OK;
     }
     return tmsg_strategy_choose(tensors, plan->bytes, packed_bytes(map))
-        ->make(map, spill, plan);
+        ->make(map, spill, pool, plan);
 }
 
-void tmsg_plan_free(tmsg_plan_t *plan)
+void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)
 {
     free(plan->iov);
-    free(plan->staging);
+    tmsg_pool_give(pool, plan->staging);
     *plan = (tmsg_plan_t){0};
 }

@@ -3,9 +3,13 @@
 #ifndef TMSG_AM_PLAN_H
 #define TMSG_AM_PLAN_H
 
+#include <stdbool.h>
+
 #include <ucp/api/ucp.h>
 
 #include <tensormsg/map.h>
+
+#include "memory/pool.h"
 
 /* A payload as one piece or as a scatter list. All zero bits: empty. */
 typedef struct {
@@ -13,7 +17,7 @@ typedef struct {
     const void *contiguous; /* with iov_count 0 */
     ucp_dt_iov_t *iov;
     size_t iov_count;
-    uint8_t *staging; /* gathered or packed tensors, a spilled body */
+    tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */
 } tmsg_plan_t;
 
 /* A way to move a payload. Adding one is a function and a line of the table in
@@ -22,19 +26,24 @@ typedef struct {
     const char *name;
     /* Whether it is good for `tensors` non-empty tensors of `bytes` in all, of
      * which `packed` bytes do not lie as they travel. */
-    int (*takes)(size_t tensors, uint64_t bytes, uint64_t packed);
+    bool (*takes)(size_t tensors, uint64_t bytes, uint64_t packed);
     tmsg_status_t (*make)(const tmsg_map_t *map, size_t spill,
-                          tmsg_plan_t *plan);
+                          tmsg_pool_t *pool, tmsg_plan_t *plan);
 } tmsg_strategy_t;
 
 /* The strategy for a payload: a pure function of its measures. */
 const tmsg_strategy_t *tmsg_strategy_choose(size_t tensors, uint64_t bytes,
                                             uint64_t packed);
 
-/* Plans a map's payload, headed by a spilled body of `spill` bytes if any.
- * Errors: NO_MEMORY, UNSUPPORTED, LIMIT_EXCEEDED. */
+/* The bytes that a map's payload will have, headed by a spilled body of `spill`
+ * bytes if any. Errors: LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, size_t spill,
+                                uint64_t *bytes_p);
+
+/* Plans such a payload of plan->bytes; what has to be copied goes into memory
+ * of the pool's. Errors: NO_MEMORY, UNSUPPORTED. */
 tmsg_status_t tmsg_plan_make(const tmsg_map_t *map, size_t spill,
-                             tmsg_plan_t *plan);
-void tmsg_plan_free(tmsg_plan_t *plan);
+                             tmsg_pool_t *pool, tmsg_plan_t *plan);
+void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool);
 
 #endif

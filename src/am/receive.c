@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"
-#include "memory/domain.h"
 
 uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head)
 {
@@ -68,8 +67,8 @@ static tmsg_status_t check_head(const tmsg_message_t *message,
     return TMSG_OK;
 }
 
-/* Tensors of memory that is not ours come to the host, unless the sender was
- * strict about it. */
+/* All tensors come to the host, which for those of other memory must be what
+ * their sender allows. */
 static tmsg_status_t apply_policy(tmsg_message_t *message)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
@@ -77,15 +76,16 @@ static tmsg_status_t apply_policy(tmsg_message_t *message)
     for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
         const tmsg_device_t host = {TMSG_DEVICE_CPU, 0};
 
-        if (tmsg_domain_of(entries[i].tensor.device) != NULL) {
+        if (entries[i].tensor.device.type == TMSG_DEVICE_CPU) {
             continue;
         }
         if (message->head.policy != TMSG_POLICY_HOST_FALLBACK) {
-            return tmsg_error_set(TMSG_ERR_REFUSED,
-                                  "tensor '%.256s': no memory of device type "
-                                  "%d here, and the policy is strict",
-                                  entries[i].name,
-                                  entries[i].tensor.device.type);
+            return tmsg_error_set(
+                TMSG_ERR_REFUSED,
+                "tensor '%s': no memory of device type %d here, and the policy "
+                "is strict",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text,
+                entries[i].tensor.device.type);
         }
         tmsg_map_set_device(message->map, i, host);
     }
@@ -195,7 +195,7 @@ static void hand_over(tmsg_message_t *message)
     tmsg_endpoint_t *endpoint = message->endpoint;
     tmsg_worker_t *worker = endpoint->worker;
 
-    message->state = TMSG_RX_DELIVERED;
+    tmsg_message_delivered(message);
     endpoint->received_messages++;
     endpoint->received_bytes += message->head.payload_bytes;
     if (worker->handler != NULL) {

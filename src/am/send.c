@@ -30,7 +30,7 @@ static void run_free_map(tmsg_due_t *due)
  * where the application's release functions may be called. */
 static void give_back(tmsg_send_t *send)
 {
-    tmsg_plan_free(&send->plan);
+    tmsg_plan_free(&send->plan, tmsg_store_pool(send->endpoint->worker->store));
     free(send->header);
     send->header = NULL;
     if (send->holds_map && tmsg_map_unhold(send->map)) {
@@ -281,9 +281,14 @@ static tmsg_status_t prepare(tmsg_send_t *send)
     if (head.flags & TMSG_HEADER_SPILLED) {
         spill = send->body_bytes;
     }
-    status = tmsg_plan_make(send->map, spill, &send->plan);
+    status = tmsg_plan_measure(send->map, spill, &send->plan.bytes);
     if (status == TMSG_OK) {
         status = check_limits(send, send->plan.bytes);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_plan_make(send->map, spill,
+                                tmsg_store_pool(endpoint->worker->store),
+                                &send->plan);
     }
     if (status == TMSG_OK) {
         head.payload_bytes = send->plan.bytes;
@@ -421,7 +426,7 @@ static tmsg_status_t check_memory(const tmsg_map_t *map)
     return TMSG_OK;
 }
 
-static tmsg_status_t create(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
+static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_send_params_t *params,
                             tmsg_send_t **send_p)
 {
@@ -483,7 +488,8 @@ static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
+tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map,
                                  const tmsg_send_params_t *params,
                                  tmsg_request_t **request_p)
 {

@@ -11,7 +11,7 @@ typedef struct tmsg_send {
     tmsg_node_t node;       /* endpoint's queued, then posted */
     tmsg_due_t map_due;     /* the end of a map that is nobody's */
     tmsg_endpoint_t *endpoint;
-    tmsg_map_t *map;
+    const tmsg_map_t *map;
     bool holds_map; /* until its buffers are free */
     unsigned flags;
     tmsg_policy_t policy;

@@ -9,8 +9,9 @@
 
 #include "am/loop.h"
 #include "core/error.h"
-#include "memory/domain.h"
 #include "serialize/header.h"
+
+#define POOL_BYTES (256ULL << 20)
 
 struct tmsg_store {
     atomic_uint refs;
@@ -19,6 +20,7 @@ struct tmsg_store {
     atomic_ullong held;
     atomic_bool missed; /* somebody waits for memory */
     int event_fd;
+    tmsg_pool_t pool;
 };
 
 tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
@@ -37,6 +39,7 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
     }
     atomic_init(&store->refs, 1);
     store->budget = budget;
+    tmsg_pool_init(&store->pool, budget < POOL_BYTES ? budget : POOL_BYTES);
     if (allocator != NULL) {
         store->allocator = *allocator;
     }
@@ -53,6 +56,7 @@ void tmsg_store_drop(tmsg_store_t *store)
 {
     if (atomic_fetch_sub_explicit(&store->refs, 1, memory_order_acq_rel) == 1) {
         close(store->event_fd);
+        tmsg_pool_free(&store->pool);
         free(store);
     }
 }
@@ -96,10 +100,24 @@ static bool reserve(tmsg_store_t *store, uint64_t bytes)
     return false;
 }
 
+void tmsg_store_charge(tmsg_store_t *store, uint64_t bytes)
+{
+    atomic_fetch_add(&store->held, bytes);
+}
+
+void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
+{
+    atomic_fetch_sub(&store->held, bytes);
+    if (atomic_exchange(&store->missed, false)) {
+        tmsg_loop_signal(store->event_fd);
+    }
+}
+
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p)
 {
-    tmsg_block_t block = {NULL, bytes, NULL};
+    tmsg_block_t block = {NULL, bytes, 0, NULL};
+    tmsg_pool_block_t ours;
     tmsg_status_t status;
 
     if (store->allocator.alloc != NULL) {
@@ -113,10 +131,12 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                 return TMSG_IN_PROGRESS;
             }
         }
-        status =
-            tmsg_domain_host.alloc(bytes, TMSG_PAYLOAD_ALIGNMENT, &block.data);
-        if (status != TMSG_OK) {
-            atomic_fetch_sub(&store->held, bytes);
+        status = tmsg_pool_take(&store->pool, bytes, &ours);
+        if (status == TMSG_OK) {
+            block.data = ours.data;
+            block.capacity = ours.capacity;
+        } else {
+            tmsg_store_discharge(store, bytes);
         }
     }
     if (status == TMSG_OK) {
@@ -135,9 +155,9 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
                               block->token);
         return;
     }
-    tmsg_domain_host.free(block->data, block->bytes);
-    atomic_fetch_sub(&store->held, block->bytes);
-    if (atomic_exchange(&store->missed, false)) {
-        tmsg_loop_signal(store->event_fd);
-    }
+    tmsg_pool_give(&store->pool,
+                   (tmsg_pool_block_t){block->data, block->capacity});
+    tmsg_store_discharge(store, block->bytes);
 }
+
+tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store) { return &store->pool; }

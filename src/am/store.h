@@ -8,6 +8,8 @@
 
 #include <tensormsg/worker.h>
 
+#include "memory/pool.h"
+
 /* Shared by a worker and every message that it delivered, whichever ends last.
  */
 typedef struct tmsg_store tmsg_store_t;
@@ -16,7 +18,8 @@ typedef struct tmsg_store tmsg_store_t;
 typedef struct {
     void *data;
     uint64_t bytes;
-    void *token; /* the application's */
+    uint64_t capacity; /* of ours */
+    void *token;       /* the application's */
 } tmsg_block_t;
 
 /* `allocator` NULL: the library's own memory, at most `budget` bytes at once.
@@ -40,5 +43,13 @@ bool tmsg_store_is_missed(const tmsg_store_t *store);
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
+
+/* Counts what a message takes beside its tensors: at once, whatever the budget
+ * says, for it is there already. The application's allocator is not asked. */
+void tmsg_store_charge(tmsg_store_t *store, uint64_t bytes);
+void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes);
+
+/* Our own memory, for payloads on their way out as well. */
+tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store);
 
 #endif

@@ -37,13 +37,21 @@ static void release_all(tmsg_map_t *map)
     }
 }
 
-bool tmsg_map_unhold(tmsg_map_t *map)
+static tmsg_map_t *writable(const tmsg_map_t *map)
 {
-    return atomic_fetch_sub_explicit(&map->refs, 1, memory_order_acq_rel) == 1;
+    return (tmsg_map_t *)(uintptr_t)map;
 }
 
-void tmsg_map_free(tmsg_map_t *map)
+bool tmsg_map_unhold(const tmsg_map_t *map)
 {
+    return atomic_fetch_sub_explicit(&writable(map)->refs, 1,
+                                     memory_order_acq_rel) == 1;
+}
+
+void tmsg_map_free(const tmsg_map_t *unused)
+{
+    tmsg_map_t *map = writable(unused);
+
     release_all(map);
     tmsg_index_free(&map->index);
     tmsg_index_free(&map->meta_index);
@@ -60,9 +68,9 @@ void tmsg_map_destroy(tmsg_map_t *map)
     }
 }
 
-void tmsg_map_hold(tmsg_map_t *map)
+void tmsg_map_hold(const tmsg_map_t *map)
 {
-    atomic_fetch_add_explicit(&map->refs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&writable(map)->refs, 1, memory_order_relaxed);
 }
 
 void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg)

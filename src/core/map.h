@@ -58,12 +58,12 @@ tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
 tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors);
 
 /* A send in flight: while there is one, changes answer BUSY, and the map
- * outlives tmsg_map_destroy(). Thread-safe. */
-void tmsg_map_hold(tmsg_map_t *map);
+ * outlives tmsg_map_destroy(). Thread-safe. To count is not to change. */
+void tmsg_map_hold(const tmsg_map_t *map);
 
 /* True: nobody has it any more, the caller is to tmsg_map_free() it, where it
  * may call the application's release functions. */
-bool tmsg_map_unhold(tmsg_map_t *map);
-void tmsg_map_free(tmsg_map_t *map);
+bool tmsg_map_unhold(const tmsg_map_t *map);
+void tmsg_map_free(const tmsg_map_t *map);
 
 #endif

@@ -17,6 +17,17 @@
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 
+/* Keeps nothing, so that every allocation is one. */
+static tmsg_pool_t pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static tmsg_status_t make(const tmsg_map_t *map, size_t spill,
+                          tmsg_plan_t *plan)
+{
+    tmsg_status_t status = tmsg_plan_measure(map, spill, &plan->bytes);
+
+    return status == TMSG_OK ? tmsg_plan_make(map, spill, &pool, plan) : status;
+}
+
 static const tmsg_strategy_t *gather_of(void)
 {
     return tmsg_strategy_choose(2, 64, 0);
@@ -220,19 +231,18 @@ static void expect_all_strategies(const tmsg_map_t *map, size_t spill)
     const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
     tmsg_plan_t plan = {0};
 
-    cr_assert_eq(tmsg_plan_make(map, spill, &plan), TMSG_OK, "%s",
-                 tmsg_error_message());
+    cr_assert_eq(make(map, spill, &plan), TMSG_OK, "%s", tmsg_error_message());
     expect_payload(&plan, map, spill, "chosen");
     for (size_t i = 0; plan.bytes > 0 && i < COUNT(strategies); i++) {
         tmsg_plan_t other = {.bytes = plan.bytes};
 
-        cr_assert_eq(strategies[i]->make(map, spill, &other), TMSG_OK);
+        cr_assert_eq(strategies[i]->make(map, spill, &pool, &other), TMSG_OK);
         expect_payload(&other, map, spill, strategies[i]->name);
-        tmsg_plan_free(&other);
-        cr_expect(other.iov == NULL && other.staging == NULL &&
+        tmsg_plan_free(&other, &pool);
+        cr_expect(other.iov == NULL && other.staging.data == NULL &&
                   other.bytes == 0);
     }
-    tmsg_plan_free(&plan);
+    tmsg_plan_free(&plan, &pool);
 }
 
 Test(plan, gather_and_scatter_lay_out_the_same_payload)
@@ -278,13 +288,15 @@ Test(plan, nothing_makes_an_empty_plan)
     tmsg_map_t *map = map_of(3, 1); /* the empty tensor */
     tmsg_plan_t plan = {0};
 
-    cr_expect_eq(tmsg_plan_make(map, 0, &plan), TMSG_OK);
-    cr_expect(plan.bytes == 0 && plan.iov_count == 0 && plan.staging == NULL);
-    tmsg_plan_free(&plan);
+    cr_expect_eq(make(map, 0, &plan), TMSG_OK);
+    cr_expect(plan.bytes == 0 && plan.iov_count == 0 &&
+              plan.staging.data == NULL);
+    tmsg_plan_free(&plan, &pool);
     cr_expect_eq(tmsg_map_clear(map), TMSG_OK);
-    cr_expect_eq(tmsg_plan_make(map, 0, &plan), TMSG_OK);
-    cr_expect(plan.bytes == 0 && plan.iov_count == 0 && plan.staging == NULL);
-    tmsg_plan_free(&plan);
+    cr_expect_eq(make(map, 0, &plan), TMSG_OK);
+    cr_expect(plan.bytes == 0 && plan.iov_count == 0 &&
+              plan.staging.data == NULL);
+    tmsg_plan_free(&plan, &pool);
     expect_all_strategies(map, body_bytes(map)); /* a body alone */
     tmsg_map_destroy(map);
 }
@@ -304,16 +316,16 @@ Test(plan, scatter_copies_only_what_must_be_packed)
         const uint8_t *sent;
         bool copied;
 
-        cr_assert_eq(scatter_of()->make(map, 0, &plan), TMSG_OK);
+        cr_assert_eq(scatter_of()->make(map, 0, &pool, &plan), TMSG_OK);
         sent = plan.contiguous;
         copied = sent < memory || sent >= memory + sizeof(memory);
         cr_expect_eq(plan.iov_count, 0, "%s: a list of %zu",
                      forms[rows[i].form].what, plan.iov_count);
         cr_expect_eq(copied, rows[i].copied, "%s: copied %d",
                      forms[rows[i].form].what, copied);
-        cr_expect_eq(plan.staging != NULL, rows[i].copied, "%s",
+        cr_expect_eq(plan.staging.data != NULL, rows[i].copied, "%s",
                      forms[rows[i].form].what);
-        tmsg_plan_free(&plan);
+        tmsg_plan_free(&plan, &pool);
         tmsg_map_destroy(map);
     }
 }
@@ -331,13 +343,13 @@ Test(plan, names_what_cannot_be_packed)
     cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL, NULL), TMSG_OK);
     for (size_t i = 0; i < COUNT(strategies); i++) {
         tmsg_plan_t plan = {.bytes = 1024};
-        tmsg_status_t status = strategies[i]->make(map, 0, &plan);
+        tmsg_status_t status = strategies[i]->make(map, 0, &pool, &plan);
 
         cr_expect_eq(status, TMSG_ERR_UNSUPPORTED, "%s: %s",
                      strategies[i]->name, tmsg_status_name(status));
         cr_expect(strncmp(tmsg_error_message(), words, strlen(words)) == 0,
                   "%s: '%s'", strategies[i]->name, tmsg_error_message());
-        tmsg_plan_free(&plan);
+        tmsg_plan_free(&plan, &pool);
     }
     tmsg_map_destroy(map);
 }
@@ -359,13 +371,13 @@ Test(plan, survives_every_failed_allocation)
             tmsg_status_t status;
 
             failing_alloc_arm(n);
-            status = strategies[i]->make(map, spill, &plan);
+            status = strategies[i]->make(map, spill, &pool, &plan);
             failed = failing_alloc_disarm();
             failures += failed;
             cr_expect_eq(status, failed ? TMSG_ERR_NO_MEMORY : TMSG_OK,
                          "%s, allocation %lu: %s", strategies[i]->name, n,
                          tmsg_status_name(status));
-            tmsg_plan_free(&plan);
+            tmsg_plan_free(&plan, &pool);
         }
         cr_expect_eq(failures, i + 1, "%s: %lu allocations",
                      strategies[i]->name, failures);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* support/failing_alloc.h - makes the n-th allocation fail. Include it in the
  * one file of a test program that wants it: it takes the place of malloc,
- * calloc and realloc in the whole program, libraries included.
+ * calloc, realloc and aligned_alloc in the whole program, libraries included.
  *
  *     for (failing_alloc_arm(1); ...; failing_alloc_arm(++n))
  */
@@ -21,6 +21,7 @@
 void *FAILING_ALLOC_REAL(malloc)(size_t bytes);
 void *FAILING_ALLOC_REAL(calloc)(size_t count, size_t bytes);
 void *FAILING_ALLOC_REAL(realloc)(void *data, size_t bytes);
+void *FAILING_ALLOC_REAL(memalign)(size_t alignment, size_t bytes);
 
 static _Thread_local unsigned long failing_alloc_left; /* 0: none fails */
 static _Thread_local bool failing_alloc_failed;
@@ -78,6 +79,12 @@ void *realloc(void *data, size_t bytes)
 {
     return failing_alloc_now() ? NULL
                                : FAILING_ALLOC_REAL(realloc)(data, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return failing_alloc_now() ? NULL
+                               : FAILING_ALLOC_REAL(memalign)(alignment, bytes);
 }
 
 #pragma GCC visibility pop
