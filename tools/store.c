@@ -269,7 +269,7 @@ bool store_save(store_t *store, const tmsg_map_t *map, char **path_p, char *why,
         return false;
     }
     status = tmsg_file_save(map, path, known,
-                            store->force ? TMSG_FILE_OVERWRITE : 0);
+                            store->force ? TMSG_SAVE_OVERWRITE : 0);
     if (status != TMSG_OK) {
         snprintf(why, why_bytes, "%s%s", tmsg_error_message(),
                  status == TMSG_ERR_ALREADY_EXISTS ? " (recv --force replaces)"

@@ -99,7 +99,8 @@ const char *transfer_text(const tmsg_map_t *map, const char *key)
     tmsg_meta_t value;
 
     if (tmsg_map_get_meta(map, key, &value) != TMSG_OK ||
-        value.type != TMSG_META_STRING || strlen(value.data) != value.bytes) {
+        value.type != TMSG_META_TYPE_STRING ||
+        strlen(value.data) != value.bytes) {
         return NULL;
     }
     return value.data;

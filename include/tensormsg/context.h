@@ -15,10 +15,12 @@ extern "C" {
 
 typedef struct tmsg_context tmsg_context_t;
 
-#define TMSG_CONTEXT_PARAM_LIMITS (1ULL << 0)
-#define TMSG_CONTEXT_PARAM_UCX_CONFIG (1ULL << 1)
+enum {
+    TMSG_CONTEXT_PARAM_LIMITS = 1 << 0,
+    TMSG_CONTEXT_PARAM_UCX_CONFIG = 1 << 1
+};
 
-typedef struct {
+typedef struct tmsg_context_params {
     uint64_t field_mask;    /* TMSG_CONTEXT_PARAM_*; unset fields default */
     tmsg_limits_t limits;   /* what peers are held to */
     const char *ucx_config; /* UCX keys of your own, "TLS=tcp;RNDV_THRESH=64k"

@@ -37,14 +37,14 @@ typedef enum {
 /* DLDataType: `lanes` elements of `bits` bits, lanes 1 for a plain scalar.
  * Types below 8 bits are packed: a tensor of n elements takes
  * ceil(n * bits * lanes / 8) bytes. */
-typedef struct {
+typedef struct tmsg_dtype {
     uint8_t code; /* tmsg_dtype_code_t */
     uint8_t bits;
     uint16_t lanes;
 } tmsg_dtype_t;
 
 /* Bytes that hold any name written by tmsg_dtype_format(), NUL included. */
-#define TMSG_DTYPE_NAME_MAX 32
+enum { TMSG_DTYPE_NAME_MAX = 32 };
 
 /* Checks that the code is one of the list with a width it can have (float:
  * 16, 32, 64; bfloat: 16; complex: 32, 64, 128; bool: 8; int and uint: 1, 2,

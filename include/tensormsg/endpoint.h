@@ -13,9 +13,9 @@
 extern "C" {
 #endif
 
-#define TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT (1ULL << 0)
+enum { TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT = 1 << 0 };
 
-typedef struct {
+typedef struct tmsg_endpoint_params {
     uint64_t field_mask;        /* TMSG_ENDPOINT_PARAM_*; unset: defaults */
     int32_t connect_timeout_ms; /* resolving, connecting and the hello
                                  * together; default 10000 */
@@ -47,9 +47,9 @@ TMSG_API tmsg_status_t tmsg_endpoint_connect_blob(
 TMSG_API tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 
-#define TMSG_SEND_ACKED                                                        \
-    (1u << 0) /* done when the peer's application has it                       \
-               */
+enum {
+    TMSG_SEND_ACKED = 1 << 0 /* done when the peer's application has it */
+};
 
 /* What a receiver does that cannot place a tensor in memory of the kind it
  * came from: put it in host memory, or fail the message at both ends. */
@@ -58,14 +58,16 @@ typedef enum {
     TMSG_POLICY_STRICT = 1
 } tmsg_policy_t;
 
-#define TMSG_SEND_PARAM_FLAGS (1ULL << 0)
-#define TMSG_SEND_PARAM_POLICY (1ULL << 1)
-#define TMSG_SEND_PARAM_ON_DONE (1ULL << 2)
+enum {
+    TMSG_SEND_PARAM_FLAGS = 1 << 0,
+    TMSG_SEND_PARAM_POLICY = 1 << 1,
+    TMSG_SEND_PARAM_ON_DONE = 1 << 2
+};
 
-typedef struct {
+typedef struct tmsg_send_params {
     uint64_t field_mask;  /* TMSG_SEND_PARAM_*; unset: defaults */
-    unsigned flags;       /* TMSG_SEND_*; default 0 */
-    tmsg_policy_t policy; /* default HOST_FALLBACK */
+    uint32_t flags;       /* TMSG_SEND_*; default 0 */
+    int32_t policy;       /* tmsg_policy_t; default HOST_FALLBACK */
     tmsg_done_fn on_done; /* default none */
     void *on_done_arg;
 } tmsg_send_params_t;

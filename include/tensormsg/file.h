@@ -39,7 +39,9 @@ TMSG_API tmsg_status_t tmsg_file_load(const char *path,
                                       tmsg_file_format_t format,
                                       tmsg_map_t **map_p);
 
-#define TMSG_FILE_OVERWRITE 1u /* replace an existing file */
+enum {
+    TMSG_SAVE_OVERWRITE = 1 << 0 /* replace an existing file */
+};
 
 /* Writes a map of CPU tensors. The file appears under its name only when it is
  * whole: it is written beside it under a temporary name, flushed to disk and
@@ -49,7 +51,7 @@ TMSG_API tmsg_status_t tmsg_file_load(const char *path,
  * permissions), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
                                       tmsg_file_format_t format,
-                                      unsigned flags);
+                                      uint32_t flags);
 
 #ifdef __cplusplus
 }

@@ -11,18 +11,20 @@
 extern "C" {
 #endif
 
-#define TMSG_LIMIT_TENSORS (1ULL << 0)
-#define TMSG_LIMIT_NDIM (1ULL << 1)
-#define TMSG_LIMIT_NAME_BYTES (1ULL << 2)
-#define TMSG_LIMIT_METADATA_BYTES (1ULL << 3)
-#define TMSG_LIMIT_HEADER_BYTES (1ULL << 4)
-#define TMSG_LIMIT_MESSAGE_BYTES (1ULL << 5)
-#define TMSG_LIMIT_HELD_BYTES (1ULL << 6)
+enum {
+    TMSG_LIMIT_TENSORS = 1 << 0,
+    TMSG_LIMIT_NDIM = 1 << 1,
+    TMSG_LIMIT_NAME_BYTES = 1 << 2,
+    TMSG_LIMIT_METADATA_BYTES = 1 << 3,
+    TMSG_LIMIT_HEADER_BYTES = 1 << 4,
+    TMSG_LIMIT_MESSAGE_BYTES = 1 << 5,
+    TMSG_LIMIT_HELD_BYTES = 1 << 6
+};
 
 /* A message beyond a limit is refused before anything is allocated for it,
  * with LIMIT_EXCEEDED at both ends. Fields whose bit is unset in field_mask
  * keep the default named beside them. */
-typedef struct {
+typedef struct tmsg_limits {
     uint64_t field_mask;     /* TMSG_LIMIT_* */
     uint64_t tensors;        /* in one map: 2^20 */
     uint64_t ndim;           /* of one tensor: 64, and never more */

@@ -19,12 +19,14 @@ typedef struct tmsg_listener tmsg_listener_t;
  * the thread that progresses, with no lock held. */
 typedef void (*tmsg_accept_fn)(void *arg, tmsg_endpoint_t *endpoint);
 
-#define TMSG_LISTENER_PARAM_ON_ACCEPT (1ULL << 0)
-#define TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED (1ULL << 1)
-#define TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT (1ULL << 2)
-#define TMSG_LISTENER_PARAM_MAX_HANDSHAKES (1ULL << 3)
+enum {
+    TMSG_LISTENER_PARAM_ON_ACCEPT = 1 << 0,
+    TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED = 1 << 1,
+    TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT = 1 << 2,
+    TMSG_LISTENER_PARAM_MAX_HANDSHAKES = 1 << 3
+};
 
-typedef struct {
+typedef struct tmsg_listener_params {
     uint64_t field_mask;           /* TMSG_LISTENER_PARAM_*; unset: defaults */
     tmsg_accept_fn on_accept;      /* default none: the listener keeps its
                                     * endpoints and frees those that end */

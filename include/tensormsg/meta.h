@@ -24,15 +24,15 @@ extern "C" {
 #define TMSG_META_FILE_FORMAT "tensormsg.file.format"     /* string */
 
 typedef enum {
-    TMSG_META_BOOL = 1,
-    TMSG_META_I64 = 2,
-    TMSG_META_F64 = 3,
-    TMSG_META_STRING = 4, /* UTF-8, may hold NUL bytes */
-    TMSG_META_BYTES = 5
+    TMSG_META_TYPE_BOOL = 1,
+    TMSG_META_TYPE_I64 = 2,
+    TMSG_META_TYPE_F64 = 3,
+    TMSG_META_TYPE_STRING = 4, /* UTF-8, may hold NUL bytes */
+    TMSG_META_TYPE_BYTES = 5
 } tmsg_meta_type_t;
 
 /* One value. Which of the fields counts is said by type. */
-typedef struct {
+typedef struct tmsg_meta {
     int32_t type;     /* tmsg_meta_type_t */
     int32_t boolean;  /* BOOL: 0 or 1 */
     int64_t i64;      /* I64 */

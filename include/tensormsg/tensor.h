@@ -20,7 +20,7 @@ typedef enum {
     TMSG_DEVICE_CUDA_MANAGED = 13
 } tmsg_device_type_t;
 
-typedef struct {
+typedef struct tmsg_device {
     int32_t type; /* tmsg_device_type_t */
     int32_t id;   /* ordinal within the type; 0 for the CPU */
 } tmsg_device_t;
@@ -28,7 +28,7 @@ typedef struct {
 /* A tensor descriptor. It owns nothing: data, shape and strides belong to
  * whoever filled it in. All zero bits plus a dtype and device describe a 0-d
  * tensor without data. */
-typedef struct {
+typedef struct tmsg_tensor {
     void *data;             /* first element; NULL only if 0 bytes */
     tmsg_device_t device;   /* where data lives */
     tmsg_dtype_t dtype;     /* of one element */

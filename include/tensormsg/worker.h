@@ -25,9 +25,11 @@ extern "C" {
  * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD: then any thread may call. */
 typedef struct tmsg_worker tmsg_worker_t;
 
-#define TMSG_WORKER_SHARED (1u << 0)  /* callable from several threads */
-#define TMSG_WORKER_THREAD (1u << 1)  /* driven by its own thread; SHARED */
-#define TMSG_WORKER_CAPTURE (1u << 2) /* messages keep their header's bytes */
+enum {
+    TMSG_WORKER_SHARED = 1 << 0, /* callable from several threads */
+    TMSG_WORKER_THREAD = 1 << 1, /* driven by its own thread; SHARED */
+    TMSG_WORKER_CAPTURE = 1 << 2 /* messages keep their header's bytes */
+};
 
 /* Receives each message as it arrives, in the order of its channel, on the
  * thread that progresses, with no lock held. The message belongs to the
@@ -41,22 +43,24 @@ typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
  * with it. free gets the same back when the message is destroyed, from
  * whatever thread does that. Both are called with no lock held; memory from
  * alloc does not count against held_bytes. */
-typedef struct {
+typedef struct tmsg_allocator {
     tmsg_status_t (*alloc)(void *arg, uint64_t bytes, uint64_t alignment,
                            void **data_p, void **token_p);
     void (*free)(void *arg, void *data, uint64_t bytes, void *token);
     void *arg;
 } tmsg_allocator_t;
 
-#define TMSG_WORKER_PARAM_FLAGS (1ULL << 0)
-#define TMSG_WORKER_PARAM_HANDLER (1ULL << 1)
-#define TMSG_WORKER_PARAM_QUEUE_DEPTH (1ULL << 2)
-#define TMSG_WORKER_PARAM_ALLOCATOR (1ULL << 3)
-#define TMSG_WORKER_PARAM_SPIN_US (1ULL << 4)
+enum {
+    TMSG_WORKER_PARAM_FLAGS = 1 << 0,
+    TMSG_WORKER_PARAM_HANDLER = 1 << 1,
+    TMSG_WORKER_PARAM_QUEUE_DEPTH = 1 << 2,
+    TMSG_WORKER_PARAM_ALLOCATOR = 1 << 3,
+    TMSG_WORKER_PARAM_SPIN_US = 1 << 4
+};
 
-typedef struct {
+typedef struct tmsg_worker_params {
     uint64_t field_mask;        /* TMSG_WORKER_PARAM_*; unset: defaults */
-    unsigned flags;             /* TMSG_WORKER_*; default 0 */
+    uint32_t flags;             /* TMSG_WORKER_*; default 0 */
     tmsg_message_fn handler;    /* default NULL: messages are pulled */
     void *handler_arg;          /* passed to handler; set with it */
     uint32_t queue_depth;       /* messages that may wait to be pulled, for

@@ -9,7 +9,8 @@
 #include "core/error.h"
 #include "core/limits.h"
 
-#define PARAMS_KNOWN (TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG)
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG))
 
 static tmsg_status_t read_params(const tmsg_context_params_t *params,
                                  tmsg_context_t *context)

@@ -19,7 +19,7 @@
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
 #define CONNECT_TIMEOUT_MS 10000
 
-#define PARAMS_KNOWN TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT
+#define PARAMS_KNOWN ((uint64_t)TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT)
 
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint)
 {

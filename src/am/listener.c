@@ -19,10 +19,10 @@
 #define ACCEPTS_A_ROUND 16
 
 #define PARAMS_KNOWN                                                           \
-    (TMSG_LISTENER_PARAM_ON_ACCEPT |                                           \
-     TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |                               \
-     TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |                                   \
-     TMSG_LISTENER_PARAM_MAX_HANDSHAKES)
+    ((uint64_t)(TMSG_LISTENER_PARAM_ON_ACCEPT |                                \
+                TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |                    \
+                TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |                        \
+                TMSG_LISTENER_PARAM_MAX_HANDSHAKES))
 
 static tmsg_status_t read_params(const tmsg_listener_params_t *params,
                                  tmsg_listener_t *listener)

@@ -11,7 +11,8 @@
 #include "memory/domain.h"
 
 #define PARAMS_KNOWN                                                           \
-    (TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY | TMSG_SEND_PARAM_ON_DONE)
+    ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
+                TMSG_SEND_PARAM_ON_DONE))
 
 static void destroy(tmsg_request_t *request)
 {
@@ -397,14 +398,14 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
         send->request.on_done = params->on_done;
         send->request.on_done_arg = params->on_done_arg;
     }
-    if (send->flags & ~TMSG_SEND_ACKED) {
+    if (send->flags & ~(uint32_t)TMSG_SEND_ACKED) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "send: unknown flags 0x%x", send->flags);
     }
     if (send->policy != TMSG_POLICY_HOST_FALLBACK &&
         send->policy != TMSG_POLICY_STRICT) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: unknown policy %d",
-                              (int)send->policy);
+                              send->policy);
     }
     return TMSG_OK;
 }

@@ -13,8 +13,8 @@ typedef struct tmsg_send {
     tmsg_endpoint_t *endpoint;
     const tmsg_map_t *map;
     bool holds_map; /* until its buffers are free */
-    unsigned flags;
-    tmsg_policy_t policy;
+    uint32_t flags;
+    int32_t policy;
     uint32_t message_id;
     uint8_t *header; /* UCX reads it until the send has ended */
     size_t header_bytes;

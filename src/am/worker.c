@@ -20,12 +20,12 @@
 #define DRAIN_NS 5000000000ULL /* for UCX to report, when a worker ends */
 
 #define PARAMS_KNOWN                                                           \
-    (TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |                     \
-     TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |             \
-     TMSG_WORKER_PARAM_SPIN_US)
+    ((uint64_t)(TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |          \
+                TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |  \
+                TMSG_WORKER_PARAM_SPIN_US))
 
 #define FLAGS_KNOWN                                                            \
-    (TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE)
+    ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE))
 
 bool tmsg_worker_is_shared(const tmsg_worker_t *worker)
 {

@@ -38,7 +38,7 @@ void tmsg_life_drop(tmsg_life_t *life);
 struct tmsg_worker {
     tmsg_context_t *context;
     tmsg_life_t *life;
-    unsigned flags;
+    uint32_t flags;
     tmsg_message_fn handler;
     void *handler_arg;
     uint32_t queue_depth;

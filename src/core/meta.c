@@ -16,14 +16,14 @@ static const struct {
     const char *key;
     tmsg_meta_type_t type;
 } reserved[] = {
-    {TMSG_META_SEQUENCE, TMSG_META_I64},
-    {TMSG_META_FRAME, TMSG_META_I64},
-    {TMSG_META_ACQUIRED, TMSG_META_I64},
-    {TMSG_META_PUBLISHED, TMSG_META_I64},
-    {TMSG_META_TRACE_PARENT, TMSG_META_STRING},
-    {TMSG_META_TRACE_STATE, TMSG_META_STRING},
-    {TMSG_META_FILE_NAME, TMSG_META_STRING},
-    {TMSG_META_FILE_FORMAT, TMSG_META_STRING},
+    {TMSG_META_SEQUENCE, TMSG_META_TYPE_I64},
+    {TMSG_META_FRAME, TMSG_META_TYPE_I64},
+    {TMSG_META_ACQUIRED, TMSG_META_TYPE_I64},
+    {TMSG_META_PUBLISHED, TMSG_META_TYPE_I64},
+    {TMSG_META_TRACE_PARENT, TMSG_META_TYPE_STRING},
+    {TMSG_META_TRACE_STATE, TMSG_META_TYPE_STRING},
+    {TMSG_META_FILE_NAME, TMSG_META_TYPE_STRING},
+    {TMSG_META_FILE_FORMAT, TMSG_META_TYPE_STRING},
 };
 
 static const char *const type_names[] = {"none", "bool",   "i64",
@@ -42,7 +42,7 @@ int32_t tmsg_meta_reserved(const char *key, size_t key_bytes)
 
 static bool is_sized(int32_t type)
 {
-    return type == TMSG_META_STRING || type == TMSG_META_BYTES;
+    return type == TMSG_META_TYPE_STRING || type == TMSG_META_TYPE_BYTES;
 }
 
 /* Puts the key in front of what is wrong with it or its value. */
@@ -64,7 +64,8 @@ static tmsg_status_t check_value(const char *key, size_t key_bytes,
 {
     int32_t reserved_type = tmsg_meta_reserved(key, key_bytes);
 
-    if (value->type < TMSG_META_BOOL || value->type > TMSG_META_BYTES) {
+    if (value->type < TMSG_META_TYPE_BOOL ||
+        value->type > TMSG_META_TYPE_BYTES) {
         return refuse(key, key_bytes, "unknown type %d", value->type);
     }
     if (reserved_type != 0 && reserved_type != value->type) {
@@ -74,7 +75,7 @@ static tmsg_status_t check_value(const char *key, size_t key_bytes,
     if (is_sized(value->type) && value->data == NULL && value->bytes != 0) {
         return refuse(key, key_bytes, "data is NULL");
     }
-    if (value->type == TMSG_META_STRING &&
+    if (value->type == TMSG_META_TYPE_STRING &&
         !tmsg_utf8_valid(value->data, value->bytes)) {
         return refuse(key, key_bytes, "the string is not UTF-8");
     }
@@ -87,13 +88,13 @@ static tmsg_status_t adopt(tmsg_map_t *map, const tmsg_meta_t *value,
 {
     *copy = (tmsg_meta_t){.type = value->type};
     switch (value->type) {
-    case TMSG_META_BOOL:
+    case TMSG_META_TYPE_BOOL:
         copy->boolean = value->boolean != 0;
         return TMSG_OK;
-    case TMSG_META_I64:
+    case TMSG_META_TYPE_I64:
         copy->i64 = value->i64;
         return TMSG_OK;
-    case TMSG_META_F64:
+    case TMSG_META_TYPE_F64:
         copy->f64 = value->f64;
         return TMSG_OK;
     default:
@@ -216,21 +217,21 @@ tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
 
 tmsg_status_t tmsg_map_set_bool(tmsg_map_t *map, const char *key, int boolean)
 {
-    tmsg_meta_t value = {.type = TMSG_META_BOOL, .boolean = boolean};
+    tmsg_meta_t value = {.type = TMSG_META_TYPE_BOOL, .boolean = boolean};
 
     return tmsg_map_set_meta(map, key, &value);
 }
 
 tmsg_status_t tmsg_map_set_i64(tmsg_map_t *map, const char *key, int64_t i64)
 {
-    tmsg_meta_t value = {.type = TMSG_META_I64, .i64 = i64};
+    tmsg_meta_t value = {.type = TMSG_META_TYPE_I64, .i64 = i64};
 
     return tmsg_map_set_meta(map, key, &value);
 }
 
 tmsg_status_t tmsg_map_set_f64(tmsg_map_t *map, const char *key, double f64)
 {
-    tmsg_meta_t value = {.type = TMSG_META_F64, .f64 = f64};
+    tmsg_meta_t value = {.type = TMSG_META_TYPE_F64, .f64 = f64};
 
     return tmsg_map_set_meta(map, key, &value);
 }
@@ -238,7 +239,7 @@ tmsg_status_t tmsg_map_set_f64(tmsg_map_t *map, const char *key, double f64)
 tmsg_status_t tmsg_map_set_string(tmsg_map_t *map, const char *key,
                                   const char *text)
 {
-    tmsg_meta_t value = {.type = TMSG_META_STRING,
+    tmsg_meta_t value = {.type = TMSG_META_TYPE_STRING,
                          .data = text,
                          .bytes = text == NULL ? 1 : strlen(text)};
 
@@ -248,7 +249,8 @@ tmsg_status_t tmsg_map_set_string(tmsg_map_t *map, const char *key,
 tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
                                  const void *data, size_t bytes)
 {
-    tmsg_meta_t value = {.type = TMSG_META_BYTES, .data = data, .bytes = bytes};
+    tmsg_meta_t value = {
+        .type = TMSG_META_TYPE_BYTES, .data = data, .bytes = bytes};
 
     return tmsg_map_set_meta(map, key, &value);
 }
@@ -298,7 +300,7 @@ tmsg_status_t tmsg_map_get_i64(const tmsg_map_t *map, const char *key,
                                int64_t *i64_p)
 {
     tmsg_meta_t value;
-    tmsg_status_t status = get_typed(map, key, TMSG_META_I64, &value);
+    tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_I64, &value);
 
     if (status == TMSG_OK) {
         *i64_p = value.i64;
@@ -310,7 +312,7 @@ tmsg_status_t tmsg_map_get_f64(const tmsg_map_t *map, const char *key,
                                double *f64_p)
 {
     tmsg_meta_t value;
-    tmsg_status_t status = get_typed(map, key, TMSG_META_F64, &value);
+    tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_F64, &value);
 
     if (status == TMSG_OK) {
         *f64_p = value.f64;
@@ -322,7 +324,7 @@ tmsg_status_t tmsg_map_get_string(const tmsg_map_t *map, const char *key,
                                   const char **text_p)
 {
     tmsg_meta_t value;
-    tmsg_status_t status = get_typed(map, key, TMSG_META_STRING, &value);
+    tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_STRING, &value);
 
     if (status == TMSG_OK) {
         *text_p = value.data;

@@ -367,21 +367,21 @@ static bool to_meta(const tmsg_value_t *value, tmsg_meta_t *meta)
     *meta = (tmsg_meta_t){0};
     switch (value->type) {
     case TMSG_VALUE_BOOL:
-        meta->type = TMSG_META_BOOL;
+        meta->type = TMSG_META_TYPE_BOOL;
         meta->boolean = value->boolean;
         return true;
     case TMSG_VALUE_INTEGER:
-        meta->type = TMSG_META_I64;
+        meta->type = TMSG_META_TYPE_I64;
         meta->i64 = value->integer;
         return true;
     case TMSG_VALUE_FLOAT:
-        meta->type = TMSG_META_F64;
+        meta->type = TMSG_META_TYPE_F64;
         meta->f64 = value->number;
         return true;
     case TMSG_VALUE_STRING:
     case TMSG_VALUE_BINARY:
-        meta->type = value->type == TMSG_VALUE_STRING ? TMSG_META_STRING
-                                                      : TMSG_META_BYTES;
+        meta->type = value->type == TMSG_VALUE_STRING ? TMSG_META_TYPE_STRING
+                                                      : TMSG_META_TYPE_BYTES;
         meta->data = value->data;
         meta->bytes = value->count;
         return true;

@@ -111,20 +111,20 @@ static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
 static void pack_value(msgpack_packer *packer, const tmsg_meta_t *value)
 {
     switch (value->type) {
-    case TMSG_META_BOOL:
+    case TMSG_META_TYPE_BOOL:
         if (value->boolean) {
             msgpack_pack_true(packer);
         } else {
             msgpack_pack_false(packer);
         }
         break;
-    case TMSG_META_I64:
+    case TMSG_META_TYPE_I64:
         msgpack_pack_int64(packer, value->i64);
         break;
-    case TMSG_META_F64:
+    case TMSG_META_TYPE_F64:
         msgpack_pack_double(packer, value->f64);
         break;
-    case TMSG_META_STRING:
+    case TMSG_META_TYPE_STRING:
         pack_text(packer, value->data, value->bytes);
         break;
     default:

@@ -322,17 +322,17 @@ static void warn_of_metadata(const tmsg_file_where_t *where,
 }
 
 tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
-                             tmsg_file_format_t format, unsigned flags)
+                             tmsg_file_format_t format, uint32_t flags)
 {
     tmsg_file_output_t output = {.where = {.path = path}};
-    bool overwrite = (flags & TMSG_FILE_OVERWRITE) != 0;
+    bool overwrite = (flags & TMSG_SAVE_OVERWRITE) != 0;
     tmsg_status_t status;
 
     if (map == NULL || path == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is NULL",
                               map == NULL ? "map" : "path");
     }
-    if (flags & ~TMSG_FILE_OVERWRITE) {
+    if (flags & ~(uint32_t)TMSG_SAVE_OVERWRITE) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "unknown flags 0x%x",
                               flags);
     }

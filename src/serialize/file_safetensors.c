@@ -123,15 +123,15 @@ static tmsg_status_t read_value(const reader_t *reader, const cJSON *item,
     if (!cJSON_IsString(item)) {
         return malformed(reader, "is not a string");
     }
-    *value = (tmsg_meta_t){.type = TMSG_META_STRING,
+    *value = (tmsg_meta_t){.type = TMSG_META_TYPE_STRING,
                            .data = item->valuestring,
                            .bytes = strlen(item->valuestring)};
     if (tmsg_meta_reserved(item->string, strlen(item->string)) !=
-        TMSG_META_I64) {
+        TMSG_META_TYPE_I64) {
         return TMSG_OK;
     }
     errno = 0;
-    value->type = TMSG_META_I64;
+    value->type = TMSG_META_TYPE_I64;
     value->i64 = strtoll(value->data, &end, 10);
     return *end == '\0' && end != value->data && errno == 0
                ? TMSG_OK

@@ -46,15 +46,15 @@ static const char *value_text(const tmsg_meta_t *value, char *buffer,
                               size_t buffer_bytes)
 {
     switch (value->type) {
-    case TMSG_META_BOOL:
+    case TMSG_META_TYPE_BOOL:
         return value->boolean ? "true" : "false";
-    case TMSG_META_I64:
+    case TMSG_META_TYPE_I64:
         snprintf(buffer, buffer_bytes, "%" PRId64, value->i64);
         return buffer;
-    case TMSG_META_F64:
+    case TMSG_META_TYPE_F64:
         snprintf(buffer, buffer_bytes, "%.17g", value->f64);
         return buffer;
-    case TMSG_META_STRING:
+    case TMSG_META_TYPE_STRING:
         return memchr(value->data, '\0', value->bytes) == NULL ? value->data
                                                                : NULL;
     default:

@@ -215,13 +215,13 @@ static cJSON *json_tensor(const tmsg_map_entry_t *entry)
 static cJSON *json_value(const tmsg_meta_t *value)
 {
     switch (value->type) {
-    case TMSG_META_BOOL:
+    case TMSG_META_TYPE_BOOL:
         return cJSON_CreateBool(value->boolean != 0);
-    case TMSG_META_I64:
+    case TMSG_META_TYPE_I64:
         return tmsg_json_integer(value->i64);
-    case TMSG_META_F64:
+    case TMSG_META_TYPE_F64:
         return json_number(value->f64);
-    case TMSG_META_STRING:
+    case TMSG_META_TYPE_STRING:
         return json_text(value->data, value->bytes);
     default:
         return tmsg_json_base64(value->data, value->bytes);
@@ -232,9 +232,9 @@ static cJSON *json_value(const tmsg_meta_t *value)
 static cJSON *json_typed(const tmsg_meta_t *value)
 {
     static const char *const types[] = {
-        [TMSG_META_BOOL] = "bool",   [TMSG_META_I64] = "i64",
-        [TMSG_META_F64] = "f64",     [TMSG_META_STRING] = "string",
-        [TMSG_META_BYTES] = "bytes",
+        [TMSG_META_TYPE_BOOL] = "bool",   [TMSG_META_TYPE_I64] = "i64",
+        [TMSG_META_TYPE_F64] = "f64",     [TMSG_META_TYPE_STRING] = "string",
+        [TMSG_META_TYPE_BYTES] = "bytes",
     };
     cJSON *object = cJSON_CreateObject();
     bool complete = object != NULL && tmsg_json_add(object, types[value->type],

@@ -557,7 +557,7 @@ Test(failure, unknown_bits_and_flags_are_refused)
     const tmsg_send_params_t flags = {.field_mask = TMSG_SEND_PARAM_FLAGS,
                                       .flags = 1u << 30};
     const tmsg_send_params_t policy = {.field_mask = TMSG_SEND_PARAM_POLICY,
-                                       .policy = (tmsg_policy_t)7};
+                                       .policy = 7};
     const tmsg_worker_params_t worker = {.field_mask = 1ull << 40};
     const tmsg_worker_params_t depth = {
         .field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH, .queue_depth = 0};

@@ -356,7 +356,7 @@ Test(map, common_owner_is_released_once)
  * waits for the last send. */
 Test(map, is_busy_while_held)
 {
-    static const tmsg_meta_t value = {.type = TMSG_META_I64};
+    static const tmsg_meta_t value = {.type = TMSG_META_TYPE_I64};
     tmsg_map_t *map = new_map();
     int owned = 0, refused = 0;
     tmsg_tensor_t tensor;

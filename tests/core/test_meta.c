@@ -40,18 +40,18 @@ static const char *text_of(const tmsg_meta_t *value)
     static char text[256];
 
     switch (value->type) {
-    case TMSG_META_BOOL:
+    case TMSG_META_TYPE_BOOL:
         snprintf(text, sizeof(text), "bool %d", value->boolean);
         break;
-    case TMSG_META_I64:
+    case TMSG_META_TYPE_I64:
         snprintf(text, sizeof(text), "i64 %ld", value->i64);
         break;
-    case TMSG_META_F64:
+    case TMSG_META_TYPE_F64:
         snprintf(text, sizeof(text), "f64 %a", value->f64);
         break;
     default:
         snprintf(text, sizeof(text), "%s %zu '%.*s'",
-                 value->type == TMSG_META_STRING ? "string" : "bytes",
+                 value->type == TMSG_META_TYPE_STRING ? "string" : "bytes",
                  value->bytes, (int)value->bytes, value->data);
     }
     return text;
@@ -66,7 +66,8 @@ static void expect_value(const tmsg_map_t *map, const char *key,
     cr_expect_eq(status, TMSG_OK, "%s: %s", key, tmsg_error_message());
     cr_expect_str_eq(text_of(&value), expected, "%s: '%s', not '%s'", key,
                      text_of(&value), expected);
-    cr_expect(value.type != TMSG_META_STRING || value.data[value.bytes] == '\0',
+    cr_expect(value.type != TMSG_META_TYPE_STRING ||
+                  value.data[value.bytes] == '\0',
               "%s: no NUL behind the string", key);
 }
 
@@ -159,7 +160,7 @@ Test(meta, keeps_every_type)
     cr_assert_eq(tmsg_map_set_bytes(map, "bytes", octets, sizeof(octets)),
                  TMSG_OK);
     cr_assert_eq(tmsg_map_get_meta(map, "bytes", &value), TMSG_OK);
-    cr_expect_eq(value.type, TMSG_META_BYTES, "%d", value.type);
+    cr_expect_eq(value.type, TMSG_META_TYPE_BYTES, "%d", value.type);
     cr_expect(value.bytes == 6 && memcmp(value.data, octets, 6) == 0);
     cr_assert_eq(tmsg_map_set_bytes(map, "bytes", NULL, 0), TMSG_OK);
     expect_value(map, "bytes", "bytes 0 ''");
@@ -174,7 +175,7 @@ Test(meta, takes_the_field_that_the_type_names)
     static const char *const expected[] = {NULL, "bool 1", "i64 -6",
                                            "f64 0x1p-1"};
 
-    for (value.type = TMSG_META_BOOL; value.type <= TMSG_META_F64;
+    for (value.type = TMSG_META_TYPE_BOOL; value.type <= TMSG_META_TYPE_F64;
          value.type++) {
         tmsg_meta_t found;
 
@@ -184,7 +185,7 @@ Test(meta, takes_the_field_that_the_type_names)
         cr_expect(found.data == NULL && found.bytes == 0,
                   "type %d borrowed what it does not own", value.type);
     }
-    for (; value.type <= TMSG_META_BYTES; value.type++) {
+    for (; value.type <= TMSG_META_TYPE_BYTES; value.type++) {
         tmsg_meta_t found;
 
         cr_assert_eq(tmsg_map_set_meta(map, "k", &value), TMSG_OK);
@@ -254,11 +255,12 @@ Test(meta, takes_what_points_into_itself)
     tmsg_map_destroy(map);
 }
 
-#define I64 ((tmsg_meta_t){.type = TMSG_META_I64, .i64 = 9})
+#define I64 ((tmsg_meta_t){.type = TMSG_META_TYPE_I64, .i64 = 9})
 #define STRING(text, n)                                                        \
-    ((tmsg_meta_t){.type = TMSG_META_STRING, .data = (text), .bytes = (n)})
+    ((tmsg_meta_t){.type = TMSG_META_TYPE_STRING, .data = (text), .bytes = (n)})
 #define BYTES(octets, n)                                                       \
-    ((tmsg_meta_t){.type = TMSG_META_BYTES, .data = (octets), .bytes = (n)})
+    ((tmsg_meta_t){                                                            \
+        .type = TMSG_META_TYPE_BYTES, .data = (octets), .bytes = (n)})
 
 /* Everything that is refused: nothing changes, and the message names the key.
  */
@@ -332,19 +334,20 @@ Test(meta, reserved_keys_have_their_types)
         const char *key;
         int32_t type;
     } rows[] = {
-        {"tensormsg.sequence", TMSG_META_I64},
-        {"tensormsg.frame", TMSG_META_I64},
-        {"tensormsg.time.acquired_ns", TMSG_META_I64},
-        {"tensormsg.time.published_ns", TMSG_META_I64},
-        {"tensormsg.trace.parent", TMSG_META_STRING},
-        {"tensormsg.trace.state", TMSG_META_STRING},
-        {"tensormsg.file.name", TMSG_META_STRING},
-        {"tensormsg.file.format", TMSG_META_STRING},
+        {"tensormsg.sequence", TMSG_META_TYPE_I64},
+        {"tensormsg.frame", TMSG_META_TYPE_I64},
+        {"tensormsg.time.acquired_ns", TMSG_META_TYPE_I64},
+        {"tensormsg.time.published_ns", TMSG_META_TYPE_I64},
+        {"tensormsg.trace.parent", TMSG_META_TYPE_STRING},
+        {"tensormsg.trace.state", TMSG_META_TYPE_STRING},
+        {"tensormsg.file.name", TMSG_META_TYPE_STRING},
+        {"tensormsg.file.format", TMSG_META_TYPE_STRING},
     };
     tmsg_map_t *map = new_map(), *peers = new_map();
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        for (int32_t type = TMSG_META_BOOL; type <= TMSG_META_BYTES; type++) {
+        for (int32_t type = TMSG_META_TYPE_BOOL; type <= TMSG_META_TYPE_BYTES;
+             type++) {
             tmsg_meta_t value = {type, 1, 1, 1, "1", 1};
             tmsg_status_t status = tmsg_map_set_meta(map, rows[i].key, &value);
             tmsg_status_t expected =

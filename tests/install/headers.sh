@@ -1,6 +1,7 @@
 #!/bin/sh
 # headers.sh INCLUDE DLPACK_INCLUDE...: every public header compiles alone, as
-# C11 and as C++17, and before and after each dlpack.h.
+# C11 and as C++17, and before and after each dlpack.h; and what it declares is
+# there for those who see it preprocessed, as cffi and cgo do.
 set -eu
 include=$1
 shift
@@ -20,6 +21,20 @@ compile()
         failed=1
     fi
 }
+
+# forbid WHY PATTERN: no line of a public header may match
+forbid()
+{
+    if grep -nE "$2" "$include"/tensormsg/*.h; then
+        echo "not allowed in a public header: $1" >&2
+        failed=1
+    fi
+}
+
+# Strings and attributes have no other way, and a version is asked for by #if.
+forbid 'a number that is a macro' '^#define TMSG_[A-UW-Z][A-Z_]* [^"_]'
+forbid 'a struct without a tag' '^typedef (struct|union) \{'
+forbid 'an int of the platform as flags' 'unsigned (int )?flags'
 
 for header in "$include"/tensormsg/*.h; do
     ours="#include <tensormsg/${header##*/}>"

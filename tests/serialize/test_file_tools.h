@@ -116,7 +116,7 @@ static inline tmsg_map_t *load_ok(const char *path)
 static inline void save_ok(const tmsg_map_t *map, const char *path)
 {
     tmsg_status_t status =
-        tmsg_file_save(map, path, TMSG_FILE_AUTO, TMSG_FILE_OVERWRITE);
+        tmsg_file_save(map, path, TMSG_FILE_AUTO, TMSG_SAVE_OVERWRITE);
 
     cr_assert_eq(status, TMSG_OK, "%s: %s", path, tmsg_error_message());
 }

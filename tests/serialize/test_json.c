@@ -162,7 +162,7 @@ Test(json, numbers_have_a_point_in_every_locale)
 Test(json, strings_may_hold_nul)
 {
     const tmsg_meta_t value = {
-        .type = TMSG_META_STRING, .data = "\"\0\\\xc3\xa9\t", .bytes = 6};
+        .type = TMSG_META_TYPE_STRING, .data = "\"\0\\\xc3\xa9\t", .bytes = 6};
     tmsg_map_t *map = new_map();
     char *text;
 

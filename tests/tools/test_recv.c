@@ -256,7 +256,7 @@ Test(recv, refuses_names_with_nul_and_long_names)
 {
     char errors[4096], name[400];
     const tmsg_meta_t nul = {
-        .type = TMSG_META_STRING, .data = "a\0b", .bytes = 3};
+        .type = TMSG_META_TYPE_STRING, .data = "a\0b", .bytes = 3};
     scene_t scene;
     tmsg_map_t *map = make_map(float64);
 
