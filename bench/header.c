@@ -6,6 +6,7 @@
 #include <tensormsg/tensormsg.h>
 
 #include "bench.h"
+#include "core/limits.h"
 #include "serialize/header.h"
 
 #define BLOCKS 21
@@ -64,7 +65,7 @@ double bench_header_first(size_t tensors, unsigned rounds)
     tmsg_limits_t limits;
     double values[BLOCKS];
 
-    tmsg_limits_default(&limits);
+    limits = tmsg_limits_usual();
     round_trip(map, &limits, buffer);
     for (unsigned block = 0; block < BLOCKS; block++) {
         double begin = bench_now();

@@ -160,11 +160,12 @@ static int open_receiver(receiver_t *receiver)
         .on_accept_arg = receiver,
         .allow_unauthenticated = options->allow_unauthenticated,
     };
+    const tmsg_allocator_t allocator = store_allocator(&receiver->store);
     tmsg_status_t status;
 
     if (receiver->store.dir != NULL) {
         worker.field_mask |= TMSG_WORKER_PARAM_ALLOCATOR;
-        worker.allocator = store_allocator(&receiver->store);
+        worker.allocator = &allocator;
     }
     status = tmsg_context_create(NULL, &receiver->context);
     if (status == TMSG_OK) {

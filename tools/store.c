@@ -71,13 +71,14 @@ static void *map_unnamed(const char *dir, uint64_t bytes)
     return data;
 }
 
-static tmsg_status_t alloc(void *arg, uint64_t bytes, uint64_t alignment,
-                           void **data_p, void **token_p)
+static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                           uint64_t alignment, void **data_p, void **token_p)
 {
     const store_t *store = arg;
     char text[BYTES_TEXT];
     void *data;
 
+    (void)device; /* the CPU: nothing else is received yet */
     if (bytes < MAPPED_BYTES) {
         data = aligned_alloc(alignment, (bytes + alignment) & ~(alignment - 1));
         if (data == NULL) {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include <tensormsg/api.h>
+#include <tensormsg/status.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,12 +18,14 @@ enum {
     TMSG_LIMIT_METADATA_BYTES = 1 << 3,
     TMSG_LIMIT_HEADER_BYTES = 1 << 4,
     TMSG_LIMIT_MESSAGE_BYTES = 1 << 5,
-    TMSG_LIMIT_HELD_BYTES = 1 << 6
+    TMSG_LIMIT_HELD_BYTES = 1 << 6,
+    TMSG_LIMIT_ALL = (1 << 7) - 1
 };
 
 /* A message beyond a limit is refused before anything is allocated for it,
  * with LIMIT_EXCEEDED at both ends. Fields whose bit is unset in field_mask
- * keep the default named beside them. */
+ * keep the default named beside them; new fields come at the end, with a bit.
+ */
 typedef struct tmsg_limits {
     uint64_t field_mask;     /* TMSG_LIMIT_* */
     uint64_t tensors;        /* in one map: 2^20 */
@@ -38,8 +40,11 @@ typedef struct tmsg_limits {
                               * sender; one that never can is refused. */
 } tmsg_limits_t;
 
-/* Fills *limits with the defaults of this machine, all bits set. */
-TMSG_API void tmsg_limits_default(tmsg_limits_t *limits);
+/* Writes the defaults of this machine to those fields of *limits_p whose bits
+ * are set in its field_mask (TMSG_LIMIT_ALL: all that these headers know) and
+ * leaves the mask as it is: *limits_p, with a field changed, is then limits to
+ * give. From any thread. Errors: INVALID_PARAM (NULL, unknown bit). */
+TMSG_API tmsg_status_t tmsg_limits_default(tmsg_limits_t *limits_p);
 
 #ifdef __cplusplus
 }

@@ -37,16 +37,16 @@ enum {
  * included; a call that would have to wait answers WOULD_BLOCK. */
 typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
 
-/* Memory for payloads of the application's own. alloc gives `bytes` of CPU
- * memory aligned to `alignment` (a power of two, 64 at most) and may leave a
- * word of its own in *token_p; on any other status the message is refused
- * with it. free gets the same back when the message is destroyed, from
- * whatever thread does that. Both are called with no lock held; memory from
- * alloc does not count against held_bytes. */
+/* Memory for payloads of the application's own. alloc gives `bytes` of
+ * memory of `device` (today the CPU, always) aligned to `alignment` (a power
+ * of two, 64 at most) and may leave a word of its own in *token_p; on any other
+ * status the message is refused with it. release gets the same back when the
+ * message is destroyed, from whatever thread does that. Both are called with
+ * no lock held; memory from alloc does not count against held_bytes. */
 typedef struct tmsg_allocator {
-    tmsg_status_t (*alloc)(void *arg, uint64_t bytes, uint64_t alignment,
-                           void **data_p, void **token_p);
-    void (*free)(void *arg, void *data, uint64_t bytes, void *token);
+    tmsg_status_t (*alloc)(void *arg, tmsg_device_t device, uint64_t bytes,
+                           uint64_t alignment, void **data_p, void **token_p);
+    void (*release)(void *arg, void *data, uint64_t bytes, void *token);
     void *arg;
 } tmsg_allocator_t;
 
@@ -59,19 +59,21 @@ enum {
 };
 
 typedef struct tmsg_worker_params {
-    uint64_t field_mask;        /* TMSG_WORKER_PARAM_*; unset: defaults */
-    uint32_t flags;             /* TMSG_WORKER_*; default 0 */
-    tmsg_message_fn handler;    /* default NULL: messages are pulled */
-    void *handler_arg;          /* passed to handler; set with it */
-    uint32_t queue_depth;       /* messages that may wait to be pulled, for
-                                 * each endpoint; beyond it the sender waits.
-                                 * 1 to 2^20, default 256 */
-    tmsg_allocator_t allocator; /* default: the library's own memory */
-    uint32_t spin_us;           /* waits and the library's thread poll this
-                                 * long before they sleep; default 50 */
+    uint64_t field_mask;     /* TMSG_WORKER_PARAM_*; unset: defaults */
+    uint32_t flags;          /* TMSG_WORKER_*; default 0 */
+    tmsg_message_fn handler; /* default NULL: messages are pulled */
+    void *handler_arg;       /* passed to handler; set with it */
+    uint32_t queue_depth;    /* messages that may wait to be pulled, for
+                              * each endpoint; beyond it the sender waits.
+                              * 1 to 2^20, default 256 */
+    const tmsg_allocator_t
+        *allocator;   /* copied; default NULL: the library's own memory */
+    uint32_t spin_us; /* waits and the library's thread poll this
+                       * long before they sleep; default 50 */
 } tmsg_worker_params_t;
 
-/* Creates a worker. *params (NULL: all defaults) is copied. On TMSG_OK the
+/* Creates a worker. *params (NULL: all defaults) is copied with what it
+ * points to. On TMSG_OK the
  * caller frees *worker_p with tmsg_worker_destroy(). Opens no network port
  * before the first listener or endpoint. Errors: INVALID_PARAM, NO_MEMORY,
  * IO. */

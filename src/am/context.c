@@ -22,8 +22,9 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
             TMSG_ERR_INVALID_PARAM, "context: unknown field_mask bits 0x%llx",
             (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
     }
-    if (params->field_mask & TMSG_CONTEXT_PARAM_LIMITS) {
-        status = tmsg_limits_merge(&params->limits, &context->limits);
+    if ((params->field_mask & TMSG_CONTEXT_PARAM_LIMITS) &&
+        params->limits != NULL) {
+        status = tmsg_limits_merge(params->limits, &context->limits);
     }
     if (status == TMSG_OK &&
         (params->field_mask & TMSG_CONTEXT_PARAM_UCX_CONFIG) &&
@@ -50,7 +51,7 @@ tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
         return tmsg_error_memory("a context");
     }
     atomic_init(&context->refs, 1);
-    tmsg_limits_default(&context->limits);
+    context->limits = tmsg_limits_usual();
     if (params != NULL) {
         status = read_params(params, context);
     }

@@ -74,8 +74,9 @@ bool tmsg_store_is_missed(const tmsg_store_t *store)
 static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                   tmsg_block_t *block)
 {
-    tmsg_status_t status = store->allocator.alloc(store->allocator.arg, bytes,
-                                                  TMSG_PAYLOAD_ALIGNMENT,
+    const tmsg_device_t cpu = {TMSG_DEVICE_CPU, 0};
+    tmsg_status_t status = store->allocator.alloc(store->allocator.arg, cpu,
+                                                  bytes, TMSG_PAYLOAD_ALIGNMENT,
                                                   &block->data, &block->token);
 
     if (status > TMSG_OK || (status == TMSG_OK && block->data == NULL)) {
@@ -151,8 +152,8 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
         return;
     }
     if (store->allocator.alloc != NULL) {
-        store->allocator.free(store->allocator.arg, block->data, block->bytes,
-                              block->token);
+        store->allocator.release(store->allocator.arg, block->data,
+                                 block->bytes, block->token);
         return;
     }
     tmsg_pool_give(&store->pool,

@@ -92,9 +92,11 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
         worker->spin_ns = params->spin_us * 1000ULL;
     }
     if ((params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) &&
-        (params->allocator.alloc == NULL || params->allocator.free == NULL)) {
+        params->allocator != NULL &&
+        (params->allocator->alloc == NULL ||
+         params->allocator->release == NULL)) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "worker: allocator without alloc or free");
+                              "worker: allocator without alloc or release");
     }
     return TMSG_OK;
 }
@@ -159,7 +161,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (params != NULL) {
         status = read_params(params, worker);
         if (params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) {
-            allocator = &params->allocator;
+            allocator = params->allocator;
         }
     }
     if (status != TMSG_OK) {

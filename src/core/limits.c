@@ -1,12 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/limits.h"
 
+#include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/error.h"
 #include "core/tensor.h"
 
 #define MIB (1ULL << 20)
+#define KNOWN ((uint64_t)TMSG_LIMIT_ALL)
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static const struct {
+    uint64_t bit;
+    size_t offset;
+    uint64_t most;
+    const char *name;
+} fields[] = {
+    {TMSG_LIMIT_TENSORS, offsetof(tmsg_limits_t, tensors), UINT32_MAX,
+     "tensors"},
+    {TMSG_LIMIT_NDIM, offsetof(tmsg_limits_t, ndim), TMSG_NDIM_MAX, "ndim"},
+    {TMSG_LIMIT_NAME_BYTES, offsetof(tmsg_limits_t, name_bytes), UINT32_MAX,
+     "name_bytes"},
+    {TMSG_LIMIT_METADATA_BYTES, offsetof(tmsg_limits_t, metadata_bytes),
+     UINT32_MAX, "metadata_bytes"},
+    {TMSG_LIMIT_HEADER_BYTES, offsetof(tmsg_limits_t, header_bytes), UINT32_MAX,
+     "header_bytes"},
+    {TMSG_LIMIT_MESSAGE_BYTES, offsetof(tmsg_limits_t, message_bytes),
+     INT64_MAX, "message_bytes"},
+    {TMSG_LIMIT_HELD_BYTES, offsetof(tmsg_limits_t, held_bytes), INT64_MAX,
+     "held_bytes"},
+};
 
 static uint64_t quarter_of_memory(void)
 {
@@ -19,9 +44,9 @@ static uint64_t quarter_of_memory(void)
     return (uint64_t)pages * (uint64_t)page_bytes / 4;
 }
 
-void tmsg_limits_default(tmsg_limits_t *limits)
+tmsg_limits_t tmsg_limits_usual(void)
 {
-    *limits = (tmsg_limits_t){
+    return (tmsg_limits_t){
         .field_mask = TMSG_LIMIT_ALL,
         .tensors = 1ULL << 20,
         .ndim = TMSG_NDIM_MAX,
@@ -33,48 +58,63 @@ void tmsg_limits_default(tmsg_limits_t *limits)
     };
 }
 
+static uint64_t *field_of(tmsg_limits_t *limits, size_t i)
+{
+    return (uint64_t *)(void *)((char *)limits + fields[i].offset);
+}
+
+static tmsg_status_t check_mask(uint64_t mask)
+{
+    if (mask & ~KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "limits: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~KNOWN));
+    }
+    return TMSG_OK;
+}
+
+/* An application of older headers has a shorter struct: only what the mask
+ * names is touched. */
+tmsg_status_t tmsg_limits_default(tmsg_limits_t *limits_p)
+{
+    tmsg_limits_t usual = tmsg_limits_usual();
+    tmsg_status_t status;
+
+    if (limits_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "limits is NULL");
+    }
+    status = check_mask(limits_p->field_mask);
+    for (size_t i = 0; i < FIELDS && status == TMSG_OK; i++) {
+        if (limits_p->field_mask & fields[i].bit) {
+            *field_of(limits_p, i) = *field_of(&usual, i);
+        }
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
                                 tmsg_limits_t *limits)
 {
     tmsg_limits_t merged = *limits;
-    struct {
-        uint64_t bit;
-        const uint64_t *from;
-        uint64_t *to;
-        uint64_t most;
-        const char *name;
-    } fields[] = {
-        {TMSG_LIMIT_TENSORS, &given->tensors, &merged.tensors, UINT32_MAX,
-         "tensors"},
-        {TMSG_LIMIT_NDIM, &given->ndim, &merged.ndim, TMSG_NDIM_MAX, "ndim"},
-        {TMSG_LIMIT_NAME_BYTES, &given->name_bytes, &merged.name_bytes,
-         UINT32_MAX, "name_bytes"},
-        {TMSG_LIMIT_METADATA_BYTES, &given->metadata_bytes,
-         &merged.metadata_bytes, UINT32_MAX, "metadata_bytes"},
-        {TMSG_LIMIT_HEADER_BYTES, &given->header_bytes, &merged.header_bytes,
-         UINT32_MAX, "header_bytes"},
-        {TMSG_LIMIT_MESSAGE_BYTES, &given->message_bytes, &merged.message_bytes,
-         INT64_MAX, "message_bytes"},
-        {TMSG_LIMIT_HELD_BYTES, &given->held_bytes, &merged.held_bytes,
-         INT64_MAX, "held_bytes"},
-    };
+    tmsg_status_t status = check_mask(given->field_mask);
 
-    if (given->field_mask & ~TMSG_LIMIT_ALL) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "limits: unknown field_mask bits 0x%llx",
-            (unsigned long long)(given->field_mask & ~TMSG_LIMIT_ALL));
+    if (status != TMSG_OK) {
+        return status;
     }
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+    for (size_t i = 0; i < FIELDS; i++) {
+        uint64_t value;
+
         if (!(given->field_mask & fields[i].bit)) {
             continue;
         }
-        if (*fields[i].from == 0 || *fields[i].from > fields[i].most) {
-            return tmsg_error_set(
-                TMSG_ERR_INVALID_PARAM, "limits: %s %llu is not in 1..%llu",
-                fields[i].name, (unsigned long long)*fields[i].from,
-                (unsigned long long)fields[i].most);
+        memcpy(&value, (const char *)given + fields[i].offset, sizeof(value));
+        if (value == 0 || value > fields[i].most) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "limits: %s %llu is not in 1..%llu",
+                                  fields[i].name, (unsigned long long)value,
+                                  (unsigned long long)fields[i].most);
         }
-        *fields[i].to = *fields[i].from;
+        *field_of(&merged, i) = value;
     }
     *limits = merged;
     return TMSG_OK;

@@ -6,7 +6,8 @@
 #include <tensormsg/limits.h>
 #include <tensormsg/status.h>
 
-#define TMSG_LIMIT_ALL ((uint64_t)(TMSG_LIMIT_HELD_BYTES << 1) - 1)
+/* The defaults of this machine, all of them. */
+tmsg_limits_t tmsg_limits_usual(void);
 
 /* Overlays the fields that *given sets, all or none. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,

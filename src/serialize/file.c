@@ -15,6 +15,7 @@
 #include <tensormsg/meta.h>
 
 #include "core/error.h"
+#include "core/limits.h"
 #include "core/log.h"
 #include "core/map.h"
 #include "core/tensor.h"
@@ -225,7 +226,7 @@ tmsg_status_t tmsg_file_load(const char *path, tmsg_file_format_t format,
         return status;
     }
     tmsg_map_own(input.map, unmap, mapping);
-    tmsg_limits_default(&input.limits);
+    input.limits = tmsg_limits_usual();
     input.bytes = mapping->bytes;
     input.size = mapping->size;
     status = tmsg_file_decode(&input, format);

@@ -6,6 +6,7 @@
 #include <tensormsg/json.h>
 
 #include "core/error.h"
+#include "core/limits.h"
 #include "serialize/header.h"
 #include "serialize/json.h"
 #include "serialize/wire.h"
@@ -77,7 +78,7 @@ static tmsg_status_t read_map(const uint8_t *body,
     uint64_t bytes;
     tmsg_status_t status;
 
-    tmsg_limits_default(&limits);
+    limits = tmsg_limits_usual();
     status = tmsg_body_decode(body, preamble->body_bytes, &limits, map);
     if (status == TMSG_OK) {
         status = tmsg_layout_bytes(map, &limits, &bytes);

@@ -385,12 +385,13 @@ typedef struct {
     tmsg_status_t refusal;
 } unwilling_t;
 
-static tmsg_status_t unwilling_alloc(void *arg, uint64_t bytes,
-                                     uint64_t alignment, void **data_p,
-                                     void **token_p)
+static tmsg_status_t unwilling_alloc(void *arg, tmsg_device_t device,
+                                     uint64_t bytes, uint64_t alignment,
+                                     void **data_p, void **token_p)
 {
     unwilling_t *unwilling = arg;
 
+    must_true(device.type == TMSG_DEVICE_CPU && device.id == 0);
     (void)alignment;
     (void)token_p;
     if (unwilling->calls++ % 2 == 0) {
@@ -413,9 +414,11 @@ static void refuse_by_allocator(link_t link, size_t bytes,
                                 tmsg_status_t refusal, unsigned flags)
 {
     unwilling_t unwilling = {.refusal = refusal};
+    const tmsg_allocator_t allocator = {unwilling_alloc, unwilling_free,
+                                        &unwilling};
     const side_options_t options = {
         .worker = {.field_mask = TMSG_WORKER_PARAM_ALLOCATOR,
-                   .allocator = {unwilling_alloc, unwilling_free, &unwilling}}};
+                   .allocator = &allocator}};
     tmsg_message_t *message;
     tmsg_request_t *sent;
     pair_t pair;
@@ -587,6 +590,36 @@ Test(failure, unknown_bits_and_flags_are_refused)
             TMSG_ERR_INVALID_PARAM);
     tmsg_map_destroy(map);
     pair_close(&pair);
+}
+
+/* What params point to is copied; NULL there means the default. */
+Test(failure, what_params_point_to_is_taken_at_once)
+{
+    tmsg_limits_t given = {.field_mask = TMSG_LIMIT_NDIM, .ndim = 7};
+    tmsg_context_params_t of_context = {.field_mask = TMSG_CONTEXT_PARAM_LIMITS,
+                                        .limits = &given};
+    tmsg_allocator_t half = {.alloc = unwilling_alloc};
+    tmsg_worker_params_t of_worker = {.field_mask = TMSG_WORKER_PARAM_ALLOCATOR,
+                                      .allocator = &half};
+    tmsg_context_t *context, *usual;
+    tmsg_worker_t *worker = NULL;
+    char *json;
+
+    must(tmsg_context_create(&of_context, &context));
+    given.ndim = 9;
+    must(tmsg_context_describe(context, &json));
+    must_say(json, "\"ndim\":\t7");
+    tmsg_string_free(json);
+    of_context.limits = NULL;
+    must(tmsg_context_create(&of_context, &usual));
+    must_be(tmsg_worker_create(context, &of_worker, &worker),
+            TMSG_ERR_INVALID_PARAM);
+    cr_expect_null(worker);
+    of_worker.allocator = NULL;
+    must(tmsg_worker_create(context, &of_worker, &worker));
+    tmsg_worker_destroy(worker);
+    tmsg_context_destroy(usual);
+    tmsg_context_destroy(context);
 }
 
 /* A map of which a part is refused while others are under way: only that one

@@ -932,14 +932,16 @@ typedef struct {
     bool refuse;
 } own_memory_t;
 
-static tmsg_status_t own_alloc(void *arg, uint64_t bytes, uint64_t alignment,
-                               void **data_p, void **token_p)
+static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                               uint64_t alignment, void **data_p,
+                               void **token_p)
 {
     own_memory_t *memory = arg;
 
     if (memory->refuse) {
         return TMSG_ERR_BUSY;
     }
+    must_true(device.type == TMSG_DEVICE_CPU && device.id == 0);
     must_true(alignment <= 64 && (alignment & (alignment - 1)) == 0);
     *data_p = aligned_alloc(64, (bytes + 63) / 64 * 64);
     *token_p = memory;
@@ -961,9 +963,10 @@ static void own_free(void *arg, void *data, uint64_t bytes, void *token)
 Test(lifetime, payloads_lie_in_the_applications_memory_until_released)
 {
     own_memory_t memory = {.refuse = false};
+    const tmsg_allocator_t allocator = {own_alloc, own_free, &memory};
     const side_options_t options = {
         .worker = {.field_mask = TMSG_WORKER_PARAM_ALLOCATOR,
-                   .allocator = {own_alloc, own_free, &memory}}};
+                   .allocator = &allocator}};
     tmsg_message_t *messages[4];
     pair_t pair;
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/limits.h"
 #include "core/map.h"
 #include "serialize/file.h"
 
@@ -23,7 +24,7 @@ static inline void load_and_read(tmsg_file_format_t format, const uint8_t *data,
     if (size == 0) {
         return; /* tmsg_file_load() refuses that before it decodes */
     }
-    tmsg_limits_default(&input.limits);
+    input.limits = tmsg_limits_usual();
     input.limits.held_bytes = HELD_BYTES_MAX;
     input.bytes = malloc(size);
     if (input.bytes == NULL || tmsg_map_create(&input.map) != TMSG_OK) {

@@ -9,6 +9,7 @@
 
 #include <tensormsg/json.h>
 
+#include "core/limits.h"
 #include "core/map.h"
 #include "serialize/header.h"
 
@@ -38,7 +39,7 @@ static void check_body(const uint8_t *data, size_t size)
     tmsg_map_t *map, *again;
     uint64_t payload;
 
-    tmsg_limits_default(&limits);
+    limits = tmsg_limits_usual();
     CHECK(tmsg_map_create(&map) == TMSG_OK);
     CHECK(tmsg_map_create(&again) == TMSG_OK);
     if (tmsg_body_decode(data, size, &limits, map) == TMSG_OK) {

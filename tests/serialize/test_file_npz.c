@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/limits.h"
 #include "test_file_tools.h"
 
 #include <zip.h>
@@ -234,7 +235,7 @@ static tmsg_status_t decode_bounded(const char *path, tmsg_map_t *map)
     tmsg_file_input_t input = {.where = {.path = path}, .map = map};
     tmsg_status_t status;
 
-    tmsg_limits_default(&input.limits);
+    input.limits = tmsg_limits_usual();
     input.limits.held_bytes = 1 << 20;
     input.bytes = (uint8_t *)read_scratch(path, &input.size);
     status = tmsg_file_decode(&input, TMSG_FILE_NPZ);

@@ -9,6 +9,7 @@
 #include <tensormsg/endpoint.h>
 #include <tensormsg/meta.h>
 
+#include "core/limits.h"
 #include "core/map.h"
 #include "serialize/header.h"
 #include "support/failing_alloc.h"
@@ -54,7 +55,7 @@ static tmsg_status_t decode(const void *body, size_t bytes, tmsg_map_t *map)
 {
     tmsg_limits_t limits;
 
-    tmsg_limits_default(&limits);
+    limits = tmsg_limits_usual();
     return tmsg_body_decode(body, bytes, &limits, map);
 }
 
@@ -626,7 +627,7 @@ Test(body, is_held_to_the_limits)
         uint8_t *body = golden_unhex(rows[i].body, &bytes);
         tmsg_status_t status;
 
-        tmsg_limits_default(&defaults);
+        defaults = tmsg_limits_usual();
         limits.tensors = limits.tensors ? limits.tensors : defaults.tensors;
         limits.ndim = limits.ndim ? limits.ndim : defaults.ndim;
         limits.name_bytes =

@@ -5,6 +5,7 @@
 
 #include <tensormsg/map.h>
 
+#include "core/limits.h"
 #include "serialize/header.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -84,7 +85,7 @@ Test(layout, adds_up_tensors_and_gaps)
     static const uint64_t ends[] = {0, 3, 32, 32, 128};
     tmsg_limits_t limits;
 
-    tmsg_limits_default(&limits);
+    limits = tmsg_limits_usual();
     for (size_t i = 0; i < COUNT(ends); i++) {
         tmsg_map_t *map = map_of(tensors, i);
         uint64_t bytes = 1;
@@ -110,7 +111,7 @@ Test(layout, refuses_beyond_the_message_limit)
     tmsg_map_t *map = map_of(smalls, 2);
     uint64_t bytes = 77;
 
-    tmsg_limits_default(&limits);
+    limits = tmsg_limits_usual();
     limits.message_bytes = 212; /* 100, 12 of gap, 100 */
     cr_expect_eq(tmsg_layout_bytes(map, &limits, &bytes), TMSG_OK);
     cr_expect_eq(bytes, 212);

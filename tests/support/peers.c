@@ -44,7 +44,7 @@ void side_open(side_t *side, const side_options_t *options)
         side->drive = options->drive;
         context.field_mask =
             TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG;
-        context.limits = options->limits;
+        context.limits = &options->limits;
         context.ucx_config = options->ucx_config;
     }
     if (side->drive == DRIVE_THREAD) {
