@@ -132,7 +132,7 @@ int dump_main(int argc, char **argv)
     if (ends_with(options.path, ".tmsg")) {
         return dump_header(options.path);
     }
-    if (tmsg_file_load(options.path, TMSG_FILE_AUTO, &map) != TMSG_OK) {
+    if (tmsg_file_load(options.path, NULL, &map) != TMSG_OK) {
         complain("%s", tmsg_error_message());
         return EXIT_USAGE;
     }

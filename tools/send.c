@@ -92,8 +92,7 @@ static const struct argp parser = {
 
 static bool load(sender_t *sender)
 {
-    tmsg_status_t status =
-        tmsg_file_load(sender->path, TMSG_FILE_AUTO, &sender->map);
+    tmsg_status_t status = tmsg_file_load(sender->path, NULL, &sender->map);
 
     if (status != TMSG_OK) {
         sender->map = NULL;

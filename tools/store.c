@@ -250,6 +250,10 @@ bool store_save(store_t *store, const tmsg_map_t *map, char **path_p, char *why,
     const char *name = transfer_text(map, TMSG_META_FILE_NAME);
     const char *format = transfer_text(map, TMSG_META_FILE_FORMAT);
     tmsg_file_format_t known = TMSG_FILE_SAFETENSORS;
+    tmsg_file_save_params_t params = {
+        .field_mask = TMSG_FILE_SAVE_PARAM_FORMAT | TMSG_FILE_SAVE_PARAM_FLAGS,
+        .flags = store->force ? TMSG_SAVE_OVERWRITE : 0,
+    };
     tmsg_status_t status;
     tmsg_meta_t value;
     char *path;
@@ -269,8 +273,8 @@ bool store_save(store_t *store, const tmsg_map_t *map, char **path_p, char *why,
         snprintf(why, why_bytes, "out of memory");
         return false;
     }
-    status = tmsg_file_save(map, path, known,
-                            store->force ? TMSG_SAVE_OVERWRITE : 0);
+    params.format = (int32_t)known;
+    status = tmsg_file_save(map, path, &params);
     if (status != TMSG_OK) {
         snprintf(why, why_bytes, "%s%s", tmsg_error_message(),
                  status == TMSG_ERR_ALREADY_EXISTS ? " (recv --force replaces)"

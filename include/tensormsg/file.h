@@ -3,6 +3,9 @@
 #ifndef TENSORMSG_FILE_H
 #define TENSORMSG_FILE_H
 
+#include <stdint.h>
+
+#include <tensormsg/limits.h>
 #include <tensormsg/map.h>
 
 #ifdef __cplusplus
@@ -19,6 +22,19 @@ typedef enum {
 /* "safetensors", "npz" or "npy"; NULL for AUTO and values outside the list. */
 TMSG_API const char *tmsg_file_format_name(tmsg_file_format_t format);
 
+enum {
+    TMSG_FILE_LOAD_PARAM_FORMAT = 1 << 0,
+    TMSG_FILE_LOAD_PARAM_LIMITS = 1 << 1
+};
+
+typedef struct tmsg_file_load_params {
+    uint64_t field_mask;         /* TMSG_FILE_LOAD_PARAM_*; unset: defaults */
+    int32_t format;              /* tmsg_file_format_t; default AUTO */
+    const tmsg_limits_t *limits; /* of them count here: tensors, ndim,
+                                  * name_bytes, metadata_bytes, and held_bytes
+                                  * for what is not mapped; NULL: defaults */
+} tmsg_file_load_params_t;
+
 /* Loads a file as a map that owns its tensors, freed with tmsg_map_destroy().
  * The file is mapped, not read: tensors lie in the page cache (compressed
  * .npz members and big-endian data are converted into memory of their own).
@@ -28,30 +44,46 @@ TMSG_API const char *tmsg_file_format_name(tmsg_file_format_t format);
  * The file must not be truncated while the map lives. Metadata gets
  * TMSG_META_FILE_NAME (the last path component) and TMSG_META_FILE_FORMAT; a
  * safetensors `__metadata__` becomes string metadata under its own keys.
- * Fortran order is kept, as strides.
+ * Fortran order is kept, as strides. `params` may be NULL: all defaults. From
+ * any thread.
  *
  * Everything in the file is checked against its format (safetensors: header
  * size, offsets without overlap or hole, unique names; .npy 1.0 to 3.0, no
  * object dtype; .npz: sizes bounded before they are inflated). Errors name
  * file and field: NOT_FOUND, IO, MALFORMED, UNSUPPORTED (strings, dates,
- * structured and longdouble dtypes), LIMIT_EXCEEDED, NO_MEMORY. */
+ * structured and longdouble dtypes; a name without a known extension),
+ * LIMIT_EXCEEDED, NO_MEMORY; INVALID_PARAM (path or map_p is NULL, unknown
+ * bit or format, a limit of 0). */
 TMSG_API tmsg_status_t tmsg_file_load(const char *path,
-                                      tmsg_file_format_t format,
+                                      const tmsg_file_load_params_t *params,
                                       tmsg_map_t **map_p);
 
 enum {
     TMSG_SAVE_OVERWRITE = 1 << 0 /* replace an existing file */
 };
 
+enum {
+    TMSG_FILE_SAVE_PARAM_FORMAT = 1 << 0,
+    TMSG_FILE_SAVE_PARAM_FLAGS = 1 << 1
+};
+
+typedef struct tmsg_file_save_params {
+    uint64_t field_mask; /* TMSG_FILE_SAVE_PARAM_*; unset: defaults */
+    int32_t format;      /* tmsg_file_format_t; default AUTO */
+    uint32_t flags;      /* TMSG_SAVE_*; default 0 */
+} tmsg_file_save_params_t;
+
 /* Writes a map of CPU tensors. The file appears under its name only when it is
- * whole: it is written beside it under a temporary name, flushed to disk and
- * renamed. Without OVERWRITE an existing file is kept and ALREADY_EXISTS
- * returned. Errors: UNSUPPORTED (a dtype that the format cannot hold, with
- * the format that can; .npy of more than one tensor; lanes), IO (disk full,
- * permissions), NO_MEMORY. */
+ * whole: until it is written and flushed to disk it has no name, or a temporary
+ * one beside its own where the file system wants one. Without OVERWRITE an
+ * existing file is kept. Errors, which name file and tensor: ALREADY_EXISTS,
+ * UNSUPPORTED (a dtype that the format cannot hold, with the format that can;
+ * .npy of more than one tensor; lanes; memory of a device; a name without a
+ * known extension), NOT_FOUND (the folder), IO (disk full, permissions),
+ * NO_MEMORY; INVALID_PARAM (map or path is NULL, unknown bit, format or flag).
+ * The map is read as by any other call: by one thread at a time. */
 TMSG_API tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
-                                      tmsg_file_format_t format,
-                                      uint32_t flags);
+                                      const tmsg_file_save_params_t *params);
 
 #ifdef __cplusplus
 }

@@ -23,6 +23,11 @@
 
 #define PATH_SHOWN 160 /* bytes of a path that an error shows, from its end */
 
+#define LOAD_PARAMS_KNOWN                                                      \
+    ((uint64_t)(TMSG_FILE_LOAD_PARAM_FORMAT | TMSG_FILE_LOAD_PARAM_LIMITS))
+#define SAVE_PARAMS_KNOWN                                                      \
+    ((uint64_t)(TMSG_FILE_SAVE_PARAM_FORMAT | TMSG_FILE_SAVE_PARAM_FLAGS))
+
 static const tmsg_file_ops_t *const formats[] = {
     [TMSG_FILE_SAFETENSORS] = &tmsg_file_safetensors,
     [TMSG_FILE_NPZ] = &tmsg_file_npz,
@@ -202,9 +207,45 @@ tmsg_status_t tmsg_file_decode(tmsg_file_input_t *input,
     return status;
 }
 
-tmsg_status_t tmsg_file_load(const char *path, tmsg_file_format_t format,
+static tmsg_status_t check_mask(const char *what, uint64_t mask, uint64_t known)
+{
+    if (mask & ~known) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "%s: unknown field_mask bits 0x%llx", what,
+                              (unsigned long long)(mask & ~known));
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_load_params(const tmsg_file_load_params_t *params,
+                                      tmsg_file_format_t *format,
+                                      tmsg_limits_t *limits)
+{
+    tmsg_status_t status;
+
+    *format = TMSG_FILE_AUTO;
+    *limits = tmsg_limits_usual();
+    if (params == NULL) {
+        return TMSG_OK;
+    }
+    status = check_mask("file load", params->field_mask, LOAD_PARAMS_KNOWN);
+    if (status == TMSG_OK &&
+        (params->field_mask & TMSG_FILE_LOAD_PARAM_FORMAT)) {
+        *format = (tmsg_file_format_t)params->format;
+    }
+    if (status == TMSG_OK &&
+        (params->field_mask & TMSG_FILE_LOAD_PARAM_LIMITS) &&
+        params->limits != NULL) {
+        status = tmsg_limits_merge(params->limits, limits);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_file_load(const char *path,
+                             const tmsg_file_load_params_t *params,
                              tmsg_map_t **map_p)
 {
+    tmsg_file_format_t format;
     tmsg_file_input_t input = {.where = {.path = path}};
     mapping_t *mapping = NULL;
     tmsg_status_t status;
@@ -213,7 +254,10 @@ tmsg_status_t tmsg_file_load(const char *path, tmsg_file_format_t format,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is NULL",
                               path == NULL ? "path" : "map_p");
     }
-    status = find_format(&input.where, format, &format);
+    status = read_load_params(params, &format, &input.limits);
+    if (status == TMSG_OK) {
+        status = find_format(&input.where, format, &format);
+    }
     if (status == TMSG_OK) {
         status = open_mapping(&input.where, &mapping);
     }
@@ -226,7 +270,6 @@ tmsg_status_t tmsg_file_load(const char *path, tmsg_file_format_t format,
         return status;
     }
     tmsg_map_own(input.map, unmap, mapping);
-    input.limits = tmsg_limits_usual();
     input.bytes = mapping->bytes;
     input.size = mapping->size;
     status = tmsg_file_decode(&input, format);
@@ -322,28 +365,58 @@ static void warn_of_metadata(const tmsg_file_where_t *where,
     }
 }
 
+static tmsg_status_t read_save_params(const tmsg_file_save_params_t *params,
+                                      tmsg_file_format_t *format,
+                                      uint32_t *flags)
+{
+    tmsg_status_t status;
+
+    *format = TMSG_FILE_AUTO;
+    *flags = 0;
+    if (params == NULL) {
+        return TMSG_OK;
+    }
+    status = check_mask("file save", params->field_mask, SAVE_PARAMS_KNOWN);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (params->field_mask & TMSG_FILE_SAVE_PARAM_FORMAT) {
+        *format = (tmsg_file_format_t)params->format;
+    }
+    if (params->field_mask & TMSG_FILE_SAVE_PARAM_FLAGS) {
+        *flags = params->flags;
+    }
+    if (*flags & ~(uint32_t)TMSG_SAVE_OVERWRITE) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "file save: unknown flags 0x%x", *flags);
+    }
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
-                             tmsg_file_format_t format, uint32_t flags)
+                             const tmsg_file_save_params_t *params)
 {
     tmsg_file_output_t output = {.where = {.path = path}};
-    bool overwrite = (flags & TMSG_SAVE_OVERWRITE) != 0;
+    tmsg_file_format_t format;
     tmsg_status_t status;
+    uint32_t flags;
+    bool overwrite;
 
     if (map == NULL || path == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is NULL",
                               map == NULL ? "map" : "path");
     }
-    if (flags & ~(uint32_t)TMSG_SAVE_OVERWRITE) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "unknown flags 0x%x",
-                              flags);
+    status = read_save_params(params, &format, &flags);
+    if (status == TMSG_OK) {
+        status = find_format(&output.where, format, &format);
     }
-    status = find_format(&output.where, format, &format);
     if (status == TMSG_OK) {
         status = check_map(&output.where, formats[format], map);
     }
     if (status != TMSG_OK) {
         return status;
     }
+    overwrite = (flags & TMSG_SAVE_OVERWRITE) != 0;
     if (!overwrite &&
         faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
         return tmsg_file_fail(&output.where, TMSG_ERR_ALREADY_EXISTS,

@@ -117,6 +117,11 @@ static tmsg_status_t check(const tmsg_file_input_t *input, const char *name,
     if (status != TMSG_OK) {
         return status;
     }
+    if (tensor->ndim > 0 && (uint64_t)tensor->ndim > input->limits.ndim) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "%d dimensions, at most %llu", tensor->ndim,
+                              (unsigned long long)input->limits.ndim);
+    }
     status = tmsg_tensor_check(tensor);
     if (status == TMSG_OK) {
         status = tmsg_tensor_bytes(tensor, bytes_p);

@@ -16,7 +16,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-OVERWRITE = 1
+OVERWRITE, SAVE_PARAM_FLAGS = 1, 2
 UNSUPPORTED, MALFORMED, EXISTS = -9, -8, -13
 
 pytestmark = [
@@ -41,6 +41,11 @@ class Dtype(ctypes.Structure):
                 ("lanes", ctypes.c_uint16)]
 
 
+class SaveParams(ctypes.Structure):
+    _fields_ = [("field_mask", ctypes.c_uint64), ("format", ctypes.c_int32),
+                ("flags", ctypes.c_uint32)]
+
+
 class Refused(Exception):
     def __init__(self, status, words):
         super().__init__(f"{status}: {words}")
@@ -62,13 +67,14 @@ class Library:
 
     def load(self, path):
         handle = ctypes.c_void_p()
-        self.check(self.c.tmsg_file_load(os.fsencode(path), 0,
+        self.check(self.c.tmsg_file_load(os.fsencode(path), None,
                                          ctypes.byref(handle)))
         return handle
 
     def save(self, handle, path, flags=0):
-        self.check(self.c.tmsg_file_save(handle, os.fsencode(path), 0,
-                                         ctypes.c_uint(flags)))
+        params = SaveParams(SAVE_PARAM_FLAGS, 0, flags)
+        self.check(self.c.tmsg_file_save(handle, os.fsencode(path),
+                                         ctypes.byref(params)))
 
     def convert(self, source, target):
         handle = self.load(source)

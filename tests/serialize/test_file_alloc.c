@@ -72,7 +72,7 @@ static void fail_each(const char *name, operation_t operation, const void *arg)
 static tmsg_status_t load(const void *path, uint64_t *sum_p)
 {
     tmsg_map_t *map = NULL;
-    tmsg_status_t status = tmsg_file_load(path, TMSG_FILE_AUTO, &map);
+    tmsg_status_t status = tmsg_file_load(path, NULL, &map);
 
     for (size_t i = 0; status == TMSG_OK && i < tmsg_map_size(map); i++) {
         const char *name;
@@ -96,8 +96,7 @@ typedef struct {
 static tmsg_status_t save(const void *arg, uint64_t *sum_p)
 {
     const save_t *what = arg;
-    tmsg_status_t status =
-        tmsg_file_save(what->map, what->path, TMSG_FILE_AUTO, 0);
+    tmsg_status_t status = tmsg_file_save(what->map, what->path, NULL);
 
     if (status == TMSG_OK) {
         static char content[1 << 16];

@@ -41,6 +41,10 @@ Test(file_save, names_the_formats)
 
 Test(file_save, finds_the_format_by_extension)
 {
+    const tmsg_file_save_params_t as_npz = {
+        .field_mask = TMSG_FILE_SAVE_PARAM_FORMAT, .format = TMSG_FILE_NPZ};
+    const tmsg_file_load_params_t from_npz = {
+        .field_mask = TMSG_FILE_LOAD_PARAM_FORMAT, .format = TMSG_FILE_NPZ};
     tmsg_map_t *map = hello();
 
     expect_save_refused(map, scratch_path("a.bin"), TMSG_ERR_UNSUPPORTED,
@@ -50,35 +54,88 @@ Test(file_save, finds_the_format_by_extension)
     expect_refused("unknown", scratch_path("a.pt"), TMSG_ERR_UNSUPPORTED,
                    "ends in none");
     save_ok(map, scratch_path("A.NPY"));
-    cr_expect_eq(tmsg_file_save(map, scratch_path("a.bin"), TMSG_FILE_NPZ, 0),
-                 TMSG_OK);
+    cr_expect_eq(tmsg_file_save(map, scratch_path("a.bin"), &as_npz), TMSG_OK);
     tmsg_map_destroy(map);
-    cr_expect_eq(tmsg_file_load(scratch_path("a.bin"), TMSG_FILE_NPZ, &map),
+    cr_expect_eq(tmsg_file_load(scratch_path("a.bin"), &from_npz, &map),
                  TMSG_OK);
     expect_tensor(map, "a", "uint8", 5, "hello");
     tmsg_map_destroy(map);
 }
 
+/* Each limit that counts, one below what the file has. */
+Test(file_save, loads_within_the_limits_given)
+{
+    static const struct {
+        tmsg_limits_t limits;
+        const char *words;
+    } rows[] = {
+        {{.field_mask = TMSG_LIMIT_TENSORS, .tensors = 1}, "at most 1"},
+        {{.field_mask = TMSG_LIMIT_NDIM, .ndim = 1},
+         "tensor 'longer': 2 dimensions, at most 1"},
+        {{.field_mask = TMSG_LIMIT_NAME_BYTES, .name_bytes = 5}, "at most 5"},
+        {{.field_mask = TMSG_LIMIT_METADATA_BYTES, .metadata_bytes = 2},
+         "__metadata__"},
+    };
+    static const int64_t row[] = {1, 5};
+    const char *path = scratch_path("limits.safetensors");
+    tmsg_map_t *map = hello();
+    tmsg_tensor_t tensor;
+
+    cr_assert_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_OK);
+    tensor.ndim = 2;
+    tensor.shape = row;
+    cr_assert_eq(tmsg_map_add(map, "longer", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_set_string(map, "k", "vv"), TMSG_OK);
+    save_ok(map, path);
+    tmsg_map_destroy(map);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tmsg_file_load_params_t params = {.field_mask =
+                                              TMSG_FILE_LOAD_PARAM_LIMITS,
+                                          .limits = &rows[i].limits};
+
+        map = NULL;
+        cr_expect_eq(tmsg_file_load(path, &params, &map),
+                     TMSG_ERR_LIMIT_EXCEEDED, "row %zu", i);
+        cr_expect_null(map);
+        cr_expect_not_null(strstr(tmsg_error_message(), rows[i].words), "%s",
+                           tmsg_error_message());
+        params.limits = NULL; /* the defaults */
+        cr_expect_eq(tmsg_file_load(path, &params, &map), TMSG_OK);
+        tmsg_map_destroy(map);
+    }
+}
+
 Test(file_save, refuses_wrong_arguments)
 {
+    const tmsg_limits_t nothing = {.field_mask = TMSG_LIMIT_TENSORS};
+    const tmsg_file_save_params_t saves[] = {
+        {.field_mask = 1 << 2},
+        {.field_mask = TMSG_FILE_SAVE_PARAM_FORMAT, .format = 9},
+        {.field_mask = TMSG_FILE_SAVE_PARAM_FLAGS, .flags = 2},
+    };
+    const tmsg_file_load_params_t loads[] = {
+        {.field_mask = 1 << 2},
+        {.field_mask = TMSG_FILE_LOAD_PARAM_FORMAT, .format = -1},
+        {.field_mask = TMSG_FILE_LOAD_PARAM_LIMITS, .limits = &nothing},
+    };
     tmsg_map_t *map = hello(), *loaded = NULL;
     const char *path = scratch_path("a.npy");
 
-    cr_expect_eq(tmsg_file_save(NULL, path, TMSG_FILE_NPY, 0),
-                 TMSG_ERR_INVALID_PARAM);
-    cr_expect_eq(tmsg_file_save(map, NULL, TMSG_FILE_NPY, 0),
-                 TMSG_ERR_INVALID_PARAM);
-    cr_expect_eq(tmsg_file_save(map, path, (tmsg_file_format_t)9, 0),
-                 TMSG_ERR_INVALID_PARAM);
-    cr_expect_eq(tmsg_file_save(map, path, TMSG_FILE_NPY, 2),
-                 TMSG_ERR_INVALID_PARAM);
-    cr_expect_eq(tmsg_file_load(NULL, TMSG_FILE_NPY, &loaded),
-                 TMSG_ERR_INVALID_PARAM);
-    cr_expect_eq(tmsg_file_load(path, TMSG_FILE_NPY, NULL),
-                 TMSG_ERR_INVALID_PARAM);
-    cr_expect_eq(tmsg_file_load(path, (tmsg_file_format_t)-1, &loaded),
-                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_save(NULL, path, NULL), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_save(map, NULL, NULL), TMSG_ERR_INVALID_PARAM);
+    for (size_t i = 0; i < sizeof(saves) / sizeof(saves[0]); i++) {
+        cr_expect_eq(tmsg_file_save(map, path, &saves[i]),
+                     TMSG_ERR_INVALID_PARAM, "save %zu", i);
+    }
     cr_expect_eq(count_scratch(), 0);
+    save_ok(map, path);
+    cr_expect_eq(tmsg_file_load(NULL, NULL, &loaded), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_file_load(path, NULL, NULL), TMSG_ERR_INVALID_PARAM);
+    for (size_t i = 0; i < sizeof(loads) / sizeof(loads[0]); i++) {
+        cr_expect_eq(tmsg_file_load(path, &loads[i], &loaded),
+                     TMSG_ERR_INVALID_PARAM, "load %zu", i);
+    }
+    cr_expect_null(loaded);
     tmsg_map_destroy(map);
 }
 
@@ -92,7 +149,7 @@ Test(file_save, keeps_an_existing_file)
         size_t bytes;
         char *data;
 
-        cr_assert_eq(tmsg_file_save(map, path, TMSG_FILE_AUTO, 0), TMSG_OK);
+        cr_assert_eq(tmsg_file_save(map, path, NULL), TMSG_OK);
         expect_save_refused(map, path, TMSG_ERR_ALREADY_EXISTS,
                             "exists already");
         cr_expect_eq(truncate(path, 3), 0);
@@ -203,7 +260,7 @@ Test(file_save, leaves_nothing_when_it_is_killed)
 
         if (child == 0) {
             setrlimit(RLIMIT_FSIZE, &none);
-            tmsg_file_save(map, path_of(extensions[i]), TMSG_FILE_AUTO, 0);
+            tmsg_file_save(map, path_of(extensions[i]), NULL);
             _exit(0);
         }
         cr_assert_eq(waitpid(child, &status, 0), child);

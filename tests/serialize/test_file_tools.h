@@ -89,7 +89,7 @@ static inline void expect_refused(const char *row, const char *path,
                                   tmsg_status_t status, const char *words)
 {
     tmsg_map_t *map = NULL;
-    tmsg_status_t got = tmsg_file_load(path, TMSG_FILE_AUTO, &map);
+    tmsg_status_t got = tmsg_file_load(path, NULL, &map);
     const char *message = tmsg_error_message();
 
     cr_expect(got == status && strstr(message, words) != NULL,
@@ -107,7 +107,7 @@ static inline void expect_refused(const char *row, const char *path,
 static inline tmsg_map_t *load_ok(const char *path)
 {
     tmsg_map_t *map = NULL;
-    tmsg_status_t status = tmsg_file_load(path, TMSG_FILE_AUTO, &map);
+    tmsg_status_t status = tmsg_file_load(path, NULL, &map);
 
     cr_assert_eq(status, TMSG_OK, "%s: %s", path, tmsg_error_message());
     return map;
@@ -115,8 +115,9 @@ static inline tmsg_map_t *load_ok(const char *path)
 
 static inline void save_ok(const tmsg_map_t *map, const char *path)
 {
-    tmsg_status_t status =
-        tmsg_file_save(map, path, TMSG_FILE_AUTO, TMSG_SAVE_OVERWRITE);
+    const tmsg_file_save_params_t overwrite = {
+        .field_mask = TMSG_FILE_SAVE_PARAM_FLAGS, .flags = TMSG_SAVE_OVERWRITE};
+    tmsg_status_t status = tmsg_file_save(map, path, &overwrite);
 
     cr_assert_eq(status, TMSG_OK, "%s: %s", path, tmsg_error_message());
 }
@@ -125,7 +126,7 @@ static inline void expect_save_refused(const tmsg_map_t *map, const char *path,
                                        tmsg_status_t status, const char *words)
 {
     int before = count_scratch();
-    tmsg_status_t got = tmsg_file_save(map, path, TMSG_FILE_AUTO, 0);
+    tmsg_status_t got = tmsg_file_save(map, path, NULL);
 
     cr_expect(got == status && strstr(tmsg_error_message(), words) != NULL,
               "%s '%s', not %s '%s'", tmsg_status_name(got),
