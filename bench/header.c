@@ -33,7 +33,7 @@ static tmsg_map_t *make_map(size_t tensors)
         char name[48];
 
         snprintf(name, sizeof(name), "layer%zu.conv.weight", i);
-        must(tmsg_map_add(map, name, &tensor, NULL, NULL));
+        must(tmsg_map_add(map, name, &tensor, NULL));
     }
     return map;
 }

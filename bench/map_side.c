@@ -126,7 +126,7 @@ static void add(tmsg_map_t *map, const char *name, void *data,
     const tmsg_tensor_t tensor = {
         data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, bytes, NULL};
 
-    must(tmsg_map_add(map, name, &tensor, NULL, NULL));
+    must(tmsg_map_add(map, name, &tensor, NULL));
 }
 
 static void make_maps(map_side_t *self)

@@ -16,8 +16,12 @@ int main(int argc, char **argv)
     float pixels[2][3] = {{1, 2, 3}, {4, 5, 6}};
     const int64_t shape[] = {2, 3};
     tmsg_tensor_t image = {
-        pixels, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_FLOAT, 32, 1}, 2, shape,
-        NULL};
+        .data = pixels,
+        .device = {.type = TMSG_DEVICE_CPU},
+        .dtype = {.code = TMSG_DTYPE_FLOAT, .bits = 32, .lanes = 1},
+        .ndim = 2,
+        .shape = shape,
+    };
     tmsg_context_t *context;
     tmsg_worker_t *worker;
     tmsg_listener_t *listener;
@@ -30,7 +34,7 @@ int main(int argc, char **argv)
     check(tmsg_worker_create(context, NULL, &worker));
     if (argc > 2) { /* send URL */
         check(tmsg_map_create(&map));
-        check(tmsg_map_add(map, "image", &image, NULL, NULL));
+        check(tmsg_map_add(map, "image", &image, NULL));
         check(tmsg_endpoint_connect(worker, argv[2], NULL, &peer));
         check(tmsg_endpoint_send(peer, map, NULL, NULL));
     } else {

@@ -31,16 +31,26 @@ TMSG_API tmsg_status_t tmsg_map_create(tmsg_map_t **map_p);
  * allowed. The map of a received message is not the caller's to destroy. */
 TMSG_API void tmsg_map_destroy(tmsg_map_t *map);
 
+enum { TMSG_MAP_ADD_PARAM_RELEASE = 1 << 0 };
+
+/* How a tensor is added. Later versions take the stream (CUDA's) that its data
+ * are ready on here, for the descriptor itself is DLPack's and never grows. */
+typedef struct tmsg_map_add_params {
+    uint64_t field_mask;     /* TMSG_MAP_ADD_PARAM_*; unset: defaults */
+    tmsg_release_fn release; /* gives the data back; default NULL: borrowed */
+    void *release_arg;       /* passed to release; set with it */
+} tmsg_map_add_params_t;
+
 /* Appends a tensor under a new name. `name` is UTF-8, 1 to 4096 bytes,
  * NUL-terminated. The descriptor is copied with its shape and strides;
- * tensor->data is borrowed, or owned if `release` is given. On failure
- * nothing changes and release is not called. Errors: INVALID_PARAM (name,
- * descriptor), ALREADY_EXISTS (name), LIMIT_EXCEEDED, UNSUPPORTED (dtype;
- * strides that leave gaps or overlap with elements that, with their lanes, are
- * not whole bytes), NO_MEMORY, BUSY. */
+ * tensor->data is borrowed, or owned if params (NULL: defaults) give a release
+ * function. On failure nothing changes and release is not called. Errors:
+ * INVALID_PARAM (name, descriptor, unknown bit), ALREADY_EXISTS (name),
+ * LIMIT_EXCEEDED, UNSUPPORTED (dtype; strides that leave gaps or overlap with
+ * elements that, with their lanes, are not whole bytes), NO_MEMORY, BUSY. */
 TMSG_API tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
                                     const tmsg_tensor_t *tensor,
-                                    tmsg_release_fn release, void *release_arg);
+                                    const tmsg_map_add_params_t *params);
 
 /* Number of tensors. */
 TMSG_API size_t tmsg_map_size(const tmsg_map_t *map);

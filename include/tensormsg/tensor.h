@@ -25,9 +25,11 @@ typedef struct tmsg_device {
     int32_t id;   /* ordinal within the type; 0 for the CPU */
 } tmsg_device_t;
 
-/* A tensor descriptor. It owns nothing: data, shape and strides belong to
- * whoever filled it in. All zero bits plus a dtype and device describe a 0-d
- * tensor without data. */
+/* A tensor descriptor, field by field DLTensor without its byte offset. It
+ * never grows: what else may be said of a tensor, as the stream that its data
+ * are ready on, goes into tmsg_map_add_params_t. It owns nothing: data, shape
+ * and strides belong to whoever filled it in. Fields left zero are a 0-d tensor
+ * in C order; a dtype, a device and, as it has one element, data it needs. */
 typedef struct tmsg_tensor {
     void *data;             /* first element; NULL only if 0 bytes */
     tmsg_device_t device;   /* where data lives */

@@ -9,6 +9,7 @@
 #include "core/tensor.h"
 #include "core/utf8.h"
 
+#define PARAMS_KNOWN ((uint64_t)TMSG_MAP_ADD_PARAM_RELEASE)
 #define WASTE_MIN 4096 /* below this packing is not worth it */
 
 tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
@@ -256,16 +257,31 @@ tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
     return append(map, &entry);
 }
 
-tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
-                           const tmsg_tensor_t *tensor, tmsg_release_fn release,
-                           void *release_arg)
+static tmsg_status_t read_params(const tmsg_map_add_params_t *params,
+                                 tmsg_map_entry_t *entry)
 {
-    tmsg_map_entry_t entry = {.name = name,
-                              .tensor = *tensor,
-                              .release = release,
-                              .release_arg = release_arg};
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "map add: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    if (params->field_mask & TMSG_MAP_ADD_PARAM_RELEASE) {
+        entry->release = params->release;
+        entry->release_arg = params->release_arg;
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
+                           const tmsg_tensor_t *tensor,
+                           const tmsg_map_add_params_t *params)
+{
+    tmsg_map_entry_t entry = {.name = name};
     tmsg_status_t status = tmsg_map_check_idle(map);
 
+    if (status == TMSG_OK && params != NULL) {
+        status = read_params(params, &entry);
+    }
     if (status != TMSG_OK) {
         return status;
     }
@@ -277,6 +293,7 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
     if (status != TMSG_OK) {
         return status;
     }
+    entry.tensor = *tensor;
     status = tmsg_tensor_check_data(tensor, &entry.bytes);
     if (status == TMSG_OK && !tmsg_tensor_is_dense(tensor)) {
         status = tmsg_tensor_check_packable(tensor);

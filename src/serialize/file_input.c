@@ -132,6 +132,7 @@ static tmsg_status_t check(const tmsg_file_input_t *input, const char *name,
 tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
                             tmsg_tensor_t *tensor, void *memory, bool swap)
 {
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE};
     uint64_t bytes = 0;
     tmsg_status_t status = check(input, name, tensor, &bytes);
     bool misaligned;
@@ -152,8 +153,9 @@ tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
     if (swap) {
         swap_scalars(memory, bytes, scalar_bytes(tensor->dtype));
     }
-    status = tmsg_map_add(input->map, name, tensor,
-                          memory == NULL ? NULL : free, memory);
+    params.release = memory == NULL ? NULL : free;
+    params.release_arg = memory;
+    status = tmsg_map_add(input->map, name, tensor, &params);
     if (status != TMSG_OK) {
         status = blame(input, status);
         goto err_free;

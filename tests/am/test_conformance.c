@@ -374,7 +374,7 @@ static void strided(pair_t *pair)
             {TMSG_DTYPE_INT, 32, 1}, 3,
             views[i].shape,          views[i].strides};
 
-        must(tmsg_map_add(map, views[i].name, &tensor, NULL, NULL));
+        must(tmsg_map_add(map, views[i].name, &tensor, NULL));
     }
     sent = send_map(pair->to_a, map, 0);
     message = pair_take(pair, &pair->a);
@@ -408,9 +408,9 @@ static void strided_large(pair_t *pair)
         buffer[i] = (uint16_t)(i * 40503);
     }
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "sliced", &tensor, NULL, NULL));
+    must(tmsg_map_add(map, "sliced", &tensor, NULL));
     tensor.strides = fortran;
-    must(tmsg_map_add(map, "fortran", &tensor, NULL, NULL));
+    must(tmsg_map_add(map, "fortran", &tensor, NULL));
     sent = send_map(pair->to_a, map, 0);
     message = pair_take(pair, &pair->a);
     must(tmsg_map_find(tmsg_message_map(message), "sliced", &tensor));

@@ -334,7 +334,7 @@ static void give_up(link_t link, bool destroy_worker)
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     memset(buffer, 1, BYTES);
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "data", &tensor, NULL, NULL));
+    must(tmsg_map_add(map, "data", &tensor, NULL));
     must(tmsg_endpoint_send(pair.to_a, map, NULL, &sent));
     tmsg_map_destroy(map);
     if (destroy_worker) {

@@ -102,11 +102,15 @@ static tmsg_map_t *counted_map(size_t tensors, size_t bytes)
                                 1,
                                 shape,
                                 NULL};
+        const tmsg_map_add_params_t params = {.field_mask =
+                                                  TMSG_MAP_ADD_PARAM_RELEASE,
+                                              .release = count_release,
+                                              .release_arg = tensor.data};
         char name[32];
 
         memset(tensor.data, (int)i, bytes);
         snprintf(name, sizeof(name), "%zu", i);
-        must(tmsg_map_add(map, name, &tensor, count_release, tensor.data));
+        must(tmsg_map_add(map, name, &tensor, &params));
     }
     return map;
 }
@@ -181,7 +185,7 @@ Test(lifetime, a_map_under_way_may_be_read_but_not_changed)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must(tmsg_endpoint_send(pair.to_a, map, NULL, &sent));
     must_be(tmsg_request_test(sent), TMSG_IN_PROGRESS);
-    must_be(tmsg_map_add(map, "more", &tensor, NULL, NULL), TMSG_ERR_BUSY);
+    must_be(tmsg_map_add(map, "more", &tensor, NULL), TMSG_ERR_BUSY);
     must_be(tmsg_map_remove(map, "weights 0"), TMSG_ERR_BUSY);
     must_be(tmsg_map_clear(map), TMSG_ERR_BUSY);
     must_be(tmsg_map_set_i64(map, "a", 1), TMSG_ERR_BUSY);
@@ -189,7 +193,7 @@ Test(lifetime, a_map_under_way_may_be_read_but_not_changed)
     sample_check_bytes(1, 30000000, map);
     tmsg_message_destroy(pair_take(&pair, &pair.a));
     must(pair_finish(&pair, sent));
-    must(tmsg_map_add(map, "more", &tensor, NULL, NULL));
+    must(tmsg_map_add(map, "more", &tensor, NULL));
     must(tmsg_map_clear(map));
     tmsg_map_destroy(map);
     pair_close(&pair);

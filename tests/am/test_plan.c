@@ -120,8 +120,8 @@ static void add_form(tmsg_map_t *map, size_t number)
         form->shape,           form->c_order ? NULL : form->strides};
 
     snprintf(name, sizeof(name), "tensor-%zu", number);
-    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK,
-                 "%s: %s", form->what, tmsg_error_message());
+    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL), TMSG_OK, "%s: %s",
+                 form->what, tmsg_error_message());
 }
 
 /* Tensors `first` to `first + count - 1` of the endless row of forms. */
@@ -340,7 +340,7 @@ Test(plan, names_what_cannot_be_packed)
         strides};
     tmsg_map_t *map = map_of(0, 3);
 
-    cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL), TMSG_OK);
     for (size_t i = 0; i < COUNT(strategies); i++) {
         tmsg_plan_t plan = {.bytes = 1024};
         tmsg_status_t status = strategies[i]->make(map, 0, &pool, &plan);

@@ -54,7 +54,7 @@ static tmsg_map_t *map_of(uint8_t *buffer, size_t bytes)
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "data", &tensor, NULL, NULL));
+    must(tmsg_map_add(map, "data", &tensor, NULL));
     return map;
 }
 

@@ -224,7 +224,7 @@ Test(meta, lives_beside_tensors_of_the_same_name)
     static float number;
     tmsg_tensor_t tensor = {&number, {1, 0}, {2, 32, 1}, 0, NULL, NULL};
 
-    cr_assert_eq(tmsg_map_add(map, "x", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "x", &tensor, NULL), TMSG_OK);
     cr_assert_eq(tmsg_map_set_i64(map, "x", 3), TMSG_OK);
     cr_expect_eq(tmsg_map_remove(map, "x"), TMSG_OK);
     expect_value(map, "x", "i64 3");
@@ -407,7 +407,7 @@ Test(meta, setting_a_key_anew_does_not_pile_up)
     static float number;
     tmsg_tensor_t tensor = {&number, {1, 0}, {2, 32, 1}, 0, NULL, NULL};
 
-    cr_assert_eq(tmsg_map_add(map, "x", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "x", &tensor, NULL), TMSG_OK);
     cr_assert_eq(tmsg_map_set_string(map, "kept", "for ever"), TMSG_OK);
     for (size_t i = 0; i < COUNT(texts); i++) {
         size_t most = 0, bound = 3 * (4096 + strlen(texts[i]) + 64);

@@ -129,7 +129,7 @@ static tmsg_map_t *some_map(void)
 
         tensor.dtype.bits = (uint8_t)(8 << i % 4);
         snprintf(name, sizeof(name), "tensor/%d", i);
-        cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK);
+        cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL), TMSG_OK);
     }
     tmsg_map_set_string(map, "title", "allocations");
     tmsg_map_set_i64(map, TMSG_META_FRAME, 7);

@@ -360,7 +360,7 @@ Test(file_npy, refuses_to_save_what_it_cannot_hold)
 
     map = map_of("a", uint8, 1, shape, NULL, data);
     tmsg_map_find(map, "a", &tensor);
-    tmsg_map_add(map, "b", &tensor, NULL, NULL);
+    tmsg_map_add(map, "b", &tensor, NULL);
     expect_save_refused(map, path, TMSG_ERR_UNSUPPORTED,
                         "a .npy file holds one tensor, not 2; .npz and "
                         ".safetensors hold many");

@@ -367,13 +367,13 @@ Test(file_npz, saves_what_it_loads)
                             .shape = shape,
                             .strides = fortran};
 
-    tmsg_map_add(map, "fortran", &tensor, NULL, NULL);
+    tmsg_map_add(map, "fortran", &tensor, NULL);
     tensor.strides = flip;
     tensor.data = data + 5;
-    tmsg_map_add(map, "flip", &tensor, NULL, NULL);
+    tmsg_map_add(map, "flip", &tensor, NULL);
     tensor.ndim = 0;
     tensor.data = &zero;
-    tmsg_map_add(map, "scalar", &tensor, NULL, NULL);
+    tmsg_map_add(map, "scalar", &tensor, NULL);
     save_ok(map, path);
     tmsg_map_destroy(map);
 

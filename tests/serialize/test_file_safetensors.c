@@ -476,7 +476,7 @@ Test(file_safetensors, packs_strided_tensors)
     tmsg_map_find(map, "flip", &tensor);
     tensor.data = data;
     tensor.strides = fortran;
-    tmsg_map_add(map, "fortran", &tensor, NULL, NULL);
+    tmsg_map_add(map, "fortran", &tensor, NULL);
     save_ok(map, path);
     tmsg_map_destroy(map);
     map = load_ok(path);

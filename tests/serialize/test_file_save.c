@@ -84,7 +84,7 @@ Test(file_save, loads_within_the_limits_given)
     cr_assert_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_OK);
     tensor.ndim = 2;
     tensor.shape = row;
-    cr_assert_eq(tmsg_map_add(map, "longer", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "longer", &tensor, NULL), TMSG_OK);
     cr_assert_eq(tmsg_map_set_string(map, "k", "vv"), TMSG_OK);
     save_ok(map, path);
     tmsg_map_destroy(map);
@@ -280,7 +280,7 @@ Test(file_save, refuses_memory_that_is_not_the_CPUs)
                             .shape = shape};
 
     cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
-    cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL), TMSG_OK);
     for (size_t i = 0; i < 3; i++) {
         expect_save_refused(map, path_of(extensions[i]), TMSG_ERR_UNSUPPORTED,
                             "tensor 'gpu': lies on a device of type 2");

@@ -148,7 +148,7 @@ static inline tmsg_map_t *map_of(const char *name, tmsg_dtype_t dtype,
     tmsg_map_t *map;
 
     cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
-    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK, "%s",
+    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL), TMSG_OK, "%s",
                  tmsg_error_message());
     return map;
 }
@@ -163,7 +163,7 @@ static inline void add_copies(tmsg_map_t *map, const char *stem, int count)
         char name[64];
 
         snprintf(name, sizeof(name), "%s%d", stem, i);
-        cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK);
+        cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL), TMSG_OK);
     }
 }
 

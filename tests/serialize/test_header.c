@@ -34,7 +34,7 @@ static void add(tmsg_map_t *map, const char *name, tmsg_dtype_t dtype,
 {
     tmsg_tensor_t tensor = {somewhere, device, dtype, ndim, shape, strides};
 
-    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL, NULL), TMSG_OK, "%s",
+    cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL), TMSG_OK, "%s",
                  tmsg_error_message());
 }
 

@@ -43,9 +43,9 @@ static tmsg_map_t *small_map(void)
         strides};
     tmsg_map_t *map = new_map();
 
-    cr_assert_eq(tmsg_map_add(map, "a \"b\"", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "a \"b\"", &tensor, NULL), TMSG_OK);
     tensor = (tmsg_tensor_t){data, {77, 0}, {TMSG_DTYPE_BOOL, 8, 4}, 0, 0, 0};
-    cr_assert_eq(tmsg_map_add(map, "s", &tensor, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "s", &tensor, NULL), TMSG_OK);
     tmsg_map_set_bool(map, "yes", 1);
     tmsg_map_set_i64(map, TMSG_META_FRAME, -5);
     tmsg_map_set_f64(map, "f", 2);

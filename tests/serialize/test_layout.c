@@ -19,8 +19,8 @@ static tmsg_map_t *map_of(const tmsg_tensor_t *tensors, size_t count)
         char name[32];
 
         snprintf(name, sizeof(name), "t%zu", i);
-        cr_assert_eq(tmsg_map_add(map, name, &tensors[i], NULL, NULL), TMSG_OK,
-                     "%s", tmsg_error_message());
+        cr_assert_eq(tmsg_map_add(map, name, &tensors[i], NULL), TMSG_OK, "%s",
+                     tmsg_error_message());
     }
     return map;
 }

@@ -108,13 +108,17 @@ static tmsg_map_t *make_map(scene_t *scene, size_t bytes)
                             .dtype = {TMSG_DTYPE_UINT, 8, 1},
                             .ndim = 1,
                             .shape = shape};
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = give_back,
+                                          .release_arg = owned};
     tmsg_map_t *map;
 
     tensor.data = malloc(bytes);
     sample_fill(bytes, tensor.data, bytes);
     *owned = (owned_t){scene, tensor.data};
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "data", &tensor, give_back, owned));
+    must(tmsg_map_add(map, "data", &tensor, &params));
     return map;
 }
 

@@ -205,6 +205,8 @@ static void check_meta(const sample_t *sample, const tmsg_map_t *map)
 
 tmsg_map_t *sample_make(const sample_t *sample)
 {
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                    .release = free};
     tmsg_map_t *map;
     item_t item;
 
@@ -216,8 +218,8 @@ tmsg_map_t *sample_make(const sample_t *sample)
             must_true(item.tensor.data != NULL);
             sample_fill(item.seed, item.tensor.data, item.bytes);
         }
-        must(
-            tmsg_map_add(map, item.name, &item.tensor, free, item.tensor.data));
+        params.release_arg = item.tensor.data;
+        must(tmsg_map_add(map, item.name, &item.tensor, &params));
     }
     set_meta(sample, map);
     return map;

@@ -130,7 +130,7 @@ static tmsg_map_t *make_map(tmsg_dtype_t dtype)
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "x", &tensor, NULL, NULL));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
     return map;
 }
 
