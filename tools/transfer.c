@@ -96,14 +96,10 @@ tmsg_status_t transfer_send_reply(tmsg_endpoint_t *endpoint,
 
 const char *transfer_text(const tmsg_map_t *map, const char *key)
 {
-    tmsg_meta_t value;
+    const char *text = NULL;
 
-    if (tmsg_map_get_meta(map, key, &value) != TMSG_OK ||
-        value.type != TMSG_META_TYPE_STRING ||
-        strlen(value.data) != value.bytes) {
-        return NULL;
-    }
-    return value.data;
+    tmsg_map_get_string(map, key, &text);
+    return text;
 }
 
 bool transfer_read_offer(const tmsg_map_t *map, transfer_offer_t *offer)

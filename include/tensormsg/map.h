@@ -45,34 +45,35 @@ typedef struct tmsg_map_add_params {
  * NUL-terminated. The descriptor is copied with its shape and strides;
  * tensor->data is borrowed, or owned if params (NULL: defaults) give a release
  * function. On failure nothing changes and release is not called. Errors:
- * INVALID_PARAM (name, descriptor, unknown bit), ALREADY_EXISTS (name),
+ * INVALID_PARAM (a NULL, name, descriptor, unknown bit), ALREADY_EXISTS (name),
  * LIMIT_EXCEEDED, UNSUPPORTED (dtype; strides that leave gaps or overlap with
  * elements that, with their lanes, are not whole bytes), NO_MEMORY, BUSY. */
 TMSG_API tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
                                     const tmsg_tensor_t *tensor,
                                     const tmsg_map_add_params_t *params);
 
-/* Number of tensors. */
+/* Number of tensors; 0 where map is NULL. */
 TMSG_API size_t tmsg_map_size(const tmsg_map_t *map);
 
 /* The tensor at `index`, in insertion order. What *name_p and *tensor_p point
  * to belongs to the map and lives until the map next changes. Either may be
- * NULL. Errors: NOT_FOUND (index out of range). */
+ * NULL. Errors: NOT_FOUND (index out of range), INVALID_PARAM (map is
+ * NULL). */
 TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
                                    const char **name_p,
                                    tmsg_tensor_t *tensor_p);
 
-/* The tensor called `name`, likewise. Errors: NOT_FOUND, INVALID_PARAM (name is
- * NULL). */
+/* The tensor called `name`, likewise. Errors: NOT_FOUND, INVALID_PARAM (map or
+ * name is NULL). */
 TMSG_API tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
                                      tmsg_tensor_t *tensor_p);
 
 /* Takes a tensor out and releases it; those after it keep their order.
- * Errors: NOT_FOUND, INVALID_PARAM (name is NULL), BUSY. */
+ * Errors: NOT_FOUND, INVALID_PARAM (map or name is NULL), BUSY. */
 TMSG_API tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name);
 
 /* Takes everything out, metadata included, and keeps the map's memory for the
- * next frame. Errors: BUSY. */
+ * next frame. Errors: BUSY, INVALID_PARAM (map is NULL). */
 TMSG_API tmsg_status_t tmsg_map_clear(tmsg_map_t *map);
 
 #ifdef __cplusplus

@@ -42,9 +42,9 @@ typedef struct tmsg_meta {
 } tmsg_meta_t;
 
 /* Sets `key` to a copy of *value; a key that exists keeps its place and takes
- * the new value, of whatever type. Errors: INVALID_PARAM (key or string not
- * UTF-8, empty key, wrong type for a reserved key), LIMIT_EXCEEDED (key over
- * 4096 bytes), NO_MEMORY, BUSY (the map is being sent). */
+ * the new value, of whatever type. Errors: INVALID_PARAM (a NULL, key or string
+ * not UTF-8, empty key, wrong type for a reserved key), LIMIT_EXCEEDED (key
+ * over 4096 bytes), NO_MEMORY, BUSY (the map is being sent). */
 TMSG_API tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
                                          const tmsg_meta_t *value);
 
@@ -61,13 +61,18 @@ TMSG_API tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
                                           const void *data, size_t bytes);
 
 /* Finds a value. What *value_p points to belongs to the map and lives until
- * the map next changes, be it under another key. Errors: NOT_FOUND,
- * INVALID_PARAM (key is NULL). */
+ * the map next changes, be it under another key. Here and below an output may
+ * be NULL, by one who only asks whether there is such a key. Errors: NOT_FOUND,
+ * INVALID_PARAM (map or key is NULL). */
 TMSG_API tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
                                          tmsg_meta_t *value_p);
 
-/* Shorthands that want one type. Errors: NOT_FOUND, INVALID_PARAM (key is NULL,
- * or holds another type). */
+/* Shorthands that want one type; what they point to lives as long. A string
+ * that holds a NUL is no C string: it is refused, and tmsg_map_get_meta() has
+ * it. Errors: NOT_FOUND, INVALID_PARAM (map or key is NULL; another type; a NUL
+ * in the string). */
+TMSG_API tmsg_status_t tmsg_map_get_bool(const tmsg_map_t *map, const char *key,
+                                         int *boolean_p);
 TMSG_API tmsg_status_t tmsg_map_get_i64(const tmsg_map_t *map, const char *key,
                                         int64_t *i64_p);
 TMSG_API tmsg_status_t tmsg_map_get_f64(const tmsg_map_t *map, const char *key,
@@ -75,15 +80,20 @@ TMSG_API tmsg_status_t tmsg_map_get_f64(const tmsg_map_t *map, const char *key,
 TMSG_API tmsg_status_t tmsg_map_get_string(const tmsg_map_t *map,
                                            const char *key,
                                            const char **text_p);
+TMSG_API tmsg_status_t tmsg_map_get_bytes(const tmsg_map_t *map,
+                                          const char *key, const void **data_p,
+                                          size_t *bytes_p);
 
-/* Number of keys, and the one at `index` in the order they were first set.
- * Errors: NOT_FOUND (index out of range). */
+/* Number of keys (0 where map is NULL), and the one at `index` in the order
+ * they were first set. Errors: NOT_FOUND (index out of range), INVALID_PARAM
+ * (map is NULL). */
 TMSG_API size_t tmsg_map_meta_size(const tmsg_map_t *map);
 TMSG_API tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
                                         const char **key_p,
                                         tmsg_meta_t *value_p);
 
-/* Removes a key. Errors: NOT_FOUND, INVALID_PARAM (key is NULL), BUSY. */
+/* Removes a key. Errors: NOT_FOUND, INVALID_PARAM (map or key is NULL), BUSY.
+ */
 TMSG_API tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key);
 
 #ifdef __cplusplus

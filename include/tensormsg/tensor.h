@@ -11,6 +11,9 @@
 extern "C" {
 #endif
 
+/* The functions here keep no state: from any thread, as long as nobody changes
+ * the descriptor or what it points to meanwhile. */
+
 /* Device types, with the values of DLDeviceType. */
 typedef enum {
     TMSG_DEVICE_CPU = 1,
@@ -40,8 +43,9 @@ typedef struct tmsg_tensor {
 } tmsg_tensor_t;
 
 /* Number of bytes that the elements take when packed in C order:
- * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. Errors:
- * INVALID_PARAM (ndim not in 0..64, negative extent, no shape), UNSUPPORTED
+ * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. bytes_p may be
+ * NULL. Errors: INVALID_PARAM (tensor is NULL, ndim not in 0..64, negative
+ * extent, no shape), UNSUPPORTED
  * (dtype), LIMIT_EXCEEDED (product(shape) * bits * lanes overflows 63 bits). */
 TMSG_API tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor,
                                          uint64_t *bytes_p);
@@ -49,7 +53,7 @@ TMSG_API tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor,
 /* Checks everything about a descriptor that can be checked without touching
  * its data: dtype, ndim <= 64, shape, product, strides whose span fits in 63
  * bits, a data pointer where there are bytes. Errors: as tmsg_tensor_bytes(),
- * and INVALID_PARAM for NULL data. */
+ * and INVALID_PARAM (NULL data), LIMIT_EXCEEDED (the span). */
 TMSG_API tmsg_status_t tmsg_tensor_check(const tmsg_tensor_t *tensor);
 
 /* 1 if the elements lie in C order without gaps, else 0. Extents of 0 or 1
@@ -57,9 +61,11 @@ TMSG_API tmsg_status_t tmsg_tensor_check(const tmsg_tensor_t *tensor);
 TMSG_API int tmsg_tensor_is_contiguous(const tmsg_tensor_t *tensor);
 
 /* Copies the elements of a CPU tensor into `buffer` in C order, whatever its
- * strides; buffer holds tmsg_tensor_bytes(). Errors: INVALID_PARAM (the
- * descriptor), UNSUPPORTED (memory that the CPU cannot read; strides with
- * elements below 8 bits). */
+ * strides; buffer holds tmsg_tensor_bytes(), and does not overlap the data.
+ * Errors: as tmsg_tensor_check(), and INVALID_PARAM (buffer is NULL and there
+ * are bytes), UNSUPPORTED (memory that the CPU cannot read; strides that leave
+ * gaps or overlap with elements that, with their lanes, are not whole bytes).
+ */
 TMSG_API tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor,
                                         void *buffer);
 

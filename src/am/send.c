@@ -413,8 +413,12 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
 /* UCX would read memory that it does not know, and crash. */
 static tmsg_status_t check_memory(const tmsg_map_t *map)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    const tmsg_map_entry_t *entries;
 
+    if (map == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: map is NULL");
+    }
+    entries = tmsg_map_entries(map);
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         if (tmsg_domain_of(entries[i].tensor.device) != &tmsg_domain_host) {
             return tmsg_error_set(TMSG_ERR_UNSUPPORTED,

@@ -80,8 +80,17 @@ void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg)
     map->release_arg = release_arg;
 }
 
+tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map)
+{
+    return map != NULL ? TMSG_OK
+                       : tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
+}
+
 tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map)
 {
+    if (map == NULL) {
+        return tmsg_map_check_given(map);
+    }
     if (atomic_load_explicit(&map->refs, memory_order_acquire) != 1) {
         return tmsg_error_set(TMSG_ERR_BUSY,
                               "the map is being sent; change it when the "
@@ -293,6 +302,11 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
     if (status != TMSG_OK) {
         return status;
     }
+    if (tensor == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tensor '%s': the descriptor is NULL",
+                              tmsg_error_name(name, entry.name_bytes).text);
+    }
     entry.tensor = *tensor;
     status = tmsg_tensor_check_data(tensor, &entry.bytes);
     if (status == TMSG_OK && !tmsg_tensor_is_dense(tensor)) {
@@ -304,7 +318,10 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
     return append(map, &entry);
 }
 
-size_t tmsg_map_size(const tmsg_map_t *map) { return map->size; }
+size_t tmsg_map_size(const tmsg_map_t *map)
+{
+    return map == NULL ? 0 : map->size;
+}
 
 const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
 {
@@ -314,6 +331,9 @@ const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
 tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
                           const char **name_p, tmsg_tensor_t *tensor_p)
 {
+    if (map == NULL) {
+        return tmsg_map_check_given(map);
+    }
     if (index >= map->size) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND, "tensor %zu of a map of %zu",
                               index, map->size);
@@ -330,12 +350,16 @@ tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
 static tmsg_status_t find(const tmsg_map_t *map, const char *name,
                           size_t *index_p)
 {
-    tmsg_names_t names = names_of(map);
+    tmsg_names_t names;
     size_t name_bytes;
 
+    if (map == NULL) {
+        return tmsg_map_check_given(map);
+    }
     if (name == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "tensor name is NULL");
     }
+    names = names_of(map);
     name_bytes = strlen(name);
     *index_p = tmsg_index_find(&map->index, &names, name, name_bytes);
     if (*index_p == TMSG_INDEX_NONE) {

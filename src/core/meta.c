@@ -190,6 +190,9 @@ tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
     }
     key_bytes = strlen(key);
     status = tmsg_map_check_name("key", key, key_bytes);
+    if (status == TMSG_OK && value == NULL) {
+        return refuse(key, key_bytes, "the value is NULL");
+    }
     if (status == TMSG_OK) {
         status = check_value(key, key_bytes, value);
     }
@@ -259,6 +262,9 @@ tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
 static tmsg_status_t find_key(const tmsg_map_t *map, const char *key,
                               size_t *index_p)
 {
+    if (map == NULL) {
+        return tmsg_map_check_given(map);
+    }
     if (key == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "key is NULL");
     }
@@ -276,7 +282,7 @@ tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
     size_t index;
     tmsg_status_t status = find_key(map, key, &index);
 
-    if (status == TMSG_OK) {
+    if (status == TMSG_OK && value_p != NULL) {
         *value_p = map->meta[index].value;
     }
     return status;
@@ -296,13 +302,25 @@ static tmsg_status_t get_typed(const tmsg_map_t *map, const char *key,
     return status;
 }
 
+tmsg_status_t tmsg_map_get_bool(const tmsg_map_t *map, const char *key,
+                                int *boolean_p)
+{
+    tmsg_meta_t value;
+    tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_BOOL, &value);
+
+    if (status == TMSG_OK && boolean_p != NULL) {
+        *boolean_p = value.boolean;
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_map_get_i64(const tmsg_map_t *map, const char *key,
                                int64_t *i64_p)
 {
     tmsg_meta_t value;
     tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_I64, &value);
 
-    if (status == TMSG_OK) {
+    if (status == TMSG_OK && i64_p != NULL) {
         *i64_p = value.i64;
     }
     return status;
@@ -314,7 +332,7 @@ tmsg_status_t tmsg_map_get_f64(const tmsg_map_t *map, const char *key,
     tmsg_meta_t value;
     tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_F64, &value);
 
-    if (status == TMSG_OK) {
+    if (status == TMSG_OK && f64_p != NULL) {
         *f64_p = value.f64;
     }
     return status;
@@ -326,13 +344,34 @@ tmsg_status_t tmsg_map_get_string(const tmsg_map_t *map, const char *key,
     tmsg_meta_t value;
     tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_STRING, &value);
 
-    if (status == TMSG_OK) {
+    if (status == TMSG_OK && memchr(value.data, '\0', value.bytes) != NULL) {
+        return refuse(key, strlen(key), "the string holds a NUL");
+    }
+    if (status == TMSG_OK && text_p != NULL) {
         *text_p = value.data;
     }
     return status;
 }
 
-size_t tmsg_map_meta_size(const tmsg_map_t *map) { return map->meta_size; }
+tmsg_status_t tmsg_map_get_bytes(const tmsg_map_t *map, const char *key,
+                                 const void **data_p, size_t *bytes_p)
+{
+    tmsg_meta_t value;
+    tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_BYTES, &value);
+
+    if (status == TMSG_OK && data_p != NULL) {
+        *data_p = value.data;
+    }
+    if (status == TMSG_OK && bytes_p != NULL) {
+        *bytes_p = value.bytes;
+    }
+    return status;
+}
+
+size_t tmsg_map_meta_size(const tmsg_map_t *map)
+{
+    return map == NULL ? 0 : map->meta_size;
+}
 
 const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map)
 {
@@ -342,12 +381,19 @@ const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map)
 tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
                                const char **key_p, tmsg_meta_t *value_p)
 {
+    if (map == NULL) {
+        return tmsg_map_check_given(map);
+    }
     if (index >= map->meta_size) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND, "key %zu of %zu", index,
                               map->meta_size);
     }
-    *key_p = map->meta[index].key;
-    *value_p = map->meta[index].value;
+    if (key_p != NULL) {
+        *key_p = map->meta[index].key;
+    }
+    if (value_p != NULL) {
+        *value_p = map->meta[index].value;
+    }
     return TMSG_OK;
 }
 

@@ -33,8 +33,13 @@ static tmsg_status_t count(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
 
 tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
 {
-    tmsg_status_t status = tmsg_dtype_check(tensor->dtype);
+    uint64_t bytes;
+    tmsg_status_t status;
 
+    if (tensor == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "tensor is NULL");
+    }
+    status = tmsg_dtype_check(tensor->dtype);
     if (status != TMSG_OK) {
         return status;
     }
@@ -56,7 +61,7 @@ tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
                                   (long long)tensor->shape[i]);
         }
     }
-    return count(tensor, bytes_p);
+    return count(tensor, bytes_p == NULL ? &bytes : bytes_p);
 }
 
 /* From the lowest element to the end of the highest, in bytes, within 63 bits,
@@ -364,6 +369,9 @@ tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor, void *buffer)
 
     if (status != TMSG_OK || bytes == 0) {
         return status;
+    }
+    if (buffer == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "buffer is NULL");
     }
     if (tensor->device.type != TMSG_DEVICE_CPU &&
         tensor->device.type != TMSG_DEVICE_CUDA_HOST) {

@@ -278,8 +278,13 @@ tmsg_status_t tmsg_json_finish(cJSON *object, bool complete, char **json_p)
 
 tmsg_status_t tmsg_map_to_json(const tmsg_map_t *map, char **json_p)
 {
-    cJSON *object = cJSON_CreateObject();
-    bool complete = object != NULL && tmsg_json_add_map(object, map);
+    cJSON *object;
+    bool complete;
 
+    if (map == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
+    }
+    object = cJSON_CreateObject();
+    complete = object != NULL && tmsg_json_add_map(object, map);
     return tmsg_json_finish(object, complete, json_p);
 }

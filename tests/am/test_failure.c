@@ -579,6 +579,8 @@ Test(failure, unknown_bits_and_flags_are_refused)
             TMSG_ERR_INVALID_PARAM);
     must_be(tmsg_endpoint_send(pair.to_a, map, &policy, NULL),
             TMSG_ERR_INVALID_PARAM);
+    must_be(tmsg_endpoint_send(pair.to_a, NULL, NULL, NULL),
+            TMSG_ERR_INVALID_PARAM);
     must_be(tmsg_worker_create(pair.a.context, &worker, &none),
             TMSG_ERR_INVALID_PARAM);
     must_be(tmsg_worker_create(pair.a.context, &depth, &none),

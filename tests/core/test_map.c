@@ -240,6 +240,27 @@ Test(map, add_takes_the_params_whose_bits_are_set)
     cr_expect_eq(calls, 0, "%d", calls);
 }
 
+Test(map, refuses_a_null_map_and_a_null_tensor)
+{
+    tmsg_map_t *map = new_map();
+    const tmsg_status_t refused[] = {
+        tmsg_map_add(map, "x", NULL, NULL),
+        tmsg_map_add(NULL, "x", &small, NULL),
+        tmsg_map_at(NULL, 0, NULL, NULL),
+        tmsg_map_find(NULL, "x", NULL),
+        tmsg_map_remove(NULL, "x"),
+        tmsg_map_clear(NULL),
+    };
+
+    for (size_t i = 0; i < COUNT(refused); i++) {
+        cr_expect_eq(refused[i], TMSG_ERR_INVALID_PARAM, "%zu: %s", i,
+                     tmsg_status_name(refused[i]));
+    }
+    cr_expect_eq(tmsg_map_size(map), 0);
+    cr_expect_eq(tmsg_map_size(NULL), 0);
+    tmsg_map_destroy(map);
+}
+
 /* Everything that tmsg_map_add() refuses: nothing changes, release is not
  * called, and the message names the tensor. */
 Test(map, refuses_bad_tensors_by_name)

@@ -397,6 +397,93 @@ Test(meta, shorthands_want_their_type)
     tmsg_map_destroy(map);
 }
 
+Test(meta, shorthands_of_bool_and_bytes_read_back_what_was_set)
+{
+    tmsg_map_t *map = new_map();
+    const void *data = map;
+    int boolean = 77;
+    size_t bytes = 77;
+
+    tmsg_map_set_bool(map, "no", 0);
+    tmsg_map_set_bool(map, "yes", 5);
+    tmsg_map_set_bytes(map, "bytes", "a\0b", 3);
+    tmsg_map_set_bytes(map, "none", NULL, 0);
+    cr_expect_eq(tmsg_map_get_bool(map, "bytes", &boolean),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_map_get_bytes(map, "yes", &data, &bytes),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect(boolean == 77 && data == map && bytes == 77, "touched");
+    cr_expect_eq(tmsg_map_get_bool(map, "no", &boolean), TMSG_OK);
+    cr_expect_eq(boolean, 0, "%d", boolean);
+    cr_expect_eq(tmsg_map_get_bool(map, "yes", &boolean), TMSG_OK);
+    cr_expect_eq(boolean, 1, "%d", boolean);
+    cr_expect_eq(tmsg_map_get_bytes(map, "bytes", &data, &bytes), TMSG_OK);
+    cr_expect(bytes == 3 && memcmp(data, "a\0b", 3) == 0, "%zu", bytes);
+    cr_expect_eq(tmsg_map_get_bytes(map, "none", &data, &bytes), TMSG_OK);
+    cr_expect_eq(bytes, 0, "%zu", bytes);
+    tmsg_map_destroy(map);
+}
+
+/* "a.npz\0../x" would be "a.npz" to one who looks and another file to one who
+ * does not. */
+Test(meta, get_string_refuses_a_string_with_a_nul)
+{
+    static const tmsg_meta_t value = {
+        .type = TMSG_META_TYPE_STRING, .data = "a\0b", .bytes = 3};
+    const char *text = "untouched";
+    tmsg_map_t *map = new_map();
+
+    cr_assert_eq(tmsg_map_set_meta(map, "k", &value), TMSG_OK);
+    cr_expect_eq(tmsg_map_get_string(map, "k", &text), TMSG_ERR_INVALID_PARAM);
+    cr_expect_str_eq(tmsg_error_message(), "key 'k': the string holds a NUL",
+                     "'%s'", tmsg_error_message());
+    cr_expect_str_eq(text, "untouched", "'%s'", text);
+    tmsg_map_destroy(map);
+}
+
+Test(meta, outputs_may_be_null)
+{
+    tmsg_map_t *map = new_map();
+
+    tmsg_map_set_bool(map, "bool", 1);
+    tmsg_map_set_i64(map, "i64", 1);
+    tmsg_map_set_f64(map, "f64", 1);
+    tmsg_map_set_string(map, "string", "x");
+    tmsg_map_set_bytes(map, "bytes", "x", 1);
+    cr_expect_eq(tmsg_map_get_meta(map, "i64", NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_get_bool(map, "bool", NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_get_i64(map, "i64", NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_get_f64(map, "f64", NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_get_string(map, "string", NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_get_bytes(map, "bytes", NULL, NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_meta_at(map, 4, NULL, NULL), TMSG_OK);
+    cr_expect_eq(tmsg_map_meta_at(map, 5, NULL, NULL), TMSG_ERR_NOT_FOUND);
+    tmsg_map_destroy(map);
+}
+
+Test(meta, refuses_a_null_map_and_a_null_value)
+{
+    static const tmsg_meta_t value = {.type = TMSG_META_TYPE_I64};
+    tmsg_map_t *map = new_map();
+    const tmsg_status_t refused[] = {
+        tmsg_map_set_meta(map, "k", NULL),
+        tmsg_map_set_meta(NULL, "k", &value),
+        tmsg_map_set_bool(NULL, "k", 1),
+        tmsg_map_get_meta(NULL, "k", NULL),
+        tmsg_map_get_bool(NULL, "k", NULL),
+        tmsg_map_get_bytes(NULL, "k", NULL, NULL),
+        tmsg_map_meta_at(NULL, 0, NULL, NULL),
+        tmsg_map_remove_meta(NULL, "k"),
+    };
+
+    for (size_t i = 0; i < COUNT(refused); i++) {
+        cr_expect_eq(refused[i], TMSG_ERR_INVALID_PARAM, "%zu: %s", i,
+                     tmsg_status_name(refused[i]));
+    }
+    cr_expect_eq(tmsg_map_meta_size(NULL), 0);
+    tmsg_map_destroy(map);
+}
+
 /* A key that is set for every frame, the map never cleared. */
 Test(meta, setting_a_key_anew_does_not_pile_up)
 {

@@ -517,6 +517,20 @@ Test(tensor, packs_without_looking_at_irrelevant_strides)
     cr_expect_eq(tmsg_tensor_pack(&tensor, NULL), TMSG_OK);
 }
 
+Test(tensor, refuses_null_for_a_tensor_and_for_a_buffer)
+{
+    static uint8_t byte;
+    const tmsg_tensor_t tensor = {.data = &byte, .device = {1, 0}, .dtype = U8};
+    uint64_t bytes = 77;
+
+    cr_expect_eq(tmsg_tensor_bytes(NULL, &bytes), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_tensor_check(NULL), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_tensor_pack(NULL, &byte), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_tensor_pack(&tensor, NULL), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(bytes, 77);
+    cr_expect_eq(tmsg_tensor_bytes(&tensor, NULL), TMSG_OK);
+}
+
 Test(tensor, packs_sub_byte_elements_only_in_c_order)
 {
     static uint8_t data[] = {0x21, 0x43, 0x65};

@@ -54,6 +54,14 @@ static tmsg_map_t *small_map(void)
     return map;
 }
 
+Test(json, refuses_a_null_map)
+{
+    char *text = NULL;
+
+    cr_expect_eq(tmsg_map_to_json(NULL, &text), TMSG_ERR_INVALID_PARAM);
+    cr_expect_null(text);
+}
+
 Test(json, shows_a_map_a_row_a_tensor)
 {
     static const char expected[] =
