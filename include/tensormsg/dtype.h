@@ -43,6 +43,8 @@ typedef struct tmsg_dtype {
     uint16_t lanes;
 } tmsg_dtype_t;
 
+/* The functions here keep no state: from any thread. */
+
 /* Bytes that hold any name written by tmsg_dtype_format(), NUL included. */
 enum { TMSG_DTYPE_NAME_MAX = 32 };
 

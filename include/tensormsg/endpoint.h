@@ -100,7 +100,11 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint,
 /* Closes in order: no more sends are taken; those begun are finished and what
  * the peer has in flight to us still arrives; then the peer sees CLOSED. The
  * request (which may be NULL) ends when the peer has confirmed. Close is how a
- * sender makes sure that the last message left the machine before it exits. */
+ * sender makes sure that the last message left the machine before it exits.
+ * Closing again gives a further request on the same end. Errors here:
+ * NO_MEMORY, CLOSED (its worker is gone). Errors of the operation: PEER_LOST,
+ * CANCELED (destroyed meanwhile), and the endpoint's own where it has failed.
+ */
 TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 

@@ -10,7 +10,9 @@ extern "C" {
 #endif
 
 /* A handle on a send, a connect or a close. Destroying it does not stop the
- * operation, which goes on without it. */
+ * operation, which goes on without it. To wait belongs to the thread of its
+ * worker (worker.h); to test it, to ask for its error and to destroy it, any
+ * thread may, also after its worker is gone, which ends it. */
 typedef struct tmsg_request tmsg_request_t;
 
 /* Called once when the operation has ended, on the thread that progresses,
