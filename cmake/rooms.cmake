@@ -24,10 +24,16 @@ function(tmsg_libraries)
     get_property(objects GLOBAL PROPERTY TMSG_OBJECTS)
     set(map ${PROJECT_SOURCE_DIR}/src/tensormsg.map)
 
+    # Before 1.0 a minor release may change the ABI (version.h).
+    set(soversion ${PROJECT_VERSION_MAJOR})
+    if(soversion EQUAL 0)
+        string(APPEND soversion .${PROJECT_VERSION_MINOR})
+    endif()
+
     add_library(tensormsg SHARED ${objects})
     add_library(tensormsg::tensormsg ALIAS tensormsg)
     set_target_properties(tensormsg PROPERTIES
-        VERSION ${PROJECT_VERSION} SOVERSION 0 LINK_DEPENDS ${map}
+        VERSION ${PROJECT_VERSION} SOVERSION ${soversion} LINK_DEPENDS ${map}
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
     # A name lookup's thread may outlive its context: never unload the code.
     target_link_options(tensormsg PRIVATE -Wl,--version-script=${map}

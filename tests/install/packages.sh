@@ -33,6 +33,17 @@ cmake --build "$work/consumer" > "$work/log" || {
 expect 'CMake, shared' "$work/consumer/with_shared"
 expect 'CMake, static' "$work/consumer/with_static"
 
+# A program is bound to the minor release while the major one is 0.
+case $version in
+0.*) soname=libtensormsg.so.${version%.*} ;;
+*) soname=libtensormsg.so.${version%%.*} ;;
+esac
+readelf -d "$work/consumer/with_shared" | grep -qF "[$soname]" || {
+    echo "with_shared is not bound to $soname:" >&2
+    readelf -d "$work/consumer/with_shared" | grep NEEDED >&2
+    exit 1
+}
+
 # shellcheck disable=SC2046
 gcc -o "$work/shared" "$here/consumer/main.c" \
     $(pkg-config --cflags --libs tensormsg)
