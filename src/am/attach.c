@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joins the two UCX endpoints of a connection. Only one side dials; the other
- * makes its UCX endpoint when the dialling side's first AM has come, and must
- * then hold the very endpoint that the AM can be answered by. */
+/* Joins the two UCX endpoints of a connection, in two rounds. Only one side
+ * dials; the other makes its UCX endpoint when a knock has come. What is said
+ * in that round needs no acquaintance between the endpoints: UCX up to 1.13
+ * aborts the process, and 1.22 crashes, if a peer goes away while the messages
+ * by which endpoints get acquainted wait for a socket to be connected. In the
+ * second round both sockets are, and each side must find that it holds the very
+ * endpoint which the other's attach can be answered by. */
 #include "am/attach.h"
 
 #include <sodium.h>
@@ -15,6 +19,8 @@
 #include "core/log.h"
 
 #define PAIR_ATTEMPTS 64 /* connections between two UCX workers that cross */
+#define KNOCK_AGAIN_MS 1
+#define KNOCKS_MOST 100 /* for what UCX may never send at once */
 
 static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 {
@@ -85,14 +91,76 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-/* The attach: body [token][our endpoint id u32]; by blob the payload is our
- * blob. */
-tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
-                               const tmsg_sealed_t *sealed, const void *extra,
-                               size_t extra_bytes)
+#define BODY_BYTES (TMSG_TOKEN_BYTES + 4) /* [token][our endpoint id u32] */
+
+static tmsg_preamble_t fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 {
-    uint8_t body[TMSG_TOKEN_BYTES + 4];
-    tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id};
+    memcpy(body, endpoint->token, TMSG_TOKEN_BYTES);
+    tmsg_put_le(body + TMSG_TOKEN_BYTES, endpoint->id, 4);
+    return (tmsg_preamble_t){.endpoint_id = endpoint->peer_id};
+}
+
+static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
+{
+    uint8_t body[BODY_BYTES];
+    tmsg_preamble_t head = fill(endpoint, body);
+
+    return tmsg_control_post(
+        endpoint, endpoint->dialling ? TMSG_KIND_ATTACH : TMSG_KIND_ATTACHED,
+        &head, body, sizeof(body), NULL, 0);
+}
+
+/* Only what UCX can send at once goes without acquainting the endpoints, which
+ * it cannot before its socket is connected. A blob may be too long for that. */
+static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
+{
+    tmsg_knock_t *knock = &endpoint->knock;
+    uint8_t body[BODY_BYTES];
+    tmsg_preamble_t head = fill(endpoint, body);
+    uint8_t kind = endpoint->dialling ? TMSG_KIND_KNOCK : TMSG_KIND_KNOCKED;
+    tmsg_status_t status;
+
+    if (knock->blob != NULL && knock->attempts == KNOCKS_MOST) {
+        status = tmsg_control_post(endpoint, kind, &head, body, sizeof(body),
+                                   knock->blob, knock->blob_bytes);
+    } else {
+        knock->attempts++;
+        status = tmsg_control_try(endpoint, kind, &head, body, sizeof(body),
+                                  knock->blob, knock->blob_bytes);
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        tmsg_loop_set_timer(&endpoint->worker->loop, &knock->again,
+                            KNOCK_AGAIN_MS);
+        return TMSG_OK;
+    }
+    free(knock->blob);
+    knock->blob = NULL;
+    return status;
+}
+
+static void knock_again(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, knock.again);
+    tmsg_status_t status = knock(endpoint);
+
+    if (status != TMSG_OK) {
+        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+    }
+}
+
+/* Makes the UCX endpoint, and knocks or answers a knock by it. */
+static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const void *address)
+{
+    tmsg_status_t status = create_ep(endpoint->ucx, address, &endpoint->ep);
+
+    endpoint->knock.again.expired = knock_again;
+    return status != TMSG_OK ? status : knock(endpoint);
+}
+
+tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
+                               const tmsg_sealed_t *sealed)
+{
     void *address = malloc(sealed->address_bytes);
     tmsg_status_t status;
 
@@ -100,15 +168,16 @@ tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
         return tmsg_error_memory("a peer's address");
     }
     memcpy(address, sealed->address, sealed->address_bytes);
-    status = create_ep(endpoint->ucx, address, &endpoint->ep);
+    status = begin(endpoint, address);
     free(address);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    memcpy(body, endpoint->token, TMSG_TOKEN_BYTES);
-    tmsg_put_le(body + TMSG_TOKEN_BYTES, endpoint->id, 4);
-    return tmsg_control_post(endpoint, TMSG_KIND_ATTACH, &head, body,
-                             sizeof(body), extra, extra_bytes);
+    return status;
+}
+
+void tmsg_attach_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->knock.again);
+    free(endpoint->knock.blob);
+    endpoint->knock.blob = NULL;
 }
 
 static void blob_expired(tmsg_timer_t *timer)
@@ -144,8 +213,7 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms)
 {
     tmsg_blob_t theirs, mine;
-    void *own = NULL, *address = NULL;
-    size_t own_bytes = 0;
+    void *address = NULL;
     tmsg_status_t status = tmsg_blob_decode(blob, blob_bytes, &theirs);
 
     if (status != TMSG_OK) {
@@ -179,11 +247,11 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
         return status;
     }
     mine.sealed.address = address;
-    status = tmsg_blob_encode(&mine, &own, &own_bytes);
+    status = tmsg_blob_encode(&mine, &endpoint->knock.blob,
+                              &endpoint->knock.blob_bytes);
     if (status == TMSG_OK) {
-        status = tmsg_attach_dial(endpoint, &theirs.sealed, own, own_bytes);
+        status = tmsg_attach_dial(endpoint, &theirs.sealed);
     }
-    free(own);
     tmsg_ucx_address_free(address);
     if (status == TMSG_OK) {
         endpoint->link.deadline.expired = blob_expired;
@@ -193,13 +261,28 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     return status;
 }
 
-/* Takes a UCX endpoint that was made for a connection which crossed this one.
- */
-static bool take_spare(tmsg_ucx_t *ucx, ucp_ep_h wanted)
+/* Takes a UCX endpoint that was made for another connection: a spare one, or
+ * that of an endpoint which is still connecting and gets ours for it. */
+static bool take_other(tmsg_endpoint_t *endpoint)
 {
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_ucx_t *ucx = endpoint->ucx;
+    ucp_ep_h own = endpoint->ep;
+
     for (size_t i = 0; i < ucx->spare_count; i++) {
-        if (ucx->spares[i] == wanted) {
-            ucx->spares[i] = ucx->spares[--ucx->spare_count];
+        if (ucx->spares[i] == endpoint->reply_ep) {
+            ucx->spares[i] = own;
+            endpoint->ep = endpoint->reply_ep;
+            return true;
+        }
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *other = worker->endpoints[i];
+
+        if (other != NULL && other->ep == endpoint->reply_ep &&
+            other->state == TMSG_EP_CONNECTING) {
+            other->ep = own;
+            endpoint->ep = endpoint->reply_ep;
             return true;
         }
     }
@@ -207,64 +290,96 @@ static bool take_spare(tmsg_ucx_t *ucx, ucp_ep_h wanted)
 }
 
 /* UCX pairs endpoints of two workers in the order in which each side made
- * them. Attaches that overtook each other ask for a later one first: those in
- * between are kept for the attaches that will ask for them. */
+ * them. Knocks that overtook each other made them in the other order, and those
+ * that never came made none: what is made in between is kept for the attaches
+ * that will ask for it. */
 static tmsg_status_t pair(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_t *ucx = endpoint->ucx;
-    ucp_ep_h ep;
 
-    if (take_spare(ucx, endpoint->reply_ep)) {
-        endpoint->ep = endpoint->reply_ep;
-        return TMSG_OK;
-    }
     for (int i = 0; i < PAIR_ATTEMPTS; i++) {
-        tmsg_status_t status = create_ep(ucx, endpoint->peer_address, &ep);
+        tmsg_status_t status;
 
-        if (status != TMSG_OK) {
-            return status;
-        }
-        if (ep == endpoint->reply_ep) {
-            endpoint->ep = ep;
+        if (endpoint->ep == endpoint->reply_ep || take_other(endpoint)) {
             return TMSG_OK;
         }
         if (ucx->spare_count == TMSG_UCX_SPARES) {
             break;
         }
-        ucx->spares[ucx->spare_count++] = ep;
+        ucx->spares[ucx->spare_count++] = endpoint->ep;
+        endpoint->ep = NULL;
+        status = create_ep(ucx, endpoint->peer_address, &endpoint->ep);
+        if (status != TMSG_OK) {
+            return status;
+        }
     }
     return tmsg_error_set(TMSG_ERR_INTERNAL,
                           "UCX joined the endpoints of two connections");
 }
 
-tmsg_status_t tmsg_attach_accept(tmsg_endpoint_t *endpoint)
+/* The dialled side: answers the knock, then the attach. */
+static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 {
-    uint8_t id[4];
-    tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id};
     tmsg_status_t status;
 
-    if (endpoint->dialling || endpoint->peer_address == NULL ||
-        endpoint->reply_ep == NULL) {
+    if (endpoint->peer_address == NULL) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (endpoint->ep == NULL) {
+        return begin(endpoint, endpoint->peer_address);
+    }
+    if (endpoint->reply_ep == NULL) {
         return TMSG_IN_PROGRESS;
     }
     status = pair(endpoint);
     free(endpoint->peer_address);
     endpoint->peer_address = NULL;
-    if (status != TMSG_OK) {
-        return status;
+    if (status == TMSG_OK) {
+        status = attach(endpoint);
     }
-    tmsg_put_le(id, endpoint->id, sizeof(id));
-    status = tmsg_control_post(endpoint, TMSG_KIND_ATTACHED, &head, id,
-                               sizeof(id), NULL, 0);
     if (status == TMSG_OK) {
         tmsg_endpoint_opened(endpoint);
     }
     return status;
 }
 
-/* An attach by blob: the endpoint is made here, from the peer's blob. */
-static void attach_by_blob(const tmsg_arrival_t *arrival,
-                           tmsg_listener_t *listener, uint32_t peer_id)
+/* The dialling side: attaches, and looks at the answer. */
+static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
+{
+    if (!endpoint->attaching) {
+        endpoint->attaching = true;
+        return attach(endpoint);
+    }
+    if (endpoint->reply_ep == NULL) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (endpoint->reply_ep != endpoint->ep) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL,
+                              "UCX joined the endpoints of two connections");
+    }
+    tmsg_endpoint_opened(endpoint);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
+{
+    if (!endpoint->knocked) {
+        return TMSG_IN_PROGRESS;
+    }
+    return endpoint->dialling ? advance_dialling(endpoint)
+                              : advance_dialled(endpoint);
+}
+
+static void expired(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_end(TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline),
+                      TMSG_ERR_TIMED_OUT,
+                      "the handshake was not finished in time");
+}
+
+/* A knock by blob: the endpoint is made here, from the peer's blob. */
+static void knock_by_blob(const tmsg_arrival_t *arrival,
+                          tmsg_listener_t *listener)
 {
     tmsg_worker_t *worker = listener->worker;
     tmsg_endpoint_t *endpoint;
@@ -273,8 +388,7 @@ static void attach_by_blob(const tmsg_arrival_t *arrival,
     if (tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob) !=
             TMSG_OK ||
         tmsg_endpoint_create(worker, &endpoint) != TMSG_OK) {
-        tmsg_log(TMSG_LOG_WARN, "an attach is ignored: %s",
-                 tmsg_error_message());
+        tmsg_log(TMSG_LOG_WARN, "a knock is ignored: %s", tmsg_error_message());
         return;
     }
     endpoint->ucx = arrival->ucx;
@@ -283,9 +397,14 @@ static void attach_by_blob(const tmsg_arrival_t *arrival,
     endpoint->keeper = listener;
     endpoint->link.listener = listener;
     endpoint->link.url.kind = TMSG_URL_BLOB;
+    endpoint->link.deadline.expired = expired;
+    tmsg_loop_set_timer(&worker->loop, &endpoint->link.deadline,
+                        (uint64_t)listener->handshake_timeout_ms);
     listener->handshakes++;
-    endpoint->peer_id = peer_id;
-    endpoint->reply_ep = arrival->reply_ep;
+    memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
+    endpoint->peer_id =
+        (uint32_t)tmsg_get_le(arrival->body + TMSG_TOKEN_BYTES, 4);
+    endpoint->knocked = true;
     /* The dialling side has judged our blob by the same rule. */
     if (tmsg_attach_judge(endpoint, &blob.hello, false) != TMSG_OK) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_INCOMPATIBLE,
@@ -303,61 +422,75 @@ static void attach_by_blob(const tmsg_arrival_t *arrival,
     tmsg_worker_chore(worker, endpoint);
 }
 
-ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
-{
-    tmsg_worker_t *worker = arrival->ucx->worker;
-    tmsg_endpoint_t *endpoint =
-        tmsg_endpoint_by_id(worker, arrival->head.endpoint_id);
-    tmsg_listener_t *listener;
-
-    if (arrival->head.body_bytes != TMSG_TOKEN_BYTES + 4 ||
-        arrival->reply_ep == NULL) {
-        tmsg_log(TMSG_LOG_WARN, "a malformed attach is ignored");
-        return UCS_OK;
-    }
-    if (endpoint != NULL && endpoint->ucx == arrival->ucx &&
-        !endpoint->dialling && endpoint->state == TMSG_EP_CONNECTING &&
-        sodium_memcmp(endpoint->token, arrival->body, TMSG_TOKEN_BYTES) == 0) {
-        endpoint->reply_ep = arrival->reply_ep;
-        tmsg_worker_chore(worker, endpoint);
-        return UCS_OK;
-    }
-    listener = tmsg_listener_by_token(worker, arrival->ucx, arrival->body);
-    if (listener == NULL) {
-        tmsg_log(TMSG_LOG_WARN, "an attach with an unknown token is ignored");
-        return UCS_OK;
-    }
-    attach_by_blob(arrival, listener,
-                   (uint32_t)tmsg_get_le(arrival->body + TMSG_TOKEN_BYTES, 4));
-    return UCS_OK;
-}
-
-/* The dialling endpoint that an answer is for, or NULL. */
-static tmsg_endpoint_t *dialling(const tmsg_arrival_t *arrival)
+/* The connecting endpoint that a message of either round is for, or NULL. */
+static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival, bool dialling)
 {
     tmsg_endpoint_t *endpoint =
         tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
 
-    if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
-        !endpoint->dialling || endpoint->state != TMSG_EP_CONNECTING) {
+    if (arrival->head.body_bytes != BODY_BYTES || endpoint == NULL ||
+        endpoint->ucx != arrival->ucx || endpoint->dialling != dialling ||
+        endpoint->state != TMSG_EP_CONNECTING ||
+        sodium_memcmp(endpoint->token, arrival->body, TMSG_TOKEN_BYTES) != 0) {
         return NULL;
     }
     return endpoint;
 }
 
+ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival, false);
+    tmsg_listener_t *listener;
+
+    if (endpoint != NULL) {
+        endpoint->knocked = true;
+        tmsg_worker_chore(endpoint->worker, endpoint);
+        return UCS_OK;
+    }
+    listener = arrival->head.body_bytes != BODY_BYTES
+                   ? NULL
+                   : tmsg_listener_by_token(arrival->ucx->worker, arrival->ucx,
+                                            arrival->body);
+    if (listener == NULL) {
+        tmsg_log(TMSG_LOG_WARN, "a knock with an unknown token is ignored");
+    } else {
+        knock_by_blob(arrival, listener);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival, true);
+
+    if (endpoint != NULL && !endpoint->knocked) {
+        endpoint->peer_id =
+            (uint32_t)tmsg_get_le(arrival->body + TMSG_TOKEN_BYTES, 4);
+        endpoint->knocked = true;
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t arrived(const tmsg_arrival_t *arrival, bool dialling)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival, dialling);
+
+    if (endpoint == NULL || endpoint->ep == NULL || arrival->reply_ep == NULL) {
+        tmsg_log(TMSG_LOG_WARN, "an attach out of turn is ignored");
+        return UCS_OK;
+    }
+    endpoint->reply_ep = arrival->reply_ep;
+    tmsg_worker_chore(endpoint->worker, endpoint);
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
+{
+    return arrived(arrival, false);
+}
+
 ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = dialling(arrival);
-
-    if (endpoint == NULL || arrival->head.body_bytes != 4) {
-        return UCS_OK;
-    }
-    if (arrival->reply_ep != endpoint->ep) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_INTERNAL,
-                            "UCX joined the endpoints of two connections");
-        return UCS_OK;
-    }
-    endpoint->peer_id = (uint32_t)tmsg_get_le(arrival->body, 4);
-    tmsg_endpoint_opened(endpoint);
-    return UCS_OK;
+    return arrived(arrival, true);
 }

@@ -17,6 +17,8 @@
 typedef struct {
     tmsg_op_t op;
     tmsg_endpoint_t *endpoint;
+    size_t header_bytes;
+    size_t payload_bytes;
     uint8_t bytes[]; /* header, then payload */
 } posted_t;
 
@@ -48,27 +50,29 @@ static void reported(void *request, ucs_status_t ucs, void *arg)
     over(&((posted_t *)arg)->op);
 }
 
-tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
-                                const tmsg_preamble_t *head, const void *body,
-                                size_t body_bytes, const void *payload,
-                                size_t payload_bytes)
+static tmsg_status_t lost(ucs_status_t ucs)
+{
+    return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
+                          ucs_status_string(ucs));
+}
+
+/* With the bytes of a message in it. */
+static posted_t *pack(tmsg_endpoint_t *endpoint, uint8_t kind,
+                      const tmsg_preamble_t *head, const void *body,
+                      size_t body_bytes, const void *payload,
+                      size_t payload_bytes)
 {
     size_t header_bytes = TMSG_PREAMBLE_BYTES + body_bytes;
     tmsg_preamble_t full = *head;
     posted_t *posted = malloc(sizeof(*posted) + header_bytes + payload_bytes);
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_USER_DATA,
-        .flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY,
-        .cb.send = reported,
-        .user_data = posted,
-    };
-    ucs_status_ptr_t request;
 
     if (posted == NULL) {
-        return tmsg_error_memory("a control message");
+        tmsg_error_memory("a control message");
+        return NULL;
     }
     posted->endpoint = endpoint;
+    posted->header_bytes = header_bytes;
+    posted->payload_bytes = payload_bytes;
     full.kind = kind;
     full.body_bytes = (uint32_t)body_bytes;
     full.payload_bytes = payload_bytes;
@@ -79,19 +83,66 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (payload_bytes > 0) {
         memcpy(posted->bytes + header_bytes, payload, payload_bytes);
     }
+    return posted;
+}
+
+static ucs_status_ptr_t hand_over(posted_t *posted, uint32_t attributes,
+                                  uint32_t flags)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_USER_DATA | attributes,
+        .flags = UCP_AM_SEND_FLAG_EAGER | flags,
+        .cb.send = reported,
+        .user_data = posted,
+    };
+
+    return ucp_am_send_nbx(
+        posted->endpoint->ep, TMSG_AM_ID, posted->bytes, posted->header_bytes,
+        posted->payload_bytes == 0 ? NULL
+                                   : posted->bytes + posted->header_bytes,
+        posted->payload_bytes, &param);
+}
+
+tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
+                                const tmsg_preamble_t *head, const void *body,
+                                size_t body_bytes, const void *payload,
+                                size_t payload_bytes)
+{
+    posted_t *posted =
+        pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
+    ucs_status_ptr_t request;
+
+    if (posted == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
     tmsg_op_begin(endpoint, &posted->op, over);
-    request = ucp_am_send_nbx(
-        endpoint->ep, TMSG_AM_ID, posted->bytes, header_bytes,
-        payload_bytes == 0 ? NULL : posted->bytes + header_bytes, payload_bytes,
-        &param);
+    request = hand_over(posted, 0, UCP_AM_SEND_FLAG_REPLY);
     if (!UCS_PTR_IS_PTR(request)) {
         over(&posted->op);
     }
-    if (UCS_PTR_IS_ERR(request)) {
-        return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
-                              ucs_status_string(UCS_PTR_STATUS(request)));
+    return UCS_PTR_IS_ERR(request) ? lost(UCS_PTR_STATUS(request)) : TMSG_OK;
+}
+
+tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
+                               const tmsg_preamble_t *head, const void *body,
+                               size_t body_bytes, const void *payload,
+                               size_t payload_bytes)
+{
+    posted_t *posted =
+        pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
+    ucs_status_t ucs;
+
+    if (posted == NULL) {
+        return TMSG_ERR_NO_MEMORY;
     }
-    return TMSG_OK;
+    ucs = UCS_PTR_RAW_STATUS(
+        hand_over(posted, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL, 0));
+    free(posted);
+    if (ucs == UCS_ERR_NO_RESOURCE) {
+        return TMSG_IN_PROGRESS;
+    }
+    return ucs == UCS_OK ? TMSG_OK : lost(ucs);
 }
 
 static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,

@@ -11,6 +11,13 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
                                 size_t body_bytes, const void *payload,
                                 size_t payload_bytes);
 
+/* The same without making the UCX endpoints of both sides acquainted, which
+ * takes that UCX can send it at once. IN_PROGRESS: not now. */
+tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
+                               const tmsg_preamble_t *head, const void *body,
+                               size_t body_bytes, const void *payload,
+                               size_t payload_bytes);
+
 /* Tells the peer that a message was taken, or refused and why. */
 void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error);

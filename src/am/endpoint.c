@@ -241,6 +241,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  : TMSG_LOG_WARN,
              "%s", endpoint->error);
     tmsg_link_close(endpoint);
+    tmsg_attach_end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && endpoint->ucx != NULL &&
         !endpoint->link.net_only) {
         tmsg_ucx_retire(endpoint->ucx);
@@ -355,8 +356,8 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     if (endpoint->broken != TMSG_OK) {
         tmsg_endpoint_end(endpoint, endpoint->broken, endpoint->broken_why);
     }
-    if (endpoint->state == TMSG_EP_CONNECTING && endpoint->reply_ep != NULL) {
-        tmsg_status_t status = tmsg_attach_accept(endpoint);
+    if (endpoint->state == TMSG_EP_CONNECTING) {
+        tmsg_status_t status = tmsg_attach_advance(endpoint);
 
         if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
             tmsg_endpoint_end(endpoint, status, tmsg_error_message());

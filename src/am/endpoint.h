@@ -24,6 +24,14 @@ typedef enum {
     TMSG_EP_ENDED = 3,
 } tmsg_ep_state_t;
 
+/* The first round of an attach; attach.c alone changes it. */
+typedef struct {
+    tmsg_timer_t again;
+    unsigned attempts;
+    void *blob; /* its payload, if it is one by blob */
+    size_t blob_bytes;
+} tmsg_knock_t;
+
 /* What a channel of an endpoint counts. Channel 0 is the only one so far. */
 typedef struct {
     uint32_t tx_sequence; /* of the next message that goes to UCX */
@@ -64,6 +72,9 @@ struct tmsg_endpoint {
     tmsg_ucx_t *ucx;
     ucp_ep_h ep;       /* NULL: none, or closed */
     ucp_ep_h reply_ep; /* by which the peer's attach came */
+    tmsg_knock_t knock;
+    bool knocked;      /* the first round of the attach was heard */
+    bool attaching;    /* the dialling side has begun the second */
     tmsg_list_t ops;   /* that UCX has not reported */
     unsigned in_ucx;   /* their number, and that of who needs its UCX worker */
     tmsg_op_t closing; /* ep, when it is being closed */

@@ -19,6 +19,8 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_BYE] = tmsg_bye_arrived,
     [TMSG_KIND_FIN] = tmsg_fin_arrived,
     [TMSG_KIND_PROBE] = tmsg_probe_arrived,
+    [TMSG_KIND_KNOCK] = tmsg_knock_arrived,
+    [TMSG_KIND_KNOCKED] = tmsg_knocked_arrived,
 };
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an

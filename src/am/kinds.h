@@ -13,13 +13,15 @@
 
 typedef enum {
     TMSG_KIND_MAP = TMSG_PREAMBLE_MAP,
-    TMSG_KIND_ATTACH = 2,   /* the dialling side's first: body is the token */
+    TMSG_KIND_ATTACH = 2,   /* the dialling side's second: body is the token */
     TMSG_KIND_ATTACHED = 3, /* the answer to it */
     TMSG_KIND_ACK = 4,      /* a message was taken, or refused and why */
     TMSG_KIND_CREDIT = 5,   /* how many messages were consumed */
     TMSG_KIND_BYE = 6,      /* no more messages follow; only without socket */
     TMSG_KIND_FIN = 7,      /* all have arrived; only without socket */
     TMSG_KIND_PROBE = 8,    /* to oneself: body is a token; see retire.c */
+    TMSG_KIND_KNOCK = 9,    /* the dialling side's first: body is the token */
+    TMSG_KIND_KNOCKED = 10, /* the answer to it */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 

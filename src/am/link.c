@@ -251,8 +251,7 @@ static tmsg_status_t on_address(tmsg_endpoint_t *endpoint, const uint8_t *data,
     if (endpoint->dialling) {
         memcpy(endpoint->token, sealed.token, TMSG_TOKEN_BYTES);
         status = send_address(endpoint);
-        return status != TMSG_OK ? status
-                                 : tmsg_attach_dial(endpoint, &sealed, NULL, 0);
+        return status != TMSG_OK ? status : tmsg_attach_dial(endpoint, &sealed);
     }
     endpoint->peer_address = malloc(sealed.address_bytes);
     if (endpoint->peer_address == NULL) {
