@@ -20,7 +20,7 @@
 
 #define PAIR_ATTEMPTS 64 /* connections between two UCX workers that cross */
 #define KNOCK_AGAIN_MS 1
-#define KNOCKS_MOST 100 /* for what UCX may never send at once */
+#define KNOCKS_MOST 10 /* of a blob, which UCX may never send at once */
 
 static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 {

@@ -240,7 +240,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  ? TMSG_LOG_INFO
                  : TMSG_LOG_WARN,
              "%s", endpoint->error);
-    tmsg_link_close(endpoint);
+    tmsg_link_close(endpoint, status != TMSG_ERR_CLOSED);
     tmsg_attach_end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && endpoint->ucx != NULL &&
         !endpoint->link.net_only) {

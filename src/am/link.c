@@ -23,6 +23,7 @@
 #include "am/attach.h"
 #include "am/bytes.h"
 #include "am/close.h"
+#include "am/linger.h"
 #include "am/listener.h"
 #include "am/netif.h"
 #include "am/progress.h"
@@ -526,7 +527,15 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
     return TMSG_OK;
 }
 
-void tmsg_link_close(tmsg_endpoint_t *endpoint)
+/* By a peer in shared memory that has not heard of the end. One in this process
+ * may be waiting for this very thread. */
+static bool may_be_written_to(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->ep != NULL && !endpoint->link.net_only &&
+           endpoint->peer_hello.pid != (uint32_t)getpid();
+}
+
+void tmsg_link_close(tmsg_endpoint_t *endpoint, bool gave_up)
 {
     tmsg_link_t *link = &endpoint->link;
     tmsg_loop_t *loop = &endpoint->worker->loop;
@@ -540,8 +549,12 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint)
     }
     tmsg_loop_remove(loop, &link->source);
     tmsg_frame_flush(&link->stream); /* a refusal's words, if they fit */
-    shutdown(link->fd, SHUT_RDWR);
-    close(link->fd);
+    if (gave_up && may_be_written_to(endpoint)) {
+        tmsg_linger_begin(endpoint->ucx, link->fd);
+    } else {
+        shutdown(link->fd, SHUT_RDWR);
+        close(link->fd);
+    }
     link->fd = -1;
     tmsg_frame_free(&link->stream);
 }

@@ -11,6 +11,7 @@
 #include <sys/random.h>
 
 #include "am/endpoint.h"
+#include "am/linger.h"
 #include "am/listener.h"
 #include "am/progress.h"
 #include "core/log.h"
@@ -243,8 +244,8 @@ static bool give_up(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
 
-    if (!is_deserted(ucx) || !tmsg_worker_drain(worker, ucx) ||
-        !is_deserted(ucx)) {
+    if (!is_deserted(ucx) || !tmsg_linger_over(ucx) ||
+        !tmsg_worker_drain(worker, ucx) || !is_deserted(ucx)) {
         return false;
     }
     close_ucx(worker, ucx);
@@ -293,7 +294,7 @@ void tmsg_worker_close_retired(tmsg_worker_t *worker)
     worker->has_retired = false;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = next) {
         next = ucx->next;
-        if (ucx->retired && ucx->users == 0) {
+        if (ucx->retired && ucx->users == 0 && tmsg_linger_over(ucx)) {
             tmsg_worker_drain(worker, ucx);
             close_ucx(worker, ucx);
         } else {

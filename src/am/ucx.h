@@ -8,6 +8,7 @@
 #include "am/blob.h"
 #include "am/loop.h"
 #include "am/ucx_config.h"
+#include "core/list.h"
 
 typedef struct tmsg_worker tmsg_worker_t;
 typedef struct tmsg_probe tmsg_probe_t;
@@ -40,6 +41,9 @@ typedef struct tmsg_ucx {
     bool suspect;       /* its shared memory may be blocked */
     tmsg_timer_t watch; /* when retired; see retire.c */
     tmsg_probe_t *probe;
+    tmsg_list_t lingering; /* see linger.h */
+    uint64_t linger_look_ns;
+    bool forsaken; /* its peers may still write: it is never closed */
     size_t max_am_header;
     ucp_ep_h spares[TMSG_UCX_SPARES]; /* see attach.c */
     size_t spare_count;

@@ -2,11 +2,13 @@
 #include "am/worker.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "am/linger.h"
 #include "am/listener.h"
 #include "am/message.h"
 #include "am/progress.h"
@@ -383,6 +385,10 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
 
         worker->ucx = ucx->next;
         tmsg_loop_remove(&worker->loop, &ucx->source);
+        while (!tmsg_linger_over(ucx)) { /* which has an end */
+            tmsg_worker_drain(worker, ucx);
+            sched_yield();
+        }
         if (drained) {
             tmsg_worker_drain(worker, ucx);
             tmsg_ucx_close(ucx);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/linger.h - the sockets of connections that this side gave up.
+ *
+ * Peers find our shared memory by /proc/<pid>/fd/<number> when they first need
+ * it. A UCX worker that is closed frees its numbers, and a peer that has not
+ * heard of it yet would write into whatever file has got them. So one that gave
+ * connections up stays until their peers have hung up, too. */
+#ifndef TMSG_AM_LINGER_H
+#define TMSG_AM_LINGER_H
+
+#include "am/ucx.h"
+
+/* Shuts a bootstrap socket and keeps it until the peer has. Takes the socket.
+ */
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd);
+
+/* Whether all such peers have hung up: then the UCX worker may be closed. Those
+ * that do not within 250 ms make it ucx->forsaken: it must not be, ever. */
+bool tmsg_linger_over(tmsg_ucx_t *ucx);
+
+#endif
