@@ -16,54 +16,12 @@
 #include "am/bytes.h"
 #include "am/control.h"
 #include "am/listener.h"
+#include "am/pair.h"
+#include "am/retire.h"
 #include "core/log.h"
 
-#define PAIR_ATTEMPTS 64 /* connections between two UCX workers that cross */
 #define KNOCK_AGAIN_MS 1
 #define KNOCKS_MOST 10 /* of a blob, which UCX may never send at once */
-
-static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
-{
-    const tmsg_ucx_t *ucx = arg;
-    tmsg_worker_t *worker = ucx->worker;
-
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-        char why[128];
-
-        if (endpoint != NULL && endpoint->ep == ep) {
-            snprintf(why, sizeof(why), "UCX lost the connection: %s",
-                     ucs_status_string(ucs));
-            tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
-        }
-    }
-}
-
-/* `address` is aligned as malloc() does. */
-static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
-                               ucp_ep_h *ep_p)
-{
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = address,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = ucx_failed, .arg = ucx},
-    };
-    ucs_status_t ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
-
-    if (ucs == UCS_OK) {
-        return TMSG_OK;
-    }
-    if (ucs == UCS_ERR_UNREACHABLE) {
-        return tmsg_error_set(TMSG_ERR_UNREACHABLE,
-                              "no transport of UCX's leads there (UCX_TLS, "
-                              "UCX_NET_DEVICES, /dev/shm)");
-    }
-    return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_ep_create: %s",
-                          ucs_status_string(ucs));
-}
 
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only)
@@ -91,12 +49,14 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-#define BODY_BYTES (TMSG_TOKEN_BYTES + 4) /* [token][our endpoint id u32] */
+/* Body [token][our endpoint id u32][number of the UCX endpoint u32]. */
+#define BODY_BYTES (TMSG_TOKEN_BYTES + 8)
 
 static tmsg_preamble_t fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 {
     memcpy(body, endpoint->token, TMSG_TOKEN_BYTES);
     tmsg_put_le(body + TMSG_TOKEN_BYTES, endpoint->id, 4);
+    tmsg_put_le(body + TMSG_TOKEN_BYTES + 4, endpoint->number, 4);
     return (tmsg_preamble_t){.endpoint_id = endpoint->peer_id};
 }
 
@@ -152,8 +112,17 @@ static void knock_again(tmsg_timer_t *timer)
 /* Makes the UCX endpoint, and knocks or answers a knock by it. */
 static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const void *address)
 {
-    tmsg_status_t status = create_ep(endpoint->ucx, address, &endpoint->ep);
+    tmsg_ucx_t *ucx = endpoint->ucx;
+    uint64_t peer = endpoint->peer_hello.ucx_id;
+    tmsg_status_t status =
+        endpoint->dialling ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
+                                            &endpoint->number)
+                           : tmsg_pair_match(ucx, peer, address,
+                                             endpoint->number, &endpoint->ep);
 
+    if (status == TMSG_ERR_LIMIT_EXCEEDED) {
+        tmsg_ucx_retire(ucx); /* a new one starts to count anew */
+    }
     endpoint->knock.again.expired = knock_again;
     return status != TMSG_OK ? status : knock(endpoint);
 }
@@ -261,60 +230,12 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     return status;
 }
 
-/* Takes a UCX endpoint that was made for another connection: a spare one, or
- * that of an endpoint which is still connecting and gets ours for it. */
-static bool take_other(tmsg_endpoint_t *endpoint)
+static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)
 {
-    tmsg_worker_t *worker = endpoint->worker;
-    tmsg_ucx_t *ucx = endpoint->ucx;
-    ucp_ep_h own = endpoint->ep;
-
-    for (size_t i = 0; i < ucx->spare_count; i++) {
-        if (ucx->spares[i] == endpoint->reply_ep) {
-            ucx->spares[i] = own;
-            endpoint->ep = endpoint->reply_ep;
-            return true;
-        }
-    }
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *other = worker->endpoints[i];
-
-        if (other != NULL && other->ep == endpoint->reply_ep &&
-            other->state == TMSG_EP_CONNECTING) {
-            other->ep = own;
-            endpoint->ep = endpoint->reply_ep;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* UCX pairs endpoints of two workers in the order in which each side made
- * them. Knocks that overtook each other made them in the other order, and those
- * that never came made none: what is made in between is kept for the attaches
- * that will ask for it. */
-static tmsg_status_t pair(tmsg_endpoint_t *endpoint)
-{
-    tmsg_ucx_t *ucx = endpoint->ucx;
-
-    for (int i = 0; i < PAIR_ATTEMPTS; i++) {
-        tmsg_status_t status;
-
-        if (endpoint->ep == endpoint->reply_ep || take_other(endpoint)) {
-            return TMSG_OK;
-        }
-        if (ucx->spare_count == TMSG_UCX_SPARES) {
-            break;
-        }
-        ucx->spares[ucx->spare_count++] = endpoint->ep;
-        endpoint->ep = NULL;
-        status = create_ep(ucx, endpoint->peer_address, &endpoint->ep);
-        if (status != TMSG_OK) {
-            return status;
-        }
-    }
-    return tmsg_error_set(TMSG_ERR_INTERNAL,
-                          "UCX joined the endpoints of two connections");
+    return endpoint->reply_ep == endpoint->ep
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INTERNAL,
+                                "UCX joined the endpoints of two connections");
 }
 
 /* The dialled side: answers the knock, then the attach. */
@@ -331,9 +252,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     if (endpoint->reply_ep == NULL) {
         return TMSG_IN_PROGRESS;
     }
-    status = pair(endpoint);
-    free(endpoint->peer_address);
-    endpoint->peer_address = NULL;
+    status = check_reply(endpoint);
     if (status == TMSG_OK) {
         status = attach(endpoint);
     }
@@ -346,6 +265,8 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 /* The dialling side: attaches, and looks at the answer. */
 static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
 {
+    tmsg_status_t status;
+
     if (!endpoint->attaching) {
         endpoint->attaching = true;
         return attach(endpoint);
@@ -353,12 +274,11 @@ static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
     if (endpoint->reply_ep == NULL) {
         return TMSG_IN_PROGRESS;
     }
-    if (endpoint->reply_ep != endpoint->ep) {
-        return tmsg_error_set(TMSG_ERR_INTERNAL,
-                              "UCX joined the endpoints of two connections");
+    status = check_reply(endpoint);
+    if (status == TMSG_OK) {
+        tmsg_endpoint_opened(endpoint);
     }
-    tmsg_endpoint_opened(endpoint);
-    return TMSG_OK;
+    return status;
 }
 
 tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
@@ -375,6 +295,20 @@ static void expired(tmsg_timer_t *timer)
     tmsg_endpoint_end(TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline),
                       TMSG_ERR_TIMED_OUT,
                       "the handshake was not finished in time");
+}
+
+/* Knows the peer's endpoint now. */
+static void heard_knock(tmsg_endpoint_t *endpoint,
+                        const tmsg_arrival_t *arrival)
+{
+    const uint8_t *ids = arrival->body + TMSG_TOKEN_BYTES;
+
+    endpoint->peer_id = (uint32_t)tmsg_get_le(ids, 4);
+    if (!endpoint->dialling) {
+        endpoint->number = (uint32_t)tmsg_get_le(ids + 4, 4);
+    }
+    endpoint->knocked = true;
+    tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
 /* A knock by blob: the endpoint is made here, from the peer's blob. */
@@ -402,9 +336,7 @@ static void knock_by_blob(const tmsg_arrival_t *arrival,
                         (uint64_t)listener->handshake_timeout_ms);
     listener->handshakes++;
     memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
-    endpoint->peer_id =
-        (uint32_t)tmsg_get_le(arrival->body + TMSG_TOKEN_BYTES, 4);
-    endpoint->knocked = true;
+    heard_knock(endpoint, arrival);
     /* The dialling side has judged our blob by the same rule. */
     if (tmsg_attach_judge(endpoint, &blob.hello, false) != TMSG_OK) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_INCOMPATIBLE,
@@ -443,8 +375,9 @@ ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
     tmsg_listener_t *listener;
 
     if (endpoint != NULL) {
-        endpoint->knocked = true;
-        tmsg_worker_chore(endpoint->worker, endpoint);
+        if (!endpoint->knocked) {
+            heard_knock(endpoint, arrival);
+        }
         return UCS_OK;
     }
     listener = arrival->head.body_bytes != BODY_BYTES
@@ -464,10 +397,7 @@ ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
     tmsg_endpoint_t *endpoint = receiver(arrival, true);
 
     if (endpoint != NULL && !endpoint->knocked) {
-        endpoint->peer_id =
-            (uint32_t)tmsg_get_le(arrival->body + TMSG_TOKEN_BYTES, 4);
-        endpoint->knocked = true;
-        tmsg_worker_chore(endpoint->worker, endpoint);
+        heard_knock(endpoint, arrival);
     }
     return UCS_OK;
 }

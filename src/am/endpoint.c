@@ -9,6 +9,7 @@
 #include "am/close.h"
 #include "am/control.h"
 #include "am/listener.h"
+#include "am/pair.h"
 #include "am/progress.h"
 #include "am/receive.h"
 #include "am/retire.h"
@@ -204,6 +205,12 @@ static void close_ucx(tmsg_endpoint_t *endpoint)
     if (endpoint->ep == NULL) {
         return;
     }
+    if (!endpoint->dialling && endpoint->reply_ep == NULL) {
+        tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
+                       endpoint->number, endpoint->ep);
+        endpoint->ep = NULL;
+        return;
+    }
     tmsg_op_begin(endpoint, &endpoint->closing, close_over);
     request = ucp_ep_close_nbx(endpoint->ep, &param);
     endpoint->ep = NULL;
@@ -224,6 +231,31 @@ static void name_error(tmsg_endpoint_t *endpoint, const char *error)
     snprintf(endpoint->error + used, bytes - used, "%s", error);
 }
 
+static bool uses_shared_memory(const char *transports)
+{
+    static const char *const shared[] = {"posix", "sysv", "xpmem"};
+
+    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
+        if (strstr(transports, shared[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* It may have died while it wrote into our queue. */
+static void suspect_queue(tmsg_endpoint_t *endpoint)
+{
+    char transports[sizeof(endpoint->transports)] = "";
+
+    if (endpoint->ep != NULL && !endpoint->link.net_only) {
+        tmsg_ucx_transports(endpoint->ep, transports, sizeof(transports));
+    }
+    if (uses_shared_memory(transports)) {
+        tmsg_ucx_retire(endpoint->ucx);
+    }
+}
+
 /* The order matters: first the socket, so that the peer believes nothing that
  * it fetches from now on; then UCX; memory goes back when UCX has reported. */
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
@@ -242,9 +274,8 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
              "%s", endpoint->error);
     tmsg_link_close(endpoint, status != TMSG_ERR_CLOSED);
     tmsg_attach_end(endpoint);
-    if (status == TMSG_ERR_PEER_LOST && endpoint->ucx != NULL &&
-        !endpoint->link.net_only) {
-        tmsg_ucx_retire(endpoint->ucx);
+    if (status == TMSG_ERR_PEER_LOST) {
+        suspect_queue(endpoint);
     }
     close_ucx(endpoint);
     tmsg_messages_abandon(endpoint);
@@ -312,14 +343,11 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
 /* Where shared memory was possible, says why it is not what carries it. */
 static void explain_network(tmsg_endpoint_t *endpoint)
 {
-    static const char *const shared[] = {"posix", "sysv", "xpmem", "cma"};
     const tmsg_ucx_key_t *tls =
         tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
 
-    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
-        if (strstr(endpoint->transports, shared[i]) != NULL) {
-            return;
-        }
+    if (uses_shared_memory(endpoint->transports)) {
+        return;
     }
     if (endpoint->link.net_only || endpoint->transports[0] == '\0') {
         return;

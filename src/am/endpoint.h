@@ -72,6 +72,7 @@ struct tmsg_endpoint {
     tmsg_ucx_t *ucx;
     ucp_ep_h ep;       /* NULL: none, or closed */
     ucp_ep_h reply_ep; /* by which the peer's attach came */
+    uint32_t number;   /* of ep; see pair.h */
     tmsg_knock_t knock;
     bool knocked;      /* the first round of the attach was heard */
     bool attaching;    /* the dialling side has begun the second */

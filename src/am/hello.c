@@ -62,6 +62,7 @@ static const field_t fields[] = {
     FIELD(24, UINT, true, max_metadata_bytes),
     FIELD(25, UINT, true, max_header_bytes),
     FIELD(26, UINT, true, max_message_bytes),
+    FIELD(27, UINT, true, ucx_id),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))

@@ -40,6 +40,7 @@ typedef struct {
     uint64_t max_metadata_bytes;
     uint64_t max_header_bytes;
     uint64_t max_message_bytes;
+    uint64_t ucx_id; /* random, of the UCX worker */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,

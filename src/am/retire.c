@@ -23,7 +23,9 @@
 struct tmsg_probe {
     tmsg_ucx_t *ucx; /* shared memory alone; only progressed here */
     ucp_ep_h ep;     /* to the retired one */
+    uint8_t token[TMSG_TOKEN_BYTES];
     uint8_t message[TMSG_PREAMBLE_BYTES + TMSG_TOKEN_BYTES];
+    bool posted;
     unsigned looks;
     bool heard;
 };
@@ -90,32 +92,31 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
                                           ucs_status_string(ucs));
 }
 
-/* The message stays valid until the UCX worker that sends it is destroyed. */
-static tmsg_status_t post(tmsg_probe_t *probe)
+static void encode(tmsg_probe_t *probe)
 {
     const tmsg_preamble_t head = {.kind = TMSG_KIND_PROBE,
                                   .body_bytes = TMSG_TOKEN_BYTES};
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = UCP_AM_SEND_FLAG_EAGER,
-    };
-    ucs_status_ptr_t request;
 
     tmsg_preamble_encode(&head, probe->message);
-    if (getrandom(probe->message + TMSG_PREAMBLE_BYTES, TMSG_TOKEN_BYTES, 0) !=
-        TMSG_TOKEN_BYTES) {
-        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    memcpy(probe->message + TMSG_PREAMBLE_BYTES, probe->token,
+           TMSG_TOKEN_BYTES);
+}
+
+/* At once, or it is tried again: UCX is not to get the two workers acquainted.
+ */
+static void post(tmsg_probe_t *probe)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
+    };
+
+    if (!probe->posted) {
+        probe->posted =
+            ucp_am_send_nbx(probe->ep, TMSG_AM_ID, probe->message,
+                            sizeof(probe->message), NULL, 0, &param) == NULL;
     }
-    request = ucp_am_send_nbx(probe->ep, TMSG_AM_ID, probe->message,
-                              sizeof(probe->message), NULL, 0, &param);
-    if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request); /* UCX frees it when it is done */
-    }
-    return UCS_PTR_IS_ERR(request)
-               ? tmsg_error_set(TMSG_ERR_INTERNAL,
-                                "a probe of shared memory: %s",
-                                ucs_status_string(UCS_PTR_STATUS(request)))
-               : TMSG_OK;
 }
 
 static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
@@ -135,10 +136,14 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
     }
     ucx->probe = probe;
     status = dial(probe, ucx);
-    if (status == TMSG_OK) {
-        status = post(probe);
+    if (status == TMSG_OK &&
+        getrandom(probe->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
+        status = tmsg_error_errno(TMSG_ERR_IO, "getrandom");
     }
-    if (status != TMSG_OK) {
+    if (status == TMSG_OK) {
+        encode(probe);
+        post(probe);
+    } else {
         close_probe(ucx);
     }
     return status;
@@ -149,8 +154,7 @@ ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
     tmsg_probe_t *probe = arrival->ucx->probe;
 
     if (probe != NULL && arrival->head.body_bytes == TMSG_TOKEN_BYTES &&
-        sodium_memcmp(arrival->body, probe->message + TMSG_PREAMBLE_BYTES,
-                      TMSG_TOKEN_BYTES) == 0) {
+        sodium_memcmp(arrival->body, probe->token, TMSG_TOKEN_BYTES) == 0) {
         probe->heard = true;
     }
     return UCS_OK;
@@ -212,6 +216,7 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
         }
         return status != TMSG_OK;
     }
+    post(ucx->probe);
     ucp_worker_progress(ucx->probe->ucx->ucp);
     tmsg_worker_drain(worker, ucx);
     if (!ucx->probe->heard && ++ucx->probe->looks < PROBE_LOOKS) {

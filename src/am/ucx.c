@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
+#include "am/pair.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -125,6 +127,11 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
     ucx->scope = *scope;
     ucx->dialling = dialling;
     ucx->hello = *hello;
+    if (getrandom(&ucx->hello.ucx_id, sizeof(ucx->hello.ucx_id), 0) !=
+        sizeof(ucx->hello.ucx_id)) {
+        status = tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+        goto err_free;
+    }
     status = tmsg_ucx_config_resolve(config, scope, &ucx->keys);
     if (status == TMSG_OK) {
         status = open_context(ucx);
@@ -163,6 +170,7 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     }
     ucp_worker_destroy(ucx->ucp);
     ucp_cleanup(ucx->context);
+    tmsg_pairs_free(ucx);
     free(ucx);
 }
 

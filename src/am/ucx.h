@@ -23,6 +23,18 @@ typedef struct tmsg_probe tmsg_probe_t;
 
 #define TMSG_UCX_SPARES 64
 
+/* See pair.h. */
+typedef struct {
+    uint64_t id;   /* a peer's ucx_id */
+    uint32_t made; /* UCX endpoints to it, so far */
+} tmsg_ucx_peer_t;
+
+typedef struct {
+    uint64_t peer;
+    uint32_t number;
+    ucp_ep_h ep;
+} tmsg_ucx_spare_t;
+
 /* A worker has one for each scope and role. Those that dial and those that are
  * dialled are kept apart: where two workers dial each other over one UCX
  * worker a side, UCX joins the two connections into one. */
@@ -45,7 +57,10 @@ typedef struct tmsg_ucx {
     uint64_t linger_look_ns;
     bool forsaken; /* its peers may still write: it is never closed */
     size_t max_am_header;
-    ucp_ep_h spares[TMSG_UCX_SPARES]; /* see attach.c */
+    tmsg_ucx_peer_t *peers;
+    size_t peer_count;
+    size_t peer_capacity;
+    tmsg_ucx_spare_t spares[TMSG_UCX_SPARES]; /* oldest first */
     size_t spare_count;
     tmsg_hello_t hello; /* what we say of ourselves on it */
 } tmsg_ucx_t;

@@ -133,8 +133,8 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 26 field headers; the scalars; 5 letters of host, 36 of boot id */
-    cr_expect(eq(sz, length, 26 * 4 + 7 + 16 + 5 * 4 + 14 * 8 + 5 + 36));
+    /* 27 field headers; the scalars; 5 letters of host, 36 of boot id */
+    cr_expect(eq(sz, length, 27 * 4 + 7 + 16 + 5 * 4 + 15 * 8 + 5 + 36));
 }
 
 Test(hello, refuses_every_truncation)
@@ -244,7 +244,7 @@ Test(hello, skips_unknown_fields)
     wire_t wire = encoded();
     tmsg_hello_t hello = sample(), back;
 
-    append(&wire, 27, 0);
+    append(&wire, 28, 0);
     append(&wire, 300, 17);
     append(&wire, 65535, 300);
     cr_assert(eq(int, decode(&wire, &back), TMSG_OK), "%s",
@@ -254,12 +254,12 @@ Test(hello, skips_unknown_fields)
 
 Test(hello, refuses_duplicates_and_disorder)
 {
-    for (unsigned type = 0; type <= 26; type++) {
+    for (unsigned type = 0; type <= 27; type++) {
         char message[64];
         wire_t wire = encoded();
 
         append(&wire, type, 4);
-        snprintf(message, sizeof(message), "field %u comes after field 26",
+        snprintf(message, sizeof(message), "field %u comes after field 27",
                  type);
         expect_malformed(&wire, message);
     }
@@ -312,6 +312,7 @@ static const struct {
     {24, true, "max_metadata_bytes", 8},
     {25, true, "max_header_bytes", 8},
     {26, true, "max_message_bytes", 8},
+    {27, true, "ucx_id", 8},
 };
 
 Test(hello, misses_what_is_required_and_nothing_else)

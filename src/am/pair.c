@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/pair.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint.h"
+
+#define MISSING_MOST 64 /* connections that were given up one after another */
+
+static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
+{
+    const tmsg_ucx_t *ucx = arg;
+    tmsg_worker_t *worker = ucx->worker;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+        char why[128];
+
+        if (endpoint != NULL && endpoint->ep == ep) {
+            snprintf(why, sizeof(why), "UCX lost the connection: %s",
+                     ucs_status_string(ucs));
+            tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+        }
+    }
+}
+
+static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
+                               ucp_ep_h *ep_p)
+{
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = address,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = ucx_failed, .arg = ucx},
+    };
+    ucs_status_t ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
+
+    if (ucs == UCS_OK) {
+        return TMSG_OK;
+    }
+    if (ucs == UCS_ERR_UNREACHABLE) {
+        return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                              "no transport of UCX's leads there (UCX_TLS, "
+                              "UCX_NET_DEVICES, /dev/shm)");
+    }
+    return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_ep_create: %s",
+                          ucs_status_string(ucs));
+}
+
+static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
+{
+    tmsg_ucx_peer_t *peers;
+
+    for (size_t i = 0; i < ucx->peer_count; i++) {
+        if (ucx->peers[i].id == id) {
+            return &ucx->peers[i];
+        }
+    }
+    if (ucx->peer_count == ucx->peer_capacity) {
+        size_t capacity = ucx->peer_capacity == 0 ? 8 : ucx->peer_capacity * 2;
+
+        peers = reallocarray(ucx->peers, capacity, sizeof(*peers));
+        if (peers == NULL) {
+            tmsg_error_memory("the table of peers");
+            return NULL;
+        }
+        ucx->peers = peers;
+        ucx->peer_capacity = capacity;
+    }
+    ucx->peers[ucx->peer_count] = (tmsg_ucx_peer_t){id, 0};
+    return &ucx->peers[ucx->peer_count++];
+}
+
+/* UCX counts those that it fails to make, too. */
+tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
+                             const void *address, ucp_ep_h *ep_p,
+                             uint32_t *number_p)
+{
+    tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
+
+    if (peer == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    *number_p = peer->made++;
+    return create_ep(ucx, address, ep_p);
+}
+
+static void close_ep(ucp_ep_h ep)
+{
+    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = ucp_ep_close_nbx(ep, &param);
+
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request); /* UCX frees it when it is done */
+    }
+}
+
+/* The oldest has waited for its connection in vain. */
+static void keep_spare(tmsg_ucx_t *ucx, tmsg_ucx_spare_t spare)
+{
+    if (ucx->spare_count == TMSG_UCX_SPARES) {
+        close_ep(ucx->spares[0].ep);
+        ucx->spare_count--;
+        memmove(&ucx->spares[0], &ucx->spares[1],
+                ucx->spare_count * sizeof(spare));
+    }
+    ucx->spares[ucx->spare_count++] = spare;
+}
+
+void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
+                    ucp_ep_h ep)
+{
+    keep_spare(ucx, (tmsg_ucx_spare_t){peer, number, ep});
+}
+
+static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
+                       ucp_ep_h *ep_p)
+{
+    for (size_t i = 0; i < ucx->spare_count; i++) {
+        if (ucx->spares[i].peer == peer && ucx->spares[i].number == number) {
+            *ep_p = ucx->spares[i].ep;
+            ucx->spare_count--;
+            memmove(&ucx->spares[i], &ucx->spares[i + 1],
+                    (ucx->spare_count - i) * sizeof(ucx->spares[0]));
+            return true;
+        }
+    }
+    return false;
+}
+
+tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
+                              const void *address, uint32_t number,
+                              ucp_ep_h *ep_p)
+{
+    tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
+    tmsg_status_t status = TMSG_OK;
+    uint32_t made;
+
+    if (peer == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    if (number < peer->made) {
+        return take_spare(ucx, peer_id, number, ep_p)
+                   ? TMSG_OK
+                   : tmsg_error_set(TMSG_ERR_MALFORMED,
+                                    "connection %u of this peer was there "
+                                    "before, or comes too late",
+                                    number);
+    }
+    if (number - peer->made > MISSING_MOST) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "the peer has given up %u connections in a row",
+                              number - peer->made);
+    }
+    while (status == TMSG_OK && peer->made < number) {
+        tmsg_ucx_spare_t spare = {.peer = peer_id};
+
+        status =
+            tmsg_pair_make(ucx, peer_id, address, &spare.ep, &spare.number);
+        if (status == TMSG_OK) {
+            keep_spare(ucx, spare);
+        }
+    }
+    return status != TMSG_OK
+               ? status
+               : tmsg_pair_make(ucx, peer_id, address, ep_p, &made);
+}
+
+void tmsg_pairs_free(tmsg_ucx_t *ucx) { free(ucx->peers); }
