@@ -91,10 +91,12 @@ static ucs_status_ptr_t hand_over(posted_t *posted, uint32_t attributes,
 {
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_USER_DATA | attributes,
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | attributes,
         .flags = UCP_AM_SEND_FLAG_EAGER | flags,
         .cb.send = reported,
         .user_data = posted,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
     };
 
     return ucp_am_send_nbx(

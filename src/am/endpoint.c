@@ -243,17 +243,15 @@ static bool uses_shared_memory(const char *transports)
     return false;
 }
 
-/* It may have died while it wrote into our queue. */
-static void suspect_queue(tmsg_endpoint_t *endpoint)
+/* Whether the peer may be writing to our shared memory. */
+static bool may_write_here(const tmsg_endpoint_t *endpoint)
 {
     char transports[sizeof(endpoint->transports)] = "";
 
     if (endpoint->ep != NULL && !endpoint->link.net_only) {
         tmsg_ucx_transports(endpoint->ep, transports, sizeof(transports));
     }
-    if (uses_shared_memory(transports)) {
-        tmsg_ucx_retire(endpoint->ucx);
-    }
+    return uses_shared_memory(transports);
 }
 
 /* The order matters: first the socket, so that the peer believes nothing that
@@ -261,9 +259,12 @@ static void suspect_queue(tmsg_endpoint_t *endpoint)
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *error)
 {
+    bool writes;
+
     if (endpoint->state == TMSG_EP_ENDED) {
         return;
     }
+    writes = status != TMSG_ERR_CLOSED && may_write_here(endpoint);
     endpoint->in_ucx++; /* keeps it in the table until the end of this */
     endpoint->state = TMSG_EP_ENDED;
     endpoint->status = status;
@@ -272,10 +273,10 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  ? TMSG_LOG_INFO
                  : TMSG_LOG_WARN,
              "%s", endpoint->error);
-    tmsg_link_close(endpoint, status != TMSG_ERR_CLOSED);
+    tmsg_link_close(endpoint, writes);
     tmsg_attach_end(endpoint);
-    if (status == TMSG_ERR_PEER_LOST) {
-        suspect_queue(endpoint);
+    if (status == TMSG_ERR_PEER_LOST && writes) {
+        tmsg_ucx_retire(endpoint->ucx); /* it may have died amid that */
     }
     close_ucx(endpoint);
     tmsg_messages_abandon(endpoint);

@@ -2,33 +2,21 @@
 #include "am/linger.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "am/worker.h"
+
 #define LINGER_NS 250000000ULL
-#define LOOK_NS 200000ULL /* between two looks at all of them */
+#define LOOK_MS 1 /* between two looks at all of them */
 
 typedef struct {
     tmsg_node_t node;
     int fd;
     uint64_t deadline_ns;
 } socket_t;
-
-void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd)
-{
-    socket_t *kept = malloc(sizeof(*kept));
-
-    if (kept == NULL) {
-        ucx->forsaken = true;
-        close(fd);
-        return;
-    }
-    shutdown(fd, SHUT_WR);
-    kept->fd = fd;
-    kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
-    tmsg_list_push(&ucx->lingering, &kept->node);
-}
 
 /* Throws away what the peer still says. */
 static bool has_hung_up(int fd)
@@ -39,15 +27,12 @@ static bool has_hung_up(int fd)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-bool tmsg_linger_over(tmsg_ucx_t *ucx)
+/* Closes the sockets of those who have, and of those who are late. */
+static void look(tmsg_ucx_t *ucx)
 {
-    uint64_t now = ucx->lingering.count == 0 ? 0 : tmsg_now_ns();
+    uint64_t now = tmsg_now_ns();
     tmsg_node_t *next;
 
-    if (now != 0 && now < ucx->linger_look_ns) {
-        return false;
-    }
-    ucx->linger_look_ns = now + LOOK_NS;
     for (tmsg_node_t *node = ucx->lingering.head; node != NULL; node = next) {
         socket_t *kept = TMSG_CONTAINER_OF(node, socket_t, node);
 
@@ -62,5 +47,46 @@ bool tmsg_linger_over(tmsg_ucx_t *ucx)
         close(kept->fd);
         free(kept);
     }
+}
+
+static void look_again(tmsg_timer_t *timer)
+{
+    tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, linger);
+
+    look(ucx);
+    if (ucx->lingering.count > 0) {
+        tmsg_loop_set_timer(&ucx->worker->loop, timer, LOOK_MS);
+    }
+}
+
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd)
+{
+    socket_t *kept = malloc(sizeof(*kept));
+
+    if (kept == NULL) {
+        ucx->forsaken = true;
+        close(fd);
+        return;
+    }
+    shutdown(fd, SHUT_WR);
+    kept->fd = fd;
+    kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
+    tmsg_list_push(&ucx->lingering, &kept->node);
+    ucx->linger.expired = look_again;
+    tmsg_loop_set_timer(&ucx->worker->loop, &ucx->linger, LOOK_MS);
+}
+
+bool tmsg_linger_over(const tmsg_ucx_t *ucx)
+{
     return ucx->lingering.count == 0;
+}
+
+void tmsg_linger_await(tmsg_ucx_t *ucx)
+{
+    while (ucx->lingering.count > 0) {
+        ucp_worker_progress(ucx->ucp);
+        look(ucx);
+        sched_yield();
+    }
+    tmsg_loop_clear_timer(&ucx->worker->loop, &ucx->linger);
 }

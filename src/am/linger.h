@@ -16,6 +16,9 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd);
 
 /* Whether all such peers have hung up: then the UCX worker may be closed. Those
  * that do not within 250 ms make it ucx->forsaken: it must not be, ever. */
-bool tmsg_linger_over(tmsg_ucx_t *ucx);
+bool tmsg_linger_over(const tmsg_ucx_t *ucx);
+
+/* Waits for it. Lock held, by the only one left. */
+void tmsg_linger_await(tmsg_ucx_t *ucx);
 
 #endif

@@ -527,15 +527,8 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
     return TMSG_OK;
 }
 
-/* By a peer in shared memory that has not heard of the end. One in this process
- * may be waiting for this very thread. */
-static bool may_be_written_to(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->ep != NULL && !endpoint->link.net_only &&
-           endpoint->peer_hello.pid != (uint32_t)getpid();
-}
-
-void tmsg_link_close(tmsg_endpoint_t *endpoint, bool gave_up)
+/* A peer in this process may be waiting for this very thread. */
+void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
 {
     tmsg_link_t *link = &endpoint->link;
     tmsg_loop_t *loop = &endpoint->worker->loop;
@@ -549,7 +542,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool gave_up)
     }
     tmsg_loop_remove(loop, &link->source);
     tmsg_frame_flush(&link->stream); /* a refusal's words, if they fit */
-    if (gave_up && may_be_written_to(endpoint)) {
+    if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
         tmsg_linger_begin(endpoint->ucx, link->fd);
     } else {
         shutdown(link->fd, SHUT_RDWR);

@@ -35,8 +35,8 @@ tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
                              int timeout_ms);
 tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
                                  tmsg_listener_t *listener, int timeout_ms);
-/* `gave_up`: this side ends it, and the peer may not know. */
-void tmsg_link_close(tmsg_endpoint_t *endpoint, bool gave_up);
+/* `writes`: the peer may be writing to our shared memory, and not know. */
+void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
 
 /* Sends one of the frames that close in order. */
 void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);

@@ -54,7 +54,7 @@ typedef struct tmsg_ucx {
     tmsg_timer_t watch; /* when retired; see retire.c */
     tmsg_probe_t *probe;
     tmsg_list_t lingering; /* see linger.h */
-    uint64_t linger_look_ns;
+    tmsg_timer_t linger;
     bool forsaken; /* its peers may still write: it is never closed */
     size_t max_am_header;
     tmsg_ucx_peer_t *peers;

@@ -2,7 +2,6 @@
 #include "am/worker.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -385,10 +384,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
 
         worker->ucx = ucx->next;
         tmsg_loop_remove(&worker->loop, &ucx->source);
-        while (!tmsg_linger_over(ucx)) { /* which has an end */
-            tmsg_worker_drain(worker, ucx);
-            sched_yield();
-        }
+        tmsg_linger_await(ucx);
         if (drained) {
             tmsg_worker_drain(worker, ucx);
             tmsg_ucx_close(ucx);
