@@ -15,6 +15,7 @@
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
+#define NAP_MS 1             /* while an armed thread is slow to wake */
 
 static _Thread_local const tmsg_callback_t *callbacks;
 
@@ -173,15 +174,17 @@ static unsigned drive(tmsg_worker_t *worker)
 unsigned tmsg_worker_progress(tmsg_worker_t *worker)
 {
     unsigned count = 0;
+    uint64_t before;
 
     tmsg_worker_enter(worker);
-    if (worker->armed && pthread_equal(worker->armer, pthread_self())) {
-        worker->armed = false; /* it is awake */
+    before = worker->changes;
+    if (pthread_equal(worker->armer, pthread_self())) {
+        worker->armed = worker->called = false; /* it is awake */
     }
     if (!tmsg_worker_in_callback(worker)) {
         count = drive(worker);
     }
-    tmsg_worker_leave(worker, count > 0);
+    tmsg_worker_leave(worker, worker->changes != before);
     return count;
 }
 
@@ -220,8 +223,10 @@ tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker)
     tmsg_status_t status;
 
     tmsg_worker_lock(worker);
-    status = arm(worker);
+    /* A leader that was woken must find out before this drains the signal. */
+    status = worker->resting && !worker->asleep ? TMSG_ERR_BUSY : arm(worker);
     worker->armed = status == TMSG_OK;
+    worker->called = false;
     worker->armer = pthread_self();
     unlock_quietly(worker);
     return status;
@@ -282,24 +287,34 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
     }
     tmsg_worker_lock(worker);
     if (worker->ending || (lead->done != NULL && lead->done(lead->arg)) ||
-        arm(worker) != TMSG_OK) {
+        (!worker->called && arm(worker) != TMSG_OK)) {
         unlock_quietly(worker);
         return;
     }
-    worker->asleep = true;
+    if (worker->called) { /* its signal is not to be drained */
+        unlock_quietly(worker);
+        poll(NULL, 0, NAP_MS);
+        return;
+    }
+    worker->asleep = worker->resting = true;
     unlock_quietly(worker);
     poll(&fd, 1, left_ms(lead->deadline));
     tmsg_worker_lock(worker);
-    worker->asleep = false;
+    worker->asleep = worker->resting = false;
     unlock_quietly(worker);
 }
 
 /* One turn of the leader. Lock held. */
 static void take_turn(tmsg_worker_t *worker, lead_t *lead)
 {
+    uint64_t before = worker->changes;
     bool quiet = drive(worker) == 0;
 
-    unlock_quietly(worker);
+    if (worker->changes != before) {
+        tmsg_worker_unlock(worker);
+    } else {
+        unlock_quietly(worker);
+    }
     if (quiet) {
         rest(worker, lead);
     } else {

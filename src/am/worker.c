@@ -47,6 +47,7 @@ void tmsg_worker_unlock(tmsg_worker_t *worker)
 {
     if (tmsg_worker_is_shared(worker)) {
         if (worker->asleep || worker->armed) {
+            worker->called |= worker->armed;
             worker->asleep = false;
             worker->armed = false;
             tmsg_loop_signal(worker->loop.event_fd);

@@ -51,8 +51,10 @@ struct tmsg_worker {
     unsigned waiters; /* threads that sleep on `changed` */
     bool led;         /* a thread drives it, and others need not */
     bool asleep;      /* that thread sleeps on the descriptor */
+    bool resting;     /* and has not come back from that */
     bool armed;       /* the application may sleep on it */
     pthread_t armer;  /* in this thread */
+    bool called;      /* which was woken, and has not come back */
     bool inside;      /* UCX is calling us: it is not to be called */
     bool stepping;    /* a thread is in tmsg_worker_step() */
     bool dispatching; /* a thread runs what is due */
