@@ -30,7 +30,7 @@ struct tmsg_probe {
     bool heard;
 };
 
-static void close_probe(tmsg_ucx_t *ucx)
+void tmsg_probe_close(tmsg_ucx_t *ucx)
 {
     if (ucx->probe != NULL) {
         tmsg_ucx_close(ucx->probe->ucx);
@@ -49,7 +49,7 @@ static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
     *place = ucx->next;
     tmsg_loop_remove(&worker->loop, &ucx->source);
     tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
-    close_probe(ucx);
+    tmsg_probe_close(ucx);
     worker->inside = true; /* it may report some now */
     tmsg_ucx_close(ucx);
     worker->inside = false;
@@ -146,7 +146,7 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
         encode(probe);
         post(probe);
     } else {
-        close_probe(ucx);
+        tmsg_probe_close(ucx);
     }
     return status;
 }
@@ -274,7 +274,7 @@ static void watch(tmsg_timer_t *timer)
     if (ucx->suspect) {
         ucx->suspect = !probe_is_over(ucx);
         if (!ucx->suspect) {
-            close_probe(ucx);
+            tmsg_probe_close(ucx);
         }
     } else if (give_up(ucx)) {
         return;

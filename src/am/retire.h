@@ -13,6 +13,9 @@ void tmsg_ucx_retire(tmsg_ucx_t *ucx);
 /* Lock held, outside UCX: closes those that are retired and unused. */
 void tmsg_worker_close_retired(tmsg_worker_t *worker);
 
+/* Ends what is under way to find that out, if anything. */
+void tmsg_probe_close(tmsg_ucx_t *ucx);
+
 ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival);
 
 #endif

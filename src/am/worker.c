@@ -386,6 +386,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         worker->ucx = ucx->next;
         tmsg_loop_remove(&worker->loop, &ucx->source);
         tmsg_linger_await(ucx);
+        tmsg_probe_close(ucx);
         if (drained) {
             tmsg_worker_drain(worker, ucx);
             tmsg_ucx_close(ucx);
