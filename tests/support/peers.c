@@ -69,7 +69,6 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
     side_t *side = arg;
 
     side->accepted = endpoint;
-    __sync_synchronize();
     side->accepts++;
 }
 

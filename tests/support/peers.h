@@ -5,6 +5,7 @@
 #ifndef TMSG_TESTS_PEERS_H
 #define TMSG_TESTS_PEERS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,8 +35,8 @@ typedef struct {
     tmsg_worker_t *worker;
     tmsg_listener_t *listener;
     drive_t drive;
-    tmsg_endpoint_t *volatile accepted; /* the newest */
-    volatile unsigned accepts;
+    tmsg_endpoint_t *_Atomic accepted; /* the newest */
+    atomic_uint accepts;
     unsigned taken; /* of them, by side_accept() */
 } side_t;
 
