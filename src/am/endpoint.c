@@ -84,6 +84,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     endpoint->worker = worker;
     endpoint->life = worker->life;
     tmsg_life_hold(worker->life);
+    atomic_init(&endpoint->shown, endpoint->peer);
     endpoint->handle = true;
     endpoint->link.fd = -1;
     endpoint->link.source.fd = -1;
@@ -625,7 +626,7 @@ const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
 
 const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->peer;
+    return atomic_load(&endpoint->shown);
 }
 
 void tmsg_endpoint_set_user(tmsg_endpoint_t *endpoint, void *user)

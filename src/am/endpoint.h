@@ -58,7 +58,9 @@ struct tmsg_endpoint {
     tmsg_listener_t *keeper; /* the listener that owns it */
     char error[TMSG_ERROR_BYTES];
     char peer[400];
-    char why[160]; /* why shared memory is used, or not */
+    char dialled[400]; /* what `peer` was before the peer named itself */
+    const char *_Atomic shown; /* the one of these that readers are given */
+    char why[160];             /* why shared memory is used, or not */
     char transports[128];
     void *user;
     tmsg_closed_fn on_closed;

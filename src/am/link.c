@@ -190,6 +190,7 @@ static void name_peer(tmsg_endpoint_t *endpoint, const tmsg_hello_t *hello)
     }
     snprintf(endpoint->peer, sizeof(endpoint->peer), "%s (pid %u on %s)", url,
              hello->pid, hello->host);
+    atomic_store(&endpoint->shown, endpoint->peer);
 }
 
 /* Takes the peer's hello and decides whether the two can work together. */
@@ -486,6 +487,8 @@ tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
                               url);
     }
     tmsg_url_format(&link->url, endpoint->peer, sizeof(endpoint->peer));
+    memcpy(endpoint->dialled, endpoint->peer, sizeof(endpoint->peer));
+    atomic_store(&endpoint->shown, endpoint->dialled);
     link->deadline.expired = expired;
     tmsg_loop_set_timer(loop, &link->deadline, (uint64_t)timeout_ms);
     if (link->url.kind == TMSG_URL_UNIX) {
