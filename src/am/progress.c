@@ -377,7 +377,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
     }
     if (leading) {
         worker->led = false;
-        tmsg_worker_changed(worker); /* somebody else is to lead */
+        pthread_cond_broadcast(&worker->changed); /* for another leader */
     }
     return status;
 }
