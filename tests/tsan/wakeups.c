@@ -4,17 +4,19 @@
  * whoever drives the worker and whoever else sleeps on it. */
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "am/worker.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
 enum {
-    SENDERS = 3,
+    SENDERS = 4,
     SENDS = 40,
     ROUNDS = 60,
     IN_TIME_MS = 2000,
@@ -286,12 +288,63 @@ static void run_in_step(void *(*first)(void *arg), void *(*second)(void *arg),
     pthread_barrier_destroy(&scene.step);
 }
 
+static void *wait_briefly(void *arg)
+{
+    scene_t *scene = arg;
+
+    must_be(tmsg_worker_wait(scene->b.worker, 100), TMSG_ERR_TIMED_OUT);
+    return NULL;
+}
+
+static void *wait_longer(void *arg)
+{
+    scene_t *scene = arg;
+    uint64_t began = now_ms();
+
+    must_be(tmsg_worker_wait(scene->b.worker, 300), TMSG_ERR_TIMED_OUT);
+    must_true(now_ms() - began >= 300);
+    return NULL;
+}
+
+static void await_leader(tmsg_worker_t *worker)
+{
+    bool led;
+
+    do {
+        sched_yield();
+        tmsg_worker_lock(worker);
+        led = worker->led;
+        tmsg_worker_unlock(worker);
+    } while (!led);
+}
+
+/* That somebody's wait timed out is nothing that another waited for. */
+static void run_idle(void)
+{
+    const side_options_t shared = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_SHARED}};
+    scene_t scene = {.hold = HOLD_WAIT};
+    pthread_t threads[3];
+
+    side_open(&scene.b, &shared);
+    start(&threads[0], wait_briefly, &scene);
+    await_leader(scene.b.worker);
+    start(&threads[1], wait_longer, &scene);
+    start(&threads[2], wait_briefly, &scene);
+    for (unsigned i = 0; i < 3; i++) {
+        must_eq(pthread_join(threads[i], NULL), 0);
+    }
+    side_close(&scene.b);
+}
+
 int main(void)
 {
     static const char *const configs[] = {"KEEPALIVE_INTERVAL=10m",
                                           "KEEPALIVE_INTERVAL=10m;TLS=tcp"};
 
     alarm(110);
+    run_idle();
     for (unsigned i = 0; i < 2; i++) {
         for (by_t by = 0; by < BYS; by++) {
             for (hold_t hold = 0; hold < HOLDS; hold++) {
