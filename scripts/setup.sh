@@ -25,8 +25,7 @@ libcriterion-dev   Criterion: the C tests
 libdlpack-dev      dlpack.h 0.6, beside which our headers must compile
 python3-venv       build/venv: numpy, safetensors and UCX 1.22 for the tests
 ca-certificates    lets pip reach its index
-iproute2           tests between two network namespaces
-nftables           tests that lose packets
+locales            locales with a decimal comma, to test numbers in
 EOF
     format) echo 'clang-format-14    the pinned formatter' ;;
     coverage) echo 'gcovr              the coverage report' ;;

@@ -12,6 +12,7 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/file_safetensors.h"
+#include "serialize/json.h"
 
 #define ALIGNMENT 8          /* of the data in the file, as the original's */
 #define EXTENT_TEXT_BYTES 20 /* of an int64 and a comma */
@@ -42,18 +43,17 @@ tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
 }
 
 /* A value as text, NULL where text cannot hold it. */
-static const char *value_text(const tmsg_meta_t *value, char *buffer,
-                              size_t buffer_bytes)
+static const char *value_text(const tmsg_meta_t *value,
+                              char buffer[TMSG_JSON_F64_BYTES])
 {
     switch (value->type) {
     case TMSG_META_TYPE_BOOL:
         return value->boolean ? "true" : "false";
     case TMSG_META_TYPE_I64:
-        snprintf(buffer, buffer_bytes, "%" PRId64, value->i64);
+        snprintf(buffer, TMSG_JSON_F64_BYTES, "%" PRId64, value->i64);
         return buffer;
     case TMSG_META_TYPE_F64:
-        snprintf(buffer, buffer_bytes, "%.17g", value->f64);
-        return buffer;
+        return tmsg_json_f64(value->f64, buffer);
     case TMSG_META_TYPE_STRING:
         return memchr(value->data, '\0', value->bytes) == NULL ? value->data
                                                                : NULL;
@@ -68,9 +68,8 @@ static bool add_metadata(cJSON *object, const tmsg_file_where_t *where,
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
 
     for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
-        char buffer[32];
-        const char *text =
-            value_text(&entries[i].value, buffer, sizeof(buffer));
+        char buffer[TMSG_JSON_F64_BYTES];
+        const char *text = value_text(&entries[i].value, buffer);
 
         if (tmsg_safetensors_is_of_file(entries[i].key)) {
             continue; /* the file has its name and format already */

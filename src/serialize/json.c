@@ -53,19 +53,16 @@ cJSON *tmsg_json_unsigned(uint64_t value)
     return cJSON_CreateString(text);
 }
 
-/* The fewest digits that read back as the same value, whatever the locale. */
-static cJSON *json_number(double value)
+const char *tmsg_json_f64(double value, char text[TMSG_JSON_F64_BYTES])
 {
     const char *point = localeconv()->decimal_point;
-    char text[64], *at;
+    char *at;
 
     if (!isfinite(value)) {
-        return cJSON_CreateString(isnan(value) ? "NaN"
-                                  : value < 0  ? "-Infinity"
-                                               : "Infinity");
+        return isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
     }
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
+        snprintf(text, TMSG_JSON_F64_BYTES, "%.*g", digits, value);
         if (strtod(text, NULL) == value) {
             break;
         }
@@ -78,7 +75,15 @@ static cJSON *json_number(double value)
     if (strpbrk(text, ".e") == NULL) {
         strcat(text, ".0"); /* 1 would be read as an integer */
     }
-    return cJSON_CreateRaw(text);
+    return text;
+}
+
+static cJSON *json_number(double value)
+{
+    char buffer[TMSG_JSON_F64_BYTES];
+    const char *text = tmsg_json_f64(value, buffer);
+
+    return isfinite(value) ? cJSON_CreateRaw(text) : cJSON_CreateString(text);
 }
 
 /* cJSON's strings end at the first NUL; one that holds NULs is escaped here. */

@@ -21,6 +21,12 @@ bool tmsg_json_add(cJSON *parent, const char *key, cJSON *item);
 cJSON *tmsg_json_integer(int64_t value);
 cJSON *tmsg_json_unsigned(uint64_t value);
 
+#define TMSG_JSON_F64_BYTES 64
+
+/* The fewest digits that read back as the same value, with a point whatever the
+ * locale, or "NaN", "Infinity", "-Infinity". Returns `text` or a literal. */
+const char *tmsg_json_f64(double value, char text[TMSG_JSON_F64_BYTES]);
+
 cJSON *tmsg_json_base64(const void *data, size_t bytes);
 
 /* Adds "tensors" and "metadata" of a map to an object. */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test_file_tools.h"
 
+#include <math.h>
 #include <time.h>
+
+#include "support/locales.h"
 
 TestSuite(file_safetensors, .init = make_scratch, .fini = drop_scratch);
 
@@ -399,6 +402,40 @@ Test(file_safetensors, keeps_metadata)
     cr_expect_eq(tmsg_map_get_string(map, TMSG_META_FILE_FORMAT, &text),
                  TMSG_OK);
     cr_expect_str_eq(text, "safetensors");
+    tmsg_map_destroy(map);
+}
+
+/* A reader in another locale takes "3,25" for two numbers, or none. */
+Test(file_safetensors, f64_are_text_with_a_point_in_every_locale)
+{
+    static const struct {
+        const char *key;
+        double value;
+        const char *text;
+    } rows[] = {
+        {"a", 3.25, "3.25"},
+        {"b", 0.1, "0.1"},
+        {"c", -7, "-7.0"},
+        {"d", 1e300, "1e+300"},
+        {"e", (double)NAN, "NaN"},
+        {"f", -(double)INFINITY, "-Infinity"},
+        {"g", 1.0 / 3, "0.3333333333333333"},
+    };
+    const char *path = scratch_path("locale.safetensors"), *text = NULL;
+    tmsg_map_t *map;
+
+    locale_enter("de_DE", ",");
+    cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tmsg_map_set_f64(map, rows[i].key, rows[i].value);
+    }
+    save_ok(map, path);
+    tmsg_map_destroy(map);
+    map = load_ok(path);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        cr_expect_eq(tmsg_map_get_string(map, rows[i].key, &text), TMSG_OK);
+        cr_expect_str_eq(text, rows[i].text, "%s: '%s'", rows[i].key, text);
+    }
     tmsg_map_destroy(map);
 }
 
