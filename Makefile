@@ -9,6 +9,13 @@ configure = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
 compile = cmake --build $(BUILD) -j $(JOBS)
 ctest = ctest --test-dir $(BUILD) --output-on-failure
 
+# The targets share one build folder, and ninja has the cores already.
+.NOTPARALLEL:
+
+# As it was typed, for whatever a file name may hold.
+override FILE := $(value FILE)
+export FILE
+
 .PHONY: all test demo bench soak fuzz coverage format check-format install \
         update-symbols clean
 
@@ -24,7 +31,7 @@ test:
 	@$(ctest) -j $(JOBS)
 
 demo: all
-	@FILE='$(FILE)' scripts/demo.sh
+	@scripts/demo.sh
 
 bench: all
 	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json
