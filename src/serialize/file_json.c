@@ -57,6 +57,9 @@ static tmsg_status_t scan_string(scan_t *scan)
 
 static tmsg_status_t scan_number(scan_t *scan)
 {
+    if (peek(scan, 0) == '-' && peek(scan, 1) == '0') {
+        return fail(scan, "a number begins with -0");
+    }
     if (peek(scan, 0) == '-') {
         scan->at++;
     }

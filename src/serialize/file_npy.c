@@ -67,7 +67,7 @@ static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map)
                               "and .safetensors hold many",
                               tmsg_map_size(map));
     }
-    return TMSG_OK;
+    return tmsg_npy_check_extents(where, &tmsg_map_entries(map)[0].tensor);
 }
 
 static tmsg_status_t save(tmsg_file_output_t *output, const tmsg_map_t *map)

@@ -7,8 +7,10 @@
 #include "core/tensor.h"
 #include "serialize/file.h"
 
-#define TMSG_NPY_PREFIX_BYTES 12        /* of version 2 and later; v1 has 10 */
-#define TMSG_NPY_HEADER_MAX (64u << 10) /* prefix included */
+#define TMSG_NPY_PREFIX_BYTES 12 /* of version 2 and later; v1 has 10 */
+
+/* numpy.load() refuses more, too. The prefix comes on top. */
+#define TMSG_NPY_HEADER_MAX 10000u
 
 /* Bytes that any header we write fits in. */
 #define TMSG_NPY_HEADER_BYTES 1600
@@ -25,8 +27,8 @@ typedef struct {
 } tmsg_npy_t;
 
 /* Reads magic, version and length: how many bytes the header has in all, at
- * most TMSG_NPY_HEADER_MAX. `bytes` counts those at `data`; a file shorter
- * than TMSG_NPY_PREFIX_BYTES is MALFORMED. */
+ * most TMSG_NPY_PREFIX_BYTES + TMSG_NPY_HEADER_MAX. `bytes` counts those at
+ * `data`; a file shorter than TMSG_NPY_PREFIX_BYTES is MALFORMED. */
 tmsg_status_t tmsg_npy_read_prefix(const tmsg_file_where_t *where,
                                    const uint8_t *data, uint64_t bytes,
                                    uint64_t *header_bytes_p);
@@ -36,6 +38,11 @@ tmsg_status_t tmsg_npy_read_prefix(const tmsg_file_where_t *where,
 tmsg_status_t tmsg_npy_read_header(const tmsg_file_where_t *where,
                                    const uint8_t *header, uint64_t header_bytes,
                                    tmsg_npy_t *npy);
+
+/* Whether numpy could make an array of that shape, empty ones included. Errors:
+ * LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_npy_check_extents(const tmsg_file_where_t *where,
+                                     const tmsg_tensor_t *tensor);
 
 /* Adds the tensor that the header describes. */
 tmsg_status_t tmsg_npy_add(tmsg_file_input_t *input, const char *name,

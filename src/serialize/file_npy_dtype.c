@@ -50,6 +50,25 @@ static const struct {
     {'m', ANY_SIZE, 0, "time differences (timedelta64)"},
 };
 
+/* numpy's other spellings. A letter may have a byte order before it, a word may
+ * not. Those that mean another size on another machine ("l", "int") are not
+ * here: a file does not say which it was. */
+static const struct {
+    const char *text, *kind;
+} spellings[] = {
+    {"?", "b1"},           {"b", "i1"},       {"h", "i2"},
+    {"i", "i4"},           {"q", "i8"},       {"B", "u1"},
+    {"H", "u2"},           {"I", "u4"},       {"Q", "u8"},
+    {"e", "f2"},           {"f", "f4"},       {"d", "f8"},
+    {"F", "c8"},           {"D", "c16"},      {"bool", "b1"},
+    {"int8", "i1"},        {"int16", "i2"},   {"int32", "i4"},
+    {"int64", "i8"},       {"uint8", "u1"},   {"uint16", "u2"},
+    {"uint32", "u4"},      {"uint64", "u8"},  {"float16", "f2"},
+    {"float32", "f4"},     {"float64", "f8"}, {"complex64", "c8"},
+    {"complex128", "c16"},
+};
+
+#define SPELLINGS (sizeof(spellings) / sizeof(spellings[0]))
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 static tmsg_status_t refuse(const tmsg_file_where_t *where, const char *text,
@@ -80,11 +99,27 @@ static tmsg_status_t take_kind(const tmsg_file_where_t *where, const char *text,
     return TMSG_OK;
 }
 
+/* The letter and the number, without the byte order. */
+static const char *find_kind(const char *text)
+{
+    bool ordered = *text != '\0' && strchr("<>=|", *text) != NULL;
+    const char *kind = text + ordered;
+
+    for (size_t i = 0; i < SPELLINGS; i++) {
+        if (strcmp(kind, spellings[i].text) == 0 &&
+            (!ordered || kind[1] == '\0')) {
+            return spellings[i].kind;
+        }
+    }
+    return kind;
+}
+
 tmsg_status_t tmsg_npy_read_dtype(const tmsg_file_where_t *where,
                                   const char *text, tmsg_dtype_t *dtype_p,
                                   bool *swap_p)
 {
-    const char *letter = text + (*text != '\0' && strchr("<>=|", *text));
+    const char *letter = find_kind(text);
+    char order = *text == '<' || *text == '>' || *text == '=' ? *text : '|';
     char *end = NULL;
     unsigned long bytes;
 
@@ -98,14 +133,8 @@ tmsg_status_t tmsg_npy_read_dtype(const tmsg_file_where_t *where,
 
         if (*letter == kinds[i].letter &&
             (sized || kinds[i].bytes == ANY_SIZE)) {
-            return take_kind(where, text, i, letter == text ? '|' : *text,
-                             dtype_p, swap_p);
+            return take_kind(where, text, i, order, dtype_p, swap_p);
         }
-    }
-    *swap_p = false;
-    if (tmsg_dtype_parse(text, dtype_p) == TMSG_OK && dtype_p->lanes == 1 &&
-        dtype_p->bits % 8 == 0) {
-        return TMSG_OK; /* "float32": numpy reads that, too */
     }
     return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "unknown dtype '%s'",
                           text);

@@ -213,6 +213,23 @@ static tmsg_status_t read_dict(parser_t *parser)
     return TMSG_OK;
 }
 
+/* numpy multiplies the extents that are not 0, even of an empty array. */
+tmsg_status_t tmsg_npy_check_extents(const tmsg_file_where_t *where,
+                                     const tmsg_tensor_t *tensor)
+{
+    int64_t bytes = tensor->dtype.bits / 8;
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] != 0 &&
+            __builtin_mul_overflow(bytes, tensor->shape[i], &bytes)) {
+            return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                                  "shape: the extents that are not 0 overflow "
+                                  "63 bits");
+        }
+    }
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_npy_read_prefix(const tmsg_file_where_t *where,
                                    const uint8_t *data, uint64_t bytes,
                                    uint64_t *header_bytes_p)
@@ -239,10 +256,10 @@ tmsg_status_t tmsg_npy_read_prefix(const tmsg_file_where_t *where,
         length |= (uint64_t)data[10] << 16 | (uint64_t)data[11] << 24;
         prefix = 12;
     }
-    if (prefix + length > TMSG_NPY_HEADER_MAX) {
+    if (length > TMSG_NPY_HEADER_MAX) {
         return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
                               ".npy header of %" PRIu64 " bytes, at most %u",
-                              prefix + length, TMSG_NPY_HEADER_MAX);
+                              length, TMSG_NPY_HEADER_MAX);
     }
     if (prefix + length < TMSG_NPY_PREFIX_BYTES) {
         return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
@@ -273,6 +290,10 @@ tmsg_status_t tmsg_npy_read_header(const tmsg_file_where_t *where,
     status = tmsg_tensor_bytes(&tensor, &npy->data_bytes);
     if (status != TMSG_OK) {
         return tmsg_file_fail(where, status, "%s", tmsg_error_message());
+    }
+    status = tmsg_npy_check_extents(where, &tensor);
+    if (status != TMSG_OK) {
+        return status;
     }
     if (npy->ndim < 2 || npy->data_bytes == 0) {
         npy->fortran = false; /* makes no difference, and strides overflow */

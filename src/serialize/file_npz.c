@@ -249,6 +249,15 @@ static tmsg_status_t check_member(const member_t *member)
     if (member->stat.encryption_method != ZIP_EM_NONE) {
         return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is encrypted");
     }
+    /* numpy writes no other. Of bzip2, 79 bytes are 64 MiB of zeros: what a
+     * file of such could come to is bounded by nothing. */
+    if (member->stat.comp_method != ZIP_CM_STORE &&
+        member->stat.comp_method != ZIP_CM_DEFLATE) {
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                              "compression %u, known are stored (0) and "
+                              "deflate (8)",
+                              member->stat.comp_method);
+    }
     /* Or a small archive could have the same bytes read a million times. */
     if (member->stat.comp_size > archive->input->size - archive->packed) {
         return malformed(member, "overlaps another member");
@@ -351,4 +360,5 @@ const tmsg_file_ops_t tmsg_file_npz = {
     .load = load,
     .save = tmsg_npz_save,
     .holds = tmsg_npy_holds,
+    .check = tmsg_npz_check,
 };

@@ -33,4 +33,7 @@ tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
 
 tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map);
 
+/* What numpy could not read back. Errors: LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_npz_check(tmsg_file_where_t *where, const tmsg_map_t *map);
+
 #endif

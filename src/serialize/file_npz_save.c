@@ -237,3 +237,16 @@ tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map)
     free(members);
     return status;
 }
+
+tmsg_status_t tmsg_npz_check(tmsg_file_where_t *where, const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
+        where->name = entries[i].name;
+        status = tmsg_npy_check_extents(where, &entries[i].tensor);
+    }
+    where->name = NULL;
+    return status;
+}

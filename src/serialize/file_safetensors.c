@@ -130,6 +130,9 @@ static tmsg_status_t read_value(const reader_t *reader, const cJSON *item,
         TMSG_META_TYPE_I64) {
         return TMSG_OK;
     }
+    if (*value->data != '-' && (*value->data < '0' || *value->data > '9')) {
+        return malformed(reader, "is not a 64-bit integer"); /* " +7" */
+    }
     errno = 0;
     value->type = TMSG_META_TYPE_I64;
     value->i64 = strtoll(value->data, &end, 10);

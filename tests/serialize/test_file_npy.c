@@ -79,6 +79,14 @@ static const struct {
     {"size overflows", DESCR("'<f18446744073709551620'"), 4, TMSG_ERR_MALFORMED,
      "unknown dtype"},
     {"lanes", DESCR("'float32x4'"), 16, TMSG_ERR_MALFORMED, "unknown dtype"},
+    {"dtype that only we name", DESCR("'opaque16'"), 2, TMSG_ERR_MALFORMED,
+     "unknown dtype 'opaque16'"},
+    {"dtype that only ml_dtypes names", DESCR("'bfloat16'"), 2,
+     TMSG_ERR_MALFORMED, "unknown dtype 'bfloat16'"},
+    {"a word with a byte order", DESCR("'<float32'"), 4, TMSG_ERR_MALFORMED,
+     "unknown dtype '<float32'"},
+    {"a size of the machine's", DESCR("'l'"), 8, TMSG_ERR_MALFORMED,
+     "unknown dtype 'l'"},
     {"object", DESCR("'|O'"), 8, TMSG_ERR_UNSUPPORTED,
      "dtype '|O' is not supported: Python objects"},
     {"object with a size", DESCR("'|O8'"), 8, TMSG_ERR_UNSUPPORTED,
@@ -119,6 +127,10 @@ static const struct {
      "overflows"},
     {"product overflows", SHAPE("(4294967296, 4294967296)"), 1,
      TMSG_ERR_LIMIT_EXCEEDED, "overflows"},
+    {"product of an empty one overflows", SHAPE("(0, 4611686018427387904, 4)"),
+     0, TMSG_ERR_LIMIT_EXCEEDED, "overflow 63 bits"},
+    {"its other order", SHAPE("(4294967296, 4294967296, 0)"), 0,
+     TMSG_ERR_LIMIT_EXCEEDED, "overflow 63 bits"},
     {"65 dimensions",
      SHAPE("(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
            "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
@@ -135,6 +147,37 @@ Test(file_npy, refuses_bad_headers)
                            bad[i].status, bad[i].words);
         }
     }
+}
+
+/* As numpy.load() does: 10,000 bytes without the prefix. */
+Test(file_npy, reads_headers_of_10000_bytes_and_no_more)
+{
+    static char header[10002];
+
+    memset(header, ' ', sizeof(header) - 1);
+    memcpy(header, F4_3, strlen(F4_3));
+    for (int major = 1; major <= 3; major++) {
+        header[10000] = ' ';
+        expect_refused("10001", make_npy(major, header, 12),
+                       TMSG_ERR_LIMIT_EXCEEDED,
+                       "header of 10001 bytes, at most 10000");
+        header[10000] = '\0';
+        tmsg_map_destroy(load_ok(make_npy(major, header, 12)));
+    }
+}
+
+/* What numpy could not load is not written, either. */
+Test(file_npy, empty_shapes_beyond_63_bits_are_not_saved)
+{
+    static const int64_t shape[] = {0, 1LL << 62, 4};
+    const tmsg_dtype_t uint8 = {TMSG_DTYPE_UINT, 8, 1};
+    tmsg_map_t *map = map_of("a", uint8, 3, shape, NULL, NULL);
+
+    expect_save_refused(map, scratch_path("e.npy"), TMSG_ERR_LIMIT_EXCEEDED,
+                        "overflow 63 bits");
+    expect_save_refused(map, scratch_path("e.npz"), TMSG_ERR_LIMIT_EXCEEDED,
+                        "tensor 'a': shape: the extents");
+    tmsg_map_destroy(map);
 }
 
 Test(file_npy, refuses_bad_prefixes)
@@ -165,7 +208,7 @@ Test(file_npy, refuses_bad_prefixes)
         {"header beyond the file", "\x93NUMPY\1\0\3\0{}", 12,
          TMSG_ERR_MALFORMED, "header of 13 bytes in a file of 12"},
         {"header of 4 GiB", "\x93NUMPY\2\0\xff\xff\xff\xff", 12,
-         TMSG_ERR_LIMIT_EXCEEDED, "header of 4294967307 bytes"},
+         TMSG_ERR_LIMIT_EXCEEDED, "header of 4294967295 bytes"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -198,7 +241,15 @@ static const struct {
     {"float32", "float32", "<f4", 4},
     {">i1", "int8", "|i1", 1},
     {"<V2", "bfloat16", "<V2", 2}, /* ml_dtypes.bfloat16 */
-    {"bfloat16", "bfloat16", "<V2", 2},
+    {"?", "bool", "|b1", 1},
+    {"|?", "bool", "|b1", 1},
+    {"b", "int8", "|i1", 1},
+    {"B", "uint8", "|u1", 1},
+    {"<f", "float32", "<f4", 4},
+    {"d", "float64", "<f8", 8},
+    {"=D", "complex128", "<c16", 16},
+    {"bool", "bool", "|b1", 1},
+    {"uint16", "uint16", "<u2", 2},
     {"<f1", "float8_e5m2", "<f1", 1}, /* ml_dtypes.float8_e5m2 */
     {"<V1", "opaque8", "|V1", 1},     /* its other small types */
     {"|V1", "opaque8", "|V1", 1},
@@ -250,6 +301,7 @@ Test(file_npy, turns_big_endian)
         {">i2", "int16", "\2\1\4\3", 4},
         {">f4", "float32", "\4\3\2\1\10\7\6\5", 8},
         {">c8", "complex64", "\4\3\2\1\10\7\6\5\14\13\12\11\20\17\16\15", 16},
+        {">h", "int16", "\2\1\4\3", 4},
         {">V2", "bfloat16", "\2\1\4\3", 4},
     };
 
