@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "output.h"
 #include "tool.h"
 
 static const struct {
@@ -33,12 +34,10 @@ static int usage(FILE *stream, int code)
     return code;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
 
-    argp_err_exit_status = EXIT_USAGE;
-    signal(SIGPIPE, SIG_IGN); /* whoever read the URL may have had enough */
     if (strcmp(name, "--help") == 0 || strcmp(name, "-?") == 0 ||
         strcmp(name, "help") == 0) {
         return usage(stdout, EXIT_DONE);
@@ -60,4 +59,12 @@ int main(int argc, char **argv)
         complain("there is no command '%s'", name);
     }
     return usage(stderr, EXIT_USAGE);
+}
+
+int main(int argc, char **argv)
+{
+    output_open();
+    argp_err_exit_status = EXIT_USAGE;
+    signal(SIGPIPE, SIG_IGN); /* a write then says so */
+    return output_end(run(argc, argv));
 }

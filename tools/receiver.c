@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "progress.h"
 #include "transfer.h"
 
@@ -171,10 +172,9 @@ static void print_text(const receiver_t *receiver, const route_t *route)
     if (job->sums) {
         show_table(stdout, job->map, &job->digest);
     }
-    fflush(stdout);
 }
 
-static void report(const receiver_t *receiver)
+static void report(receiver_t *receiver)
 {
     const job_t *job = &receiver->job;
     tmsg_endpoint_t *endpoint = tmsg_message_endpoint(receiver->message);
@@ -191,6 +191,7 @@ static void report(const receiver_t *receiver)
     } else if (job->ok) {
         print_text(receiver, &route);
     }
+    receiver->mute = !output_flush();
 }
 
 /* The map is kept, or cannot be: the sender hears it first. */

@@ -41,6 +41,7 @@ typedef struct {
     unsigned captured;
     unsigned done;        /* maps that were kept */
     bool stopping;        /* nothing more is taken */
+    bool mute;            /* what came cannot be told */
     bool failed;          /* a sender did, and none has come since */
     uint64_t deadline_ns; /* for one to come, or 0 */
 } receiver_t;

@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "output.h"
 #include "receiver.h"
 
 #define QUEUE_DEPTH 4    /* a map that waits its turn takes memory */
@@ -206,6 +207,12 @@ static bool is_over(receiver_t *receiver, int *code_p, const char **why_p)
     if (receiver->message != NULL) {
         return false;
     }
+    if (receiver->mute &&
+        (receiver->options->json || receiver->store.dir == NULL)) {
+        *why_p = "the receiver cannot say what it receives";
+        *code_p = EXIT_FAILED;
+        return true;
+    }
     if (receiver_is_done(receiver)) {
         *why_p = "the receiver had all the maps it wanted";
         *code_p = EXIT_DONE;
@@ -272,8 +279,13 @@ static int receive(receiver_t *receiver)
     code = open_receiver(receiver);
     if (code == EXIT_DONE) {
         puts(tmsg_listener_url(receiver->listener));
-        fflush(stdout);
-        code = run(receiver, signals, &why);
+        code = EXIT_FAILED;
+        if (output_flush()) {
+            if (receiver->store.dir != NULL && !receiver->options->json) {
+                output_is_by_the_way();
+            }
+            code = run(receiver, signals, &why);
+        }
         tmsg_listener_destroy(receiver->listener);
         receiver_close(receiver, why);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "progress.h"
 #include "show.h"
 #include "transfer.h"
@@ -354,7 +355,7 @@ static void report(const sender_t *sender)
     } else if (sender->options->verbose) {
         report_text(stdout, sender, &route);
         show_table(stdout, sender->map, &sender->digest);
-        fflush(stdout);
+        output_flush();
     } else if (progress_wanted()) {
         report_text(stderr, sender, &route);
     }

@@ -7,6 +7,8 @@
 
 #include <xxhash.h>
 
+#include "output.h"
+
 #define PIECE_BYTES (1u << 20) /* packed at a time */
 
 typedef struct {
@@ -294,7 +296,7 @@ void event_print(cJSON *event)
 
     if (line != NULL) {
         puts(line);
-        fflush(stdout);
+        output_flush();
     }
     cJSON_free(line);
     cJSON_Delete(event);

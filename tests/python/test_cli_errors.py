@@ -405,6 +405,49 @@ def test_garbage_on_the_port_costs_nobody_else(sample):
         assert there.end()[0] == DONE
 
 
+LISTINGS = [("--help",), ("--version",), ("dump", "--help"), ("dump", DIGITS),
+            ("dump", "--table", DIGITS), ("info",), ("info", "--json"),
+            ("recv",), ("recv", "--json")]
+
+
+@pytest.mark.parametrize("words", LISTINGS, ids=lambda words: " ".join(
+    str(word) for word in words if word is not DIGITS))
+@pytest.mark.parametrize("target", ["> /dev/full", ">&-"])
+def test_output_that_cannot_be_written(words, target):
+    said = subprocess.run(
+        ["sh", "-c", f'exec "$@" {target}', "sh", TOOL, *map(str, words)],
+        stderr=subprocess.PIPE, text=True, timeout=BOUND)
+    assert said.returncode == FAILED
+    one_line(said.stderr, "standard output: " + (
+        "No space" if "full" in target else "Bad file descriptor"))
+
+
+@pytest.mark.parametrize("option", ["-v", "--json"])
+def test_a_report_of_sending_that_cannot_be_written(tmp_path, sample, option):
+    """The file has arrived all the same."""
+    with receiver("-o", tmp_path / "out", "-n", 1) as there:
+        with open("/dev/full", "w") as full:
+            said = subprocess.run([TOOL, "send", option, there.url, sample],
+                                  stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=BOUND)
+        assert there.end()[0] == DONE
+    assert said.returncode == FAILED
+    one_line(said.stderr, "standard output: No space")
+    assert_same_safetensors(sample, tmp_path / "out" / sample.name)
+
+
+@pytest.mark.parametrize("words", [("--json", "-o"), ("--json",), ()])
+def test_a_receiver_whose_reader_goes_ends(tmp_path, sample, words):
+    """What it prints is all that it is there for."""
+    words = [*words, tmp_path / "out"] if "-o" in words else words
+    with receiver(*words) as there:
+        there.process.stdout.close()
+        must_send(there.url, sample)
+        assert there.process.wait(BOUND) == FAILED
+        there.errors.seek(0)
+        one_line(there.errors.read(), "standard output: Broken pipe")
+
+
 def can_mount():
     return os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(
         ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"],

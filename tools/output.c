@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+static bool by_the_way, lost;
+
+/* argp ends the program by itself after --help. */
+static void at_exit(void)
+{
+    if (!lost && !output_flush()) {
+        _exit(EXIT_FAILED);
+    }
+}
+
+void output_open(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            /* Opened the wrong way round: to use it still fails. */
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+        }
+    }
+    atexit(at_exit);
+}
+
+void output_is_by_the_way(void) { by_the_way = true; }
+
+bool output_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) {
+        return !lost;
+    }
+    if (by_the_way && errno == EPIPE) {
+        __fpurge(stdout);
+        clearerr(stdout);
+        return !lost;
+    }
+    if (!lost) {
+        lost = true;
+        complain("standard output: %s",
+                 errno == 0 ? "could not be written" : strerror(errno));
+    }
+    return false;
+}
+
+int output_end(int code)
+{
+    return output_flush() || code != EXIT_DONE ? code : EXIT_FAILED;
+}
