@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "output.h"
 #include "progress.h"
@@ -98,10 +99,16 @@ static void capture(receiver_t *receiver, const tmsg_message_t *message)
     }
     path = store_numbered(dir, "header", "tmsg", receiver->store.force,
                           &receiver->captured);
-    file = path == NULL ? NULL : fopen(path, "wbe");
+    if (path != NULL && receiver->store.force) {
+        unlink(path); /* never written through: it may be a link */
+    }
+    file = path == NULL ? NULL : fopen(path, "wbxe");
     whole = file != NULL && fwrite(header, 1, bytes, file) == bytes;
     if (file == NULL || fclose(file) != 0 || !whole) {
         complain("%s: %s", path == NULL ? dir : path, strerror(errno));
+        if (file != NULL) {
+            unlink(path);
+        }
     }
     free(path);
 }

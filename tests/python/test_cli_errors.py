@@ -448,6 +448,33 @@ def test_a_receiver_whose_reader_goes_ends(tmp_path, sample, words):
         one_line(there.errors.read(), "standard output: Broken pipe")
 
 
+def test_a_captured_header_replaces_a_link_and_follows_none(tmp_path, sample):
+    caught = tmp_path / "caught"
+    caught.mkdir()
+    (tmp_path / "victim").write_text("mine")
+    (caught / "header-000001.tmsg").symlink_to(tmp_path / "victim")
+    with receiver("--capture", caught, "-n", 1) as there:
+        must_send(there.url, sample)
+        assert there.end()[0] == DONE
+    assert sorted(os.listdir(caught)) == [
+        f"header-00000{i}.tmsg" for i in (1, 2)]
+    with receiver("--capture", caught, "-f", "-n", 1) as there:
+        must_send(there.url, sample)
+        assert there.end()[0] == DONE
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert not (caught / "header-000001.tmsg").is_symlink()
+
+
+def test_a_header_that_cannot_be_captured_leaves_nothing(tmp_path, sample):
+    no_files = ["sh", "-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]
+    no_shm = {**os.environ, "UCX_TLS": "tcp"}
+    with receiver("--capture", tmp_path / "caught", "-n", 1,
+                  prefix=no_files, env=no_shm) as there:
+        must_send(there.url, sample)
+        assert there.end()[0] == DONE
+    assert os.listdir(tmp_path / "caught") == []
+
+
 def can_mount():
     return os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(
         ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"],
