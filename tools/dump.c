@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fault.h"
 #include "show.h"
 
 static const struct argp_option option_list[] = {
@@ -132,6 +133,7 @@ int dump_main(int argc, char **argv)
     if (ends_with(options.path, ".tmsg")) {
         return dump_header(options.path);
     }
+    fault_watch(options.path);
     if (tmsg_file_load(options.path, NULL, &map) != TMSG_OK) {
         complain("%s", tmsg_error_message());
         return EXIT_USAGE;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fault.h"
 #include "output.h"
 #include "progress.h"
 #include "show.h"
@@ -93,8 +94,10 @@ static const struct argp parser = {
 
 static bool load(sender_t *sender)
 {
-    tmsg_status_t status = tmsg_file_load(sender->path, NULL, &sender->map);
+    tmsg_status_t status;
 
+    fault_watch(sender->path);
+    status = tmsg_file_load(sender->path, NULL, &sender->map);
     if (status != TMSG_OK) {
         sender->map = NULL;
         complain("%s", tmsg_error_message());
@@ -373,6 +376,9 @@ static bool send_file(sender_t *sender)
     done =
         offer(sender, why, sizeof(why)) && send_map(sender, why, sizeof(why));
     progress_clear();
+    if (!done && fault_was_cut()) {
+        snprintf(why, sizeof(why), "the file was cut short while it was sent");
+    }
     if (done) {
         report(sender);
         sender->done_bytes += sender->digest.bytes;

@@ -2,6 +2,7 @@
 """The command `tensormsg` when something is wrong: exit codes 2 (usage, input
 files) and 1 (transfers), one line that says what, and nothing left behind."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -403,6 +404,56 @@ def test_garbage_on_the_port_costs_nobody_else(sample):
                 peer.sendall(junk)
         must_send(there.url, sample)
         assert there.end()[0] == DONE
+
+
+def mapped(process, path):
+    """Waits until the process has mapped the file."""
+    deadline = time.monotonic() + BOUND
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text()
+            if str(path) in maps:
+                return
+        time.sleep(0.001)
+    raise AssertionError(f"{path} was not mapped")
+
+
+@pytest.mark.parametrize("options", [(), ("-v",)])
+@pytest.mark.parametrize("transports", ["all", "tcp"])
+def test_a_file_that_is_cut_short_while_it_is_sent(tmp_path, options,
+                                                   transports):
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones(40 << 20, np.uint8))
+    env = {**os.environ, "UCX_TLS": transports}
+    with receiver("-o", tmp_path / "out", env=env) as there:
+        there.process.send_signal(signal.SIGSTOP)
+        with subprocess.Popen([TOOL, "send", *options, there.url, path],
+                              stderr=subprocess.PIPE, text=True, env=env,
+                              stdout=subprocess.DEVNULL) as sender:
+            mapped(sender, path)
+            os.truncate(path, 4096)
+            there.process.send_signal(signal.SIGCONT)
+            assert sender.wait(BOUND) == FAILED
+            one_line(sender.stderr.read(), "a.npy", "cut short")
+        assert there.stop()[0] == DONE
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_file_that_is_cut_short_while_it_is_dumped(tmp_path):
+    """Each page takes a while: 2 GiB of hole are time enough to cut it."""
+    path = tmp_path / "a.npy"
+    with open(path, "wb") as file:
+        header = npy("{'descr': '|u1', 'fortran_order': False, "
+                     "'shape': (2147483648,), }")
+        file.write(header)
+        file.truncate(len(header) + (2 << 30))
+    with subprocess.Popen([TOOL, "dump", "--table", path], text=True,
+                          stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE) as dump:
+        mapped(dump, path)
+        os.truncate(path, 4096)
+        assert dump.wait(BOUND) == FAILED
+        one_line(dump.stderr.read(), "a.npy", "cut short")
 
 
 LISTINGS = [("--help",), ("--version",), ("dump", "--help"), ("dump", DIGITS),
