@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -197,42 +198,95 @@ static int link_unnamed(int fd, const char *path)
     return linkat(AT_FDCWD, here, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
+/* What a file system or a sandbox that lacks a call says of it. */
+static bool is_lacking(int error)
+{
+    return error == EPERM || error == EOPNOTSUPP || error == ENOSYS ||
+           error == EINVAL;
+}
+
+/* Where links are not to be had, a file without a name never gets one: a copy
+ * under a temporary name takes its place. */
+static int name_copy(tmsg_file_output_t *output)
+{
+    int unnamed = output->fd, failed = 0;
+    ssize_t done = 1;
+    off_t from = 0;
+
+    output->fd = create_named(output);
+    if (output->fd < 0) {
+        output->temp[0] = '\0';
+        output->fd = unnamed;
+        return -1;
+    }
+    while (done > 0) {
+        done = sendfile(output->fd, unnamed, &from, (size_t)WRITE_BYTES);
+        done = done < 0 && errno == EINTR ? 1 : done;
+    }
+    failed = done < 0 || fsync(output->fd) != 0;
+    close(unnamed);
+    return failed ? -1 : 0;
+}
+
+/* The last resort: whoever takes the name between the two calls loses it. */
+static int name_if_free(const tmsg_file_output_t *output)
+{
+    const char *path = output->where.path;
+
+    if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    return rename(output->temp, path);
+}
+
 /* Gives the file its name unless that is taken. */
 static int name_new(tmsg_file_output_t *output)
 {
     const char *path = output->where.path;
 
     if (output->temp[0] == '\0') {
-        return link_unnamed(output->fd, path);
+        if (link_unnamed(output->fd, path) == 0) {
+            return 0;
+        }
+        if (!is_lacking(errno) || name_copy(output) != 0) {
+            return -1;
+        }
     }
     if (renameat2(AT_FDCWD, output->temp, AT_FDCWD, path, RENAME_NOREPLACE) ==
         0) {
         return 0;
     }
-    if (errno != EINVAL && errno != ENOSYS) {
+    if (!is_lacking(errno)) {
         return -1;
     }
-    if (link(output->temp, path) != 0) { /* a file system without that flag */
-        return -1;
+    if (link(output->temp, path) == 0) {
+        unlink(output->temp);
+        return 0;
     }
-    unlink(output->temp);
-    return 0;
+    return is_lacking(errno) ? name_if_free(output) : -1;
+}
+
+/* A temporary name for a file that has none. */
+static int name_temp(tmsg_file_output_t *output)
+{
+    int failed;
+
+    do {
+        choose_temp(output);
+        failed = link_unnamed(output->fd, output->temp);
+    } while (failed && errno == EEXIST && output->attempts < ATTEMPTS);
+    if (failed) {
+        output->temp[0] = '\0'; /* somebody else's, if it is there */
+    }
+    return failed && is_lacking(errno) ? name_copy(output) : failed;
 }
 
 /* Gives the file its name whatever has it: only rename() takes one over. */
 static int name_over(tmsg_file_output_t *output)
 {
-    int failed = 0;
-
-    if (output->temp[0] == '\0') {
-        do {
-            choose_temp(output);
-            failed = link_unnamed(output->fd, output->temp);
-        } while (failed && errno == EEXIST && output->attempts < ATTEMPTS);
-    }
-    if (failed) {
-        output->temp[0] = '\0'; /* somebody else's, if it is there */
-        return failed;
+    if (output->temp[0] == '\0' && name_temp(output) != 0) {
+        return -1;
     }
     return rename(output->temp, output->where.path);
 }

@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test_file_tools.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+
+#include "serialize/file.h"
 
 TestSuite(file_save, .init = make_scratch, .fini = drop_scratch);
 
@@ -167,6 +176,111 @@ Test(file_save, keeps_an_existing_file)
         cr_expect(S_ISLNK(link_itself.st_mode));
     }
     tmsg_map_destroy(map);
+}
+
+/* Has system calls fail for the rest of the process, as a file system or a
+ * sandbox does that lacks them. */
+static void forbid(int links, int renameat2_too, int unnamed)
+{
+    const struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+#ifdef SYS_link
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_link, 6, 0),
+#else
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_linkat, 6, 0),
+#endif
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_linkat, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                 offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 3, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, links),
+        BPF_STMT(BPF_RET | BPF_K, renameat2_too),
+        BPF_STMT(BPF_RET | BPF_K, unnamed),
+    };
+    const struct sock_fprog program = {
+        .len = sizeof(filter) / sizeof(filter[0]),
+        .filter = (struct sock_filter *)(uintptr_t)filter};
+
+    cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0,
+                 "no seccomp: %m");
+}
+
+/* Whatever a file system or a sandbox lacks, a new file is written, an existing
+ * one kept or replaced as told, and nothing stays behind. */
+static void save_without(int links, int renames, int unnamed)
+{
+    tmsg_map_t *map = hello();
+
+    forbid(links, renames, unnamed);
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = path_of(extensions[i]);
+
+        cr_expect_eq(tmsg_file_save(map, path, NULL), TMSG_OK, "%s",
+                     tmsg_error_message());
+        expect_save_refused(map, path, TMSG_ERR_ALREADY_EXISTS, "exists");
+        save_ok(map, path);
+        tmsg_map_destroy(load_ok(path));
+        cr_expect_eq(count_scratch(), (int)i + 1, "something stayed behind");
+    }
+    tmsg_map_destroy(map);
+}
+
+#define ALLOW ((int)SECCOMP_RET_ALLOW)
+#define FAIL(error) ((int)(SECCOMP_RET_ERRNO | (error)))
+
+Test(file_save, without_unnamed_files_and_renameat2)
+{
+    save_without(ALLOW, FAIL(ENOSYS), FAIL(EOPNOTSUPP));
+}
+
+Test(file_save, without_unnamed_files_in_an_old_container)
+{
+    save_without(ALLOW, FAIL(EPERM), FAIL(EOPNOTSUPP));
+}
+
+Test(file_save, without_unnamed_files_renameat2_and_links)
+{
+    save_without(FAIL(EPERM), FAIL(EINVAL), FAIL(EOPNOTSUPP));
+}
+
+Test(file_save, without_renameat2_and_links_in_a_sandbox)
+{
+    save_without(FAIL(EOPNOTSUPP), FAIL(EPERM), FAIL(EISDIR));
+}
+
+Test(file_save, with_unnamed_files_that_cannot_be_linked)
+{
+    save_without(FAIL(EPERM), ALLOW, ALLOW);
+}
+
+Test(file_save, with_unnamed_files_and_nothing_else)
+{
+    save_without(FAIL(EPERM), FAIL(EPERM), ALLOW);
+}
+
+/* A file that comes to exist while ours is written is kept by the last resort,
+ * too. */
+Test(file_save, without_links_a_new_file_is_kept)
+{
+    const char *path = scratch_path("a.npy");
+    tmsg_file_output_t output;
+    char *data;
+    size_t bytes;
+
+    forbid(FAIL(EPERM), FAIL(EPERM), FAIL(EOPNOTSUPP));
+    cr_assert_eq(tmsg_file_output_open(&output, path), TMSG_OK);
+    cr_assert_eq(tmsg_file_write(&output, "ours", 4), TMSG_OK);
+    write_scratch("a.npy", "theirs", 6);
+    cr_expect_eq(tmsg_file_commit(&output, false), TMSG_ERR_ALREADY_EXISTS);
+    tmsg_file_output_close(&output);
+    data = read_scratch(path, &bytes);
+    cr_expect_eq(bytes, 6);
+    free(data);
+    cr_expect_eq(count_scratch(), 1);
 }
 
 /* What a reader has mapped stays as it was. */
