@@ -10,7 +10,7 @@ typedef struct tmsg_arena_chunk tmsg_arena_chunk_t;
 /* All zero bits is an empty arena. What it gave never moves. */
 typedef struct {
     tmsg_arena_chunk_t *chunks;  /* in the order in which they are filled */
-    tmsg_arena_chunk_t *current; /* those before it are full */
+    tmsg_arena_chunk_t *current; /* nothing is put into those before */
     size_t used;                 /* bytes given since the last reset */
 } tmsg_arena_t;
 

@@ -102,11 +102,11 @@ def keyed(value, last_known):
     return known
 
 
-def is_dense(shape, strides):
+def is_dense(shape, strides, bits):
     if 0 in shape:
         return True
     reach = sum((n - 1) * abs(s) for n, s in zip(shape, strides))
-    require(reach < 2**43, "span", "LIMIT_EXCEEDED")
+    require(reach < (2**63 - 1) // -(-bits // 8), "span", "LIMIT_EXCEEDED")
     expected = 1
     for stride, extent in sorted((s, n) for s, n in zip(strides, shape)
                                  if n != 1):
@@ -130,13 +130,13 @@ def layout(tensors):
     return offsets, end
 
 
-def decode_options(value, shape, size):
+def decode_options(value, shape, bits, size):
     options = keyed(value, 4)
     result = {"device": (1, 0)}
     if 1 in options:
         strides = [integer(s) for s in array(options[1])]
         require(len(strides) == len(shape), "strides for other dimensions")
-        require(is_dense(shape, strides), "not dense", "UNSUPPORTED")
+        require(is_dense(shape, strides, bits), "not dense", "UNSUPPORTED")
         if strides:
             result["strides"] = strides
     if 2 in options:
@@ -160,7 +160,7 @@ def decode_tensor(fields, taken):
     require(total < 2**63, "size", "LIMIT_EXCEEDED")
     size = (total + 7) // 8
     options = decode_options(fields[5] if len(fields) > 5 else Pairs(), shape,
-                             size)
+                             bits * lanes, size)
     for field in fields[6:]:
         skip(field)
     kind, ordinal = options.pop("device")
