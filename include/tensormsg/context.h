@@ -22,18 +22,17 @@ enum {
 
 typedef struct tmsg_context_params {
     uint64_t field_mask; /* TMSG_CONTEXT_PARAM_*; unset fields default */
-    const tmsg_limits_t
-        *limits; /* what peers are held to; copied; NULL: all defaults */
+    const tmsg_limits_t *limits; /* of peers; NULL: all defaults */
     const char *ucx_config; /* UCX keys of your own, "TLS=tcp;RNDV_THRESH=64k"
                              * without the UCX_ prefix. They outrank UCX_*
                              * variables, which outrank our defaults. */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
- * points to. On TMSG_OK the
- * caller owns *context_p and frees it with tmsg_context_destroy(). Opens no
- * network port and starts no thread yet. Thread-safe. Errors: INVALID_PARAM
- * (unknown bit, a limit of 0, malformed ucx_config), NO_MEMORY. */
+ * points to. On TMSG_OK the caller owns *context_p and frees it with
+ * tmsg_context_destroy(). Opens no network port and starts no thread yet.
+ * Thread-safe. Errors: INVALID_PARAM (unknown bit, a limit of 0, malformed
+ * ucx_config), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);
 

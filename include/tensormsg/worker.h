@@ -66,17 +66,15 @@ typedef struct tmsg_worker_params {
     uint32_t queue_depth;    /* messages that may wait to be pulled, for
                               * each endpoint; beyond it the sender waits.
                               * 1 to 2^20, default 256 */
-    const tmsg_allocator_t
-        *allocator;   /* copied; default NULL: the library's own memory */
+    const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
     uint32_t spin_us; /* waits and the library's thread poll this
                        * long before they sleep; default 50 */
 } tmsg_worker_params_t;
 
 /* Creates a worker. *params (NULL: all defaults) is copied with what it
- * points to. On TMSG_OK the
- * caller frees *worker_p with tmsg_worker_destroy(). Opens no network port
- * before the first listener or endpoint. Errors: INVALID_PARAM, NO_MEMORY,
- * IO. */
+ * points to. On TMSG_OK the caller frees *worker_p with tmsg_worker_destroy().
+ * Opens no network port before the first listener or endpoint. Errors:
+ * INVALID_PARAM, NO_MEMORY, IO. */
 TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
                                           const tmsg_worker_params_t *params,
                                           tmsg_worker_t **worker_p);
