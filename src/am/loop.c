@@ -178,7 +178,7 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop)
     return count + run_timers(loop);
 }
 
-void tmsg_loop_hear(tmsg_loop_t *loop) { drain(loop->event_fd); }
+void tmsg_loop_hear(int event_fd) { drain(event_fd); }
 
 void tmsg_loop_arm(tmsg_loop_t *loop)
 {

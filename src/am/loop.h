@@ -61,6 +61,6 @@ void tmsg_loop_arm(tmsg_loop_t *loop);
 /* Makes epoll_fd readable, from any thread, until it is heard: by who is about
  * to sleep on epoll_fd, before it looks for the last time. */
 void tmsg_loop_signal(int event_fd);
-void tmsg_loop_hear(tmsg_loop_t *loop);
+void tmsg_loop_hear(int event_fd);
 
 #endif

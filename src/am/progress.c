@@ -15,7 +15,6 @@
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
-#define NAP_MS 1             /* while an armed thread is slow to wake */
 
 static _Thread_local const tmsg_callback_t *callbacks;
 
@@ -179,7 +178,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     tmsg_worker_enter(worker);
     before = worker->changes;
     if (pthread_equal(worker->armer, pthread_self())) {
-        worker->armed = worker->called = false; /* it is awake */
+        worker->armed = false; /* it is awake */
     }
     if (!tmsg_worker_in_callback(worker)) {
         count = drive(worker);
@@ -196,7 +195,6 @@ int tmsg_worker_fd(const tmsg_worker_t *worker)
 /* Whoever runs callbacks runs those that become due meanwhile. */
 static tmsg_status_t arm(tmsg_worker_t *worker)
 {
-    tmsg_loop_hear(&worker->loop);
     if ((worker->due.count > 0 && !worker->dispatching) ||
         worker->chores.count > 0 ||
         (worker->fetch.count > 0 && !tmsg_store_is_missed(worker->store))) {
@@ -223,10 +221,9 @@ tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker)
     tmsg_status_t status;
 
     tmsg_worker_lock(worker);
-    /* A leader that was woken must find out before this drains the signal. */
-    status = worker->resting && !worker->asleep ? TMSG_ERR_BUSY : arm(worker);
+    tmsg_loop_hear(worker->loop.event_fd);
+    status = arm(worker);
     worker->armed = status == TMSG_OK;
-    worker->called = false;
     worker->armer = pthread_self();
     unlock_quietly(worker);
     return status;
@@ -277,7 +274,8 @@ typedef struct {
  * others see that it sleeps. */
 static void rest(tmsg_worker_t *worker, lead_t *lead)
 {
-    struct pollfd fd = {.fd = worker->loop.epoll_fd, .events = POLLIN};
+    struct pollfd fds[] = {{worker->loop.epoll_fd, POLLIN, 0},
+                           {worker->wake_fd, POLLIN, 0}};
 
     if (lead->quiet_since == 0) {
         lead->quiet_since = tmsg_now_ns();
@@ -286,21 +284,20 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
         return;
     }
     tmsg_worker_lock(worker);
+    tmsg_loop_hear(worker->wake_fd);
+    if (!worker->armed) { /* else that is for who armed it */
+        tmsg_loop_hear(worker->loop.event_fd);
+    }
     if (worker->ending || (lead->done != NULL && lead->done(lead->arg)) ||
-        (!worker->called && arm(worker) != TMSG_OK)) {
+        arm(worker) != TMSG_OK) {
         unlock_quietly(worker);
         return;
     }
-    if (worker->called) { /* its signal is not to be drained */
-        unlock_quietly(worker);
-        poll(NULL, 0, NAP_MS);
-        return;
-    }
-    worker->asleep = worker->resting = true;
+    worker->asleep = true;
     unlock_quietly(worker);
-    poll(&fd, 1, left_ms(lead->deadline));
+    poll(fds, 2, left_ms(lead->deadline));
     tmsg_worker_lock(worker);
-    worker->asleep = worker->resting = false;
+    worker->asleep = false;
     unlock_quietly(worker);
 }
 

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "am/endpoint.h"
 #include "am/linger.h"
@@ -46,10 +48,11 @@ void tmsg_worker_lock(tmsg_worker_t *worker)
 void tmsg_worker_unlock(tmsg_worker_t *worker)
 {
     if (tmsg_worker_is_shared(worker)) {
-        if (worker->asleep || worker->armed) {
-            worker->called |= worker->armed;
+        if (worker->asleep) {
             worker->asleep = false;
-            worker->armed = false;
+            tmsg_loop_signal(worker->wake_fd);
+        }
+        if (worker->armed) {
             tmsg_loop_signal(worker->loop.event_fd);
         }
         pthread_mutex_unlock(&worker->lock);
@@ -179,6 +182,11 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (status != TMSG_OK) {
         goto err_free;
     }
+    worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (worker->wake_fd < 0) {
+        status = tmsg_error_errno(TMSG_ERR_LIMIT_EXCEEDED, "eventfd");
+        goto err_close_loop;
+    }
     status = tmsg_store_create(allocator, context->limits.held_bytes,
                                worker->loop.event_fd, &worker->store);
     if (status != TMSG_OK) {
@@ -200,6 +208,8 @@ err_drop:
     tmsg_context_destroy(context);
     tmsg_store_drop(worker->store);
 err_close:
+    close(worker->wake_fd);
+err_close_loop:
     tmsg_loop_close(&worker->loop);
 err_free:
     free(worker->life);
@@ -393,6 +403,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         }
     }
     tmsg_loop_close(&worker->loop);
+    close(worker->wake_fd);
     tmsg_store_drop(worker->store);
     tmsg_context_destroy(worker->context);
     pthread_cond_destroy(&worker->changed);

@@ -50,11 +50,10 @@ struct tmsg_worker {
     uint64_t changes; /* things that somebody may have waited for */
     unsigned waiters; /* threads that sleep on `changed` */
     bool led;         /* a thread drives it, and others need not */
-    bool asleep;      /* that thread sleeps on the descriptor */
-    bool resting;     /* and has not come back from that */
+    bool asleep;      /* that thread sleeps on the descriptor, and on */
+    int wake_fd;      /* this one, which is its own */
     bool armed;       /* the application may sleep on it */
     pthread_t armer;  /* in this thread */
-    bool called;      /* which was woken, and has not come back */
     bool inside;      /* UCX is calling us: it is not to be called */
     bool stepping;    /* a thread is in tmsg_worker_step() */
     bool dispatching; /* a thread runs what is due */

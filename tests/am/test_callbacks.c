@@ -247,11 +247,13 @@ static uint8_t lent[100];
 
 static void release(void *arg) { act(arg); }
 
-static tmsg_status_t own_alloc(void *arg, uint64_t bytes, uint64_t alignment,
-                               void **data_p, void **token_p)
+static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                               uint64_t alignment, void **data_p,
+                               void **token_p)
 {
     scene_t *scene = arg;
 
+    (void)device;
     atomic_fetch_add(&scene->blocks, 1);
     if (scene->place == ALLOC) {
         act(scene);
@@ -283,7 +285,8 @@ static void open_sides(scene_t *scene)
                    .flags = TMSG_WORKER_SHARED,
                    .handler = handle,
                    .handler_arg = scene,
-                   .allocator = {own_alloc, own_free, scene}}};
+                   .allocator =
+                       &(tmsg_allocator_t){own_alloc, own_free, scene}}};
     const side_options_t theirs = {
         .drive = DRIVE_THREAD,
         .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
@@ -383,7 +386,9 @@ static void send_owned_later(scene_t *scene)
 
     tmsg_request_destroy(send_map(scene->first, sample_bytes(1, 10), 0));
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "lent", &tensor, release, scene));
+    must(tmsg_map_add(
+        map, "lent", &tensor,
+        &(tmsg_map_add_params_t){TMSG_MAP_ADD_PARAM_RELEASE, release, scene}));
     must(tmsg_endpoint_send(scene->first, map, NULL, NULL));
     tmsg_map_destroy(map);
     must_true(!atomic_load(&scene->done));

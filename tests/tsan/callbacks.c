@@ -39,11 +39,13 @@ static void use_library(scene_t *scene)
     tmsg_worker_progress(scene->us.worker);
 }
 
-static tmsg_status_t own_alloc(void *arg, uint64_t bytes, uint64_t alignment,
-                               void **data_p, void **token_p)
+static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                               uint64_t alignment, void **data_p,
+                               void **token_p)
 {
     scene_t *scene = arg;
 
+    (void)device;
     use_library(scene);
     must_be(tmsg_worker_wait(scene->us.worker, -1), TMSG_ERR_WOULD_BLOCK);
     *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
@@ -143,7 +145,9 @@ static void send_lent(scene_t *scene, tmsg_endpoint_t *endpoint, size_t bytes)
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "lent", &tensor, give_back, scene));
+    must(tmsg_map_add(map, "lent", &tensor,
+                      &(tmsg_map_add_params_t){TMSG_MAP_ADD_PARAM_RELEASE,
+                                               give_back, scene}));
     atomic_fetch_add(&scene->lent, 1);
     if (tmsg_endpoint_send(endpoint, map, &params, NULL) == TMSG_OK) {
         atomic_fetch_add(&scene->sends, 1);
@@ -226,10 +230,10 @@ static void open_scene(scene_t *scene, drive_t drive)
 {
     const side_options_t ours = {
         .drive = drive,
-        .worker = {.field_mask =
-                       TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_ALLOCATOR,
-                   .flags = TMSG_WORKER_SHARED,
-                   .allocator = {own_alloc, own_free, scene}}};
+        .worker = {
+            .field_mask = TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_ALLOCATOR,
+            .flags = TMSG_WORKER_SHARED,
+            .allocator = &(tmsg_allocator_t){own_alloc, own_free, scene}}};
     const side_options_t theirs = {
         .drive = DRIVE_THREAD,
         .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER,

@@ -104,9 +104,11 @@ static void on_closed(void *arg, tmsg_endpoint_t *endpoint,
     called(arg, IN_ON_CLOSED);
 }
 
-static tmsg_status_t own_alloc(void *arg, uint64_t bytes, uint64_t alignment,
-                               void **data_p, void **token_p)
+static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                               uint64_t alignment, void **data_p,
+                               void **token_p)
 {
+    (void)device;
     called(arg, IN_ALLOC);
     *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
     *token_p = NULL;
@@ -167,13 +169,13 @@ static void *wait_once(void *arg)
 static void open_scene(scene_t *scene)
 {
     const side_options_t theirs = {.drive = DRIVE_THREAD};
-    side_options_t ours = {
-        .drive = scene->drive,
-        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
-                   .flags = TMSG_WORKER_SHARED,
-                   .handler = handle,
-                   .handler_arg = scene,
-                   .allocator = {own_alloc, own_free, scene}}};
+    side_options_t ours = {.drive = scene->drive,
+                           .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                                      .flags = TMSG_WORKER_SHARED,
+                                      .handler = handle,
+                                      .handler_arg = scene,
+                                      .allocator = &(tmsg_allocator_t){
+                                          own_alloc, own_free, scene}}};
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_FLAGS,
         .flags = TMSG_SEND_ACKED,

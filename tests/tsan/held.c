@@ -57,7 +57,7 @@ static void open_scene(scene_t *scene, drive_t drive,
     }
     if (allocator != NULL) {
         ours.worker.field_mask |= TMSG_WORKER_PARAM_ALLOCATOR;
-        ours.worker.allocator = *allocator;
+        ours.worker.allocator = allocator;
     }
     pthread_mutex_init(&scene->lock, NULL);
     side_open(&scene->us, &ours);
@@ -258,11 +258,13 @@ typedef struct {
     atomic_int blocks;
 } slow_t;
 
-static tmsg_status_t slow_alloc(void *arg, uint64_t bytes, uint64_t alignment,
-                                void **data_p, void **token_p)
+static tmsg_status_t slow_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                                uint64_t alignment, void **data_p,
+                                void **token_p)
 {
     slow_t *slow = arg;
 
+    (void)device;
     sem_post(&slow->asked);
     must_eq(sem_wait(&slow->given), 0);
     *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
