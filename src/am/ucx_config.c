@@ -2,6 +2,7 @@
 #include "am/ucx_config.h"
 
 #include <dlfcn.h>
+#include <net/if.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,6 +221,29 @@ static bool takes_part(const tmsg_ucx_keys_t *keys, const char *users)
     return named != except;
 }
 
+/* Whether UCX_NET_DEVICES names a device of the kernel's that is here, which
+ * tcp needs. */
+static bool has_device(const tmsg_ucx_keys_t *keys)
+{
+    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_NET_DEVICES");
+    const char *list = key == NULL ? "all" : key->value;
+    char name[IFNAMSIZ];
+
+    if (list[0] == '^' || lists(list, "all", 3)) {
+        return true;
+    }
+    for (; *list != '\0'; list += *list == ',') {
+        size_t length = strcspn(list, ",");
+
+        snprintf(name, sizeof(name), "%.*s", (int)length, list);
+        list += length;
+        if (length < sizeof(name) && if_nametoindex(name) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The application may write a transport's key with its prefix or without: it
  * is one key all the same. */
 static const char *full_name(const char *name, char *full, size_t bytes)
@@ -316,7 +340,10 @@ tmsg_status_t tmsg_ucx_config_resolve(const char *code,
     }
     put_scope(scope, keys);
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
-        if (!takes_part(keys, defaults[i].users)) {
+        const char *users = defaults[i].users;
+
+        if (!takes_part(keys, users) ||
+            (users != NULL && lists(users, "tcp", 3) && !has_device(keys))) {
             continue;
         }
         put_default(keys, defaults[i].name, defaults[i].plain,
