@@ -160,16 +160,30 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
 
 static void print(const options_t *options, const char *here, const char *there)
 {
-    if (options->json && there == NULL) {
+    if (options->json && options->url == NULL) {
         puts(here);
     } else if (options->json) {
-        printf("{\"here\": %s,\n\"connection\": %s}\n", here, there);
+        printf("{\"here\": %s,\n\"connection\": %s}\n", here,
+               there == NULL ? "null" : there);
     } else {
         print_description("here", here);
         if (there != NULL) {
             print_description(options->url, there);
         }
     }
+}
+
+/* Whether a receiver could listen here, which opens UCX. */
+static int try_to_listen(tmsg_worker_t *worker)
+{
+    tmsg_listener_t *listener;
+
+    if (tmsg_listener_create(worker, "tcp://127.0.0.1:0", NULL, &listener) !=
+        TMSG_OK) {
+        return fail();
+    }
+    tmsg_listener_destroy(listener);
+    return EXIT_DONE;
 }
 
 int info_main(int argc, char **argv)
@@ -188,11 +202,12 @@ int info_main(int argc, char **argv)
         tmsg_worker_create(context, NULL, &worker) != TMSG_OK) {
         code = fail();
     }
-    if (code == EXIT_DONE && options.url != NULL) {
-        code = describe_peer(&options, worker, &there);
+    if (code == EXIT_DONE) {
+        code = options.url != NULL ? describe_peer(&options, worker, &there)
+                                   : try_to_listen(worker);
     }
-    if (here != NULL && code == EXIT_DONE) {
-        print(&options, here, there);
+    if (here != NULL && code != EXIT_USAGE) {
+        print(&options, here, there); /* where all else fails, it says why */
     }
     tmsg_string_free(here);
     tmsg_string_free(there);

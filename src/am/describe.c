@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tensormsg/version.h>
 
 #include "am/endpoint.h"
+#include "core/utf8.h"
 #include "serialize/json.h"
 
 static bool add_number(cJSON *object, const char *key, uint64_t value)
@@ -21,6 +23,47 @@ static bool add_text(cJSON *object, const char *key, const char *text)
     return cJSON_AddStringToObject(object, key, text) != NULL;
 }
 
+/* A variable may hold anything, JSON is UTF-8. */
+static bool add_variable(cJSON *array, const char *variable)
+{
+    const char *value = strchr(variable, '=') + 1;
+    size_t name_bytes = (size_t)(value - 1 - variable);
+    char *text = strdup(variable);
+    cJSON *entry = cJSON_CreateObject();
+    bool ok = tmsg_json_add(array, NULL, entry) && text != NULL;
+
+    if (ok) {
+        tmsg_utf8_scrub(text);
+        text[name_bytes] = '\0';
+        ok = add_text(entry, "name", text) &&
+             add_text(entry, "value", text + name_bytes + 1) &&
+             add_text(entry, "origin",
+                      tmsg_ucx_origin_name(TMSG_ORIGIN_ENVIRONMENT));
+    }
+    free(text);
+    return ok;
+}
+
+/* Those that we have no part in: they count all the same. */
+static bool add_variables(cJSON *array, const tmsg_ucx_keys_t *keys)
+{
+    bool ok = true;
+
+    for (char **at = environ; at != NULL && *at != NULL && ok; at++) {
+        char name[sizeof(keys->keys[0].name)];
+        const char *end = strchr(*at, '=');
+
+        if (strncmp(*at, "UCX_", 4) != 0 || end == NULL) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)(end - *at), *at);
+        if (tmsg_ucx_config_key(keys, name) == NULL) {
+            ok = add_variable(array, *at);
+        }
+    }
+    return ok;
+}
+
 static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "ucx_keys");
@@ -28,15 +71,18 @@ static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
 
     for (size_t i = 0; i < keys->count && ok; i++) {
         const tmsg_ucx_key_t *key = &keys->keys[i];
+        char value[sizeof(key->value)];
         cJSON *entry = cJSON_CreateObject();
 
+        memcpy(value, key->value, sizeof(value));
+        tmsg_utf8_scrub(value);
         ok = tmsg_json_add(array, NULL, entry) &&
              add_text(entry, "name", key->name) &&
-             add_text(entry, "value", key->value) &&
+             add_text(entry, "value", value) &&
              add_text(entry, "origin", tmsg_ucx_origin_name(key->origin)) &&
              (key->why == NULL || add_text(entry, "why", key->why));
     }
-    return ok;
+    return ok && add_variables(array, keys);
 }
 
 static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
@@ -79,9 +125,15 @@ static bool add_transports(cJSON *object, ucp_context_h context)
     return ok;
 }
 
-/* Opens UCX as an unrestricted worker would, only to see what it finds. */
-static tmsg_status_t look_at_ucx(const tmsg_context_t *context, cJSON *object,
-                                 bool *ok)
+static bool add_failure(cJSON *object, const char *why)
+{
+    return cJSON_AddArrayToObject(object, "transports") != NULL &&
+           add_text(object, "ucx_error", why);
+}
+
+/* Opens UCX as an unrestricted worker would, only to see what it finds. The
+ * keys come first: where it does not open they are why. */
+static bool add_ucx(cJSON *object, const tmsg_context_t *context)
 {
     static const tmsg_ucx_scope_t everything = {"all"};
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
@@ -90,24 +142,25 @@ static tmsg_status_t look_at_ucx(const tmsg_context_t *context, cJSON *object,
     ucp_config_t *config;
     ucp_context_h ucp;
     ucs_status_t ucs;
+    bool ok;
     tmsg_status_t status =
         tmsg_ucx_config_resolve(context->ucx_config, &everything, &keys);
 
+    ok = add_keys(object, &keys);
     if (status == TMSG_OK) {
         status = tmsg_ucx_config_apply(&keys, &config);
     }
     if (status != TMSG_OK) {
-        return status;
+        return ok && add_failure(object, tmsg_error_message());
     }
     ucs = ucp_init(&params, config, &ucp);
     ucp_config_release(config);
     if (ucs != UCS_OK) {
-        return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_init: %s",
-                              ucs_status_string(ucs));
+        return ok && add_failure(object, ucs_status_string(ucs));
     }
-    *ok = add_transports(object, ucp) && add_keys(object, &keys);
+    ok = ok && add_transports(object, ucp);
     ucp_cleanup(ucp);
-    return TMSG_OK;
+    return ok;
 }
 
 tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
@@ -116,23 +169,13 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
     cJSON *object = cJSON_CreateObject();
     char ucx[48];
     bool ok = object != NULL;
-    bool seen = false;
-    tmsg_status_t status;
 
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", version.major, version.minor,
              version.patch);
     ok = ok && add_text(object, "version", tmsg_version()) &&
          add_number(object, "wire_version", TMSG_WIRE_VERSION) &&
          add_text(object, "ucx_version", ucx) &&
-         add_limits(object, &context->limits);
-    if (ok) {
-        status = look_at_ucx(context, object, &seen);
-        if (status != TMSG_OK) {
-            cJSON_Delete(object);
-            return status;
-        }
-    }
-    ok = ok && seen &&
+         add_limits(object, &context->limits) && add_ucx(object, context) &&
          add_text(object, "cuda",
                   "not supported by this version: tensors "
                   "travel from and to host memory");

@@ -11,8 +11,30 @@
 #include "core/error.h"
 #include "core/log.h"
 
+#define BLAME_BYTES 240
+
+/* The settings that leave UCX nothing to work with, if there are any. */
+static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
+{
+    static const char *const names[] = {"UCX_TLS", "UCX_NET_DEVICES"};
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const tmsg_ucx_key_t *key = tmsg_ucx_config_key(&ucx->keys, names[i]);
+
+        if (key != NULL && key->origin != TMSG_ORIGIN_DEFAULT) {
+            used += (size_t)snprintf(text + used, bytes - used,
+                                     "; %s=%.80s (%s)", key->name, key->value,
+                                     tmsg_ucx_origin_name(key->origin));
+        }
+    }
+    return text;
+}
+
 static tmsg_status_t open_context(tmsg_ucx_t *ucx)
 {
+    char settings[BLAME_BYTES];
     ucp_config_t *config;
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
@@ -28,9 +50,10 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
     ucs = ucp_init(&params, config, &ucx->context);
     ucp_config_release(config);
     if (ucs != UCS_OK) {
-        return tmsg_error_set(TMSG_ERR_INTERNAL,
-                              "UCX does not start on device '%s': %s",
-                              ucx->scope.device, ucs_status_string(ucs));
+        return tmsg_error_set(
+            TMSG_ERR_INTERNAL, "UCX does not start on %s: %s%s",
+            ucx->scope.device[0] == '\0' ? "shared memory" : ucx->scope.device,
+            ucs_status_string(ucs), blame(ucx, settings, sizeof(settings)));
     }
     return TMSG_OK;
 }
@@ -62,6 +85,7 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
         .cb = handler,
         .arg = ucx,
     };
+    char settings[BLAME_BYTES];
     ucs_status_t ucs = ucp_worker_create(ucx->context, &params, &ucx->ucp);
 
     if (ucs == UCS_OK) {
@@ -82,8 +106,9 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
                               ucx->max_am_header, TMSG_AM_HEADER_LEAST);
     }
     if (ucs != UCS_OK) {
-        return tmsg_error_set(TMSG_ERR_INTERNAL, "a UCX worker: %s",
-                              ucs_status_string(ucs));
+        return tmsg_error_set(
+            TMSG_ERR_INTERNAL, "a UCX worker: %s (is /dev/shm full?)%s",
+            ucs_status_string(ucs), blame(ucx, settings, sizeof(settings)));
     }
     return TMSG_OK;
 }
