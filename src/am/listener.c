@@ -248,6 +248,31 @@ static tmsg_status_t look_up(const tmsg_url_t *url, tmsg_resolve_t **resolve_p,
     return status;
 }
 
+/* Peers will need UCX on the device of the address: what keeps it from opening
+ * shows here, not to each of them. It stays open for the first. */
+static tmsg_status_t open_ucx(tmsg_listener_t *listener,
+                              const tmsg_address_t *address)
+{
+    tmsg_ucx_scope_t scope = {""};
+    char device[IFNAMSIZ] = "lo"; /* of all addresses, the one to try */
+    tmsg_ucx_t *ucx;
+    tmsg_status_t status = TMSG_OK;
+
+    if (address != NULL) {
+        if (!tmsg_netif_is_any(&address->sa.any)) {
+            status = tmsg_netif_of_address(&address->sa.any, device);
+        }
+        snprintf(scope.device, sizeof(scope.device), "%s", device);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_worker_ucx(listener->worker, &scope, false, &ucx);
+    }
+    if (status == TMSG_OK) {
+        ucx->users--;
+    }
+    return status;
+}
+
 static tmsg_status_t listen_tcp(tmsg_listener_t *listener,
                                 const tmsg_url_t *url, const char *text,
                                 const tmsg_listener_params_t *params)
@@ -269,6 +294,9 @@ static tmsg_status_t listen_tcp(tmsg_listener_t *listener,
     if (status == TMSG_OK) {
         tmsg_url_format_sockaddr(&local.sa.any, local.bytes, listener->url,
                                  sizeof(listener->url));
+        status = open_ucx(listener, &local);
+    }
+    if (status == TMSG_OK) {
         status = hear(listener);
     }
     tmsg_resolve_abandon(resolve);
@@ -283,6 +311,9 @@ static tmsg_status_t listen_unix(tmsg_listener_t *listener,
 
     if (status == TMSG_OK) {
         tmsg_url_format(url, listener->url, sizeof(listener->url));
+        status = open_ucx(listener, NULL);
+    }
+    if (status == TMSG_OK) {
         status = hear(listener);
     }
     return status;

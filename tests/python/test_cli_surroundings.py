@@ -24,3 +24,34 @@ def test_what_ucx_prints_is_not_in_our_output():
     for said in (sent.stderr, errors):
         assert "nosuchdevice0" in said
         assert "invalid configuration" not in said  # a default of ours
+
+
+NO_TRANSPORT = {"UCX_TLS": "rc", "UCX_SOMETHING_ELSE": "1"}
+
+
+def test_info_tells_the_settings_where_ucx_does_not_open():
+    environment = with_variables(**NO_TRANSPORT)
+    said = run("info", env=environment)
+    assert said.returncode == FAILED
+    for part in ("UCX_TLS=rc  (environment)", "UCX_SOMETHING_ELSE=1  (environ",
+                 "ucx_error"):
+        assert part in said.stdout
+    assert "UCX_TLS=rc" in said.stderr
+    said = run("info", "--json", "--connect", "localhost:1", env=environment)
+    assert said.returncode == FAILED
+    said = json.loads(said.stdout)
+    assert said["here"]["ucx_error"] and said["connection"] is None
+
+
+def our_lines(text):
+    """Without those of UCX."""
+    return "".join(line for line in text.splitlines(keepends=True)
+                   if line.startswith("tensormsg: "))
+
+
+def test_whoever_cannot_be_reached_does_not_listen(tmp_path):
+    for url in ("tcp://127.0.0.1:0", f"unix://{tmp_path}/socket"):
+        said = run("recv", "--listen", url, env=with_variables(**NO_TRANSPORT))
+        assert (said.returncode, said.stdout) == (FAILED, "")
+        one_line(our_lines(said.stderr), "UCX_TLS=rc (environment)")
+    assert os.listdir(tmp_path) == []
