@@ -25,14 +25,19 @@ typedef struct tmsg_context_params {
     const tmsg_limits_t *limits; /* of peers; NULL: all defaults */
     const char *ucx_config; /* UCX keys of your own, "TLS=tcp;RNDV_THRESH=64k"
                              * without the UCX_ prefix. They outrank UCX_*
-                             * variables, which outrank our defaults. */
+                             * variables, which outrank our defaults. Up to
+                             * UCX 1.16 a transport's key goes without the
+                             * transport's name ("PUT_ENABLE", not
+                             * "TCP_PUT_ENABLE"). */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
- * points to. On TMSG_OK the caller owns *context_p and frees it with
- * tmsg_context_destroy(). Opens no network port and starts no thread yet.
- * Thread-safe. Errors: INVALID_PARAM (unknown bit, a limit of 0, malformed
- * ucx_config), NO_MEMORY. */
+ * points to. On TMSG_OK the
+ * caller owns *context_p and frees it with tmsg_context_destroy(). Opens no
+ * network port and starts no thread yet. Thread-safe. Errors: INVALID_PARAM
+ * (unknown bit, a limit of 0, malformed ucx_config, a value that UCX cannot
+ * read or a key that it has not; up to UCX 1.16 such a key shows when UCX is
+ * first opened, by a listener or a connection), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "am/ucx_config.h"
+#include "am/ucx_known.h"
 #include "core/error.h"
 #include "core/limits.h"
 
@@ -30,6 +30,9 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
         (params->field_mask & TMSG_CONTEXT_PARAM_UCX_CONFIG) &&
         params->ucx_config != NULL) {
         status = tmsg_ucx_config_check(params->ucx_config);
+        if (status == TMSG_OK) {
+            status = tmsg_ucx_known_early(params->ucx_config);
+        }
         if (status != TMSG_OK) {
             return status;
         }

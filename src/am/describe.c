@@ -10,6 +10,7 @@
 #include <tensormsg/version.h>
 
 #include "am/endpoint.h"
+#include "am/ucx_known.h"
 #include "core/utf8.h"
 #include "serialize/json.h"
 
@@ -158,7 +159,9 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context)
     if (ucs != UCS_OK) {
         return ok && add_failure(object, ucs_status_string(ucs));
     }
-    ok = ok && add_transports(object, ucp);
+    status = tmsg_ucx_known(&keys);
+    ok = ok && (status == TMSG_OK ? add_transports(object, ucp)
+                                  : add_failure(object, tmsg_error_message()));
     ucp_cleanup(ucp);
     return ok;
 }

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "am/pair.h"
+#include "am/ucx_known.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -55,7 +56,11 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
             ucx->scope.device[0] == '\0' ? "shared memory" : ucx->scope.device,
             ucs_status_string(ucs), blame(ucx, settings, sizeof(settings)));
     }
-    return TMSG_OK;
+    status = tmsg_ucx_known(&ucx->keys);
+    if (status != TMSG_OK) {
+        ucp_cleanup(ucx->context);
+    }
+    return status;
 }
 
 /* What UCX says it takes, less what it would overrun: with a zero-copy payload

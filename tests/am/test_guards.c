@@ -284,6 +284,45 @@ Test(guards, code_outranks_the_environment_which_outranks_our_defaults)
     expect_origin(code, "16k", "code");
 }
 
+/* Old ones take any key without a word. */
+Test(guards, keys_that_ucx_has_not_are_refused_by_name)
+{
+    static const struct {
+        const char *config, *name;
+    } bad[] = {
+        {"NOSUCHKEY=1;TLS=tcp", "NOSUCHKEY=1"},
+        {"TLSS=tcp", "TLSS=tcp"},
+        {"RNDV_THRESH=much", "RNDV_THRESH=much"},
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        const tmsg_context_params_t params = {.field_mask =
+                                                  TMSG_CONTEXT_PARAM_UCX_CONFIG,
+                                              .ucx_config = bad[i].config};
+        tmsg_context_t *context;
+        tmsg_worker_t *worker;
+        tmsg_listener_t *listener;
+        tmsg_status_t status = tmsg_context_create(&params, &context);
+
+        if (status == TMSG_OK) { /* UCX up to 1.16 */
+            must(tmsg_worker_create(context, NULL, &worker));
+            status = tmsg_listener_create(worker, "tcp://:0", NULL, &listener);
+            must_say(tmsg_error_message(), bad[i].name);
+            tmsg_worker_destroy(worker);
+            tmsg_context_destroy(context);
+        } else {
+            must_say(tmsg_error_message(), bad[i].name);
+        }
+        must_be(status, TMSG_ERR_INVALID_PARAM);
+    }
+}
+
+Test(guards, keys_of_transports_are_known)
+{
+    must_true(header_most("TX_SEG_SIZE=16k;MM_ERROR_HANDLING=y") > 0);
+    must_true(header_most("MM_FIFO_SIZE=128;RNDV_THRESH=64k") > 0);
+}
+
 /* ucp_ep_create() trusts what it is given. */
 Test(guards, a_damaged_blob_never_reaches_ucx)
 {
