@@ -157,6 +157,17 @@ static void send_refusal(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
     send_frame(endpoint, FRAME_REFUSE, data, 4 + bytes);
 }
 
+/* Tells the peer why this side gives up, and returns that. The peer may have
+ * hung up meanwhile: its words are not ours. */
+static tmsg_status_t refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    char why[TMSG_ERROR_BYTES];
+
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    send_refusal(endpoint, status, why);
+    return tmsg_error_set(status, "%s", why);
+}
+
 /* The scope of the address at our end of the socket. */
 static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
 {
@@ -218,7 +229,6 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
 static tmsg_status_t on_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
                               size_t bytes)
 {
-    char why[TMSG_ERROR_BYTES];
     tmsg_status_t status;
 
     if (endpoint->link.hello_done) {
@@ -226,10 +236,7 @@ static tmsg_status_t on_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
     }
     status = judge_hello(endpoint, data, bytes);
     if (status != TMSG_OK) {
-        /* The peer may have hung up meanwhile: its words are not ours. */
-        snprintf(why, sizeof(why), "%s", tmsg_error_message());
-        send_refusal(endpoint, status, why);
-        return tmsg_error_set(status, "%s", why);
+        return refuse(endpoint, status);
     }
     return endpoint->dialling ? TMSG_OK : send_address(endpoint);
 }
@@ -253,7 +260,10 @@ static tmsg_status_t on_address(tmsg_endpoint_t *endpoint, const uint8_t *data,
     if (endpoint->dialling) {
         memcpy(endpoint->token, sealed.token, TMSG_TOKEN_BYTES);
         status = send_address(endpoint);
-        return status != TMSG_OK ? status : tmsg_attach_dial(endpoint, &sealed);
+        if (status == TMSG_OK) {
+            status = tmsg_attach_dial(endpoint, &sealed);
+        }
+        return status == TMSG_OK ? status : refuse(endpoint, status);
     }
     endpoint->peer_address = malloc(sealed.address_bytes);
     if (endpoint->peer_address == NULL) {
@@ -350,7 +360,7 @@ static void start_hello(tmsg_endpoint_t *endpoint)
         status = send_hello(endpoint);
     }
     if (status != TMSG_OK) {
-        fail(endpoint, status);
+        fail(endpoint, refuse(endpoint, status));
     }
 }
 

@@ -55,3 +55,15 @@ def test_whoever_cannot_be_reached_does_not_listen(tmp_path):
         assert (said.returncode, said.stdout) == (FAILED, "")
         one_line(our_lines(said.stderr), "UCX_TLS=rc (environment)")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_receiver_hears_why_a_sender_cannot_connect():
+    with receiver("-n", 1, "-t", 1) as there:
+        sent = run("send", there.url, DIGITS,
+                   env=with_variables(**NO_TRANSPORT))
+        assert sent.returncode == FAILED
+        one_line(our_lines(sent.stderr), "UCX_TLS=rc (environment)")
+        assert there.stop()[0] == FAILED
+        there.errors.seek(0)
+        one_line(there.errors.read(), "refused by the peer",
+                 "UCX_TLS=rc (environment)")
