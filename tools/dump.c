@@ -96,7 +96,8 @@ static int dump_header(const char *path)
         free(header);
         return EXIT_USAGE;
     }
-    puts(json);
+    put_json(stdout, json);
+    putchar('\n');
     tmsg_string_free(json);
     free(header);
     return EXIT_DONE;
@@ -118,7 +119,8 @@ static bool print_map(const tmsg_map_t *map, bool table)
     if (tmsg_map_to_json(map, &json) != TMSG_OK) {
         return false;
     }
-    puts(json);
+    put_json(stdout, json);
+    putchar('\n');
     tmsg_string_free(json);
     return true;
 }

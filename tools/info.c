@@ -161,10 +161,14 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
 static void print(const options_t *options, const char *here, const char *there)
 {
     if (options->json && options->url == NULL) {
-        puts(here);
+        put_json(stdout, here);
+        putchar('\n');
     } else if (options->json) {
-        printf("{\"here\": %s,\n\"connection\": %s}\n", here,
-               there == NULL ? "null" : there);
+        fputs("{\"here\": ", stdout);
+        put_json(stdout, here);
+        fputs(",\n\"connection\": ", stdout);
+        put_json(stdout, there == NULL ? "null" : there);
+        puts("}");
     } else {
         print_description("here", here);
         if (there != NULL) {

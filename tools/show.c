@@ -295,7 +295,8 @@ void event_print(cJSON *event)
     char *line = cJSON_PrintUnformatted(event);
 
     if (line != NULL) {
-        puts(line);
+        put_json(stdout, line);
+        putchar('\n');
         output_flush();
     }
     cJSON_free(line);

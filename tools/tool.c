@@ -31,17 +31,82 @@ void keep_stdout(void)
     stdout = stream;
 }
 
+/* Characters that are not seen and change how others are: U+0080 to U+009f,
+ * and of Unicode's class Cf those that turn the direction of writing, are
+ * nothing at all, or tag. The joiners U+200c and U+200d belong to some scripts.
+ */
+static const struct {
+    unsigned first, last;
+} hidden[] = {
+    {0x01, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},     {0x61c, 0x61c},
+    {0x180e, 0x180e}, {0x200b, 0x200b}, {0x200e, 0x200f}, {0x2028, 0x202e},
+    {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff},
+};
+
+static bool is_hidden(unsigned code)
+{
+    for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
+        if (code >= hidden[i].first && code <= hidden[i].last) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The character at `at` and how many bytes it has; what is no UTF-8, and can
+ * only be in a path, counts as one byte. */
+static size_t decode(const unsigned char *at, unsigned *code_p)
+{
+    size_t length = *at < 0xc2 ? 1 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
+    unsigned code = length == 1 ? *at : *at & (0x7fu >> length);
+
+    for (size_t i = 1; i < length; i++) {
+        if ((at[i] & 0xc0) != 0x80) {
+            *code_p = '?';
+            return 1;
+        }
+        code = code << 6 | (at[i] & 0x3f);
+    }
+    *code_p = *at >= 0x80 && length == 1 ? '?' : code;
+    return length;
+}
+
 void put_text(FILE *stream, const char *text)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c < 0x20 || *c == 0x7f) {
-            fprintf(stream, "\\x%02x", *c);
-        } else if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) {
-            c++; /* U+0080 to U+009f are control characters as well */
-            fprintf(stream, "\\x%02x", *c);
+    const unsigned char *at = (const unsigned char *)text;
+
+    while (*at != '\0') {
+        unsigned code;
+        size_t length = decode(at, &code);
+
+        if (is_hidden(code)) {
+            fprintf(stream, code < 0x100 ? "\\x%02x" : "\\u%04x", code);
         } else {
-            putc(*c, stream);
+            fwrite(at, 1, length, stream);
         }
+        at += length;
+    }
+}
+
+/* Hidden characters can only be within strings, where \u is allowed; line ends
+ * and tabs only without. */
+void put_json(FILE *stream, const char *json)
+{
+    const unsigned char *at = (const unsigned char *)json;
+
+    while (*at != '\0') {
+        unsigned code;
+        size_t length = decode(at, &code);
+
+        if (code < 0x20 || !is_hidden(code)) {
+            fwrite(at, 1, length, stream);
+        } else if (code < 0x10000) {
+            fprintf(stream, "\\u%04x", code);
+        } else {
+            fprintf(stream, "\\u%04x\\u%04x", 0xd800 + (code - 0x10000) / 0x400,
+                    0xdc00 + (code - 0x10000) % 0x400);
+        }
+        at += length;
     }
 }
 

@@ -26,8 +26,12 @@ void keep_stdout(void);
  * terminal made harmless. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Writes text that came from elsewhere: control characters as \xNN. */
+/* Writes text that came from elsewhere: control characters as \xNN, others
+ * that deceive the eye (U+202e and its kin) as \uNNNN. */
 void put_text(FILE *stream, const char *text);
+
+/* Writes JSON with the same characters as JSON has them. */
+void put_json(FILE *stream, const char *json);
 
 /* "1.2 GB"; returns `text`. */
 #define BYTES_TEXT 24

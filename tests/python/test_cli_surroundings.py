@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command `tensormsg` where UCX has something to say of its own: variables
-that do not suit, transports that are not there."""
+that do not suit, transports that are not there. And what a terminal shows."""
 
 import json
 import os
+
+import numpy as np
+import safetensors.numpy
 
 from cli import DIGITS, DONE, FAILED, USAGE, one_line, receiver, run
 
@@ -67,3 +70,19 @@ def test_a_receiver_hears_why_a_sender_cannot_connect():
         there.errors.seek(0)
         one_line(there.errors.read(), "refused by the peer",
                  "UCX_TLS=rc (environment)")
+
+
+HIDDEN = "\u00ad\u061c\u200b\u200e\u202e\u2066\ufeff\U000e0041\x7f\x85"
+
+
+def test_names_do_not_deceive_the_eye(tmp_path):
+    path = tmp_path / "a.safetensors"
+    names = [f"gpj{HIDDEN}.exe", "می\u200cخواهم", "名前 😀"]
+    safetensors.numpy.save_file({name: np.zeros(1) for name in names}, path)
+    for words in ([], ["--table"]):
+        shown = run("dump", *words, path).stdout
+        assert not set(shown) & set(HIDDEN)
+        assert "\\u202e" in shown
+        assert names[1] in shown and names[2] in shown
+    tensors = json.loads(run("dump", path).stdout)["tensors"]
+    assert {t["name"] for t in tensors} == set(names)
