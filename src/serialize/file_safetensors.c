@@ -219,8 +219,7 @@ static tmsg_status_t read_integer(const reader_t *reader, const char *field,
     }
     if (item->valuedouble >= EXACT_MAX) {
         return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s[%zu] is 2^53 or more (%.0f)", field, index,
-                              item->valuedouble);
+                              "%s[%zu] is 2^53 or more", field, index);
     }
     *value_p = (uint64_t)item->valuedouble;
     return TMSG_OK;
