@@ -133,6 +133,12 @@ int dump_main(int argc, char **argv)
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
     if (ends_with(options.path, ".tmsg")) {
+        if (options.table) {
+            complain("%s: a header has no elements to sum: --table is for "
+                     "tensor files",
+                     options.path);
+            return EXIT_USAGE;
+        }
         return dump_header(options.path);
     }
     fault_watch(options.path);

@@ -27,17 +27,31 @@ static int usage(FILE *stream, int code)
         fprintf(stream, "  %-6s %s\n", commands[i].name, commands[i].what);
     }
     fputs("\n'tensormsg COMMAND --help' tells of its options, 'man tensormsg' "
-          "of everything.\n"
+          "of everything,\n'tensormsg --version' which it is.\n"
           "Exit codes: 0 done, 1 the transfer failed, 2 bad usage or bad input "
           "file.\n",
           stream);
     return code;
 }
 
+/* argp knows -? and --help alone. */
+static void take_h_as_help(char **argv)
+{
+    static char help[] = "--help";
+
+    for (; *argv != NULL && strcmp(*argv, "--") != 0; argv++) {
+        if (strcmp(*argv, "-h") == 0) {
+            *argv = help;
+        }
+    }
+}
+
 static int run(int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : "";
+    const char *name;
 
+    take_h_as_help(argv);
+    name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-?") == 0 ||
         strcmp(name, "help") == 0) {
         return usage(stdout, EXIT_DONE);

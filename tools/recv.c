@@ -220,6 +220,10 @@ static bool is_over(receiver_t *receiver, int *code_p, const char **why_p)
     }
     if (receiver->stopping) {
         *why_p = "the receiver was stopped";
+        if (count > 0) {
+            complain("stopped when %u of %u maps had come", receiver->done,
+                     count);
+        }
         *code_p = count > 0 ? EXIT_FAILED : EXIT_DONE;
         return true;
     }
@@ -309,6 +313,12 @@ int recv_main(int argc, char **argv)
     receiver_t receiver = {.options = &options.recv};
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
+    if (strncmp(options.recv.url, "blob:", 5) == 0) {
+        complain("%s: nobody could come in: the blob of such a listener has to "
+                 "be carried to its peers by a program (tmsg_listener_blob())",
+                 options.recv.url);
+        return EXIT_USAGE;
+    }
     if ((options.store.dir != NULL && !store_open_dir(options.store.dir)) ||
         (options.recv.capture != NULL &&
          !store_open_dir(options.recv.capture))) {

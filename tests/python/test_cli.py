@@ -240,7 +240,8 @@ def test_names_do_not_drive_the_terminal(tmp_path):
 
 @pytest.mark.parametrize("words", [
     ["--help"], ["help"], ["recv", "--help"], ["send", "--help"],
-    ["info", "--help"], ["dump", "--help"], ["--version"]])
+    ["info", "--help"], ["dump", "--help"], ["--version"], ["-h"],
+    ["recv", "-h"], ["send", "x", "-h"]])
 def test_help(words):
     shown = run(*words)
     assert shown.returncode == DONE and "tensormsg" in shown.stdout

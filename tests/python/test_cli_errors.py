@@ -46,6 +46,7 @@ def sample(tmp_path):
     (["recv", "--listen", "http://localhost"], "http://localhost"),
     (["recv", "--listen", "tcp://localhost:99999"], "99999"),
     (["recv", "--listen", "tcp://0.0.0.0:0"], "--allow-unauthenticated"),
+    (["recv", "--listen", "blob://"], "blob://"),
     (["recv", "--out", "/dev/null"], "/dev/null"),
     (["recv", "--out", "/nowhere/at/all"], "/nowhere/at/all"),
     (["recv", "--capture", "/dev/null"], "/dev/null"),
@@ -61,6 +62,7 @@ def sample(tmp_path):
     (["dump", DIGITS, DIGITS], "digits.npz"),
     (["dump", "/nowhere.npz"], "/nowhere.npz"),
     (["dump", "/nowhere.tmsg"], "/nowhere.tmsg"),
+    (["dump", "--table", "/nowhere.tmsg"], "--table"),
 ])
 def test_bad_usage(words, part):
     said = run(*words)
@@ -358,7 +360,9 @@ def test_a_signal_ends_a_receiver(tmp_path, sample, number):
         assert (code, errors) == (DONE, "")
     with receiver("--count", 1) as there:  # it did not get what it wanted
         there.process.send_signal(number)
-        assert there.end()[0] == FAILED
+        code, _, errors = there.end()
+        assert code == FAILED
+        one_line(errors, "stopped when 0 of 1 maps had come")
 
 
 def test_a_signal_tells_the_sender(tmp_path, large):
