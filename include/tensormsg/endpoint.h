@@ -136,8 +136,10 @@ TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
 TMSG_API const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint);
 
 /* Describes the connection as a JSON object: peer, versions, which transports
- * carry it and why, counters. *json_p is freed with tmsg_string_free().
- * Errors: NO_MEMORY. */
+ * carry it and why, and counters, among them "waiting_messages": sends that
+ * wait for the connection, or for the peer to take what it has. *json_p is
+ * freed with tmsg_string_free(). Errors: NO_MEMORY, CLOSED (its worker is
+ * gone). */
 TMSG_API tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                               char **json_p);
 

@@ -215,6 +215,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          add_text(object, "why", endpoint->why) &&
          add_number(object, "peer_wire_version", peer->wire_version) &&
          add_text(object, "peer_ucx_version", ucx) &&
+         add_number(object, "waiting_messages", endpoint->queued.count) &&
          add_number(object, "sent_messages", endpoint->sent_messages) &&
          add_number(object, "sent_bytes", endpoint->sent_bytes) &&
          add_number(object, "received_messages", endpoint->received_messages) &&
