@@ -590,7 +590,8 @@ tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint, int timeout_ms,
     }
     tmsg_worker_enter(worker);
     tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */
-    status = tmsg_worker_until(worker, has_message, endpoint, timeout_ms);
+    status = tmsg_worker_until(worker, has_message, endpoint, timeout_ms,
+                               "no message from ", endpoint->peer);
     if (status == TMSG_OK) {
         message = tmsg_message_pull(worker, endpoint);
     }

@@ -344,7 +344,8 @@ void tmsg_worker_await_leaving(tmsg_worker_t *worker)
 }
 
 tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
-                                void *arg, int timeout_ms)
+                                void *arg, int timeout_ms, const char *missing,
+                                const char *of)
 {
     lead_t lead = {done, arg, deadline_of(timeout_ms), 0};
     bool leading = false;
@@ -362,8 +363,8 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
             status =
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
         } else if ((leading || follows) && expired(lead.deadline)) {
-            status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "timed out after %d ms",
-                                    timeout_ms);
+            status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms",
+                                    missing, of, timeout_ms);
         } else if (follows) {
             await_change(worker, lead.deadline);
         } else {
@@ -420,7 +421,8 @@ tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms)
 
     tmsg_worker_enter(worker);
     change.changes = worker->changes;
-    status = tmsg_worker_until(worker, has_changed, &change, timeout_ms);
+    status = tmsg_worker_until(worker, has_changed, &change, timeout_ms,
+                               "nothing happened", "");
     tmsg_worker_leave(worker, false);
     return status;
 }

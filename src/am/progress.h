@@ -18,10 +18,12 @@
 void tmsg_worker_enter(tmsg_worker_t *worker);
 void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred);
 
-/* Entered: drives the worker until done(arg), at least once. Errors: TIMED_OUT,
- * WOULD_BLOCK (inside a callback), CLOSED (the worker was destroyed). */
+/* Entered: drives the worker until done(arg), at least once. Errors: TIMED_OUT
+ * (`missing` and then `of`, "no message from " and a peer, say what has not
+ * come), WOULD_BLOCK (inside a callback), CLOSED (the worker was destroyed). */
 tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
-                                void *arg, int timeout_ms);
+                                void *arg, int timeout_ms, const char *missing,
+                                const char *of);
 
 /* Lock held: waits until every call has left a worker that is ending. */
 void tmsg_worker_await_leaving(tmsg_worker_t *worker);

@@ -77,7 +77,8 @@ tmsg_status_t tmsg_request_wait(tmsg_request_t *request, int timeout_ms)
     tmsg_request_hold(request); /* a callback may destroy it meanwhile */
     if (!has_ended(request)) {
         tmsg_worker_enter(worker);
-        status = tmsg_worker_until(worker, has_ended, request, timeout_ms);
+        status = tmsg_worker_until(worker, has_ended, request, timeout_ms,
+                                   "the operation did not end", "");
         tmsg_worker_leave(worker, false);
     }
     if (has_ended(request)) {

@@ -304,7 +304,8 @@ tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
                               "nothing to pull");
     }
     tmsg_worker_enter(worker);
-    status = tmsg_worker_until(worker, has_ready, worker, timeout_ms);
+    status = tmsg_worker_until(worker, has_ready, worker, timeout_ms,
+                               "no message from any peer", "");
     if (status == TMSG_OK) {
         *message_p = tmsg_message_pull(worker, NULL);
     }

@@ -530,11 +530,46 @@ Test(failure, a_wait_that_times_out_ends_only_the_wait)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     acked = send_map(pair.to_a, sample_bytes(1, 100), TMSG_SEND_ACKED);
     must_be(tmsg_request_wait(acked, 20), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_error_message(), "the operation did not end in 20 ms");
     must_be(tmsg_request_test(acked), TMSG_IN_PROGRESS);
     must_be(tmsg_worker_recv(pair.b.worker, 20, &message), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_error_message(), "no message from any peer in 20 ms");
     must_be(tmsg_worker_wait(pair.b.worker, 0), TMSG_ERR_TIMED_OUT);
     tmsg_message_destroy(pair_take(&pair, &pair.a));
     must(pair_finish(&pair, acked));
+    pair_close(&pair);
+}
+
+/* Nobody pulls: the peer takes one, and the rest waits here. */
+Test(failure, what_waits_is_counted)
+{
+    const side_options_t a = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 1}};
+    tmsg_request_t *sent[3];
+    tmsg_message_t *message;
+    char *json;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &a, NULL);
+    for (uint64_t i = 0; i < 3; i++) {
+        sent[i] = send_map(pair.to_a, sample_bytes(i, 100), 0);
+    }
+    must(pair_finish(&pair, sent[0]));
+    must_be(tmsg_endpoint_recv(pair.to_a, 1, &message), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_error_message(), "no message from ");
+    must_say(tmsg_error_message(), tmsg_endpoint_peer(pair.to_a));
+    must(tmsg_endpoint_describe(pair.to_a, &json));
+    must_say(json, "\"waiting_messages\":\t2,");
+    tmsg_string_free(json);
+    for (int i = 0; i < 3; i++) {
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+    }
+    must(pair_finish(&pair, sent[1]));
+    must(pair_finish(&pair, sent[2]));
+    must(tmsg_endpoint_describe(pair.to_a, &json));
+    must_say(json, "\"waiting_messages\":\t0,");
+    tmsg_string_free(json);
     pair_close(&pair);
 }
 
