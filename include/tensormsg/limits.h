@@ -25,12 +25,14 @@ enum {
 /* A message beyond a limit is refused before anything is allocated for it,
  * with LIMIT_EXCEEDED at both ends. Fields whose bit is unset in field_mask
  * keep the default named beside them; new fields come at the end, with a bit.
- */
+ * A limit is 1 at least; tensors, metadata_bytes and header_bytes are 2^32 - 1
+ * at most, message_bytes and held_bytes 2^63 - 1, and others are refused with
+ * INVALID_PARAM. */
 typedef struct tmsg_limits {
     uint64_t field_mask;     /* TMSG_LIMIT_* */
     uint64_t tensors;        /* in one map: 2^20 */
     uint64_t ndim;           /* of one tensor: 64, and never more */
-    uint64_t name_bytes;     /* of one tensor or key: 4096 */
+    uint64_t name_bytes;     /* of one tensor or key: 4096, and never more */
     uint64_t metadata_bytes; /* keys and values of one map: 64 MiB */
     uint64_t header_bytes;   /* encoded names, shapes, metadata: 512 MiB */
     uint64_t message_bytes;  /* payload of one message: 1 TiB */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/map.h"
 #include "core/tensor.h"
 
 #define MIB (1ULL << 20)
@@ -21,8 +22,8 @@ static const struct {
     {TMSG_LIMIT_TENSORS, offsetof(tmsg_limits_t, tensors), UINT32_MAX,
      "tensors"},
     {TMSG_LIMIT_NDIM, offsetof(tmsg_limits_t, ndim), TMSG_NDIM_MAX, "ndim"},
-    {TMSG_LIMIT_NAME_BYTES, offsetof(tmsg_limits_t, name_bytes), UINT32_MAX,
-     "name_bytes"},
+    {TMSG_LIMIT_NAME_BYTES, offsetof(tmsg_limits_t, name_bytes),
+     TMSG_NAME_BYTES_MAX, "name_bytes"},
     {TMSG_LIMIT_METADATA_BYTES, offsetof(tmsg_limits_t, metadata_bytes),
      UINT32_MAX, "metadata_bytes"},
     {TMSG_LIMIT_HEADER_BYTES, offsetof(tmsg_limits_t, header_bytes), UINT32_MAX,

@@ -20,7 +20,7 @@ static const struct {
      UINT32_MAX, 1ULL << 20},
     {"ndim", TMSG_LIMIT_NDIM, offsetof(tmsg_limits_t, ndim), 64, 64},
     {"name_bytes", TMSG_LIMIT_NAME_BYTES, offsetof(tmsg_limits_t, name_bytes),
-     UINT32_MAX, 4096},
+     4096, 4096},
     {"metadata_bytes", TMSG_LIMIT_METADATA_BYTES,
      offsetof(tmsg_limits_t, metadata_bytes), UINT32_MAX, 64ULL << 20},
     {"header_bytes", TMSG_LIMIT_HEADER_BYTES,
