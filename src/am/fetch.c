@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/fetch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ void tmsg_message_drop_data(tmsg_message_t *message)
 }
 
 /* What UCX wrote counts only if the connection still stands: a peer that gave
- * us up may have changed its buffer since. */
+ * us up may have changed its buffer since. Memory that cannot be read is that
+ * of a peer that dies, of which the socket may not tell yet. */
 static void fetched(tmsg_message_t *message, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -27,9 +29,14 @@ static void fetched(tmsg_message_t *message, ucs_status_t ucs)
     if (endpoint->state == TMSG_EP_ENDED) {
         tmsg_message_discard(message);
     } else if (ucs != UCS_OK || !tmsg_link_alive(endpoint)) {
-        tmsg_message_refuse(message, TMSG_ERR_PEER_LOST,
-                            ucs != UCS_OK ? ucs_status_string(ucs)
-                                          : "the sender is gone since");
+        char why[160];
+
+        snprintf(why, sizeof(why), "%s (UCX: %s)",
+                 tmsg_link_alive(endpoint)
+                     ? "the sender is gone, or its memory may not be read"
+                     : "the sender is gone",
+                 ucs_status_string(ucs));
+        tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
         tmsg_messages_deliver(endpoint);
     } else {
         tmsg_message_whole(message);

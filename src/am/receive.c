@@ -151,8 +151,13 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
 
     message->state = TMSG_RX_FAILED;
     endpoint->refused_messages++;
-    tmsg_log(TMSG_LOG_WARN, "%s: message %u is refused: %s", endpoint->peer,
-             message->head.message_id, why);
+    if (status == TMSG_ERR_PEER_LOST) { /* nobody refused it */
+        tmsg_log(TMSG_LOG_INFO, "%s: message %u did not arrive: %s",
+                 endpoint->peer, message->head.message_id, why);
+    } else {
+        tmsg_log(TMSG_LOG_WARN, "%s: message %u is refused: %s", endpoint->peer,
+                 message->head.message_id, why);
+    }
     tmsg_control_ack(endpoint, message->head.message_id, status, why);
 }
 
