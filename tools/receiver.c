@@ -54,6 +54,27 @@ static void reply(peer_t *peer, int64_t number, transfer_state_t state,
     }
 }
 
+void receiver_hold(void *arg, tmsg_log_level_t level, const char *line)
+{
+    receiver_t *receiver = arg;
+
+    (void)level;
+    if (!pthread_equal(receiver->thread, pthread_self())) {
+        complain("%s", line); /* of a job: nothing to wait for */
+        return;
+    }
+    receiver_say_held(receiver);
+    snprintf(receiver->held, sizeof(receiver->held), "%s", line);
+}
+
+void receiver_say_held(receiver_t *receiver)
+{
+    if (receiver->held[0] != '\0') {
+        complain("%s", receiver->held);
+        receiver->held[0] = '\0';
+    }
+}
+
 static void complain_missing(const peer_t *peer)
 {
     complain("%s: '%s' did not arrive", tmsg_endpoint_peer(peer->endpoint),
@@ -72,7 +93,12 @@ static void reap(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
     if (peer->offer != 0 || status != TMSG_ERR_CLOSED) {
         receiver->failed = true;
     }
-    if (peer->offer != 0) {
+    if (peer->offer != 0 && *receiver->held != '\0' &&
+        strcmp(receiver->held, tmsg_endpoint_error(peer->endpoint)) == 0) {
+        complain("%s; '%s' did not arrive", receiver->held,
+                 peer->name == NULL ? "a map" : peer->name);
+        receiver->held[0] = '\0';
+    } else if (peer->offer != 0) {
         complain_missing(peer);
     }
     if (receiver->failed && receiver->peers == NULL) {

@@ -44,7 +44,16 @@ typedef struct {
     bool mute;            /* what came cannot be told */
     bool failed;          /* a sender did, and none has come since */
     uint64_t deadline_ns; /* for one to come, or 0 */
+    pthread_t thread;     /* that drives the worker */
+    char held[1024];      /* what the library said last, or "" */
 } receiver_t;
+
+/* tmsg_log_fn: `arg` is the receiver. Of the end of a connection there is more
+ * to say when its file is known, so each line waits for that. */
+void receiver_hold(void *arg, tmsg_log_level_t level, const char *line);
+
+/* Says it now. */
+void receiver_say_held(receiver_t *receiver);
 
 /* tmsg_accept_fn: `arg` is the receiver. */
 void receiver_accept(void *arg, tmsg_endpoint_t *endpoint);

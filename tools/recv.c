@@ -97,13 +97,6 @@ static const struct argp parser = {
            "standard output.",
 };
 
-static void log_line(void *arg, tmsg_log_level_t level, const char *line)
-{
-    (void)arg;
-    (void)level;
-    complain("%s", line);
-}
-
 static sigset_t ending_signals(void)
 {
     sigset_t set;
@@ -262,6 +255,7 @@ static int run(receiver_t *receiver, int signals, const char **why_p)
         if (receiver_step(receiver)) {
             continue;
         }
+        receiver_say_held(receiver);
         if (is_over(receiver, &code, why_p)) {
             return code;
         }
@@ -294,6 +288,7 @@ static int receive(receiver_t *receiver)
         receiver_close(receiver, why);
     }
     tmsg_worker_destroy(receiver->worker);
+    receiver_say_held(receiver);
     tmsg_context_destroy(receiver->context);
 out:
     if (signals >= 0) {
@@ -310,7 +305,7 @@ int recv_main(int argc, char **argv)
     options_t options = {
         .recv = {.url = "tcp://127.0.0.1:0", .timeout_ms = 10000},
     };
-    receiver_t receiver = {.options = &options.recv};
+    receiver_t receiver = {.options = &options.recv, .thread = pthread_self()};
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
     if (strncmp(options.recv.url, "blob:", 5) == 0) {
@@ -325,7 +320,7 @@ int recv_main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (getenv("TENSORMSG_LOG") == NULL) {
-        tmsg_log_set(TMSG_LOG_WARN, log_line, NULL);
+        tmsg_log_set(TMSG_LOG_WARN, receiver_hold, &receiver);
     }
     receiver.store = options.store;
     receiver.job.store = &receiver.store;
