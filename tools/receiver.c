@@ -41,6 +41,14 @@ static void end_offer(peer_t *peer)
     peer->words = NULL;
 }
 
+static void free_peer(peer_t *peer)
+{
+    end_offer(peer);
+    free(peer->note);
+    tmsg_endpoint_destroy(peer->endpoint);
+    free(peer);
+}
+
 /* A peer that cannot hear it will be seen to be gone. */
 static void reply(peer_t *peer, int64_t number, transfer_state_t state,
                   const char *text)
@@ -105,9 +113,7 @@ static void reap(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
         receiver->deadline_ns =
             now_ns() + (uint64_t)receiver->options->timeout_ms * 1000000;
     }
-    end_offer(peer);
-    tmsg_endpoint_destroy(peer->endpoint);
-    free(peer);
+    free_peer(peer);
 }
 
 static void capture(receiver_t *receiver, const tmsg_message_t *message)
@@ -159,6 +165,8 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
     peer->offered_ns = now_ns();
     peer->bytes = offer->bytes;
     peer->name = offer->name == NULL ? NULL : strdup(offer->name);
+    free(peer->note);
+    peer->note = offer->note == NULL ? NULL : strdup(offer->note);
     reply(peer, offer->number, TRANSFER_GO, NULL);
 }
 
@@ -202,6 +210,11 @@ static void print_text(const receiver_t *receiver, const route_t *route)
         put_text(stdout, job->path);
     }
     putchar('\n');
+    if (name != NULL && receiver->sender->note != NULL) {
+        fputs("  note: ", stdout);
+        put_text(stdout, receiver->sender->note);
+        putchar('\n');
+    }
     if (job->sums) {
         show_table(stdout, job->map, &job->digest);
     }
@@ -381,8 +394,6 @@ void receiver_close(receiver_t *receiver, const char *why)
         peer_t *peer = receiver->peers;
 
         receiver->peers = peer->next;
-        end_offer(peer);
-        tmsg_endpoint_destroy(peer->endpoint);
-        free(peer);
+        free_peer(peer);
     }
 }

@@ -23,6 +23,7 @@ typedef struct peer {
     uint64_t offered_ns; /* when it was */
     uint64_t bytes;      /* of it */
     char *name;          /* of it, or NULL */
+    char *note;          /* of the last one, or NULL */
     uint64_t spoken_ns;  /* when it last heard from us */
     tmsg_request_t *words;
 } peer_t;

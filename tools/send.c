@@ -48,6 +48,7 @@ typedef struct {
     int64_t number;
     tmsg_map_t *map;
     digest_t digest;
+    char note[400]; /* what loading it changed, or "" */
     uint64_t sent_ns, arrived_ns, kept_ns;
     char kept_as[300];
     bool lost; /* the receiver does not answer any more */
@@ -92,12 +93,36 @@ static const struct argp parser = {
            "receiver has said of each file that it is whole.",
 };
 
+/* tmsg_log_fn: the first of what loading has to tell. The path is not the
+ * receiver's business. */
+static void note(void *arg, tmsg_log_level_t level, const char *line)
+{
+    sender_t *sender = arg;
+    size_t bytes = strlen(sender->path);
+
+    (void)level;
+    if (strncmp(line, sender->path, bytes) == 0 && line[bytes] == ':') {
+        line += bytes + 2;
+    }
+    if (sender->note[0] == '\0') {
+        snprintf(sender->note, sizeof(sender->note), "%s", line);
+    }
+}
+
 static bool load(sender_t *sender)
 {
+    bool listens = getenv("TENSORMSG_LOG") == NULL;
     tmsg_status_t status;
 
+    sender->note[0] = '\0';
     fault_watch(sender->path);
+    if (listens) {
+        tmsg_log_set(TMSG_LOG_INFO, note, sender);
+    }
     status = tmsg_file_load(sender->path, NULL, &sender->map);
+    if (listens) {
+        tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+    }
     if (status != TMSG_OK) {
         sender->map = NULL;
         complain("%s", tmsg_error_message());
@@ -266,6 +291,7 @@ static bool offer(sender_t *sender, char *why, size_t why_bytes)
         .bytes = sender->digest.bytes,
         .name = transfer_text(sender->map, TMSG_META_FILE_NAME),
         .format = transfer_text(sender->map, TMSG_META_FILE_FORMAT),
+        .note = sender->note[0] == '\0' ? NULL : sender->note,
     };
     tmsg_status_t status = transfer_send_offer(sender->endpoint, &words);
 
@@ -357,6 +383,11 @@ static void report(const sender_t *sender)
         report_json(sender, &route);
     } else if (sender->options->verbose) {
         report_text(stdout, sender, &route);
+        if (sender->note[0] != '\0') {
+            fputs("  note: ", stdout);
+            put_text(stdout, sender->note);
+            putchar('\n');
+        }
         show_table(stdout, sender->map, &sender->digest);
         output_flush();
     } else if (progress_wanted()) {

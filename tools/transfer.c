@@ -5,6 +5,7 @@
 
 #define KEY_OFFER "transfer.offer"
 #define KEY_BYTES "transfer.bytes"
+#define KEY_NOTE "transfer.note"
 #define KEY_REPLY "transfer.reply"
 #define KEY_STATE "transfer.state"
 #define KEY_FILE "transfer.file"
@@ -68,6 +69,9 @@ tmsg_status_t transfer_send_offer(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK) {
         status = tmsg_map_set_string(map, TMSG_META_FILE_FORMAT, offer->format);
     }
+    if (status == TMSG_OK && offer->note != NULL) {
+        status = set_text(map, KEY_NOTE, offer->note);
+    }
     return finish(endpoint, map, status, NULL);
 }
 
@@ -115,6 +119,7 @@ bool transfer_read_offer(const tmsg_map_t *map, transfer_offer_t *offer)
     offer->bytes = (uint64_t)bytes;
     offer->name = transfer_text(map, TMSG_META_FILE_NAME);
     offer->format = transfer_text(map, TMSG_META_FILE_FORMAT);
+    offer->note = transfer_text(map, KEY_NOTE);
     return true;
 }
 

@@ -14,6 +14,7 @@ typedef struct {
     uint64_t bytes; /* of its tensors */
     const char *name;
     const char *format;
+    const char *note; /* what loading it changed, or NULL */
 } transfer_offer_t;
 
 typedef enum {

@@ -69,6 +69,18 @@ def test_fortran_order_and_names_survive_in_npz_and_npy(tmp_path):
     np.testing.assert_array_equal(both["x y"], array)
 
 
+def test_both_sides_say_that_big_endian_was_converted(tmp_path):
+    path = tmp_path / "big.npy"
+    np.save(path, np.arange(5, dtype=">f4"))
+    with receiver("-n", 2) as there:
+        sent = must_send("-v", there.url, path, DIGITS)
+        code, out, _ = there.end()
+    for said in (sent.stdout, out):
+        assert "note: 'array' is big-endian and was converted\n" in said
+        assert said.count("note:") == 1
+    assert code == DONE
+
+
 def test_several_senders_at_once(tmp_path):
     files = []
     for i in range(6):
