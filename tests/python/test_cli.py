@@ -292,6 +292,13 @@ def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
 
 # --- the front of the project ---
 
+def test_the_echo_example():
+    echo = subprocess.run([os.path.join(os.path.dirname(cli.HELLO), "echo")],
+                          capture_output=True, text=True, timeout=BOUND)
+    assert (echo.returncode, echo.stderr) == (DONE, "")
+    assert echo.stdout == "ramp came back as it was\n"
+
+
 def test_the_readme_has_the_whole_of_hello():
     code = (SOURCE / "examples/hello.c").read_text()
     blocks = re.findall(r"```c\n(.*?)```", (SOURCE / "README.md").read_text(),
