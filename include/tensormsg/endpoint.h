@@ -109,7 +109,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 
 /* Frees the handle. An endpoint that is still open is closed at once: pending
- * operations end with CANCELED, the peer sees PEER_LOST. NULL is allowed. */
+ * operations end with CANCELED, the peer sees PEER_LOST. To be called before
+ * its worker is destroyed, which frees it too. NULL is allowed. */
 TMSG_API void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint);
 
 /* Called once when an endpoint has ended, closed by the peer (CLOSED) or

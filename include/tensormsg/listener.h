@@ -72,8 +72,8 @@ TMSG_API tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
                                           size_t *blob_bytes_p);
 
 /* Stops listening. Endpoints already handed over live on; those that the
- * listener kept are closed at once, with the handshakes under way. NULL is
- * allowed. */
+ * listener kept are closed at once, with the handshakes under way. To be called
+ * before its worker is destroyed, which frees it too. NULL is allowed. */
 TMSG_API void tmsg_listener_destroy(tmsg_listener_t *listener);
 
 #ifdef __cplusplus

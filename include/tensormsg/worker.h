@@ -72,23 +72,30 @@ typedef struct tmsg_worker_params {
 } tmsg_worker_params_t;
 
 /* Creates a worker. *params (NULL: all defaults) is copied with what it
- * points to. On TMSG_OK the caller frees *worker_p with tmsg_worker_destroy().
- * Opens no network port before the first listener or endpoint. Errors:
- * INVALID_PARAM, NO_MEMORY, IO. */
+ * points to. On TMSG_OK the
+ * caller frees *worker_p with tmsg_worker_destroy(). Opens no network port
+ * before the first listener or endpoint; UCX, which is opened with it, runs a
+ * thread of its own ("async") from there on. Errors: INVALID_PARAM, NO_MEMORY,
+ * IO. */
 TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
                                           const tmsg_worker_params_t *params,
                                           tmsg_worker_t **worker_p);
 
 /* Ends the worker: every listener and endpoint on it is closed at once and its
- * handle freed, pending requests end with CANCELED, undelivered messages are
- * destroyed, a thread of its own is joined. Messages and requests that the
- * application holds stay valid. Not to be called from a callback of the
- * worker's own thread: there it defers itself to the callback's return. NULL
- * is allowed. */
+ * handle freed, so that none may be used or destroyed any more; pending
+ * requests end with CANCELED, undelivered messages are destroyed, a thread of
+ * its own is joined. Messages and requests that the application holds stay
+ * valid. It may be called in a callback of the worker's, and then takes effect
+ * when the calls on the worker have returned. From another thread it ends their
+ * waits with CLOSED and waits for them to leave. No new call on the worker may
+ * begin. NULL is allowed. */
 TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
 
-/* Moves what can be moved now and runs the callbacks that are due. Never
- * blocks. Returns the number of events handled; 0 means nothing to do. */
+/* Moves what can be moved now and runs the callbacks that are due. Returns the
+ * number of events handled. 0 means that nothing was found now: to be fast, it
+ * looks at UCX each time, at sockets and timers only every so often. Waits for
+ * nobody, but a connection that is the first of its kind opens UCX here, which
+ * takes some 25 ms. */
 TMSG_API unsigned tmsg_worker_progress(tmsg_worker_t *worker);
 
 /* One descriptor for the worker's life, readable when progress() has work. */
