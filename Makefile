@@ -59,8 +59,10 @@ check-format:
 update-symbols: all
 	@$(compile) --target update-symbols
 
+# The loader finds a new library only when its cache is made anew.
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 # Keeps the Python environment, which is a download.
 clean:
