@@ -5,7 +5,10 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensormsg)
 
 install(TARGETS tensormsg tensormsg_static EXPORT tensormsg-targets)
 install(DIRECTORY include/tensormsg TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
-install(FILES LICENSE TYPE DOC)
+# As they lie in the sources: the documents refer to each other.
+install(FILES LICENSE README.md CHANGELOG.md TYPE DOC)
+install(DIRECTORY docs TYPE DOC FILES_MATCHING PATTERN "*.md"
+        PATTERN docs/man EXCLUDE)
 if(EXISTS ${PROJECT_SOURCE_DIR}/docs/man/tensormsg.1 AND TMSG_BUILD_TOOLS)
     install(FILES docs/man/tensormsg.1
             DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

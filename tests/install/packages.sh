@@ -57,6 +57,17 @@ gcc -o "$work/static" "$here/consumer/main.c" $(pkg-config --static \
     --define-variable=libdir="$work/archive" --cflags --libs tensormsg)
 expect 'pkg-config, static' "$work/static"
 
+# What the man page refers to is there.
+doc=$prefix/share/doc/tensormsg
+grep -oE 'docs/[a-z-]+\.md' "$prefix/share/man/man1/tensormsg.1" |
+    sort -u | while read -r page; do
+    [ -f "$doc/$page" ] || {
+        echo "$doc/$page is missing" >&2
+        exit 1
+    }
+done
+echo "the documents are in $doc"
+
 if [ -x "$prefix/bin/tensormsg" ]; then
     "$prefix/bin/tensormsg" --help > /dev/null
     echo 'the installed command runs'
