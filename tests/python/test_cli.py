@@ -297,6 +297,9 @@ def test_the_echo_example():
                           capture_output=True, text=True, timeout=BOUND)
     assert (echo.returncode, echo.stderr) == (DONE, "")
     assert echo.stdout == "ramp came back as it was\n"
+    guide = (SOURCE / "docs/guide.md").read_text()
+    handler = re.search(r"static void echo.*?\n}\n", guide, re.DOTALL)[0]
+    assert handler in (SOURCE / "examples/echo.c").read_text()
 
 
 def test_the_readme_has_the_whole_of_hello():
