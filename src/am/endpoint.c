@@ -386,6 +386,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     if (endpoint->broken != TMSG_OK) {
         tmsg_endpoint_end(endpoint, endpoint->broken, endpoint->broken_why);
     }
+    tmsg_link_read_on(endpoint);
     if (endpoint->state == TMSG_EP_CONNECTING) {
         tmsg_status_t status = tmsg_attach_advance(endpoint);
 

@@ -40,6 +40,7 @@ enum {
 
 #define ID_BYTES 4
 #define REFUSE_TEXT_MAX 300
+#define FRAMES_A_ROUND 32 /* of one peer, before others have their turn */
 
 static tmsg_endpoint_t *endpoint_of(tmsg_link_t *link)
 {
@@ -309,8 +310,13 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
             tmsg_close_fin(endpoint);
         }
         return TMSG_OK;
-    default:
-        return TMSG_OK; /* of a later version: skipped */
+    default: /* of a later version: skipped from who was admitted */
+        return endpoint->link.address_done
+                   ? TMSG_OK
+                   : tmsg_error_set(TMSG_ERR_MALFORMED,
+                                    "a frame of unknown type %u in the "
+                                    "handshake",
+                                    type);
     }
 }
 
@@ -339,16 +345,30 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     uint8_t type;
     size_t bytes;
 
-    while (endpoint->state != TMSG_EP_ENDED && status == TMSG_OK) {
+    for (int i = 0; i < FRAMES_A_ROUND && endpoint->state != TMSG_EP_ENDED &&
+                    status == TMSG_OK;
+         i++) {
         status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
         if (status == TMSG_OK) {
             status = on_frame(endpoint, type, data, bytes);
         }
     }
+    /* What lies in our buffer does not make the socket readable. */
+    link->unread = status == TMSG_OK;
+    if (link->unread) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
     if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_PEER_LOST) {
         hung_up(endpoint);
     } else if (status < 0) {
         fail(endpoint, status);
+    }
+}
+
+void tmsg_link_read_on(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->link.unread && endpoint->link.source.fd >= 0) {
+        read_frames(endpoint);
     }
 }
 

@@ -22,6 +22,7 @@ typedef struct {
     bool hello_done;   /* the peer's hello was accepted */
     bool address_done; /* its worker address came */
     bool net_only;
+    bool unread; /* frames may lie in the stream: for tmsg_link_read_on() */
     tmsg_url_t url;
     tmsg_resolve_t *resolve; /* dialling side */
     tmsg_source_t resolve_source;
@@ -37,6 +38,9 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
                                  tmsg_listener_t *listener, int timeout_ms);
 /* `writes`: the peer may be writing to our shared memory, and not know. */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
+
+/* Takes the frames that were left for the next round, if any. A chore. */
+void tmsg_link_read_on(tmsg_endpoint_t *endpoint);
 
 /* Sends one of the frames that close in order. */
 void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);

@@ -6,14 +6,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "am/endpoint.h"
 #include "support/peers.h"
 #include "support/raw.h"
 #include "support/sample.h"
@@ -512,6 +515,114 @@ Test(connect, strangers_leave_no_descriptors_behind)
     }
     cr_expect(eq(int, count_descriptors(), before));
     side_close(&side);
+}
+
+#define FLOOD_FRAMES 10000
+#define FLOOD_FRAME_BYTES 105
+
+/* Writes frames of no known type for as long as somebody reads them. */
+typedef struct {
+    int fd;
+    size_t sent; /* of frames, in this round */
+    uint8_t frames[FLOOD_FRAMES * FLOOD_FRAME_BYTES];
+} flood_t;
+
+static bool pour(flood_t *stream, int flags)
+{
+    ssize_t put = send(stream->fd, stream->frames + stream->sent,
+                       sizeof(stream->frames) - stream->sent, flags);
+
+    if (put > 0) {
+        stream->sent = (stream->sent + (size_t)put) % sizeof(stream->frames);
+    }
+    return put > 0;
+}
+
+static void *flood(void *arg)
+{
+    while (pour(arg, MSG_NOSIGNAL)) {
+    }
+    return NULL;
+}
+
+static void fill_flood(flood_t *stream, int fd)
+{
+    memset(stream->frames, 0, sizeof(stream->frames));
+    for (size_t i = 0; i < FLOOD_FRAMES; i++) {
+        stream->frames[i * FLOOD_FRAME_BYTES] = FLOOD_FRAME_BYTES - 5;
+        stream->frames[i * FLOOD_FRAME_BYTES + 4] = 200;
+    }
+    stream->fd = fd;
+    stream->sent = 0;
+}
+
+static int waiting(int fd)
+{
+    int bytes = 0;
+
+    must_eq(ioctl(fd, FIONREAD, &bytes), 0);
+    return bytes;
+}
+
+/* Before its hello nobody says anything that we do not know. */
+Test(connect, a_strangers_flood_of_frames_ends_it)
+{
+    flood_t *stream = malloc(sizeof(*stream));
+    raw_reader_t reader = {.bytes = 0};
+    pthread_t thread;
+    side_t side;
+
+    const tmsg_listener_params_t params = {
+        .field_mask = TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT,
+        .handshake_timeout_ms = 2 * PEERS_BOUND_MS,
+    };
+
+    side_open(&side, NULL);
+    must(tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", &params,
+                              &side.listener));
+    reader.fd = raw_dial(tmsg_listener_url(side.listener));
+    raw_send_magic(reader.fd);
+    fill_flood(stream, reader.fd);
+    must_eq(pthread_create(&thread, NULL, flood, stream), 0);
+    side_await(&side, raw_closed, &reader, "the end of a flood");
+    must_eq(pthread_join(thread, NULL), 0);
+    close(reader.fd);
+    side_close(&side);
+    free(stream);
+}
+
+/* One that was admitted may say what a later version knows, but no call stays
+ * with it for as long as it speaks, and the others are served meanwhile. */
+Test(connect, a_peers_flood_of_frames_starves_nobody)
+{
+    flood_t *stream = malloc(sizeof(*stream));
+    pthread_t thread;
+    pair_t pair;
+    int fd, most = 0;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    fd = dup(pair.to_a->link.fd);
+    fill_flood(stream, fd);
+    while (pour(stream, MSG_NOSIGNAL | MSG_DONTWAIT)) {
+    }
+    must_true(waiting(pair.to_b->link.fd) > 100000);
+    for (int before = waiting(pair.to_b->link.fd), now; before > 0;
+         before = now) {
+        tmsg_worker_progress(pair.a.worker);
+        now = waiting(pair.to_b->link.fd);
+        most = before - now > most ? before - now : most;
+    }
+    cr_expect(le(int, most, 64 * 1024));
+    must(tmsg_endpoint_status(pair.to_b));
+    must_true(fcntl(fd, F_SETFL, 0) == 0);
+    must_eq(pthread_create(&thread, NULL, flood, stream), 0);
+    expect_serves(&pair.a);
+    tmsg_endpoint_destroy(pair.to_a);
+    must_true(pair_end_of(&pair, pair.to_b) < 0);
+    must_eq(pthread_join(thread, NULL), 0);
+    close(fd);
+    pair_drop(&pair);
+    free(stream);
 }
 
 /* Two silent connections fill both places; the next waits and is served when
