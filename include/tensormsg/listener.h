@@ -66,7 +66,9 @@ TMSG_API const char *tmsg_listener_url(const tmsg_listener_t *listener);
 /* The opaque, versioned blob by which peers reach a "blob://" listener, to be
  * carried to them by a rendezvous of your own (a file, MPI, a database).
  * Whoever holds it can connect. *blob_p lives as long as the listener.
- * Errors: INVALID_PARAM (another kind of listener). */
+ * Errors: INVALID_PARAM (another kind of listener), CLOSED (a peer that was
+ * killed left the shared memory that it leads to blocked: make another
+ * listener). */
 TMSG_API tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
                                           const void **blob_p,
                                           size_t *blob_bytes_p);

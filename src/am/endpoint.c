@@ -232,9 +232,10 @@ static void name_error(tmsg_endpoint_t *endpoint, const char *error)
     snprintf(endpoint->error + used, bytes - used, "%s", error);
 }
 
-static bool uses_shared_memory(const char *transports)
+/* Names of transports as UCX begins them. */
+static bool carries_shared(const char *transports)
 {
-    static const char *const shared[] = {"posix", "sysv", "xpmem"};
+    static const char *const shared[] = {"posix", "sysv", "xpmem", "cma"};
 
     for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
         if (strstr(transports, shared[i]) != NULL) {
@@ -244,15 +245,14 @@ static bool uses_shared_memory(const char *transports)
     return false;
 }
 
-/* Whether the peer may be writing to our shared memory. */
-static bool may_write_here(const tmsg_endpoint_t *endpoint)
+/* Whether the peer may have written to our queue of shared memory. What
+ * carries an endpoint is known once it is open. */
+static bool shared_memory(const tmsg_endpoint_t *endpoint)
 {
-    char transports[sizeof(endpoint->transports)] = "";
-
-    if (endpoint->ep != NULL && !endpoint->link.net_only) {
-        tmsg_ucx_transports(endpoint->ep, transports, sizeof(transports));
-    }
-    return uses_shared_memory(transports);
+    return (endpoint->ep != NULL || endpoint->link.address_sent) &&
+           !endpoint->link.net_only &&
+           (endpoint->transports[0] == '\0' ||
+            carries_shared(endpoint->transports));
 }
 
 /* The order matters: first the socket, so that the peer believes nothing that
@@ -265,7 +265,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     if (endpoint->state == TMSG_EP_ENDED) {
         return;
     }
-    writes = status != TMSG_ERR_CLOSED && may_write_here(endpoint);
+    writes = status != TMSG_ERR_CLOSED && shared_memory(endpoint);
     endpoint->in_ucx++; /* keeps it in the table until the end of this */
     endpoint->state = TMSG_EP_ENDED;
     endpoint->status = status;
@@ -278,6 +278,8 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_attach_end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes) {
         tmsg_ucx_retire(endpoint->ucx); /* it may have died amid that */
+    } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
+        tmsg_ucx_watch(endpoint->ucx);
     }
     close_ucx(endpoint);
     tmsg_messages_abandon(endpoint);
@@ -348,10 +350,8 @@ static void explain_network(tmsg_endpoint_t *endpoint)
     const tmsg_ucx_key_t *tls =
         tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
 
-    if (uses_shared_memory(endpoint->transports)) {
-        return;
-    }
-    if (endpoint->link.net_only || endpoint->transports[0] == '\0') {
+    if (endpoint->link.net_only || endpoint->transports[0] == '\0' ||
+        carries_shared(endpoint->transports)) {
         return;
     }
     if (tls != NULL && tls->origin != TMSG_ORIGIN_DEFAULT) {

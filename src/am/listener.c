@@ -435,6 +435,12 @@ tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
                               "%s: only a blob:// listener has a blob",
                               listener->url);
     }
+    if (listener->ucx == NULL) {
+        return tmsg_error_set(TMSG_ERR_CLOSED,
+                              "%s: a peer that died took the blob with it; "
+                              "make another listener",
+                              listener->url);
+    }
     *blob_p = listener->blob;
     *blob_bytes_p = listener->blob_bytes;
     return TMSG_OK;

@@ -178,10 +178,25 @@ static tmsg_endpoint_t *next_live(const tmsg_ucx_t *ucx, uint32_t *i)
     return NULL;
 }
 
+/* Nobody comes by their blobs any more: the address in them is ours. */
+static void end_listeners(tmsg_ucx_t *ucx, const char *why)
+{
+    tmsg_listener_t *listener = ucx->worker->listeners;
+
+    for (; listener != NULL; listener = listener->next) {
+        if (listener->ucx == ucx) {
+            tmsg_log(TMSG_LOG_ERROR,
+                     "%s: %s, which ends this listener; make another",
+                     listener->url, why);
+            listener->ucx = NULL;
+            ucx->users--;
+        }
+    }
+}
+
 /* Whoever is on it would wait in silence. */
 static void end_blocked(tmsg_ucx_t *ucx)
 {
-    const tmsg_listener_t *listener = ucx->worker->listeners;
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
@@ -191,14 +206,17 @@ static void end_blocked(tmsg_ucx_t *ucx)
                           "memory, which blocks it for this one as well; "
                           "connect again");
     }
-    for (; listener != NULL; listener = listener->next) {
-        if (listener->ucx == ucx) {
-            tmsg_log(TMSG_LOG_ERROR,
-                     "%s: a peer was killed while it wrote to shared memory, "
-                     "which blocks this listener; make another",
-                     listener->url);
-        }
+    end_listeners(ucx, "a peer was killed while it wrote to shared memory");
+}
+
+static bool has_listener(const tmsg_ucx_t *ucx)
+{
+    const tmsg_listener_t *listener = ucx->worker->listeners;
+
+    while (listener != NULL && listener->ucx != ucx) {
+        listener = listener->next;
     }
+    return listener != NULL;
 }
 
 /* True: there is nothing more to find out. */
@@ -207,7 +225,7 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
     tmsg_worker_t *worker = ucx->worker;
     uint32_t first = 0;
 
-    if (next_live(ucx, &first) == NULL) {
+    if (next_live(ucx, &first) == NULL && !has_listener(ucx)) {
         return true;
     }
     if (ucx->probe == NULL) {
@@ -230,31 +248,43 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
     return true;
 }
 
-/* Whether all that use it have ended, and wait for UCX to report. */
+/* Whether all that use it have ended, and wait for UCX to report. A blob that
+ * others may come by is given up only for what UCX owes us. */
 static bool is_deserted(const tmsg_ucx_t *ucx)
 {
     const tmsg_worker_t *worker = ucx->worker;
-    unsigned ended = 0;
+    bool owes = false;
 
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         const tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
-        ended += endpoint != NULL && endpoint->ucx == ucx &&
-                 endpoint->state == TMSG_EP_ENDED;
+        if (endpoint != NULL && endpoint->ucx == ucx) {
+            if (endpoint->state != TMSG_EP_ENDED) {
+                return false;
+            }
+            owes |= endpoint->in_ucx > 0;
+        }
     }
-    return ended == ucx->users;
+    return owes || !has_listener(ucx);
 }
 
 /* Up to 1.16 UCX reports nothing more of an endpoint whose shared-memory queue
- * was full when its peer died. Without its worker nothing is read any more. */
+ * was full when its peer died. Without its worker nothing is read any more.
+ * False: there is more to find out. */
 static bool give_up(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
 
-    if (!is_deserted(ucx) || !tmsg_linger_over(ucx) ||
-        !tmsg_worker_drain(worker, ucx) || !is_deserted(ucx)) {
+    if (!is_deserted(ucx)) {
+        return true; /* until the next one ends */
+    }
+    if (!tmsg_linger_over(ucx) || !tmsg_worker_drain(worker, ucx)) {
         return false;
     }
+    if (!is_deserted(ucx)) {
+        return true;
+    }
+    end_listeners(ucx, "UCX does not report the end of a peer");
     close_ucx(worker, ucx);
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
@@ -271,16 +301,26 @@ static void watch(tmsg_timer_t *timer)
 {
     tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, watch);
 
-    if (ucx->suspect) {
-        ucx->suspect = !probe_is_over(ucx);
-        if (!ucx->suspect) {
-            tmsg_probe_close(ucx);
+    if (!ucx->suspect) {
+        if (!give_up(ucx)) {
+            tmsg_ucx_watch(ucx);
         }
-    } else if (give_up(ucx)) {
         return;
+    }
+    ucx->suspect = !probe_is_over(ucx);
+    if (!ucx->suspect) {
+        tmsg_probe_close(ucx);
     }
     tmsg_loop_set_timer(&ucx->worker->loop, timer,
                         ucx->suspect ? PROBE_MS : GIVE_UP_MS);
+}
+
+void tmsg_ucx_watch(tmsg_ucx_t *ucx)
+{
+    if (ucx->watch.deadline_ns == 0) {
+        ucx->watch.expired = watch;
+        tmsg_loop_set_timer(&ucx->worker->loop, &ucx->watch, GIVE_UP_MS);
+    }
 }
 
 void tmsg_ucx_retire(tmsg_ucx_t *ucx)

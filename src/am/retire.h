@@ -6,9 +6,14 @@
 #include "am/kinds.h"
 
 /* A peer that was killed while it wrote to shared memory may have left our
- * queue blocked for everybody: no new connection uses this UCX worker, and if
- * it is blocked those that do end. Lock held, outside UCX. */
+ * queue blocked for everybody: no new connection uses this UCX worker, but for
+ * those that come by a blob, whose address stays; and if it is blocked those
+ * that do end, and its blobs with them. Lock held, outside UCX. */
 void tmsg_ucx_retire(tmsg_ucx_t *ucx);
+
+/* Lock held: an endpoint on a retired one has ended, which UCX may never
+ * report. */
+void tmsg_ucx_watch(tmsg_ucx_t *ucx);
 
 /* Lock held, outside UCX: closes those that are retired and unused. */
 void tmsg_worker_close_retired(tmsg_worker_t *worker);

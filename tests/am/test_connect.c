@@ -304,6 +304,31 @@ Test(connect, a_listener_that_hangs_up_is_lost)
     side_close(&side);
 }
 
+/* Where UCX never met the peer nothing can have happened to its worker. */
+Test(connect, a_peer_that_hangs_up_at_once_costs_no_ucx_worker)
+{
+    false_listener_t false_one;
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+    char words[512];
+    tmsg_ucx_t *ucx;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    ucx = pair.to_a->ucx;
+    for (int i = 0; i < 3; i++) {
+        false_one = (false_listener_t){.bytes = 0};
+        must_be(dial_false(&pair.b, &false_one, words, sizeof(words)),
+                TMSG_ERR_PEER_LOST);
+        endpoint = side_dial(&pair.b, &pair.a);
+        must(tmsg_endpoint_ready(endpoint, &ready));
+        must(pair_finish(&pair, ready));
+        must_true(endpoint->ucx == ucx);
+    }
+    must_true(!ucx->retired);
+    pair_close(&pair);
+}
+
 Test(connect, a_listener_of_another_wire_version_is_refused_by_both_versions)
 {
     false_listener_t false_one = {.bytes = 0};

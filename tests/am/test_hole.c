@@ -7,12 +7,15 @@
 #include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "am/endpoint.h"
+#include "am/listener.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -147,5 +150,117 @@ Test(hole, a_killed_peer_that_left_none_costs_the_others_nothing)
     line_put(other.out, "end");
     must_be(side_end_of(&side, kept), TMSG_ERR_PEER_LOST);
     child_join(&other);
+    side_close(&side);
+}
+
+/* Comes by a blob, says so, and waits to be killed or told to end. */
+static void peer_by_blob(pipes_t *pipes, void *arg)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+    uint8_t blob[8192];
+    char line[16];
+    size_t bytes;
+    side_t side;
+
+    (void)arg;
+    line_get(pipes->in, line, sizeof(line));
+    bytes = strtoul(line, NULL, 10);
+    must_true(bytes <= sizeof(blob));
+    for (size_t got = 0; got < bytes;) {
+        ssize_t n = read(pipes->in, blob + got, bytes - got);
+
+        must_true(n > 0);
+        got += (size_t)n;
+    }
+    side_open(&side, NULL);
+    must(tmsg_endpoint_connect_blob(side.worker, blob, bytes, NULL, &endpoint));
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    must(side_finish(&side, ready));
+    must(side_finish(
+        &side, send_map(endpoint, sample_bytes(1, 3000), TMSG_SEND_ACKED)));
+    line_get(pipes->in, line, sizeof(line));
+    side_close(&side);
+}
+
+static tmsg_endpoint_t *take_peer_by_blob(side_t *side, const child_t *child)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_message_t *message;
+    char line[16];
+    const void *blob;
+    size_t bytes;
+
+    must(tmsg_listener_blob(side->listener, &blob, &bytes));
+    snprintf(line, sizeof(line), "%zu", bytes);
+    line_put(child->out, line);
+    must_eq(write(child->out, blob, bytes), bytes);
+    endpoint = side_accept(side);
+    message = side_take(side);
+    sample_check_bytes(1, 3000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    return endpoint;
+}
+
+static bool blob_is_over(void *arg)
+{
+    const void *blob;
+    size_t bytes;
+
+    return tmsg_listener_blob(arg, &blob, &bytes) == TMSG_ERR_CLOSED;
+}
+
+Test(hole, ends_a_blob_by_which_nobody_could_come)
+{
+    tmsg_endpoint_t *lost;
+    child_t killed;
+    side_t side;
+
+    child_start(&killed, peer_by_blob, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "blob://");
+    lost = take_peer_by_blob(&side, &killed);
+    punch_hole();
+    child_kill(&killed);
+    must_be(side_end_of(&side, lost), TMSG_ERR_PEER_LOST);
+    side_await(&side, blob_is_over, side.listener, "the end of a blob");
+    must_say(tmsg_error_message(), "make another");
+    tmsg_listener_destroy(side.listener);
+    side_listen(&side, "blob://");
+    must_true(!blob_is_over(side.listener));
+    side_close(&side);
+}
+
+static bool is_left_alone(void *arg)
+{
+    const tmsg_ucx_t *ucx = arg;
+
+    return ucx->retired && !ucx->suspect && ucx->watch.deadline_ns == 0;
+}
+
+/* Without a hole the blob goes on, and nothing goes on looking at it. */
+Test(hole, a_killed_peer_that_left_none_costs_its_blob_nothing)
+{
+    tmsg_endpoint_t *lost, *kept;
+    child_t killed, other;
+    tmsg_ucx_t *ucx;
+    side_t side;
+
+    child_start(&killed, peer_by_blob, NULL);
+    child_start(&other, peer_by_blob, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "blob://");
+    ucx = side.listener->ucx;
+    lost = take_peer_by_blob(&side, &killed);
+    child_kill(&killed);
+    must_be(side_end_of(&side, lost), TMSG_ERR_PEER_LOST);
+    side_await(&side, is_left_alone, ucx, "the end of looking");
+    kept = take_peer_by_blob(&side, &other);
+    must(tmsg_endpoint_status(kept));
+    line_put(other.out, "end");
+    child_join(&other);
+    must_be(side_end_of(&side, kept), TMSG_ERR_PEER_LOST);
+    side_await(&side, is_left_alone, ucx, "the end of looking");
+    must_true(!blob_is_over(side.listener));
     side_close(&side);
 }
