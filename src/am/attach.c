@@ -120,7 +120,7 @@ static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const void *address)
                            : tmsg_pair_match(ucx, peer, address,
                                              endpoint->number, &endpoint->ep);
 
-    if (status == TMSG_ERR_LIMIT_EXCEEDED) {
+    if (status == TMSG_ERR_BUSY) {
         tmsg_ucx_retire(ucx); /* a new one starts to count anew */
     }
     endpoint->knock.again.expired = knock_again;

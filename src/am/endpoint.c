@@ -391,7 +391,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
         tmsg_status_t status = tmsg_attach_advance(endpoint);
 
         if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
-            tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+            tmsg_link_refuse(endpoint, status);
         }
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {

@@ -138,6 +138,7 @@ static tmsg_status_t send_address(tmsg_endpoint_t *endpoint)
     tmsg_put_le(frame, endpoint->id, ID_BYTES);
     status = tmsg_sealed_encode(&sealed, frame + ID_BYTES, bytes, &bytes);
     if (status == TMSG_OK) {
+        endpoint->link.address_sent = true;
         status = send_frame(endpoint, FRAME_ADDRESS, frame, ID_BYTES + bytes);
     }
     free(frame);
@@ -167,6 +168,11 @@ static tmsg_status_t refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     snprintf(why, sizeof(why), "%s", tmsg_error_message());
     send_refusal(endpoint, status, why);
     return tmsg_error_set(status, "%s", why);
+}
+
+void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    fail(endpoint, endpoint->link.fd >= 0 ? refuse(endpoint, status) : status);
 }
 
 /* The scope of the address at our end of the socket. */

@@ -20,6 +20,7 @@ typedef struct {
     int fd; /* -1: none (yet, any more, or a blob's) */
     bool connected;
     bool hello_done;   /* the peer's hello was accepted */
+    bool address_sent; /* it may have ours: it can write to our UCX */
     bool address_done; /* its worker address came */
     bool net_only;
     bool unread; /* frames may lie in the stream: for tmsg_link_read_on() */
@@ -44,6 +45,9 @@ void tmsg_link_read_on(tmsg_endpoint_t *endpoint);
 
 /* Sends one of the frames that close in order. */
 void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);
+
+/* Ends the endpoint with the thread's error message, and tells the peer. */
+void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 
 /* Whether the socket still stands; true where there never was one. */
 bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);

@@ -153,8 +153,9 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
                                     number);
     }
     if (number - peer->made > MISSING_MOST) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "the peer has given up %u connections in a row",
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "this side has given up %u connections in a "
+                              "row; connect again",
                               number - peer->made);
     }
     while (status == TMSG_OK && peer->made < number) {

@@ -19,7 +19,7 @@ tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer,
 
 /* Makes the UCX endpoint of that number. Those that have to be made before it
  * are kept for the connections that will ask for them. Errors: as above, and
- * LIMIT_EXCEEDED: too many are missing. */
+ * BUSY: too many are missing. */
 tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer,
                               const void *address, uint32_t number,
                               ucp_ep_h *ep_p);

@@ -926,6 +926,94 @@ Test(connect, connections_of_one_pair_keep_their_ends_apart)
     }
 }
 
+/* Drives the dialling side alone until UCX has an endpoint for it, and gives it
+ * up before it can knock. */
+static void abandon_a_dial(pair_t *pair)
+{
+    tmsg_endpoint_t *endpoint = side_dial(&pair->b, &pair->a);
+
+    while (endpoint->ep == NULL) {
+        must(tmsg_endpoint_status(endpoint) < 0 ? TMSG_ERR_INTERNAL : TMSG_OK);
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_worker_progress(pair->b.worker);
+    }
+    tmsg_endpoint_destroy(endpoint);
+    for (int i = 0; i < 200; i++) {
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_worker_progress(pair->b.worker);
+    }
+}
+
+/* Connects as from another host, so that UCX takes the network. */
+static tmsg_status_t dial_again(pair_t *pair, tmsg_endpoint_t **endpoint_p)
+{
+    tmsg_request_t *ready;
+
+    *endpoint_p = side_dial(&pair->b, &pair->a);
+    must(tmsg_endpoint_ready(*endpoint_p, &ready));
+    return pair_finish(pair, ready);
+}
+
+static void carry(pair_t *pair, tmsg_endpoint_t *endpoint, uint64_t seed)
+{
+    tmsg_message_t *message;
+
+    tmsg_request_destroy(send_map(endpoint, sample_bytes(seed, 1000), 0));
+    message = pair_take(pair, &pair->a);
+    sample_check_bytes(seed, 1000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+/* UCX goes on counting the endpoints of two workers whose dials came to
+ * nothing. */
+Test(connect, abandoned_dials_do_not_confuse_those_that_follow)
+{
+    tmsg_endpoint_t *endpoint;
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    pair.to_a->ucx->hello.boot_id[0] ^= 1;
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 30; i++) {
+            abandon_a_dial(&pair);
+        }
+        must(dial_again(&pair, &endpoint));
+        carry(&pair, endpoint, 1);
+        carry(&pair, pair.to_a, 2);
+        tmsg_endpoint_destroy(endpoint);
+    }
+    pair_drop(&pair);
+}
+
+/* And where they are too many, the next ones go to another UCX worker. */
+Test(connect, too_many_abandoned_dials_are_said_and_survived)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_ucx_t *ucx;
+    tmsg_status_t status;
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    ucx = pair.to_b->ucx;
+    pair.to_a->ucx->hello.boot_id[0] ^= 1;
+    for (int i = 0; i < 2 * TMSG_UCX_SPARES; i++) {
+        abandon_a_dial(&pair);
+    }
+    status = dial_again(&pair, &endpoint);
+    if (status != TMSG_OK) { /* else all of them had time to knock */
+        must_be(status, TMSG_ERR_BUSY);
+        must_say(tmsg_endpoint_error(endpoint), "connect again");
+        tmsg_endpoint_destroy(endpoint);
+        must_true(ucx->retired);
+        must(dial_again(&pair, &endpoint));
+        must_true(pair.a.accepted->ucx != ucx);
+    }
+    carry(&pair, pair.to_a, 1);
+    carry(&pair, endpoint, 2);
+    carry(&pair, pair.to_a, 3);
+    pair_drop(&pair);
+}
+
 Test(connect, a_worker_may_connect_to_itself)
 {
     for (link_t link = 0; link < LINKS; link++) {
