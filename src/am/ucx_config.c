@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "am/netif.h"
 #include "core/error.h"
@@ -14,30 +15,31 @@
 
 /* The keys we set, and those that we must know of. Up to UCX 1.16
  * ucp_config_modify() takes a transport's key without its prefix, later with
- * it. */
+ * it; the environment's has it in all. */
 static const struct {
-    const char *name;  /* prefixed, without UCX_ */
-    const char *plain; /* as 1.16 and older take it; NULL: the same */
-    const char *value; /* our default; NULL: not ours to set */
-    const char *users; /* transports that know the key; NULL: UCX itself */
+    const char *name;    /* prefixed, without UCX_ */
+    const char *plain;   /* as 1.16 and older take it; NULL: the same */
+    const char *inherit; /* what UCX reads where `name` is not set, or NULL */
+    const char *value;   /* our default; NULL: not ours to set */
+    const char *users;   /* transports that know the key; NULL: UCX itself */
     const char *why;
 } defaults[] = {
-    {"POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "y", "posix,mm,sm,shm",
-     "keeps shared memory in use although peers may fail"},
-    {"CMA_MEMORY_INVALIDATE", "MEMORY_INVALIDATE", "y", "cma,sm,shm",
+    {"POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "MM_ERROR_HANDLING", "y",
+     "posix,mm,sm,shm", "keeps shared memory in use although peers may fail"},
+    {"CMA_MEMORY_INVALIDATE", "MEMORY_INVALIDATE", NULL, "y", "cma,sm,shm",
      "keeps single-copy rendezvous although peers may fail"},
-    {"TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "60k", "tcp",
+    {"TCP_RX_SEG_SIZE", "RX_SEG_SIZE", NULL, NULL, NULL, NULL},
+    {"TCP_TX_SEG_SIZE", "TX_SEG_SIZE", NULL, "60k", "tcp",
      "fewer fragments for scatter lists"},
-    {"KEEPALIVE_INTERVAL", NULL, "1s", NULL,
+    {"KEEPALIVE_INTERVAL", NULL, NULL, "1s", NULL,
      "notices a dead shared-memory peer"},
-    {"SEG_SIZE", NULL, "64k", NULL,
+    {"SEG_SIZE", NULL, NULL, "64k", NULL,
      "UCX copies headers into buffers of this size, unchecked"},
-    /* Both ends must agree on these. */
-    {"TCP_RX_SEG_SIZE", "RX_SEG_SIZE", NULL, NULL, NULL},
-    {"POSIX_SEG_SIZE", NULL, NULL, NULL, NULL},
+    /* Both ends must agree on it. */
+    {"POSIX_SEG_SIZE", NULL, "MM_SEG_SIZE", NULL, NULL, NULL},
     /* Some values of these are deadly. */
-    {"TCP_MAX_IOV", "MAX_IOV", NULL, NULL, NULL},
-    {"PROTO_ENABLE", NULL, NULL, NULL, NULL},
+    {"TCP_MAX_IOV", "MAX_IOV", NULL, NULL, NULL, NULL},
+    {"PROTO_ENABLE", NULL, NULL, NULL, NULL, NULL},
 };
 
 #define DEFAULT_COUNT (sizeof(defaults) / sizeof(defaults[0]))
@@ -111,28 +113,28 @@ static void put(tmsg_ucx_keys_t *keys, const char *name, const char *value,
     key->why = why;
 }
 
-/* What the user's environment says of a key: by its full name, or by the form
- * without transport ("UCX_TX_SEG_SIZE"), which UCX reads too. */
-static const char *from_environment(const char *name, const char *plain)
+/* What the user's environment says of a key: by its full name, or by the one
+ * that UCX inherits it from. */
+static const char *from_environment(const char *name, const char *inherit)
 {
     char variable[64];
     const char *value = getenv(name);
 
-    if (value == NULL && plain != NULL) {
-        snprintf(variable, sizeof(variable), "UCX_%s", plain);
+    if (value == NULL && inherit != NULL) {
+        snprintf(variable, sizeof(variable), "UCX_%s", inherit);
         value = getenv(variable);
     }
     return value;
 }
 
 static void put_default(tmsg_ucx_keys_t *keys, const char *name,
-                        const char *plain, const char *value, const char *why)
+                        const char *inherit, const char *value, const char *why)
 {
     char full[64];
     const char *environment;
 
     snprintf(full, sizeof(full), "UCX_%s", name);
-    environment = from_environment(full, plain);
+    environment = from_environment(full, inherit);
     if (tmsg_ucx_config_key(keys, full) != NULL) {
         return;
     }
@@ -244,13 +246,17 @@ static bool has_device(const tmsg_ucx_keys_t *keys)
     return false;
 }
 
-/* The application may write a transport's key with its prefix or without: it
- * is one key all the same. */
+/* The application may write a transport's key with its prefix, without, or as
+ * that of its family: it is one key all the same. */
 static const char *full_name(const char *name, char *full, size_t bytes)
 {
+    const char *plain = name + strlen("UCX_");
+
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
-        if (defaults[i].plain != NULL &&
-            strcmp(defaults[i].plain, name + strlen("UCX_")) == 0) {
+        if ((defaults[i].plain != NULL &&
+             strcmp(defaults[i].plain, plain) == 0) ||
+            (defaults[i].inherit != NULL &&
+             strcmp(defaults[i].inherit, plain) == 0)) {
             snprintf(full, bytes, "UCX_%s", defaults[i].name);
             return full;
         }
@@ -321,6 +327,15 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
     return TMSG_OK;
 }
 
+/* UCX does not start with a TCP_TX_SEG_SIZE above the TCP_RX_SEG_SIZE. */
+static bool is_too_large(const char *name, const tmsg_ucx_keys_t *keys)
+{
+    uint64_t taken = tmsg_ucx_config_bytes(keys, "UCX_TCP_RX_SEG_SIZE");
+
+    return strcmp(name, "TCP_TX_SEG_SIZE") == 0 && taken != 0 &&
+           taken < 60 * 1024;
+}
+
 tmsg_status_t tmsg_ucx_config_resolve(const char *code,
                                       const tmsg_ucx_scope_t *scope,
                                       tmsg_ucx_keys_t *keys)
@@ -346,8 +361,10 @@ tmsg_status_t tmsg_ucx_config_resolve(const char *code,
             (users != NULL && lists(users, "tcp", 3) && !has_device(keys))) {
             continue;
         }
-        put_default(keys, defaults[i].name, defaults[i].plain,
-                    defaults[i].value, defaults[i].why);
+        put_default(keys, defaults[i].name, defaults[i].inherit,
+                    is_too_large(defaults[i].name, keys) ? NULL
+                                                         : defaults[i].value,
+                    defaults[i].why);
     }
     return check_dangerous(keys);
 }
@@ -398,32 +415,44 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
     return TMSG_OK;
 }
 
+/* The power of two that a unit of UCX's means; -1 if it is none. */
+static int shift_of(const char *unit)
+{
+    static const char letters[] = "bkmgt";
+    const char *at;
+
+    if (*unit == '\0') {
+        return 0;
+    }
+    at = strchr(letters, *unit | 0x20);
+    if (at == NULL || (unit[1] != '\0' &&
+                       (at == letters || strcasecmp(unit + 1, "b") != 0))) {
+        return -1;
+    }
+    return 10 * (int)(at - letters);
+}
+
 uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name)
 {
     const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, name);
-    unsigned shift = 0;
+    long long number;
     char *unit;
-    unsigned long long number;
+    int shift;
 
     if (key == NULL) {
         return 0;
     }
-    number = strtoull(key->value, &unit, 10);
-    switch (*unit) {
-    case 'k':
-    case 'K':
-        shift = 10;
-        break;
-    case 'm':
-    case 'M':
-        shift = 20;
-        break;
-    case 'g':
-    case 'G':
-        shift = 30;
-        break;
-    default:
-        break;
+    if (strcasecmp(key->value, "inf") == 0 ||
+        strcasecmp(key->value, "auto") == 0) {
+        return UINT64_MAX;
     }
-    return number << shift;
+    number = strtoll(key->value, &unit, 10); /* at its end where it exceeds */
+    shift = unit == key->value ? -1 : shift_of(unit);
+    if (shift < 0) {
+        return 0; /* UCX takes none of these */
+    }
+    if (number < 0 || (uint64_t)number > UINT64_MAX >> shift) {
+        return UINT64_MAX;
+    }
+    return (uint64_t)number << shift;
 }

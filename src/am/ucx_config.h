@@ -54,7 +54,9 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
 const tmsg_ucx_key_t *tmsg_ucx_config_key(const tmsg_ucx_keys_t *keys,
                                           const char *name);
 
-/* The value in force of a memory-size key ("60k"), in bytes; 0 if unset. */
+/* The value in force of a memory-size key ("60k"), in bytes, as UCX reads it; 0
+ * if it is unset or no size, UINT64_MAX for "inf", "auto" and what exceeds it.
+ */
 uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name);
 
 /* The version of the UCX that runs, which need not be the one of the headers.

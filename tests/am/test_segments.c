@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "am/listener.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -156,4 +157,129 @@ Test(segments, ucx_seg_size_is_not_that_of_shared_memory)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     cr_expect(eq(u64, pair.to_a->peer_hello.posix_seg, 16384));
     pair_close(&pair);
+}
+
+/* What UCX itself says of a key in this environment, as text. */
+static void ask_ucx(const char *key, char *value, size_t bytes)
+{
+    const char *other = getenv("TMSG_UCX_1_22");
+    char command[512], line[256], wanted[64];
+    FILE *info;
+
+    if (tmsg_ucx_version().minor == 13 || other == NULL) {
+        snprintf(command, sizeof(command), "ucx_info -c 2>/dev/null");
+    } else {
+        snprintf(command, sizeof(command), "%s/../bin/ucx_info -c 2>/dev/null",
+                 other);
+    }
+    snprintf(wanted, sizeof(wanted), "%s=", key);
+    value[0] = '\0';
+    info = popen(command, "r");
+    must_true(info != NULL);
+    while (fgets(line, sizeof(line), info) != NULL) {
+        if (strncmp(line, wanted, strlen(wanted)) == 0) {
+            snprintf(value, bytes, "%.*s",
+                     (int)strcspn(line + strlen(wanted), "\n"),
+                     line + strlen(wanted));
+        }
+    }
+    pclose(info);
+}
+
+static uint64_t in_bytes(const char *name, const char *value)
+{
+    tmsg_ucx_keys_t keys = {.count = 1};
+
+    snprintf(keys.keys[0].name, sizeof(keys.keys[0].name), "%s", name);
+    snprintf(keys.keys[0].value, sizeof(keys.keys[0].value), "%s", value);
+    return tmsg_ucx_config_bytes(&keys, name);
+}
+
+/* Whatever variable a user sets, we say what UCX makes of it. */
+Test(segments, the_hello_says_what_ucx_does_by_every_spelling)
+{
+    static const char *const spellings[] = {
+        "UCX_POSIX_SEG_SIZE",   "UCX_MM_SEG_SIZE", "UCX_SM_SEG_SIZE",
+        "UCX_SHM_SEG_SIZE",     "UCX_SEG_SIZE",    "UCX_SYSV_SEG_SIZE",
+        "UCX_TCP_TX_SEG_SIZE",  "UCX_TX_SEG_SIZE", "UCX_TCP_SEG_SIZE",
+        "UCX_TCP_RX_SEG_SIZE",  "UCX_RX_SEG_SIZE", "UCX_CMA_SEG_SIZE",
+        "UCX_MM_POSIX_SEG_SIZE"};
+    char value[64];
+
+    ask_ucx("UCX_POSIX_SEG_SIZE", value, sizeof(value));
+    if (value[0] == '\0') {
+        cr_skip_test("no ucx_info of this UCX");
+    }
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        const tmsg_hello_t *hello;
+        uint64_t tx;
+        side_t side;
+
+        setenv(spellings[i], "20k", 1);
+        side_open(&side, NULL);
+        side_listen(&side, "blob://");
+        hello = &side.listener->ucx->hello;
+        ask_ucx("UCX_POSIX_SEG_SIZE", value, sizeof(value));
+        if (hello->posix_seg != in_bytes("posix", value)) {
+            die("%s=20k: %llu for UCX_POSIX_SEG_SIZE=%s", spellings[i],
+                (unsigned long long)hello->posix_seg, value);
+        }
+        ask_ucx("UCX_TCP_RX_SEG_SIZE", value, sizeof(value));
+        if (hello->tcp_rx_seg != in_bytes("rx", value)) {
+            die("%s=20k: %llu for UCX_TCP_RX_SEG_SIZE=%s", spellings[i],
+                (unsigned long long)hello->tcp_rx_seg, value);
+        }
+        ask_ucx("UCX_TCP_TX_SEG_SIZE", value, sizeof(value));
+        tx = in_bytes("tx", value);
+        if (tx == 8192 && hello->tcp_rx_seg >= 61440) {
+            tx = 61440; /* our default, not UCX's */
+        }
+        if (hello->tcp_tx_seg != tx) {
+            die("%s=20k: %llu for UCX_TCP_TX_SEG_SIZE=%s", spellings[i],
+                (unsigned long long)hello->tcp_tx_seg, value);
+        }
+        side_close(&side);
+        unsetenv(spellings[i]);
+    }
+}
+
+Test(segments, sizes_are_read_as_ucx_reads_them)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } rows[] = {{"0", 0},
+                {"8256", 8256},
+                {"100b", 100},
+                {"20k", 20480},
+                {" 20K", 20480},
+                {"20kb", 20480},
+                {"20KB", 20480},
+                {"3m", 3ULL << 20},
+                {"3MB", 3ULL << 20},
+                {"2g", 2ULL << 30},
+                {"1t", 1ULL << 40},
+                {"1TB", 1ULL << 40},
+                {"inf", UINT64_MAX},
+                {"INF", UINT64_MAX},
+                {"auto", UINT64_MAX},
+                {"-1", UINT64_MAX},
+                {"20000000t", UINT64_MAX},
+                {"17179869184g", UINT64_MAX},
+                {"99999999999999999999k", UINT64_MAX},
+                {"", 0},
+                {"k", 0},
+                {"32k1", 0},
+                {"32kib", 0},
+                {"100bb", 0},
+                {"1.5k", 0},
+                {"0x100", 0}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (in_bytes("UCX_KEY", rows[i].text) != rows[i].bytes) {
+            die("'%s': %llu, not %llu", rows[i].text,
+                (unsigned long long)in_bytes("UCX_KEY", rows[i].text),
+                (unsigned long long)rows[i].bytes);
+        }
+    }
 }
