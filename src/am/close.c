@@ -5,6 +5,7 @@
 #include "am/close.h"
 
 #include "am/control.h"
+#include "am/message.h"
 
 static void say(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t sequence)
 {
@@ -60,8 +61,36 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     }
 }
 
+/* What is wrong with a BYE; NULL if nothing is. It counts at least what has
+ * come, and at most what was allowed. */
+static const char *judge_bye(const tmsg_endpoint_t *endpoint, uint32_t sequence)
+{
+    const tmsg_channel_t *channel = &endpoint->channel;
+    const tmsg_message_t *message = channel->rx;
+
+    if (endpoint->bye_received && sequence != endpoint->bye_sequence) {
+        return "a second end that counts other messages";
+    }
+    if ((int32_t)(sequence - channel->rx_sequence) < 0 ||
+        sequence - channel->rx_credited > endpoint->worker->queue_depth) {
+        return "an end that counts messages which cannot be";
+    }
+    for (; message != NULL; message = message->next_in_order) {
+        if ((int32_t)(message->head.sequence - sequence) >= 0) {
+            return "an end before a message that came";
+        }
+    }
+    return NULL;
+}
+
 void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence)
 {
+    const char *wrong = judge_bye(endpoint, sequence);
+
+    if (wrong != NULL) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
+        return;
+    }
     endpoint->bye_received = true;
     endpoint->bye_sequence = sequence;
     tmsg_worker_chore(endpoint->worker, endpoint);
@@ -69,6 +98,12 @@ void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence)
 
 void tmsg_close_fin(tmsg_endpoint_t *endpoint)
 {
+    if (!endpoint->bye_sent) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "all is received, says the peer, before the end "
+                            "was told it");
+        return;
+    }
     endpoint->fin_received = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
 }

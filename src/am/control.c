@@ -246,6 +246,15 @@ static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival)
     return endpoint;
 }
 
+tmsg_status_t tmsg_control_failure(int32_t status)
+{
+    bool known = status < 0 && status >= TMSG_ERR_INTERNAL;
+
+    /* CLOSED means the orderly end, which is said in another way. */
+    return known && status != TMSG_ERR_CLOSED ? (tmsg_status_t)status
+                                              : TMSG_ERR_REFUSED;
+}
+
 ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = receiver(arrival);
@@ -259,9 +268,9 @@ ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
     snprintf(why, sizeof(why), "refused by the receiver: %.*s",
              (int)(arrival->head.body_bytes - 4),
              (const char *)arrival->body + 4);
-    tmsg_send_acknowledged(
-        endpoint, arrival->head.message_id,
-        status > 0 ? TMSG_ERR_MALFORMED : (tmsg_status_t)status, why);
+    tmsg_send_acknowledged(endpoint, arrival->head.message_id,
+                           status == 0 ? TMSG_OK : tmsg_control_failure(status),
+                           why);
     return UCS_OK;
 }
 
@@ -285,11 +294,24 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
     return UCS_OK;
 }
 
+/* Where there is a socket, that carries the end: a message could overtake what
+ * was said before it. */
+static bool ends_by_message(tmsg_endpoint_t *endpoint)
+{
+    bool by_blob = endpoint->link.url.kind == TMSG_URL_BLOB;
+
+    if (!by_blob) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "an end by message where there is a socket");
+    }
+    return by_blob;
+}
+
 ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = receiver(arrival);
 
-    if (endpoint != NULL) {
+    if (endpoint != NULL && ends_by_message(endpoint)) {
         tmsg_close_bye(endpoint, arrival->head.sequence);
     }
     return UCS_OK;
@@ -299,7 +321,7 @@ ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = receiver(arrival);
 
-    if (endpoint != NULL) {
+    if (endpoint != NULL && ends_by_message(endpoint)) {
         tmsg_close_fin(endpoint);
     }
     return UCS_OK;

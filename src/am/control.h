@@ -29,6 +29,10 @@ void tmsg_control_credit(tmsg_endpoint_t *endpoint);
 void tmsg_control_flush(tmsg_endpoint_t *endpoint);
 void tmsg_control_discard(tmsg_endpoint_t *endpoint);
 
+/* A failure that a peer names: one that we know and that it can mean, else
+ * REFUSED. */
+tmsg_status_t tmsg_control_failure(int32_t status);
+
 ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);

@@ -288,6 +288,18 @@ static tmsg_status_t take_field(decoder_t *decoder)
     return take_value(decoder, value, bytes);
 }
 
+/* Without credit nothing could be sent; beyond half their range sequence
+ * numbers have no order. */
+static tmsg_status_t check_depth(uint32_t queue_depth)
+{
+    if (queue_depth == 0 || queue_depth > INT32_MAX) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "hello: queue_depth %u is not within 1 to %d",
+                              queue_depth, INT32_MAX);
+    }
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
                                 tmsg_hello_t *hello_p)
 {
@@ -305,6 +317,9 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
             status = tmsg_error_set(TMSG_ERR_MALFORMED, "hello: no %s",
                                     fields[i].name);
         }
+    }
+    if (status == TMSG_OK && !is_foreign(&decoder)) {
+        status = check_depth(decoder.hello.queue_depth);
     }
     if (status == TMSG_OK) {
         *hello_p = decoder.hello;

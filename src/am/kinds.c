@@ -3,6 +3,7 @@
 
 #include "am/attach.h"
 #include "am/control.h"
+#include "am/endpoint.h"
 #include "am/receive.h"
 #include "am/retire.h"
 #include "core/error.h"
@@ -31,6 +32,25 @@ static ucs_status_t ignore(const tmsg_arrival_t *arrival, const char *why)
     return arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
 }
 
+/* A message that nobody can take: its number is missing from its channel, which
+ * would wait for it for ever. Ends the endpoint that it names; where it names
+ * none there is nothing to wait for. */
+static ucs_status_t end_connection(const tmsg_arrival_t *arrival,
+                                   tmsg_status_t status, const char *why)
+{
+    tmsg_endpoint_t *endpoint =
+        arrival->head.bytes == 0
+            ? NULL
+            : tmsg_endpoint_by_id(arrival->ucx->worker,
+                                  arrival->head.endpoint_id);
+
+    if (endpoint != NULL && endpoint->ucx == arrival->ucx &&
+        endpoint->ep != NULL && endpoint->state != TMSG_EP_ENDED) {
+        tmsg_endpoint_break(endpoint, status, why);
+    }
+    return ignore(arrival, why);
+}
+
 ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                 size_t header_bytes, void *data,
                                 size_t data_bytes,
@@ -46,7 +66,11 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
         tmsg_preamble_decode(header, header_bytes, &arrival.head);
 
     if (status != TMSG_OK) {
-        return ignore(&arrival, tmsg_error_message());
+        return end_connection(&arrival, status, tmsg_error_message());
+    }
+    if (arrival.head.channel != 0) {
+        return end_connection(&arrival, TMSG_ERR_MALFORMED,
+                              "a message on a channel that was never opened");
     }
     if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {
         arrival.reply_ep = param->reply_ep;

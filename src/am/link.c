@@ -23,6 +23,7 @@
 #include "am/attach.h"
 #include "am/bytes.h"
 #include "am/close.h"
+#include "am/control.h"
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/netif.h"
@@ -283,13 +284,11 @@ static tmsg_status_t on_address(tmsg_endpoint_t *endpoint, const uint8_t *data,
 
 static tmsg_status_t on_refuse(const uint8_t *data, size_t bytes)
 {
-    int32_t status =
-        bytes < 4 ? TMSG_ERR_REFUSED : (int32_t)tmsg_get_le(data, 4);
+    tmsg_status_t status =
+        bytes < 4 ? TMSG_ERR_REFUSED
+                  : tmsg_control_failure((int32_t)tmsg_get_le(data, 4));
 
-    if (status >= 0) {
-        status = TMSG_ERR_REFUSED;
-    }
-    return tmsg_error_set((tmsg_status_t)status, "refused by the peer: %.*s",
+    return tmsg_error_set(status, "refused by the peer: %.*s",
                           bytes < 4 ? 0 : (int)(bytes - 4),
                           (const char *)data + 4);
 }
@@ -302,8 +301,6 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
         return on_hello(endpoint, data, bytes);
     case FRAME_ADDRESS:
         return on_address(endpoint, data, bytes);
-    case FRAME_REFUSE:
-        return on_refuse(data, bytes);
     case FRAME_BYE:
     case FRAME_FIN:
         /* The peer may have opened before its answer by UCX got here. */
@@ -355,6 +352,10 @@ static void read_frames(tmsg_endpoint_t *endpoint)
                     status == TMSG_OK;
          i++) {
         status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
+        if (status == TMSG_OK && type == FRAME_REFUSE) {
+            fail(endpoint, on_refuse(data, bytes)); /* whatever it says */
+            return;
+        }
         if (status == TMSG_OK) {
             status = on_frame(endpoint, type, data, bytes);
         }

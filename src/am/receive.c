@@ -254,6 +254,12 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
                             "a message beyond the window it was given");
         return ignored;
     }
+    if (endpoint->bye_received &&
+        (int32_t)(arrival->head.sequence - endpoint->bye_sequence) >= 0) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a message after the last one that was counted");
+        return ignored;
+    }
     status =
         tmsg_message_create(&arrival->head, arrival->ucx, endpoint, &message);
     if (status != TMSG_OK || !file_in_order(&endpoint->channel, message)) {

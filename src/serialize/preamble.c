@@ -149,9 +149,6 @@ tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
     if (preamble.bytes > AT_POLICY) {
         preamble.policy = at[AT_POLICY];
     }
-    status = check_fields(&preamble, bytes);
-    if (status == TMSG_OK) {
-        *preamble_p = preamble;
-    }
-    return status;
+    *preamble_p = preamble;
+    return check_fields(&preamble, bytes);
 }

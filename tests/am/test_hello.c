@@ -86,6 +86,7 @@ Test(hello, always_fits_in_its_bound)
 
     memset(&hello, 0xff, sizeof(hello));
     hello.wire_version = TMSG_WIRE_VERSION;
+    hello.queue_depth = INT32_MAX;
     memset(hello.host, 'h', sizeof(hello.host)); /* no NUL at the end */
     memset(hello.boot_id, 'b', sizeof(hello.boot_id));
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
@@ -373,6 +374,31 @@ Test(hello, refuses_text_that_is_too_long_or_not_printable)
     wire = encoded();
     replace(&wire, 9, longest, 37);
     expect_malformed(&wire, "boot_id");
+}
+
+Test(hello, refuses_a_queue_depth_that_cannot_be)
+{
+    static const struct {
+        uint8_t depth[4];
+        bool good;
+    } rows[] = {{{0, 0, 0, 0}, false},
+                {{1, 0, 0, 0}, true},
+                {{0xff, 0xff, 0xff, 0x7f}, true},
+                {{0, 0, 0, 0x80}, false},
+                {{0xff, 0xff, 0xff, 0xff}, false}};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        wire_t wire = encoded();
+        tmsg_hello_t hello;
+
+        replace(&wire, 16, rows[i].depth, 4);
+        if (rows[i].good) {
+            cr_expect(
+                zero(int, tmsg_hello_decode(wire.bytes, wire.length, &hello)));
+        } else {
+            expect_malformed(&wire, "queue_depth");
+        }
+    }
 }
 
 /* So that a future version can be refused by its number. */

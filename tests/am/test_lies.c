@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/bytes.h"
 #include "am/endpoint.h"
 #include "support/peers.h"
+#include "support/raw.h"
 #include "support/sample.h"
 
 /* Sends bytes as an AM over b's endpoint, past all that checks them. */
@@ -88,6 +90,18 @@ static void expect_serves_others(pair_t *pair)
     tmsg_message_destroy(message);
 }
 
+/* The next message on the same connection arrives, too. */
+static void expect_goes_on(pair_t *pair)
+{
+    tmsg_message_t *message;
+
+    tmsg_request_destroy(send_map(pair->to_a, sample_bytes(8, 3000), 0));
+    message = pair_take(pair, &pair->a);
+    must_true(tmsg_message_endpoint(message) == pair->to_b);
+    sample_check_bytes(8, 3000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
 typedef enum { DELIVERED, REFUSED, ENDED, IGNORED } verdict_t;
 
 /* What became of the message at a. */
@@ -100,8 +114,13 @@ static verdict_t verdict(pair_t *pair)
         tmsg_message_destroy(message);
         return DELIVERED;
     }
-    if (tmsg_endpoint_status(pair->to_b) == TMSG_ERR_MALFORMED) {
+    switch (tmsg_endpoint_status(pair->to_b)) {
+    case TMSG_ERR_MALFORMED:
+    case TMSG_ERR_UNSUPPORTED:
+        must_true(pair_end_of(pair, pair->to_a) < 0);
         return ENDED;
+    default:
+        break;
     }
     must(tmsg_endpoint_status(pair->to_b));
     return refused > 0 ? REFUSED : IGNORED;
@@ -222,6 +241,27 @@ static void control_by_rendezvous(forged_t *forged)
     forged->flags = UCP_AM_SEND_FLAG_RNDV;
 }
 
+static void other_channel(forged_t *forged) { forged->head.channel = 1; }
+
+static void credit_of_another_channel(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_CREDIT;
+    forged->head.channel = 0xffff;
+}
+
+static void unknown_policy(forged_t *forged) { forged->head.policy = 7; }
+static void unknown_flag(forged_t *forged) { forged->head.flags = 0x04; }
+
+static void bye_by_message(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_BYE;
+}
+
+static void fin_by_message(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_FIN;
+}
+
 static void credit_never_earned(forged_t *forged)
 {
     forged->head.kind = TMSG_KIND_CREDIT;
@@ -242,8 +282,14 @@ static const lie_t lies[] = {
     {"empty rendezvous", empty_rendezvous, REFUSED},
     {"body of noise", body_of_noise, REFUSED},
     {"body cut", body_cut, REFUSED},
-    {"body beyond the header", body_beyond, IGNORED},
-    {"spilled beyond the payload", spilled_beyond, IGNORED},
+    {"body beyond the header", body_beyond, ENDED},
+    {"spilled beyond the payload", spilled_beyond, ENDED},
+    {"another channel", other_channel, ENDED},
+    {"credit of another channel", credit_of_another_channel, ENDED},
+    {"a policy that is none", unknown_policy, ENDED},
+    {"a flag that is none", unknown_flag, ENDED},
+    {"a bye by message beside a socket", bye_by_message, ENDED},
+    {"a fin by message beside a socket", fin_by_message, ENDED},
     {"spilled noise", spilled_noise, REFUSED},
     {"other endpoint", other_endpoint, IGNORED},
     {"unknown kind", unknown_kind, IGNORED},
@@ -270,9 +316,134 @@ static void tell_lies(link_t link)
         if (got != lies[i].wanted) {
             die("%s: verdict %d, not %d", lies[i].what, got, lies[i].wanted);
         }
+        if (got == DELIVERED || got == REFUSED) {
+            pair.to_a->channel.tx_sequence++; /* it took a number */
+        }
+        if (got != ENDED) {
+            expect_goes_on(&pair);
+        }
         expect_serves_others(&pair);
         pair_drop(&pair);
         free(forged);
+    }
+}
+
+/* Ends that cannot be, by frame where there is a socket and else by message.
+ * Each row says them in its order. */
+typedef struct {
+    const char *what;
+    struct {
+        uint8_t kind;
+        uint32_t sequence;
+    } said[2];
+} false_end_t;
+
+static const false_end_t false_ends[] = {
+    {"a bye that counts less than came", {{TMSG_KIND_BYE, 0}}},
+    {"a bye that counts less than nothing", {{TMSG_KIND_BYE, 0xfffffff0}}},
+    {"a bye beyond the window", {{TMSG_KIND_BYE, 5000}}},
+    {"two byes", {{TMSG_KIND_BYE, 20}, {TMSG_KIND_BYE, 21}}},
+    {"a fin out of turn", {{TMSG_KIND_FIN, 0}}},
+    {"a message after the bye", {{TMSG_KIND_BYE, 2}, {TMSG_KIND_MAP, 2}}},
+    {"a message before the bye", {{TMSG_KIND_MAP, 3}, {TMSG_KIND_BYE, 2}}},
+};
+
+static void say(pair_t *pair, uint8_t kind, uint32_t sequence)
+{
+    forged_t *forged = malloc(sizeof(*forged));
+    uint8_t number[4];
+
+    if (kind != TMSG_KIND_MAP && pair->to_a->link.fd >= 0) {
+        tmsg_put_le(number, sequence, 4);
+        raw_send_frame(pair->to_a->link.fd, kind, number, sizeof(number));
+    } else {
+        forge(pair, forged);
+        forged->head.kind = kind;
+        forged->head.sequence = sequence;
+        send_forged(pair, forged);
+    }
+    free(forged);
+}
+
+static void tell_false_ends(link_t link)
+{
+    for (size_t i = 0; i < sizeof(false_ends) / sizeof(false_ends[0]); i++) {
+        const false_end_t *end = &false_ends[i];
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        expect_goes_on(&pair);
+        for (size_t j = 0; j < 2 && end->said[j].kind != 0; j++) {
+            say(&pair, end->said[j].kind, end->said[j].sequence);
+        }
+        if (pair_end_of(&pair, pair.to_b) != TMSG_ERR_MALFORMED) {
+            die("%s: '%s'", end->what, tmsg_endpoint_error(pair.to_b));
+        }
+        expect_serves_others(&pair);
+        pair_drop(&pair);
+    }
+}
+
+Test(lies, false_ends_end_the_connection) { tell_false_ends(LINK_SHM); }
+Test(lies, false_ends_end_the_connection_blob) { tell_false_ends(LINK_BLOB); }
+
+/* What a peer may call the failure of a message, and what becomes of it. */
+static const struct {
+    int32_t said;
+    tmsg_status_t heard;
+} answers[] = {
+    {TMSG_OK, TMSG_OK},
+    {TMSG_ERR_NO_MEMORY, TMSG_ERR_NO_MEMORY},
+    {TMSG_ERR_INTERNAL, TMSG_ERR_INTERNAL},
+    {TMSG_ERR_CLOSED, TMSG_ERR_REFUSED},
+    {TMSG_IN_PROGRESS, TMSG_ERR_REFUSED},
+    {77, TMSG_ERR_REFUSED},
+    {-1000, TMSG_ERR_REFUSED},
+    {INT32_MIN, TMSG_ERR_REFUSED},
+};
+
+Test(lies, odd_acknowledgements_are_refusals)
+{
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        forged_t *forged = malloc(sizeof(*forged));
+        tmsg_request_t *sent;
+        pair_t pair;
+
+        pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+        sent = send_map(pair.to_b, sample_bytes(1, 10), TMSG_SEND_ACKED);
+        forge(&pair, forged);
+        forged->head.kind = TMSG_KIND_ACK;
+        forged->head.message_id = pair.to_b->next_message_id - 1;
+        forged->head.body_bytes = 4;
+        forged->body_bytes = 4;
+        forged->head.payload_bytes = 0;
+        forged->payload_bytes = 0;
+        tmsg_put_le(forged->body, (uint32_t)answers[i].said, 4);
+        send_forged(&pair, forged);
+        if (pair_wait(&pair, sent) != answers[i].heard) {
+            die("%d: '%s'", answers[i].said, tmsg_request_error(sent));
+        }
+        tmsg_request_destroy(sent);
+        expect_goes_on(&pair);
+        pair_drop(&pair);
+        free(forged);
+    }
+}
+
+/* The words of a refusal are the peer's, its status one of ours. */
+Test(lies, odd_refusals_keep_their_words)
+{
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        uint8_t refusal[] = "....for a reason";
+        pair_t pair;
+
+        pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+        tmsg_put_le(refusal, (uint32_t)answers[i].said, 4);
+        raw_send_frame(pair.to_a->link.fd, 2, refusal, sizeof(refusal) - 1);
+        must_be(pair_end_of(&pair, pair.to_b),
+                answers[i].said == 0 ? TMSG_ERR_REFUSED : answers[i].heard);
+        must_say(tmsg_endpoint_error(pair.to_b), "for a reason");
+        pair_drop(&pair);
     }
 }
 
