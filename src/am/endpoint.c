@@ -383,7 +383,11 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->broken != TMSG_OK) {
+    if (endpoint->broken == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
+        endpoint->fin_received) {
+        /* The peer had its end in order, and UCX told of it as well. */
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+    } else if (endpoint->broken != TMSG_OK) {
         tmsg_endpoint_end(endpoint, endpoint->broken, endpoint->broken_why);
     }
     tmsg_link_read_on(endpoint);

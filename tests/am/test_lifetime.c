@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -390,6 +391,19 @@ Test(lifetime, a_close_delivers_everything_both_ways)
             close_in_order(link, drive, false);
         }
     }
+}
+
+/* The end in order, of which UCX tells in the same round: by blob it does. */
+Test(lifetime, an_end_that_ucx_tells_of_too_is_one_in_order)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_BLOB, DRIVE_POLLING, NULL, NULL);
+    pair.to_b->fin_sent = true;
+    pair.to_b->fin_received = true;
+    tmsg_endpoint_break(pair.to_b, TMSG_ERR_PEER_LOST, "UCX lost it");
+    must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_CLOSED);
+    pair_drop(&pair);
 }
 
 Test(lifetime, both_sides_may_close_at_once)
