@@ -38,7 +38,6 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                               "are needed",
                               theirs->max_am_header, TMSG_AM_HEADER_LEAST);
     }
-    endpoint->peer_hello = *theirs;
     endpoint->link.net_only = !tmsg_hello_same_machine(
         &endpoint->ucx->hello, theirs, endpoint->why, sizeof(endpoint->why));
     if (shm_only && endpoint->link.net_only) {
@@ -156,12 +155,6 @@ static void blob_expired(tmsg_timer_t *timer)
                       "no answer in time: is the listener of the blob alive?");
 }
 
-static void name_blob_peer(tmsg_endpoint_t *endpoint)
-{
-    snprintf(endpoint->peer, sizeof(endpoint->peer), "blob:// (pid %u on %s)",
-             endpoint->peer_hello.pid, endpoint->peer_hello.host);
-}
-
 /* The device that the blob's listener uses is not ours to know: shared memory
  * and loopback on the same machine, else whatever leads there. */
 static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
@@ -193,8 +186,9 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     if (status != TMSG_OK) {
         return status;
     }
+    endpoint->peer_hello = theirs.hello;
+    tmsg_endpoint_name_peer(endpoint, "blob://");
     status = tmsg_attach_judge(endpoint, &theirs.hello, false);
-    name_blob_peer(endpoint);
     if (status != TMSG_OK) {
         return status;
     }
@@ -337,12 +331,13 @@ static void knock_by_blob(const tmsg_arrival_t *arrival,
     listener->handshakes++;
     memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
     heard_knock(endpoint, arrival);
+    endpoint->peer_hello = blob.hello;
+    tmsg_endpoint_name_peer(endpoint, "blob://");
     /* The dialling side has judged our blob by the same rule. */
     if (tmsg_attach_judge(endpoint, &blob.hello, false) != TMSG_OK) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_INCOMPATIBLE,
                             tmsg_error_message());
     }
-    name_blob_peer(endpoint);
     endpoint->peer_address = malloc(blob.sealed.address_bytes);
     if (endpoint->peer_address == NULL) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,

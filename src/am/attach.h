@@ -18,7 +18,7 @@ tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint);
 void tmsg_attach_end(tmsg_endpoint_t *endpoint);
 
 /* Decides by both hellos whether the two may work together, and how: fills in
- * the endpoint's peer_hello, why, and link.net_only. */
+ * the endpoint's why and link.net_only. */
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only);
 

@@ -84,8 +84,9 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     endpoint->worker = worker;
     endpoint->life = worker->life;
     tmsg_life_hold(worker->life);
-    atomic_init(&endpoint->shown, endpoint->peer);
     endpoint->handle = true;
+    atomic_init(&endpoint->peer, endpoint->peer_url);
+    atomic_init(&endpoint->user, NULL);
     endpoint->link.fd = -1;
     endpoint->link.source.fd = -1;
     endpoint->link.resolve_source.fd = -1;
@@ -223,11 +224,12 @@ static void close_ucx(tmsg_endpoint_t *endpoint)
 /* Puts the peer in front of the cause, unless that names it already. */
 static void name_error(tmsg_endpoint_t *endpoint, const char *error)
 {
+    const char *peer = endpoint->peer;
     size_t bytes = sizeof(endpoint->error);
     size_t used = 0;
 
-    if (strncmp(error, endpoint->peer, strlen(endpoint->peer)) != 0) {
-        used = (size_t)snprintf(endpoint->error, bytes, "%s: ", endpoint->peer);
+    if (strncmp(error, peer, strlen(peer)) != 0) {
+        used = (size_t)snprintf(endpoint->error, bytes, "%s: ", peer);
     }
     snprintf(endpoint->error + used, bytes - used, "%s", error);
 }
@@ -365,16 +367,31 @@ static void explain_network(tmsg_endpoint_t *endpoint)
     }
 }
 
-void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
+/* Outside UCX, which is asked. */
+static void explain(tmsg_endpoint_t *endpoint)
 {
-    endpoint->state = TMSG_EP_OPEN;
-    endpoint->channel.tx_window = endpoint->peer_hello.queue_depth;
-    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
+    endpoint->unexplained = false;
     tmsg_ucx_transports(endpoint->ep, endpoint->transports,
                         sizeof(endpoint->transports));
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);
+}
+
+void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url)
+{
+    snprintf(endpoint->peer_name, sizeof(endpoint->peer_name),
+             "%s (pid %u on %s)", url, endpoint->peer_hello.pid,
+             endpoint->peer_hello.host);
+    endpoint->peer = endpoint->peer_name;
+}
+
+void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
+{
+    endpoint->state = TMSG_EP_OPEN;
+    endpoint->channel.tx_window = endpoint->peer_hello.queue_depth;
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
+    endpoint->unexplained = true;
     tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);
     tmsg_listener_connected(endpoint);
@@ -397,6 +414,9 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
         if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
             tmsg_link_refuse(endpoint, status);
         }
+    }
+    if (endpoint->unexplained && endpoint->ep != NULL) {
+        explain(endpoint);
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {
         tmsg_control_flush(endpoint);
@@ -632,7 +652,7 @@ const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
 
 const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint)
 {
-    return atomic_load(&endpoint->shown);
+    return atomic_load(&endpoint->peer);
 }
 
 void tmsg_endpoint_set_user(tmsg_endpoint_t *endpoint, void *user)

@@ -57,12 +57,15 @@ struct tmsg_endpoint {
     bool told;               /* on_closed is queued or was called */
     tmsg_listener_t *keeper; /* the listener that owns it */
     char error[TMSG_ERROR_BYTES];
-    char peer[400];
-    char dialled[400]; /* what `peer` was before the peer named itself */
-    const char *_Atomic shown; /* the one of these that readers are given */
-    char why[160];             /* why shared memory is used, or not */
+    /* The peer's name, for readers in any thread: where it was looked for, and
+     * from its hello on who it is. Either text is written before it is the
+     * name, and never again. */
+    const char *_Atomic peer;
+    char peer_url[TMSG_URL_TEXT_BYTES];
+    char peer_name[400];
+    char why[160]; /* why shared memory is used, or not */
     char transports[128];
-    void *user;
+    void *_Atomic user;
     tmsg_closed_fn on_closed;
     void *on_closed_arg;
 
@@ -82,6 +85,7 @@ struct tmsg_endpoint {
     unsigned in_ucx;   /* their number, and that of who needs its UCX worker */
     tmsg_op_t closing; /* ep, when it is being closed */
 
+    bool unexplained; /* open, and what carries it is yet to be said */
     bool has_chores;
     tmsg_node_t chore;    /* in its worker's list */
     tmsg_status_t broken; /* it is to end with this; why is in broken_why */
@@ -139,6 +143,9 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint);
 
 /* Lock held: the connection stands. */
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
+
+/* Lock held: the peer's name from now on; once. */
+void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
 
 /* Lock held, in progress: does what UCX's callbacks left to do. */
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);

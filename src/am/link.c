@@ -198,7 +198,7 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
                            &endpoint->ucx);
 }
 
-static void name_peer(tmsg_endpoint_t *endpoint, const tmsg_hello_t *hello)
+static void name_peer(tmsg_endpoint_t *endpoint)
 {
     char url[TMSG_URL_TEXT_BYTES];
 
@@ -207,9 +207,7 @@ static void name_peer(tmsg_endpoint_t *endpoint, const tmsg_hello_t *hello)
     } else {
         tmsg_sock_peer_name(endpoint->link.fd, url, sizeof(url));
     }
-    snprintf(endpoint->peer, sizeof(endpoint->peer), "%s (pid %u on %s)", url,
-             hello->pid, hello->host);
-    atomic_store(&endpoint->shown, endpoint->peer);
+    tmsg_endpoint_name_peer(endpoint, url);
 }
 
 /* Takes the peer's hello and decides whether the two can work together. */
@@ -223,7 +221,8 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     endpoint->link.hello_done = true;
-    name_peer(endpoint, &theirs);
+    endpoint->peer_hello = theirs;
+    name_peer(endpoint);
     if (!endpoint->dialling) {
         status = choose_ucx(endpoint);
         if (status != TMSG_OK || (status = send_hello(endpoint)) != TMSG_OK) {
@@ -523,9 +522,7 @@ tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
                               "'%s': connect to a blob listener by its blob",
                               url);
     }
-    tmsg_url_format(&link->url, endpoint->peer, sizeof(endpoint->peer));
-    memcpy(endpoint->dialled, endpoint->peer, sizeof(endpoint->peer));
-    atomic_store(&endpoint->shown, endpoint->dialled);
+    tmsg_url_format(&link->url, endpoint->peer_url, sizeof(endpoint->peer_url));
     link->deadline.expired = expired;
     tmsg_loop_set_timer(loop, &link->deadline, (uint64_t)timeout_ms);
     if (link->url.kind == TMSG_URL_UNIX) {
@@ -553,7 +550,7 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
         return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
     }
     tmsg_url_parse(listener->url, &link->url);
-    tmsg_sock_peer_name(fd, endpoint->peer, sizeof(endpoint->peer));
+    tmsg_sock_peer_name(fd, endpoint->peer_url, sizeof(endpoint->peer_url));
     link->connected = true;
     link->listener = listener;
     status = adopt(endpoint, fd);

@@ -1003,6 +1003,29 @@ Test(lifetime, payloads_lie_in_the_applications_memory_until_released)
     cr_expect(eq(uint, atomic_load(&memory.allocs), 4));
 }
 
+/* Who has it may read it for as long as the endpoint lives, whatever the
+ * connection finds out meanwhile. */
+Test(lifetime, a_peers_name_stays_as_it_was_given)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        char copy[400];
+        const char *first;
+        tmsg_endpoint_t *endpoint;
+        tmsg_request_t *ready;
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        endpoint = side_dial(&pair.b, &pair.a);
+        first = tmsg_endpoint_peer(endpoint);
+        snprintf(copy, sizeof(copy), "%s", first);
+        must(tmsg_endpoint_ready(endpoint, &ready));
+        must(pair_finish(&pair, ready));
+        cr_expect(eq(str, (char *)(uintptr_t)first, copy));
+        must_say(tmsg_endpoint_peer(endpoint), "pid");
+        pair_close(&pair);
+    }
+}
+
 Test(lifetime, an_endpoint_carries_a_word_of_the_application)
 {
     pair_t pair;
