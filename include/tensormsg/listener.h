@@ -49,12 +49,13 @@ typedef struct tmsg_listener_params {
  *   "blob://host"      no socket: peers come by tmsg_listener_blob(), over
  *                      the network device that has this address (empty:
  *                      loopback), by the same rule.
- * A host name is resolved here, which may block, and UCX opened (some 25 ms,
- * once for each network device of a worker), so that what keeps it from serving
- * shows here. *params (NULL: defaults) is copied. The caller frees *listener_p
- * with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a key of
- * ucx_config), NOT_FOUND (host), ALREADY_EXISTS (address in use), INSECURE, IO,
- * INTERNAL (UCX), NO_MEMORY. */
+ * A host name is resolved here, which may block, but not the worker; in one of
+ * its callbacks a name is WOULD_BLOCK (addresses work). UCX is opened (some
+ * 25 ms, once for each network device of a worker), so that what keeps it from
+ * serving shows here. *params (NULL: defaults) is copied. The caller frees
+ * *listener_p with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a
+ * key of ucx_config), NOT_FOUND (host), ALREADY_EXISTS (address in use),
+ * INSECURE, IO, INTERNAL (UCX), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_listener_create(
     tmsg_worker_t *worker, const char *url,
     const tmsg_listener_params_t *params, tmsg_listener_t **listener_p);

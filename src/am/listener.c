@@ -10,6 +10,7 @@
 
 #include "am/endpoint.h"
 #include "am/netif.h"
+#include "am/progress.h"
 #include "core/log.h"
 
 #define HANDSHAKE_TIMEOUT_MS 5000
@@ -232,90 +233,114 @@ static tmsg_status_t hear(tmsg_listener_t *listener)
 }
 
 /* The addresses of a host; blocks while a name is looked up. */
-static tmsg_status_t look_up(const tmsg_url_t *url, tmsg_resolve_t **resolve_p,
+static tmsg_status_t look_up(const tmsg_worker_t *worker, const tmsg_url_t *url,
+                             tmsg_resolve_t **resolve_p,
                              const tmsg_address_t **address_p)
 {
     size_t count;
     tmsg_status_t status =
         tmsg_resolve_start(url->host, url->port, true, resolve_p);
 
-    if (status == TMSG_OK) {
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_resolve_take(*resolve_p, address_p, &count);
+    if (status == TMSG_IN_PROGRESS && tmsg_worker_in_callback(worker)) {
+        return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
+                              "host '%s' has to be looked up, for which a "
+                              "callback may not wait; give its address",
+                              url->host);
+    }
+    if (status == TMSG_IN_PROGRESS) {
         status = tmsg_resolve_wait(*resolve_p, -1);
     }
-    if (status == TMSG_OK) {
-        status = tmsg_resolve_take(*resolve_p, address_p, &count);
-    }
-    return status;
+    return status != TMSG_OK ? status
+                             : tmsg_resolve_take(*resolve_p, address_p, &count);
 }
 
-/* Peers will need UCX on the device of the address: what keeps it from opening
- * shows here, not to each of them. It stays open for the first. */
-static tmsg_status_t open_ucx(tmsg_listener_t *listener,
-                              const tmsg_address_t *address)
+/* The network device that UCX will need; of all addresses, loopback's to try.
+ */
+static tmsg_status_t find_device(const tmsg_address_t *address,
+                                 tmsg_ucx_scope_t *scope)
 {
-    tmsg_ucx_scope_t scope = {""};
-    char device[IFNAMSIZ] = "lo"; /* of all addresses, the one to try */
-    tmsg_ucx_t *ucx;
+    char device[IFNAMSIZ] = "lo";
     tmsg_status_t status = TMSG_OK;
 
-    if (address != NULL) {
-        if (!tmsg_netif_is_any(&address->sa.any)) {
-            status = tmsg_netif_of_address(&address->sa.any, device);
-        }
-        snprintf(scope.device, sizeof(scope.device), "%s", device);
+    if (!tmsg_netif_is_any(&address->sa.any)) {
+        status = tmsg_netif_of_address(&address->sa.any, device);
     }
-    if (status == TMSG_OK) {
-        status = tmsg_worker_ucx(listener->worker, &scope, false, &ucx);
-    }
-    if (status == TMSG_OK) {
-        ucx->users--;
-    }
+    snprintf(scope->device, sizeof(scope->device), "%s", device);
     return status;
 }
 
-static tmsg_status_t listen_tcp(tmsg_listener_t *listener,
-                                const tmsg_url_t *url, const char *text,
-                                const tmsg_listener_params_t *params)
+static tmsg_status_t bind_tcp(tmsg_listener_t *listener, const tmsg_url_t *url,
+                              const tmsg_address_t *address,
+                              tmsg_ucx_scope_t *scope)
 {
-    tmsg_resolve_t *resolve = NULL;
-    const tmsg_address_t *address;
     tmsg_address_t local;
-    tmsg_status_t status = look_up(url, &resolve, &address);
+    tmsg_status_t status =
+        tmsg_sock_listen(url, address, BACKLOG, &listener->sock);
 
-    if (status == TMSG_OK) {
-        status = check_secure(params, text, &address->sa.any);
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_sock_listen(url, address, BACKLOG, &listener->sock);
-    }
     if (status == TMSG_OK) {
         status = tmsg_sock_local(listener->sock.fd, &local);
     }
     if (status == TMSG_OK) {
         tmsg_url_format_sockaddr(&local.sa.any, local.bytes, listener->url,
                                  sizeof(listener->url));
-        status = open_ucx(listener, &local);
+        status = find_device(&local, scope);
     }
-    if (status == TMSG_OK) {
-        status = hear(listener);
-    }
-    tmsg_resolve_abandon(resolve);
     return status;
 }
 
-static tmsg_status_t listen_unix(tmsg_listener_t *listener,
-                                 const tmsg_url_t *url)
+/* Finds the network device of a blob listener's address. */
+static tmsg_status_t bind_blob(tmsg_listener_t *listener, const tmsg_url_t *url,
+                               const tmsg_address_t *address,
+                               tmsg_ucx_scope_t *scope)
 {
-    tmsg_status_t status =
-        tmsg_sock_listen(url, NULL, BACKLOG, &listener->sock);
+    char device[IFNAMSIZ];
+    tmsg_status_t status = tmsg_netif_of_address(&address->sa.any, device);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    snprintf(scope->device, sizeof(scope->device), "%s", device);
+    tmsg_url_format(url, listener->url, sizeof(listener->url));
+    if (getrandom(listener->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
+        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    }
+    return TMSG_OK;
+}
+
+/* All that may take its time, which the worker does not wait for: names, and
+ * the lock of a socket file's folder. */
+static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
+                             const tmsg_listener_params_t *params,
+                             tmsg_url_t *url, tmsg_ucx_scope_t *scope)
+{
+    tmsg_resolve_t *resolve = NULL;
+    const tmsg_address_t *address;
+    tmsg_status_t status = read_params(params, listener);
 
     if (status == TMSG_OK) {
+        status = tmsg_url_parse(text, url);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (url->kind == TMSG_URL_UNIX) {
         tmsg_url_format(url, listener->url, sizeof(listener->url));
-        status = open_ucx(listener, NULL);
+        return tmsg_sock_listen(url, NULL, BACKLOG, &listener->sock);
+    }
+    status = look_up(listener->worker, url, &resolve, &address);
+    if (status == TMSG_OK) {
+        status = check_secure(params, text, &address->sa.any);
     }
     if (status == TMSG_OK) {
-        status = hear(listener);
+        status = url->kind == TMSG_URL_TCP
+                     ? bind_tcp(listener, url, address, scope)
+                     : bind_blob(listener, url, address, scope);
     }
+    tmsg_resolve_abandon(resolve);
     return status;
 }
 
@@ -337,58 +362,55 @@ static tmsg_status_t make_blob(tmsg_listener_t *listener)
 }
 
 static tmsg_status_t listen_blob(tmsg_listener_t *listener,
-                                 const tmsg_url_t *url, const char *text,
-                                 const tmsg_listener_params_t *params)
+                                 const tmsg_ucx_scope_t *scope)
 {
-    tmsg_resolve_t *resolve = NULL;
-    const tmsg_address_t *address;
-    tmsg_ucx_scope_t scope = {""};
-    char device[IFNAMSIZ];
-    tmsg_status_t status = look_up(url, &resolve, &address);
+    tmsg_status_t status =
+        tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
 
-    if (status == TMSG_OK) {
-        status = check_secure(params, text, &address->sa.any);
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_netif_of_address(&address->sa.any, device);
-    }
-    tmsg_resolve_abandon(resolve);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    snprintf(scope.device, sizeof(scope.device), "%s", device);
-    tmsg_url_format(url, listener->url, sizeof(listener->url));
-    if (getrandom(listener->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
-        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
-    }
-    status = tmsg_worker_ucx(listener->worker, &scope, false, &listener->ucx);
     return status != TMSG_OK ? status : make_blob(listener);
 }
 
-static tmsg_status_t start(tmsg_listener_t *listener, const char *text,
-                           const tmsg_listener_params_t *params)
+/* Peers will need UCX on that device: what keeps it from opening shows here,
+ * not to each of them. It stays open for the first. */
+static tmsg_status_t listen_socket(tmsg_listener_t *listener,
+                                   const tmsg_ucx_scope_t *scope)
 {
-    tmsg_url_t url;
-    tmsg_status_t status = read_params(params, listener);
+    tmsg_ucx_t *ucx;
+    tmsg_status_t status =
+        tmsg_worker_ucx(listener->worker, scope, false, &ucx);
 
-    if (status == TMSG_OK && text == NULL) {
-        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL");
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_url_parse(text, &url);
-    }
     if (status != TMSG_OK) {
         return status;
     }
-    switch (url.kind) {
-    case TMSG_URL_TCP:
-        return listen_tcp(listener, &url, text, params);
-    case TMSG_URL_UNIX:
-        return listen_unix(listener, &url);
-    case TMSG_URL_BLOB:
-        return listen_blob(listener, &url, text, params);
+    ucx->users--;
+    return hear(listener);
+}
+
+/* Takes a prepared listener into its worker. */
+static tmsg_status_t start(tmsg_listener_t *listener, tmsg_url_kind_t kind,
+                           const tmsg_ucx_scope_t *scope)
+{
+    tmsg_worker_t *worker = listener->worker;
+    tmsg_status_t status = tmsg_worker_check(worker);
+
+    listener->next = worker->listeners;
+    worker->listeners = listener;
+    if (status == TMSG_OK) {
+        status = kind == TMSG_URL_BLOB ? listen_blob(listener, scope)
+                                       : listen_socket(listener, scope);
     }
-    return TMSG_ERR_INTERNAL;
+    if (status != TMSG_OK) {
+        tmsg_listener_release(listener);
+    }
+    return status;
+}
+
+static void abandon(tmsg_listener_t *listener)
+{
+    if (listener->sock.fd >= 0) {
+        tmsg_sock_listener_close(&listener->sock);
+    }
+    free(listener);
 }
 
 tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
@@ -396,6 +418,8 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
                                    tmsg_listener_t **listener_p)
 {
     tmsg_listener_t *listener = calloc(1, sizeof(*listener));
+    tmsg_ucx_scope_t scope = {""};
+    tmsg_url_t parsed = {.kind = TMSG_URL_TCP};
     tmsg_status_t status;
 
     if (listener == NULL) {
@@ -406,19 +430,17 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
     listener->sock.fd = -1;
     listener->handshake_timeout_ms = HANDSHAKE_TIMEOUT_MS;
     listener->max_handshakes = MAX_HANDSHAKES;
-    tmsg_worker_lock(worker);
-    listener->next = worker->listeners;
-    worker->listeners = listener;
-    status = tmsg_worker_check(worker);
-    if (status == TMSG_OK) {
-        status = start(listener, url, params);
+    status = prepare(listener, url, params, &parsed, &scope);
+    if (status != TMSG_OK) {
+        abandon(listener);
+        return status;
     }
+    tmsg_worker_lock(worker);
+    status = start(listener, parsed.kind, &scope);
+    tmsg_worker_unlock(worker);
     if (status == TMSG_OK) {
         *listener_p = listener;
-    } else {
-        tmsg_listener_release(listener);
     }
-    tmsg_worker_unlock(worker);
     return status;
 }
 

@@ -131,6 +131,72 @@ Test(connect, names_are_looked_up)
     side_close(&side);
 }
 
+static side_t *looking_up;
+
+/* Uses the worker for which a name is looked up. */
+static int lookup_by_worker(const char *host, const char *service,
+                            const struct addrinfo *hints,
+                            struct addrinfo **result_p)
+{
+    (void)host;
+    tmsg_worker_progress(looking_up->worker);
+    return getaddrinfo("127.0.0.1", service, hints, result_p);
+}
+
+static void listen_in_a_callback(void *arg, tmsg_endpoint_t *endpoint)
+{
+    side_t *side = arg;
+    tmsg_listener_t *listener;
+
+    (void)endpoint;
+    must_be(tmsg_listener_create(side->worker, "tcp://some.name:0", NULL,
+                                 &listener),
+            TMSG_ERR_WOULD_BLOCK);
+    must_say(tmsg_error_message(), "some.name");
+    must_be(
+        tmsg_listener_create(side->worker, "blob://some.name", NULL, &listener),
+        TMSG_ERR_WOULD_BLOCK);
+    must(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", NULL,
+                              &listener));
+    side->accepts++;
+}
+
+/* Whoever looks up a name keeps nobody else from the worker, */
+Test(connect, a_name_is_looked_up_without_the_workers_lock)
+{
+    static const char *const urls[] = {"tcp://some.name:0", "blob://some.name"};
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_SHARED}};
+    side_t side;
+
+    side_open(&side, &options);
+    looking_up = &side;
+    tmsg_resolve_set_lookup(lookup_by_worker);
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        side_listen(&side, urls[i]);
+    }
+    side_close(&side);
+}
+
+/* and a callback, in which it would, is told. */
+Test(connect, a_name_in_a_callback_would_block)
+{
+    side_t side;
+    const tmsg_listener_params_t params = {
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
+        .on_accept = listen_in_a_callback,
+        .on_accept_arg = &side,
+    };
+
+    side_open(&side, NULL);
+    must(tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", &params,
+                              &side.listener));
+    side_dial(&side, &side);
+    side_accept(&side);
+    side_close(&side);
+}
+
 Test(connect, ipv6_loopback_works)
 {
     side_t side;
