@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/bytes.h"
 #include "am/control.h"
 #include "am/listener.h"
 #include "am/pair.h"
 #include "am/retire.h"
+#include "core/bytes.h"
 #include "core/log.h"
 
 #define KNOCK_AGAIN_MS 1

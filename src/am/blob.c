@@ -6,7 +6,7 @@
 
 #include <xxhash.h>
 
-#include "am/bytes.h"
+#include "core/bytes.h"
 #include "core/error.h"
 
 #define MAGIC "TMSGBLOB"

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/bytes.h"
 #include "am/close.h"
 #include "am/send.h"
+#include "core/bytes.h"
 
 #define ACK_TEXT_MAX 240
 

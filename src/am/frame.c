@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "am/bytes.h"
+#include "core/bytes.h"
 #include "core/error.h"
 
 #define READ_BYTES ((size_t)16 * 1024) /* at most, by one call */

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "am/bytes.h"
+#include "core/bytes.h"
 #include "core/error.h"
 #include "serialize/header.h"
 

@@ -9,6 +9,10 @@
 #include "core/error.h"
 #include "core/log.h"
 
+_Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
+                   (int)TMSG_POLICY_STRICT == TMSG_PREAMBLE_STRICT,
+               "a policy is the byte on the wire");
+
 typedef ucs_status_t (*handler_t)(const tmsg_arrival_t *arrival);
 
 static const handler_t handlers[TMSG_KIND_COUNT] = {

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "am/attach.h"
-#include "am/bytes.h"
 #include "am/close.h"
 #include "am/control.h"
 #include "am/linger.h"
@@ -29,6 +28,7 @@
 #include "am/netif.h"
 #include "am/progress.h"
 #include "am/sock.h"
+#include "core/bytes.h"
 #include "core/log.h"
 
 enum {

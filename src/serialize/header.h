@@ -15,6 +15,10 @@
 #define TMSG_PREAMBLE_MAP 1    /* the kind whose body is a map */
 #define TMSG_PREAMBLE_SHORT 32 /* the shortest form read: no policy byte */
 
+/* The policy byte; the values of tmsg_policy_t. */
+#define TMSG_PREAMBLE_HOST_FALLBACK 0
+#define TMSG_PREAMBLE_STRICT 1
+
 /* Flags of the preamble. */
 #define TMSG_HEADER_SPILLED 0x01 /* the body heads the payload */
 #define TMSG_HEADER_ACKED 0x02   /* the sender waits for an acknowledgement */
@@ -31,7 +35,7 @@ typedef struct {
     uint32_t sequence;    /* of the channel, modulo 2^32 */
     uint32_t body_bytes;
     uint64_t payload_bytes; /* the spilled body, if any, included */
-    uint8_t policy;         /* tmsg_policy_t */
+    uint8_t policy;         /* TMSG_PREAMBLE_*, as above */
 } tmsg_preamble_t;
 
 /* Writes TMSG_PREAMBLE_BYTES; version and bytes are filled in by us. */

@@ -4,8 +4,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
-#include <tensormsg/endpoint.h>
-
+#include "core/bytes.h"
 #include "core/error.h"
 #include "serialize/wire.h"
 
@@ -31,23 +30,6 @@ enum {
     AT_POLICY = 32
 };
 
-static void put(uint8_t *at, uint64_t value, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++) {
-        at[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t get(const uint8_t *at, unsigned bytes)
-{
-    uint64_t value = 0;
-
-    for (unsigned i = 0; i < bytes; i++) {
-        value |= (uint64_t)at[i] << (8 * i);
-    }
-    return value;
-}
-
 void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer)
 {
     buffer[AT_MAGIC] = MAGIC_0;
@@ -56,12 +38,12 @@ void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer)
     buffer[AT_BYTES] = TMSG_PREAMBLE_BYTES;
     buffer[AT_KIND] = preamble->kind;
     buffer[AT_FLAGS] = preamble->flags;
-    put(buffer + AT_CHANNEL, preamble->channel, 2);
-    put(buffer + AT_MESSAGE_ID, preamble->message_id, 4);
-    put(buffer + AT_ENDPOINT_ID, preamble->endpoint_id, 4);
-    put(buffer + AT_SEQUENCE, preamble->sequence, 4);
-    put(buffer + AT_BODY_BYTES, preamble->body_bytes, 4);
-    put(buffer + AT_PAYLOAD_BYTES, preamble->payload_bytes, 8);
+    tmsg_put_le(buffer + AT_CHANNEL, preamble->channel, 2);
+    tmsg_put_le(buffer + AT_MESSAGE_ID, preamble->message_id, 4);
+    tmsg_put_le(buffer + AT_ENDPOINT_ID, preamble->endpoint_id, 4);
+    tmsg_put_le(buffer + AT_SEQUENCE, preamble->sequence, 4);
+    tmsg_put_le(buffer + AT_BODY_BYTES, preamble->body_bytes, 4);
+    tmsg_put_le(buffer + AT_PAYLOAD_BYTES, preamble->payload_bytes, 8);
     buffer[AT_POLICY] = preamble->policy;
 }
 
@@ -109,7 +91,7 @@ static tmsg_status_t check_fields(const tmsg_preamble_t *preamble, size_t bytes)
                               "preamble: flags 0x%02x are not known here",
                               unknown);
     }
-    if (preamble->policy > TMSG_POLICY_STRICT) {
+    if (preamble->policy > TMSG_PREAMBLE_STRICT) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "preamble: policy %u is not known here",
                               preamble->policy);
@@ -138,13 +120,13 @@ tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
         .bytes = at[AT_BYTES],
         .kind = at[AT_KIND],
         .flags = at[AT_FLAGS],
-        .channel = (uint16_t)get(at + AT_CHANNEL, 2),
-        .message_id = (uint32_t)get(at + AT_MESSAGE_ID, 4),
-        .endpoint_id = (uint32_t)get(at + AT_ENDPOINT_ID, 4),
-        .sequence = (uint32_t)get(at + AT_SEQUENCE, 4),
-        .body_bytes = (uint32_t)get(at + AT_BODY_BYTES, 4),
-        .payload_bytes = get(at + AT_PAYLOAD_BYTES, 8),
-        .policy = TMSG_POLICY_HOST_FALLBACK,
+        .channel = (uint16_t)tmsg_get_le(at + AT_CHANNEL, 2),
+        .message_id = (uint32_t)tmsg_get_le(at + AT_MESSAGE_ID, 4),
+        .endpoint_id = (uint32_t)tmsg_get_le(at + AT_ENDPOINT_ID, 4),
+        .sequence = (uint32_t)tmsg_get_le(at + AT_SEQUENCE, 4),
+        .body_bytes = (uint32_t)tmsg_get_le(at + AT_BODY_BYTES, 4),
+        .payload_bytes = tmsg_get_le(at + AT_PAYLOAD_BYTES, 8),
+        .policy = TMSG_PREAMBLE_HOST_FALLBACK,
     };
     if (preamble.bytes > AT_POLICY) {
         preamble.policy = at[AT_POLICY];

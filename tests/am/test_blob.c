@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "am/blob.h"
-#include "am/bytes.h"
+#include "core/bytes.h"
 #include "support/failing_alloc.h"
 
 static const uint8_t address[] = "a worker address, as opaque as UCX's";

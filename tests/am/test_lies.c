@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/bytes.h"
 #include "am/endpoint.h"
+#include "core/bytes.h"
 #include "support/peers.h"
 #include "support/raw.h"
 #include "support/sample.h"

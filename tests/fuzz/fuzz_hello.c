@@ -10,8 +10,8 @@
 #include <xxhash.h>
 
 #include "am/blob.h"
-#include "am/bytes.h"
 #include "am/frame.h"
+#include "core/bytes.h"
 
 #define BLOB_HEADER_BYTES 14
 #define CHECKSUM_BYTES 8

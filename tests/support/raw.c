@@ -11,8 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "am/bytes.h"
 #include "am/frame.h"
+#include "core/bytes.h"
 #include "support/must.h"
 
 #define FRAME_HELLO 1

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/bytes.h - little-endian numbers in and out of byte buffers. */
-#ifndef TMSG_AM_BYTES_H
-#define TMSG_AM_BYTES_H
+/* core/bytes.h - little-endian numbers in and out of byte buffers. */
+#ifndef TMSG_CORE_BYTES_H
+#define TMSG_CORE_BYTES_H
 
 #include <stdint.h>
 
