@@ -27,11 +27,6 @@ void tmsg_frame_free(tmsg_frame_stream_t *stream)
     memset(&stream->out, 0, sizeof(stream->out));
 }
 
-void tmsg_frame_set_max(tmsg_frame_stream_t *stream, size_t max_bytes)
-{
-    stream->max_bytes = max_bytes;
-}
-
 static size_t used(const tmsg_frame_buffer_t *buffer)
 {
     return buffer->end - buffer->begin;

@@ -41,9 +41,6 @@ void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes);
 /* Frees its buffers and forgets what was queued; the descriptor stays open. */
 void tmsg_frame_free(tmsg_frame_stream_t *stream);
 
-/* From now on payloads of up to so many bytes are taken and sent. */
-void tmsg_frame_set_max(tmsg_frame_stream_t *stream, size_t max_bytes);
-
 /* Sends a frame: what the socket does not take at once waits in a buffer and
  * goes out by tmsg_frame_flush(). Errors: LIMIT_EXCEEDED (payload over
  * max_bytes), BUSY (max_bytes of older frames still wait: the peer does not

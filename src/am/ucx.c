@@ -259,27 +259,3 @@ void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)
     }
     free(report);
 }
-
-tmsg_status_t tmsg_ucx_status(ucs_status_t status)
-{
-    switch (status) {
-    case UCS_OK:
-        return TMSG_OK;
-    case UCS_INPROGRESS:
-        return TMSG_IN_PROGRESS;
-    case UCS_ERR_NO_MEMORY:
-        return TMSG_ERR_NO_MEMORY;
-    case UCS_ERR_CANCELED:
-        return TMSG_ERR_CANCELED;
-    case UCS_ERR_REJECTED:
-        return TMSG_ERR_REFUSED;
-    case UCS_ERR_UNREACHABLE:
-        return TMSG_ERR_UNREACHABLE;
-    case UCS_ERR_CONNECTION_RESET:
-    case UCS_ERR_NOT_CONNECTED:
-    case UCS_ERR_ENDPOINT_TIMEOUT:
-        return TMSG_ERR_PEER_LOST;
-    default:
-        return TMSG_ERR_INTERNAL;
-    }
-}

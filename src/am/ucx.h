@@ -84,7 +84,4 @@ void tmsg_ucx_address_free(void *address);
  * to `bytes`. */
 void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes);
 
-/* An outcome of UCX as one of ours. */
-tmsg_status_t tmsg_ucx_status(ucs_status_t status);
-
 #endif

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,35 +19,35 @@ static tmsg_status_t bad(const char *text, const char *why)
 }
 
 /* Not isalnum(): a host must not depend on the program's locale. */
-static int is_name_char(char c)
+static bool is_name_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
 }
 
-static int is_name(const char *text, size_t length)
+static bool is_name(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
         if (!is_name_char(text[i])) {
-            return 0;
+            return false;
         }
     }
-    return 1;
+    return true;
 }
 
-static int is_ipv6(const char *host)
+static bool is_ipv6(const char *host)
 {
     char address[INET6_ADDRSTRLEN];
     struct in6_addr parsed;
     size_t length = strcspn(host, "%");
 
     if (length >= sizeof(address)) {
-        return 0;
+        return false;
     }
     memcpy(address, host, length);
     address[length] = '\0';
     if (inet_pton(AF_INET6, address, &parsed) != 1) {
-        return 0;
+        return false;
     }
     return host[length] == '\0' ||
            (host[length + 1] != '\0' &&
@@ -57,7 +58,7 @@ static int is_ipv6(const char *host)
 static tmsg_status_t take_host(const char *text, const char *from,
                                tmsg_url_t *url, const char **rest_p)
 {
-    int bracketed = *from == '[';
+    bool bracketed = *from == '[';
     size_t length;
     const char *rest;
 
@@ -188,7 +189,7 @@ tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p)
 
 const char *tmsg_url_format(const tmsg_url_t *url, char *text, size_t bytes)
 {
-    int is_v6 = strchr(url->host, ':') != NULL;
+    bool is_v6 = strchr(url->host, ':') != NULL;
     const char *open = is_v6 ? "[" : "";
     const char *close = is_v6 ? "]" : "";
 

@@ -249,31 +249,6 @@ Test(frame, refuses_a_length_beyond_the_limit_by_its_header)
     }
 }
 
-Test(frame, takes_larger_frames_after_admission)
-{
-    uint8_t data[3 * MAX], type;
-    tmsg_status_t status;
-    const uint8_t *got;
-    size_t bytes;
-    pair_t pair;
-
-    memset(data, 0x5a, sizeof(data));
-    open_pair(&pair);
-    cr_expect(eq(int, tmsg_frame_queue(&pair.streams[0], 1, data, sizeof(data)),
-                 TMSG_ERR_LIMIT_EXCEEDED));
-    tmsg_frame_set_max(&pair.streams[0], sizeof(data));
-    tmsg_frame_set_max(&pair.streams[1], sizeof(data));
-    cr_assert(eq(int, tmsg_frame_queue(&pair.streams[0], 1, data, sizeof(data)),
-                 TMSG_OK));
-    do {
-        status = read_frame(&pair.streams[1], &type, &got, &bytes);
-    } while (status == TMSG_IN_PROGRESS);
-    cr_assert(eq(int, status, TMSG_OK));
-    cr_assert(eq(sz, bytes, sizeof(data)));
-    cr_assert(memcmp(got, data, sizeof(data)) == 0);
-    close_pair(&pair);
-}
-
 Test(frame, tells_an_end_between_frames_from_one_inside)
 {
     static const struct {
@@ -380,7 +355,7 @@ Test(frame, keeps_little_memory_when_idle)
 
     open_pair(&pair);
     for (int i = 0; i < 2; i++) {
-        tmsg_frame_set_max(&pair.streams[i], TMSG_FRAME_MAX_BYTES);
+        pair.streams[i].max_bytes = TMSG_FRAME_MAX_BYTES;
     }
     cr_assert(eq(
         int, tmsg_frame_queue(&pair.streams[0], 1, data, TMSG_FRAME_MAX_BYTES),
