@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/kinds.h"
 
+#include <stdio.h>
+
 #include "am/attach.h"
 #include "am/control.h"
 #include "am/endpoint.h"
@@ -37,16 +39,11 @@ static ucs_status_t ignore(const tmsg_arrival_t *arrival, const char *why)
 }
 
 /* A message that nobody can take: its number is missing from its channel, which
- * would wait for it for ever. Ends the endpoint that it names; where it names
- * none there is nothing to wait for. */
-static ucs_status_t end_connection(const tmsg_arrival_t *arrival,
+ * would wait for it for ever. Ends the endpoint that it names. */
+static ucs_status_t end_connection(const tmsg_arrival_t *arrival, uint32_t id,
                                    tmsg_status_t status, const char *why)
 {
-    tmsg_endpoint_t *endpoint =
-        arrival->head.bytes == 0
-            ? NULL
-            : tmsg_endpoint_by_id(arrival->ucx->worker,
-                                  arrival->head.endpoint_id);
+    tmsg_endpoint_t *endpoint = tmsg_endpoint_by_id(arrival->ucx->worker, id);
 
     if (endpoint != NULL && endpoint->ucx == arrival->ucx &&
         endpoint->ep != NULL && endpoint->state != TMSG_EP_ENDED) {
@@ -70,10 +67,17 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
         tmsg_preamble_decode(header, header_bytes, &arrival.head);
 
     if (status != TMSG_OK) {
-        return end_connection(&arrival, status, tmsg_error_message());
+        char why[TMSG_ERROR_BYTES];
+        uint32_t id;
+
+        snprintf(why, sizeof(why), "%s", tmsg_error_message());
+        return tmsg_preamble_names(header, header_bytes, &id)
+                   ? end_connection(&arrival, id, status, why)
+                   : ignore(&arrival, why);
     }
     if (arrival.head.channel != 0) {
-        return end_connection(&arrival, TMSG_ERR_MALFORMED,
+        return end_connection(&arrival, arrival.head.endpoint_id,
+                              TMSG_ERR_MALFORMED,
                               "a message on a channel that was never opened");
     }
     if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {

@@ -4,6 +4,7 @@
 #ifndef TMSG_SERIALIZE_HEADER_H
 #define TMSG_SERIALIZE_HEADER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,12 +44,14 @@ void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer);
 
 /* Reads a preamble of any length >= TMSG_PREAMBLE_SHORT: what it lacks takes
  * its default, what it has beyond ours is skipped. Checks magic, version,
- * lengths (the body must lie inside `bytes` unless spilled). Whose it is can be
- * read of one that is refused for its fields: *preamble_p is untouched only
- * where magic, version or length are wrong. Errors: MALFORMED, UNSUPPORTED
- * (critical flags, policy), INCOMPATIBLE (names both versions). */
+ * lengths (the body must lie inside `bytes` unless spilled). Errors: MALFORMED,
+ * UNSUPPORTED (critical flags, policy), INCOMPATIBLE (names both versions). */
 tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
                                    tmsg_preamble_t *preamble_p);
+
+/* Whom a preamble is for that was refused; false where its magic, version or
+ * length are wrong, and it says nothing. */
+bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p);
 
 /* Encodes names, dtypes, shapes, strides, devices and metadata as a msgpack
  * body. Writes at most `bound` bytes to `buffer` and always reports in

@@ -131,6 +131,20 @@ tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
     if (preamble.bytes > AT_POLICY) {
         preamble.policy = at[AT_POLICY];
     }
-    *preamble_p = preamble;
-    return check_fields(&preamble, bytes);
+    status = check_fields(&preamble, bytes);
+    if (status == TMSG_OK) {
+        *preamble_p = preamble;
+    }
+    return status;
+}
+
+bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p)
+{
+    const uint8_t *at = header;
+
+    if (check_form(at, bytes) != TMSG_OK) {
+        return false;
+    }
+    *id_p = (uint32_t)tmsg_get_le(at + AT_ENDPOINT_ID, 4);
+    return true;
 }
