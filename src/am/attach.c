@@ -171,11 +171,34 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
     return tmsg_worker_ucx(endpoint->worker, &scope, true, &endpoint->ucx);
 }
 
+tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
+                                  const uint8_t token[TMSG_TOKEN_BYTES],
+                                  void **blob_p, size_t *bytes_p)
+{
+    tmsg_blob_t blob = {.hello = ucx->hello};
+    void *whole = NULL, *net = NULL;
+    tmsg_status_t status =
+        tmsg_ucx_address(ucx, false, &whole, &blob.whole.address_bytes);
+
+    if (status == TMSG_OK) {
+        status = tmsg_ucx_address(ucx, true, &net, &blob.net.address_bytes);
+    }
+    if (status == TMSG_OK) {
+        memcpy(blob.whole.token, token, TMSG_TOKEN_BYTES);
+        memcpy(blob.net.token, token, TMSG_TOKEN_BYTES);
+        blob.whole.address = whole;
+        blob.net.address = net;
+        status = tmsg_blob_encode(&blob, blob_p, bytes_p);
+    }
+    tmsg_ucx_address_free(whole);
+    tmsg_ucx_address_free(net);
+    return status;
+}
+
 tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms)
 {
-    tmsg_blob_t theirs, mine;
-    void *address = NULL;
+    tmsg_blob_t theirs;
     tmsg_status_t status = tmsg_blob_decode(blob, blob_bytes, &theirs);
 
     if (status != TMSG_OK) {
@@ -192,30 +215,14 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     if (status != TMSG_OK) {
         return status;
     }
-    if (endpoint->link.net_only && theirs.hello.boot_id[0] != '\0' &&
-        strcmp(theirs.hello.boot_id, endpoint->ucx->hello.boot_id) == 0) {
-        /* The address in the blob has shared memory in it, and UCX would
-         * insist on that. */
-        return tmsg_error_set(TMSG_ERR_UNREACHABLE,
-                              "a blob of this machine needs shared memory: "
-                              "%s; use tcp://",
-                              endpoint->why);
-    }
-    memcpy(endpoint->token, theirs.sealed.token, TMSG_TOKEN_BYTES);
-    mine.hello = endpoint->ucx->hello;
-    memcpy(mine.sealed.token, endpoint->token, TMSG_TOKEN_BYTES);
-    status = tmsg_ucx_address(endpoint->ucx, endpoint->link.net_only, &address,
-                              &mine.sealed.address_bytes);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    mine.sealed.address = address;
-    status = tmsg_blob_encode(&mine, &endpoint->knock.blob,
-                              &endpoint->knock.blob_bytes);
+    memcpy(endpoint->token, theirs.whole.token, TMSG_TOKEN_BYTES);
+    status =
+        tmsg_attach_blob_of(endpoint->ucx, endpoint->token,
+                            &endpoint->knock.blob, &endpoint->knock.blob_bytes);
     if (status == TMSG_OK) {
-        status = tmsg_attach_dial(endpoint, &theirs.sealed);
+        status = tmsg_attach_dial(
+            endpoint, tmsg_blob_address(&theirs, endpoint->link.net_only));
     }
-    tmsg_ucx_address_free(address);
     if (status == TMSG_OK) {
         endpoint->link.deadline.expired = blob_expired;
         tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->link.deadline,
@@ -311,6 +318,7 @@ static void knock_by_blob(const tmsg_arrival_t *arrival,
 {
     tmsg_worker_t *worker = listener->worker;
     tmsg_endpoint_t *endpoint;
+    const tmsg_sealed_t *sealed;
     tmsg_blob_t blob;
 
     if (tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob) !=
@@ -338,14 +346,14 @@ static void knock_by_blob(const tmsg_arrival_t *arrival,
         tmsg_endpoint_break(endpoint, TMSG_ERR_INCOMPATIBLE,
                             tmsg_error_message());
     }
-    endpoint->peer_address = malloc(blob.sealed.address_bytes);
+    sealed = tmsg_blob_address(&blob, endpoint->link.net_only);
+    endpoint->peer_address = malloc(sealed->address_bytes);
     if (endpoint->peer_address == NULL) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
                             "no memory for a peer's address");
         return;
     }
-    memcpy(endpoint->peer_address, blob.sealed.address,
-           blob.sealed.address_bytes);
+    memcpy(endpoint->peer_address, sealed->address, sealed->address_bytes);
     tmsg_worker_chore(worker, endpoint);
 }
 

@@ -91,7 +91,8 @@ tmsg_status_t tmsg_blob_encode(const tmsg_blob_t *blob, void **data_p,
                                size_t *bytes_p)
 {
     size_t capacity = BLOB_HEADER_BYTES + TMSG_HELLO_BYTES_MAX +
-                      blob->sealed.address_bytes + TMSG_SEALED_EXTRA_BYTES;
+                      blob->whole.address_bytes + blob->net.address_bytes +
+                      2 * TMSG_SEALED_EXTRA_BYTES;
     uint8_t *data = malloc(capacity + CHECKSUM_BYTES);
     size_t used = BLOB_HEADER_BYTES;
     size_t bytes;
@@ -110,7 +111,13 @@ tmsg_status_t tmsg_blob_encode(const tmsg_blob_t *blob, void **data_p,
     tmsg_put_le(data + MAGIC_BYTES + 2, bytes, 4);
     used += bytes;
     status =
-        tmsg_sealed_encode(&blob->sealed, data + used, capacity - used, &bytes);
+        tmsg_sealed_encode(&blob->whole, data + used, capacity - used, &bytes);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    used += bytes;
+    status =
+        tmsg_sealed_encode(&blob->net, data + used, capacity - used, &bytes);
     if (status != TMSG_OK) {
         goto err_free;
     }
@@ -149,6 +156,35 @@ static tmsg_status_t check_frame(const uint8_t *data, size_t bytes)
     return TMSG_OK;
 }
 
+/* Both addresses, which fill `bytes`: the first one says how long it is. */
+static tmsg_status_t decode_addresses(const uint8_t *from, size_t bytes,
+                                      tmsg_blob_t *blob)
+{
+    uint64_t whole_bytes = TMSG_SEALED_EXTRA_BYTES;
+    tmsg_status_t status;
+
+    if (bytes >= TMSG_SEALED_EXTRA_BYTES) {
+        whole_bytes += tmsg_get_le(from + TMSG_TOKEN_BYTES, 4);
+    }
+    if (whole_bytes > bytes) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "worker blob: an address of %llu bytes, %zu are "
+                              "left",
+                              (unsigned long long)whole_bytes, bytes);
+    }
+    status = tmsg_sealed_decode(from, (size_t)whole_bytes, &blob->whole);
+    if (status == TMSG_OK) {
+        status = tmsg_sealed_decode(from + whole_bytes,
+                                    bytes - (size_t)whole_bytes, &blob->net);
+    }
+    if (status == TMSG_OK &&
+        memcmp(blob->whole.token, blob->net.token, TMSG_TOKEN_BYTES) != 0) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "worker blob: its addresses have two tokens");
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_blob_decode(const void *data, size_t bytes,
                                tmsg_blob_t *blob_p)
 {
@@ -173,11 +209,15 @@ tmsg_status_t tmsg_blob_decode(const void *data, size_t bytes,
     if (status != TMSG_OK) {
         return status;
     }
-    status = tmsg_sealed_decode(from + hello_bytes, left - hello_bytes,
-                                &blob.sealed);
+    status = decode_addresses(from + hello_bytes, left - hello_bytes, &blob);
     if (status != TMSG_OK) {
         return status;
     }
     *blob_p = blob;
     return TMSG_OK;
+}
+
+const tmsg_sealed_t *tmsg_blob_address(const tmsg_blob_t *blob, bool net_only)
+{
+    return net_only ? &blob->net : &blob->whole;
 }

@@ -7,6 +7,7 @@
 #ifndef TMSG_AM_BLOB_H
 #define TMSG_AM_BLOB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,13 +38,17 @@ tmsg_status_t tmsg_sealed_decode(const void *data, size_t bytes,
 
 typedef struct {
     tmsg_hello_t hello;
-    tmsg_sealed_t sealed;
+    tmsg_sealed_t whole; /* shared memory included */
+    tmsg_sealed_t net;   /* the network alone; with the same token */
 } tmsg_blob_t;
 
 /* Writes a blob to memory that the caller frees with free(). Errors: as
  * tmsg_sealed_encode(), NO_MEMORY. */
 tmsg_status_t tmsg_blob_encode(const tmsg_blob_t *blob, void **data_p,
                                size_t *bytes_p);
+
+/* The address in a blob for a pair that may use shared memory, or may not. */
+const tmsg_sealed_t *tmsg_blob_address(const tmsg_blob_t *blob, bool net_only);
 
 /* Reads a blob, as tmsg_sealed_decode(). Errors: MALFORMED, INCOMPATIBLE
  * (another blob version). */

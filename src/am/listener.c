@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "am/attach.h"
 #include "am/endpoint.h"
 #include "am/netif.h"
 #include "am/progress.h"
@@ -344,30 +345,16 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     return status;
 }
 
-static tmsg_status_t make_blob(tmsg_listener_t *listener)
-{
-    tmsg_blob_t blob = {.hello = listener->ucx->hello};
-    void *address = NULL;
-    tmsg_status_t status = tmsg_ucx_address(listener->ucx, false, &address,
-                                            &blob.sealed.address_bytes);
-
-    if (status != TMSG_OK) {
-        return status;
-    }
-    memcpy(blob.sealed.token, listener->token, TMSG_TOKEN_BYTES);
-    blob.sealed.address = address;
-    status = tmsg_blob_encode(&blob, &listener->blob, &listener->blob_bytes);
-    tmsg_ucx_address_free(address);
-    return status;
-}
-
 static tmsg_status_t listen_blob(tmsg_listener_t *listener,
                                  const tmsg_ucx_scope_t *scope)
 {
     tmsg_status_t status =
         tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
 
-    return status != TMSG_OK ? status : make_blob(listener);
+    return status != TMSG_OK
+               ? status
+               : tmsg_attach_blob_of(listener->ucx, listener->token,
+                                     &listener->blob, &listener->blob_bytes);
 }
 
 /* Peers will need UCX on that device: what keeps it from opening shows here,

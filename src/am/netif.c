@@ -60,6 +60,19 @@ bool tmsg_netif_is_loopback(const struct sockaddr *address)
            (IN6_IS_ADDR_V4MAPPED(&ip.bytes) && ip.bytes.s6_addr[12] == 127);
 }
 
+bool tmsg_netif_is_any(const struct sockaddr *address)
+{
+    static const uint8_t zero[4];
+    ip_t ip;
+
+    if (!ip_of(address, &ip)) {
+        return false;
+    }
+    return IN6_IS_ADDR_UNSPECIFIED(&ip.bytes) ||
+           (IN6_IS_ADDR_V4MAPPED(&ip.bytes) &&
+            memcmp(&ip.bytes.s6_addr[12], zero, sizeof(zero)) == 0);
+}
+
 static bool has_address(const struct ifaddrs *device, const ip_t *wanted,
                         bool is_loopback)
 {

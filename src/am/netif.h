@@ -13,6 +13,9 @@
  * loopback too: nobody beyond this machine reaches it. */
 bool tmsg_netif_is_loopback(const struct sockaddr *address);
 
+/* 0.0.0.0, ::, or ::ffff:0.0.0.0: every device. */
+bool tmsg_netif_is_any(const struct sockaddr *address);
+
 /* Writes the name of the network device that has the IPv4 or IPv6 address; the
  * port is ignored. All loopback addresses belong to the loopback device, alias
  * labels ("eth0:1") to their device. Where a link-local address without zone

@@ -19,9 +19,12 @@ static tmsg_blob_t sample(void)
     memset(&blob, 0, sizeof(blob));
     tmsg_hello_fill_local(instance, &blob.hello);
     blob.hello.queue_depth = 99;
-    memset(blob.sealed.token, 0xab, TMSG_TOKEN_BYTES);
-    blob.sealed.address = address;
-    blob.sealed.address_bytes = sizeof(address);
+    memset(blob.whole.token, 0xab, TMSG_TOKEN_BYTES);
+    blob.whole.address = address;
+    blob.whole.address_bytes = sizeof(address);
+    blob.net = blob.whole;
+    blob.net.address = "net";
+    blob.net.address_bytes = 3;
     return blob;
 }
 
@@ -29,7 +32,7 @@ static void expect_sealed(const tmsg_sealed_t *sealed)
 {
     tmsg_blob_t blob = sample();
 
-    cr_expect(memcmp(sealed->token, blob.sealed.token, TMSG_TOKEN_BYTES) == 0);
+    cr_expect(memcmp(sealed->token, blob.whole.token, TMSG_TOKEN_BYTES) == 0);
     cr_assert(eq(sz, sealed->address_bytes, sizeof(address)));
     cr_expect(memcmp(sealed->address, address, sizeof(address)) == 0);
 }
@@ -41,9 +44,9 @@ Test(sealed, comes_back_as_it_was)
     tmsg_sealed_t back;
     size_t length;
 
-    cr_assert(
-        eq(int, tmsg_sealed_encode(&blob.sealed, bytes, sizeof(bytes), &length),
-           TMSG_OK));
+    cr_assert(eq(int,
+                 tmsg_sealed_encode(&blob.whole, bytes, sizeof(bytes), &length),
+                 TMSG_OK));
     cr_assert(eq(sz, length, sizeof(bytes)));
     cr_assert(eq(int, tmsg_sealed_decode(bytes, length, &back), TMSG_OK));
     expect_sealed(&back);
@@ -55,10 +58,10 @@ Test(sealed, has_the_documented_layout)
     uint8_t bytes[sizeof(address) + TMSG_SEALED_EXTRA_BYTES];
     size_t length;
 
-    cr_assert(
-        eq(int, tmsg_sealed_encode(&blob.sealed, bytes, sizeof(bytes), &length),
-           TMSG_OK));
-    cr_expect(memcmp(bytes, blob.sealed.token, 16) == 0);
+    cr_assert(eq(int,
+                 tmsg_sealed_encode(&blob.whole, bytes, sizeof(bytes), &length),
+                 TMSG_OK));
+    cr_expect(memcmp(bytes, blob.whole.token, 16) == 0);
     cr_expect(eq(u64, tmsg_get_le(bytes + 16, 4), sizeof(address)));
     cr_expect(memcmp(bytes + 20, address, sizeof(address)) == 0);
     cr_expect(eq(u64, tmsg_get_le(bytes + length - 8, 8),
@@ -71,15 +74,15 @@ Test(sealed, refuses_to_write_what_cannot_be_read)
     uint8_t *big = calloc(1, TMSG_ADDRESS_BYTES_MAX + 100);
     size_t length = 77;
 
-    cr_expect(eq(int, tmsg_sealed_encode(&blob.sealed, big, 30, &length),
+    cr_expect(eq(int, tmsg_sealed_encode(&blob.whole, big, 30, &length),
                  TMSG_ERR_LIMIT_EXCEEDED));
-    blob.sealed.address_bytes = 0;
-    cr_expect(eq(int, tmsg_sealed_encode(&blob.sealed, big, 1000, &length),
+    blob.whole.address_bytes = 0;
+    cr_expect(eq(int, tmsg_sealed_encode(&blob.whole, big, 1000, &length),
                  TMSG_ERR_INVALID_PARAM));
-    blob.sealed.address = big;
-    blob.sealed.address_bytes = TMSG_ADDRESS_BYTES_MAX + 1;
+    blob.whole.address = big;
+    blob.whole.address_bytes = TMSG_ADDRESS_BYTES_MAX + 1;
     cr_expect(eq(int,
-                 tmsg_sealed_encode(&blob.sealed, big,
+                 tmsg_sealed_encode(&blob.whole, big,
                                     TMSG_ADDRESS_BYTES_MAX + 100, &length),
                  TMSG_ERR_LIMIT_EXCEEDED));
     cr_expect(eq(sz, length, 77));
@@ -151,9 +154,9 @@ Test(sealed, refuses_all_damage)
     uint8_t bytes[sizeof(address) + TMSG_SEALED_EXTRA_BYTES];
     size_t length;
 
-    cr_assert(
-        eq(int, tmsg_sealed_encode(&blob.sealed, bytes, sizeof(bytes), &length),
-           TMSG_OK));
+    cr_assert(eq(int,
+                 tmsg_sealed_encode(&blob.whole, bytes, sizeof(bytes), &length),
+                 TMSG_OK));
     expect_refused_if_damaged(bytes, length, decode_sealed);
 }
 
@@ -171,9 +174,9 @@ Test(sealed, refuses_a_lying_length)
     uint8_t bytes[sizeof(address) + TMSG_SEALED_EXTRA_BYTES];
     size_t length;
 
-    cr_assert(
-        eq(int, tmsg_sealed_encode(&blob.sealed, bytes, sizeof(bytes), &length),
-           TMSG_OK));
+    cr_assert(eq(int,
+                 tmsg_sealed_encode(&blob.whole, bytes, sizeof(bytes), &length),
+                 TMSG_OK));
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         tmsg_sealed_t back;
 
@@ -206,7 +209,11 @@ Test(blob, comes_back_as_it_was)
     cr_expect(eq(u64, back.hello.ns_pid, blob.hello.ns_pid));
     cr_expect(eq(uint, back.hello.queue_depth, 99));
     cr_expect_str_eq(back.hello.boot_id, blob.hello.boot_id);
-    expect_sealed(&back.sealed);
+    expect_sealed(&back.whole);
+    cr_expect(eq(sz, back.net.address_bytes, 3));
+    cr_expect(memcmp(back.net.address, "net", 3) == 0);
+    cr_expect(tmsg_blob_address(&back, true) == &back.net);
+    cr_expect(tmsg_blob_address(&back, false) == &back.whole);
     free(data);
 }
 
@@ -274,13 +281,35 @@ Test(blob, refuses_lying_lengths)
     free(data);
 }
 
+Test(blob, refuses_two_tokens_and_one_address)
+{
+    tmsg_blob_t blob = sample(), back;
+    void *data;
+    uint8_t *bytes;
+    size_t length;
+
+    blob.net.token[3] ^= 1;
+    cr_assert(eq(int, tmsg_blob_encode(&blob, &data, &length), TMSG_OK));
+    cr_expect(
+        eq(int, tmsg_blob_decode(data, length, &back), TMSG_ERR_MALFORMED));
+    cr_expect_str_eq(tmsg_error_message(),
+                     "worker blob: its addresses have two tokens");
+    free(data);
+    encode(&bytes, &length);
+    length -= 3 + TMSG_SEALED_EXTRA_BYTES; /* the second address */
+    reseal(bytes, length);
+    cr_expect(
+        eq(int, tmsg_blob_decode(bytes, length, &back), TMSG_ERR_MALFORMED));
+    free(bytes);
+}
+
 Test(blob, encodes_nothing_without_an_address)
 {
     tmsg_blob_t blob = sample();
     void *data = NULL;
     size_t bytes;
 
-    blob.sealed.address_bytes = 0;
+    blob.whole.address_bytes = 0;
     cr_expect(eq(int, tmsg_blob_encode(&blob, &data, &bytes),
                  TMSG_ERR_INVALID_PARAM));
     cr_expect(data == NULL);

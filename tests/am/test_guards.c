@@ -473,6 +473,47 @@ Test(guards, another_user_is_met_by_tcp_or_refused_by_name)
     child_join(&child);
 }
 
+static void other_user_by_blob(pipes_t *pipes, void *arg)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *request;
+    side_t side;
+
+    (void)arg;
+    must_eq(setgid(65534), 0);
+    must_eq(setuid(65534), 0);
+    side_open(&side, NULL);
+    endpoint = blob_connect(&side, pipes->in);
+    must_true(endpoint_uses(endpoint, "tcp/"));
+    must_true(!endpoint_uses(endpoint, "posix/"));
+    tmsg_request_destroy(send_map(endpoint, sample_bytes(1, 5000000), 0));
+    must(tmsg_endpoint_close(endpoint, &request));
+    must(side_finish(&side, request));
+    side_close(&side);
+}
+
+/* A blob has an address for those, too. */
+Test(guards, another_user_is_met_by_tcp_by_blob)
+{
+    tmsg_message_t *message;
+    child_t child;
+    side_t side;
+
+    if (geteuid() != 0) {
+        cr_skip_test("only root can become another user");
+    }
+    child_start(&child, other_user_by_blob, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "blob://");
+    blob_put(child.out, side.listener);
+    message = side_take(&side);
+    sample_check_bytes(1, 5000000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must_be(side_end_of(&side, side.accepted), TMSG_ERR_CLOSED);
+    child_join(&child);
+    side_close(&side);
+}
+
 /* A held message of 64 B may pin a whole segment of UCX's. */
 Test(guards, held_small_messages_do_not_stop_the_traffic)
 {

@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -157,26 +156,12 @@ Test(hole, a_killed_peer_that_left_none_costs_the_others_nothing)
 static void peer_by_blob(pipes_t *pipes, void *arg)
 {
     tmsg_endpoint_t *endpoint;
-    tmsg_request_t *ready;
-    uint8_t blob[8192];
     char line[16];
-    size_t bytes;
     side_t side;
 
     (void)arg;
-    line_get(pipes->in, line, sizeof(line));
-    bytes = strtoul(line, NULL, 10);
-    must_true(bytes <= sizeof(blob));
-    for (size_t got = 0; got < bytes;) {
-        ssize_t n = read(pipes->in, blob + got, bytes - got);
-
-        must_true(n > 0);
-        got += (size_t)n;
-    }
     side_open(&side, NULL);
-    must(tmsg_endpoint_connect_blob(side.worker, blob, bytes, NULL, &endpoint));
-    must(tmsg_endpoint_ready(endpoint, &ready));
-    must(side_finish(&side, ready));
+    endpoint = blob_connect(&side, pipes->in);
     must(side_finish(
         &side, send_map(endpoint, sample_bytes(1, 3000), TMSG_SEND_ACKED)));
     line_get(pipes->in, line, sizeof(line));
@@ -187,14 +172,8 @@ static tmsg_endpoint_t *take_peer_by_blob(side_t *side, const child_t *child)
 {
     tmsg_endpoint_t *endpoint;
     tmsg_message_t *message;
-    char line[16];
-    const void *blob;
-    size_t bytes;
 
-    must(tmsg_listener_blob(side->listener, &blob, &bytes));
-    snprintf(line, sizeof(line), "%zu", bytes);
-    line_put(child->out, line);
-    must_eq(write(child->out, blob, bytes), bytes);
+    blob_put(child->out, side->listener);
     endpoint = side_accept(side);
     message = side_take(side);
     sample_check_bytes(1, 3000, tmsg_message_map(message));

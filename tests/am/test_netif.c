@@ -35,28 +35,28 @@ static sa_t make(const char *text)
 
 static const struct {
     const char *address;
-    bool is_loopback;
+    bool is_loopback, is_any;
 } kinds[] = {
-    {"127.0.0.1", true},
-    {"127.255.255.254", true},
-    {"126.255.255.255", false},
-    {"128.0.0.1", false},
-    {"0.0.0.0", false},
-    {"0.0.0.1", false},
-    {"10.0.0.127", false},
-    {"::1", true},
-    {"::", false},
-    {"::2", false},
-    {"::127.0.0.1", false},
-    {"::ffff:127.0.0.1", true},
-    {"::ffff:127.9.9.9", true},
-    {"::ffff:10.0.0.1", false},
-    {"::ffff:0.0.0.0", false},
-    {"fe80::1", false},
-    {"7f00::1", false},
+    {"127.0.0.1", true, false},
+    {"127.255.255.254", true, false},
+    {"126.255.255.255", false, false},
+    {"128.0.0.1", false, false},
+    {"0.0.0.0", false, true},
+    {"0.0.0.1", false, false},
+    {"10.0.0.127", false, false},
+    {"::1", true, false},
+    {"::", false, true},
+    {"::2", false, false},
+    {"::127.0.0.1", false, false},
+    {"::ffff:127.0.0.1", true, false},
+    {"::ffff:127.9.9.9", true, false},
+    {"::ffff:10.0.0.1", false, false},
+    {"::ffff:0.0.0.0", false, true},
+    {"fe80::1", false, false},
+    {"7f00::1", false, false},
 };
 
-Test(netif, knows_loopback)
+Test(netif, knows_loopback_and_any)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         sa_t sa = make(kinds[i].address);
@@ -64,6 +64,8 @@ Test(netif, knows_loopback)
         cr_expect(
             eq(int, tmsg_netif_is_loopback(&sa.any), kinds[i].is_loopback),
             "%s", kinds[i].address);
+        cr_expect(eq(int, tmsg_netif_is_any(&sa.any), kinds[i].is_any), "%s",
+                  kinds[i].address);
     }
 }
 
@@ -72,8 +74,10 @@ Test(netif, takes_unix_for_loopback_and_others_for_nothing)
     sa_t sa = {.any.sa_family = AF_UNIX};
 
     cr_expect(tmsg_netif_is_loopback(&sa.any));
+    cr_expect(not(tmsg_netif_is_any(&sa.any)));
     sa.any.sa_family = AF_UNSPEC;
     cr_expect(not(tmsg_netif_is_loopback(&sa.any)));
+    cr_expect(not(tmsg_netif_is_any(&sa.any)));
 }
 
 Test(netif, finds_the_loopback_device_for_every_loopback_address)

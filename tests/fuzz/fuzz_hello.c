@@ -70,7 +70,8 @@ static void try_sealed(const uint8_t *data, size_t size)
         }
         if (tmsg_blob_decode(copy, size, &blob) == TMSG_OK) {
             XXH64_hash_t all =
-                XXH3_64bits(blob.sealed.address, blob.sealed.address_bytes);
+                XXH3_64bits(blob.whole.address, blob.whole.address_bytes) ^
+                XXH3_64bits(blob.net.address, blob.net.address_bytes);
             (void)all; /* every byte of it can be read */
         }
     }

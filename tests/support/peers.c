@@ -511,3 +511,39 @@ void line_get(int fd, char *line, size_t bytes)
         line[used++] = c;
     }
 }
+
+void blob_put(int fd, const tmsg_listener_t *listener)
+{
+    char line[16];
+    const void *blob;
+    size_t bytes;
+
+    must(tmsg_listener_blob(listener, &blob, &bytes));
+    snprintf(line, sizeof(line), "%zu", bytes);
+    line_put(fd, line);
+    must_eq(write(fd, blob, bytes), bytes);
+}
+
+tmsg_endpoint_t *blob_connect(side_t *side, int fd)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+    uint8_t blob[8192];
+    char line[16];
+    size_t bytes;
+
+    line_get(fd, line, sizeof(line));
+    bytes = strtoul(line, NULL, 10);
+    must_true(bytes <= sizeof(blob));
+    for (size_t got = 0; got < bytes;) {
+        ssize_t n = read(fd, blob + got, bytes - got);
+
+        must_true(n > 0);
+        got += (size_t)n;
+    }
+    must(
+        tmsg_endpoint_connect_blob(side->worker, blob, bytes, NULL, &endpoint));
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    must(side_finish(side, ready));
+    return endpoint;
+}

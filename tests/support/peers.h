@@ -146,4 +146,8 @@ void child_kill(child_t *child);
 void line_put(int fd, const char *line);
 void line_get(int fd, char *line, size_t bytes);
 
+/* A listener's blob through those pipes, and the connection by it. */
+void blob_put(int fd, const tmsg_listener_t *listener);
+tmsg_endpoint_t *blob_connect(side_t *side, int fd);
+
 #endif
