@@ -33,8 +33,18 @@ const char *link_config(link_t link)
     return link == LINK_TCP ? "TLS=tcp" : NULL;
 }
 
+/* UCX's keepalive would wake every descriptor once a second, and hide a wake-up
+ * that was lost. */
+static const char *quietly(const char *config, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s%sKEEPALIVE_INTERVAL=10m",
+             config == NULL ? "" : config, config == NULL ? "" : ";");
+    return text;
+}
+
 void side_open(side_t *side, const side_options_t *options)
 {
+    char config[256];
     tmsg_context_params_t context = {.field_mask = 0};
     tmsg_worker_params_t worker = {.field_mask = 0};
 
@@ -46,6 +56,11 @@ void side_open(side_t *side, const side_options_t *options)
             TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG;
         context.limits = &options->limits;
         context.ucx_config = options->ucx_config;
+    }
+    if (side->drive == DRIVE_FD) {
+        context.field_mask |= TMSG_CONTEXT_PARAM_UCX_CONFIG;
+        context.ucx_config =
+            quietly(context.ucx_config, config, sizeof(config));
     }
     if (side->drive == DRIVE_THREAD) {
         worker.field_mask |= TMSG_WORKER_PARAM_FLAGS;
