@@ -143,6 +143,62 @@ static void apart(link_t link, drive_t drive)
     child_join(&child);
 }
 
+enum { TURNS = 300 };
+
+static void answer_each(pipes_t *pipes, void *arg)
+{
+    const how_t *how = arg;
+    const side_options_t options = {.drive = how->drive,
+                                    .ucx_config = link_config(how->link)};
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *closed;
+    char url[256];
+    side_t side;
+
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, &options);
+    endpoint = side_connect(&side, url);
+    for (size_t i = 0; i < TURNS; i++) {
+        tmsg_message_destroy(side_take(&side));
+        tmsg_request_destroy(send_map(endpoint, sample_bytes(i, 100), 0));
+    }
+    must(tmsg_endpoint_close(endpoint, &closed));
+    must(side_finish(&side, closed));
+    side_close(&side);
+}
+
+/* Each sleeps on its descriptor while the other has its turn. */
+static void take_turns(link_t link)
+{
+    how_t how = {link, DRIVE_FD};
+    const side_options_t options = {.drive = DRIVE_FD,
+                                    .ucx_config = link_config(link)};
+    tmsg_endpoint_t *endpoint;
+    child_t child;
+    side_t side;
+
+    child_start(&child, answer_each, &how);
+    side_open(&side, &options);
+    side_listen_link(&side, link);
+    line_put(child.out, tmsg_listener_url(side.listener));
+    endpoint = side_accept(&side);
+    for (size_t i = 0; i < TURNS; i++) {
+        tmsg_message_t *message;
+
+        tmsg_request_destroy(send_map(endpoint, sample_bytes(i, 100), 0));
+        message = side_take(&side);
+        sample_check_bytes(i, 100, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+    must_be(side_end_of(&side, endpoint), TMSG_ERR_CLOSED);
+    side_close(&side);
+    child_join(&child);
+}
+
+Test(conformance, sides_that_sleep_are_woken_tcp) { take_turns(LINK_TCP); }
+Test(conformance, sides_that_sleep_are_woken_shm) { take_turns(LINK_SHM); }
+Test(conformance, sides_that_sleep_are_woken_unix) { take_turns(LINK_UNIX); }
+
 Test(conformance, two_processes_tcp_polling) { apart(LINK_TCP, DRIVE_POLLING); }
 Test(conformance, two_processes_tcp_fd) { apart(LINK_TCP, DRIVE_FD); }
 Test(conformance, two_processes_tcp_thread) { apart(LINK_TCP, DRIVE_THREAD); }
