@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Runs a fuzz target over every file of a folder, without a fuzzer. */
+/* Runs a fuzz target over every file of a folder, without a fuzzer. A folder
+ * that is missing or empty is a failure: a target has one input at least. */
 #include <dirent.h>
-#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +42,8 @@ int main(int argc, char **argv)
     LLVMFuzzerTestOneInput(NULL, 0);
     DIR *dir = opendir(argv[1]);
     if (dir == NULL) {
-        /* git keeps no empty folder: a new target has no corpus yet */
-        return errno == ENOENT ? 0 : 1;
+        perror(argv[1]);
+        return 1;
     }
     int rc = 0;
     unsigned count = 0;
@@ -56,5 +56,5 @@ int main(int argc, char **argv)
     }
     closedir(dir);
     printf("%u inputs\n", count);
-    return rc == 0 ? 0 : 1;
+    return rc == 0 && count > 0 ? 0 : 1;
 }

@@ -83,8 +83,12 @@ size_t golden_load(const char *folder, golden_t *cases)
         golden_t *golden = &cases[count];
         char *text;
 
-        if (strcmp(dot, ".hex") != 0 || count == GOLDEN_CASES_MAX) {
+        if (dot == NULL || strcmp(dot, ".hex") != 0) {
             continue;
+        }
+        if (count == GOLDEN_CASES_MAX) {
+            fprintf(stderr, "%s: more than %d cases\n", path, GOLDEN_CASES_MAX);
+            abort();
         }
         snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
         text = golden_read(file);
@@ -96,6 +100,10 @@ size_t golden_load(const char *folder, golden_t *cases)
         count++;
     }
     closedir(dir);
+    if (count == 0) {
+        fprintf(stderr, "%s: no cases\n", path);
+        abort();
+    }
     qsort(cases, count, sizeof(*cases), by_path);
     return count;
 }

@@ -25,7 +25,8 @@ uint8_t *golden_unhex(const char *text, size_t *size_p);
 char *golden_read(const char *path);
 
 /* Reads the listings of a folder such as "v0/valid", sorted by name, into
- * GOLDEN_CASES_MAX cases. Returns how many there are. */
+ * GOLDEN_CASES_MAX cases; more, or none, is an error. Returns how many there
+ * are. */
 size_t golden_load(const char *folder, golden_t *cases);
 
 void golden_free(golden_t *cases, size_t count);
