@@ -28,7 +28,7 @@ test:
 	@scripts/setup.sh build test
 	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
 	@$(compile)
-	@$(ctest) -j $(JOBS)
+	@scripts/test.sh $(BUILD) -j $(JOBS)
 
 demo: all
 	@scripts/demo.sh

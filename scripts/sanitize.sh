@@ -1,6 +1,6 @@
 #!/bin/sh
 # sanitize.sh address|thread [CTEST_OPTION...]: builds build/asan or build/tsan
-# and runs its tests; address is AddressSanitizer with UBSan and LeakSanitizer.
+# and runs its tests (scripts/test.sh); address is AddressSanitizer with UBSan and LeakSanitizer.
 set -eu
 cd "$(dirname "$0")/.."
 kind=$1
@@ -16,4 +16,4 @@ cmake -S . -B $dir -G Ninja -DCMAKE_C_COMPILER=gcc -DTMSG_SANITIZE="$kind" \
     -DTMSG_BUILD_TESTS=ON -DTMSG_BUILD_BENCH=OFF -DTMSG_WERROR=ON > /dev/null
 cmake --build $dir -j "$(nproc)"
 # With one UCX: the other finds nothing more in our code and doubles the time.
-exec ctest --test-dir $dir --output-on-failure -j "$(nproc)" -LE ucx1.22 "$@"
+exec scripts/test.sh $dir -LE ucx1.22 "$@"
