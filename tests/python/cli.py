@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import time
 
 import ml_dtypes
 import numpy as np
@@ -59,6 +60,16 @@ def receiver(*words, **options):
             it.process.wait()
         it.process.stdout.close()
         it.errors.close()
+
+
+def wait_until_stopped(process):
+    """Until it has stopped itself, by SIGSTOP."""
+    deadline = time.monotonic() + BOUND
+    wanted = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while not (seen := os.waitid(os.P_PID, process.pid, wanted)):
+        assert time.monotonic() < deadline, "it did not stop"
+        time.sleep(.001)
+    assert seen.si_code == os.CLD_STOPPED, "it ended instead of stopping"
 
 
 def must_send(*words):
