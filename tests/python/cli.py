@@ -2,8 +2,10 @@
 """The command `tensormsg`, run as a shell would: what its tests share."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -70,6 +72,20 @@ def wait_until_stopped(process):
         assert time.monotonic() < deadline, "it did not stop"
         time.sleep(.001)
     assert seen.si_code == os.CLD_STOPPED, "it ended instead of stopping"
+
+
+@contextlib.contextmanager
+def alone(what):
+    """One test at a time: of both runtimes, of every build of this source."""
+    with open(SOURCE / what) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def must_have_room(folder, megabytes):
+    free = shutil.disk_usage(folder).free >> 20
+    assert free >= megabytes, \
+        f"this test needs {megabytes} MiB in {folder}, and {free} are free"
 
 
 def must_send(*words):

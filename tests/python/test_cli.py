@@ -186,22 +186,26 @@ def test_json_lines(tmp_path, sample):
 
 
 def test_a_file_is_mapped_and_not_read(tmp_path):
-    """640 MiB pass where a process may have 256 MiB of its own memory."""
+    """96 MiB pass where a process may have 64 MiB of its own memory."""
     if os.environ.get("TMSG_SANITIZE"):
         pytest.skip("a sanitizer's own memory counts as well")
+    size, allowed = 96 << 20, 64 << 20
+    cli.must_have_room(tmp_path, 2 * 96)
     path = tmp_path / "big.npy"
-    array = np.lib.format.open_memmap(path, "w+", np.uint8, (640 << 20,))
+    array = np.lib.format.open_memmap(path, "w+", np.uint8, (size,))
     array[::4096] = 7
     del array
     least = {"preexec_fn": lambda: resource.setrlimit(
-        resource.RLIMIT_DATA, (256 << 20, 256 << 20))}
-    with receiver("-o", tmp_path / "out", "-n", 1, **least) as there:
+        resource.RLIMIT_DATA, (allowed, allowed))}
+    with cli.alone("tests/python/test_cli.py"), receiver(
+            "-o", tmp_path / "out", "-n", 1, **least) as there:
         said = run("send", there.url, path, **least)
         assert (said.returncode, said.stderr) == (DONE, "")
         assert there.end()[0] == DONE
     path.unlink()
     kept = np.load(tmp_path / "out/big.npy", mmap_mode="r")
-    assert kept.shape == (640 << 20,) and (kept[::4096] == 7).all()
+    assert kept.shape == (size,) and (kept[::4096] == 7).all()
+    (tmp_path / "out/big.npy").unlink()
 
 
 # --- output ---

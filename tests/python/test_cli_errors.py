@@ -233,9 +233,10 @@ def test_a_program_that_is_no_receiver(sample):
     leaves to the system is no leak."""
     no_leaks = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
                 ":detect_leaks=0"}
-    with subprocess.Popen([HELLO, "recv"], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL,
-                          env={**os.environ, **no_leaks}) as hello:
+    with cli.alone("examples/hello.c"), subprocess.Popen(  # it has one port
+            [HELLO, "recv"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **no_leaks}) as hello:
         try:
             url = "tcp://127.0.0.1:13337"
             deadline = time.monotonic() + BOUND
