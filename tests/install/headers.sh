@@ -1,10 +1,15 @@
 #!/bin/sh
-# headers.sh INCLUDE DLPACK_INCLUDE...: every public header compiles alone, as
-# C11 and as C++17, and before and after each dlpack.h; and what it declares is
-# there for those who see it preprocessed, as cffi and cgo do.
+# headers.sh INCLUDE DLPACK_INCLUDE MAJOR: every public header compiles alone, as
+# C11 and as C++17, and before and after a dlpack.h of that major version; and
+# what it declares is there for those who see it preprocessed, as cffi and cgo do.
 set -eu
 include=$1
-shift
+dlpack=$2/dlpack/dlpack.h
+major=$(sed -n 's/^#define DLPACK_MAJOR_VERSION //p' "$dlpack")
+if [ "${major:-0}" != "$3" ]; then # the 0.x series has no such line
+    echo "$dlpack is of version ${major:-0}.x, not $3.x" >&2
+    exit 1
+fi
 strict='-pedantic -Wall -Wextra -Werror -fsyntax-only'
 failed=0
 text=$(mktemp)
@@ -36,21 +41,22 @@ forbid 'a number that is a macro' '^#define TMSG_[A-UW-Z][A-Z_]* [^"_]'
 forbid 'a struct without a tag' '^typedef (struct|union) \{'
 forbid 'an int of the platform as flags' 'unsigned (int )?flags'
 
+count=0
 for header in "$include"/tensormsg/*.h; do
     ours="#include <tensormsg/${header##*/}>"
+    theirs="#include \"$dlpack\""
     compile "$ours" <<EOF
 $ours
 EOF
-    for dlpack in "$@"; do
-        theirs="#include \"$dlpack/dlpack/dlpack.h\""
-        compile "$ours before $dlpack" <<EOF
+    compile "$ours before $dlpack" <<EOF
 $ours
 $theirs
 EOF
-        compile "$ours after $dlpack" <<EOF
+    compile "$ours after $dlpack" <<EOF
 $theirs
 $ours
 EOF
-    done
+    count=$((count + 1))
 done
+echo "$count headers"
 exit $failed

@@ -1,0 +1,28 @@
+#!/bin/sh
+# embedded.sh SOURCE_DIR VERSION: the library as a folder of another project,
+# which gets the two libraries and the command, and no tests or examples.
+set -eu
+source=$1
+version=$2
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+{
+    cmake -S "$here/embedded" -B "$work" -G Ninja -DTENSORMSG="$source" &&
+        cmake --build "$work" -j 2
+} > "$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+for program in with_shared with_static; do
+    got=$("$work/$program")
+    echo "$program: $got"
+    [ "$got" = "$version" ]
+done
+for folder in tests examples bench; do
+    [ ! -e "$work/tensormsg/$folder" ] || {
+        echo "$folder was built as well" >&2
+        exit 1
+    }
+done

@@ -1,0 +1,15 @@
+#!/bin/sh
+# make.sh SOURCE_DIR: `make -j2` of two goals, from nothing, as somebody with
+# MAKEFLAGS=-j2 has it; then `make install` into a prefix.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset MAKEFLAGS MAKELEVEL
+
+TMSG_NO_SETUP=1 make -C "$1" -j2 BUILD="$work/build" JOBS=2 \
+    PREFIX="$work/prefix" CMAKE_FLAGS='-DTMSG_BUILD_BENCH=OFF
+    -DCMAKE_BUILD_TYPE=Debug' all install > "$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+"$work/prefix/bin/tensormsg" --version
