@@ -94,7 +94,9 @@ install_venv()
     python=/usr/bin/python3
     [ -x $python ] || python=python3
     [ -x build/venv/bin/pip ] || $python -m venv --clear build/venv
-    build/venv/bin/pip --disable-pip-version-check -q install -r $wanted
+    # Not bin/pip, which names its folder and so misleads in a copy.
+    build/venv/bin/python -m pip --disable-pip-version-check -q \
+        install -r $wanted
     cp $wanted $stamp
 }
 
