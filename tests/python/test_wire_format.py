@@ -3,6 +3,7 @@
 must agree: on the frozen bytes, and on headers made up here, whole and
 damaged."""
 
+import collections
 import ctypes
 import json
 import os
@@ -159,29 +160,47 @@ def damage(rng, data):
     return bytes(data)
 
 
-def agree(library, header):
+def agree(library, header, statuses):
+    """Whether both accept it; the kind of error is compared, too. statuses
+    counts the cases in which only one kind is right."""
     expected, refusal = attempt(wire_decoder.decode, header)
     view, library_refusal = attempt(library_decode, library, header)
     assert (refusal is None) == (library_refusal is None), (
         header.hex(), refusal, library_refusal)
     assert same(view, wire_decoder.to_json(expected)), header.hex()
+    if refusal:
+        assert library_refusal.status in refusal.right, (
+            header.hex(), refusal, library_refusal)
+        if len(refusal.right) == 1:
+            statuses[refusal.status] += 1
     return refusal is None
 
 
 def test_decoders_agree_on_made_up_headers(library):
-    rng = random.Random(1)
-    accepted = sum(agree(library, with_preamble(random_body(rng)))
+    rng, statuses = random.Random(1), collections.Counter()
+    accepted = sum(agree(library, with_preamble(random_body(rng)), statuses)
                    for _ in range(ROUNDS))
     assert accepted > ROUNDS / 2
+    assert statuses["LIMIT_EXCEEDED"] and statuses["MALFORMED"]
 
 
 def test_decoders_agree_on_damaged_headers(library):
-    rng = random.Random(2)
+    rng, statuses = random.Random(2), collections.Counter()
     accepted = 0
     for _ in range(3 * ROUNDS):
         body = damage(rng, random_body(rng))
         _, refusal = attempt(wire_decoder.decode_body, body)
         if refusal and re.search("imestamp|code must be", str(refusal)):
             continue  # the msgpack package looks into extensions, we do not
-        accepted += agree(library, with_preamble(body))
+        accepted += agree(library, with_preamble(body), statuses)
     assert accepted > ROUNDS / 10
+    assert min(statuses[status] for status in (
+        "MALFORMED", "UNSUPPORTED", "LIMIT_EXCEEDED")) > ROUNDS / 100, statuses
+
+
+def test_decoders_agree_on_damaged_preambles(library):
+    rng, statuses = random.Random(3), collections.Counter()
+    for _ in range(ROUNDS):
+        header = with_preamble(random_body(rng))
+        agree(library, damage(rng, header[:33]) + header[33:], statuses)
+    assert len(statuses) == 4, statuses

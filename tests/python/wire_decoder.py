@@ -31,12 +31,40 @@ RESERVED = {"tensormsg." + key: kind for kind, keys in (
     for key in keys.split()}
 
 
-class Refused(Exception):
-    """status says which of the errors of the document it is."""
+STATUSES = {"MALFORMED", "UNSUPPORTED", "LIMIT_EXCEEDED", "INCOMPATIBLE"}
 
-    def __init__(self, status, why):
+
+class Refused(Exception):
+    """status says which of the errors of the document it is; right are all
+    that another reader may give, which met other broken rules first."""
+
+    def __init__(self, status, why, right=()):
         super().__init__(f"{status}: {why}")
         self.status = status
+        self.right = {status, *right}
+
+
+class Faults:
+    """Goes on behind a broken rule: `with faults:` notes what is refused in
+    its block, check() raises the first of it."""
+
+    def __init__(self):
+        self.first, self.right = None, set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, refused, _):
+        if kind and issubclass(kind, Refused):
+            self.first = self.first or refused
+            self.right |= refused.right
+            return True
+        return False
+
+    def check(self):
+        if self.first:
+            self.first.right |= self.right
+            raise self.first
 
 
 class Pairs(list):
@@ -88,32 +116,35 @@ def skip(value):
     require(nesting(value) <= 16, "nests too deeply")
 
 
-def keyed(value, last_known):
+def keyed(value, last_known, faults):
     """A map with integer keys, without those it may pass over."""
     require(type(value) is Pairs, "not a map")
     known = {}
     for key, item in value:
-        require(integer(key) >= 0, f"key {key}", "UNSUPPORTED")
-        if key > last_known or key == 0:
-            skip(item)
-        else:
-            require(key not in known, f"key {key} comes twice")
-            known[key] = item
+        with faults:
+            require(integer(key) >= 0, f"key {key}", "UNSUPPORTED")
+            if key > last_known or key == 0:
+                skip(item)
+            else:
+                require(key not in known, f"key {key} comes twice")
+                known[key] = item
     return known
 
 
-def is_dense(shape, strides, bits):
+def require_dense(shape, strides, bits):
     if 0 in shape:
-        return True
+        return
+    faults = Faults()
     reach = sum((n - 1) * abs(s) for n, s in zip(shape, strides))
-    require(reach < (2**63 - 1) // -(-bits // 8), "span", "LIMIT_EXCEEDED")
+    with faults:
+        require(reach < (2**63 - 1) // -(-bits // 8), "span", "LIMIT_EXCEEDED")
     expected = 1
     for stride, extent in sorted((s, n) for s, n in zip(strides, shape)
                                  if n != 1):
-        if stride != expected:
-            return False
+        with faults:
+            require(stride == expected, "not dense", "UNSUPPORTED")
         expected *= extent
-    return True
+    faults.check()
 
 
 def layout(tensors):
@@ -131,38 +162,56 @@ def layout(tensors):
 
 
 def decode_options(value, shape, bits, size):
-    options = keyed(value, 4)
-    result = {"device": (1, 0)}
-    if 1 in options:
-        strides = [integer(s) for s in array(options[1])]
-        require(len(strides) == len(shape), "strides for other dimensions")
-        require(is_dense(shape, strides, bits), "not dense", "UNSUPPORTED")
-        if strides:
-            result["strides"] = strides
-    if 2 in options:
-        require(len(array(options[2])) == 2, "device")
-        result["device"] = (integer(options[2][0], 1, 2**31 - 1),
-                            integer(options[2][1], 0, 2**31 - 1))
-    require(integer(options.get(4, 0)) == 0, "encoding", "UNSUPPORTED")
-    require(integer(options.get(3, size)) == size, "byte length")
+    """size is None where it is not known, for another rule was broken."""
+    result, faults = {"device": (1, 0)}, Faults()
+    options = keyed(value, 4, faults)
+    with faults:
+        if 1 in options:
+            strides = [integer(s) for s in array(options[1])]
+            require(len(strides) == len(shape), "strides for other dimensions")
+            require_dense(shape, strides, bits)
+            if strides:
+                result["strides"] = strides
+    with faults:
+        if 2 in options:
+            require(len(array(options[2])) == 2, "device")
+            result["device"] = (integer(options[2][0], 1, 2**31 - 1),
+                                integer(options[2][1], 0, 2**31 - 1))
+    with faults:
+        require(integer(options.get(4, 0)) == 0, "encoding", "UNSUPPORTED")
+    with faults:
+        told = integer(options.get(3, size or 0))
+        require(size is None or told == size, "byte length")
+    faults.check()
     return result
 
 
 def decode_tensor(fields, taken):
     require(len(array(fields)) >= 5, "too few fields")
-    label = name(fields[0], taken)
-    code, bits, lanes = (integer(field) for field in fields[1:4])
-    require((code, bits) in DTYPES and 1 <= lanes < 2**16,
-            f"dtype {code}, {bits}, {lanes}", "UNSUPPORTED")
-    shape = [integer(extent, 0) for extent in array(fields[4])]
-    require(len(shape) <= 64, "ndim", "LIMIT_EXCEEDED")
-    total = math.prod(shape) * bits * lanes
-    require(total < 2**63, "size", "LIMIT_EXCEEDED")
-    size = (total + 7) // 8
-    options = decode_options(fields[5] if len(fields) > 5 else Pairs(), shape,
-                             bits * lanes, size)
+    faults = Faults()
+    label, shape, element, size = f"tensor {len(taken)}", [], 8, None
+    with faults:
+        label = name(fields[0], taken)
+    with faults:
+        code, bits, lanes = (integer(field) for field in fields[1:4])
+        require((code, bits) in DTYPES and 1 <= lanes < 2**16,
+                f"dtype {code}, {bits}, {lanes}", "UNSUPPORTED")
+    with faults:
+        shape = [integer(extent, 0) for extent in array(fields[4])]
+        require(len(shape) <= 64, "ndim", "LIMIT_EXCEEDED")
+    if not faults.first:
+        with faults:
+            total = math.prod(shape) * element
+            require(total < 2**63, "size", "LIMIT_EXCEEDED")
+            size = (total + 7) // 8
+    with faults:
+        options = decode_options(fields[5] if len(fields) > 5 else Pairs(),
+                                 shape, element, size)
     for field in fields[6:]:
-        skip(field)
+        with faults:
+            skip(field)
+    taken[label] = None  # a name is taken, whatever else is wrong
+    faults.check()
     kind, ordinal = options.pop("device")
     kind = DEVICES.get(kind, f"device({kind})")
     taken[label] = {"name": label,
@@ -187,23 +236,39 @@ def decode_value(value):
 
 
 def decode_body(body):
+    faults = Faults()
     try:
         value = msgpack.unpackb(body, use_list=False, strict_map_key=False,
                                 object_pairs_hook=Pairs,
                                 unicode_errors="surrogateescape")
+    except msgpack.ExtraData as error:
+        value = error.unpacked
+        with faults:
+            raise Refused("MALFORMED", "bytes behind the body")
     except (ValueError, msgpack.UnpackException) as error:
-        raise Refused("MALFORMED", repr(error)) from None
-    sections = keyed(value, 2)
-    tensors, metadata = {}, {}
-    sizes = [decode_tensor(fields, tensors)
-             for fields in array(sections.get(1, ()))]
-    require(type(sections.get(2, Pairs())) is Pairs, "metadata is not a map")
-    for key, item in sections.get(2, Pairs()):
-        value = decode_value(item)
-        metadata[name(key, metadata)] = value
-        require(RESERVED.get(key, *value) in value, f"{key}: {value}")
-    end = layout(sizes)[1]
-    require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
+        # what comes before the end may break other rules
+        raise Refused("MALFORMED", repr(error), STATUSES) from None
+    with faults:
+        sections = keyed(value, 2, faults)
+        tensors, metadata, sizes = {}, {}, []
+        with faults:
+            for fields in array(sections.get(1, ())):
+                with faults:
+                    sizes.append(decode_tensor(fields, tensors))
+        with faults:
+            require(type(sections.get(2, Pairs())) is Pairs,
+                    "metadata is not a map")
+            for key, item in sections.get(2, Pairs()):
+                kept = {None: None}
+                with faults:
+                    kept = decode_value(item)
+                with faults:
+                    metadata[name(key, metadata)] = kept
+                    require(RESERVED.get(key, *kept) in kept, f"{key}: {kept}")
+        with faults:
+            end = layout(sizes)[1]
+            require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
+    faults.check()
     return list(tensors.values()), metadata, end
 
 
