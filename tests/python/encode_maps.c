@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Builds the maps that standard input describes and prints the header that
+ * the library encodes for each, in hex. A line is one of
+ *
+ *     t NAME CODE BITS LANES DEVICE_TYPE DEVICE_ID NDIM SHAPE... [STRIDES...]
+ *     m KEY b|i|f|s|x VALUE      a bool, i64, f64 (its bits), string or bytes
+ *     .                          the map is complete
+ *
+ * with names, keys, strings and bytes in hex, "-" for none. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/tensormsg.h>
+
+#include "serialize/header.h"
+#include "support/golden.h"
+#include "support/must.h"
+
+/* The next word of the line. */
+static const char *word(void)
+{
+    const char *text = strtok(NULL, " \n");
+
+    assert(text != NULL);
+    return text;
+}
+
+static int64_t number(void) { return strtoll(word(), NULL, 10); }
+
+/* The next word's bytes, with a NUL after them. */
+static char *hex(size_t *bytes_p)
+{
+    const char *text = word();
+    uint8_t *bytes = golden_unhex(*text == '-' ? "" : text, bytes_p);
+    char *copy = calloc(1, *bytes_p + 1);
+
+    memcpy(copy, bytes, *bytes_p);
+    free(bytes);
+    return copy;
+}
+
+static bool read_extents(int64_t *extents, int32_t ndim)
+{
+    for (int32_t i = 0; i < ndim; i++) {
+        const char *text = strtok(NULL, " \n");
+
+        if (text == NULL) {
+            return false;
+        }
+        extents[i] = strtoll(text, NULL, 10);
+    }
+    return ndim > 0;
+}
+
+static void add_tensor(tmsg_map_t *map)
+{
+    static double data; /* never read: only its address is asked for */
+    int64_t shape[64], strides[64];
+    tmsg_tensor_t tensor = {.data = &data, .shape = shape};
+    size_t bytes;
+    char *name = hex(&bytes);
+
+    tensor.dtype.code = (uint8_t)number();
+    tensor.dtype.bits = (uint8_t)number();
+    tensor.dtype.lanes = (uint16_t)number();
+    tensor.device.type = (int32_t)number();
+    tensor.device.id = (int32_t)number();
+    tensor.ndim = (int32_t)number();
+    assert(tensor.ndim <= 64);
+    read_extents(shape, tensor.ndim);
+    tensor.strides = read_extents(strides, tensor.ndim) ? strides : NULL;
+    must(tmsg_map_add(map, name, &tensor, NULL, NULL));
+    free(name);
+}
+
+static void set_meta(tmsg_map_t *map)
+{
+    size_t key_bytes, bytes;
+    char *key = hex(&key_bytes), *data = NULL;
+    tmsg_meta_t value = {.type = TMSG_META_BOOL};
+    uint64_t bits;
+    char type = *word();
+
+    switch (type) {
+    case 'b':
+        value.boolean = number() != 0;
+        break;
+    case 'i':
+        value.type = TMSG_META_I64;
+        value.i64 = number();
+        break;
+    case 'f':
+        value.type = TMSG_META_F64;
+        bits = strtoull(word(), NULL, 16);
+        memcpy(&value.f64, &bits, sizeof(bits));
+        break;
+    case 's':
+    case 'x':
+        value.type = type == 's' ? TMSG_META_STRING : TMSG_META_BYTES;
+        data = hex(&bytes);
+        value.data = data;
+        value.bytes = bytes;
+        break;
+    default:
+        abort();
+    }
+    must(tmsg_map_set_meta(map, key, &value));
+    free(key);
+    free(data);
+}
+
+static void print_header(const tmsg_map_t *map)
+{
+    tmsg_preamble_t preamble = {.kind = TMSG_PREAMBLE_MAP};
+    tmsg_limits_t limits;
+    uint8_t *header;
+    size_t needed, again;
+
+    tmsg_limits_default(&limits);
+    must(tmsg_layout_bytes(map, &limits, &preamble.payload_bytes));
+    must(tmsg_body_encode(map, NULL, 0, &needed));
+    preamble.body_bytes = (uint32_t)needed;
+    header = malloc(TMSG_PREAMBLE_BYTES + needed);
+    must_true(header != NULL);
+    tmsg_preamble_encode(&preamble, header);
+    must(tmsg_body_encode(map, header + TMSG_PREAMBLE_BYTES, needed, &again));
+    must_eq(again, needed);
+    for (size_t i = 0; i < TMSG_PREAMBLE_BYTES + needed; i++) {
+        printf("%02x", header[i]);
+    }
+    putchar('\n');
+    free(header);
+}
+
+int main(void)
+{
+    tmsg_map_t *map;
+    char *line = NULL;
+    size_t room = 0;
+
+    must(tmsg_map_create(&map));
+    while (getline(&line, &room, stdin) > 0) {
+        switch (*strtok(line, " \n")) {
+        case 't':
+            add_tensor(map);
+            break;
+        case 'm':
+            set_meta(map);
+            break;
+        default:
+            print_header(map);
+            must(tmsg_map_clear(map));
+            break;
+        }
+    }
+    free(line);
+    tmsg_map_destroy(map);
+    return 0;
+}
