@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sizes and offsets of the public structs, which are ABI: a binding, and a
+ * program that was compiled before, have them inside. Written by
+ * `cmake --build build --target update-layout`; the diff belongs in the commit
+ * that means it. */
+#include <stddef.h>
+
+#include <tensormsg/tensormsg.h>
+
+#define SIZE(type, bytes)                                                      \
+    _Static_assert(sizeof(type) == (bytes), "size of " #type)
+#define AT(type, field, offset)                                                \
+    _Static_assert(offsetof(type, field) == (offset), #type "." #field)
+
+#if defined(__x86_64__) && defined(__LP64__)
+
+SIZE(tmsg_allocator_t, 24);
+AT(tmsg_allocator_t, alloc, 0);
+AT(tmsg_allocator_t, free, 8);
+AT(tmsg_allocator_t, arg, 16);
+
+SIZE(tmsg_context_params_t, 80);
+AT(tmsg_context_params_t, field_mask, 0);
+AT(tmsg_context_params_t, limits, 8);
+AT(tmsg_context_params_t, ucx_config, 72);
+
+SIZE(tmsg_device_t, 8);
+AT(tmsg_device_t, type, 0);
+AT(tmsg_device_t, id, 4);
+
+SIZE(tmsg_dtype_t, 4);
+AT(tmsg_dtype_t, code, 0);
+AT(tmsg_dtype_t, bits, 1);
+AT(tmsg_dtype_t, lanes, 2);
+
+SIZE(tmsg_endpoint_params_t, 16);
+AT(tmsg_endpoint_params_t, field_mask, 0);
+AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
+
+SIZE(tmsg_limits_t, 64);
+AT(tmsg_limits_t, field_mask, 0);
+AT(tmsg_limits_t, tensors, 8);
+AT(tmsg_limits_t, ndim, 16);
+AT(tmsg_limits_t, name_bytes, 24);
+AT(tmsg_limits_t, metadata_bytes, 32);
+AT(tmsg_limits_t, header_bytes, 40);
+AT(tmsg_limits_t, message_bytes, 48);
+AT(tmsg_limits_t, held_bytes, 56);
+
+SIZE(tmsg_listener_params_t, 40);
+AT(tmsg_listener_params_t, field_mask, 0);
+AT(tmsg_listener_params_t, on_accept, 8);
+AT(tmsg_listener_params_t, on_accept_arg, 16);
+AT(tmsg_listener_params_t, allow_unauthenticated, 24);
+AT(tmsg_listener_params_t, handshake_timeout_ms, 28);
+AT(tmsg_listener_params_t, max_handshakes, 32);
+
+SIZE(tmsg_meta_t, 40);
+AT(tmsg_meta_t, type, 0);
+AT(tmsg_meta_t, boolean, 4);
+AT(tmsg_meta_t, i64, 8);
+AT(tmsg_meta_t, f64, 16);
+AT(tmsg_meta_t, data, 24);
+AT(tmsg_meta_t, bytes, 32);
+
+SIZE(tmsg_send_params_t, 32);
+AT(tmsg_send_params_t, field_mask, 0);
+AT(tmsg_send_params_t, flags, 8);
+AT(tmsg_send_params_t, policy, 12);
+AT(tmsg_send_params_t, on_done, 16);
+AT(tmsg_send_params_t, on_done_arg, 24);
+
+SIZE(tmsg_tensor_t, 40);
+AT(tmsg_tensor_t, data, 0);
+AT(tmsg_tensor_t, device, 8);
+AT(tmsg_tensor_t, dtype, 16);
+AT(tmsg_tensor_t, ndim, 20);
+AT(tmsg_tensor_t, shape, 24);
+AT(tmsg_tensor_t, strides, 32);
+
+SIZE(tmsg_worker_params_t, 72);
+AT(tmsg_worker_params_t, field_mask, 0);
+AT(tmsg_worker_params_t, flags, 8);
+AT(tmsg_worker_params_t, handler, 16);
+AT(tmsg_worker_params_t, handler_arg, 24);
+AT(tmsg_worker_params_t, queue_depth, 32);
+AT(tmsg_worker_params_t, allocator, 40);
+AT(tmsg_worker_params_t, spin_us, 64);
+
+#endif
