@@ -57,6 +57,29 @@ static const struct {
     {"unknown escape", "{\"\\x\":{}}", 0, TMSG_ERR_MALFORMED, "no JSON"},
     {"too deep", "{\"a\":{\"shape\":[[1]]}}", 0, TMSG_ERR_MALFORMED,
      "nested too deep"},
+    {"exponent", "{\"a\":{\"shape\":[1e3]}}", 0, TMSG_ERR_MALFORMED,
+     "not an integer"},
+    {"large exponent", "{\"a\":{\"shape\":[1E3]}}", 0, TMSG_ERR_MALFORMED,
+     "not an integer"},
+    {"fraction", "{\"a\":{\"shape\":[1.5]}}", 0, TMSG_ERR_MALFORMED,
+     "not an integer"},
+    {"only a sign", "{\"a\":{\"shape\":[-]}}", 0, TMSG_ERR_MALFORMED,
+     "'-' without a number"},
+    {"a sign and a letter", "{\"a\":{\"shape\":[-x]}}", 0, TMSG_ERR_MALFORMED,
+     "'-' without a number"},
+    {"leading 0", "{\"a\":{\"shape\":[01]}}", 0, TMSG_ERR_MALFORMED,
+     "begins with 0"},
+    {"offset too few",
+     "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1,
+     TMSG_ERR_MALFORMED, ""},
+    {"offsets no array",
+     "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":7}}", 1,
+     TMSG_ERR_MALFORMED, ""},
+    {"frame empty", "{\"__metadata__\":{\"tensormsg.frame\":\"\"}}", 0,
+     TMSG_ERR_MALFORMED, "is not a 64-bit integer"},
+    {"frame too large",
+     "{\"__metadata__\":{\"tensormsg.frame\":\"9223372036854775808\"}}", 0,
+     TMSG_ERR_MALFORMED, "is not a 64-bit integer"},
     {"entry not an object", "{\"a\":1}", 0, TMSG_ERR_MALFORMED,
      "tensor 'a': is not an object"},
     {"null", "{\"a\":null}", 0, TMSG_ERR_MALFORMED, "neither"},
@@ -378,6 +401,8 @@ Test(file_safetensors, aligns_small_tensors)
 Test(file_safetensors, keeps_metadata)
 {
     const char *path = scratch_path("m.safetensors"), *text;
+    const tmsg_meta_t nul = {
+        .type = TMSG_META_STRING, .data = "a\0b", .bytes = 3};
     int64_t frame = 0;
     tmsg_map_t *map;
     size_t bytes;
@@ -388,7 +413,9 @@ Test(file_safetensors, keeps_metadata)
     tmsg_map_set_i64(map, TMSG_META_FRAME, INT64_MIN);
     tmsg_map_set_f64(map, "half", 0.5);
     tmsg_map_set_bool(map, "yes", 1);
+    tmsg_map_set_bool(map, "no", 0);
     tmsg_map_set_bytes(map, "blob", "\1\2", 2);
+    cr_assert_eq(tmsg_map_set_meta(map, "blob with NUL", &nul), TMSG_OK);
     tmsg_map_set_string(map, TMSG_META_FILE_NAME, "other.npz");
     save_ok(map, path);
     tmsg_map_destroy(map);
@@ -407,6 +434,8 @@ Test(file_safetensors, keeps_metadata)
     cr_expect_str_eq(text, "0.5");
     cr_expect_eq(tmsg_map_get_string(map, "yes", &text), TMSG_OK);
     cr_expect_str_eq(text, "true");
+    cr_expect_eq(tmsg_map_get_string(map, "no", &text), TMSG_OK);
+    cr_expect_str_eq(text, "false");
     cr_expect_eq(tmsg_map_get_string(map, TMSG_META_FILE_NAME, &text), TMSG_OK);
     cr_expect_str_eq(text, "m.safetensors");
     cr_expect_eq(tmsg_map_get_string(map, TMSG_META_FILE_FORMAT, &text),
@@ -447,6 +476,30 @@ Test(file_safetensors, f64_are_text_with_a_point_in_every_locale)
         cr_expect_str_eq(text, rows[i].text, "%s: '%s'", rows[i].key, text);
     }
     tmsg_map_destroy(map);
+}
+
+/* Keys of 4096 bytes at most, 64 MiB of all. */
+Test(file_safetensors, refuses_too_much_metadata)
+{
+    static const size_t keys[] = {4097, 1}, values[] = {0, 64 << 20};
+    static const char *const words[] = {"not 1 to 4096", "at most 67108864"};
+
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t bytes = keys[i] + values[i];
+        char *file = malloc(bytes + 64), *at;
+
+        at = stpcpy(file + 8, "{\"__metadata__\":{\"");
+        memset(at, 'k', keys[i]);
+        at = stpcpy(at + keys[i], "\":\"");
+        memset(at, 'v', values[i]);
+        at = stpcpy(at + values[i], "\"}}");
+        bytes = (uint64_t)(at - file) - 8;
+        memcpy(file, &bytes, 8);
+        expect_refused("much metadata",
+                       write_scratch("m.safetensors", file, bytes + 8),
+                       TMSG_ERR_LIMIT_EXCEEDED, words[i]);
+        free(file);
+    }
 }
 
 static double seconds(void)

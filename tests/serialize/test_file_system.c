@@ -294,11 +294,11 @@ Test(file_system, a_long_path_is_told_by_its_end, .init = make_scratch,
 
     for (int i = 0; i < 600; i++) {
         strcat(path, "/\xe5\xb1\xa4");
-    }
-    strcat(path, "/none.npy");
+    } /* and from its end, 160 bytes begin in the middle of a character */
+    strcat(path, "/nobodys.npy");
     cr_expect_eq(tmsg_file_load(path, TMSG_FILE_AUTO, &map),
                  TMSG_ERR_NOT_FOUND);
-    cr_expect_not_null(strstr(tmsg_error_message(), "/none.npy"));
+    cr_expect_not_null(strstr(tmsg_error_message(), "/nobodys.npy"));
     cr_expect(tmsg_error_message()[0] == '/' ||
                   tmsg_error_message()[0] == '\xe5',
               "'%s'", tmsg_error_message());
