@@ -88,11 +88,16 @@ FILENAME == allowed {
     sub(/^SKIPPED [^:]*::/, "")
     skip(substr($0, 1, index($0, " - ") - 1), substr($0, index($0, " - ") + 3))
 }
-/^\[====\] Synthesis: / {
+# tested, passing, failing, crashing: in the words of the locale
+/^\[====\] .*: [0-9]+ \| .*: [0-9]+ \| .*: [0-9]+ \| .*: [0-9]+ *$/ {
+    split($0, part, "|")
+    for (i in part) {
+        sub(/.*: /, "", part[i])
+    }
     counts = 1
-    passed += $7
-    failed += $10 + $13
-    ran += $4
+    ran += part[1]
+    passed += part[2]
+    failed += part[3] + part[4]
 }
 /^([0-9]+ [a-z]+, )*[0-9]+ [a-z]+ in [0-9.]+s/ || /^no tests ran in / {
     counts = 1
