@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
-# why. Silent when nothing is. Groups: build (default), test, format, coverage,
-# fuzz. Run it as often as you like.
+# why. Silent when nothing is. Groups: build (default), test, format, fuzz. Run
+# it as often as you like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -28,13 +28,12 @@ ca-certificates    lets pip reach its index
 locales            locales with a decimal comma, to test numbers in
 EOF
     format) echo 'clang-format-14    the pinned formatter' ;;
-    coverage) echo 'gcovr              the coverage report' ;;
     fuzz) cat <<'EOF' ;;
 clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, format, coverage, fuzz)" >&2
+        echo "setup.sh: no group '$1' (build, test, format, fuzz)" >&2
         exit 2
         ;;
     esac

@@ -578,10 +578,15 @@ def test_another_user():
         os.chmod(folder, 0o755)
         path = os.path.join(folder, "a.npy")
         np.save(path, np.arange(1000))
+        # A build for coverage would write into our folders.
+        counts = os.path.join(folder, "gcov")
+        os.mkdir(counts)
+        os.chmod(counts, 0o777)
+        env = {**os.environ, "GCOV_PREFIX": counts}
         with receiver("-n", 1) as there:
             sent = subprocess.run(
                 [*NOBODY, TOOL, "send", "-v", there.url, path],
-                capture_output=True, text=True, timeout=BOUND)
+                capture_output=True, text=True, timeout=BOUND, env=env)
             assert sent.returncode == DONE, sent.stderr
             assert "other user" in sent.stdout and "posix" not in sent.stdout
             assert there.end()[0] == DONE
@@ -589,7 +594,7 @@ def test_another_user():
             os.chmod(f"{folder}/socket", 0o777)
             sent = subprocess.run([*NOBODY, TOOL, "send", there.url, path],
                                   capture_output=True, text=True,
-                                  timeout=BOUND)
+                                  timeout=BOUND, env=env)
             assert sent.returncode == FAILED
             one_line(sent.stderr, "user")
             assert there.stop()[0] == DONE
