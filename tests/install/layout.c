@@ -16,13 +16,13 @@
 
 SIZE(tmsg_allocator_t, 24);
 AT(tmsg_allocator_t, alloc, 0);
-AT(tmsg_allocator_t, free, 8);
+AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_context_params_t, 80);
+SIZE(tmsg_context_params_t, 24);
 AT(tmsg_context_params_t, field_mask, 0);
 AT(tmsg_context_params_t, limits, 8);
-AT(tmsg_context_params_t, ucx_config, 72);
+AT(tmsg_context_params_t, ucx_config, 16);
 
 SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
@@ -36,6 +36,16 @@ AT(tmsg_dtype_t, lanes, 2);
 SIZE(tmsg_endpoint_params_t, 16);
 AT(tmsg_endpoint_params_t, field_mask, 0);
 AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
+
+SIZE(tmsg_file_load_params_t, 24);
+AT(tmsg_file_load_params_t, field_mask, 0);
+AT(tmsg_file_load_params_t, format, 8);
+AT(tmsg_file_load_params_t, limits, 16);
+
+SIZE(tmsg_file_save_params_t, 16);
+AT(tmsg_file_save_params_t, field_mask, 0);
+AT(tmsg_file_save_params_t, format, 8);
+AT(tmsg_file_save_params_t, flags, 12);
 
 SIZE(tmsg_limits_t, 64);
 AT(tmsg_limits_t, field_mask, 0);
@@ -54,6 +64,11 @@ AT(tmsg_listener_params_t, on_accept_arg, 16);
 AT(tmsg_listener_params_t, allow_unauthenticated, 24);
 AT(tmsg_listener_params_t, handshake_timeout_ms, 28);
 AT(tmsg_listener_params_t, max_handshakes, 32);
+
+SIZE(tmsg_map_add_params_t, 24);
+AT(tmsg_map_add_params_t, field_mask, 0);
+AT(tmsg_map_add_params_t, release, 8);
+AT(tmsg_map_add_params_t, release_arg, 16);
 
 SIZE(tmsg_meta_t, 40);
 AT(tmsg_meta_t, type, 0);
@@ -78,13 +93,13 @@ AT(tmsg_tensor_t, ndim, 20);
 AT(tmsg_tensor_t, shape, 24);
 AT(tmsg_tensor_t, strides, 32);
 
-SIZE(tmsg_worker_params_t, 72);
+SIZE(tmsg_worker_params_t, 56);
 AT(tmsg_worker_params_t, field_mask, 0);
 AT(tmsg_worker_params_t, flags, 8);
 AT(tmsg_worker_params_t, handler, 16);
 AT(tmsg_worker_params_t, handler_arg, 24);
 AT(tmsg_worker_params_t, queue_depth, 32);
 AT(tmsg_worker_params_t, allocator, 40);
-AT(tmsg_worker_params_t, spin_us, 64);
+AT(tmsg_worker_params_t, spin_us, 48);
 
 #endif

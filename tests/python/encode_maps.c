@@ -72,7 +72,7 @@ static void add_tensor(tmsg_map_t *map)
     assert(tensor.ndim <= 64);
     read_extents(shape, tensor.ndim);
     tensor.strides = read_extents(strides, tensor.ndim) ? strides : NULL;
-    must(tmsg_map_add(map, name, &tensor, NULL, NULL));
+    must(tmsg_map_add(map, name, &tensor, NULL));
     free(name);
 }
 
@@ -80,7 +80,7 @@ static void set_meta(tmsg_map_t *map)
 {
     size_t key_bytes, bytes;
     char *key = hex(&key_bytes), *data = NULL;
-    tmsg_meta_t value = {.type = TMSG_META_BOOL};
+    tmsg_meta_t value = {.type = TMSG_META_TYPE_BOOL};
     uint64_t bits;
     char type = *word();
 
@@ -89,17 +89,17 @@ static void set_meta(tmsg_map_t *map)
         value.boolean = number() != 0;
         break;
     case 'i':
-        value.type = TMSG_META_I64;
+        value.type = TMSG_META_TYPE_I64;
         value.i64 = number();
         break;
     case 'f':
-        value.type = TMSG_META_F64;
+        value.type = TMSG_META_TYPE_F64;
         bits = strtoull(word(), NULL, 16);
         memcpy(&value.f64, &bits, sizeof(bits));
         break;
     case 's':
     case 'x':
-        value.type = type == 's' ? TMSG_META_STRING : TMSG_META_BYTES;
+        value.type = type == 's' ? TMSG_META_TYPE_STRING : TMSG_META_TYPE_BYTES;
         data = hex(&bytes);
         value.data = data;
         value.bytes = bytes;

@@ -402,7 +402,7 @@ Test(file_safetensors, keeps_metadata)
 {
     const char *path = scratch_path("m.safetensors"), *text;
     const tmsg_meta_t nul = {
-        .type = TMSG_META_STRING, .data = "a\0b", .bytes = 3};
+        .type = TMSG_META_TYPE_STRING, .data = "a\0b", .bytes = 3};
     int64_t frame = 0;
     tmsg_map_t *map;
     size_t bytes;

@@ -130,7 +130,10 @@ static void expect_save(const char *row, unsigned flags, tmsg_status_t wanted,
     tmsg_map_t *map = make_map(3);
     tmsg_status_t got;
 
-    got = tmsg_file_save(map, path, TMSG_FILE_AUTO, flags);
+    got = tmsg_file_save(
+        map, path,
+        &(tmsg_file_save_params_t){.field_mask = TMSG_FILE_SAVE_PARAM_FLAGS,
+                                   .flags = flags});
     failing.call = NOTHING;
     cr_expect(got == wanted, "%s: %s '%s', not %s", row, tmsg_status_name(got),
               tmsg_error_message(), tmsg_status_name(wanted));
@@ -175,7 +178,7 @@ Test(file_system, saving_succeeds_or_leaves_nothing, .init = make_scratch,
      .fini = drop_scratch)
 {
     for (size_t i = 0; i < SAVES; i++) {
-        for (unsigned flags = 0; flags <= TMSG_FILE_OVERWRITE; flags++) {
+        for (unsigned flags = 0; flags <= TMSG_SAVE_OVERWRITE; flags++) {
             fail(saves[i].call, saves[i].times, saves[i].error);
             expect_save(saves[i].row, flags, saves[i].wanted, saves[i].words);
         }
@@ -187,9 +190,9 @@ Test(file_system, names_that_are_taken_are_passed_over, .init = make_scratch,
      .fini = drop_scratch)
 {
     fail(LINK, 15, EEXIST);
-    expect_save("15 taken", TMSG_FILE_OVERWRITE, TMSG_OK, "");
+    expect_save("15 taken", TMSG_SAVE_OVERWRITE, TMSG_OK, "");
     fail(LINK, 16, EEXIST);
-    expect_save("16 taken", TMSG_FILE_OVERWRITE, TMSG_ERR_ALREADY_EXISTS,
+    expect_save("16 taken", TMSG_SAVE_OVERWRITE, TMSG_ERR_ALREADY_EXISTS,
                 "rename");
 }
 
@@ -206,8 +209,7 @@ Test(file_system, an_existing_file_is_kept_or_replaced, .init = make_scratch,
         char *kept;
 
         fail(ways[i], ALWAYS, EOPNOTSUPP);
-        cr_expect_eq(tmsg_file_save(map, path, TMSG_FILE_AUTO, 0),
-                     TMSG_ERR_ALREADY_EXISTS);
+        cr_expect_eq(tmsg_file_save(map, path, NULL), TMSG_ERR_ALREADY_EXISTS);
         kept = read_scratch(path, &size);
         cr_expect_str_eq(kept, "mine");
         free(kept);
@@ -269,13 +271,13 @@ Test(file_system, large_tensors_fail_in_the_middle, .init = make_scratch,
     const tmsg_tensor_t wide = {bytes,  {TMSG_DEVICE_CPU, 0}, uint8, 2, shape,
                                 strides};
 
-    cr_assert_eq(tmsg_map_add(map, "wide", &wide, NULL, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "wide", &wide, NULL), TMSG_OK);
     for (int n = 1; n <= 2; n++) {
         for (int error = 0; error <= EIO; error += EIO) {
             tmsg_status_t status;
 
             fail(WRITE, n, error);
-            status = tmsg_file_save(map, path, TMSG_FILE_AUTO, 0);
+            status = tmsg_file_save(map, path, NULL);
             failing.call = NOTHING;
             cr_expect_eq(status, TMSG_ERR_IO);
             cr_expect_eq(count_scratch(), 0);
@@ -296,8 +298,7 @@ Test(file_system, a_long_path_is_told_by_its_end, .init = make_scratch,
         strcat(path, "/\xe5\xb1\xa4");
     } /* and from its end, 160 bytes begin in the middle of a character */
     strcat(path, "/nobodys.npy");
-    cr_expect_eq(tmsg_file_load(path, TMSG_FILE_AUTO, &map),
-                 TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_file_load(path, NULL, &map), TMSG_ERR_NOT_FOUND);
     cr_expect_not_null(strstr(tmsg_error_message(), "/nobodys.npy"));
     cr_expect(tmsg_error_message()[0] == '/' ||
                   tmsg_error_message()[0] == '\xe5',
