@@ -21,7 +21,7 @@
 #include "core/log.h"
 
 #define KNOCK_AGAIN_MS 1
-#define KNOCKS_MOST 10 /* of a blob, which UCX may never send at once */
+#define KNOCKS_MOST 5 /* of what UCX may never send at once */
 
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only)
@@ -69,8 +69,17 @@ static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
         &head, body, sizeof(body), NULL, 0);
 }
 
+/* A blob may be too long; and since 1.17 UCX sends nothing at once over TCP,
+ * but does not abort there either. */
+static bool may_never_go_at_once(const tmsg_knock_t *knock)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    return knock->blob != NULL || version.major > 1 || version.minor >= 17;
+}
+
 /* Only what UCX can send at once goes without acquainting the endpoints, which
- * it cannot before its socket is connected. A blob may be too long for that. */
+ * it cannot before its socket is connected. */
 static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
 {
     tmsg_knock_t *knock = &endpoint->knock;
@@ -79,11 +88,11 @@ static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
     uint8_t kind = endpoint->dialling ? TMSG_KIND_KNOCK : TMSG_KIND_KNOCKED;
     tmsg_status_t status;
 
-    if (knock->blob != NULL && knock->attempts == KNOCKS_MOST) {
+    if (knock->attempts == KNOCKS_MOST && may_never_go_at_once(knock)) {
         status = tmsg_control_post(endpoint, kind, &head, body, sizeof(body),
                                    knock->blob, knock->blob_bytes);
     } else {
-        knock->attempts++;
+        knock->attempts += knock->attempts < KNOCKS_MOST;
         status = tmsg_control_try(endpoint, kind, &head, body, sizeof(body),
                                   knock->blob, knock->blob_bytes);
     }

@@ -7,8 +7,6 @@
 
 #include "am/endpoint.h"
 
-#define MISSING_MOST 64 /* connections that were given up one after another */
-
 static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 {
     const tmsg_ucx_t *ucx = arg;
@@ -100,22 +98,14 @@ static void close_ep(ucp_ep_h ep)
     }
 }
 
-/* The oldest has waited for its connection in vain. */
-static void keep_spare(tmsg_ucx_t *ucx, tmsg_ucx_spare_t spare)
-{
-    if (ucx->spare_count == TMSG_UCX_SPARES) {
-        close_ep(ucx->spares[0].ep);
-        ucx->spare_count--;
-        memmove(&ucx->spares[0], &ucx->spares[1],
-                ucx->spare_count * sizeof(spare));
-    }
-    ucx->spares[ucx->spare_count++] = spare;
-}
-
 void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
                     ucp_ep_h ep)
 {
-    keep_spare(ucx, (tmsg_ucx_spare_t){peer, number, ep});
+    if (ucx->spare_count == TMSG_UCX_SPARES) {
+        close_ep(ep);
+        return;
+    }
+    ucx->spares[ucx->spare_count++] = (tmsg_ucx_spare_t){peer, number, ep};
 }
 
 static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
@@ -152,19 +142,18 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
                                     "before, or comes too late",
                                     number);
     }
-    if (number - peer->made > MISSING_MOST) {
+    if (number - peer->made > TMSG_UCX_SPARES - ucx->spare_count) {
         return tmsg_error_set(TMSG_ERR_BUSY,
-                              "this side has given up %u connections in a "
-                              "row; connect again",
+                              "this side has given up too many connections "
+                              "(%u at once); connect again",
                               number - peer->made);
     }
     while (status == TMSG_OK && peer->made < number) {
-        tmsg_ucx_spare_t spare = {.peer = peer_id};
+        ucp_ep_h spare;
 
-        status =
-            tmsg_pair_make(ucx, peer_id, address, &spare.ep, &spare.number);
+        status = tmsg_pair_make(ucx, peer_id, address, &spare, &made);
         if (status == TMSG_OK) {
-            keep_spare(ucx, spare);
+            tmsg_pair_keep(ucx, peer_id, made, spare);
         }
     }
     return status != TMSG_OK

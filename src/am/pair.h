@@ -26,7 +26,8 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer,
 
 /* A UCX endpoint whose connection was given up before the peer's had its
  * acquaintance: it is kept for that, since UCX would make another, and abort if
- * the peer goes away before that is connected. */
+ * the peer goes away before that is connected. What is kept stays until the UCX
+ * worker goes: over TCP it may share its socket with a live endpoint. */
 void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
                     ucp_ep_h ep);
 

@@ -1039,7 +1039,7 @@ Test(connect, abandoned_dials_do_not_confuse_those_that_follow)
 
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
     pair.to_a->ucx->hello.boot_id[0] ^= 1;
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 30; i++) {
             abandon_a_dial(&pair);
         }

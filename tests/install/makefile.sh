@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset MAKEFLAGS MAKELEVEL FILE
 mkdir "$work/scripts" "$work/bin"
-for stub in scripts/setup.sh scripts/demo.sh bin/cmake bin/ctest; do
+for stub in scripts/setup.sh scripts/demo.sh scripts/test.sh bin/cmake; do
     # Long enough for another one to begin before it ends.
     cat > "$work/$stub" <<'END'
 #!/bin/sh

@@ -115,11 +115,11 @@ static void set_meta(tmsg_map_t *map)
 static void print_header(const tmsg_map_t *map)
 {
     tmsg_preamble_t preamble = {.kind = TMSG_PREAMBLE_MAP};
-    tmsg_limits_t limits;
+    tmsg_limits_t limits = {.field_mask = TMSG_LIMIT_ALL};
     uint8_t *header;
     size_t needed, again;
 
-    tmsg_limits_default(&limits);
+    must(tmsg_limits_default(&limits));
     must(tmsg_layout_bytes(map, &limits, &preamble.payload_bytes));
     must(tmsg_body_encode(map, NULL, 0, &needed));
     preamble.body_bytes = (uint32_t)needed;

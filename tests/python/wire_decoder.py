@@ -196,6 +196,7 @@ def decode_tensor(fields, taken):
         code, bits, lanes = (integer(field) for field in fields[1:4])
         require((code, bits) in DTYPES and 1 <= lanes < 2**16,
                 f"dtype {code}, {bits}, {lanes}", "UNSUPPORTED")
+        element = bits * lanes
     with faults:
         shape = [integer(extent, 0) for extent in array(fields[4])]
         require(len(shape) <= 64, "ndim", "LIMIT_EXCEEDED")
