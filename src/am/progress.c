@@ -4,14 +4,15 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "am/endpoint.h"
 #include "am/fetch.h"
 #include "am/retire.h"
 #include "core/error.h"
 
-#define LOOK_EVERY_QUIET 32  /* progress calls that found nothing */
-#define LOOK_EVERY_BUSY 1024 /* or anything */
+#define LOOK_EVERY_QUIET 256 /* progress calls that found nothing */
+#define LOOK_EVERY_BUSY 1024 /* or anything; and at every tick of the clock */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
@@ -67,6 +68,21 @@ bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
     return quiet >= DRAIN_QUIET;
 }
 
+/* The coarse clock costs next to nothing and goes every 1 to 4 ms: who calls
+ * progress() once a frame is heard at each call. */
+static bool has_ticked(tmsg_worker_t *worker)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (now.tv_nsec == worker->tick.tv_nsec &&
+        now.tv_sec == worker->tick.tv_sec) {
+        return false;
+    }
+    worker->tick = now;
+    return true;
+}
+
 /* One thread at a time: it lets the lock go for the allocator. */
 unsigned tmsg_worker_step(tmsg_worker_t *worker)
 {
@@ -82,7 +98,8 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     worker->inside = false;
     worker->quiet += count == 0 ? LOOK_EVERY_BUSY / LOOK_EVERY_QUIET : 1;
-    if (worker->look || worker->quiet >= LOOK_EVERY_BUSY) {
+    if (worker->look || worker->quiet >= LOOK_EVERY_BUSY ||
+        has_ticked(worker)) {
         worker->look = false;
         worker->quiet = 0;
         count += tmsg_loop_run(&worker->loop);

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/ucx.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "am/pair.h"
 #include "am/ucx_known.h"
+#include "am/worker.h"
 #include "core/error.h"
 #include "core/log.h"
 
 #define BLAME_BYTES 240
+#define DESCRIPTORS 40 /* more than a UCX worker takes */
 
 /* The settings that leave UCX nothing to work with, if there are any. */
 static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
@@ -141,6 +145,30 @@ static void fill_hello(tmsg_ucx_t *ucx)
     ucx->hello.posix_seg = key_bytes(ucx, "UCX_POSIX_SEG_SIZE", 8256);
 }
 
+/* UCX aborts the process where it runs out of them. */
+static tmsg_status_t check_descriptors(int fd)
+{
+    int spare[DESCRIPTORS];
+    size_t count = 0;
+    tmsg_status_t status = TMSG_OK;
+
+    while (count < DESCRIPTORS && status == TMSG_OK) {
+        spare[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (spare[count] >= 0) {
+            count++;
+        } else {
+            status = tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                    "UCX needs %d descriptors, and %zu are "
+                                    "left (ulimit -n)",
+                                    DESCRIPTORS, count);
+        }
+    }
+    while (count > 0) {
+        close(spare[--count]);
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
@@ -157,6 +185,10 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
     ucx->scope = *scope;
     ucx->dialling = dialling;
     ucx->hello = *hello;
+    status = check_descriptors(worker->loop.epoll_fd);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
     if (getrandom(&ucx->hello.ucx_id, sizeof(ucx->hello.ucx_id), 0) !=
         sizeof(ucx->hello.ucx_id)) {
         status = tmsg_error_errno(TMSG_ERR_IO, "getrandom");

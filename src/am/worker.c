@@ -139,6 +139,21 @@ static tmsg_status_t start_thread(tmsg_worker_t *worker)
     return TMSG_OK;
 }
 
+static tmsg_status_t open_loop(tmsg_worker_t *worker)
+{
+    tmsg_status_t status = tmsg_loop_open(&worker->loop);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (worker->wake_fd < 0) {
+        status = tmsg_error_errno(TMSG_ERR_LIMIT_EXCEEDED, "eventfd");
+        tmsg_loop_close(&worker->loop);
+    }
+    return status;
+}
+
 static void init_lock(tmsg_worker_t *worker)
 {
     pthread_condattr_t attr;
@@ -178,14 +193,9 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
         goto err_free;
     }
     atomic_init(&worker->life->refs, 1);
-    status = tmsg_loop_open(&worker->loop);
+    status = open_loop(worker);
     if (status != TMSG_OK) {
         goto err_free;
-    }
-    worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (worker->wake_fd < 0) {
-        status = tmsg_error_errno(TMSG_ERR_LIMIT_EXCEEDED, "eventfd");
-        goto err_close_loop;
     }
     status = tmsg_store_create(allocator, context->limits.held_bytes,
                                worker->loop.event_fd, &worker->store);
@@ -209,7 +219,6 @@ err_drop:
     tmsg_store_drop(worker->store);
 err_close:
     close(worker->wake_fd);
-err_close_loop:
     tmsg_loop_close(&worker->loop);
 err_free:
     free(worker->life);

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 
 #include <tensormsg/listener.h>
 
@@ -63,8 +64,9 @@ struct tmsg_worker {
     pthread_t thread; /* with TMSG_WORKER_THREAD */
 
     tmsg_loop_t loop;
-    unsigned quiet; /* progress calls since the loop was looked at */
-    bool look;      /* look at it in the next one */
+    unsigned quiet;       /* progress calls since the loop was looked at */
+    bool look;            /* look at it in the next one */
+    struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;
 
     tmsg_ucx_t *ucx;

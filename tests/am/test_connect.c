@@ -1209,7 +1209,7 @@ static size_t exhaust(int *fds, size_t most)
     size_t used = 0;
 
     must_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    limit.rlim_cur = (rlim_t)count_descriptors() + 40;
+    limit.rlim_cur = (rlim_t)count_descriptors() + 70;
     must_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     while (used < most && (fds[used] = open("/dev/null", O_RDONLY)) >= 0) {
         used++;
@@ -1250,6 +1250,33 @@ Test(connect, running_out_of_descriptors_is_said_and_survived)
     tmsg_request_destroy(send_map(endpoint, sample_bytes(1, 10), 0));
     tmsg_message_destroy(pair_take(&pair, &pair.a));
     pair_close(&pair);
+}
+
+/* UCX, which takes some 25 of them, aborts where it runs out. */
+Test(connect, too_few_descriptors_for_ucx_are_said_in_words)
+{
+    for (size_t left = 1; left < 60; left += 7) {
+        tmsg_listener_t *listener;
+        tmsg_status_t status;
+        int fds[200];
+        size_t used;
+        side_t side;
+
+        side_open(&side, NULL);
+        used = exhaust(fds, 200);
+        for (size_t i = 0; i < left && used > 0; i++) {
+            close(fds[--used]);
+        }
+        status = tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", NULL,
+                                      &listener);
+        if (status != TMSG_OK) {
+            must_be(status, TMSG_ERR_LIMIT_EXCEEDED);
+        }
+        while (used > 0) {
+            close(fds[--used]);
+        }
+        side_close(&side);
+    }
 }
 
 /* Two sides with configurations of their own: how it ends, at both. */
