@@ -39,7 +39,9 @@ typedef struct tmsg_limits {
     uint64_t held_bytes;     /* received and not released, a worker, in the
                               * library's own memory: a quarter of RAM. A
                               * message that does not fit now waits at its
-                              * sender; one that never can is refused. */
+                              * sender, and with it what came after it to
+                              * this worker, from whomever; one that never
+                              * can is refused. */
 } tmsg_limits_t;
 
 /* Writes the defaults of this machine to those fields of *limits_p whose bits
