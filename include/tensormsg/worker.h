@@ -22,7 +22,9 @@ extern "C" {
  * too.
  *
  * A worker and everything on it belong to one thread at a time, unless it has
- * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD: then any thread may call. */
+ * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD: then any thread may call. One of
+ * those that wait drives it for all, so that a callback which takes its time,
+ * or waits for another of them, keeps them waiting. */
 typedef struct tmsg_worker tmsg_worker_t;
 
 enum {
@@ -102,8 +104,8 @@ TMSG_API unsigned tmsg_worker_progress(tmsg_worker_t *worker);
 TMSG_API int tmsg_worker_fd(const tmsg_worker_t *worker);
 
 /* Asks for the descriptor to become readable at the next event. To be called
- * each time before sleeping on it. Errors: BUSY (there is work: progress and
- * arm again instead of sleeping), INTERNAL. */
+ * each time before sleeping on it, by one thread at a time. Errors: BUSY (there
+ * is work: progress and arm again instead of sleeping), INTERNAL. */
 TMSG_API tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker);
 
 /* Drives the worker until something has been handled or timeout_ms passed (0:
