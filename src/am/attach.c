@@ -272,23 +272,14 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     return status;
 }
 
-/* The dialling side: attaches, and looks at the answer. */
+/* The dialling side: attaches, once. */
 static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
 {
-    tmsg_status_t status;
-
-    if (!endpoint->attaching) {
-        endpoint->attaching = true;
-        return attach(endpoint);
-    }
-    if (endpoint->reply_ep == NULL) {
+    if (endpoint->attaching) {
         return TMSG_IN_PROGRESS;
     }
-    status = check_reply(endpoint);
-    if (status == TMSG_OK) {
-        tmsg_endpoint_opened(endpoint);
-    }
-    return status;
+    endpoint->attaching = true;
+    return attach(endpoint);
 }
 
 tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
@@ -414,25 +405,38 @@ ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
     return UCS_OK;
 }
 
-static ucs_status_t arrived(const tmsg_arrival_t *arrival, bool dialling)
+static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
+                                      bool dialling)
 {
     tmsg_endpoint_t *endpoint = receiver(arrival, dialling);
 
     if (endpoint == NULL || endpoint->ep == NULL || arrival->reply_ep == NULL) {
         tmsg_log(TMSG_LOG_WARN, "an attach out of turn is ignored");
-        return UCS_OK;
+        return NULL;
     }
     endpoint->reply_ep = arrival->reply_ep;
     tmsg_worker_chore(endpoint->worker, endpoint);
-    return UCS_OK;
+    return endpoint;
 }
 
 ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
 {
-    return arrived(arrival, false);
+    take_reply_ep(arrival, false);
+    return UCS_OK;
 }
 
+/* Open at once: the peer's first message may be next. */
 ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
 {
-    return arrived(arrival, true);
+    tmsg_endpoint_t *endpoint = take_reply_ep(arrival, true);
+
+    if (endpoint == NULL) {
+        return UCS_OK;
+    }
+    if (check_reply(endpoint) == TMSG_OK) {
+        tmsg_endpoint_opened(endpoint);
+    } else {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_INTERNAL, tmsg_error_message());
+    }
+    return UCS_OK;
 }
