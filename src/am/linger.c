@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/worker.h"
+#include "am/progress.h"
 
 #define LINGER_NS 250000000ULL
 #define LOOK_MS 1 /* between two looks at all of them */
@@ -84,7 +84,7 @@ bool tmsg_linger_over(const tmsg_ucx_t *ucx)
 void tmsg_linger_await(tmsg_ucx_t *ucx)
 {
     while (ucx->lingering.count > 0) {
-        ucp_worker_progress(ucx->ucp);
+        tmsg_worker_drain(ucx->worker, ucx);
         look(ucx);
         sched_yield();
     }

@@ -23,7 +23,6 @@
 struct tmsg_probe {
     tmsg_ucx_t *ucx; /* shared memory alone; only progressed here */
     ucp_ep_h ep;     /* to the retired one */
-    uint8_t token[TMSG_TOKEN_BYTES];
     uint8_t message[TMSG_PREAMBLE_BYTES + TMSG_TOKEN_BYTES];
     bool posted;
     unsigned looks;
@@ -92,14 +91,21 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
                                           ucs_status_string(ucs));
 }
 
-static void encode(tmsg_probe_t *probe)
+static uint8_t *token_of(tmsg_probe_t *probe)
+{
+    return probe->message + TMSG_PREAMBLE_BYTES;
+}
+
+static tmsg_status_t encode(tmsg_probe_t *probe)
 {
     const tmsg_preamble_t head = {.kind = TMSG_KIND_PROBE,
                                   .body_bytes = TMSG_TOKEN_BYTES};
 
     tmsg_preamble_encode(&head, probe->message);
-    memcpy(probe->message + TMSG_PREAMBLE_BYTES, probe->token,
-           TMSG_TOKEN_BYTES);
+    if (getrandom(token_of(probe), TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
+        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    }
+    return TMSG_OK;
 }
 
 /* At once, or it is tried again: UCX is not to get the two workers acquainted.
@@ -138,12 +144,10 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
     }
     ucx->probe = probe;
     status = dial(probe, ucx);
-    if (status == TMSG_OK &&
-        getrandom(probe->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
-        status = tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    if (status == TMSG_OK) {
+        status = encode(probe);
     }
     if (status == TMSG_OK) {
-        encode(probe);
         post(probe);
     } else {
         tmsg_probe_close(ucx);
@@ -156,7 +160,7 @@ ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
     tmsg_probe_t *probe = arrival->ucx->probe;
 
     if (probe != NULL && arrival->head.body_bytes == TMSG_TOKEN_BYTES &&
-        sodium_memcmp(arrival->body, probe->token, TMSG_TOKEN_BYTES) == 0) {
+        sodium_memcmp(arrival->body, token_of(probe), TMSG_TOKEN_BYTES) == 0) {
         probe->heard = true;
     }
     return UCS_OK;

@@ -101,12 +101,7 @@ static bool reserve(tmsg_store_t *store, uint64_t bytes)
     return false;
 }
 
-void tmsg_store_charge(tmsg_store_t *store, uint64_t bytes)
-{
-    atomic_fetch_add(&store->held, bytes);
-}
-
-void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
+static void discharge(tmsg_store_t *store, uint64_t bytes)
 {
     atomic_fetch_sub(&store->held, bytes);
     if (atomic_exchange(&store->missed, false)) {
@@ -137,7 +132,7 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
             block.data = ours.data;
             block.capacity = ours.capacity;
         } else {
-            tmsg_store_discharge(store, bytes);
+            discharge(store, bytes);
         }
     }
     if (status == TMSG_OK) {
@@ -158,7 +153,7 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
     }
     tmsg_pool_give(&store->pool,
                    (tmsg_pool_block_t){block->data, block->capacity});
-    tmsg_store_discharge(store, block->bytes);
+    discharge(store, block->bytes);
 }
 
 tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store) { return &store->pool; }

@@ -44,11 +44,6 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
 
-/* Counts what a message takes beside its tensors: at once, whatever the budget
- * says, for it is there already. The application's allocator is not asked. */
-void tmsg_store_charge(tmsg_store_t *store, uint64_t bytes);
-void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes);
-
 /* Our own memory, for payloads on their way out as well. */
 tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store);
 
