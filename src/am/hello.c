@@ -63,10 +63,12 @@ static const field_t fields[] = {
     FIELD(25, UINT, true, max_header_bytes),
     FIELD(26, UINT, true, max_message_bytes),
     FIELD(27, UINT, true, ucx_id),
+    FIELD(28, UINT, false, schema_slots),
+    FIELD(29, UINT, false, schema_bytes),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
-_Static_assert(FIELDS <= 32, "decoder_t.seen has a bit for each");
+_Static_assert(FIELDS <= 64, "decoder_t.seen has a bit for each");
 
 static bool is_printable(char c) { return c > ' ' && c <= '~'; }
 
@@ -202,7 +204,7 @@ typedef struct {
     const uint8_t *data; /* the next field */
     size_t left;
     uint16_t type; /* of the latest field, 0 before the first */
-    uint32_t seen; /* bit i: fields[i] */
+    uint64_t seen; /* bit i: fields[i] */
     tmsg_hello_t hello;
 } decoder_t;
 
@@ -241,7 +243,7 @@ static tmsg_status_t take_value(decoder_t *decoder, const uint8_t *value,
             continue;
         }
         if (store(&fields[i], value, bytes, &decoder->hello)) {
-            decoder->seen |= 1u << i;
+            decoder->seen |= UINT64_C(1) << i;
         } else if (decoder->type == 1 || !is_foreign(decoder)) {
             return tmsg_error_set(TMSG_ERR_MALFORMED,
                                   "hello: %s has a value of %zu bytes that is "
@@ -313,7 +315,7 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
     }
     for (size_t i = 0; status == TMSG_OK && !is_foreign(&decoder) && i < FIELDS;
          i++) {
-        if (fields[i].required && !(decoder.seen & 1u << i)) {
+        if (fields[i].required && !(decoder.seen & UINT64_C(1) << i)) {
             status = tmsg_error_set(TMSG_ERR_MALFORMED, "hello: no %s",
                                     fields[i].name);
         }

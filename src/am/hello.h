@@ -40,7 +40,9 @@ typedef struct {
     uint64_t max_metadata_bytes;
     uint64_t max_header_bytes;
     uint64_t max_message_bytes;
-    uint64_t ucx_id; /* random, of the UCX worker */
+    uint64_t ucx_id;       /* random, of the UCX worker */
+    uint16_t schema_slots; /* schemas this side keeps of its peer's, 0: none */
+    uint32_t schema_bytes; /* of encoded bodies, all of them together */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,
