@@ -9,11 +9,20 @@
 #include <tensormsg/listener.h>
 
 #include "am/frame.h"
+#include "am/kinds.h"
 #include "am/loop.h"
 #include "am/resolve.h"
 #include "am/url.h"
 
-/* Of an endpoint; link.c alone changes it. */
+enum {
+    TMSG_FRAME_HELLO = 1,
+    TMSG_FRAME_REFUSE = 2,
+    TMSG_FRAME_ADDRESS = 3,
+    TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
+    TMSG_FRAME_FIN = TMSG_KIND_FIN,
+};
+
+/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. */
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
@@ -43,10 +52,24 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
 /* Takes the frames that were left for the next round, if any. A chore. */
 void tmsg_link_read_on(tmsg_endpoint_t *endpoint);
 
+/* Takes a socket, connected or about to be, into the loop; closes it where that
+ * fails. */
+tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);
+
+/* The socket that is being dialled may be connected. */
+void tmsg_link_dialled(tmsg_endpoint_t *endpoint);
+
+/* By when the endpoint is to be open. */
+void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms);
+
+tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t frame,
+                            const void *data, size_t bytes);
+
 /* Sends one of the frames that close in order. */
 void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);
 
-/* Ends the endpoint with the thread's error message, and tells the peer. */
+/* Ends the endpoint with the thread's error message; and tells the peer. */
+void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 
 /* Whether the socket still stands; true where there never was one. */

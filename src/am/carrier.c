@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/carrier.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+
+/* Names of transports as UCX begins them. */
+static bool carries_shared(const char *transports)
+{
+    static const char *const shared[] = {"posix", "sysv", "xpmem", "cma"};
+
+    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
+        if (strstr(transports, shared[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What carries an endpoint is known once it is open. */
+bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
+{
+    return (endpoint->ep != NULL || endpoint->link.address_sent) &&
+           !endpoint->link.net_only &&
+           (endpoint->transports[0] == '\0' ||
+            carries_shared(endpoint->transports));
+}
+
+/* Where shared memory was possible, says why it is not what carries it. */
+static void explain_network(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_ucx_key_t *tls =
+        tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
+
+    if (endpoint->link.net_only || endpoint->transports[0] == '\0' ||
+        carries_shared(endpoint->transports)) {
+        return;
+    }
+    if (tls != NULL && tls->origin != TMSG_ORIGIN_DEFAULT) {
+        snprintf(endpoint->why, sizeof(endpoint->why),
+                 "same machine, but UCX_TLS=%.100s (%s)", tls->value,
+                 tmsg_ucx_origin_name(tls->origin));
+    } else {
+        snprintf(endpoint->why, sizeof(endpoint->why),
+                 "same machine, but UCX found no shared memory to use "
+                 "(UCX_TLS of the peer, /dev/shm)");
+    }
+}
+
+void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
+{
+    endpoint->unexplained = false;
+    tmsg_ucx_transports(endpoint->ep, endpoint->transports,
+                        sizeof(endpoint->transports));
+    explain_network(endpoint);
+    tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
+             endpoint->transports, endpoint->why);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/carrier.h - which of UCX's transports carry an endpoint, and why. */
+#ifndef TMSG_AM_CARRIER_H
+#define TMSG_AM_CARRIER_H
+
+#include <stdbool.h>
+
+#include "am/endpoint.h"
+
+/* Whether the peer may have written to our queue of shared memory. */
+bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint);
+
+/* Asks UCX, outside it, and fills in the endpoint's transports and why. */
+void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How an endpoint ends, and who hears of it. */
+#include "am/endpoint.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "am/attach.h"
+#include "am/carrier.h"
+#include "am/control.h"
+#include "am/listener.h"
+#include "am/pair.h"
+#include "am/receive.h"
+#include "am/retire.h"
+#include "am/send.h"
+#include "core/log.h"
+
+static void run_closed(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, closed_due);
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_closed_fn on_closed;
+    void *arg;
+
+    tmsg_worker_lock(worker);
+    on_closed = endpoint->handle ? endpoint->on_closed : NULL;
+    arg = endpoint->on_closed_arg;
+    tmsg_worker_unlock(worker);
+    if (on_closed != NULL) {
+        on_closed(arg, endpoint, endpoint->status, endpoint->error);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
+static void tell_closed(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->handle && endpoint->on_closed != NULL && !endpoint->told) {
+        endpoint->told = true;
+        endpoint->closed_due.run = run_closed;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &endpoint->closed_due);
+    }
+}
+
+void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
+                             tmsg_closed_fn on_closed, void *arg)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+
+    tmsg_worker_lock(worker);
+    endpoint->on_closed = on_closed;
+    endpoint->on_closed_arg = arg;
+    if (endpoint->state == TMSG_EP_ENDED) {
+        tell_closed(endpoint);
+    }
+    tmsg_worker_unlock(worker);
+}
+
+static void close_over(tmsg_op_t *op)
+{
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(op, tmsg_endpoint_t, closing);
+
+    tmsg_op_over(endpoint, op);
+    tmsg_endpoint_reported(endpoint);
+}
+
+static void close_reported(void *request, ucs_status_t ucs, void *arg)
+{
+    (void)ucs;
+    ucp_request_free(request);
+    close_over(arg);
+}
+
+static void close_ucx(tmsg_endpoint_t *endpoint)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send = close_reported,
+        .user_data = &endpoint->closing,
+    };
+    ucs_status_ptr_t request;
+
+    if (endpoint->ep == NULL) {
+        return;
+    }
+    if (!endpoint->dialling && endpoint->reply_ep == NULL) {
+        tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
+                       endpoint->number, endpoint->ep);
+        endpoint->ep = NULL;
+        return;
+    }
+    tmsg_op_begin(endpoint, &endpoint->closing, close_over);
+    request = ucp_ep_close_nbx(endpoint->ep, &param);
+    endpoint->ep = NULL;
+    if (!UCS_PTR_IS_PTR(request)) {
+        close_over(&endpoint->closing);
+    }
+}
+
+/* Puts the peer in front of the cause, unless that names it already. */
+static void name_error(tmsg_endpoint_t *endpoint, const char *error)
+{
+    const char *peer = endpoint->peer;
+    size_t bytes = sizeof(endpoint->error);
+    size_t used = 0;
+
+    if (strncmp(error, peer, strlen(peer)) != 0) {
+        used = (size_t)snprintf(endpoint->error, bytes, "%s: ", peer);
+    }
+    snprintf(endpoint->error + used, bytes - used, "%s", error);
+}
+
+/* The order matters: first the socket, so that the peer believes nothing that
+ * it fetches from now on; then UCX; memory goes back when UCX has reported. */
+void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                       const char *error)
+{
+    bool writes;
+
+    if (endpoint->state == TMSG_EP_ENDED) {
+        return;
+    }
+    writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
+    endpoint->in_ucx++; /* keeps it in the table until the end of this */
+    endpoint->state = TMSG_EP_ENDED;
+    endpoint->status = status;
+    name_error(endpoint, error);
+    tmsg_log(status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED
+                 ? TMSG_LOG_INFO
+                 : TMSG_LOG_WARN,
+             "%s", endpoint->error);
+    tmsg_link_close(endpoint, writes);
+    tmsg_attach_end(endpoint);
+    if (status == TMSG_ERR_PEER_LOST && writes) {
+        tmsg_ucx_retire(endpoint->ucx); /* it may have died amid that */
+    } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
+        tmsg_ucx_watch(endpoint->ucx);
+    }
+    close_ucx(endpoint);
+    tmsg_messages_abandon(endpoint);
+    tmsg_control_discard(endpoint);
+    tmsg_sends_end(endpoint);
+    tmsg_events_end(&endpoint->ready_events, status, endpoint->error);
+    tmsg_events_end(&endpoint->close_events,
+                    status == TMSG_ERR_CLOSED ? TMSG_OK : status,
+                    endpoint->error);
+    tell_closed(endpoint);
+    tmsg_worker_changed(endpoint->worker);
+    tmsg_listener_ended(endpoint);
+    tmsg_endpoint_reported(endpoint);
+}
+
+void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                         const char *error)
+{
+    /* Once it has our FIN the peer may end, and UCX may be the first to tell:
+     * whether that was in order is said by the socket. */
+    if (status == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
+        endpoint->link.source.fd >= 0) {
+        return;
+    }
+    if (endpoint->broken == TMSG_OK) {
+        endpoint->broken = status;
+        snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
+                 error);
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
+{
+    endpoint->handle = false;
+    endpoint->keeper = NULL;
+    tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, "closed by this side");
+    tmsg_messages_discard(endpoint);
+    tmsg_endpoint_forget(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A worker's endpoints by their ids, and how long each of them lives. */
+#include "am/endpoint.h"
+
+#include <stdlib.h>
+
+#define SLOT_BITS 20
+#define SLOT_MASK ((1u << SLOT_BITS) - 1)
+
+void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint)
+{
+    atomic_fetch_add_explicit(&endpoint->refs, 1, memory_order_relaxed);
+}
+
+void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
+{
+    if (atomic_fetch_sub_explicit(&endpoint->refs, 1, memory_order_acq_rel) ==
+        1) {
+        tmsg_life_drop(endpoint->life);
+        free(endpoint->peer_address);
+        free(endpoint);
+    }
+}
+
+static tmsg_status_t find_slot(tmsg_worker_t *worker, uint32_t *slot_p)
+{
+    uint32_t slots = worker->endpoint_slots;
+    tmsg_endpoint_t **table;
+
+    for (uint32_t i = 0; i < slots; i++) {
+        if (worker->endpoints[i] == NULL) {
+            *slot_p = i;
+            return TMSG_OK;
+        }
+    }
+    if (slots > SLOT_MASK / 2) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "a worker has at most %u endpoints", slots);
+    }
+    slots = slots == 0 ? 8 : slots * 2;
+    table = reallocarray(worker->endpoints, slots, sizeof(*table));
+    if (table == NULL) {
+        return tmsg_error_memory("the table of endpoints");
+    }
+    for (uint32_t i = worker->endpoint_slots; i < slots; i++) {
+        table[i] = NULL;
+    }
+    *slot_p = worker->endpoint_slots;
+    worker->endpoints = table;
+    worker->endpoint_slots = slots;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
+                                   tmsg_endpoint_t **endpoint_p)
+{
+    uint32_t slot = 0;
+    tmsg_endpoint_t *endpoint;
+    tmsg_status_t status = find_slot(worker, &slot);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    endpoint = calloc(1, sizeof(*endpoint));
+    if (endpoint == NULL) {
+        return tmsg_error_memory("an endpoint");
+    }
+    atomic_init(&endpoint->refs, 2);
+    endpoint->worker = worker;
+    endpoint->life = worker->life;
+    tmsg_life_hold(worker->life);
+    endpoint->handle = true;
+    atomic_init(&endpoint->peer, endpoint->peer_url);
+    atomic_init(&endpoint->user, NULL);
+    endpoint->link.fd = -1;
+    endpoint->link.source.fd = -1;
+    endpoint->link.resolve_source.fd = -1;
+    endpoint->id = slot | (++worker->generation << SLOT_BITS);
+    worker->endpoints[slot] = endpoint;
+    *endpoint_p = endpoint;
+    return TMSG_OK;
+}
+
+tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id)
+{
+    uint32_t slot = id & SLOT_MASK;
+    tmsg_endpoint_t *endpoint =
+        slot < worker->endpoint_slots ? worker->endpoints[slot] : NULL;
+
+    return endpoint != NULL && endpoint->id == id ? endpoint : NULL;
+}
+
+void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_t **slot =
+        &endpoint->worker->endpoints[endpoint->id & SLOT_MASK];
+
+    if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
+        !endpoint->handle && *slot == endpoint) {
+        *slot = NULL;
+        if (endpoint->ucx != NULL) {
+            endpoint->ucx->users--;
+            endpoint->ucx = NULL;
+        }
+        tmsg_endpoint_drop(endpoint);
+    }
+}
+
+void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
+{
+    endpoint->in_ucx--;
+    tmsg_endpoint_forget(endpoint);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the two sides of a bootstrap socket say to each other before UCX:
+ *
+ *   dialling                      dialled
+ *   HELLO           ------------>
+ *                   <------------ HELLO, or REFUSE
+ *                   <------------ ADDRESS (its id, token, UCX address)
+ *   ADDRESS         ------------>
+ *   attach, by UCX  ------------>
+ *                   <------------ attached, by UCX
+ */
+#include "am/handshake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/attach.h"
+#include "am/control.h"
+#include "am/netif.h"
+#include "am/sock.h"
+#include "core/bytes.h"
+
+#define ID_BYTES 4
+#define REFUSE_TEXT_MAX 300
+
+static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
+{
+    uint8_t buffer[TMSG_HELLO_BYTES_MAX];
+    size_t bytes;
+    tmsg_status_t status = tmsg_hello_encode(&endpoint->ucx->hello, buffer,
+                                             sizeof(buffer), &bytes);
+
+    return status != TMSG_OK
+               ? status
+               : tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);
+}
+
+/* [endpoint id u32][sealed address] */
+static tmsg_status_t send_address(tmsg_endpoint_t *endpoint)
+{
+    tmsg_sealed_t sealed;
+    void *address = NULL;
+    uint8_t *frame;
+    size_t bytes;
+    tmsg_status_t status =
+        tmsg_ucx_address(endpoint->ucx, endpoint->link.net_only, &address,
+                         &sealed.address_bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    bytes = sealed.address_bytes + TMSG_SEALED_EXTRA_BYTES;
+    frame = malloc(ID_BYTES + bytes);
+    if (frame == NULL) {
+        status = tmsg_error_memory("an address frame");
+        goto out;
+    }
+    memcpy(sealed.token, endpoint->token, TMSG_TOKEN_BYTES);
+    sealed.address = address;
+    tmsg_put_le(frame, endpoint->id, ID_BYTES);
+    status = tmsg_sealed_encode(&sealed, frame + ID_BYTES, bytes, &bytes);
+    if (status == TMSG_OK) {
+        endpoint->link.address_sent = true;
+        status = tmsg_link_put(endpoint, TMSG_FRAME_ADDRESS, frame,
+                               ID_BYTES + bytes);
+    }
+    free(frame);
+out:
+    tmsg_ucx_address_free(address);
+    return status;
+}
+
+/* [status i32][words]: the peer hears what we would tell our application. */
+static void send_refusal(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
+                         const char *why)
+{
+    uint8_t data[4 + REFUSE_TEXT_MAX];
+    size_t bytes = strnlen(why, REFUSE_TEXT_MAX);
+
+    tmsg_put_le(data, (uint32_t)refusal, 4);
+    memcpy(data + 4, why, bytes);
+    tmsg_link_put(endpoint, TMSG_FRAME_REFUSE, data, 4 + bytes);
+}
+
+/* The peer may have hung up meanwhile: its words are not ours. */
+tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
+                                    tmsg_status_t status)
+{
+    char why[TMSG_ERROR_BYTES];
+
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    send_refusal(endpoint, status, why);
+    return tmsg_error_set(status, "%s", why);
+}
+
+/* The scope of the address at our end of the socket. */
+static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucx_scope_t scope = {""};
+    tmsg_address_t local;
+    char device[IFNAMSIZ];
+    tmsg_status_t status = TMSG_OK;
+
+    if (endpoint->link.url.kind == TMSG_URL_TCP) {
+        status = tmsg_sock_local(endpoint->link.fd, &local);
+        if (status == TMSG_OK) {
+            status = tmsg_netif_of_address(&local.sa.any, device);
+        }
+        if (status != TMSG_OK) {
+            return status;
+        }
+        snprintf(scope.device, sizeof(scope.device), "%s", device);
+    }
+    return tmsg_worker_ucx(endpoint->worker, &scope, endpoint->dialling,
+                           &endpoint->ucx);
+}
+
+static void name_peer(tmsg_endpoint_t *endpoint)
+{
+    char url[TMSG_URL_TEXT_BYTES];
+
+    if (endpoint->link.url.kind == TMSG_URL_UNIX) {
+        tmsg_url_format(&endpoint->link.url, url, sizeof(url));
+    } else {
+        tmsg_sock_peer_name(endpoint->link.fd, url, sizeof(url));
+    }
+    tmsg_endpoint_name_peer(endpoint, url);
+}
+
+/* Takes the peer's hello and decides whether the two can work together. */
+static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                 size_t bytes)
+{
+    tmsg_hello_t theirs;
+    tmsg_status_t status = tmsg_hello_decode(data, bytes, &theirs);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    endpoint->link.hello_done = true;
+    endpoint->peer_hello = theirs;
+    name_peer(endpoint);
+    if (!endpoint->dialling) {
+        status = choose_ucx(endpoint);
+        if (status != TMSG_OK || (status = send_hello(endpoint)) != TMSG_OK) {
+            return status;
+        }
+    }
+    return tmsg_attach_judge(endpoint, &theirs,
+                             endpoint->link.url.kind == TMSG_URL_UNIX);
+}
+
+tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
+                                   const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status;
+
+    if (endpoint->link.hello_done) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "a second hello");
+    }
+    status = judge_hello(endpoint, data, bytes);
+    if (status != TMSG_OK) {
+        return tmsg_handshake_refuse(endpoint, status);
+    }
+    return endpoint->dialling ? TMSG_OK : send_address(endpoint);
+}
+
+tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
+                                     const uint8_t *data, size_t bytes)
+{
+    tmsg_sealed_t sealed;
+    tmsg_status_t status;
+
+    if (!endpoint->link.hello_done || endpoint->link.address_done ||
+        bytes < ID_BYTES) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "an address out of turn");
+    }
+    status = tmsg_sealed_decode(data + ID_BYTES, bytes - ID_BYTES, &sealed);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    endpoint->peer_id = (uint32_t)tmsg_get_le(data, ID_BYTES);
+    endpoint->link.address_done = true;
+    if (endpoint->dialling) {
+        memcpy(endpoint->token, sealed.token, TMSG_TOKEN_BYTES);
+        status = send_address(endpoint);
+        if (status == TMSG_OK) {
+            status = tmsg_attach_dial(endpoint, &sealed);
+        }
+        return status == TMSG_OK ? status
+                                 : tmsg_handshake_refuse(endpoint, status);
+    }
+    endpoint->peer_address = malloc(sealed.address_bytes);
+    if (endpoint->peer_address == NULL) {
+        return tmsg_error_memory("a peer's address");
+    }
+    memcpy(endpoint->peer_address, sealed.address, sealed.address_bytes);
+    tmsg_worker_chore(endpoint->worker, endpoint); /* its attach may be here */
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status =
+        bytes < 4 ? TMSG_ERR_REFUSED
+                  : tmsg_control_failure((int32_t)tmsg_get_le(data, 4));
+
+    return tmsg_error_set(status, "refused by the peer: %.*s",
+                          bytes < 4 ? 0 : (int)(bytes - 4),
+                          (const char *)data + 4);
+}
+
+void tmsg_handshake_begin(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status = choose_ucx(endpoint);
+
+    if (status == TMSG_OK) {
+        status = send_hello(endpoint);
+    }
+    if (status != TMSG_OK) {
+        tmsg_link_fail(endpoint, tmsg_handshake_refuse(endpoint, status));
+    }
+}
