@@ -47,14 +47,15 @@ static void round_trip(const tmsg_map_t *map, const tmsg_limits_t *limits,
     tmsg_map_t *copy;
     size_t bytes;
 
-    must(tmsg_body_encode(map, NULL, 0, &bytes));
+    must(tmsg_body_encode(map, NULL, NULL, 0, &bytes));
     head.body_bytes = (uint32_t)bytes;
-    must(tmsg_body_encode(map, buffer + TMSG_PREAMBLE_BYTES, BODY_BYTES_MAX,
-                          &bytes));
+    must(tmsg_body_encode(map, NULL, buffer + TMSG_PREAMBLE_BYTES,
+                          BODY_BYTES_MAX, &bytes));
     tmsg_preamble_encode(&head, buffer);
     must(tmsg_preamble_decode(buffer, TMSG_PREAMBLE_BYTES + bytes, &read));
     must(tmsg_map_create(&copy));
-    must(tmsg_body_decode(buffer + read.bytes, read.body_bytes, limits, copy));
+    must(tmsg_body_decode(buffer + read.bytes, read.body_bytes, limits, copy,
+                          NULL));
     tmsg_map_destroy(copy);
 }
 

@@ -33,7 +33,8 @@ typedef enum {
     TMSG_ERR_WOULD_BLOCK = -16,    /* it would block where that is barred */
     TMSG_ERR_CLOSED = -17,         /* the endpoint was closed in order */
     TMSG_ERR_IO = -18,             /* a system call failed; see the message */
-    TMSG_ERR_INTERNAL = -19        /* UCX or the library broke a promise */
+    TMSG_ERR_INTERNAL = -19,       /* UCX or the library broke a promise */
+    TMSG_ERR_CORRUPT = -20         /* data came that are not those sent */
 } tmsg_status_t;
 
 /* The status's name in lower case ("timed out"), for logs. Never NULL; a

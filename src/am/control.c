@@ -248,7 +248,7 @@ static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival)
 
 tmsg_status_t tmsg_control_failure(int32_t status)
 {
-    bool known = status < 0 && status >= TMSG_ERR_INTERNAL;
+    bool known = status < 0 && status >= TMSG_ERR_CORRUPT;
 
     /* CLOSED means the orderly end, which is said in another way. */
     return known && status != TMSG_ERR_CLOSED ? (tmsg_status_t)status

@@ -38,7 +38,7 @@ static tmsg_status_t write_body(const tmsg_map_t *map, size_t spill,
     size_t needed;
 
     memset(to + spill, 0, tmsg_layout_spill(spill) - spill);
-    return tmsg_body_encode(map, to, spill, &needed);
+    return tmsg_body_encode(map, NULL, to, spill, &needed);
 }
 
 static tmsg_status_t pack(const tmsg_map_entry_t *entry, uint8_t *to)

@@ -112,8 +112,8 @@ static tmsg_status_t capture(tmsg_message_t *message,
 static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
-    tmsg_status_t status =
-        tmsg_body_decode(body, message->head.body_bytes, limits, message->map);
+    tmsg_status_t status = tmsg_body_decode(body, message->head.body_bytes,
+                                            limits, message->map, NULL);
 
     if (status == TMSG_OK && message->raw != NULL) {
         memcpy(message->raw + message->head.bytes, body,

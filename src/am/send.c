@@ -149,7 +149,7 @@ static tmsg_status_t encode(tmsg_send_t *send, tmsg_preamble_t *head)
     tmsg_endpoint_t *endpoint = send->endpoint;
     size_t most = endpoint->ucx->max_am_header;
     size_t needed;
-    tmsg_status_t status = tmsg_body_encode(send->map, NULL, 0, &needed);
+    tmsg_status_t status = tmsg_body_encode(send->map, NULL, NULL, 0, &needed);
 
     if (endpoint->peer_hello.max_am_header < most) {
         most = endpoint->peer_hello.max_am_header;
@@ -179,8 +179,9 @@ static tmsg_status_t encode(tmsg_send_t *send, tmsg_preamble_t *head)
         return tmsg_error_memory("a message's header");
     }
     if (!(head->flags & TMSG_HEADER_SPILLED)) {
-        status = tmsg_body_encode(send->map, send->header + TMSG_PREAMBLE_BYTES,
-                                  needed, &needed);
+        status = tmsg_body_encode(send->map, NULL,
+                                  send->header + TMSG_PREAMBLE_BYTES, needed,
+                                  &needed);
     }
     return status;
 }

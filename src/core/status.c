@@ -46,6 +46,8 @@ const char *tmsg_status_name(tmsg_status_t status)
         return "input/output error";
     case TMSG_ERR_INTERNAL:
         return "internal error";
+    case TMSG_ERR_CORRUPT:
+        return "checksum mismatch";
     }
     return "unknown status";
 }

@@ -8,6 +8,7 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "core/utf8.h"
+#include "serialize/checksum.h"
 #include "serialize/cursor.h"
 #include "serialize/header.h"
 #include "serialize/wire.h"
@@ -20,6 +21,7 @@ typedef struct {
     const tmsg_limits_t *limits;
     tmsg_map_t *map;
     uint64_t metadata_bytes; /* read so far */
+    tmsg_body_extra_t extra;
 } decoder_t;
 
 /* A tensor as the body has it, before anything of it is believed. */
@@ -61,22 +63,32 @@ static void reading(tmsg_cursor_t *cursor, const char *field)
     }
 }
 
+/* A set of keys has a bit for each from KEY_LEAST on. */
+#define KEY_LEAST (-8)
+#define KEY_BIT(key) (1u << ((key)-KEY_LEAST))
+
+#define OPTION_KEYS                                                            \
+    (KEY_BIT(TMSG_OPTION_STRIDES) | KEY_BIT(TMSG_OPTION_DEVICE) |              \
+     KEY_BIT(TMSG_OPTION_BYTES) | KEY_BIT(TMSG_OPTION_ENCODING))
+#define BODY_KEYS (KEY_BIT(TMSG_BODY_TENSORS) | KEY_BIT(TMSG_BODY_METADATA))
+#define EXTRA_KEYS KEY_BIT(TMSG_BODY_CHECKSUMS)
+
 /* Notes a key of a map. Unknown keys may be passed over only where they are
  * not negative; of those that we know none may come twice. */
-static tmsg_status_t check_key(int64_t key, int64_t last_known, unsigned *seen)
+static tmsg_status_t check_key(int64_t key, unsigned known, unsigned *seen)
 {
-    if (key < 0) {
+    bool in_set = key >= KEY_LEAST && key < KEY_LEAST + 32;
+    unsigned bit = in_set ? KEY_BIT(key) & known : 0;
+
+    if (bit == 0 && key < 0) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "key %" PRId64 " is not known here", key);
     }
-    if (key == 0 || key > last_known) {
-        return TMSG_OK;
-    }
-    if (*seen & (1u << key)) {
+    if (bit & *seen) {
         return tmsg_error_set(TMSG_ERR_MALFORMED, "key %" PRId64 " comes twice",
                               key);
     }
-    *seen |= 1u << key;
+    *seen |= bit;
     return TMSG_OK;
 }
 
@@ -170,7 +182,7 @@ static tmsg_status_t read_options(tmsg_cursor_t *cursor, record_t *record)
 
         reading(cursor, "option key");
         key = tmsg_cursor_integer(cursor);
-        status = check_key(key, TMSG_OPTION_ENCODING, &seen);
+        status = check_key(key, OPTION_KEYS, &seen);
         if (status != TMSG_OK) {
             return blame(status, record, "option %s", tmsg_error_message());
         }
@@ -465,6 +477,40 @@ static tmsg_status_t read_metadata(decoder_t *decoder)
     return status;
 }
 
+static tmsg_status_t read_checksums(decoder_t *decoder)
+{
+    tmsg_body_extra_t *extra = &decoder->extra;
+    tmsg_cursor_t *cursor = &decoder->cursor;
+    int64_t algorithm;
+    tmsg_value_t values;
+    tmsg_status_t status;
+
+    reading(cursor, "checksums");
+    if (tmsg_cursor_array(cursor) != 2 && cursor->error == NULL) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: checksums are not an algorithm and "
+                              "values");
+    }
+    algorithm = tmsg_cursor_integer(cursor);
+    values = tmsg_cursor_value(cursor);
+    if (cursor->error != NULL) {
+        return TMSG_OK; /* the caller says which */
+    }
+    status = tmsg_checksum_find(algorithm, &extra->checksum);
+    if (status != TMSG_OK) {
+        return tmsg_error_set(status, "body: %s", tmsg_error_message());
+    }
+    if (values.type != TMSG_VALUE_BINARY ||
+        values.count % extra->checksum->bytes != 0) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: checksums are not a bin of %s values",
+                              extra->checksum->name);
+    }
+    extra->checksums = (const uint8_t *)values.data;
+    extra->checksum_count = values.count / extra->checksum->bytes;
+    return TMSG_OK;
+}
+
 static tmsg_status_t read_section(decoder_t *decoder, int64_t key)
 {
     switch (key) {
@@ -472,6 +518,8 @@ static tmsg_status_t read_section(decoder_t *decoder, int64_t key)
         return read_tensors(decoder);
     case TMSG_BODY_METADATA:
         return read_metadata(decoder);
+    case TMSG_BODY_CHECKSUMS:
+        return read_checksums(decoder);
     default:
         reading(&decoder->cursor, "an unknown section");
         tmsg_cursor_skip(&decoder->cursor);
@@ -479,7 +527,7 @@ static tmsg_status_t read_section(decoder_t *decoder, int64_t key)
     }
 }
 
-static tmsg_status_t read_body(decoder_t *decoder)
+static tmsg_status_t read_body(decoder_t *decoder, unsigned known)
 {
     tmsg_cursor_t *cursor = &decoder->cursor;
     tmsg_status_t status = TMSG_OK;
@@ -491,7 +539,7 @@ static tmsg_status_t read_body(decoder_t *decoder)
 
         reading(cursor, "key");
         key = tmsg_cursor_integer(cursor);
-        status = check_key(key, TMSG_BODY_METADATA, &seen);
+        status = check_key(key, known, &seen);
         if (status != TMSG_OK) {
             return tmsg_error_set(status, "body: %s", tmsg_error_message());
         }
@@ -509,11 +557,12 @@ static tmsg_status_t read_body(decoder_t *decoder)
                               "body: %zu bytes after its end",
                               (size_t)(cursor->end - cursor->at));
     }
-    return TMSG_OK;
+    return tmsg_checksum_check_count(decoder->map, &decoder->extra);
 }
 
 tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
-                               const tmsg_limits_t *limits, tmsg_map_t *map)
+                               const tmsg_limits_t *limits, tmsg_map_t *map,
+                               tmsg_body_extra_t *extra_p)
 {
     const uint8_t *at = bytes == 0 ? (const uint8_t *)"" : body;
     decoder_t decoder = {
@@ -528,9 +577,12 @@ tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
                               "body: %zu bytes exceed the limit of %" PRIu64,
                               bytes, limits->header_bytes);
     }
-    status = read_body(&decoder);
+    status = read_body(&decoder,
+                       extra_p == NULL ? BODY_KEYS : BODY_KEYS | EXTRA_KEYS);
     if (status != TMSG_OK) {
         tmsg_map_clear(map);
+    } else if (extra_p != NULL) {
+        *extra_p = decoder.extra;
     }
     return status;
 }

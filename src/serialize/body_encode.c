@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"
+#include "serialize/checksum.h"
 #include "serialize/header.h"
 #include "serialize/wire.h"
 
@@ -144,9 +145,24 @@ static void pack_metadata(msgpack_packer *packer,
     }
 }
 
-tmsg_status_t tmsg_body_encode(const tmsg_map_t *map, void *buffer,
+static void pack_checksums(msgpack_packer *packer,
+                           const tmsg_body_extra_t *extra, size_t tensors)
+{
+    size_t bytes = tensors * extra->checksum->bytes;
+
+    msgpack_pack_array(packer, 2);
+    msgpack_pack_uint8(packer, extra->checksum->number);
+    msgpack_pack_bin(packer, bytes);
+    if (bytes > 0) {
+        msgpack_pack_bin_body(packer, extra->checksums, bytes);
+    }
+}
+
+tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
+                               const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p)
 {
+    bool checksums = extra != NULL && extra->checksum != NULL;
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t tensors = tmsg_map_size(map);
     size_t keys = tmsg_map_meta_size(map);
@@ -154,7 +170,7 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map, void *buffer,
     msgpack_packer packer;
 
     msgpack_packer_init(&packer, &sink, sink_write);
-    msgpack_pack_map(&packer, keys == 0 ? 1 : 2);
+    msgpack_pack_map(&packer, 1 + (size_t)(keys != 0) + (size_t)checksums);
     msgpack_pack_uint8(&packer, TMSG_BODY_TENSORS);
     msgpack_pack_array(&packer, tensors);
     for (size_t i = 0; i < tensors; i++) {
@@ -163,6 +179,10 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map, void *buffer,
     if (keys != 0) {
         msgpack_pack_uint8(&packer, TMSG_BODY_METADATA);
         pack_metadata(&packer, tmsg_map_meta_entries(map), keys);
+    }
+    if (checksums) {
+        msgpack_pack_int8(&packer, TMSG_BODY_CHECKSUMS);
+        pack_checksums(&packer, extra, tensors);
     }
     /* This also catches every count and length that msgpack has no form for. */
     if (sink.used > UINT32_MAX) {

@@ -53,21 +53,35 @@ tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
  * length are wrong, and it says nothing. */
 bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p);
 
-/* Encodes names, dtypes, shapes, strides, devices and metadata as a msgpack
- * body. Writes at most `bound` bytes to `buffer` and always reports in
- * *needed_p how many the whole takes; only if that is <= bound is the buffer
- * filled. buffer may be NULL with bound 0. No allocation. A tensor that is
- * neither in C order nor dense is described as packed C order. Errors:
- * LIMIT_EXCEEDED (a body over 4 GiB - 1). */
-tmsg_status_t tmsg_body_encode(const tmsg_map_t *map, void *buffer,
+typedef struct tmsg_checksum tmsg_checksum_t; /* serialize/checksum.h */
+
+/* What a body holds beside a map. All zero bits: nothing. */
+typedef struct {
+    const tmsg_checksum_t *checksum; /* NULL: no checksums */
+    /* One for each tensor, in order; decoded, they lie in the body. Need not be
+     * known while a body is only measured. */
+    const uint8_t *checksums;
+    size_t checksum_count; /* of those decoded */
+} tmsg_body_extra_t;
+
+/* Encodes names, dtypes, shapes, strides, devices, metadata and *extra (which
+ * may be NULL) as a msgpack body. Writes at most `bound` bytes to `buffer` and
+ * always reports in *needed_p how many the whole takes; only if that is
+ * <= bound is the buffer filled. buffer may be NULL with bound 0. No
+ * allocation. A tensor that is neither in C order nor dense is described as
+ * packed C order. Errors: LIMIT_EXCEEDED (a body over 4 GiB - 1). */
+tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
+                               const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p);
 
 /* Decodes a body into an empty map, whose tensors have no data yet. Trusts
- * nothing; reads exactly `bytes`. On error the map is left empty. Errors:
- * MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each naming the tensor or
- * key and what was wrong with it. */
+ * nothing; reads exactly `bytes`. With extra_p NULL, a body that holds more
+ * than a map is UNSUPPORTED. On error the map is left empty and *extra_p
+ * untouched. Errors: MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each
+ * naming the tensor or key and what was wrong with it. */
 tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
-                               const tmsg_limits_t *limits, tmsg_map_t *map);
+                               const tmsg_limits_t *limits, tmsg_map_t *map,
+                               tmsg_body_extra_t *extra_p);
 
 /* A payload begins in memory aligned to this, and a spilled body is padded to a
  * multiple of it. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #include <tensormsg/endpoint.h>
 #include <tensormsg/json.h>
 
 #include "core/error.h"
 #include "core/limits.h"
-#include "serialize/header.h"
+#include "serialize/checksum.h"
 #include "serialize/json.h"
 #include "serialize/wire.h"
 
@@ -70,7 +71,8 @@ static cJSON *json_preamble(const tmsg_preamble_t *preamble)
 
 /* Decodes a body into an empty map and holds it against the payload. */
 static tmsg_status_t read_map(const uint8_t *body,
-                              const tmsg_preamble_t *preamble, tmsg_map_t *map)
+                              const tmsg_preamble_t *preamble, tmsg_map_t *map,
+                              tmsg_body_extra_t *extra)
 {
     bool spilled = (preamble->flags & TMSG_HEADER_SPILLED) != 0;
     uint64_t before = spilled ? tmsg_layout_spill(preamble->body_bytes) : 0;
@@ -79,7 +81,7 @@ static tmsg_status_t read_map(const uint8_t *body,
     tmsg_status_t status;
 
     limits = tmsg_limits_usual();
-    status = tmsg_body_decode(body, preamble->body_bytes, &limits, map);
+    status = tmsg_body_decode(body, preamble->body_bytes, &limits, map, extra);
     if (status == TMSG_OK) {
         status = tmsg_layout_bytes(map, &limits, &bytes);
     }
@@ -92,17 +94,46 @@ static tmsg_status_t read_map(const uint8_t *body,
     return status;
 }
 
+/* The values as numbers in hex. */
+static bool add_checksums(cJSON *object, const tmsg_body_extra_t *extra)
+{
+    cJSON *checksums, *values = NULL;
+    bool complete;
+
+    if (extra->checksum == NULL) {
+        return true;
+    }
+    checksums = cJSON_AddObjectToObject(object, "checksums");
+    complete = checksums != NULL &&
+               cJSON_AddStringToObject(checksums, "algorithm",
+                                       extra->checksum->name) != NULL;
+    if (complete) {
+        values = cJSON_AddArrayToObject(checksums, "values");
+        complete = values != NULL;
+    }
+    for (size_t i = 0; i < extra->checksum_count && complete; i++) {
+        char text[17];
+
+        snprintf(text, sizeof(text), "%0*" PRIx64, 2 * extra->checksum->bytes,
+                 tmsg_checksum_value(extra, i));
+        complete = tmsg_json_add(values, NULL, cJSON_CreateString(text));
+    }
+    return complete;
+}
+
 static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
                              const tmsg_preamble_t *preamble, bool *complete)
 {
+    tmsg_body_extra_t extra;
     tmsg_map_t *map;
     tmsg_status_t status = tmsg_map_create(&map);
 
     if (status != TMSG_OK) {
         return status;
     }
-    status = read_map(body, preamble, map);
-    *complete = status == TMSG_OK && tmsg_json_add_map(object, map);
+    status = read_map(body, preamble, map, &extra);
+    *complete = status == TMSG_OK && tmsg_json_add_map(object, map) &&
+                add_checksums(object, &extra);
     tmsg_map_destroy(map);
     return status;
 }

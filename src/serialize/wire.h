@@ -5,7 +5,11 @@
 #define TMSG_SERIALIZE_WIRE_H
 
 /* Keys of the body. */
-enum { TMSG_BODY_TENSORS = 1, TMSG_BODY_METADATA = 2 };
+enum {
+    TMSG_BODY_TENSORS = 1,
+    TMSG_BODY_METADATA = 2,
+    TMSG_BODY_CHECKSUMS = -2
+};
 
 /* A tensor is [name, code, bits, lanes, shape] or, with options, one more. */
 enum { TMSG_TENSOR_FIELDS = 5 };

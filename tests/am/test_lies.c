@@ -55,7 +55,7 @@ static void forge(const pair_t *pair, forged_t *forged)
     tmsg_map_t *map = sample_bytes(1, 100);
 
     memset(forged, 0, sizeof(*forged));
-    must(tmsg_body_encode(map, forged->body, sizeof(forged->body),
+    must(tmsg_body_encode(map, NULL, forged->body, sizeof(forged->body),
                           &forged->body_bytes));
     forged->head.kind = TMSG_KIND_MAP;
     forged->head.message_id = 77;

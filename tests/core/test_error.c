@@ -38,8 +38,9 @@ Test(error, every_status_has_its_name)
         {-17, "closed"},
         {-18, "input/output error"},
         {-19, "internal error"},
+        {-20, "checksum mismatch"},
         {2, "unknown status"},
-        {-20, "unknown status"},
+        {-21, "unknown status"},
         {-2147483647, "unknown status"},
     };
 

@@ -21,14 +21,15 @@
     } while (0)
 
 /* The encoded map, in a buffer of exactly its size. */
-static uint8_t *encode(const tmsg_map_t *map, size_t *bytes_p)
+static uint8_t *encode(const tmsg_map_t *map, const tmsg_body_extra_t *extra,
+                       size_t *bytes_p)
 {
     uint8_t *body;
     size_t again;
 
-    CHECK(tmsg_body_encode(map, NULL, 0, bytes_p) == TMSG_OK);
+    CHECK(tmsg_body_encode(map, extra, NULL, 0, bytes_p) == TMSG_OK);
     body = malloc(*bytes_p);
-    CHECK(tmsg_body_encode(map, body, *bytes_p, &again) == TMSG_OK);
+    CHECK(tmsg_body_encode(map, extra, body, *bytes_p, &again) == TMSG_OK);
     CHECK(again == *bytes_p);
     return body;
 }
@@ -36,20 +37,24 @@ static uint8_t *encode(const tmsg_map_t *map, size_t *bytes_p)
 static void check_body(const uint8_t *data, size_t size)
 {
     tmsg_limits_t limits;
+    tmsg_body_extra_t extra, extra_again;
     tmsg_map_t *map, *again;
     uint64_t payload;
 
     limits = tmsg_limits_usual();
     CHECK(tmsg_map_create(&map) == TMSG_OK);
     CHECK(tmsg_map_create(&again) == TMSG_OK);
-    if (tmsg_body_decode(data, size, &limits, map) == TMSG_OK) {
+    if (tmsg_body_decode(data, size, &limits, map, &extra) == TMSG_OK) {
         size_t bytes, bytes_again;
-        uint8_t *body = encode(map, &bytes), *body_again;
+        uint8_t *body = encode(map, &extra, &bytes), *body_again;
 
-        CHECK(tmsg_body_decode(body, bytes, &limits, again) == TMSG_OK);
+        CHECK(tmsg_body_decode(body, bytes, &limits, again, &extra_again) ==
+              TMSG_OK);
+        CHECK(extra_again.checksum == extra.checksum &&
+              extra_again.checksum_count == extra.checksum_count);
         CHECK(tmsg_map_size(again) == tmsg_map_size(map));
         CHECK(tmsg_map_meta_size(again) == tmsg_map_meta_size(map));
-        body_again = encode(again, &bytes_again);
+        body_again = encode(again, &extra_again, &bytes_again);
         CHECK(bytes == bytes_again && memcmp(body, body_again, bytes) == 0);
         free(body);
         free(body_again);

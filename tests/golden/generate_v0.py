@@ -50,6 +50,11 @@ class Header:
             self.add(pack(key) + pack(value), f"{key}: {value!r}"[:60])
         return self
 
+    def checksums(self, *values, algorithm=1, raw=None):
+        self.add(pack(-2), "key -2: checksums")
+        data = raw or b"".join(struct.pack("<Q", value) for value in values)
+        return self.add(pack([algorithm, data]), f"algorithm {algorithm}")
+
     def preamble(self):
         field = dict(magic=b"TM", version=0, length=33, kind=1, flags=0,
                      channel=0, message_id=7, endpoint_id=2, sequence=5,
@@ -76,6 +81,11 @@ class Header:
 
 def one(tensor, payload=24, **fields):
     return Header(payload=payload, **fields).body(1).tensors(tensor)
+
+
+def two(tensor):
+    """One tensor, and room for another section."""
+    return Header(payload=24).body(2).tensors(tensor)
 
 
 def x(*, name="x", code=2, bits=32, lanes=1, shape=(2, 3), more=()):
@@ -135,6 +145,14 @@ VALID = {
         "tensormsg.of.the.future": 1}),
     "float32_metadata": Header().body(1).add(
         bytes.fromhex("02 81 a1 66 ca 3f c0 00 00"), "key 2: {'f': 1.5f}"),
+    "checksums": Header(payload=16 + 4).body(3).tensors(
+        ["empty", 2, 32, 1, [0]], ["zeros", 1, 8, 1, [3]],
+        ["scalar", 0, 32, 1, []]).metadata({"k": 1}).checksums(
+        0x2d06800538d394c2, 0x5bd1b4b8cc5b6c9f, 2**63),
+    "checksums_first": Header(payload=24).body(2).checksums(1).tensors(x()),
+    "checksums_of_nothing": Header().body(1).checksums(),
+    "checksums_spilled": Header(flags=3, payload=64 + 24).body(2).tensors(
+        x()).checksums(2**64 - 1),
     "names": Header().body(1).tensors(
         *([n, 1, 8, 1, [0]] for n in (" ", "a/b", "\u00e9", "e\u0301",
                                       "\U0001f40d", "\x7f", "n" * 300))),
@@ -182,6 +200,18 @@ INVALID = {
     "key_not_integer": (M, raw(b"\x81\xa1\x78\x90")),
     "key_twice": (M, raw(b"\x82\x01\x90\x01\x90")),
     "key_negative": (U, raw(b"\x81\xff\x00")),
+    "checksums_twice": (M, Header().body(2).checksums().checksums()),
+    "checksums_missing": (M, two(x()).checksums()),
+    "checksums_one_more": (M, two(x()).checksums(1, 2)),
+    "checksums_7_bytes": (M, two(x()).checksums(raw=b"1234567")),
+    "checksums_str": (M, raw(b"\x81\xfe\x92\x01\xa0")),
+    "checksums_not_array": (M, raw(b"\x81\xfe\xc4\x00")),
+    "checksums_3_elements": (M, raw(b"\x81\xfe\x93\x01\xc4\x00\x00")),
+    "checksums_claim_all": (M, raw(b"\x81\xfe\x92\x01\xc6\xff\xff\xff\xff")),
+    "checksum_algorithm_0": (U, Header().body(1).checksums(algorithm=0)),
+    "checksum_algorithm_2": (U, Header().body(1).checksums(algorithm=2)),
+    "checksum_algorithm_negative": (
+        U, Header().body(1).checksums(algorithm=-1)),
     "byte_c1": (M, raw(b"\x81\x07\xc1")),
     "nested_17": (M, raw(b"\x82\x01\x90\x07" + b"\x91" * 17 + b"\x00")),
     "array_claims_all": (M, raw(b"\x81\x07\xdd\xff\xff\xff\xff")),

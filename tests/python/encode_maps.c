@@ -121,12 +121,13 @@ static void print_header(const tmsg_map_t *map)
 
     must(tmsg_limits_default(&limits));
     must(tmsg_layout_bytes(map, &limits, &preamble.payload_bytes));
-    must(tmsg_body_encode(map, NULL, 0, &needed));
+    must(tmsg_body_encode(map, NULL, NULL, 0, &needed));
     preamble.body_bytes = (uint32_t)needed;
     header = malloc(TMSG_PREAMBLE_BYTES + needed);
     must_true(header != NULL);
     tmsg_preamble_encode(&preamble, header);
-    must(tmsg_body_encode(map, header + TMSG_PREAMBLE_BYTES, needed, &again));
+    must(tmsg_body_encode(map, NULL, header + TMSG_PREAMBLE_BYTES, needed,
+                          &again));
     must_eq(again, needed);
     for (size_t i = 0; i < TMSG_PREAMBLE_BYTES + needed; i++) {
         printf("%02x", header[i]);

@@ -131,6 +131,8 @@ def random_body(rng):
     body = {1: [random_tensor(rng, i) for i in range(rng.randrange(6))]}
     if rng.random() < .5:
         body[2] = random_metadata(rng)
+    if rng.random() < .3:
+        body[-2] = [rng.choice([1] * 9 + [2]), rng.randbytes(8 * len(body[1]))]
     return msgpack.packb(body)
 
 

@@ -116,14 +116,15 @@ def skip(value):
     require(nesting(value) <= 16, "nests too deeply")
 
 
-def keyed(value, last_known, faults):
+def keyed(value, keys, faults):
     """A map with integer keys, without those it may pass over."""
     require(type(value) is Pairs, "not a map")
     known = {}
     for key, item in value:
         with faults:
-            require(integer(key) >= 0, f"key {key}", "UNSUPPORTED")
-            if key > last_known or key == 0:
+            require(integer(key) >= 0 or key in keys, f"key {key}",
+                    "UNSUPPORTED")
+            if key not in keys:
                 skip(item)
             else:
                 require(key not in known, f"key {key} comes twice")
@@ -164,7 +165,7 @@ def layout(tensors):
 def decode_options(value, shape, bits, size):
     """size is None where it is not known, for another rule was broken."""
     result, faults = {"device": (1, 0)}, Faults()
-    options = keyed(value, 4, faults)
+    options = keyed(value, (1, 2, 3, 4), faults)
     with faults:
         if 1 in options:
             strides = [integer(s) for s in array(options[1])]
@@ -236,6 +237,16 @@ def decode_value(value):
     return {"bytes": value}
 
 
+def decode_checksums(value, tensors):
+    require(len(array(value)) == 2, "checksums")
+    require(integer(value[0]) == 1, "checksum algorithm", "UNSUPPORTED")
+    require(type(value[1]) is bytes and len(value[1]) % 8 == 0, "values")
+    require(len(value[1]) // 8 == tensors, "number of checksums")
+    return {"algorithm": "xxh3_64",
+            "values": [f"{each:016x}" for each, in
+                       struct.iter_unpack("<Q", value[1])]}
+
+
 def decode_body(body):
     faults = Faults()
     try:
@@ -250,8 +261,8 @@ def decode_body(body):
         # what comes before the end may break other rules
         raise Refused("MALFORMED", repr(error), STATUSES) from None
     with faults:
-        sections = keyed(value, 2, faults)
-        tensors, metadata, sizes = {}, {}, []
+        sections = keyed(value, (-2, 1, 2), faults)
+        tensors, metadata, checksums, sizes = {}, {}, None, []
         with faults:
             for fields in array(sections.get(1, ())):
                 with faults:
@@ -267,10 +278,14 @@ def decode_body(body):
                     metadata[name(key, metadata)] = kept
                     require(RESERVED.get(key, *kept) in kept, f"{key}: {kept}")
         with faults:
+            if -2 in sections:
+                checksums = decode_checksums(
+                    sections[-2], len(array(sections.get(1, ()))))
+        with faults:
             end = layout(sizes)[1]
             require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
     faults.check()
-    return list(tensors.values()), metadata, end
+    return list(tensors.values()), metadata, end, checksums
 
 
 def decode_preamble(header):
@@ -300,7 +315,9 @@ def decode(header):
         return view  # spilled, and not captured
     if preamble["kind"] != 1:
         return {**view, "body": base64.b64encode(body).decode()}
-    view["tensors"], view["metadata"], end = decode_body(body)
+    view["tensors"], view["metadata"], end, checksums = decode_body(body)
+    if checksums is not None:
+        view["checksums"] = checksums
     if "spilled" in preamble["flags"]:
         end += -(-len(body) // 64) * 64
     require(end == preamble["payload_bytes"], "payload length")

@@ -44,9 +44,10 @@ static uint8_t *encode(const tmsg_map_t *map, size_t *bytes_p)
     uint8_t *buffer;
     size_t again;
 
-    cr_assert_eq(tmsg_body_encode(map, NULL, 0, bytes_p), TMSG_OK);
+    cr_assert_eq(tmsg_body_encode(map, NULL, NULL, 0, bytes_p), TMSG_OK);
     buffer = malloc(*bytes_p);
-    cr_assert_eq(tmsg_body_encode(map, buffer, *bytes_p, &again), TMSG_OK);
+    cr_assert_eq(tmsg_body_encode(map, NULL, buffer, *bytes_p, &again),
+                 TMSG_OK);
     cr_assert_eq(again, *bytes_p);
     return buffer;
 }
@@ -56,7 +57,7 @@ static tmsg_status_t decode(const void *body, size_t bytes, tmsg_map_t *map)
     tmsg_limits_t limits;
 
     limits = tmsg_limits_usual();
-    return tmsg_body_decode(body, bytes, &limits, map);
+    return tmsg_body_decode(body, bytes, &limits, map, NULL);
 }
 
 /* There and back. */
@@ -409,10 +410,10 @@ Test(body, takes_24_bytes_for_a_common_tensor)
 
     add(map, "tensor_0000", (tmsg_dtype_t){TMSG_DTYPE_FLOAT, 32, 1}, 3, shape,
         NULL, cpu);
-    tmsg_body_encode(map, NULL, 0, &before);
+    tmsg_body_encode(map, NULL, NULL, 0, &before);
     add(map, "tensor_0001", (tmsg_dtype_t){TMSG_DTYPE_FLOAT, 32, 1}, 3, shape,
         NULL, cpu);
-    tmsg_body_encode(map, NULL, 0, &after);
+    tmsg_body_encode(map, NULL, NULL, 0, &after);
     cr_expect_eq(after - before, 24, "%zu bytes", after - before);
     tmsg_map_destroy(map);
 }
@@ -427,7 +428,8 @@ Test(body, never_writes_past_its_bound)
         uint8_t *buffer = malloc(bound); /* ASan watches its end */
 
         memset(buffer, 0xee, bound);
-        cr_assert_eq(tmsg_body_encode(map, buffer, bound, &needed), TMSG_OK);
+        cr_assert_eq(tmsg_body_encode(map, NULL, buffer, bound, &needed),
+                     TMSG_OK);
         cr_assert_eq(needed, bytes, "bound %zu: %zu, not %zu", bound, needed,
                      bytes);
         if (bound >= bytes) {
@@ -451,7 +453,7 @@ Test(body, refuses_what_msgpack_cannot_count)
     tmsg_map_set_bytes(map, "k", "v", 1);
     entry = (tmsg_map_meta_entry_t *)(uintptr_t)tmsg_map_meta_entries(map);
     entry->value.bytes = 1ULL << 32; /* only counted: the bound is 0 */
-    cr_expect_eq(tmsg_body_encode(map, NULL, 0, &needed),
+    cr_expect_eq(tmsg_body_encode(map, NULL, NULL, 0, &needed),
                  TMSG_ERR_LIMIT_EXCEEDED);
     cr_expect_eq(needed, 77, "the output was touched");
     entry->value.bytes = 1;
@@ -636,7 +638,7 @@ Test(body, is_held_to_the_limits)
                                                       : defaults.metadata_bytes;
         limits.header_bytes =
             limits.header_bytes ? limits.header_bytes : defaults.header_bytes;
-        status = tmsg_body_decode(body, bytes, &limits, map);
+        status = tmsg_body_decode(body, bytes, &limits, map, NULL);
         cr_expect_eq(status,
                      rows[i].message ? TMSG_ERR_LIMIT_EXCEEDED : TMSG_OK,
                      "row %zu: %s", i, tmsg_status_name(status));
@@ -756,7 +758,7 @@ Test(body, encodes_without_allocating)
     size_t needed;
 
     failing_alloc_arm(1);
-    cr_expect_eq(tmsg_body_encode(map, buffer, sizeof(buffer), &needed),
+    cr_expect_eq(tmsg_body_encode(map, NULL, buffer, sizeof(buffer), &needed),
                  TMSG_OK);
     cr_expect_not(failing_alloc_disarm());
     tmsg_map_destroy(map);
