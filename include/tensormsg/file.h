@@ -31,8 +31,9 @@ typedef struct tmsg_file_load_params {
     uint64_t field_mask;         /* TMSG_FILE_LOAD_PARAM_*; unset: defaults */
     int32_t format;              /* tmsg_file_format_t; default AUTO */
     const tmsg_limits_t *limits; /* of them count here: tensors, ndim,
-                                  * name_bytes, metadata_bytes, and held_bytes
-                                  * for what is not mapped; NULL: defaults */
+                                  * name_bytes, metadata_bytes,
+                                  * metadata_keys, and held_bytes for what is
+                                  * not mapped; NULL: defaults */
 } tmsg_file_load_params_t;
 
 /* Loads a file as a map that owns its tensors, freed with tmsg_map_destroy().

@@ -96,7 +96,8 @@ static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
            add_number(entry, "metadata_bytes", limits->metadata_bytes) &&
            add_number(entry, "header_bytes", limits->header_bytes) &&
            add_number(entry, "message_bytes", limits->message_bytes) &&
-           add_number(entry, "held_bytes", limits->held_bytes);
+           add_number(entry, "held_bytes", limits->held_bytes) &&
+           add_number(entry, "metadata_keys", limits->metadata_keys);
 }
 
 /* ucp_context_print_info() has lines such as

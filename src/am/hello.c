@@ -9,6 +9,7 @@
 
 #include "core/bytes.h"
 #include "core/error.h"
+#include "core/limits.h"
 #include "serialize/header.h"
 
 #define FIELD_HEADER_BYTES 4 /* u16 type, u16 length */
@@ -65,6 +66,8 @@ static const field_t fields[] = {
     FIELD(27, UINT, true, ucx_id),
     FIELD(28, UINT, false, schema_slots),
     FIELD(29, UINT, false, schema_bytes),
+    FIELD(30, UINT, false, checksums),
+    FIELD(31, UINT, false, max_metadata_keys),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -305,7 +308,11 @@ static tmsg_status_t check_depth(uint32_t queue_depth)
 tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
                                 tmsg_hello_t *hello_p)
 {
-    decoder_t decoder = {.data = data, .left = bytes};
+    decoder_t decoder = {
+        .data = data,
+        .left = bytes,
+        .hello.max_metadata_keys = TMSG_METADATA_KEYS_USUAL,
+    };
     tmsg_status_t status =
         bytes > 0 ? TMSG_OK
                   : tmsg_error_set(TMSG_ERR_MALFORMED, "hello: it is empty");

@@ -43,6 +43,8 @@ typedef struct {
     uint64_t ucx_id;       /* random, of the UCX worker */
     uint16_t schema_slots; /* schemas this side keeps of its peer's, 0: none */
     uint32_t schema_bytes; /* of encoded bodies, all of them together */
+    uint32_t checksums;    /* that this side can check: bit n is algorithm n */
+    uint64_t max_metadata_keys; /* a further limit; the default if absent */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,

@@ -215,9 +215,16 @@ static tmsg_status_t check_metadata(const tmsg_send_t *send)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(send->map);
+    size_t keys = tmsg_map_meta_size(send->map);
     uint64_t bytes = 0;
 
-    for (size_t i = 0; i < tmsg_map_meta_size(send->map); i++) {
+    if (keys > peer->max_metadata_keys) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %zu metadata keys, the peer allows %llu",
+                              send->endpoint->peer, keys,
+                              (unsigned long long)peer->max_metadata_keys);
+    }
+    for (size_t i = 0; i < keys; i++) {
         bytes += entries[i].key_bytes + entries[i].value.bytes;
         if (entries[i].key_bytes > peer->max_name_bytes) {
             return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,

@@ -257,6 +257,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.max_metadata_bytes = limits->metadata_bytes;
     hello.max_header_bytes = limits->header_bytes;
     hello.max_message_bytes = limits->message_bytes;
+    hello.max_metadata_keys = limits->metadata_keys;
     status = tmsg_ucx_open(worker, worker->context->ucx_config, scope, dialling,
                            &hello, tmsg_kinds_arrived, &ucx);
     if (status != TMSG_OK) {

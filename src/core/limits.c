@@ -32,6 +32,8 @@ static const struct {
      INT64_MAX, "message_bytes"},
     {TMSG_LIMIT_HELD_BYTES, offsetof(tmsg_limits_t, held_bytes), INT64_MAX,
      "held_bytes"},
+    {TMSG_LIMIT_METADATA_KEYS, offsetof(tmsg_limits_t, metadata_keys),
+     UINT32_MAX, "metadata_keys"},
 };
 
 static uint64_t quarter_of_memory(void)
@@ -56,6 +58,7 @@ tmsg_limits_t tmsg_limits_usual(void)
         .header_bytes = 512 * MIB,
         .message_bytes = 1ULL << 40,
         .held_bytes = quarter_of_memory(),
+        .metadata_keys = TMSG_METADATA_KEYS_USUAL,
     };
 }
 

@@ -6,6 +6,8 @@
 #include <tensormsg/limits.h>
 #include <tensormsg/status.h>
 
+#define TMSG_METADATA_KEYS_USUAL 65536
+
 /* The defaults of this machine, all of them. */
 tmsg_limits_t tmsg_limits_usual(void);
 

@@ -461,6 +461,12 @@ static tmsg_status_t read_metadata(decoder_t *decoder)
 
     reading(cursor, "metadata");
     count = tmsg_cursor_map(cursor);
+    if (count > decoder->limits->metadata_keys) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "body: %" PRIu32
+                              " metadata keys exceed the limit of %" PRIu64,
+                              count, decoder->limits->metadata_keys);
+    }
     for (uint32_t i = 0; i < count && status == TMSG_OK; i++) {
         item_t item = {.index = i};
 

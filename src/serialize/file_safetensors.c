@@ -171,7 +171,8 @@ static tmsg_status_t add_metadata(reader_t *reader, const cJSON *item)
 static tmsg_status_t read_metadata(reader_t *reader)
 {
     tmsg_file_where_t *where = &reader->input->where;
-    uint64_t bytes = 0, limit = reader->input->limits.metadata_bytes;
+    const tmsg_limits_t *limits = &reader->input->limits;
+    uint64_t keys, bytes = 0;
     tmsg_status_t status = TMSG_OK;
     const cJSON *item;
 
@@ -180,6 +181,13 @@ static tmsg_status_t read_metadata(reader_t *reader)
     }
     if (!cJSON_IsObject(reader->metadata)) {
         return malformed(reader, TMSG_SAFETENSORS_METADATA " is not an object");
+    }
+    keys = (uint64_t)cJSON_GetArraySize(reader->metadata);
+    if (keys > limits->metadata_keys) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              TMSG_SAFETENSORS_METADATA
+                              " has %" PRIu64 " keys, at most %" PRIu64,
+                              keys, limits->metadata_keys);
     }
     where->part = TMSG_SAFETENSORS_METADATA;
     cJSON_ArrayForEach(item, reader->metadata)
@@ -192,11 +200,11 @@ static tmsg_status_t read_metadata(reader_t *reader)
         bytes += strlen(item->string) + strlen(item->valuestring);
     }
     where->name = NULL;
-    if (bytes > limit) {
+    if (bytes > limits->metadata_bytes) {
         return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
                               TMSG_SAFETENSORS_METADATA
                               " has %" PRIu64 " bytes, at most %" PRIu64,
-                              bytes, limit);
+                              bytes, limits->metadata_bytes);
     }
     return status;
 }

@@ -50,6 +50,8 @@ static const struct {
     {27, true, "ucx_id", 8},
     {28, false, "schema_slots", 2},
     {29, false, "schema_bytes", 4},
+    {30, false, "checksums", 4},
+    {31, false, "max_metadata_keys", 8},
 };
 
 #define LAST_REQUIRED 27
@@ -89,6 +91,8 @@ static tmsg_hello_t sample(void)
     hello.max_message_bytes = 1ULL << 40;
     hello.schema_slots = 0x120;
     hello.schema_bytes = 1u << 20;
+    hello.checksums = 1 << 1;
+    hello.max_metadata_keys = 1000;
     return hello;
 }
 
@@ -176,8 +180,8 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 29 field headers; the scalars; 5 letters of host, 36 of boot id */
-    cr_expect(eq(sz, length, 29 * 4 + 7 + 2 + 16 + 6 * 4 + 15 * 8 + 5 + 36));
+    /* 31 field headers; the scalars; 5 letters of host, 36 of boot id */
+    cr_expect(eq(sz, length, 31 * 4 + 7 + 2 + 16 + 7 * 4 + 16 * 8 + 5 + 36));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */

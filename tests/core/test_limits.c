@@ -29,6 +29,8 @@ static const struct {
      offsetof(tmsg_limits_t, message_bytes), INT64_MAX, 1ULL << 40},
     {"held_bytes", TMSG_LIMIT_HELD_BYTES, offsetof(tmsg_limits_t, held_bytes),
      INT64_MAX, 0},
+    {"metadata_keys", TMSG_LIMIT_METADATA_KEYS,
+     offsetof(tmsg_limits_t, metadata_keys), UINT32_MAX, 65536},
 };
 
 static uint64_t *field_of(tmsg_limits_t *limits, size_t i)

@@ -47,7 +47,7 @@ AT(tmsg_file_save_params_t, field_mask, 0);
 AT(tmsg_file_save_params_t, format, 8);
 AT(tmsg_file_save_params_t, flags, 12);
 
-SIZE(tmsg_limits_t, 64);
+SIZE(tmsg_limits_t, 72);
 AT(tmsg_limits_t, field_mask, 0);
 AT(tmsg_limits_t, tensors, 8);
 AT(tmsg_limits_t, ndim, 16);
@@ -56,6 +56,7 @@ AT(tmsg_limits_t, metadata_bytes, 32);
 AT(tmsg_limits_t, header_bytes, 40);
 AT(tmsg_limits_t, message_bytes, 48);
 AT(tmsg_limits_t, held_bytes, 56);
+AT(tmsg_limits_t, metadata_keys, 64);
 
 SIZE(tmsg_listener_params_t, 40);
 AT(tmsg_listener_params_t, field_mask, 0);

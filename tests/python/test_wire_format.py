@@ -206,3 +206,10 @@ def test_decoders_agree_on_damaged_preambles(library):
         header = with_preamble(random_body(rng))
         agree(library, damage(rng, header[:33]) + header[33:], statuses)
     assert len(statuses) == 4, statuses
+
+
+@pytest.mark.parametrize("keys", [65536, 65537])
+def test_decoders_agree_on_the_number_of_keys(library, keys):
+    header = with_preamble(msgpack.packb({1: [], 2: dict.fromkeys(
+        map(str, range(keys)), True)}))
+    assert agree(library, header, collections.Counter()) == (keys == 65536)

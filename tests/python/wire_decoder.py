@@ -270,6 +270,8 @@ def decode_body(body):
         with faults:
             require(type(sections.get(2, Pairs())) is Pairs,
                     "metadata is not a map")
+            require(len(sections.get(2, ())) <= 65536, "metadata keys",
+                    "LIMIT_EXCEEDED")
             for key, item in sections.get(2, Pairs()):
                 kept = {None: None}
                 with faults:

@@ -84,6 +84,8 @@ Test(file_save, loads_within_the_limits_given)
         {{.field_mask = TMSG_LIMIT_NAME_BYTES, .name_bytes = 5}, "at most 5"},
         {{.field_mask = TMSG_LIMIT_METADATA_BYTES, .metadata_bytes = 2},
          "__metadata__"},
+        {{.field_mask = TMSG_LIMIT_METADATA_KEYS, .metadata_keys = 1},
+         "__metadata__ has 2 keys, at most 1"},
     };
     static const int64_t row[] = {1, 5};
     const char *path = scratch_path("limits.safetensors");
@@ -95,6 +97,7 @@ Test(file_save, loads_within_the_limits_given)
     tensor.shape = row;
     cr_assert_eq(tmsg_map_add(map, "longer", &tensor, NULL), TMSG_OK);
     cr_assert_eq(tmsg_map_set_string(map, "k", "vv"), TMSG_OK);
+    cr_assert_eq(tmsg_map_set_string(map, "l", ""), TMSG_OK);
     save_ok(map, path);
     tmsg_map_destroy(map);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

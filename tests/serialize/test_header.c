@@ -616,6 +616,10 @@ Test(body, is_held_to_the_limits)
         {{.metadata_bytes = 3},
          "81 02 82 a1 6b a1 76 a1 6c c4 01 00",
          "metadata 1 'l': value exceeds the limit of all metadata"},
+        {{.metadata_keys = 2}, "81 02 82 a1 6b a1 76 a1 6c c4 01 00", NULL},
+        {{.metadata_keys = 1},
+         "81 02 82 a1 6b a1 76 a1 6c c4 01 00",
+         "body: 2 metadata keys exceed the limit of 1"},
         {{.header_bytes = 3}, "81 01 90", NULL},
         {{.header_bytes = 2},
          "81 01 90",
@@ -638,6 +642,8 @@ Test(body, is_held_to_the_limits)
                                                       : defaults.metadata_bytes;
         limits.header_bytes =
             limits.header_bytes ? limits.header_bytes : defaults.header_bytes;
+        limits.metadata_keys = limits.metadata_keys ? limits.metadata_keys
+                                                    : defaults.metadata_keys;
         status = tmsg_body_decode(body, bytes, &limits, map, NULL);
         cr_expect_eq(status,
                      rows[i].message ? TMSG_ERR_LIMIT_EXCEEDED : TMSG_OK,
@@ -695,6 +701,7 @@ Test(body, costs_memory_in_proportion_to_its_bytes)
 
     for (size_t row = 0; row < COUNT(rows); row++) {
         size_t bytes = sizeof(rows[row].head), before, after;
+        tmsg_limits_t limits = tmsg_limits_usual();
         uint8_t *body = malloc(bytes + ITEMS * sizeof(rows[row].item));
         tmsg_map_t *map = new_map();
 
@@ -706,9 +713,10 @@ Test(body, costs_memory_in_proportion_to_its_bytes)
             write_name(item + 2 - row, rows[row].name_bytes, i);
             bytes += rows[row].item_bytes;
         }
+        limits.metadata_keys = ITEMS;
         before = mallinfo2().uordblks + mallinfo2().hblkhd;
-        cr_assert_eq(decode(body, bytes, map), TMSG_OK, "%s",
-                     tmsg_error_message());
+        cr_assert_eq(tmsg_body_decode(body, bytes, &limits, map, NULL), TMSG_OK,
+                     "%s", tmsg_error_message());
         after = mallinfo2().uordblks + mallinfo2().hblkhd;
         cr_expect_leq(after - before, 64 * bytes, "row %zu: %zu for %zu", row,
                       after - before, bytes);

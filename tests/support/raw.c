@@ -85,6 +85,7 @@ void raw_hello(tmsg_hello_t *hello)
     hello->max_ndim = 64;
     hello->max_name_bytes = 4096;
     hello->max_metadata_bytes = 1 << 20;
+    hello->max_metadata_keys = 1000;
     hello->max_header_bytes = 1 << 20;
     hello->max_message_bytes = 1 << 30;
 }
