@@ -48,7 +48,14 @@ TMSG_API tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 
 enum {
-    TMSG_SEND_ACKED = 1 << 0 /* done when the peer's application has it */
+    TMSG_SEND_ACKED = 1 << 0, /* done when the peer's application has it */
+
+    /* The same, with a checksum of each tensor (XXH3, 64 bit), which the peer
+     * compares before its application gets the message: a mismatch ends the
+     * send with CORRUPT, naming the tensor, and the message is not delivered.
+     * Both sides read every byte once more, on the thread that progresses.
+     * A peer that cannot check them fails the send with UNSUPPORTED. */
+    TMSG_SEND_VERIFY = 1 << 1
 };
 
 /* What a receiver does that cannot place a tensor in memory of the kind it
@@ -74,17 +81,17 @@ typedef struct tmsg_send_params {
 
 /* Sends a map. Messages of one endpoint arrive in the order of these calls,
  * each whole and once, or not at all. Returns at once; the operation ends
- * when the map's tensors may be reused or freed, and with TMSG_SEND_ACKED when
- * the peer's application has taken the message. Until then the caller keeps
- * borrowed data as it is; the map itself may be destroyed at any time, and a
- * received one with its message, so that it can be sent on. A
- * tensor that is neither in C order nor a permutation of it is packed on the
+ * when the map's tensors may be reused or freed, and with TMSG_SEND_ACKED or
+ * TMSG_SEND_VERIFY when the peer's application has taken the message. Until
+ * then the caller keeps borrowed data as it is; the map itself may be destroyed
+ * at any time, and a received one with its message, so that it can be sent on.
+ * A tensor that is neither in C order nor a permutation of it is packed on the
  * way. `params` may be NULL. With request_p NULL nobody waits (and a failure
  * shows only in on_done and the log); else *request_p is the caller's.
  * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind),
  * LIMIT_EXCEEDED (the peer's limits), CLOSED, NO_MEMORY, and the endpoint's
  * own where it has failed. Errors of the operation: PEER_LOST, REFUSED,
- * LIMIT_EXCEEDED, CANCELED, CLOSED. */
+ * LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT, CANCELED, CLOSED. */
 TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                           const tmsg_map_t *map,
                                           const tmsg_send_params_t *params,

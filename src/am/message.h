@@ -31,8 +31,10 @@ struct tmsg_message {
     void *data; /* UCX's descriptor, until received */
     bool rendezvous;
     tmsg_op_t op;
-    uint8_t *raw;  /* with TMSG_WORKER_CAPTURE: preamble and body */
-    uint8_t *body; /* a spilled one, padded, on its way */
+    tmsg_body_extra_t extra; /* what is to be checked of the tensors */
+    uint8_t *checksums;      /* these, where the body does not stay */
+    uint8_t *raw;            /* with TMSG_WORKER_CAPTURE: preamble and body */
+    uint8_t *body;           /* a spilled one, padded, on its way */
     ucp_dt_iov_t iov[2];
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"
-#include "serialize/header.h"
+#include "serialize/checksum.h"
 
 /* Up to here copying costs less than UCX's handling of a scatter list, which
  * on tcp sends at most 5 entries a fragment. */
@@ -23,6 +24,19 @@ typedef struct {
     uint64_t gap;    /* zeros before the current tensor */
 } cursor_t;
 
+/* A tensor is at `data` as it will lie in the payload. */
+static void note_checksum(const tmsg_payload_t *payload, size_t index,
+                          const void *data, uint64_t bytes)
+{
+    const tmsg_checksum_t *checksum =
+        payload->extra == NULL ? NULL : payload->extra->checksum;
+
+    if (checksum != NULL) {
+        tmsg_put_le(payload->checksums + index * checksum->bytes,
+                    checksum->compute(data, bytes), checksum->bytes);
+    }
+}
+
 static void advance(cursor_t *at, const tmsg_map_entry_t *entry)
 {
     uint64_t begin =
@@ -32,13 +46,12 @@ static void advance(cursor_t *at, const tmsg_map_entry_t *entry)
     at->offset = begin + entry->bytes;
 }
 
-static tmsg_status_t write_body(const tmsg_map_t *map, size_t spill,
-                                uint8_t *to)
+static tmsg_status_t write_body(const tmsg_payload_t *payload, uint8_t *to)
 {
-    size_t needed;
+    size_t spill = payload->spill, needed;
 
     memset(to + spill, 0, tmsg_layout_spill(spill) - spill);
-    return tmsg_body_encode(map, NULL, to, spill, &needed);
+    return tmsg_body_encode(payload->map, payload->extra, to, spill, &needed);
 }
 
 static tmsg_status_t pack(const tmsg_map_entry_t *entry, uint8_t *to)
@@ -55,11 +68,11 @@ static tmsg_status_t pack(const tmsg_map_entry_t *entry, uint8_t *to)
 }
 
 /* One buffer for all: for small tensors. */
-static tmsg_status_t gather(const tmsg_map_t *map, size_t spill,
-                            tmsg_pool_t *pool, tmsg_plan_t *plan)
+static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                            tmsg_plan_t *plan)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    size_t count = tmsg_map_size(map);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    size_t count = tmsg_map_size(payload->map);
     cursor_t at = {0, 0};
     uint8_t *to;
     tmsg_status_t status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
@@ -67,12 +80,8 @@ static tmsg_status_t gather(const tmsg_map_t *map, size_t spill,
     if (status != TMSG_OK) {
         return status;
     }
-    to = plan->staging.data;
-    plan->contiguous = to;
-    if (spill > 0) {
-        status = write_body(map, spill, to);
-    }
-    to += tmsg_layout_spill(spill);
+    plan->contiguous = plan->staging.data;
+    to = (uint8_t *)plan->staging.data + tmsg_layout_spill(payload->spill);
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
@@ -84,7 +93,11 @@ static tmsg_status_t gather(const tmsg_map_t *map, size_t spill,
         } else if (entries[i].bytes > 0) {
             memcpy(to, tensor->data, entries[i].bytes);
         }
+        note_checksum(payload, i, to, entries[i].bytes);
         to += entries[i].bytes;
+    }
+    if (status == TMSG_OK && payload->spill > 0) {
+        status = write_body(payload, plan->staging.data);
     }
     return status;
 }
@@ -122,19 +135,43 @@ static uint64_t packed_bytes(const tmsg_map_t *map)
     return bytes;
 }
 
-/* A scatter list: tensors go from where they lie; the body and what has to be
- * packed from a staging buffer. */
-static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
-                             tmsg_pool_t *pool, tmsg_plan_t *plan)
+/* Lists the tensors; what has to be packed goes to `staging`. */
+static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
+                                  uint8_t *staging, tmsg_plan_t *plan)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    size_t count = tmsg_map_size(map);
-    uint64_t staged = tmsg_layout_spill(spill) + packed_bytes(map);
-    uint8_t *to;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     cursor_t at = {0, 0};
     tmsg_status_t status = TMSG_OK;
 
-    plan->iov = calloc(2 * count + 1, sizeof(*plan->iov));
+    for (size_t i = 0; i < tmsg_map_size(payload->map) && status == TMSG_OK;
+         i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+        const void *data = tensor->data;
+
+        advance(&at, &entries[i]);
+        put(plan, zeros, at.gap);
+        if (!tmsg_tensor_is_dense(tensor)) {
+            status = pack(&entries[i], staging);
+            data = staging;
+            staging += entries[i].bytes;
+        }
+        put(plan, data, entries[i].bytes);
+        note_checksum(payload, i, data, entries[i].bytes);
+    }
+    return status;
+}
+
+/* A scatter list: tensors go from where they lie; the body and what has to be
+ * packed from a staging buffer. */
+static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                             tmsg_plan_t *plan)
+{
+    uint64_t head = tmsg_layout_spill(payload->spill);
+    uint64_t staged = head + packed_bytes(payload->map);
+    uint8_t *staging;
+    tmsg_status_t status = TMSG_OK;
+
+    plan->iov = calloc(2 * tmsg_map_size(payload->map) + 1, sizeof(*plan->iov));
     if (plan->iov == NULL) {
         return tmsg_error_memory("a scatter list");
     }
@@ -144,24 +181,11 @@ static tmsg_status_t scatter(const tmsg_map_t *map, size_t spill,
     if (status != TMSG_OK) {
         return status;
     }
-    to = plan->staging.data;
-    if (spill > 0) {
-        status = write_body(map, spill, to);
-        put(plan, to, tmsg_layout_spill(spill));
-        to += tmsg_layout_spill(spill);
-    }
-    for (size_t i = 0; i < count && status == TMSG_OK; i++) {
-        const tmsg_tensor_t *tensor = &entries[i].tensor;
-
-        advance(&at, &entries[i]);
-        put(plan, zeros, at.gap);
-        if (tmsg_tensor_is_dense(tensor)) {
-            put(plan, tensor->data, entries[i].bytes);
-        } else {
-            status = pack(&entries[i], to);
-            put(plan, to, entries[i].bytes);
-            to += entries[i].bytes;
-        }
+    staging = plan->staging.data;
+    put(plan, staging, head);
+    status = list_tensors(payload, head == 0 ? staging : staging + head, plan);
+    if (status == TMSG_OK && head > 0) {
+        status = write_body(payload, staging);
     }
     if (plan->iov_count == 1) { /* UCX does better without a list of one */
         plan->contiguous = plan->iov[0].buffer;
@@ -214,20 +238,24 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, size_t spill,
     return status;
 }
 
-tmsg_status_t tmsg_plan_make(const tmsg_map_t *map, size_t spill,
-                             tmsg_pool_t *pool, tmsg_plan_t *plan)
+tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                             tmsg_plan_t *plan)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    size_t tensors = spill > 0;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    size_t tensors = payload->spill > 0;
 
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+    for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
         tensors += entries[i].bytes > 0;
     }
     if (plan->bytes == 0) {
+        for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
+            note_checksum(payload, i, NULL, 0);
+        }
         return TMSG_OK;
     }
-    return tmsg_strategy_choose(tensors, plan->bytes, packed_bytes(map))
-        ->make(map, spill, pool, plan);
+    return tmsg_strategy_choose(tensors, plan->bytes,
+                                packed_bytes(payload->map))
+        ->make(payload, pool, plan);
 }
 
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)

@@ -10,6 +10,15 @@
 #include <tensormsg/map.h>
 
 #include "memory/pool.h"
+#include "serialize/header.h"
+
+/* What is to be moved. */
+typedef struct {
+    const tmsg_map_t *map;
+    const tmsg_body_extra_t *extra; /* of the body, or NULL */
+    size_t spill; /* bytes of the body where it heads the payload, else 0 */
+    uint8_t *checksums; /* where extra->checksum puts them, if it is set */
+} tmsg_payload_t;
 
 /* A payload as one piece or as a scatter list. All zero bits: empty. */
 typedef struct {
@@ -27,8 +36,8 @@ typedef struct {
     /* Whether it is good for `tensors` non-empty tensors of `bytes` in all, of
      * which `packed` bytes do not lie as they travel. */
     bool (*takes)(size_t tensors, uint64_t bytes, uint64_t packed);
-    tmsg_status_t (*make)(const tmsg_map_t *map, size_t spill,
-                          tmsg_pool_t *pool, tmsg_plan_t *plan);
+    tmsg_status_t (*make)(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                          tmsg_plan_t *plan);
 } tmsg_strategy_t;
 
 /* The strategy for a payload: a pure function of its measures. */
@@ -41,9 +50,9 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, size_t spill,
                                 uint64_t *bytes_p);
 
 /* Plans such a payload of plan->bytes; what has to be copied goes into memory
- * of the pool's. Errors: NO_MEMORY, UNSUPPORTED. */
-tmsg_status_t tmsg_plan_make(const tmsg_map_t *map, size_t spill,
-                             tmsg_pool_t *pool, tmsg_plan_t *plan);
+ * of the pool's. Writes the checksums. Errors: NO_MEMORY, UNSUPPORTED. */
+tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                             tmsg_plan_t *plan);
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool);
 
 #endif

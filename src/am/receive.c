@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"
+#include "serialize/checksum.h"
 
 uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head)
 {
@@ -109,11 +110,30 @@ static tmsg_status_t capture(tmsg_message_t *message,
     return TMSG_OK;
 }
 
+/* UCX takes the body back before the payload is here. */
+static tmsg_status_t keep_checksums(tmsg_message_t *message)
+{
+    tmsg_body_extra_t *extra = &message->extra;
+    size_t bytes;
+
+    if (extra->checksum == NULL) {
+        return TMSG_OK;
+    }
+    bytes = extra->checksum_count * extra->checksum->bytes;
+    message->checksums = malloc(bytes + 1);
+    if (message->checksums == NULL) {
+        return tmsg_error_memory("a message's checksums");
+    }
+    memcpy(message->checksums, extra->checksums, bytes);
+    extra->checksums = message->checksums;
+    return TMSG_OK;
+}
+
 static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
-    tmsg_status_t status = tmsg_body_decode(body, message->head.body_bytes,
-                                            limits, message->map, NULL);
+    tmsg_status_t status = tmsg_body_decode(
+        body, message->head.body_bytes, limits, message->map, &message->extra);
 
     if (status == TMSG_OK && message->raw != NULL) {
         memcpy(message->raw + message->head.bytes, body,
@@ -280,6 +300,9 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     if (status == TMSG_OK && !(arrival->head.flags & TMSG_HEADER_SPILLED)) {
         status = decode(message, arrival->body);
     }
+    if (status == TMSG_OK) {
+        status = keep_checksums(message);
+    }
     if (status != TMSG_OK) {
         tmsg_message_refuse(message, status, tmsg_error_message());
         tmsg_messages_deliver(endpoint);
@@ -312,13 +335,16 @@ void tmsg_message_whole(tmsg_message_t *message)
 
     if (message->head.flags & TMSG_HEADER_SPILLED) {
         status = decode(message, message->body);
-        free(message->body);
-        message->body = NULL;
     }
+    if (status == TMSG_OK) {
+        place_tensors(message);
+        status = tmsg_checksum_verify(message->map, &message->extra);
+    }
+    free(message->body);
+    message->body = NULL;
     if (status != TMSG_OK) {
         tmsg_message_refuse(message, status, tmsg_error_message());
     } else {
-        place_tensors(message);
         message->state = TMSG_RX_WHOLE;
     }
     tmsg_messages_deliver(message->endpoint);

@@ -9,6 +9,9 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
+#include "serialize/checksum.h"
+
+#define FLAGS_KNOWN ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY))
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
@@ -143,13 +146,41 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
     settle(send);
 }
 
-/* Preamble and body, or the body spilled into the payload. */
-static tmsg_status_t encode(tmsg_send_t *send, tmsg_preamble_t *head)
+/* Makes room for the checksums that were asked for. */
+static tmsg_status_t add_checksums(const tmsg_send_t *send,
+                                   tmsg_body_extra_t *extra,
+                                   tmsg_payload_t *payload)
+{
+    uint32_t theirs = send->endpoint->peer_hello.checksums;
+    tmsg_status_t status;
+
+    if (!(theirs & 1u << TMSG_CHECKSUM_XXH3)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: this peer cannot check checksums",
+                              send->endpoint->peer);
+    }
+    status = tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra->checksum);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    payload->checksums =
+        calloc(tmsg_map_size(send->map) + 1, extra->checksum->bytes);
+    if (payload->checksums == NULL) {
+        return tmsg_error_memory("a message's checksums");
+    }
+    extra->checksums = payload->checksums;
+    return TMSG_OK;
+}
+
+/* Finds out what goes into the header, and gets memory for that. */
+static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
+                             tmsg_payload_t *payload)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     size_t most = endpoint->ucx->max_am_header;
     size_t needed;
-    tmsg_status_t status = tmsg_body_encode(send->map, NULL, NULL, 0, &needed);
+    tmsg_status_t status =
+        tmsg_body_encode(send->map, payload->extra, NULL, 0, &needed);
 
     if (endpoint->peer_hello.max_am_header < most) {
         most = endpoint->peer_hello.max_am_header;
@@ -166,24 +197,16 @@ static tmsg_status_t encode(tmsg_send_t *send, tmsg_preamble_t *head)
             (unsigned long long)endpoint->peer_hello.max_header_bytes);
     }
     head->body_bytes = (uint32_t)needed;
+    send->header_bytes = TMSG_PREAMBLE_BYTES;
     if (TMSG_PREAMBLE_BYTES + needed > most) {
         head->flags |= TMSG_HEADER_SPILLED;
-    }
-    send->body_bytes = needed;
-    send->header_bytes = TMSG_PREAMBLE_BYTES;
-    if (!(head->flags & TMSG_HEADER_SPILLED)) {
+        payload->spill = needed;
+    } else {
         send->header_bytes += needed;
     }
     send->header = malloc(send->header_bytes);
-    if (send->header == NULL) {
-        return tmsg_error_memory("a message's header");
-    }
-    if (!(head->flags & TMSG_HEADER_SPILLED)) {
-        status = tmsg_body_encode(send->map, NULL,
-                                  send->header + TMSG_PREAMBLE_BYTES, needed,
-                                  &needed);
-    }
-    return status;
+    return send->header == NULL ? tmsg_error_memory("a message's header")
+                                : TMSG_OK;
 }
 
 static tmsg_status_t check_tensors(const tmsg_send_t *send)
@@ -269,6 +292,22 @@ static tmsg_status_t check_limits(const tmsg_send_t *send, uint64_t bytes)
     return status != TMSG_OK ? status : check_metadata(send);
 }
 
+/* The preamble, and the body where the payload does not have it. */
+static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
+                                  const tmsg_payload_t *payload)
+{
+    size_t needed;
+
+    head->payload_bytes = send->plan.bytes;
+    tmsg_preamble_encode(head, send->header);
+    if (payload->spill > 0) {
+        return TMSG_OK;
+    }
+    return tmsg_body_encode(send->map, payload->extra,
+                            send->header + TMSG_PREAMBLE_BYTES,
+                            head->body_bytes, &needed);
+}
+
 /* Turns the map into a header and a plan for the payload. */
 static tmsg_status_t prepare(tmsg_send_t *send)
 {
@@ -281,28 +320,30 @@ static tmsg_status_t prepare(tmsg_send_t *send)
         .sequence = endpoint->channel.tx_sequence,
         .policy = (uint8_t)send->policy,
     };
-    size_t spill = 0;
-    tmsg_status_t status = encode(send, &head);
+    tmsg_body_extra_t extra = {0};
+    tmsg_payload_t payload = {.map = send->map, .extra = &extra};
+    tmsg_status_t status = TMSG_OK;
 
-    if (status != TMSG_OK) {
-        return status;
+    if (send->flags & TMSG_SEND_VERIFY) {
+        status = add_checksums(send, &extra, &payload);
     }
-    if (head.flags & TMSG_HEADER_SPILLED) {
-        spill = send->body_bytes;
+    if (status == TMSG_OK) {
+        status = measure(send, &head, &payload);
     }
-    status = tmsg_plan_measure(send->map, spill, &send->plan.bytes);
+    if (status == TMSG_OK) {
+        status = tmsg_plan_measure(send->map, payload.spill, &send->plan.bytes);
+    }
     if (status == TMSG_OK) {
         status = check_limits(send, send->plan.bytes);
     }
     if (status == TMSG_OK) {
-        status = tmsg_plan_make(send->map, spill,
-                                tmsg_store_pool(endpoint->worker->store),
-                                &send->plan);
+        status = tmsg_plan_make(
+            &payload, tmsg_store_pool(endpoint->worker->store), &send->plan);
     }
     if (status == TMSG_OK) {
-        head.payload_bytes = send->plan.bytes;
-        tmsg_preamble_encode(&head, send->header);
+        status = write_header(send, &head, &payload);
     }
+    free(payload.checksums);
     return status;
 }
 
@@ -406,9 +447,12 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
         send->request.on_done = params->on_done;
         send->request.on_done_arg = params->on_done_arg;
     }
-    if (send->flags & ~(uint32_t)TMSG_SEND_ACKED) {
+    if (send->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "send: unknown flags 0x%x", send->flags);
+    }
+    if (send->flags & TMSG_SEND_VERIFY) {
+        send->flags |= TMSG_SEND_ACKED; /* else nobody learned of a mismatch */
     }
     if (send->policy != TMSG_POLICY_HOST_FALLBACK &&
         send->policy != TMSG_POLICY_STRICT) {

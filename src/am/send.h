@@ -18,7 +18,6 @@ typedef struct tmsg_send {
     uint32_t message_id;
     uint8_t *header; /* UCX reads it until the send has ended */
     size_t header_bytes;
-    size_t body_bytes;
     tmsg_plan_t plan;
     tmsg_op_t op;
     bool in_ucx;

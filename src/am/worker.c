@@ -16,6 +16,7 @@
 #include "am/retire.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "serialize/checksum.h"
 
 #define QUEUE_DEPTH_DEFAULT 256
 #define QUEUE_DEPTH_MAX (1u << 20)
@@ -258,6 +259,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.max_header_bytes = limits->header_bytes;
     hello.max_message_bytes = limits->message_bytes;
     hello.max_metadata_keys = limits->metadata_keys;
+    hello.checksums = tmsg_checksum_mask();
     status = tmsg_ucx_open(worker, worker->context->ucx_config, scope, dialling,
                            &hello, tmsg_kinds_arrived, &ucx);
     if (status != TMSG_OK) {

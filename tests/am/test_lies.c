@@ -9,6 +9,7 @@
 
 #include "am/endpoint.h"
 #include "core/bytes.h"
+#include "serialize/checksum.h"
 #include "support/peers.h"
 #include "support/raw.h"
 #include "support/sample.h"
@@ -50,22 +51,27 @@ typedef struct {
     unsigned flags;
 } forged_t;
 
-static void forge(const pair_t *pair, forged_t *forged)
+static void encode_body(forged_t *forged, const tmsg_body_extra_t *extra)
 {
     tmsg_map_t *map = sample_bytes(1, 100);
 
-    memset(forged, 0, sizeof(*forged));
-    must(tmsg_body_encode(map, NULL, forged->body, sizeof(forged->body),
+    must(tmsg_body_encode(map, extra, forged->body, sizeof(forged->body),
                           &forged->body_bytes));
+    forged->head.body_bytes = (uint32_t)forged->body_bytes;
+    tmsg_map_destroy(map);
+}
+
+static void forge(const pair_t *pair, forged_t *forged)
+{
+    memset(forged, 0, sizeof(*forged));
+    encode_body(forged, NULL);
     forged->head.kind = TMSG_KIND_MAP;
     forged->head.message_id = 77;
     forged->head.endpoint_id = pair->to_a->peer_id;
     forged->head.sequence = pair->to_a->channel.tx_sequence;
-    forged->head.body_bytes = (uint32_t)forged->body_bytes;
     forged->head.payload_bytes = 100;
     forged->payload_bytes = 100;
     sample_fill(1, forged->payload, 100);
-    tmsg_map_destroy(map);
 }
 
 static void send_forged(pair_t *pair, const forged_t *forged)
@@ -268,9 +274,59 @@ static void credit_never_earned(forged_t *forged)
     forged->head.sequence = 1u << 20;
 }
 
+/* With the checksum of the payload as it is now. */
+static void add_checksum(forged_t *forged)
+{
+    tmsg_body_extra_t extra = {0};
+    uint8_t value[8];
+
+    must(tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra.checksum));
+    tmsg_put_le(value, extra.checksum->compute(forged->payload, 100), 8);
+    extra.checksums = value;
+    encode_body(forged, &extra);
+}
+
+static void payload_not_as_summed(forged_t *forged)
+{
+    add_checksum(forged);
+    forged->payload[99] ^= 0x80;
+}
+
+static void rendezvous_not_as_summed(forged_t *forged)
+{
+    payload_not_as_summed(forged);
+    forged->flags = UCP_AM_SEND_FLAG_RNDV;
+}
+
+static void checksum_of_another(forged_t *forged)
+{
+    add_checksum(forged);
+    forged->body[forged->body_bytes - 1] ^= 1;
+}
+
+static void unknown_checksum(forged_t *forged)
+{
+    add_checksum(forged);
+    forged->body[forged->body_bytes - 11] = 99; /* [algorithm, bin 8 of 8] */
+}
+
+static void checksum_too_short(forged_t *forged)
+{
+    add_checksum(forged);
+    forged->body[forged->body_bytes - 9] = 7;
+    forged->body_bytes--;
+    forged->head.body_bytes--;
+}
+
 static const lie_t lies[] = {
     {"nothing", nothing, DELIVERED},
     {"by rendezvous", by_rendezvous, DELIVERED},
+    {"a checksum", add_checksum, DELIVERED},
+    {"payload not as summed", payload_not_as_summed, REFUSED},
+    {"rendezvous not as summed", rendezvous_not_as_summed, REFUSED},
+    {"checksum of another", checksum_of_another, REFUSED},
+    {"unknown checksum", unknown_checksum, REFUSED},
+    {"checksum too short", checksum_too_short, REFUSED},
     {"more announced", more_announced, REFUSED},
     {"less announced", less_announced, REFUSED},
     {"huge announced", huge_announced, REFUSED},
@@ -395,6 +451,7 @@ static const struct {
     {TMSG_OK, TMSG_OK},
     {TMSG_ERR_NO_MEMORY, TMSG_ERR_NO_MEMORY},
     {TMSG_ERR_INTERNAL, TMSG_ERR_INTERNAL},
+    {TMSG_ERR_CORRUPT, TMSG_ERR_CORRUPT},
     {TMSG_ERR_CLOSED, TMSG_ERR_REFUSED},
     {TMSG_IN_PROGRESS, TMSG_ERR_REFUSED},
     {77, TMSG_ERR_REFUSED},

@@ -8,9 +8,10 @@
 #include <tensormsg/meta.h>
 
 #include "am/plan.h"
+#include "core/limits.h"
 #include "core/map.h"
 #include "core/tensor.h"
-#include "serialize/header.h"
+#include "serialize/checksum.h"
 #include "support/failing_alloc.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -25,7 +26,10 @@ static tmsg_status_t make(const tmsg_map_t *map, size_t spill,
 {
     tmsg_status_t status = tmsg_plan_measure(map, spill, &plan->bytes);
 
-    return status == TMSG_OK ? tmsg_plan_make(map, spill, &pool, plan) : status;
+    return status == TMSG_OK
+               ? tmsg_plan_make(&(tmsg_payload_t){.map = map, .spill = spill},
+                                &pool, plan)
+               : status;
 }
 
 static const tmsg_strategy_t *gather_of(void)
@@ -229,6 +233,7 @@ static void expect_payload(const tmsg_plan_t *plan, const tmsg_map_t *map,
 
 static void expect_all_strategies(const tmsg_map_t *map, size_t spill)
 {
+    const tmsg_payload_t payload = {.map = map, .spill = spill};
     const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
     tmsg_plan_t plan = {0};
 
@@ -237,7 +242,7 @@ static void expect_all_strategies(const tmsg_map_t *map, size_t spill)
     for (size_t i = 0; plan.bytes > 0 && i < COUNT(strategies); i++) {
         tmsg_plan_t other = {.bytes = plan.bytes};
 
-        cr_assert_eq(strategies[i]->make(map, spill, &pool, &other), TMSG_OK);
+        cr_assert_eq(strategies[i]->make(&payload, &pool, &other), TMSG_OK);
         expect_payload(&other, map, spill, strategies[i]->name);
         tmsg_plan_free(&other, &pool);
         cr_expect(other.iov == NULL && other.staging.data == NULL &&
@@ -302,6 +307,81 @@ Test(plan, nothing_makes_an_empty_plan)
     tmsg_map_destroy(map);
 }
 
+/* The values of its own body, at the head of the payload, and of the payload's
+ * own bytes. */
+static void expect_checksums(const tmsg_plan_t *plan,
+                             const tmsg_payload_t *made, const char *who)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(made->map);
+    const tmsg_limits_t limits = tmsg_limits_usual();
+    uint8_t *payload = flatten(plan);
+    uint64_t at = 0, begin = tmsg_layout_spill(made->spill);
+    tmsg_body_extra_t extra = *made->extra;
+    tmsg_map_t *map;
+
+    cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+    if (made->spill > 0) {
+        cr_assert_eq(
+            tmsg_body_decode(payload, made->spill, &limits, map, &extra),
+            TMSG_OK, "%s: %s", who, tmsg_error_message());
+    }
+    for (size_t i = 0; i < tmsg_map_size(made->map); i++) {
+        uint64_t told = tmsg_checksum_value(&extra, i), found;
+
+        at = tmsg_layout_next(at, entries[i].tensor.dtype, entries[i].bytes);
+        found = extra.checksum->compute(payload + begin + at, entries[i].bytes);
+        at += entries[i].bytes;
+        cr_expect_eq(told, found, "%s, %zu tensors: %zu has %lx, not %lx", who,
+                     tmsg_map_size(made->map), i, told, found);
+    }
+    tmsg_map_destroy(map);
+    free(payload);
+}
+
+Test(plan, checksums_are_of_the_bytes_in_the_payload)
+{
+    const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
+    uint8_t values[8 * 2 * COUNT(forms)];
+    tmsg_body_extra_t extra = {.checksums = values};
+
+    cr_assert_eq(tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra.checksum),
+                 TMSG_OK);
+    for (size_t n = 0; n < 4 * 2 * COUNT(forms); n++) {
+        tmsg_map_t *map = map_of(n % COUNT(forms), 1 + n / 4);
+        const tmsg_strategy_t *strategy = strategies[n % 2];
+        tmsg_payload_t payload = {map, &extra, 0, values};
+        tmsg_plan_t plan = {0};
+
+        if (n % 4 >= 2) {
+            cr_assert_eq(tmsg_body_encode(map, &extra, NULL, 0, &payload.spill),
+                         TMSG_OK);
+        }
+        memset(values, 0xee, sizeof(values));
+        cr_assert_eq(tmsg_plan_measure(map, payload.spill, &plan.bytes),
+                     TMSG_OK);
+        cr_assert_eq(strategy->make(&payload, &pool, &plan), TMSG_OK);
+        expect_checksums(&plan, &payload, strategy->name);
+        tmsg_plan_free(&plan, &pool);
+        tmsg_map_destroy(map);
+    }
+}
+
+Test(plan, a_payload_of_nothing_has_checksums_of_nothing)
+{
+    tmsg_map_t *map = map_of(3, 1); /* the empty tensor */
+    uint8_t values[8];
+    tmsg_body_extra_t extra = {.checksums = values};
+    const tmsg_payload_t payload = {map, &extra, 0, values};
+    tmsg_plan_t plan = {0};
+
+    cr_assert_eq(tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra.checksum),
+                 TMSG_OK);
+    cr_assert_eq(tmsg_plan_make(&payload, &pool, &plan), TMSG_OK);
+    cr_expect_eq(tmsg_checksum_value(&extra, 0), 0x2d06800538d394c2u);
+    tmsg_plan_free(&plan, &pool);
+    tmsg_map_destroy(map);
+}
+
 /* What lies as it travels is sent from where it lies. */
 Test(plan, scatter_copies_only_what_must_be_packed)
 {
@@ -317,7 +397,9 @@ Test(plan, scatter_copies_only_what_must_be_packed)
         const uint8_t *sent;
         bool copied;
 
-        cr_assert_eq(scatter_of()->make(map, 0, &pool, &plan), TMSG_OK);
+        cr_assert_eq(
+            scatter_of()->make(&(tmsg_payload_t){.map = map}, &pool, &plan),
+            TMSG_OK);
         sent = plan.contiguous;
         copied = sent < memory || sent >= memory + sizeof(memory);
         cr_expect_eq(plan.iov_count, 0, "%s: a list of %zu",
@@ -344,7 +426,8 @@ Test(plan, names_what_cannot_be_packed)
     cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL), TMSG_OK);
     for (size_t i = 0; i < COUNT(strategies); i++) {
         tmsg_plan_t plan = {.bytes = 1024};
-        tmsg_status_t status = strategies[i]->make(map, 0, &pool, &plan);
+        tmsg_status_t status =
+            strategies[i]->make(&(tmsg_payload_t){.map = map}, &pool, &plan);
 
         cr_expect_eq(status, TMSG_ERR_UNSUPPORTED, "%s: %s",
                      strategies[i]->name, tmsg_status_name(status));
@@ -360,6 +443,7 @@ Test(plan, survives_every_failed_allocation)
     tmsg_map_t *map = map_of(0, 2 * COUNT(forms));
     const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
     size_t spill = body_bytes(map);
+    const tmsg_payload_t payload = {.map = map, .spill = spill};
     uint64_t bytes;
 
     free(expected_payload(map, spill, &bytes));
@@ -372,7 +456,7 @@ Test(plan, survives_every_failed_allocation)
             tmsg_status_t status;
 
             failing_alloc_arm(n);
-            status = strategies[i]->make(map, spill, &pool, &plan);
+            status = strategies[i]->make(&payload, &pool, &plan);
             failed = failing_alloc_disarm();
             failures += failed;
             cr_expect_eq(status, failed ? TMSG_ERR_NO_MEMORY : TMSG_OK,
