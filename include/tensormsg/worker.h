@@ -39,6 +39,18 @@ enum {
  * included; a call that would have to wait answers WOULD_BLOCK. */
 typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
 
+/* Called for each message of a peer's that could not be delivered: beyond a
+ * limit, malformed, against its sender's policy, damaged under way. `sequence`
+ * is its number among those of its channel, from 0 and modulo 2^32; its turn
+ * there has come, so that all before it have been handed out (or queued), and
+ * those behind it follow. The sender of such a message hears the same, if it
+ * still waits. Not called where the endpoint ends before that turn, or once its
+ * handle is destroyed. `error` is valid until it returns. Thread and calls as
+ * for a message's handler. */
+typedef void (*tmsg_refused_fn)(void *arg, tmsg_endpoint_t *endpoint,
+                                uint32_t sequence, tmsg_status_t status,
+                                const char *error);
+
 /* Memory for payloads of the application's own. alloc gives `bytes` of
  * memory of `device` (today the CPU, always) aligned to `alignment` (a power
  * of two, 64 at most) and may leave a word of its own in *token_p; on any other
@@ -57,7 +69,8 @@ enum {
     TMSG_WORKER_PARAM_HANDLER = 1 << 1,
     TMSG_WORKER_PARAM_QUEUE_DEPTH = 1 << 2,
     TMSG_WORKER_PARAM_ALLOCATOR = 1 << 3,
-    TMSG_WORKER_PARAM_SPIN_US = 1 << 4
+    TMSG_WORKER_PARAM_SPIN_US = 1 << 4,
+    TMSG_WORKER_PARAM_ON_REFUSED = 1 << 5
 };
 
 typedef struct tmsg_worker_params {
@@ -69,8 +82,11 @@ typedef struct tmsg_worker_params {
                               * each endpoint; beyond it the sender waits.
                               * 1 to 2^20, default 256 */
     const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
-    uint32_t spin_us; /* waits and the library's thread poll this
-                       * long before they sleep; default 50 */
+    uint32_t spin_us;           /* waits and the library's thread poll this
+                                 * long before they sleep; default 50 */
+    tmsg_refused_fn on_refused; /* default NULL: refusals show in the log and
+                                 * in tmsg_endpoint_describe() */
+    void *on_refused_arg;       /* passed to on_refused; set with it */
 } tmsg_worker_params_t;
 
 /* Creates a worker. *params (NULL: all defaults) is copied with what it

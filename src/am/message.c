@@ -38,6 +38,7 @@ static void free_message(void *arg)
 
     tmsg_store_free(message->store, &message->block);
     tmsg_store_drop(message->store);
+    free(message->why);
     free(message->checksums);
     free(message->body);
     free(message->raw);

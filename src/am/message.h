@@ -27,6 +27,8 @@ struct tmsg_message {
     tmsg_block_t block; /* the tensors */
     tmsg_preamble_t head;
     tmsg_rx_state_t state;
+    tmsg_status_t refusal; /* for on_refused, when its turn comes */
+    char *why;             /* the words to it; NULL without memory */
     tmsg_ucx_t *ucx;
     void *data; /* UCX's descriptor, until received */
     bool rendezvous;

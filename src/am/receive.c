@@ -164,12 +164,26 @@ static bool file_in_order(tmsg_channel_t *channel, tmsg_message_t *message)
     return true;
 }
 
+static void keep_words(tmsg_message_t *message, const char *why)
+{
+    size_t bytes = strlen(why) + 1;
+
+    message->why = malloc(bytes);
+    if (message->why != NULL) {
+        memcpy(message->why, why, bytes);
+    }
+}
+
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     message->state = TMSG_RX_FAILED;
+    message->refusal = status;
+    if (endpoint->worker->on_refused != NULL) {
+        keep_words(message, why);
+    }
     endpoint->refused_messages++;
     if (status == TMSG_ERR_PEER_LOST) { /* nobody refused it */
         tmsg_log(TMSG_LOG_INFO, "%s: message %u did not arrive: %s",
@@ -215,6 +229,32 @@ static void run_handler(tmsg_due_t *due)
     }
 }
 
+static void run_refused(tmsg_due_t *due)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+    const char *why = message->why;
+    bool wanted;
+
+    tmsg_worker_lock(worker);
+    wanted = endpoint->handle && worker->on_refused != NULL;
+    tmsg_worker_unlock(worker);
+    if (wanted) {
+        worker->on_refused(worker->on_refused_arg, endpoint,
+                           message->head.sequence, message->refusal,
+                           why != NULL ? why
+                                       : tmsg_status_name(message->refusal));
+    }
+    tmsg_message_destroy(message);
+}
+
+static void pass_over(tmsg_message_t *message)
+{
+    message->due.run = run_refused;
+    tmsg_worker_due(message->endpoint->worker, &message->due);
+}
+
 static void hand_over(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -246,7 +286,7 @@ void tmsg_messages_deliver(tmsg_endpoint_t *endpoint)
         channel->rx_sequence++;
         if (message->state == TMSG_RX_FAILED) {
             channel->rx_consumed++;
-            tmsg_message_discard(message);
+            pass_over(message);
         } else {
             hand_over(message);
         }

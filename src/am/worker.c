@@ -26,7 +26,7 @@
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |          \
                 TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |  \
-                TMSG_WORKER_PARAM_SPIN_US))
+                TMSG_WORKER_PARAM_SPIN_US | TMSG_WORKER_PARAM_ON_REFUSED))
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE))
@@ -93,6 +93,10 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "worker: queue_depth %u is not in 1..%u",
                               worker->queue_depth, QUEUE_DEPTH_MAX);
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_ON_REFUSED) {
+        worker->on_refused = params->on_refused;
+        worker->on_refused_arg = params->on_refused_arg;
     }
     if (params->field_mask & TMSG_WORKER_PARAM_SPIN_US) {
         worker->spin_ns = params->spin_us * 1000ULL;

@@ -42,6 +42,8 @@ struct tmsg_worker {
     uint32_t flags;
     tmsg_message_fn handler;
     void *handler_arg;
+    tmsg_refused_fn on_refused;
+    void *on_refused_arg;
     uint32_t queue_depth;
     uint64_t spin_ns;
 

@@ -51,14 +51,19 @@ typedef struct {
     unsigned flags;
 } forged_t;
 
-static void encode_body(forged_t *forged, const tmsg_body_extra_t *extra)
+/* Destroys the map. */
+static void encode_map(forged_t *forged, tmsg_map_t *map,
+                       const tmsg_body_extra_t *extra)
 {
-    tmsg_map_t *map = sample_bytes(1, 100);
-
     must(tmsg_body_encode(map, extra, forged->body, sizeof(forged->body),
                           &forged->body_bytes));
     forged->head.body_bytes = (uint32_t)forged->body_bytes;
     tmsg_map_destroy(map);
+}
+
+static void encode_body(forged_t *forged, const tmsg_body_extra_t *extra)
+{
+    encode_map(forged, sample_bytes(1, 100), extra);
 }
 
 static void forge(const pair_t *pair, forged_t *forged)
@@ -136,6 +141,7 @@ typedef struct {
     const char *what;
     void (*spoil)(forged_t *forged);
     verdict_t wanted;
+    tmsg_status_t told; /* to a's application, if it was refused */
 } lie_t;
 
 static void nothing(forged_t *forged) { (void)forged; }
@@ -318,53 +324,125 @@ static void checksum_too_short(forged_t *forged)
     forged->head.body_bytes--;
 }
 
+#define KEYS_MAX 20
+
+static void too_many_keys(forged_t *forged)
+{
+    tmsg_map_t *map = sample_bytes(1, 100);
+
+    for (int i = 0; i <= KEYS_MAX; i++) {
+        char key[] = {(char)('a' + i), '\0'};
+
+        must(tmsg_map_set_i64(map, key, i));
+    }
+    encode_map(forged, map, NULL);
+}
+
+static void strict_about_a_gpu(forged_t *forged)
+{
+    const int64_t shape[] = {100};
+    const tmsg_tensor_t tensor = {
+        forged, {TMSG_DEVICE_CUDA, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "gpu", &tensor, NULL));
+    encode_map(forged, map, NULL);
+    forged->head.policy = TMSG_POLICY_STRICT;
+}
+
 static const lie_t lies[] = {
-    {"nothing", nothing, DELIVERED},
-    {"by rendezvous", by_rendezvous, DELIVERED},
-    {"a checksum", add_checksum, DELIVERED},
-    {"payload not as summed", payload_not_as_summed, REFUSED},
-    {"rendezvous not as summed", rendezvous_not_as_summed, REFUSED},
-    {"checksum of another", checksum_of_another, REFUSED},
-    {"unknown checksum", unknown_checksum, REFUSED},
-    {"checksum too short", checksum_too_short, REFUSED},
-    {"more announced", more_announced, REFUSED},
-    {"less announced", less_announced, REFUSED},
-    {"huge announced", huge_announced, REFUSED},
-    {"tensors larger", tensors_larger, REFUSED},
-    {"tensors smaller", tensors_smaller, REFUSED},
-    {"no payload", no_payload, REFUSED},
-    {"short rendezvous", short_rendezvous, REFUSED},
-    {"long rendezvous", long_rendezvous, REFUSED},
-    {"empty rendezvous", empty_rendezvous, REFUSED},
-    {"body of noise", body_of_noise, REFUSED},
-    {"body cut", body_cut, REFUSED},
-    {"body beyond the header", body_beyond, ENDED},
-    {"spilled beyond the payload", spilled_beyond, ENDED},
-    {"another channel", other_channel, ENDED},
-    {"credit of another channel", credit_of_another_channel, ENDED},
-    {"a policy that is none", unknown_policy, ENDED},
-    {"a flag that is none", unknown_flag, ENDED},
-    {"a bye by message beside a socket", bye_by_message, ENDED},
-    {"a fin by message beside a socket", fin_by_message, ENDED},
-    {"spilled noise", spilled_noise, REFUSED},
-    {"other endpoint", other_endpoint, IGNORED},
-    {"unknown kind", unknown_kind, IGNORED},
-    {"no kind", no_kind, IGNORED},
-    {"attach again", attach_again, IGNORED},
-    {"attached again", attached_again, IGNORED},
-    {"ack of nothing", ack_of_nothing, IGNORED},
-    {"control by rendezvous", control_by_rendezvous, IGNORED},
-    {"credit never earned", credit_never_earned, ENDED},
+    {"nothing", nothing, DELIVERED, TMSG_OK},
+    {"by rendezvous", by_rendezvous, DELIVERED, TMSG_OK},
+    {"a checksum", add_checksum, DELIVERED, TMSG_OK},
+    {"payload not as summed", payload_not_as_summed, REFUSED, TMSG_ERR_CORRUPT},
+    {"rendezvous not as summed", rendezvous_not_as_summed, REFUSED,
+     TMSG_ERR_CORRUPT},
+    {"checksum of another", checksum_of_another, REFUSED, TMSG_ERR_CORRUPT},
+    {"unknown checksum", unknown_checksum, REFUSED, TMSG_ERR_UNSUPPORTED},
+    {"checksum too short", checksum_too_short, REFUSED, TMSG_ERR_MALFORMED},
+    {"more announced", more_announced, REFUSED, TMSG_ERR_MALFORMED},
+    {"less announced", less_announced, REFUSED, TMSG_ERR_MALFORMED},
+    {"huge announced", huge_announced, REFUSED, TMSG_ERR_MALFORMED},
+    {"tensors larger", tensors_larger, REFUSED, TMSG_ERR_MALFORMED},
+    {"tensors smaller", tensors_smaller, REFUSED, TMSG_ERR_MALFORMED},
+    {"no payload", no_payload, REFUSED, TMSG_ERR_MALFORMED},
+    {"short rendezvous", short_rendezvous, REFUSED, TMSG_ERR_MALFORMED},
+    {"long rendezvous", long_rendezvous, REFUSED, TMSG_ERR_MALFORMED},
+    {"empty rendezvous", empty_rendezvous, REFUSED, TMSG_ERR_MALFORMED},
+    {"body of noise", body_of_noise, REFUSED, TMSG_ERR_MALFORMED},
+    {"body cut", body_cut, REFUSED, TMSG_ERR_MALFORMED},
+    {"body beyond the header", body_beyond, ENDED, TMSG_OK},
+    {"spilled beyond the payload", spilled_beyond, ENDED, TMSG_OK},
+    {"another channel", other_channel, ENDED, TMSG_OK},
+    {"credit of another channel", credit_of_another_channel, ENDED, TMSG_OK},
+    {"a policy that is none", unknown_policy, ENDED, TMSG_OK},
+    {"a flag that is none", unknown_flag, ENDED, TMSG_OK},
+    {"a bye by message beside a socket", bye_by_message, ENDED, TMSG_OK},
+    {"a fin by message beside a socket", fin_by_message, ENDED, TMSG_OK},
+    {"spilled noise", spilled_noise, REFUSED, TMSG_ERR_MALFORMED},
+    {"too many keys", too_many_keys, REFUSED, TMSG_ERR_LIMIT_EXCEEDED},
+    {"strict about a GPU", strict_about_a_gpu, REFUSED, TMSG_ERR_REFUSED},
+    {"other endpoint", other_endpoint, IGNORED, TMSG_OK},
+    {"unknown kind", unknown_kind, IGNORED, TMSG_OK},
+    {"no kind", no_kind, IGNORED, TMSG_OK},
+    {"attach again", attach_again, IGNORED, TMSG_OK},
+    {"attached again", attached_again, IGNORED, TMSG_OK},
+    {"ack of nothing", ack_of_nothing, IGNORED, TMSG_OK},
+    {"control by rendezvous", control_by_rendezvous, IGNORED, TMSG_OK},
+    {"credit never earned", credit_never_earned, ENDED, TMSG_OK},
 };
+
+/* What a's application hears of it. */
+typedef struct {
+    unsigned calls;
+    tmsg_endpoint_t *endpoint;
+    uint32_t sequence;
+    tmsg_status_t status;
+    bool explained;
+} heard_t;
+
+static void hear(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
+                 tmsg_status_t status, const char *error)
+{
+    heard_t *heard = arg;
+
+    heard->calls++;
+    heard->endpoint = endpoint;
+    heard->sequence = sequence;
+    heard->status = status;
+    heard->explained = strlen(error) > 10;
+}
+
+static void expect_heard(const pair_t *pair, const lie_t *lie,
+                         const heard_t *heard)
+{
+    if (heard->calls != (lie->wanted == REFUSED) ||
+        heard->status != lie->told) {
+        die("%s: heard %u times, %s", lie->what, heard->calls,
+            tmsg_status_name(heard->status));
+    }
+    if (heard->calls > 0) {
+        must_true(heard->endpoint == pair->to_b && heard->explained);
+        must_eq(heard->sequence, pair->to_a->channel.tx_sequence);
+    }
+}
 
 static void tell_lies(link_t link)
 {
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         forged_t *forged = malloc(sizeof(*forged));
+        heard_t heard = {0};
+        const side_options_t options = {
+            .limits = {.field_mask = TMSG_LIMIT_METADATA_KEYS,
+                       .metadata_keys = KEYS_MAX},
+            .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
+                       .on_refused = hear,
+                       .on_refused_arg = &heard}};
         verdict_t got;
         pair_t pair;
 
-        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        pair_open(&pair, link, DRIVE_POLLING, &options, NULL);
         forge(&pair, forged);
         lies[i].spoil(forged);
         send_forged(&pair, forged);
@@ -372,6 +450,7 @@ static void tell_lies(link_t link)
         if (got != lies[i].wanted) {
             die("%s: verdict %d, not %d", lies[i].what, got, lies[i].wanted);
         }
+        expect_heard(&pair, &lies[i], &heard);
         if (got == DELIVERED || got == REFUSED) {
             pair.to_a->channel.tx_sequence++; /* it took a number */
         }

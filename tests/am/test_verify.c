@@ -131,6 +131,18 @@ static tmsg_map_t *borrow(size_t names, uint8_t *data, int64_t bytes)
     return map;
 }
 
+static void count_refusal(void *arg, tmsg_endpoint_t *endpoint,
+                          uint32_t sequence, tmsg_status_t status,
+                          const char *error)
+{
+    (void)endpoint;
+    must_eq(sequence, 0);
+    must_be(status, TMSG_ERR_CORRUPT);
+    must_say(error, "tensor ");
+    must_say(error, "'large': xxh3_64 is ");
+    ++*(unsigned *)arg;
+}
+
 /* The buffer is read when the receiver fetches it: what is written to it after
  * the send has begun is damage under way. */
 static void damage(link_t link, size_t names)
@@ -138,11 +150,16 @@ static void damage(link_t link, size_t names)
     enum { BYTES = 8 << 20 };
     uint8_t *data = malloc(BYTES);
     tmsg_message_t *message = NULL;
+    unsigned refusals = 0;
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
+                   .on_refused = count_refusal,
+                   .on_refused_arg = &refusals}};
     tmsg_request_t *sent;
     pair_t pair;
 
     sample_fill(1, data, BYTES);
-    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    pair_open(&pair, link, DRIVE_POLLING, &options, NULL);
     sent = send_map(pair.to_a, borrow(names, data, BYTES), TMSG_SEND_VERIFY);
     data[BYTES - 1] ^= 1;
     must_be(pair_wait(&pair, sent), TMSG_ERR_CORRUPT);
@@ -150,6 +167,7 @@ static void damage(link_t link, size_t names)
     must_say(tmsg_request_error(sent), tmsg_endpoint_peer(pair.to_a));
     must_be(tmsg_worker_recv(pair.a.worker, 0, &message), TMSG_ERR_TIMED_OUT);
     must_eq(pair.to_b->refused_messages, 1);
+    must_eq(refusals, 1);
     tmsg_request_destroy(sent);
     sent = send_map(pair.to_a, borrow(names, data, BYTES), TMSG_SEND_VERIFY);
     tmsg_message_destroy(pair_take(&pair, &pair.a));

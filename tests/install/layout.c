@@ -94,7 +94,7 @@ AT(tmsg_tensor_t, ndim, 20);
 AT(tmsg_tensor_t, shape, 24);
 AT(tmsg_tensor_t, strides, 32);
 
-SIZE(tmsg_worker_params_t, 56);
+SIZE(tmsg_worker_params_t, 72);
 AT(tmsg_worker_params_t, field_mask, 0);
 AT(tmsg_worker_params_t, flags, 8);
 AT(tmsg_worker_params_t, handler, 16);
@@ -102,5 +102,7 @@ AT(tmsg_worker_params_t, handler_arg, 24);
 AT(tmsg_worker_params_t, queue_depth, 32);
 AT(tmsg_worker_params_t, allocator, 40);
 AT(tmsg_worker_params_t, spin_us, 48);
+AT(tmsg_worker_params_t, on_refused, 56);
+AT(tmsg_worker_params_t, on_refused_arg, 64);
 
 #endif
