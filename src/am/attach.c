@@ -117,11 +117,22 @@ static void knock_again(tmsg_timer_t *timer)
     }
 }
 
-/* Makes the UCX endpoint, and knocks or answers a knock by it. */
-static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const void *address)
+tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
+                                  const tmsg_sealed_t *sealed)
+{
+    endpoint->peer_address = malloc(sealed->address_bytes);
+    if (endpoint->peer_address == NULL) {
+        return tmsg_error_memory("a peer's address");
+    }
+    memcpy(endpoint->peer_address, sealed->address, sealed->address_bytes);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_t *ucx = endpoint->ucx;
     uint64_t peer = endpoint->peer_hello.ucx_id;
+    const void *address = endpoint->peer_address;
     tmsg_status_t status =
         endpoint->dialling ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
                                             &endpoint->number)
@@ -135,33 +146,11 @@ static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const void *address)
     return status != TMSG_OK ? status : knock(endpoint);
 }
 
-tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
-                               const tmsg_sealed_t *sealed)
-{
-    void *address = malloc(sealed->address_bytes);
-    tmsg_status_t status;
-
-    if (address == NULL) {
-        return tmsg_error_memory("a peer's address");
-    }
-    memcpy(address, sealed->address, sealed->address_bytes);
-    status = begin(endpoint, address);
-    free(address);
-    return status;
-}
-
 void tmsg_attach_end(tmsg_endpoint_t *endpoint)
 {
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->knock.again);
     free(endpoint->knock.blob);
     endpoint->knock.blob = NULL;
-}
-
-static void blob_expired(tmsg_timer_t *timer)
-{
-    tmsg_endpoint_end(TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline),
-                      TMSG_ERR_TIMED_OUT,
-                      "no answer in time: is the listener of the blob alive?");
 }
 
 /* The device that the blob's listener uses is not ours to know: shared memory
@@ -229,13 +218,14 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
         tmsg_attach_blob_of(endpoint->ucx, endpoint->token,
                             &endpoint->knock.blob, &endpoint->knock.blob_bytes);
     if (status == TMSG_OK) {
-        status = tmsg_attach_dial(
+        status = tmsg_attach_address(
             endpoint, tmsg_blob_address(&theirs, endpoint->link.net_only));
     }
     if (status == TMSG_OK) {
-        endpoint->link.deadline.expired = blob_expired;
-        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->link.deadline,
-                            (uint64_t)timeout_ms);
+        status = tmsg_attach_begin(endpoint);
+    }
+    if (status == TMSG_OK) {
+        tmsg_link_set_deadline(endpoint, timeout_ms);
     }
     return status;
 }
@@ -257,7 +247,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
         return TMSG_IN_PROGRESS;
     }
     if (endpoint->ep == NULL) {
-        return begin(endpoint, endpoint->peer_address);
+        return tmsg_attach_begin(endpoint);
     }
     if (endpoint->reply_ep == NULL) {
         return TMSG_IN_PROGRESS;
@@ -291,13 +281,6 @@ tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
                               : advance_dialled(endpoint);
 }
 
-static void expired(tmsg_timer_t *timer)
-{
-    tmsg_endpoint_end(TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline),
-                      TMSG_ERR_TIMED_OUT,
-                      "the handshake was not finished in time");
-}
-
 /* Knows the peer's endpoint now. */
 static void heard_knock(tmsg_endpoint_t *endpoint,
                         const tmsg_arrival_t *arrival)
@@ -318,8 +301,8 @@ static void knock_by_blob(const tmsg_arrival_t *arrival,
 {
     tmsg_worker_t *worker = listener->worker;
     tmsg_endpoint_t *endpoint;
-    const tmsg_sealed_t *sealed;
     tmsg_blob_t blob;
+    tmsg_status_t status;
 
     if (tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob) !=
             TMSG_OK ||
@@ -333,28 +316,21 @@ static void knock_by_blob(const tmsg_arrival_t *arrival,
     endpoint->keeper = listener;
     endpoint->link.listener = listener;
     endpoint->link.url.kind = TMSG_URL_BLOB;
-    endpoint->link.deadline.expired = expired;
-    tmsg_loop_set_timer(&worker->loop, &endpoint->link.deadline,
-                        (uint64_t)listener->handshake_timeout_ms);
+    tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
     listener->handshakes++;
     memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
     heard_knock(endpoint, arrival);
     endpoint->peer_hello = blob.hello;
     tmsg_endpoint_name_peer(endpoint, "blob://");
     /* The dialling side has judged our blob by the same rule. */
-    if (tmsg_attach_judge(endpoint, &blob.hello, false) != TMSG_OK) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_INCOMPATIBLE,
-                            tmsg_error_message());
+    status = tmsg_attach_judge(endpoint, &blob.hello, false);
+    if (status == TMSG_OK) {
+        status = tmsg_attach_address(
+            endpoint, tmsg_blob_address(&blob, endpoint->link.net_only));
     }
-    sealed = tmsg_blob_address(&blob, endpoint->link.net_only);
-    endpoint->peer_address = malloc(sealed->address_bytes);
-    if (endpoint->peer_address == NULL) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
-                            "no memory for a peer's address");
-        return;
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
     }
-    memcpy(endpoint->peer_address, sealed->address, sealed->address_bytes);
-    tmsg_worker_chore(worker, endpoint);
 }
 
 /* The connecting endpoint that a message of either round is for, or NULL. */

@@ -5,8 +5,13 @@
 
 #include "am/endpoint.h"
 
-tmsg_status_t tmsg_attach_dial(tmsg_endpoint_t *endpoint,
-                               const tmsg_sealed_t *sealed);
+/* Copies the peer's address. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
+                                  const tmsg_sealed_t *sealed);
+
+/* Makes the UCX endpoint from that, and knocks or answers a knock by it. */
+tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint);
+
 tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms);
 

@@ -86,24 +86,10 @@ static posted_t *pack(tmsg_endpoint_t *endpoint, uint8_t kind,
     return posted;
 }
 
-static ucs_status_ptr_t hand_over(posted_t *posted, uint32_t attributes,
-                                  uint32_t flags)
+static const uint8_t *payload_of(const posted_t *posted)
 {
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | attributes,
-        .flags = UCP_AM_SEND_FLAG_EAGER | flags,
-        .cb.send = reported,
-        .user_data = posted,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
-    };
-
-    return ucp_am_send_nbx(
-        posted->endpoint->ep, TMSG_AM_ID, posted->bytes, posted->header_bytes,
-        posted->payload_bytes == 0 ? NULL
-                                   : posted->bytes + posted->header_bytes,
-        posted->payload_bytes, &param);
+    return posted->payload_bytes == 0 ? NULL
+                                      : posted->bytes + posted->header_bytes;
 }
 
 tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
@@ -113,13 +99,24 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
 {
     posted_t *posted =
         pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY,
+        .cb.send = reported,
+        .user_data = posted,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
     ucs_status_ptr_t request;
 
     if (posted == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
     tmsg_op_begin(endpoint, &posted->op, over);
-    request = hand_over(posted, 0, UCP_AM_SEND_FLAG_REPLY);
+    request = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, posted->bytes,
+                              posted->header_bytes, payload_of(posted),
+                              posted->payload_bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         over(&posted->op);
     }
@@ -138,8 +135,8 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (posted == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    ucs = UCS_PTR_RAW_STATUS(
-        hand_over(posted, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL, 0));
+    ucs = tmsg_ucx_send_now(endpoint->ep, posted->bytes, posted->header_bytes,
+                            payload_of(posted), posted->payload_bytes);
     free(posted);
     if (ucs == UCS_ERR_NO_RESOURCE) {
         return TMSG_IN_PROGRESS;

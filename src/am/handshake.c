@@ -182,22 +182,17 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
     }
     endpoint->peer_id = (uint32_t)tmsg_get_le(data, ID_BYTES);
     endpoint->link.address_done = true;
-    if (endpoint->dialling) {
+    status = tmsg_attach_address(endpoint, &sealed);
+    if (status == TMSG_OK && endpoint->dialling) {
         memcpy(endpoint->token, sealed.token, TMSG_TOKEN_BYTES);
         status = send_address(endpoint);
         if (status == TMSG_OK) {
-            status = tmsg_attach_dial(endpoint, &sealed);
+            status = tmsg_attach_begin(endpoint);
         }
-        return status == TMSG_OK ? status
-                                 : tmsg_handshake_refuse(endpoint, status);
+    } else if (status == TMSG_OK) {
+        tmsg_worker_chore(endpoint->worker, endpoint); /* a knock may be here */
     }
-    endpoint->peer_address = malloc(sealed.address_bytes);
-    if (endpoint->peer_address == NULL) {
-        return tmsg_error_memory("a peer's address");
-    }
-    memcpy(endpoint->peer_address, sealed.address, sealed.address_bytes);
-    tmsg_worker_chore(endpoint->worker, endpoint); /* its attach may be here */
-    return TMSG_OK;
+    return status == TMSG_OK ? status : tmsg_handshake_refuse(endpoint, status);
 }
 
 tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes)

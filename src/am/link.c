@@ -26,17 +26,30 @@ void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     tmsg_endpoint_end(endpoint, status, why);
 }
 
+/* What has not come in time. */
+static const char *missing(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+    bool by_blob = link->url.kind == TMSG_URL_BLOB;
+
+    if (by_blob && endpoint->dialling) {
+        return "no answer in time: is the listener of the blob alive?";
+    }
+    if (!by_blob && !link->connected) {
+        return "no connection in time";
+    }
+    if (by_blob || !link->address_done) {
+        return "the handshake was not finished in time";
+    }
+    return "no answer by UCX in time: is its port behind a firewall?";
+}
+
 static void expired(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
         TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline);
-    const char *what = !endpoint->link.connected ? "no connection in time"
-                       : !endpoint->link.address_done
-                           ? "the handshake was not finished in time"
-                           : "no answer by UCX in time: is its port behind a "
-                             "firewall?";
 
-    tmsg_endpoint_end(endpoint, TMSG_ERR_TIMED_OUT, what);
+    tmsg_endpoint_end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
 }
 
 void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms)

@@ -112,18 +112,10 @@ static tmsg_status_t encode(tmsg_probe_t *probe)
  */
 static void post(tmsg_probe_t *probe)
 {
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                        UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
-        .flags = UCP_AM_SEND_FLAG_EAGER,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
-    };
-
     if (!probe->posted) {
         probe->posted =
-            ucp_am_send_nbx(probe->ep, TMSG_AM_ID, probe->message,
-                            sizeof(probe->message), NULL, 0, &param) == NULL;
+            tmsg_ucx_send_now(probe->ep, probe->message, sizeof(probe->message),
+                              NULL, 0) == UCS_OK;
     }
 }
 

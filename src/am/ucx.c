@@ -263,6 +263,24 @@ tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
 
 void tmsg_ucx_address_free(void *address) { free(address); }
 
+/* What UCX has not been told to be the host's memory it may never send at once,
+ * where it knows of other memory. */
+ucs_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
+                               size_t header_bytes, const void *payload,
+                               size_t payload_bytes)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    return UCS_PTR_RAW_STATUS(ucp_am_send_nbx(
+        ep, TMSG_AM_ID, header, header_bytes, payload, payload_bytes, &param));
+}
+
 /* ucp_ep_print_info() names each lane as "lane[0]: 2:posix/memory md[1] ...";
  * no version of UCX that we support has a call that says it. */
 void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)

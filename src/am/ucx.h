@@ -80,6 +80,12 @@ tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
                                void **address_p, size_t *bytes_p);
 void tmsg_ucx_address_free(void *address);
 
+/* Sends a message from the host's memory at once and without making the two UCX
+ * endpoints acquainted, or not at all (NO_RESOURCE: not now). */
+ucs_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
+                               size_t header_bytes, const void *payload,
+                               size_t payload_bytes);
+
 /* What carries an endpoint: "posix/memory, cma/memory" of UCX's own words, cut
  * to `bytes`. */
 void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes);
