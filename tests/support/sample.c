@@ -169,6 +169,9 @@ static void set_meta(const sample_t *sample, tmsg_map_t *map)
 {
     static const char zeros[] = "a\0b";
 
+    if (sample->without_metadata) {
+        return;
+    }
     must(tmsg_map_set_i64(map, TMSG_META_SEQUENCE, (int64_t)sample->seed));
     must(tmsg_map_set_bool(map, "yes", 1));
     must(tmsg_map_set_i64(map, "least", INT64_MIN));

@@ -27,13 +27,14 @@ typedef struct {
     size_t dtype;      /* 1 + index into sample_dtypes; 0: all in turn */
     size_t name_bytes; /* names are filled up to this */
     uint64_t elements; /* of a SAMPLE_VECTOR; 0: a few */
+    bool without_metadata;
 } sample_t;
 
 /* Every dtype that DLPack 1.1 can name, and some with lanes. */
 extern const tmsg_dtype_t sample_dtypes[];
 extern const size_t sample_dtype_count;
 
-/* The map, which owns its tensors, and metadata of every type. */
+/* The map, which owns its tensors, and metadata of every type if any. */
 tmsg_map_t *sample_make(const sample_t *sample);
 
 /* Dies unless the map has exactly that: names, order, dtypes, shapes, bytes,
