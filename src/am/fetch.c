@@ -75,7 +75,7 @@ static void start_rendezvous(tmsg_message_t *message)
 
     if (message->body != NULL) {
         message->iov[0] =
-            (ucp_dt_iov_t){message->body, tmsg_spill_bytes(&message->head)};
+            (ucp_dt_iov_t){message->body, tmsg_payload_spill(&message->head)};
         message->iov[1] =
             (ucp_dt_iov_t){message->block.data, message->block.bytes};
         buffer = message->iov;
@@ -94,7 +94,7 @@ static void start_rendezvous(tmsg_message_t *message)
 
 static void take_eager(tmsg_message_t *message)
 {
-    uint64_t spill = tmsg_spill_bytes(&message->head);
+    uint64_t spill = tmsg_payload_spill(&message->head);
     const uint8_t *data = message->data;
 
     if (message->body != NULL) {
@@ -111,7 +111,7 @@ static void take_eager(tmsg_message_t *message)
 static tmsg_status_t find_memory(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
-    uint64_t spill = tmsg_spill_bytes(&message->head);
+    uint64_t spill = tmsg_payload_spill(&message->head);
     uint64_t bytes = message->head.payload_bytes - spill;
     tmsg_status_t status = TMSG_OK;
     tmsg_callback_t callback;

@@ -11,53 +11,16 @@
 #include "core/map.h"
 #include "serialize/checksum.h"
 
-uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head)
-{
-    if (!(head->flags & TMSG_HEADER_SPILLED)) {
-        return 0;
-    }
-    return tmsg_layout_spill(head->body_bytes);
-}
-
-/* The tensors must fill the payload exactly. */
-static tmsg_status_t check_layout(const tmsg_message_t *message)
-{
-    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
-    uint64_t bytes;
-    tmsg_status_t status = tmsg_layout_bytes(message->map, limits, &bytes);
-
-    if (status == TMSG_OK && bytes + tmsg_spill_bytes(&message->head) !=
-                                 message->head.payload_bytes) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "the tensors take %llu bytes, the payload %llu",
-                              (unsigned long long)bytes,
-                              (unsigned long long)message->head.payload_bytes);
-    }
-    return status;
-}
-
 static tmsg_status_t check_head(const tmsg_message_t *message,
                                 const tmsg_arrival_t *arrival)
 {
     const tmsg_preamble_t *head = &message->head;
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
+    tmsg_status_t status =
+        tmsg_payload_check(head, arrival->data_bytes, limits);
 
-    if (head->payload_bytes != arrival->data_bytes ||
-        tmsg_spill_bytes(head) > head->payload_bytes) {
-        return tmsg_error_set(
-            TMSG_ERR_MALFORMED, "payload of %zu bytes, the header says %llu",
-            arrival->data_bytes, (unsigned long long)head->payload_bytes);
-    }
-    if (head->payload_bytes > limits->message_bytes) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "payload of %llu bytes, at most %llu",
-                              (unsigned long long)head->payload_bytes,
-                              (unsigned long long)limits->message_bytes);
-    }
-    if (head->body_bytes > limits->header_bytes) {
-        return tmsg_error_set(
-            TMSG_ERR_LIMIT_EXCEEDED, "header of %u bytes, at most %llu",
-            head->body_bytes, (unsigned long long)limits->header_bytes);
+    if (status != TMSG_OK) {
+        return status;
     }
     if (!tmsg_store_fits(message->store, head->payload_bytes)) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
@@ -140,7 +103,7 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
                message->head.body_bytes);
     }
     if (status == TMSG_OK) {
-        status = check_layout(message);
+        status = tmsg_payload_check_map(&message->head, message->map, limits);
     }
     return status != TMSG_OK ? status : apply_policy(message);
 }
@@ -355,20 +318,6 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     return message->data == NULL ? UCS_OK : UCS_INPROGRESS;
 }
 
-static void place_tensors(tmsg_message_t *message)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
-    uint8_t *base = message->block.data;
-    uint64_t offset = 0;
-
-    for (size_t i = 0; base != NULL && i < tmsg_map_size(message->map); i++) {
-        offset =
-            tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
-        tmsg_map_place(message->map, i, base + offset);
-        offset += entries[i].bytes;
-    }
-}
-
 void tmsg_message_whole(tmsg_message_t *message)
 {
     tmsg_status_t status = TMSG_OK;
@@ -377,7 +326,7 @@ void tmsg_message_whole(tmsg_message_t *message)
         status = decode(message, message->body);
     }
     if (status == TMSG_OK) {
-        place_tensors(message);
+        tmsg_payload_place(message->map, message->block.data);
         status = tmsg_checksum_verify(message->map, &message->extra);
     }
     free(message->body);

@@ -8,9 +8,6 @@
 
 ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
 
-/* Bytes that a spilled body takes at the head of the payload. */
-uint64_t tmsg_spill_bytes(const tmsg_preamble_t *head);
-
 /* Gives a message up and tells the sender why; its turn will be skipped. */
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why);

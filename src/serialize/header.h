@@ -101,4 +101,27 @@ uint64_t tmsg_layout_next(uint64_t offset, tmsg_dtype_t dtype,
 tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
                                 const tmsg_limits_t *limits, uint64_t *bytes_p);
 
+/* What a receiver does with a payload, in this order. */
+
+/* Bytes of a payload before its tensors: the spilled body, if any, and its
+ * padding. */
+uint64_t tmsg_payload_spill(const tmsg_preamble_t *head);
+
+/* Whether a payload of so many bytes, which nobody has read yet, is the one
+ * that the preamble announces, and within the limits. Then the body lies in its
+ * first tmsg_payload_spill() bytes. Errors: MALFORMED, LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_payload_check(const tmsg_preamble_t *head,
+                                 uint64_t payload_bytes,
+                                 const tmsg_limits_t *limits);
+
+/* Whether the tensors of a decoded body fill what is behind it to the byte.
+ * Errors: MALFORMED, LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
+                                     const tmsg_map_t *map,
+                                     const tmsg_limits_t *limits);
+
+/* Gives each tensor its data in the payload, whose tensors begin at `base`;
+ * NULL where they have no bytes. */
+void tmsg_payload_place(tmsg_map_t *map, void *base);
+
 #endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "serialize/header.h"
+
+uint64_t tmsg_payload_spill(const tmsg_preamble_t *head)
+{
+    return head->flags & TMSG_HEADER_SPILLED
+               ? tmsg_layout_spill(head->body_bytes)
+               : 0;
+}
+
+tmsg_status_t tmsg_payload_check(const tmsg_preamble_t *head,
+                                 uint64_t payload_bytes,
+                                 const tmsg_limits_t *limits)
+{
+    if (head->payload_bytes != payload_bytes ||
+        tmsg_payload_spill(head) > payload_bytes) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "payload of %" PRIu64
+                              " bytes, the header says %" PRIu64,
+                              payload_bytes, head->payload_bytes);
+    }
+    if (payload_bytes > limits->message_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "payload of %" PRIu64 " bytes, at most %" PRIu64,
+                              payload_bytes, limits->message_bytes);
+    }
+    if (head->body_bytes > limits->header_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "header of %" PRIu32 " bytes, at most %" PRIu64,
+                              head->body_bytes, limits->header_bytes);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
+                                     const tmsg_map_t *map,
+                                     const tmsg_limits_t *limits)
+{
+    uint64_t bytes;
+    tmsg_status_t status = tmsg_layout_bytes(map, limits, &bytes);
+
+    if (status == TMSG_OK &&
+        bytes != head->payload_bytes - tmsg_payload_spill(head)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "the tensors take %" PRIu64
+                              " bytes, the payload %" PRIu64,
+                              bytes, head->payload_bytes);
+    }
+    return status;
+}
+
+void tmsg_payload_place(tmsg_map_t *map, void *base)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t offset = 0;
+
+    for (size_t i = 0; base != NULL && i < tmsg_map_size(map); i++) {
+        offset =
+            tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
+        tmsg_map_place(map, i, (uint8_t *)base + offset);
+        offset += entries[i].bytes;
+    }
+}
