@@ -78,7 +78,6 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     output_open();
-    keep_stdout();
     argp_err_exit_status = EXIT_USAGE;
     signal(SIGPIPE, SIG_IGN); /* a write then says so */
     return output_end(run(argc, argv));

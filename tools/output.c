@@ -20,6 +20,25 @@ static void at_exit(void)
     }
 }
 
+/* UCX has kept the old stream since it was loaded, so a new one is ours. */
+static void part_from_ucx(void)
+{
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (stream == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
+    if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        fclose(stream);
+        return;
+    }
+    stdout = stream;
+}
+
 void output_open(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -28,6 +47,7 @@ void output_open(void)
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
         }
     }
+    part_from_ucx();
     atexit(at_exit);
 }
 

@@ -6,7 +6,9 @@
 #include <stdbool.h>
 
 /* To be called first in main(): a standard descriptor that came closed would
- * be the number of the next file, or connection, that is opened. */
+ * be the number of the next file, or connection, that is opened. And UCX writes
+ * its warnings to descriptor 1, where a script reads our JSON: from here on
+ * `stdout` is a descriptor of our own and 1 is standard error. */
 void output_open(void);
 
 /* From here on a reader that closes its pipe has had enough, and that is no

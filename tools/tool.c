@@ -1,35 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tool.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "progress.h"
 
 #define NS_PER_MS 1000000ULL
-
-/* UCX took the old stream when it was loaded. */
-void keep_stdout(void)
-{
-    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
-
-    if (stream == NULL || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-        if (stream != NULL) {
-            fclose(stream);
-        } else if (fd >= 0) {
-            close(fd);
-        }
-        return; /* the one or the other is closed: there is nothing to mix */
-    }
-    stdout = stream;
-}
 
 /* Characters that are not seen and change how others are: U+0080 to U+009f,
  * and of Unicode's class Cf those that turn the direction of writing, are

@@ -18,10 +18,6 @@ int send_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int dump_main(int argc, char **argv);
 
-/* UCX writes its warnings to descriptor 1, where a script reads our JSON. From
- * here on `stdout` is a descriptor of our own and 1 is standard error. */
-void keep_stdout(void);
-
 /* One line on standard error, "tensormsg: ...", with what could drive a
  * terminal made harmless. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
