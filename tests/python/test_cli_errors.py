@@ -42,6 +42,17 @@ def sample(tmp_path):
     (["recv", "--count", "many"], "'many'"),
     (["recv", "--timeout", "soon"], "'soon'"),
     (["recv", "--timeout", "nan"], "'nan'"),
+    (["recv", "--count", "99999999999"], "'99999999999'"),
+    (["recv", "--count", "3x"], "'3x'"),
+    (["recv", "--count", ""], "''"),
+    (["recv", "--timeout", "0"], "'0'"),
+    (["recv", "--timeout", "-1"], "'-1'"),
+    (["recv", "--timeout", "inf"], "'inf'"),
+    (["recv", "--out"], "out"),
+    (["send", "--timeout", "1s", "tcp://localhost:1", DIGITS], "'1s'"),
+    (["send", "--out", "x", "tcp://localhost:1", DIGITS], "--out"),
+    (["info", "--timeout", "never"], "'never'"),
+    (["dump", "--json", DIGITS], "--json"),
     (["recv", "--fast"], "--fast"),
     (["recv", "a.npz"], "a.npz"),
     (["recv", "--listen", "http://localhost"], "http://localhost"),
@@ -146,6 +157,31 @@ def test_a_zip_bomb_is_refused_in_little_memory(tmp_path):
     said = run("dump", tmp_path / "bomb.npz", timeout=10)
     assert said.returncode == USAGE
     one_line(said.stderr, "bomb.npz")
+
+
+def test_a_header_that_is_none(tmp_path):
+    folder = tmp_path / "folder.tmsg"
+    folder.mkdir()
+    empty = tmp_path / "empty.tmsg"
+    empty.touch()
+    for path in (folder, empty):
+        said = run("dump", path)
+        assert (said.returncode, said.stdout) == (USAGE, "")
+        one_line(said.stderr, path.name)
+
+
+def test_a_captured_header_that_is_cut_anywhere(tmp_path, sample):
+    with receiver("--capture", tmp_path, "-n", 1) as there:
+        must_send(there.url, sample)
+        assert there.end()[0] == DONE
+    whole = (tmp_path / "header-000001.tmsg").read_bytes()
+    assert run("dump", tmp_path / "header-000001.tmsg").returncode == DONE
+    for bytes in (1, 7, len(whole) // 2, len(whole) - 1):
+        path = tmp_path / f"{bytes}.tmsg"
+        path.write_bytes(whole[:bytes])
+        said = run("dump", path)
+        assert (said.returncode, said.stdout) == (USAGE, "")
+        one_line(said.stderr, path.name)
 
 
 # --- failed transfers: exit code 1 ---
@@ -391,6 +427,55 @@ def test_a_receiver_that_had_enough(tmp_path, sample):
         assert said.returncode == FAILED
         one_line(said.stderr, "digits.npz")
         assert there.end()[0] == DONE
+
+
+def test_what_failed_is_a_line_of_json_too(tmp_path, sample):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / sample.name).write_text("mine")
+    with receiver("-o", out) as there:
+        said = run("send", "--json", there.url, sample, DIGITS)
+        assert there.stop()[0] == DONE
+    assert said.returncode == FAILED
+    failed, sent = map(json.loads, said.stdout.splitlines())
+    assert (failed["event"], failed["file"]) == ("failed", str(sample))
+    assert "exists" in failed["error"]
+    assert (sent["event"], sent["file"]) == ("sent", str(DIGITS))
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_a_file_that_comes_to_exist_meanwhile(tmp_path, half_way, large,
+                                              force):
+    """After the receiver wanted it: kept still, and both sides say so."""
+    out = tmp_path / "out"
+    with caught_half_way(half_way, large, out, "--json", *force) as (
+            there, sender):
+        (out / large.name).write_text("mine")
+        there.process.send_signal(signal.SIGCONT)
+        code = sender.wait(BOUND)
+        said = sender.stderr.read()
+        _, printed, _ = there.stop()
+    event = json.loads(printed)
+    assert os.listdir(out) == [large.name]
+    if force:
+        assert (code, said, event["event"]) == (DONE, "", "received")
+        assert (out / large.name).read_bytes() == large.read_bytes()
+        return
+    assert (code, event["event"]) == (FAILED, "failed")
+    assert "--force" in event["error"] and "path" not in event
+    one_line(said, large.name, "--force")
+    assert (out / large.name).read_text() == "mine"
+
+
+def test_errors_that_nobody_can_read_change_nothing(tmp_path, sample):
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
+    with receiver("-o", tmp_path / "out", "-n", 1, prefix=closed) as there:
+        for code, file in ((USAGE, "/nowhere.npy"), (DONE, sample)):
+            said = subprocess.run([*closed, TOOL, "send", there.url, file],
+                                  timeout=BOUND)
+            assert said.returncode == code
+        assert there.end()[0] == DONE
+    assert_same_safetensors(sample, tmp_path / "out" / sample.name)
 
 
 def test_a_name_that_would_hide_is_refused(tmp_path):
