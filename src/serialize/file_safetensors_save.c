@@ -17,6 +17,17 @@
 #define ALIGNMENT 8          /* of the data in the file, as the original's */
 #define EXTENT_TEXT_BYTES 20 /* of an int64 and a comma */
 
+/* Data lie in groups, large elements first, so that all are aligned; within a
+ * group, and in the header, the order is the map's. */
+enum { GROUPS = 4 };
+
+static int group_of(const tmsg_map_entry_t *entry)
+{
+    uint32_t bits = entry->tensor.dtype.bits;
+
+    return bits > 32 ? 0 : bits > 16 ? 1 : bits > 8 ? 2 : 3;
+}
+
 tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
                                      const tmsg_map_t *map)
 {
@@ -121,15 +132,23 @@ static char *format_header(const tmsg_file_where_t *where,
     cJSON *root = cJSON_CreateObject();
     cJSON *metadata = cJSON_AddObjectToObject(root, TMSG_SAFETENSORS_METADATA);
     bool whole = metadata != NULL && add_metadata(metadata, where, map);
-    uint64_t offset = 0;
+    uint64_t offsets[GROUPS + 1] = {0};
     char *text = NULL;
 
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        offsets[group_of(&entries[i]) + 1] += entries[i].bytes;
+    }
+    for (int group = 1; group < GROUPS; group++) {
+        offsets[group] += offsets[group - 1];
+    }
     if (whole && metadata->child == NULL) {
         cJSON_Delete(cJSON_DetachItemViaPointer(root, metadata));
     }
     for (size_t i = 0; i < tmsg_map_size(map) && whole; i++) {
-        whole = add_tensor(root, &entries[i], offset);
-        offset += entries[i].bytes;
+        uint64_t *offset = &offsets[group_of(&entries[i])];
+
+        whole = add_tensor(root, &entries[i], *offset);
+        *offset += entries[i].bytes;
     }
     if (whole) {
         text = cJSON_PrintUnformatted(root);
@@ -177,8 +196,12 @@ tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
     }
     status = write_header(output, header);
     cJSON_free(header);
-    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
-        status = tmsg_file_write_tensor(output, &entries[i].tensor);
+    for (int group = 0; group < GROUPS; group++) {
+        for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
+            if (group_of(&entries[i]) == group) {
+                status = tmsg_file_write_tensor(output, &entries[i].tensor);
+            }
+        }
     }
     return status;
 }
