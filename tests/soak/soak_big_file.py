@@ -1,12 +1,13 @@
 """An 8 GiB .safetensors of 3,000 tensors goes through send and recv with less
-than 512 MiB of resident memory above the page cache on each side."""
+than 512 MiB of resident memory above the page cache on each side, by each
+link. The place is kept after each. Needs 24 GiB of disk in $TMSG_SOAK_STATE."""
 import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -15,7 +16,10 @@ import numpy
 TENSORS = 3000
 BYTES = 8 << 30
 LIMIT = 512 << 20
-SEED = 20261121
+SEED = int(os.environ.get("TMSG_SOAK_SEED", 20261121))
+STATE = pathlib.Path(os.environ.get("TMSG_SOAK_STATE", "."))
+PLACE = STATE / "big_file.place"
+SCHEMES = ["unix", "tcp"]
 
 
 def write_file(path):
@@ -95,12 +99,27 @@ def transfer(folder, scheme):
 
 
 def main():
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMSG_SOAK_STATE")) as name:
-        folder = pathlib.Path(name)
+    print(f"seed {SEED}", flush=True)
+    place = int(PLACE.read_text()) if PLACE.exists() else 0
+    if place > 0:
+        print(f"goes on at slice {place}", flush=True)
+    folder = STATE / "big_file"
+    shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
+    folder.mkdir(parents=True)
+    free = shutil.disk_usage(folder).free
+    if free < 3 * BYTES:  # the file, what arrives, and what is kept
+        sys.exit(f"{STATE}: {3 * BYTES >> 30} GiB are needed, "
+                 f"{free >> 30} are free")
+    try:
         write_file(folder / "model.safetensors")
-        print(f"seed {SEED}: {TENSORS} tensors, {BYTES} bytes", flush=True)
-        results = [transfer(folder, scheme) for scheme in ("unix", "tcp")]
-    sys.exit(0 if all(results) else 1)
+        print(f"{TENSORS} tensors, {BYTES} bytes", flush=True)
+        for slice in range(place, len(SCHEMES)):
+            if not transfer(folder, SCHEMES[slice]):
+                sys.exit(1)
+            PLACE.write_text(f"{slice + 1}\n")
+        PLACE.write_text("0\n")  # the next soak begins anew
+    finally:
+        shutil.rmtree(folder)
 
 
 main()

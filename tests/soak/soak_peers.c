@@ -12,7 +12,7 @@
 #include "support/sample.h"
 #include "support/soak.h"
 
-enum { CONNECTS = 1000, KILLS = 300, AT_ONCE = 20 };
+enum { CONNECTS = 1000, KILLS = 300, AT_ONCE = 20, ROUNDS = KILLS / AT_ONCE };
 
 static void connect_many(link_t link)
 {
@@ -91,14 +91,20 @@ static void kill_one(side_t *side, child_t *child, uint64_t *state)
     child_kill(child);
 }
 
+typedef struct {
+    link_t link;
+    uint64_t seed;
+} round_t;
+
 /* Children come first: none may be made once UCX is open here. So a round of
  * them is a process of its own. */
 static void kill_round(pipes_t *pipes, void *arg)
 {
     static child_t victims[AT_ONCE];
-    link_t link = *(link_t *)arg;
+    const round_t *round = arg;
+    link_t link = round->link;
     const side_options_t options = {.ucx_config = link_config(link)};
-    uint64_t state = soak_seed() ^ (uint64_t)getpid();
+    uint64_t state = round->seed;
     side_t side;
 
     (void)pipes;
@@ -112,29 +118,31 @@ static void kill_round(pipes_t *pipes, void *arg)
     side_close(&side);
 }
 
-static void kill_many(link_t link)
+static void kill_many(link_t link, uint64_t slice)
 {
-    for (int i = 0; i < KILLS; i += AT_ONCE) {
-        child_t round;
+    round_t round = {link, soak_seed() + slice};
+    child_t child;
 
-        child_start(&round, kill_round, &link);
-        child_join(&round);
+    child_start(&child, kill_round, &round);
+    child_join(&child);
+    if (slice % ROUNDS == ROUNDS - 1) {
+        printf("%s: %d peers killed\n", link_names[link], KILLS);
     }
-    printf("%s: %d peers killed\n", link_names[link], KILLS);
 }
 
 int main(void)
 {
     static const link_t killed[] = {LINK_TCP, LINK_SHM, LINK_UNIX};
+    const uint64_t kills = ROUNDS * sizeof(killed) / sizeof(killed[0]);
     const char *name = "peers";
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     soak_seed(); /* printed here, not by every child */
-    for (uint64_t slice = soak_place(name); slice < 3 + LINKS; slice++) {
-        if (slice < 3) {
-            kill_many(killed[slice]);
+    for (uint64_t slice = soak_place(name); slice < kills + LINKS; slice++) {
+        if (slice < kills) {
+            kill_many(killed[slice / ROUNDS], slice);
         } else {
-            connect_many((link_t)(slice - 3));
+            connect_many((link_t)(slice - kills));
         }
         soak_keep(name, slice + 1);
     }

@@ -40,6 +40,9 @@ uint64_t soak_place(const char *name)
         }
         fclose(file);
     }
+    if (slice > 0) {
+        printf("goes on at slice %" PRIu64 "\n", slice);
+    }
     return slice;
 }
 
