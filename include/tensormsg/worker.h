@@ -23,8 +23,12 @@ extern "C" {
  *
  * A worker and everything on it belong to one thread at a time, unless it has
  * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD: then any thread may call. One of
- * those that wait drives it for all, so that a callback which takes its time,
- * or waits for another of them, keeps them waiting. */
+ * those that wait drives it for all, and while that one runs a callback another
+ * does: a callback that takes its time, or waits for what another thread waits
+ * for, holds up the thread that it was called on and the callbacks after it.
+ * They run one after the other, in the order in which they came up, each on
+ * whichever thread drives; only the allocator and the release functions of
+ * maps may be called meanwhile. */
 typedef struct tmsg_worker tmsg_worker_t;
 
 enum {
@@ -56,7 +60,9 @@ typedef void (*tmsg_refused_fn)(void *arg, tmsg_endpoint_t *endpoint,
  * of two, 64 at most) and may leave a word of its own in *token_p; on any other
  * status the message is refused with it. release gets the same back when the
  * message is destroyed, from whatever thread does that. Both are called with
- * no lock held; memory from alloc does not count against held_bytes. */
+ * no lock held, alloc by one thread at a time, which on a worker of several
+ * threads may be while a callback runs on another; memory from alloc does not
+ * count against held_bytes. */
 typedef struct tmsg_allocator {
     tmsg_status_t (*alloc)(void *arg, tmsg_device_t device, uint64_t bytes,
                            uint64_t alignment, void **data_p, void **token_p);

@@ -114,9 +114,12 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
     uint64_t spill = tmsg_payload_spill(&message->head);
     uint64_t bytes = message->head.payload_bytes - spill;
     tmsg_status_t status = TMSG_OK;
+    bool asks = tmsg_store_asks(message->store);
     tmsg_callback_t callback;
 
-    tmsg_callback_enter(&callback, worker);
+    if (asks) {
+        tmsg_callback_enter(&callback, worker);
+    }
     tmsg_worker_unlock(worker);
     if (spill > 0 && message->body == NULL) {
         message->body = malloc(spill);
@@ -128,7 +131,9 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
         status = tmsg_store_alloc(message->store, bytes, &message->block);
     }
     tmsg_worker_lock(worker);
-    tmsg_callback_leave(&callback);
+    if (asks) {
+        tmsg_callback_leave(&callback);
+    }
     return status;
 }
 
@@ -145,6 +150,10 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 {
     unsigned count = 0;
 
+    if (worker->fetching) {
+        return 0;
+    }
+    worker->fetching = true;
     while (worker->fetch.count > 0) {
         tmsg_message_t *message = TMSG_CONTAINER_OF(
             tmsg_list_pop(&worker->fetch), tmsg_message_t, queue);
@@ -175,5 +184,6 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         }
         count++;
     }
+    worker->fetching = false;
     return count;
 }

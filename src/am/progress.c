@@ -19,8 +19,34 @@
 
 static _Thread_local const tmsg_callback_t *callbacks;
 
-void tmsg_callback_enter(tmsg_callback_t *callback, const tmsg_worker_t *worker)
+static bool leads(const tmsg_worker_t *worker)
 {
+    return worker->led && pthread_equal(worker->leader, pthread_self());
+}
+
+/* False: another thread leads. */
+static bool take_lead(tmsg_worker_t *worker)
+{
+    if (!worker->led) {
+        worker->led = true;
+        worker->leader = pthread_self();
+    }
+    return leads(worker);
+}
+
+static void give_up_lead(tmsg_worker_t *worker)
+{
+    if (leads(worker)) {
+        worker->led = false;
+        if (worker->waiters > 0) { /* for another leader */
+            pthread_cond_broadcast(&worker->changed);
+        }
+    }
+}
+
+void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker)
+{
+    give_up_lead(worker);
     callback->worker = worker;
     callback->outer = callbacks;
     callbacks = callback;
@@ -83,15 +109,10 @@ static bool has_ticked(tmsg_worker_t *worker)
     return true;
 }
 
-/* One thread at a time: it lets the lock go for the allocator. */
 unsigned tmsg_worker_step(tmsg_worker_t *worker)
 {
     unsigned count = 0;
 
-    if (worker->stepping) {
-        return 0;
-    }
-    worker->stepping = true;
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         count += ucp_worker_progress(ucx->ucp);
@@ -113,7 +134,6 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     if (worker->has_retired) {
         tmsg_worker_close_retired(worker);
     }
-    worker->stepping = false;
     return count;
 }
 
@@ -209,12 +229,14 @@ int tmsg_worker_fd(const tmsg_worker_t *worker)
     return worker->loop.epoll_fd;
 }
 
-/* Whoever runs callbacks runs those that become due meanwhile. */
+/* Whoever runs callbacks runs those that become due meanwhile, and whoever asks
+ * for memory does so for what arrives meanwhile. */
 static tmsg_status_t arm(tmsg_worker_t *worker)
 {
     if ((worker->due.count > 0 && !worker->dispatching) ||
         worker->chores.count > 0 ||
-        (worker->fetch.count > 0 && !tmsg_store_is_missed(worker->store))) {
+        (worker->fetch.count > 0 && !worker->fetching &&
+         !tmsg_store_is_missed(worker->store))) {
         return TMSG_ERR_BUSY;
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
@@ -305,7 +327,8 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
     if (!worker->armed) { /* else that is for who armed it */
         tmsg_loop_hear(worker->loop.event_fd);
     }
-    if (worker->ending || (lead->done != NULL && lead->done(lead->arg)) ||
+    if (worker->ending || !take_lead(worker) ||
+        (lead->done != NULL && lead->done(lead->arg)) ||
         arm(worker) != TMSG_OK) {
         unlock_quietly(worker);
         return;
@@ -365,11 +388,11 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                                 const char *of)
 {
     lead_t lead = {done, arg, deadline_of(timeout_ms), 0};
-    bool leading = false;
+    bool driven = false;
     tmsg_status_t status = TMSG_IN_PROGRESS;
 
     while (status == TMSG_IN_PROGRESS) {
-        bool follows = worker->led && !leading;
+        bool follows = worker->led && !leads(worker);
 
         if (worker->ending) {
             status = tmsg_error_set(TMSG_ERR_CLOSED,
@@ -379,21 +402,18 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
         } else if (tmsg_worker_in_callback(worker)) {
             status =
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
-        } else if ((leading || follows) && expired(lead.deadline)) {
+        } else if ((driven || follows) && expired(lead.deadline)) {
             status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms",
                                     missing, of, timeout_ms);
         } else if (follows) {
             await_change(worker, lead.deadline);
         } else {
-            leading = true;
-            worker->led = true;
+            take_lead(worker);
             take_turn(worker, &lead);
+            driven = true;
         }
     }
-    if (leading) {
-        worker->led = false;
-        pthread_cond_broadcast(&worker->changed); /* for another leader */
-    }
+    give_up_lead(worker);
     return status;
 }
 
@@ -405,8 +425,13 @@ void *tmsg_worker_run(void *arg)
 
     tmsg_worker_enter(worker);
     while (!worker->ending) {
-        take_turn(worker, &lead);
+        if (take_lead(worker)) {
+            take_turn(worker, &lead);
+        } else {
+            await_change(worker, 0);
+        }
     }
+    give_up_lead(worker);
     doomed = worker->doomed;
     tmsg_worker_leave(worker, false);
     if (doomed) { /* nobody joins this thread */

@@ -4,7 +4,15 @@
  * Whatever waits inside the library is done by one thread at a time, the
  * leader: it alone sleeps on the worker's descriptor. It is the worker's own
  * thread, or the first that waits; the others sleep until something changed,
- * and one of them takes over when the leader has what it waited for. */
+ * and one of them takes over when the leader has what it waited for, or calls
+ * the application. What holds:
+ *  - UCX, the loop and the chores are worked at with the lock held throughout,
+ *    so that whoever has the lock may drive;
+ *  - it is let go for callbacks of the application alone, by one thread that
+ *    runs what is due (`dispatching`), in the order in which it fell due, and
+ *    by one that asks for memory (`fetching`), which may be two threads. What
+ *    comes up meanwhile is left to them;
+ *  - who is inside a callback does not lead, and waits for nothing. */
 #ifndef TMSG_AM_PROGRESS_H
 #define TMSG_AM_PROGRESS_H
 
@@ -43,8 +51,8 @@ typedef struct tmsg_callback {
     const struct tmsg_callback *outer;
 } tmsg_callback_t;
 
-void tmsg_callback_enter(tmsg_callback_t *callback,
-                         const tmsg_worker_t *worker);
+/* Lock held, which may be let go inside: another thread leads meanwhile. */
+void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker);
 void tmsg_callback_leave(const tmsg_callback_t *callback);
 
 /* Whether this thread is inside a callback of the worker's. */

@@ -266,7 +266,8 @@ static bool is_deserted(const tmsg_ucx_t *ucx)
 
 /* Up to 1.16 UCX reports nothing more of an endpoint whose shared-memory queue
  * was full when its peer died. Without its worker nothing is read any more.
- * False: there is more to find out. */
+ * Not while a thread has a message of it in hand, which asks the application
+ * for memory. False: there is more to find out. */
 static bool give_up(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
@@ -274,7 +275,8 @@ static bool give_up(tmsg_ucx_t *ucx)
     if (!is_deserted(ucx)) {
         return true; /* until the next one ends */
     }
-    if (!tmsg_linger_over(ucx) || !tmsg_worker_drain(worker, ucx)) {
+    if (worker->fetching || !tmsg_linger_over(ucx) ||
+        !tmsg_worker_drain(worker, ucx)) {
         return false;
     }
     if (!is_deserted(ucx)) {

@@ -61,9 +61,14 @@ void tmsg_store_drop(tmsg_store_t *store)
     }
 }
 
+bool tmsg_store_asks(const tmsg_store_t *store)
+{
+    return store->allocator.alloc != NULL;
+}
+
 bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes)
 {
-    return store->allocator.alloc != NULL || bytes <= store->budget;
+    return tmsg_store_asks(store) || bytes <= store->budget;
 }
 
 bool tmsg_store_is_missed(const tmsg_store_t *store)
@@ -116,7 +121,7 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
     tmsg_pool_block_t ours;
     tmsg_status_t status;
 
-    if (store->allocator.alloc != NULL) {
+    if (tmsg_store_asks(store)) {
         status = alloc_theirs(store, bytes, &block);
     } else {
         if (!reserve(store, bytes)) {
@@ -146,7 +151,7 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
     if (block->data == NULL) {
         return;
     }
-    if (store->allocator.alloc != NULL) {
+    if (tmsg_store_asks(store)) {
         store->allocator.release(store->allocator.arg, block->data,
                                  block->bytes, block->token);
         return;

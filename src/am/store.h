@@ -37,6 +37,9 @@ bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes);
 /* Whether somebody waits for memory to come free, and will be signalled. */
 bool tmsg_store_is_missed(const tmsg_store_t *store);
 
+/* Whether it asks the application for memory. */
+bool tmsg_store_asks(const tmsg_store_t *store);
+
 /* Gets memory aligned to 64. May call the application: no lock is to be held.
  * Errors: IN_PROGRESS (over the budget: ask again when signalled), NO_MEMORY,
  * or the application's. */

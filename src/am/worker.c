@@ -131,7 +131,6 @@ static tmsg_status_t start_thread(tmsg_worker_t *worker)
     if (!(worker->flags & TMSG_WORKER_THREAD)) {
         return TMSG_OK;
     }
-    worker->led = true;
     /* The application's signals are for its own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

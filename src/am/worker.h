@@ -52,13 +52,14 @@ struct tmsg_worker {
     pthread_cond_t changed;
     uint64_t changes; /* things that somebody may have waited for */
     unsigned waiters; /* threads that sleep on `changed` */
-    bool led;         /* a thread drives it, and others need not */
-    bool asleep;      /* that thread sleeps on the descriptor, and on */
+    bool led;         /* a thread drives it, and others need not: */
+    pthread_t leader; /* this one */
+    bool asleep;      /* which sleeps on the descriptor, and on */
     int wake_fd;      /* this one, which is its own */
     bool armed;       /* the application may sleep on it */
     pthread_t armer;  /* in this thread */
     bool inside;      /* UCX is calling us: it is not to be called */
-    bool stepping;    /* a thread is in tmsg_worker_step() */
+    bool fetching;    /* a thread asks for memory */
     bool dispatching; /* a thread runs what is due */
     unsigned entered; /* calls that must leave before it is freed */
     bool ending;      /* nothing new begins, and waits end */
