@@ -419,7 +419,8 @@ tmsg_status_t tmsg_hello_check(const tmsg_hello_t *mine,
     return status;
 }
 
-/* Which namespace keeps them apart; NULL if none does. */
+/* Which namespace keeps them apart; NULL if none does. That of the network does
+ * because UCX wakes a peer of shared memory by an abstract Unix socket. */
 static const char *other_namespace(const tmsg_hello_t *mine,
                                    const tmsg_hello_t *theirs)
 {
@@ -429,7 +430,8 @@ static const char *other_namespace(const tmsg_hello_t *mine,
     } pairs[] = {{"user", mine->ns_user, theirs->ns_user},
                  {"pid", mine->ns_pid, theirs->ns_pid},
                  {"ipc", mine->ns_ipc, theirs->ns_ipc},
-                 {"mount", mine->ns_mnt, theirs->ns_mnt}};
+                 {"mount", mine->ns_mnt, theirs->ns_mnt},
+                 {"network", mine->ns_net, theirs->ns_net}};
 
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         if (pairs[i].mine == 0 || pairs[i].mine != pairs[i].theirs) {

@@ -5,7 +5,6 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "am/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
+#include "support/stranger.h"
 
 /* A header longer than max_am_header aborts UCX or corrupts its heap. */
 Test(guards, no_header_is_longer_than_max_am_header)
@@ -414,20 +414,13 @@ static void other_user(pipes_t *pipes, void *arg)
 {
     char url[256];
     tmsg_endpoint_t *endpoint;
-    tmsg_request_t *request;
     side_t side;
 
     (void)arg;
-    must_eq(setgid(65534), 0);
-    must_eq(setuid(65534), 0);
+    stranger_change_user();
     line_get(pipes->in, url, sizeof(url));
     side_open(&side, NULL);
-    endpoint = side_connect(&side, url);
-    must_true(endpoint_uses(endpoint, "tcp/"));
-    must_true(!endpoint_uses(endpoint, "posix/"));
-    tmsg_request_destroy(send_map(endpoint, sample_bytes(1, 5000000), 0));
-    must(tmsg_endpoint_close(endpoint, &request));
-    must(side_finish(&side, request));
+    stranger_send(&side, side_connect(&side, url));
     line_get(pipes->in, url, sizeof(url));
     must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
     must_be(side_end_of(&side, endpoint), TMSG_ERR_INCOMPATIBLE);
@@ -436,16 +429,8 @@ static void other_user(pipes_t *pipes, void *arg)
     line_put(pipes->out, "done");
 }
 
-static bool child_ended(void *arg)
-{
-    char line[8];
-
-    return read(((child_t *)arg)->in, line, sizeof(line)) >= 0;
-}
-
 Test(guards, another_user_is_met_by_tcp_or_refused_by_name)
 {
-    tmsg_message_t *message;
     char url[256];
     child_t child;
     side_t side;
@@ -457,45 +442,32 @@ Test(guards, another_user_is_met_by_tcp_or_refused_by_name)
     side_open(&side, NULL);
     side_listen(&side, "tcp://127.0.0.1:0");
     line_put(child.out, tmsg_listener_url(side.listener));
-    message = side_take(&side);
-    sample_check_bytes(1, 5000000, tmsg_message_map(message));
-    tmsg_message_destroy(message);
-    must_be(side_end_of(&side, side.accepted), TMSG_ERR_CLOSED);
+    stranger_take(&side);
     snprintf(url, sizeof(url), "/tmp/tmsg-test-user-%d", (int)getpid());
     unlink(url);
     snprintf(url, sizeof(url), "unix:///tmp/tmsg-test-user-%d", (int)getpid());
     side_listen(&side, url);
     must_eq(chmod(url + 7, 0666), 0);
     line_put(child.out, url);
-    must_eq(fcntl(child.in, F_SETFL, O_NONBLOCK), 0);
-    side_await(&side, child_ended, &child, "the other user");
+    child_await(&side, &child);
     side_close(&side);
     child_join(&child);
 }
 
 static void other_user_by_blob(pipes_t *pipes, void *arg)
 {
-    tmsg_endpoint_t *endpoint;
-    tmsg_request_t *request;
     side_t side;
 
     (void)arg;
-    must_eq(setgid(65534), 0);
-    must_eq(setuid(65534), 0);
+    stranger_change_user();
     side_open(&side, NULL);
-    endpoint = blob_connect(&side, pipes->in);
-    must_true(endpoint_uses(endpoint, "tcp/"));
-    must_true(!endpoint_uses(endpoint, "posix/"));
-    tmsg_request_destroy(send_map(endpoint, sample_bytes(1, 5000000), 0));
-    must(tmsg_endpoint_close(endpoint, &request));
-    must(side_finish(&side, request));
+    stranger_send(&side, blob_connect(&side, pipes->in));
     side_close(&side);
 }
 
 /* A blob has an address for those, too. */
 Test(guards, another_user_is_met_by_tcp_by_blob)
 {
-    tmsg_message_t *message;
     child_t child;
     side_t side;
 
@@ -506,10 +478,7 @@ Test(guards, another_user_is_met_by_tcp_by_blob)
     side_open(&side, NULL);
     side_listen(&side, "blob://");
     blob_put(child.out, side.listener);
-    message = side_take(&side);
-    sample_check_bytes(1, 5000000, tmsg_message_map(message));
-    tmsg_message_destroy(message);
-    must_be(side_end_of(&side, side.accepted), TMSG_ERR_CLOSED);
+    stranger_take(&side);
     child_join(&child);
     side_close(&side);
 }

@@ -594,7 +594,6 @@ static const struct {
     const char *why;
 } machines[] = {
     {same, true, "same machine, user and namespaces"},
-    {other_net_space, true, "same machine, user and namespaces"},
     {other_boot, false, "other host"},
     {no_boot, false, "perhaps another host: no boot id known"},
     {other_user, false, "other user (uid 0, here 1000)"},
@@ -602,6 +601,7 @@ static const struct {
     {other_ipc_space, false, "other ipc namespace"},
     {other_mount_space, false, "other mount namespace"},
     {other_user_space, false, "other user namespace"},
+    {other_net_space, false, "other network namespace"},
     {unknown_space, false, "other ipc namespace"},
 };
 

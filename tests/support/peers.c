@@ -496,6 +496,19 @@ void child_join(child_t *child)
     }
 }
 
+static bool has_spoken(void *arg)
+{
+    const child_t *child = arg;
+    struct pollfd fd = {child->in, POLLIN, 0};
+
+    return poll(&fd, 1, 0) > 0;
+}
+
+void child_await(side_t *side, child_t *child)
+{
+    side_await(side, has_spoken, child, "a child");
+}
+
 void child_kill(child_t *child)
 {
     kill(child->pid, SIGKILL);

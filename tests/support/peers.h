@@ -139,6 +139,8 @@ void child_start(child_t *child, void (*body)(pipes_t *pipes, void *arg),
                  void *arg);
 /* Waits for its end, which must be exit 0. */
 void child_join(child_t *child);
+/* Drives a side until the child has said something, or ended. */
+void child_await(side_t *side, child_t *child);
 /* SIGKILLs and reaps it. */
 void child_kill(child_t *child);
 
