@@ -1,7 +1,8 @@
 #!/bin/sh
 # rooms.sh SOURCE_DIR: dependencies point down. A room includes headers of
 # itself and of the rooms below it; only am includes UCX, only memory CUDA; the
-# command and the examples see public headers alone.
+# command and the examples see public headers alone. And what must not be said
+# to UCX.
 set -eu
 cd "$1"
 failed=0
@@ -30,4 +31,16 @@ for folder in tools examples; do
     forbid $folder '((core|serialize|memory|am|rpc|ucp|ucs)/|cuda)'
 done
 forbid include '(ucp|ucs|uct|dlpack)/|cuda|cJSON|msgpack'
+
+# Old UCX wants its handlers registered in the order of their ids, which one
+# alone cannot break; and the value of an unknown memory type has moved.
+handlers=$(grep -rnF 'ucp_worker_set_am_recv_handler(' src | wc -l)
+if [ "$handlers" -ne 1 ]; then
+    echo "$handlers AM handlers are registered, not 1: mind their order" >&2
+    failed=1
+fi
+if grep -rnF 'UCS_MEMORY_TYPE_UNKNOWN' src; then
+    echo 'a memory type must be said' >&2
+    failed=1
+fi
 exit $failed
