@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <net/if.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,6 +379,11 @@ static const char *modify_name(const char *name)
         }
     }
     return name;
+}
+
+bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key)
+{
+    return modify_name(key->name) != key->name + strlen("UCX_");
 }
 
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,

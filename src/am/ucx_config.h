@@ -3,6 +3,7 @@
 #ifndef TMSG_AM_UCX_CONFIG_H
 #define TMSG_AM_UCX_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -49,6 +50,9 @@ tmsg_status_t tmsg_ucx_config_resolve(const char *code,
  * application's that this UCX does not know). */
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
                                     ucp_config_t **config_p);
+
+/* Whether this UCX takes the key by another name, which it is given by. */
+bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key);
 
 /* A key in force, by its full name, or NULL. */
 const tmsg_ucx_key_t *tmsg_ucx_config_key(const tmsg_ucx_keys_t *keys,

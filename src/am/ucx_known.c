@@ -36,6 +36,49 @@ static char *list_keys(void)
     return text;
 }
 
+/* What ucp_config_modify() knows by its full name: the keys of no transport, of
+ * UCP and of UCS beneath it. NULL where this UCX does not say. */
+static char *list_own_keys(void)
+{
+    union {
+        void *object;
+        void (*call)(FILE *stream, int flags);
+    } print = {.object = dlsym(RTLD_DEFAULT, "ucs_global_opts_print")};
+    ucp_config_t *config;
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream;
+
+    if (print.object == NULL ||
+        ucp_config_read(NULL, NULL, &config) != UCS_OK) {
+        return NULL;
+    }
+    stream = open_memstream(&text, &bytes);
+    if (stream != NULL) {
+        ucp_config_print(config, stream, NULL,
+                         (ucs_config_print_flags_t)PRINT_CONFIG_AND_HIDDEN);
+        print.call(stream, PRINT_CONFIG_AND_HIDDEN);
+        fclose(stream);
+    }
+    ucp_config_release(config);
+    return text;
+}
+
+/* Whether a list has the line "UCX_<name>=...". */
+static bool has_name(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    const char *at = list;
+
+    while ((at = strstr(at, name)) != NULL) {
+        if ((at == list || at[-1] == '\n') && at[length] == '=') {
+            return true;
+        }
+        at++;
+    }
+    return false;
+}
+
 /* Whether a line of the list is "UCX_<name>=" or "UCX_..._<name>=": keys of
  * transports are written without their prefix. */
 static bool ends_a_name(const char *list, const char *name)
@@ -62,31 +105,52 @@ static bool is_listed(const char *list, const char *name)
            (rest != NULL && ends_a_name(list, rest + 1));
 }
 
+/* A key of the application's, in either list. A transport's by its full name
+ * would be taken without a word and without effect. */
+static tmsg_status_t check(const tmsg_ucx_key_t *key, const char *list,
+                           const char *own)
+{
+    const char *name = key->name + strlen("UCX_");
+
+    if (!is_listed(list, name)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "ucx_config: %s=%s: this UCX has no such key",
+                              name, key->value);
+    }
+    if (own != NULL && !has_name(own, key->name) && has_name(list, key->name) &&
+        !tmsg_ucx_config_is_translated(key)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "ucx_config: %s=%s: this UCX takes the keys of "
+                              "transports without the transport's name",
+                              name, key->value);
+    }
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
-    char *list = NULL;
+    char *list = NULL, *own = NULL;
     tmsg_status_t status = TMSG_OK;
 
     if (version.major > 1 || version.minor >= 17) {
         return TMSG_OK; /* it has said so itself */
     }
     for (size_t i = 0; i < keys->count && status == TMSG_OK; i++) {
-        const tmsg_ucx_key_t *key = &keys->keys[i];
-        const char *name = key->name + strlen("UCX_");
-
-        if (key->origin != TMSG_ORIGIN_CODE) {
+        if (keys->keys[i].origin != TMSG_ORIGIN_CODE) {
             continue;
         }
-        list = list == NULL ? list_keys() : list;
-        if (list != NULL && !is_listed(list, name)) {
-            status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                    "ucx_config: %s=%s: this UCX has no such "
-                                    "key",
-                                    name, key->value);
+        if (list == NULL) {
+            list = list_keys();
+            own = list_own_keys();
         }
+        if (list == NULL) {
+            break;
+        }
+        status = check(&keys->keys[i], list, own);
     }
     free(list);
+    free(own);
     return status;
 }
 

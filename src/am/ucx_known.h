@@ -5,9 +5,9 @@
 
 #include "am/ucx_config.h"
 
-/* Finds keys that the application wrote and UCX has not, which up to 1.16
- * ucp_config_modify() takes without a word. To be called once UCX has loaded
- * its transports. Errors: INVALID_PARAM (names the key). */
+/* Finds keys that the application wrote and UCX has not, or not by that name,
+ * which up to 1.16 ucp_config_modify() takes without a word. To be called once
+ * UCX has loaded its transports. Errors: INVALID_PARAM (names the key). */
 tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys);
 
 /* What can be said of `code` before UCX has opened: values that do not parse

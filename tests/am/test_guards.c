@@ -284,6 +284,27 @@ Test(guards, code_outranks_the_environment_which_outranks_our_defaults)
     expect_origin(code, "16k", "code");
 }
 
+static void expect_refused(const char *config, const char *words)
+{
+    const tmsg_context_params_t params = {
+        .field_mask = TMSG_CONTEXT_PARAM_UCX_CONFIG, .ucx_config = config};
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+    tmsg_listener_t *listener;
+    tmsg_status_t status = tmsg_context_create(&params, &context);
+
+    if (status == TMSG_OK) { /* UCX up to 1.16 */
+        must(tmsg_worker_create(context, NULL, &worker));
+        status = tmsg_listener_create(worker, "tcp://:0", NULL, &listener);
+        must_say(tmsg_error_message(), words);
+        tmsg_worker_destroy(worker);
+        tmsg_context_destroy(context);
+    } else {
+        must_say(tmsg_error_message(), words);
+    }
+    must_be(status, TMSG_ERR_INVALID_PARAM);
+}
+
 /* Old ones take any key without a word. */
 Test(guards, keys_that_ucx_has_not_are_refused_by_name)
 {
@@ -296,24 +317,22 @@ Test(guards, keys_that_ucx_has_not_are_refused_by_name)
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        const tmsg_context_params_t params = {.field_mask =
-                                                  TMSG_CONTEXT_PARAM_UCX_CONFIG,
-                                              .ucx_config = bad[i].config};
-        tmsg_context_t *context;
-        tmsg_worker_t *worker;
-        tmsg_listener_t *listener;
-        tmsg_status_t status = tmsg_context_create(&params, &context);
+        expect_refused(bad[i].config, bad[i].name);
+    }
+}
 
-        if (status == TMSG_OK) { /* UCX up to 1.16 */
-            must(tmsg_worker_create(context, NULL, &worker));
-            status = tmsg_listener_create(worker, "tcp://:0", NULL, &listener);
-            must_say(tmsg_error_message(), bad[i].name);
-            tmsg_worker_destroy(worker);
-            tmsg_context_destroy(context);
-        } else {
-            must_say(tmsg_error_message(), bad[i].name);
-        }
-        must_be(status, TMSG_ERR_INVALID_PARAM);
+/* Up to 1.16 they are taken and have no effect. */
+Test(guards, keys_of_transports_with_their_prefix_work_or_are_refused_by_name)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    if (version.minor >= 17) {
+        must_true(header_most("TLS=tcp;TCP_PUT_ENABLE=n") > 0);
+    } else {
+        must_true(header_most("TLS=tcp;PUT_ENABLE=n") > 0);
+        expect_refused("TLS=tcp;TCP_PUT_ENABLE=n", "TCP_PUT_ENABLE=n");
+        expect_refused("POSIX_FIFO_SIZE=128", "without the transport's name");
+        must_true(header_most("TLS=tcp;LOG_LEVEL=error") > 0);
     }
 }
 
