@@ -341,7 +341,7 @@ static tmsg_status_t check_map(tmsg_file_where_t *where,
         status = check_entry(where, ops, &entries[i].tensor);
     }
     where->name = NULL;
-    if (status == TMSG_OK && ops->check != NULL) {
+    if (status == TMSG_OK) {
         status = ops->check(where, map);
     }
     return status;

@@ -93,7 +93,7 @@ typedef struct {
     tmsg_status_t (*load)(tmsg_file_input_t *input);
     tmsg_status_t (*save)(tmsg_file_output_t *output, const tmsg_map_t *map);
     bool (*holds)(tmsg_dtype_t dtype); /* one lane */
-    /* What is wrong with the map beyond its dtypes; may be NULL. */
+    /* What is wrong with the map beyond its dtypes. */
     tmsg_status_t (*check)(tmsg_file_where_t *where, const tmsg_map_t *map);
 } tmsg_file_ops_t;
 

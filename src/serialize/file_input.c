@@ -54,7 +54,7 @@ bool tmsg_file_realigns(const tmsg_file_input_t *input, const void *data,
 {
     uint32_t scalar = scalar_bytes(dtype);
 
-    return bytes > 0 && scalar > 0 && (uintptr_t)data % scalar != 0 &&
+    return bytes > 0 && (uintptr_t)data % scalar != 0 &&
            bytes <= REALIGNED_MAX && input->realigned <= REALIGNED_MAX - bytes;
 }
 

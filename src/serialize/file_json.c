@@ -134,7 +134,7 @@ tmsg_status_t tmsg_file_parse_json(const tmsg_file_where_t *where,
 {
     scan_t scan = {.where = where, .text = text, .bytes = bytes};
     tmsg_status_t status = scan_header(&scan);
-    const char *end = NULL;
+    const char *end = text;
     cJSON *root;
 
     if (status != TMSG_OK) {
@@ -146,7 +146,7 @@ tmsg_status_t tmsg_file_parse_json(const tmsg_file_where_t *where,
         return tmsg_file_fail(where, TMSG_ERR_NO_MEMORY,
                               "no memory for the header");
     }
-    scan.at = end == NULL ? 0 : (size_t)(end - text);
+    scan.at = (size_t)(end - text);
     if (root == NULL) {
         return fail(&scan, "is no JSON");
     }

@@ -145,7 +145,7 @@ bool tmsg_npy_dtype_name(tmsg_dtype_t dtype, char name[8])
     unsigned bytes = dtype.bits / 8u;
     char order = bytes == 1 || dtype.code == TMSG_DTYPE_OPAQUE ? '|' : '<';
 
-    if (dtype.code == TMSG_DTYPE_BFLOAT && dtype.bits == 16) {
+    if (dtype.code == TMSG_DTYPE_BFLOAT) {
         strcpy(name, "<V2");
         return true;
     }
@@ -167,5 +167,5 @@ bool tmsg_npy_holds(tmsg_dtype_t dtype)
 {
     char name[8];
 
-    return dtype.lanes == 1 && tmsg_npy_dtype_name(dtype, name);
+    return tmsg_npy_dtype_name(dtype, name);
 }

@@ -136,7 +136,7 @@ static tmsg_status_t read_value(const reader_t *reader, const cJSON *item,
     errno = 0;
     value->type = TMSG_META_TYPE_I64;
     value->i64 = strtoll(value->data, &end, 10);
-    return *end == '\0' && end != value->data && errno == 0
+    return *end == '\0' && errno == 0
                ? TMSG_OK
                : malformed(reader, "is not a 64-bit integer");
 }
@@ -160,10 +160,6 @@ static tmsg_status_t add_metadata(reader_t *reader, const cJSON *item)
     status = tmsg_map_append_meta(input->map, key, key_bytes, &value);
     if (status == TMSG_ERR_ALREADY_EXISTS) {
         return malformed(reader, "the key occurs twice");
-    }
-    if (status != TMSG_OK && status != TMSG_ERR_NO_MEMORY) {
-        return tmsg_file_fail(&input->where, TMSG_ERR_MALFORMED, "%s",
-                              tmsg_error_message());
     }
     return status;
 }
@@ -190,8 +186,7 @@ static tmsg_status_t read_metadata(reader_t *reader)
                               keys, limits->metadata_keys);
     }
     where->part = TMSG_SAFETENSORS_METADATA;
-    cJSON_ArrayForEach(item, reader->metadata)
-    {
+    for (item = reader->metadata->child; item != NULL; item = item->next) {
         where->name = item->string;
         status = add_metadata(reader, item);
         if (status != TMSG_OK) {
@@ -242,8 +237,7 @@ static tmsg_status_t read_shape(const reader_t *reader, const cJSON *array,
     if (!cJSON_IsArray(array)) {
         return malformed(reader, "shape is not an array");
     }
-    cJSON_ArrayForEach(item, array)
-    {
+    for (item = array->child; item != NULL; item = item->next) {
         uint64_t extent;
         tmsg_status_t status =
             ndim < TMSG_NDIM_MAX
@@ -272,8 +266,7 @@ static tmsg_status_t read_offsets(const reader_t *reader, const cJSON *array,
     if (!cJSON_IsArray(array) || cJSON_GetArraySize(array) != 2) {
         return malformed(reader, "data_offsets is not an array of two");
     }
-    cJSON_ArrayForEach(item, array)
-    {
+    for (item = array->child; item != NULL; item = item->next) {
         tmsg_status_t status =
             read_integer(reader, "data_offsets", count, item, &ends[count]);
 
@@ -310,8 +303,7 @@ static tmsg_status_t find_fields(const reader_t *reader, const cJSON *entry,
     if (!cJSON_IsObject(entry)) {
         return malformed(reader, "is not an object");
     }
-    cJSON_ArrayForEach(item, entry)
-    {
+    for (item = entry->child; item != NULL; item = item->next) {
         size_t i = 0;
 
         while (i < 3 && strcmp(item->string, names[i]) != 0) {
@@ -450,8 +442,7 @@ static tmsg_status_t count(reader_t *reader, const cJSON *root)
     const tmsg_file_where_t *where = &reader->input->where;
     const cJSON *item;
 
-    cJSON_ArrayForEach(item, root)
-    {
+    for (item = root->child; item != NULL; item = item->next) {
         if (strcmp(item->string, TMSG_SAFETENSORS_METADATA) != 0) {
             reader->tensors++;
         } else if (reader->metadata != NULL) {
@@ -489,8 +480,7 @@ static tmsg_status_t read_root(reader_t *reader, const cJSON *root)
         return tmsg_error_memory("the offsets of a file");
     }
     where->part = "tensor";
-    cJSON_ArrayForEach(item, root)
-    {
+    for (item = root->child; item != NULL; item = item->next) {
         if (item != reader->metadata && status == TMSG_OK) {
             where->name = item->string;
             status = read_tensor(reader, item, &reader->spans[i++]);

@@ -74,24 +74,12 @@ static tmsg_status_t read_map(const uint8_t *body,
                               const tmsg_preamble_t *preamble, tmsg_map_t *map,
                               tmsg_body_extra_t *extra)
 {
-    bool spilled = (preamble->flags & TMSG_HEADER_SPILLED) != 0;
-    uint64_t before = spilled ? tmsg_layout_spill(preamble->body_bytes) : 0;
-    tmsg_limits_t limits;
-    uint64_t bytes;
-    tmsg_status_t status;
+    const tmsg_limits_t limits = tmsg_limits_usual();
+    tmsg_status_t status =
+        tmsg_body_decode(body, preamble->body_bytes, &limits, map, extra);
 
-    limits = tmsg_limits_usual();
-    status = tmsg_body_decode(body, preamble->body_bytes, &limits, map, extra);
-    if (status == TMSG_OK) {
-        status = tmsg_layout_bytes(map, &limits, &bytes);
-    }
-    if (status == TMSG_OK && before + bytes != preamble->payload_bytes) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "preamble: a payload of %" PRIu64
-                              " bytes, but the tensors end at %" PRIu64,
-                              preamble->payload_bytes, before + bytes);
-    }
-    return status;
+    return status != TMSG_OK ? status
+                             : tmsg_payload_check_map(preamble, map, &limits);
 }
 
 /* The values as numbers in hex. */

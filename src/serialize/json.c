@@ -95,9 +95,6 @@ static cJSON *json_text(const char *text, size_t bytes)
     if (memchr(text, '\0', bytes) == NULL) {
         return cJSON_CreateString(text);
     }
-    if (bytes > SIZE_MAX / 6 - 1) {
-        return NULL;
-    }
     to = escaped = malloc(bytes * 6 + 3);
     if (escaped == NULL) {
         return NULL;

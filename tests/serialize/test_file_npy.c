@@ -56,6 +56,7 @@ static const struct {
      TMSG_ERR_MALFORMED, "'x' is unknown"},
     {"no comma", "{'descr': '|u1' 'fortran_order': False, 'shape': (1,)}", 1,
      TMSG_ERR_MALFORMED, "no dictionary of"},
+    {"spaces to the end", "{   ", 0, TMSG_ERR_MALFORMED, "no dictionary of"},
     {"key without quotes", "{descr: '|u1'}", 0, TMSG_ERR_MALFORMED,
      "no dictionary of"},
     {"something behind", F4_3 " 1", 12, TMSG_ERR_MALFORMED,
@@ -163,6 +164,18 @@ Test(file_npy, refuses_bad_headers)
 }
 
 /* As numpy.load() does: 10,000 bytes without the prefix. */
+Test(file_npy, refuses_NUL_bytes_in_the_header)
+{
+    static const char between[] = "\x93NUMPY\1\0\x14\0{'descr'\0: '|u1', } ";
+    static const char within[] = "\x93NUMPY\1\0\x14\0{'des\0cr': '|u1',}  ";
+
+    expect_refused("between",
+                   write_scratch("x.npy", between, sizeof(between) - 1),
+                   TMSG_ERR_MALFORMED, ".npy header: ");
+    expect_refused("within", write_scratch("x.npy", within, sizeof(within) - 1),
+                   TMSG_ERR_MALFORMED, ".npy header: ");
+}
+
 Test(file_npy, reads_headers_of_10000_bytes_and_no_more)
 {
     static char header[10002];
@@ -370,6 +383,26 @@ Test(file_npy, keeps_fortran_order)
     cr_expect_not_null(strstr(copy + 10, "'fortran_order': True"), "%s",
                        copy + 10);
     cr_expect_arr_eq(copy + bytes - 6, "\1\2\3\4\5\6", 6);
+    free(copy);
+}
+
+/* Strides where the extent is 1 mean nothing. */
+Test(file_npy, keeps_fortran_order_around_extents_of_1)
+{
+    const int64_t shape[] = {2, 1, 3}, strides[] = {1, 77, 2};
+    uint8_t data[] = {0, 1, 2, 3, 4, 5};
+    tmsg_map_t *map = map_of("array", (tmsg_dtype_t){TMSG_DTYPE_UINT, 8, 1}, 3,
+                             shape, strides, data);
+    const char *path = scratch_path("f.npy");
+    size_t bytes;
+    char *copy;
+
+    save_ok(map, path);
+    tmsg_map_destroy(map);
+    copy = read_scratch(path, &bytes);
+    cr_expect_not_null(strstr(copy + 10, "'fortran_order': True"), "%s",
+                       copy + 10);
+    cr_expect_arr_eq(copy + bytes - 6, data, 6);
     free(copy);
 }
 

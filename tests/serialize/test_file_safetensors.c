@@ -209,6 +209,11 @@ static const struct {
      TMSG_ERR_MALFORMED, "is not a 64-bit integer"},
     {"frame with a blank", "{\"__metadata__\":{\"tensormsg.frame\":\" +7\"}}",
      0, TMSG_ERR_MALFORMED, "is not a 64-bit integer"},
+    {"frame only a sign", "{\"__metadata__\":{\"tensormsg.frame\":\"-\"}}", 0,
+     TMSG_ERR_MALFORMED, "is not a 64-bit integer"},
+    {"frame behind the digits",
+     "{\"__metadata__\":{\"tensormsg.frame\":\":\"}}", 0, TMSG_ERR_MALFORMED,
+     "is not a 64-bit integer"},
     {"frame no number", "{\"__metadata__\":{\"tensormsg.frame\":\"12x\"}}", 0,
      TMSG_ERR_MALFORMED, "is not a 64-bit integer"},
 };
@@ -445,6 +450,24 @@ Test(file_safetensors, keeps_metadata)
 }
 
 /* A reader in another locale takes "3,25" for two numbers, or none. */
+/* What is said of a file is said of this one, whoever wrote it. */
+Test(file_safetensors, keeps_no_name_of_another_file)
+{
+    const char *text;
+    tmsg_map_t *map = load_ok(
+        make_text("{\"__metadata__\":{\"tensormsg.file.name\":\"other.npz\","
+                  "\"tensormsg.file.format\":\"npz\"}}",
+                  0));
+
+    cr_expect_eq(tmsg_map_meta_size(map), 2);
+    cr_expect_eq(tmsg_map_get_string(map, TMSG_META_FILE_NAME, &text), TMSG_OK);
+    cr_expect_str_eq(text, "x.safetensors");
+    cr_expect_eq(tmsg_map_get_string(map, TMSG_META_FILE_FORMAT, &text),
+                 TMSG_OK);
+    cr_expect_str_eq(text, "safetensors");
+    tmsg_map_destroy(map);
+}
+
 Test(file_safetensors, f64_are_text_with_a_point_in_every_locale)
 {
     static const struct {

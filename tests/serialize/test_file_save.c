@@ -405,6 +405,54 @@ Test(file_save, refuses_memory_that_is_not_the_CPUs)
     tmsg_map_destroy(map);
 }
 
+/* Pinned memory is the CPU's, too. */
+Test(file_save, takes_memory_that_is_pinned_for_CUDA)
+{
+    static uint8_t data[8] = {1, 2, 3};
+    const tmsg_tensor_t tensor = {.data = data,
+                                  .device = {TMSG_DEVICE_CUDA_HOST, 0},
+                                  .dtype = uint8,
+                                  .ndim = 1,
+                                  .shape = shape};
+
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = path_of(extensions[i]);
+        const char *name;
+        tmsg_map_t *map;
+
+        cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+        cr_assert_eq(tmsg_map_add(map, "pinned", &tensor, NULL), TMSG_OK);
+        save_ok(map, path);
+        tmsg_map_destroy(map);
+        map = load_ok(path);
+        cr_assert_eq(tmsg_map_at(map, 0, &name, NULL), TMSG_OK);
+        expect_tensor(map, name, "uint8", (uint64_t)shape[0], data);
+        tmsg_map_destroy(map);
+    }
+}
+
+/* The first of two is named, and nothing is left behind. */
+Test(file_save, names_the_first_tensor_that_it_cannot_hold)
+{
+    static const int64_t vast[] = {0, 1LL << 62, 4};
+    const tmsg_dtype_t int4 = {TMSG_DTYPE_INT, 4, 1};
+    tmsg_map_t *map;
+
+    for (size_t i = 0; i < 3; i++) {
+        map = map_of("b0", int4, 1, shape, NULL, (void *)64);
+
+        add_copies(map, "b", 3);
+        expect_save_refused(map, path_of(extensions[i]), TMSG_ERR_UNSUPPORTED,
+                            "tensor 'b0': a .");
+        tmsg_map_destroy(map);
+    }
+    map = map_of("b0", uint8, 3, vast, NULL, NULL);
+    add_copies(map, "b", 3);
+    expect_save_refused(map, path_of("npz"), TMSG_ERR_LIMIT_EXCEEDED,
+                        "tensor 'b0': shape");
+    tmsg_map_destroy(map);
+}
+
 Test(file_save, loads_no_folders_pipes_or_missing_files)
 {
     const char *path = scratch_path("a.npy");

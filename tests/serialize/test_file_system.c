@@ -15,40 +15,49 @@
 #define ALWAYS 1000
 
 typedef enum {
-    NOTHING,
-    ACCESS,
-    OPEN_UNNAMED,
-    OPEN_NEW,
-    OPEN_FOLDER,
-    RANDOM,
-    WRITE,
-    FLUSH,
-    LINK,
-    MAP_WRITABLE,
-    MAP_AT_ALL,
-    STATE
+    NOTHING = 0,
+    ACCESS = 1 << 0,
+    OPEN = 1 << 1,
+    OPEN_UNNAMED = 1 << 2,
+    OPEN_NEW = 1 << 3,
+    OPEN_FOLDER = 1 << 4,
+    RANDOM = 1 << 5,
+    WRITE = 1 << 6,
+    FLUSH = 1 << 7,
+    LINK = 1 << 8,       /* of a file without a name */
+    LINK_NAMED = 1 << 9, /* of one that has another */
+    RENAME_NEW = 1 << 10,
+    COPY = 1 << 11,
+    MAP_WRITABLE = 1 << 12,
+    MAP_AT_ALL = 1 << 13,
+    STATE = 1 << 14
 } call_t;
 
-/* That call fails so often, with that errno; WRITE with 0 writes nothing. */
+/* These calls (call_t, any of them) fail so often, with that errno, after so
+ * many that did not; WRITE with 0 writes nothing. */
 static struct {
-    call_t call;
+    unsigned calls;
+    int after;
     int times;
     int error;
 } failing;
 
 static bool fails(call_t call)
 {
-    if (call == NOTHING || failing.call != call || failing.times == 0) {
+    if ((failing.calls & call) == 0 || failing.after-- > 0 ||
+        failing.times == 0) {
         return false;
     }
+    failing.after = 0;
     failing.times--;
     errno = failing.error;
     return true;
 }
 
-static void fail(call_t call, int times, int error)
+static void fail(unsigned calls, int times, int error)
 {
-    failing.call = call;
+    failing.calls = calls;
+    failing.after = 0;
     failing.times = times;
     failing.error = error;
 }
@@ -64,7 +73,7 @@ int open(const char *path, int flags, ...)
     call_t call = (flags & O_TMPFILE) == O_TMPFILE ? OPEN_UNNAMED
                   : flags & O_CREAT                ? OPEN_NEW
                   : flags & O_DIRECTORY            ? OPEN_FOLDER
-                                                   : NOTHING;
+                                                   : OPEN;
     va_list args;
     mode_t mode;
 
@@ -95,6 +104,26 @@ int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
     return fails(LINK)
                ? -1
                : (int)syscall(SYS_linkat, from_fd, from, to_fd, to, flags);
+}
+
+int link(const char *from, const char *to)
+{
+    return fails(LINK_NAMED)
+               ? -1
+               : (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int renameat2(int from_fd, const char *from, int to_fd, const char *to,
+              unsigned flags)
+{
+    return fails(RENAME_NEW)
+               ? -1
+               : (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
+}
+
+ssize_t sendfile(int to, int from, off_t *offset, size_t count)
+{
+    return fails(COPY) ? -1 : syscall(SYS_sendfile, to, from, offset, count);
 }
 
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd,
@@ -134,7 +163,7 @@ static void expect_save(const char *row, unsigned flags, tmsg_status_t wanted,
         map, path,
         &(tmsg_file_save_params_t){.field_mask = TMSG_FILE_SAVE_PARAM_FLAGS,
                                    .flags = flags});
-    failing.call = NOTHING;
+    failing.calls = NOTHING;
     cr_expect(got == wanted, "%s: %s '%s', not %s", row, tmsg_status_name(got),
               tmsg_error_message(), tmsg_status_name(wanted));
     if (got != TMSG_OK) {
@@ -153,7 +182,7 @@ static void expect_save(const char *row, unsigned flags, tmsg_status_t wanted,
 
 static const struct {
     const char *row;
-    call_t call;
+    unsigned calls;
     int times;
     int error;
     tmsg_status_t wanted;
@@ -169,7 +198,17 @@ static const struct {
     {"a full disk", WRITE, 1, ENOSPC, TMSG_ERR_IO, "No space left"},
     {"a bad disk", WRITE, 1, EIO, TMSG_ERR_IO, "write at byte 0"},
     {"a flush that fails", FLUSH, 1, EIO, TMSG_ERR_IO, "flush"},
-    {"neither links nor exchanges", LINK, ALWAYS, EPERM, TMSG_OK, ""},
+    {"no links of what has no name", LINK, ALWAYS, EPERM, TMSG_OK, ""},
+    {"nor renaming to what is new", LINK | RENAME_NEW, ALWAYS, EINVAL, TMSG_OK,
+     ""},
+    {"nor any links", LINK | RENAME_NEW | LINK_NAMED, ALWAYS, ENOSYS, TMSG_OK,
+     ""},
+    {"a copy that is interrupted", LINK | COPY, 3, EPERM, TMSG_ERR_IO,
+     "rename"},
+    {"neither links nor new files", LINK | OPEN_NEW, ALWAYS, EPERM, TMSG_ERR_IO,
+     "rename"},
+    {"no new files at all", OPEN_UNNAMED | OPEN_NEW, ALWAYS, EROFS, TMSG_ERR_IO,
+     "create"},
 };
 
 #define SAVES (sizeof(saves) / sizeof(saves[0]))
@@ -179,7 +218,7 @@ Test(file_system, saving_succeeds_or_leaves_nothing, .init = make_scratch,
 {
     for (size_t i = 0; i < SAVES; i++) {
         for (unsigned flags = 0; flags <= TMSG_SAVE_OVERWRITE; flags++) {
-            fail(saves[i].call, saves[i].times, saves[i].error);
+            fail(saves[i].calls, saves[i].times, saves[i].error);
             expect_save(saves[i].row, flags, saves[i].wanted, saves[i].words);
         }
     }
@@ -199,10 +238,11 @@ Test(file_system, names_that_are_taken_are_passed_over, .init = make_scratch,
 Test(file_system, an_existing_file_is_kept_or_replaced, .init = make_scratch,
      .fini = drop_scratch)
 {
-    static const call_t ways[] = {NOTHING, OPEN_UNNAMED};
+    static const unsigned ways[] = {NOTHING, OPEN_UNNAMED,
+                                    OPEN_UNNAMED | RENAME_NEW};
     tmsg_map_t *map = make_map(3);
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         const char *path = write_scratch("a.npy", "mine", 4);
         tmsg_map_t *back;
         size_t size;
@@ -216,7 +256,7 @@ Test(file_system, an_existing_file_is_kept_or_replaced, .init = make_scratch,
         cr_expect_eq(count_scratch(), 1);
         fail(ways[i], ALWAYS, EOPNOTSUPP);
         save_ok(map, path);
-        failing.call = NOTHING;
+        failing.calls = NOTHING;
         cr_expect_eq(count_scratch(), 1);
         back = load_ok(path);
         expect_tensor(back, "array", "uint8", 3, bytes);
@@ -232,6 +272,7 @@ static const struct {
     tmsg_status_t wanted;
     const char *words;
 } loads[] = {
+    {"is a circle of links", OPEN, ELOOP, TMSG_ERR_IO, "symbolic links"},
     {"a writable mapping is charged", MAP_WRITABLE, ENOMEM, TMSG_OK, ""},
     {"no room to map", MAP_AT_ALL, ENOMEM, TMSG_ERR_NO_MEMORY, "map 131 bytes"},
     {"may not be mapped", MAP_AT_ALL, EACCES, TMSG_ERR_IO, "map 131 bytes"},
@@ -257,33 +298,72 @@ Test(file_system, loading_says_what_failed, .init = make_scratch,
         } else {
             expect_refused(loads[i].row, path, loads[i].wanted, loads[i].words);
         }
-        failing.call = NOTHING;
+        failing.calls = NOTHING;
     }
 }
 
-/* Beyond the buffer: a write that is cut in pieces, and fails in the second. */
-Test(file_system, large_tensors_fail_in_the_middle, .init = make_scratch,
-     .fini = drop_scratch)
+/* One tensor beyond the buffer, one that is packed on the way, and so many
+ * names that the headers are beyond it, too. */
+static tmsg_map_t *make_large_map(void)
 {
-    const char *path = scratch_path("a.safetensors");
     static const int64_t shape[] = {2, 1 << 18}, strides[] = {1, 2};
-    tmsg_map_t *map = make_map(1000);
     const tmsg_tensor_t wide = {bytes,  {TMSG_DEVICE_CPU, 0}, uint8, 2, shape,
                                 strides};
+    char stem[3000] = "";
+    tmsg_map_t *map = make_map(sizeof(bytes) / 2);
+    tmsg_map_t *one = make_map(3);
+    tmsg_tensor_t small;
 
-    cr_assert_eq(tmsg_map_add(map, "wide", &wide, NULL), TMSG_OK);
-    for (int n = 1; n <= 2; n++) {
-        for (int error = 0; error <= EIO; error += EIO) {
-            tmsg_status_t status;
+    cr_assert_eq(tmsg_map_at(one, 0, NULL, &small), TMSG_OK);
+    memset(stem, 'n', sizeof(stem) - 1);
+    for (int i = 0; i < 100; i++) {
+        char name[sizeof(stem) + 16];
 
-            fail(WRITE, n, error);
-            status = tmsg_file_save(map, path, NULL);
-            failing.call = NOTHING;
-            cr_expect_eq(status, TMSG_ERR_IO);
-            cr_expect_eq(count_scratch(), 0);
-        }
+        snprintf(name, sizeof(name), "%s%d", stem, i);
+        cr_assert_eq(tmsg_map_add(map, name, &small, NULL), TMSG_OK);
     }
-    save_ok(map, path);
+    tmsg_map_destroy(one);
+    cr_assert_eq(tmsg_map_add(map, "wide", &wide, NULL), TMSG_OK);
+    return map;
+}
+
+/* Each write of a large file fails in turn: the 1st, the 2nd, ... */
+static void fail_each_write(const char *name, const tmsg_map_t *map, int error)
+{
+    const char *path = scratch_path(name);
+    tmsg_status_t status;
+    int writes = 0;
+
+    do {
+        fail(WRITE, 1, error);
+        failing.after = writes;
+        status = tmsg_file_save(map, path, NULL);
+        if (failing.times == 0) {
+            cr_expect_eq(status, TMSG_ERR_IO, "%s, write %d: %s", name, writes,
+                         tmsg_status_name(status));
+            cr_expect_eq(count_scratch(), 0, "%s, write %d", name, writes);
+            writes++;
+        }
+    } while (failing.times == 0);
+    failing.calls = NOTHING;
+    cr_expect_eq(status, TMSG_OK, "%s: '%s'", name, tmsg_error_message());
+    cr_expect_gt(writes, 2, "%s: %d writes", name, writes);
+    unlink(path);
+}
+
+Test(file_system, large_files_fail_at_every_write, .init = make_scratch,
+     .fini = drop_scratch)
+{
+    static const int64_t shape[] = {2, 1 << 18}, strides[] = {1, 4};
+    tmsg_map_t *map = make_large_map();
+    tmsg_map_t *one = map_of("a", uint8, 2, shape, strides, bytes);
+
+    for (int error = 0; error <= EIO; error += EIO) {
+        fail_each_write("a.safetensors", map, error);
+        fail_each_write("a.npz", map, error);
+        fail_each_write("a.npy", one, error);
+    }
+    tmsg_map_destroy(one);
     tmsg_map_destroy(map);
 }
 
@@ -296,11 +376,14 @@ Test(file_system, a_long_path_is_told_by_its_end, .init = make_scratch,
 
     for (int i = 0; i < 600; i++) {
         strcat(path, "/\xe5\xb1\xa4");
-    } /* and from its end, 160 bytes begin in the middle of a character */
+    }
     strcat(path, "/nobodys.npy");
-    cr_expect_eq(tmsg_file_load(path, NULL, &map), TMSG_ERR_NOT_FOUND);
-    cr_expect_not_null(strstr(tmsg_error_message(), "/nobodys.npy"));
-    cr_expect(tmsg_error_message()[0] == '/' ||
-                  tmsg_error_message()[0] == '\xe5',
-              "'%s'", tmsg_error_message());
+    for (int i = 0; i < 4; i++) { /* each of the four bytes is the first */
+        cr_expect_eq(tmsg_file_load(path + i, NULL, &map), TMSG_ERR_NOT_FOUND);
+        cr_expect_not_null(strstr(tmsg_error_message(), "nobodys"));
+        cr_expect(tmsg_error_message()[0] == '/' ||
+                      tmsg_error_message()[0] == '\xe5',
+                  "%d: '%s'", i, tmsg_error_message());
+        strcpy(path + strlen(path) - 4, "s.npy");
+    }
 }

@@ -128,6 +128,33 @@ Test(json, integers_are_exact)
     }
 }
 
+/* The payload's length, of a kind of message that is not known. */
+Test(json, unsigned_integers_are_exact)
+{
+    static const struct {
+        uint8_t top; /* byte of the payload's length */
+        const char *text;
+    } rows[] = {
+        {0x00, "\"payload_bytes\":\t0"},
+        {0x7f, "\"payload_bytes\":\t\"9151314442816847872\""},
+        {0x80, "\"payload_bytes\":\t\"9223372036854775808\""},
+        {0xff, "\"payload_bytes\":\t\"18374686479671623680\""},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        uint8_t header[33] = {
+            [0] = 'T', [1] = 'M', [3] = 32, [4] = 200, [20] = 1};
+        char *text;
+
+        header[31] = rows[i].top;
+        cr_assert_eq(tmsg_header_to_json(header, 33, &text), TMSG_OK, "%s",
+                     tmsg_error_message());
+        cr_expect(strstr(text, rows[i].text) != NULL, "%s not in %s",
+                  rows[i].text, text);
+        tmsg_string_free(text);
+    }
+}
+
 static void expect_number(double value, const char *expected)
 {
     tmsg_map_t *map = new_map();
@@ -267,4 +294,24 @@ Test(json, leaves_nothing_behind_when_memory_runs_out)
         }
     }
     golden_free(cases, count);
+}
+
+Test(json, of_maps_leaves_nothing_behind_when_memory_runs_out)
+{
+    tmsg_map_t *map = small_map();
+    bool failed = true;
+
+    for (unsigned long n = 1; failed; n++) {
+        char *text = NULL;
+        tmsg_status_t status;
+
+        failing_alloc_arm(n);
+        status = tmsg_map_to_json(map, &text);
+        failed = failing_alloc_disarm();
+        cr_assert_eq(status, failed ? TMSG_ERR_NO_MEMORY : TMSG_OK,
+                     "allocation %lu: %s", n, tmsg_status_name(status));
+        cr_assert_eq(text == NULL, failed);
+        tmsg_string_free(text);
+    }
+    tmsg_map_destroy(map);
 }
