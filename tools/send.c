@@ -13,12 +13,16 @@
 #define SLICE_MS 100
 #define PATIENT_BYTES (32ULL << 20) /* one second more for each */
 
-enum { KEY_JSON = 1000 };
+enum { KEY_JSON = 1000, KEY_VERIFY };
 
 static const struct argp_option option_list[] = {
     {"timeout", 't', "S", 0,
      "Give up when the receiver has been silent for S seconds, and one more "
      "for every 32 MiB of the file; default 10",
+     0},
+    {"verify", KEY_VERIFY, NULL, 0,
+     "Have the receiver compare a checksum of each tensor before it takes the "
+     "file",
      0},
     {"verbose", 'v', NULL, 0, "List the tensors, the time and the transport",
      0},
@@ -31,6 +35,7 @@ typedef struct {
     char **files;
     int file_count;
     int timeout_ms;
+    bool verify;
     bool verbose;
     bool json;
 } options_t;
@@ -64,6 +69,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case 'v':
         options->verbose = true;
+        return 0;
+    case KEY_VERIFY:
+        options->verify = true;
         return 0;
     case KEY_JSON:
         options->json = true;
@@ -306,7 +314,7 @@ static bool send_map(sender_t *sender, char *why, size_t why_bytes)
 {
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_ON_DONE,
-        .flags = TMSG_SEND_ACKED,
+        .flags = sender->options->verify ? TMSG_SEND_VERIFY : TMSG_SEND_ACKED,
         .on_done = note_arrival,
         .on_done_arg = sender,
     };

@@ -6,7 +6,8 @@
  *     m KEY b|i|f|s|x VALUE      a bool, i64, f64 (its bits), string or bytes
  *     .                          the map is complete
  *
- * with names, keys, strings and bytes in hex, "-" for none. */
+ * with names, keys, strings and bytes in hex, "-" for none. With an argument,
+ * whatever it is, the header has checksums, and the payload follows it. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@
 
 #include <tensormsg/tensormsg.h>
 
-#include "serialize/header.h"
+#include "am/plan.h"
+#include "serialize/checksum.h"
 #include "support/golden.h"
 #include "support/must.h"
 
@@ -55,11 +57,13 @@ static bool read_extents(int64_t *extents, int32_t ndim)
     return ndim > 0;
 }
 
+/* Of every tensor; strides may go either way from its middle. */
+static double memory[1 << 16];
+
 static void add_tensor(tmsg_map_t *map)
 {
-    static double data; /* never read: only its address is asked for */
     int64_t shape[64], strides[64];
-    tmsg_tensor_t tensor = {.data = &data, .shape = shape};
+    tmsg_tensor_t tensor = {.data = &memory[1 << 15], .shape = shape};
     size_t bytes;
     char *name = hex(&bytes);
 
@@ -112,6 +116,57 @@ static void set_meta(tmsg_map_t *map)
     free(data);
 }
 
+static void print_hex(const void *bytes, size_t count)
+{
+    const uint8_t *at = bytes;
+
+    for (size_t i = 0; i < count; i++) {
+        printf("%02x", at[i]);
+    }
+}
+
+static void print_payload(const tmsg_plan_t *plan)
+{
+    if (plan->iov_count == 0) {
+        print_hex(plan->contiguous, plan->bytes);
+    }
+    for (size_t i = 0; i < plan->iov_count; i++) {
+        print_hex(plan->iov[i].buffer, plan->iov[i].length);
+    }
+}
+
+/* Header and payload, as a send has them. */
+static void print_message(const tmsg_map_t *map)
+{
+    tmsg_preamble_t preamble = {.kind = TMSG_PREAMBLE_MAP};
+    uint8_t *values = calloc(tmsg_map_size(map) + 1, 8), *header;
+    tmsg_body_extra_t extra = {.checksums = values};
+    const tmsg_payload_t payload = {map, &extra, 0, values};
+    tmsg_pool_t pool;
+    tmsg_plan_t plan = {0};
+    size_t needed;
+
+    tmsg_pool_init(&pool, 0);
+    must(tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra.checksum));
+    must(tmsg_plan_measure(map, 0, &plan.bytes));
+    must(tmsg_plan_make(&payload, &pool, &plan));
+    must(tmsg_body_encode(map, &extra, NULL, 0, &needed));
+    header = malloc(TMSG_PREAMBLE_BYTES + needed);
+    preamble.payload_bytes = plan.bytes;
+    preamble.body_bytes = (uint32_t)needed;
+    tmsg_preamble_encode(&preamble, header);
+    must(tmsg_body_encode(map, &extra, header + TMSG_PREAMBLE_BYTES, needed,
+                          &needed));
+    print_hex(header, TMSG_PREAMBLE_BYTES + needed);
+    putchar(' ');
+    print_payload(&plan);
+    putchar('\n');
+    tmsg_plan_free(&plan, &pool);
+    tmsg_pool_free(&pool);
+    free(header);
+    free(values);
+}
+
 static void print_header(const tmsg_map_t *map)
 {
     tmsg_preamble_t preamble = {.kind = TMSG_PREAMBLE_MAP};
@@ -129,19 +184,23 @@ static void print_header(const tmsg_map_t *map)
     must(tmsg_body_encode(map, NULL, header + TMSG_PREAMBLE_BYTES, needed,
                           &again));
     must_eq(again, needed);
-    for (size_t i = 0; i < TMSG_PREAMBLE_BYTES + needed; i++) {
-        printf("%02x", header[i]);
-    }
+    print_hex(header, TMSG_PREAMBLE_BYTES + needed);
     putchar('\n');
     free(header);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    void (*print)(const tmsg_map_t *map) =
+        argc > 1 ? print_message : print_header;
     tmsg_map_t *map;
     char *line = NULL;
     size_t room = 0;
 
+    (void)argv;
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
+        memory[i] = (double)i;
+    }
     must(tmsg_map_create(&map));
     while (getline(&line, &room, stdin) > 0) {
         switch (*strtok(line, " \n")) {
@@ -152,7 +211,7 @@ int main(void)
             set_meta(map);
             break;
         default:
-            print_header(map);
+            print(map);
             must(tmsg_map_clear(map));
             break;
         }

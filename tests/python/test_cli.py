@@ -12,6 +12,7 @@ import subprocess
 import numpy as np
 import pytest
 import safetensors.numpy
+import xxhash
 
 import cli
 from cli import (BOUND, DIGITS, DONE, FAILED, HELLO, SOURCE, TOOL,
@@ -52,6 +53,22 @@ def test_a_file_arrives_by_every_kind_of_url(tmp_path, sample, scheme):
         must_send(url, sample)
         assert there.end()[0] == DONE
     assert_same_safetensors(sample, tmp_path / "out" / sample.name)
+
+
+def test_checksums_are_sent_on_request(tmp_path, sample):
+    with receiver("-n", 2, "--capture", tmp_path) as there:
+        must_send(there.url, sample)
+        must_send("--verify", there.url, sample)
+        assert there.end()[0] == DONE
+    without, verified = (json.loads(run("dump", path).stdout) for path in
+                         sorted(tmp_path.glob("header-*.tmsg")))
+    assert "checksums" not in without
+    arrays = safetensors.numpy.load_file(sample)
+    assert verified["checksums"] == {
+        "algorithm": "xxh3_64",
+        "values": [xxhash.xxh3_64_hexdigest(arrays[tensor["name"]].tobytes())
+                   for tensor in verified["tensors"]]}
+    assert verified["tensors"] == without["tensors"]
 
 
 def test_fortran_order_and_names_survive_in_npz_and_npy(tmp_path):

@@ -93,11 +93,16 @@ def exact(view):
     return type(view), view
 
 
-def must_arrive(maps):
+def encode(maps, *options):
+    """The words that encode_maps prints."""
     told = "\n".join("\n".join([*each.lines, "."]) for each in maps) + "\n"
-    headers = subprocess.run([os.environ["TMSG_ENCODE_MAPS"]], input=told,
-                             stdout=subprocess.PIPE, text=True,
-                             check=True).stdout.split()
+    return subprocess.run([os.environ["TMSG_ENCODE_MAPS"], *options],
+                          input=told, stdout=subprocess.PIPE, text=True,
+                          check=True).stdout
+
+
+def must_arrive(maps):
+    headers = encode(maps).split()
     assert len(headers) == len(maps)
     for each, header in zip(maps, headers):
         data = bytes.fromhex(header)
@@ -225,3 +230,32 @@ def test_made_up_maps():
     must_arrive(maps)
     sent = sum("strides" in tensor for one in maps for tensor in one.tensors)
     assert sent > ROUNDS / 10
+
+
+def small_map(rng):
+    """Tensors of which all is within the memory that encode_maps has."""
+    one = Map()
+    for i in range(rng.randrange(1, 6)):
+        shape = [rng.choice([0, 1, 2, 3, 7, 20]) for _ in range(rng.randrange(4))]
+        dtype = rng.choice([each for each in DTYPES if each[1] % 8 == 0])
+        strides = rng.choice([None, random_strides(rng, shape)])
+        one.add(f"{rng.choice(NAMES)} {i}", dtype, shape, strides=strides)
+    return one
+
+
+def test_checksums_are_of_the_payload():
+    rng = random.Random(6)
+    maps = [small_map(rng) for _ in range(300)]
+    found = 0
+    for line in encode(maps, "with payloads").splitlines():
+        header, payload = map(bytes.fromhex, line.split(" "))
+        assert wire_decoder.corrupt(header, payload) == []
+        tensors = wire_decoder.decode(header)["tensors"]
+        for at in rng.sample(range(len(payload)), min(9, len(payload))):
+            damaged = bytearray(payload)
+            damaged[at] ^= 1 << rng.randrange(8)
+            names = wire_decoder.corrupt(header, bytes(damaged))
+            assert len(names) <= 1  # none: it was a gap
+            found += len(names)
+        assert len(payload) >= sum(each["bytes"] for each in tensors)
+    assert found > 1000

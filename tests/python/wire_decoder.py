@@ -6,6 +6,7 @@ import math
 import struct
 
 import msgpack
+import xxhash
 
 FIELDS = ("version", "preamble_bytes", "kind", "flags", "channel",
           "message_id", "endpoint_id", "sequence", "body_bytes",
@@ -284,10 +285,10 @@ def decode_body(body):
                 checksums = decode_checksums(
                     sections[-2], len(array(sections.get(1, ()))))
         with faults:
-            end = layout(sizes)[1]
+            offsets, end = layout(sizes)
             require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
     faults.check()
-    return list(tensors.values()), metadata, end, checksums
+    return list(tensors.values()), metadata, end, checksums, offsets
 
 
 def decode_preamble(header):
@@ -317,13 +318,26 @@ def decode(header):
         return view  # spilled, and not captured
     if preamble["kind"] != 1:
         return {**view, "body": base64.b64encode(body).decode()}
-    view["tensors"], view["metadata"], end, checksums = decode_body(body)
+    view["tensors"], view["metadata"], end, checksums, _ = decode_body(body)
     if checksums is not None:
         view["checksums"] = checksums
     if "spilled" in preamble["flags"]:
         end += -(-len(body) // 64) * 64
     require(end == preamble["payload_bytes"], "payload length")
     return view
+
+
+def corrupt(header, payload):
+    """The names of the tensors that are not what their checksums say."""
+    preamble = decode_preamble(header)
+    begin, body = 0, header[preamble["preamble_bytes"]:]
+    if "spilled" in preamble["flags"]:
+        begin, body = -(-preamble["body_bytes"] // 64) * 64, payload
+    tensors, _, _, checksums, offsets = decode_body(
+        body[:preamble["body_bytes"]])
+    return [tensor["name"] for tensor, at, told in zip(
+        tensors, offsets, checksums["values"]) if told !=
+        xxhash.xxh3_64_hexdigest(payload[begin + at:][:tensor["bytes"]])]
 
 
 def to_json(view):
