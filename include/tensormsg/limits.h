@@ -42,7 +42,11 @@ typedef struct tmsg_limits {
                               * message that does not fit now waits at its
                               * sender, and with it what came after it to
                               * this worker, from whomever; one that never
-                              * can is refused. */
+                              * can is refused. Payloads count, and names,
+                              * shapes, metadata and captured headers. What
+                              * comes with a header cannot wait: a message is
+                              * refused where it would take all together more
+                              * than 64 MiB beyond the limit. */
     uint64_t metadata_keys;  /* in one map: 65536 */
 } tmsg_limits_t;
 

@@ -62,7 +62,7 @@ typedef void (*tmsg_refused_fn)(void *arg, tmsg_endpoint_t *endpoint,
  * message is destroyed, from whatever thread does that. Both are called with
  * no lock held, alloc by one thread at a time, which on a worker of several
  * threads may be while a callback runs on another; memory from alloc does not
- * count against held_bytes. */
+ * count against held_bytes, names, shapes and metadata do. */
 typedef struct tmsg_allocator {
     tmsg_status_t (*alloc)(void *arg, tmsg_device_t device, uint64_t bytes,
                            uint64_t alignment, void **data_p, void **token_p);

@@ -107,6 +107,22 @@ static void take_eager(tmsg_message_t *message)
     tmsg_message_whole(message);
 }
 
+/* Memory for a spilled body, which is the library's, whoever has the rest. */
+static tmsg_status_t get_body(tmsg_message_t *message, uint64_t spill)
+{
+    tmsg_status_t status = tmsg_store_reserve(message->store, spill);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    message->body = malloc(spill);
+    if (message->body == NULL) {
+        tmsg_store_discharge(message->store, spill);
+        return tmsg_error_memory("a spilled header");
+    }
+    return TMSG_OK;
+}
+
 /* Gets the memory a message needs. Lets the lock go meanwhile. */
 static tmsg_status_t find_memory(tmsg_message_t *message)
 {
@@ -122,10 +138,7 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
     }
     tmsg_worker_unlock(worker);
     if (spill > 0 && message->body == NULL) {
-        message->body = malloc(spill);
-        if (message->body == NULL) {
-            status = tmsg_error_memory("a spilled header");
-        }
+        status = get_body(message, spill);
     }
     if (status == TMSG_OK && bytes > 0) {
         status = tmsg_store_alloc(message->store, bytes, &message->block);

@@ -36,19 +36,45 @@ static void free_message(void *arg)
 {
     tmsg_message_t *message = arg;
 
-    tmsg_store_free(message->store, &message->block);
-    tmsg_store_drop(message->store);
+    tmsg_message_drop_body(message);
     free(message->why);
     free(message->checksums);
-    free(message->body);
     free(message->raw);
+    if (message->state == TMSG_RX_DELIVERED) {
+        tmsg_store_discharge(message->store, message->noted);
+    } else {
+        tmsg_store_forget(message->store, message->noted);
+    }
+    tmsg_store_free(message->store, &message->block);
+    tmsg_store_drop(message->store);
     tmsg_endpoint_drop(message->endpoint);
     free(message);
+}
+
+tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
+{
+    tmsg_status_t status = tmsg_store_note(message->store, bytes);
+
+    if (status == TMSG_OK) {
+        message->noted += bytes;
+    }
+    return status;
+}
+
+void tmsg_message_drop_body(tmsg_message_t *message)
+{
+    if (message->body != NULL) {
+        free(message->body);
+        message->body = NULL;
+        tmsg_store_discharge(message->store,
+                             tmsg_payload_spill(&message->head));
+    }
 }
 
 void tmsg_message_delivered(tmsg_message_t *message)
 {
     message->state = TMSG_RX_DELIVERED;
+    tmsg_store_move(message->store, message->noted);
     tmsg_map_own(message->map, free_message, message);
 }
 

@@ -25,6 +25,7 @@ struct tmsg_message {
     tmsg_map_t *map;
     tmsg_store_t *store;
     tmsg_block_t block; /* the tensors */
+    uint64_t noted;     /* what beside it counts against held_bytes */
     tmsg_preamble_t head;
     tmsg_rx_state_t state;
     tmsg_status_t refusal; /* for on_refused, when its turn comes */
@@ -47,6 +48,12 @@ struct tmsg_message {
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_endpoint_t *endpoint,
                                   tmsg_message_t **message_p);
+
+/* Counts memory of a message's that could not wait. Errors: LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes);
+
+/* Frees a spilled body, if there is one. */
+void tmsg_message_drop_body(tmsg_message_t *message);
 
 /* From here on the map owns the message, and with it the memory of its tensors:
  * it may be on its way to somebody else when the application is done with both.

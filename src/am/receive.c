@@ -22,7 +22,8 @@ static tmsg_status_t check_head(const tmsg_message_t *message,
     if (status != TMSG_OK) {
         return status;
     }
-    if (!tmsg_store_fits(message->store, head->payload_bytes)) {
+    if (!tmsg_store_fits(message->store, head->payload_bytes,
+                         tmsg_payload_spill(head))) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "payload of %llu bytes exceeds held_bytes %llu",
                               (unsigned long long)head->payload_bytes,
@@ -61,11 +62,17 @@ static tmsg_status_t capture(tmsg_message_t *message,
                              const tmsg_arrival_t *arrival)
 {
     const tmsg_preamble_t *head = &arrival->head;
+    size_t bytes = (size_t)head->bytes + head->body_bytes;
+    tmsg_status_t status;
 
     if (!(message->endpoint->worker->flags & TMSG_WORKER_CAPTURE)) {
         return TMSG_OK;
     }
-    message->raw = malloc((size_t)head->bytes + head->body_bytes);
+    status = tmsg_message_note(message, bytes);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    message->raw = malloc(bytes);
     if (message->raw == NULL) {
         return tmsg_error_memory("a captured header");
     }
@@ -101,6 +108,10 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
     if (status == TMSG_OK && message->raw != NULL) {
         memcpy(message->raw + message->head.bytes, body,
                message->head.body_bytes);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_message_note(message, sizeof(*message) +
+                                                tmsg_map_memory(message->map));
     }
     if (status == TMSG_OK) {
         status = tmsg_payload_check_map(&message->head, message->map, limits);
@@ -329,8 +340,7 @@ void tmsg_message_whole(tmsg_message_t *message)
         tmsg_payload_place(message->map, message->block.data);
         status = tmsg_checksum_verify(message->map, &message->extra);
     }
-    free(message->body);
-    message->body = NULL;
+    tmsg_message_drop_body(message);
     if (status != TMSG_OK) {
         tmsg_message_refuse(message, status, tmsg_error_message());
     } else {

@@ -18,7 +18,8 @@ struct tmsg_store {
     tmsg_allocator_t allocator; /* alloc NULL: our own memory */
     uint64_t budget;
     atomic_ullong held;
-    atomic_bool missed; /* somebody waits for memory */
+    atomic_ullong noted; /* beside it: came with headers, nobody has it yet */
+    atomic_bool missed;  /* somebody waits for memory */
     int event_fd;
     tmsg_pool_t pool;
 };
@@ -66,9 +67,9 @@ bool tmsg_store_asks(const tmsg_store_t *store)
     return store->allocator.alloc != NULL;
 }
 
-bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes)
+bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill)
 {
-    return tmsg_store_asks(store) || bytes <= store->budget;
+    return (tmsg_store_asks(store) ? spill : bytes) <= store->budget;
 }
 
 bool tmsg_store_is_missed(const tmsg_store_t *store)
@@ -97,7 +98,7 @@ static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
     return TMSG_OK;
 }
 
-static bool reserve(tmsg_store_t *store, uint64_t bytes)
+static bool try_reserve(tmsg_store_t *store, uint64_t bytes)
 {
     if (atomic_fetch_add(&store->held, bytes) + bytes <= store->budget) {
         return true;
@@ -106,12 +107,50 @@ static bool reserve(tmsg_store_t *store, uint64_t bytes)
     return false;
 }
 
-static void discharge(tmsg_store_t *store, uint64_t bytes)
+tmsg_status_t tmsg_store_reserve(tmsg_store_t *store, uint64_t bytes)
+{
+    if (try_reserve(store, bytes)) {
+        return TMSG_OK;
+    }
+    /* Announced before looking again, so that a release in between either is
+     * seen or signals. */
+    atomic_store(&store->missed, true);
+    return try_reserve(store, bytes) ? TMSG_OK : TMSG_IN_PROGRESS;
+}
+
+void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
 {
     atomic_fetch_sub(&store->held, bytes);
     if (atomic_exchange(&store->missed, false)) {
         tmsg_loop_signal(store->event_fd);
     }
+}
+
+tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
+{
+    uint64_t all = atomic_fetch_add(&store->noted, bytes) + bytes +
+                   atomic_load(&store->held);
+
+    if (all <= store->budget + TMSG_STORE_SLACK) {
+        return TMSG_OK;
+    }
+    atomic_fetch_sub(&store->noted, bytes);
+    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                          "names, shapes and metadata of %llu bytes exceed "
+                          "held_bytes %llu by more than %llu",
+                          (unsigned long long)bytes,
+                          (unsigned long long)store->budget, TMSG_STORE_SLACK);
+}
+
+void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes)
+{
+    atomic_fetch_sub(&store->noted, bytes);
+}
+
+void tmsg_store_move(tmsg_store_t *store, uint64_t bytes)
+{
+    atomic_fetch_sub(&store->noted, bytes);
+    atomic_fetch_add(&store->held, bytes);
 }
 
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
@@ -124,20 +163,16 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
     if (tmsg_store_asks(store)) {
         status = alloc_theirs(store, bytes, &block);
     } else {
-        if (!reserve(store, bytes)) {
-            /* Announced before looking again, so that a release in between
-             * either is seen or signals. */
-            atomic_store(&store->missed, true);
-            if (!reserve(store, bytes)) {
-                return TMSG_IN_PROGRESS;
-            }
+        status = tmsg_store_reserve(store, bytes);
+        if (status != TMSG_OK) {
+            return status;
         }
         status = tmsg_pool_take(&store->pool, bytes, &ours);
         if (status == TMSG_OK) {
             block.data = ours.data;
             block.capacity = ours.capacity;
         } else {
-            discharge(store, bytes);
+            tmsg_store_discharge(store, bytes);
         }
     }
     if (status == TMSG_OK) {
@@ -158,7 +193,7 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
     }
     tmsg_pool_give(&store->pool,
                    (tmsg_pool_block_t){block->data, block->capacity});
-    discharge(store, block->bytes);
+    tmsg_store_discharge(store, block->bytes);
 }
 
 tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store) { return &store->pool; }

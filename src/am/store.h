@@ -31,8 +31,9 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
 void tmsg_store_hold(tmsg_store_t *store);
 void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
 
-/* Whether `bytes` could be had if everything else were free. */
-bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes);
+/* Whether a payload could be had if everything else were free, of which `spill`
+ * bytes are a body, which the library keeps itself. */
+bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill);
 
 /* Whether somebody waits for memory to come free, and will be signalled. */
 bool tmsg_store_is_missed(const tmsg_store_t *store);
@@ -46,6 +47,24 @@ bool tmsg_store_asks(const tmsg_store_t *store);
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
+
+/* Takes `bytes` of the budget for memory from elsewhere, allocator or not.
+ * Errors: IN_PROGRESS, as above. */
+tmsg_status_t tmsg_store_reserve(tmsg_store_t *store, uint64_t bytes);
+
+/* Thread-safe: gives back what was reserved or moved to the budget. */
+void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes);
+
+/* What came with a header cannot wait for memory: it counts apart, and the
+ * payloads that wait do not wait for it, until the application has it. All
+ * together may go TMSG_STORE_SLACK beyond the budget. Errors: LIMIT_EXCEEDED
+ * (and nothing is counted). */
+#define TMSG_STORE_SLACK (64ULL << 20)
+tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes);
+void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes);
+
+/* The application has it now: it counts in the budget. */
+void tmsg_store_move(tmsg_store_t *store, uint64_t bytes);
 
 /* Our own memory, for payloads on their way out as well. */
 tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store);

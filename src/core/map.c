@@ -323,6 +323,13 @@ size_t tmsg_map_size(const tmsg_map_t *map)
     return map == NULL ? 0 : map->size;
 }
 
+uint64_t tmsg_map_memory(const tmsg_map_t *map)
+{
+    return sizeof(*map) + map->capacity * sizeof(*map->entries) +
+           map->meta_capacity * sizeof(*map->meta) + map->arena.used +
+           2 * (map->size + map->meta_size) * sizeof(tmsg_index_slot_t);
+}
+
 const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
 {
     return map->entries;

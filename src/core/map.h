@@ -54,6 +54,9 @@ int32_t tmsg_meta_reserved(const char *key, size_t key_bytes);
 tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
                                    size_t key_bytes, const tmsg_meta_t *value);
 
+/* Bytes that it takes without its tensors' data, as an estimate. */
+uint64_t tmsg_map_memory(const tmsg_map_t *map);
+
 /* Makes room for so many tensors at once. */
 tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Maps whose tensors come and go, up to many, and where memory runs out. */
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "core/map.h"
@@ -235,5 +236,38 @@ Test(map, survives_every_failed_allocation)
                          i, calls[i]);
         }
         cr_assert_lt(n, 1000);
+    }
+}
+
+/* Within a factor of two of what malloc has given, if it says so: that of ASan
+ * does not. */
+Test(map, knows_about_what_memory_it_takes)
+{
+    static const int64_t shape[] = {1, 2, 3};
+
+    for (int count = 1; count <= 10000; count *= 10) {
+        size_t before = mallinfo2().uordblks + mallinfo2().hblkhd, taken;
+        tmsg_map_t *map;
+        uint64_t told;
+
+        cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+        for (int i = 0; i < count; i++) {
+            tmsg_tensor_t tensor = {(void *)(uintptr_t)shape,
+                                    {TMSG_DEVICE_CPU, 0},
+                                    {TMSG_DTYPE_UINT, 8, 1},
+                                    3,
+                                    shape,
+                                    NULL};
+            char name[32];
+
+            snprintf(name, sizeof(name), "tensor or key %d", i);
+            cr_assert_eq(tmsg_map_add(map, name, &tensor, NULL), TMSG_OK);
+            cr_assert_eq(tmsg_map_set_string(map, name, name), TMSG_OK);
+        }
+        taken = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+        told = tmsg_map_memory(map);
+        cr_expect((told < 2 * taken && taken < 2 * told) || taken == 0,
+                  "%d: says %lu, has %zu", count, told, taken);
+        tmsg_map_destroy(map);
     }
 }

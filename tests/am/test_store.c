@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What counts against held_bytes: payloads, and all that came with them. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "am/endpoint.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+#define BUDGET 1000000
+
+static bool is_signalled(int fd)
+{
+    eventfd_t count;
+
+    return eventfd_read(fd, &count) == 0;
+}
+
+Test(store, what_waits_is_signalled_when_memory_comes_free)
+{
+    int fd = eventfd(0, EFD_NONBLOCK);
+    tmsg_store_t *store;
+    tmsg_block_t block;
+
+    must(tmsg_store_create(NULL, BUDGET, fd, &store));
+    must(tmsg_store_reserve(store, BUDGET));
+    must_be(tmsg_store_reserve(store, 1), TMSG_IN_PROGRESS);
+    must_be(tmsg_store_alloc(store, 1, &block), TMSG_IN_PROGRESS);
+    cr_expect(tmsg_store_is_missed(store));
+    cr_expect_not(is_signalled(fd));
+    tmsg_store_discharge(store, BUDGET);
+    cr_expect(is_signalled(fd));
+    must(tmsg_store_reserve(store, 1));
+    tmsg_store_discharge(store, 1);
+    tmsg_store_drop(store);
+    close(fd);
+}
+
+/* A payload that waited for what is behind it would wait for ever. */
+Test(store, what_came_with_a_header_counts_once_it_is_delivered)
+{
+    int fd = eventfd(0, EFD_NONBLOCK);
+    tmsg_store_t *store;
+
+    must(tmsg_store_create(NULL, BUDGET, fd, &store));
+    must(tmsg_store_note(store, BUDGET));
+    must(tmsg_store_reserve(store, BUDGET));
+    tmsg_store_discharge(store, BUDGET);
+    tmsg_store_move(store, BUDGET);
+    must_be(tmsg_store_reserve(store, 1), TMSG_IN_PROGRESS);
+    tmsg_store_discharge(store, BUDGET);
+    must(tmsg_store_reserve(store, BUDGET));
+    tmsg_store_discharge(store, BUDGET);
+    tmsg_store_drop(store);
+    close(fd);
+}
+
+Test(store, all_together_stay_within_the_slack)
+{
+    int fd = eventfd(0, EFD_NONBLOCK);
+    tmsg_store_t *store;
+
+    must(tmsg_store_create(NULL, BUDGET, fd, &store));
+    must(tmsg_store_reserve(store, 1));
+    must_be(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "held_bytes 1000000 by more than 67108864");
+    must(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK - 1));
+    must_be(tmsg_store_note(store, 1), TMSG_ERR_LIMIT_EXCEEDED);
+    tmsg_store_forget(store, 1);
+    must(tmsg_store_note(store, 1));
+    tmsg_store_forget(store, BUDGET + TMSG_STORE_SLACK - 1);
+    tmsg_store_drop(store);
+    close(fd);
+}
+
+static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                           uint64_t alignment, void **data_p, void **token_p)
+{
+    (void)arg;
+    (void)device;
+    (void)token_p;
+    *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
+    return TMSG_OK;
+}
+
+static void release(void *arg, void *data, uint64_t bytes, void *token)
+{
+    (void)arg;
+    (void)bytes;
+    (void)token;
+    free(data);
+}
+
+static const tmsg_allocator_t allocator = {alloc, release, NULL};
+
+static side_options_t options_of(uint64_t held_bytes, uint64_t params)
+{
+    return (side_options_t){.limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                                       .held_bytes = held_bytes},
+                            .worker = {.field_mask = params,
+                                       .flags = TMSG_WORKER_CAPTURE,
+                                       .allocator = &allocator}};
+}
+
+static tmsg_map_t *talkative(size_t bytes)
+{
+    uint8_t *words = calloc(1, bytes);
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_set_bytes(map, "words", words, bytes));
+    free(words);
+    return map;
+}
+
+/* Whether a payload of half the budget waits while a delivered message without
+ * payload is held. */
+static bool waits_behind(size_t metadata, uint64_t params)
+{
+    const side_options_t options = options_of(BUDGET, params);
+    tmsg_message_t *held, *message = NULL;
+    tmsg_request_t *sent[2];
+    bool waited;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    sent[0] = send_map(pair.to_a, talkative(metadata), 0);
+    held = pair_take(&pair, &pair.a);
+    sent[1] = send_map(pair.to_a, sample_bytes(1, BUDGET / 2), 0);
+    for (int i = 0; i < 2000; i++) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    waited = tmsg_worker_recv(pair.a.worker, 0, &message) == TMSG_ERR_TIMED_OUT;
+    tmsg_message_destroy(held);
+    if (waited) {
+        message = pair_take(&pair, &pair.a);
+    }
+    tmsg_message_destroy(message);
+    must(pair_finish(&pair, sent[0]));
+    must(pair_finish(&pair, sent[1]));
+    pair_close(&pair);
+    return waited;
+}
+
+Test(store, decoded_maps_and_captured_headers_count)
+{
+    cr_expect_not(waits_behind(5000, 0));
+    cr_expect_not(waits_behind(300000, 0));
+    cr_expect(waits_behind(600000, 0));                       /* the map */
+    cr_expect(waits_behind(300000, TMSG_WORKER_PARAM_FLAGS)); /* and the header
+                                                               */
+}
+
+/* A spilled body is the library's even where the payload is not. */
+Test(store, a_spilled_body_counts_beside_an_allocator)
+{
+    const side_options_t options =
+        options_of(BUDGET, TMSG_WORKER_PARAM_ALLOCATOR);
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    sent = send_map(pair.to_a, talkative(BUDGET), TMSG_SEND_ACKED);
+    must_be(pair_wait(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_request_error(sent), "held_bytes");
+    tmsg_request_destroy(sent);
+    sent = send_map(pair.to_a, sample_bytes(1, 3 * BUDGET), 0);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    must(pair_finish(&pair, sent));
+    pair_close(&pair);
+}
+
+/* Each message that is over gives back what it took. */
+Test(store, nothing_stays_behind)
+{
+    const side_options_t options = options_of(BUDGET, TMSG_WORKER_PARAM_FLAGS);
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    for (int i = 0; i < 50; i++) {
+        sent = send_map(pair.to_a, talkative(i % 2 ? 100 : 200000), 0);
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        must(pair_finish(&pair, sent));
+        sent = send_map(pair.to_a, sample_bytes(1, 2 * BUDGET), 0);
+        must_be(pair_finish(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
+    }
+    must(tmsg_store_note(pair.a.worker->store, BUDGET + TMSG_STORE_SLACK));
+    tmsg_store_forget(pair.a.worker->store, BUDGET + TMSG_STORE_SLACK);
+    pair_close(&pair);
+}
+
+Test(store, a_header_beyond_the_slack_is_refused)
+{
+    const uint64_t others = BUDGET + TMSG_STORE_SLACK - 100;
+    const side_options_t options = options_of(BUDGET, TMSG_WORKER_PARAM_FLAGS);
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    for (size_t bytes = 10; bytes < 100000; bytes *= 100) { /* and spilled */
+        pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+        must(tmsg_store_note(pair.a.worker->store, others));
+        sent = send_map(pair.to_a, talkative(bytes), TMSG_SEND_ACKED);
+        must_be(pair_wait(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
+        must_say(tmsg_request_error(sent), "names, shapes and metadata");
+        tmsg_request_destroy(sent);
+        tmsg_store_forget(pair.a.worker->store, others);
+        sent = send_map(pair.to_a, talkative(bytes), TMSG_SEND_ACKED);
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        must(pair_finish(&pair, sent));
+        pair_close(&pair);
+    }
+}
