@@ -342,6 +342,17 @@ Test(hello, begins_with_the_wire_version_or_is_refused)
     expect_malformed(&wire, "not with the wire version");
 }
 
+Test(hello, of_an_older_peer_has_defaults)
+{
+    wire_t wire = encoded();
+    tmsg_hello_t back;
+
+    wire.length = find(&wire, 30);
+    cr_assert(eq(int, decode(&wire, &back), TMSG_OK));
+    cr_expect(eq(u32, back.checksums, 0));
+    cr_expect(eq(u64, back.max_metadata_keys, 65536));
+}
+
 Test(hello, misses_what_is_required_and_nothing_else)
 {
     for (size_t i = 1; i < COUNT(known); i++) {
