@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -85,8 +86,7 @@ typedef struct {
     tmsg_request_t *pending;   /* that send */
     tmsg_request_t *follow_up; /* what the deed began */
     atomic_bool wanted, done;  /* the deed */
-    atomic_int blocks;         /* of our allocator */
-    atomic_uint allocs;
+    own_memory_t memory;
 } scene_t;
 
 static char scene_name[128];
@@ -247,46 +247,35 @@ static uint8_t lent[100];
 
 static void release(void *arg) { act(arg); }
 
-static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                               uint64_t alignment, void **data_p,
-                               void **token_p)
+static tmsg_status_t on_alloc(void *arg)
 {
     scene_t *scene = arg;
 
-    (void)device;
-    atomic_fetch_add(&scene->blocks, 1);
     if (scene->place == ALLOC) {
         act(scene);
     }
-    *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
-    *token_p = NULL;
-    atomic_fetch_add(&scene->allocs, 1);
     return TMSG_OK;
 }
 
-static void own_free(void *arg, void *data, uint64_t bytes, void *token)
+static void on_free(void *arg)
 {
     scene_t *scene = arg;
 
-    (void)bytes;
-    (void)token;
-    free(data);
     if (scene->place == FREE) {
         act(scene);
     }
-    atomic_fetch_sub(&scene->blocks, 1);
 }
 
 static void open_sides(scene_t *scene)
 {
-    side_options_t ours = {
-        .drive = scene->driver == BY_THREAD ? DRIVE_THREAD : DRIVE_POLLING,
-        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
-                   .flags = TMSG_WORKER_SHARED,
-                   .handler = handle,
-                   .handler_arg = scene,
-                   .allocator =
-                       &(tmsg_allocator_t){own_alloc, own_free, scene}}};
+    const tmsg_allocator_t allocator = own_memory_allocator(&scene->memory);
+    side_options_t ours = {.drive = scene->driver == BY_THREAD ? DRIVE_THREAD
+                                                               : DRIVE_POLLING,
+                           .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                                      .flags = TMSG_WORKER_SHARED,
+                                      .handler = handle,
+                                      .handler_arg = scene,
+                                      .allocator = &allocator}};
     const side_options_t theirs = {
         .drive = DRIVE_THREAD,
         .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
@@ -397,7 +386,7 @@ static void send_owned_later(scene_t *scene)
 
 static bool has_allocated(void *arg)
 {
-    return atomic_load(&((scene_t *)arg)->allocs) > 0;
+    return atomic_load(&((scene_t *)arg)->memory.allocs) > 0;
 }
 
 static void send_and_tell(scene_t *scene)
@@ -561,12 +550,16 @@ static void see_the_rest(scene_t *scene)
 
 static void run(place_t place, deed_t deed, driver_t driver)
 {
-    scene_t scene = {.place = place, .deed = deed, .driver = driver};
+    scene_t scene = {.place = place,
+                     .deed = deed,
+                     .driver = driver,
+                     .memory = {.on_alloc = on_alloc, .on_free = on_free}};
     unsigned threads;
 
     snprintf(scene_name, sizeof(scene_name), "%s %s, driven by %s\n",
              place_names[place], deed_names[deed], driver_names[driver]);
     alarm(BOUND_S);
+    scene.memory.arg = &scene;
     open_scene(&scene);
     threads = count_threads();
     provoke(&scene);
@@ -581,7 +574,7 @@ static void run(place_t place, deed_t deed, driver_t driver)
     tmsg_request_destroy(scene.pending);
     side_close(&scene.us);
     side_close(&scene.peer);
-    must_eq(atomic_load(&scene.blocks), 0);
+    must_eq(atomic_load(&scene.memory.blocks), 0);
     alarm(0);
 }
 

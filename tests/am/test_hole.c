@@ -95,61 +95,66 @@ static void punch_hole(void)
     munmap(taken, sizeof(*taken));
 }
 
+/* Two peers of one queue. */
+typedef struct {
+    side_t side;
+    child_t killed, other;
+    tmsg_endpoint_t *to_killed, *to_other;
+} crowd_t;
+
+static void gather(crowd_t *crowd)
+{
+    child_start(&crowd->killed, peer, NULL);
+    child_start(&crowd->other, peer, NULL);
+    side_open(&crowd->side, NULL);
+    side_listen(&crowd->side, "tcp://127.0.0.1:0");
+    crowd->to_killed = take_peer(&crowd->side, &crowd->killed);
+    crowd->to_other = take_peer(&crowd->side, &crowd->other);
+    take_map(&crowd->side, &crowd->killed, "send");
+}
+
+static void dismiss(crowd_t *crowd, tmsg_endpoint_t *to_other)
+{
+    line_put(crowd->other.out, "end");
+    must_be(side_end_of(&crowd->side, to_other), TMSG_ERR_PEER_LOST);
+    child_join(&crowd->other);
+    side_close(&crowd->side);
+}
+
 Test(hole, ends_the_others_on_that_queue_which_may_connect_again)
 {
-    child_t killed, other;
-    tmsg_endpoint_t *lost, *blocked;
-    side_t side;
+    crowd_t crowd;
+    side_t *side = &crowd.side;
 
-    child_start(&killed, peer, NULL);
-    child_start(&other, peer, NULL);
-    side_open(&side, NULL);
-    side_listen(&side, "tcp://127.0.0.1:0");
-    lost = take_peer(&side, &killed);
-    blocked = take_peer(&side, &other);
-    take_map(&side, &killed, "send");
-    take_map(&side, &other, "send");
+    gather(&crowd);
+    take_map(side, &crowd.other, "send");
     punch_hole();
-    child_kill(&killed);
-    must_be(side_end_of(&side, lost), TMSG_ERR_PEER_LOST);
-    must_be(side_end_of(&side, blocked), TMSG_ERR_PEER_LOST);
-    must_say(tmsg_endpoint_error(blocked), "another peer was killed");
-    tmsg_endpoint_destroy(lost);
-    tmsg_endpoint_destroy(blocked);
-    line_put(other.out, "again");
-    side_accept(&side);
-    take_map(&side, &other, "send");
-    tmsg_message_destroy(side_take(&side)); /* "again" sends one, too */
-    line_put(other.out, "end");
-    must_be(side_end_of(&side, side.accepted), TMSG_ERR_PEER_LOST);
-    child_join(&other);
-    side_close(&side);
+    child_kill(&crowd.killed);
+    must_be(side_end_of(side, crowd.to_killed), TMSG_ERR_PEER_LOST);
+    must_be(side_end_of(side, crowd.to_other), TMSG_ERR_PEER_LOST);
+    must_say(tmsg_endpoint_error(crowd.to_other), "another peer was killed");
+    tmsg_endpoint_destroy(crowd.to_killed);
+    tmsg_endpoint_destroy(crowd.to_other);
+    line_put(crowd.other.out, "again");
+    side_accept(side);
+    take_map(side, &crowd.other, "send");
+    tmsg_message_destroy(side_take(side)); /* "again" sends one, too */
+    dismiss(&crowd, side->accepted);
 }
 
 Test(hole, a_killed_peer_that_left_none_costs_the_others_nothing)
 {
-    child_t killed, other;
-    tmsg_endpoint_t *lost, *kept;
+    crowd_t crowd;
     time_t until;
-    side_t side;
 
-    child_start(&killed, peer, NULL);
-    child_start(&other, peer, NULL);
-    side_open(&side, NULL);
-    side_listen(&side, "tcp://127.0.0.1:0");
-    lost = take_peer(&side, &killed);
-    kept = take_peer(&side, &other);
-    take_map(&side, &killed, "send");
-    child_kill(&killed);
-    must_be(side_end_of(&side, lost), TMSG_ERR_PEER_LOST);
+    gather(&crowd);
+    child_kill(&crowd.killed);
+    must_be(side_end_of(&crowd.side, crowd.to_killed), TMSG_ERR_PEER_LOST);
     for (until = time(NULL) + 3; time(NULL) < until;) {
-        take_map(&side, &other, "send");
+        take_map(&crowd.side, &crowd.other, "send");
     }
-    must(tmsg_endpoint_status(kept));
-    line_put(other.out, "end");
-    must_be(side_end_of(&side, kept), TMSG_ERR_PEER_LOST);
-    child_join(&other);
-    side_close(&side);
+    must(tmsg_endpoint_status(crowd.to_other));
+    dismiss(&crowd, crowd.to_other);
 }
 
 /* Comes by a blob, says so, and waits to be killed or told to end. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -943,45 +944,10 @@ Test(lifetime, a_worker_with_a_handler_has_nothing_to_pull)
     side_close(&side);
 }
 
-/* Memory of the application's own, each block given back once. */
-typedef struct {
-    atomic_int blocks;
-    atomic_uint allocs;
-    bool refuse;
-} own_memory_t;
-
-static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                               uint64_t alignment, void **data_p,
-                               void **token_p)
-{
-    own_memory_t *memory = arg;
-
-    if (memory->refuse) {
-        return TMSG_ERR_BUSY;
-    }
-    must_true(device.type == TMSG_DEVICE_CPU && device.id == 0);
-    must_true(alignment <= 64 && (alignment & (alignment - 1)) == 0);
-    *data_p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    *token_p = memory;
-    atomic_fetch_add(&memory->blocks, 1);
-    atomic_fetch_add(&memory->allocs, 1);
-    return TMSG_OK;
-}
-
-static void own_free(void *arg, void *data, uint64_t bytes, void *token)
-{
-    own_memory_t *memory = arg;
-
-    must_true(token == arg && bytes > 0);
-    memset(data, 0xdd, bytes);
-    free(data);
-    atomic_fetch_sub(&memory->blocks, 1);
-}
-
 Test(lifetime, payloads_lie_in_the_applications_memory_until_released)
 {
-    own_memory_t memory = {.refuse = false};
-    const tmsg_allocator_t allocator = {own_alloc, own_free, &memory};
+    own_memory_t memory = {.on_alloc = NULL};
+    const tmsg_allocator_t allocator = own_memory_allocator(&memory);
     const side_options_t options = {
         .worker = {.field_mask = TMSG_WORKER_PARAM_ALLOCATOR,
                    .allocator = &allocator}};

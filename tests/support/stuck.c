@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 
+#include "support/own_memory.h"
 #include "support/sample.h"
 
 enum { WAITERS = 2, MAPS = 4 };
@@ -16,6 +16,7 @@ const char *const stuck_place_names[STUCK_PLACES] = {
 typedef struct {
     stuck_place_t place;
     side_t us, peer;
+    own_memory_t memory;            /* of ours */
     tmsg_endpoint_t *ours, *theirs; /* two ends of one connection */
     tmsg_endpoint_t *second;        /* the peer's, to our listener */
     atomic_bool ended[WAITERS];     /* their waits */
@@ -100,27 +101,14 @@ static void release(void *arg)
     }
 }
 
-static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                               uint64_t alignment, void **data_p,
-                               void **token_p)
+static tmsg_status_t on_alloc(void *arg)
 {
     scene_t *scene = arg;
 
-    (void)device;
-    (void)token_p;
     if (scene->place == STUCK_ALLOC) {
         be_stuck(scene);
     }
-    *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
     return TMSG_OK;
-}
-
-static void own_free(void *arg, void *data, uint64_t bytes, void *token)
-{
-    (void)arg;
-    (void)bytes;
-    (void)token;
-    free(data);
 }
 
 static void send_with(scene_t *scene)
@@ -210,6 +198,7 @@ static bool is_connected(void *arg)
 
 static void open_scene(scene_t *scene, drive_t drive)
 {
+    const tmsg_allocator_t allocator = own_memory_allocator(&scene->memory);
     const bool handles = scene->place == STUCK_HANDLER;
     const side_options_t ours = {
         .drive = drive,
@@ -219,8 +208,7 @@ static void open_scene(scene_t *scene, drive_t drive)
                    .flags = TMSG_WORKER_SHARED,
                    .handler = handler,
                    .handler_arg = scene,
-                   .allocator =
-                       &(tmsg_allocator_t){own_alloc, own_free, scene}}};
+                   .allocator = &allocator}};
     const side_options_t theirs = {.drive = DRIVE_THREAD};
     const tmsg_listener_params_t listening = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
@@ -253,13 +241,14 @@ static bool is_over(void *arg)
 
 void stuck_run(stuck_place_t place, drive_t drive)
 {
-    scene_t scene = {.place = place};
+    scene_t scene = {.place = place, .memory = {.on_alloc = on_alloc}};
     side_t *sides[] = {&scene.us, &scene.peer};
     waiter_t waiters[WAITERS];
     pthread_t taker;
     /* A map that nobody drives yet is released by who does. */
     bool early = place == STUCK_RELEASE || drive == DRIVE_THREAD;
 
+    scene.memory.arg = &scene;
     open_scene(&scene, drive);
     must_eq(pthread_create(&taker, NULL, take, &scene), 0);
     if (early) {
@@ -282,4 +271,5 @@ void stuck_run(stuck_place_t place, drive_t drive)
     must_eq(pthread_join(taker, NULL), 0);
     side_close(&scene.us);
     side_close(&scene.peer);
+    must_eq(atomic_load(&scene.memory.blocks), 0);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -21,7 +22,7 @@ typedef struct {
     atomic_uint lent, given_back, sends, done;
     atomic_uint ended;   /* on_closed of ours */
     atomic_uint arrived; /* messages of ours */
-    atomic_int blocks;
+    own_memory_t memory;
     atomic_bool stop;
 } scene_t;
 
@@ -39,32 +40,22 @@ static void use_library(scene_t *scene)
     tmsg_worker_progress(scene->us.worker);
 }
 
-static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                               uint64_t alignment, void **data_p,
-                               void **token_p)
+static tmsg_status_t on_alloc(void *arg)
 {
     scene_t *scene = arg;
 
-    (void)device;
     use_library(scene);
     must_be(tmsg_worker_wait(scene->us.worker, -1), TMSG_ERR_WOULD_BLOCK);
-    *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
-    *token_p = NULL;
-    atomic_fetch_add(&scene->blocks, 1);
     return TMSG_OK;
 }
 
-static void own_free(void *arg, void *data, uint64_t bytes, void *token)
+static void on_free(void *arg)
 {
     scene_t *scene = arg;
 
-    (void)bytes;
-    (void)token;
-    free(data);
     if (!atomic_load(&scene->stop)) { /* and not as the worker ends */
         use_library(scene);
     }
-    atomic_fetch_sub(&scene->blocks, 1);
 }
 
 static void give_back(void *arg)
@@ -228,12 +219,13 @@ static void *spin(void *arg)
 
 static void open_scene(scene_t *scene, drive_t drive)
 {
+    const tmsg_allocator_t allocator = own_memory_allocator(&scene->memory);
     const side_options_t ours = {
         .drive = drive,
-        .worker = {
-            .field_mask = TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_ALLOCATOR,
-            .flags = TMSG_WORKER_SHARED,
-            .allocator = &(tmsg_allocator_t){own_alloc, own_free, scene}}};
+        .worker = {.field_mask =
+                       TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_ALLOCATOR,
+                   .flags = TMSG_WORKER_SHARED,
+                   .allocator = &allocator}};
     const side_options_t theirs = {
         .drive = DRIVE_THREAD,
         .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
@@ -263,9 +255,10 @@ static void open_scene(scene_t *scene, drive_t drive)
 
 static void run(drive_t drive)
 {
-    scene_t scene = {.lent = 0};
+    scene_t scene = {.memory = {.on_alloc = on_alloc, .on_free = on_free}};
     pthread_t churners[CHURNERS], puller, spinner;
 
+    scene.memory.arg = &scene;
     open_scene(&scene, drive);
     must_eq(pthread_create(&puller, NULL, pull, &scene), 0);
     must_eq(pthread_create(&spinner, NULL, spin, &scene), 0);
@@ -285,7 +278,7 @@ static void run(drive_t drive)
     must(tmsg_endpoint_status(scene.lasting));
     side_close(&scene.us);
     side_close(&scene.peer);
-    must_eq(atomic_load(&scene.blocks), 0);
+    must_eq(atomic_load(&scene.memory.blocks), 0);
     must_eq(atomic_load(&scene.given_back), CHURNERS * VISITS * MAPS);
     must_eq(atomic_load(&scene.done), atomic_load(&scene.sends));
     printf("%u sends, %u messages, %u ends\n", atomic_load(&scene.sends),

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "am/worker.h"
+#include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -40,6 +41,7 @@ typedef struct {
     tmsg_request_t *pending; /* never ends by itself */
     atomic_bool in_callback, callback_over;
     atomic_uint left; /* waiters that something else sent home */
+    own_memory_t memory;
 } scene_t;
 
 static uint64_t now_ms(void)
@@ -104,23 +106,10 @@ static void on_closed(void *arg, tmsg_endpoint_t *endpoint,
     called(arg, IN_ON_CLOSED);
 }
 
-static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                               uint64_t alignment, void **data_p,
-                               void **token_p)
+static tmsg_status_t on_alloc(void *arg)
 {
-    (void)device;
     called(arg, IN_ALLOC);
-    *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
-    *token_p = NULL;
     return TMSG_OK;
-}
-
-static void own_free(void *arg, void *data, uint64_t bytes, void *token)
-{
-    (void)arg;
-    (void)bytes;
-    (void)token;
-    free(data);
 }
 
 static bool is_pulled(const scene_t *scene)
@@ -168,14 +157,14 @@ static void *wait_once(void *arg)
 
 static void open_scene(scene_t *scene)
 {
+    const tmsg_allocator_t allocator = own_memory_allocator(&scene->memory);
     const side_options_t theirs = {.drive = DRIVE_THREAD};
     side_options_t ours = {.drive = scene->drive,
                            .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
                                       .flags = TMSG_WORKER_SHARED,
                                       .handler = handle,
                                       .handler_arg = scene,
-                                      .allocator = &(tmsg_allocator_t){
-                                          own_alloc, own_free, scene}}};
+                                      .allocator = &allocator}};
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_FLAGS,
         .flags = TMSG_SEND_ACKED,
@@ -261,12 +250,14 @@ static unsigned count_threads(void)
 
 static void run(place_t place, drive_t drive)
 {
-    scene_t scene = {.place = place, .drive = drive};
+    scene_t scene = {
+        .place = place, .drive = drive, .memory = {.on_alloc = on_alloc}};
     pthread_t threads[WAITERS];
     waiter_t waiters[WAITERS];
     unsigned thread_count;
     uint64_t began;
 
+    scene.memory.arg = &scene;
     open_scene(&scene);
     thread_count = count_threads();
     for (unsigned i = 0; i < WAITERS; i++) {

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -255,39 +256,23 @@ static void room_is_found_when_a_waiting_message_ends(bool here)
  * progressed a while. */
 typedef struct {
     sem_t asked, given;
-    atomic_int blocks;
+    own_memory_t memory;
 } slow_t;
 
-static tmsg_status_t slow_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                                uint64_t alignment, void **data_p,
-                                void **token_p)
+static tmsg_status_t be_slow(void *arg)
 {
     slow_t *slow = arg;
 
-    (void)device;
     sem_post(&slow->asked);
     must_eq(sem_wait(&slow->given), 0);
-    *data_p = aligned_alloc(alignment, (bytes + 63) / 64 * 64);
-    *token_p = NULL;
-    atomic_fetch_add(&slow->blocks, 1);
     return TMSG_OK;
-}
-
-static void slow_free(void *arg, void *data, uint64_t bytes, void *token)
-{
-    slow_t *slow = arg;
-
-    (void)bytes;
-    (void)token;
-    free(data);
-    atomic_fetch_sub(&slow->blocks, 1);
 }
 
 static void peer_goes_amid_an_allocation(drive_t drives, size_t bytes)
 {
     scene_t scene = {.held_count = 0};
-    slow_t slow = {.blocks = 0};
-    const tmsg_allocator_t allocator = {slow_alloc, slow_free, &slow};
+    slow_t slow = {.memory = {.on_alloc = be_slow, .arg = &slow}};
+    const tmsg_allocator_t allocator = own_memory_allocator(&slow.memory);
     uint64_t began, worst = 0;
     tmsg_message_t *message;
     tmsg_status_t status;
@@ -322,7 +307,7 @@ static void peer_goes_amid_an_allocation(drive_t drives, size_t bytes)
     atomic_store(&scene.stop, true);
     must_eq(pthread_join(driver, NULL), 0);
     side_close(&scene.us);
-    must_eq(atomic_load(&slow.blocks), 0);
+    must_eq(atomic_load(&slow.memory.blocks), 0);
 }
 
 int main(void)
