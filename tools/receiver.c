@@ -37,8 +37,8 @@ static void end_offer(peer_t *peer)
     peer->offer = 0;
     free(peer->name);
     peer->name = NULL;
-    tmsg_request_destroy(peer->words);
-    peer->words = NULL;
+    tmsg_request_destroy(peer->last_alive);
+    peer->last_alive = NULL;
 }
 
 static void free_peer(peer_t *peer)
@@ -237,7 +237,7 @@ static void report(receiver_t *receiver)
     } else if (job->ok) {
         print_text(receiver, &route);
     }
-    receiver->mute = !output_flush();
+    receiver->output_lost = !output_flush();
 }
 
 /* The map is kept, or cannot be: the sender hears it first. */
@@ -326,16 +326,16 @@ static void say_alive(peer_t *peer)
     transfer_reply_t words = {peer->offer, TRANSFER_ALIVE, NULL, NULL};
 
     peer->spoken_ns = now_ns();
-    if (peer->words != NULL &&
-        tmsg_request_test(peer->words) == TMSG_IN_PROGRESS) {
+    if (peer->last_alive != NULL &&
+        tmsg_request_test(peer->last_alive) == TMSG_IN_PROGRESS) {
         return; /* it does not even take the last one */
     }
-    tmsg_request_destroy(peer->words);
-    peer->words = NULL;
-    transfer_send_reply(peer->endpoint, &words, &peer->words);
+    tmsg_request_destroy(peer->last_alive);
+    peer->last_alive = NULL;
+    transfer_send_reply(peer->endpoint, &words, &peer->last_alive);
 }
 
-int receiver_tell(receiver_t *receiver)
+int receiver_say_alive(receiver_t *receiver)
 {
     int wanted = -1;
 

@@ -19,13 +19,13 @@ typedef struct {
 typedef struct peer {
     struct peer *next;
     tmsg_endpoint_t *endpoint;
-    int64_t offer;       /* number of the file that comes next, or 0 */
-    uint64_t offered_ns; /* when it was */
-    uint64_t bytes;      /* of it */
-    char *name;          /* of it, or NULL */
-    char *note;          /* of the last one, or NULL */
-    uint64_t spoken_ns;  /* when it last heard from us */
-    tmsg_request_t *words;
+    int64_t offer;              /* number of the file that comes next, or 0 */
+    uint64_t offered_ns;        /* when it was */
+    uint64_t bytes;             /* of it */
+    char *name;                 /* of it, or NULL */
+    char *note;                 /* of the last one, or NULL */
+    uint64_t spoken_ns;         /* when it last heard from us */
+    tmsg_request_t *last_alive; /* while that word is on its way */
 } peer_t;
 
 typedef struct {
@@ -42,7 +42,7 @@ typedef struct {
     unsigned captured;
     unsigned done;        /* maps that were kept */
     bool stopping;        /* nothing more is taken */
-    bool mute;            /* what came cannot be told */
+    bool output_lost;     /* what came cannot be told */
     bool failed;          /* a sender did, and none has come since */
     uint64_t deadline_ns; /* for one to come, or 0 */
     pthread_t thread;     /* that drives the worker */
@@ -67,7 +67,7 @@ bool receiver_step(receiver_t *receiver);
 
 /* Tells senders whose file is under way that we live. Returns in how many ms
  * it wants to be called again, -1: when something happens. */
-int receiver_tell(receiver_t *receiver);
+int receiver_say_alive(receiver_t *receiver);
 
 /* Turns down what was offered and closes every connection in order. */
 void receiver_close(receiver_t *receiver, const char *why);

@@ -200,7 +200,7 @@ static bool is_over(receiver_t *receiver, int *code_p, const char **why_p)
     if (receiver->message != NULL) {
         return false;
     }
-    if (receiver->mute &&
+    if (receiver->output_lost &&
         (receiver->options->json || receiver->store.dir == NULL)) {
         *why_p = "the receiver cannot say what it receives";
         *code_p = EXIT_FAILED;
@@ -259,7 +259,7 @@ static int run(receiver_t *receiver, int signals, const char **why_p)
         if (is_over(receiver, &code, why_p)) {
             return code;
         }
-        sleep_until_something(receiver, signals, receiver_tell(receiver));
+        sleep_until_something(receiver, signals, receiver_say_alive(receiver));
     }
 }
 
