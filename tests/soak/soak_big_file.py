@@ -87,7 +87,10 @@ def transfer(folder, scheme):
     begin = time.monotonic()
     sender = subprocess.Popen([os.environ["TENSORMSG"], "send", url, str(source)])
     watches = [Watch(sender.pid), Watch(receiver.pid)]
-    codes = [sender.wait(1800), receiver.wait(60)]
+    codes = [sender.wait(3600)]
+    if codes != [0]:
+        receiver.terminate()  # it would wait for another
+    codes.append(receiver.wait(60))
     seconds = time.monotonic() - begin
     peaks = [watch.peak for watch in watches]
     same = codes == [0, 0] and digest(source) == digest(out / source.name)
