@@ -174,6 +174,25 @@ void tmsg_index_remove(tmsg_index_t *index, const tmsg_names_t *names,
     erase(index, gone);
 }
 
+tmsg_status_t tmsg_index_copy(const tmsg_index_t *index, size_t count,
+                              tmsg_index_t *copy_p)
+{
+    size_t bytes = (index->mask + 1) * sizeof(*index->slots);
+    tmsg_index_t copy = {.mask = index->mask};
+
+    if (count <= LINEAR_MAX) {
+        *copy_p = (tmsg_index_t){0};
+        return TMSG_OK;
+    }
+    copy.slots = malloc(bytes);
+    if (copy.slots == NULL) {
+        return tmsg_error_memory("the index of names");
+    }
+    memcpy(copy.slots, index->slots, bytes);
+    *copy_p = copy;
+    return TMSG_OK;
+}
+
 void tmsg_index_free(tmsg_index_t *index)
 {
     free(index->slots);

@@ -44,6 +44,10 @@ tmsg_status_t tmsg_index_add(tmsg_index_t *index, const tmsg_names_t *names);
 void tmsg_index_remove(tmsg_index_t *index, const tmsg_names_t *names,
                        size_t position);
 
+/* Makes *copy_p the index of a copied array of `count`. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_index_copy(const tmsg_index_t *index, size_t count,
+                              tmsg_index_t *copy_p);
+
 void tmsg_index_free(tmsg_index_t *index);
 
 #endif

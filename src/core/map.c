@@ -14,19 +14,22 @@
 
 tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
 {
-    tmsg_map_t *map = calloc(1, sizeof(*map));
+    /* Not calloc(), which goes past the thread's cache of free blocks. */
+    tmsg_map_t *map = malloc(sizeof(*map));
 
     if (map == NULL) {
         return tmsg_error_memory("a map");
     }
-    atomic_init(&map->refs, 1);
+    *map = (tmsg_map_t){.refs = 1};
     *map_p = map;
     return TMSG_OK;
 }
 
 static void release_all(tmsg_map_t *map)
 {
-    for (size_t i = 0; i < map->size; i++) {
+    size_t owned = map->layout == NULL ? map->size : 0;
+
+    for (size_t i = 0; i < owned; i++) {
         if (map->entries[i].release != NULL) {
             map->entries[i].release(map->entries[i].release_arg);
         }
@@ -54,7 +57,7 @@ void tmsg_map_free(const tmsg_map_t *unused)
     tmsg_map_t *map = writable(unused);
 
     release_all(map);
-    tmsg_index_free(&map->index);
+    tmsg_map_drop_index(map);
     tmsg_index_free(&map->meta_index);
     tmsg_arena_free(&map->arena);
     free(map->entries);
@@ -180,15 +183,20 @@ static size_t dims_bytes(const tmsg_tensor_t *tensor)
     return sets * (size_t)tensor->ndim * sizeof(int64_t);
 }
 
-/* Copies what a descriptor points to; the name, too. */
-static bool adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
+/* Of its shape, strides and name, which lie together. */
+static size_t adopted_bytes(const tmsg_map_entry_t *entry)
+{
+    return dims_bytes(&entry->tensor) + entry->name_bytes + 1;
+}
+
+bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
 {
     tmsg_tensor_t *tensor = &entry->tensor;
     size_t dims = (size_t)tensor->ndim;
-    int64_t *shape = tmsg_arena_alloc(&map->arena, dims_bytes(tensor));
-    char *name = tmsg_map_copy(map, entry->name, entry->name_bytes);
+    int64_t *shape = tmsg_arena_alloc(&map->arena, adopted_bytes(entry));
+    char *name;
 
-    if (shape == NULL || name == NULL) {
+    if (shape == NULL) {
         return false;
     }
     if (dims > 0) {
@@ -201,6 +209,9 @@ static bool adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
         }
         tensor->strides = shape + dims;
     }
+    name = (char *)shape + dims_bytes(tensor);
+    memcpy(name, entry->name, entry->name_bytes);
+    name[entry->name_bytes] = '\0';
     entry->name = name;
     return true;
 }
@@ -225,10 +236,11 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
     if (status != TMSG_OK) {
         return status;
     }
-    if (!adopt(map, entry)) {
+    if (!tmsg_map_adopt(map, entry)) {
         return tmsg_error_memory("a tensor's name and shape");
     }
     map->entries[map->size++] = *entry;
+    tmsg_map_restamp(map);
     names = names_of(map);
     status = tmsg_index_add(&map->index, &names);
     if (status != TMSG_OK) {
@@ -396,6 +408,7 @@ void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
 void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device)
 {
     map->entries[index].tensor.device = device;
+    tmsg_map_restamp(map);
 }
 
 tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
@@ -413,12 +426,12 @@ tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
     }
     gone = map->entries[index];
     map->size--;
+    tmsg_map_restamp(map);
     memmove(map->entries + index, map->entries + index + 1,
             (map->size - index) * sizeof(gone));
     names = names_of(map);
     tmsg_index_remove(&map->index, &names, index);
-    tmsg_map_waste(map, tmsg_arena_size(gone.name_bytes + 1) +
-                            tmsg_arena_size(dims_bytes(&gone.tensor)));
+    tmsg_map_waste(map, tmsg_arena_size(adopted_bytes(&gone)));
     if (gone.release != NULL) {
         gone.release(gone.release_arg);
     }
@@ -433,6 +446,10 @@ tmsg_status_t tmsg_map_clear(tmsg_map_t *map)
         return status;
     }
     release_all(map);
+    if (map->layout != NULL) {
+        tmsg_map_drop_index(map);
+    }
+    tmsg_map_restamp(map);
     map->meta_size = 0;
     map->wasted = 0;
     tmsg_arena_reset(&map->arena);
@@ -452,7 +469,7 @@ static void pack(tmsg_map_t *map)
     }
     for (size_t i = 0; i < map->size; i++) {
         fresh.entries[i] = map->entries[i];
-        if (!adopt(&fresh, &fresh.entries[i])) {
+        if (!tmsg_map_adopt(&fresh, &fresh.entries[i])) {
             goto err_free;
         }
     }

@@ -45,6 +45,25 @@ void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device);
  * tmsg_map_clear() or at the end of its life. At most one such owner. */
 void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg);
 
+/* A number that no map of this process with another layout (names, dtypes,
+ * shapes, strides, devices) ever has or had. Data and metadata do not count.
+ * Thread-safe, as reading is. */
+uint64_t tmsg_map_stamp(const tmsg_map_t *map);
+
+/* A copy of the layout alone, without data and metadata. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p);
+
+/* Gives a map without tensors those of such a copy, which it keeps alive and
+ * which is not changed any more: names, shapes and index stay there. The map
+ * takes no more tensors and loses none until tmsg_map_clear(). Errors:
+ * NO_MEMORY. */
+tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout);
+
+/* Gives tensor `index`, which has no strides, another shape of as many
+ * dimensions. Errors: tmsg_tensor_check()'s for the shape, NO_MEMORY. */
+tmsg_status_t tmsg_map_reshape(tmsg_map_t *map, size_t index,
+                               const int64_t *shape);
+
 /* The type that a key of the reserved ones must have, 0 for other keys. */
 int32_t tmsg_meta_reserved(const char *key, size_t key_bytes);
 

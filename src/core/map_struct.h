@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/map_struct.h - the inside of a map, for map.c and meta.c alone. */
+/* core/map_struct.h - the inside of a map, for map.c, map_share.c and
+ * meta.c alone. */
 #ifndef TMSG_CORE_MAP_STRUCT_H
 #define TMSG_CORE_MAP_STRUCT_H
 
@@ -25,6 +26,9 @@ struct tmsg_map {
     tmsg_arena_t arena; /* names, shapes, strides, keys, values */
     size_t wasted;      /* of it, by what was removed or set anew */
 
+    atomic_uint_least64_t stamp; /* of the layout; 0: nobody asked for it */
+    const tmsg_map_t *layout;    /* whose index, names and shapes these are */
+
     tmsg_release_fn release; /* of the memory that all tensors share */
     void *release_arg;
 };
@@ -43,6 +47,16 @@ tmsg_status_t tmsg_map_check_name(const char *what, const char *name,
 /* Makes room for one more than `size` items of `stride` bytes and says where
  * they are now; NULL when there is no memory. */
 void *tmsg_map_grow(void *items, size_t *capacity, size_t size, size_t stride);
+
+/* Copies what an entry's descriptor points to into the map's arena; the name,
+ * too. False: no memory. */
+bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry);
+
+/* The layout is another from now on. */
+void tmsg_map_restamp(tmsg_map_t *map);
+
+/* Frees the index, which may be another's, and lets go of that one. */
+void tmsg_map_drop_index(tmsg_map_t *map);
 
 /* A copy in the map's arena with a NUL after it, or NULL. */
 char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes);

@@ -48,14 +48,29 @@ static size_t character(const uint8_t *at, const uint8_t *end)
     return length;
 }
 
+/* Whether eight characters of ASCII begin at `at`. */
+static bool is_ascii(const uint8_t *at)
+{
+    uint64_t word;
+
+    memcpy(&word, at, sizeof(word));
+    return (word & 0x8080808080808080) == 0;
+}
+
 bool tmsg_utf8_valid(const char *text, size_t bytes)
 {
     const uint8_t *at = (const uint8_t *)text;
     size_t left = bytes;
 
     while (left > 0) {
-        size_t length = *at < 0x80 ? 1 : character(at, at + left);
+        size_t length;
 
+        if (left >= sizeof(uint64_t) && is_ascii(at)) {
+            at += sizeof(uint64_t);
+            left -= sizeof(uint64_t);
+            continue;
+        }
+        length = character(at, at + left);
         if (length == 0) {
             return false;
         }

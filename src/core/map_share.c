@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Layouts apart from the data: told from each other by a number, copied, and
+ * shared by the maps that are received. */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map_struct.h"
+#include "core/tensor.h"
+
+static atomic_uint_least64_t last_stamp;
+
+uint64_t tmsg_map_stamp(const tmsg_map_t *map)
+{
+    /* A cache, which several senders of one map may fill. */
+    atomic_uint_least64_t *stamp = &((tmsg_map_t *)(uintptr_t)map)->stamp;
+    uint_least64_t known = atomic_load_explicit(stamp, memory_order_relaxed);
+    uint64_t fresh;
+
+    if (known != 0) {
+        return known;
+    }
+    fresh = atomic_fetch_add_explicit(&last_stamp, 1, memory_order_relaxed) + 1;
+    if (atomic_compare_exchange_strong_explicit(
+            stamp, &known, fresh, memory_order_relaxed, memory_order_relaxed)) {
+        return fresh;
+    }
+    return known;
+}
+
+void tmsg_map_restamp(tmsg_map_t *map)
+{
+    atomic_store_explicit(&map->stamp, 0, memory_order_relaxed);
+}
+
+void tmsg_map_drop_index(tmsg_map_t *map)
+{
+    const tmsg_map_t *layout = map->layout;
+
+    if (layout == NULL) {
+        tmsg_index_free(&map->index);
+        return;
+    }
+    map->index = (tmsg_index_t){0};
+    map->layout = NULL;
+    if (tmsg_map_unhold(layout)) {
+        tmsg_map_free(layout);
+    }
+}
+
+static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
+{
+    tmsg_status_t status = tmsg_map_reserve(copy, map->size);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < map->size; i++) {
+        tmsg_map_entry_t *entry = &copy->entries[i];
+
+        *entry = map->entries[i];
+        entry->tensor.data = NULL;
+        entry->release = NULL;
+        entry->release_arg = NULL;
+        if (!tmsg_map_adopt(copy, entry)) {
+            return tmsg_error_memory("the layout of a map");
+        }
+        copy->size++;
+    }
+    return tmsg_index_copy(&map->index, map->size, &copy->index);
+}
+
+tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p)
+{
+    tmsg_map_t *copy;
+    tmsg_status_t status = tmsg_map_create(&copy);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = copy_entries(map, copy);
+    if (status != TMSG_OK) {
+        tmsg_map_destroy(copy);
+        return status;
+    }
+    *copy_p = copy;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
+{
+    tmsg_status_t status = tmsg_map_reserve(map, layout->size);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (layout->size > 0) {
+        memcpy(map->entries, layout->entries,
+               layout->size * sizeof(*map->entries));
+    }
+    map->size = layout->size;
+    tmsg_map_drop_index(map);
+    map->index = layout->index;
+    map->layout = layout;
+    tmsg_map_hold(layout);
+    atomic_store_explicit(&map->stamp, tmsg_map_stamp(layout),
+                          memory_order_relaxed);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_reshape(tmsg_map_t *map, size_t index,
+                               const int64_t *shape)
+{
+    tmsg_map_entry_t *entry = &map->entries[index];
+    size_t extents_bytes = (size_t)entry->tensor.ndim * sizeof(*shape);
+    tmsg_tensor_t tensor = entry->tensor;
+    uint64_t bytes;
+    int64_t *copy;
+    tmsg_status_t status;
+
+    tensor.shape = shape;
+    status = tmsg_tensor_check_shape(&tensor, &bytes);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    copy = tmsg_arena_alloc(&map->arena, extents_bytes);
+    if (copy == NULL) {
+        return tmsg_error_memory("a tensor's shape");
+    }
+    memcpy(copy, shape, extents_bytes);
+    entry->tensor.shape = copy;
+    entry->bytes = bytes;
+    tmsg_map_restamp(map);
+    return TMSG_OK;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tensormsg/meta.h>
+
+#include "core/map.h"
+#include "core/map_struct.h"
+#include "support/failing_alloc.h"
+
+static float data[64];
+static const int64_t shape_2_3[] = {2, 3}, fortran[] = {1, 2};
+static const tmsg_tensor_t small = {
+    data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_FLOAT, 32, 1}, 2, shape_2_3, NULL};
+static const tmsg_tensor_t strided = {
+    data,   {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_FLOAT, 32, 1}, 2, shape_2_3,
+    fortran};
+
+static tmsg_map_t *new_map(void)
+{
+    tmsg_map_t *map = NULL;
+
+    cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+    return map;
+}
+
+static void add_numbered(tmsg_map_t *map, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++) {
+        char name[24];
+
+        snprintf(name, sizeof(name), "t%zu", i);
+        cr_assert_eq(
+            tmsg_map_add(map, name, i % 2 == 0 ? &small : &strided, NULL),
+            TMSG_OK);
+    }
+}
+
+static tmsg_map_t *layout_of(size_t tensors)
+{
+    tmsg_map_t *map = new_map(), *layout = NULL;
+
+    add_numbered(map, 0, tensors);
+    cr_assert_eq(tmsg_map_copy_layout(map, &layout), TMSG_OK);
+    tmsg_map_destroy(map);
+    return layout;
+}
+
+static void expect_numbered(const tmsg_map_t *map, size_t tensors)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    cr_assert_eq(tmsg_map_size(map), tensors);
+    for (size_t i = 0; i < tensors; i++) {
+        tmsg_tensor_t found;
+        char name[24];
+
+        snprintf(name, sizeof(name), "t%zu", i);
+        cr_expect_str_eq(entries[i].name, name);
+        cr_assert_eq(tmsg_map_find(map, name, &found), TMSG_OK);
+        cr_expect_eq(found.shape, entries[i].tensor.shape);
+        cr_expect_eq(found.shape[1], 3);
+        cr_expect_eq(found.strides != NULL, i % 2 == 1);
+        cr_expect_eq(entries[i].bytes, 24);
+    }
+    cr_expect_eq(tmsg_map_find(map, "absent", NULL), TMSG_ERR_NOT_FOUND);
+}
+
+Test(stamp, stays_while_the_layout_stays)
+{
+    tmsg_map_t *map = new_map();
+    uint64_t stamp;
+
+    add_numbered(map, 0, 3);
+    stamp = tmsg_map_stamp(map);
+    cr_expect_neq(stamp, 0);
+    tmsg_map_set_i64(map, "k", 1);
+    tmsg_map_place(map, 1, data + 1);
+    cr_expect_eq(tmsg_map_add(map, "t1", &small, NULL),
+                 TMSG_ERR_ALREADY_EXISTS);
+    cr_expect_eq(tmsg_map_remove(map, "absent"), TMSG_ERR_NOT_FOUND);
+    cr_expect_eq(tmsg_map_stamp(map), stamp);
+    tmsg_map_destroy(map);
+}
+
+Test(stamp, is_new_at_every_change_of_the_layout)
+{
+    const int64_t shape[] = {9, 9};
+    tmsg_map_t *map = new_map(), *other = new_map();
+    uint64_t stamps[8];
+
+    stamps[0] = tmsg_map_stamp(map);
+    stamps[1] = tmsg_map_stamp(other);
+    add_numbered(map, 0, 3);
+    stamps[2] = tmsg_map_stamp(map);
+    tmsg_map_remove(map, "t2");
+    stamps[3] = tmsg_map_stamp(map);
+    tmsg_map_set_device(map, 0, (tmsg_device_t){TMSG_DEVICE_CUDA, 1});
+    stamps[4] = tmsg_map_stamp(map);
+    cr_expect_eq(tmsg_map_append(map, "a", 1, &small), TMSG_OK);
+    stamps[5] = tmsg_map_stamp(map);
+    cr_expect_eq(tmsg_map_reshape(map, 0, shape), TMSG_OK);
+    stamps[6] = tmsg_map_stamp(map);
+    tmsg_map_clear(map);
+    stamps[7] = tmsg_map_stamp(map);
+    for (size_t i = 0; i < 8; i++) {
+        for (size_t j = 0; j < i; j++) {
+            cr_expect_neq(stamps[i], stamps[j], "%zu and %zu", i, j);
+        }
+    }
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(other);
+}
+
+Test(layout, copy_has_neither_data_nor_metadata)
+{
+    tmsg_map_t *map = new_map(), *copy = NULL;
+
+    add_numbered(map, 0, 20);
+    tmsg_map_set_i64(map, "k", 1);
+    cr_assert_eq(tmsg_map_copy_layout(map, &copy), TMSG_OK);
+    tmsg_map_destroy(map);
+    expect_numbered(copy, 20);
+    for (size_t i = 0; i < 20; i++) {
+        cr_expect_null(tmsg_map_entries(copy)[i].tensor.data);
+    }
+    cr_expect_eq(tmsg_map_meta_size(copy), 0);
+    tmsg_map_destroy(copy);
+}
+
+Test(layout, is_shared_by_maps_that_outlive_it)
+{
+    static const size_t sizes[] = {0, 1, 8, 9, 1000};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        tmsg_map_t *layout = layout_of(sizes[i]);
+        tmsg_map_t *one = new_map(), *two = new_map();
+
+        tmsg_map_set_i64(one, "k", 1);
+        cr_assert_eq(tmsg_map_share(one, layout), TMSG_OK);
+        cr_assert_eq(tmsg_map_share(two, layout), TMSG_OK);
+        cr_expect_eq(tmsg_map_stamp(one), tmsg_map_stamp(two));
+        tmsg_map_destroy(layout);
+        expect_numbered(one, sizes[i]);
+        tmsg_map_destroy(one);
+        expect_numbered(two, sizes[i]);
+        tmsg_map_destroy(two);
+    }
+}
+
+Test(layout, of_a_map_that_shares_one_may_be_copied)
+{
+    tmsg_map_t *layout = layout_of(20), *map = new_map(), *copy = NULL;
+
+    cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+    cr_assert_eq(tmsg_map_copy_layout(map, &copy), TMSG_OK);
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(map);
+    expect_numbered(copy, 20);
+    tmsg_map_destroy(copy);
+}
+
+Test(layout, data_and_devices_are_each_map_s_own)
+{
+    tmsg_map_t *layout = layout_of(2), *one = new_map(), *two = new_map();
+
+    cr_assert_eq(tmsg_map_share(one, layout), TMSG_OK);
+    cr_assert_eq(tmsg_map_share(two, layout), TMSG_OK);
+    tmsg_map_place(one, 0, data);
+    tmsg_map_set_device(one, 1, (tmsg_device_t){TMSG_DEVICE_CUDA, 1});
+    cr_expect_null(tmsg_map_entries(two)[0].tensor.data);
+    cr_expect_eq(tmsg_map_entries(two)[1].tensor.device.type, TMSG_DEVICE_CPU);
+    cr_expect_neq(tmsg_map_stamp(one), tmsg_map_stamp(two));
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(one);
+    tmsg_map_destroy(two);
+}
+
+/* With and without an index of its own before. */
+Test(layout, cleared_map_is_as_any_other)
+{
+    for (size_t before = 0; before <= 20; before += 20) {
+        tmsg_map_t *layout = layout_of(30), *map = new_map();
+
+        add_numbered(map, 0, before);
+        tmsg_map_clear(map);
+        cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+        tmsg_map_clear(map);
+        tmsg_map_destroy(layout);
+        cr_expect_eq(tmsg_map_size(map), 0);
+        add_numbered(map, 0, 30);
+        expect_numbered(map, 30);
+        tmsg_map_destroy(map);
+    }
+}
+
+Test(layout, metadata_may_come_and_go_in_a_map_that_shares)
+{
+    static const char text[8000] = {[0 ... 7998] = 'x'};
+    tmsg_map_t *layout = layout_of(20), *map = new_map();
+
+    cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+    tmsg_map_destroy(layout);
+    for (int i = 0; i < 9; i++) { /* enough that the map is packed */
+        cr_assert_eq(tmsg_map_set_string(map, "k", text), TMSG_OK);
+    }
+    expect_numbered(map, 20);
+    tmsg_map_destroy(map);
+}
+
+Test(reshape, is_of_one_map_alone)
+{
+    const int64_t shape[] = {5, 3};
+    tmsg_map_t *layout = layout_of(3), *one = new_map(), *two = new_map();
+
+    cr_assert_eq(tmsg_map_share(one, layout), TMSG_OK);
+    cr_assert_eq(tmsg_map_share(two, layout), TMSG_OK);
+    cr_expect_eq(tmsg_map_reshape(one, 2, shape), TMSG_OK);
+    cr_expect_eq(tmsg_map_entries(one)[2].tensor.shape[0], 5);
+    cr_expect_eq(tmsg_map_entries(one)[2].bytes, 60);
+    expect_numbered(two, 3);
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(one);
+    tmsg_map_destroy(two);
+}
+
+Test(reshape, to_what_cannot_be_changes_nothing)
+{
+    const int64_t negative[] = {2, -1}, vast[] = {1ll << 40, 1ll << 40};
+    tmsg_map_t *map = new_map();
+    uint64_t stamp;
+
+    add_numbered(map, 0, 1);
+    stamp = tmsg_map_stamp(map);
+    cr_expect_eq(tmsg_map_reshape(map, 0, negative), TMSG_ERR_INVALID_PARAM);
+    cr_expect_eq(tmsg_map_reshape(map, 0, vast), TMSG_ERR_LIMIT_EXCEEDED);
+    cr_expect_eq(tmsg_map_stamp(map), stamp);
+    expect_numbered(map, 1);
+    tmsg_map_destroy(map);
+}
+
+/* The n-th allocation fails, for every n. */
+Test(layout, leaves_nothing_behind_when_memory_runs_out)
+{
+    const int64_t shape[] = {5, 3};
+    tmsg_map_t *from = new_map(), *layout = NULL;
+    tmsg_status_t status = TMSG_ERR_NO_MEMORY;
+
+    add_numbered(from, 0, 20);
+    for (unsigned long n = 1; status != TMSG_OK; n++) {
+        failing_alloc_arm(n);
+        status = tmsg_map_copy_layout(from, &layout);
+        cr_expect_eq(status == TMSG_OK, !failing_alloc_disarm());
+        cr_expect_eq(layout != NULL, status == TMSG_OK);
+    }
+    tmsg_map_destroy(from);
+    status = TMSG_ERR_NO_MEMORY;
+    for (unsigned long n = 1; status != TMSG_OK; n++) {
+        tmsg_map_t *map = new_map();
+
+        failing_alloc_arm(n);
+        status = tmsg_map_share(map, layout);
+        cr_expect_eq(tmsg_map_size(map), status == TMSG_OK ? 20 : 0);
+        if (status == TMSG_OK) {
+            status = tmsg_map_reshape(map, 0, shape);
+            cr_expect_eq(tmsg_map_entries(map)[0].bytes,
+                         status == TMSG_OK ? 60 : 24);
+        }
+        cr_expect_eq(status == TMSG_OK, !failing_alloc_disarm());
+        tmsg_map_destroy(map);
+    }
+    tmsg_map_destroy(layout);
+}
