@@ -7,22 +7,13 @@
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"
-#include "core/utf8.h"
 #include "serialize/checksum.h"
-#include "serialize/cursor.h"
-#include "serialize/header.h"
+#include "serialize/decoder.h"
+#include "serialize/schema_wire.h"
 #include "serialize/wire.h"
 
 /* [name of one character, code, bits, lanes, empty shape] */
 #define TENSOR_BYTES_MIN 7
-
-typedef struct {
-    tmsg_cursor_t cursor;
-    const tmsg_limits_t *limits;
-    tmsg_map_t *map;
-    uint64_t metadata_bytes; /* read so far */
-    tmsg_body_extra_t extra;
-} decoder_t;
 
 /* A tensor as the body has it, before anything of it is believed. */
 typedef struct {
@@ -55,14 +46,6 @@ blame(tmsg_status_t status, const record_t *record, const char *format, ...)
         tmsg_error_name(record->name, record->name_bytes).text, text);
 }
 
-/* Names what is read next, unless the cursor has met an error before. */
-static void reading(tmsg_cursor_t *cursor, const char *field)
-{
-    if (cursor->error == NULL) {
-        cursor->field = field;
-    }
-}
-
 /* A set of keys has a bit for each from KEY_LEAST on. */
 #define KEY_LEAST (-8)
 #define KEY_BIT(key) (1u << ((key)-KEY_LEAST))
@@ -71,14 +54,20 @@ static void reading(tmsg_cursor_t *cursor, const char *field)
     (KEY_BIT(TMSG_OPTION_STRIDES) | KEY_BIT(TMSG_OPTION_DEVICE) |              \
      KEY_BIT(TMSG_OPTION_BYTES) | KEY_BIT(TMSG_OPTION_ENCODING))
 #define BODY_KEYS (KEY_BIT(TMSG_BODY_TENSORS) | KEY_BIT(TMSG_BODY_METADATA))
-#define EXTRA_KEYS KEY_BIT(TMSG_BODY_CHECKSUMS)
+#define EXTRA_KEYS                                                             \
+    (KEY_BIT(TMSG_BODY_CHECKSUMS) | KEY_BIT(TMSG_BODY_DEFINITION) |            \
+     KEY_BIT(TMSG_BODY_REFERENCE))
+
+static bool is_known(int64_t key, unsigned known)
+{
+    return key >= KEY_LEAST && key < KEY_LEAST + 32 && KEY_BIT(key) & known;
+}
 
 /* Notes a key of a map. Unknown keys may be passed over only where they are
  * not negative; of those that we know none may come twice. */
 static tmsg_status_t check_key(int64_t key, unsigned known, unsigned *seen)
 {
-    bool in_set = key >= KEY_LEAST && key < KEY_LEAST + 32;
-    unsigned bit = in_set ? KEY_BIT(key) & known : 0;
+    unsigned bit = is_known(key, known) ? KEY_BIT(key) : 0;
 
     if (bit == 0 && key < 0) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
@@ -100,11 +89,11 @@ static void read_extents(tmsg_cursor_t *cursor, uint32_t count,
     }
 }
 
-static tmsg_status_t read_shape(decoder_t *decoder, record_t *record)
+static tmsg_status_t read_shape(tmsg_decoder_t *decoder, record_t *record)
 {
     uint64_t most = decoder->limits->ndim;
 
-    reading(&decoder->cursor, "shape");
+    tmsg_decoder_reading(&decoder->cursor, "shape");
     record->ndim = tmsg_cursor_array(&decoder->cursor);
     if (record->ndim > most || record->ndim > TMSG_NDIM_MAX) {
         return blame(TMSG_ERR_LIMIT_EXCEEDED, record,
@@ -119,7 +108,7 @@ static tmsg_status_t read_strides(tmsg_cursor_t *cursor, record_t *record)
 {
     uint32_t count;
 
-    reading(cursor, "strides");
+    tmsg_decoder_reading(cursor, "strides");
     count = tmsg_cursor_array(cursor);
     if (cursor->error == NULL && count != record->ndim) {
         return blame(TMSG_ERR_MALFORMED, record,
@@ -135,7 +124,7 @@ static tmsg_status_t read_strides(tmsg_cursor_t *cursor, record_t *record)
 
 static tmsg_status_t read_device(tmsg_cursor_t *cursor, record_t *record)
 {
-    reading(cursor, "device");
+    tmsg_decoder_reading(cursor, "device");
     if (tmsg_cursor_array(cursor) != 2 && cursor->error == NULL) {
         return blame(TMSG_ERR_MALFORMED, record,
                      "device is not a type and an id");
@@ -154,16 +143,16 @@ static tmsg_status_t read_option(tmsg_cursor_t *cursor, record_t *record,
     case TMSG_OPTION_DEVICE:
         return read_device(cursor, record);
     case TMSG_OPTION_BYTES:
-        reading(cursor, "byte length");
+        tmsg_decoder_reading(cursor, "byte length");
         record->bytes = tmsg_cursor_integer(cursor);
         record->has_bytes = true;
         return TMSG_OK;
     case TMSG_OPTION_ENCODING:
-        reading(cursor, "encoding");
+        tmsg_decoder_reading(cursor, "encoding");
         record->encoding = tmsg_cursor_integer(cursor);
         return TMSG_OK;
     default:
-        reading(cursor, "an unknown option");
+        tmsg_decoder_reading(cursor, "an unknown option");
         tmsg_cursor_skip(cursor);
         return TMSG_OK;
     }
@@ -175,12 +164,12 @@ static tmsg_status_t read_options(tmsg_cursor_t *cursor, record_t *record)
     unsigned seen = 0;
     uint32_t count;
 
-    reading(cursor, "options");
+    tmsg_decoder_reading(cursor, "options");
     count = tmsg_cursor_map(cursor);
     for (uint32_t i = 0; i < count && status == TMSG_OK; i++) {
         int64_t key;
 
-        reading(cursor, "option key");
+        tmsg_decoder_reading(cursor, "option key");
         key = tmsg_cursor_integer(cursor);
         status = check_key(key, OPTION_KEYS, &seen);
         if (status != TMSG_OK) {
@@ -191,32 +180,32 @@ static tmsg_status_t read_options(tmsg_cursor_t *cursor, record_t *record)
     return status;
 }
 
-static tmsg_status_t read_record(decoder_t *decoder, record_t *record)
+static tmsg_status_t read_record(tmsg_decoder_t *decoder, record_t *record)
 {
     tmsg_cursor_t *cursor = &decoder->cursor;
     tmsg_status_t status;
     uint32_t fields;
 
-    reading(cursor, "it");
+    tmsg_decoder_reading(cursor, "it");
     fields = tmsg_cursor_array(cursor);
     if (fields < TMSG_TENSOR_FIELDS && cursor->error == NULL) {
         return blame(TMSG_ERR_MALFORMED, record,
                      "it has %" PRIu32 " fields, not 5 or more", fields);
     }
-    reading(cursor, "name");
+    tmsg_decoder_reading(cursor, "name");
     record->name = tmsg_cursor_string(cursor, &record->name_bytes);
-    reading(cursor, "dtype code");
+    tmsg_decoder_reading(cursor, "dtype code");
     record->code = tmsg_cursor_integer(cursor);
-    reading(cursor, "dtype bits");
+    tmsg_decoder_reading(cursor, "dtype bits");
     record->bits = tmsg_cursor_integer(cursor);
-    reading(cursor, "dtype lanes");
+    tmsg_decoder_reading(cursor, "dtype lanes");
     record->lanes = tmsg_cursor_integer(cursor);
     status = read_shape(decoder, record);
     if (status == TMSG_OK && fields > TMSG_TENSOR_FIELDS) {
         status = read_options(cursor, record);
     }
     for (uint32_t i = TMSG_TENSOR_FIELDS + 1; i < fields; i++) {
-        reading(cursor, "an unknown field");
+        tmsg_decoder_reading(cursor, "an unknown field");
         tmsg_cursor_skip(cursor);
     }
     if (status == TMSG_OK && cursor->error != NULL) {
@@ -224,18 +213,6 @@ static tmsg_status_t read_record(decoder_t *decoder, record_t *record)
                      cursor->error);
     }
     return status;
-}
-
-/* What is wrong with a name or key, or NULL. */
-static const char *name_error(const char *name, size_t name_bytes)
-{
-    if (name_bytes == 0) {
-        return "is empty";
-    }
-    if (memchr(name, '\0', name_bytes) != NULL) {
-        return "holds a NUL byte";
-    }
-    return tmsg_utf8_valid(name, name_bytes) ? NULL : "is not UTF-8";
 }
 
 /* What the map does not check itself when it takes the tensor. */
@@ -277,7 +254,8 @@ static tmsg_status_t check_record(const record_t *record,
 static tmsg_status_t blame_append(tmsg_status_t status, const record_t *record,
                                   const tmsg_tensor_t *tensor)
 {
-    const char *error = name_error(record->name, record->name_bytes);
+    const char *error =
+        tmsg_decoder_name_error(record->name, record->name_bytes);
     uint64_t bytes;
 
     if (status == TMSG_ERR_NO_MEMORY) {
@@ -296,7 +274,7 @@ static tmsg_status_t blame_append(tmsg_status_t status, const record_t *record,
     return blame(status, record, "%s", tmsg_error_message());
 }
 
-static tmsg_status_t add_record(decoder_t *decoder, const record_t *record)
+static tmsg_status_t add_record(tmsg_decoder_t *decoder, const record_t *record)
 {
     tmsg_tensor_t tensor = {
         .device = {(int32_t)record->device_type, (int32_t)record->device_id},
@@ -327,7 +305,7 @@ static tmsg_status_t add_record(decoder_t *decoder, const record_t *record)
     return TMSG_OK;
 }
 
-static tmsg_status_t read_tensor(decoder_t *decoder, size_t index)
+static tmsg_status_t read_tensor(tmsg_decoder_t *decoder, size_t index)
 {
     record_t record; /* not `= {0}`: shape and strides are a kilobyte */
     tmsg_status_t status;
@@ -347,13 +325,13 @@ static tmsg_status_t read_tensor(decoder_t *decoder, size_t index)
     return status == TMSG_OK ? add_record(decoder, &record) : status;
 }
 
-static tmsg_status_t read_tensors(decoder_t *decoder)
+static tmsg_status_t read_tensors(tmsg_decoder_t *decoder)
 {
     tmsg_cursor_t *cursor = &decoder->cursor;
     tmsg_status_t status;
     uint32_t count;
 
-    reading(cursor, "tensors");
+    tmsg_decoder_reading(cursor, "tensors");
     count = tmsg_cursor_array(cursor);
     if (count > decoder->limits->tensors) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
@@ -373,125 +351,15 @@ static tmsg_status_t read_tensors(decoder_t *decoder)
     return status;
 }
 
-/* Turns a value of msgpack into one of metadata; false if there is none. */
-static bool to_meta(const tmsg_value_t *value, tmsg_meta_t *meta)
+static tmsg_status_t read_checksums(tmsg_decoder_t *decoder)
 {
-    *meta = (tmsg_meta_t){0};
-    switch (value->type) {
-    case TMSG_VALUE_BOOL:
-        meta->type = TMSG_META_TYPE_BOOL;
-        meta->boolean = value->boolean;
-        return true;
-    case TMSG_VALUE_INTEGER:
-        meta->type = TMSG_META_TYPE_I64;
-        meta->i64 = value->integer;
-        return true;
-    case TMSG_VALUE_FLOAT:
-        meta->type = TMSG_META_TYPE_F64;
-        meta->f64 = value->number;
-        return true;
-    case TMSG_VALUE_STRING:
-    case TMSG_VALUE_BINARY:
-        meta->type = value->type == TMSG_VALUE_STRING ? TMSG_META_TYPE_STRING
-                                                      : TMSG_META_TYPE_BYTES;
-        meta->data = value->data;
-        meta->bytes = value->count;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* A key of the metadata with its value, as the body has it. */
-typedef struct {
-    uint32_t index;
-    const char *key;
-    size_t key_bytes;
-    tmsg_value_t value;
-} item_t;
-
-static tmsg_status_t blame_item(tmsg_status_t status, const item_t *item,
-                                const char *what, const char *error)
-{
-    return tmsg_error_set(
-        status, "metadata %" PRIu32 " '%s': %s %s", item->index,
-        tmsg_error_name(item->key, item->key_bytes).text, what, error);
-}
-
-static tmsg_status_t add_item(decoder_t *decoder, const item_t *item)
-{
-    const tmsg_limits_t *limits = decoder->limits;
-    const char *error = name_error(item->key, item->key_bytes);
-    tmsg_meta_t meta;
-    tmsg_status_t status;
-
-    if (item->key_bytes > limits->name_bytes) {
-        return blame_item(TMSG_ERR_LIMIT_EXCEEDED, item, "key",
-                          "exceeds the limit of a name's bytes");
-    }
-    if (error != NULL) {
-        return blame_item(TMSG_ERR_MALFORMED, item, "key", error);
-    }
-    if (!to_meta(&item->value, &meta)) {
-        return blame_item(TMSG_ERR_UNSUPPORTED, item, "value",
-                          "is of a type not known here");
-    }
-    decoder->metadata_bytes += item->key_bytes + meta.bytes;
-    if (decoder->metadata_bytes > limits->metadata_bytes) {
-        return blame_item(TMSG_ERR_LIMIT_EXCEEDED, item, "value",
-                          "exceeds the limit of all metadata");
-    }
-    status =
-        tmsg_map_append_meta(decoder->map, item->key, item->key_bytes, &meta);
-    if (status == TMSG_ERR_ALREADY_EXISTS) {
-        return blame_item(TMSG_ERR_MALFORMED, item, "key", "comes twice");
-    }
-    if (status == TMSG_ERR_INVALID_PARAM) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED, "metadata %" PRIu32 ": %s",
-                              item->index, tmsg_error_message());
-    }
-    return status;
-}
-
-static tmsg_status_t read_metadata(decoder_t *decoder)
-{
-    tmsg_cursor_t *cursor = &decoder->cursor;
-    tmsg_status_t status = TMSG_OK;
-    uint32_t count;
-
-    reading(cursor, "metadata");
-    count = tmsg_cursor_map(cursor);
-    if (count > decoder->limits->metadata_keys) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "body: %" PRIu32
-                              " metadata keys exceed the limit of %" PRIu64,
-                              count, decoder->limits->metadata_keys);
-    }
-    for (uint32_t i = 0; i < count && status == TMSG_OK; i++) {
-        item_t item = {.index = i};
-
-        reading(cursor, "key");
-        item.key = tmsg_cursor_string(cursor, &item.key_bytes);
-        reading(cursor, "value");
-        item.value = tmsg_cursor_value(cursor);
-        if (cursor->error != NULL) {
-            return blame_item(TMSG_ERR_MALFORMED, &item, cursor->field,
-                              cursor->error);
-        }
-        status = add_item(decoder, &item);
-    }
-    return status;
-}
-
-static tmsg_status_t read_checksums(decoder_t *decoder)
-{
-    tmsg_body_extra_t *extra = &decoder->extra;
+    tmsg_body_extra_t *extra = decoder->extra;
     tmsg_cursor_t *cursor = &decoder->cursor;
     int64_t algorithm;
     tmsg_value_t values;
     tmsg_status_t status;
 
-    reading(cursor, "checksums");
+    tmsg_decoder_reading(cursor, "checksums");
     if (tmsg_cursor_array(cursor) != 2 && cursor->error == NULL) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "body: checksums are not an algorithm and "
@@ -517,39 +385,81 @@ static tmsg_status_t read_checksums(decoder_t *decoder)
     return TMSG_OK;
 }
 
-static tmsg_status_t read_section(decoder_t *decoder, int64_t key)
+static tmsg_status_t read_schema(tmsg_decoder_t *decoder,
+                                 tmsg_schema_form_t form)
+{
+    tmsg_decoder_reading(&decoder->cursor, "schema");
+    return tmsg_schema_read(&decoder->cursor, form, &decoder->extra->schema);
+}
+
+/* What the sections say together. */
+static tmsg_status_t check_sections(const tmsg_decoder_t *decoder,
+                                    unsigned seen)
+{
+    const tmsg_schema_use_t *use = &decoder->extra->schema;
+    bool tensors = (seen & KEY_BIT(TMSG_BODY_TENSORS)) != 0;
+
+    if ((seen & KEY_BIT(TMSG_BODY_REFERENCE)) != 0) {
+        if (tensors || (seen & KEY_BIT(TMSG_BODY_DEFINITION)) != 0) {
+            return tmsg_error_set(TMSG_ERR_MALFORMED,
+                                  "body: a reference to a schema beside %s",
+                                  tensors ? "tensors" : "a definition");
+        }
+        return TMSG_OK; /* the checksums wait for the tensors */
+    }
+    if (use->form == TMSG_SCHEMA_DEFINES) {
+        tmsg_status_t status;
+
+        if (!tensors) {
+            return tmsg_error_set(TMSG_ERR_MALFORMED,
+                                  "body: definition of a schema without "
+                                  "tensors");
+        }
+        status = tmsg_schema_check(use, decoder->map);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    return tmsg_checksum_check_count(decoder->map, decoder->extra);
+}
+
+static tmsg_status_t read_section(tmsg_decoder_t *decoder, int64_t key)
 {
     switch (key) {
     case TMSG_BODY_TENSORS:
         return read_tensors(decoder);
     case TMSG_BODY_METADATA:
-        return read_metadata(decoder);
+        return tmsg_decoder_metadata(decoder);
     case TMSG_BODY_CHECKSUMS:
         return read_checksums(decoder);
+    case TMSG_BODY_DEFINITION:
+        return read_schema(decoder, TMSG_SCHEMA_DEFINES);
+    case TMSG_BODY_REFERENCE:
+        return read_schema(decoder, TMSG_SCHEMA_REFERS);
     default:
-        reading(&decoder->cursor, "an unknown section");
+        tmsg_decoder_reading(&decoder->cursor, "an unknown section");
         tmsg_cursor_skip(&decoder->cursor);
         return TMSG_OK;
     }
 }
 
-static tmsg_status_t read_body(decoder_t *decoder, unsigned known)
+static tmsg_status_t read_body(tmsg_decoder_t *decoder, unsigned known)
 {
     tmsg_cursor_t *cursor = &decoder->cursor;
     tmsg_status_t status = TMSG_OK;
-    unsigned seen = 0;
+    unsigned seen = 0; /* of the known ones */
     uint32_t count = tmsg_cursor_map(cursor);
 
     for (uint32_t i = 0; i < count && cursor->error == NULL; i++) {
         int64_t key;
 
-        reading(cursor, "key");
+        tmsg_decoder_reading(cursor, "key");
         key = tmsg_cursor_integer(cursor);
         status = check_key(key, known, &seen);
         if (status != TMSG_OK) {
             return tmsg_error_set(status, "body: %s", tmsg_error_message());
         }
-        status = read_section(decoder, key);
+        status = read_section(decoder, is_known(key, known) ? key : 0);
         if (status != TMSG_OK) {
             return status;
         }
@@ -563,7 +473,7 @@ static tmsg_status_t read_body(decoder_t *decoder, unsigned known)
                               "body: %zu bytes after its end",
                               (size_t)(cursor->end - cursor->at));
     }
-    return tmsg_checksum_check_count(decoder->map, &decoder->extra);
+    return check_sections(decoder, seen);
 }
 
 tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
@@ -571,13 +481,16 @@ tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
                                tmsg_body_extra_t *extra_p)
 {
     const uint8_t *at = bytes == 0 ? (const uint8_t *)"" : body;
-    decoder_t decoder = {
+    tmsg_body_extra_t none;
+    tmsg_decoder_t decoder = {
         .cursor = {.at = at, .end = at + bytes, .field = "it"},
         .limits = limits,
         .map = map,
+        .extra = extra_p == NULL ? &none : extra_p,
     };
     tmsg_status_t status;
 
+    *decoder.extra = (tmsg_body_extra_t){0};
     if (bytes > limits->header_bytes) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "body: %zu bytes exceed the limit of %" PRIu64,
@@ -587,8 +500,6 @@ tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
                        extra_p == NULL ? BODY_KEYS : BODY_KEYS | EXTRA_KEYS);
     if (status != TMSG_OK) {
         tmsg_map_clear(map);
-    } else if (extra_p != NULL) {
-        *extra_p = decoder.extra;
     }
     return status;
 }

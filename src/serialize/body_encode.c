@@ -7,6 +7,7 @@
 #include "core/tensor.h"
 #include "serialize/checksum.h"
 #include "serialize/header.h"
+#include "serialize/schema_wire.h"
 #include "serialize/wire.h"
 
 /* Where the packer writes. Beyond the bound it only counts. */
@@ -48,6 +49,13 @@ static int sink_write(void *data, const char *bytes, size_t count)
     return 0;
 }
 
+static int sink_count(void *data, const char *bytes, size_t count)
+{
+    (void)bytes;
+    ((sink_t *)data)->used += count;
+    return 0;
+}
+
 static void pack_text(msgpack_packer *packer, const char *text, size_t bytes)
 {
     msgpack_pack_str(packer, bytes);
@@ -63,8 +71,7 @@ static void pack_extents(msgpack_packer *packer, const int64_t *extents,
     }
 }
 
-/* Other strides than these say nothing that the payload keeps. */
-static bool sends_strides(const tmsg_tensor_t *tensor)
+bool tmsg_body_has_strides(const tmsg_tensor_t *tensor)
 {
     return tensor->strides != NULL && !tmsg_tensor_is_contiguous(tensor) &&
            tmsg_tensor_is_dense(tensor);
@@ -94,7 +101,7 @@ static void pack_options(msgpack_packer *packer, const tmsg_tensor_t *tensor,
 static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
-    bool strides = sends_strides(tensor);
+    bool strides = tmsg_body_has_strides(tensor);
     bool device = sends_device(tensor);
 
     msgpack_pack_array(packer, (size_t)TMSG_TENSOR_FIELDS +
@@ -106,6 +113,18 @@ static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
     pack_extents(packer, tensor->shape, tensor->ndim);
     if (strides || device) {
         pack_options(packer, tensor, strides, device);
+    }
+}
+
+static void pack_tensors(msgpack_packer *packer, const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t tensors = tmsg_map_size(map);
+
+    msgpack_pack_uint8(packer, TMSG_BODY_TENSORS);
+    msgpack_pack_array(packer, tensors);
+    for (size_t i = 0; i < tensors; i++) {
+        pack_tensor(packer, &entries[i]);
     }
 }
 
@@ -145,6 +164,17 @@ static void pack_metadata(msgpack_packer *packer,
     }
 }
 
+static void pack_schema(sink_t *sink, const tmsg_schema_use_t *use)
+{
+    uint8_t head[TMSG_SCHEMA_HEAD_BYTES];
+    size_t bytes = tmsg_schema_head(use, head);
+
+    sink_write(sink, (const char *)head, bytes);
+    if (use->count > 0) {
+        sink_write(sink, (const char *)use->numbers, use->numbers_bytes);
+    }
+}
+
 static void pack_checksums(msgpack_packer *packer,
                            const tmsg_body_extra_t *extra, size_t tensors)
 {
@@ -163,18 +193,20 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
                                size_t bound, size_t *needed_p)
 {
     bool checksums = extra != NULL && extra->checksum != NULL;
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    size_t tensors = tmsg_map_size(map);
+    tmsg_schema_form_t form =
+        extra == NULL ? TMSG_SCHEMA_NONE : extra->schema.form;
     size_t keys = tmsg_map_meta_size(map);
     sink_t sink = {.buffer = buffer, .bound = bound};
     msgpack_packer packer;
 
-    msgpack_packer_init(&packer, &sink, sink_write);
-    msgpack_pack_map(&packer, 1 + (size_t)(keys != 0) + (size_t)checksums);
-    msgpack_pack_uint8(&packer, TMSG_BODY_TENSORS);
-    msgpack_pack_array(&packer, tensors);
-    for (size_t i = 0; i < tensors; i++) {
-        pack_tensor(&packer, &entries[i]);
+    msgpack_packer_init(&packer, &sink, bound == 0 ? sink_count : sink_write);
+    msgpack_pack_map(&packer, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
+                                  (size_t)(keys != 0) + (size_t)checksums);
+    if (form != TMSG_SCHEMA_NONE) {
+        pack_schema(&sink, &extra->schema);
+    }
+    if (form != TMSG_SCHEMA_REFERS) {
+        pack_tensors(&packer, map);
     }
     if (keys != 0) {
         msgpack_pack_uint8(&packer, TMSG_BODY_METADATA);
@@ -182,7 +214,7 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     }
     if (checksums) {
         msgpack_pack_int8(&packer, TMSG_BODY_CHECKSUMS);
-        pack_checksums(&packer, extra, tensors);
+        pack_checksums(&packer, extra, tmsg_map_size(map));
     }
     /* This also catches every count and length that msgpack has no form for. */
     if (sink.used > UINT32_MAX) {

@@ -183,8 +183,9 @@ static tmsg_value_t typed(tmsg_cursor_t *cursor, tmsg_value_type_t type,
 
 int64_t tmsg_cursor_integer(tmsg_cursor_t *cursor)
 {
-    if (cursor->at < cursor->end && *cursor->at < 0x80) {
-        return *cursor->at++;
+    /* One of a byte, -32 to 127. */
+    if (cursor->at < cursor->end && (int8_t)*cursor->at >= -32) {
+        return (int8_t)*cursor->at++;
     }
     return typed(cursor, TMSG_VALUE_INTEGER, "is not an integer of 63 bits")
         .integer;
@@ -192,6 +193,11 @@ int64_t tmsg_cursor_integer(tmsg_cursor_t *cursor)
 
 uint32_t tmsg_cursor_array(tmsg_cursor_t *cursor)
 {
+    /* A short one that fits. */
+    if (cursor->at < cursor->end && (*cursor->at & 0xf0) == 0x90 &&
+        (*cursor->at & 0x0fu) < left(cursor)) {
+        return *cursor->at++ & 0x0fu;
+    }
     return typed(cursor, TMSG_VALUE_ARRAY, "is not an array").count;
 }
 

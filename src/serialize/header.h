@@ -55,13 +55,36 @@ bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p);
 
 typedef struct tmsg_checksum tmsg_checksum_t; /* serialize/checksum.h */
 
+#define TMSG_SCHEMA_SLOTS_MAX 256   /* a slot's number is a byte */
+#define TMSG_SCHEMA_VARYING_MAX 256 /* extents of one schema */
+
+/* How a body says what its tensors are. */
+typedef enum {
+    TMSG_SCHEMA_NONE = 0,    /* in full */
+    TMSG_SCHEMA_DEFINES = 1, /* in full, to be kept in a slot */
+    TMSG_SCHEMA_REFERS = 2   /* by a slot, not at all here */
+} tmsg_schema_form_t;
+
+typedef struct {
+    tmsg_schema_form_t form;
+    uint8_t slot;
+    uint8_t generation;
+    /* Integers of msgpack, one behind the other: which extents vary, or what
+     * they are. Decoded, they lie in the body and are all integers; those of a
+     * definition fit its tensors. */
+    uint32_t count;
+    const uint8_t *numbers;
+    size_t numbers_bytes;
+} tmsg_schema_use_t;
+
 /* What a body holds beside a map. All zero bits: nothing. */
 typedef struct {
     const tmsg_checksum_t *checksum; /* NULL: no checksums */
     /* One for each tensor, in order; decoded, they lie in the body. Need not be
      * known while a body is only measured. */
     const uint8_t *checksums;
-    size_t checksum_count; /* of those decoded */
+    size_t checksum_count;    /* of those decoded */
+    tmsg_schema_use_t schema; /* serialize/schema.h makes and reads it */
 } tmsg_body_extra_t;
 
 /* Encodes names, dtypes, shapes, strides, devices, metadata and *extra (which
@@ -74,11 +97,18 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
                                const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p);
 
+/* Whether a body says the strides of such a tensor. Others than dense ones say
+ * nothing that the payload keeps, and C order is the default. */
+bool tmsg_body_has_strides(const tmsg_tensor_t *tensor);
+
 /* Decodes a body into an empty map, whose tensors have no data yet. Trusts
  * nothing; reads exactly `bytes`. With extra_p NULL, a body that holds more
- * than a map is UNSUPPORTED. On error the map is left empty and *extra_p
- * untouched. Errors: MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each
- * naming the tensor or key and what was wrong with it. */
+ * than a map is UNSUPPORTED, but for a definition, which is passed over. Of a
+ * body that refers to a schema the map gets only metadata, and the checksums
+ * are not held against it. On error the map is left empty, and of *extra_p
+ * only the schema counts, as far as it was read: a definition is answered.
+ * Errors: MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each naming the
+ * tensor or key and what was wrong with it. */
 tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
                                const tmsg_limits_t *limits, tmsg_map_t *map,
                                tmsg_body_extra_t *extra_p);

@@ -10,6 +10,7 @@
 #include "core/limits.h"
 #include "serialize/checksum.h"
 #include "serialize/json.h"
+#include "serialize/schema_wire.h"
 #include "serialize/wire.h"
 
 static cJSON *json_flags(uint8_t flags)
@@ -69,7 +70,8 @@ static cJSON *json_preamble(const tmsg_preamble_t *preamble)
     return object;
 }
 
-/* Decodes a body into an empty map and holds it against the payload. */
+/* Decodes a body into an empty map and holds it against the payload, unless it
+ * takes a schema to know that. */
 static tmsg_status_t read_map(const uint8_t *body,
                               const tmsg_preamble_t *preamble, tmsg_map_t *map,
                               tmsg_body_extra_t *extra)
@@ -78,8 +80,46 @@ static tmsg_status_t read_map(const uint8_t *body,
     tmsg_status_t status =
         tmsg_body_decode(body, preamble->body_bytes, &limits, map, extra);
 
-    return status != TMSG_OK ? status
-                             : tmsg_payload_check_map(preamble, map, &limits);
+    if (status != TMSG_OK || extra->schema.form == TMSG_SCHEMA_REFERS) {
+        return status;
+    }
+    return tmsg_payload_check_map(preamble, map, &limits);
+}
+
+static cJSON *json_numbers(const tmsg_schema_use_t *use)
+{
+    tmsg_cursor_t cursor = tmsg_schema_numbers(use);
+    cJSON *array = cJSON_CreateArray();
+    bool complete = array != NULL;
+
+    for (uint32_t i = 0; i < use->count && complete; i++) {
+        complete = tmsg_json_add(
+            array, NULL, tmsg_json_integer(tmsg_cursor_integer(&cursor)));
+    }
+    if (!complete) {
+        cJSON_Delete(array);
+        return NULL;
+    }
+    return array;
+}
+
+static bool add_schema(cJSON *object, const tmsg_schema_use_t *use)
+{
+    bool defines = use->form == TMSG_SCHEMA_DEFINES;
+    cJSON *schema;
+
+    if (use->form == TMSG_SCHEMA_NONE) {
+        return true;
+    }
+    schema = cJSON_AddObjectToObject(object, "schema");
+    return schema != NULL &&
+           cJSON_AddStringToObject(
+               schema, "form", defines ? "definition" : "reference") != NULL &&
+           tmsg_json_add(schema, "slot", tmsg_json_unsigned(use->slot)) &&
+           tmsg_json_add(schema, "generation",
+                         tmsg_json_unsigned(use->generation)) &&
+           tmsg_json_add(schema, defines ? "varying" : "extents",
+                         json_numbers(use));
 }
 
 /* The values as numbers in hex. */
@@ -112,7 +152,8 @@ static bool add_checksums(cJSON *object, const tmsg_body_extra_t *extra)
 static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
                              const tmsg_preamble_t *preamble, bool *complete)
 {
-    tmsg_body_extra_t extra;
+    tmsg_body_extra_t extra = {0};
+    bool refers;
     tmsg_map_t *map;
     tmsg_status_t status = tmsg_map_create(&map);
 
@@ -120,7 +161,10 @@ static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
         return status;
     }
     status = read_map(body, preamble, map, &extra);
-    *complete = status == TMSG_OK && tmsg_json_add_map(object, map) &&
+    refers = extra.schema.form == TMSG_SCHEMA_REFERS;
+    *complete = status == TMSG_OK && add_schema(object, &extra.schema) &&
+                (refers || tmsg_json_add_tensors(object, map)) &&
+                tmsg_json_add_metadata(object, map) &&
                 add_checksums(object, &extra);
     tmsg_map_destroy(map);
     return status;

@@ -245,17 +245,24 @@ static cJSON *json_typed(const tmsg_meta_t *value)
     return json_row(object, complete, "");
 }
 
-bool tmsg_json_add_map(cJSON *object, const tmsg_map_t *map)
+bool tmsg_json_add_tensors(cJSON *object, const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    const tmsg_map_meta_entry_t *keys = tmsg_map_meta_entries(map);
     cJSON *tensors = cJSON_AddArrayToObject(object, "tensors");
-    cJSON *metadata = cJSON_AddObjectToObject(object, "metadata");
-    bool complete = tensors != NULL && metadata != NULL;
+    bool complete = tensors != NULL;
 
     for (size_t i = 0; i < tmsg_map_size(map) && complete; i++) {
         complete = tmsg_json_add(tensors, NULL, json_tensor(&entries[i]));
     }
+    return complete;
+}
+
+bool tmsg_json_add_metadata(cJSON *object, const tmsg_map_t *map)
+{
+    const tmsg_map_meta_entry_t *keys = tmsg_map_meta_entries(map);
+    cJSON *metadata = cJSON_AddObjectToObject(object, "metadata");
+    bool complete = metadata != NULL;
+
     for (size_t i = 0; i < tmsg_map_meta_size(map) && complete; i++) {
         complete =
             tmsg_json_add(metadata, keys[i].key, json_typed(&keys[i].value));
@@ -287,6 +294,7 @@ tmsg_status_t tmsg_map_to_json(const tmsg_map_t *map, char **json_p)
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
     }
     object = cJSON_CreateObject();
-    complete = object != NULL && tmsg_json_add_map(object, map);
+    complete = object != NULL && tmsg_json_add_tensors(object, map) &&
+               tmsg_json_add_metadata(object, map);
     return tmsg_json_finish(object, complete, json_p);
 }

@@ -29,8 +29,9 @@ const char *tmsg_json_f64(double value, char text[TMSG_JSON_F64_BYTES]);
 
 cJSON *tmsg_json_base64(const void *data, size_t bytes);
 
-/* Adds "tensors" and "metadata" of a map to an object. */
-bool tmsg_json_add_map(cJSON *object, const tmsg_map_t *map);
+/* Adds "tensors", or "metadata", of a map to an object. */
+bool tmsg_json_add_tensors(cJSON *object, const tmsg_map_t *map);
+bool tmsg_json_add_metadata(cJSON *object, const tmsg_map_t *map);
 
 /* Prints `object` for tmsg_string_free() and frees it. `complete` says whether
  * all went well up to here. Errors: NO_MEMORY. */

@@ -45,8 +45,14 @@ static void check_body(const uint8_t *data, size_t size)
     CHECK(tmsg_map_create(&map) == TMSG_OK);
     CHECK(tmsg_map_create(&again) == TMSG_OK);
     if (tmsg_body_decode(data, size, &limits, map, &extra) == TMSG_OK) {
+        /* Checksums of a reference are of tensors that are not here. */
+        const tmsg_body_extra_t alone = {.schema = extra.schema};
+        bool refers = extra.schema.form == TMSG_SCHEMA_REFERS;
         size_t bytes, bytes_again;
-        uint8_t *body = encode(map, &extra, &bytes), *body_again;
+        uint8_t *body, *body_again;
+
+        extra = refers ? alone : extra;
+        body = encode(map, &extra, &bytes);
 
         CHECK(tmsg_body_decode(body, bytes, &limits, again, &extra_again) ==
               TMSG_OK);

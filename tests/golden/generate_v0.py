@@ -5,7 +5,9 @@ A listing is a message header in hex with remarks behind '#'. What lies in v0/
 is frozen: a file that exists is compared, never overwritten. Add a case here,
 run this, and look at the new file by eye. Beside each valid NAME.hex lies
 NAME.json, what tmsg_header_to_json() makes of it; it is written by hand, or
-taken from the library and checked by hand.
+taken from the library and checked by hand. In schema/ lie headers that one
+reader gets on one channel in order of their names, with tmsg_map_to_json() of
+what it makes of each; in schema_invalid/ those that it then refuses.
 """
 
 import pathlib
@@ -41,6 +43,12 @@ class Header:
         for tensor in tensors:
             self.add(pack(tensor), repr(tensor)[:60])
         return self
+
+    def define(self, *value):
+        return self.add(pack(3) + pack(value), f"key 3: definition {value}")
+
+    def refer(self, *value):
+        return self.add(pack(-1) + pack(value), f"key -1: reference {value}")
 
     def metadata(self, metadata):
         self.add(pack(2), "key 2: metadata")
@@ -180,6 +188,45 @@ VALID = {
     "other_kind": raw(b"\xc1\xff", kind=200),
 }
 
+TWO = (["x", 2, 32, 1, [2, 3]], ["m", 6, 8, 1, [2, 5], {1: [1, 2], 2: [2, 1]}],
+       ["s", 0, 64, 1, []], ["y", 1, 8, 1, [4]])  # extents 0, 1, strided 2, 3, 4
+VALID |= {
+    "schema_definition": Header(payload=68).body(2).define(0, 0).tensors(*TWO),
+    "schema_varying": Header(payload=68).body(3).tensors(*TWO).metadata(
+        {"k": 1}).define(255, 255, [0, 4]),
+    "schema_more": Header(payload=68).body(2).define(
+        1, 128, [], {"of": "the future"}).tensors(*TWO),
+    "schema_reference": Header(payload=68).body(1).refer(0, 0),
+    "schema_extents": Header(payload=2**40).body(2).metadata(
+        {"k": 1}).refer(255, 255, [0, 2**63 - 1], None),
+    "schema_negative": Header().body(1).refer(0, 0, [-1]),  # until resolved
+    "schema_256": Header().body(1).refer(0, 0, list(range(256))),
+}
+
+# What is sent on one channel, in order, and what a reader refuses behind it.
+SCHEMA = {
+    "01_definition": Header(payload=68).body(2).define(0, 0).tensors(*TWO),
+    "02_reference": Header(payload=68).body(1).refer(0, 0),
+    "03_reference_metadata": Header(payload=68).body(2).refer(0, 0).metadata(
+        {"tensormsg.frame": 3, "text": "x"}),
+    "04_in_full": Header(payload=24).body(1).tensors(x()),
+    "05_redefinition": Header(payload=68).body(2).tensors(*TWO).define(
+        0, 1, [0, 4]),
+    "06_extents": Header(payload=108).body(1).refer(0, 1, [5, 12]),
+    "07_extents_metadata": Header(payload=40).body(2).metadata(
+        {"k": True}).refer(0, 1, [0, 8]),
+    "08_extents_empty": Header(payload=56).body(1).refer(0, 1, [2, 0]),
+    "09_other_slot": Header(payload=24).body(2).define(255, 255).tensors(x()),
+    "10_both_slots": Header(payload=24).body(1).refer(255, 255),
+    "11_generation_0": Header(payload=6).body(2).define(
+        255, 0, [0, 1]).tensors(["z", 1, 8, 1, [2, 3]]),
+    "12_generation_0": Header(payload=700).body(1).refer(255, 0, [7, 100]),
+    "13_first_slot": Header(payload=68).body(1).refer(0, 1, [2, 4]),
+    "14_empty_map": Header().body(2).define(3, 9).tensors(),
+    "15_empty_map": Header().body(1).refer(3, 9),
+    "16_spilled": Header(flags=1, payload=64 + 68).body(1).refer(0, 1, [2, 4]),
+}
+
 M, U, L, I = "MALFORMED", "UNSUPPORTED", "LIMIT_EXCEEDED", "INCOMPATIBLE"
 INVALID = {
     "cut_at_0": (M, Header(cut=0)),
@@ -199,7 +246,7 @@ INVALID = {
     "body_trailing": (M, raw(b"\x81\x01\x90\x00")),
     "key_not_integer": (M, raw(b"\x81\xa1\x78\x90")),
     "key_twice": (M, raw(b"\x82\x01\x90\x01\x90")),
-    "key_negative": (U, raw(b"\x81\xff\x00")),
+    "key_negative": (U, raw(b"\x81\xf7\x00")),
     "checksums_twice": (M, Header().body(2).checksums().checksums()),
     "checksums_missing": (M, two(x()).checksums()),
     "checksums_one_more": (M, two(x()).checksums(1, 2)),
@@ -288,6 +335,57 @@ INVALID = {
     "meta_reserved_bytes": (M, Header().body(1).metadata(
         {"tensormsg.trace.parent": b"00-"})),
     "meta_beyond_63_bits": (U, Header().body(1).metadata({"k": 2**63})),
+    "schema_not_array": (M, raw(b"\x81\xff\x00")),
+    "schema_1_field": (M, Header().body(1).refer(0)),
+    "schema_slot_256": (M, Header().body(1).refer(256, 0)),
+    "schema_slot_negative": (M, Header().body(1).refer(-1, 0)),
+    "schema_slot_not_integer": (M, Header().body(1).refer("0", 0)),
+    "schema_generation_256": (M, Header().body(1).refer(0, 256)),
+    "schema_generation_negative": (M, Header().body(1).refer(0, -1)),
+    "schema_extents_not_array": (M, Header().body(1).refer(0, 0, 1)),
+    "schema_extent_not_integer": (M, Header().body(1).refer(0, 0, [1.0])),
+    "schema_extent_beyond_63_bits": (M, Header().body(1).refer(0, 0, [2**63])),
+    "schema_extents_257": (M, Header().body(1).refer(0, 0, [1] * 257)),
+    "schema_reference_twice": (M, Header().body(2).refer(0, 0).refer(0, 0)),
+    "schema_beside_tensors": (M, Header(payload=24).body(2).tensors(
+        x()).refer(0, 0)),
+    "schema_beside_definition": (
+        M, Header().body(2).define(0, 0).refer(0, 0)),
+    "schema_without_tensors": (M, Header().body(1).define(0, 0)),
+    "schema_definition_twice": (
+        M, Header(payload=24).body(3).tensors(x()).define(0, 0).define(0, 0)),
+    "schema_definition_slot_256": (
+        M, Header(payload=24).body(2).tensors(x()).define(256, 0)),
+    "schema_varying_beyond": (
+        M, Header(payload=24).body(2).define(0, 0, [2]).tensors(x())),
+    "schema_varying_negative": (
+        M, Header(payload=24).body(2).define(0, 0, [-1]).tensors(x())),
+    "schema_varying_twice": (
+        M, Header(payload=24).body(2).define(0, 0, [1, 1]).tensors(x())),
+    "schema_varying_descends": (
+        M, Header(payload=24).body(2).define(0, 0, [1, 0]).tensors(x())),
+    "schema_varying_strided": (
+        M, Header(payload=68).body(2).define(0, 0, [2]).tensors(*TWO)),
+    "schema_varying_of_scalar": (
+        M, Header(payload=8).body(2).define(0, 0, [0]).tensors(TWO[2])),
+    "schema_varying_257": (
+        M, Header().body(2).define(0, 0, list(range(257))).tensors(
+            *([f"t{i}", 0, 8, 1, [0] * 64] for i in range(5)))),
+}
+
+SCHEMA_INVALID = {
+    "slot_unknown": (M, Header(payload=68).body(1).refer(1, 0)),
+    "generation_former": (M, Header(payload=68).body(1).refer(0, 0)),
+    "generation_next": (M, Header(payload=68).body(1).refer(0, 2, [2, 4])),
+    "extents_missing": (M, Header(payload=68).body(1).refer(0, 1)),
+    "extents_few": (M, Header(payload=68).body(1).refer(0, 1, [2])),
+    "extents_many": (M, Header(payload=68).body(1).refer(0, 1, [2, 4, 4])),
+    "extents_unasked": (M, Header().body(1).refer(3, 9, [1])),
+    "extent_negative": (M, Header(payload=68).body(1).refer(0, 1, [-1, 4])),
+    "extent_least": (M, Header(payload=68).body(1).refer(0, 1, [-2**63, 4])),
+    "extent_overflows": (L, Header(payload=68).body(1).refer(0, 1, [2**62, 4])),
+    "message_too_large": (L, Header(payload=68).body(1).refer(0, 1, [2, 2**41])),
+    "payload_differs": (M, Header(payload=69).body(1).refer(0, 1, [2, 4])),
 }
 
 
@@ -316,9 +414,14 @@ def main():
     for name, header in VALID.items():
         freeze(folder / "valid" / f"{name}.hex",
                listing(header.all(), name.replace("_", " ")))
-    for name, (status, header) in INVALID.items():
-        freeze(folder / "invalid" / f"{name}.hex",
-               listing(header.all(), status))
+    for name, header in SCHEMA.items():
+        freeze(folder / "schema" / f"{name}.hex",
+               listing(header.all(), name[3:].replace("_", " ")))
+    for where, cases in (("invalid", INVALID),
+                         ("schema_invalid", SCHEMA_INVALID)):
+        for name, (status, header) in cases.items():
+            freeze(folder / where / f"{name}.hex",
+                   listing(header.all(), status))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from wire_decoder import Refused
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "v0"
 VALID = sorted((GOLDEN / "valid").glob("*.hex"))
 INVALID = sorted((GOLDEN / "invalid").glob("*.hex"))
+SCHEMA = sorted((GOLDEN / "schema").glob("*.hex"))
+SCHEMA_INVALID = sorted((GOLDEN / "schema_invalid").glob("*.hex"))
 STATUS = {0: "OK", -2: "NO_MEMORY", -7: "LIMIT_EXCEEDED", -8: "MALFORMED",
           -9: "UNSUPPORTED", -15: "INCOMPATIBLE"}
 ROUNDS = int(os.environ.get("TMSG_WIRE_ROUNDS", "3000"))
@@ -95,6 +97,30 @@ def test_library_refuses_golden(library, path):
     assert refused.value.status == status, refused.value
 
 
+def receive_schemas():
+    """What one channel brings, and the schemas that are kept behind it."""
+    channel = {}
+    views = [wire_decoder.decode(read_listing(path)[1], channel)
+             for path in SCHEMA]
+    return views, channel
+
+
+def test_second_decoder_keeps_schemas():
+    assert len(SCHEMA) > 10
+    for path, view in zip(SCHEMA, receive_schemas()[0]):
+        view = wire_decoder.to_json(
+            {key: view[key] for key in ("tensors", "metadata")})
+        assert same(view, json.loads(path.with_suffix(".json").read_text()))
+
+
+@pytest.mark.parametrize("path", SCHEMA_INVALID, ids=lambda path: path.stem)
+def test_second_decoder_refuses_references(path):
+    status, header = read_listing(path)
+    with pytest.raises(Refused) as refused:
+        wire_decoder.decode(header, receive_schemas()[1])
+    assert refused.value.status == status
+
+
 def random_tensor(rng, index):
     code, bits = rng.choice(list(wire_decoder.DTYPES))
     lanes = rng.choice([1, 1, 1, 2, 16, 65535])
@@ -127,12 +153,37 @@ def random_metadata(rng):
     return metadata
 
 
+def random_schema(rng, tensors):
+    """Key and value of a definition or a reference; few are damaged."""
+    slot = [rng.choice([0, 1, 127, 128, 255]), rng.randrange(256)]
+    if rng.random() < .1:
+        slot[rng.randrange(2)] = rng.choice([-1, 256, None, 2**63])
+    places, first = [], 0
+    for fields in tensors:
+        if len(fields) < 6 or not fields[5].get(1):
+            places += range(first, first + len(fields[4]))
+        first += len(fields[4])
+    if rng.random() < .5:
+        numbers = [rng.getrandbits(rng.randrange(63)) for _ in range(
+            rng.choice([0, 1, 2, 15, 16, 256, 257]))]
+    else:
+        numbers = sorted(rng.sample(places, rng.randrange(len(places) + 1)))
+    return slot + rng.choice([[], [numbers], [numbers, {"more": 1}]])
+
+
 def random_body(rng):
     body = {1: [random_tensor(rng, i) for i in range(rng.randrange(6))]}
+    if rng.random() < .2:
+        body[3] = random_schema(rng, body[1])
+    elif rng.random() < .2:
+        body[-1] = random_schema(rng, body[1])
+        if rng.random() < .9:
+            del body[1]
     if rng.random() < .5:
         body[2] = random_metadata(rng)
     if rng.random() < .3:
-        body[-2] = [rng.choice([1] * 9 + [2]), rng.randbytes(8 * len(body[1]))]
+        body[-2] = [rng.choice([1] * 9 + [2]), rng.randbytes(
+            8 * len(body.get(1, ())))]
     return msgpack.packb(body)
 
 

@@ -2,6 +2,7 @@
 """A second decoder of docs/wire-format.md, written from that text alone."""
 
 import base64
+import copy
 import math
 import struct
 
@@ -242,13 +243,77 @@ def decode_checksums(value, tensors):
     require(len(array(value)) == 2, "checksums")
     require(integer(value[0]) == 1, "checksum algorithm", "UNSUPPORTED")
     require(type(value[1]) is bytes and len(value[1]) % 8 == 0, "values")
-    require(len(value[1]) // 8 == tensors, "number of checksums")
+    require(tensors is None or len(value[1]) // 8 == tensors,
+            "number of checksums")
     return {"algorithm": "xxh3_64",
             "values": [f"{each:016x}" for each, in
                        struct.iter_unpack("<Q", value[1])]}
 
 
-def decode_body(body):
+def decode_schema(value, form, numbers):
+    fields, faults = array(value), Faults()
+    require(len(fields) >= 2, "a slot and a generation")
+    schema = {"form": form, "slot": 0, "generation": 0, numbers: []}
+    for key, field in zip(("slot", "generation"), fields):
+        with faults:
+            schema[key] = integer(field, 0, 255)
+    with faults:
+        schema[numbers] = [integer(n) for n in array((*fields, ())[2])]
+        require(len(schema[numbers]) <= 256, f"{numbers}: too many")
+    for field in fields[3:]:
+        with faults:
+            skip(field)
+    faults.check()
+    return schema
+
+
+def places(tensors, varying):
+    """The (tensor, axis) of each extent that varies."""
+    extents = [(tensor, axis) for tensor in tensors
+               for axis in range(len(tensor["shape"]))]
+    for last, at in zip([-1] + varying, varying):
+        require(last < at < len(extents), "no such extent, or not in order")
+        require("strides" not in extents[at][0], "varies beside strides")
+    return [extents[at] for at in varying]
+
+
+def decode_schemas(sections, tensors, faults):
+    """The definition or reference in a body, or None."""
+    schema = None
+    with faults:
+        if -1 in sections:
+            require(not {1, 3} & sections.keys(), "a reference beside others")
+            schema = decode_schema(sections[-1], "reference", "extents")
+    with faults:
+        if 3 in sections:
+            require(1 in sections, "a definition without tensors")
+            schema = decode_schema(sections[3], "definition", "varying")
+            if None not in tensors:
+                places(tensors, schema["varying"])
+    return schema
+
+
+def resolve(channel, schema):
+    """The tensors and sizes that a reference stands for."""
+    generation, tensors, sizes, varying = channel.get(
+        schema["slot"], (None, None, None, None))
+    require(generation == schema["generation"], "nothing of that generation")
+    require(len(varying) == len(schema["extents"]), "number of extents")
+    tensors = copy.deepcopy(tensors)
+    for (tensor, axis), extent in zip(places(tensors, varying),
+                                      schema["extents"]):
+        tensor["shape"][axis] = integer(extent, 0)
+    for tensor, (bits, _) in zip(tensors, sizes):
+        total = math.prod(tensor["shape"]) * bits
+        require(total < 2**63, "size", "LIMIT_EXCEEDED")
+        tensor["bytes"] = (total + 7) // 8
+    return tensors, [(bits, tensor["bytes"])
+                     for tensor, (bits, _) in zip(tensors, sizes)]
+
+
+def decode_body(body, channel=None):
+    """channel: the schemas that a reader keeps, by slot, and adds to. Without
+    it the tensors of a reference are None."""
     faults = Faults()
     try:
         value = msgpack.unpackb(body, use_list=False, strict_map_key=False,
@@ -262,7 +327,7 @@ def decode_body(body):
         # what comes before the end may break other rules
         raise Refused("MALFORMED", repr(error), STATUSES) from None
     with faults:
-        sections = keyed(value, (-2, 1, 2), faults)
+        sections = keyed(value, (-2, -1, 1, 2, 3), faults)
         tensors, metadata, checksums, sizes = {}, {}, None, []
         with faults:
             for fields in array(sections.get(1, ())):
@@ -280,15 +345,28 @@ def decode_body(body):
                 with faults:
                     metadata[name(key, metadata)] = kept
                     require(RESERVED.get(key, *kept) in kept, f"{key}: {kept}")
+        tensors = list(tensors.values())
+        schema = decode_schemas(sections, tensors, faults)
+        if schema and schema["form"] == "reference":
+            tensors = None
+            if channel is not None:
+                faults.check()
+                tensors, sizes = resolve(channel, schema)
+        elif schema and channel is not None:
+            faults.check()
+            channel[schema["slot"]] = (schema["generation"], tensors, sizes,
+                                    schema["varying"])
         with faults:
             if -2 in sections:
                 checksums = decode_checksums(
-                    sections[-2], len(array(sections.get(1, ()))))
+                    sections[-2], None if tensors is None else
+                    len(tensors if -1 in sections else
+                        array(sections.get(1, ()))))
         with faults:
             offsets, end = layout(sizes)
             require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
     faults.check()
-    return list(tensors.values()), metadata, end, checksums, offsets
+    return tensors, metadata, end, checksums, schema, offsets
 
 
 def decode_preamble(header):
@@ -309,8 +387,9 @@ def decode_preamble(header):
     return preamble
 
 
-def decode(header):
-    """The view that tmsg_header_to_json() gives, numbers as they are."""
+def decode(header, channel=None):
+    """The view that tmsg_header_to_json() gives, numbers as they are; with
+    the schemas kept of a channel, the tensors of a reference, too."""
     preamble = decode_preamble(header)
     view = {"preamble": preamble}
     body = header[preamble["preamble_bytes"]:][:preamble["body_bytes"]]
@@ -318,12 +397,18 @@ def decode(header):
         return view  # spilled, and not captured
     if preamble["kind"] != 1:
         return {**view, "body": base64.b64encode(body).decode()}
-    view["tensors"], view["metadata"], end, checksums, _ = decode_body(body)
+    tensors, metadata, end, checksums, schema, _ = decode_body(body, channel)
+    if schema:
+        view["schema"] = schema
+    if tensors is not None:
+        view["tensors"] = tensors
+    view["metadata"] = metadata
     if checksums is not None:
         view["checksums"] = checksums
     if "spilled" in preamble["flags"]:
         end += -(-len(body) // 64) * 64
-    require(end == preamble["payload_bytes"], "payload length")
+    require(tensors is None or end == preamble["payload_bytes"],
+            "payload length")
     return view
 
 
@@ -333,7 +418,7 @@ def corrupt(header, payload):
     begin, body = 0, header[preamble["preamble_bytes"]:]
     if "spilled" in preamble["flags"]:
         begin, body = -(-preamble["body_bytes"] // 64) * 64, payload
-    tensors, _, _, checksums, offsets = decode_body(
+    tensors, _, _, checksums, _, offsets = decode_body(
         body[:preamble["body_bytes"]])
     return [tensor["name"] for tensor, at, told in zip(
         tensors, offsets, checksums["values"]) if told !=

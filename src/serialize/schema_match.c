@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/schema_match.h"
+
+#include <string.h>
+
+#include "core/map.h"
+#include "serialize/schema_struct.h"
+
+static bool same_strides(const tmsg_tensor_t *kept, const tmsg_tensor_t *tensor)
+{
+    bool sent = tmsg_body_has_strides(tensor);
+
+    if (sent != tmsg_body_has_strides(kept)) {
+        return false;
+    }
+    return !sent || memcmp(kept->strides, tensor->strides,
+                           (size_t)kept->ndim * sizeof(int64_t)) == 0;
+}
+
+static bool same_but_shape(const tmsg_map_entry_t *kept,
+                           const tmsg_map_entry_t *entry)
+{
+    const tmsg_tensor_t *a = &kept->tensor, *b = &entry->tensor;
+
+    return kept->name_bytes == entry->name_bytes && a->ndim == b->ndim &&
+           a->dtype.code == b->dtype.code && a->dtype.bits == b->dtype.bits &&
+           a->dtype.lanes == b->dtype.lanes &&
+           a->device.type == b->device.type && a->device.id == b->device.id &&
+           memcmp(kept->name, entry->name, kept->name_bytes) == 0 &&
+           same_strides(a, b);
+}
+
+/* Goes through the extents of a map in order. */
+typedef struct {
+    const tmsg_schema_t *schema;
+    uint32_t next; /* of the schema's places */
+    uint32_t flat;
+    bool differs; /* where the schema's do not vary */
+    tmsg_varying_t *varying;
+} walk_t;
+
+static bool note(walk_t *walk, uint32_t flat)
+{
+    if (walk->varying->count == TMSG_SCHEMA_VARYING_MAX) {
+        return false;
+    }
+    walk->varying->at[walk->varying->count++] = flat;
+    return true;
+}
+
+static bool varies(walk_t *walk, uint32_t tensor, uint32_t axis)
+{
+    const tmsg_schema_t *schema = walk->schema;
+    const tmsg_schema_place_t *place = &schema->places[walk->next];
+
+    if (walk->next == schema->count || place->tensor != tensor ||
+        place->axis != axis) {
+        return false;
+    }
+    walk->next++;
+    return true;
+}
+
+/* False: this tensor cannot be made one of the schema. */
+static bool walk_shape(walk_t *walk, uint32_t index, const tmsg_tensor_t *kept,
+                       const tmsg_tensor_t *tensor)
+{
+    for (uint32_t axis = 0; axis < (uint32_t)kept->ndim; axis++) {
+        bool known = varies(walk, index, axis);
+        bool differs = kept->shape[axis] != tensor->shape[axis];
+
+        if (!known && !differs) {
+            continue;
+        }
+        if (!known && tmsg_body_has_strides(kept)) {
+            return false;
+        }
+        if (!note(walk, walk->flat + axis)) {
+            return false;
+        }
+        walk->differs = walk->differs || !known;
+    }
+    walk->flat += (uint32_t)kept->ndim;
+    return true;
+}
+
+tmsg_match_t tmsg_schema_match(const tmsg_schema_t *schema,
+                               const tmsg_map_t *map, tmsg_varying_t *varying)
+{
+    const tmsg_map_entry_t *kept = tmsg_map_entries(schema->layout);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t size = tmsg_map_size(map);
+    walk_t walk = {.schema = schema, .varying = varying};
+
+    varying->count = 0;
+    if (size != tmsg_map_size(schema->layout)) {
+        return TMSG_MATCH_NONE;
+    }
+    for (size_t i = 0; i < size; i++) {
+        if (!same_but_shape(&kept[i], &entries[i]) ||
+            !walk_shape(&walk, (uint32_t)i, &kept[i].tensor,
+                        &entries[i].tensor)) {
+            return TMSG_MATCH_NONE;
+        }
+    }
+    return walk.differs ? TMSG_MATCH_VARIES : TMSG_MATCH_SAME;
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "serialize/schema_match.h"
+#include "serialize/schema_struct.h"
+
+#define STAMPS 64     /* maps in turn that are known again at once */
+#define SEEN 64       /* layouts that are known to have come before */
+#define PAUSE 256     /* messages without a definition after one was not kept */
+#define IDLE_ROUNDS 4 /* messages a slot after which a layout is out of use */
+
+typedef struct {
+    tmsg_schema_t *schema; /* NULL: free */
+    uint64_t hash;
+    uint64_t serial;  /* of the definition; none comes twice */
+    uint64_t used_at; /* the table's clock */
+    uint8_t generation;
+    bool waits; /* for the answer */
+} slot_t;
+
+typedef struct {
+    uint64_t stamp;
+    uint64_t serial;
+    uint32_t slot;
+} stamp_t;
+
+/* The definition that was chosen last. */
+typedef struct {
+    tmsg_schema_t *schema;
+    uint64_t hash;
+    uint64_t stamp;
+    uint64_t spent; /* nothing is charged to it in truth */
+} next_t;
+
+struct tmsg_schema_table {
+    tmsg_schema_budget_t *budget;
+    uint64_t clock; /* messages chosen for */
+    uint64_t serial;
+    uint32_t pause;
+    uint32_t count;
+    next_t next;
+    uint32_t seen_at;
+    uint64_t seen[SEEN];
+    stamp_t stamps[STAMPS];
+    uint8_t numbers[TMSG_SCHEMA_VARYING_MAX * TMSG_SCHEMA_NUMBER_BYTES];
+    slot_t slots[];
+};
+
+tmsg_status_t tmsg_schema_table_create(uint32_t slots,
+                                       tmsg_schema_budget_t *budget,
+                                       tmsg_schema_table_t **table_p)
+{
+    tmsg_schema_table_t *table =
+        calloc(1, sizeof(*table) + slots * sizeof(table->slots[0]));
+
+    if (table == NULL) {
+        return tmsg_error_memory("the slots for schemas");
+    }
+    table->budget = budget;
+    table->count = slots;
+    for (uint32_t i = 0; i < slots; i++) {
+        table->slots[i].generation = UINT8_MAX; /* 0 comes next */
+    }
+    *table_p = table;
+    return TMSG_OK;
+}
+
+static void forget_next(tmsg_schema_table_t *table)
+{
+    tmsg_schema_destroy(table->next.schema);
+    table->next.schema = NULL;
+}
+
+void tmsg_schema_table_destroy(tmsg_schema_table_t *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    forget_next(table);
+    for (uint32_t i = 0; i < table->count; i++) {
+        tmsg_schema_destroy(table->slots[i].schema);
+    }
+    free(table);
+}
+
+/* The slot that a map with this stamp was in before, or NULL. */
+static slot_t *recall(tmsg_schema_table_t *table, uint64_t stamp)
+{
+    const stamp_t *known = &table->stamps[stamp % STAMPS];
+    slot_t *slot = &table->slots[known->slot];
+
+    /* A stamp and a serial are never 0, but those of an empty entry are. */
+    if (known->stamp != stamp || slot->schema == NULL ||
+        slot->serial != known->serial) {
+        return NULL;
+    }
+    return slot;
+}
+
+static void remember(tmsg_schema_table_t *table, uint64_t stamp,
+                     const slot_t *slot)
+{
+    table->stamps[stamp % STAMPS] =
+        (stamp_t){stamp, slot->serial, (uint32_t)(slot - table->slots)};
+}
+
+/* Of what a layout keeps while its extents vary. */
+static uint64_t hash_of(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        hash ^= (uint64_t)tensor->dtype.code << 56 |
+                (uint64_t)tensor->dtype.bits << 48 |
+                (uint64_t)tensor->dtype.lanes << 32 | (uint32_t)tensor->ndim;
+        hash =
+            XXH3_64bits_withSeed(entries[i].name, entries[i].name_bytes, hash);
+    }
+    return hash;
+}
+
+/* The slot that holds the map's layout, or NULL. Then *alike_p and *varying are
+ * the first slot that would hold it if more extents varied. */
+static slot_t *look_up(tmsg_schema_table_t *table, const tmsg_map_t *map,
+                       slot_t **alike_p, tmsg_varying_t *varying)
+{
+    tmsg_varying_t found;
+
+    *alike_p = NULL;
+    varying->count = 0;
+    for (uint32_t i = 0; i < table->count; i++) {
+        slot_t *slot = &table->slots[i];
+        tmsg_match_t match;
+
+        if (slot->schema == NULL || slot->hash != table->next.hash) {
+            continue;
+        }
+        match = tmsg_schema_match(slot->schema, map, &found);
+        if (match == TMSG_MATCH_SAME) {
+            return slot;
+        }
+        if (match == TMSG_MATCH_VARIES && *alike_p == NULL) {
+            *alike_p = slot;
+            *varying = found;
+        }
+    }
+    return NULL;
+}
+
+/* Whether a layout came before, lately; from now on it did. */
+static bool seen_before(tmsg_schema_table_t *table, uint64_t hash)
+{
+    for (uint32_t i = 0; i < SEEN; i++) {
+        if (table->seen[i] == hash) {
+            return true;
+        }
+    }
+    table->seen[table->seen_at++ % SEEN] = hash;
+    return false;
+}
+
+static void use_slot(const tmsg_schema_table_t *table, const slot_t *slot,
+                     tmsg_schema_use_t *use)
+{
+    use->slot = (uint8_t)(slot - table->slots);
+    use->generation = slot->generation;
+}
+
+static uint64_t bytes_of(const tmsg_schema_use_t *use)
+{
+    uint8_t head[TMSG_SCHEMA_HEAD_BYTES];
+
+    return tmsg_schema_head(use, head) + use->numbers_bytes;
+}
+
+/* Makes *use the slot's next definition, of a map that takes `bytes` in full,
+ * and says whether that keeps to the budget. */
+static bool fits(const tmsg_schema_table_t *table, const slot_t *slot,
+                 uint64_t bytes, tmsg_schema_use_t *use)
+{
+    const tmsg_schema_budget_t *budget = table->budget;
+    uint64_t others =
+        budget->used - (slot->schema == NULL ? 0 : slot->schema->body_bytes);
+
+    use_slot(table, slot, use);
+    use->generation++;
+    return others <= budget->limit &&
+           bytes + bytes_of(use) <= budget->limit - others;
+}
+
+/* A free slot; for a layout that comes again, one that is out of use. */
+static slot_t *pick(tmsg_schema_table_t *table, uint64_t bytes,
+                    tmsg_schema_use_t use)
+{
+    uint64_t idle = (uint64_t)IDLE_ROUNDS * table->count;
+    bool again = seen_before(table, table->next.hash);
+    slot_t *best = NULL;
+
+    for (uint32_t i = 0; i < table->count; i++) {
+        slot_t *slot = &table->slots[i];
+        bool may_go =
+            slot->schema == NULL ||
+            (again && !slot->waits && table->clock - slot->used_at > idle);
+
+        if (may_go && (best == NULL || slot->used_at < best->used_at) &&
+            fits(table, slot, bytes, &use)) {
+            best = slot;
+        }
+    }
+    return best;
+}
+
+static void refer(tmsg_schema_table_t *table, slot_t *slot,
+                  const tmsg_map_t *map, tmsg_schema_use_t *use)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    const tmsg_schema_t *schema = slot->schema;
+    uint8_t *to = table->numbers;
+
+    for (uint32_t i = 0; i < schema->count; i++) {
+        const tmsg_schema_place_t *place = &schema->places[i];
+
+        to = tmsg_schema_put(
+            to, (uint64_t)entries[place->tensor].tensor.shape[place->axis]);
+    }
+    use->form = TMSG_SCHEMA_REFERS;
+    use_slot(table, slot, use);
+    use->count = schema->count;
+    use->numbers = table->numbers;
+    use->numbers_bytes = (size_t)(to - table->numbers);
+}
+
+/* What a definition with these varying extents would be, slot aside. */
+static tmsg_schema_use_t definition(tmsg_schema_table_t *table,
+                                    const tmsg_varying_t *varying)
+{
+    uint8_t *to = table->numbers;
+
+    for (uint32_t i = 0; i < varying->count; i++) {
+        to = tmsg_schema_put(to, varying->at[i]);
+    }
+    return (tmsg_schema_use_t){
+        .form = TMSG_SCHEMA_DEFINES,
+        .count = varying->count,
+        .numbers = table->numbers,
+        .numbers_bytes = (size_t)(to - table->numbers),
+    };
+}
+
+/* Makes the definition of a map that takes `bytes` in full; `alike` may be
+ * NULL. Returns how many bytes it adds: 0, the map just goes in full. */
+static size_t define(tmsg_schema_table_t *table, const tmsg_map_t *map,
+                     slot_t *alike, const tmsg_varying_t *varying, size_t bytes,
+                     tmsg_schema_use_t *use)
+{
+    tmsg_schema_use_t made = definition(table, varying);
+    slot_t *slot = alike;
+    size_t more;
+
+    if (table->pause > 0) {
+        table->pause--;
+        return 0;
+    }
+    if (slot == NULL) {
+        slot = pick(table, bytes, made);
+    }
+    if (slot == NULL || slot->waits || !fits(table, slot, bytes, &made)) {
+        return 0;
+    }
+    more = bytes_of(&made);
+    if (tmsg_schema_create(map, &made, bytes + more, &table->next.spent,
+                           &table->next.schema) != TMSG_OK) {
+        return 0;
+    }
+    *use = made;
+    return more;
+}
+
+/* The slot that holds the map's layout, or NULL, and then what it would take
+ * to define it. */
+static slot_t *find(tmsg_schema_table_t *table, const tmsg_map_t *map,
+                    slot_t **alike_p, tmsg_varying_t *varying)
+{
+    uint64_t stamp = tmsg_map_stamp(map);
+    slot_t *slot = recall(table, stamp);
+
+    if (slot != NULL) {
+        return slot;
+    }
+    table->next.stamp = stamp;
+    table->next.hash = hash_of(map);
+    slot = look_up(table, map, alike_p, varying);
+    if (slot != NULL) {
+        remember(table, stamp, slot);
+    }
+    return slot;
+}
+
+tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
+                                       const tmsg_map_t *map,
+                                       tmsg_body_extra_t *extra,
+                                       size_t *needed_p)
+{
+    tmsg_varying_t varying; /* not `= {0}`: it is a kilobyte */
+    slot_t *slot, *alike;
+    size_t needed;
+    tmsg_status_t status;
+
+    extra->schema = (tmsg_schema_use_t){0};
+    if (table == NULL || tmsg_map_size(map) == 0) {
+        return tmsg_body_encode(map, extra, NULL, 0, needed_p);
+    }
+    forget_next(table);
+    table->clock++;
+    slot = find(table, map, &alike, &varying);
+    if (slot != NULL) {
+        slot->used_at = table->clock;
+        if (!slot->waits) {
+            refer(table, slot, map, &extra->schema);
+        }
+    }
+    status = tmsg_body_encode(map, extra, NULL, 0, &needed);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (slot == NULL) {
+        needed += define(table, map, alike, &varying, needed, &extra->schema);
+    }
+    *needed_p = needed;
+    return TMSG_OK;
+}
+
+void tmsg_schema_table_sent(tmsg_schema_table_t *table,
+                            const tmsg_schema_use_t *use)
+{
+    slot_t *slot;
+
+    if (use->form != TMSG_SCHEMA_DEFINES) {
+        return;
+    }
+    slot = &table->slots[use->slot];
+    tmsg_schema_destroy(slot->schema);
+    slot->schema = table->next.schema;
+    table->next.schema = NULL;
+    tmsg_schema_charge(slot->schema, &table->budget->used);
+    slot->hash = table->next.hash;
+    slot->serial = ++table->serial;
+    slot->used_at = table->clock;
+    slot->generation = use->generation;
+    slot->waits = true;
+    remember(table, table->next.stamp, slot);
+}
+
+tmsg_status_t tmsg_schema_table_answered(tmsg_schema_table_t *table,
+                                         uint8_t slot, uint8_t generation,
+                                         bool kept)
+{
+    slot_t *asked =
+        table != NULL && slot < table->count ? &table->slots[slot] : NULL;
+
+    if (asked == NULL || !asked->waits || asked->generation != generation) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "schema: an answer to slot %u, generation %u, "
+                              "which was not asked",
+                              slot, generation);
+    }
+    asked->waits = false;
+    if (!kept) {
+        tmsg_schema_destroy(asked->schema);
+        asked->schema = NULL;
+        table->pause = PAUSE;
+    }
+    return TMSG_OK;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/schema_wire.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "serialize/wire.h"
+
+#define SLOT_FIELDS 2
+
+size_t tmsg_schema_head(const tmsg_schema_use_t *use,
+                        uint8_t head[TMSG_SCHEMA_HEAD_BYTES])
+{
+    uint8_t *to = head;
+
+    /* Both keys are of one byte. */
+    *to++ = (uint8_t)(use->form == TMSG_SCHEMA_DEFINES ? TMSG_BODY_DEFINITION
+                                                       : TMSG_BODY_REFERENCE);
+    *to++ = use->count == 0 ? 0x92 : 0x93;
+    to = tmsg_schema_put(to, use->slot);
+    to = tmsg_schema_put(to, use->generation);
+    if (use->count >= 16) {
+        *to++ = 0xdc;
+        *to++ = (uint8_t)(use->count >> 8);
+        *to++ = (uint8_t)use->count;
+    } else if (use->count > 0) {
+        *to++ = (uint8_t)(0x90 | use->count);
+    }
+    return (size_t)(to - head);
+}
+
+uint8_t *tmsg_schema_put(uint8_t *to, uint64_t number)
+{
+    unsigned width = 1;
+
+    if (number < 0x80) {
+        *to++ = (uint8_t)number;
+        return to;
+    }
+    *to = 0xcc;
+    while (width < 8 && number >> (8 * width) != 0) {
+        width *= 2;
+        ++*to;
+    }
+    to++;
+    while (width > 0) {
+        *to++ = (uint8_t)(number >> (8 * --width));
+    }
+    return to;
+}
+
+static tmsg_status_t malformed(tmsg_schema_form_t form, const char *why)
+{
+    return tmsg_error_set(
+        TMSG_ERR_MALFORMED, "body: %s of a schema: %s",
+        form == TMSG_SCHEMA_DEFINES ? "definition" : "reference", why);
+}
+
+/* Passes over the numbers, so that who reads them again finds integers. */
+static tmsg_status_t read_numbers(tmsg_cursor_t *cursor, tmsg_schema_use_t *use)
+{
+    uint32_t count = tmsg_cursor_array(cursor);
+
+    if (count > TMSG_SCHEMA_VARYING_MAX) {
+        return malformed(use->form, "more than 256 extents");
+    }
+    use->count = count;
+    use->numbers = cursor->at;
+    for (uint32_t i = 0; i < count; i++) {
+        tmsg_cursor_integer(cursor);
+    }
+    use->numbers_bytes = (size_t)(cursor->at - use->numbers);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_schema_read(tmsg_cursor_t *cursor, tmsg_schema_form_t form,
+                               tmsg_schema_use_t *use)
+{
+    uint32_t fields = tmsg_cursor_array(cursor);
+    int64_t slot, generation;
+    tmsg_status_t status = TMSG_OK;
+
+    if (cursor->error == NULL && fields < SLOT_FIELDS) {
+        return malformed(form, "not a slot and a generation");
+    }
+    slot = tmsg_cursor_integer(cursor);
+    generation = tmsg_cursor_integer(cursor);
+    if (slot < 0 || slot >= TMSG_SCHEMA_SLOTS_MAX) {
+        return malformed(form, "the slot is out of range");
+    }
+    if (generation < 0 || generation > UINT8_MAX) {
+        return malformed(form, "the generation is out of range");
+    }
+    use->form = form;
+    use->slot = (uint8_t)slot;
+    use->generation = (uint8_t)generation;
+    if (fields > SLOT_FIELDS) {
+        status = read_numbers(cursor, use);
+    }
+    for (uint32_t i = SLOT_FIELDS + 1; i < fields; i++) {
+        tmsg_cursor_skip(cursor);
+    }
+    return status;
+}
+
+tmsg_cursor_t tmsg_schema_numbers(const tmsg_schema_use_t *use)
+{
+    const uint8_t *at = use->count == 0 ? (const uint8_t *)"" : use->numbers;
+
+    return (tmsg_cursor_t){.at = at, .end = at + use->numbers_bytes};
+}
+
+tmsg_status_t tmsg_schema_locate(const tmsg_schema_use_t *use,
+                                 const tmsg_map_t *map,
+                                 tmsg_schema_place_t *places)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_cursor_t cursor = tmsg_schema_numbers(use);
+    size_t size = tmsg_map_size(map);
+    size_t tensor = 0;
+    int64_t begin = 0; /* the first extent of that tensor */
+    int64_t last = -1;
+
+    for (uint32_t i = 0; i < use->count; i++) {
+        int64_t at = tmsg_cursor_integer(&cursor);
+
+        if (at <= last) {
+            return malformed(use->form, "varying extents are out of order");
+        }
+        last = at;
+        while (tensor < size && at - begin >= entries[tensor].tensor.ndim) {
+            begin += entries[tensor++].tensor.ndim;
+        }
+        if (tensor == size) {
+            return malformed(use->form, "there are fewer extents than it says");
+        }
+        places[i] =
+            (tmsg_schema_place_t){(uint32_t)tensor, (uint32_t)(at - begin)};
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_schema_check(const tmsg_schema_use_t *use,
+                                const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_schema_place_t places[TMSG_SCHEMA_VARYING_MAX];
+    tmsg_status_t status = tmsg_schema_locate(use, map, places);
+
+    for (uint32_t i = 0; i < use->count && status == TMSG_OK; i++) {
+        if (entries[places[i].tensor].tensor.strides != NULL) {
+            status = malformed(use->form, "an extent of a tensor with strides "
+                                          "varies");
+        }
+    }
+    return status;
+}
