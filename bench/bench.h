@@ -74,10 +74,6 @@ void bench_way_name(bench_way_t way, char *text, size_t bytes);
  * there are two. False: it failed, and the children said why. */
 bool bench_pair_run(const bench_run_t *run, bench_sample_t *sample_p);
 
-/* Nanoseconds a tensor for encoding and decoding the header of such a map, as
- * a send and a receive do it the first time. */
-double bench_header_first(size_t tensors, unsigned rounds);
-
 /* Seconds of all cores since the machine started. */
 typedef struct {
     double all;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "works.h"
+#include "header.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #define WAYS_MAX 16
 #define HEADER_TENSORS 8
+#define STEADY_TENSORS 8
 
 /* A way that takes part in a work, with what it reached. Those of a work run
  * in turns, so that what else the machine does falls on all of them. */
@@ -316,19 +318,35 @@ static void small_tensor(const bench_options_t *options, const char *work,
 static void header(const bench_options_t *options, const char *work,
                    bench_transport_t transport, bench_report_t *report)
 {
-    double values[BENCH_RUNS_MAX] = {0};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "first_ns_per_tensor",
-                       .unit = "ns",
-                       .limit = NAN};
+    static const struct {
+        const char *metric;
+        size_t tensors;
+        double (*measure)(size_t tensors, unsigned rounds);
+    } rows[] = {
+        {"first_ns_per_tensor", HEADER_TENSORS, bench_header_first},
+        {"steady_ns_per_message", STEADY_TENSORS, bench_header_steady},
+        {"msgpackc_ns_per_tensor", HEADER_TENSORS, bench_header_msgpack},
+        {"safetensors_ns_per_tensor", HEADER_TENSORS, bench_header_safetensors},
+    };
+    enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+    double values[ROWS][BENCH_RUNS_MAX] = {{0}};
 
     for (unsigned i = 0; i < options->runs; i++) {
-        values[i] =
-            bench_header_first(HEADER_TENSORS, options->quick ? 10 : 1000);
+        for (size_t j = 0; j < ROWS; j++) {
+            values[j][i] =
+                rows[j].measure(rows[j].tensors, options->quick ? 10 : 1000);
+        }
     }
-    summarize(values, options->runs, 1, &row);
-    bench_report_add(report, &row);
+    for (size_t j = 0; j < ROWS; j++) {
+        bench_row_t row = {.work = work,
+                           .transport = bench_transport_name(transport),
+                           .metric = rows[j].metric,
+                           .unit = "ns",
+                           .limit = NAN};
+
+        summarize(values[j], options->runs, 1, &row);
+        bench_report_add(report, &row);
+    }
 }
 
 static const struct {

@@ -20,6 +20,11 @@ bool tmsg_safetensors_fills_bytes(const tmsg_tensor_t *tensor);
  * about the file that this one once was. */
 bool tmsg_safetensors_is_of_file(const char *key);
 
+/* The header of a map's file as text, freed with cJSON_free(); NULL without
+ * memory. */
+char *tmsg_safetensors_header(const tmsg_file_where_t *where,
+                              const tmsg_map_t *map);
+
 tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
                                     const tmsg_map_t *map);
 tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,

@@ -124,9 +124,8 @@ static bool add_tensor(cJSON *root, const tmsg_map_entry_t *entry,
     return cJSON_AddRawToObject(object, "data_offsets", text) != NULL;
 }
 
-/* The header as text, freed with cJSON_free(); NULL without memory. */
-static char *format_header(const tmsg_file_where_t *where,
-                           const tmsg_map_t *map)
+char *tmsg_safetensors_header(const tmsg_file_where_t *where,
+                              const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     cJSON *root = cJSON_CreateObject();
@@ -188,7 +187,7 @@ tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
                                     const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    char *header = format_header(&output->where, map);
+    char *header = tmsg_safetensors_header(&output->where, map);
     tmsg_status_t status;
 
     if (header == NULL) {
