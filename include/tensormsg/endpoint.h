@@ -145,7 +145,8 @@ TMSG_API const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint);
 
 /* Describes the connection as a JSON object: peer, versions, which transports
  * carry it and why, and counters, among them "waiting_messages": sends that
- * wait for the connection, or for the peer to take what it has. *json_p is
+ * wait for the connection, or for the peer to take what it has, and
+ * "sent_by_schema": messages whose names and shapes went by number. *json_p is
  * freed with tmsg_string_free(). Errors: NO_MEMORY, CLOSED (its worker is
  * gone). */
 TMSG_API tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,

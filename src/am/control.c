@@ -22,12 +22,13 @@ typedef struct {
     uint8_t bytes[]; /* header, then payload */
 } posted_t;
 
-/* An acknowledgement that waits for UCX to let us call it. */
+/* An answer that waits for UCX to let us call it. */
 typedef struct {
     tmsg_node_t node;
+    uint8_t kind;
     uint32_t message_id;
     size_t body_bytes;
-    uint8_t body[4 + ACK_TEXT_MAX]; /* [status i32][words] */
+    uint8_t body[];
 } control_t;
 
 static void over(tmsg_op_t *op)
@@ -175,7 +176,7 @@ void tmsg_control_flush(tmsg_endpoint_t *endpoint)
         tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
                                 .message_id = control->message_id};
 
-        post_or_break(endpoint, TMSG_KIND_ACK, &head, control->body,
+        post_or_break(endpoint, control->kind, &head, control->body,
                       control->body_bytes);
         free(control);
     }
@@ -188,27 +189,45 @@ void tmsg_control_discard(tmsg_endpoint_t *endpoint)
     }
 }
 
-void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
-                      tmsg_status_t status, const char *error)
+static void answer(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t message_id,
+                   const void *body, size_t body_bytes)
 {
-    control_t *control = malloc(sizeof(*control));
-    size_t text = strnlen(error, ACK_TEXT_MAX);
+    control_t *control = malloc(sizeof(*control) + body_bytes);
 
     if (control == NULL) {
         /* The peer would wait for ever for an answer that cannot be given. */
         tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
-                            "no memory for an acknowledgement");
+                            "no memory for an answer");
         return;
     }
+    control->kind = kind;
     control->message_id = message_id;
-    tmsg_put_le(control->body, (uint32_t)status, 4);
-    memcpy(control->body + 4, error, text);
-    control->body_bytes = 4 + text;
+    control->body_bytes = body_bytes;
+    memcpy(control->body, body, body_bytes);
     tmsg_list_push(&endpoint->controls, &control->node);
     tmsg_control_flush(endpoint);
     if (endpoint->controls.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
+}
+
+void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                      tmsg_status_t status, const char *error)
+{
+    uint8_t body[4 + ACK_TEXT_MAX]; /* [status i32][words] */
+    size_t text = strnlen(error, ACK_TEXT_MAX);
+
+    tmsg_put_le(body, (uint32_t)status, 4);
+    memcpy(body + 4, error, text);
+    answer(endpoint, TMSG_KIND_ACK, message_id, body, 4 + text);
+}
+
+void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
+                         uint8_t generation, bool kept)
+{
+    const uint8_t body[] = {slot, generation, kept};
+
+    answer(endpoint, TMSG_KIND_SCHEMA, 0, body, sizeof(body));
 }
 
 /* Credit goes back in batches of half a window, for it costs a message. */
@@ -230,8 +249,7 @@ void tmsg_control_credit(tmsg_endpoint_t *endpoint)
     post_or_break(endpoint, TMSG_KIND_CREDIT, &head, NULL, 0);
 }
 
-/* The endpoint that a control message is for, if it may be. */
-static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival)
+tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint =
         tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
@@ -254,7 +272,7 @@ tmsg_status_t tmsg_control_failure(int32_t status)
 
 ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival);
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     char why[ACK_TEXT_MAX + 32];
     int32_t status;
 
@@ -273,7 +291,7 @@ ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
 
 ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival);
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     tmsg_channel_t *channel;
     uint32_t consumed = arrival->head.sequence;
 
@@ -306,7 +324,7 @@ static bool ends_by_message(tmsg_endpoint_t *endpoint)
 
 ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival);
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
     if (endpoint != NULL && ends_by_message(endpoint)) {
         tmsg_close_bye(endpoint, arrival->head.sequence);
@@ -316,7 +334,7 @@ ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
 
 ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival);
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
     if (endpoint != NULL && ends_by_message(endpoint)) {
         tmsg_close_fin(endpoint);

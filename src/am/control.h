@@ -22,12 +22,19 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
 void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error);
 
+/* Tells the peer whether a schema that it defined is kept. */
+void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
+                         uint8_t generation, bool kept);
+
 /* Tells the peer what was consumed, if it is worth a message. */
 void tmsg_control_credit(tmsg_endpoint_t *endpoint);
 
 /* Posts what was made inside UCX; drops it. */
 void tmsg_control_flush(tmsg_endpoint_t *endpoint);
 void tmsg_control_discard(tmsg_endpoint_t *endpoint);
+
+/* The endpoint that a control message is for, if it may be. */
+tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival);
 
 /* A failure that a peer names: one that we know and that it can mean, else
  * REFUSED. */

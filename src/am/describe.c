@@ -218,6 +218,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          add_text(object, "peer_ucx_version", ucx) &&
          add_number(object, "waiting_messages", endpoint->queued.count) &&
          add_number(object, "sent_messages", endpoint->sent_messages) &&
+         add_number(object, "sent_by_schema", endpoint->sent_by_schema) &&
          add_number(object, "sent_bytes", endpoint->sent_bytes) &&
          add_number(object, "received_messages", endpoint->received_messages) &&
          add_number(object, "received_bytes", endpoint->received_bytes) &&

@@ -16,6 +16,7 @@
 #include "am/op.h"
 #include "am/request.h"
 #include "core/error.h"
+#include "serialize/schema.h"
 
 typedef enum {
     TMSG_EP_CONNECTING = 0,
@@ -40,6 +41,9 @@ typedef struct {
     uint32_t rx_consumed; /* messages taken, dropped or refused */
     uint32_t rx_credited; /* of these, as the peer was last told */
     tmsg_message_t *rx;   /* arrived, in order of sequence */
+    tmsg_schema_budget_t tx_budget, rx_budget;
+    tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
+    tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */
 } tmsg_channel_t;
 
 struct tmsg_endpoint {
@@ -108,6 +112,7 @@ struct tmsg_endpoint {
     bool fin_received;
 
     uint64_t sent_messages, sent_bytes;
+    uint64_t sent_by_schema; /* of these, those whose layout the peer knew */
     uint64_t received_messages, received_bytes;
     uint64_t refused_messages; /* of the peer's, by us */
 };

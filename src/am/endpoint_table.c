@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "am/schemas.h"
+
 #define SLOT_BITS 20
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
 
@@ -18,6 +20,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
         1) {
         tmsg_life_drop(endpoint->life);
         free(endpoint->peer_address);
+        tmsg_schemas_free(&endpoint->channel);
         free(endpoint);
     }
 }

@@ -8,6 +8,7 @@
 #include "am/endpoint.h"
 #include "am/receive.h"
 #include "am/retire.h"
+#include "am/schemas.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -28,6 +29,7 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_PROBE] = tmsg_probe_arrived,
     [TMSG_KIND_KNOCK] = tmsg_knock_arrived,
     [TMSG_KIND_KNOCKED] = tmsg_knocked_arrived,
+    [TMSG_KIND_SCHEMA] = tmsg_schema_arrived,
 };
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an

@@ -99,6 +99,8 @@ static void run_destroy(tmsg_due_t *due)
 
 void tmsg_message_discard(tmsg_message_t *message)
 {
+    tmsg_schema_destroy(message->schema); /* its budget has the same lock */
+    message->schema = NULL;
     message->due.run = run_destroy;
     tmsg_worker_due(message->endpoint->worker, &message->due);
 }

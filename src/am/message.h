@@ -9,7 +9,7 @@
 
 #include "am/op.h"
 #include "am/worker.h"
-#include "serialize/header.h"
+#include "serialize/schema.h"
 
 typedef enum {
     TMSG_RX_WAITING = 0,   /* for memory */
@@ -35,6 +35,7 @@ struct tmsg_message {
     bool rendezvous;
     tmsg_op_t op;
     tmsg_body_extra_t extra; /* what is to be checked of the tensors */
+    tmsg_schema_t *schema;   /* which it defines, until its turn */
     uint8_t *checksums;      /* these, where the body does not stay */
     uint8_t *raw;            /* with TMSG_WORKER_CAPTURE: preamble and body */
     uint8_t *body;           /* a spilled one, padded, on its way */

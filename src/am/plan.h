@@ -15,7 +15,7 @@
 /* What is to be moved. */
 typedef struct {
     const tmsg_map_t *map;
-    const tmsg_body_extra_t *extra; /* of the body, or NULL */
+    tmsg_body_extra_t *extra; /* of the body, or NULL */
     size_t spill; /* bytes of the body where it heads the payload, else 0 */
     uint8_t *checksums; /* where extra->checksum puts them, if it is set */
 } tmsg_payload_t;

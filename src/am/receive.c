@@ -6,6 +6,7 @@
 
 #include "am/control.h"
 #include "am/fetch.h"
+#include "am/schemas.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"
@@ -108,6 +109,9 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
     if (status == TMSG_OK && message->raw != NULL) {
         memcpy(message->raw + message->head.bytes, body,
                message->head.body_bytes);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_schemas_decoded(message);
     }
     if (status == TMSG_OK) {
         status = tmsg_message_note(message, sizeof(*message) +
@@ -258,6 +262,7 @@ void tmsg_messages_deliver(tmsg_endpoint_t *endpoint)
 
         channel->rx = message->next_in_order;
         channel->rx_sequence++;
+        tmsg_schemas_in_turn(message);
         if (message->state == TMSG_RX_FAILED) {
             channel->rx_consumed++;
             pass_over(message);
@@ -266,6 +271,18 @@ void tmsg_messages_deliver(tmsg_endpoint_t *endpoint)
         }
     }
     tmsg_worker_chore(endpoint->worker, endpoint); /* credits; the bye */
+}
+
+/* Refuses a message, unless what is wrong with it ends the connection, and the
+ * message with that. */
+static void reject(tmsg_message_t *message, tmsg_status_t status)
+{
+    if (message->endpoint->broken != TMSG_OK) {
+        message->state = TMSG_RX_FAILED;
+        return;
+    }
+    tmsg_message_refuse(message, status, tmsg_error_message());
+    tmsg_messages_deliver(message->endpoint);
 }
 
 ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
@@ -318,8 +335,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         status = keep_checksums(message);
     }
     if (status != TMSG_OK) {
-        tmsg_message_refuse(message, status, tmsg_error_message());
-        tmsg_messages_deliver(endpoint);
+        reject(message, status);
         return ignored;
     }
     message->rendezvous = arrival->rendezvous;
@@ -342,10 +358,10 @@ void tmsg_message_whole(tmsg_message_t *message)
     }
     tmsg_message_drop_body(message);
     if (status != TMSG_OK) {
-        tmsg_message_refuse(message, status, tmsg_error_message());
-    } else {
-        message->state = TMSG_RX_WHOLE;
+        reject(message, status);
+        return;
     }
+    message->state = TMSG_RX_WHOLE;
     tmsg_messages_deliver(message->endpoint);
 }
 

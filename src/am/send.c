@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/schemas.h"
 #include "core/log.h"
 #include "core/map.h"
 #include "core/tensor.h"
@@ -179,8 +180,8 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
     tmsg_endpoint_t *endpoint = send->endpoint;
     size_t most = endpoint->ucx->max_am_header;
     size_t needed;
-    tmsg_status_t status =
-        tmsg_body_encode(send->map, payload->extra, NULL, 0, &needed);
+    tmsg_status_t status = tmsg_schema_table_choose(
+        tmsg_schemas_table(endpoint), send->map, payload->extra, &needed);
 
     if (endpoint->peer_hello.max_am_header < most) {
         most = endpoint->peer_hello.max_am_header;
@@ -308,6 +309,15 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
                             head->body_bytes, &needed);
 }
 
+/* From here on the message is sure to be handed over. */
+static void note_schema(tmsg_endpoint_t *endpoint, const tmsg_schema_use_t *use)
+{
+    if (use->form != TMSG_SCHEMA_NONE) {
+        tmsg_schema_table_sent(endpoint->channel.tx_schemas, use);
+    }
+    endpoint->sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
+}
+
 /* Turns the map into a header and a plan for the payload. */
 static tmsg_status_t prepare(tmsg_send_t *send)
 {
@@ -344,6 +354,9 @@ static tmsg_status_t prepare(tmsg_send_t *send)
         status = write_header(send, &head, &payload);
     }
     free(payload.checksums);
+    if (status == TMSG_OK) {
+        note_schema(endpoint, &extra.schema);
+    }
     return status;
 }
 

@@ -14,6 +14,7 @@
 #include "am/message.h"
 #include "am/progress.h"
 #include "am/retire.h"
+#include "am/schemas.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/checksum.h"
@@ -263,6 +264,10 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.max_message_bytes = limits->message_bytes;
     hello.max_metadata_keys = limits->metadata_keys;
     hello.checksums = tmsg_checksum_mask();
+    if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
+        hello.schema_slots = TMSG_SCHEMA_SLOTS;
+        hello.schema_bytes = TMSG_SCHEMA_BYTES;
+    }
     status = tmsg_ucx_open(worker, worker->context->ucx_config, scope, dialling,
                            &hello, tmsg_kinds_arrived, &ucx);
     if (status != TMSG_OK) {

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/schemas.h - the layouts that both ends of a channel know by number. */
+#ifndef TMSG_AM_SCHEMAS_H
+#define TMSG_AM_SCHEMAS_H
+
+#include "am/endpoint.h"
+#include "am/message.h"
+
+/* What a side offers its peers to keep. A map that is filled from a schema
+ * takes some 12 bytes for each of these. */
+#define TMSG_SCHEMA_SLOTS 32
+#define TMSG_SCHEMA_BYTES (256u * 1024u)
+
+/* The sender's table, made when first asked for; NULL where the peer keeps
+ * none, or there is no memory: then maps go in full. */
+tmsg_schema_table_t *tmsg_schemas_table(tmsg_endpoint_t *endpoint);
+
+/* A body has been decoded: notes the layout that it defines, or gives the map
+ * the one that it refers to. Errors: MALFORMED (a reference to nothing ends the
+ * connection, too), LIMIT_EXCEEDED, NO_MEMORY. */
+tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message);
+
+/* It is the message's turn: what it defines counts, and the sender is told. */
+void tmsg_schemas_in_turn(tmsg_message_t *message);
+
+/* Frees what an endpoint keeps. */
+void tmsg_schemas_free(tmsg_channel_t *channel);
+
+ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival);
+
+#endif
