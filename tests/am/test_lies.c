@@ -264,6 +264,27 @@ static void credit_of_another_channel(forged_t *forged)
 static void unknown_policy(forged_t *forged) { forged->head.policy = 7; }
 static void unknown_flag(forged_t *forged) { forged->head.flags = 0x04; }
 
+static void schema_of_nothing(forged_t *forged)
+{
+    static const uint8_t body[] = {0x81, 0xff, 0x92, 3, 0}; /* {-1: [3, 0]} */
+
+    memcpy(forged->body, body, sizeof(body));
+    forged->body_bytes = sizeof(body);
+    forged->head.body_bytes = sizeof(body);
+}
+
+static void answer_to_no_schema(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_SCHEMA;
+}
+
+static void answer_cut(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_SCHEMA;
+    forged->body_bytes = 2;
+    forged->head.body_bytes = 2;
+}
+
 static void bye_by_message(forged_t *forged)
 {
     forged->head.kind = TMSG_KIND_BYE;
@@ -391,6 +412,9 @@ static const lie_t lies[] = {
     {"ack of nothing", ack_of_nothing, IGNORED, TMSG_OK},
     {"control by rendezvous", control_by_rendezvous, IGNORED, TMSG_OK},
     {"credit never earned", credit_never_earned, ENDED, TMSG_OK},
+    {"a reference to no schema", schema_of_nothing, ENDED, TMSG_OK},
+    {"an answer to no schema", answer_to_no_schema, ENDED, TMSG_OK},
+    {"an answer without its end", answer_cut, ENDED, TMSG_OK},
 };
 
 /* What a's application hears of it. */
