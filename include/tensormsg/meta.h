@@ -22,6 +22,7 @@ extern "C" {
 #define TMSG_META_TRACE_STATE "tensormsg.trace.state"     /* string, W3C */
 #define TMSG_META_FILE_NAME "tensormsg.file.name"         /* string */
 #define TMSG_META_FILE_FORMAT "tensormsg.file.format"     /* string */
+#define TMSG_META_UCXX_HEADER "tensormsg.ucxx.header"     /* bytes */
 
 typedef enum {
     TMSG_META_TYPE_BOOL = 1,

@@ -24,6 +24,7 @@ static const struct {
     {TMSG_META_TRACE_STATE, TMSG_META_TYPE_STRING},
     {TMSG_META_FILE_NAME, TMSG_META_TYPE_STRING},
     {TMSG_META_FILE_FORMAT, TMSG_META_TYPE_STRING},
+    {TMSG_META_UCXX_HEADER, TMSG_META_TYPE_BYTES},
 };
 
 static const char *const type_names[] = {"none", "bool",   "i64",

@@ -342,6 +342,7 @@ Test(meta, reserved_keys_have_their_types)
         {"tensormsg.trace.state", TMSG_META_TYPE_STRING},
         {"tensormsg.file.name", TMSG_META_TYPE_STRING},
         {"tensormsg.file.format", TMSG_META_TYPE_STRING},
+        {"tensormsg.ucxx.header", TMSG_META_TYPE_BYTES},
     };
     tmsg_map_t *map = new_map(), *peers = new_map();
 

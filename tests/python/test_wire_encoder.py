@@ -156,7 +156,7 @@ def test_names_in_several_scripts():
         one.add(name, (2, 32), (2,))
         one.set(name, f"NUL \0 and {name}")
     for key, kind in RESERVED.items():
-        one.set(key, 7 if kind == "i64" else "text")
+        one.set(key, {"i64": 7, "string": "text", "bytes": b"bytes"}[kind])
     must_arrive([one])
 
 

@@ -29,7 +29,8 @@ DTYPES.update({(15, 6): "float6_e2m3fn", (16, 6): "float6_e3m2fn",
 
 RESERVED = {"tensormsg." + key: kind for kind, keys in (
     ("i64", "sequence frame time.acquired_ns time.published_ns"),
-    ("string", "trace.parent trace.state file.name file.format"))
+    ("string", "trace.parent trace.state file.name file.format"),
+    ("bytes", "ucxx.header"))
     for key in keys.split()}
 
 
