@@ -24,7 +24,7 @@ enum {
 
 static const struct argp_option option_list[] = {
     {"listen", 'l', "URL", 0,
-     "tcp://HOST:PORT (port 0: any) or unix:///PATH; default "
+     "tcp://HOST:PORT (port 0: any), unix:///PATH or ucx://HOST:PORT; default "
      "tcp://127.0.0.1:0",
      0},
     {"out", 'o', "DIR", 0, "Write each map into DIR, as the sender's file", 0},

@@ -23,10 +23,11 @@ typedef struct tmsg_endpoint_params {
 
 /* Starts to connect to a listener and returns at once. `url` is
  * "tcp://host:port" (a name, an IPv4 address, or an IPv6 address in brackets;
- * "host:port" alone means tcp) or "unix:///path". Sends may follow
- * immediately: they wait for the connection, and fail with its error if it
- * cannot be made. To wait for it, see tmsg_endpoint_ready(). *params (NULL:
- * defaults) is copied. The caller frees *endpoint_p with
+ * "host:port" alone means tcp), "unix:///path", or "ucx://host:port" for a
+ * peer that uses UCXX (docs/ucxx.md: maps of one tensor, nothing ACKED). Sends
+ * may follow immediately: they wait for the connection, and fail with its
+ * error if it cannot be made. To wait for it, see tmsg_endpoint_ready().
+ * *params (NULL: defaults) is copied. The caller frees *endpoint_p with
  * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL), NO_MEMORY.
  * Errors of the connection: NOT_FOUND (host), UNREACHABLE, TIMED_OUT,
  * REFUSED, INCOMPATIBLE (both versions are named), PEER_LOST. */
@@ -88,10 +89,11 @@ typedef struct tmsg_send_params {
  * A tensor that is neither in C order nor a permutation of it is packed on the
  * way. `params` may be NULL. With request_p NULL nobody waits (and a failure
  * shows only in on_done and the log); else *request_p is the caller's.
- * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind),
- * LIMIT_EXCEEDED (the peer's limits), CLOSED, NO_MEMORY, and the endpoint's
- * own where it has failed. Errors of the operation: PEER_LOST, REFUSED,
- * LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT, CANCELED, CLOSED. */
+ * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind; what a
+ * ucx:// peer cannot take), LIMIT_EXCEEDED (the peer's limits), CLOSED,
+ * NO_MEMORY, and the endpoint's own where it has failed. Errors of the
+ * operation: PEER_LOST, REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT,
+ * CANCELED, CLOSED. */
 TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                           const tmsg_map_t *map,
                                           const tmsg_send_params_t *params,

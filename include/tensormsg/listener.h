@@ -49,6 +49,10 @@ typedef struct tmsg_listener_params {
  *   "blob://host"      no socket: peers come by tmsg_listener_blob(), over
  *                      the network device that has this address (empty:
  *                      loopback), by the same rule.
+ *   "ucx://host:port"  UCX's own listener, for peers that use UCXX: see
+ *                      docs/ucxx.md for what they can and cannot, and who may
+ *                      reach it. By the same rule; max_handshakes rejects
+ *                      further ones.
  * A host name is resolved here, which may block, but not the worker; in one of
  * its callbacks a name is WOULD_BLOCK (addresses work). UCX is opened (some
  * 25 ms, once for each network device of a worker), so that what keeps it from

@@ -158,7 +158,7 @@ void tmsg_attach_end(tmsg_endpoint_t *endpoint)
 static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
                               const tmsg_hello_t *theirs)
 {
-    tmsg_ucx_scope_t scope = {"lo"};
+    tmsg_ucx_scope_t scope = {.device = "lo"};
     tmsg_hello_t mine;
 
     tmsg_hello_fill_local(endpoint->worker->context->instance_id, &mine);

@@ -137,7 +137,7 @@ static bool add_failure(cJSON *object, const char *why)
  * keys come first: where it does not open they are why. */
 static bool add_ucx(cJSON *object, const tmsg_context_t *context)
 {
-    static const tmsg_ucx_scope_t everything = {"all"};
+    static const tmsg_ucx_scope_t everything = {.device = "all"};
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                            .features = UCP_FEATURE_AM};
     tmsg_ucx_keys_t keys;

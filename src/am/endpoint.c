@@ -7,8 +7,8 @@
 
 #include "am/attach.h"
 #include "am/carrier.h"
-#include "am/close.h"
 #include "am/control.h"
+#include "am/dialect.h"
 #include "am/listener.h"
 #include "am/message.h"
 #include "am/progress.h"
@@ -80,7 +80,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
     tmsg_link_read_on(endpoint);
     if (endpoint->state == TMSG_EP_CONNECTING) {
-        tmsg_status_t status = tmsg_attach_advance(endpoint);
+        tmsg_status_t status = endpoint->dialect->advance(endpoint);
 
         if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
             tmsg_link_refuse(endpoint, status);
@@ -91,9 +91,9 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {
         tmsg_control_flush(endpoint);
-        tmsg_control_credit(endpoint);
+        endpoint->dialect->credit(endpoint);
         tmsg_sends_flush(endpoint);
-        tmsg_close_advance(endpoint);
+        endpoint->dialect->close(endpoint);
     }
 }
 

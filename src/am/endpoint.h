@@ -46,7 +46,11 @@ typedef struct {
     tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */
 } tmsg_channel_t;
 
+typedef struct tmsg_ucxx tmsg_ucxx_t;
+
 struct tmsg_endpoint {
+    const struct tmsg_dialect *dialect;
+    tmsg_ucxx_t *ucxx;     /* of a ucx:// peer, else NULL */
     tmsg_due_t due;        /* of its listener: on_accept, or its release */
     tmsg_due_t closed_due; /* on_closed */
     atomic_uint refs;      /* table, handle, messages, sends */

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/attach.h"
 #include "am/carrier.h"
 #include "am/control.h"
+#include "am/dialect.h"
 #include "am/listener.h"
 #include "am/pair.h"
 #include "am/receive.h"
@@ -133,7 +133,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  : TMSG_LOG_WARN,
              "%s", endpoint->error);
     tmsg_link_close(endpoint, writes);
-    tmsg_attach_end(endpoint);
+    endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes) {
         tmsg_ucx_retire(endpoint->ucx); /* it may have died amid that */
     } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "am/dialect.h"
 #include "am/schemas.h"
 
 #define SLOT_BITS 20
@@ -21,6 +22,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
         tmsg_life_drop(endpoint->life);
         free(endpoint->peer_address);
         tmsg_schemas_free(&endpoint->channel);
+        free(endpoint->ucxx);
         free(endpoint);
     }
 }
@@ -69,6 +71,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
         return tmsg_error_memory("an endpoint");
     }
     atomic_init(&endpoint->refs, 2);
+    endpoint->dialect = &tmsg_dialect_own;
     endpoint->worker = worker;
     endpoint->life = worker->life;
     tmsg_life_hold(worker->life);

@@ -97,7 +97,7 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
 /* The scope of the address at our end of the socket. */
 static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
 {
-    tmsg_ucx_scope_t scope = {""};
+    tmsg_ucx_scope_t scope = {.device = ""};
     tmsg_address_t local;
     char device[IFNAMSIZ];
     tmsg_status_t status = TMSG_OK;

@@ -276,7 +276,8 @@ bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
     ssize_t got;
 
     if (endpoint->link.fd < 0) {
-        return endpoint->link.url.kind == TMSG_URL_BLOB;
+        return endpoint->link.url.kind == TMSG_URL_BLOB ||
+               endpoint->link.url.kind == TMSG_URL_UCX;
     }
     got = recv(endpoint->link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));

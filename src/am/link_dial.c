@@ -7,15 +7,19 @@
 #include "am/endpoint.h"
 #include "am/handshake.h"
 #include "am/sock.h"
-#include "am/worker.h"
+#include "am/ucxx.h"
 
 /* Dials one address. OK and IN_PROGRESS end the search. */
 static tmsg_status_t dial(tmsg_endpoint_t *endpoint,
                           const tmsg_address_t *address)
 {
     int fd;
-    tmsg_status_t status = tmsg_sock_connect(&endpoint->link.url, address, &fd);
+    tmsg_status_t status;
 
+    if (endpoint->link.url.kind == TMSG_URL_UCX) {
+        return tmsg_ucxx_dial(endpoint, address);
+    }
+    status = tmsg_sock_connect(&endpoint->link.url, address, &fd);
     if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
         return status;
     }
@@ -31,7 +35,7 @@ static void try_next(tmsg_endpoint_t *endpoint)
     size_t count = 1; /* of a Unix socket */
     tmsg_status_t status = TMSG_OK;
 
-    if (link->url.kind == TMSG_URL_TCP) {
+    if (link->url.kind != TMSG_URL_UNIX) {
         status = tmsg_resolve_take(link->resolve, &addresses, &count);
         if (status != TMSG_OK) {
             tmsg_link_fail(endpoint, status);
@@ -105,8 +109,15 @@ tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
         try_next(endpoint);
         return TMSG_OK;
     }
-    status = tmsg_resolve_start(link->url.host, link->url.port, false,
-                                &link->resolve);
+    if (link->url.kind == TMSG_URL_UCX) {
+        status = tmsg_ucxx_begin(endpoint);
+    }
+    if (status == TMSG_OK) {
+        /* UCX 1.13 does not connect to ::1, which a name may come to first. */
+        status =
+            tmsg_resolve_start(link->url.host, link->url.port,
+                               link->url.kind == TMSG_URL_UCX, &link->resolve);
+    }
     if (status != TMSG_OK) {
         return status;
     }

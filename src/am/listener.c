@@ -12,6 +12,7 @@
 #include "am/endpoint.h"
 #include "am/netif.h"
 #include "am/progress.h"
+#include "am/ucxx.h"
 #include "core/log.h"
 
 #define HANDSHAKE_TIMEOUT_MS 5000
@@ -312,6 +313,33 @@ static tmsg_status_t bind_blob(tmsg_listener_t *listener, const tmsg_url_t *url,
     return TMSG_OK;
 }
 
+/* UCX binds it, later, and complains on its own: whether it can is tried out
+ * before. */
+static tmsg_status_t bind_ucx(tmsg_listener_t *listener, const tmsg_url_t *url,
+                              const tmsg_address_t *address,
+                              tmsg_ucx_scope_t *scope)
+{
+    tmsg_status_t status = tmsg_sock_listen(url, address, 1, &listener->sock);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_sock_listener_close(&listener->sock);
+    listener->sock.fd = -1;
+    listener->address = *address;
+    tmsg_url_format(url, listener->url, sizeof(listener->url));
+    return tmsg_ucxx_scope(address, scope);
+}
+
+static tmsg_status_t (*const binders[])(tmsg_listener_t *listener,
+                                        const tmsg_url_t *url,
+                                        const tmsg_address_t *address,
+                                        tmsg_ucx_scope_t *scope) = {
+    [TMSG_URL_TCP] = bind_tcp,
+    [TMSG_URL_BLOB] = bind_blob,
+    [TMSG_URL_UCX] = bind_ucx,
+};
+
 /* All that may take its time, which the worker does not wait for: names, and
  * the lock of a socket file's folder. */
 static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
@@ -337,9 +365,7 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
         status = check_secure(params, text, &address->sa.any);
     }
     if (status == TMSG_OK) {
-        status = url->kind == TMSG_URL_TCP
-                     ? bind_tcp(listener, url, address, scope)
-                     : bind_blob(listener, url, address, scope);
+        status = binders[url->kind](listener, url, address, scope);
     }
     tmsg_resolve_abandon(resolve);
     return status;
@@ -383,8 +409,9 @@ static tmsg_status_t start(tmsg_listener_t *listener, tmsg_url_kind_t kind,
     listener->next = worker->listeners;
     worker->listeners = listener;
     if (status == TMSG_OK) {
-        status = kind == TMSG_URL_BLOB ? listen_blob(listener, scope)
-                                       : listen_socket(listener, scope);
+        status = kind == TMSG_URL_BLOB  ? listen_blob(listener, scope)
+                 : kind == TMSG_URL_UCX ? tmsg_ucxx_listen(listener, scope)
+                                        : listen_socket(listener, scope);
     }
     if (status != TMSG_OK) {
         tmsg_listener_release(listener);
@@ -405,7 +432,7 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
                                    tmsg_listener_t **listener_p)
 {
     tmsg_listener_t *listener = calloc(1, sizeof(*listener));
-    tmsg_ucx_scope_t scope = {""};
+    tmsg_ucx_scope_t scope = {.device = ""};
     tmsg_url_t parsed = {.kind = TMSG_URL_TCP};
     tmsg_status_t status;
 
@@ -501,6 +528,7 @@ void tmsg_listener_release(tmsg_listener_t *listener)
     release_kept(listener);
     if (listener->ucx != NULL) {
         listener->ucx->users--;
+        tmsg_ucxx_unlisten(listener);
     }
     free(listener->blob);
     free(listener);

@@ -23,7 +23,8 @@ struct tmsg_listener {
     void *blob; /* of a blob:// listener */
     size_t blob_bytes;
     uint8_t token[TMSG_TOKEN_BYTES];
-    tmsg_ucx_t *ucx; /* likewise */
+    tmsg_ucx_t *ucx;        /* of a blob:// or ucx:// listener */
+    tmsg_address_t address; /* of a ucx:// listener */
 };
 
 /* Lock held: frees the listener with all it keeps. */

@@ -9,6 +9,7 @@
 #include "am/endpoint.h"
 #include "am/fetch.h"
 #include "am/retire.h"
+#include "am/ucxx.h"
 #include "core/error.h"
 
 #define LOOK_EVERY_QUIET 256 /* progress calls that found nothing */
@@ -115,7 +116,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
 
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        count += ucp_worker_progress(ucx->ucp);
+        count += tmsg_ucxx_is_full(ucx) ? 0 : ucp_worker_progress(ucx->ucp);
     }
     worker->inside = false;
     worker->quiet += count == 0 ? LOOK_EVERY_BUSY / LOOK_EVERY_QUIET : 1;
@@ -240,7 +241,8 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
         return TMSG_ERR_BUSY;
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        ucs_status_t ucs = ucp_worker_arm(ucx->ucp);
+        ucs_status_t ucs =
+            tmsg_ucxx_is_full(ucx) ? UCS_OK : ucp_worker_arm(ucx->ucp);
 
         if (ucs == UCS_ERR_BUSY) {
             return TMSG_ERR_BUSY;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/control.h"
+#include "am/dialect.h"
 #include "am/fetch.h"
 #include "am/schemas.h"
 #include "core/error.h"
@@ -12,13 +12,12 @@
 #include "core/map.h"
 #include "serialize/checksum.h"
 
-static tmsg_status_t check_head(const tmsg_message_t *message,
-                                const tmsg_arrival_t *arrival)
+tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
+                                 size_t data_bytes)
 {
     const tmsg_preamble_t *head = &message->head;
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
-    tmsg_status_t status =
-        tmsg_payload_check(head, arrival->data_bytes, limits);
+    tmsg_status_t status = tmsg_payload_check(head, data_bytes, limits);
 
     if (status != TMSG_OK) {
         return status;
@@ -123,9 +122,9 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
     return status != TMSG_OK ? status : apply_policy(message);
 }
 
-/* Files a message by its sequence. False: that number was seen before. */
-static bool file_in_order(tmsg_channel_t *channel, tmsg_message_t *message)
+bool tmsg_message_file(tmsg_message_t *message)
 {
+    tmsg_channel_t *channel = &message->endpoint->channel;
     tmsg_message_t **place = &channel->rx;
     uint32_t ahead = message->head.sequence - channel->rx_sequence;
 
@@ -170,7 +169,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
         tmsg_log(TMSG_LOG_WARN, "%s: message %u is refused: %s", endpoint->peer,
                  message->head.message_id, why);
     }
-    tmsg_control_ack(endpoint, message->head.message_id, status, why);
+    endpoint->dialect->answer(endpoint, message->head.message_id, status, why);
 }
 
 void tmsg_message_taken(tmsg_message_t *message)
@@ -182,9 +181,10 @@ void tmsg_message_taken(tmsg_message_t *message)
     }
     endpoint->channel.rx_consumed++;
     if (message->head.flags & TMSG_HEADER_ACKED) {
-        tmsg_control_ack(endpoint, message->head.message_id, TMSG_OK, "");
+        endpoint->dialect->answer(endpoint, message->head.message_id, TMSG_OK,
+                                  "");
     }
-    tmsg_control_credit(endpoint);
+    endpoint->dialect->credit(endpoint);
 }
 
 static void run_handler(tmsg_due_t *due)
@@ -285,6 +285,15 @@ static void reject(tmsg_message_t *message, tmsg_status_t status)
     tmsg_messages_deliver(message->endpoint);
 }
 
+ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
+                               size_t data_bytes, bool rendezvous)
+{
+    message->rendezvous = rendezvous;
+    message->data = data_bytes == 0 && !rendezvous ? NULL : data;
+    tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
+    return message->data == NULL ? UCS_OK : UCS_INPROGRESS;
+}
+
 ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_worker_t *worker = arrival->ucx->worker;
@@ -313,7 +322,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     }
     status =
         tmsg_message_create(&arrival->head, arrival->ucx, endpoint, &message);
-    if (status != TMSG_OK || !file_in_order(&endpoint->channel, message)) {
+    if (status != TMSG_OK || !tmsg_message_file(message)) {
         /* Without a record its turn cannot be kept: the order is broken. */
         if (status == TMSG_OK) {
             tmsg_message_discard(message);
@@ -324,7 +333,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
                                               : tmsg_error_message());
         return ignored;
     }
-    status = check_head(message, arrival);
+    status = tmsg_message_check(message, arrival->data_bytes);
     if (status == TMSG_OK) {
         status = capture(message, arrival);
     }
@@ -338,11 +347,8 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         reject(message, status);
         return ignored;
     }
-    message->rendezvous = arrival->rendezvous;
-    message->data =
-        arrival->data_bytes == 0 && !arrival->rendezvous ? NULL : arrival->data;
-    tmsg_list_push(&worker->fetch, &message->queue);
-    return message->data == NULL ? UCS_OK : UCS_INPROGRESS;
+    return tmsg_message_keep(message, arrival->data, arrival->data_bytes,
+                             arrival->rendezvous);
 }
 
 void tmsg_message_whole(tmsg_message_t *message)

@@ -8,6 +8,19 @@
 
 ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
 
+/* What holds of a message's payload of `data_bytes` whatever is in it. Errors:
+ * MALFORMED, LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
+                                 size_t data_bytes);
+
+/* Files a message by its sequence. False: that number was seen before. */
+bool tmsg_message_file(tmsg_message_t *message);
+
+/* A message that was checked and decoded gets memory next: what UCX's callback
+ * is to return. */
+ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
+                               size_t data_bytes, bool rendezvous);
+
 /* Gives a message up and tells the sender why; its turn will be skipped. */
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why);

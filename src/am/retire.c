@@ -121,7 +121,7 @@ static void post(tmsg_probe_t *probe)
 
 static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
 {
-    const tmsg_ucx_scope_t shm_alone = {""};
+    const tmsg_ucx_scope_t shm_alone = {.device = ""};
     tmsg_probe_t *probe = calloc(1, sizeof(*probe));
     tmsg_status_t status;
 

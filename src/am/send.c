@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/dialect.h"
 #include "am/schemas.h"
 #include "core/log.h"
 #include "core/map.h"
@@ -96,6 +97,9 @@ static void ucx_reported(tmsg_send_t *send, ucs_status_t ucs)
     tmsg_op_over(endpoint, &send->op);
     send->in_ucx = false;
     send->ucx_status = ucs;
+    if (ucs != UCS_OK && endpoint->dialect->failed != NULL) {
+        endpoint->dialect->failed(send, ucs);
+    }
     settle(send);
     tmsg_endpoint_reported(endpoint);
     tmsg_endpoint_drop(endpoint);
@@ -318,8 +322,7 @@ static void note_schema(tmsg_endpoint_t *endpoint, const tmsg_schema_use_t *use)
     endpoint->sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
 }
 
-/* Turns the map into a header and a plan for the payload. */
-static tmsg_status_t prepare(tmsg_send_t *send)
+tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     tmsg_preamble_t head = {
@@ -366,9 +369,11 @@ static void post(tmsg_send_t *send)
     tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_plan_t *plan = &send->plan;
     ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_DATATYPE |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = endpoint->dialect->send_flags,
         .cb.send = send_reported,
         .user_data = send,
         .datatype =
@@ -413,7 +418,7 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->queued.count > 0 && has_credit(endpoint)) {
         tmsg_send_t *send = pop_queued(endpoint);
-        tmsg_status_t status = prepare(send);
+        tmsg_status_t status = endpoint->dialect->prepare(send);
 
         if (status == TMSG_OK) {
             post(send);
@@ -496,6 +501,20 @@ static tmsg_status_t check_memory(const tmsg_map_t *map)
     return TMSG_OK;
 }
 
+static tmsg_status_t check_answers(const tmsg_send_t *send,
+                                   const tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->dialect->answers ||
+        !(send->flags & (TMSG_SEND_ACKED | TMSG_SEND_VERIFY))) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                          "%s: TMSG_SEND_%s: a ucx:// peer acknowledges "
+                          "nothing",
+                          endpoint->peer,
+                          send->flags & TMSG_SEND_VERIFY ? "VERIFY" : "ACKED");
+}
+
 static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_send_params_t *params,
                             tmsg_send_t **send_p)
@@ -508,6 +527,9 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     }
     tmsg_request_init(&send->request, endpoint->worker, destroy);
     status = read_params(params, send);
+    if (status == TMSG_OK) {
+        status = check_answers(send, endpoint);
+    }
     if (status == TMSG_OK) {
         status = check_memory(map);
     }
@@ -537,7 +559,7 @@ static tmsg_status_t start(tmsg_send_t *send)
         tmsg_list_push(&endpoint->queued, &send->node);
         return TMSG_OK;
     }
-    status = prepare(send);
+    status = endpoint->dialect->prepare(send);
     if (status == TMSG_OK) {
         post(send);
     }

@@ -27,6 +27,9 @@ typedef struct tmsg_send {
     char answer_text[TMSG_ERROR_BYTES];
 } tmsg_send_t;
 
+/* Turns the map into a header of ours and a plan for the payload. */
+tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
+
 /* Hands over what waited for the connection or for credit. */
 void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
 

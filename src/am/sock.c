@@ -27,8 +27,12 @@ static const char *name_of(const tmsg_url_t *url, const tmsg_address_t *address,
     if (url->kind == TMSG_URL_UNIX || address == NULL) {
         return tmsg_url_format(url, text, TMSG_URL_TEXT_BYTES);
     }
-    return tmsg_url_format_sockaddr(&address->sa.any, address->bytes, text,
-                                    TMSG_URL_TEXT_BYTES);
+    tmsg_url_format_sockaddr(&address->sa.any, address->bytes, text,
+                             TMSG_URL_TEXT_BYTES);
+    if (url->kind == TMSG_URL_UCX) {
+        tmsg_url_as_ucx(text);
+    }
+    return text;
 }
 
 static tmsg_status_t no_descriptor(const char *name)

@@ -43,7 +43,8 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
     ucp_config_t *config;
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP |
+                    (ucx->scope.family == 0 ? 0 : UCP_FEATURE_STREAM),
         .name = "tensormsg",
     };
     ucs_status_t ucs;
@@ -229,6 +230,9 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
         tmsg_log(TMSG_LOG_WARN, "a peer does not hang up: the shared memory "
                                 "that it may write to is left behind");
         return;
+    }
+    if (ucx->door != NULL) {
+        ucp_listener_destroy(ucx->door);
     }
     ucp_worker_destroy(ucx->ucp);
     ucp_cleanup(ucx->context);

@@ -55,6 +55,9 @@ typedef struct tmsg_ucx {
     tmsg_probe_t *probe;
     tmsg_list_t lingering; /* see linger.h */
     tmsg_timer_t linger;
+    bool full;                    /* see tmsg_ucxx_is_full() */
+    ucp_listener_h door;          /* UCX's listener, of a ucx:// one */
+    struct tmsg_listener *keeper; /* that; NULL: nobody is let in any more */
     bool forsaken; /* its peers may still write: it is never closed */
     size_t max_am_header;
     tmsg_ucx_peer_t *peers;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "am/netif.h"
 #include "core/error.h"
@@ -34,6 +35,8 @@ static const struct {
      "notices a dead shared-memory peer"},
     {"SEG_SIZE", NULL, NULL, "64k", NULL,
      "UCX copies headers into buffers of this size, unchecked"},
+    /* A listener of another family overflows UCX's heap. */
+    {"TCP_AF_PRIO", "AF_PRIO", NULL, NULL, NULL, NULL},
     /* Both ends must agree on it. */
     {"POSIX_SEG_SIZE", NULL, "MM_SEG_SIZE", NULL, NULL, NULL},
     /* Some values of these are deadly. */
@@ -58,6 +61,13 @@ __attribute__((constructor)) static void give_signals_back(void)
     if (disable.object != NULL && getenv("UCX_HANDLE_ERRORS") == NULL) {
         disable.call();
     }
+}
+
+bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
+                          const tmsg_ucx_scope_t *other)
+{
+    return strcmp(one->device, other->device) == 0 &&
+           one->family == other->family;
 }
 
 const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin)
@@ -263,6 +273,24 @@ static const char *full_name(const char *name, char *full, size_t bytes)
     return name;
 }
 
+/* What dies amid a write to shared memory blocks it, and UCXX's peers give no
+ * sign of life by which that is found out. */
+static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
+{
+    bool loopback = strcmp(scope->device, "lo") == 0;
+
+    if (scope->family != 0) {
+        put_default(keys, "TLS", NULL, loopback ? "tcp" : "^sm",
+                    "a ucx:// peer that dies would block shared memory");
+        put_default(keys, "TCP_AF_PRIO", NULL,
+                    scope->family == AF_INET6 ? "inet6" : "inet",
+                    "UCX's listener must be of the family of its address");
+    } else {
+        put_default(keys, "TLS", NULL, loopback ? "posix,cma,self,tcp" : NULL,
+                    "what works on this machine");
+    }
+}
+
 static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
     char rdma[128], devices[sizeof(scope->device) + sizeof(rdma)];
@@ -279,9 +307,7 @@ static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
                     "UCX listens on the device of the address in use, no "
                     "other");
     }
-    put_default(keys, "TLS", NULL,
-                strcmp(scope->device, "lo") == 0 ? "posix,cma,self,tcp" : NULL,
-                "what works on this machine");
+    put_transports(scope, keys);
 }
 
 /* Values that some UCX aborts or corrupts memory on are refused by name. */

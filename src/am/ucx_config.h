@@ -14,6 +14,7 @@
 /* How far traffic may go: it decides which doors UCX opens. */
 typedef struct {
     char device[64]; /* network device; "" is shared memory alone */
+    int family;      /* AF_* of a ucx:// address; 0: ours find their own */
 } tmsg_ucx_scope_t;
 
 typedef enum {
@@ -35,6 +36,9 @@ typedef struct {
     tmsg_ucx_key_t keys[TMSG_UCX_KEYS_MAX];
     size_t count;
 } tmsg_ucx_keys_t;
+
+bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
+                          const tmsg_ucx_scope_t *other);
 
 /* Checks "KEY=VALUE;KEY=VALUE" of the application. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_ucx_config_check(const char *code);

@@ -156,7 +156,7 @@ tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
 
 tmsg_status_t tmsg_ucx_known_early(const char *code)
 {
-    static const tmsg_ucx_scope_t everything = {"all"};
+    static const tmsg_ucx_scope_t everything = {.device = "all"};
     tmsg_ucx_keys_t keys;
     ucp_config_t *config;
     tmsg_status_t status = tmsg_ucx_config_resolve(code, &everything, &keys);

@@ -92,7 +92,7 @@ static tmsg_status_t take_port(const char *text, const char *from,
     unsigned port = 0;
 
     if (*from == '\0' || strcmp(from, ":") == 0) {
-        return bad(text, "no port: tcp needs host:port");
+        return bad(text, "no port: host:port is needed");
     }
     if (*from++ != ':') {
         return bad(text, "only a port can follow the host");
@@ -138,7 +138,8 @@ static tmsg_status_t take_scheme(const char *text, tmsg_url_t *url,
         tmsg_url_kind_t kind;
     } schemes[] = {{"tcp://", TMSG_URL_TCP},
                    {"unix://", TMSG_URL_UNIX},
-                   {"blob://", TMSG_URL_BLOB}};
+                   {"blob://", TMSG_URL_BLOB},
+                   {"ucx://", TMSG_URL_UCX}};
 
     for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
         size_t length = strlen(schemes[i].prefix);
@@ -150,7 +151,7 @@ static tmsg_status_t take_scheme(const char *text, tmsg_url_t *url,
         }
     }
     if (strstr(text, "://") != NULL) {
-        return bad(text, "the scheme is none of tcp, unix and blob");
+        return bad(text, "the scheme is none of tcp, unix, blob and ucx");
     }
     if (*text == '\0') {
         return bad(text, "it is empty");
@@ -175,7 +176,7 @@ tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p)
         status = take_path(text, rest, &url);
     } else if (status == TMSG_OK) {
         status = take_host(text, rest, &url, &rest);
-        if (status == TMSG_OK && url.kind == TMSG_URL_TCP) {
+        if (status == TMSG_OK && url.kind != TMSG_URL_BLOB) {
             status = take_port(text, rest, &url);
         } else if (status == TMSG_OK && *rest != '\0') {
             status = bad(text, "nothing can follow the host");
@@ -195,8 +196,10 @@ const char *tmsg_url_format(const tmsg_url_t *url, char *text, size_t bytes)
 
     switch (url->kind) {
     case TMSG_URL_TCP:
-        snprintf(text, bytes, "tcp://%s%s%s:%u", open, url->host, close,
-                 url->port);
+    case TMSG_URL_UCX:
+        snprintf(text, bytes, "%s://%s%s%s:%u",
+                 url->kind == TMSG_URL_UCX ? "ucx" : "tcp", open, url->host,
+                 close, url->port);
         break;
     case TMSG_URL_UNIX:
         snprintf(text, bytes, "unix://%s", url->path);
@@ -270,4 +273,11 @@ const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
         snprintf(text, bytes, "unknown address");
     }
     return text;
+}
+
+void tmsg_url_as_ucx(char *text)
+{
+    if (strncmp(text, "tcp://", 6) == 0) {
+        memcpy(text, "ucx", 3);
+    }
 }

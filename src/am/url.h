@@ -16,21 +16,22 @@
 typedef enum {
     TMSG_URL_TCP = 0,
     TMSG_URL_UNIX = 1,
-    TMSG_URL_BLOB = 2
+    TMSG_URL_BLOB = 2,
+    TMSG_URL_UCX = 3
 } tmsg_url_kind_t;
 
 typedef struct {
     tmsg_url_kind_t kind;
-    char host[TMSG_URL_HOST_BYTES]; /* tcp, blob: no brackets; "": loopback */
-    uint16_t port;                  /* tcp; 0 lets the kernel pick one */
+    char host[TMSG_URL_HOST_BYTES]; /* no brackets; "": loopback */
+    uint16_t port;                  /* tcp, ucx; 0 lets the kernel pick one */
     char path[TMSG_URL_PATH_BYTES]; /* unix: absolute */
 } tmsg_url_t;
 
-/* Parses "tcp://host:port", "host:port" (which means tcp), "unix:///path" or
- * "blob://host". IPv6 addresses stand in brackets, with an optional %zone.
- * Nothing may follow, and a host holds only what names and addresses hold.
- * Unused fields of *url_p are zeroed. Errors: INVALID_PARAM, with the text and
- * what is wrong with it. */
+/* Parses "tcp://host:port", "host:port" (which means tcp), "ucx://host:port",
+ * "unix:///path" or "blob://host". IPv6 addresses stand in brackets, with an
+ * optional %zone. Nothing may follow, and a host holds only what names and
+ * addresses hold. Unused fields of *url_p are zeroed. Errors: INVALID_PARAM,
+ * with the text and what is wrong with it. */
 tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p);
 
 /* Writes the URL in its full form, cut to `bytes` and NUL-terminated; returns
@@ -43,5 +44,8 @@ const char *tmsg_url_format(const tmsg_url_t *url, char *text, size_t bytes);
 const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
                                      socklen_t address_bytes, char *text,
                                      size_t bytes);
+
+/* Turns "tcp://" in front of such a text into "ucx://". */
+void tmsg_url_as_ucx(char *text);
 
 #endif

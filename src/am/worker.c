@@ -15,6 +15,7 @@
 #include "am/progress.h"
 #include "am/retire.h"
 #include "am/schemas.h"
+#include "am/ucxx.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/checksum.h"
@@ -247,8 +248,8 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     tmsg_status_t status;
 
     for (ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        if (ucx->dialling == dialling && !ucx->retired &&
-            strcmp(ucx->scope.device, scope->device) == 0) {
+        if (ucx->dialling == dialling && !ucx->retired && ucx->door == NULL &&
+            tmsg_ucx_scope_equal(&ucx->scope, scope)) {
             ucx->users++;
             *ucx_p = ucx;
             return TMSG_OK;
@@ -268,8 +269,9 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
     }
-    status = tmsg_ucx_open(worker, worker->context->ucx_config, scope, dialling,
-                           &hello, tmsg_kinds_arrived, &ucx);
+    status = tmsg_ucx_open(
+        worker, worker->context->ucx_config, scope, dialling, &hello,
+        scope->family == 0 ? tmsg_kinds_arrived : tmsg_ucxx_arrived, &ucx);
     if (status != TMSG_OK) {
         return status;
     }

@@ -282,8 +282,8 @@ Test(connect, nobody_listening_is_unreachable)
 Test(connect, malformed_urls_are_refused_by_name)
 {
     static const char *const urls[] = {
-        "",           "tcp://host",    "ucx://a:1", "tcp://a:65536",
-        "unix://rel", "tcp://[::1:80", "blob://",   "tcp://a:1/x"};
+        "",           "tcp://host",    "rdma://a:1", "tcp://a:65536",
+        "unix://rel", "tcp://[::1:80", "blob://",    "tcp://a:1/x"};
     tmsg_endpoint_t *endpoint = NULL;
     side_t side;
 

@@ -44,6 +44,10 @@ static const struct {
     {"unix:///tmp/a b:[é]", TMSG_URL_UNIX, "", 0, "/tmp/a b:[é]",
      "unix:///tmp/a b:[é]"},
     {"unix://" TEXT_107, TMSG_URL_UNIX, "", 0, TEXT_107, "unix://" TEXT_107},
+    {"ucx://127.0.0.1:13337", TMSG_URL_UCX, "127.0.0.1", 13337, "",
+     "ucx://127.0.0.1:13337"},
+    {"ucx://[::1]:0", TMSG_URL_UCX, "::1", 0, "", "ucx://[::1]:0"},
+    {"ucx://:7", TMSG_URL_UCX, "", 7, "", "ucx://:7"},
     {"blob://", TMSG_URL_BLOB, "", 0, "", "blob://"},
     {"blob://10.1.2.3", TMSG_URL_BLOB, "10.1.2.3", 0, "", "blob://10.1.2.3"},
     {"blob://[::1]", TMSG_URL_BLOB, "::1", 0, "", "blob://[::1]"},
@@ -75,6 +79,9 @@ static const struct {
 } bad[] = {
     {"", "it is empty"},
     {"tcp://", "no port"},
+    {"ucx://host", "no port"},
+    {"ucx://host:65536", "not within 0 to 65535"},
+    {"ucxx://host:1", "none of tcp, unix, blob and ucx"},
     {"localhost", "no port"},
     {"localhost:", "no port"},
     {"[::1]", "no port"},
@@ -109,7 +116,6 @@ static const struct {
     {"unix://" TEXT_107 "a", "longer than 107"},
     {"blob://host:80", "nothing can follow"},
     {"blob://[::1]:80", "nothing can follow"},
-    {"ucx://host:80", "scheme is none of"},
     {"TCP://host:80", "scheme is none of"},
     {"http://host:80", "scheme is none of"},
 };
