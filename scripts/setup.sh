@@ -84,19 +84,23 @@ install_packages()
 install_venv()
 {
     wanted=tests/requirements.txt
+    alone=tests/requirements-alone.txt
     stamp=build/venv/requirements.txt
-    if cmp -s $wanted $stamp; then
+    if cat $wanted $alone | cmp -s - $stamp; then
         return
     fi
     echo 'install build/venv          Python of the tests:' \
-        "$(sed -n 's/^\([a-z].*\)==.*/\1/p' $wanted | tr '\n' ' ')"
+        "$(sed -n 's/^\([a-z].*\)==.*/\1/p' $wanted $alone | tr '\n' ' ')"
     python=/usr/bin/python3
     [ -x $python ] || python=python3
     [ -x build/venv/bin/pip ] || $python -m venv --clear build/venv
     # Not bin/pip, which names its folder and so misleads in a copy.
     build/venv/bin/python -m pip --disable-pip-version-check -q \
         install -r $wanted
-    cp $wanted $stamp
+    build/venv/bin/python -m pip --disable-pip-version-check -q \
+        install --no-deps -r $alone ||
+        echo "not installed, and not tested: $(grep -v '^#' $alone | tr '\n' ' ')"
+    cat $wanted $alone > $stamp
 }
 
 [ -z "${TMSG_NO_SETUP:-}" ] || exit 0
