@@ -6,15 +6,19 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "am/loop.h"
 #include "core/bytes.h"
 #include "core/error.h"
 
 #define READ_BYTES ((size_t)16 * 1024) /* at most, by one call */
 #define FIRST_BYTES ((size_t)1024)     /* of a buffer */
+#define LISTEN_FRAMES 16               /* thrown away by one look */
+#define LISTEN_LOOKS 16                /* at most, by one call */
 
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes)
 {
     memset(stream, 0, sizeof(*stream));
+    pthread_mutex_init(&stream->lock, NULL);
     stream->fd = fd;
     stream->max_bytes = max_bytes;
 }
@@ -25,6 +29,7 @@ void tmsg_frame_free(tmsg_frame_stream_t *stream)
     free(stream->out.data);
     memset(&stream->in, 0, sizeof(stream->in));
     memset(&stream->out, 0, sizeof(stream->out));
+    pthread_mutex_destroy(&stream->lock);
 }
 
 static size_t used(const tmsg_frame_buffer_t *buffer)
@@ -105,34 +110,7 @@ static tmsg_status_t introduce(tmsg_frame_stream_t *stream, size_t bytes)
     return status;
 }
 
-tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
-                               const void *data, size_t bytes)
-{
-    uint8_t header[TMSG_FRAME_HEADER_BYTES];
-    tmsg_status_t status;
-
-    if (bytes > stream->max_bytes || bytes > UINT32_MAX) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "a frame of %zu bytes, of type %u, exceeds %zu",
-                              bytes, type, stream->max_bytes);
-    }
-    if (used(&stream->out) > stream->max_bytes) {
-        return tmsg_error_set(TMSG_ERR_BUSY,
-                              "the peer does not read: %zu bytes wait for it",
-                              used(&stream->out));
-    }
-    status = introduce(stream, sizeof(header) + bytes);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    *tmsg_put_le(header, bytes, 4) = type;
-    append(&stream->out, header, sizeof(header));
-    append(&stream->out, data, bytes);
-    status = tmsg_frame_flush(stream);
-    return status == TMSG_IN_PROGRESS ? TMSG_OK : status;
-}
-
-tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
+static tmsg_status_t flush(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *out = &stream->out;
     tmsg_status_t status = TMSG_OK;
@@ -161,10 +139,63 @@ tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
     return status;
 }
 
-size_t tmsg_frame_pending(const tmsg_frame_stream_t *stream)
+static tmsg_status_t queue(tmsg_frame_stream_t *stream, uint8_t type,
+                           const void *data, size_t bytes)
 {
-    return used(&stream->out) +
-           (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
+    uint8_t header[TMSG_FRAME_HEADER_BYTES];
+    tmsg_status_t status;
+
+    if (bytes > stream->max_bytes || bytes > UINT32_MAX) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "a frame of %zu bytes, of type %u, exceeds %zu",
+                              bytes, type, stream->max_bytes);
+    }
+    if (used(&stream->out) > stream->max_bytes) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "the peer does not read: %zu bytes wait for it",
+                              used(&stream->out));
+    }
+    status = introduce(stream, sizeof(header) + bytes);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    *tmsg_put_le(header, bytes, 4) = type;
+    append(&stream->out, header, sizeof(header));
+    append(&stream->out, data, bytes);
+    status = flush(stream);
+    return status == TMSG_IN_PROGRESS ? TMSG_OK : status;
+}
+
+tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
+                               const void *data, size_t bytes)
+{
+    tmsg_status_t status;
+
+    pthread_mutex_lock(&stream->lock);
+    status = queue(stream, type, data, bytes);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
+{
+    tmsg_status_t status;
+
+    pthread_mutex_lock(&stream->lock);
+    status = flush(stream);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+size_t tmsg_frame_pending(tmsg_frame_stream_t *stream)
+{
+    size_t pending;
+
+    pthread_mutex_lock(&stream->lock);
+    pending =
+        used(&stream->out) + (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
+    pthread_mutex_unlock(&stream->lock);
+    return pending;
 }
 
 /* Compares as much of the magic as has come: garbage shows at once. */
@@ -267,6 +298,7 @@ static tmsg_status_t receive(tmsg_frame_stream_t *stream)
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
         in->end += (size_t)n;
+        stream->heard_ns = tmsg_now_ns();
         return TMSG_OK;
     }
     if (n == 0) {
@@ -278,7 +310,7 @@ static tmsg_status_t receive(tmsg_frame_stream_t *stream)
     return socket_failed("reading from");
 }
 
-tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
+static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
                               const uint8_t **data_p, size_t *bytes_p)
 {
     tmsg_status_t status;
@@ -297,4 +329,75 @@ tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
         stream->read_error = status;
     }
     return status;
+}
+
+tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                              const uint8_t **data_p, size_t *bytes_p)
+{
+    tmsg_status_t status;
+
+    pthread_mutex_lock(&stream->lock);
+    status = read_one(stream, type_p, data_p, bytes_p);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+/* Keeps what the socket did not take of a frame: without it the stream would
+ * be torn. */
+static void keep_rest(tmsg_frame_stream_t *stream, const uint8_t *rest,
+                      size_t bytes)
+{
+    if (make_room(&stream->out, bytes) == TMSG_OK) {
+        append(&stream->out, rest, bytes);
+    } else {
+        stream->write_error = TMSG_ERR_NO_MEMORY;
+    }
+}
+
+void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
+{
+    const uint8_t frame[TMSG_FRAME_HEADER_BYTES] = {0, 0, 0, 0, type};
+    ssize_t n;
+
+    pthread_mutex_lock(&stream->lock);
+    if (!stream->introduced || used(&stream->out) > 0) {
+        flush(stream);
+    } else if (stream->write_error == TMSG_OK) {
+        n = send(stream->fd, frame, sizeof(frame), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0 && n < (ssize_t)sizeof(frame)) {
+            keep_rest(stream, frame + n, sizeof(frame) - (size_t)n);
+        }
+    }
+    pthread_mutex_unlock(&stream->lock);
+}
+
+/* Looks once; whether there may be more to throw away. */
+static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
+{
+    const uint8_t frame[TMSG_FRAME_HEADER_BYTES] = {0, 0, 0, 0, type};
+    uint8_t bytes[LISTEN_FRAMES * sizeof(frame)];
+    size_t known = 0, came;
+    ssize_t n = recv(stream->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+
+    if (n <= 0) {
+        return false;
+    }
+    stream->heard_ns = tmsg_now_ns();
+    came = (size_t)n;
+    if (!stream->greeted || used(&stream->in) > 0) {
+        return false; /* a frame has begun */
+    }
+    while (came - known >= sizeof(frame) &&
+           memcmp(bytes + known, frame, sizeof(frame)) == 0) {
+        known += sizeof(frame);
+    }
+    return known > 0 && recv(stream->fd, bytes, known, MSG_DONTWAIT) > 0;
+}
+
+void tmsg_frame_listen(tmsg_frame_stream_t *stream, uint8_t type)
+{
+    pthread_mutex_lock(&stream->lock);
+    for (int i = 0; i < LISTEN_LOOKS && listen_once(stream, type); i++) {
+    }
+    pthread_mutex_unlock(&stream->lock);
 }

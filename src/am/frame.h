@@ -4,6 +4,8 @@
 #ifndef TMSG_AM_FRAME_H
 #define TMSG_AM_FRAME_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,13 +24,17 @@ typedef struct {
     size_t end;
 } tmsg_frame_buffer_t;
 
-/* One side of a connection. It borrows the descriptor. Not thread-safe. */
+/* One side of a connection. It borrows the descriptor. One thread at a time
+ * uses it; beside that another may call tmsg_frame_beat() and
+ * tmsg_frame_listen(). */
 typedef struct {
     int fd;
-    size_t max_bytes;         /* of a payload, in either direction */
-    bool introduced;          /* our magic is queued, or gone out */
-    bool greeted;             /* the peer's magic has come */
-    tmsg_status_t read_error; /* the first one; reading stays there */
+    pthread_mutex_t lock;      /* of what follows */
+    _Atomic uint64_t heard_ns; /* when the latest byte came; 0: none yet */
+    size_t max_bytes;          /* of a payload, in either direction */
+    bool introduced;           /* our magic is queued, or gone out */
+    bool greeted;              /* the peer's magic has come */
+    tmsg_status_t read_error;  /* the first one; reading stays there */
     tmsg_status_t write_error;
     tmsg_frame_buffer_t in;
     tmsg_frame_buffer_t out;
@@ -53,7 +59,7 @@ tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
 tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream);
 
 /* Bytes that still wait to be written. */
-size_t tmsg_frame_pending(const tmsg_frame_stream_t *stream);
+size_t tmsg_frame_pending(tmsg_frame_stream_t *stream);
 
 /* Gives the next whole frame; *data_p is valid until the next call on the
  * stream. Reads from the socket once at most, and only a bounded amount, so a
@@ -66,5 +72,14 @@ size_t tmsg_frame_pending(const tmsg_frame_stream_t *stream);
  * final. */
 tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
                               const uint8_t **data_p, size_t *bytes_p);
+
+/* Sends a frame without payload, unless something waits to be written, which
+ * says as much and is tried again. Errors show in reading. */
+void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type);
+
+/* Looks whether bytes lie at the socket, which counts as hearing them, and
+ * throws away frames of that type without payload, up to the first other one:
+ * that, and what is behind it, stays for tmsg_frame_read(). */
+void tmsg_frame_listen(tmsg_frame_stream_t *stream, uint8_t type);
 
 #endif
