@@ -17,7 +17,18 @@ typedef struct tmsg_context tmsg_context_t;
 
 enum {
     TMSG_CONTEXT_PARAM_LIMITS = 1 << 0,
-    TMSG_CONTEXT_PARAM_UCX_CONFIG = 1 << 1
+    TMSG_CONTEXT_PARAM_UCX_CONFIG = 1 << 1,
+    TMSG_CONTEXT_PARAM_FLAGS = 1 << 2,
+    TMSG_CONTEXT_PARAM_PEER_TIMEOUT = 1 << 3
+};
+
+enum {
+    /* No thread of the context's own, which sends signs of life to the peers
+     * and hears theirs while the application computes. Neither side of a
+     * connection then notices that the other one is stopped or hangs, and a
+     * host that is cut off is noticed by TCP alone, in no less than 2 s; see
+     * "A peer that falls silent" in docs/guide.md. */
+    TMSG_CONTEXT_NO_THREAD = 1 << 0
 };
 
 typedef struct tmsg_context_params {
@@ -29,15 +40,25 @@ typedef struct tmsg_context_params {
                              * UCX 1.16 a transport's key goes without the
                              * transport's name ("PUT_ENABLE", not
                              * "TCP_PUT_ENABLE"). */
+    uint32_t flags;         /* TMSG_CONTEXT_*; default 0, or NO_THREAD where the
+                             * variable TENSORMSG_NO_THREAD is 1 */
+    uint32_t peer_timeout_ms; /* a peer that was silent for so long (stopped,
+                               * hanging, cut off) is lost: its endpoint ends
+                               * with PEER_LOST. 0: never; else at least 200.
+                               * Default 5000, or what the variable
+                               * TENSORMSG_PEER_TIMEOUT_MS says */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
  * points to. On TMSG_OK the
  * caller owns *context_p and frees it with tmsg_context_destroy(). Opens no
- * network port and starts no thread yet. Thread-safe. Errors: INVALID_PARAM
- * (unknown bit, a limit of 0, malformed ucx_config, a value that UCX cannot
- * read or a key that it has not; up to UCX 1.16 such a key shows when UCX is
- * first opened, by a listener or a connection), NO_MEMORY. */
+ * network port and starts no thread yet: the first connection starts the small
+ * one, which blocks all signals and ends with the context. Thread-safe.
+ * Errors: INVALID_PARAM (unknown bit or flag, a limit of 0, a peer_timeout_ms
+ * below 200, a variable that is no such number, malformed ucx_config, a value
+ * that UCX cannot read or a key that it has not; up to UCX 1.16 such a key
+ * shows when UCX is first opened, by a listener or a connection), NO_MEMORY.
+ */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);
 

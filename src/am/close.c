@@ -6,6 +6,7 @@
 
 #include "am/control.h"
 #include "am/message.h"
+#include "am/silence.h"
 
 static void say(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t sequence)
 {
@@ -50,6 +51,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     }
     if (!endpoint->fin_sent && endpoint->bye_sent && all_received(endpoint)) {
         endpoint->fin_sent = true;
+        tmsg_silence_after_fin(endpoint);
         say(endpoint, TMSG_KIND_FIN, 0);
     }
     /* The side that waits for the other's socket to end has lost nothing; the

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/context.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -10,7 +12,85 @@
 #include "core/limits.h"
 
 #define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG))
+    ((uint64_t)(TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG |    \
+                TMSG_CONTEXT_PARAM_FLAGS | TMSG_CONTEXT_PARAM_PEER_TIMEOUT))
+
+#define FLAGS_KNOWN ((uint32_t)TMSG_CONTEXT_NO_THREAD)
+
+#define PEER_TIMEOUT_MS 5000
+#define PEER_TIMEOUT_LEAST_MS 200
+#define HEARTBEATS_A_TIMEOUT 4
+
+/* A variable's number; what is not set or empty leaves *value_p as it is. */
+static tmsg_status_t read_variable(const char *name, uint32_t most,
+                                   uint32_t *value_p)
+{
+    const char *text = getenv(name);
+    unsigned long value;
+    char *end;
+
+    if (text == NULL || *text == '\0') {
+        return TMSG_OK;
+    }
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (errno != 0 || *end != '\0' || !isdigit((unsigned char)*text) ||
+        value > most) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "%s='%s' is not a number from 0 to %u", name,
+                              tmsg_error_name(text, strlen(text)).text, most);
+    }
+    *value_p = (uint32_t)value;
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_flags(const tmsg_context_params_t *params,
+                                tmsg_context_t *context)
+{
+    if (!(params->field_mask & TMSG_CONTEXT_PARAM_FLAGS)) {
+        return read_variable("TENSORMSG_NO_THREAD", 1, &context->flags);
+    }
+    if (params->flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "context: unknown flags 0x%x",
+                              params->flags & ~FLAGS_KNOWN);
+    }
+    context->flags = params->flags;
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_peer_timeout(const tmsg_context_params_t *params,
+                                       tmsg_context_t *context)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (params->field_mask & TMSG_CONTEXT_PARAM_PEER_TIMEOUT) {
+        context->peer_timeout_ms = params->peer_timeout_ms;
+    } else {
+        status = read_variable("TENSORMSG_PEER_TIMEOUT_MS", INT32_MAX,
+                               &context->peer_timeout_ms);
+    }
+    if (status == TMSG_OK && context->peer_timeout_ms != 0 &&
+        (context->peer_timeout_ms < PEER_TIMEOUT_LEAST_MS ||
+         context->peer_timeout_ms > INT32_MAX)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "context: peer_timeout_ms %u is neither 0 nor "
+                              "within %d to %d",
+                              context->peer_timeout_ms, PEER_TIMEOUT_LEAST_MS,
+                              INT32_MAX);
+    }
+    return status;
+}
+
+uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context)
+{
+    if (context->flags & TMSG_CONTEXT_NO_THREAD) {
+        return 0;
+    }
+    return context->peer_timeout_ms == 0
+               ? TMSG_HEARTBEAT_NEVER
+               : context->peer_timeout_ms / HEARTBEATS_A_TIMEOUT;
+}
 
 static tmsg_status_t read_params(const tmsg_context_params_t *params,
                                  tmsg_context_t *context)
@@ -25,6 +105,12 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
     if ((params->field_mask & TMSG_CONTEXT_PARAM_LIMITS) &&
         params->limits != NULL) {
         status = tmsg_limits_merge(params->limits, &context->limits);
+    }
+    if (status == TMSG_OK) {
+        status = read_flags(params, context);
+    }
+    if (status == TMSG_OK) {
+        status = read_peer_timeout(params, context);
     }
     if (status == TMSG_OK &&
         (params->field_mask & TMSG_CONTEXT_PARAM_UCX_CONFIG) &&
@@ -47,17 +133,18 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
 tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                   tmsg_context_t **context_p)
 {
+    static const tmsg_context_params_t defaults = {.field_mask = 0};
     tmsg_context_t *context = calloc(1, sizeof(*context));
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status;
 
     if (context == NULL) {
         return tmsg_error_memory("a context");
     }
     atomic_init(&context->refs, 1);
     context->limits = tmsg_limits_usual();
-    if (params != NULL) {
-        status = read_params(params, context);
-    }
+    context->peer_timeout_ms = PEER_TIMEOUT_MS;
+    status = read_params(params == NULL ? &defaults : params, context);
+    tmsg_heart_open(&context->heart, context->peer_timeout_ms);
     if (status == TMSG_OK &&
         getrandom(context->instance_id, TMSG_INSTANCE_BYTES, 0) !=
             TMSG_INSTANCE_BYTES) {
@@ -80,6 +167,7 @@ void tmsg_context_destroy(tmsg_context_t *context)
 {
     if (context != NULL && atomic_fetch_sub_explicit(
                                &context->refs, 1, memory_order_acq_rel) == 1) {
+        tmsg_heart_close(&context->heart);
         free(context->ucx_config);
         free(context);
     }

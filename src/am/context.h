@@ -7,15 +7,22 @@
 
 #include <tensormsg/context.h>
 
+#include "am/heart.h"
 #include "am/hello.h"
 
 struct tmsg_context {
     atomic_uint refs; /* the application's and one a worker */
     tmsg_limits_t limits;
     char *ucx_config; /* NULL: none */
+    uint32_t peer_timeout_ms;
+    uint32_t flags;
+    tmsg_heart_t heart;
     uint8_t instance_id[TMSG_INSTANCE_BYTES];
 };
 
 void tmsg_context_hold(tmsg_context_t *context);
+
+/* What its hellos say of heartbeats. */
+uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context);
 
 #endif

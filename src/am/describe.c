@@ -179,6 +179,10 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
     ok = ok && add_text(object, "version", tmsg_version()) &&
          add_number(object, "wire_version", TMSG_WIRE_VERSION) &&
          add_text(object, "ucx_version", ucx) &&
+         add_number(object, "peer_timeout_ms", context->peer_timeout_ms) &&
+         cJSON_AddBoolToObject(object, "heartbeats",
+                               !(context->flags & TMSG_CONTEXT_NO_THREAD)) !=
+             NULL &&
          add_limits(object, &context->limits) && add_ucx(object, context) &&
          add_text(object, "cuda",
                   "not supported by this version: tensors "
@@ -216,6 +220,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          add_text(object, "why", endpoint->why) &&
          add_number(object, "peer_wire_version", peer->wire_version) &&
          add_text(object, "peer_ucx_version", ucx) &&
+         cJSON_AddBoolToObject(object, "heartbeats",
+                               endpoint->link.pulse.stream != NULL) != NULL &&
          add_number(object, "waiting_messages", endpoint->queued.count) &&
          add_number(object, "sent_messages", endpoint->sent_messages) &&
          add_number(object, "sent_by_schema", endpoint->sent_by_schema) &&

@@ -18,6 +18,7 @@
 #include "am/attach.h"
 #include "am/control.h"
 #include "am/netif.h"
+#include "am/silence.h"
 #include "am/sock.h"
 #include "core/bytes.h"
 
@@ -166,6 +167,26 @@ tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
     return endpoint->dialling ? TMSG_OK : send_address(endpoint);
 }
 
+/* The dialling side answers it with its own, and begins to attach. */
+static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
+                                  const tmsg_sealed_t *sealed)
+{
+    tmsg_status_t status = tmsg_attach_address(endpoint, sealed);
+
+    if (status == TMSG_OK && endpoint->dialling) {
+        memcpy(endpoint->token, sealed->token, TMSG_TOKEN_BYTES);
+        status = send_address(endpoint);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_silence_begin(endpoint);
+    }
+    if (status == TMSG_OK && endpoint->dialling) {
+        return tmsg_attach_begin(endpoint);
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint); /* a knock may be here */
+    return status;
+}
+
 tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
                                      const uint8_t *data, size_t bytes)
 {
@@ -182,16 +203,7 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
     }
     endpoint->peer_id = (uint32_t)tmsg_get_le(data, ID_BYTES);
     endpoint->link.address_done = true;
-    status = tmsg_attach_address(endpoint, &sealed);
-    if (status == TMSG_OK && endpoint->dialling) {
-        memcpy(endpoint->token, sealed.token, TMSG_TOKEN_BYTES);
-        status = send_address(endpoint);
-        if (status == TMSG_OK) {
-            status = tmsg_attach_begin(endpoint);
-        }
-    } else if (status == TMSG_OK) {
-        tmsg_worker_chore(endpoint->worker, endpoint); /* a knock may be here */
-    }
+    status = take_address(endpoint, &sealed);
     return status == TMSG_OK ? status : tmsg_handshake_refuse(endpoint, status);
 }
 

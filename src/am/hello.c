@@ -68,6 +68,7 @@ static const field_t fields[] = {
     FIELD(29, UINT, false, schema_bytes),
     FIELD(30, UINT, false, checksums),
     FIELD(31, UINT, false, max_metadata_keys),
+    FIELD(32, UINT, false, heartbeat_ms),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))

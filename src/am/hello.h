@@ -45,6 +45,7 @@ typedef struct {
     uint32_t schema_bytes; /* of encoded bodies, all of them together */
     uint32_t checksums;    /* that this side can check: bit n is algorithm n */
     uint64_t max_metadata_keys; /* a further limit; the default if absent */
+    uint32_t heartbeat_ms; /* between two of the peer's; 0: nobody sends any */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* After the handshake the socket stays open: it carries the orderly end (BYE,
- * FIN), and its own end without one is a lost peer. */
+/* After the handshake the socket stays open: it carries heartbeats and the
+ * orderly end (BYE, FIN), and its own end without one is a lost peer. */
 #include "am/link.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/progress.h"
+#include "am/silence.h"
 #include "am/sock.h"
 #include "core/bytes.h"
 
@@ -127,8 +129,15 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
 
 /* The socket ended. What the peer sent by UCX before that is already here: its
  * last words count. */
-static void hung_up(tmsg_endpoint_t *endpoint)
+static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
+    char why[TMSG_ERROR_BYTES] = "the connection broke: the peer died, or "
+                                 "closed it at once";
+
+    if (status == TMSG_ERR_PEER_LOST) {
+        snprintf(why, sizeof(why), "the connection broke: %s",
+                 tmsg_error_message());
+    }
     tmsg_loop_remove(&endpoint->worker->loop, &endpoint->link.source);
     if (endpoint->fin_sent && endpoint->fin_received) {
         tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
@@ -137,9 +146,7 @@ static void hung_up(tmsg_endpoint_t *endpoint)
     if (endpoint->ep != NULL) {
         tmsg_worker_drain(endpoint->worker, endpoint->ucx);
     }
-    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                        "the connection broke: the peer died, or closed it "
-                        "at once");
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
 }
 
 static void read_frames(tmsg_endpoint_t *endpoint)
@@ -169,7 +176,7 @@ static void read_frames(tmsg_endpoint_t *endpoint)
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_PEER_LOST) {
-        hung_up(endpoint);
+        hung_up(endpoint, status);
     } else if (status < 0) {
         tmsg_link_fail(endpoint, status);
     }
@@ -259,6 +266,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
         return;
     }
     tmsg_loop_remove(loop, &link->source);
+    tmsg_silence_end(endpoint);
     tmsg_frame_flush(&link->stream); /* a refusal's words, if they fit */
     if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
         tmsg_linger_begin(endpoint->ucx, link->fd);
@@ -270,15 +278,14 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_frame_free(&link->stream);
 }
 
+/* Not by reading: heartbeats may lie before the end. */
 bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
 {
-    uint8_t byte;
-    ssize_t got;
+    struct pollfd socket = {endpoint->link.fd, POLLRDHUP, 0};
 
-    if (endpoint->link.fd < 0) {
+    if (socket.fd < 0) {
         return endpoint->link.url.kind == TMSG_URL_BLOB ||
                endpoint->link.url.kind == TMSG_URL_UCX;
     }
-    got = recv(endpoint->link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+    return poll(&socket, 1, 0) <= 0;
 }

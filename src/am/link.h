@@ -9,6 +9,7 @@
 #include <tensormsg/listener.h>
 
 #include "am/frame.h"
+#include "am/heart.h"
 #include "am/kinds.h"
 #include "am/loop.h"
 #include "am/resolve.h"
@@ -17,7 +18,7 @@
 enum {
     TMSG_FRAME_HELLO = 1,
     TMSG_FRAME_REFUSE = 2,
-    TMSG_FRAME_ADDRESS = 3,
+    TMSG_FRAME_ADDRESS = 3,         /* 4 is that of heart.h */
     TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
     TMSG_FRAME_FIN = TMSG_KIND_FIN,
 };
@@ -26,7 +27,8 @@ enum {
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
-    int fd; /* -1: none (yet, any more, or a blob's) */
+    tmsg_pulse_t pulse; /* of the stream; silence.c alone changes it */
+    int fd;             /* -1: none (yet, any more, or a blob's) */
     bool connected;
     bool hello_done;   /* the peer's hello was accepted */
     bool address_sent; /* it may have ours: it can write to our UCX */

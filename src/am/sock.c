@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -18,6 +19,8 @@
 
 #include "core/error.h"
 
+#define HANDSHAKE_PATIENCE_MS 20000 /* with a host that vanishes */
+#define KEEPALIVE_MOST 32767        /* seconds that the kernel takes */
 #define LOCK_TRIES 200 /* times 5 ms: the second that sock.h speaks of */
 
 /* Names what a call was about: the address, or else the URL. */
@@ -88,19 +91,40 @@ static void set_option(int fd, int level, int option, int value)
     setsockopt(fd, level, option, &value, sizeof(value));
 }
 
+/* Probes go out from half the time on, in whole seconds; the one that finds the
+ * time over ends it. */
+static void set_keepalive(int fd, uint32_t timeout_ms)
+{
+    int idle = (int)(timeout_ms / 2000), interval = (int)(timeout_ms / 8000);
+
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE,
+               idle < 1                ? 1
+               : idle > KEEPALIVE_MOST ? KEEPALIVE_MOST
+                                       : idle);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL,
+               interval < 1                ? 1
+               : interval > KEEPALIVE_MOST ? KEEPALIVE_MOST
+                                           : interval);
+}
+
+void tmsg_sock_set_patience(int fd, uint32_t timeout_ms)
+{
+    if (timeout_ms > 0) {
+        set_keepalive(fd, timeout_ms);
+    } else {
+        set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
+        set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+    }
+}
+
 static void tune(int fd, int family)
 {
-    if (family != AF_INET && family != AF_INET6) {
-        return;
+    if (family == AF_INET || family == AF_INET6) {
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        set_keepalive(fd, HANDSHAKE_PATIENCE_MS);
     }
-    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    /* The defaults take two hours; this finds a vanished host in 20 s, also
-     * where it owes us an answer. */
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 5);
 }
 
 static tmsg_address_t unix_address(const char *path)

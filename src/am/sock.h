@@ -4,6 +4,7 @@
 #define TMSG_AM_SOCK_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include <tensormsg/status.h>
@@ -51,6 +52,10 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
 /* What became of it. `url` is named in errors. Errors: IN_PROGRESS,
  * UNREACHABLE. */
 tmsg_status_t tmsg_sock_connect_result(int fd, const char *url);
+
+/* The time after which TCP gives up a peer that does not answer, as near as the
+ * kernel can: 2 s at least. 0: the kernel's own. Not of a Unix socket. */
+void tmsg_sock_set_patience(int fd, uint32_t timeout_ms);
 
 /* The address of this end, and of the other. Errors: IO (not connected). */
 tmsg_status_t tmsg_sock_local(int fd, tmsg_address_t *address_p);

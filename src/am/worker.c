@@ -257,6 +257,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     }
     tmsg_hello_fill_local(worker->context->instance_id, &hello);
     hello.queue_depth = worker->queue_depth;
+    hello.heartbeat_ms = tmsg_context_heartbeat_ms(worker->context);
     hello.max_tensors = limits->tensors;
     hello.max_ndim = limits->ndim;
     hello.max_name_bytes = limits->name_bytes;

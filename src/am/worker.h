@@ -71,6 +71,7 @@ struct tmsg_worker {
     bool look;            /* look at it in the next one */
     struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;
+    tmsg_timer_t silence; /* when to look for peers that are silent */
 
     tmsg_ucx_t *ucx;
     bool has_retired;            /* some of these wait to be closed */

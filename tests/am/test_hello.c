@@ -52,6 +52,7 @@ static const struct {
     {29, false, "schema_bytes", 4},
     {30, false, "checksums", 4},
     {31, false, "max_metadata_keys", 8},
+    {32, false, "heartbeat_ms", 4},
 };
 
 #define LAST_REQUIRED 27
@@ -93,6 +94,7 @@ static tmsg_hello_t sample(void)
     hello.schema_bytes = 1u << 20;
     hello.checksums = 1 << 1;
     hello.max_metadata_keys = 1000;
+    hello.heartbeat_ms = 1250;
     return hello;
 }
 
@@ -180,8 +182,8 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 31 field headers; the scalars; 5 letters of host, 36 of boot id */
-    cr_expect(eq(sz, length, 31 * 4 + 7 + 2 + 16 + 7 * 4 + 16 * 8 + 5 + 36));
+    /* 32 field headers; the scalars; 5 letters of host, 36 of boot id */
+    cr_expect(eq(sz, length, 32 * 4 + 7 + 2 + 16 + 8 * 4 + 16 * 8 + 5 + 36));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */

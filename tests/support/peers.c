@@ -33,13 +33,34 @@ const char *link_config(link_t link)
     return link == LINK_TCP ? "TLS=tcp" : NULL;
 }
 
-/* UCX's keepalive would wake every descriptor once a second, and hide a wake-up
- * that was lost. */
-static const char *quietly(const char *config, char *text, size_t bytes)
+/* Regular wake-ups would hide one that was lost. */
+static void make_quiet(tmsg_context_params_t *context, char *text, size_t bytes)
 {
+    const char *config = context->ucx_config;
+
     snprintf(text, bytes, "%s%sKEEPALIVE_INTERVAL=10m",
              config == NULL ? "" : config, config == NULL ? "" : ";");
-    return text;
+    context->field_mask |=
+        TMSG_CONTEXT_PARAM_UCX_CONFIG | TMSG_CONTEXT_PARAM_PEER_TIMEOUT;
+    context->ucx_config = text;
+    context->peer_timeout_ms = 0;
+}
+
+static void set_context(tmsg_context_params_t *context,
+                        const side_options_t *options)
+{
+    context->field_mask =
+        TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG;
+    context->limits = &options->limits;
+    context->ucx_config = options->ucx_config;
+    if (options->flags != 0) {
+        context->field_mask |= TMSG_CONTEXT_PARAM_FLAGS;
+        context->flags = options->flags;
+    }
+    if (options->peer_timeout_ms != 0) {
+        context->field_mask |= TMSG_CONTEXT_PARAM_PEER_TIMEOUT;
+        context->peer_timeout_ms = options->peer_timeout_ms;
+    }
 }
 
 void side_open(side_t *side, const side_options_t *options)
@@ -52,15 +73,10 @@ void side_open(side_t *side, const side_options_t *options)
     if (options != NULL) {
         worker = options->worker;
         side->drive = options->drive;
-        context.field_mask =
-            TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG;
-        context.limits = &options->limits;
-        context.ucx_config = options->ucx_config;
-    }
-    if (side->drive == DRIVE_FD) {
-        context.field_mask |= TMSG_CONTEXT_PARAM_UCX_CONFIG;
-        context.ucx_config =
-            quietly(context.ucx_config, config, sizeof(config));
+        set_context(&context, options);
+        if (options->quiet || options->drive == DRIVE_FD) {
+            make_quiet(&context, config, sizeof(config));
+        }
     }
     if (side->drive == DRIVE_THREAD) {
         worker.field_mask |= TMSG_WORKER_PARAM_FLAGS;

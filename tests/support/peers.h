@@ -43,7 +43,12 @@ typedef struct {
 /* How to make one; all zero is a polled worker with defaults. */
 typedef struct {
     drive_t drive;
+    /* Nothing wakes who sleeps but what happens: no keepalive of UCX's, no
+     * heartbeats. So it is with DRIVE_FD, always. */
+    bool quiet;
     const char *ucx_config;
+    uint32_t peer_timeout_ms; /* 0: the default */
+    uint32_t flags;           /* of the context */
     tmsg_limits_t limits;
     tmsg_worker_params_t worker; /* its drive's flag is added */
 } side_options_t;

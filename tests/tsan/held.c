@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A budget of held_bytes that holds two messages, on a worker that several
- * threads drive; and an allocator that takes its time. UCX's keepalive is put
- * off, for it would wake whoever sleeps although there is room. */
+ * threads drive; and an allocator that takes its time. UCX's keepalive and
+ * heartbeats are put off, for they would wake whoever sleeps although there is
+ * room. */
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,8 +18,6 @@
 #include "support/sample.h"
 
 enum { BYTES = 100000, BUDGET = 250000, EACH = 60, IN_TIME_MS = 3000 };
-
-static const char config[] = "KEEPALIVE_INTERVAL=10m";
 
 typedef struct {
     side_t us, peer;
@@ -43,10 +42,10 @@ static void open_scene(scene_t *scene, drive_t drive,
                        const tmsg_allocator_t *allocator,
                        tmsg_message_fn handler)
 {
-    const side_options_t theirs = {.drive = DRIVE_THREAD, .ucx_config = config};
+    const side_options_t theirs = {.drive = DRIVE_THREAD, .quiet = true};
     side_options_t ours = {
         .drive = drive,
-        .ucx_config = config,
+        .quiet = true,
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES, .held_bytes = BUDGET},
         .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
                    .flags = TMSG_WORKER_SHARED}};

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The thread of the context keeps note of when a peer was last heard. It is the
+ * worker that judges: only who drives it can be told. */
+#include "am/silence.h"
+
+#include <stdio.h>
+
+#include "am/progress.h"
+#include "am/sock.h"
+
+#define NS_PER_MS 1000000ULL
+
+/* Of the timeout in nanoseconds: the rest is for finding it out. */
+static uint64_t patience(const tmsg_worker_t *worker)
+{
+    return worker->context->peer_timeout_ms * NS_PER_MS / 16 * 15;
+}
+
+static bool is_judged(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint != NULL && endpoint->link.pulse.stream != NULL;
+}
+
+static uint64_t silent_ns(const tmsg_endpoint_t *endpoint)
+{
+    uint64_t heard = endpoint->link.stream.heard_ns;
+    uint64_t now = tmsg_now_ns();
+
+    return now > heard ? now - heard : 0;
+}
+
+/* What the peer sent by UCX before that counts. */
+static void end(tmsg_endpoint_t *endpoint)
+{
+    char why[160];
+
+    snprintf(why, sizeof(why),
+             "no sign of life for %.1f s: it was stopped, or the network cut",
+             (double)silent_ns(endpoint) / 1e9);
+    if (endpoint->ep != NULL) {
+        tmsg_worker_drain(endpoint->worker, endpoint->ucx);
+    }
+    tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+}
+
+/* How long it may still be silent; 0: it was ended. Who has hung up is not
+ * silent: that is about to be read. */
+static uint64_t judge(tmsg_endpoint_t *endpoint, uint64_t most)
+{
+    uint64_t silent = silent_ns(endpoint);
+
+    if (silent >= most) {
+        tmsg_frame_listen(&endpoint->link.stream, TMSG_FRAME_HEARTBEAT);
+        silent = silent_ns(endpoint);
+    }
+    if (silent < most) {
+        return most - silent;
+    }
+    if (endpoint->broken != TMSG_OK || !tmsg_link_alive(endpoint)) {
+        return most;
+    }
+    end(endpoint);
+    return 0;
+}
+
+static void set_timer(tmsg_worker_t *worker, uint64_t ns)
+{
+    tmsg_loop_set_timer(&worker->loop, &worker->silence,
+                        (ns + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+static void look(tmsg_timer_t *timer)
+{
+    tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, silence);
+    uint64_t most = patience(worker), least = most / 15;
+    uint64_t next = UINT64_MAX;
+
+    if (tmsg_heart_is_late(&worker->context->heart)) {
+        set_timer(worker, least);
+        return;
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        if (is_judged(worker->endpoints[i])) {
+            uint64_t left = judge(worker->endpoints[i], most);
+
+            next = left != 0 && left < next ? left : next;
+        }
+    }
+    if (next != UINT64_MAX) {
+        set_timer(worker, next < least ? least : next);
+    }
+}
+
+tmsg_status_t tmsg_silence_begin(tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_context_t *context = worker->context;
+    uint32_t wanted = endpoint->peer_hello.heartbeat_ms;
+    tmsg_status_t status;
+
+    tmsg_sock_set_patience(endpoint->link.fd, context->peer_timeout_ms);
+    if (endpoint->ucx->hello.heartbeat_ms == 0 || wanted == 0) {
+        return TMSG_OK;
+    }
+    status = tmsg_heart_add(&context->heart, &endpoint->link.pulse,
+                            &endpoint->link.stream, wanted);
+    if (status == TMSG_OK && context->peer_timeout_ms != 0 &&
+        worker->silence.deadline_ns == 0) {
+        worker->silence.expired = look;
+        set_timer(worker, patience(worker));
+    }
+    return status;
+}
+
+void tmsg_silence_after_fin(tmsg_endpoint_t *endpoint)
+{
+    tmsg_heart_put_off(&endpoint->link.pulse);
+}
+
+void tmsg_silence_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_heart_remove(&endpoint->worker->context->heart, &endpoint->link.pulse);
+}
