@@ -26,6 +26,9 @@ libdlpack-dev      dlpack.h 0.6, beside which our headers must compile
 python3-venv       build/venv: numpy, safetensors and UCX 1.22 for the tests
 ca-certificates    lets pip reach its index
 locales            locales with a decimal comma, to test numbers in
+iproute2           ip: two namespaces joined by a cable are the tests' hosts
+iputils-ping       ping: whether they reach each other yet
+nftables           nft: loses packets between them, or lets nobody in
 EOF
     format) echo 'clang-format-14    the pinned formatter' ;;
     fuzz) cat <<'EOF' ;;

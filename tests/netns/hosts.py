@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two hosts on one machine: namespaces of their own (net, ipc, uts, mount),
+joined by a cable, which is a veth pair. They have no names, are in nobody's
+way, and go when the last process in them does, which is when the test does."""
+
+import contextlib
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+
+PEER = os.environ["TMSG_NETNS_PEER"]
+TOOL = os.environ["TENSORMSG"]
+BOUND = 60  # seconds, for what takes none
+CABLE = "cable"
+UP = 2.5  # seconds that a new link takes until UCX uses it
+MIB = 1 << 20
+
+
+class Forbidden(Exception):
+    """This machine makes no such namespaces."""
+
+
+class Program:
+    """One that runs on a host, and the lines it says."""
+
+    def __init__(self, host, *words):
+        self.process = subprocess.Popen(
+            host.prefix + [str(word) for word in words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines = queue.SimpleQueue()
+        self.said = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if re.match(r"\[\d+\.\d+\] \[", line):
+                self.said.append(line)  # in UCX's words
+            else:
+                self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def line(self, timeout=BOUND):
+        try:
+            line = self.lines.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError(f"no line in {timeout} s after {self.said}")
+        assert line is not None, \
+            f"it ended by {self.process.wait(BOUND)} after {self.said}"
+        self.said.append(line)
+        return line
+
+    def line_with(self, beginning, timeout=BOUND):
+        """The next line that begins so; the number of others before it."""
+        deadline = time.monotonic() + timeout
+        skipped = 0
+        while True:
+            line = self.line(max(0, deadline - time.monotonic()))
+            if line.startswith(beginning):
+                return line, skipped
+            skipped += 1
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def stop(self):
+        """Until every thread stands still."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def leave(self):
+        """Lets it end in its own way, which must be a good one."""
+        self.process.stdin.close()
+        assert self.process.wait(BOUND) == 0, self.said
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class Host:
+    def __init__(self, address):
+        self.address = address
+        self.programs = []
+        self.is_cut = False
+        self.holder = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--ipc",
+             "--uts", "--mount", "sh", "-c",
+             # UCX looks for devices in /sys, which shows those of its mounter.
+             f"mount -t sysfs sysfs /sys && hostname host-{address} && "
+             "echo ready && exec sleep 1000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.holder.stdout.readline() != "ready\n":
+            _, why = self.holder.communicate()
+            raise Forbidden(why.strip())
+        self.prefix = ["nsenter", "--target", str(self.holder.pid), "--net",
+                       "--ipc", "--uts", "--mount", "--"]
+
+    def run(self, *words, check=True, timeout=BOUND):
+        """Runs a program to its end; as one line, by the shell."""
+        words = ["sh", "-ec", words[0]] if len(words) == 1 else words
+        done = subprocess.run(self.prefix + [str(word) for word in words],
+                              capture_output=True, text=True, timeout=timeout)
+        assert not check or done.returncode == 0, (words, done.stderr)
+        return done
+
+    def start(self, *words):
+        self.programs.append(Program(self, *words))
+        return self.programs[-1]
+
+    def carried(self):
+        """Bytes that came, and that went, by the cable."""
+        with open(f"/proc/{self.holder.pid}/net/dev") as table:
+            for line in table:
+                name, _, counts = line.partition(":")
+                if name.strip() == CABLE:
+                    return int(counts.split()[0]), int(counts.split()[8])
+        raise AssertionError("the cable is gone")
+
+    def cut(self):
+        self.run("ip", "link", "set", CABLE, "down")
+        self.is_cut = True
+
+    def mend(self):
+        self.run("ip", "link", "set", CABLE, "up")
+        self.is_cut = False
+
+    def filter(self, *rules):
+        """Rules for what comes in by the cable."""
+        self.run("\n".join(
+            ["nft add table inet test",
+             "nft 'add chain inet test in { type filter hook input priority 0; }'",
+             *(f"nft 'add rule inet test in iif {CABLE} {rule}'"
+               for rule in rules)]))
+
+    def dropped(self):
+        """Packets that such a rule with a counter has taken."""
+        words = self.run("nft", "list", "ruleset").stdout.split()
+        return sum(int(words[i + 1]) for i, word in enumerate(words)
+                   if word == "packets")
+
+    def clear(self):
+        while self.programs:
+            self.programs.pop().kill()
+
+    def end(self):
+        self.clear()
+        self.holder.kill()
+        self.holder.communicate()
+
+
+def join(a, b):
+    made = a.run("ip", "link", "add", "name", CABLE, "type", "veth",
+                 "peer", "name", CABLE, "netns", b.holder.pid, check=False)
+    if "Operation not" in made.stderr:  # permitted, or supported
+        raise Forbidden(made.stderr.strip())
+    assert made.returncode == 0, made.stderr
+    for host in (a, b):
+        host.run(f"ip addr add {host.address}/24 dev {CABLE} && "
+                 f"ip link set lo up && ip link set {CABLE} up")
+
+
+def await_cable(a, b):
+    deadline = time.monotonic() + BOUND
+    time.sleep(UP)
+    while a.run("ping", "-q", "-c", "1", "-W", "1", b.address,
+                check=False).returncode != 0:
+        assert time.monotonic() < deadline, "the hosts do not reach each other"
+
+
+def restore(a, b):
+    """As they were: no programs, no rules, and a cable."""
+    for host in (a, b):
+        host.clear()
+        host.run("nft", "flush", "ruleset")
+    if a.is_cut or b.is_cut:
+        for host in (a, b):
+            host.mend()
+        await_cable(a, b)
+
+
+@contextlib.contextmanager
+def two_hosts():
+    with contextlib.ExitStack() as stack:
+        made = []
+        for address in ("10.0.0.1", "10.0.0.2"):
+            made.append(Host(address))
+            stack.callback(made[-1].end)
+        join(*made)
+        await_cable(*made)
+        yield made
+
+
+def by_tcp_alone(line):
+    """What a peer says of its transports."""
+    return "tcp" in line and not any(
+        name in line for name in ("posix", "sysv", "cma", "xpmem", "self"))
+
+
+def connect(receiving, sending, size, count, timeout_ms=-1, compute_ms=0):
+    """A receiver and a sender, connected over the cable."""
+    there = receiving.start(PEER, "recv", f"tcp://{receiving.address}:0",
+                            timeout_ms, compute_ms)
+    here = sending.start(PEER, "send", there.line(), timeout_ms, compute_ms,
+                         size, count)
+    for program in (there, here):
+        line = program.line()
+        assert by_tcp_alone(line), line
+    return there, here
+
+
+def await_middle(receiving, size):
+    """Until half a message has come since now, of messages without end."""
+    deadline = time.monotonic() + BOUND
+    begin = receiving.carried()[0]
+    while receiving.carried()[0] < begin + size // 2:
+        assert time.monotonic() < deadline, "nothing is carried"
+        time.sleep(.001)
+
+
+def lost_after(program, since, timeout):
+    """Seconds from `since` until the program knows that its peer is lost."""
+    line, messages = program.line_with("end ", timeout)
+    took = time.monotonic() - since
+    assert line.startswith("end peer lost "), line
+    return took, messages

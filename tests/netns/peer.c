@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One end of a connection between two hosts, told by its words what to do, and
+ * saying on standard output what happens:
+ *
+ *   peer recv URL TIMEOUT_MS COMPUTE_MS
+ *   peer send URL TIMEOUT_MS COMPUTE_MS BYTES COUNT
+ *
+ * The bytes of a message follow from its number, and the receiver checks each.
+ * COUNT 0 is for ever; after -COUNT messages the sender waits and does not
+ * close. TIMEOUT_MS is how long the peer may be silent; -1 leaves the default.
+ * COMPUTE_MS goes by after each message, without a call to the library. The
+ * sender's buffer is overwritten whenever it has it back. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tensormsg/tensormsg.h>
+
+#include "support/must.h"
+#include "support/sample.h"
+
+enum { BOUND_MS = 120000 };
+
+typedef struct {
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+    int compute_ms;
+} side_t;
+
+static void open_side(side_t *side, const char *timeout_ms,
+                      const char *compute_ms)
+{
+    tmsg_context_params_t params = {.field_mask = 0};
+    int timeout = atoi(timeout_ms);
+
+    if (timeout >= 0) {
+        params.field_mask = TMSG_CONTEXT_PARAM_PEER_TIMEOUT;
+        params.peer_timeout_ms = (uint32_t)timeout;
+    }
+    side->compute_ms = atoi(compute_ms);
+    must(tmsg_context_create(&params, &side->context));
+    must(tmsg_worker_create(side->context, NULL, &side->worker));
+}
+
+static void close_side(side_t *side)
+{
+    tmsg_worker_destroy(side->worker);
+    tmsg_context_destroy(side->context);
+}
+
+static void say_end(tmsg_status_t status, const char *error)
+{
+    printf("end %s %s\n", tmsg_status_name(status), error);
+}
+
+/* Until the driver lets go: what the sender overwrote stays so. */
+static void await_leave(void)
+{
+    char byte;
+
+    while (read(STDIN_FILENO, &byte, 1) > 0) {
+    }
+}
+
+static void say_transports(const tmsg_endpoint_t *endpoint)
+{
+    char *json, *from;
+
+    must(tmsg_endpoint_describe(endpoint, &json));
+    from = strstr(json, "\"transports\"");
+    must_true(from != NULL);
+    printf("%.*s\n", (int)strcspn(from, "\n"), from);
+    tmsg_string_free(json);
+}
+
+static void accepted(void *arg, tmsg_endpoint_t *endpoint)
+{
+    *(tmsg_endpoint_t **)arg = endpoint;
+}
+
+static void check(uint64_t seed, const tmsg_message_t *message)
+{
+    tmsg_tensor_t tensor;
+    size_t bytes;
+
+    must(tmsg_map_find(tmsg_message_map(message), "data", &tensor));
+    bytes = (size_t)tensor.shape[0];
+    must_eq(sample_compare(seed, tensor.data, bytes), bytes);
+}
+
+static int receive(char **words)
+{
+    tmsg_endpoint_t *endpoint = NULL;
+    const tmsg_listener_params_t params = {
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
+                      TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED,
+        .on_accept = accepted,
+        .on_accept_arg = &endpoint,
+        .allow_unauthenticated = 1};
+    tmsg_listener_t *listener;
+    tmsg_message_t *message;
+    tmsg_status_t status;
+    uint64_t count = 0;
+    side_t side;
+
+    open_side(&side, words[1], words[2]);
+    must(tmsg_listener_create(side.worker, words[0], &params, &listener));
+    printf("%s\n", tmsg_listener_url(listener));
+    while (endpoint == NULL) {
+        must(tmsg_worker_wait(side.worker, BOUND_MS));
+    }
+    say_transports(endpoint);
+    while ((status = tmsg_endpoint_recv(endpoint, BOUND_MS, &message)) ==
+           TMSG_OK) {
+        check(++count, message);
+        tmsg_message_destroy(message);
+        printf("message %llu\n", (unsigned long long)count);
+        poll(NULL, 0, side.compute_ms);
+    }
+    say_end(status, tmsg_error_message());
+    await_leave();
+    close_side(&side);
+    return 0;
+}
+
+/* One message out of the buffer, to its acknowledgement. */
+static tmsg_status_t send_one(tmsg_endpoint_t *endpoint, uint8_t *buffer,
+                              size_t bytes)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_ACKED};
+    const int64_t shape[] = {(int64_t)bytes};
+    const tmsg_tensor_t tensor = {
+        buffer, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    tmsg_request_t *request;
+    tmsg_status_t status;
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "data", &tensor, NULL));
+    status = tmsg_endpoint_send(endpoint, map, &params, &request);
+    tmsg_map_destroy(map);
+    if (status == TMSG_OK) {
+        status = tmsg_request_wait(request, BOUND_MS);
+        tmsg_request_destroy(request);
+    }
+    return status;
+}
+
+static tmsg_status_t wait_for(tmsg_request_t *request)
+{
+    tmsg_status_t status = tmsg_request_wait(request, BOUND_MS);
+
+    tmsg_request_destroy(request);
+    return status;
+}
+
+/* Closes in order, or waits for another end. */
+static tmsg_status_t finish(tmsg_endpoint_t *endpoint, bool closes)
+{
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+
+    if (!closes) {
+        return tmsg_endpoint_recv(endpoint, BOUND_MS, &message);
+    }
+    must(tmsg_endpoint_close(endpoint, &request));
+    return wait_for(request);
+}
+
+static void send_all(side_t *side, tmsg_endpoint_t *endpoint, size_t bytes,
+                     long count)
+{
+    uint8_t *buffer = malloc(bytes);
+    tmsg_status_t status = TMSG_OK;
+
+    must_true(buffer != NULL);
+    for (long i = 1; status == TMSG_OK && (count == 0 || i <= labs(count));
+         i++) {
+        sample_fill((uint64_t)i, buffer, bytes);
+        status = send_one(endpoint, buffer, bytes);
+        memset(buffer, 0, bytes);
+        if (status == TMSG_OK) {
+            printf("message %ld\n", i);
+            poll(NULL, 0, side->compute_ms);
+        }
+    }
+    if (status == TMSG_OK) {
+        status = finish(endpoint, count > 0);
+    }
+    say_end(status, status == TMSG_OK ? "" : tmsg_error_message());
+    await_leave();
+    free(buffer);
+}
+
+static int send_messages(char **words)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *request;
+    tmsg_status_t status;
+    side_t side;
+
+    open_side(&side, words[1], words[2]);
+    must(tmsg_endpoint_connect(side.worker, words[0], NULL, &endpoint));
+    must(tmsg_endpoint_ready(endpoint, &request));
+    status = wait_for(request);
+    if (status == TMSG_OK) {
+        say_transports(endpoint);
+        send_all(&side, endpoint, strtoul(words[3], NULL, 10),
+                 strtol(words[4], NULL, 10));
+    } else {
+        say_end(status, tmsg_error_message());
+        await_leave();
+    }
+    close_side(&side);
+    return 0;
+}
+
+int main(int count, char **words)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(600);
+    if (count == 5 && strcmp(words[1], "recv") == 0) {
+        return receive(words + 2);
+    }
+    if (count == 7 && strcmp(words[1], "send") == 0) {
+        return send_messages(words + 2);
+    }
+    return 2;
+}

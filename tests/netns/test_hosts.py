@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What two hosts see of each other's troubles, and of the network's."""
+
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import hosts
+from hosts import MIB, PEER, TOOL
+
+TIMEOUT = 2  # seconds of silence
+LATE = 3     # more, for a machine that is busy
+BIG = 256 * MIB
+
+
+@pytest.fixture(scope="module")
+def joined():
+    try:
+        with hosts.two_hosts() as made:
+            yield made
+    except hosts.Forbidden as why:
+        pytest.skip(f"this machine forbids namespaces: {why}")
+
+
+@pytest.fixture
+def pair(joined):
+    yield joined
+    hosts.restore(*joined)
+
+
+def connect(pair, size, count, **options):
+    options = {"timeout_ms": 1000 * TIMEOUT, **options}
+    return hosts.connect(*pair, size, count, **options)
+
+
+def check_lost(program, since):
+    took, _ = hosts.lost_after(program, since, TIMEOUT + LATE + hosts.BOUND)
+    print(f"{took:.1f} s: {program.said[-1]}")
+    assert took < TIMEOUT + LATE, f"it took {took:.1f} s"
+    return took
+
+
+def test_the_command_transfers(pair, tmp_path):
+    receiving, sending = pair
+    source, out = tmp_path / "map.npz", tmp_path / "out"
+    arrays = {"a": np.arange(3 * MIB, dtype=np.int64), "b": np.ones(7)}
+    np.savez(source, **arrays)
+    out.mkdir()
+    there = receiving.start(TOOL, "recv", "--listen",
+                            f"tcp://{receiving.address}:0", "--count", 1,
+                            "--allow-unauthenticated", "--out", out)
+    url = there.line()
+    before = receiving.carried()[0]
+    done = sending.run(TOOL, "send", url, source)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert there.process.wait(hosts.BOUND) == 0
+    with np.load(out / "map.npz") as got:
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(got[name], array)
+    assert receiving.carried()[0] - before >= 24 * MIB
+
+
+def test_many_messages_arrive_by_the_cable(pair):
+    there, here = connect(pair, MIB, 50)
+    for program, end in ((here, "end ok"), (there, "end closed")):
+        line, messages = program.line_with("end ")
+        assert line.startswith(end) and messages == 50
+        program.leave()
+    assert all(sum(host.carried()) >= 50 * MIB for host in pair)
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
+def test_a_cut_cable_is_noticed_by_both(pair, busy):
+    there, here = connect(pair, BIG if busy else 10, 0 if busy else -1)
+    if busy:
+        hosts.await_middle(pair[0], BIG)
+    else:
+        here.line_with("message 1")
+    pair[0].cut()
+    since = time.monotonic()
+    for program in (there, here):
+        check_lost(program, since)
+        program.leave()
+
+
+def test_a_cut_cable_is_noticed_by_tcp_alone(pair, monkeypatch):
+    monkeypatch.setenv("TENSORMSG_NO_THREAD", "1")
+    there, here = connect(pair, 10, -1)
+    here.line_with("message 1")
+    pair[0].cut()
+    since = time.monotonic()
+    for program in (there, here):
+        check_lost(program, since)
+        assert "timed out" in program.said[-1]
+        program.leave()
+
+
+@pytest.mark.parametrize("who", [0, 1], ids=["receiver", "sender"])
+def test_a_stopped_peer_is_noticed(pair, who):
+    programs = connect(pair, BIG, 0)
+    stopped, other = programs[who], programs[1 - who]
+    hosts.await_middle(pair[0], BIG)
+    stopped.stop()
+    since = time.monotonic()
+    assert check_lost(other, since) > TIMEOUT / 3
+    stopped.signal(signal.SIGCONT)
+    check_lost(stopped, time.monotonic())
+    for program in programs:
+        program.leave()  # the receiver has found every byte right
+
+
+@pytest.mark.parametrize("who", [0, 1], ids=["receiver", "sender"])
+def test_a_killed_peer_is_noticed(pair, who):
+    programs = connect(pair, BIG, 0)
+    hosts.await_middle(pair[0], BIG)
+    programs[who].kill()
+    check_lost(programs[1 - who], time.monotonic())
+    programs[1 - who].leave()
+
+
+def test_who_computes_is_kept(pair):
+    there, here = connect(pair, MIB, 2, compute_ms=3000 * TIMEOUT // 2)
+    assert here.line_with("end ")[0].startswith("end ok")
+    assert there.line_with("end ")[0].startswith("end closed")
+    there.leave()
+    here.leave()
+
+
+def test_a_client_that_lets_nobody_in_connects(pair):
+    receiving, sending = pair
+    sending.filter("tcp flags & (syn|ack) == syn counter drop")
+    there, here = connect(pair, 8 * MIB, 5)
+    assert here.line_with("end ")[0].startswith("end ok")
+    assert sending.dropped() == 0  # nobody tried
+    # That it lets nobody in is so:
+    inside = sending.start(PEER, "recv", f"tcp://{sending.address}:0", -1, 0)
+    outside = receiving.start(TOOL, "info", "--timeout", 1, "--connect",
+                              inside.line())
+    assert outside.process.wait(hosts.BOUND) == 1
+    assert sending.dropped() > 0
+
+
+def test_packets_may_be_lost(pair):
+    for host in pair:
+        host.filter("numgen random mod 100 < 1 counter drop")
+    there, here = connect(pair, 4 * MIB, 8)
+    assert here.line_with("end ")[0].startswith("end ok")
+    line, messages = there.line_with("end ")
+    assert line.startswith("end closed") and messages == 8
+    assert sum(host.dropped() for host in pair) > 0
