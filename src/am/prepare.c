@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From a map to what UCX is handed: a header, and a plan for the payload. */
+#include <stdlib.h>
+
+#include "am/schemas.h"
+#include "am/send.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/checksum.h"
+
+/* Makes room for the checksums that were asked for. */
+static tmsg_status_t add_checksums(const tmsg_send_t *send,
+                                   tmsg_body_extra_t *extra,
+                                   tmsg_payload_t *payload)
+{
+    uint32_t theirs = send->endpoint->peer_hello.checksums;
+    tmsg_status_t status;
+
+    if (!(theirs & 1u << TMSG_CHECKSUM_XXH3)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: this peer cannot check checksums",
+                              send->endpoint->peer);
+    }
+    status = tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra->checksum);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    payload->checksums =
+        calloc(tmsg_map_size(send->map) + 1, extra->checksum->bytes);
+    if (payload->checksums == NULL) {
+        return tmsg_error_memory("a message's checksums");
+    }
+    extra->checksums = payload->checksums;
+    return TMSG_OK;
+}
+
+/* Finds out what goes into the header, and gets memory for that. */
+static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
+                             tmsg_payload_t *payload)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    size_t most = endpoint->ucx->max_am_header;
+    size_t needed;
+    tmsg_status_t status = tmsg_schema_table_choose(
+        tmsg_schemas_table(endpoint), send->map, payload->extra, &needed);
+
+    if (endpoint->peer_hello.max_am_header < most) {
+        most = endpoint->peer_hello.max_am_header;
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (needed > endpoint->peer_hello.max_header_bytes) {
+        return tmsg_error_set(
+            TMSG_ERR_LIMIT_EXCEEDED,
+            "%s: names and metadata take %zu bytes, the peer "
+            "allows %llu",
+            endpoint->peer, needed,
+            (unsigned long long)endpoint->peer_hello.max_header_bytes);
+    }
+    head->body_bytes = (uint32_t)needed;
+    send->header_bytes = TMSG_PREAMBLE_BYTES;
+    if (TMSG_PREAMBLE_BYTES + needed > most) {
+        head->flags |= TMSG_HEADER_SPILLED;
+        payload->spill = needed;
+    } else {
+        send->header_bytes += needed;
+    }
+    send->header = malloc(send->header_bytes);
+    return send->header == NULL ? tmsg_error_memory("a message's header")
+                                : TMSG_OK;
+}
+
+static tmsg_status_t check_tensors(const tmsg_send_t *send)
+{
+    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(send->map);
+
+    for (size_t i = 0; i < tmsg_map_size(send->map); i++) {
+        if (entries[i].name_bytes > peer->max_name_bytes) {
+            return tmsg_error_set(
+                TMSG_ERR_LIMIT_EXCEEDED,
+                "%s: the name of tensor %zu has %zu bytes, the peer allows "
+                "%llu",
+                send->endpoint->peer, i, entries[i].name_bytes,
+                (unsigned long long)peer->max_name_bytes);
+        }
+        if ((uint64_t)entries[i].tensor.ndim > peer->max_ndim) {
+            return tmsg_error_set(
+                TMSG_ERR_LIMIT_EXCEEDED,
+                "%s: tensor '%.256s': ndim %d, the peer allows %llu",
+                send->endpoint->peer, entries[i].name, entries[i].tensor.ndim,
+                (unsigned long long)peer->max_ndim);
+        }
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_metadata(const tmsg_send_t *send)
+{
+    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(send->map);
+    size_t keys = tmsg_map_meta_size(send->map);
+    uint64_t bytes = 0;
+
+    if (keys > peer->max_metadata_keys) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %zu metadata keys, the peer allows %llu",
+                              send->endpoint->peer, keys,
+                              (unsigned long long)peer->max_metadata_keys);
+    }
+    for (size_t i = 0; i < keys; i++) {
+        bytes += entries[i].key_bytes + entries[i].value.bytes;
+        if (entries[i].key_bytes > peer->max_name_bytes) {
+            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                  "%s: a metadata key has %zu bytes, the peer "
+                                  "allows %llu",
+                                  send->endpoint->peer, entries[i].key_bytes,
+                                  (unsigned long long)peer->max_name_bytes);
+        }
+    }
+    if (bytes > peer->max_metadata_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %llu bytes of metadata, the peer allows "
+                              "%llu",
+                              send->endpoint->peer, (unsigned long long)bytes,
+                              (unsigned long long)peer->max_metadata_bytes);
+    }
+    return TMSG_OK;
+}
+
+/* What the peer would refuse is not sent. */
+static tmsg_status_t check_limits(const tmsg_send_t *send, uint64_t bytes)
+{
+    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+    tmsg_status_t status = TMSG_OK;
+
+    if (tmsg_map_size(send->map) > peer->max_tensors) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %zu tensors, the peer allows %llu",
+                              send->endpoint->peer, tmsg_map_size(send->map),
+                              (unsigned long long)peer->max_tensors);
+    }
+    if (bytes > peer->max_message_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: payload of %llu bytes, the peer allows %llu",
+                              send->endpoint->peer, (unsigned long long)bytes,
+                              (unsigned long long)peer->max_message_bytes);
+    }
+    if (peer->max_name_bytes < TMSG_NAME_BYTES_MAX ||
+        peer->max_ndim < TMSG_NDIM_MAX) {
+        status = check_tensors(send);
+    }
+    return status != TMSG_OK ? status : check_metadata(send);
+}
+
+/* The preamble, and the body where the payload does not have it. */
+static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
+                                  const tmsg_payload_t *payload)
+{
+    size_t needed;
+
+    head->payload_bytes = send->plan.bytes;
+    tmsg_preamble_encode(head, send->header);
+    if (payload->spill > 0) {
+        return TMSG_OK;
+    }
+    return tmsg_body_encode(send->map, payload->extra,
+                            send->header + TMSG_PREAMBLE_BYTES,
+                            head->body_bytes, &needed);
+}
+
+/* From here on the message is sure to be handed over. */
+static void note_schema(tmsg_endpoint_t *endpoint, const tmsg_schema_use_t *use)
+{
+    if (use->form != TMSG_SCHEMA_NONE) {
+        tmsg_schema_table_sent(endpoint->channel.tx_schemas, use);
+    }
+    endpoint->sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
+}
+
+tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_preamble_t head = {
+        .kind = TMSG_KIND_MAP,
+        .flags = send->flags & TMSG_SEND_ACKED ? TMSG_HEADER_ACKED : 0,
+        .message_id = send->message_id,
+        .endpoint_id = endpoint->peer_id,
+        .sequence = endpoint->channel.tx_sequence,
+        .policy = (uint8_t)send->policy,
+    };
+    tmsg_body_extra_t extra = {0};
+    tmsg_payload_t payload = {.map = send->map, .extra = &extra};
+    tmsg_status_t status = TMSG_OK;
+
+    if (send->flags & TMSG_SEND_VERIFY) {
+        status = add_checksums(send, &extra, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = measure(send, &head, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_plan_measure(send->map, payload.spill, &send->plan.bytes);
+    }
+    if (status == TMSG_OK) {
+        status = check_limits(send, send->plan.bytes);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_plan_make(
+            &payload, tmsg_store_pool(endpoint->worker->store), &send->plan);
+    }
+    if (status == TMSG_OK) {
+        status = write_header(send, &head, &payload);
+    }
+    free(payload.checksums);
+    if (status == TMSG_OK) {
+        note_schema(endpoint, &extra.schema);
+    }
+    return status;
+}
