@@ -36,6 +36,13 @@ static bool all_received(const tmsg_endpoint_t *endpoint)
            endpoint->channel.rx_sequence == endpoint->bye_sequence;
 }
 
+bool tmsg_close_waits(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->state == TMSG_EP_CLOSING ||
+           (endpoint->state == TMSG_EP_OPEN &&
+            (endpoint->close_wanted || endpoint->bye_received));
+}
+
 void tmsg_close_advance(tmsg_endpoint_t *endpoint)
 {
     if ((endpoint->close_wanted || endpoint->bye_received) &&

@@ -9,6 +9,9 @@
  * possible. */
 void tmsg_close_advance(tmsg_endpoint_t *endpoint);
 
+/* Whether it is on its way, so that a step may have become possible. */
+bool tmsg_close_waits(const tmsg_endpoint_t *endpoint);
+
 /* The peer said so: it sends no message from `sequence` on; it has all ours. */
 void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence);
 void tmsg_close_fin(tmsg_endpoint_t *endpoint);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/close.h"
 #include "am/dialect.h"
 #include "am/fetch.h"
 #include "am/schemas.h"
@@ -254,6 +255,7 @@ static void hand_over(tmsg_message_t *message)
 void tmsg_messages_deliver(tmsg_endpoint_t *endpoint)
 {
     tmsg_channel_t *channel = &endpoint->channel;
+    bool refused = false;
 
     while (channel->rx != NULL &&
            channel->rx->head.sequence == channel->rx_sequence &&
@@ -265,12 +267,15 @@ void tmsg_messages_deliver(tmsg_endpoint_t *endpoint)
         tmsg_schemas_in_turn(message);
         if (message->state == TMSG_RX_FAILED) {
             channel->rx_consumed++;
+            refused = true;
             pass_over(message);
         } else {
             hand_over(message);
         }
     }
-    tmsg_worker_chore(endpoint->worker, endpoint); /* credits; the bye */
+    if (refused || tmsg_close_waits(endpoint)) { /* credit; the end */
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
 }
 
 /* Refuses a message, unless what is wrong with it ends the connection, and the

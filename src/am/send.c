@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/close.h"
 #include "am/dialect.h"
 #include "core/log.h"
 #include "core/map.h"
@@ -81,8 +82,8 @@ static void settle(tmsg_send_t *send)
     } else {
         end(send, endpoint->status, endpoint->error);
     }
-    if (!over) {
-        tmsg_worker_chore(endpoint->worker, endpoint); /* a close may wait */
+    if (tmsg_close_waits(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
     }
 }
 
