@@ -14,6 +14,7 @@
 #include "am/kinds.h"
 #include "am/link.h"
 #include "am/op.h"
+#include "am/plan.h"
 #include "am/request.h"
 #include "core/error.h"
 #include "serialize/schema.h"
@@ -33,6 +34,8 @@ typedef struct {
     size_t blob_bytes;
 } tmsg_knock_t;
 
+#define TMSG_MEASURED 16 /* layouts that are known to suit the peer */
+
 /* What a channel of an endpoint counts. Channel 0 is the only one so far. */
 typedef struct {
     uint32_t tx_sequence; /* of the next message that goes to UCX */
@@ -41,6 +44,7 @@ typedef struct {
     uint32_t rx_consumed; /* messages taken, dropped or refused */
     uint32_t rx_credited; /* of these, as the peer was last told */
     tmsg_message_t *rx;   /* arrived, in order of sequence */
+    tmsg_measures_t measured[TMSG_MEASURED]; /* by stamp */
     tmsg_schema_budget_t tx_budget, rx_budget;
     tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
     tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */

@@ -74,14 +74,19 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     size_t count = tmsg_map_size(payload->map);
     cursor_t at = {0, 0};
+    uint8_t *begin = payload->spare;
     uint8_t *to;
-    tmsg_status_t status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
+    tmsg_status_t status = TMSG_OK;
 
+    if (plan->bytes > payload->spare_bytes) {
+        status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
+        begin = plan->staging.data;
+    }
     if (status != TMSG_OK) {
         return status;
     }
-    plan->contiguous = plan->staging.data;
-    to = (uint8_t *)plan->staging.data + tmsg_layout_spill(payload->spill);
+    plan->contiguous = begin;
+    to = begin + tmsg_layout_spill(payload->spill);
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
@@ -97,7 +102,7 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
         to += entries[i].bytes;
     }
     if (status == TMSG_OK && payload->spill > 0) {
-        status = write_body(payload, plan->staging.data);
+        status = write_body(payload, begin);
     }
     return status;
 }
@@ -119,20 +124,6 @@ static void put(tmsg_plan_t *plan, const void *data, uint64_t bytes)
     plan->iov[plan->iov_count].buffer = (void *)(uintptr_t)data;
     plan->iov[plan->iov_count].length = bytes;
     plan->iov_count++;
-}
-
-/* Bytes that tensors take which have to be packed. */
-static uint64_t packed_bytes(const tmsg_map_t *map)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
-            bytes += entries[i].bytes;
-        }
-    }
-    return bytes;
 }
 
 /* Lists the tensors; what has to be packed goes to `staging`. */
@@ -167,7 +158,7 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
     uint64_t head = tmsg_layout_spill(payload->spill);
-    uint64_t staged = head + packed_bytes(payload->map);
+    uint64_t staged = head + payload->measures->packed;
     uint8_t *staging;
     tmsg_status_t status = TMSG_OK;
 
@@ -227,34 +218,41 @@ const tmsg_strategy_t *tmsg_strategy_choose(size_t tensors, uint64_t bytes,
     return strategy;
 }
 
-tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, size_t spill,
-                                uint64_t *bytes_p)
+tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map,
+                                tmsg_measures_t *measures_p)
 {
     const tmsg_limits_t limits = {.message_bytes = INT64_MAX};
-    uint64_t bytes = 0;
-    tmsg_status_t status = tmsg_layout_bytes(map, &limits, &bytes);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_measures_t measures = {.stamp = tmsg_map_stamp(map)};
+    tmsg_status_t status = tmsg_layout_bytes(map, &limits, &measures.bytes);
 
-    *bytes_p = bytes + tmsg_layout_spill(spill);
-    return status;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        measures.tensors += entries[i].bytes > 0;
+        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
+            measures.packed += entries[i].bytes;
+        }
+    }
+    *measures_p = measures;
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
-    size_t tensors = payload->spill > 0;
+    const tmsg_measures_t *measures = payload->measures;
 
-    for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
-        tensors += entries[i].bytes > 0;
-    }
+    plan->bytes = measures->bytes + tmsg_layout_spill(payload->spill);
     if (plan->bytes == 0) {
         for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
             note_checksum(payload, i, NULL, 0);
         }
         return TMSG_OK;
     }
-    return tmsg_strategy_choose(tensors, plan->bytes,
-                                packed_bytes(payload->map))
+    return tmsg_strategy_choose(measures->tensors + (payload->spill > 0),
+                                plan->bytes, measures->packed)
         ->make(payload, pool, plan);
 }
 

@@ -12,12 +12,27 @@
 #include "memory/pool.h"
 #include "serialize/header.h"
 
+/* What a map's layout amounts to, which stays while the map's stamp does. */
+typedef struct {
+    uint64_t stamp;
+    uint64_t bytes;  /* of the tensors, with the gaps between them */
+    uint64_t packed; /* of tensors that do not lie as they travel */
+    size_t tensors;  /* that are not empty */
+} tmsg_measures_t;
+
+/* Errors: LIMIT_EXCEEDED (bytes). */
+tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map,
+                                tmsg_measures_t *measures_p);
+
 /* What is to be moved. */
 typedef struct {
     const tmsg_map_t *map;
+    const tmsg_measures_t *measures;
     tmsg_body_extra_t *extra; /* of the body, or NULL */
     size_t spill; /* bytes of the body where it heads the payload, else 0 */
     uint8_t *checksums; /* where extra->checksum puts them, if it is set */
+    void *spare;        /* memory for what is gathered, where it is enough */
+    size_t spare_bytes;
 } tmsg_payload_t;
 
 /* A payload as one piece or as a scatter list. All zero bits: empty. */
@@ -44,13 +59,8 @@ typedef struct {
 const tmsg_strategy_t *tmsg_strategy_choose(size_t tensors, uint64_t bytes,
                                             uint64_t packed);
 
-/* The bytes that a map's payload will have, headed by a spilled body of `spill`
- * bytes if any. Errors: LIMIT_EXCEEDED. */
-tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, size_t spill,
-                                uint64_t *bytes_p);
-
-/* Plans such a payload of plan->bytes; what has to be copied goes into memory
- * of the pool's. Writes the checksums. Errors: NO_MEMORY, UNSUPPORTED. */
+/* Plans a payload: what has to be copied goes into memory of the pool's, or
+ * into the spare. Writes the checksums. Errors: NO_MEMORY, UNSUPPORTED. */
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan);
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool);

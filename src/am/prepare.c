@@ -66,7 +66,9 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
     } else {
         send->header_bytes += needed;
     }
-    send->header = malloc(send->header_bytes);
+    send->header = send->header_bytes <= sizeof(send->small_header)
+                       ? send->small_header
+                       : malloc(send->header_bytes);
     return send->header == NULL ? tmsg_error_memory("a message's header")
                                 : TMSG_OK;
 }
@@ -130,10 +132,9 @@ static tmsg_status_t check_metadata(const tmsg_send_t *send)
 }
 
 /* What the peer would refuse is not sent. */
-static tmsg_status_t check_limits(const tmsg_send_t *send, uint64_t bytes)
+static tmsg_status_t check_layout(const tmsg_send_t *send)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
-    tmsg_status_t status = TMSG_OK;
 
     if (tmsg_map_size(send->map) > peer->max_tensors) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
@@ -141,17 +142,55 @@ static tmsg_status_t check_limits(const tmsg_send_t *send, uint64_t bytes)
                               send->endpoint->peer, tmsg_map_size(send->map),
                               (unsigned long long)peer->max_tensors);
     }
-    if (bytes > peer->max_message_bytes) {
+    if (peer->max_name_bytes < TMSG_NAME_BYTES_MAX ||
+        peer->max_ndim < TMSG_NDIM_MAX) {
+        return check_tensors(send);
+    }
+    return TMSG_OK;
+}
+
+tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
+                                    const tmsg_map_t *map)
+{
+    return &endpoint->channel.measured[tmsg_map_stamp(map) % TMSG_MEASURED];
+}
+
+/* Measures the layout and holds it against the peer's limits, once. */
+static tmsg_status_t judge_layout(const tmsg_send_t *send,
+                                  const tmsg_measures_t **measures_p)
+{
+    tmsg_measures_t *known = tmsg_send_measured(send->endpoint, send->map);
+    tmsg_measures_t measures;
+    tmsg_status_t status;
+
+    *measures_p = known;
+    if (known->stamp == tmsg_map_stamp(send->map)) {
+        return TMSG_OK;
+    }
+    status = tmsg_plan_measure(send->map, &measures);
+    if (status == TMSG_OK) {
+        status = check_layout(send);
+    }
+    if (status == TMSG_OK) {
+        *known = measures;
+    }
+    return status;
+}
+
+static tmsg_status_t check_payload(const tmsg_send_t *send,
+                                   const tmsg_payload_t *payload)
+{
+    uint64_t most = send->endpoint->peer_hello.max_message_bytes;
+    uint64_t bytes =
+        payload->measures->bytes + tmsg_layout_spill(payload->spill);
+
+    if (bytes > most) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "%s: payload of %llu bytes, the peer allows %llu",
                               send->endpoint->peer, (unsigned long long)bytes,
-                              (unsigned long long)peer->max_message_bytes);
+                              (unsigned long long)most);
     }
-    if (peer->max_name_bytes < TMSG_NAME_BYTES_MAX ||
-        peer->max_ndim < TMSG_NDIM_MAX) {
-        status = check_tensors(send);
-    }
-    return status != TMSG_OK ? status : check_metadata(send);
+    return check_metadata(send);
 }
 
 /* The preamble, and the body where the payload does not have it. */
@@ -191,7 +230,10 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         .policy = (uint8_t)send->policy,
     };
     tmsg_body_extra_t extra = {0};
-    tmsg_payload_t payload = {.map = send->map, .extra = &extra};
+    tmsg_payload_t payload = {.map = send->map,
+                              .extra = &extra,
+                              .spare = send->small_payload,
+                              .spare_bytes = sizeof(send->small_payload)};
     tmsg_status_t status = TMSG_OK;
 
     if (send->flags & TMSG_SEND_VERIFY) {
@@ -201,10 +243,10 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         status = measure(send, &head, &payload);
     }
     if (status == TMSG_OK) {
-        status = tmsg_plan_measure(send->map, payload.spill, &send->plan.bytes);
+        status = judge_layout(send, &payload.measures);
     }
     if (status == TMSG_OK) {
-        status = check_limits(send, send->plan.bytes);
+        status = check_payload(send, &payload);
     }
     if (status == TMSG_OK) {
         status = tmsg_plan_make(

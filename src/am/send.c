@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,10 @@
 
 static void destroy(tmsg_request_t *request)
 {
-    free(TMSG_CONTAINER_OF(request, tmsg_send_t, request));
+    tmsg_send_t *send = TMSG_CONTAINER_OF(request, tmsg_send_t, request);
+
+    free(send->answer_text);
+    free(send);
 }
 
 static void run_free_map(tmsg_due_t *due)
@@ -35,7 +39,9 @@ static void run_free_map(tmsg_due_t *due)
 static void give_back(tmsg_send_t *send)
 {
     tmsg_plan_free(&send->plan, tmsg_store_pool(send->endpoint->worker->store));
-    free(send->header);
+    if (send->header != send->small_header) {
+        free(send->header);
+    }
     send->header = NULL;
     if (send->holds_map && tmsg_map_unhold(send->map)) {
         send->map_due.run = run_free_map;
@@ -114,6 +120,23 @@ static void send_reported(void *request, ucs_status_t ucs, void *arg)
     ucx_reported(arg, ucs);
 }
 
+void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
+                      const char *format, ...)
+{
+    va_list arguments;
+
+    send->answered = true;
+    send->answer = status;
+    if (status == TMSG_OK || send->answer_text != NULL) {
+        return;
+    }
+    va_start(arguments, format);
+    if (vasprintf(&send->answer_text, format, arguments) < 0) {
+        send->answer_text = NULL;
+    }
+    va_end(arguments);
+}
+
 static tmsg_send_t *find_posted(const tmsg_endpoint_t *endpoint,
                                 uint32_t message_id)
 {
@@ -142,10 +165,7 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
         }
         return;
     }
-    send->answered = true;
-    send->answer = status;
-    snprintf(send->answer_text, sizeof(send->answer_text), "%.200s: %.300s",
-             endpoint->peer, error);
+    tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
     settle(send);
 }
 
@@ -267,12 +287,16 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
 }
 
 /* UCX would read memory that it does not know, and crash. */
-static tmsg_status_t check_memory(const tmsg_map_t *map)
+static tmsg_status_t check_memory(tmsg_endpoint_t *endpoint,
+                                  const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries;
 
     if (map == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: map is NULL");
+    }
+    if (tmsg_send_measured(endpoint, map)->stamp == tmsg_map_stamp(map)) {
+        return TMSG_OK; /* it was sent before */
     }
     entries = tmsg_map_entries(map);
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
@@ -305,19 +329,20 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_send_params_t *params,
                             tmsg_send_t **send_p)
 {
-    tmsg_send_t *send = calloc(1, sizeof(*send));
+    tmsg_send_t *send = malloc(sizeof(*send));
     tmsg_status_t status;
 
     if (send == NULL) {
         return tmsg_error_memory("a send");
     }
+    memset(send, 0, offsetof(tmsg_send_t, small_header));
     tmsg_request_init(&send->request, endpoint->worker, destroy);
     status = read_params(params, send);
     if (status == TMSG_OK) {
         status = check_answers(send, endpoint);
     }
     if (status == TMSG_OK) {
-        status = check_memory(map);
+        status = check_memory(endpoint, map);
     }
     if (status != TMSG_OK) {
         free(send);

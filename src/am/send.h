@@ -6,6 +6,10 @@
 #include "am/endpoint.h"
 #include "am/plan.h"
 
+/* As much as makes the record one that malloc() keeps at hand. */
+#define TMSG_SEND_SMALL_HEADER 64
+#define TMSG_SEND_SMALL_PAYLOAD 576
+
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
     tmsg_node_t node;       /* endpoint's queued, then posted */
@@ -24,8 +28,17 @@ typedef struct tmsg_send {
     ucs_status_t ucx_status;
     bool answered; /* the peer took it, or refused it */
     tmsg_status_t answer;
-    char answer_text[TMSG_ERROR_BYTES];
+    char *answer_text; /* to a refusal; NULL: none, or no memory for it */
+    /* Header and payload of a small message: the rest is zeroed with the
+     * record, these are not. */
+    uint8_t small_header[TMSG_SEND_SMALL_HEADER];
+    uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;
+
+/* Where the measures of a map that suits the peer are; of another map, if the
+ * stamp is another. */
+tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
+                                    const tmsg_map_t *map);
 
 /* Turns the map into a header of ours and a plan for the payload. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
@@ -35,6 +48,11 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
 
 /* The endpoint has ended, and with it all that UCX does not hold. */
 void tmsg_sends_end(tmsg_endpoint_t *endpoint);
+
+/* Notes what became of a message; its send ends when it is settled. */
+void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
+                      const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* The peer took a message, or refused it. */
 void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,

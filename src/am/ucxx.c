@@ -63,16 +63,12 @@ void tmsg_ucxx_failed(tmsg_send_t *send, ucs_status_t ucs)
     tmsg_endpoint_t *endpoint = send->endpoint;
     bool over = endpoint->state == TMSG_EP_ENDED;
 
-    send->answered = true;
-    send->answer = over           ? endpoint->status
-                   : is_lost(ucs) ? TMSG_ERR_PEER_LOST
-                                  : TMSG_ERR_REFUSED;
     if (over) {
-        snprintf(send->answer_text, sizeof(send->answer_text), "%s",
-                 endpoint->error);
+        tmsg_send_answer(send, endpoint->status, "%s", endpoint->error);
     } else {
-        snprintf(send->answer_text, sizeof(send->answer_text), "%s: UCX: %s",
-                 endpoint->peer, ucs_status_string(ucs));
+        tmsg_send_answer(send,
+                         is_lost(ucs) ? TMSG_ERR_PEER_LOST : TMSG_ERR_REFUSED,
+                         "%s: UCX: %s", endpoint->peer, ucs_status_string(ucs));
     }
 }
 

@@ -21,15 +21,28 @@
 /* Keeps nothing, so that every allocation is one. */
 static tmsg_pool_t pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* A payload without anything, of a map that must be measurable. Its measures
+ * stay until the next call. */
+static tmsg_payload_t payload_of(const tmsg_map_t *map, size_t spill)
+{
+    static tmsg_measures_t measures;
+
+    cr_assert_eq(tmsg_plan_measure(map, &measures), TMSG_OK, "%s",
+                 tmsg_error_message());
+    return (tmsg_payload_t){.map = map, .measures = &measures, .spill = spill};
+}
+
+static uint64_t bytes_of(const tmsg_payload_t *payload)
+{
+    return payload->measures->bytes + tmsg_layout_spill(payload->spill);
+}
+
 static tmsg_status_t make(const tmsg_map_t *map, size_t spill,
                           tmsg_plan_t *plan)
 {
-    tmsg_status_t status = tmsg_plan_measure(map, spill, &plan->bytes);
+    const tmsg_payload_t payload = payload_of(map, spill);
 
-    return status == TMSG_OK
-               ? tmsg_plan_make(&(tmsg_payload_t){.map = map, .spill = spill},
-                                &pool, plan)
-               : status;
+    return tmsg_plan_make(&payload, &pool, plan);
 }
 
 static const tmsg_strategy_t *gather_of(void)
@@ -233,7 +246,7 @@ static void expect_payload(const tmsg_plan_t *plan, const tmsg_map_t *map,
 
 static void expect_all_strategies(const tmsg_map_t *map, size_t spill)
 {
-    const tmsg_payload_t payload = {.map = map, .spill = spill};
+    const tmsg_payload_t payload = payload_of(map, spill);
     const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
     tmsg_plan_t plan = {0};
 
@@ -349,16 +362,18 @@ Test(plan, checksums_are_of_the_bytes_in_the_payload)
     for (size_t n = 0; n < 4 * 2 * COUNT(forms); n++) {
         tmsg_map_t *map = map_of(n % COUNT(forms), 1 + n / 4);
         const tmsg_strategy_t *strategy = strategies[n % 2];
-        tmsg_payload_t payload = {map, &extra, 0, values};
+        tmsg_payload_t payload = payload_of(map, 0);
         tmsg_plan_t plan = {0};
+
+        payload.extra = &extra;
+        payload.checksums = values;
 
         if (n % 4 >= 2) {
             cr_assert_eq(tmsg_body_encode(map, &extra, NULL, 0, &payload.spill),
                          TMSG_OK);
         }
         memset(values, 0xee, sizeof(values));
-        cr_assert_eq(tmsg_plan_measure(map, payload.spill, &plan.bytes),
-                     TMSG_OK);
+        plan.bytes = bytes_of(&payload);
         cr_assert_eq(strategy->make(&payload, &pool, &plan), TMSG_OK);
         expect_checksums(&plan, &payload, strategy->name);
         tmsg_plan_free(&plan, &pool);
@@ -371,9 +386,11 @@ Test(plan, a_payload_of_nothing_has_checksums_of_nothing)
     tmsg_map_t *map = map_of(3, 1); /* the empty tensor */
     uint8_t values[8];
     tmsg_body_extra_t extra = {.checksums = values};
-    const tmsg_payload_t payload = {map, &extra, 0, values};
+    tmsg_payload_t payload = payload_of(map, 0);
     tmsg_plan_t plan = {0};
 
+    payload.extra = &extra;
+    payload.checksums = values;
     cr_assert_eq(tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra.checksum),
                  TMSG_OK);
     cr_assert_eq(tmsg_plan_make(&payload, &pool, &plan), TMSG_OK);
@@ -393,13 +410,12 @@ Test(plan, scatter_copies_only_what_must_be_packed)
 
     for (size_t i = 0; i < COUNT(rows); i++) {
         tmsg_map_t *map = map_of(rows[i].form, 1);
-        tmsg_plan_t plan = {.bytes = tmsg_map_entries(map)[0].bytes};
+        const tmsg_payload_t payload = payload_of(map, 0);
+        tmsg_plan_t plan = {.bytes = bytes_of(&payload)};
         const uint8_t *sent;
         bool copied;
 
-        cr_assert_eq(
-            scatter_of()->make(&(tmsg_payload_t){.map = map}, &pool, &plan),
-            TMSG_OK);
+        cr_assert_eq(scatter_of()->make(&payload, &pool, &plan), TMSG_OK);
         sent = plan.contiguous;
         copied = sent < memory || sent >= memory + sizeof(memory);
         cr_expect_eq(plan.iov_count, 0, "%s: a list of %zu",
@@ -425,9 +441,9 @@ Test(plan, names_what_cannot_be_packed)
 
     cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL), TMSG_OK);
     for (size_t i = 0; i < COUNT(strategies); i++) {
-        tmsg_plan_t plan = {.bytes = 1024};
-        tmsg_status_t status =
-            strategies[i]->make(&(tmsg_payload_t){.map = map}, &pool, &plan);
+        const tmsg_payload_t payload = payload_of(map, 0);
+        tmsg_plan_t plan = {.bytes = bytes_of(&payload)};
+        tmsg_status_t status = strategies[i]->make(&payload, &pool, &plan);
 
         cr_expect_eq(status, TMSG_ERR_UNSUPPORTED, "%s: %s",
                      strategies[i]->name, tmsg_status_name(status));
@@ -443,16 +459,14 @@ Test(plan, survives_every_failed_allocation)
     tmsg_map_t *map = map_of(0, 2 * COUNT(forms));
     const tmsg_strategy_t *strategies[] = {gather_of(), scatter_of()};
     size_t spill = body_bytes(map);
-    const tmsg_payload_t payload = {.map = map, .spill = spill};
-    uint64_t bytes;
+    const tmsg_payload_t payload = payload_of(map, spill);
 
-    free(expected_payload(map, spill, &bytes));
     for (size_t i = 0; i < COUNT(strategies); i++) {
         unsigned long failures = 0;
         bool failed = true;
 
         for (unsigned long n = 1; failed; n++) {
-            tmsg_plan_t plan = {.bytes = bytes};
+            tmsg_plan_t plan = {.bytes = bytes_of(&payload)};
             tmsg_status_t status;
 
             failing_alloc_arm(n);

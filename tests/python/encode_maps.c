@@ -141,14 +141,18 @@ static void print_message(const tmsg_map_t *map)
     tmsg_preamble_t preamble = {.kind = TMSG_PREAMBLE_MAP};
     uint8_t *values = calloc(tmsg_map_size(map) + 1, 8), *header;
     tmsg_body_extra_t extra = {.checksums = values};
-    const tmsg_payload_t payload = {map, &extra, 0, values};
+    tmsg_measures_t measures;
+    const tmsg_payload_t payload = {.map = map,
+                                    .measures = &measures,
+                                    .extra = &extra,
+                                    .checksums = values};
     tmsg_pool_t pool;
     tmsg_plan_t plan = {0};
     size_t needed;
 
     tmsg_pool_init(&pool, 0);
     must(tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra.checksum));
-    must(tmsg_plan_measure(map, 0, &plan.bytes));
+    must(tmsg_plan_measure(map, &measures));
     must(tmsg_plan_make(&payload, &pool, &plan));
     must(tmsg_body_encode(map, &extra, NULL, 0, &needed));
     header = malloc(TMSG_PREAMBLE_BYTES + needed);
