@@ -41,8 +41,9 @@ typedef struct tmsg_limits {
                               * library's own memory: a quarter of RAM. A
                               * message that does not fit now waits at its
                               * sender, and with it what came after it to
-                              * this worker, from whomever; one that never
-                              * can is refused. Payloads count, and names,
+                              * this worker, from whomever, but for payloads
+                              * of a few hundred bytes; one that never can is
+                              * refused. Payloads count, and names,
                               * shapes, metadata and captured headers. What
                               * comes with a header cannot wait: a message is
                               * refused where it would take all together more

@@ -82,6 +82,7 @@ static void start_rendezvous(tmsg_message_t *message)
         count = message->block.bytes == 0 ? 1 : 2;
         param.datatype = ucp_dt_make_iov();
     }
+    message->payload = message->block.data;
     message->state = TMSG_RX_FETCHING;
     message->data = NULL;
     tmsg_op_begin(message->endpoint, &message->op, forsaken);
@@ -102,9 +103,27 @@ static void take_eager(tmsg_message_t *message)
     }
     if (message->block.bytes > 0) {
         memcpy(message->block.data, data + spill, message->block.bytes);
+        message->payload = message->block.data;
     }
     tmsg_message_drop_data(message);
     tmsg_message_whole(message);
+}
+
+bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
+                             size_t bytes)
+{
+    uintptr_t begin = (uintptr_t)message->small;
+
+    if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
+        message->head.flags & TMSG_HEADER_SPILLED) {
+        return false;
+    }
+    if (bytes > 0) {
+        begin += -begin % TMSG_PAYLOAD_ALIGNMENT;
+        message->payload = (void *)begin;
+        memcpy(message->payload, data, bytes);
+    }
+    return true;
 }
 
 /* Memory for a spilled body, which is the library's, whoever has the rest. */

@@ -9,6 +9,11 @@
  * the lock go while it calls the application's allocator. */
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 
+/* Copies an eager payload into the message's own record, if it may be and fits:
+ * there is nothing to wait for then. */
+bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
+                             size_t bytes);
+
 /* UCX's descriptor goes back; of a rendezvous that was not fetched this would
  * tell the sender Success, so the refusal goes out first. */
 void tmsg_message_drop_data(tmsg_message_t *message);

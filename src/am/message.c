@@ -2,6 +2,7 @@
 #include "am/message.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "am/endpoint.h"
 #include "am/receive.h"
@@ -109,11 +110,12 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_endpoint_t *endpoint,
                                   tmsg_message_t **message_p)
 {
-    tmsg_message_t *message = calloc(1, sizeof(*message));
+    tmsg_message_t *message = malloc(sizeof(*message));
 
     if (message == NULL) {
         return tmsg_error_memory("a message");
     }
+    memset(message, 0, offsetof(tmsg_message_t, small));
     if (tmsg_map_create(&message->map) != TMSG_OK) {
         free(message);
         return TMSG_ERR_NO_MEMORY;

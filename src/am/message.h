@@ -19,12 +19,17 @@ typedef enum {
     TMSG_RX_DELIVERED = 4, /* queued for, or with, the application */
 } tmsg_rx_state_t;
 
+/* Payloads up to here lie in the record, which then is still one that malloc()
+ * keeps at hand. */
+#define TMSG_MESSAGE_SMALL 576
+
 struct tmsg_message {
     tmsg_due_t due; /* the handler, or its destruction */
     tmsg_endpoint_t *endpoint;
     tmsg_map_t *map;
     tmsg_store_t *store;
-    tmsg_block_t block; /* the tensors */
+    tmsg_block_t block; /* for the tensors, unless they are small */
+    void *payload;      /* where they are; NULL: they have no bytes */
     uint64_t noted;     /* what beside it counts against held_bytes */
     tmsg_preamble_t head;
     tmsg_rx_state_t state;
@@ -43,6 +48,8 @@ struct tmsg_message {
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready */
+    /* Not zeroed with the rest; with room to begin aligned. */
+    uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
 };
 
 /* Starts one for an arrival, with an empty map. Errors: NO_MEMORY. */

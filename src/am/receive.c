@@ -293,6 +293,10 @@ static void reject(tmsg_message_t *message, tmsg_status_t status)
 ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
                                size_t data_bytes, bool rendezvous)
 {
+    if (!rendezvous && tmsg_message_take_small(message, data, data_bytes)) {
+        tmsg_message_whole(message);
+        return UCS_OK;
+    }
     message->rendezvous = rendezvous;
     message->data = data_bytes == 0 && !rendezvous ? NULL : data;
     tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
@@ -364,7 +368,7 @@ void tmsg_message_whole(tmsg_message_t *message)
         status = decode(message, message->body);
     }
     if (status == TMSG_OK) {
-        tmsg_payload_place(message->map, message->block.data);
+        tmsg_payload_place(message->map, message->payload);
         status = tmsg_checksum_verify(message->map, &message->extra);
     }
     tmsg_message_drop_body(message);

@@ -240,7 +240,7 @@ static void room_is_found_when_a_waiting_message_ends(bool here)
     await_by_fd(&scene, 2);
     put(scene.to[0], 0, BYTES); /* waits */
     progress_for(&scene, 50);
-    put(scene.to[1], 2, 100); /* behind it */
+    put(scene.to[1], 2, 1000); /* behind it */
     progress_for(&scene, 50);
     must_eq(scene.held_count, 2);
     tmsg_endpoint_destroy(here ? scene.from[0] : scene.to[0]);
@@ -248,6 +248,27 @@ static void room_is_found_when_a_waiting_message_ends(bool here)
     while (scene.held_count > 0) {
         tmsg_message_destroy(scene.held[--scene.held_count]);
     }
+    close_scene(&scene);
+}
+
+/* One whose payload lies in its own record is not behind those that wait. */
+static void a_small_message_waits_for_no_room(void)
+{
+    scene_t scene = {.held_count = 0};
+
+    open_scene(&scene, DRIVE_POLLING, NULL, keep);
+    put(scene.to[1], 0, BYTES);
+    put(scene.to[1], 1, BYTES);
+    await_by_fd(&scene, 2);
+    put(scene.to[0], 0, BYTES); /* waits */
+    progress_for(&scene, 50);
+    put(scene.to[1], 2, 100);
+    await_by_fd(&scene, 3);
+    while (scene.held_count > 0) {
+        tmsg_message_destroy(scene.held[--scene.held_count]);
+    }
+    await_by_fd(&scene, 1);
+    tmsg_message_destroy(scene.held[0]);
     close_scene(&scene);
 }
 
@@ -321,6 +342,7 @@ int main(void)
     peer_goes_amid_an_allocation(DRIVE_POLLING, 3000000);
     peer_goes_amid_an_allocation(DRIVE_THREAD, 3000000);
     puts("peers went amid an allocation");
+    a_small_message_waits_for_no_room();
     room_is_found_when_a_waiting_message_ends(true);
     room_is_found_when_a_waiting_message_ends(false);
     return 0;
