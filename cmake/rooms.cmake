@@ -11,7 +11,7 @@ function(tmsg_room name)
     add_library(tmsg_${name} OBJECT ${sources})
     target_include_directories(tmsg_${name} PRIVATE
         ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-    target_compile_options(tmsg_${name} PRIVATE ${TMSG_WARNINGS})
+    target_compile_options(tmsg_${name} PRIVATE ${TMSG_WARNINGS} ${TMSG_WHOLE})
     foreach(library IN LISTS room_LIBRARIES)
         target_link_libraries(tmsg_${name} PRIVATE PkgConfig::${library})
     endforeach()
@@ -36,8 +36,8 @@ function(tmsg_libraries)
         VERSION ${PROJECT_VERSION} SOVERSION ${soversion} LINK_DEPENDS ${map}
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
     # A name lookup's thread may outlive its context: never unload the code.
-    target_link_options(tensormsg PRIVATE -Wl,--version-script=${map}
-                        -Wl,-z,nodelete)
+    target_link_options(tensormsg PRIVATE ${TMSG_WHOLE}
+                        -Wl,--version-script=${map} -Wl,-z,nodelete)
     if(NOT TMSG_SANITIZE AND NOT TMSG_FUZZ)
         target_link_options(tensormsg PRIVATE -Wl,--no-undefined)
     endif()
@@ -49,6 +49,11 @@ function(tmsg_libraries)
     set_target_properties(tensormsg_static PROPERTIES
         OUTPUT_NAME tensormsg EXPORT_NAME static
         ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+    if(TMSG_WHOLE) # another compiler could not read what they hold for this one
+        add_custom_command(TARGET tensormsg_static POST_BUILD COMMAND
+            ${CMAKE_OBJCOPY} --wildcard -R .gnu.lto_* -R .gnu.debuglto_*
+            $<TARGET_FILE:tensormsg_static> VERBATIM)
+    endif()
     target_link_libraries(tensormsg_static INTERFACE ${TMSG_LIBRARIES})
     target_link_directories(tensormsg_static INTERFACE ${TMSG_LIBRARY_DIRS})
 

@@ -391,13 +391,41 @@ static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
     return TMSG_OK;
 }
 
+/* Lock held. */
+static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                           const tmsg_send_params_t *params,
+                           tmsg_request_t **request_p)
+{
+    tmsg_send_t *send = NULL;
+    tmsg_status_t status = check_state(endpoint);
+
+    if (status == TMSG_OK) {
+        status = create(endpoint, map, params, &send);
+    }
+    if (send == NULL) {
+        return status;
+    }
+    tmsg_request_hold(&send->request);
+    status = start(send);
+    if (status != TMSG_OK) {
+        give_back(send);
+        tmsg_endpoint_drop(endpoint);
+        tmsg_request_drop(&send->request);
+    }
+    if (status == TMSG_OK && request_p != NULL) {
+        *request_p = &send->request;
+    } else {
+        tmsg_request_drop(&send->request);
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map,
                                  const tmsg_send_params_t *params,
                                  tmsg_request_t **request_p)
 {
     tmsg_worker_t *worker = endpoint->worker;
-    tmsg_send_t *send = NULL;
     tmsg_status_t status;
 
     if (atomic_load(&endpoint->life->over)) {
@@ -405,24 +433,7 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                               endpoint->peer);
     }
     tmsg_worker_lock(worker);
-    status = check_state(endpoint);
-    if (status == TMSG_OK) {
-        status = create(endpoint, map, params, &send);
-    }
-    if (status == TMSG_OK) {
-        tmsg_request_hold(&send->request);
-        status = start(send);
-        if (status != TMSG_OK) {
-            give_back(send);
-            tmsg_endpoint_drop(endpoint);
-            tmsg_request_drop(&send->request);
-        }
-        if (status == TMSG_OK && request_p != NULL) {
-            *request_p = &send->request;
-        } else {
-            tmsg_request_drop(&send->request);
-        }
-    }
+    status = begin(endpoint, map, params, request_p);
     tmsg_worker_unlock(worker);
     return status;
 }

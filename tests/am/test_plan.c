@@ -286,6 +286,28 @@ Test(plan, many_tensors_are_laid_out_alike)
     tmsg_map_destroy(map);
 }
 
+/* What fits into the caller's own memory takes none of the pool's. */
+Test(plan, a_small_payload_is_gathered_into_the_spare)
+{
+    static uint8_t spare[4 * KIB];
+    tmsg_map_t *map = map_of(0, 3);
+    tmsg_payload_t payload = payload_of(map, 0);
+
+    payload.spare = spare;
+    for (int less = 0; less <= 1; less++) {
+        tmsg_plan_t plan = {.bytes = bytes_of(&payload)};
+
+        payload.spare_bytes = plan.bytes - (uint64_t)less;
+        cr_assert_leq(plan.bytes, sizeof(spare));
+        cr_assert_eq(gather_of()->make(&payload, &pool, &plan), TMSG_OK);
+        cr_expect_eq(plan.contiguous == spare, !less);
+        cr_expect_eq(plan.staging.data != NULL, less);
+        expect_payload(&plan, map, 0, "gather");
+        tmsg_plan_free(&plan, &pool);
+    }
+    tmsg_map_destroy(map);
+}
+
 /* A body may fill its padding exactly, or miss it by one. */
 Test(plan, a_spilled_body_is_padded_to_64_bytes)
 {
