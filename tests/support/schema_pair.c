@@ -12,6 +12,7 @@ void schema_pair_open(schema_pair_t *pair, uint32_t slots, uint64_t tx_bytes,
                       uint64_t rx_bytes)
 {
     memset(pair, 0, sizeof(*pair));
+    pair->limits = tmsg_limits_usual();
     pair->tx.limit = tx_bytes;
     pair->rx.limit = rx_bytes;
     must(tmsg_schema_table_create(slots, &pair->tx, &pair->table));
@@ -52,9 +53,8 @@ static uint8_t *encode(const tmsg_map_t *map, const tmsg_body_extra_t *extra,
 }
 
 /* What a receiver without schemas would have of it. */
-static tmsg_map_t *in_full(const tmsg_map_t *map)
+static tmsg_map_t *in_full(const tmsg_map_t *map, const tmsg_limits_t *limits)
 {
-    const tmsg_limits_t limits = tmsg_limits_usual();
     tmsg_map_t *copy;
     size_t bytes;
     uint8_t *body;
@@ -62,7 +62,7 @@ static tmsg_map_t *in_full(const tmsg_map_t *map)
     must(tmsg_body_encode(map, NULL, NULL, 0, &bytes));
     body = encode(map, NULL, bytes);
     must(tmsg_map_create(&copy));
-    must(tmsg_body_decode(body, bytes, &limits, copy, NULL));
+    must(tmsg_body_decode(body, bytes, limits, copy, NULL));
     free(body);
     return copy;
 }
@@ -85,7 +85,7 @@ tmsg_schema_form_t schema_pair_send(schema_pair_t *pair, const tmsg_map_t *map)
                                   &message->bytes));
     message->body = encode(map, &message->sent, message->bytes);
     tmsg_schema_table_sent(pair->table, use);
-    message->wanted = in_full(map);
+    message->wanted = in_full(map, &pair->limits);
     pair->count++;
     pair->whole += use->form == TMSG_SCHEMA_NONE;
     pair->defined += use->form == TMSG_SCHEMA_DEFINES;
@@ -157,7 +157,6 @@ void schema_pair_compare(const tmsg_map_t *map, const tmsg_map_t *wanted)
 void schema_pair_arrive(schema_pair_t *pair, size_t index)
 {
     schema_pair_message_t *message = &pair->messages[index];
-    const tmsg_limits_t limits = tmsg_limits_usual();
     tmsg_body_extra_t extra = {0};
     const tmsg_schema_use_t *use = &extra.schema;
     const tmsg_schema_t *schema;
@@ -165,8 +164,8 @@ void schema_pair_arrive(schema_pair_t *pair, size_t index)
     must_true(index < pair->count && !message->arrived);
     message->arrived = true;
     must(tmsg_map_create(&message->map));
-    must(tmsg_body_decode(message->body, message->bytes, &limits, message->map,
-                          &extra));
+    must(tmsg_body_decode(message->body, message->bytes, &pair->limits,
+                          message->map, &extra));
     must_eq(use->form, message->sent.schema.form);
     if (use->form == TMSG_SCHEMA_DEFINES) {
         must_eq(use->slot, message->sent.schema.slot);

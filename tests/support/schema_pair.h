@@ -21,6 +21,7 @@ typedef struct {
 } schema_pair_message_t;
 
 typedef struct {
+    tmsg_limits_t limits;
     tmsg_schema_budget_t tx, rx;
     tmsg_schema_table_t *table;
     tmsg_schema_store_t *store;
