@@ -82,11 +82,14 @@ tmsg_status_t tmsg_schema_read(tmsg_cursor_t *cursor, tmsg_schema_form_t form,
     int64_t slot, generation;
     tmsg_status_t status = TMSG_OK;
 
-    if (cursor->error == NULL && fields < SLOT_FIELDS) {
+    if (fields < SLOT_FIELDS && cursor->error == NULL) {
         return malformed(form, "not a slot and a generation");
     }
     slot = tmsg_cursor_integer(cursor);
     generation = tmsg_cursor_integer(cursor);
+    if (cursor->error != NULL) {
+        return TMSG_OK; /* the caller says which */
+    }
     if (slot < 0 || slot >= TMSG_SCHEMA_SLOTS_MAX) {
         return malformed(form, "the slot is out of range");
     }

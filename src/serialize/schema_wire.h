@@ -18,8 +18,9 @@ size_t tmsg_schema_head(const tmsg_schema_use_t *use,
 /* Writes a number as the shortest integer of msgpack. Returns what follows. */
 uint8_t *tmsg_schema_put(uint8_t *to, uint64_t number);
 
-/* Reads the value of such a key into *use, which is all zero. What the cursor
- * does not find is its own error; others are MALFORMED here. */
+/* Reads the value of such a key into *use, which is all zero and stays so
+ * unless there are a slot and a generation. What the cursor does not find is
+ * its own error; others are MALFORMED here. */
 tmsg_status_t tmsg_schema_read(tmsg_cursor_t *cursor, tmsg_schema_form_t form,
                                tmsg_schema_use_t *use);
 

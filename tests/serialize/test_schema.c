@@ -915,6 +915,28 @@ Test(schema, definition_is_known_of_a_body_that_is_refused)
     free(body);
 }
 
+/* An answer to it would be one that its sender does not wait for. */
+Test(schema, definition_of_no_slot_is_none)
+{
+    static const char *const rows[] = {
+        "82 03 90 01 90",       "82 03 91 05 01 90",
+        "82 03 92 a0 00 01 90", "82 03 92 05",
+        "82 03 92 05 a0 01 90", "82 03 92 cd 01 00 00 01 90",
+        "82 03 92 05 ff 01",
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_body_extra_t extra = {0};
+        tmsg_map_t *map = new_map();
+        uint8_t *body;
+
+        cr_expect_eq(decode(rows[i], map, &extra, &body), TMSG_ERR_MALFORMED);
+        cr_expect_eq(extra.schema.form, TMSG_SCHEMA_NONE, "row %zu", i);
+        tmsg_map_destroy(map);
+        free(body);
+    }
+}
+
 Test(schema, store_keeps_what_fits)
 {
     const tmsg_schema_use_t use = {.form = TMSG_SCHEMA_DEFINES};
