@@ -149,9 +149,34 @@ Test(schema, a_layout_beyond_the_budget_travels_in_full)
     pair_close(&pair);
 }
 
-/* A message that is refused may be the one that defined its layout. */
-Test(schema, a_refused_message_defines_all_the_same)
+/* A message that is refused may be the one that defined its layout: its slot,
+ * the only one here, is free again. */
+Test(schema, a_refused_definition_is_answered)
 {
+    enum { PAUSE = 256 }; /* messages in full after one that was not kept */
+    const sample_t large = {.seed = 1, .tensors = 5};
+    const sample_t sample = {.seed = 2, .tensors = 4};
+    const side_options_t small = {
+        .limits = {.field_mask = TMSG_LIMIT_TENSORS, .tensors = 4}};
+    pair_t pair;
+    tmsg_request_t *request;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &small, NULL);
+    pair.to_a->peer_hello.schema_slots = 1;
+    pair.to_a->peer_hello.max_tensors = UINT64_MAX; /* b asks anyway */
+    request = send_map(pair.to_a, sample_make(&large), TMSG_SEND_ACKED);
+    must_be(pair_finish(&pair, request), TMSG_ERR_LIMIT_EXCEEDED);
+    for (int i = 0; i < 2 * PAUSE; i++) {
+        pass_sample(&pair, &sample);
+    }
+    cr_expect(gt(u64, referred(&pair), 0));
+    pair_close(&pair);
+}
+
+/* Refused by its length, before anyone read it. */
+Test(schema, a_definition_that_nobody_read_costs_its_slot_alone)
+{
+    const sample_t sample = {.seed = 2, .tensors = 4};
     const side_options_t small = {
         .limits = {.field_mask = TMSG_LIMIT_MESSAGE_BYTES,
                    .message_bytes = 4096}};
@@ -170,7 +195,9 @@ Test(schema, a_refused_message_defines_all_the_same)
         sample_check_bytes(i, 1000 + i, tmsg_message_map(message));
         tmsg_message_destroy(message);
         must(pair_finish(&pair, request));
+        pass_sample(&pair, &sample);
     }
+    cr_expect(eq(u64, referred(&pair), 4));
     pair_close(&pair);
 }
 
