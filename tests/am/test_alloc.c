@@ -468,7 +468,7 @@ Test(alloc, describing)
             }
             expect_live(live);
         }
-        cr_expect(gt(ulong, n, 50));
+        cr_expect(ge(ulong, n, 51));
         tmsg_string_free(whole);
     }
     pair_close(&pair);

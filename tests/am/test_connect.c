@@ -581,7 +581,7 @@ Test(connect, a_slow_drip_is_cut_off_too)
     listen_short(&side, 128);
     drip.reader.fd = raw_dial(tmsg_listener_url(side.listener));
     side_await(&side, dripped_out, &drip, "the end of a slow connection");
-    cr_expect(gt(sz, drip.sent, 0));
+    cr_expect(ge(sz, drip.sent, 1));
     close(drip.reader.fd);
     side_close(&side);
 }
@@ -875,7 +875,7 @@ Test(connect, a_loopback_listener_opens_loopback_ports_alone)
         pair_t pair;
 
         pair_open(&pair, links[i], DRIVE_POLLING, NULL, NULL);
-        cr_expect(gt(int, count_ports(true), 0));
+        cr_expect(ge(int, count_ports(true), 1));
         cr_expect(eq(int, count_ports(false), 0));
         pair_close(&pair);
     }

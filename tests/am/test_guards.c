@@ -55,8 +55,8 @@ Test(guards, no_header_is_longer_than_max_am_header)
             tmsg_message_destroy(message);
             must(pair_finish(&pair, sent));
         }
-        cr_expect(gt(uint, spilled, 0));
-        cr_expect(gt(uint, plain, 0));
+        cr_expect(ge(uint, spilled, 1));
+        cr_expect(ge(uint, plain, 1));
         pair_close(&pair);
     }
 }

@@ -131,7 +131,7 @@ Test(schema, layouts_come_and_go_while_messages_are_under_way)
     for (int i = 0; i < MESSAGES; i++) {
         must(pair_finish(&pair, requests[i]));
     }
-    cr_expect(gt(u64, referred(&pair), 0));
+    cr_expect(ge(u64, referred(&pair), 1));
     pair_close(&pair);
 }
 
@@ -169,7 +169,7 @@ Test(schema, a_refused_definition_is_answered)
     for (int i = 0; i < 2 * PAUSE; i++) {
         pass_sample(&pair, &sample);
     }
-    cr_expect(gt(u64, referred(&pair), 0));
+    cr_expect(ge(u64, referred(&pair), 1));
     pair_close(&pair);
 }
 

@@ -2,7 +2,7 @@
 # rooms.sh SOURCE_DIR: dependencies point down. A room includes headers of
 # itself and of the rooms below it; only am includes UCX, only memory CUDA; the
 # command and the examples see public headers alone. And what must not be said
-# to UCX.
+# to UCX, or to Criterion.
 set -eu
 cd "$1"
 failed=0
@@ -41,6 +41,12 @@ if [ "$handlers" -ne 1 ]; then
 fi
 if grep -rnF 'UCS_MEMORY_TYPE_UNKNOWN' src; then
     echo 'a memory type must be said' >&2
+    failed=1
+fi
+
+# Criterion 2.4.1's gt(T, a, b) holds where a == b.
+if grep -rnE --include='*.[ch]' '\<gt\(' tests; then
+    echo 'gt() of Criterion is ge(): say ge() of one more' >&2
     failed=1
 fi
 exit $failed
