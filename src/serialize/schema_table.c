@@ -376,6 +376,7 @@ tmsg_status_t tmsg_schema_table_answered(tmsg_schema_table_t *table,
     if (!kept) {
         tmsg_schema_destroy(asked->schema);
         asked->schema = NULL;
+        asked->used_at = 0; /* a free one is taken first */
         table->pause = PAUSE;
     }
     return TMSG_OK;

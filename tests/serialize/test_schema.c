@@ -595,6 +595,21 @@ Test(schema, that_is_not_kept_is_sent_in_full)
     schema_pair_close(&pair);
 }
 
+/* The one in use the longest ago is not given up while another is free. */
+Test(schema, that_is_not_kept_drives_out_none)
+{
+    schema_pair_t pair;
+
+    schema_pair_open(&pair, 2, PLENTY, 20);
+    cr_expect_eq(send(&pair, named(1)), TMSG_SCHEMA_DEFINES);
+    for (unsigned i = 0; i < 2 * (PAUSE + 1); i++) {
+        send(&pair, points(1));
+    }
+    cr_expect_eq(pair.defined, 3);
+    cr_expect_eq(send(&pair, named(1)), TMSG_SCHEMA_REFERS);
+    schema_pair_close(&pair);
+}
+
 Test(schema, that_was_not_sent_is_forgotten)
 {
     tmsg_schema_budget_t budget = {.limit = PLENTY};
