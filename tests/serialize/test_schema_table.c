@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test_schema_tools.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <tensormsg/meta.h>
 
 #include "support/failing_alloc.h"
@@ -264,6 +267,44 @@ Test(schema, of_many_maps_in_turn_is_found)
     for (size_t i = 0; i < COUNT(maps); i++) {
         tmsg_map_destroy(maps[i]);
     }
+    schema_pair_close(&pair);
+}
+
+/* The whole pages of the map's entries, which nobody may touch from now on, or
+ * again. */
+static void forbid(const tmsg_map_t *map, bool forbidden)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uintptr_t begin = ((uintptr_t)entries + page - 1) / page * page;
+    uintptr_t end = (uintptr_t)(entries + tmsg_map_size(map)) / page * page;
+
+    cr_assert_gt(end, begin);
+    cr_assert_eq(mprotect((void *)begin, end - begin,
+                          forbidden ? PROT_NONE : PROT_READ | PROT_WRITE),
+                 0);
+}
+
+Test(schema, of_a_map_that_has_not_changed_costs_nothing_for_a_tensor)
+{
+    tmsg_map_t *map = wide(10000, 3, 0);
+    tmsg_body_extra_t extra = {0};
+    schema_pair_t pair;
+    uint8_t body[64];
+    size_t needed;
+
+    schema_pair_open(&pair, 2, PLENTY, PLENTY);
+    schema_pair_send(&pair, map);
+    schema_pair_settle(&pair);
+    forbid(map, true);
+    cr_expect_eq(tmsg_schema_table_choose(pair.table, map, &extra, &needed),
+                 TMSG_OK);
+    cr_expect_eq(tmsg_body_encode(map, &extra, body, sizeof(body), &needed),
+                 TMSG_OK);
+    tmsg_schema_table_sent(pair.table, &extra.schema);
+    forbid(map, false);
+    cr_expect_eq(extra.schema.form, TMSG_SCHEMA_REFERS);
+    tmsg_map_destroy(map);
     schema_pair_close(&pair);
 }
 
