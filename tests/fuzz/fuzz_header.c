@@ -12,13 +12,7 @@
 #include "core/limits.h"
 #include "core/map.h"
 #include "serialize/header.h"
-
-#define CHECK(condition)                                                       \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            abort();                                                           \
-        }                                                                      \
-    } while (0)
+#include "support/must.h"
 
 /* The encoded map, in a buffer of exactly its size. */
 static uint8_t *encode(const tmsg_map_t *map, const tmsg_body_extra_t *extra,
@@ -27,10 +21,10 @@ static uint8_t *encode(const tmsg_map_t *map, const tmsg_body_extra_t *extra,
     uint8_t *body;
     size_t again;
 
-    CHECK(tmsg_body_encode(map, extra, NULL, 0, bytes_p) == TMSG_OK);
+    must(tmsg_body_encode(map, extra, NULL, 0, bytes_p));
     body = malloc(*bytes_p);
-    CHECK(tmsg_body_encode(map, extra, body, *bytes_p, &again) == TMSG_OK);
-    CHECK(again == *bytes_p);
+    must(tmsg_body_encode(map, extra, body, *bytes_p, &again));
+    must_true(again == *bytes_p);
     return body;
 }
 
@@ -42,8 +36,8 @@ static void check_body(const uint8_t *data, size_t size)
     uint64_t payload;
 
     limits = tmsg_limits_usual();
-    CHECK(tmsg_map_create(&map) == TMSG_OK);
-    CHECK(tmsg_map_create(&again) == TMSG_OK);
+    must(tmsg_map_create(&map));
+    must(tmsg_map_create(&again));
     if (tmsg_body_decode(data, size, &limits, map, &extra) == TMSG_OK) {
         /* Checksums of a reference are of tensors that are not here. */
         const tmsg_body_extra_t alone = {.schema = extra.schema};
@@ -54,20 +48,19 @@ static void check_body(const uint8_t *data, size_t size)
         extra = refers ? alone : extra;
         body = encode(map, &extra, &bytes);
 
-        CHECK(tmsg_body_decode(body, bytes, &limits, again, &extra_again) ==
-              TMSG_OK);
-        CHECK(extra_again.checksum == extra.checksum &&
-              extra_again.checksum_count == extra.checksum_count);
-        CHECK(tmsg_map_size(again) == tmsg_map_size(map));
-        CHECK(tmsg_map_meta_size(again) == tmsg_map_meta_size(map));
+        must(tmsg_body_decode(body, bytes, &limits, again, &extra_again));
+        must_true(extra_again.checksum == extra.checksum &&
+                  extra_again.checksum_count == extra.checksum_count);
+        must_true(tmsg_map_size(again) == tmsg_map_size(map));
+        must_true(tmsg_map_meta_size(again) == tmsg_map_meta_size(map));
         body_again = encode(again, &extra_again, &bytes_again);
-        CHECK(bytes == bytes_again && memcmp(body, body_again, bytes) == 0);
+        must_true(bytes == bytes_again && memcmp(body, body_again, bytes) == 0);
         free(body);
         free(body_again);
         (void)tmsg_layout_bytes(map, &limits, &payload);
     } else {
-        CHECK(tmsg_map_size(map) == 0 && tmsg_map_meta_size(map) == 0);
-        CHECK(tmsg_error_message()[0] != '\0');
+        must_true(tmsg_map_size(map) == 0 && tmsg_map_meta_size(map) == 0);
+        must_true(tmsg_error_message()[0] != '\0');
     }
     tmsg_map_destroy(map);
     tmsg_map_destroy(again);
@@ -80,7 +73,7 @@ static void check_json(const uint8_t *data, size_t size)
     if (tmsg_header_to_json(data, size, &text) == TMSG_OK) {
         cJSON *json = cJSON_ParseWithOpts(text, NULL, 1);
 
-        CHECK(json != NULL);
+        must_true(json != NULL);
         cJSON_Delete(json);
         tmsg_string_free(text);
     }

@@ -9,13 +9,7 @@
 #include "core/map.h"
 #include "serialize/checksum.h"
 #include "serialize/header.h"
-
-#define CHECK(condition)                                                       \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            abort();                                                           \
-        }                                                                      \
-    } while (0)
+#include "support/must.h"
 
 /* A copy of just its size, so that ASan sees each byte beyond. */
 static uint8_t *copy(const uint8_t *from, size_t bytes)
@@ -23,7 +17,8 @@ static uint8_t *copy(const uint8_t *from, size_t bytes)
     uint8_t *to = NULL;
 
     if (bytes > 0) {
-        CHECK(posix_memalign((void **)&to, TMSG_PAYLOAD_ALIGNMENT, bytes) == 0);
+        must_true(posix_memalign((void **)&to, TMSG_PAYLOAD_ALIGNMENT, bytes) ==
+                  0);
         memcpy(to, from, bytes);
     }
     return to;
@@ -45,15 +40,16 @@ static void check_tensors(const tmsg_map_t *map, const uint8_t *block,
             continue;
         }
         begin = (uint64_t)((const uint8_t *)tensor->data - block);
-        CHECK(begin >= end && begin - end < TMSG_PAYLOAD_ALIGNMENT);
-        CHECK((uintptr_t)tensor->data % tmsg_layout_alignment(tensor->dtype) ==
-              0);
+        must_true(begin >= end && begin - end < TMSG_PAYLOAD_ALIGNMENT);
+        must_true((uintptr_t)tensor->data %
+                      tmsg_layout_alignment(tensor->dtype) ==
+                  0);
         end = begin + entries[i].bytes;
         packed = malloc(entries[i].bytes);
-        CHECK(tmsg_tensor_pack(tensor, packed) == TMSG_OK);
+        must(tmsg_tensor_pack(tensor, packed));
         free(packed);
     }
-    CHECK(end == block_bytes);
+    must_true(end == block_bytes);
 }
 
 static void receive(const tmsg_preamble_t *head, const uint8_t *body,
@@ -66,11 +62,11 @@ static void receive(const tmsg_preamble_t *head, const uint8_t *body,
     tmsg_map_t *map;
 
     if (tmsg_payload_check(head, payload_bytes, &limits) != TMSG_OK) {
-        CHECK(tmsg_error_message()[0] != '\0');
+        must_true(tmsg_error_message()[0] != '\0');
         return;
     }
-    CHECK(spill <= payload_bytes && spill % TMSG_PAYLOAD_ALIGNMENT == 0);
-    CHECK(tmsg_map_create(&map) == TMSG_OK);
+    must_true(spill <= payload_bytes && spill % TMSG_PAYLOAD_ALIGNMENT == 0);
+    must(tmsg_map_create(&map));
     spilled = copy(payload, spill);
     block = copy(payload + spill, payload_bytes - spill);
     if (head->flags & TMSG_HEADER_SPILLED) {
