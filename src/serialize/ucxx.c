@@ -292,10 +292,11 @@ static tmsg_status_t append_bytes(uint64_t payload_bytes, tmsg_map_t *map)
     return append(map, TMSG_UCXX_NAME, &tensor, payload_bytes);
 }
 
-/* cJSON cuts strings at such a character. */
-static bool escapes_nul(const char *text, size_t bytes)
+/* cJSON cuts strings at such a character, escaped or not. */
+static bool holds_nul(const char *text, size_t bytes)
 {
-    return memmem(text, bytes, "\\u0000", 6) != NULL;
+    return memchr(text, '\0', bytes) != NULL ||
+           memmem(text, bytes, "\\u0000", 6) != NULL;
 }
 
 /* *root_p is NULL where the whole is not JSON. */
@@ -333,7 +334,7 @@ static tmsg_status_t append_tensor(const tmsg_ucxx_header_t *header,
     }
     if (!describes(root, &found)) {
         status = append_bytes(payload_bytes, map);
-    } else if (escapes_nul(header->user, header->user_bytes)) {
+    } else if (holds_nul(header->user, header->user_bytes)) {
         status = tmsg_error_set(TMSG_ERR_MALFORMED,
                                 "user header: a string holds NUL");
     } else {

@@ -337,6 +337,19 @@ Test(ucxx, a_user_header_that_does_not_fit_is_refused_by_name)
     }
 }
 
+Test(ucxx, a_string_that_is_cut_describes_nothing)
+{
+    static const char user[] =
+        "{\"dtype\":\"int8\",\"shape\":[1],\"name\":\"a\0b\"}";
+    const tmsg_ucxx_header_t header = {.user = user,
+                                       .user_bytes = sizeof(user) - 1};
+    tmsg_map_t *map = new_map();
+
+    must_be(tmsg_ucxx_to_map(&header, 1, &limits, map), TMSG_ERR_MALFORMED);
+    must_say(tmsg_error_message(), "holds NUL");
+    tmsg_map_destroy(map);
+}
+
 Test(ucxx, the_receivers_limits_hold)
 {
     tmsg_map_t *map = new_map();
