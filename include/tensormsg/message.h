@@ -29,8 +29,9 @@ TMSG_API tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message);
 
 /* The header as it travelled, for tmsg_header_to_json() and for files: the
  * preamble and the body behind it, also where the body came at the head of the
- * payload. *header_p lives as long as the message. Errors: NOT_FOUND (the
- * worker was made without TMSG_WORKER_CAPTURE). */
+ * payload. It says all of the map, for a worker with TMSG_WORKER_CAPTURE asks
+ * its peers to send what repeats each time again. *header_p lives as long as
+ * the message. Errors: NOT_FOUND (the worker was made without that flag). */
 TMSG_API tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
                                            const void **header_p,
                                            size_t *header_bytes_p);
