@@ -16,10 +16,14 @@ static uint32_t slots_of(const tmsg_hello_t *hello)
 tmsg_schema_table_t *tmsg_schemas_table(tmsg_endpoint_t *endpoint)
 {
     tmsg_channel_t *channel = &endpoint->channel;
-    uint32_t slots = slots_of(&endpoint->peer_hello);
+    const tmsg_hello_t *peer = &endpoint->peer_hello;
+    uint32_t slots = slots_of(peer);
 
     if (channel->tx_schemas == NULL && slots > 0) {
-        channel->tx_budget.limit = endpoint->peer_hello.schema_bytes;
+        /* No definition may make a body longer than the peer takes. */
+        channel->tx_budget.limit = peer->schema_bytes < peer->max_header_bytes
+                                       ? peer->schema_bytes
+                                       : peer->max_header_bytes;
         (void)tmsg_schema_table_create(slots, &channel->tx_budget,
                                        &channel->tx_schemas);
     }

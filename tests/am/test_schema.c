@@ -149,6 +149,30 @@ Test(schema, a_layout_beyond_the_budget_travels_in_full)
     pair_close(&pair);
 }
 
+/* To define it takes 4 bytes more. */
+Test(schema, a_header_as_long_as_the_peer_allows_is_sent_all_the_same)
+{
+    side_options_t exact = {.limits = {.field_mask = TMSG_LIMIT_HEADER_BYTES}};
+    tmsg_map_t *map = sample_bytes(1, 100);
+    size_t bytes;
+    pair_t pair;
+
+    must(tmsg_body_encode(map, NULL, NULL, 0, &bytes));
+    tmsg_map_destroy(map);
+    exact.limits.header_bytes = bytes;
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &exact, NULL);
+    for (uint64_t i = 0; i < 3; i++) {
+        tmsg_request_t *request =
+            send_map(pair.to_a, sample_bytes(i, 100), TMSG_SEND_ACKED);
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+
+        sample_check_bytes(i, 100, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        must(pair_finish(&pair, request));
+    }
+    pair_close(&pair);
+}
+
 /* A message that is refused may be the one that defined its layout: its slot,
  * the only one here, is free again. */
 Test(schema, a_refused_definition_is_answered)
