@@ -190,11 +190,11 @@ static int connect_to(sender_t *sender)
     return status == TMSG_OK ? EXIT_DONE : EXIT_FAILED;
 }
 
-static uint64_t patience_ns(const sender_t *sender)
+static uint64_t patience_ms(const sender_t *sender)
 {
     uint64_t more_ms = sender->digest.bytes / PATIENT_BYTES * 1000;
 
-    return ((uint64_t)sender->options->timeout_ms + more_ms) * 1000000;
+    return (uint64_t)sender->options->timeout_ms + more_ms;
 }
 
 static bool fail(const sender_t *sender, const char *why)
@@ -251,19 +251,22 @@ static void note_arrival(void *arg, tmsg_status_t status, const char *error)
 }
 
 /* Waits for one of two words of the receiver. `request`, the map's send, may
- * fail meanwhile, and is NULL before that. */
+ * fail meanwhile, and is NULL before that. Silence is counted in slices, not by
+ * the clock: over tcp UCX may write a whole file in one call, and hears nothing
+ * before that returns. */
 static bool await(sender_t *sender, transfer_state_t wanted,
                   tmsg_request_t *request, char *why, size_t why_bytes)
 {
-    uint64_t deadline = now_ns() + patience_ns(sender);
+    uint64_t silent_ms = 0;
     tmsg_message_t *message;
     transfer_reply_t reply;
 
-    while (ms_until(deadline) > 0) {
+    while (silent_ms < patience_ms(sender)) {
         if (!next_reply(sender, &message, &reply, why, why_bytes)) {
             return false;
         }
         if (message == NULL) {
+            silent_ms += SLICE_MS;
             progress_show(sender->path, sender->done_bytes, sender->total_bytes,
                           sender->started_ns);
             if (request != NULL && tmsg_request_test(request) < 0) {
@@ -272,7 +275,7 @@ static bool await(sender_t *sender, transfer_state_t wanted,
             }
             continue;
         }
-        deadline = now_ns() + patience_ns(sender);
+        silent_ms = 0;
         if (reply.state == wanted) {
             snprintf(sender->kept_as, sizeof(sender->kept_as), "%s",
                      reply.file);

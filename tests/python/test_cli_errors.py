@@ -296,6 +296,26 @@ def test_a_stopped_receiver_is_given_up(sample):
         assert there.stop()[0] == DONE
 
 
+def test_a_slow_sender_does_not_call_its_receiver_silent(tmp_path):
+    """30 MiB as a scatter list, which UCX writes over tcp in one call while the
+    receiver keeps up: longer than the sender's patience, and it hears nothing
+    meanwhile."""
+    path, out = tmp_path / "slow.npz", tmp_path / "out"
+    np.savez(path, **{f"t{i}": np.full((2 << 20) + 4, i, np.uint8)
+                      for i in range(15)})
+    env = {**os.environ, "UCX_TLS": "tcp"}
+    slow = {**env, "LD_PRELOAD": os.environ["TMSG_SLOW_SENDS"],
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
+            ":verify_asan_link_order=0"}
+    with receiver("-o", out, env=env) as there:
+        sent = run("send", "-t", 1, "--json", there.url, path, env=slow)
+        assert (sent.returncode, sent.stderr) == (DONE, "")
+        assert there.stop()[0] == DONE
+    told = json.loads(sent.stdout)
+    assert "tcp" in told["transports"] and told["seconds_moved"] > 1
+    assert os.listdir(out) == [path.name]
+
+
 @pytest.fixture
 def large(tmp_path):
     """40 MiB that take no disk: too much for one piece, and for memory."""
