@@ -80,12 +80,17 @@ def transfer(folder, scheme):
     source, out = folder / "model.safetensors", folder / f"out-{scheme}"
     out.mkdir()
     url = {"unix": f"unix://{folder}/socket", "tcp": "tcp://127.0.0.1:0"}[scheme]
+    env = dict(os.environ)
+    if scheme == "tcp":  # else UCX takes shared memory here, too
+        env["UCX_TLS"] = "tcp"
     receiver = subprocess.Popen(
         [os.environ["TENSORMSG"], "recv", "--listen", url, "--out", str(out),
-         "--count", "1", "--timeout", "600"], stdout=subprocess.PIPE, text=True)
+         "--count", "1", "--timeout", "600"], stdout=subprocess.PIPE, text=True,
+        env=env)
     url = receiver.stdout.readline().strip()
     begin = time.monotonic()
-    sender = subprocess.Popen([os.environ["TENSORMSG"], "send", url, str(source)])
+    sender = subprocess.Popen([os.environ["TENSORMSG"], "send", url, str(source)],
+                              env=env)
     watches = [Watch(sender.pid), Watch(receiver.pid)]
     codes = [sender.wait(3600)]
     if codes != [0]:
