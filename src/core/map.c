@@ -337,9 +337,12 @@ size_t tmsg_map_size(const tmsg_map_t *map)
 
 uint64_t tmsg_map_memory(const tmsg_map_t *map)
 {
-    return sizeof(*map) + map->capacity * sizeof(*map->entries) +
-           map->meta_capacity * sizeof(*map->meta) + map->arena.used +
-           2 * (map->size + map->meta_size) * sizeof(tmsg_index_slot_t);
+    size_t indexed = map->meta_size + (map->layout == NULL ? map->size : 0);
+    uint64_t own = sizeof(*map) + map->capacity * sizeof(*map->entries) +
+                   map->meta_capacity * sizeof(*map->meta) + map->arena.used +
+                   2 * indexed * sizeof(tmsg_index_slot_t);
+
+    return map->layout == NULL ? own : own + tmsg_map_memory(map->layout);
 }
 
 const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
