@@ -7,10 +7,20 @@
 
 #define ANSWER_BYTES 3 /* slot, generation, kept */
 
+/* What a peer keeps we keep as well: no more of either than we would offer. */
 static uint32_t slots_of(const tmsg_hello_t *hello)
 {
-    return hello->schema_slots < TMSG_SCHEMA_SLOTS_MAX ? hello->schema_slots
-                                                       : TMSG_SCHEMA_SLOTS_MAX;
+    return hello->schema_slots < TMSG_SCHEMA_SLOTS ? hello->schema_slots
+                                                   : TMSG_SCHEMA_SLOTS;
+}
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Nor may a definition make a body longer than the peer takes. */
+static uint64_t budget_of(const tmsg_hello_t *hello)
+{
+    return least(least(hello->schema_bytes, TMSG_SCHEMA_BYTES),
+                 hello->max_header_bytes);
 }
 
 tmsg_schema_table_t *tmsg_schemas_table(tmsg_endpoint_t *endpoint)
@@ -20,10 +30,7 @@ tmsg_schema_table_t *tmsg_schemas_table(tmsg_endpoint_t *endpoint)
     uint32_t slots = slots_of(peer);
 
     if (channel->tx_schemas == NULL && slots > 0) {
-        /* No definition may make a body longer than the peer takes. */
-        channel->tx_budget.limit = peer->schema_bytes < peer->max_header_bytes
-                                       ? peer->schema_bytes
-                                       : peer->max_header_bytes;
+        channel->tx_budget.limit = budget_of(peer);
         (void)tmsg_schema_table_create(slots, &channel->tx_budget,
                                        &channel->tx_schemas);
     }

@@ -37,3 +37,28 @@ Test(schema_bounds, a_message_counts_its_layout_that_went_before)
     cr_expect(eq(u64, pair.to_a->sent_by_schema, 1));
     pair_close(&pair);
 }
+
+/* The sender keeps what its peer does, which must not say how much that is. */
+Test(schema_bounds, a_greedy_offer_is_not_taken)
+{
+    enum { LAYOUTS = 40 };
+    tmsg_request_t *requests[LAYOUTS];
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    pair.to_a->peer_hello.schema_slots = UINT16_MAX;
+    pair.to_a->peer_hello.schema_bytes = UINT32_MAX;
+    for (uint64_t i = 0; i < LAYOUTS; i++) {
+        const sample_t sample = {
+            .seed = i, .tensors = 10 + i, .name_bytes = 1000};
+
+        requests[i] = send_map(pair.to_a, sample_make(&sample), 0);
+        cr_expect(
+            le(u64, pair.to_a->channel.tx_budget.used, TMSG_SCHEMA_BYTES));
+    }
+    for (uint64_t i = 0; i < LAYOUTS; i++) {
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        must(pair_finish(&pair, requests[i]));
+    }
+    pair_close(&pair);
+}
