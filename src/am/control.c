@@ -13,6 +13,12 @@
 
 #define ACK_TEXT_MAX 240
 
+/* A message is answered by ACK and SCHEMA, and half a window by CREDIT, without
+ * which the peer may send no more than a window. Twice that, and some, are
+ * those of a peer that does not read. */
+#define ANSWERS_MOST 4
+#define ANSWERS_MORE 64
+
 /* One on its way through UCX, which needs its bytes until it is sent. */
 typedef struct {
     tmsg_op_t op;
@@ -38,6 +44,7 @@ static void over(tmsg_op_t *op)
 
     tmsg_op_over(endpoint, op);
     free(posted);
+    endpoint->controls_in_ucx--;
     if (endpoint->state == TMSG_EP_CLOSING) {
         tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
     }
@@ -115,6 +122,7 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
         return TMSG_ERR_NO_MEMORY;
     }
     tmsg_op_begin(endpoint, &posted->op, over);
+    endpoint->controls_in_ucx++;
     request = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, posted->bytes,
                               posted->header_bytes, payload_of(posted),
                               posted->payload_bytes, &param);
@@ -149,9 +157,16 @@ static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,
                           const tmsg_preamble_t *head, const void *body,
                           size_t body_bytes)
 {
-    tmsg_status_t status =
-        tmsg_control_post(endpoint, kind, head, body, body_bytes, NULL, 0);
+    tmsg_status_t status;
 
+    if (endpoint->controls_in_ucx >
+        ANSWERS_MOST * endpoint->worker->queue_depth + ANSWERS_MORE) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_LIMIT_EXCEEDED,
+                            "the peer goes on without taking what it is "
+                            "answered");
+        return;
+    }
+    status = tmsg_control_post(endpoint, kind, head, body, body_bytes, NULL, 0);
     if (status != TMSG_OK) {
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());
     }

@@ -108,7 +108,8 @@ struct tmsg_endpoint {
     tmsg_list_t queued;   /* for the connection or for credit */
     tmsg_list_t posted;   /* with UCX, or waiting for the peer's word */
     tmsg_list_t controls; /* small messages made inside UCX */
-    tmsg_list_t ready;    /* messages, by own_queue */
+    uint32_t controls_in_ucx;
+    tmsg_list_t ready; /* messages, by own_queue */
 
     struct tmsg_event *ready_events; /* requests of tmsg_endpoint_ready() */
     struct tmsg_event *close_events;

@@ -62,3 +62,43 @@ Test(schema_bounds, a_greedy_offer_is_not_taken)
     }
     pair_close(&pair);
 }
+
+/* From b, of which nothing is read that comes back. */
+static void send_blindly(pair_t *pair, uint32_t sequence)
+{
+    static const uint8_t noise = 0xc1;
+    const ucp_request_param_t param = {0};
+    const tmsg_preamble_t head = {.kind = TMSG_KIND_MAP,
+                                  .endpoint_id = pair->to_a->peer_id,
+                                  .sequence = sequence,
+                                  .body_bytes = 1};
+    uint8_t header[TMSG_PREAMBLE_BYTES + 1];
+    ucs_status_ptr_t request;
+
+    tmsg_preamble_encode(&head, header);
+    header[TMSG_PREAMBLE_BYTES] = noise;
+    request = ucp_am_send_nbx(pair->to_a->ep, TMSG_AM_ID, header,
+                              sizeof(header), NULL, 0, &param);
+    must_true(!UCS_PTR_IS_PTR(request));
+    tmsg_worker_progress(pair->a.worker);
+}
+
+Test(schema_bounds, a_peer_that_reads_no_answers_is_ended)
+{
+    enum { DEPTH = 8, SENT = 5000 };
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = DEPTH}};
+    uint32_t sequence;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &options, NULL);
+    sequence = pair.to_a->channel.tx_sequence;
+    for (int i = 0; i < SENT && tmsg_endpoint_status(pair.to_b) == TMSG_OK;
+         i++) {
+        send_blindly(&pair, sequence++);
+    }
+    must_be(tmsg_endpoint_status(pair.to_b), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_endpoint_error(pair.to_b), "answered");
+    pair_drop(&pair);
+}
