@@ -18,6 +18,7 @@
 
 #define PROBE_MS 50     /* between two looks for the probe */
 #define PROBE_LOOKS 20  /* without it, to call the queue blocked */
+#define POST_TRIES 1000 /* in one of them, to find room in a busy queue */
 #define GIVE_UP_MS 1000 /* for UCX to report on its own */
 
 struct tmsg_probe {
@@ -109,13 +110,19 @@ static tmsg_status_t encode(tmsg_probe_t *probe)
 }
 
 /* At once, or it is tried again: UCX is not to get the two workers acquainted.
- */
-static void post(tmsg_probe_t *probe)
+ * Peers that send and send leave no room in a queue that is not blocked, but
+ * for the moment after we have read some of it. */
+static void post(tmsg_probe_t *probe, tmsg_ucx_t *retired)
 {
-    if (!probe->posted) {
+    for (int i = 0; i < POST_TRIES && !probe->posted; i++) {
         probe->posted =
             tmsg_ucx_send_now(probe->ep, probe->message, sizeof(probe->message),
                               NULL, 0) == UCS_OK;
+        if (!probe->posted) {
+            retired->worker->inside = true;
+            ucp_worker_progress(retired->ucp);
+            retired->worker->inside = false;
+        }
     }
 }
 
@@ -140,7 +147,7 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
         status = encode(probe);
     }
     if (status == TMSG_OK) {
-        post(probe);
+        post(probe, ucx);
     } else {
         tmsg_probe_close(ucx);
     }
@@ -232,7 +239,7 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
         }
         return status != TMSG_OK;
     }
-    post(ucx->probe);
+    post(ucx->probe, ucx);
     ucp_worker_progress(ucx->probe->ucx->ucp);
     tmsg_worker_drain(worker, ucx);
     if (!ucx->probe->heard && ++ucx->probe->looks < PROBE_LOOKS) {
