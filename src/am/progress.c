@@ -14,6 +14,7 @@
 
 #define LOOK_EVERY_QUIET 256 /* progress calls that found nothing */
 #define LOOK_EVERY_BUSY 1024 /* or anything; and at every tick of the clock */
+#define LATE_MOST 64         /* turns after a deadline, while things come */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
@@ -385,12 +386,18 @@ void tmsg_worker_await_leaving(tmsg_worker_t *worker)
     }
 }
 
+/* A turn may last: what came meanwhile is looked at before time is up. */
+static bool is_late(const lead_t *lead, unsigned turns)
+{
+    return turns >= LATE_MOST || (turns > 0 && lead->quiet_since != 0);
+}
+
 tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                                 void *arg, int timeout_ms, const char *missing,
                                 const char *of)
 {
     lead_t lead = {done, arg, deadline_of(timeout_ms), 0};
-    bool driven = false;
+    unsigned late = 0; /* turns that began after the deadline */
     tmsg_status_t status = TMSG_IN_PROGRESS;
 
     while (status == TMSG_IN_PROGRESS) {
@@ -404,15 +411,16 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
         } else if (tmsg_worker_in_callback(worker)) {
             status =
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
-        } else if ((driven || follows) && expired(lead.deadline)) {
+        } else if ((follows || is_late(&lead, late)) &&
+                   expired(lead.deadline)) {
             status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms",
                                     missing, of, timeout_ms);
         } else if (follows) {
             await_change(worker, lead.deadline);
         } else {
+            late += expired(lead.deadline);
             take_lead(worker);
             take_turn(worker, &lead);
-            driven = true;
         }
     }
     give_up_lead(worker);

@@ -330,7 +330,7 @@ Test(conformance, headers_around_max_am_header_arrive)
 static void many_tensors(pair_t *pair)
 {
     const sample_t sample = {
-        .seed = 7, .tensors = 100000, .name_bytes = 60, .dtype = 16};
+        .seed = 7, .tensors = 100000, .name_bytes = 200, .dtype = 16};
 
     round_trip(pair, &sample);
 }
