@@ -228,18 +228,25 @@ static void progress_for(scene_t *scene, uint64_t ms)
     }
 }
 
+/* Two messages of the second connection fill the budget, one of the first waits
+ * for room. */
+static void open_full_scene(scene_t *scene)
+{
+    open_scene(scene, DRIVE_POLLING, NULL, keep);
+    put(scene->to[1], 0, BYTES);
+    put(scene->to[1], 1, BYTES);
+    await_by_fd(scene, 2);
+    put(scene->to[0], 0, BYTES);
+    progress_for(scene, 50);
+}
+
 /* A message that waits for room ends with its connection: the next in line,
  * which there is room for, is not slept on. */
 static void room_is_found_when_a_waiting_message_ends(bool here)
 {
     scene_t scene = {.held_count = 0};
 
-    open_scene(&scene, DRIVE_POLLING, NULL, keep);
-    put(scene.to[1], 0, BYTES);
-    put(scene.to[1], 1, BYTES);
-    await_by_fd(&scene, 2);
-    put(scene.to[0], 0, BYTES); /* waits */
-    progress_for(&scene, 50);
+    open_full_scene(&scene);
     put(scene.to[1], 2, 1000); /* behind it */
     progress_for(&scene, 50);
     must_eq(scene.held_count, 2);
@@ -256,12 +263,7 @@ static void a_small_message_waits_for_no_room(void)
 {
     scene_t scene = {.held_count = 0};
 
-    open_scene(&scene, DRIVE_POLLING, NULL, keep);
-    put(scene.to[1], 0, BYTES);
-    put(scene.to[1], 1, BYTES);
-    await_by_fd(&scene, 2);
-    put(scene.to[0], 0, BYTES); /* waits */
-    progress_for(&scene, 50);
+    open_full_scene(&scene);
     put(scene.to[1], 2, 100);
     await_by_fd(&scene, 3);
     while (scene.held_count > 0) {
