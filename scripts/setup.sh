@@ -29,6 +29,7 @@ locales            locales with a decimal comma, to test numbers in
 iproute2           ip: two namespaces joined by a cable are the tests' hosts
 iputils-ping       ping: whether they reach each other yet
 nftables           nft: loses packets between them, or lets nobody in
+ucx-utils          ucx_info: what UCX itself says of its keys
 EOF
     format) echo 'clang-format-14    the pinned formatter' ;;
     fuzz) cat <<'EOF' ;;
