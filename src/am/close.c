@@ -26,14 +26,14 @@ static void say(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t sequence)
 
 static bool sends_are_over(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->queued.count == 0 && endpoint->posted.count == 0 &&
+    return endpoint->channels.queued == 0 && endpoint->posted.count == 0 &&
            endpoint->controls.count == 0;
 }
 
 static bool all_received(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->bye_received &&
-           endpoint->channel.rx_sequence == endpoint->bye_sequence;
+           endpoint->channels.zero.rx_sequence == endpoint->bye_sequence;
 }
 
 bool tmsg_close_waits(const tmsg_endpoint_t *endpoint)
@@ -54,7 +54,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     }
     if (!endpoint->bye_sent && sends_are_over(endpoint)) {
         endpoint->bye_sent = true;
-        say(endpoint, TMSG_KIND_BYE, endpoint->channel.tx_sequence);
+        say(endpoint, TMSG_KIND_BYE, endpoint->channels.zero.tx_sequence);
     }
     if (!endpoint->fin_sent && endpoint->bye_sent && all_received(endpoint)) {
         endpoint->fin_sent = true;
@@ -74,7 +74,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
  * come, and at most what was allowed. */
 static const char *judge_bye(const tmsg_endpoint_t *endpoint, uint32_t sequence)
 {
-    const tmsg_channel_t *channel = &endpoint->channel;
+    const tmsg_channel_t *channel = &endpoint->channels.zero;
     const tmsg_message_t *message = channel->rx;
 
     if (endpoint->bye_received && sequence != endpoint->bye_sequence) {

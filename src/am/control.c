@@ -246,9 +246,9 @@ void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
 }
 
 /* Credit goes back in batches of half a window, for it costs a message. */
-void tmsg_control_credit(tmsg_endpoint_t *endpoint)
+void tmsg_control_credit(tmsg_channel_t *channel)
 {
-    tmsg_channel_t *channel = &endpoint->channel;
+    tmsg_endpoint_t *endpoint = channel->endpoint;
     uint32_t news = channel->rx_consumed - channel->rx_credited;
     tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
                             .sequence = channel->rx_consumed};
@@ -313,7 +313,7 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
     if (endpoint == NULL) {
         return UCS_OK;
     }
-    channel = &endpoint->channel;
+    channel = &endpoint->channels.zero;
     if ((int32_t)(channel->tx_sequence - consumed) < 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "credit for messages that were never sent");

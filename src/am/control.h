@@ -27,7 +27,7 @@ void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
                          uint8_t generation, bool kept);
 
 /* Tells the peer what was consumed, if it is worth a message. */
-void tmsg_control_credit(tmsg_endpoint_t *endpoint);
+void tmsg_control_credit(tmsg_channel_t *channel);
 
 /* Posts what was made inside UCX; drops it. */
 void tmsg_control_flush(tmsg_endpoint_t *endpoint);

@@ -222,7 +222,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          add_text(object, "peer_ucx_version", ucx) &&
          cJSON_AddBoolToObject(object, "heartbeats",
                                endpoint->link.pulse.stream != NULL) != NULL &&
-         add_number(object, "waiting_messages", endpoint->queued.count) &&
+         add_number(object, "waiting_messages", endpoint->channels.queued) &&
          add_number(object, "sent_messages", endpoint->sent_messages) &&
          add_number(object, "sent_by_schema", endpoint->sent_by_schema) &&
          add_number(object, "sent_bytes", endpoint->sent_bytes) &&

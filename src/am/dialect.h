@@ -18,7 +18,7 @@ typedef struct tmsg_dialect {
     void (*answer)(tmsg_endpoint_t *endpoint, uint32_t message_id,
                    tmsg_status_t status, const char *error);
     /* Tells what was consumed; inside UCX as well. */
-    void (*credit)(tmsg_endpoint_t *endpoint);
+    void (*credit)(tmsg_channel_t *channel);
     /* While it connects: the step that what has come allows; IN_PROGRESS. */
     tmsg_status_t (*advance)(tmsg_endpoint_t *endpoint);
     /* Every step of the orderly end that can be taken. */

@@ -60,7 +60,7 @@ void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url)
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
     endpoint->state = TMSG_EP_OPEN;
-    endpoint->channel.tx_window = endpoint->peer_hello.queue_depth;
+    tmsg_channels_opened(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     endpoint->unexplained = true;
     tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);
@@ -91,7 +91,10 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {
         tmsg_control_flush(endpoint);
-        endpoint->dialect->credit(endpoint);
+        for (tmsg_channel_t *channel = &endpoint->channels.zero;
+             channel != NULL; channel = channel->next) {
+            endpoint->dialect->credit(channel);
+        }
         tmsg_sends_flush(endpoint);
         endpoint->dialect->close(endpoint);
     }

@@ -11,13 +11,13 @@
 #include <stdatomic.h>
 
 #include "am/blob.h"
+#include "am/channel.h"
 #include "am/kinds.h"
 #include "am/link.h"
 #include "am/op.h"
 #include "am/plan.h"
 #include "am/request.h"
 #include "core/error.h"
-#include "serialize/schema.h"
 
 typedef enum {
     TMSG_EP_CONNECTING = 0,
@@ -35,20 +35,6 @@ typedef struct {
 } tmsg_knock_t;
 
 #define TMSG_MEASURED 16 /* layouts that are known to suit the peer */
-
-/* What a channel of an endpoint counts. Channel 0 is the only one so far. */
-typedef struct {
-    uint32_t tx_sequence; /* of the next message that goes to UCX */
-    uint32_t tx_window;   /* first sequence that has no credit */
-    uint32_t rx_sequence; /* of the next message to be delivered */
-    uint32_t rx_consumed; /* messages taken, dropped or refused */
-    uint32_t rx_credited; /* of these, as the peer was last told */
-    tmsg_message_t *rx;   /* arrived, in order of sequence */
-    tmsg_measures_t measured[TMSG_MEASURED]; /* by stamp */
-    tmsg_schema_budget_t tx_budget, rx_budget;
-    tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
-    tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */
-} tmsg_channel_t;
 
 typedef struct tmsg_ucxx tmsg_ucxx_t;
 
@@ -103,9 +89,10 @@ struct tmsg_endpoint {
     tmsg_status_t broken; /* it is to end with this; why is in broken_why */
     char broken_why[160];
 
-    tmsg_channel_t channel;
+    tmsg_channels_t channels;
+    tmsg_measures_t measured[TMSG_MEASURED];   /* by stamp */
+    tmsg_schema_budget_t tx_budget, rx_budget; /* of all channels */
     uint32_t next_message_id;
-    tmsg_list_t queued;   /* for the connection or for credit */
     tmsg_list_t posted;   /* with UCX, or waiting for the peer's word */
     tmsg_list_t controls; /* small messages made inside UCX */
     uint32_t controls_in_ucx;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "am/dialect.h"
-#include "am/schemas.h"
 
 #define SLOT_BITS 20
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
@@ -21,7 +20,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
         1) {
         tmsg_life_drop(endpoint->life);
         free(endpoint->peer_address);
-        tmsg_schemas_free(&endpoint->channel);
+        tmsg_channels_free(endpoint);
         free(endpoint->ucxx);
         free(endpoint);
     }
@@ -76,6 +75,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     endpoint->life = worker->life;
     tmsg_life_hold(worker->life);
     endpoint->handle = true;
+    tmsg_channels_init(endpoint);
     atomic_init(&endpoint->peer, endpoint->peer_url);
     atomic_init(&endpoint->user, NULL);
     endpoint->link.fd = -1;

@@ -37,7 +37,7 @@ static void fetched(tmsg_message_t *message, ucs_status_t ucs)
                      : "the sender is gone",
                  ucs_status_string(ucs));
         tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
-        tmsg_messages_deliver(endpoint);
+        tmsg_messages_deliver(message->channel);
     } else {
         tmsg_message_whole(message);
     }
@@ -175,7 +175,7 @@ static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
 {
     tmsg_message_refuse(message, status, tmsg_error_message());
     tmsg_message_drop_data(message);
-    tmsg_messages_deliver(message->endpoint);
+    tmsg_messages_deliver(message->channel);
 }
 
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)

@@ -107,7 +107,7 @@ void tmsg_message_discard(tmsg_message_t *message)
 }
 
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
-                                  tmsg_endpoint_t *endpoint,
+                                  tmsg_channel_t *channel,
                                   tmsg_message_t **message_p)
 {
     tmsg_message_t *message = malloc(sizeof(*message));
@@ -120,9 +120,10 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
         free(message);
         return TMSG_ERR_NO_MEMORY;
     }
-    message->endpoint = endpoint;
-    tmsg_endpoint_hold(endpoint);
-    message->store = endpoint->worker->store;
+    message->endpoint = channel->endpoint;
+    message->channel = channel;
+    tmsg_endpoint_hold(channel->endpoint);
+    message->store = channel->endpoint->worker->store;
     tmsg_store_hold(message->store);
     message->head = *head;
     message->ucx = ucx;

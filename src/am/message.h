@@ -7,6 +7,7 @@
 
 #include <tensormsg/message.h>
 
+#include "am/channel.h"
 #include "am/op.h"
 #include "am/worker.h"
 #include "serialize/schema.h"
@@ -26,6 +27,7 @@ typedef enum {
 struct tmsg_message {
     tmsg_due_t due; /* the handler, or its destruction */
     tmsg_endpoint_t *endpoint;
+    tmsg_channel_t *channel;
     tmsg_map_t *map;
     tmsg_store_t *store;
     tmsg_block_t block; /* for the tensors, unless they are small */
@@ -54,7 +56,7 @@ struct tmsg_message {
 
 /* Starts one for an arrival, with an empty map. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
-                                  tmsg_endpoint_t *endpoint,
+                                  tmsg_channel_t *channel,
                                   tmsg_message_t **message_p);
 
 /* Counts memory of a message's that could not wait. Errors: LIMIT_EXCEEDED. */

@@ -42,7 +42,7 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
     size_t most = endpoint->ucx->max_am_header;
     size_t needed;
     tmsg_status_t status = tmsg_schema_table_choose(
-        tmsg_schemas_table(endpoint), send->map, payload->extra, &needed);
+        tmsg_schemas_table(send->channel), send->map, payload->extra, &needed);
 
     if (endpoint->peer_hello.max_am_header < most) {
         most = endpoint->peer_hello.max_am_header;
@@ -152,7 +152,7 @@ static tmsg_status_t check_layout(const tmsg_send_t *send)
 tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
                                     const tmsg_map_t *map)
 {
-    return &endpoint->channel.measured[tmsg_map_stamp(map) % TMSG_MEASURED];
+    return &endpoint->measured[tmsg_map_stamp(map) % TMSG_MEASURED];
 }
 
 /* Measures the layout and holds it against the peer's limits, once. */
@@ -210,12 +210,12 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
 }
 
 /* From here on the message is sure to be handed over. */
-static void note_schema(tmsg_endpoint_t *endpoint, const tmsg_schema_use_t *use)
+static void note_schema(tmsg_send_t *send, const tmsg_schema_use_t *use)
 {
     if (use->form != TMSG_SCHEMA_NONE) {
-        tmsg_schema_table_sent(endpoint->channel.tx_schemas, use);
+        tmsg_schema_table_sent(send->channel->tx_schemas, use);
     }
-    endpoint->sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
+    send->endpoint->sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
 }
 
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
@@ -224,9 +224,10 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     tmsg_preamble_t head = {
         .kind = TMSG_KIND_MAP,
         .flags = send->flags & TMSG_SEND_ACKED ? TMSG_HEADER_ACKED : 0,
+        .channel = send->channel->number,
         .message_id = send->message_id,
         .endpoint_id = endpoint->peer_id,
-        .sequence = endpoint->channel.tx_sequence,
+        .sequence = send->channel->tx_sequence,
         .policy = (uint8_t)send->policy,
     };
     tmsg_body_extra_t extra = {0};
@@ -257,7 +258,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     }
     free(payload.checksums);
     if (status == TMSG_OK) {
-        note_schema(endpoint, &extra.schema);
+        note_schema(send, &extra.schema);
     }
     return status;
 }

@@ -125,7 +125,7 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
 
 bool tmsg_message_file(tmsg_message_t *message)
 {
-    tmsg_channel_t *channel = &message->endpoint->channel;
+    tmsg_channel_t *channel = message->channel;
     tmsg_message_t **place = &channel->rx;
     uint32_t ahead = message->head.sequence - channel->rx_sequence;
 
@@ -180,12 +180,12 @@ void tmsg_message_taken(tmsg_message_t *message)
     if (endpoint->state == TMSG_EP_ENDED) {
         return;
     }
-    endpoint->channel.rx_consumed++;
+    message->channel->rx_consumed++;
     if (message->head.flags & TMSG_HEADER_ACKED) {
         endpoint->dialect->answer(endpoint, message->head.message_id, TMSG_OK,
                                   "");
     }
-    endpoint->dialect->credit(endpoint);
+    endpoint->dialect->credit(message->channel);
 }
 
 static void run_handler(tmsg_due_t *due)
@@ -252,9 +252,9 @@ static void hand_over(tmsg_message_t *message)
     tmsg_worker_changed(worker);
 }
 
-void tmsg_messages_deliver(tmsg_endpoint_t *endpoint)
+void tmsg_messages_deliver(tmsg_channel_t *channel)
 {
-    tmsg_channel_t *channel = &endpoint->channel;
+    tmsg_endpoint_t *endpoint = channel->endpoint;
     bool refused = false;
 
     while (channel->rx != NULL &&
@@ -287,7 +287,7 @@ static void reject(tmsg_message_t *message, tmsg_status_t status)
         return;
     }
     tmsg_message_refuse(message, status, tmsg_error_message());
-    tmsg_messages_deliver(message->endpoint);
+    tmsg_messages_deliver(message->channel);
 }
 
 ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
@@ -310,6 +310,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         tmsg_endpoint_by_id(worker, arrival->head.endpoint_id);
     ucs_status_t ignored = arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
     tmsg_message_t *message = NULL;
+    tmsg_channel_t *channel;
     tmsg_status_t status;
 
     if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
@@ -317,8 +318,8 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         tmsg_log(TMSG_LOG_WARN, "a map for no endpoint is ignored");
         return ignored;
     }
-    if (arrival->head.sequence - endpoint->channel.rx_credited >=
-        worker->queue_depth) {
+    channel = &endpoint->channels.zero;
+    if (arrival->head.sequence - channel->rx_credited >= worker->queue_depth) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message beyond the window it was given");
         return ignored;
@@ -330,7 +331,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         return ignored;
     }
     status =
-        tmsg_message_create(&arrival->head, arrival->ucx, endpoint, &message);
+        tmsg_message_create(&arrival->head, arrival->ucx, channel, &message);
     if (status != TMSG_OK || !tmsg_message_file(message)) {
         /* Without a record its turn cannot be kept: the order is broken. */
         if (status == TMSG_OK) {
@@ -377,15 +378,15 @@ void tmsg_message_whole(tmsg_message_t *message)
         return;
     }
     message->state = TMSG_RX_WHOLE;
-    tmsg_messages_deliver(message->endpoint);
+    tmsg_messages_deliver(message->channel);
 }
 
-void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
+static void abandon(tmsg_channel_t *channel)
 {
-    tmsg_worker_t *worker = endpoint->worker;
-    tmsg_message_t *message = endpoint->channel.rx;
+    tmsg_worker_t *worker = channel->endpoint->worker;
+    tmsg_message_t *message = channel->rx;
 
-    endpoint->channel.rx = NULL;
+    channel->rx = NULL;
     while (message != NULL) {
         tmsg_message_t *next = message->next_in_order;
 
@@ -398,5 +399,13 @@ void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
             tmsg_message_discard(message);
         }
         message = next;
+    }
+}
+
+void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
+{
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        abandon(channel);
     }
 }

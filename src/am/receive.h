@@ -28,8 +28,8 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
 /* The payload is here, in block and body. */
 void tmsg_message_whole(tmsg_message_t *message);
 
-/* Delivers every message whose turn has come. */
-void tmsg_messages_deliver(tmsg_endpoint_t *endpoint);
+/* Delivers every message of a channel whose turn has come. */
+void tmsg_messages_deliver(tmsg_channel_t *channel);
 
 /* The application has it: the peer gets its credit back. */
 void tmsg_message_taken(tmsg_message_t *message);

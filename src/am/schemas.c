@@ -23,28 +23,28 @@ static uint64_t budget_of(const tmsg_hello_t *hello)
                  hello->max_header_bytes);
 }
 
-tmsg_schema_table_t *tmsg_schemas_table(tmsg_endpoint_t *endpoint)
+tmsg_schema_table_t *tmsg_schemas_table(tmsg_channel_t *channel)
 {
-    tmsg_channel_t *channel = &endpoint->channel;
+    tmsg_endpoint_t *endpoint = channel->endpoint;
     const tmsg_hello_t *peer = &endpoint->peer_hello;
     uint32_t slots = slots_of(peer);
 
     if (channel->tx_schemas == NULL && slots > 0) {
-        channel->tx_budget.limit = budget_of(peer);
-        (void)tmsg_schema_table_create(slots, &channel->tx_budget,
+        endpoint->tx_budget.limit = budget_of(peer);
+        (void)tmsg_schema_table_create(slots, &endpoint->tx_budget,
                                        &channel->tx_schemas);
     }
     return channel->tx_schemas;
 }
 
-static tmsg_schema_store_t *store_of(tmsg_endpoint_t *endpoint)
+static tmsg_schema_store_t *store_of(tmsg_channel_t *channel)
 {
-    tmsg_channel_t *channel = &endpoint->channel;
+    tmsg_endpoint_t *endpoint = channel->endpoint;
     const tmsg_hello_t *mine = &endpoint->ucx->hello;
 
     if (channel->rx_schemas == NULL && mine->schema_slots > 0) {
-        channel->rx_budget.limit = mine->schema_bytes;
-        (void)tmsg_schema_store_create(mine->schema_slots, &channel->rx_budget,
+        endpoint->rx_budget.limit = mine->schema_bytes;
+        (void)tmsg_schema_store_create(mine->schema_slots, &endpoint->rx_budget,
                                        &channel->rx_schemas);
     }
     return channel->rx_schemas;
@@ -56,7 +56,7 @@ static tmsg_status_t refer(tmsg_message_t *message)
     tmsg_endpoint_t *endpoint = message->endpoint;
     const tmsg_schema_t *schema;
     tmsg_status_t status =
-        tmsg_schema_store_find(endpoint->channel.rx_schemas, use, &schema);
+        tmsg_schema_store_find(message->channel->rx_schemas, use, &schema);
 
     if (status != TMSG_OK) {
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());
@@ -74,7 +74,7 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
     switch (message->extra.schema.form) {
     case TMSG_SCHEMA_DEFINES:
         message->schema = tmsg_schema_store_prepare(
-            store_of(message->endpoint), message->map, &message->extra.schema,
+            store_of(message->channel), message->map, &message->extra.schema,
             message->head.body_bytes);
         return TMSG_OK; /* without it the answer is no */
     case TMSG_SCHEMA_REFERS:
@@ -92,16 +92,10 @@ void tmsg_schemas_in_turn(tmsg_message_t *message)
     if (use->form != TMSG_SCHEMA_DEFINES) {
         return;
     }
-    kept = tmsg_schema_store_take(message->endpoint->channel.rx_schemas,
-                                  use->slot, use->generation, message->schema);
+    kept = tmsg_schema_store_take(message->channel->rx_schemas, use->slot,
+                                  use->generation, message->schema);
     message->schema = NULL;
     tmsg_control_schema(message->endpoint, use->slot, use->generation, kept);
-}
-
-void tmsg_schemas_free(tmsg_channel_t *channel)
-{
-    tmsg_schema_table_destroy(channel->tx_schemas);
-    tmsg_schema_store_destroy(channel->rx_schemas);
 }
 
 ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival)
@@ -118,7 +112,7 @@ ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival)
             ? tmsg_error_set(TMSG_ERR_MALFORMED,
                              "an answer to a schema of %u bytes",
                              arrival->head.body_bytes)
-            : tmsg_schema_table_answered(endpoint->channel.tx_schemas,
+            : tmsg_schema_table_answered(endpoint->channels.zero.tx_schemas,
                                          answer[0], answer[1], answer[2] != 0);
     if (status != TMSG_OK) {
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());

@@ -13,7 +13,7 @@
 
 /* The sender's table, made when first asked for; NULL where the peer keeps
  * none, or there is no memory: then maps go in full. */
-tmsg_schema_table_t *tmsg_schemas_table(tmsg_endpoint_t *endpoint);
+tmsg_schema_table_t *tmsg_schemas_table(tmsg_channel_t *channel);
 
 /* A body has been decoded: notes the layout that it defines, or gives the map
  * the one that it refers to. Errors: MALFORMED (a reference to nothing ends the
@@ -22,9 +22,6 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message);
 
 /* It is the message's turn: what it defines counts, and the sender is told. */
 void tmsg_schemas_in_turn(tmsg_message_t *message);
-
-/* Frees what an endpoint keeps. */
-void tmsg_schemas_free(tmsg_channel_t *channel);
 
 ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival);
 

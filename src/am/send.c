@@ -189,7 +189,7 @@ static void post(tmsg_send_t *send)
     ucs_status_ptr_t request;
 
     tmsg_list_push(&endpoint->posted, &send->node);
-    endpoint->channel.tx_sequence++;
+    send->channel->tx_sequence++;
     endpoint->sent_messages++;
     endpoint->sent_bytes += plan->bytes;
     tmsg_op_begin(endpoint, &send->op, forsaken);
@@ -207,30 +207,30 @@ static void post(tmsg_send_t *send)
     }
 }
 
-static bool has_credit(const tmsg_endpoint_t *endpoint)
+static tmsg_send_t *pop_queued(tmsg_channel_t *channel)
 {
-    const tmsg_channel_t *channel = &endpoint->channel;
-
-    return (int32_t)(channel->tx_window - channel->tx_sequence) > 0;
+    return TMSG_CONTAINER_OF(tmsg_channel_pop(channel), tmsg_send_t, node);
 }
 
-static tmsg_send_t *pop_queued(tmsg_endpoint_t *endpoint)
+static void flush(tmsg_channel_t *channel)
 {
-    return TMSG_CONTAINER_OF(tmsg_list_pop(&endpoint->queued), tmsg_send_t,
-                             node);
-}
-
-void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
-{
-    while (endpoint->queued.count > 0 && has_credit(endpoint)) {
-        tmsg_send_t *send = pop_queued(endpoint);
-        tmsg_status_t status = endpoint->dialect->prepare(send);
+    while (channel->queued.count > 0 && tmsg_channel_has_credit(channel)) {
+        tmsg_send_t *send = pop_queued(channel);
+        tmsg_status_t status = send->endpoint->dialect->prepare(send);
 
         if (status == TMSG_OK) {
             post(send);
         } else {
             end(send, status, tmsg_error_message());
         }
+    }
+}
+
+void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
+{
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        flush(channel);
     }
 }
 
@@ -245,8 +245,11 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
         settle(TMSG_CONTAINER_OF(node, tmsg_send_t, node));
         node = next;
     }
-    while (endpoint->queued.count > 0) {
-        end(pop_queued(endpoint), endpoint->status, endpoint->error);
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        while (channel->queued.count > 0) {
+            end(pop_queued(channel), endpoint->status, endpoint->error);
+        }
     }
 }
 
@@ -349,6 +352,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return status;
     }
     send->endpoint = endpoint;
+    send->channel = &endpoint->channels.zero;
     tmsg_endpoint_hold(endpoint);
     send->map = map;
     tmsg_map_hold(map);
@@ -363,11 +367,12 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
 static tmsg_status_t start(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_channel_t *channel = send->channel;
     tmsg_status_t status;
 
-    if (endpoint->state != TMSG_EP_OPEN || endpoint->queued.count > 0 ||
-        endpoint->worker->inside || !has_credit(endpoint)) {
-        tmsg_list_push(&endpoint->queued, &send->node);
+    if (endpoint->state != TMSG_EP_OPEN || channel->queued.count > 0 ||
+        endpoint->worker->inside || !tmsg_channel_has_credit(channel)) {
+        tmsg_channel_push(channel, &send->node);
         return TMSG_OK;
     }
     status = endpoint->dialect->prepare(send);

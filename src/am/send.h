@@ -12,9 +12,10 @@
 
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
-    tmsg_node_t node;       /* endpoint's queued, then posted */
+    tmsg_node_t node;       /* channel's queue, then endpoint's posted */
     tmsg_due_t map_due;     /* the end of a map that is nobody's */
     tmsg_endpoint_t *endpoint;
+    tmsg_channel_t *channel;
     const tmsg_map_t *map;
     bool holds_map; /* until its buffers are free */
     uint32_t flags;

@@ -44,7 +44,7 @@ tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send)
         status = plan(send, &tmsg_map_entries(send->map)[0]);
     }
     if (status == TMSG_OK) {
-        endpoint->channel.tx_window++; /* nobody gives credit */
+        send->channel->tx_window++; /* nobody gives credit */
     }
     return status;
 }
@@ -82,7 +82,7 @@ void tmsg_ucxx_answer(tmsg_endpoint_t *endpoint, uint32_t message_id,
     (void)error;
 }
 
-void tmsg_ucxx_credit(tmsg_endpoint_t *endpoint) { (void)endpoint; }
+void tmsg_ucxx_credit(tmsg_channel_t *channel) { (void)channel; }
 
 /* The endpoint that a message came by, which is all that says whose it is. */
 static tmsg_endpoint_t *sender(const tmsg_ucx_t *ucx,
@@ -142,8 +142,8 @@ static tmsg_status_t file(tmsg_endpoint_t *endpoint, size_t data_bytes,
                                   .message_id = number,
                                   .sequence = number,
                                   .payload_bytes = data_bytes};
-    tmsg_status_t status =
-        tmsg_message_create(&head, endpoint->ucx, endpoint, message_p);
+    tmsg_status_t status = tmsg_message_create(
+        &head, endpoint->ucx, &endpoint->channels.zero, message_p);
 
     if (status == TMSG_OK) {
         endpoint->ucxx->arrived++;
@@ -224,7 +224,7 @@ ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
     status = decode(message, header, header_bytes);
     if (status != TMSG_OK) {
         tmsg_message_refuse(message, status, tmsg_error_message());
-        tmsg_messages_deliver(endpoint);
+        tmsg_messages_deliver(message->channel);
         return rendezvous ? refusal(status) : UCS_OK;
     }
     return tmsg_message_keep(message, data, data_bytes, rendezvous);

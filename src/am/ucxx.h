@@ -61,7 +61,7 @@ tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send);
 void tmsg_ucxx_failed(tmsg_send_t *send, ucs_status_t ucs);
 void tmsg_ucxx_answer(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error);
-void tmsg_ucxx_credit(tmsg_endpoint_t *endpoint);
+void tmsg_ucxx_credit(tmsg_channel_t *channel);
 tmsg_status_t tmsg_ucxx_advance(tmsg_endpoint_t *endpoint);
 void tmsg_ucxx_close(tmsg_endpoint_t *endpoint);
 void tmsg_ucxx_end(tmsg_endpoint_t *endpoint);

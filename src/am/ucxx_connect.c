@@ -79,7 +79,7 @@ tmsg_status_t tmsg_ucxx_begin(tmsg_endpoint_t *endpoint)
 
 static bool sends_are_over(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->queued.count == 0 && endpoint->posted.count == 0;
+    return endpoint->channels.queued == 0 && endpoint->posted.count == 0;
 }
 
 /* Inside UCX, which tells no more than that. */

@@ -73,7 +73,7 @@ static void forge(const pair_t *pair, forged_t *forged)
     forged->head.kind = TMSG_KIND_MAP;
     forged->head.message_id = 77;
     forged->head.endpoint_id = pair->to_a->peer_id;
-    forged->head.sequence = pair->to_a->channel.tx_sequence;
+    forged->head.sequence = pair->to_a->channels.zero.tx_sequence;
     forged->head.payload_bytes = 100;
     forged->payload_bytes = 100;
     sample_fill(1, forged->payload, 100);
@@ -448,7 +448,7 @@ static void expect_heard(const pair_t *pair, const lie_t *lie,
     }
     if (heard->calls > 0) {
         must_true(heard->endpoint == pair->to_b && heard->explained);
-        must_eq(heard->sequence, pair->to_a->channel.tx_sequence);
+        must_eq(heard->sequence, pair->to_a->channels.zero.tx_sequence);
     }
 }
 
@@ -476,7 +476,7 @@ static void tell_lies(link_t link)
         }
         expect_heard(&pair, &lies[i], &heard);
         if (got == DELIVERED || got == REFUSED) {
-            pair.to_a->channel.tx_sequence++; /* it took a number */
+            pair.to_a->channels.zero.tx_sequence++; /* it took a number */
         }
         if (got != ENDED) {
             expect_goes_on(&pair);

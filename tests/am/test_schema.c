@@ -315,8 +315,8 @@ Test(schema, the_header_has_40_bytes_at_most)
         tmsg_message_destroy(pair_take(&pair, &pair.a));
         must(pair_finish(&pair, request));
     }
-    must(tmsg_schema_table_choose(pair.to_a->channel.tx_schemas, map, &extra,
-                                  &bytes));
+    must(tmsg_schema_table_choose(pair.to_a->channels.zero.tx_schemas, map,
+                                  &extra, &bytes));
     cr_expect(eq(int, (int)extra.schema.form, TMSG_SCHEMA_REFERS));
     cr_expect(le(sz, TMSG_PREAMBLE_BYTES + bytes, 40));
     tmsg_map_destroy(map);

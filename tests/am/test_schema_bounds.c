@@ -53,8 +53,7 @@ Test(schema_bounds, a_greedy_offer_is_not_taken)
             .seed = i, .tensors = 10 + i, .name_bytes = 1000};
 
         requests[i] = send_map(pair.to_a, sample_make(&sample), 0);
-        cr_expect(
-            le(u64, pair.to_a->channel.tx_budget.used, TMSG_SCHEMA_BYTES));
+        cr_expect(le(u64, pair.to_a->tx_budget.used, TMSG_SCHEMA_BYTES));
     }
     for (uint64_t i = 0; i < LAYOUTS; i++) {
         tmsg_message_destroy(pair_take(&pair, &pair.a));
@@ -93,7 +92,7 @@ Test(schema_bounds, a_peer_that_reads_no_answers_is_ended)
     pair_t pair;
 
     pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &options, NULL);
-    sequence = pair.to_a->channel.tx_sequence;
+    sequence = pair.to_a->channels.zero.tx_sequence;
     for (int i = 0; i < SENT && tmsg_endpoint_status(pair.to_b) == TMSG_OK;
          i++) {
         send_blindly(&pair, sequence++);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/channel.h - what order and credits belong to.
+ *
+ * An endpoint has channel 0 from the start; the others are made when one side
+ * first uses them, and stay as long as the endpoint. */
+#ifndef TMSG_AM_CHANNEL_H
+#define TMSG_AM_CHANNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tensormsg/message.h>
+
+#include "core/list.h"
+#include "serialize/schema.h"
+
+typedef struct tmsg_channel {
+    tmsg_endpoint_t *endpoint; /* whose it is; holds no reference */
+    uint16_t number;
+    struct tmsg_channel *next; /* of the endpoint, in the order of first use */
+    tmsg_list_t queued;        /* sends, for the connection or for credit */
+    uint32_t tx_sequence;      /* of the next message that goes to UCX */
+    uint32_t tx_window;        /* first sequence that has no credit */
+    uint32_t rx_sequence;      /* of the next message to be delivered */
+    uint32_t rx_consumed;      /* messages taken, dropped or refused */
+    uint32_t rx_credited;      /* of these, as the peer was last told */
+    tmsg_message_t *rx;        /* arrived, in order of sequence */
+    tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
+    tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */
+} tmsg_channel_t;
+
+/* The channels of an endpoint. All zero bits and tmsg_channels_init(). */
+typedef struct {
+    tmsg_channel_t zero;      /* channel 0, first of the list */
+    tmsg_channel_t **further; /* by number - 1; NULL: not used yet */
+    uint32_t slots;           /* of `further` */
+    size_t queued;            /* sends in all their queues */
+} tmsg_channels_t;
+
+void tmsg_channels_init(tmsg_endpoint_t *endpoint);
+void tmsg_channels_free(tmsg_endpoint_t *endpoint);
+
+/* The connection stands: each has the credit of the peer's hello. */
+void tmsg_channels_opened(tmsg_endpoint_t *endpoint);
+
+/* The channel of that number; NULL: nobody has used it yet. */
+tmsg_channel_t *tmsg_channel_find(tmsg_endpoint_t *endpoint, uint16_t number);
+
+/* The same, made where it is new; what the peers have agreed is the caller's to
+ * check. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
+                               tmsg_channel_t **channel_p);
+
+/* Whether the next message may be handed to UCX. */
+bool tmsg_channel_has_credit(const tmsg_channel_t *channel);
+
+/* The queue of a channel, counted with those of the others. */
+void tmsg_channel_push(tmsg_channel_t *channel, tmsg_node_t *send);
+tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel);
+
+#endif
