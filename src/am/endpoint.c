@@ -12,7 +12,7 @@
 #include "am/listener.h"
 #include "am/message.h"
 #include "am/progress.h"
-#include "am/send.h"
+#include "am/send_queue.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/close.h"
 #include "am/dialect.h"
-#include "core/log.h"
+#include "am/send_queue.h"
 #include "core/map.h"
 #include "memory/domain.h"
 
@@ -26,151 +23,19 @@ static void destroy(tmsg_request_t *request)
     free(send);
 }
 
-static void run_free_map(tmsg_due_t *due)
-{
-    tmsg_send_t *send = TMSG_CONTAINER_OF(due, tmsg_send_t, map_due);
-
-    tmsg_map_free(send->map);
-    tmsg_request_drop(&send->request);
-}
-
-/* The buffers are the caller's again. A map that is nobody's any more goes
- * where the application's release functions may be called. */
-static void give_back(tmsg_send_t *send)
-{
-    tmsg_plan_free(&send->plan, tmsg_store_pool(send->endpoint->worker->store));
-    if (send->header != send->small_header) {
-        free(send->header);
-    }
-    send->header = NULL;
-    if (send->holds_map && tmsg_map_unhold(send->map)) {
-        send->map_due.run = run_free_map;
-        tmsg_request_hold(&send->request);
-        tmsg_worker_due(send->endpoint->worker, &send->map_due);
-    }
-    send->holds_map = false;
-}
-
-/* Ends a send that is in no list any more. */
-static void end(tmsg_send_t *send, tmsg_status_t status, const char *error)
-{
-    tmsg_endpoint_t *endpoint = send->endpoint;
-
-    if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
-        tmsg_log(TMSG_LOG_WARN, "%s: message %u failed: %s", endpoint->peer,
-                 send->message_id, error);
-    }
-    give_back(send);
-    tmsg_request_end(&send->request, status, error);
-    tmsg_endpoint_drop(endpoint);
-}
-
-/* Called whenever UCX or the peer has said something about a posted send. */
-static void settle(tmsg_send_t *send)
-{
-    tmsg_endpoint_t *endpoint = send->endpoint;
-    bool over = endpoint->state == TMSG_EP_ENDED;
-
-    if (send->in_ucx) {
-        return;
-    }
-    if (!send->answered && !over &&
-        (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
-        give_back(send); /* the words of the peer are still to come */
-        return;
-    }
-    tmsg_list_remove(&endpoint->posted, &send->node);
-    if (send->answered) {
-        end(send, send->answer, send->answer_text);
-    } else if (!over || (send->ucx_status == UCS_OK &&
-                         !(send->flags & TMSG_SEND_ACKED))) {
-        end(send, TMSG_OK, NULL);
-    } else {
-        end(send, endpoint->status, endpoint->error);
-    }
-    if (tmsg_close_waits(endpoint)) {
-        tmsg_worker_chore(endpoint->worker, endpoint);
-    }
-}
-
-static void ucx_reported(tmsg_send_t *send, ucs_status_t ucs)
-{
-    tmsg_endpoint_t *endpoint = send->endpoint;
-
-    tmsg_endpoint_hold(endpoint);
-    tmsg_op_over(endpoint, &send->op);
-    send->in_ucx = false;
-    send->ucx_status = ucs;
-    if (ucs != UCS_OK && endpoint->dialect->failed != NULL) {
-        endpoint->dialect->failed(send, ucs);
-    }
-    settle(send);
-    tmsg_endpoint_reported(endpoint);
-    tmsg_endpoint_drop(endpoint);
-}
-
 static void forsaken(tmsg_op_t *op)
 {
-    ucx_reported(TMSG_CONTAINER_OF(op, tmsg_send_t, op), UCS_ERR_CANCELED);
+    tmsg_send_reported(TMSG_CONTAINER_OF(op, tmsg_send_t, op),
+                       UCS_ERR_CANCELED);
 }
 
 static void send_reported(void *request, ucs_status_t ucs, void *arg)
 {
     ucp_request_free(request);
-    ucx_reported(arg, ucs);
+    tmsg_send_reported(arg, ucs);
 }
 
-void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
-                      const char *format, ...)
-{
-    va_list arguments;
-
-    send->answered = true;
-    send->answer = status;
-    if (status == TMSG_OK || send->answer_text != NULL) {
-        return;
-    }
-    va_start(arguments, format);
-    if (vasprintf(&send->answer_text, format, arguments) < 0) {
-        send->answer_text = NULL;
-    }
-    va_end(arguments);
-}
-
-static tmsg_send_t *find_posted(const tmsg_endpoint_t *endpoint,
-                                uint32_t message_id)
-{
-    for (tmsg_node_t *node = endpoint->posted.head; node != NULL;
-         node = node->next) {
-        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
-
-        if (send->message_id == message_id) {
-            return send;
-        }
-    }
-    return NULL;
-}
-
-void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
-                            tmsg_status_t status, const char *error)
-{
-    tmsg_send_t *send = find_posted(endpoint, message_id);
-
-    if (send == NULL) {
-        if (status != TMSG_OK) {
-            tmsg_log(TMSG_LOG_WARN,
-                     "%s: message %u was lost after it was "
-                     "sent: %s",
-                     endpoint->peer, message_id, error);
-        }
-        return;
-    }
-    tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
-    settle(send);
-}
-
-/* Hands a prepared send to UCX; from here on it has its number. */
-static void post(tmsg_send_t *send)
+void tmsg_send_post(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_plan_t *plan = &send->plan;
@@ -199,57 +64,11 @@ static void post(tmsg_send_t *send)
         plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
         plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
-        ucx_reported(send, UCS_PTR_STATUS(request));
+        tmsg_send_reported(send, UCS_PTR_STATUS(request));
     }
     if (UCS_PTR_IS_ERR(request)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
                             ucs_status_string(UCS_PTR_STATUS(request)));
-    }
-}
-
-static tmsg_send_t *pop_queued(tmsg_channel_t *channel)
-{
-    return TMSG_CONTAINER_OF(tmsg_channel_pop(channel), tmsg_send_t, node);
-}
-
-static void flush(tmsg_channel_t *channel)
-{
-    while (channel->queued.count > 0 && tmsg_channel_has_credit(channel)) {
-        tmsg_send_t *send = pop_queued(channel);
-        tmsg_status_t status = send->endpoint->dialect->prepare(send);
-
-        if (status == TMSG_OK) {
-            post(send);
-        } else {
-            end(send, status, tmsg_error_message());
-        }
-    }
-}
-
-void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
-{
-    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
-         channel = channel->next) {
-        flush(channel);
-    }
-}
-
-void tmsg_sends_end(tmsg_endpoint_t *endpoint)
-{
-    tmsg_node_t *node = endpoint->posted.head;
-
-    while (node != NULL) {
-        tmsg_node_t *next = node->next;
-
-        /* Those with UCX stay until it reports. */
-        settle(TMSG_CONTAINER_OF(node, tmsg_send_t, node));
-        node = next;
-    }
-    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
-         channel = channel->next) {
-        while (channel->queued.count > 0) {
-            end(pop_queued(channel), endpoint->status, endpoint->error);
-        }
     }
 }
 
@@ -377,7 +196,7 @@ static tmsg_status_t start(tmsg_send_t *send)
     }
     status = endpoint->dialect->prepare(send);
     if (status == TMSG_OK) {
-        post(send);
+        tmsg_send_post(send);
     }
     return status;
 }
@@ -413,7 +232,7 @@ static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     tmsg_request_hold(&send->request);
     status = start(send);
     if (status != TMSG_OK) {
-        give_back(send);
+        tmsg_send_give_back(send);
         tmsg_endpoint_drop(endpoint);
         tmsg_request_drop(&send->request);
     }

@@ -44,8 +44,18 @@ tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
 /* Turns the map into a header of ours and a plan for the payload. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
 
-/* Hands over what waited for the connection or for credit. */
-void tmsg_sends_flush(tmsg_endpoint_t *endpoint);
+/* Hands a prepared send to UCX; from here on it has its number. */
+void tmsg_send_post(tmsg_send_t *send);
+
+/* UCX has done with a posted send, or will never be. */
+void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs);
+
+/* The buffers are the caller's again. A map that is nobody's any more goes
+ * where the application's release functions may be called. */
+void tmsg_send_give_back(tmsg_send_t *send);
+
+/* Ends a send that is in no list any more. */
+void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error);
 
 /* The endpoint has ended, and with it all that UCX does not hold. */
 void tmsg_sends_end(tmsg_endpoint_t *endpoint);

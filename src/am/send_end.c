@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What became of a send, and when its buffers are free. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "am/close.h"
+#include "am/dialect.h"
+#include "am/send_queue.h"
+#include "core/log.h"
+#include "core/map.h"
+
+static void run_free_map(tmsg_due_t *due)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(due, tmsg_send_t, map_due);
+
+    tmsg_map_free(send->map);
+    tmsg_request_drop(&send->request);
+}
+
+void tmsg_send_give_back(tmsg_send_t *send)
+{
+    tmsg_plan_free(&send->plan, tmsg_store_pool(send->endpoint->worker->store));
+    if (send->header != send->small_header) {
+        free(send->header);
+    }
+    send->header = NULL;
+    if (send->holds_map && tmsg_map_unhold(send->map)) {
+        send->map_due.run = run_free_map;
+        tmsg_request_hold(&send->request);
+        tmsg_worker_due(send->endpoint->worker, &send->map_due);
+    }
+    send->holds_map = false;
+}
+
+void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
+        tmsg_log(TMSG_LOG_WARN, "%s: message %u failed: %s", endpoint->peer,
+                 send->message_id, error);
+    }
+    tmsg_send_give_back(send);
+    tmsg_request_end(&send->request, status, error);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* Called whenever UCX or the peer has said something about a posted send. */
+static void settle(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool over = endpoint->state == TMSG_EP_ENDED;
+
+    if (send->in_ucx) {
+        return;
+    }
+    if (!send->answered && !over &&
+        (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
+        tmsg_send_give_back(send); /* the words of the peer are still to come */
+        return;
+    }
+    tmsg_list_remove(&endpoint->posted, &send->node);
+    if (send->answered) {
+        tmsg_send_end(send, send->answer, send->answer_text);
+    } else if (!over || (send->ucx_status == UCS_OK &&
+                         !(send->flags & TMSG_SEND_ACKED))) {
+        tmsg_send_end(send, TMSG_OK, NULL);
+    } else {
+        tmsg_send_end(send, endpoint->status, endpoint->error);
+    }
+    if (tmsg_close_waits(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    tmsg_endpoint_hold(endpoint);
+    tmsg_op_over(endpoint, &send->op);
+    send->in_ucx = false;
+    send->ucx_status = ucs;
+    if (ucs != UCS_OK && endpoint->dialect->failed != NULL) {
+        endpoint->dialect->failed(send, ucs);
+    }
+    settle(send);
+    tmsg_endpoint_reported(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
+                      const char *format, ...)
+{
+    va_list arguments;
+
+    send->answered = true;
+    send->answer = status;
+    if (status == TMSG_OK || send->answer_text != NULL) {
+        return;
+    }
+    va_start(arguments, format);
+    if (vasprintf(&send->answer_text, format, arguments) < 0) {
+        send->answer_text = NULL;
+    }
+    va_end(arguments);
+}
+
+static tmsg_send_t *find_posted(const tmsg_endpoint_t *endpoint,
+                                uint32_t message_id)
+{
+    for (tmsg_node_t *node = endpoint->posted.head; node != NULL;
+         node = node->next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        if (send->message_id == message_id) {
+            return send;
+        }
+    }
+    return NULL;
+}
+
+void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                            tmsg_status_t status, const char *error)
+{
+    tmsg_send_t *send = find_posted(endpoint, message_id);
+
+    if (send == NULL) {
+        if (status != TMSG_OK) {
+            tmsg_log(TMSG_LOG_WARN,
+                     "%s: message %u was lost after it was "
+                     "sent: %s",
+                     endpoint->peer, message_id, error);
+        }
+        return;
+    }
+    tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
+    settle(send);
+}
+
+void tmsg_sends_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *node = endpoint->posted.head;
+
+    while (node != NULL) {
+        tmsg_node_t *next = node->next;
+
+        /* Those with UCX stay until it reports. */
+        settle(TMSG_CONTAINER_OF(node, tmsg_send_t, node));
+        node = next;
+    }
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        while (channel->queued.count > 0) {
+            tmsg_send_end(tmsg_queue_pop(channel), endpoint->status,
+                          endpoint->error);
+        }
+    }
+}
