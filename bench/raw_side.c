@@ -221,6 +221,7 @@ static ucp_config_t *configure(bench_settings_t settings,
     const tmsg_ucx_scope_t scope = {.device = "lo"};
     static tmsg_ucx_keys_t keys;
     char code[128] = "TLS=";
+    const tmsg_ucx_given_t given = {.code = code};
     ucp_config_t *config;
 
     if (settings == BENCH_UNTOUCHED) {
@@ -233,7 +234,7 @@ static ucp_config_t *configure(bench_settings_t settings,
     if (settings == BENCH_BEST) {
         strcat(code, no_error_handling);
     }
-    if (tmsg_ucx_config_resolve(code, &scope, &keys) != TMSG_OK ||
+    if (tmsg_ucx_config_resolve(&given, &scope, &keys) != TMSG_OK ||
         tmsg_ucx_config_apply(&keys, &config) != TMSG_OK) {
         bench_die("raw UCX: %s", tmsg_error_message());
     }

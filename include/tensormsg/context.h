@@ -19,7 +19,8 @@ enum {
     TMSG_CONTEXT_PARAM_LIMITS = 1 << 0,
     TMSG_CONTEXT_PARAM_UCX_CONFIG = 1 << 1,
     TMSG_CONTEXT_PARAM_FLAGS = 1 << 2,
-    TMSG_CONTEXT_PARAM_PEER_TIMEOUT = 1 << 3
+    TMSG_CONTEXT_PARAM_PEER_TIMEOUT = 1 << 3,
+    TMSG_CONTEXT_PARAM_CONFIG_FILE = 1 << 5 /* 1 << 4: the tracing hook's */
 };
 
 enum {
@@ -47,6 +48,10 @@ typedef struct tmsg_context_params {
                                * with PEER_LOST. 0: never; else at least 200.
                                * Default 5000, or what the variable
                                * TENSORMSG_PEER_TIMEOUT_MS says */
+    const char *config_file;  /* JSON, docs/configuration.md: what stands
+                               * behind the fields above and the variables.
+                               * Default what the variable TENSORMSG_CONFIG
+                               * names, or none; "" is none */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
@@ -55,9 +60,11 @@ typedef struct tmsg_context_params {
  * network port and starts no thread yet: the first connection starts the small
  * one, which blocks all signals and ends with the context. Thread-safe.
  * Errors: INVALID_PARAM (unknown bit or flag, a limit of 0, a peer_timeout_ms
- * below 200, a variable that is no such number, malformed ucx_config, a value
+ * below 200, a variable that is no such number, a configuration file that is
+ * not as docs/configuration.md has it, malformed ucx_config, a value
  * that UCX cannot read or a key that it has not; up to UCX 1.16 such a key
- * shows when UCX is first opened, by a listener or a connection), NO_MEMORY.
+ * shows when UCX is first opened, by a listener or a connection), NOT_FOUND
+ * (no configuration file there), IO, NO_MEMORY.
  */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);

@@ -13,7 +13,8 @@
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG |    \
-                TMSG_CONTEXT_PARAM_FLAGS | TMSG_CONTEXT_PARAM_PEER_TIMEOUT))
+                TMSG_CONTEXT_PARAM_FLAGS | TMSG_CONTEXT_PARAM_PEER_TIMEOUT |   \
+                TMSG_CONTEXT_PARAM_CONFIG_FILE))
 
 #define FLAGS_KNOWN ((uint32_t)TMSG_CONTEXT_NO_THREAD)
 
@@ -48,6 +49,8 @@ static tmsg_status_t read_flags(const tmsg_context_params_t *params,
                                 tmsg_context_t *context)
 {
     if (!(params->field_mask & TMSG_CONTEXT_PARAM_FLAGS)) {
+        context->flags =
+            context->settings.no_thread ? TMSG_CONTEXT_NO_THREAD : 0;
         return read_variable("TENSORMSG_NO_THREAD", 1, &context->flags);
     }
     if (params->flags & ~FLAGS_KNOWN) {
@@ -67,6 +70,9 @@ static tmsg_status_t read_peer_timeout(const tmsg_context_params_t *params,
     if (params->field_mask & TMSG_CONTEXT_PARAM_PEER_TIMEOUT) {
         context->peer_timeout_ms = params->peer_timeout_ms;
     } else {
+        if (context->settings.has_peer_timeout) {
+            context->peer_timeout_ms = context->settings.peer_timeout_ms;
+        }
         status = read_variable("TENSORMSG_PEER_TIMEOUT_MS", INT32_MAX,
                                &context->peer_timeout_ms);
     }
@@ -92,19 +98,66 @@ uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context)
                : context->peer_timeout_ms / HEARTBEATS_A_TIMEOUT;
 }
 
+static tmsg_status_t read_limits(const tmsg_context_params_t *params,
+                                 tmsg_context_t *context)
+{
+    tmsg_status_t status =
+        tmsg_limits_merge(&context->settings.limits, &context->limits);
+
+    if (status != TMSG_OK) {
+        return tmsg_error_set(status, "%s: %s", context->settings.path,
+                              tmsg_error_message());
+    }
+    if (!(params->field_mask & TMSG_CONTEXT_PARAM_LIMITS) ||
+        params->limits == NULL) {
+        return TMSG_OK;
+    }
+    return tmsg_limits_merge(params->limits, &context->limits);
+}
+
+tmsg_ucx_given_t tmsg_context_ucx(const tmsg_context_t *context)
+{
+    return (tmsg_ucx_given_t){.code = context->ucx_config,
+                              .file = context->settings.ucx,
+                              .path = context->settings.path};
+}
+
+static tmsg_status_t read_ucx(const tmsg_context_params_t *params,
+                              tmsg_context_t *context)
+{
+    tmsg_ucx_given_t given;
+    tmsg_status_t status;
+
+    if ((params->field_mask & TMSG_CONTEXT_PARAM_UCX_CONFIG) &&
+        params->ucx_config != NULL) {
+        context->ucx_config = strdup(params->ucx_config);
+        if (context->ucx_config == NULL) {
+            return tmsg_error_memory("the UCX configuration");
+        }
+    }
+    if (context->ucx_config == NULL && context->settings.ucx == NULL) {
+        return TMSG_OK;
+    }
+    given = tmsg_context_ucx(context);
+    status = tmsg_ucx_config_check(&given);
+    return status == TMSG_OK ? tmsg_ucx_known_early(&given) : status;
+}
+
 static tmsg_status_t read_params(const tmsg_context_params_t *params,
                                  tmsg_context_t *context)
 {
-    tmsg_status_t status = TMSG_OK;
+    bool named = params->field_mask & TMSG_CONTEXT_PARAM_CONFIG_FILE;
+    tmsg_status_t status;
 
     if (params->field_mask & ~PARAMS_KNOWN) {
         return tmsg_error_set(
             TMSG_ERR_INVALID_PARAM, "context: unknown field_mask bits 0x%llx",
             (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
     }
-    if ((params->field_mask & TMSG_CONTEXT_PARAM_LIMITS) &&
-        params->limits != NULL) {
-        status = tmsg_limits_merge(params->limits, &context->limits);
+    status = tmsg_settings_read(named ? params->config_file : NULL,
+                                &context->settings);
+    if (status == TMSG_OK) {
+        status = read_limits(params, context);
     }
     if (status == TMSG_OK) {
         status = read_flags(params, context);
@@ -112,22 +165,7 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
     if (status == TMSG_OK) {
         status = read_peer_timeout(params, context);
     }
-    if (status == TMSG_OK &&
-        (params->field_mask & TMSG_CONTEXT_PARAM_UCX_CONFIG) &&
-        params->ucx_config != NULL) {
-        status = tmsg_ucx_config_check(params->ucx_config);
-        if (status == TMSG_OK) {
-            status = tmsg_ucx_known_early(params->ucx_config);
-        }
-        if (status != TMSG_OK) {
-            return status;
-        }
-        context->ucx_config = strdup(params->ucx_config);
-        if (context->ucx_config == NULL) {
-            return tmsg_error_memory("the UCX configuration");
-        }
-    }
-    return status;
+    return status == TMSG_OK ? read_ucx(params, context) : status;
 }
 
 tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
@@ -169,6 +207,7 @@ void tmsg_context_destroy(tmsg_context_t *context)
                                &context->refs, 1, memory_order_acq_rel) == 1) {
         tmsg_heart_close(&context->heart);
         free(context->ucx_config);
+        tmsg_settings_free(&context->settings);
         free(context);
     }
 }

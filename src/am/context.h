@@ -9,11 +9,14 @@
 
 #include "am/heart.h"
 #include "am/hello.h"
+#include "am/settings.h"
+#include "am/ucx_config.h"
 
 struct tmsg_context {
     atomic_uint refs; /* the application's and one a worker */
     tmsg_limits_t limits;
     char *ucx_config; /* NULL: none */
+    tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
     uint32_t flags;
     tmsg_heart_t heart;
@@ -21,6 +24,9 @@ struct tmsg_context {
 };
 
 void tmsg_context_hold(tmsg_context_t *context);
+
+/* What it says of UCX's keys; lives as long as the context. */
+tmsg_ucx_given_t tmsg_context_ucx(const tmsg_context_t *context);
 
 /* What its hellos say of heartbeats. */
 uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context);

@@ -140,13 +140,13 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context)
     static const tmsg_ucx_scope_t everything = {.device = "all"};
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                            .features = UCP_FEATURE_AM};
+    const tmsg_ucx_given_t given = tmsg_context_ucx(context);
     tmsg_ucx_keys_t keys;
     ucp_config_t *config;
     ucp_context_h ucp;
     ucs_status_t ucs;
     bool ok;
-    tmsg_status_t status =
-        tmsg_ucx_config_resolve(context->ucx_config, &everything, &keys);
+    tmsg_status_t status = tmsg_ucx_config_resolve(&given, &everything, &keys);
 
     ok = add_keys(object, &keys);
     if (status == TMSG_OK) {
@@ -179,6 +179,9 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
     ok = ok && add_text(object, "version", tmsg_version()) &&
          add_number(object, "wire_version", TMSG_WIRE_VERSION) &&
          add_text(object, "ucx_version", ucx) &&
+         add_text(object, "config_file",
+                  context->settings.path == NULL ? ""
+                                                 : context->settings.path) &&
          add_number(object, "peer_timeout_ms", context->peer_timeout_ms) &&
          cJSON_AddBoolToObject(object, "heartbeats",
                                !(context->flags & TMSG_CONTEXT_NO_THREAD)) !=

@@ -135,8 +135,8 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
     if (probe == NULL) {
         return tmsg_error_memory("a probe of shared memory");
     }
-    status = tmsg_ucx_open(ucx->worker, ucx->worker->context->ucx_config,
-                           &shm_alone, true, &ucx->hello, ignore, &probe->ucx);
+    status = tmsg_ucx_open(ucx->worker, &shm_alone, true, &ucx->hello, ignore,
+                           &probe->ucx);
     if (status != TMSG_OK) {
         free(probe);
         return status;

@@ -170,11 +170,12 @@ static tmsg_status_t check_descriptors(int fd)
     return status;
 }
 
-tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
+tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p)
 {
+    const tmsg_ucx_given_t given = tmsg_context_ucx(worker->context);
     tmsg_ucx_t *ucx = calloc(1, sizeof(*ucx));
     tmsg_status_t status;
 
@@ -195,7 +196,7 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
         status = tmsg_error_errno(TMSG_ERR_IO, "getrandom");
         goto err_free;
     }
-    status = tmsg_ucx_config_resolve(config, scope, &ucx->keys);
+    status = tmsg_ucx_config_resolve(&given, scope, &ucx->keys);
     if (status == TMSG_OK) {
         status = open_context(ucx);
     }

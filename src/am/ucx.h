@@ -71,7 +71,7 @@ typedef struct tmsg_ucx {
 /* Opens UCX for a scope. `hello` brings the machine's part, limits and credits;
  * UCX's part is filled in. AMs go to `handler` with the new object as its arg.
  * Errors: INTERNAL, INVALID_PARAM (configuration), NO_MEMORY. */
-tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker, const char *config,
+tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);

@@ -46,7 +46,8 @@ static const struct {
 
 #define DEFAULT_COUNT (sizeof(defaults) / sizeof(defaults[0]))
 
-static const char *const origin_names[] = {"default", "environment", "code"};
+static const char *const origin_names[] = {"default", "environment", "code",
+                                           "file"};
 
 /* UCX 1.13 takes SIGSEGV and its kin when it is loaded. They are given back
  * here, before main(), unless the user configured that handling; later would
@@ -73,6 +74,16 @@ bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
 const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin)
 {
     return origin_names[origin];
+}
+
+bool tmsg_ucx_key_is_given(const tmsg_ucx_key_t *key)
+{
+    return key->origin == TMSG_ORIGIN_CODE || key->origin == TMSG_ORIGIN_FILE;
+}
+
+const char *tmsg_ucx_key_source(const tmsg_ucx_key_t *key)
+{
+    return key->origin == TMSG_ORIGIN_FILE ? key->why : "ucx_config";
 }
 
 tmsg_ucx_version_t tmsg_ucx_version(void)
@@ -136,22 +147,31 @@ static const char *from_environment(const char *name, const char *inherit)
     return value;
 }
 
-static void put_default(tmsg_ucx_keys_t *keys, const char *name,
-                        const char *inherit, const char *value, const char *why)
+/* What the environment says; else `value`, unless it is NULL. A key that is
+ * set already stays. */
+static void put_behind(tmsg_ucx_keys_t *keys, const char *full,
+                       const char *inherit, const char *value,
+                       tmsg_ucx_origin_t origin, const char *why)
 {
-    char full[64];
-    const char *environment;
+    const char *environment = from_environment(full, inherit);
 
-    snprintf(full, sizeof(full), "UCX_%s", name);
-    environment = from_environment(full, inherit);
     if (tmsg_ucx_config_key(keys, full) != NULL) {
         return;
     }
     if (environment != NULL) {
         put(keys, full, environment, TMSG_ORIGIN_ENVIRONMENT, NULL);
     } else if (value != NULL) {
-        put(keys, full, value, TMSG_ORIGIN_DEFAULT, why);
+        put(keys, full, value, origin, why);
     }
+}
+
+static void put_default(tmsg_ucx_keys_t *keys, const char *name,
+                        const char *inherit, const char *value, const char *why)
+{
+    char full[64];
+
+    snprintf(full, sizeof(full), "UCX_%s", name);
+    put_behind(keys, full, inherit, value, TMSG_ORIGIN_DEFAULT, why);
 }
 
 /* Splits the next "KEY=VALUE" off *text_p. False at the end. */
@@ -185,17 +205,6 @@ static bool next_pair(const char **text_p, char *key, size_t key_size,
              text + key_length + 1);
     *text_p = text + length;
     return true;
-}
-
-tmsg_status_t tmsg_ucx_config_check(const char *code)
-{
-    tmsg_ucx_key_t key;
-    tmsg_status_t status = TMSG_OK;
-
-    while (code != NULL && next_pair(&code, key.name, sizeof(key.name),
-                                     key.value, sizeof(key.value), &status)) {
-    }
-    return status;
 }
 
 /* Whether a comma-separated list has a word. */
@@ -273,6 +282,47 @@ static const char *full_name(const char *name, char *full, size_t bytes)
     return name;
 }
 
+static const char *inherited_from(const char *full)
+{
+    for (size_t i = 0; i < DEFAULT_COUNT; i++) {
+        if (strcmp(defaults[i].name, full + strlen("UCX_")) == 0) {
+            return defaults[i].inherit;
+        }
+    }
+    return NULL;
+}
+
+static tmsg_status_t put_given(const tmsg_ucx_given_t *given,
+                               tmsg_ucx_keys_t *keys)
+{
+    const char *code = given->code, *file = given->file;
+    tmsg_ucx_key_t key;
+    char full[sizeof(key.name)];
+    tmsg_status_t status = TMSG_OK;
+
+    while (code != NULL && next_pair(&code, key.name, sizeof(key.name),
+                                     key.value, sizeof(key.value), &status)) {
+        put(keys, full_name(key.name, full, sizeof(full)), key.value,
+            TMSG_ORIGIN_CODE, NULL);
+    }
+    while (status == TMSG_OK && file != NULL &&
+           next_pair(&file, key.name, sizeof(key.name), key.value,
+                     sizeof(key.value), &status)) {
+        const char *name = full_name(key.name, full, sizeof(full));
+
+        put_behind(keys, name, inherited_from(name), key.value,
+                   TMSG_ORIGIN_FILE, given->path);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_ucx_config_check(const tmsg_ucx_given_t *given)
+{
+    tmsg_ucx_keys_t keys = {.count = 0};
+
+    return put_given(given, &keys);
+}
+
 /* What dies amid a write to shared memory blocks it, and UCXX's peers give no
  * sign of life by which that is found out. */
 static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
@@ -342,12 +392,12 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
                               "UCX_PROTO_ENABLE=%s: UCX %u.%u aborts with it",
                               proto->value, version.major, version.minor);
     }
-    if (posix != NULL && posix->origin == TMSG_ORIGIN_CODE &&
-        !takes_prefixes()) {
+    if (posix != NULL && tmsg_ucx_key_is_given(posix) && !takes_prefixes()) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "ucx_config: UCX %u.%u takes UCX_POSIX_SEG_SIZE "
-                              "from the environment alone",
-                              version.major, version.minor);
+                              "%s: UCX %u.%u takes UCX_POSIX_SEG_SIZE from "
+                              "the environment alone",
+                              tmsg_ucx_key_source(posix), version.major,
+                              version.minor);
     }
     return TMSG_OK;
 }
@@ -361,20 +411,14 @@ static bool is_too_large(const char *name, const tmsg_ucx_keys_t *keys)
            taken < 60 * 1024;
 }
 
-tmsg_status_t tmsg_ucx_config_resolve(const char *code,
+tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
                                       const tmsg_ucx_scope_t *scope,
                                       tmsg_ucx_keys_t *keys)
 {
-    tmsg_ucx_key_t key;
-    char full[sizeof(key.name)];
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status;
 
     keys->count = 0;
-    while (code != NULL && next_pair(&code, key.name, sizeof(key.name),
-                                     key.value, sizeof(key.value), &status)) {
-        put(keys, full_name(key.name, full, sizeof(full)), key.value,
-            TMSG_ORIGIN_CODE, NULL);
-    }
+    status = put_given(given, keys);
     if (status != TMSG_OK) {
         return status;
     }
@@ -432,11 +476,12 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
         if (ucs == UCS_OK) {
             continue;
         }
-        if (key->origin == TMSG_ORIGIN_CODE) {
+        if (tmsg_ucx_key_is_given(key)) {
             ucp_config_release(config);
-            return tmsg_error_set(
-                TMSG_ERR_INVALID_PARAM, "ucx_config: %s=%s: %s",
-                key->name + strlen("UCX_"), key->value, ucs_status_string(ucs));
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s: %s=%s: %s",
+                                  tmsg_ucx_key_source(key),
+                                  key->name + strlen("UCX_"), key->value,
+                                  ucs_status_string(ucs));
         }
         tmsg_log(TMSG_LOG_WARN, "this UCX does not take %s=%s (%s)", key->name,
                  key->value, ucs_status_string(ucs));

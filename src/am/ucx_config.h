@@ -20,14 +20,15 @@ typedef struct {
 typedef enum {
     TMSG_ORIGIN_DEFAULT = 0, /* ours */
     TMSG_ORIGIN_ENVIRONMENT = 1,
-    TMSG_ORIGIN_CODE = 2
+    TMSG_ORIGIN_CODE = 2,
+    TMSG_ORIGIN_FILE = 3
 } tmsg_ucx_origin_t;
 
 typedef struct {
     char name[48];   /* with the UCX_ prefix */
     char value[208]; /* in force */
     tmsg_ucx_origin_t origin;
-    const char *why; /* for a default of ours, else NULL */
+    const char *why; /* for a default of ours; of a file's, its path; or NULL */
 } tmsg_ucx_key_t;
 
 #define TMSG_UCX_KEYS_MAX 64
@@ -37,15 +38,24 @@ typedef struct {
     size_t count;
 } tmsg_ucx_keys_t;
 
+/* What the application says, "KEY=VALUE;KEY=VALUE" each. All zero bits: no
+ * word. */
+typedef struct {
+    const char *code;
+    const char *file;
+    const char *path; /* of the file */
+} tmsg_ucx_given_t;
+
 bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other);
 
-/* Checks "KEY=VALUE;KEY=VALUE" of the application. Errors: INVALID_PARAM. */
-tmsg_status_t tmsg_ucx_config_check(const char *code);
+/* Whether these are pairs. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_ucx_config_check(const tmsg_ucx_given_t *given);
 
 /* Works out every key we care about for a scope: code, then the user's UCX_*
- * variables, then our defaults. `code` may be NULL. */
-tmsg_status_t tmsg_ucx_config_resolve(const char *code,
+ * variables, then the file, then our defaults. What `given` points to is to
+ * outlive *keys. */
+tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
                                       const tmsg_ucx_scope_t *scope,
                                       tmsg_ucx_keys_t *keys);
 
@@ -75,5 +85,10 @@ typedef struct {
 tmsg_ucx_version_t tmsg_ucx_version(void);
 
 const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin);
+
+/* Whether the application asked for a key, so that it must be one of UCX's; and
+ * by what, for the words of an error. */
+bool tmsg_ucx_key_is_given(const tmsg_ucx_key_t *key);
+const char *tmsg_ucx_key_source(const tmsg_ucx_key_t *key);
 
 #endif

@@ -114,15 +114,15 @@ static tmsg_status_t check(const tmsg_ucx_key_t *key, const char *list,
 
     if (!is_listed(list, name)) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "ucx_config: %s=%s: this UCX has no such key",
-                              name, key->value);
+                              "%s: %s=%s: this UCX has no such key",
+                              tmsg_ucx_key_source(key), name, key->value);
     }
     if (own != NULL && !has_name(own, key->name) && has_name(list, key->name) &&
         !tmsg_ucx_config_is_translated(key)) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "ucx_config: %s=%s: this UCX takes the keys of "
+                              "%s: %s=%s: this UCX takes the keys of "
                               "transports without the transport's name",
-                              name, key->value);
+                              tmsg_ucx_key_source(key), name, key->value);
     }
     return TMSG_OK;
 }
@@ -137,7 +137,7 @@ tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
         return TMSG_OK; /* it has said so itself */
     }
     for (size_t i = 0; i < keys->count && status == TMSG_OK; i++) {
-        if (keys->keys[i].origin != TMSG_ORIGIN_CODE) {
+        if (!tmsg_ucx_key_is_given(&keys->keys[i])) {
             continue;
         }
         if (list == NULL) {
@@ -154,12 +154,12 @@ tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
     return status;
 }
 
-tmsg_status_t tmsg_ucx_known_early(const char *code)
+tmsg_status_t tmsg_ucx_known_early(const tmsg_ucx_given_t *given)
 {
     static const tmsg_ucx_scope_t everything = {.device = "all"};
     tmsg_ucx_keys_t keys;
     ucp_config_t *config;
-    tmsg_status_t status = tmsg_ucx_config_resolve(code, &everything, &keys);
+    tmsg_status_t status = tmsg_ucx_config_resolve(given, &everything, &keys);
 
     if (status == TMSG_OK) {
         status = tmsg_ucx_config_apply(&keys, &config);

@@ -10,8 +10,8 @@
  * UCX has loaded its transports. Errors: INVALID_PARAM (names the key). */
 tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys);
 
-/* What can be said of `code` before UCX has opened: values that do not parse
- * and, from UCX 1.17 on, keys that it has not. Errors: INVALID_PARAM. */
-tmsg_status_t tmsg_ucx_known_early(const char *code);
+/* What can be said of keys before UCX has opened: values that do not parse and,
+ * from UCX 1.17 on, keys that it has not. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_ucx_known_early(const tmsg_ucx_given_t *given);
 
 #endif

@@ -271,7 +271,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
     }
     status = tmsg_ucx_open(
-        worker, worker->context->ucx_config, scope, dialling, &hello,
+        worker, scope, dialling, &hello,
         scope->family == 0 ? tmsg_kinds_arrived : tmsg_ucxx_arrived, &ucx);
     if (status != TMSG_OK) {
         return status;

@@ -123,3 +123,15 @@ tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
     *limits = merged;
     return TMSG_OK;
 }
+
+bool tmsg_limits_set(tmsg_limits_t *limits, const char *name, uint64_t value)
+{
+    for (size_t i = 0; i < FIELDS; i++) {
+        if (strcmp(fields[i].name, name) == 0) {
+            *field_of(limits, i) = value;
+            limits->field_mask |= fields[i].bit;
+            return true;
+        }
+    }
+    return false;
+}

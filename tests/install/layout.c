@@ -19,12 +19,13 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_context_params_t, 32);
+SIZE(tmsg_context_params_t, 40);
 AT(tmsg_context_params_t, field_mask, 0);
 AT(tmsg_context_params_t, limits, 8);
 AT(tmsg_context_params_t, ucx_config, 16);
 AT(tmsg_context_params_t, flags, 24);
 AT(tmsg_context_params_t, peer_timeout_ms, 28);
+AT(tmsg_context_params_t, config_file, 32);
 
 SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
