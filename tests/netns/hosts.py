@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two hosts on one machine: namespaces of their own (net, ipc, uts, mount),
-joined by a cable, which is a veth pair. They have no names, are in nobody's
-way, and go when the last process in them does, which is when the test does."""
+joined by a cable, which is a veth pair, or a relay (relay.c) that delays,
+reorders and loses. They have no names, are in nobody's way, and go when the
+last process in them does, which is when the test does."""
 
 import contextlib
 import os
@@ -13,8 +14,10 @@ import threading
 import time
 
 PEER = os.environ["TMSG_NETNS_PEER"]
+RELAY = os.environ["TMSG_NETNS_RELAY"]
 TOOL = os.environ["TENSORMSG"]
 BOUND = 60  # seconds, for what takes none
+RELAYED = 600  # seconds that a relay lives
 CABLE = "cable"
 UP = 2.5  # seconds that a new link takes until UCX uses it
 MIB = 1 << 20
@@ -153,12 +156,55 @@ class Host:
         self.holder.communicate()
 
 
+class Relay:
+    """A cable of a slow and crooked kind."""
+
+    def __init__(self, a, b, seed=1):
+        words = [RELAY, a.holder.pid, b.holder.pid, seed, RELAYED]
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *map(str, words)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        said = self.process.stdout.readline()
+        if said.startswith("forbidden"):
+            self.process.communicate()
+            raise Forbidden(said.strip())
+        assert said == "ready\n", said
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def set(self, delay_ms=0, reorder=0, loss=0):
+        """Reordering and loss in percent of the packets."""
+        line = f"set {1000 * delay_ms} {int(1e4 * reorder)} {int(1e4 * loss)}"
+        assert self.ask(line) == "set\n"
+
+    def cut(self, seconds):
+        assert self.ask(f"cut {int(1000 * seconds)}") == "cut\n"
+
+    def mend(self):
+        self.cut(0)
+
+    def counts(self):
+        """Packets so far: passed, early, lost, cut, full."""
+        words = self.ask("count").split()
+        return dict(zip(words[::2], map(int, words[1::2])))
+
+    def end(self):
+        self.process.communicate()
+        assert self.process.returncode == 0
+
+
 def join(a, b):
     made = a.run("ip", "link", "add", "name", CABLE, "type", "veth",
                  "peer", "name", CABLE, "netns", b.holder.pid, check=False)
     if "Operation not" in made.stderr:  # permitted, or supported
         raise Forbidden(made.stderr.strip())
     assert made.returncode == 0, made.stderr
+
+
+def bring_up(a, b):
     for host in (a, b):
         host.run(f"ip addr add {host.address}/24 dev {CABLE} && "
                  f"ip link set lo up && ip link set {CABLE} up")
@@ -184,15 +230,21 @@ def restore(a, b):
 
 
 @contextlib.contextmanager
-def two_hosts():
+def two_hosts(seed=None):
+    """The hosts; with the seed of a relay, the relay as well."""
     with contextlib.ExitStack() as stack:
         made = []
         for address in ("10.0.0.1", "10.0.0.2"):
             made.append(Host(address))
             stack.callback(made[-1].end)
-        join(*made)
+        if seed is None:
+            join(*made)
+        else:
+            relay = Relay(*made, seed)
+            stack.callback(relay.end)
+        bring_up(*made)
         await_cable(*made)
-        yield made
+        yield made if seed is None else (*made, relay)
 
 
 def by_tcp_alone(line):
@@ -201,11 +253,12 @@ def by_tcp_alone(line):
         name in line for name in ("posix", "sysv", "cma", "xpmem", "self"))
 
 
-def connect(receiving, sending, size, count, timeout_ms=-1, compute_ms=0):
-    """A receiver and a sender, connected over the cable."""
+def connect(receiving, sending, size, count, timeout_ms=-1, compute_ms=0,
+            how="send"):
+    """A receiver and a sender (peer.c says how), connected over the cable."""
     there = receiving.start(PEER, "recv", f"tcp://{receiving.address}:0",
                             timeout_ms, compute_ms)
-    here = sending.start(PEER, "send", there.line(), timeout_ms, compute_ms,
+    here = sending.start(PEER, how, there.line(), timeout_ms, compute_ms,
                          size, count)
     for program in (there, here):
         line = program.line()

@@ -4,8 +4,11 @@
  *
  *   peer recv URL TIMEOUT_MS COMPUTE_MS
  *   peer send URL TIMEOUT_MS COMPUTE_MS BYTES COUNT
+ *   peer stream URL TIMEOUT_MS COMPUTE_MS BYTES COUNT
  *
- * The bytes of a message follow from its number, and the receiver checks each.
+ * The bytes of a message follow from its number, and the receiver checks each,
+ * so that one that is lost, doubled or out of order ends it. A stream has
+ * AHEAD messages under way, of every size up to BYTES; all are ACKED.
  * COUNT 0 is for ever; after -COUNT messages the sender waits and does not
  * close. TIMEOUT_MS is how long the peer may be silent; -1 leaves the default.
  * COMPUTE_MS goes by after each message, without a call to the library. The
@@ -22,7 +25,7 @@
 #include "support/must.h"
 #include "support/sample.h"
 
-enum { BOUND_MS = 120000 };
+enum { BOUND_MS = 120000, AHEAD = 16 };
 
 typedef struct {
     tmsg_context_t *context;
@@ -126,27 +129,21 @@ static int receive(char **words)
     return 0;
 }
 
-/* One message out of the buffer, to its acknowledgement. */
-static tmsg_status_t send_one(tmsg_endpoint_t *endpoint, uint8_t *buffer,
-                              size_t bytes)
+static tmsg_status_t start_one(tmsg_endpoint_t *endpoint, uint8_t *buffer,
+                               size_t bytes, tmsg_request_t **request_p)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
                                        .flags = TMSG_SEND_ACKED};
     const int64_t shape[] = {(int64_t)bytes};
     const tmsg_tensor_t tensor = {
         buffer, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
-    tmsg_request_t *request;
     tmsg_status_t status;
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
     must(tmsg_map_add(map, "data", &tensor, NULL));
-    status = tmsg_endpoint_send(endpoint, map, &params, &request);
+    status = tmsg_endpoint_send(endpoint, map, &params, request_p);
     tmsg_map_destroy(map);
-    if (status == TMSG_OK) {
-        status = tmsg_request_wait(request, BOUND_MS);
-        tmsg_request_destroy(request);
-    }
     return status;
 }
 
@@ -156,6 +153,16 @@ static tmsg_status_t wait_for(tmsg_request_t *request)
 
     tmsg_request_destroy(request);
     return status;
+}
+
+/* One message out of the buffer, to its acknowledgement. */
+static tmsg_status_t send_one(tmsg_endpoint_t *endpoint, uint8_t *buffer,
+                              size_t bytes)
+{
+    tmsg_request_t *request;
+    tmsg_status_t status = start_one(endpoint, buffer, bytes, &request);
+
+    return status == TMSG_OK ? wait_for(request) : status;
 }
 
 /* Closes in order, or waits for another end. */
@@ -171,8 +178,8 @@ static tmsg_status_t finish(tmsg_endpoint_t *endpoint, bool closes)
     return wait_for(request);
 }
 
-static void send_all(side_t *side, tmsg_endpoint_t *endpoint, size_t bytes,
-                     long count)
+static tmsg_status_t send_in_turn(side_t *side, tmsg_endpoint_t *endpoint,
+                                  size_t bytes, long count)
 {
     uint8_t *buffer = malloc(bytes);
     tmsg_status_t status = TMSG_OK;
@@ -188,15 +195,88 @@ static void send_all(side_t *side, tmsg_endpoint_t *endpoint, size_t bytes,
             poll(NULL, 0, side->compute_ms);
         }
     }
+    free(buffer);
+    return status;
+}
+
+/* A message that is under way, and its buffer. */
+typedef struct {
+    long number; /* 0: none */
+    tmsg_request_t *request;
+    uint8_t *buffer;
+    size_t bytes;
+} lane_t;
+
+static tmsg_status_t settle(lane_t *lane)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (lane->number != 0) {
+        status = wait_for(lane->request);
+        memset(lane->buffer, 0, lane->bytes);
+        if (status == TMSG_OK) {
+            printf("message %ld\n", lane->number);
+        }
+        lane->number = 0;
+    }
+    return status;
+}
+
+static tmsg_status_t send_lane(tmsg_endpoint_t *endpoint, lane_t *lane, long i,
+                               size_t bytes)
+{
+    uint64_t state = (uint64_t)i;
+    tmsg_status_t status = settle(lane);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    lane->bytes = sample_random(&state) % (bytes + 1);
+    sample_fill((uint64_t)i, lane->buffer, lane->bytes);
+    status = start_one(endpoint, lane->buffer, lane->bytes, &lane->request);
+    lane->number = status == TMSG_OK ? i : 0;
+    return status;
+}
+
+static tmsg_status_t stream(side_t *side, tmsg_endpoint_t *endpoint,
+                            size_t bytes, long count)
+{
+    static lane_t lanes[AHEAD];
+    tmsg_status_t status = TMSG_OK, settled;
+    long i;
+
+    (void)side;
+    for (i = 0; i < AHEAD; i++) {
+        lanes[i].buffer = malloc(bytes);
+        must_true(lanes[i].buffer != NULL);
+    }
+    for (i = 1; status == TMSG_OK && (count == 0 || i <= labs(count)); i++) {
+        status = send_lane(endpoint, &lanes[i % AHEAD], i, bytes);
+    }
+    for (long last = i + AHEAD; i < last; i++) {
+        settled = settle(&lanes[i % AHEAD]);
+        status = status == TMSG_OK ? settled : status;
+        free(lanes[i % AHEAD].buffer);
+    }
+    return status;
+}
+
+typedef tmsg_status_t (*send_fn)(side_t *side, tmsg_endpoint_t *endpoint,
+                                 size_t bytes, long count);
+
+static void send_all(side_t *side, tmsg_endpoint_t *endpoint, send_fn send,
+                     size_t bytes, long count)
+{
+    tmsg_status_t status = send(side, endpoint, bytes, count);
+
     if (status == TMSG_OK) {
         status = finish(endpoint, count > 0);
     }
     say_end(status, status == TMSG_OK ? "" : tmsg_error_message());
     await_leave();
-    free(buffer);
 }
 
-static int send_messages(char **words)
+static int send_messages(char **words, send_fn send)
 {
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *request;
@@ -209,7 +289,7 @@ static int send_messages(char **words)
     status = wait_for(request);
     if (status == TMSG_OK) {
         say_transports(endpoint);
-        send_all(&side, endpoint, strtoul(words[3], NULL, 10),
+        send_all(&side, endpoint, send, strtoul(words[3], NULL, 10),
                  strtol(words[4], NULL, 10));
     } else {
         say_end(status, tmsg_error_message());
@@ -227,7 +307,10 @@ int main(int count, char **words)
         return receive(words + 2);
     }
     if (count == 7 && strcmp(words[1], "send") == 0) {
-        return send_messages(words + 2);
+        return send_messages(words + 2, send_in_turn);
+    }
+    if (count == 7 && strcmp(words[1], "stream") == 0) {
+        return send_messages(words + 2, stream);
     }
     return 2;
 }

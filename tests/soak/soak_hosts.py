@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two hosts (tests/netns/hosts.py) with 1 GiB messages and the default time of
 5 s: each side is stopped and killed amid one, the cable is cut for 30 s, a
-program computes for 20 s, and packets are lost."""
+program computes for 20 s, and packets are lost. Over a relay, which delays,
+reorders and loses packets, 3,000 messages up to 100 KB, and a cut of 30 s."""
 
 import os
 import pathlib
@@ -16,6 +17,7 @@ import hosts  # noqa: E402
 TIMEOUT = 5  # the library's default
 LATE = 1
 BIG = 1 << 30
+SEED = int(os.environ.get("TMSG_SOAK_SEED", 20261122))  # of the relay
 
 
 def must_lose(program, since):
@@ -77,6 +79,36 @@ def lose_packets(pair):
     return f"{said}, {sum(host.dropped() for host in pair)} packets lost"
 
 
+def relayed(pair, relay, count=3000, size=100000):
+    relay.set(delay_ms=20, reorder=5, loss=.5)
+    there, here = hosts.connect(*pair, size, count, timeout_ms=20000,
+                                how="stream")
+    for program, end in ((here, "end ok"), (there, "end closed")):
+        line, messages = program.line_with("end ", 3000)
+        assert line.startswith(end) and messages == count, line
+        program.leave()
+    counts = relay.counts()
+    assert counts["early"] > count and counts["lost"] > count / 10
+    return f"{count} messages, packets {counts}"
+
+
+def relayed_cut(pair, relay):
+    relay.set(delay_ms=20, reorder=5, loss=.5)
+    there, here = hosts.connect(*pair, 100000, 0, how="stream")
+    time.sleep(5)
+    relay.cut(30)
+    since = time.monotonic()
+    lost, confirmed = hosts.lost_after(here, since, hosts.BOUND)
+    late, taken = hosts.lost_after(there, since, hosts.BOUND)
+    assert max(lost, late) < TIMEOUT + LATE and 0 < confirmed <= taken
+    for program in (there, here):
+        program.leave()
+    time.sleep(since + 30 - time.monotonic())
+    hosts.await_cable(*pair)
+    relayed(pair, relay, 20)
+    return f"{lost:.1f} s, {late:.1f} s, {confirmed} confirmed of {taken}"
+
+
 CASES = {
     "stop the receiver": lambda pair: stop(pair, 0),
     "stop the sender": lambda pair: stop(pair, 1),
@@ -86,20 +118,29 @@ CASES = {
     "compute for 20 s": lambda pair: transfer(pair, 1 << 20, 2, 20000),
     "lose 1 % of the packets": lose_packets,
 }
+RELAYED = {
+    "delay 20 ms, reorder 5 %, lose 0.5 %": relayed,
+    "cut for 30 s by the relay": relayed_cut,
+}
 
 
 def main():
     state = pathlib.Path(os.environ["TMSG_SOAK_STATE"]) / "hosts"
     done = state.read_text().splitlines() if state.exists() else []
-    for name, case in CASES.items():
+    print(f"seed {SEED}", flush=True)
+    for name, case in {**CASES, **RELAYED}.items():
         if name in done:
             continue
-        with hosts.two_hosts() as pair:
-            print(f"{name}: {case(pair)}", flush=True)
+        if name in RELAYED:
+            with hosts.two_hosts(SEED) as (*pair, relay):
+                print(f"{name}: {case(pair, relay)}", flush=True)
+        else:
+            with hosts.two_hosts() as pair:
+                print(f"{name}: {case(pair)}", flush=True)
         done.append(name)
         state.write_text("\n".join(done))
-    state.unlink()
-    print(f"{len(CASES)} cases")
+    state.unlink(missing_ok=True)
+    print(f"{len(CASES) + len(RELAYED)} cases")
 
 
 try:
