@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "am/place.h"
 #include "am/progress.h"
 #include "am/receive.h"
 #include "core/error.h"
@@ -57,7 +58,7 @@ static void fetch_reported(void *request, ucs_status_t ucs, size_t length,
     fetched(arg, ucs);
 }
 
-static void start_rendezvous(tmsg_message_t *message)
+static tmsg_status_t start_rendezvous(tmsg_message_t *message)
 {
     ucp_request_param_t param = {
         .op_attr_mask =
@@ -68,60 +69,59 @@ static void start_rendezvous(tmsg_message_t *message)
         .datatype = ucp_dt_make_contig(1),
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
-    void *buffer = message->block.data;
-    size_t count = message->block.bytes;
     void *data = message->data;
+    const ucp_dt_iov_t *pieces;
+    size_t count;
+    tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
     ucs_status_ptr_t request;
 
-    if (message->body != NULL) {
-        message->iov[0] =
-            (ucp_dt_iov_t){message->body, tmsg_payload_spill(&message->head)};
-        message->iov[1] =
-            (ucp_dt_iov_t){message->block.data, message->block.bytes};
-        buffer = message->iov;
-        count = message->block.bytes == 0 ? 1 : 2;
-        param.datatype = ucp_dt_make_iov();
+    if (status != TMSG_OK) {
+        return status;
     }
-    message->payload = message->block.data;
     message->state = TMSG_RX_FETCHING;
     message->data = NULL;
     tmsg_op_begin(message->endpoint, &message->op, forsaken);
-    request =
-        ucp_am_recv_data_nbx(message->ucx->ucp, data, buffer, count, &param);
+    if (count > 1) {
+        param.datatype = ucp_dt_make_iov();
+        request = ucp_am_recv_data_nbx(
+            message->ucx->ucp, data, (void *)(uintptr_t)pieces, count, &param);
+    } else { /* UCX does better without a list of one */
+        request = ucp_am_recv_data_nbx(
+            message->ucx->ucp, data, count == 0 ? NULL : pieces[0].buffer,
+            count == 0 ? 0 : pieces[0].length, &param);
+    }
     if (!UCS_PTR_IS_PTR(request)) {
         fetched(message, UCS_PTR_STATUS(request));
     }
+    return TMSG_OK;
 }
 
-static void take_eager(tmsg_message_t *message)
+static tmsg_status_t take_eager(tmsg_message_t *message)
 {
-    uint64_t spill = tmsg_payload_spill(&message->head);
     const uint8_t *data = message->data;
+    tmsg_status_t status =
+        tmsg_place_copy(message, data + tmsg_payload_spill(&message->head));
 
-    if (message->body != NULL) {
-        memcpy(message->body, data, spill);
+    if (status == TMSG_OK) {
+        tmsg_message_drop_data(message);
+        tmsg_message_whole(message);
     }
-    if (message->block.bytes > 0) {
-        memcpy(message->block.data, data + spill, message->block.bytes);
-        message->payload = message->block.data;
-    }
-    tmsg_message_drop_data(message);
-    tmsg_message_whole(message);
+    return status;
 }
 
 bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
                              size_t bytes)
 {
-    uintptr_t begin = (uintptr_t)message->small;
+    uint8_t *begin = message->small;
 
     if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
         message->head.flags & TMSG_HEADER_SPILLED) {
         return false;
     }
     if (bytes > 0) {
-        begin += -begin % TMSG_PAYLOAD_ALIGNMENT;
-        message->payload = (void *)begin;
-        memcpy(message->payload, data, bytes);
+        begin += -(uintptr_t)begin % TMSG_PAYLOAD_ALIGNMENT;
+        memcpy(begin, data, bytes);
+        tmsg_payload_place(message->map, begin);
     }
     return true;
 }
@@ -156,11 +156,14 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
         tmsg_callback_enter(&callback, worker);
     }
     tmsg_worker_unlock(worker);
-    if (spill > 0 && message->body == NULL) {
+    if (spill > 0 && message->rendezvous && message->body == NULL) {
         status = get_body(message, spill);
     }
     if (status == TMSG_OK && bytes > 0) {
         status = tmsg_store_alloc(message->store, bytes, &message->block);
+    }
+    if (status == TMSG_OK) {
+        tmsg_payload_place(message->map, message->block.data);
     }
     tmsg_worker_lock(worker);
     if (asks) {
@@ -207,12 +210,12 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
             tmsg_list_insert(&worker->fetch, NULL, &message->queue);
             break;
         }
+        if (status == TMSG_OK) {
+            status = message->rendezvous ? start_rendezvous(message)
+                                         : take_eager(message);
+        }
         if (status != TMSG_OK) {
             refuse_kept(message, status);
-        } else if (message->rendezvous) {
-            start_rendezvous(message);
-        } else {
-            take_eager(message);
         }
         count++;
     }

@@ -41,6 +41,7 @@ static void free_message(void *arg)
     free(message->why);
     free(message->checksums);
     free(message->raw);
+    free(message->pieces);
     if (message->state == TMSG_RX_DELIVERED) {
         tmsg_store_discharge(message->store, message->noted);
     } else {
@@ -115,7 +116,7 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
     if (message == NULL) {
         return tmsg_error_memory("a message");
     }
-    memset(message, 0, offsetof(tmsg_message_t, small));
+    memset(message, 0, offsetof(tmsg_message_t, gap));
     if (tmsg_map_create(&message->map) != TMSG_OK) {
         free(message);
         return TMSG_ERR_NO_MEMORY;

@@ -24,6 +24,8 @@ typedef enum {
  * keeps at hand. */
 #define TMSG_MESSAGE_SMALL 576
 
+#define TMSG_MESSAGE_PIECES 4 /* of a payload, in the record */
+
 struct tmsg_message {
     tmsg_due_t due; /* the handler, or its destruction */
     tmsg_endpoint_t *endpoint;
@@ -31,7 +33,6 @@ struct tmsg_message {
     tmsg_map_t *map;
     tmsg_store_t *store;
     tmsg_block_t block; /* for the tensors, unless they are small */
-    void *payload;      /* where they are; NULL: they have no bytes */
     uint64_t noted;     /* what beside it counts against held_bytes */
     tmsg_preamble_t head;
     tmsg_rx_state_t state;
@@ -46,11 +47,14 @@ struct tmsg_message {
     uint8_t *checksums;      /* these, where the body does not stay */
     uint8_t *raw;            /* with TMSG_WORKER_CAPTURE: preamble and body */
     uint8_t *body;           /* a spilled one, padded, on its way */
-    ucp_dt_iov_t iov[2];
+    ucp_dt_iov_t few_pieces[TMSG_MESSAGE_PIECES];
+    ucp_dt_iov_t *pieces; /* of a payload that is written to more */
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready */
-    /* Not zeroed with the rest; with room to begin aligned. */
+    /* Not zeroed with the rest: */
+    uint8_t gap[TMSG_PAYLOAD_ALIGNMENT]; /* takes what is no tensor's */
+    /* with room to begin aligned. */
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
 };
 

@@ -303,6 +303,20 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
     return message->data == NULL ? UCS_OK : UCS_INPROGRESS;
 }
 
+/* A body that heads a rendezvous comes with the payload. */
+static tmsg_status_t decode_arrival(tmsg_message_t *message,
+                                    const tmsg_arrival_t *arrival)
+{
+    bool spilled = (arrival->head.flags & TMSG_HEADER_SPILLED) != 0;
+    tmsg_status_t status;
+
+    if (spilled && arrival->rendezvous) {
+        return TMSG_OK;
+    }
+    status = decode(message, spilled ? arrival->data : arrival->body);
+    return status == TMSG_OK ? keep_checksums(message) : status;
+}
+
 ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_worker_t *worker = arrival->ucx->worker;
@@ -347,11 +361,8 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     if (status == TMSG_OK) {
         status = capture(message, arrival);
     }
-    if (status == TMSG_OK && !(arrival->head.flags & TMSG_HEADER_SPILLED)) {
-        status = decode(message, arrival->body);
-    }
     if (status == TMSG_OK) {
-        status = keep_checksums(message);
+        status = decode_arrival(message, arrival);
     }
     if (status != TMSG_OK) {
         reject(message, status);
@@ -365,11 +376,13 @@ void tmsg_message_whole(tmsg_message_t *message)
 {
     tmsg_status_t status = TMSG_OK;
 
-    if (message->head.flags & TMSG_HEADER_SPILLED) {
+    if (message->body != NULL) { /* only now it can be read */
         status = decode(message, message->body);
+        if (status == TMSG_OK) {
+            tmsg_payload_place(message->map, message->block.data);
+        }
     }
     if (status == TMSG_OK) {
-        tmsg_payload_place(message->map, message->payload);
         status = tmsg_checksum_verify(message->map, &message->extra);
     }
     tmsg_message_drop_body(message);

@@ -150,8 +150,9 @@ tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
                                      const tmsg_map_t *map,
                                      const tmsg_limits_t *limits);
 
-/* Gives each tensor its data in the payload, whose tensors begin at `base`;
- * NULL where they have no bytes. */
+/* Gives each tensor that has none yet its data, one behind the other from
+ * `base` on as they lie in a payload; all of them then make one, or nothing
+ * where base is NULL. */
 void tmsg_payload_place(tmsg_map_t *map, void *base);
 
 #endif

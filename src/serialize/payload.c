@@ -59,6 +59,9 @@ void tmsg_payload_place(tmsg_map_t *map, void *base)
     uint64_t offset = 0;
 
     for (size_t i = 0; base != NULL && i < tmsg_map_size(map); i++) {
+        if (entries[i].tensor.data != NULL) {
+            continue;
+        }
         offset =
             tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
         tmsg_map_place(map, i, (uint8_t *)base + offset);

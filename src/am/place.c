@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/place.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/map.h"
+
+/* Pieces that are being made; beyond `room` they are only counted. */
+typedef struct {
+    tmsg_message_t *message;
+    ucp_dt_iov_t *iov;
+    size_t room;
+    size_t count;
+    ucp_dt_iov_t last;
+} pieces_t;
+
+static void put(pieces_t *pieces, void *data, size_t bytes)
+{
+    pieces->last = (ucp_dt_iov_t){data, bytes};
+    if (pieces->count < pieces->room) {
+        pieces->iov[pieces->count] = pieces->last;
+    }
+    pieces->count++;
+}
+
+static void extend(pieces_t *pieces, size_t bytes)
+{
+    pieces->last.length += bytes;
+    if (pieces->count <= pieces->room) {
+        pieces->iov[pieces->count - 1] = pieces->last;
+    }
+}
+
+/* Whether memory is of the message's own, where a gap is nobody else's. */
+static bool is_own(const tmsg_message_t *message, const void *data)
+{
+    uintptr_t at = (uintptr_t)data;
+    uintptr_t block = (uintptr_t)message->block.data;
+
+    return at - block < message->block.bytes ||
+           at - (uintptr_t)message->small < sizeof(message->small);
+}
+
+/* What follows `gap` bytes of no meaning. */
+static void put_tensor(pieces_t *pieces, uint64_t gap,
+                       const tmsg_map_entry_t *entry)
+{
+    tmsg_message_t *message = pieces->message;
+    uint8_t *data = entry->tensor.data;
+    const uint8_t *end = (uint8_t *)pieces->last.buffer + pieces->last.length;
+
+    if (pieces->count > 0 && pieces->last.buffer != message->body &&
+        data == end + gap &&
+        (gap == 0 ||
+         (is_own(message, data) && is_own(message, pieces->last.buffer)))) {
+        extend(pieces, gap + entry->bytes);
+        return;
+    }
+    if (gap > 0) {
+        put(pieces, message->gap, gap);
+    }
+    put(pieces, data, entry->bytes);
+}
+
+static void make(pieces_t *pieces)
+{
+    tmsg_message_t *message = pieces->message;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    size_t size = tmsg_map_size(message->map);
+    uint64_t offset = 0;
+
+    pieces->count = 0;
+    pieces->last = (ucp_dt_iov_t){NULL, 0};
+    if (message->body != NULL) { /* what is behind it is not known yet */
+        put(pieces, message->body, tmsg_payload_spill(&message->head));
+        if (message->block.bytes > 0) {
+            put(pieces, message->block.data, message->block.bytes);
+        }
+        return;
+    }
+    for (size_t i = 0; i < size; i++) {
+        uint64_t begin =
+            tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
+
+        if (entries[i].bytes > 0) {
+            put_tensor(pieces, begin - offset, &entries[i]);
+            offset = begin + entries[i].bytes;
+        }
+    }
+}
+
+tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
+                                const ucp_dt_iov_t **pieces_p, size_t *count_p)
+{
+    pieces_t pieces = {.message = message,
+                       .iov = message->few_pieces,
+                       .room = TMSG_MESSAGE_PIECES};
+
+    make(&pieces);
+    if (pieces.count > pieces.room) {
+        free(message->pieces);
+        message->pieces = malloc(pieces.count * sizeof(*message->pieces));
+        if (message->pieces == NULL) {
+            return tmsg_error_memory("a list of a message's tensors");
+        }
+        pieces.iov = message->pieces;
+        pieces.room = pieces.count;
+        make(&pieces);
+    }
+    *pieces_p = pieces.iov;
+    *count_p = pieces.count;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)
+{
+    const uint8_t *from = payload;
+    const ucp_dt_iov_t *pieces;
+    size_t count;
+    tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < count; i++) {
+        memcpy(pieces[i].buffer, from, pieces[i].length);
+        from += pieces[i].length;
+    }
+    return TMSG_OK;
+}

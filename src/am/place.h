@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/place.h - where the tensors of a message are to lie.
+ *
+ * That is said before any byte of the payload is taken: from then on the data
+ * of each tensor of message->map is its place, NULL only where it has no
+ * bytes. Of a body that is spilled into a rendezvous nothing is known before:
+ * its payload comes into the message's block and is placed there. */
+#ifndef TMSG_AM_PLACE_H
+#define TMSG_AM_PLACE_H
+
+#include "am/message.h"
+
+/* The payload as pieces of memory, in the order of its bytes: a spilled body,
+ * the tensors, the gaps between them where nothing else would take them in.
+ * What lies as in the payload is one piece. Kept by the message. Errors:
+ * NO_MEMORY. */
+tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
+                                const ucp_dt_iov_t **pieces_p, size_t *count_p);
+
+/* Copies a payload that is here to where it belongs. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload);
+
+#endif
