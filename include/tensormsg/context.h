@@ -55,12 +55,13 @@ typedef struct tmsg_context_params {
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
- * points to. On TMSG_OK the
+ * points to. The variable TENSORMSG_THRESHOLDS says at which sizes messages
+ * take another way (docs/transfer-ways.md). On TMSG_OK the
  * caller owns *context_p and frees it with tmsg_context_destroy(). Opens no
  * network port and starts no thread yet: the first connection starts the small
  * one, which blocks all signals and ends with the context. Thread-safe.
  * Errors: INVALID_PARAM (unknown bit or flag, a limit of 0, a peer_timeout_ms
- * below 200, a variable that is no such number, a configuration file that is
+ * below 200, a variable that says no such thing, a configuration file that is
  * not as docs/configuration.md has it, malformed ucx_config, a value
  * that UCX cannot read or a key that it has not; up to UCX 1.16 such a key
  * shows when UCX is first opened, by a listener or a connection), NOT_FOUND

@@ -66,10 +66,30 @@ typedef enum {
     TMSG_POLICY_STRICT = 1
 } tmsg_policy_t;
 
+/* How a message's tensors travel, which the receiver cannot tell; where the
+ * automatic choice changes from one to the other is in docs/transfer-ways.md.
+ * A way that cannot be taken (parts to an older peer, say) is taken as far as
+ * it can. */
+typedef enum {
+    TMSG_WAY_AUTO = 0,    /* by sizes and by what carries the endpoint */
+    TMSG_WAY_GATHER = 1,  /* all are copied into one piece first */
+    TMSG_WAY_SCATTER = 2, /* as one list, each from where it lies */
+    TMSG_WAY_PARTS = 3    /* each as messages of its own, straight into place */
+} tmsg_way_kind_t;
+
+/* Whether what is not a part is sent at once, into memory of the receiver's
+ * UCX, or waits until the receiver has found memory and fetches it there. */
+typedef enum {
+    TMSG_PROTOCOL_AUTO = 0,
+    TMSG_PROTOCOL_EAGER = 1,
+    TMSG_PROTOCOL_RNDV = 2
+} tmsg_protocol_t;
+
 enum {
     TMSG_SEND_PARAM_FLAGS = 1 << 0,
     TMSG_SEND_PARAM_POLICY = 1 << 1,
-    TMSG_SEND_PARAM_ON_DONE = 1 << 2
+    TMSG_SEND_PARAM_ON_DONE = 1 << 2,
+    TMSG_SEND_PARAM_WAY = 1 << 6 /* way and protocol */
 };
 
 typedef struct tmsg_send_params {
@@ -78,6 +98,8 @@ typedef struct tmsg_send_params {
     int32_t policy;       /* tmsg_policy_t; default HOST_FALLBACK */
     tmsg_done_fn on_done; /* default none */
     void *on_done_arg;
+    int32_t way;      /* tmsg_way_kind_t; default AUTO */
+    int32_t protocol; /* tmsg_protocol_t; default AUTO */
 } tmsg_send_params_t;
 
 /* Sends a map. Messages of one endpoint arrive in the order of these calls,

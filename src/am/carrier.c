@@ -28,6 +28,15 @@ bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
             carries_shared(endpoint->transports));
 }
 
+static tmsg_carrier_t carrier_of(const char *transports)
+{
+    if (carries_shared(transports)) {
+        return TMSG_CARRIER_SHM;
+    }
+    return strstr(transports, "tcp") != NULL ? TMSG_CARRIER_TCP
+                                             : TMSG_CARRIER_UNKNOWN;
+}
+
 /* Where shared memory was possible, says why it is not what carries it. */
 static void explain_network(tmsg_endpoint_t *endpoint)
 {
@@ -54,6 +63,7 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
     endpoint->unexplained = false;
     tmsg_ucx_transports(endpoint->ep, endpoint->transports,
                         sizeof(endpoint->transports));
+    endpoint->carrier = carrier_of(endpoint->transports);
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);

@@ -88,6 +88,20 @@ static tmsg_status_t read_peer_timeout(const tmsg_context_params_t *params,
     return status;
 }
 
+static tmsg_status_t read_tuning(tmsg_context_t *context)
+{
+    const char *text = getenv("TENSORMSG_THRESHOLDS");
+    tmsg_status_t status;
+
+    context->tuning = tmsg_tuning_usual();
+    status = text == NULL ? TMSG_OK : tmsg_tuning_read(text, &context->tuning);
+    if (status != TMSG_OK) {
+        return tmsg_error_set(status, "TENSORMSG_THRESHOLDS: %s",
+                              tmsg_error_message());
+    }
+    return TMSG_OK;
+}
+
 uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context)
 {
     if (context->flags & TMSG_CONTEXT_NO_THREAD) {
@@ -182,6 +196,9 @@ tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
     context->limits = tmsg_limits_usual();
     context->peer_timeout_ms = PEER_TIMEOUT_MS;
     status = read_params(params == NULL ? &defaults : params, context);
+    if (status == TMSG_OK) {
+        status = read_tuning(context);
+    }
     tmsg_heart_open(&context->heart, context->peer_timeout_ms);
     if (status == TMSG_OK &&
         getrandom(context->instance_id, TMSG_INSTANCE_BYTES, 0) !=

@@ -11,6 +11,7 @@
 #include "am/hello.h"
 #include "am/settings.h"
 #include "am/ucx_config.h"
+#include "am/way.h"
 
 struct tmsg_context {
     atomic_uint refs; /* the application's and one a worker */
@@ -19,6 +20,7 @@ struct tmsg_context {
     tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
     uint32_t flags;
+    tmsg_tuning_t tuning; /* of the ways that messages travel */
     tmsg_heart_t heart;
     uint8_t instance_id[TMSG_INSTANCE_BYTES];
 };

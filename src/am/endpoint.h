@@ -63,6 +63,7 @@ struct tmsg_endpoint {
     char peer_name[400];
     char why[160]; /* why shared memory is used, or not */
     char transports[128];
+    tmsg_carrier_t carrier; /* what they come to; known once it is open */
     void *_Atomic user;
     tmsg_closed_fn on_closed;
     void *on_closed_arg;

@@ -10,12 +10,6 @@
 #include "core/tensor.h"
 #include "serialize/checksum.h"
 
-/* Up to here copying costs less than UCX's handling of a scatter list, which
- * on tcp sends at most 5 entries a fragment. */
-#define GATHER_BYTES (64u * 1024u)
-#define GATHER_MEAN_BYTES (16u * 1024u)
-#define GATHER_MOST_BYTES (16u * 1024u * 1024u)
-
 static const uint8_t zeros[TMSG_PAYLOAD_ALIGNMENT];
 
 /* Walks a payload in the order of its bytes. */
@@ -185,45 +179,20 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     return status;
 }
 
-static bool takes_small(size_t tensors, uint64_t bytes, uint64_t packed)
+const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
 {
-    if (tensors < 2 && packed == 0) {
-        return false; /* it lies in one piece already */
-    }
-    return bytes <= GATHER_BYTES ||
-           (bytes / GATHER_MEAN_BYTES < tensors && bytes <= GATHER_MOST_BYTES);
+    static const tmsg_strategy_t gathers = {"gather", gather};
+    static const tmsg_strategy_t scatters = {"scatter", scatter};
+
+    return way.gather ? &gathers : &scatters;
 }
 
-static bool takes_all(size_t tensors, uint64_t bytes, uint64_t packed)
-{
-    (void)tensors;
-    (void)bytes;
-    (void)packed;
-    return true;
-}
-
-static const tmsg_strategy_t strategies[] = {
-    {"gather", takes_small, gather},
-    {"scatter", takes_all, scatter},
-};
-
-const tmsg_strategy_t *tmsg_strategy_choose(size_t tensors, uint64_t bytes,
-                                            uint64_t packed)
-{
-    const tmsg_strategy_t *strategy = strategies;
-
-    while (!strategy->takes(tensors, bytes, packed)) {
-        strategy++;
-    }
-    return strategy;
-}
-
-tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map,
+tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
                                 tmsg_measures_t *measures_p)
 {
     const tmsg_limits_t limits = {.message_bytes = INT64_MAX};
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    tmsg_measures_t measures = {.stamp = tmsg_map_stamp(map)};
+    tmsg_measures_t measures = {.stamp = tmsg_map_stamp(map), .large = large};
     tmsg_status_t status = tmsg_layout_bytes(map, &limits, &measures.bytes);
 
     if (status != TMSG_OK) {
@@ -242,18 +211,14 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map,
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
-    const tmsg_measures_t *measures = payload->measures;
-
-    plan->bytes = measures->bytes + tmsg_layout_spill(payload->spill);
+    plan->bytes = payload->measures->bytes + tmsg_layout_spill(payload->spill);
     if (plan->bytes == 0) {
         for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
             note_checksum(payload, i, NULL, 0);
         }
         return TMSG_OK;
     }
-    return tmsg_strategy_choose(measures->tensors + (payload->spill > 0),
-                                plan->bytes, measures->packed)
-        ->make(payload, pool, plan);
+    return tmsg_strategy_of(payload->way)->make(payload, pool, plan);
 }
 
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)

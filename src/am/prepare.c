@@ -2,6 +2,7 @@
 /* From a map to what UCX is handed: a header, and a plan for the payload. */
 #include <stdlib.h>
 
+#include "am/context.h"
 #include "am/schemas.h"
 #include "am/send.h"
 #include "core/map.h"
@@ -155,19 +156,25 @@ tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
     return &endpoint->measured[tmsg_map_stamp(map) % TMSG_MEASURED];
 }
 
+static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
+{
+    return &endpoint->worker->context->tuning.of[endpoint->carrier];
+}
+
 /* Measures the layout and holds it against the peer's limits, once. */
 static tmsg_status_t judge_layout(const tmsg_send_t *send,
                                   const tmsg_measures_t **measures_p)
 {
     tmsg_measures_t *known = tmsg_send_measured(send->endpoint, send->map);
+    uint64_t large = tmsg_way_large(thresholds_of(send->endpoint), send->wish);
     tmsg_measures_t measures;
     tmsg_status_t status;
 
     *measures_p = known;
-    if (known->stamp == tmsg_map_stamp(send->map)) {
+    if (known->stamp == tmsg_map_stamp(send->map) && known->large == large) {
         return TMSG_OK;
     }
-    status = tmsg_plan_measure(send->map, &measures);
+    status = tmsg_plan_measure(send->map, large, &measures);
     if (status == TMSG_OK) {
         status = check_layout(send);
     }
@@ -218,6 +225,18 @@ static void note_schema(tmsg_send_t *send, const tmsg_schema_use_t *use)
     send->endpoint->sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
 }
 
+static uint32_t flags_of(int32_t protocol)
+{
+    switch (protocol) {
+    case TMSG_PROTOCOL_EAGER:
+        return UCP_AM_SEND_FLAG_EAGER;
+    case TMSG_PROTOCOL_RNDV:
+        return UCP_AM_SEND_FLAG_RNDV;
+    default:
+        return 0; /* UCX knows */
+    }
+}
+
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -250,6 +269,10 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         status = check_payload(send, &payload);
     }
     if (status == TMSG_OK) {
+        payload.way =
+            tmsg_way_choose(payload.measures, tmsg_layout_spill(payload.spill),
+                            thresholds_of(endpoint), send->wish);
+        send->am_flags = flags_of(payload.way.protocol);
         status = tmsg_plan_make(
             &payload, tmsg_store_pool(endpoint->worker->store), &send->plan);
     }

@@ -13,7 +13,7 @@
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
-                TMSG_SEND_PARAM_ON_DONE))
+                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_WAY))
 
 static void destroy(tmsg_request_t *request)
 {
@@ -44,7 +44,7 @@ void tmsg_send_post(tmsg_send_t *send)
                         UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_DATATYPE |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = endpoint->dialect->send_flags,
+        .flags = endpoint->dialect->send_flags | send->am_flags,
         .cb.send = send_reported,
         .user_data = send,
         .datatype =
@@ -93,6 +93,10 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
         send->request.on_done = params->on_done;
         send->request.on_done_arg = params->on_done_arg;
     }
+    if (params->field_mask & TMSG_SEND_PARAM_WAY) {
+        send->wish.way = params->way;
+        send->wish.protocol = params->protocol;
+    }
     if (send->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "send: unknown flags 0x%x", send->flags);
@@ -104,6 +108,13 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
         send->policy != TMSG_POLICY_STRICT) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: unknown policy %d",
                               send->policy);
+    }
+    if (send->wish.way < TMSG_WAY_AUTO || send->wish.way > TMSG_WAY_PARTS ||
+        send->wish.protocol < TMSG_PROTOCOL_AUTO ||
+        send->wish.protocol > TMSG_PROTOCOL_RNDV) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "send: unknown way %d or protocol %d",
+                              send->wish.way, send->wish.protocol);
     }
     return TMSG_OK;
 }

@@ -20,10 +20,12 @@ typedef struct tmsg_send {
     bool holds_map; /* until its buffers are free */
     uint32_t flags;
     int32_t policy;
+    tmsg_wish_t wish; /* how it is to travel */
     uint32_t message_id;
     uint8_t *header; /* UCX reads it until the send has ended */
     size_t header_bytes;
     tmsg_plan_t plan;
+    uint32_t am_flags; /* that the plan wants: UCP_AM_SEND_FLAG_* */
     tmsg_op_t op;
     bool in_ucx;
     ucs_status_t ucx_status;

@@ -16,7 +16,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define KIB 1024ull
-#define MIB (1024 * KIB)
 
 /* Keeps nothing, so that every allocation is one. */
 static tmsg_pool_t pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -26,10 +25,17 @@ static tmsg_pool_t pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static tmsg_payload_t payload_of(const tmsg_map_t *map, size_t spill)
 {
     static tmsg_measures_t measures;
+    const tmsg_tuning_t tuning = tmsg_tuning_usual();
 
-    cr_assert_eq(tmsg_plan_measure(map, &measures), TMSG_OK, "%s",
-                 tmsg_error_message());
-    return (tmsg_payload_t){.map = map, .measures = &measures, .spill = spill};
+    cr_assert_eq(tmsg_plan_measure(map, TMSG_WAY_NO_PARTS, &measures), TMSG_OK,
+                 "%s", tmsg_error_message());
+    return (tmsg_payload_t){
+        .map = map,
+        .measures = &measures,
+        .way =
+            tmsg_way_choose(&measures, tmsg_layout_spill(spill),
+                            &tuning.of[TMSG_CARRIER_UNKNOWN], (tmsg_wish_t){0}),
+        .spill = spill};
 }
 
 static uint64_t bytes_of(const tmsg_payload_t *payload)
@@ -47,51 +53,12 @@ static tmsg_status_t make(const tmsg_map_t *map, size_t spill,
 
 static const tmsg_strategy_t *gather_of(void)
 {
-    return tmsg_strategy_choose(2, 64, 0);
+    return tmsg_strategy_of((tmsg_way_t){.gather = true});
 }
 
 static const tmsg_strategy_t *scatter_of(void)
 {
-    return tmsg_strategy_choose(1, 1024 * MIB, 0);
-}
-
-Test(plan, strategy_is_a_function_of_size)
-{
-    static const struct {
-        size_t tensors;
-        uint64_t bytes, packed;
-        const char *name;
-    } rows[] = {
-        {1, 1, 0, "scatter"}, /* in one piece already */
-        {1, 64 * KIB, 0, "scatter"},
-        {1, 1, 1, "gather"}, /* it is copied either way */
-        {1, 64 * KIB, 64 * KIB, "gather"},
-        {1, 64 * KIB + 1, 64 * KIB + 1, "scatter"},
-        {2, 128, 0, "gather"},
-        {8, 512, 0, "gather"},
-        {7, 64 * KIB, 0, "gather"},
-        {2, 64 * KIB + 1, 0, "scatter"},
-        {8, 16 * MIB, 0, "scatter"},
-        {64, 16 * MIB, 0, "scatter"},
-        {1000, 1000 * KIB, 0, "gather"},
-        {1000, 1000 * 16 * KIB - 1, 0, "gather"},
-        {1000, 1000 * 16 * KIB, 0, "scatter"},
-        {100000, 16 * MIB, 0, "gather"},
-        {100000, 16 * MIB + 1, 0, "scatter"},
-        {8, 1ull << 40, 1ull << 40, "scatter"},
-        {1, UINT64_MAX, UINT64_MAX, "scatter"},
-    };
-
-    for (size_t i = 0; i < COUNT(rows); i++) {
-        const char *name =
-            tmsg_strategy_choose(rows[i].tensors, rows[i].bytes, rows[i].packed)
-                ->name;
-
-        cr_expect_str_eq(name, rows[i].name,
-                         "%zu tensors, %lu bytes, %lu packed: %s, not %s",
-                         rows[i].tensors, rows[i].bytes, rows[i].packed, name,
-                         rows[i].name);
-    }
+    return tmsg_strategy_of((tmsg_way_t){.gather = false});
 }
 
 static uint8_t memory[4096];

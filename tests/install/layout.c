@@ -82,12 +82,14 @@ AT(tmsg_meta_t, f64, 16);
 AT(tmsg_meta_t, data, 24);
 AT(tmsg_meta_t, bytes, 32);
 
-SIZE(tmsg_send_params_t, 32);
+SIZE(tmsg_send_params_t, 40);
 AT(tmsg_send_params_t, field_mask, 0);
 AT(tmsg_send_params_t, flags, 8);
 AT(tmsg_send_params_t, policy, 12);
 AT(tmsg_send_params_t, on_done, 16);
 AT(tmsg_send_params_t, on_done_arg, 24);
+AT(tmsg_send_params_t, way, 32);
+AT(tmsg_send_params_t, protocol, 36);
 
 SIZE(tmsg_tensor_t, 40);
 AT(tmsg_tensor_t, data, 0);

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/way.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+
+#define KIB 1024ULL
+#define MIB (1024 * KIB)
+#define NEVER UINT64_MAX
+
+/* See bench/NOTES.md for where they come from. On tcp a list is sent at most 5
+ * entries a fragment. */
+static const tmsg_tuning_t usual = {{
+    [TMSG_CARRIER_UNKNOWN] = {.gather_bytes = 64 * KIB,
+                              .gather_mean_bytes = 16 * KIB,
+                              .gather_most_bytes = 16 * MIB,
+                              .part_bytes = 1 * MIB,
+                              .chunk_bytes = 4 * MIB,
+                              .eager_bytes = 0,
+                              .rndv_bytes = NEVER,
+                              .eager_list_bytes = 0,
+                              .rndv_list_bytes = NEVER},
+    [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
+                          .gather_mean_bytes = 16 * KIB,
+                          .gather_most_bytes = 16 * MIB,
+                          .part_bytes = 1 * MIB,
+                          .chunk_bytes = 4 * MIB,
+                          .eager_bytes = 0,
+                          .rndv_bytes = NEVER,
+                          .eager_list_bytes = 0,
+                          .rndv_list_bytes = NEVER},
+    [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
+                          .gather_mean_bytes = 16 * KIB,
+                          .gather_most_bytes = 16 * MIB,
+                          .part_bytes = 1 * MIB,
+                          .chunk_bytes = 4 * MIB,
+                          .eager_bytes = 1 * MIB,
+                          .rndv_bytes = NEVER,
+                          .eager_list_bytes = 0,
+                          .rndv_list_bytes = NEVER},
+}};
+
+tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
+
+/* The least is what keeps a part worth its message, and a mean from being
+ * divided by. */
+static const struct {
+    const char *name;
+    size_t offset;
+    uint64_t least;
+} fields[] = {
+    {"gather_bytes", offsetof(tmsg_thresholds_t, gather_bytes), 0},
+    {"gather_mean_bytes", offsetof(tmsg_thresholds_t, gather_mean_bytes), 1},
+    {"gather_most_bytes", offsetof(tmsg_thresholds_t, gather_most_bytes), 0},
+    {"part_bytes", offsetof(tmsg_thresholds_t, part_bytes), 1},
+    {"chunk_bytes", offsetof(tmsg_thresholds_t, chunk_bytes),
+     TMSG_CHUNK_BYTES_LEAST},
+    {"eager_bytes", offsetof(tmsg_thresholds_t, eager_bytes), 0},
+    {"rndv_bytes", offsetof(tmsg_thresholds_t, rndv_bytes), 0},
+    {"eager_list_bytes", offsetof(tmsg_thresholds_t, eager_list_bytes), 0},
+    {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
+};
+
+static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp"};
+
+static bool is_word(const char *text, size_t bytes, const char *word)
+{
+    return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
+}
+
+/* The threshold that "carrier.name" is, or NULL, and the least it may be. */
+static uint64_t *find_threshold(const char *text, size_t bytes,
+                                tmsg_tuning_t *tuning, uint64_t *least_p)
+{
+    const char *dot = memchr(text, '.', bytes);
+    size_t head = dot == NULL ? bytes : (size_t)(dot - text);
+    tmsg_thresholds_t *of = NULL;
+
+    for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
+        if (is_word(text, head, carriers[i])) {
+            of = &tuning->of[i];
+        }
+    }
+    for (size_t i = 0;
+         of != NULL && dot != NULL && i < sizeof(fields) / sizeof(fields[0]);
+         i++) {
+        if (is_word(dot + 1, bytes - head - 1, fields[i].name)) {
+            *least_p = fields[i].least;
+            return (uint64_t *)(void *)((char *)of + fields[i].offset);
+        }
+    }
+    return NULL;
+}
+
+/* One "carrier.name=bytes". */
+static bool read_threshold(const char *text, size_t bytes,
+                           tmsg_tuning_t *tuning)
+{
+    const char *equals = memchr(text, '=', bytes);
+    uint64_t *threshold, least;
+    unsigned long long value;
+    char *end;
+
+    if (equals == NULL || !isdigit((unsigned char)equals[1])) {
+        return false;
+    }
+    threshold = find_threshold(text, (size_t)(equals - text), tuning, &least);
+    errno = 0;
+    value = strtoull(equals + 1, &end, 10);
+    if (threshold == NULL || errno != 0 || end != text + bytes ||
+        value < least) {
+        return false;
+    }
+    *threshold = value;
+    return true;
+}
+
+tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p)
+{
+    tmsg_tuning_t tuning = *tuning_p;
+
+    while (*text != '\0') {
+        size_t bytes = strcspn(text, ",");
+
+        if (!read_threshold(text, bytes, &tuning)) {
+            return tmsg_error_set(
+                TMSG_ERR_INVALID_PARAM,
+                "'%s' is no threshold: it is written carrier.name=bytes, like "
+                "tcp.part_bytes=1048576",
+                tmsg_error_name(text, bytes).text);
+        }
+        text += bytes + (text[bytes] == ',');
+    }
+    *tuning_p = tuning;
+    return TMSG_OK;
+}
+
+uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    if (!wish.parts) {
+        return TMSG_WAY_NO_PARTS;
+    }
+    switch (wish.way) {
+    case TMSG_WAY_AUTO:
+        return thresholds->part_bytes;
+    case TMSG_WAY_PARTS:
+        return 1;
+    default:
+        return TMSG_WAY_NO_PARTS;
+    }
+}
+
+/* One tensor that lies in one piece needs no other message to be that, but for
+ * one so large that small messages would wait behind it. */
+static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
+                     const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    if (measures->parts == 0 || !wish.parts) {
+        return false;
+    }
+    return wish.way == TMSG_WAY_PARTS || measures->foreign > 0 ||
+           measures->tensors > 1 || measures->packed > 0 || spill > 0 ||
+           measures->bytes > thresholds->chunk_bytes;
+}
+
+static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,
+                        const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    if (pieces < 2 && packed == 0) {
+        return false; /* it lies in one piece already */
+    }
+    if (wish.way == TMSG_WAY_GATHER || wish.way == TMSG_WAY_SCATTER) {
+        return wish.way == TMSG_WAY_GATHER;
+    }
+    return bytes <= thresholds->gather_bytes ||
+           (bytes / thresholds->gather_mean_bytes < pieces &&
+            bytes <= thresholds->gather_most_bytes);
+}
+
+static int32_t protocol_of(uint64_t bytes, uint64_t eager, uint64_t rndv)
+{
+    if (bytes <= eager) {
+        return TMSG_PROTOCOL_EAGER;
+    }
+    return bytes >= rndv ? TMSG_PROTOCOL_RNDV : TMSG_PROTOCOL_AUTO;
+}
+
+tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
+                           const tmsg_thresholds_t *thresholds,
+                           tmsg_wish_t wish)
+{
+    tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish)};
+    size_t pieces = measures->tensors + (spill > 0);
+    uint64_t bytes = measures->bytes + spill;
+    uint64_t packed = measures->packed;
+    bool one;
+
+    if (way.parts) {
+        pieces -= measures->parts;
+        bytes = measures->head_bytes + spill;
+        packed -= measures->parts_packed;
+    }
+    way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
+    one = way.gather || pieces < 2;
+    way.protocol = wish.protocol;
+    if (bytes > 0 && wish.protocol == TMSG_PROTOCOL_AUTO) {
+        way.protocol = protocol_of(
+            bytes, one ? thresholds->eager_bytes : thresholds->eager_list_bytes,
+            one ? thresholds->rndv_bytes : thresholds->rndv_list_bytes);
+    }
+    return way;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/way.h - how a message travels: a pure function of what is in it. */
+#ifndef TMSG_AM_WAY_H
+#define TMSG_AM_WAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/endpoint.h>
+
+/* What moves the bytes of an endpoint. */
+typedef enum {
+    TMSG_CARRIER_UNKNOWN = 0, /* not known yet, or not measured by us */
+    TMSG_CARRIER_SHM = 1,     /* shared memory, large ones by CMA */
+    TMSG_CARRIER_TCP = 2,
+    TMSG_CARRIER_COUNT
+} tmsg_carrier_t;
+
+/* What moves in smaller pieces is not worth their messages. */
+#define TMSG_CHUNK_BYTES_LEAST 4096
+
+/* Where one way begins to be better than another, in bytes. */
+typedef struct {
+    uint64_t gather_bytes;      /* up to here copying costs less than a list */
+    uint64_t gather_mean_bytes; /* so it does for tensors that are smaller */
+    uint64_t gather_most_bytes; /* on average, up to here */
+    uint64_t part_bytes;        /* a tensor from here on is a part */
+    uint64_t chunk_bytes;       /* and travels in pieces of at most so many */
+    uint64_t eager_bytes;       /* one piece up to here goes eagerly */
+    uint64_t rndv_bytes;        /* and from here on by rendezvous */
+    uint64_t eager_list_bytes;  /* the same of a scatter list */
+    uint64_t rndv_list_bytes;
+} tmsg_thresholds_t;
+
+/* One for each carrier. */
+typedef struct {
+    tmsg_thresholds_t of[TMSG_CARRIER_COUNT];
+} tmsg_tuning_t;
+
+/* What was measured for each. */
+tmsg_tuning_t tmsg_tuning_usual(void);
+
+/* Changes thresholds as "tcp.eager_bytes=65536,shm.part_bytes=2097152" says; a
+ * carrier is "shm", "tcp" or "other". On error *tuning_p is untouched. Errors:
+ * INVALID_PARAM, which names what is wrong. */
+tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p);
+
+/* What a map's layout amounts to, which stays while the map's stamp does. */
+typedef struct {
+    uint64_t stamp;
+    size_t tensors;  /* that are not empty */
+    uint64_t bytes;  /* of these, with the gaps between them */
+    uint64_t packed; /* of tensors that do not lie as they travel */
+    /* Those that would be parts, if tensors of `large` bytes were. */
+    uint64_t large;
+    size_t parts;
+    uint64_t parts_bytes;
+    uint64_t parts_packed;
+    uint64_t head_bytes; /* of the others, with the gaps between them */
+    size_t foreign;      /* parts that must be: their memory is another */
+} tmsg_measures_t;
+
+/* What the caller asks for, and the peer allows. All zero bits: neither. */
+typedef struct {
+    int32_t way;      /* tmsg_way_kind_t */
+    int32_t protocol; /* tmsg_protocol_t */
+    bool parts;       /* the peer takes them */
+} tmsg_wish_t;
+
+typedef struct {
+    bool parts;       /* large tensors are messages of their own */
+    bool gather;      /* the rest is copied into one piece, not listed */
+    int32_t protocol; /* of the rest: tmsg_protocol_t */
+} tmsg_way_t;
+
+#define TMSG_WAY_NO_PARTS UINT64_MAX
+
+/* The size from which on a tensor is to be a part, for the measures. */
+uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish);
+
+/* The way for a map of these measures behind a body of `spill` bytes, if that
+ * heads the payload, else 0. */
+tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
+                           const tmsg_thresholds_t *thresholds,
+                           tmsg_wish_t wish);
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which way a message travels, without any of UCX. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/context.h"
+#include "am/way.h"
+#include "core/error.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define KIB 1024ull
+#define MIB (1024 * KIB)
+
+/* Figures of the test's own: the usual ones are tuned. */
+static const tmsg_thresholds_t thresholds = {
+    .gather_bytes = 64 * KIB,
+    .gather_mean_bytes = 16 * KIB,
+    .gather_most_bytes = 16 * MIB,
+    .part_bytes = 1 * MIB,
+    .chunk_bytes = 4 * MIB,
+    .eager_bytes = 256 * KIB,
+    .rndv_bytes = 1 * MIB,
+    .eager_list_bytes = 32 * KIB,
+    .rndv_list_bytes = 512 * KIB,
+};
+
+/* Of so many tensors of one size each, none of them packed, beside so many
+ * that are large. */
+static tmsg_measures_t measures_of(size_t small, uint64_t bytes, size_t parts,
+                                   uint64_t part_bytes)
+{
+    return (tmsg_measures_t){
+        .tensors = small + parts,
+        .bytes = small * bytes + parts * part_bytes,
+        .large = thresholds.part_bytes,
+        .parts = parts,
+        .parts_bytes = parts * part_bytes,
+        .head_bytes = small * bytes,
+    };
+}
+
+static tmsg_way_t choose(const tmsg_measures_t *measures, uint64_t spill,
+                         int32_t way, int32_t protocol, bool parts)
+{
+    const tmsg_wish_t wish = {way, protocol, parts};
+
+    return tmsg_way_choose(measures, spill, &thresholds, wish);
+}
+
+Test(way, small_tensors_are_gathered_and_middling_ones_listed)
+{
+    static const struct {
+        size_t tensors;
+        uint64_t bytes, packed;
+        bool gather;
+    } rows[] = {
+        {1, 1, 0, false}, /* in one piece already */
+        {1, 64 * KIB, 0, false},
+        {1, 1, 1, true}, /* it is copied either way */
+        {1, 64 * KIB, 64 * KIB, true},
+        {1, 64 * KIB + 1, 64 * KIB + 1, false},
+        {2, 128, 0, true},
+        {8, 512, 0, true},
+        {7, 64 * KIB, 0, true},
+        {2, 64 * KIB + 1, 0, false},
+        {8, 16 * MIB, 0, false},
+        {64, 16 * MIB, 0, false},
+        {1000, 1000 * KIB, 0, true},
+        {1000, 1000 * 16 * KIB - 1, 0, true},
+        {1000, 1000 * 16 * KIB, 0, false},
+        {100000, 16 * MIB, 0, true},
+        {100000, 16 * MIB + 1, 0, false},
+        {8, 1ull << 40, 1ull << 40, false},
+        {1, UINT64_MAX, UINT64_MAX, false},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_measures_t measures = {.tensors = rows[i].tensors,
+                                    .bytes = rows[i].bytes,
+                                    .packed = rows[i].packed,
+                                    .large = TMSG_WAY_NO_PARTS,
+                                    .head_bytes = rows[i].bytes};
+        tmsg_way_t way = choose(&measures, 0, 0, 0, false);
+
+        cr_expect(eq(int, way.gather, rows[i].gather), "row %zu", i);
+        cr_expect(not(way.parts), "row %zu", i);
+    }
+}
+
+Test(way, large_tensors_are_parts_where_the_peer_takes_them)
+{
+    static const struct {
+        size_t small;
+        uint64_t bytes;
+        size_t parts;
+        uint64_t part_bytes, spill;
+        bool is_split, gather;
+    } rows[] = {
+        {8, 64, 0, 0, 0, false, true},
+        {8, 64, 1, MIB, 0, true, true}, /* a mixture: 8 gathered, one a part */
+        {8, 64, 8, 2 * MIB, 0, true, true},
+        {0, 0, 8, 2 * MIB, 0, true, false},
+        {4, 300 * KIB, 2, 2 * MIB, 0, true, false}, /* 4 listed */
+        {0, 0, 1, MIB, 0, false, false},     /* it is one piece anyway, */
+        {0, 0, 1, 4 * MIB, 0, false, false}, /* and no longer than a chunk */
+        {0, 0, 1, 4 * MIB + 1, 0, true, false},
+        {0, 0, 1, 2 * MIB, 64, true, false}, /* behind a body */
+        {1, 1, 1, 2 * MIB, 0, true, false},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_measures_t measures = measures_of(
+            rows[i].small, rows[i].bytes, rows[i].parts, rows[i].part_bytes);
+        tmsg_way_t way = choose(&measures, rows[i].spill, 0, 0, true);
+
+        cr_expect(eq(int, way.parts, rows[i].is_split), "row %zu", i);
+        cr_expect(eq(int, way.gather, rows[i].gather), "row %zu", i);
+        cr_expect(not(choose(&measures, rows[i].spill, 0, 0, false).parts),
+                  "row %zu, to a peer without", i);
+    }
+}
+
+/* A tensor in memory that the head is not in cannot travel with it. */
+Test(way, what_lies_in_other_memory_is_a_part_whatever_is_asked)
+{
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+        tmsg_measures_t measures = measures_of(3, 64, 1, 64);
+
+        measures.foreign = 1;
+        cr_expect(choose(&measures, 0, way, 0, true).parts, "way %d", way);
+    }
+}
+
+Test(way, a_wish_is_granted_where_it_can_be)
+{
+    tmsg_measures_t small = measures_of(8, 64, 0, 0);
+    tmsg_measures_t large = measures_of(0, 0, 8, 2 * MIB);
+    tmsg_measures_t single = measures_of(0, 0, 1, 100);
+    tmsg_measures_t whole = large;
+
+    whole.parts = 0; /* measured with TMSG_WAY_NO_PARTS */
+    whole.head_bytes = whole.bytes;
+    cr_expect(not(choose(&small, 0, TMSG_WAY_SCATTER, 0, true).gather));
+    cr_expect(choose(&whole, 0, TMSG_WAY_GATHER, 0, true).gather);
+    cr_expect(not(choose(&whole, 0, TMSG_WAY_GATHER, 0, true).parts));
+    cr_expect(not(choose(&whole, 0, TMSG_WAY_SCATTER, 0, true).parts));
+    cr_expect(choose(&single, 0, TMSG_WAY_PARTS, 0, true).parts);
+    cr_expect(not(choose(&single, 0, TMSG_WAY_PARTS, 0, false).parts));
+}
+
+Test(way, a_wish_says_which_tensors_are_large)
+{
+    static const struct {
+        tmsg_wish_t wish;
+        uint64_t large;
+    } rows[] = {
+        {{TMSG_WAY_AUTO, 0, true}, 1 * MIB},
+        {{TMSG_WAY_AUTO, 0, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_GATHER, 0, true}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_SCATTER, 0, true}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_PARTS, 0, true}, 1},
+        {{TMSG_WAY_PARTS, 0, false}, TMSG_WAY_NO_PARTS},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        cr_expect(
+            eq(u64, tmsg_way_large(&thresholds, rows[i].wish), rows[i].large),
+            "row %zu", i);
+    }
+}
+
+Test(way, the_head_goes_eagerly_or_by_rendezvous_by_its_size)
+{
+    static const struct {
+        size_t tensors;
+        uint64_t bytes; /* of each */
+        uint64_t spill;
+        int32_t wish, protocol;
+    } rows[] = {
+        {0, 0, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_AUTO},
+        {1, 1, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_EAGER},
+        {1, 256 * KIB, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_EAGER},
+        {1, 256 * KIB + 1, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_AUTO},
+        {1, 1 * MIB - 1, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_AUTO},
+        {1, 1 * MIB, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_RNDV},
+        {1, 1 * MIB, 0, TMSG_PROTOCOL_EAGER, TMSG_PROTOCOL_EAGER},
+        {1, 1, 0, TMSG_PROTOCOL_RNDV, TMSG_PROTOCOL_RNDV},
+        {200, 1 * KIB, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_EAGER},
+        {1000, 2 * KIB, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_RNDV},
+        {4, 64 * KIB, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_AUTO}, /* a list */
+        {2, 256 * KIB, 0, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_RNDV},
+        {1, 200 * KIB, 64, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_AUTO},
+        {0, 0, 64 * KIB, TMSG_PROTOCOL_AUTO, TMSG_PROTOCOL_EAGER},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_measures_t measures =
+            measures_of(rows[i].tensors, rows[i].bytes, 0, 0);
+        tmsg_way_t way =
+            choose(&measures, rows[i].spill, 0, rows[i].wish, false);
+
+        cr_expect(eq(i32, way.protocol, rows[i].protocol), "row %zu", i);
+    }
+}
+
+Test(way, every_carrier_has_usual_thresholds)
+{
+    const tmsg_tuning_t tuning = tmsg_tuning_usual();
+
+    for (int i = 0; i < TMSG_CARRIER_COUNT; i++) {
+        const tmsg_thresholds_t *usual = &tuning.of[i];
+
+        cr_expect(ge(u64, usual->chunk_bytes, 64 * KIB), "carrier %d", i);
+        cr_expect(ge(u64, usual->part_bytes, usual->gather_mean_bytes),
+                  "carrier %d", i);
+        cr_expect(ge(u64, usual->rndv_bytes, usual->eager_bytes), "carrier %d",
+                  i);
+    }
+}
+
+Test(way, thresholds_are_set_by_name)
+{
+    tmsg_tuning_t tuning = tmsg_tuning_usual(), usual = tuning;
+
+    cr_expect(eq(int, tmsg_tuning_read("", &tuning), TMSG_OK));
+    cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
+    cr_expect(eq(int,
+                 tmsg_tuning_read("tcp.eager_bytes=5,shm.part_bytes=6,"
+                                  "other.rndv_list_bytes=18446744073709551615",
+                                  &tuning),
+                 TMSG_OK));
+    usual.of[TMSG_CARRIER_TCP].eager_bytes = 5;
+    usual.of[TMSG_CARRIER_SHM].part_bytes = 6;
+    usual.of[TMSG_CARRIER_UNKNOWN].rndv_list_bytes = UINT64_MAX;
+    cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
+}
+
+Test(way, a_threshold_that_is_none_is_named)
+{
+    static const char *const wrong[] = {
+        "tcp",
+        "=1",
+        "tcp.part_bytes",
+        "tcp.part_bytes=",
+        "tcp.part_bytes=x",
+        "tcp.part_bytes=-1",
+        "tcp.part_bytes=1M",
+        "tcp.part_bytes=0", /* each tensor would be one, the empty too */
+        "tcp.chunk_bytes=4095",
+        "tcp.gather_mean_bytes=0",
+        "tcp.eager_bytes=18446744073709551616",
+        "udp.part_bytes=1",
+        "tcp.parts_bytes=1",
+        "tcp.part_byte=1",
+        "part_bytes=1",
+        "tcp.part_bytes=1,,shm.part_bytes=1",
+        "tcp.part_bytes=1 ",
+        "tcp.eager_bytes=1,nonsense",
+    };
+
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        tmsg_tuning_t tuning = tmsg_tuning_usual(), usual = tuning;
+
+        cr_expect(eq(int, tmsg_tuning_read(wrong[i], &tuning),
+                     TMSG_ERR_INVALID_PARAM),
+                  "%s", wrong[i]);
+        cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0), "%s",
+                  wrong[i]);
+    }
+}
+
+Test(way, a_context_reads_thresholds_from_its_variable)
+{
+    tmsg_context_t *context = NULL;
+
+    setenv("TENSORMSG_THRESHOLDS", "shm.part_bytes=77", 1);
+    cr_assert(eq(int, tmsg_context_create(NULL, &context), TMSG_OK));
+    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_SHM].part_bytes, 77));
+    tmsg_context_destroy(context);
+    setenv("TENSORMSG_THRESHOLDS", "shm.part_bytes=77 oxen", 1);
+    cr_expect(
+        eq(int, tmsg_context_create(NULL, &context), TMSG_ERR_INVALID_PARAM));
+    cr_expect(ne(ptr, strstr(tmsg_error_message(), "77 oxen"), NULL));
+}
