@@ -88,18 +88,28 @@ static tmsg_status_t read_peer_timeout(const tmsg_context_params_t *params,
     return status;
 }
 
+static tmsg_status_t add_tuning(const char *text, const char *source,
+                                tmsg_tuning_t *tuning)
+{
+    tmsg_status_t status =
+        text == NULL ? TMSG_OK : tmsg_tuning_read(text, tuning);
+
+    return status == TMSG_OK
+               ? TMSG_OK
+               : tmsg_error_set(status, "%s: %s", source, tmsg_error_message());
+}
+
 static tmsg_status_t read_tuning(tmsg_context_t *context)
 {
-    const char *text = getenv("TENSORMSG_THRESHOLDS");
+    const char *variable = "TENSORMSG_THRESHOLDS";
     tmsg_status_t status;
 
     context->tuning = tmsg_tuning_usual();
-    status = text == NULL ? TMSG_OK : tmsg_tuning_read(text, &context->tuning);
-    if (status != TMSG_OK) {
-        return tmsg_error_set(status, "TENSORMSG_THRESHOLDS: %s",
-                              tmsg_error_message());
-    }
-    return TMSG_OK;
+    status = add_tuning(context->settings.thresholds, context->settings.path,
+                        &context->tuning);
+    return status == TMSG_OK
+               ? add_tuning(getenv(variable), variable, &context->tuning)
+               : status;
 }
 
 uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context)

@@ -174,6 +174,58 @@ static void read_ucx(reader_t *reader, const cJSON *object)
     }
 }
 
+/* "carrier.name=bytes,", to the end of `text` or, where it is NULL, nowhere. */
+static size_t put_threshold(const cJSON *carrier, const cJSON *item, char *text)
+{
+    char number[24];
+    int bytes = snprintf(number, sizeof(number), "%.0f", item->valuedouble);
+
+    if (text != NULL) {
+        sprintf(text, "%s.%s=%s,", carrier->string, item->string, number);
+    }
+    return strlen(carrier->string) + strlen(item->string) + (size_t)bytes + 3;
+}
+
+static size_t put_thresholds(reader_t *reader, const cJSON *object, char *text)
+{
+    const cJSON *carrier, *item;
+    size_t bytes = 0;
+
+    cJSON_ArrayForEach(carrier, object)
+    {
+        if (!check_object(reader, carrier)) {
+            return 0;
+        }
+        cJSON_ArrayForEach(item, carrier)
+        {
+            (void)read_number(reader, item, EXACT_MOST);
+            bytes += put_threshold(carrier, item,
+                                   text == NULL ? NULL : text + bytes);
+        }
+    }
+    return bytes;
+}
+
+/* Which carriers and thresholds there are is for tmsg_tuning_read() to say. */
+static void read_thresholds(reader_t *reader, const cJSON *object)
+{
+    size_t bytes;
+
+    if (!check_object(reader, object)) {
+        return;
+    }
+    bytes = put_thresholds(reader, object, NULL);
+    if (reader->status != TMSG_OK) {
+        return;
+    }
+    reader->settings->thresholds = calloc(1, bytes + 1);
+    if (reader->settings->thresholds == NULL) {
+        reader->status = tmsg_error_memory("thresholds");
+        return;
+    }
+    put_thresholds(reader, object, reader->settings->thresholds);
+}
+
 static const struct {
     const char *name;
     void (*read)(reader_t *reader, const cJSON *item);
@@ -183,6 +235,7 @@ static const struct {
     {"no_thread", read_no_thread},
     {"limits", read_limits},
     {"ucx", read_ucx},
+    {"thresholds", read_thresholds},
 };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -311,5 +364,6 @@ void tmsg_settings_free(tmsg_settings_t *settings)
 {
     free(settings->path);
     free(settings->ucx);
+    free(settings->thresholds);
     *settings = (tmsg_settings_t){0};
 }

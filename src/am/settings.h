@@ -14,6 +14,7 @@ typedef struct {
     char *path;           /* it was read from; NULL: there is none */
     tmsg_limits_t limits; /* those in its field_mask */
     char *ucx;            /* "KEY=VALUE;KEY=VALUE"; NULL: none */
+    char *thresholds;     /* for tmsg_tuning_read(); NULL: none */
     bool has_peer_timeout;
     uint32_t peer_timeout_ms;
     bool no_thread;

@@ -10,6 +10,7 @@
 
 #include <tensormsg/tensormsg.h>
 
+#include "am/context.h"
 #include "am/settings.h"
 #include "support/failing_alloc.h"
 #include "support/must.h"
@@ -131,6 +132,21 @@ Test(settings, ucx_keys_stand_between_the_environment_and_our_defaults)
                            "\"origin\":\"code\"");
 }
 
+Test(settings, thresholds_yield_to_the_variable)
+{
+    tmsg_context_t *context;
+
+    write_text("{\"version\": 1, \"thresholds\": {"
+               "\"tcp\": {\"part_bytes\": 111, \"rndv_bytes\": 222},"
+               "\"shm\": {\"eager_bytes\": 333}}}");
+    setenv("TENSORMSG_THRESHOLDS", "tcp.part_bytes=444", 1);
+    must(create(path, &context));
+    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_TCP].part_bytes, 444));
+    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_TCP].rndv_bytes, 222));
+    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_SHM].eager_bytes, 333));
+    tmsg_context_destroy(context);
+}
+
 typedef struct {
     const char *text;
     const char *words; /* of the error, beside the path */
@@ -158,6 +174,14 @@ static const bad_t bad[] = {
     {"{\"version\": 1, \"limits\": {\"ndim\": true}}", "'ndim' is not an"},
     {"{\"version\": 1, \"limits\": {\"ndim\": 65}}", "ndim 65 is not in 1..64"},
     {"{\"version\": 1, \"limits\": {\"held_bytes\": 1e300}}", "'held_bytes'"},
+    {"{\"version\": 1, \"thresholds\": 3}", "'thresholds' is not an object"},
+    {"{\"version\": 1, \"thresholds\": {\"shm\": 3}}", "'shm' is not an"},
+    {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": -1}}}",
+     "'x' is not an integer"},
+    {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": 1}}}",
+     "'shm.x=1' is no threshold"},
+    {"{\"version\": 1, \"thresholds\": {\"air\": {\"part_bytes\": 1}}}",
+     "'air.part_bytes=1' is no threshold"},
     {"{\"version\": 1, \"ucx\": []}", "'ucx' is not an object"},
     {"{\"version\": 1, \"ucx\": {\"TLS\": 3}}", "'TLS' is not a text"},
     {"{\"version\": 1, \"ucx\": {\"TLS\": \"\"}}", "'TLS' is not a text"},
