@@ -118,7 +118,8 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
                                                 tmsg_map_memory(message->map));
     }
     if (status == TMSG_OK) {
-        status = tmsg_payload_check_map(&message->head, message->map, limits);
+        status = tmsg_payload_check_map(&message->head, message->map,
+                                        &message->extra.split, limits);
     }
     return status != TMSG_OK ? status : apply_policy(message);
 }

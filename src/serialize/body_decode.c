@@ -10,6 +10,7 @@
 #include "serialize/checksum.h"
 #include "serialize/decoder.h"
 #include "serialize/schema_wire.h"
+#include "serialize/split.h"
 #include "serialize/wire.h"
 
 /* [name of one character, code, bits, lanes, empty shape] */
@@ -56,7 +57,7 @@ blame(tmsg_status_t status, const record_t *record, const char *format, ...)
 #define BODY_KEYS (KEY_BIT(TMSG_BODY_TENSORS) | KEY_BIT(TMSG_BODY_METADATA))
 #define EXTRA_KEYS                                                             \
     (KEY_BIT(TMSG_BODY_CHECKSUMS) | KEY_BIT(TMSG_BODY_DEFINITION) |            \
-     KEY_BIT(TMSG_BODY_REFERENCE))
+     KEY_BIT(TMSG_BODY_REFERENCE) | KEY_BIT(TMSG_BODY_PARTS))
 
 static bool is_known(int64_t key, unsigned known)
 {
@@ -405,7 +406,7 @@ static tmsg_status_t check_sections(const tmsg_decoder_t *decoder,
                                   "body: a reference to a schema beside %s",
                                   tensors ? "tensors" : "a definition");
         }
-        return TMSG_OK; /* the checksums wait for the tensors */
+        return TMSG_OK; /* checksums and parts wait for the tensors */
     }
     if (use->form == TMSG_SCHEMA_DEFINES) {
         tmsg_status_t status;
@@ -416,6 +417,14 @@ static tmsg_status_t check_sections(const tmsg_decoder_t *decoder,
                                   "tensors");
         }
         status = tmsg_schema_check(use, decoder->map);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    if ((seen & KEY_BIT(TMSG_BODY_PARTS)) != 0) {
+        tmsg_status_t status =
+            tmsg_split_check(&decoder->extra->split, decoder->map);
+
         if (status != TMSG_OK) {
             return status;
         }
@@ -432,6 +441,9 @@ static tmsg_status_t read_section(tmsg_decoder_t *decoder, int64_t key)
         return tmsg_decoder_metadata(decoder);
     case TMSG_BODY_CHECKSUMS:
         return read_checksums(decoder);
+    case TMSG_BODY_PARTS:
+        tmsg_decoder_reading(&decoder->cursor, "parts");
+        return tmsg_split_read(&decoder->cursor, &decoder->extra->split);
     case TMSG_BODY_DEFINITION:
         return read_schema(decoder, TMSG_SCHEMA_DEFINES);
     case TMSG_BODY_REFERENCE:

@@ -188,6 +188,17 @@ static void pack_checksums(msgpack_packer *packer,
     }
 }
 
+static void pack_split(msgpack_packer *packer, const tmsg_split_t *split)
+{
+    msgpack_pack_array(packer, split->others_bytes > 0 ? 3 : 2);
+    msgpack_pack_uint64(packer, split->large);
+    msgpack_pack_uint64(packer, split->chunk);
+    if (split->others_bytes > 0) {
+        msgpack_pack_bin(packer, split->others_bytes);
+        msgpack_pack_bin_body(packer, split->others, split->others_bytes);
+    }
+}
+
 tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
                                const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p)
@@ -195,13 +206,15 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     bool checksums = extra != NULL && extra->checksum != NULL;
     tmsg_schema_form_t form =
         extra == NULL ? TMSG_SCHEMA_NONE : extra->schema.form;
+    bool split = extra != NULL && extra->split.large > 0;
     size_t keys = tmsg_map_meta_size(map);
     sink_t sink = {.buffer = buffer, .bound = bound};
     msgpack_packer packer;
 
     msgpack_packer_init(&packer, &sink, bound == 0 ? sink_count : sink_write);
     msgpack_pack_map(&packer, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
-                                  (size_t)(keys != 0) + (size_t)checksums);
+                                  (size_t)(keys != 0) + (size_t)checksums +
+                                  (size_t)split);
     if (form != TMSG_SCHEMA_NONE) {
         pack_schema(&sink, &extra->schema);
     }
@@ -215,6 +228,10 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     if (checksums) {
         msgpack_pack_int8(&packer, TMSG_BODY_CHECKSUMS);
         pack_checksums(&packer, extra, tmsg_map_size(map));
+    }
+    if (split) {
+        msgpack_pack_int8(&packer, TMSG_BODY_PARTS);
+        pack_split(&packer, &extra->split);
     }
     /* This also catches every count and length that msgpack has no form for. */
     if (sink.used > UINT32_MAX) {

@@ -77,6 +77,17 @@ typedef struct {
     size_t numbers_bytes;
 } tmsg_schema_use_t;
 
+#define TMSG_SPLIT_CHUNK_LEAST 4096
+
+/* Which tensors travel as parts, messages of their own. All zero bits: none. */
+typedef struct {
+    uint64_t large; /* those of so many bytes or more; 0: none at all */
+    uint64_t chunk; /* bytes of a part, but for the last one of a tensor */
+    /* Bit i % 8 of byte i / 8: tensor i, too. Decoded, they lie in the body. */
+    const uint8_t *others;
+    size_t others_bytes;
+} tmsg_split_t;
+
 /* What a body holds beside a map. All zero bits: nothing. */
 typedef struct {
     const tmsg_checksum_t *checksum; /* NULL: no checksums */
@@ -85,6 +96,7 @@ typedef struct {
     const uint8_t *checksums;
     size_t checksum_count;    /* of those decoded */
     tmsg_schema_use_t schema; /* serialize/schema.h makes and reads it */
+    tmsg_split_t split;
 } tmsg_body_extra_t;
 
 /* Encodes names, dtypes, shapes, strides, devices, metadata and *extra (which
@@ -104,11 +116,11 @@ bool tmsg_body_has_strides(const tmsg_tensor_t *tensor);
 /* Decodes a body into an empty map, whose tensors have no data yet. Trusts
  * nothing; reads exactly `bytes`. With extra_p NULL, a body that holds more
  * than a map is UNSUPPORTED, but for a definition, which is passed over. Of a
- * body that refers to a schema the map gets only metadata, and the checksums
- * are not held against it. On error the map is left empty, and of *extra_p
- * only the schema counts, as far as it was read: a definition is answered.
- * Errors: MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each naming the
- * tensor or key and what was wrong with it. */
+ * body that refers to a schema the map gets only metadata, and checksums and
+ * parts are not held against it. On error the map is left empty, and of
+ * *extra_p only the schema counts, as far as it was read: a definition is
+ * answered. Errors: MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each
+ * naming the tensor or key and what was wrong with it. */
 tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
                                const tmsg_limits_t *limits, tmsg_map_t *map,
                                tmsg_body_extra_t *extra_p);
@@ -144,10 +156,12 @@ tmsg_status_t tmsg_payload_check(const tmsg_preamble_t *head,
                                  uint64_t payload_bytes,
                                  const tmsg_limits_t *limits);
 
-/* Whether the tensors of a decoded body fill what is behind it to the byte.
- * Errors: MALFORMED, LIMIT_EXCEEDED. */
+/* Whether the tensors of a decoded body, but for those that travel as parts
+ * (split NULL: none), fill what is behind it to the byte. The limits are for
+ * all of them. Errors: MALFORMED, LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
                                      const tmsg_map_t *map,
+                                     const tmsg_split_t *split,
                                      const tmsg_limits_t *limits);
 
 /* Gives each tensor that has none yet its data, one behind the other from

@@ -83,7 +83,7 @@ static tmsg_status_t read_map(const uint8_t *body,
     if (status != TMSG_OK || extra->schema.form == TMSG_SCHEMA_REFERS) {
         return status;
     }
-    return tmsg_payload_check_map(preamble, map, &limits);
+    return tmsg_payload_check_map(preamble, map, &extra->split, &limits);
 }
 
 static cJSON *json_numbers(const tmsg_schema_use_t *use)
@@ -149,6 +149,21 @@ static bool add_checksums(cJSON *object, const tmsg_body_extra_t *extra)
     return complete;
 }
 
+static bool add_parts(cJSON *object, const tmsg_split_t *split)
+{
+    cJSON *parts;
+
+    if (split->large == 0) {
+        return true;
+    }
+    parts = cJSON_AddObjectToObject(object, "parts");
+    return parts != NULL &&
+           tmsg_json_add(parts, "large", tmsg_json_unsigned(split->large)) &&
+           tmsg_json_add(parts, "chunk", tmsg_json_unsigned(split->chunk)) &&
+           tmsg_json_add(parts, "others",
+                         tmsg_json_base64(split->others, split->others_bytes));
+}
+
 static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
                              const tmsg_preamble_t *preamble, bool *complete)
 {
@@ -165,7 +180,8 @@ static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
     *complete = status == TMSG_OK && add_schema(object, &extra.schema) &&
                 (refers || tmsg_json_add_tensors(object, map)) &&
                 tmsg_json_add_metadata(object, map) &&
-                add_checksums(object, &extra);
+                add_checksums(object, &extra) &&
+                add_parts(object, &extra.split);
     tmsg_map_destroy(map);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/map.h"
 #include "serialize/header.h"
+#include "serialize/split.h"
 
 uint64_t tmsg_payload_spill(const tmsg_preamble_t *head)
 {
@@ -38,11 +39,15 @@ tmsg_status_t tmsg_payload_check(const tmsg_preamble_t *head,
 
 tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
                                      const tmsg_map_t *map,
+                                     const tmsg_split_t *split,
                                      const tmsg_limits_t *limits)
 {
     uint64_t bytes;
     tmsg_status_t status = tmsg_layout_bytes(map, limits, &bytes);
 
+    if (status == TMSG_OK && split != NULL && split->large > 0) {
+        bytes = tmsg_split_head_bytes(split, map);
+    }
     if (status == TMSG_OK &&
         bytes != head->payload_bytes - tmsg_payload_spill(head)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,

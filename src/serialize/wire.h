@@ -10,7 +10,8 @@ enum {
     TMSG_BODY_METADATA = 2,
     TMSG_BODY_DEFINITION = 3,
     TMSG_BODY_REFERENCE = -1,
-    TMSG_BODY_CHECKSUMS = -2
+    TMSG_BODY_CHECKSUMS = -2,
+    TMSG_BODY_PARTS = -3
 };
 
 /* A tensor is [name, code, bits, lanes, shape] or, with options, one more. */

@@ -9,7 +9,10 @@
 #include "core/map.h"
 #include "serialize/checksum.h"
 #include "serialize/header.h"
+#include "serialize/split.h"
 #include "support/must.h"
+
+#define PARTS_MOST (1u << 20)
 
 /* A copy of just its size, so that ASan sees each byte beyond. */
 static uint8_t *copy(const uint8_t *from, size_t bytes)
@@ -52,6 +55,28 @@ static void check_tensors(const tmsg_map_t *map, const uint8_t *block,
     must_true(end == block_bytes);
 }
 
+/* Parts come in messages of their own, into memory behind the others'. */
+static void place_parts(tmsg_map_t *map, const tmsg_split_t *split)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t bytes = tmsg_split_place(split, map, NULL), end = 0;
+    uint8_t *block;
+
+    if (bytes > PARTS_MOST) {
+        return;
+    }
+    block = malloc(bytes + 1);
+    must_true(tmsg_split_place(split, map, block) == bytes);
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (entries[i].bytes > 0) {
+            memset(entries[i].tensor.data, 1, entries[i].bytes);
+        }
+        end += entries[i].bytes;
+    }
+    must_true(end <= bytes);
+    free(block);
+}
+
 static void receive(const tmsg_preamble_t *head, const uint8_t *body,
                     const uint8_t *payload, size_t payload_bytes)
 {
@@ -74,7 +99,14 @@ static void receive(const tmsg_preamble_t *head, const uint8_t *body,
     }
     if (tmsg_body_decode(body, head->body_bytes, &limits, map, &extra) ==
             TMSG_OK &&
-        tmsg_payload_check_map(head, map, &limits) == TMSG_OK) {
+        tmsg_payload_check_map(head, map, &extra.split, &limits) == TMSG_OK) {
+        if (extra.split.large > 0) {
+            place_parts(map, &extra.split);
+            tmsg_map_destroy(map);
+            free(spilled);
+            free(block);
+            return;
+        }
         tmsg_payload_place(map, block);
         (void)tmsg_checksum_verify(map, &extra);
         for (size_t i = 0; i < tmsg_map_size(map); i++) {

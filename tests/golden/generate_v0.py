@@ -63,6 +63,9 @@ class Header:
         data = raw or b"".join(struct.pack("<Q", value) for value in values)
         return self.add(pack([algorithm, data]), f"algorithm {algorithm}")
 
+    def parts(self, *value):
+        return self.add(pack(-3) + pack(value), f"key -3: parts {value}")
+
     def preamble(self):
         field = dict(magic=b"TM", version=0, length=33, kind=1, flags=0,
                      channel=0, message_id=7, endpoint_id=2, sequence=5,
@@ -161,6 +164,17 @@ VALID = {
     "checksums_of_nothing": Header().body(1).checksums(),
     "checksums_spilled": Header(flags=3, payload=64 + 24).body(2).tensors(
         x()).checksums(2**64 - 1),
+    "parts": Header(payload=16 + 16).body(2).tensors(
+        ["small", 1, 8, 1, [3]], ["large", 1, 8, 1, [4096]],
+        ["empty", 1, 8, 1, [0]], ["middling", 3, 128, 1, [1]]).parts(
+            4096, 2**20),
+    "parts_others": Header(payload=16 + 4).body(2).parts(
+        2**63 - 1, 4096, b"\x02").tensors(
+        ["a", 1, 8, 1, [3]], ["b", 13, 8, 1, [9000]], ["c", 0, 32, 1, []]),
+    "parts_beside_reference": Header(payload=8).body(2).refer(3, 1).parts(
+        1, 2**22, b"\xff\xff"),
+    "parts_all_and_checksums": Header().body(3).tensors(
+        ["a", 1, 8, 1, [3]]).checksums(1).parts(1, 4096, b"\0\0\0"),
     "names": Header().body(1).tensors(
         *([n, 1, 8, 1, [0]] for n in (" ", "a/b", "\u00e9", "e\u0301",
                                       "\U0001f40d", "\x7f", "n" * 300))),
@@ -335,6 +349,22 @@ INVALID = {
     "meta_reserved_bytes": (M, Header().body(1).metadata(
         {"tensormsg.trace.parent": b"00-"})),
     "meta_beyond_63_bits": (U, Header().body(1).metadata({"k": 2**63})),
+    "parts_not_array": (M, raw(b"\x81\xfd\x00")),
+    "parts_1_element": (M, two(x()).parts(1)),
+    "parts_4_elements": (M, two(x()).parts(1, 4096, b"", 0)),
+    "parts_twice": (M, Header().body(2).parts(1, 4096).parts(1, 4096)),
+    "parts_large_0": (M, two(x()).parts(0, 4096)),
+    "parts_large_negative": (M, two(x()).parts(-1, 4096)),
+    "parts_large_beyond_63_bits": (M, two(x()).parts(2**63, 4096)),
+    "parts_chunk_4095": (M, two(x()).parts(1, 4095)),
+    "parts_chunk_not_integer": (M, two(x()).parts(1, 4096.0)),
+    "parts_others_not_bin": (M, two(x()).parts(1, 4096, "1")),
+    "parts_others_beyond": (
+        M, Header(payload=24).body(2).tensors(x()).parts(100, 4096, b"\x02")),
+    "parts_payload_whole": (
+        M, Header(payload=24).body(2).tensors(x()).parts(1, 4096)),
+    "parts_2_to_the_32": (L, Header().body(2).tensors(
+        ["a", 1, 8, 1, [2**44]]).parts(1, 4096)),
     "schema_not_array": (M, raw(b"\x81\xff\x00")),
     "schema_1_field": (M, Header().body(1).refer(0)),
     "schema_slot_256": (M, Header().body(1).refer(256, 0)),

@@ -171,6 +171,14 @@ def random_schema(rng, tensors):
     return slot + rng.choice([[], [numbers], [numbers, {"more": 1}]])
 
 
+def random_parts(rng, tensors):
+    parts = [rng.choice([0, 1, 16, 64, 2**20, 2**63 - 1]),
+             rng.choice([4095, 4096, 4096, 4096, 2**63 - 1])]
+    if rng.random() < .5:
+        parts.append(rng.randbytes(tensors // 8 + rng.randrange(2)))
+    return parts
+
+
 def random_body(rng):
     body = {1: [random_tensor(rng, i) for i in range(rng.randrange(6))]}
     if rng.random() < .2:
@@ -184,6 +192,8 @@ def random_body(rng):
     if rng.random() < .3:
         body[-2] = [rng.choice([1] * 9 + [2]), rng.randbytes(
             8 * len(body.get(1, ())))]
+    if rng.random() < .2:
+        body[-3] = random_parts(rng, len(body.get(1, ())))
     return msgpack.packb(body)
 
 

@@ -251,6 +251,33 @@ def decode_checksums(value, tensors):
                        struct.iter_unpack("<Q", value[1])]}
 
 
+def decode_parts(value, sizes):
+    """sizes is None where the tensors are not known."""
+    fields, faults = array(value), Faults()
+    require(len(fields) in (2, 3), "parts")
+    large, chunk, others = integer(fields[0], 1), integer(fields[1], 4096), b""
+    if len(fields) == 3:
+        others = fields[2]
+        require(type(others) is bytes, "others")
+    parts = {"large": large, "chunk": chunk, "others": others}
+    if sizes is not None:
+        with faults:
+            require(not int.from_bytes(others, "little") >> len(sizes),
+                    "a tensor that is not there")
+        with faults:
+            require(sum(-(-size // chunk) for size in part_sizes(parts, sizes))
+                    < 2**32, "parts", "LIMIT_EXCEEDED")
+    faults.check()
+    return parts
+
+
+def part_sizes(parts, sizes):
+    """Of each tensor, what travels as parts: its size, or 0."""
+    others = int.from_bytes(parts["others"], "little")
+    return [size if size >= parts["large"] or others >> i & 1 else 0
+            for i, (_, size) in enumerate(sizes)]
+
+
 def decode_schema(value, form, numbers):
     fields, faults = array(value), Faults()
     require(len(fields) >= 2, "a slot and a generation")
@@ -328,7 +355,7 @@ def decode_body(body, channel=None):
         # what comes before the end may break other rules
         raise Refused("MALFORMED", repr(error), STATUSES) from None
     with faults:
-        sections = keyed(value, (-2, -1, 1, 2, 3), faults)
+        sections = keyed(value, (-3, -2, -1, 1, 2, 3), faults)
         tensors, metadata, checksums, sizes = {}, {}, None, []
         with faults:
             for fields in array(sections.get(1, ())):
@@ -366,8 +393,17 @@ def decode_body(body, channel=None):
         with faults:
             offsets, end = layout(sizes)
             require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
+        parts = None
+        with faults:
+            if -3 in sections:
+                known = tensors is not None and len(sizes) == len(tensors)
+                parts = decode_parts(sections[-3], sizes if known else None)
+                if known:
+                    offsets, end = layout(
+                        [(bits, 0 if part else size) for (bits, size), part
+                         in zip(sizes, part_sizes(parts, sizes))])
     faults.check()
-    return tensors, metadata, end, checksums, schema, offsets
+    return tensors, metadata, end, checksums, schema, offsets, parts
 
 
 def decode_preamble(header):
@@ -398,7 +434,8 @@ def decode(header, channel=None):
         return view  # spilled, and not captured
     if preamble["kind"] != 1:
         return {**view, "body": base64.b64encode(body).decode()}
-    tensors, metadata, end, checksums, schema, _ = decode_body(body, channel)
+    tensors, metadata, end, checksums, schema, _, parts = decode_body(
+        body, channel)
     if schema:
         view["schema"] = schema
     if tensors is not None:
@@ -406,6 +443,8 @@ def decode(header, channel=None):
     view["metadata"] = metadata
     if checksums is not None:
         view["checksums"] = checksums
+    if parts is not None:
+        view["parts"] = parts
     if "spilled" in preamble["flags"]:
         end += -(-len(body) // 64) * 64
     require(tensors is None or end == preamble["payload_bytes"],
@@ -419,7 +458,7 @@ def corrupt(header, payload):
     begin, body = 0, header[preamble["preamble_bytes"]:]
     if "spilled" in preamble["flags"]:
         begin, body = -(-preamble["body_bytes"] // 64) * 64, payload
-    tensors, _, _, checksums, _, offsets = decode_body(
+    tensors, _, _, checksums, _, offsets, _ = decode_body(
         body[:preamble["body_bytes"]])
     return [tensor["name"] for tensor, at, told in zip(
         tensors, offsets, checksums["values"]) if told !=

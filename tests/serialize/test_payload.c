@@ -144,13 +144,14 @@ Test(payload, is_filled_by_its_tensors_to_the_byte)
     tmsg_map_t *map = three();
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        cr_expect(eq(int, tmsg_payload_check_map(&rows[i].head, map, &limits),
+        cr_expect(eq(int,
+                     tmsg_payload_check_map(&rows[i].head, map, NULL, &limits),
                      rows[i].status),
                   "row %zu", i);
     }
     must_say(tmsg_error_message(), "the tensors take 32 bytes, the payload 41");
     limits.message_bytes = 31;
-    cr_expect(eq(int, tmsg_payload_check_map(&rows[0].head, map, &limits),
+    cr_expect(eq(int, tmsg_payload_check_map(&rows[0].head, map, NULL, &limits),
                  TMSG_ERR_LIMIT_EXCEEDED));
     tmsg_map_destroy(map);
 }

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/split.h"
+
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "core/map.h"
+
+tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
+{
+    uint32_t count = tmsg_cursor_array(cursor);
+    int64_t large = tmsg_cursor_integer(cursor);
+    int64_t chunk = tmsg_cursor_integer(cursor);
+    tmsg_value_t others = {.type = TMSG_VALUE_BINARY, .count = 0};
+
+    if (count == 3) {
+        others = tmsg_cursor_value(cursor);
+    }
+    if (cursor->error != NULL) {
+        return TMSG_OK; /* the caller says which */
+    }
+    if ((count != 2 && count != 3) || others.type != TMSG_VALUE_BINARY) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: parts are not two sizes and a bin");
+    }
+    if (large < 1 || chunk < TMSG_SPLIT_CHUNK_LEAST) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: parts of %" PRId64
+                              " bytes of tensors from %" PRId64 " on",
+                              chunk, large);
+    }
+    split->large = (uint64_t)large;
+    split->chunk = (uint64_t)chunk;
+    split->others = (const uint8_t *)others.data;
+    split->others_bytes = others.count;
+    return TMSG_OK;
+}
+
+static bool is_named(const tmsg_split_t *split, size_t index)
+{
+    return index / 8 < split->others_bytes &&
+           split->others[index / 8] >> index % 8 & 1;
+}
+
+bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes)
+{
+    return bytes > 0 && split->large > 0 &&
+           (bytes >= split->large || is_named(split, index));
+}
+
+uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes)
+{
+    return bytes / split->chunk + (bytes % split->chunk > 0);
+}
+
+tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t size = tmsg_map_size(map);
+    uint64_t parts = 0;
+
+    for (size_t i = size; i < 8 * split->others_bytes; i++) {
+        if (is_named(split, i)) {
+            return tmsg_error_set(TMSG_ERR_MALFORMED,
+                                  "body: tensor %zu of %zu travels as parts", i,
+                                  size);
+        }
+    }
+    for (size_t i = 0; i < size; i++) {
+        if (tmsg_split_has(split, i, entries[i].bytes)) {
+            parts += tmsg_split_parts(split, entries[i].bytes);
+        }
+        if (parts > UINT32_MAX) {
+            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                  "body: more than %" PRIu32 " parts",
+                                  UINT32_MAX);
+        }
+    }
+    return TMSG_OK;
+}
+
+uint64_t tmsg_split_head_bytes(const tmsg_split_t *split, const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (!tmsg_split_has(split, i, entries[i].bytes)) {
+            end = tmsg_layout_next(end, entries[i].tensor.dtype,
+                                   entries[i].bytes) +
+                  entries[i].bytes;
+        }
+    }
+    return end;
+}
+
+uint64_t tmsg_split_place(const tmsg_split_t *split, tmsg_map_t *map,
+                          void *base)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t head = 0;
+    uint64_t end = tmsg_split_head_bytes(split, map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        bool part = tmsg_split_has(split, i, entries[i].bytes);
+        uint64_t *at = part ? &end : &head;
+
+        *at = part ? tmsg_layout_spill(*at)
+                   : tmsg_layout_next(*at, entries[i].tensor.dtype,
+                                      entries[i].bytes);
+        if (base != NULL) {
+            tmsg_map_place(map, i, (uint8_t *)base + *at);
+        }
+        *at += entries[i].bytes;
+    }
+    return end;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which tensors travel as parts, and where all of them are placed. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/limits.h"
+#include "core/map.h"
+#include "serialize/split.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Tensors of so many bytes each, by names "0", "1", ... */
+static tmsg_map_t *map_of(const int64_t *bytes, size_t count)
+{
+    static uint8_t data[1 << 20];
+    tmsg_map_t *map = NULL;
+
+    cr_assert(eq(int, tmsg_map_create(&map), TMSG_OK));
+    for (size_t i = 0; i < count; i++) {
+        char name[16];
+        const tmsg_tensor_t tensor = {.data = data,
+                                      .device = {TMSG_DEVICE_CPU, 0},
+                                      .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                      .ndim = 1,
+                                      .shape = (int64_t *)&bytes[i]};
+
+        snprintf(name, sizeof(name), "%zu", i);
+        cr_assert(eq(int, tmsg_map_add(map, name, &tensor, NULL), TMSG_OK));
+    }
+    return map;
+}
+
+static const int64_t sizes[] = {5, 70000, 0, 4096, 17, 100, 65536};
+
+Test(split, a_tensor_is_a_part_by_size_or_by_name)
+{
+    static const uint8_t others[] = {0x14}; /* 2, which is empty, and 4 */
+    const tmsg_split_t by_size = {4096, 65536, NULL, 0};
+    const tmsg_split_t by_both = {65536, 65536, others, 1};
+    const tmsg_split_t none = {0, 0, NULL, 0};
+    static const bool wanted[][COUNT(sizes)] = {
+        {0, 1, 0, 1, 0, 0, 1},
+        {0, 1, 0, 0, 1, 0, 1},
+    };
+
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        uint64_t bytes = (uint64_t)sizes[i];
+
+        cr_expect(eq(int, tmsg_split_has(&by_size, i, bytes), wanted[0][i]),
+                  "%zu", i);
+        cr_expect(eq(int, tmsg_split_has(&by_both, i, bytes), wanted[1][i]),
+                  "%zu", i);
+        cr_expect(not(tmsg_split_has(&none, i, bytes)), "%zu", i);
+    }
+    cr_expect(eq(u64, tmsg_split_parts(&by_size, 1), 1));
+    cr_expect(eq(u64, tmsg_split_parts(&by_size, 65536), 1));
+    cr_expect(eq(u64, tmsg_split_parts(&by_size, 65537), 2));
+}
+
+Test(split, parts_are_placed_behind_what_travels_in_the_message)
+{
+    const tmsg_split_t split = {4096, 65536, NULL, 0};
+    static const uint64_t wanted[] = {0, 192, 0, 70208, 16, 48, 74304};
+    tmsg_map_t *map = map_of(sizes, COUNT(sizes));
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t head = tmsg_split_head_bytes(&split, map);
+    uint64_t bytes = tmsg_split_place(&split, map, NULL);
+    uint8_t *block = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    cr_expect(eq(u64, head, 48 + 100)); /* 5, 17 and 100 */
+    cr_expect(eq(u64, bytes, tmsg_split_place(&split, map, block)));
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        uint64_t at = (uint64_t)((uint8_t *)entries[i].tensor.data - block);
+
+        cr_expect(sizes[i] == 0 || at == wanted[i], "tensor %zu is at %lu", i,
+                  at);
+    }
+    cr_expect(eq(u64, bytes, 74304 + 65536));
+    free(block);
+    tmsg_map_destroy(map);
+}
+
+Test(split, without_parts_it_is_the_usual_layout)
+{
+    const tmsg_split_t none = {0, 0, NULL, 0};
+    const tmsg_limits_t limits = tmsg_limits_usual();
+    tmsg_map_t *map = map_of(sizes, COUNT(sizes));
+    uint64_t bytes;
+
+    cr_assert(eq(int, tmsg_layout_bytes(map, &limits, &bytes), TMSG_OK));
+    cr_expect(eq(u64, tmsg_split_head_bytes(&none, map), bytes));
+    cr_expect(eq(u64, tmsg_split_place(&none, map, NULL), bytes));
+    tmsg_map_destroy(map);
+}
