@@ -8,6 +8,7 @@
 #include <tensormsg/dtype.h>
 #include <tensormsg/endpoint.h>
 #include <tensormsg/file.h>
+#include <tensormsg/incoming.h>
 #include <tensormsg/json.h>
 #include <tensormsg/limits.h>
 #include <tensormsg/listener.h>

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <tensormsg/context.h>
+#include <tensormsg/incoming.h>
 #include <tensormsg/message.h>
 
 #ifdef __cplusplus
@@ -76,7 +77,8 @@ enum {
     TMSG_WORKER_PARAM_QUEUE_DEPTH = 1 << 2,
     TMSG_WORKER_PARAM_ALLOCATOR = 1 << 3,
     TMSG_WORKER_PARAM_SPIN_US = 1 << 4,
-    TMSG_WORKER_PARAM_ON_REFUSED = 1 << 5
+    TMSG_WORKER_PARAM_ON_REFUSED = 1 << 5,
+    TMSG_WORKER_PARAM_ON_HEADER = 1 << 7
 };
 
 typedef struct tmsg_worker_params {
@@ -93,6 +95,8 @@ typedef struct tmsg_worker_params {
     tmsg_refused_fn on_refused; /* default NULL: refusals show in the log and
                                  * in tmsg_endpoint_describe() */
     void *on_refused_arg;       /* passed to on_refused; set with it */
+    tmsg_header_fn on_header;   /* says where tensors go; default NULL */
+    void *on_header_arg;        /* passed to on_header; set with it */
 } tmsg_worker_params_t;
 
 /* Creates a worker. *params (NULL: all defaults) is copied with what it

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "am/incoming.h"
 #include "am/place.h"
 #include "am/progress.h"
 #include "am/receive.h"
@@ -39,6 +40,8 @@ static void fetched(tmsg_message_t *message, ucs_status_t ucs)
                  ucs_status_string(ucs));
         tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
         tmsg_messages_deliver(message->channel);
+    } else if (message->body != NULL) {
+        tmsg_message_landed(message);
     } else {
         tmsg_message_whole(message);
     }
@@ -115,7 +118,8 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
     uint8_t *begin = message->small;
 
     if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
-        message->head.flags & TMSG_HEADER_SPILLED) {
+        message->head.flags & TMSG_HEADER_SPILLED ||
+        tmsg_incoming_may_be_placed(message)) {
         return false;
     }
     if (bytes > 0) {
@@ -142,21 +146,49 @@ static tmsg_status_t get_body(tmsg_message_t *message, uint64_t spill)
     return TMSG_OK;
 }
 
-/* Gets the memory a message needs. Lets the lock go meanwhile. */
+/* Whether a message's map is known before its payload is fetched. */
+static bool is_known(const tmsg_message_t *message)
+{
+    return message->landed || !message->rendezvous ||
+           !(message->head.flags & TMSG_HEADER_SPILLED);
+}
+
+/* For tensors of so many bytes, a few of them in the record. */
+static bool fits_record(tmsg_message_t *message, uint64_t bytes)
+{
+    uint8_t *begin = message->small;
+
+    if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
+        !is_known(message)) {
+        return false;
+    }
+    begin += -(uintptr_t)begin % TMSG_PAYLOAD_ALIGNMENT;
+    tmsg_payload_place(message->map, bytes > 0 ? begin : NULL);
+    return true;
+}
+
+/* Memory for those tensors that nobody has placed. Lets the lock go. */
 static tmsg_status_t find_memory(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
     uint64_t spill = tmsg_payload_spill(&message->head);
-    uint64_t bytes = message->head.payload_bytes - spill;
+    uint64_t bytes = is_known(message) ? tmsg_place_missing(message->map)
+                                       : message->head.payload_bytes - spill;
     tmsg_status_t status = TMSG_OK;
     bool asks = tmsg_store_asks(message->store);
     tmsg_callback_t callback;
 
+    if (fits_record(message, bytes)) {
+        return TMSG_OK;
+    }
+    if (!tmsg_store_fits(message->store, bytes + spill, spill)) {
+        return tmsg_store_too_small(message->store, bytes + spill);
+    }
     if (asks) {
         tmsg_callback_enter(&callback, worker);
     }
     tmsg_worker_unlock(worker);
-    if (spill > 0 && message->rendezvous && message->body == NULL) {
+    if (!is_known(message) && message->body == NULL) {
         status = get_body(message, spill);
     }
     if (status == TMSG_OK && bytes > 0) {
@@ -170,6 +202,33 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
         tmsg_callback_leave(&callback);
     }
     return status;
+}
+
+/* Where its tensors go; lets the lock go. What is wrong with it counts only
+ * where the endpoint has not ended meanwhile. */
+static tmsg_status_t make_ready(tmsg_message_t *message)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (is_known(message)) {
+        status = tmsg_incoming_ask(message);
+    }
+    if (status != TMSG_OK || message->landed ||
+        message->endpoint->state == TMSG_EP_ENDED) {
+        return status;
+    }
+    return find_memory(message);
+}
+
+static tmsg_status_t take(tmsg_message_t *message)
+{
+    if (message->landed) {
+        tmsg_place_landed(message);
+        tmsg_message_whole(message);
+        return TMSG_OK;
+    }
+    return message->rendezvous ? start_rendezvous(message)
+                               : take_eager(message);
 }
 
 /* Refuses a message that had been kept: a rendezvous is fetched into nothing
@@ -189,7 +248,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         return 0;
     }
     worker->fetching = true;
-    while (worker->fetch.count > 0) {
+    while (worker->fetch.count > 0 && !worker->doomed) {
         tmsg_message_t *message = TMSG_CONTAINER_OF(
             tmsg_list_pop(&worker->fetch), tmsg_message_t, queue);
         tmsg_endpoint_t *endpoint = message->endpoint;
@@ -197,7 +256,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 
         message->state = TMSG_RX_FETCHING; /* nobody abandons it meanwhile */
         endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
-        status = find_memory(message);
+        status = make_ready(message);
         if (endpoint->state == TMSG_EP_ENDED) {
             tmsg_message_drop_data(message);
             tmsg_endpoint_reported(endpoint);
@@ -211,8 +270,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
             break;
         }
         if (status == TMSG_OK) {
-            status = message->rendezvous ? start_rendezvous(message)
-                                         : take_eager(message);
+            status = take(message);
         }
         if (status != TMSG_OK) {
             refuse_kept(message, status);

@@ -41,6 +41,8 @@ struct tmsg_message {
     tmsg_ucx_t *ucx;
     void *data; /* UCX's descriptor, until received */
     bool rendezvous;
+    bool asked;  /* on_header was called */
+    bool landed; /* its payload is in the block, as it travelled */
     tmsg_op_t op;
     tmsg_body_extra_t extra; /* what is to be checked of the tensors */
     tmsg_schema_t *schema;   /* which it defines, until its turn */

@@ -7,6 +7,41 @@
 #include "core/error.h"
 #include "core/map.h"
 
+uint64_t tmsg_place_missing(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t size = tmsg_map_size(map);
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        if (entries[i].tensor.data == NULL && entries[i].bytes > 0) {
+            bytes = tmsg_layout_next(bytes, entries[i].tensor.dtype,
+                                     entries[i].bytes) +
+                    entries[i].bytes;
+        }
+    }
+    return bytes;
+}
+
+void tmsg_place_landed(tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    size_t size = tmsg_map_size(message->map);
+    uint8_t *block = message->block.data;
+    uint64_t offset = 0;
+
+    for (size_t i = 0; i < size && block != NULL; i++) {
+        offset =
+            tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
+        if (entries[i].tensor.data == NULL) {
+            tmsg_map_place(message->map, i, block + offset);
+        } else if (entries[i].bytes > 0) {
+            memcpy(entries[i].tensor.data, block + offset, entries[i].bytes);
+        }
+        offset += entries[i].bytes;
+    }
+}
+
 /* Pieces that are being made; beyond `room` they are only counted. */
 typedef struct {
     tmsg_message_t *message;

@@ -10,6 +10,14 @@
 
 #include "am/message.h"
 
+/* Bytes that tensors without a place take, as tmsg_payload_place() lays them.
+ */
+uint64_t tmsg_place_missing(const tmsg_map_t *map);
+
+/* Of a payload that is in message->block as it travelled: copies what was
+ * placed elsewhere, and leaves the rest where it is. */
+void tmsg_place_landed(tmsg_message_t *message);
+
 /* The payload as pieces of memory, in the order of its bytes: a spilled body,
  * the tensors, the gaps between them where nothing else would take them in.
  * What lies as in the payload is one piece. Kept by the message. Errors:

@@ -7,6 +7,8 @@
 #include "am/close.h"
 #include "am/dialect.h"
 #include "am/fetch.h"
+#include "am/incoming.h"
+#include "am/place.h"
 #include "am/schemas.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -23,12 +25,10 @@ tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
     if (status != TMSG_OK) {
         return status;
     }
-    if (!tmsg_store_fits(message->store, head->payload_bytes,
+    if (!tmsg_incoming_may_be_placed(message) &&
+        !tmsg_store_fits(message->store, head->payload_bytes,
                          tmsg_payload_spill(head))) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "payload of %llu bytes exceeds held_bytes %llu",
-                              (unsigned long long)head->payload_bytes,
-                              (unsigned long long)limits->held_bytes);
+        return tmsg_store_too_small(message->store, head->payload_bytes);
     }
     return TMSG_OK;
 }
@@ -373,19 +373,27 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
                              arrival->rendezvous);
 }
 
+void tmsg_message_landed(tmsg_message_t *message)
+{
+    tmsg_status_t status = decode(message, message->body);
+
+    message->landed = true;
+    if (status != TMSG_OK) {
+        tmsg_message_drop_body(message);
+        reject(message, status);
+    } else if (tmsg_incoming_may_be_placed(message)) {
+        message->state = TMSG_RX_WAITING; /* for the application's word */
+        tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
+    } else {
+        tmsg_place_landed(message);
+        tmsg_message_whole(message);
+    }
+}
+
 void tmsg_message_whole(tmsg_message_t *message)
 {
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status = tmsg_checksum_verify(message->map, &message->extra);
 
-    if (message->body != NULL) { /* only now it can be read */
-        status = decode(message, message->body);
-        if (status == TMSG_OK) {
-            tmsg_payload_place(message->map, message->block.data);
-        }
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_checksum_verify(message->map, &message->extra);
-    }
     tmsg_message_drop_body(message);
     if (status != TMSG_OK) {
         reject(message, status);

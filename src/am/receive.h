@@ -25,7 +25,10 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why);
 
-/* The payload is here, in block and body. */
+/* A payload with its body is here, in the block: the map can be read. */
+void tmsg_message_landed(tmsg_message_t *message);
+
+/* The payload is here, and each tensor in its place. */
 void tmsg_message_whole(tmsg_message_t *message);
 
 /* Delivers every message of a channel whose turn has come. */

@@ -72,6 +72,14 @@ bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill)
     return (tmsg_store_asks(store) ? spill : bytes) <= store->budget;
 }
 
+tmsg_status_t tmsg_store_too_small(const tmsg_store_t *store, uint64_t bytes)
+{
+    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                          "payload of %llu bytes exceeds held_bytes %llu",
+                          (unsigned long long)bytes,
+                          (unsigned long long)store->budget);
+}
+
 bool tmsg_store_is_missed(const tmsg_store_t *store)
 {
     return atomic_load(&store->missed);

@@ -35,6 +35,9 @@ void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
  * bytes are a body, which the library keeps itself. */
 bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill);
 
+/* LIMIT_EXCEEDED, with the words to it. */
+tmsg_status_t tmsg_store_too_small(const tmsg_store_t *store, uint64_t bytes);
+
 /* Whether somebody waits for memory to come free, and will be signalled. */
 bool tmsg_store_is_missed(const tmsg_store_t *store);
 

@@ -28,7 +28,8 @@
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |          \
                 TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |  \
-                TMSG_WORKER_PARAM_SPIN_US | TMSG_WORKER_PARAM_ON_REFUSED))
+                TMSG_WORKER_PARAM_SPIN_US | TMSG_WORKER_PARAM_ON_REFUSED |     \
+                TMSG_WORKER_PARAM_ON_HEADER))
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE))
@@ -99,6 +100,10 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
     if (params->field_mask & TMSG_WORKER_PARAM_ON_REFUSED) {
         worker->on_refused = params->on_refused;
         worker->on_refused_arg = params->on_refused_arg;
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_ON_HEADER) {
+        worker->on_header = params->on_header;
+        worker->on_header_arg = params->on_header_arg;
     }
     if (params->field_mask & TMSG_WORKER_PARAM_SPIN_US) {
         worker->spin_ns = params->spin_us * 1000ULL;

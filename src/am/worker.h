@@ -44,6 +44,8 @@ struct tmsg_worker {
     void *handler_arg;
     tmsg_refused_fn on_refused;
     void *on_refused_arg;
+    tmsg_header_fn on_header;
+    void *on_header_arg;
     uint32_t queue_depth;
     uint64_t spin_ns;
 

@@ -27,7 +27,7 @@ tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
 
 static void release_all(tmsg_map_t *map)
 {
-    size_t owned = map->layout == NULL ? map->size : 0;
+    size_t owned = map->layout == NULL || map->lent ? map->size : 0;
 
     for (size_t i = 0; i < owned; i++) {
         if (map->entries[i].release != NULL) {
@@ -35,6 +35,7 @@ static void release_all(tmsg_map_t *map)
         }
     }
     map->size = 0;
+    map->lent = false;
     if (map->release != NULL) {
         map->release(map->release_arg);
         map->release = NULL;
@@ -406,6 +407,20 @@ tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
 {
     map->entries[index].tensor.data = data;
+}
+
+tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
+                            const tmsg_map_add_params_t *params)
+{
+    tmsg_map_entry_t *entry = &map->entries[index];
+    tmsg_status_t status =
+        params == NULL ? TMSG_OK : read_params(params, entry);
+
+    if (status == TMSG_OK) {
+        entry->tensor.data = data;
+        map->lent = true;
+    }
+    return status;
 }
 
 void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device)

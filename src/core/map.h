@@ -39,6 +39,12 @@ tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
 
 /* Gives tensor `index` its data, or says where that will be. */
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
+
+/* The same for memory that tmsg_map_add()'s params give back when the map lets
+ * go of its tensors. Errors: INVALID_PARAM (unknown bit). */
+tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
+                            const tmsg_map_add_params_t *params);
+
 void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device);
 
 /* Calls release(release_arg) when the map lets go of all its tensors: by

@@ -31,6 +31,7 @@ struct tmsg_map {
 
     tmsg_release_fn release; /* of the memory that all tensors share */
     void *release_arg;
+    bool lent; /* tensors have release functions, whosever the layout is */
 };
 
 /* INVALID_PARAM where the caller gave NULL. */

@@ -99,7 +99,7 @@ AT(tmsg_tensor_t, ndim, 20);
 AT(tmsg_tensor_t, shape, 24);
 AT(tmsg_tensor_t, strides, 32);
 
-SIZE(tmsg_worker_params_t, 72);
+SIZE(tmsg_worker_params_t, 88);
 AT(tmsg_worker_params_t, field_mask, 0);
 AT(tmsg_worker_params_t, flags, 8);
 AT(tmsg_worker_params_t, handler, 16);
@@ -109,5 +109,7 @@ AT(tmsg_worker_params_t, allocator, 40);
 AT(tmsg_worker_params_t, spin_us, 48);
 AT(tmsg_worker_params_t, on_refused, 56);
 AT(tmsg_worker_params_t, on_refused_arg, 64);
+AT(tmsg_worker_params_t, on_header, 72);
+AT(tmsg_worker_params_t, on_header_arg, 80);
 
 #endif
