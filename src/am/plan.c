@@ -223,7 +223,9 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
 
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)
 {
-    free(plan->iov);
-    tmsg_pool_give(pool, plan->staging);
+    if (!plan->shared) {
+        free(plan->iov);
+        tmsg_pool_give(pool, plan->staging);
+    }
     *plan = (tmsg_plan_t){0};
 }

@@ -36,6 +36,7 @@ typedef struct {
     ucp_dt_iov_t *iov;
     size_t iov_count;
     tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */
+    bool shared;               /* nothing of it is its own: see share.h */
 } tmsg_plan_t;
 
 /* Makes the plan of a payload that is not empty. Adding one is a function and

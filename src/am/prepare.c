@@ -200,6 +200,15 @@ static tmsg_status_t check_payload(const tmsg_send_t *send,
     return check_metadata(send);
 }
 
+static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+
+    return send->share != NULL && payload->spill == 0
+               ? tmsg_share_plan(send->share, payload, pool, &send->plan)
+               : tmsg_plan_make(payload, pool, &send->plan);
+}
+
 /* The preamble, and the body where the payload does not have it. */
 static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
                                   const tmsg_payload_t *payload)
@@ -273,8 +282,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
             tmsg_way_choose(payload.measures, tmsg_layout_spill(payload.spill),
                             thresholds_of(endpoint), send->wish);
         send->am_flags = flags_of(payload.way.protocol);
-        status = tmsg_plan_make(
-            &payload, tmsg_store_pool(endpoint->worker->store), &send->plan);
+        status = plan_payload(send, &payload);
     }
     if (status == TMSG_OK) {
         status = write_header(send, &head, &payload);

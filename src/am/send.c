@@ -226,10 +226,9 @@ static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
     return TMSG_OK;
 }
 
-/* Lock held. */
-static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                           const tmsg_send_params_t *params,
-                           tmsg_request_t **request_p)
+tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                              const tmsg_send_params_t *params,
+                              tmsg_share_t *share, tmsg_request_t **request_p)
 {
     tmsg_send_t *send = NULL;
     tmsg_status_t status = check_state(endpoint);
@@ -239,6 +238,10 @@ static tmsg_status_t begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     }
     if (send == NULL) {
         return status;
+    }
+    if (share != NULL) {
+        send->share = share;
+        tmsg_share_hold(share);
     }
     tmsg_request_hold(&send->request);
     status = start(send);
@@ -268,7 +271,7 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                               endpoint->peer);
     }
     tmsg_worker_lock(worker);
-    status = begin(endpoint, map, params, request_p);
+    status = tmsg_send_begin(endpoint, map, params, NULL, request_p);
     tmsg_worker_unlock(worker);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "am/endpoint.h"
 #include "am/plan.h"
+#include "am/share.h"
 
 /* As much as makes the record one that malloc() keeps at hand. */
 #define TMSG_SEND_SMALL_HEADER 64
@@ -24,6 +25,7 @@ typedef struct tmsg_send {
     uint32_t message_id;
     uint8_t *header; /* UCX reads it until the send has ended */
     size_t header_bytes;
+    tmsg_share_t *share; /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
     uint32_t am_flags; /* that the plan wants: UCP_AM_SEND_FLAG_* */
     tmsg_op_t op;
@@ -42,6 +44,11 @@ typedef struct tmsg_send {
  * stamp is another. */
 tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
                                     const tmsg_map_t *map);
+
+/* Lock held: tmsg_endpoint_send(), with what it shares with others, or NULL. */
+tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                              const tmsg_send_params_t *params,
+                              tmsg_share_t *share, tmsg_request_t **request_p);
 
 /* Turns the map into a header of ours and a plan for the payload. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);

@@ -20,7 +20,13 @@ static void run_free_map(tmsg_due_t *due)
 
 void tmsg_send_give_back(tmsg_send_t *send)
 {
-    tmsg_plan_free(&send->plan, tmsg_store_pool(send->endpoint->worker->store));
+    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+
+    tmsg_plan_free(&send->plan, pool);
+    if (send->share != NULL) {
+        tmsg_share_drop(send->share, pool);
+        send->share = NULL;
+    }
     if (send->header != send->small_header) {
         free(send->header);
     }

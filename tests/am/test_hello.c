@@ -182,7 +182,7 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 32 field headers; the scalars; 5 letters of host, 36 of boot id */
+    /* 33 field headers; the scalars; 5 letters of host, 36 of boot id */
     cr_expect(eq(sz, length, 32 * 4 + 7 + 2 + 16 + 8 * 4 + 16 * 8 + 5 + 36));
 }
 
