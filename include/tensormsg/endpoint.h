@@ -13,12 +13,21 @@
 extern "C" {
 #endif
 
-enum { TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT = 1 << 0 };
+enum {
+    TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT = 1 << 0,
+    TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3
+};
+
+/* What this side asks of the other, should that publish to it (publisher.h). */
+enum {
+    TMSG_SUBSCRIBE_NEWEST = 1 << 0 /* the newest map alone, not those before */
+};
 
 typedef struct tmsg_endpoint_params {
     uint64_t field_mask;        /* TMSG_ENDPOINT_PARAM_*; unset: defaults */
     int32_t connect_timeout_ms; /* resolving, connecting and the hello
                                  * together; default 10000 */
+    uint32_t subscribe;         /* TMSG_SUBSCRIBE_*; default 0 */
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is

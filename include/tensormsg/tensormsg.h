@@ -16,6 +16,7 @@
 #include <tensormsg/map.h>
 #include <tensormsg/message.h>
 #include <tensormsg/meta.h>
+#include <tensormsg/publisher.h>
 #include <tensormsg/request.h>
 #include <tensormsg/status.h>
 #include <tensormsg/tensor.h>

@@ -171,13 +171,15 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
 
 tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
-                                  void **blob_p, size_t *bytes_p)
+                                  uint32_t subscribe, void **blob_p,
+                                  size_t *bytes_p)
 {
     tmsg_blob_t blob = {.hello = ucx->hello};
     void *whole = NULL, *net = NULL;
     tmsg_status_t status =
         tmsg_ucx_address(ucx, false, &whole, &blob.whole.address_bytes);
 
+    blob.hello.subscribe = subscribe;
     if (status == TMSG_OK) {
         status = tmsg_ucx_address(ucx, true, &net, &blob.net.address_bytes);
     }
@@ -215,7 +217,7 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     }
     memcpy(endpoint->token, theirs.whole.token, TMSG_TOKEN_BYTES);
     status =
-        tmsg_attach_blob_of(endpoint->ucx, endpoint->token,
+        tmsg_attach_blob_of(endpoint->ucx, endpoint->token, endpoint->subscribe,
                             &endpoint->knock.blob, &endpoint->knock.blob_bytes);
     if (status == TMSG_OK) {
         status = tmsg_attach_address(

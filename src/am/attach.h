@@ -18,7 +18,8 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
 /* The blob of a UCX worker, to be freed with free(). */
 tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
-                                  void **blob_p, size_t *bytes_p);
+                                  uint32_t subscribe, void **blob_p,
+                                  size_t *bytes_p);
 
 /* Lock held, outside UCX: takes the step that what has come allows; IN_PROGRESS
  * if none. */

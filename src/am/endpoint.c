@@ -12,11 +12,14 @@
 #include "am/listener.h"
 #include "am/message.h"
 #include "am/progress.h"
+#include "am/publisher.h"
 #include "am/send_queue.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 
-#define PARAMS_KNOWN ((uint64_t)TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT)
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |                          \
+                TMSG_ENDPOINT_PARAM_SUBSCRIBE))
 
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error)
@@ -31,17 +34,15 @@ void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
 
 static void free_event(tmsg_request_t *request) { free(request); }
 
-/* Adds a request to a list of an endpoint's; two references, so that it can
- * end before its handle is given out. */
-static tmsg_status_t add_event(tmsg_endpoint_t *endpoint, tmsg_event_t **list,
-                               tmsg_request_t **request_p)
+tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
+                              tmsg_request_t **request_p)
 {
     tmsg_event_t *event = calloc(1, sizeof(*event));
 
     if (event == NULL) {
         return tmsg_error_memory("a request");
     }
-    tmsg_request_init(&event->request, endpoint->worker, free_event);
+    tmsg_request_init(&event->request, worker, free_event);
     tmsg_request_hold(&event->request);
     event->next = *list;
     *list = event;
@@ -96,30 +97,38 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
             endpoint->dialect->credit(channel);
         }
         tmsg_sends_flush(endpoint);
+        tmsg_subscribers_flush(endpoint);
         endpoint->dialect->close(endpoint);
     }
 }
 
-static tmsg_status_t check_params(const tmsg_endpoint_params_t *params,
-                                  int *timeout_ms)
+/* All fields of *read are set, by the caller or by default. */
+static tmsg_status_t read_params(const tmsg_endpoint_params_t *params,
+                                 tmsg_endpoint_params_t *read)
 {
-    *timeout_ms = CONNECT_TIMEOUT_MS;
-    if (params == NULL) {
-        return TMSG_OK;
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    *read = (tmsg_endpoint_params_t){.connect_timeout_ms = CONNECT_TIMEOUT_MS};
+    if (mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PARAMS_KNOWN));
     }
-    if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "endpoint: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    if (mask & TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT) {
+        read->connect_timeout_ms = params->connect_timeout_ms;
     }
-    if (params->field_mask & TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT) {
-        *timeout_ms = params->connect_timeout_ms;
-        if (*timeout_ms <= 0) {
-            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                  "endpoint: connect_timeout_ms %d is not "
-                                  "positive",
-                                  *timeout_ms);
-        }
+    if (mask & TMSG_ENDPOINT_PARAM_SUBSCRIBE) {
+        read->subscribe = params->subscribe;
+    }
+    if (read->connect_timeout_ms <= 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: connect_timeout_ms %d is not positive",
+                              read->connect_timeout_ms);
+    }
+    if (read->subscribe & ~(uint32_t)TMSG_SUBSCRIBE_NEWEST) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: unknown subscribe bits 0x%x",
+                              read->subscribe);
     }
     return TMSG_OK;
 }
@@ -129,8 +138,8 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
                                     tmsg_endpoint_t **endpoint_p)
 {
     tmsg_endpoint_t *endpoint;
-    int timeout_ms;
-    tmsg_status_t status = check_params(params, &timeout_ms);
+    tmsg_endpoint_params_t read;
+    tmsg_status_t status = read_params(params, &read);
 
     if (status != TMSG_OK) {
         return status;
@@ -142,7 +151,8 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
     }
     if (status == TMSG_OK) {
         endpoint->dialling = true;
-        status = tmsg_link_dial(endpoint, url, timeout_ms);
+        endpoint->subscribe = read.subscribe;
+        status = tmsg_link_dial(endpoint, url, read.connect_timeout_ms);
         if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {
@@ -159,8 +169,8 @@ tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
                                          tmsg_endpoint_t **endpoint_p)
 {
     tmsg_endpoint_t *endpoint;
-    int timeout_ms;
-    tmsg_status_t status = check_params(params, &timeout_ms);
+    tmsg_endpoint_params_t read;
+    tmsg_status_t status = read_params(params, &read);
 
     if (status != TMSG_OK) {
         return status;
@@ -172,7 +182,9 @@ tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
     }
     if (status == TMSG_OK) {
         endpoint->dialling = true;
-        status = tmsg_attach_blob(endpoint, blob, blob_bytes, timeout_ms);
+        endpoint->subscribe = read.subscribe;
+        status = tmsg_attach_blob(endpoint, blob, blob_bytes,
+                                  read.connect_timeout_ms);
         if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {
@@ -206,13 +218,23 @@ tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_lock(worker);
     connecting = endpoint->state == TMSG_EP_CONNECTING;
-    status = add_event(endpoint, connecting ? &endpoint->ready_events : &ended,
-                       request_p);
+    status = tmsg_events_add(connecting ? &endpoint->ready_events : &ended,
+                             worker, request_p);
     tmsg_events_end(
         &ended, endpoint->state == TMSG_EP_ENDED ? endpoint->status : TMSG_OK,
         endpoint->error);
     tmsg_worker_unlock(worker);
     return status;
+}
+
+void tmsg_endpoint_close_begin(tmsg_endpoint_t *endpoint)
+{
+    endpoint->told = true; /* this side knows */
+    if (endpoint->state == TMSG_EP_OPEN) {
+        endpoint->state = TMSG_EP_CLOSING;
+    }
+    endpoint->close_wanted = true;
+    tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
 tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
@@ -229,19 +251,14 @@ tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_lock(worker);
     over = endpoint->state == TMSG_EP_ENDED;
-    status =
-        add_event(endpoint, over ? &ended : &endpoint->close_events, &request);
+    status = tmsg_events_add(over ? &ended : &endpoint->close_events, worker,
+                             &request);
     if (status == TMSG_OK) {
-        endpoint->told = true; /* this side knows */
         tmsg_events_end(&ended,
                         endpoint->status == TMSG_ERR_CLOSED ? TMSG_OK
                                                             : endpoint->status,
                         endpoint->error);
-        if (endpoint->state == TMSG_EP_OPEN) {
-            endpoint->state = TMSG_EP_CLOSING;
-        }
-        endpoint->close_wanted = true;
-        tmsg_worker_chore(worker, endpoint);
+        tmsg_endpoint_close_begin(endpoint);
         if (request_p != NULL) {
             *request_p = request;
         } else {

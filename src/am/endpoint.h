@@ -73,6 +73,7 @@ struct tmsg_endpoint {
     uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
     void *peer_address;
     tmsg_hello_t peer_hello;
+    uint32_t subscribe; /* TMSG_SUBSCRIBE_*, for our hello */
     tmsg_ucx_t *ucx;
     ucp_ep_h ep;       /* NULL: none, or closed */
     ucp_ep_h reply_ep; /* by which the peer's attach came */
@@ -98,6 +99,8 @@ struct tmsg_endpoint {
     tmsg_list_t controls; /* small messages made inside UCX */
     uint32_t controls_in_ucx;
     tmsg_list_t ready; /* messages, by own_queue */
+
+    struct tmsg_subscriber *subscriptions; /* of publishers to it */
 
     struct tmsg_event *ready_events; /* requests of tmsg_endpoint_ready() */
     struct tmsg_event *close_events;
@@ -143,6 +146,9 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 /* Lock held: frees the handle, for the application or a listener. */
 void tmsg_endpoint_release(tmsg_endpoint_t *endpoint);
 
+/* Lock held: no more sends; what is under way is finished. */
+void tmsg_endpoint_close_begin(tmsg_endpoint_t *endpoint);
+
 /* Lock held: the connection stands. */
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
 
@@ -158,6 +164,11 @@ void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);
 /* Takes an endpoint out of the table that has ended, has nothing in UCX and is
  * nobody's any more: until then its worker's end finds it there. */
 void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint);
+
+/* Adds a request to a list, with two references, so that it can end before its
+ * handle is given out. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
+                              tmsg_request_t **request_p);
 
 /* Ends all events of a list. */
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,

@@ -10,6 +10,7 @@
 #include "am/dialect.h"
 #include "am/listener.h"
 #include "am/pair.h"
+#include "am/publisher.h"
 #include "am/receive.h"
 #include "am/retire.h"
 #include "am/send.h"
@@ -150,6 +151,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tell_closed(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_listener_ended(endpoint);
+    tmsg_subscribers_ended(endpoint);
     tmsg_endpoint_reported(endpoint);
 }
 

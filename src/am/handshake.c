@@ -28,10 +28,12 @@
 static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
 {
     uint8_t buffer[TMSG_HELLO_BYTES_MAX];
+    tmsg_hello_t hello = endpoint->ucx->hello;
     size_t bytes;
-    tmsg_status_t status = tmsg_hello_encode(&endpoint->ucx->hello, buffer,
-                                             sizeof(buffer), &bytes);
+    tmsg_status_t status;
 
+    hello.subscribe = endpoint->subscribe;
+    status = tmsg_hello_encode(&hello, buffer, sizeof(buffer), &bytes);
     return status != TMSG_OK
                ? status
                : tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);

@@ -379,7 +379,7 @@ static tmsg_status_t listen_blob(tmsg_listener_t *listener,
 
     return status != TMSG_OK
                ? status
-               : tmsg_attach_blob_of(listener->ucx, listener->token,
+               : tmsg_attach_blob_of(listener->ucx, listener->token, 0,
                                      &listener->blob, &listener->blob_bytes);
 }
 

@@ -13,6 +13,7 @@
 #include "am/listener.h"
 #include "am/message.h"
 #include "am/progress.h"
+#include "am/publisher.h"
 #include "am/retire.h"
 #include "am/schemas.h"
 #include "am/ucxx.h"
@@ -356,6 +357,9 @@ static void end_all(tmsg_worker_t *worker)
 {
     while (worker->listeners != NULL) {
         tmsg_listener_release(worker->listeners);
+    }
+    while (worker->publishers != NULL) {
+        tmsg_publisher_release(worker->publishers);
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         tmsg_ucx_retire(ucx);

@@ -82,6 +82,7 @@ struct tmsg_worker {
     uint32_t generation; /* of the newest endpoint id */
     tmsg_list_t chores;  /* endpoints that have some */
     tmsg_listener_t *listeners;
+    struct tmsg_publisher *publishers;
 
     tmsg_store_t *store;
     tmsg_list_t fetch; /* messages that arrived and wait for memory */

@@ -39,6 +39,7 @@ AT(tmsg_dtype_t, lanes, 2);
 SIZE(tmsg_endpoint_params_t, 16);
 AT(tmsg_endpoint_params_t, field_mask, 0);
 AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
+AT(tmsg_endpoint_params_t, subscribe, 12);
 
 SIZE(tmsg_file_load_params_t, 24);
 AT(tmsg_file_load_params_t, field_mask, 0);
@@ -82,6 +83,11 @@ AT(tmsg_meta_t, f64, 16);
 AT(tmsg_meta_t, data, 24);
 AT(tmsg_meta_t, bytes, 32);
 
+SIZE(tmsg_publisher_params_t, 24);
+AT(tmsg_publisher_params_t, field_mask, 0);
+AT(tmsg_publisher_params_t, keep, 8);
+AT(tmsg_publisher_params_t, subscriber, 16);
+
 SIZE(tmsg_send_params_t, 40);
 AT(tmsg_send_params_t, field_mask, 0);
 AT(tmsg_send_params_t, flags, 8);
@@ -90,6 +96,14 @@ AT(tmsg_send_params_t, on_done, 16);
 AT(tmsg_send_params_t, on_done_arg, 24);
 AT(tmsg_send_params_t, way, 32);
 AT(tmsg_send_params_t, protocol, 36);
+
+SIZE(tmsg_subscriber_params_t, 32);
+AT(tmsg_subscriber_params_t, field_mask, 0);
+AT(tmsg_subscriber_params_t, flags, 8);
+AT(tmsg_subscriber_params_t, messages, 12);
+AT(tmsg_subscriber_params_t, bytes, 16);
+AT(tmsg_subscriber_params_t, window, 24);
+AT(tmsg_subscriber_params_t, slow, 28);
 
 SIZE(tmsg_tensor_t, 40);
 AT(tmsg_tensor_t, data, 0);

@@ -323,6 +323,14 @@ def test_the_echo_example():
     assert handler in (SOURCE / "examples/echo.c").read_text()
 
 
+def test_the_publish_example():
+    publish = subprocess.run([os.path.join(os.path.dirname(cli.HELLO), "publish")],
+                             capture_output=True, text=True, timeout=BOUND)
+    assert (publish.returncode, publish.stderr) == (DONE, "")
+    assert re.findall("saw (all|some) .* last one (.*)", publish.stdout) == [
+        ("all", "50"), ("all", "50"), ("some", "50")]
+
+
 def test_the_readme_has_the_whole_of_hello():
     code = (SOURCE / "examples/hello.c").read_text()
     blocks = re.findall(r"```c\n(.*?)```", (SOURCE / "README.md").read_text(),

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/publisher.h - one map to many peers, none of which slows another.
+ */
+#ifndef TENSORMSG_PUBLISHER_H
+#define TENSORMSG_PUBLISHER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/endpoint.h>
+#include <tensormsg/map.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sends each map to all endpoints that were added to it, its subscribers.
+ * Peers come, go and die as they like. What waits for a subscriber is bounded,
+ * and beyond the bound that one alone meets its policy. The payload is prepared
+ * once for all of them, and the map is held until the last one has it.
+ * It belongs to its worker, and its calls to the threads that may use that
+ * (worker.h). See docs/publish.md. */
+typedef struct tmsg_publisher tmsg_publisher_t;
+
+/* What happens to a subscriber for which too much waits. There is none that
+ * makes the others wait: who may lose nothing waits for the request of
+ * tmsg_publisher_publish(), and then goes as the slowest does. */
+typedef enum {
+    TMSG_SLOW_DROP_OLDEST = 0, /* of what waits */
+    TMSG_SLOW_DROP_NEWEST = 1, /* what was just published */
+    TMSG_SLOW_DISCONNECT = 2   /* its endpoint ends with LIMIT_EXCEEDED */
+} tmsg_slow_t;
+
+enum {
+    /* The newest map alone, whenever it took the one before: what is older and
+     * still waits is dropped. Stands for messages 1, window 1, DROP_OLDEST. A
+     * peer asks for it with TMSG_SUBSCRIBE_NEWEST (endpoint.h). */
+    TMSG_SUBSCRIBER_NEWEST = 1 << 0,
+
+    /* The publisher destroys the endpoint when it has ended, or is destroyed
+     * itself. */
+    TMSG_SUBSCRIBER_OWNED = 1 << 1
+};
+
+enum {
+    TMSG_SUBSCRIBER_PARAM_FLAGS = 1 << 0,
+    TMSG_SUBSCRIBER_PARAM_MESSAGES = 1 << 1,
+    TMSG_SUBSCRIBER_PARAM_BYTES = 1 << 2,
+    TMSG_SUBSCRIBER_PARAM_WINDOW = 1 << 3,
+    TMSG_SUBSCRIBER_PARAM_SLOW = 1 << 4
+};
+
+typedef struct tmsg_subscriber_params {
+    uint64_t field_mask; /* TMSG_SUBSCRIBER_PARAM_*; unset: defaults */
+    uint32_t flags;      /* TMSG_SUBSCRIBER_*; default 0 */
+    uint32_t messages;   /* that wait for it at most; 1 or more, default 16 */
+    uint64_t bytes;      /* of their tensors, at most, but for a single one;
+                          * default no bound */
+    uint32_t window;     /* messages on the way to it, which its application
+                          * has not taken: beyond them they wait. 1 or more,
+                          * default 32 */
+    int32_t slow;        /* tmsg_slow_t; default DROP_OLDEST */
+} tmsg_subscriber_params_t;
+
+enum {
+    TMSG_PUBLISHER_PARAM_KEEP = 1 << 0,
+    TMSG_PUBLISHER_PARAM_SUBSCRIBER = 1 << 1
+};
+
+typedef struct tmsg_publisher_params {
+    uint64_t field_mask; /* TMSG_PUBLISHER_PARAM_*; unset: defaults */
+    uint32_t keep;       /* newest maps that a newcomer is sent; default 0 */
+    const tmsg_subscriber_params_t *subscriber; /* for those that are added
+                                                 * without; NULL: defaults */
+} tmsg_publisher_params_t;
+
+/* Creates one without subscribers. *params (NULL: defaults) is copied with what
+ * it points to. The caller frees *publisher_p with tmsg_publisher_destroy().
+ * Errors: INVALID_PARAM, NO_MEMORY, CLOSED (the worker is being destroyed). */
+TMSG_API tmsg_status_t tmsg_publisher_create(
+    tmsg_worker_t *worker, const tmsg_publisher_params_t *params,
+    tmsg_publisher_t **publisher_p);
+
+/* Adds an endpoint of the same worker, accepted or dialled, connected or not
+ * yet. It is sent what is kept for newcomers, then all that is published from
+ * now on; it can be used for anything else besides. `params` (NULL: the
+ * publisher's) is copied. It leaves when it ends, however it does. Errors:
+ * INVALID_PARAM, ALREADY_EXISTS, CLOSED or its own (it has ended), NO_MEMORY.
+ */
+TMSG_API tmsg_status_t
+tmsg_publisher_add(tmsg_publisher_t *publisher, tmsg_endpoint_t *endpoint,
+                   const tmsg_subscriber_params_t *params);
+
+/* The same as an on_accept of a listener, with the publisher as its argument:
+ * whoever connects is added and owned. What cannot be added is destroyed, and
+ * logged. */
+TMSG_API void tmsg_publisher_accept(void *publisher, tmsg_endpoint_t *endpoint);
+
+/* Takes an endpoint out. What waits for it is dropped, what is on the way goes
+ * on. The endpoint is the caller's again, owned or not. Errors: NOT_FOUND. */
+TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
+                                             tmsg_endpoint_t *endpoint);
+
+/* Sends a map to all subscribers. Returns at once, and never waits for one of
+ * them. The map is held, which makes changes to it answer BUSY, until all have
+ * it, or dropped it, and newcomers are no longer sent it: to let go of it, give
+ * its tensors release functions (map.h) and destroy it after this call; else
+ * borrowed data has to stay as it is until the request has ended. The request
+ * ends with OK whatever became of each subscriber's: that is counted. `params`
+ * (NULL: defaults) and request_p are those of tmsg_endpoint_send(); flags and
+ * policy hold for every subscriber, each message being ACKED unless it goes to
+ * a peer that acknowledges nothing; on_done is called when the request ends.
+ * Errors: INVALID_PARAM, NO_MEMORY, CLOSED (it is being closed). */
+TMSG_API tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
+                                              const tmsg_map_t *map,
+                                              const tmsg_send_params_t *params,
+                                              tmsg_request_t **request_p);
+
+/* How many subscribers there are. */
+TMSG_API size_t tmsg_publisher_size(const tmsg_publisher_t *publisher);
+
+/* Describes it as a JSON object: "published" maps, "kept" ones, and messages
+ * "delivered" (taken by the peer's application), "dropped" (by the policy, or
+ * when the subscriber left) and "failed" (under way when it left, or refused by
+ * it), of all subscribers, those that left included; then "subscribers" with
+ * "peer", the same three of each, and how many are "waiting" and "under_way".
+ * *json_p is freed with tmsg_string_free(). Errors: NO_MEMORY. */
+TMSG_API tmsg_status_t
+tmsg_publisher_describe(const tmsg_publisher_t *publisher, char **json_p);
+
+/* Closes in order: nothing more is published or added; what waits is sent; then
+ * the endpoints that it owns are closed, as by tmsg_endpoint_close(), and the
+ * others leave. The request (which may be NULL) ends with OK when none is left.
+ * Errors: NO_MEMORY, CLOSED (it was closed before). */
+TMSG_API tmsg_status_t tmsg_publisher_close(tmsg_publisher_t *publisher,
+                                            tmsg_request_t **request_p);
+
+/* Frees it. What waits is dropped, what is on the way goes on, except to the
+ * endpoints that it owns, which are destroyed. To be called before its worker
+ * is destroyed, which frees it too. NULL is allowed. */
+TMSG_API void tmsg_publisher_destroy(tmsg_publisher_t *publisher);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
