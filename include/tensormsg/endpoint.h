@@ -65,7 +65,11 @@ enum {
      * send with CORRUPT, naming the tensor, and the message is not delivered.
      * Both sides read every byte once more, on the thread that progresses.
      * A peer that cannot check them fails the send with UNSUPPORTED. */
-    TMSG_SEND_VERIFY = 1 << 1
+    TMSG_SEND_VERIFY = 1 << 1,
+
+    /* WOULD_BLOCK, and nothing is sent, unless it can go at once: the
+     * connection stands, the peer takes one more, none waits before it. */
+    TMSG_SEND_TRY = 1 << 3
 };
 
 /* What a receiver does that cannot place a tensor in memory of the kind it
@@ -98,6 +102,8 @@ enum {
     TMSG_SEND_PARAM_FLAGS = 1 << 0,
     TMSG_SEND_PARAM_POLICY = 1 << 1,
     TMSG_SEND_PARAM_ON_DONE = 1 << 2,
+    TMSG_SEND_PARAM_TIMEOUT = 1 << 4,
+    TMSG_SEND_PARAM_ON_RELEASE = 1 << 5,
     TMSG_SEND_PARAM_WAY = 1 << 6 /* way and protocol */
 };
 
@@ -107,28 +113,52 @@ typedef struct tmsg_send_params {
     int32_t policy;       /* tmsg_policy_t; default HOST_FALLBACK */
     tmsg_done_fn on_done; /* default none */
     void *on_done_arg;
-    int32_t way;      /* tmsg_way_kind_t; default AUTO */
-    int32_t protocol; /* tmsg_protocol_t; default AUTO */
+    int32_t way;        /* tmsg_way_kind_t; default AUTO */
+    int32_t protocol;   /* tmsg_protocol_t; default AUTO */
+    int32_t timeout_ms; /* above 0: how long the whole operation may take, from
+                         * this call on: to wait, to travel and, if asked, to
+                         * be acknowledged; -1, the default: no limit */
+    tmsg_release_fn on_release; /* default none; see below */
+    void *on_release_arg;
 } tmsg_send_params_t;
 
 /* Sends a map. Messages of one endpoint arrive in the order of these calls,
- * each whole and once, or not at all. Returns at once; the operation ends
+ * each whole and once, or not at all. Returns at once, unless the endpoint's
+ * queue is full and blocks (tmsg_endpoint_set_queue()); the operation ends
  * when the map's tensors may be reused or freed, and with TMSG_SEND_ACKED or
  * TMSG_SEND_VERIFY when the peer's application has taken the message. Until
  * then the caller keeps borrowed data as it is; the map itself may be destroyed
  * at any time, and a received one with its message, so that it can be sent on.
  * A tensor that is neither in C order nor a permutation of it is packed on the
- * way. `params` may be NULL. With request_p NULL nobody waits (and a failure
+ * way.
+ *
+ * on_release, where it is given, is called once when no byte of what the map
+ * borrows can be read any more: before on_done, and long before it where
+ * that waits for an acknowledgement; on the thread that progresses, with no
+ * lock held, where it may do what on_done may. It is not called where
+ * this function fails. When timeout_ms has passed the operation is given up as
+ * by tmsg_request_cancel(), and ends with TIMED_OUT.
+ *
+ * `params` may be NULL. With request_p NULL nobody waits (and a failure
  * shows only in on_done and the log); else *request_p is the caller's.
  * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind; what a
- * ucx:// peer cannot take), LIMIT_EXCEEDED (the peer's limits), CLOSED,
- * NO_MEMORY, and the endpoint's own where it has failed. Errors of the
- * operation: PEER_LOST, REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT,
- * CANCELED, CLOSED. */
+ * ucx:// peer cannot take), LIMIT_EXCEEDED (the peer's limits), BUSY (a full
+ * queue that rejects), WOULD_BLOCK (TMSG_SEND_TRY; a full queue that blocks, in
+ * a callback), TIMED_OUT (waiting for room), CLOSED, NO_MEMORY, and the
+ * endpoint's own where it has failed. Errors of the operation: PEER_LOST,
+ * REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT, TIMED_OUT, CANCELED, DROPPED,
+ * CLOSED. */
 TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                           const tmsg_map_t *map,
                                           const tmsg_send_params_t *params,
                                           tmsg_request_t **request_p);
+
+/* Says how much may wait to be sent on this endpoint, and what becomes of the
+ * rest: from the next send on, and whether it was dialled or accepted. Fields
+ * that are not set, or all with NULL, are as its worker was made. *params is
+ * copied. Errors: INVALID_PARAM, CLOSED (its worker is gone). */
+TMSG_API tmsg_status_t tmsg_endpoint_set_queue(
+    tmsg_endpoint_t *endpoint, const tmsg_queue_params_t *params);
 
 /* Pulls the oldest message of this endpoint, as tmsg_worker_recv() does of
  * all. Errors: as there, and once all has been pulled CLOSED or the
@@ -178,10 +208,12 @@ TMSG_API const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint);
 
 /* Describes the connection as a JSON object: peer, versions, which transports
  * carry it and why, and counters, among them "waiting_messages": sends that
- * wait for the connection, or for the peer to take what it has, and
- * "sent_by_schema": messages whose names and shapes went by number. *json_p is
- * freed with tmsg_string_free(). Errors: NO_MEMORY, CLOSED (its worker is
- * gone). */
+ * wait for the connection, or for the peer to take what it has; "queue": how
+ * many may, under which policy, and how often a send found no room;
+ * "canceled_messages" and "timed_out_messages" of this side's,
+ * "aborted_messages" of the peer's; and "sent_by_schema": messages whose names
+ * and shapes went by number. *json_p is freed with tmsg_string_free(). Errors:
+ * NO_MEMORY, CLOSED (its worker is gone). */
 TMSG_API tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                               char **json_p);
 

@@ -14,11 +14,14 @@ extern "C" {
 typedef enum {
     TMSG_OK = 0,
     TMSG_IN_PROGRESS = 1, /* not a failure: the operation goes on */
+    /* Not a failure either: a send was given up, and what was lent to it is
+     * not free yet (tmsg_request_cancel()). */
+    TMSG_CANCEL_PENDING = 2,
 
     TMSG_ERR_INVALID_PARAM = -1,   /* an argument is out of its domain */
     TMSG_ERR_NO_MEMORY = -2,       /* an allocation failed */
     TMSG_ERR_TIMED_OUT = -3,       /* the wait's deadline passed */
-    TMSG_ERR_CANCELED = -4,        /* the operation was given up locally */
+    TMSG_ERR_CANCELED = -4,        /* whoever began it gave it up */
     TMSG_ERR_PEER_LOST = -5,       /* the peer died or was cut off */
     TMSG_ERR_REFUSED = -6,         /* the peer, or its policy, said no */
     TMSG_ERR_LIMIT_EXCEEDED = -7,  /* beyond a limit of tmsg_limits_t */
@@ -34,7 +37,8 @@ typedef enum {
     TMSG_ERR_CLOSED = -17,         /* the endpoint was closed in order */
     TMSG_ERR_IO = -18,             /* a system call failed; see the message */
     TMSG_ERR_INTERNAL = -19,       /* UCX or the library broke a promise */
-    TMSG_ERR_CORRUPT = -20         /* data came that are not those sent */
+    TMSG_ERR_CORRUPT = -20,        /* data came that are not those sent */
+    TMSG_ERR_DROPPED = -21         /* a full queue's policy gave it up */
 } tmsg_status_t;
 
 /* The status's name in lower case ("timed out"), for logs. Never NULL; a

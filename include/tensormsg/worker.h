@@ -45,7 +45,8 @@ enum {
 typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
 
 /* Called for each message of a peer's that could not be delivered: beyond a
- * limit, malformed, against its sender's policy, damaged under way. `sequence`
+ * limit, malformed, against its sender's policy, damaged under way, given up by
+ * its sender (CANCELED, TIMED_OUT). `sequence`
  * is its number among those of its channel, from 0 and modulo 2^32; its turn
  * there has come, so that all before it have been handed out (or queued), and
  * those behind it follow. The sender of such a message hears the same, if it
@@ -71,6 +72,37 @@ typedef struct tmsg_allocator {
     void *arg;
 } tmsg_allocator_t;
 
+/* What becomes of a send for which there is no room among those of its endpoint
+ * that wait: for the connection, for the peer to take what it has, or for
+ * others before them. A send that has begun is never dropped. */
+typedef enum {
+    TMSG_QUEUE_REJECT = 0, /* tmsg_endpoint_send() answers BUSY */
+    TMSG_QUEUE_BLOCK = 1,  /* it drives the worker until there is room, at most
+                            * as long as the send's timeout_ms; in a callback
+                            * it answers WOULD_BLOCK */
+    TMSG_QUEUE_DROP_OLDEST = 2, /* those that have waited longest make room:
+                                 * they end with DROPPED */
+    TMSG_QUEUE_DROP_NEWEST = 3  /* the new one is taken, and ends at once with
+                                 * DROPPED */
+} tmsg_queue_policy_t;
+
+enum {
+    TMSG_QUEUE_PARAM_MESSAGES = 1 << 0,
+    TMSG_QUEUE_PARAM_BYTES = 1 << 1,
+    TMSG_QUEUE_PARAM_POLICY = 1 << 2
+};
+
+/* How much may wait to be sent on one endpoint. A send finds room while fewer
+ * than `messages` wait and its bytes and theirs are `bytes` at most; one alone
+ * is never too large. A map that borrows its data costs the library a
+ * kilobyte while it waits: `bytes` bounds what the application keeps for it. */
+typedef struct tmsg_queue_params {
+    uint64_t field_mask; /* TMSG_QUEUE_PARAM_*; unset: defaults */
+    uint32_t messages;   /* 1 or more; default 65536 */
+    int32_t policy;      /* tmsg_queue_policy_t; default REJECT */
+    uint64_t bytes;      /* of tensors, 1 or more; default UINT64_MAX */
+} tmsg_queue_params_t;
+
 enum {
     TMSG_WORKER_PARAM_FLAGS = 1 << 0,
     TMSG_WORKER_PARAM_HANDLER = 1 << 1,
@@ -78,6 +110,7 @@ enum {
     TMSG_WORKER_PARAM_ALLOCATOR = 1 << 3,
     TMSG_WORKER_PARAM_SPIN_US = 1 << 4,
     TMSG_WORKER_PARAM_ON_REFUSED = 1 << 5,
+    TMSG_WORKER_PARAM_SEND_QUEUE = 1 << 6,
     TMSG_WORKER_PARAM_ON_HEADER = 1 << 7
 };
 
@@ -97,6 +130,8 @@ typedef struct tmsg_worker_params {
     void *on_refused_arg;       /* passed to on_refused; set with it */
     tmsg_header_fn on_header;   /* says where tensors go; default NULL */
     void *on_header_arg;        /* passed to on_header; set with it */
+    tmsg_queue_params_t send_queue; /* of every endpoint of this worker, unless
+                                     * tmsg_endpoint_set_queue() says else */
 } tmsg_worker_params_t;
 
 /* Creates a worker. *params (NULL: all defaults) is copied with what it

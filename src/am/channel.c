@@ -132,3 +132,9 @@ tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel)
     channel->endpoint->channels.queued -= send != NULL;
     return send;
 }
+
+void tmsg_channel_remove(tmsg_channel_t *channel, tmsg_node_t *send)
+{
+    tmsg_list_remove(&channel->queued, send);
+    channel->endpoint->channels.queued--;
+}

@@ -57,5 +57,6 @@ bool tmsg_channel_has_credit(const tmsg_channel_t *channel);
 /* The queue of a channel, counted with those of the others. */
 void tmsg_channel_push(tmsg_channel_t *channel, tmsg_node_t *send);
 tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel);
+void tmsg_channel_remove(tmsg_channel_t *channel, tmsg_node_t *send);
 
 #endif

@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     tmsg_node_t node;
     uint8_t kind;
-    uint32_t message_id;
+    tmsg_preamble_t head;
     size_t body_bytes;
     uint8_t body[];
 } control_t;
@@ -188,10 +188,8 @@ void tmsg_control_flush(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->controls.count > 0 && may_post(endpoint)) {
         control_t *control = pop(endpoint);
-        tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
-                                .message_id = control->message_id};
 
-        post_or_break(endpoint, control->kind, &head, control->body,
+        post_or_break(endpoint, control->kind, &control->head, control->body,
                       control->body_bytes);
         free(control);
     }
@@ -204,19 +202,19 @@ void tmsg_control_discard(tmsg_endpoint_t *endpoint)
     }
 }
 
-static void answer(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t message_id,
-                   const void *body, size_t body_bytes)
+/* False: no memory. */
+static bool put(tmsg_endpoint_t *endpoint, uint8_t kind,
+                const tmsg_preamble_t *head, const void *body,
+                size_t body_bytes)
 {
     control_t *control = malloc(sizeof(*control) + body_bytes);
 
     if (control == NULL) {
-        /* The peer would wait for ever for an answer that cannot be given. */
-        tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
-                            "no memory for an answer");
-        return;
+        return false;
     }
     control->kind = kind;
-    control->message_id = message_id;
+    control->head = *head;
+    control->head.endpoint_id = endpoint->peer_id;
     control->body_bytes = body_bytes;
     memcpy(control->body, body, body_bytes);
     tmsg_list_push(&endpoint->controls, &control->node);
@@ -224,25 +222,61 @@ static void answer(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t message_id,
     if (endpoint->controls.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
+    return true;
+}
+
+static void answer(tmsg_endpoint_t *endpoint, uint8_t kind,
+                   const tmsg_preamble_t *head, const void *body,
+                   size_t body_bytes)
+{
+    if (!put(endpoint, kind, head, body, body_bytes)) {
+        /* The peer would wait for ever for an answer that cannot be given. */
+        tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
+                            "no memory for an answer");
+    }
+}
+
+/* [status i32][words]. Gives the bytes. */
+static size_t put_words(uint8_t *body, tmsg_status_t status, const char *words)
+{
+    size_t text = strnlen(words, ACK_TEXT_MAX);
+
+    tmsg_put_le(body, (uint32_t)status, 4);
+    memcpy(body + 4, words, text);
+    return 4 + text;
 }
 
 void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error)
 {
-    uint8_t body[4 + ACK_TEXT_MAX]; /* [status i32][words] */
-    size_t text = strnlen(error, ACK_TEXT_MAX);
+    uint8_t body[4 + ACK_TEXT_MAX];
+    const tmsg_preamble_t head = {.message_id = message_id};
 
-    tmsg_put_le(body, (uint32_t)status, 4);
-    memcpy(body + 4, error, text);
-    answer(endpoint, TMSG_KIND_ACK, message_id, body, 4 + text);
+    answer(endpoint, TMSG_KIND_ACK, &head, body,
+           put_words(body, status, error));
+}
+
+/* Without memory for it the message goes its way. */
+void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
+                        uint32_t sequence, tmsg_status_t status,
+                        const char *words)
+{
+    uint8_t body[4 + ACK_TEXT_MAX];
+    const tmsg_preamble_t head = {.channel = channel->number,
+                                  .message_id = message_id,
+                                  .sequence = sequence};
+
+    (void)put(channel->endpoint, TMSG_KIND_ABORT, &head, body,
+              put_words(body, status, words));
 }
 
 void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
                          uint8_t generation, bool kept)
 {
     const uint8_t body[] = {slot, generation, kept};
+    const tmsg_preamble_t head = {0};
 
-    answer(endpoint, TMSG_KIND_SCHEMA, 0, body, sizeof(body));
+    answer(endpoint, TMSG_KIND_SCHEMA, &head, body, sizeof(body));
 }
 
 /* Credit goes back in batches of half a window, for it costs a message. */

@@ -22,6 +22,11 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
 void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error);
 
+/* Tells the peer that a message of ours, which has its number, is given up. */
+void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
+                        uint32_t sequence, tmsg_status_t status,
+                        const char *words);
+
 /* Tells the peer whether a schema that it defined is kept. */
 void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
                          uint8_t generation, bool kept);

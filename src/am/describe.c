@@ -10,6 +10,7 @@
 #include <tensormsg/version.h>
 
 #include "am/endpoint.h"
+#include "am/send_queue.h"
 #include "am/ucx_known.h"
 #include "core/utf8.h"
 #include "serialize/json.h"
@@ -231,7 +232,12 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          add_number(object, "sent_bytes", endpoint->sent_bytes) &&
          add_number(object, "received_messages", endpoint->received_messages) &&
          add_number(object, "received_bytes", endpoint->received_bytes) &&
-         add_number(object, "refused_messages", endpoint->refused_messages);
+         add_number(object, "refused_messages", endpoint->refused_messages) &&
+         add_number(object, "aborted_messages", endpoint->aborted_messages) &&
+         add_number(object, "canceled_messages", endpoint->canceled_messages) &&
+         add_number(object, "timed_out_messages",
+                    endpoint->timed_out_messages) &&
+         tmsg_queue_describe(object, endpoint);
     if (ok && endpoint->ucx != NULL) {
         ok = add_keys(object, &endpoint->ucx->keys);
     }

@@ -34,7 +34,24 @@ void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
 
 static void free_event(tmsg_request_t *request) { free(request); }
 
+/* Ends the wait, not what it waits for. */
+static void cancel_event(tmsg_request_t *request)
+{
+    tmsg_event_t *event = TMSG_CONTAINER_OF(request, tmsg_event_t, request);
+    tmsg_event_t **place = event->list;
+    char why[TMSG_ERROR_BYTES];
+
+    while (*place != event) {
+        place = &(*place)->next;
+    }
+    *place = event->next;
+    snprintf(why, sizeof(why), "%s: the wait was canceled by this side",
+             event->endpoint == NULL ? "all peers" : event->endpoint->peer);
+    tmsg_request_end(request, TMSG_ERR_CANCELED, why);
+}
+
 tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
+                              const tmsg_endpoint_t *endpoint,
                               tmsg_request_t **request_p)
 {
     tmsg_event_t *event = calloc(1, sizeof(*event));
@@ -42,8 +59,10 @@ tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
     if (event == NULL) {
         return tmsg_error_memory("a request");
     }
-    tmsg_request_init(&event->request, worker, free_event);
+    tmsg_request_init(&event->request, worker, free_event, cancel_event);
     tmsg_request_hold(&event->request);
+    event->endpoint = endpoint;
+    event->list = list;
     event->next = *list;
     *list = event;
     *request_p = &event->request;
@@ -219,7 +238,7 @@ tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
     tmsg_worker_lock(worker);
     connecting = endpoint->state == TMSG_EP_CONNECTING;
     status = tmsg_events_add(connecting ? &endpoint->ready_events : &ended,
-                             worker, request_p);
+                             worker, endpoint, request_p);
     tmsg_events_end(
         &ended, endpoint->state == TMSG_EP_ENDED ? endpoint->status : TMSG_OK,
         endpoint->error);
@@ -252,7 +271,7 @@ tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
     tmsg_worker_lock(worker);
     over = endpoint->state == TMSG_EP_ENDED;
     status = tmsg_events_add(over ? &ended : &endpoint->close_events, worker,
-                             &request);
+                             endpoint, &request);
     if (status == TMSG_OK) {
         tmsg_events_end(&ended,
                         endpoint->status == TMSG_ERR_CLOSED ? TMSG_OK

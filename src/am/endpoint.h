@@ -36,6 +36,13 @@ typedef struct {
 
 #define TMSG_MEASURED 16 /* layouts that are known to suit the peer */
 
+/* The queues of all channels together. */
+typedef struct {
+    tmsg_queue_params_t bounds; /* all set */
+    uint64_t bytes;             /* of tensors that wait */
+    uint64_t rejected, blocked, dropped_oldest, dropped_newest, would_block;
+} tmsg_queue_t;
+
 typedef struct tmsg_ucxx tmsg_ucxx_t;
 
 struct tmsg_endpoint {
@@ -94,9 +101,11 @@ struct tmsg_endpoint {
     tmsg_channels_t channels;
     tmsg_measures_t measured[TMSG_MEASURED];   /* by stamp */
     tmsg_schema_budget_t tx_budget, rx_budget; /* of all channels */
+    tmsg_queue_t queue;
     uint32_t next_message_id;
     tmsg_list_t posted;   /* with UCX, or waiting for the peer's word */
     tmsg_list_t controls; /* small messages made inside UCX */
+    tmsg_list_t aborts;   /* of messages that have not come yet; abort.c */
     uint32_t controls_in_ucx;
     tmsg_list_t ready; /* messages, by own_queue */
 
@@ -114,12 +123,16 @@ struct tmsg_endpoint {
     uint64_t sent_messages, sent_bytes;
     uint64_t sent_by_schema; /* of these, those whose layout the peer knew */
     uint64_t received_messages, received_bytes;
-    uint64_t refused_messages; /* of the peer's, by us */
+    uint64_t refused_messages;                      /* of the peer's, by us */
+    uint64_t aborted_messages;                      /* of the peer's, by it */
+    uint64_t canceled_messages, timed_out_messages; /* of ours */
 };
 
 /* A request that only waits for something to happen to an endpoint. */
 typedef struct tmsg_event {
     tmsg_request_t request;
+    const tmsg_endpoint_t *endpoint; /* as long as it is in its list */
+    struct tmsg_event **list;
     struct tmsg_event *next;
 } tmsg_event_t;
 
@@ -166,8 +179,10 @@ void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint);
 
 /* Adds a request to a list, with two references, so that it can end before its
- * handle is given out. Errors: NO_MEMORY. */
+ * handle is given out. Canceled, it ends alone and names the endpoint, which
+ * may be NULL. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
+                              const tmsg_endpoint_t *endpoint,
                               tmsg_request_t **request_p);
 
 /* Ends all events of a list. */

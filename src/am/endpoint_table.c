@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "am/abort.h"
 #include "am/dialect.h"
 
 #define SLOT_BITS 20
@@ -19,6 +20,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
     if (atomic_fetch_sub_explicit(&endpoint->refs, 1, memory_order_acq_rel) ==
         1) {
         tmsg_life_drop(endpoint->life);
+        tmsg_aborts_free(endpoint);
         free(endpoint->peer_address);
         tmsg_channels_free(endpoint);
         free(endpoint->ucxx);
@@ -72,6 +74,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     atomic_init(&endpoint->refs, 2);
     endpoint->dialect = &tmsg_dialect_own;
     endpoint->worker = worker;
+    endpoint->queue.bounds = worker->send_queue;
     endpoint->life = worker->life;
     tmsg_life_hold(worker->life);
     endpoint->handle = true;

@@ -256,7 +256,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 
         message->state = TMSG_RX_FETCHING; /* nobody abandons it meanwhile */
         endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
-        status = make_ready(message);
+        status = message->aborted ? message->refusal : make_ready(message);
         if (endpoint->state == TMSG_EP_ENDED) {
             tmsg_message_drop_data(message);
             tmsg_endpoint_reported(endpoint);
@@ -264,6 +264,9 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
             continue;
         }
         endpoint->in_ucx--;
+        if (message->aborted) {
+            status = message->refusal;
+        }
         if (status == TMSG_IN_PROGRESS) {
             message->state = TMSG_RX_WAITING;
             tmsg_list_insert(&worker->fetch, NULL, &message->queue);

@@ -69,6 +69,7 @@ static const field_t fields[] = {
     FIELD(30, UINT, false, checksums),
     FIELD(31, UINT, false, max_metadata_keys),
     FIELD(32, UINT, false, heartbeat_ms),
+    FIELD(34, UINT, false, aborts),
     FIELD(40, UINT, false, subscribe),
 };
 

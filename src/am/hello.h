@@ -46,6 +46,7 @@ typedef struct {
     uint32_t checksums;    /* that this side can check: bit n is algorithm n */
     uint64_t max_metadata_keys; /* a further limit; the default if absent */
     uint32_t heartbeat_ms; /* between two of the peer's; 0: nobody sends any */
+    uint8_t aborts;        /* 1: this side understands ABORT */
     uint32_t subscribe; /* TMSG_SUBSCRIBE_*: how a publisher is to serve it */
 } tmsg_hello_t;
 

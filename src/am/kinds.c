@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "am/abort.h"
 #include "am/attach.h"
 #include "am/control.h"
 #include "am/endpoint.h"
@@ -30,6 +31,7 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_KNOCK] = tmsg_knock_arrived,
     [TMSG_KIND_KNOCKED] = tmsg_knocked_arrived,
     [TMSG_KIND_SCHEMA] = tmsg_schema_arrived,
+    [TMSG_KIND_ABORT] = tmsg_abort_arrived,
 };
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an

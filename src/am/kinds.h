@@ -23,6 +23,7 @@ typedef enum {
     TMSG_KIND_KNOCK = 9,    /* the dialling side's first: body is the token */
     TMSG_KIND_KNOCKED = 10, /* the answer to it */
     TMSG_KIND_SCHEMA = 11,  /* whether a schema is kept that was defined */
+    TMSG_KIND_ABORT = 13,   /* a message that was begun is given up */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 

@@ -33,7 +33,7 @@ tmsg_status_t tmsg_loop_open(tmsg_loop_t *loop)
 {
     tmsg_status_t status;
 
-    *loop = (tmsg_loop_t){-1, -1, -1, 0, NULL, {{0}}, 0};
+    *loop = (tmsg_loop_t){.epoll_fd = -1, .event_fd = -1, .timer_fd = -1};
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->timer_fd =
@@ -104,7 +104,9 @@ void tmsg_loop_clear_timer(tmsg_loop_t *loop, tmsg_timer_t *timer)
     } else {
         timer->previous->next = timer->next;
     }
-    if (timer->next != NULL) {
+    if (timer->next == NULL) {
+        loop->last_timer = timer->previous;
+    } else {
         timer->next->previous = timer->previous;
     }
     timer->deadline_ns = 0;
@@ -113,24 +115,25 @@ void tmsg_loop_clear_timer(tmsg_loop_t *loop, tmsg_timer_t *timer)
 void tmsg_loop_set_timer(tmsg_loop_t *loop, tmsg_timer_t *timer,
                          uint64_t timeout_ms)
 {
-    tmsg_timer_t *before = NULL, *after;
+    tmsg_timer_t *before;
 
     tmsg_loop_clear_timer(loop, timer);
     timer->deadline_ns = tmsg_now_ns() + timeout_ms * NS_PER_MS;
-    after = loop->timers;
-    while (after != NULL && after->deadline_ns <= timer->deadline_ns) {
-        before = after;
-        after = after->next;
+    before = loop->last_timer;
+    while (before != NULL && before->deadline_ns > timer->deadline_ns) {
+        before = before->previous;
     }
     timer->previous = before;
-    timer->next = after;
+    timer->next = before == NULL ? loop->timers : before->next;
     if (before == NULL) {
         loop->timers = timer;
     } else {
         before->next = timer;
     }
-    if (after != NULL) {
-        after->previous = timer;
+    if (timer->next == NULL) {
+        loop->last_timer = timer;
+    } else {
+        timer->next->previous = timer;
     }
 }
 

@@ -30,7 +30,8 @@ typedef struct {
     int event_fd; /* tmsg_loop_signal() */
     int timer_fd; /* wakes whoever sleeps on epoll_fd */
     uint64_t timer_set_ns;
-    tmsg_timer_t *timers; /* soonest first */
+    tmsg_timer_t *timers;     /* soonest first */
+    tmsg_timer_t *last_timer; /* where most of them belong */
     struct epoll_event events[TMSG_LOOP_BATCH];
     int event_count; /* of events, while they are handed out */
 } tmsg_loop_t;

@@ -159,6 +159,23 @@ tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
     return message;
 }
 
+tmsg_message_t *tmsg_message_withdraw(tmsg_channel_t *channel,
+                                      uint32_t sequence)
+{
+    tmsg_node_t *node = channel->endpoint->ready.head;
+
+    for (; node != NULL; node = node->next) {
+        tmsg_message_t *message =
+            TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue);
+
+        if (message->channel == channel && message->head.sequence == sequence) {
+            unlink_ready(message);
+            return message;
+        }
+    }
+    return NULL;
+}
+
 void tmsg_messages_discard(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->ready.count > 0) {

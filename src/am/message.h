@@ -41,8 +41,9 @@ struct tmsg_message {
     tmsg_ucx_t *ucx;
     void *data; /* UCX's descriptor, until received */
     bool rendezvous;
-    bool asked;  /* on_header was called */
-    bool landed; /* its payload is in the block, as it travelled */
+    bool asked;   /* on_header was called */
+    bool landed;  /* its payload is in the block, as it travelled */
+    bool aborted; /* its sender gave it up: `refusal` and `why` say so */
     tmsg_op_t op;
     tmsg_body_extra_t extra; /* what is to be checked of the tensors */
     tmsg_schema_t *schema;   /* which it defines, until its turn */
@@ -83,6 +84,11 @@ void tmsg_message_discard(tmsg_message_t *message);
 /* Lock held: pulls a message; of one endpoint, or of any if NULL. */
 tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
                                   tmsg_endpoint_t *endpoint);
+
+/* Lock held: takes back a message of that number which was queued to be pulled;
+ * NULL if there is none. */
+tmsg_message_t *tmsg_message_withdraw(tmsg_channel_t *channel,
+                                      uint32_t sequence);
 
 /* Lock held: drops what was delivered to nobody yet. */
 void tmsg_messages_discard(tmsg_endpoint_t *endpoint);

@@ -98,7 +98,7 @@ static tmsg_status_t create_publication(tmsg_worker_t *worker,
     if (publication == NULL) {
         return tmsg_error_memory("a publication");
     }
-    tmsg_request_init(&publication->request, worker, destroy_publication);
+    tmsg_request_init(&publication->request, worker, destroy_publication, NULL);
     status = read_send_params(params, publication);
     if (status == TMSG_OK) {
         publication->share = tmsg_share_create();
@@ -403,7 +403,7 @@ tmsg_status_t tmsg_publisher_close(tmsg_publisher_t *publisher,
     status = check_open(publisher);
     if (status == TMSG_OK) {
         status = tmsg_events_add(&publisher->close_events, publisher->worker,
-                                 &request);
+                                 NULL, &request);
     }
     if (status == TMSG_OK) {
         publisher->closing = true;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/abort.h"
 #include "am/close.h"
 #include "am/dialect.h"
 #include "am/fetch.h"
@@ -159,6 +160,9 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     message->state = TMSG_RX_FAILED;
+    if (message->aborted) {
+        return; /* its sender knows */
+    }
     message->refusal = status;
     if (endpoint->worker->on_refused != NULL) {
         keep_words(message, why);
@@ -279,6 +283,51 @@ void tmsg_messages_deliver(tmsg_channel_t *channel)
     }
 }
 
+/* Takes back what was queued to be pulled. */
+static void take_back(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    endpoint->received_messages--;
+    endpoint->received_bytes -= message->head.payload_bytes;
+    message->channel->rx_consumed++;
+    endpoint->dialect->credit(message->channel);
+    pass_over(message);
+}
+
+void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
+                        const char *why)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+
+    if (message->aborted || message->state == TMSG_RX_FAILED) {
+        return;
+    }
+    message->aborted = true;
+    message->refusal = status;
+    if (worker->on_refused != NULL) {
+        keep_words(message, why);
+    }
+    endpoint->aborted_messages++;
+    tmsg_log(TMSG_LOG_INFO, "%s: message %u is given up: %s", endpoint->peer,
+             message->head.message_id, why);
+    switch (message->state) {
+    case TMSG_RX_WAITING: /* UCX is to be told outside of it */
+        tmsg_list_remove(&worker->fetch, &message->queue);
+        tmsg_list_insert(&worker->fetch, NULL, &message->queue);
+        break;
+    case TMSG_RX_WHOLE:
+        message->state = TMSG_RX_FAILED;
+        break;
+    case TMSG_RX_DELIVERED:
+        take_back(message);
+        break;
+    default:
+        break; /* when UCX has written into it */
+    }
+}
+
 /* Refuses a message, unless what is wrong with it ends the connection, and the
  * message with that. */
 static void reject(tmsg_message_t *message, tmsg_status_t status)
@@ -358,6 +407,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
                                               : tmsg_error_message());
         return ignored;
     }
+    tmsg_abort_recall(message);
     status = tmsg_message_check(message, arrival->data_bytes);
     if (status == TMSG_OK) {
         status = capture(message, arrival);
@@ -365,7 +415,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     if (status == TMSG_OK) {
         status = decode_arrival(message, arrival);
     }
-    if (status != TMSG_OK) {
+    if (status != TMSG_OK || message->aborted) {
         reject(message, status);
         return ignored;
     }
@@ -378,7 +428,7 @@ void tmsg_message_landed(tmsg_message_t *message)
     tmsg_status_t status = decode(message, message->body);
 
     message->landed = true;
-    if (status != TMSG_OK) {
+    if (status != TMSG_OK || message->aborted) {
         tmsg_message_drop_body(message);
         reject(message, status);
     } else if (tmsg_incoming_may_be_placed(message)) {
@@ -392,7 +442,9 @@ void tmsg_message_landed(tmsg_message_t *message)
 
 void tmsg_message_whole(tmsg_message_t *message)
 {
-    tmsg_status_t status = tmsg_checksum_verify(message->map, &message->extra);
+    tmsg_status_t status =
+        message->aborted ? message->refusal
+                         : tmsg_checksum_verify(message->map, &message->extra);
 
     tmsg_message_drop_body(message);
     if (status != TMSG_OK) {

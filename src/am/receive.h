@@ -25,6 +25,10 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why);
 
+/* Gives a message up that its sender gave up. */
+void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
+                        const char *why);
+
 /* A payload with its body is here, in the block: the map can be read. */
 void tmsg_message_landed(tmsg_message_t *message);
 

@@ -21,16 +21,23 @@ struct tmsg_request {
     tmsg_done_fn on_done;
     void *on_done_arg;
     void (*destroy)(tmsg_request_t *request); /* frees the record */
+    void (*cancel)(tmsg_request_t *request);  /* lock held, while it goes on;
+                                               * NULL: it cannot be */
 };
 
 /* Starts with one reference, the library's. */
 void tmsg_request_init(tmsg_request_t *request, tmsg_worker_t *worker,
-                       void (*destroy)(tmsg_request_t *request));
+                       void (*destroy)(tmsg_request_t *request),
+                       void (*cancel)(tmsg_request_t *request));
 
 /* Ends the operation and drops the library's reference. Callback and waiters
  * learn of it. `error` may be NULL. */
 void tmsg_request_end(tmsg_request_t *request, tmsg_status_t status,
                       const char *error);
+
+/* It is given up, but what was lent to it is not free yet: waits end, and
+ * tmsg_request_end() is still to come, with the same words. */
+void tmsg_request_pend(tmsg_request_t *request, const char *error);
 
 void tmsg_request_hold(tmsg_request_t *request);
 void tmsg_request_drop(tmsg_request_t *request);

@@ -4,16 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/cancel.h"
 #include "am/dialect.h"
+#include "am/progress.h"
 #include "am/send_queue.h"
 #include "core/map.h"
 #include "memory/domain.h"
 
-#define FLAGS_KNOWN ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY))
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_TRY))
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
-                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_WAY))
+                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_TIMEOUT |            \
+                TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_WAY))
 
 static void destroy(tmsg_request_t *request)
 {
@@ -54,7 +58,8 @@ void tmsg_send_post(tmsg_send_t *send)
     ucs_status_ptr_t request;
 
     tmsg_list_push(&endpoint->posted, &send->node);
-    send->channel->tx_sequence++;
+    send->posted = true;
+    send->sequence = send->channel->tx_sequence++;
     endpoint->sent_messages++;
     endpoint->sent_bytes += plan->bytes;
     tmsg_op_begin(endpoint, &send->op, forsaken);
@@ -72,17 +77,8 @@ void tmsg_send_post(tmsg_send_t *send)
     }
 }
 
-static tmsg_status_t read_params(const tmsg_send_params_t *params,
-                                 tmsg_send_t *send)
+static void copy_params(const tmsg_send_params_t *params, tmsg_send_t *send)
 {
-    if (params == NULL) {
-        return TMSG_OK;
-    }
-    if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "send: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
-    }
     if (params->field_mask & TMSG_SEND_PARAM_FLAGS) {
         send->flags = params->flags;
     }
@@ -93,21 +89,52 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
         send->request.on_done = params->on_done;
         send->request.on_done_arg = params->on_done_arg;
     }
+    if (params->field_mask & TMSG_SEND_PARAM_TIMEOUT) {
+        send->timeout_ms = params->timeout_ms;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_ON_RELEASE) {
+        send->on_release = params->on_release;
+        send->on_release_arg = params->on_release_arg;
+    }
     if (params->field_mask & TMSG_SEND_PARAM_WAY) {
         send->wish.way = params->way;
         send->wish.protocol = params->protocol;
     }
+    if (send->flags & TMSG_SEND_VERIFY) {
+        send->flags |= TMSG_SEND_ACKED; /* else nobody learned of a mismatch */
+    }
+}
+
+static tmsg_status_t read_params(const tmsg_send_params_t *params,
+                                 tmsg_send_t *send)
+{
+    send->timeout_ms = -1;
+    if (params == NULL) {
+        return TMSG_OK;
+    }
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "send: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    copy_params(params, send);
     if (send->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "send: unknown flags 0x%x", send->flags);
-    }
-    if (send->flags & TMSG_SEND_VERIFY) {
-        send->flags |= TMSG_SEND_ACKED; /* else nobody learned of a mismatch */
     }
     if (send->policy != TMSG_POLICY_HOST_FALLBACK &&
         send->policy != TMSG_POLICY_STRICT) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: unknown policy %d",
                               send->policy);
+    }
+    if (send->timeout_ms == 0 || send->timeout_ms < -1) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "send: timeout_ms %d is neither above 0 nor -1",
+                              send->timeout_ms);
+    }
+    if (send->timeout_ms > 0) {
+        send->deadline_ns =
+            tmsg_now_ns() + (uint64_t)send->timeout_ms * 1000000;
     }
     if (send->wish.way < TMSG_WAY_AUTO || send->wish.way > TMSG_WAY_PARTS ||
         send->wish.protocol < TMSG_PROTOCOL_AUTO ||
@@ -169,7 +196,8 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return tmsg_error_memory("a send");
     }
     memset(send, 0, offsetof(tmsg_send_t, small_header));
-    tmsg_request_init(&send->request, endpoint->worker, destroy);
+    tmsg_request_init(&send->request, endpoint->worker, destroy,
+                      tmsg_send_cancel);
     status = read_params(params, send);
     if (status == TMSG_OK) {
         status = check_answers(send, endpoint);
@@ -192,26 +220,6 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     return TMSG_OK;
 }
 
-/* Posts it at once if nothing is before it, so that what is wrong with the map
- * is the caller's own error. Lock held. */
-static tmsg_status_t start(tmsg_send_t *send)
-{
-    tmsg_endpoint_t *endpoint = send->endpoint;
-    tmsg_channel_t *channel = send->channel;
-    tmsg_status_t status;
-
-    if (endpoint->state != TMSG_EP_OPEN || channel->queued.count > 0 ||
-        endpoint->worker->inside || !tmsg_channel_has_credit(channel)) {
-        tmsg_channel_push(channel, &send->node);
-        return TMSG_OK;
-    }
-    status = endpoint->dialect->prepare(send);
-    if (status == TMSG_OK) {
-        tmsg_send_post(send);
-    }
-    return status;
-}
-
 static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
 {
     if (endpoint->state == TMSG_EP_ENDED &&
@@ -224,6 +232,39 @@ static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
                               endpoint->peer);
     }
     return TMSG_OK;
+}
+
+static bool goes_at_once(const tmsg_send_t *send)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+
+    return endpoint->state == TMSG_EP_OPEN && !endpoint->worker->inside &&
+           send->channel->queued.count == 0 &&
+           tmsg_channel_has_credit(send->channel);
+}
+
+/* Posts it at once if nothing is before it, so that what is wrong with the map
+ * is the caller's own error. Lock held, which is let go where the queue is to
+ * block. */
+static tmsg_status_t start(tmsg_send_t *send)
+{
+    tmsg_status_t status;
+
+    while (!goes_at_once(send)) {
+        status = tmsg_queue_enter(send);
+        if (status != TMSG_IN_PROGRESS) {
+            return status;
+        }
+        status = check_state(send->endpoint);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    status = send->endpoint->dialect->prepare(send);
+    if (status == TMSG_OK) {
+        tmsg_send_post(send);
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
@@ -245,7 +286,10 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     }
     tmsg_request_hold(&send->request);
     status = start(send);
-    if (status != TMSG_OK) {
+    if (status == TMSG_OK) {
+        tmsg_send_set_timer(send);
+    } else {
+        send->on_release = NULL; /* nothing was lent */
         tmsg_send_give_back(send);
         tmsg_endpoint_drop(endpoint);
         tmsg_request_drop(&send->request);
@@ -270,8 +314,8 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
         return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
                               endpoint->peer);
     }
-    tmsg_worker_lock(worker);
+    tmsg_worker_enter(worker);
     status = tmsg_send_begin(endpoint, map, params, NULL, request_p);
-    tmsg_worker_unlock(worker);
+    tmsg_worker_leave(worker, true);
     return status;
 }

@@ -15,23 +15,34 @@ typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
     tmsg_node_t node;       /* channel's queue, then endpoint's posted */
     tmsg_due_t map_due;     /* the end of a map that is nobody's */
+    tmsg_due_t release_due; /* on_release */
+    tmsg_timer_t timer;     /* of the whole operation; clear: it has no limit */
     tmsg_endpoint_t *endpoint;
     tmsg_channel_t *channel;
     const tmsg_map_t *map;
-    bool holds_map; /* until its buffers are free */
     uint32_t flags;
     int32_t policy;
-    tmsg_wish_t wish; /* how it is to travel */
+    tmsg_wish_t wish;           /* how it is to travel */
+    int32_t timeout_ms;         /* -1: none */
+    uint64_t deadline_ns;       /* of the operation, with a timeout */
+    tmsg_release_fn on_release; /* NULL: none, or it was called */
+    void *on_release_arg;
+    uint64_t queued_bytes; /* while it waits */
     uint32_t message_id;
-    uint8_t *header; /* UCX reads it until the send has ended */
+    uint32_t sequence; /* once it is posted */
+    uint8_t *header;   /* UCX reads it until the send has ended */
     size_t header_bytes;
     tmsg_share_t *share; /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
     uint32_t am_flags; /* that the plan wants: UCP_AM_SEND_FLAG_* */
     tmsg_op_t op;
+    bool holds_map; /* until its buffers are free */
+    bool posted;    /* it has its number */
+    bool answered;  /* the peer took it, or refused it */
     bool in_ucx;
+    bool given_up; /* and `answer` is what it ends with, whatever comes */
+    bool detached; /* its request has ended, UCX has not */
     ucs_status_t ucx_status;
-    bool answered; /* the peer took it, or refused it */
     tmsg_status_t answer;
     char *answer_text; /* to a refusal; NULL: none, or no memory for it */
     /* Header and payload of a small message: the rest is zeroed with the
@@ -62,6 +73,10 @@ void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs);
 /* The buffers are the caller's again. A map that is nobody's any more goes
  * where the application's release functions may be called. */
 void tmsg_send_give_back(tmsg_send_t *send);
+
+/* Has on_release called, if there is one: nothing that the map borrows is read
+ * any more. */
+void tmsg_send_released(tmsg_send_t *send);
 
 /* Ends a send that is in no list any more. */
 void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error);

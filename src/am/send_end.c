@@ -18,10 +18,28 @@ static void run_free_map(tmsg_due_t *due)
     tmsg_request_drop(&send->request);
 }
 
+static void run_on_release(tmsg_due_t *due)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(due, tmsg_send_t, release_due);
+
+    send->on_release(send->on_release_arg);
+    tmsg_request_drop(&send->request);
+}
+
+void tmsg_send_released(tmsg_send_t *send)
+{
+    if (send->on_release != NULL && send->release_due.run == NULL) {
+        send->release_due.run = run_on_release;
+        tmsg_request_hold(&send->request);
+        tmsg_worker_due(send->endpoint->worker, &send->release_due);
+    }
+}
+
 void tmsg_send_give_back(tmsg_send_t *send)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
 
+    tmsg_send_released(send);
     tmsg_plan_free(&send->plan, pool);
     if (send->share != NULL) {
         tmsg_share_drop(send->share, pool);
@@ -39,16 +57,33 @@ void tmsg_send_give_back(tmsg_send_t *send)
     send->holds_map = false;
 }
 
+static bool was_wanted(tmsg_status_t status)
+{
+    return status == TMSG_ERR_CANCELED || status == TMSG_ERR_DROPPED;
+}
+
 void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
     if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
-        tmsg_log(TMSG_LOG_WARN, "%s: message %u failed: %s", endpoint->peer,
-                 send->message_id, error);
+        tmsg_log(was_wanted(status) ? TMSG_LOG_DEBUG : TMSG_LOG_WARN,
+                 "%s: message %u failed: %s", endpoint->peer, send->message_id,
+                 error);
     }
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &send->timer);
     tmsg_send_give_back(send);
     tmsg_request_end(&send->request, status, error);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* UCX has reported what nobody waits for any more. */
+static void let_go(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    tmsg_send_give_back(send);
+    tmsg_request_drop(&send->request);
     tmsg_endpoint_drop(endpoint);
 }
 
@@ -61,13 +96,15 @@ static void settle(tmsg_send_t *send)
     if (send->in_ucx) {
         return;
     }
-    if (!send->answered && !over &&
+    if (!send->answered && !over && !send->detached &&
         (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
         tmsg_send_give_back(send); /* the words of the peer are still to come */
         return;
     }
     tmsg_list_remove(&endpoint->posted, &send->node);
-    if (send->answered) {
+    if (send->detached) {
+        let_go(send);
+    } else if (send->answered) {
         tmsg_send_end(send, send->answer, send->answer_text);
     } else if (!over || (send->ucx_status == UCS_OK &&
                          !(send->flags & TMSG_SEND_ACKED))) {
@@ -101,6 +138,9 @@ void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
 {
     va_list arguments;
 
+    if (send->given_up) {
+        return;
+    }
     send->answered = true;
     send->answer = status;
     if (status == TMSG_OK || send->answer_text != NULL) {

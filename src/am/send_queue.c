@@ -1,11 +1,241 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send_queue.h"
 
+#include <stdio.h>
+
 #include "am/dialect.h"
+#include "am/progress.h"
+#include "core/map.h"
+#include "serialize/json.h"
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_QUEUE_PARAM_MESSAGES | TMSG_QUEUE_PARAM_BYTES |           \
+                TMSG_QUEUE_PARAM_POLICY))
+
+const tmsg_queue_params_t tmsg_queue_usual = {
+    .messages = 65536, .policy = TMSG_QUEUE_REJECT, .bytes = UINT64_MAX};
+
+static const char *const policy_names[] = {"reject", "block", "drop oldest",
+                                           "drop newest"};
+
+tmsg_status_t tmsg_queue_read(const tmsg_queue_params_t *params,
+                              tmsg_queue_params_t *queue)
+{
+    tmsg_queue_params_t read = *queue;
+
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "queue: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    if (params->field_mask & TMSG_QUEUE_PARAM_MESSAGES) {
+        read.messages = params->messages;
+    }
+    if (params->field_mask & TMSG_QUEUE_PARAM_BYTES) {
+        read.bytes = params->bytes;
+    }
+    if (params->field_mask & TMSG_QUEUE_PARAM_POLICY) {
+        read.policy = params->policy;
+    }
+    if (read.messages == 0 || read.bytes == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "queue: %s 0 is no bound",
+                              read.messages == 0 ? "messages" : "bytes");
+    }
+    if (read.policy < TMSG_QUEUE_REJECT ||
+        read.policy > TMSG_QUEUE_DROP_NEWEST) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "queue: unknown policy %d", read.policy);
+    }
+    *queue = read;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
+                                      const tmsg_queue_params_t *params)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_queue_params_t queue;
+    tmsg_status_t status = TMSG_OK;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
+                              endpoint->peer);
+    }
+    tmsg_worker_lock(worker);
+    queue = worker->send_queue;
+    if (params != NULL) {
+        status = tmsg_queue_read(params, &queue);
+    }
+    if (status == TMSG_OK) {
+        endpoint->queue.bounds = queue;
+        tmsg_worker_changed(worker); /* who waits for room may have some */
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+static uint64_t bytes_of(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        bytes += entries[i].bytes;
+    }
+    return bytes;
+}
+
+static bool has_room(const tmsg_send_t *send)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    const tmsg_queue_t *queue = &endpoint->queue;
+    size_t waiting = endpoint->channels.queued;
+
+    return waiting == 0 ||
+           (waiting < queue->bounds.messages &&
+            queue->bytes <= queue->bounds.bytes &&
+            send->queued_bytes <= queue->bounds.bytes - queue->bytes);
+}
+
+static void push(tmsg_send_t *send)
+{
+    send->endpoint->queue.bytes += send->queued_bytes;
+    tmsg_channel_push(send->channel, &send->node);
+}
 
 tmsg_send_t *tmsg_queue_pop(tmsg_channel_t *channel)
 {
-    return TMSG_CONTAINER_OF(tmsg_channel_pop(channel), tmsg_send_t, node);
+    tmsg_send_t *send =
+        TMSG_CONTAINER_OF(tmsg_channel_pop(channel), tmsg_send_t, node);
+
+    send->endpoint->queue.bytes -= send->queued_bytes;
+    return send;
+}
+
+void tmsg_queue_remove(tmsg_send_t *send)
+{
+    tmsg_channel_remove(send->channel, &send->node);
+    send->endpoint->queue.bytes -= send->queued_bytes;
+}
+
+/* Why there is no room, in words. */
+static void explain(const tmsg_send_t *send, char *why, size_t bytes)
+{
+    const tmsg_queue_t *queue = &send->endpoint->queue;
+    const char *peer = send->endpoint->peer;
+    size_t waiting = send->endpoint->channels.queued;
+
+    if (waiting >= queue->bounds.messages) {
+        snprintf(why, bytes,
+                 "%s: the send queue is full: %zu messages wait, of %u that "
+                 "may",
+                 peer, waiting, queue->bounds.messages);
+        return;
+    }
+    snprintf(why, bytes,
+             "%s: the send queue is full: %llu bytes wait, of %llu that may, "
+             "and this message has %llu",
+             peer, (unsigned long long)queue->bytes,
+             (unsigned long long)queue->bounds.bytes,
+             (unsigned long long)send->queued_bytes);
+}
+
+/* That of the channel whose head was the first to come. */
+static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
+{
+    tmsg_send_t *found = NULL;
+
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        tmsg_node_t *head = channel->queued.head;
+        tmsg_send_t *send =
+            head == NULL ? NULL : TMSG_CONTAINER_OF(head, tmsg_send_t, node);
+
+        if (send != NULL &&
+            (found == NULL ||
+             (int32_t)(send->message_id - found->message_id) < 0)) {
+            found = send;
+        }
+    }
+    return found;
+}
+
+static bool may_look_again(void *arg)
+{
+    const tmsg_send_t *send = arg;
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+
+    return has_room(send) || endpoint->close_wanted ||
+           endpoint->state == TMSG_EP_CLOSING ||
+           endpoint->state == TMSG_EP_ENDED;
+}
+
+static tmsg_status_t block(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_status_t status;
+
+    endpoint->queue.blocked++;
+    status = tmsg_worker_until(endpoint->worker, may_look_again, send,
+                               send->timeout_ms,
+                               "no room in the send queue of ", endpoint->peer);
+    return status == TMSG_OK ? TMSG_IN_PROGRESS : status;
+}
+
+static void drop_oldest(tmsg_send_t *send, const char *why)
+{
+    while (!has_room(send)) {
+        tmsg_send_t *victim = oldest(send->endpoint);
+
+        tmsg_queue_remove(victim);
+        send->endpoint->queue.dropped_oldest++;
+        tmsg_send_end(victim, TMSG_ERR_DROPPED, why);
+    }
+    push(send);
+}
+
+static tmsg_status_t apply_policy(tmsg_send_t *send)
+{
+    tmsg_queue_t *queue = &send->endpoint->queue;
+    char why[TMSG_ERROR_BYTES];
+
+    explain(send, why, sizeof(why));
+    switch (queue->bounds.policy) {
+    case TMSG_QUEUE_BLOCK:
+        return block(send);
+    case TMSG_QUEUE_DROP_OLDEST:
+        drop_oldest(send, why);
+        return TMSG_OK;
+    case TMSG_QUEUE_DROP_NEWEST:
+        queue->dropped_newest++;
+        tmsg_send_end(send, TMSG_ERR_DROPPED, why);
+        return TMSG_OK;
+    default:
+        queue->rejected++;
+        return tmsg_error_set(TMSG_ERR_BUSY, "%s", why);
+    }
+}
+
+/* A publisher has bounds of its own. */
+tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (send->flags & TMSG_SEND_TRY) {
+        endpoint->queue.would_block++;
+        return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
+                              "%s: it would have to wait for %s",
+                              endpoint->peer,
+                              endpoint->state == TMSG_EP_CONNECTING
+                                  ? "the connection"
+                                  : "the peer to take those before it");
+    }
+    send->queued_bytes = bytes_of(send->map);
+    if (!has_room(send) && send->share == NULL) {
+        return apply_policy(send);
+    }
+    push(send);
+    return TMSG_OK;
 }
 
 static void flush(tmsg_channel_t *channel)
@@ -28,4 +258,26 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
          channel = channel->next) {
         flush(channel);
     }
+}
+
+static bool add(cJSON *object, const char *key, uint64_t value)
+{
+    return tmsg_json_add(object, key, tmsg_json_unsigned(value));
+}
+
+bool tmsg_queue_describe(cJSON *object, const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_queue_t *queue = &endpoint->queue;
+    cJSON *entry = cJSON_AddObjectToObject(object, "queue");
+
+    return entry != NULL && add(entry, "messages", queue->bounds.messages) &&
+           (queue->bounds.bytes == UINT64_MAX ||
+            add(entry, "bytes", queue->bounds.bytes)) &&
+           cJSON_AddStringToObject(
+               entry, "policy", policy_names[queue->bounds.policy]) != NULL &&
+           add(entry, "rejected", queue->rejected) &&
+           add(entry, "blocked", queue->blocked) &&
+           add(entry, "dropped_oldest", queue->dropped_oldest) &&
+           add(entry, "dropped_newest", queue->dropped_newest) &&
+           add(entry, "would_block", queue->would_block);
 }

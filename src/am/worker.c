@@ -16,6 +16,7 @@
 #include "am/publisher.h"
 #include "am/retire.h"
 #include "am/schemas.h"
+#include "am/send_queue.h"
 #include "am/ucxx.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -30,7 +31,7 @@
     ((uint64_t)(TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |          \
                 TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |  \
                 TMSG_WORKER_PARAM_SPIN_US | TMSG_WORKER_PARAM_ON_REFUSED |     \
-                TMSG_WORKER_PARAM_ON_HEADER))
+                TMSG_WORKER_PARAM_SEND_QUEUE | TMSG_WORKER_PARAM_ON_HEADER))
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE))
@@ -108,6 +109,14 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
     }
     if (params->field_mask & TMSG_WORKER_PARAM_SPIN_US) {
         worker->spin_ns = params->spin_us * 1000ULL;
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_SEND_QUEUE) {
+        tmsg_status_t status =
+            tmsg_queue_read(&params->send_queue, &worker->send_queue);
+
+        if (status != TMSG_OK) {
+            return status;
+        }
     }
     if ((params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) &&
         params->allocator != NULL &&
@@ -190,6 +199,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     }
     worker->queue_depth = QUEUE_DEPTH_DEFAULT;
     worker->spin_ns = SPIN_US_DEFAULT * 1000ULL;
+    worker->send_queue = tmsg_queue_usual;
     if (params != NULL) {
         status = read_params(params, worker);
         if (params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) {
@@ -272,6 +282,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.max_message_bytes = limits->message_bytes;
     hello.max_metadata_keys = limits->metadata_keys;
     hello.checksums = tmsg_checksum_mask();
+    hello.aborts = 1;
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;

@@ -48,6 +48,7 @@ struct tmsg_worker {
     void *on_header_arg;
     uint32_t queue_depth;
     uint64_t spin_ns;
+    tmsg_queue_params_t send_queue; /* of its endpoints; all set */
 
     pthread_mutex_t lock; /* taken only where several threads may call */
     atomic_uint wanting;  /* threads that wait for it: spinning gives way */

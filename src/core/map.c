@@ -78,6 +78,16 @@ void tmsg_map_hold(const tmsg_map_t *map)
     atomic_fetch_add_explicit(&writable(map)->refs, 1, memory_order_relaxed);
 }
 
+bool tmsg_map_borrows(const tmsg_map_t *map)
+{
+    for (size_t i = 0; map->release == NULL && i < map->size; i++) {
+        if (map->entries[i].release == NULL && map->entries[i].bytes > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg)
 {
     map->release = release;

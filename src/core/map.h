@@ -94,4 +94,8 @@ void tmsg_map_hold(const tmsg_map_t *map);
 bool tmsg_map_unhold(const tmsg_map_t *map);
 void tmsg_map_free(const tmsg_map_t *map);
 
+/* Whether some tensor's data stays the caller's, who is to be told when it may
+ * be changed; no release function gives it back. */
+bool tmsg_map_borrows(const tmsg_map_t *map);
+
 #endif

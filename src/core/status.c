@@ -8,6 +8,8 @@ const char *tmsg_status_name(tmsg_status_t status)
         return "ok";
     case TMSG_IN_PROGRESS:
         return "in progress";
+    case TMSG_CANCEL_PENDING:
+        return "cancel pending";
     case TMSG_ERR_INVALID_PARAM:
         return "invalid parameter";
     case TMSG_ERR_NO_MEMORY:
@@ -48,6 +50,8 @@ const char *tmsg_status_name(tmsg_status_t status)
         return "internal error";
     case TMSG_ERR_CORRUPT:
         return "checksum mismatch";
+    case TMSG_ERR_DROPPED:
+        return "dropped";
     }
     return "unknown status";
 }

@@ -53,6 +53,7 @@ static const struct {
     {30, false, "checksums", 4},
     {31, false, "max_metadata_keys", 8},
     {32, false, "heartbeat_ms", 4},
+    {34, false, "aborts", 1},
     {40, false, "subscribe", 4},
 };
 
@@ -96,6 +97,7 @@ static tmsg_hello_t sample(void)
     hello.checksums = 1 << 1;
     hello.max_metadata_keys = 1000;
     hello.heartbeat_ms = 1250;
+    hello.aborts = 1;
     hello.subscribe = 1;
     return hello;
 }
@@ -184,8 +186,8 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 33 field headers; the scalars; 5 letters of host, 36 of boot id */
-    cr_expect(eq(sz, length, 33 * 4 + 7 + 2 + 16 + 9 * 4 + 16 * 8 + 5 + 36));
+    /* 34 field headers; the scalars; 5 letters of host, 36 of boot id */
+    cr_expect(eq(sz, length, 34 * 4 + 8 + 2 + 16 + 9 * 4 + 16 * 8 + 5 + 36));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */

@@ -19,6 +19,7 @@ Test(error, every_status_has_its_name)
     } rows[] = {
         {0, "ok"},
         {1, "in progress"},
+        {2, "cancel pending"},
         {-1, "invalid parameter"},
         {-2, "no memory"},
         {-3, "timed out"},
@@ -39,8 +40,9 @@ Test(error, every_status_has_its_name)
         {-18, "input/output error"},
         {-19, "internal error"},
         {-20, "checksum mismatch"},
-        {2, "unknown status"},
-        {-21, "unknown status"},
+        {-21, "dropped"},
+        {3, "unknown status"},
+        {-22, "unknown status"},
         {-2147483647, "unknown status"},
     };
 

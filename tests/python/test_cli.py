@@ -331,6 +331,19 @@ def test_the_publish_example():
         ("all", "50"), ("all", "50"), ("some", "50")]
 
 
+def test_the_camera_example():
+    camera = subprocess.run(
+        [os.path.join(os.path.dirname(cli.HELLO), "camera")],
+        capture_output=True, text=True, timeout=BOUND)
+    assert (camera.returncode, camera.stderr) == (DONE, "")
+    assert camera.stdout in [
+        f"the last frame came, others were dropped\na further one is {end}\n"
+        for end in ("canceled", "gone already")]
+    guide = (SOURCE / "docs/guide.md").read_text()
+    queue = re.search(r"static void prefer_new.*?\n}\n", guide, re.DOTALL)[0]
+    assert queue in (SOURCE / "examples/camera.c").read_text()
+
+
 def test_the_readme_has_the_whole_of_hello():
     code = (SOURCE / "examples/hello.c").read_text()
     blocks = re.findall(r"```c\n(.*?)```", (SOURCE / "README.md").read_text(),

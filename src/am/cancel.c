@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* UCX does not let go of an active message that it was given. So what is given
+ * up is over for those who wait, here and at the peer, while its record stays
+ * until UCX has reported. */
+#include "am/cancel.h"
+
+#include <stdio.h>
+
+#include "am/close.h"
+#include "am/control.h"
+#include "am/send_queue.h"
+#include "core/map.h"
+
+/* Whether UCX reads memory that stays the caller's. */
+static bool lends(const tmsg_send_t *send)
+{
+    const tmsg_plan_t *plan = &send->plan;
+    const uint8_t *data = plan->contiguous;
+    bool copied = plan->iov_count == 0 &&
+                  (data == plan->staging.data ||
+                   (data >= send->small_payload &&
+                    data < send->small_payload + sizeof(send->small_payload)));
+
+    return plan->bytes > 0 && !copied && tmsg_map_borrows(send->map);
+}
+
+/* One that UCX has not reported. */
+static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
+                           const char *why)
+{
+    tmsg_send_answer(send, status, "%s", why);
+    send->given_up = true;
+    if (lends(send)) {
+        tmsg_request_pend(&send->request, why);
+        return;
+    }
+    send->detached = true;
+    tmsg_send_released(send);
+    tmsg_request_hold(&send->request); /* for UCX */
+    tmsg_request_end(&send->request, status, why);
+}
+
+/* The peer, if it knows how, drops what its application has not got. */
+static void tell_peer(const tmsg_send_t *send, tmsg_status_t status,
+                      const char *why)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (send->posted && endpoint->peer_hello.aborts != 0 &&
+        endpoint->ep != NULL && endpoint->state != TMSG_EP_ENDED) {
+        tmsg_control_abort(send->channel, send->message_id, send->sequence,
+                           status, why);
+    }
+}
+
+/* `why` is for the peer, too, and names nobody. */
+static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    char words[TMSG_ERROR_BYTES];
+
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &send->timer);
+    endpoint->timed_out_messages += status == TMSG_ERR_TIMED_OUT;
+    endpoint->canceled_messages += status == TMSG_ERR_CANCELED;
+    snprintf(words, sizeof(words), "%s: message %u: %s", endpoint->peer,
+             send->message_id, why);
+    tell_peer(send, status, why);
+    if (send->in_ucx) {
+        give_up_in_ucx(send, status, words);
+        return;
+    }
+    if (send->posted) {
+        tmsg_list_remove(&endpoint->posted, &send->node);
+    } else {
+        tmsg_queue_remove(send);
+    }
+    tmsg_endpoint_hold(endpoint);
+    tmsg_send_end(send, status, words);
+    if (tmsg_close_waits(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_send_cancel(tmsg_request_t *request)
+{
+    give_up(TMSG_CONTAINER_OF(request, tmsg_send_t, request), TMSG_ERR_CANCELED,
+            "canceled by its sender");
+}
+
+/* What it still waited for. */
+static const char *missing(const tmsg_send_t *send)
+{
+    if (send->posted) {
+        return send->in_ucx ? "it was not sent" : "it was not acknowledged";
+    }
+    return send->endpoint->state == TMSG_EP_CONNECTING
+               ? "the connection was not made"
+               : "the peer did not take those before it";
+}
+
+static void expired(tmsg_timer_t *timer)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(timer, tmsg_send_t, timer);
+    char why[128];
+
+    snprintf(why, sizeof(why), "%s in %d ms", missing(send), send->timeout_ms);
+    give_up(send, TMSG_ERR_TIMED_OUT, why);
+}
+
+void tmsg_send_set_timer(tmsg_send_t *send)
+{
+    uint64_t now;
+
+    if (send->deadline_ns == 0 ||
+        tmsg_request_test(&send->request) != TMSG_IN_PROGRESS) {
+        return;
+    }
+    now = tmsg_now_ns();
+    send->timer.expired = expired;
+    tmsg_loop_set_timer(&send->endpoint->worker->loop, &send->timer,
+                        now >= send->deadline_ns
+                            ? 0
+                            : (send->deadline_ns - now + 999999) / 1000000);
+}

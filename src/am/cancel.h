@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/cancel.h - sends that are given up, by the application or by the clock. */
+#ifndef TMSG_AM_CANCEL_H
+#define TMSG_AM_CANCEL_H
+
+#include "am/send.h"
+
+/* Of a request that is a send: the application gives it up. Lock held. */
+void tmsg_send_cancel(tmsg_request_t *request);
+
+/* Has a send that has begun given up at its deadline, if it has one and still
+ * goes on. */
+void tmsg_send_set_timer(tmsg_send_t *send);
+
+#endif
