@@ -178,6 +178,19 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint,
 TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 
+/* Closes at once and says why: this side's operations end with CANCELED (sends
+ * that UCX still reads, when it does not any more), the peer's, and
+ * its endpoint, with `status`, a failure other than CLOSED and DROPPED, and
+ * with the words `why` (UTF-8, cut at 200 bytes). They travel over the
+ * bootstrap socket: a peer by blob or ucx:// has none and sees PEER_LOST, as
+ * does one that they do not reach. What the peer had under way to here is lost.
+ * The handle still has to be destroyed; on_closed is not called. An endpoint
+ * that has ended stays as it was. Errors: INVALID_PARAM, CLOSED (its worker is
+ * gone). */
+TMSG_API tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
+                                           tmsg_status_t status,
+                                           const char *why);
+
 /* Frees the handle. An endpoint that is still open is closed at once: pending
  * operations end with CANCELED, the peer sees PEER_LOST. To be called before
  * its worker is destroyed, which frees it too. NULL is allowed. */

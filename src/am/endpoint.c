@@ -91,6 +91,9 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
 {
+    if (endpoint->broken == TMSG_ERR_PEER_LOST) {
+        tmsg_link_last_words(endpoint);
+    }
     if (endpoint->broken == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
         endpoint->fin_received) {
         /* The peer had its end in order, and UCX told of it as well. */

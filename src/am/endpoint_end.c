@@ -8,6 +8,7 @@
 #include "am/carrier.h"
 #include "am/control.h"
 #include "am/dialect.h"
+#include "am/handshake.h"
 #include "am/listener.h"
 #include "am/pair.h"
 #include "am/publisher.h"
@@ -15,6 +16,9 @@
 #include "am/retire.h"
 #include "am/send.h"
 #include "core/log.h"
+#include "core/utf8.h"
+
+#define WORDS_BYTES 200 /* of an abort, at most */
 
 static void run_closed(tmsg_due_t *due)
 {
@@ -180,4 +184,36 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
     tmsg_messages_discard(endpoint);
     tmsg_endpoint_forget(endpoint);
     tmsg_endpoint_drop(endpoint);
+}
+
+tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
+                                  tmsg_status_t status, const char *why)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    char words[WORDS_BYTES + 1], error[WORDS_BYTES + 64];
+
+    if (tmsg_control_failure(status) != status || why == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              why == NULL
+                                  ? "abort: why is NULL"
+                                  : "abort: status %d is no failure for a peer",
+                              status);
+    }
+    if (atomic_load(&endpoint->life->over)) {
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
+                              endpoint->peer);
+    }
+    snprintf(words, sizeof(words), "%s", why);
+    tmsg_utf8_scrub(words);
+    snprintf(error, sizeof(error), "closed at once by this side: %s", words);
+    tmsg_worker_lock(worker);
+    if (endpoint->state != TMSG_EP_ENDED) {
+        endpoint->told = true; /* this side knows */
+        if (endpoint->link.fd >= 0 && endpoint->link.connected) {
+            tmsg_handshake_tell(endpoint, status, words);
+        }
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, error);
+    }
+    tmsg_worker_unlock(worker);
+    return TMSG_OK;
 }

@@ -74,8 +74,8 @@ out:
     return status;
 }
 
-/* [status i32][words]: the peer hears what we would tell our application. */
-static void send_refusal(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
+/* [status i32][words]. */
+void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
                          const char *why)
 {
     uint8_t data[4 + REFUSE_TEXT_MAX];
@@ -93,7 +93,7 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
     char why[TMSG_ERROR_BYTES];
 
     snprintf(why, sizeof(why), "%s", tmsg_error_message());
-    send_refusal(endpoint, status, why);
+    tmsg_handshake_tell(endpoint, status, why);
     return tmsg_error_set(status, "%s", why);
 }
 

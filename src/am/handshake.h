@@ -18,7 +18,11 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
 /* The peer's refusal, as an error of this side. */
 tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes);
 
-/* Tells the peer why this side gives up, which is the thread's error message,
+/* Tells the peer why this side ends the connection. */
+void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
+                         const char *why);
+
+/* The same where this side gives up, for what is the thread's error message,
  * and returns `status` with it. */
 tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
                                     tmsg_status_t status);

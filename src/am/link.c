@@ -19,6 +19,7 @@
 #include "core/bytes.h"
 
 #define FRAMES_A_ROUND 32 /* of one peer, before others have their turn */
+#define LAST_ROUNDS 8     /* to find a peer's last words */
 
 void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
@@ -186,6 +187,19 @@ void tmsg_link_read_on(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->link.unread && endpoint->link.source.fd >= 0) {
         read_frames(endpoint);
+    }
+}
+
+void tmsg_link_last_words(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+
+    for (int i = 0; i < LAST_ROUNDS && link->source.fd >= 0 && link->connected;
+         i++) {
+        read_frames(endpoint);
+        if (!link->unread) {
+            break;
+        }
     }
 }
 

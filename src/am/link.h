@@ -54,6 +54,9 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
 /* Takes the frames that were left for the next round, if any. A chore. */
 void tmsg_link_read_on(tmsg_endpoint_t *endpoint);
 
+/* UCX says that the peer is gone: it may have said why, by the socket. */
+void tmsg_link_last_words(tmsg_endpoint_t *endpoint);
+
 /* Takes a socket, connected or about to be, into the loop; closes it where that
  * fails. */
 tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);

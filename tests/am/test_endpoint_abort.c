@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An end at once, with words for the peer. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/peers.h"
+#include "support/raw.h"
+#include "support/sample.h"
+
+typedef struct {
+    unsigned calls;
+    tmsg_status_t status;
+    char error[300];
+} end_t;
+
+static void on_closed(void *arg, tmsg_endpoint_t *endpoint,
+                      tmsg_status_t status, const char *error)
+{
+    end_t *end = arg;
+
+    (void)endpoint;
+    end->calls++;
+    end->status = status;
+    strncpy(end->error, error, sizeof(end->error) - 1);
+}
+
+static bool was_told(void *arg) { return ((end_t *)arg)->calls > 0; }
+
+/* Large ones under way in both directions; the receivers have no room for them.
+ */
+static void tells(link_t link, drive_t drive, tmsg_status_t heard)
+{
+    const side_options_t narrow = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 2}};
+    tmsg_request_t *ours[4], *theirs[4];
+    end_t told = {0}, untold = {0};
+    pair_t pair;
+
+    pair_open(&pair, link, drive, &narrow, &narrow);
+    tmsg_endpoint_on_closed(pair.to_b, on_closed, &told);
+    tmsg_endpoint_on_closed(pair.to_a, on_closed, &untold);
+    for (uint64_t i = 0; i < 4; i++) {
+        size_t bytes = i % 2 ? 100 : 3000000;
+
+        ours[i] = send_map(pair.to_a, sample_bytes(i, bytes), TMSG_SEND_ACKED);
+        theirs[i] =
+            send_map(pair.to_b, sample_bytes(i, bytes), TMSG_SEND_ACKED);
+    }
+    must(tmsg_endpoint_abort(pair.to_a, TMSG_ERR_INSECURE, "not you"));
+    must(tmsg_endpoint_abort(pair.to_a, TMSG_ERR_REFUSED, "again")); /* no */
+    must_be(tmsg_endpoint_status(pair.to_a), TMSG_ERR_CANCELED);
+    must_say(tmsg_endpoint_error(pair.to_a),
+             "closed at once by this side: not you");
+    must_be(tmsg_endpoint_send(pair.to_a, NULL, NULL, NULL), TMSG_ERR_CLOSED);
+    pair_await(&pair, was_told, &told, "on_closed");
+    must_be(told.status, heard);
+    for (int i = 0; i < 4; i++) {
+        must_be(pair_finish(&pair, ours[i]), TMSG_ERR_CANCELED);
+        must_be(pair_finish(&pair, theirs[i]), heard);
+    }
+    if (heard == TMSG_ERR_INSECURE) {
+        must_say(told.error, "refused by the peer: not you");
+    }
+    tmsg_endpoint_destroy(pair.to_a);
+    pair_drop(&pair);
+    must_eq(untold.calls, 0);
+    must_eq(told.calls, 1);
+}
+
+Test(endpoint_abort, tells_the_peer_why_tcp)
+{
+    tells(LINK_TCP, DRIVE_POLLING, TMSG_ERR_INSECURE);
+}
+Test(endpoint_abort, tells_the_peer_why_shm)
+{
+    tells(LINK_SHM, DRIVE_POLLING, TMSG_ERR_INSECURE);
+    tells(LINK_UNIX, DRIVE_FD, TMSG_ERR_INSECURE);
+    tells(LINK_SHM, DRIVE_THREAD, TMSG_ERR_INSECURE);
+}
+Test(endpoint_abort, is_a_lost_peer_where_there_is_no_socket)
+{
+    tells(LINK_BLOB, DRIVE_POLLING, TMSG_ERR_PEER_LOST);
+}
+
+Test(endpoint_abort, ends_a_connect)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready, *sent;
+    char url[64];
+    side_t side;
+
+    raw_listen(url, sizeof(url));
+    side_open(&side, NULL);
+    must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    sent = send_map(endpoint, sample_bytes(0, 100), 0);
+    must(tmsg_endpoint_abort(endpoint, TMSG_ERR_REFUSED, "no"));
+    must_be(side_finish(&side, ready), TMSG_ERR_CANCELED);
+    must_be(side_finish(&side, sent), TMSG_ERR_CANCELED);
+    side_close(&side);
+}
+
+Test(endpoint_abort, cuts_and_mends_its_words)
+{
+    char words[400], wanted[201];
+    pair_t pair;
+
+    memset(words, 'w', sizeof(words));
+    words[3] = '\xff';
+    words[4] = '\n';
+    words[399] = '\0';
+    memset(wanted, 'w', 200);
+    memcpy(wanted + 3, "??", 2);
+    wanted[200] = '\0';
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_endpoint_abort(pair.to_b, TMSG_ERR_BUSY, words));
+    must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_BUSY);
+    must_say(tmsg_endpoint_error(pair.to_a), wanted);
+    must_true(strstr(tmsg_endpoint_error(pair.to_a), "wwwwww\n") == NULL);
+    pair_drop(&pair);
+}
+
+Test(endpoint_abort, takes_a_failure_and_words)
+{
+    static const tmsg_status_t none[] = {
+        TMSG_OK,         TMSG_IN_PROGRESS, TMSG_CANCEL_PENDING,
+        TMSG_ERR_CLOSED, TMSG_ERR_DROPPED, (tmsg_status_t)-1000};
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        must_be(tmsg_endpoint_abort(pair.to_a, none[i], "why"),
+                TMSG_ERR_INVALID_PARAM);
+    }
+    must_be(tmsg_endpoint_abort(pair.to_a, TMSG_ERR_REFUSED, NULL),
+            TMSG_ERR_INVALID_PARAM);
+    tmsg_request_destroy(send_map(pair.to_a, sample_bytes(1, 100), 0));
+    message = pair_take(&pair, &pair.a);
+    pair_close(&pair);
+    must_be(tmsg_endpoint_abort(tmsg_message_endpoint(message),
+                                TMSG_ERR_REFUSED, "why"),
+            TMSG_ERR_CLOSED);
+    tmsg_message_destroy(message);
+}
