@@ -17,6 +17,7 @@
 
 #include "am/attach.h"
 #include "am/control.h"
+#include "am/listener.h"
 #include "am/netif.h"
 #include "am/silence.h"
 #include "am/sock.h"
@@ -97,6 +98,17 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
     return tmsg_error_set(status, "%s", why);
 }
 
+/* What UCX needs for this connection, and for those beside it that have come
+ * so far. */
+static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_listener_t *listener = endpoint->link.listener;
+    size_t connections = listener == NULL ? 1 : listener->handshakes;
+
+    return tmsg_ucx_check_descriptors(endpoint->worker->loop.epoll_fd,
+                                      2 + 2 * connections);
+}
+
 /* The scope of the address at our end of the socket. */
 static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
 {
@@ -109,6 +121,9 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
         status = tmsg_sock_local(endpoint->link.fd, &local);
         if (status == TMSG_OK) {
             status = tmsg_netif_of_address(&local.sa.any, device);
+        }
+        if (status == TMSG_OK) {
+            status = check_descriptors(endpoint);
         }
         if (status != TMSG_OK) {
             return status;

@@ -42,10 +42,7 @@ tmsg_status_t tmsg_loop_open(tmsg_loop_t *loop)
         watch(loop, loop->event_fd) == 0 && watch(loop, loop->timer_fd) == 0) {
         return TMSG_OK;
     }
-    status = tmsg_error_errno(errno == EMFILE || errno == ENFILE
-                                  ? TMSG_ERR_LIMIT_EXCEEDED
-                                  : TMSG_ERR_IO,
-                              "the worker's epoll descriptor");
+    status = tmsg_error_errno(TMSG_ERR_IO, "the worker's epoll descriptor");
     tmsg_loop_close(loop);
     return status;
 }

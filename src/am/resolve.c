@@ -197,9 +197,7 @@ tmsg_status_t tmsg_resolve_start(const char *host, uint16_t port, bool passive,
     }
     resolve->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (resolve->fd < 0) {
-        status = tmsg_error_errno(errno == EMFILE || errno == ENFILE
-                                      ? TMSG_ERR_LIMIT_EXCEEDED
-                                      : TMSG_ERR_IO,
+        status = tmsg_error_errno(TMSG_ERR_IO,
                                   "a descriptor to look up host '%s'", host);
     } else if (look_up(resolve, AI_NUMERICHOST) == EAI_NONAME) {
         status = start_thread(resolve);

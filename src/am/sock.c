@@ -38,31 +38,10 @@ static const char *name_of(const tmsg_url_t *url, const tmsg_address_t *address,
     return text;
 }
 
-static tmsg_status_t no_descriptor(const char *name)
-{
-    struct rlimit limit = {0, 0};
-
-    if (errno == EMFILE) {
-        getrlimit(RLIMIT_NOFILE, &limit);
-        return tmsg_error_set(
-            TMSG_ERR_LIMIT_EXCEEDED,
-            "%s: this process has reached its limit of %llu open descriptors "
-            "(RLIMIT_NOFILE, ulimit -n)",
-            name, (unsigned long long)limit.rlim_cur);
-    }
-    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                          "%s: the system has reached its limit of open "
-                          "descriptors (fs.file-max)",
-                          name);
-}
-
 /* The status that an errno stands for, and the words. */
 static tmsg_status_t fail(const char *name)
 {
     switch (errno) {
-    case EMFILE:
-    case ENFILE:
-        return no_descriptor(name);
     case EADDRINUSE:
         return tmsg_error_errno(TMSG_ERR_ALREADY_EXISTS, "%s", name);
     case EADDRNOTAVAIL:

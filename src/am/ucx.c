@@ -16,7 +16,8 @@
 #include "core/log.h"
 
 #define BLAME_BYTES 240
-#define DESCRIPTORS 40 /* more than a UCX worker takes */
+#define DESCRIPTORS 40       /* more than a UCX worker takes */
+#define DESCRIPTORS_MOST 256 /* that are tried out */
 
 /* The settings that leave UCX nothing to work with, if there are any. */
 static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
@@ -146,22 +147,22 @@ static void fill_hello(tmsg_ucx_t *ucx)
     ucx->hello.posix_seg = key_bytes(ucx, "UCX_POSIX_SEG_SIZE", 8256);
 }
 
-/* UCX aborts the process where it runs out of them. */
-static tmsg_status_t check_descriptors(int fd)
+tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed)
 {
-    int spare[DESCRIPTORS];
+    int spare[DESCRIPTORS_MOST];
     size_t count = 0;
     tmsg_status_t status = TMSG_OK;
 
-    while (count < DESCRIPTORS && status == TMSG_OK) {
+    needed = needed > DESCRIPTORS_MOST ? DESCRIPTORS_MOST : needed;
+    while (count < needed && status == TMSG_OK) {
         spare[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (spare[count] >= 0) {
             count++;
         } else {
             status = tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                    "UCX needs %d descriptors, and %zu are "
-                                    "left (ulimit -n)",
-                                    DESCRIPTORS, count);
+                                    "UCX needs %zu descriptors, and %zu are "
+                                    "left (RLIMIT_NOFILE, ulimit -n)",
+                                    needed, count);
         }
     }
     while (count > 0) {
@@ -187,7 +188,7 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
     ucx->scope = *scope;
     ucx->dialling = dialling;
     ucx->hello = *hello;
-    status = check_descriptors(worker->loop.epoll_fd);
+    status = tmsg_ucx_check_descriptors(worker->loop.epoll_fd, DESCRIPTORS);
     if (status != TMSG_OK) {
         goto err_free;
     }

@@ -68,6 +68,11 @@ typedef struct tmsg_ucx {
     tmsg_hello_t hello; /* what we say of ourselves on it */
 } tmsg_ucx_t;
 
+/* LIMIT_EXCEEDED unless `needed` descriptors are free; `fd` is any. UCX that
+ * runs out while it opens aborts the process, and while it accepts closes its
+ * port for good. */
+tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed);
+
 /* Opens UCX for a scope. `hello` brings the machine's part, limits and credits;
  * UCX's part is filled in. AMs go to `handler` with the new object as its arg.
  * Errors: INTERNAL, INVALID_PARAM (configuration), NO_MEMORY. */

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "core/utf8.h"
 
@@ -36,6 +37,25 @@ tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     return status;
 }
 
+/* Behind the message so far. */
+static tmsg_status_t no_descriptor(int error)
+{
+    struct rlimit limit = {0, 0};
+
+    if (error == EMFILE) {
+        getrlimit(RLIMIT_NOFILE, &limit);
+        return tmsg_error_set(
+            TMSG_ERR_LIMIT_EXCEEDED,
+            "%s: this process has reached its limit of %llu open descriptors "
+            "(RLIMIT_NOFILE, ulimit -n)",
+            message, (unsigned long long)limit.rlim_cur);
+    }
+    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                          "%s: the system has reached its limit of open "
+                          "descriptors (fs.file-max)",
+                          message);
+}
+
 tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
 {
     int error = errno;
@@ -44,6 +64,9 @@ tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
     va_start(args, format);
     format_message(format, args);
     va_end(args);
+    if (error == EMFILE || error == ENFILE) {
+        return no_descriptor(error);
+    }
     return tmsg_error_set(status, "%s: %s", message, strerror(error));
 }
 

@@ -18,7 +18,8 @@
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for IO, with errno's text appended: "bind /run/x: No such file". */
+/* The same for IO, with errno's text appended: "bind /run/x: No such file". Out
+ * of descriptors it is LIMIT_EXCEEDED, and the limit is named. */
 tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

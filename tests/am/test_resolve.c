@@ -55,7 +55,7 @@ static int slow_lookup(const char *host, const char *service,
     if (error == 0) {
         error = getaddrinfo("127.0.0.1", service, hints, result);
     }
-    errno = EMFILE;
+    errno = EIO;
     pthread_mutex_lock(&server.lock);
     server.finished++;
     pthread_cond_broadcast(&server.change);
@@ -195,7 +195,7 @@ static const struct {
     {EAI_AGAIN, TMSG_ERR_NOT_FOUND,
      "host 'x' not found: Temporary failure in name resolution"},
     {EAI_MEMORY, TMSG_ERR_NO_MEMORY, "no memory for looking up a host"},
-    {EAI_SYSTEM, TMSG_ERR_IO, "looking up host 'x': Too many open files"},
+    {EAI_SYSTEM, TMSG_ERR_IO, "looking up host 'x': Input/output error"},
 };
 
 Test(resolve, says_why_a_host_is_not_found)

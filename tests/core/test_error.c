@@ -83,6 +83,19 @@ Test(error, arguments_may_point_into_the_message)
                      tmsg_error_message());
 }
 
+Test(error, errno_names_the_limit_of_descriptors)
+{
+    errno = EMFILE;
+    cr_expect_eq(tmsg_error_errno(TMSG_ERR_IO, "open %s", "x"),
+                 TMSG_ERR_LIMIT_EXCEEDED);
+    cr_expect(strstr(tmsg_error_message(), "open x: this process") != NULL);
+    cr_expect(strstr(tmsg_error_message(), "RLIMIT_NOFILE") != NULL);
+    errno = ENFILE;
+    cr_expect_eq(tmsg_error_errno(TMSG_ERR_IO, "open %s", "x"),
+                 TMSG_ERR_LIMIT_EXCEEDED);
+    cr_expect(strstr(tmsg_error_message(), "fs.file-max") != NULL);
+}
+
 Test(error, errno_adds_what_the_system_says)
 {
     tmsg_status_t status;

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,10 +52,11 @@ typedef struct watched_piece {
     struct watched_piece *next;
     uintptr_t hidden; /* ~address: LeakSanitizer must not see it */
     uintptr_t caller;
+    size_t bytes;
 } watched_piece_t;
 
 static watched_piece_t *watched_pieces[WATCHED_BUCKETS];
-static size_t watched_live;
+static size_t watched_live, watched_bytes;
 
 static int watched_add_library(struct dl_phdr_info *info, size_t size,
                                void *arg)
@@ -90,7 +92,7 @@ static void watched_alloc_start(void)
 }
 
 /* The n-th allocation from now on fails, on whatever thread, once. */
-static void watched_alloc_arm(unsigned long n)
+__attribute__((unused)) static void watched_alloc_arm(unsigned long n)
 {
     pthread_mutex_lock(&watched_lock);
     watched_left = n;
@@ -100,7 +102,7 @@ static void watched_alloc_arm(unsigned long n)
 
 /* Lets all succeed again and says where one failed, for addr2line; 0: none
  * did. */
-static uintptr_t watched_alloc_disarm(void)
+__attribute__((unused)) static uintptr_t watched_alloc_disarm(void)
 {
     uintptr_t failed;
 
@@ -112,7 +114,7 @@ static uintptr_t watched_alloc_disarm(void)
 }
 
 /* Pieces that are allocated and not freed. */
-static size_t watched_alloc_live(void)
+__attribute__((unused)) static size_t watched_alloc_live(void)
 {
     size_t live;
 
@@ -120,6 +122,17 @@ static size_t watched_alloc_live(void)
     live = watched_live;
     pthread_mutex_unlock(&watched_lock);
     return live;
+}
+
+/* Their bytes. */
+__attribute__((unused)) static size_t watched_alloc_bytes(void)
+{
+    size_t bytes;
+
+    pthread_mutex_lock(&watched_lock);
+    bytes = watched_bytes;
+    pthread_mutex_unlock(&watched_lock);
+    return bytes;
 }
 
 static uintptr_t watched_place(uintptr_t caller)
@@ -130,7 +143,7 @@ static uintptr_t watched_place(uintptr_t caller)
 }
 
 /* Where each of them comes from, on standard error. */
-static void watched_alloc_report(void)
+__attribute__((unused)) static void watched_alloc_report(void)
 {
     pthread_mutex_lock(&watched_lock);
     for (size_t i = 0; i < WATCHED_BUCKETS; i++) {
@@ -187,10 +200,12 @@ static void *watched_keep(void *data, uintptr_t caller)
     piece = WATCHED_REAL(malloc)(sizeof(*piece));
     piece->hidden = ~(uintptr_t)data;
     piece->caller = caller;
+    piece->bytes = malloc_usable_size(data);
     pthread_mutex_lock(&watched_lock);
     piece->next = *bucket;
     *bucket = piece;
     watched_live++;
+    watched_bytes += piece->bytes;
     pthread_mutex_unlock(&watched_lock);
     return data;
 }
@@ -210,6 +225,7 @@ static void watched_forget(const void *data)
     if (piece != NULL) {
         *link = piece->next;
         watched_live--;
+        watched_bytes -= piece->bytes;
     }
     pthread_mutex_unlock(&watched_lock);
     WATCHED_REAL(free)(piece);
