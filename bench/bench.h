@@ -91,5 +91,25 @@ void bench_machine_tell(const bench_machine_t *before);
 bool bench_counts_available(void);
 void bench_counts_start(void);
 void bench_counts_stop(unsigned long *elsewhere_p, unsigned long *in_ucx_p);
+long bench_counts_held(void); /* bytes, ours */
+
+/* So many endpoints at once on one worker, dialled by workers of `clients`
+ * processes, and messages of 8 x 64 B that come over all of them in turn. */
+typedef struct {
+    unsigned clients;
+    unsigned endpoints; /* of all clients together */
+    unsigned blocks;
+    unsigned messages; /* a block */
+} bench_many_t;
+
+typedef struct {
+    double bytes_each; /* in our objects, an endpoint, the dearer side */
+    double rate;       /* messages a second, median of the blocks */
+} bench_many_sample_t;
+
+void bench_many_run(const bench_many_t *many, bench_many_sample_t *sample_p);
+
+/* Binds this process to the n-th core that it may use, where it may several. */
+void bench_bind_core(int n);
 
 #endif

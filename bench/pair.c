@@ -58,8 +58,7 @@ size_t bench_hear(int socket, void *data, size_t most)
     return bytes;
 }
 
-/* Binds to the n-th core that we may use, where there are several. */
-static void bind_core(int n)
+void bench_bind_core(int n)
 {
     cpu_set_t all, one;
 
@@ -92,7 +91,7 @@ __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     alarm(RUN_SECONDS_MAX);
-    bind_core(first ? 0 : 1);
+    bench_bind_core(first ? 0 : 1);
     side = run->way.layout == BENCH_MAP ? bench_map_open(run, first, socket)
                                         : bench_raw_open(run, socket);
     bench_play(side, run, first, socket, &sample);

@@ -349,6 +349,45 @@ static void header(const bench_options_t *options, const char *work,
     }
 }
 
+/* The rate over all endpoints in turn, beside that over one. */
+static void endpoints(const bench_options_t *options, const char *work,
+                      bench_transport_t transport, bench_report_t *report)
+{
+    const bench_many_t many = {.clients = options->quick ? 2 : 10,
+                               .endpoints = options->quick ? 20 : 1000,
+                               .blocks = options->quick ? 1 : 9,
+                               .messages = options->quick ? 200 : 20000};
+    const bench_many_t one = {many.clients, many.clients, many.blocks,
+                              many.messages};
+    double bytes[BENCH_RUNS_MAX], rates[BENCH_RUNS_MAX], limits[BENCH_RUNS_MAX];
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "rate",
+                       .unit = "/s",
+                       .limit_way = "one endpoint a client"};
+
+    for (unsigned i = 0; i < options->runs; i++) {
+        bench_many_sample_t sample;
+
+        bench_many_run(&one, &sample);
+        limits[i] = sample.rate;
+        bench_many_run(&many, &sample);
+        rates[i] = sample.rate;
+        bytes[i] = sample.bytes_each;
+    }
+    summarize(rates, options->runs, 1, &row);
+    row.limit = bench_median(limits, options->runs);
+    bench_report_add(report, &row);
+    if (bench_counts_available()) {
+        row.metric = "bytes_each";
+        row.unit = "B";
+        row.limit_way[0] = '\0';
+        summarize(bytes, options->runs, 1, &row);
+        row.limit = NAN;
+        bench_report_add(report, &row);
+    }
+}
+
 static const struct {
     const char *name;
     bench_transport_t transport;
@@ -365,6 +404,7 @@ static const struct {
     {"1000x1KiB", BENCH_TCP, thousand},
     {"small_tensor", BENCH_SHM, small_tensor},
     {"header", BENCH_NOWHERE, header},
+    {"endpoints_1000", BENCH_TCP, endpoints},
 };
 
 bool bench_works_run(const bench_options_t *options, const char *only,
