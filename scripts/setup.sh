@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
-# why. Silent when nothing is. Groups: build (default), test, format, fuzz. Run
-# it as often as you like.
+# why. Silent when nothing is. Groups: build (default), test, python, format,
+# fuzz. Run it as often as you like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -24,6 +24,7 @@ EOF
 libcriterion-dev   Criterion: the C tests
 libdlpack-dev      dlpack.h 0.6, beside which our headers must compile
 python3-venv       build/venv: numpy, safetensors and UCX 1.22 for the tests
+python3-dev        Python.h: the Python package
 ca-certificates    lets pip reach its index
 locales            locales with a decimal comma, to test numbers in
 iproute2           ip: two namespaces joined by a cable are the tests' hosts
@@ -31,13 +32,17 @@ iputils-ping       ping: whether they reach each other yet
 nftables           nft: loses packets between them, or lets nobody in
 ucx-utils          ucx_info: what UCX itself says of its keys
 EOF
+    python) cat <<'EOF' ;;
+python3-venv       an environment of its own for the Python package
+python3-dev        Python.h: compiles its extension
+EOF
     format) echo 'clang-format-14    the pinned formatter' ;;
     fuzz) cat <<'EOF' ;;
 clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, format, fuzz)" >&2
+        echo "setup.sh: no group '$1' (build, test, python, format, fuzz)" >&2
         exit 2
         ;;
     esac

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* arrays.h - numpy arrays and DLPack capsules as tensors, and back. The lock of
+ * the interpreter is held in all of it. */
+#ifndef TENSORMSG_PYTHON_ARRAYS_H
+#define TENSORMSG_PYTHON_ARRAYS_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+#include <tensormsg/tensor.h>
+
+#define TMSGPY_NDIM_MAX 64
+
+/* 0, or -1 with an exception: numpy cannot be imported, or is too old. */
+int tmsgpy_arrays_init(void);
+
+/* Has numpy's type `descr` stand for the dtype from now on (ml_dtypes'). */
+int tmsgpy_arrays_register(PyObject *descr, int code, int bits);
+
+/* Describes an array, or the tensor in a capsule of DLPack's: false if `value`
+ * is neither, or not one that can be described (byte order, dtype). What
+ * *tensor_p points to lives as long as the value; strides holds 64. */
+bool tmsgpy_tensor_of(PyObject *value, tmsg_tensor_t *tensor_p,
+                      int64_t *strides);
+
+/* An array that views the tensor's data and holds `owner`. None where numpy
+ * has no such dtype or too few dimensions; NULL with an exception. */
+PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner);
+
+/* The tensor's bytes as a flat uint8 array. */
+PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner);
+
+/* A capsule of DLPack's, "dltensor", that holds `owner`. */
+PyObject *tmsgpy_dlpack_of(const tmsg_tensor_t *tensor, PyObject *owner);
+
+#endif

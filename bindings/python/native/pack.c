@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pack.h"
+
+#include <string.h>
+
+#include <tensormsg/meta.h>
+
+#include "arrays.h"
+
+/* What Python calls the reserved keys. */
+static const struct {
+    const char *name;
+    const char *key;
+} reserved[] = {
+    {"frame", TMSG_META_FRAME},
+    {"sequence", TMSG_META_SEQUENCE},
+    {"acquired_ns", TMSG_META_ACQUIRED},
+    {"published_ns", TMSG_META_PUBLISHED},
+    {"trace_parent", TMSG_META_TRACE_PARENT},
+    {"trace_state", TMSG_META_TRACE_STATE},
+    {"file_name", TMSG_META_FILE_NAME},
+    {"file_format", TMSG_META_FILE_FORMAT},
+    {"ucxx_header", TMSG_META_UCXX_HEADER},
+};
+
+#define RESERVED_COUNT (sizeof(reserved) / sizeof(reserved[0]))
+#define RESERVED_PREFIX "tensormsg."
+
+static const char *key_of(const char *name)
+{
+    for (size_t i = 0; i < RESERVED_COUNT; i++) {
+        if (strcmp(reserved[i].name, name) == 0) {
+            return reserved[i].key;
+        }
+    }
+    return name;
+}
+
+static const char *name_of(const char *key)
+{
+    if (strncmp(key, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) != 0) {
+        return key;
+    }
+    for (size_t i = 0; i < RESERVED_COUNT; i++) {
+        if (strcmp(reserved[i].key, key) == 0) {
+            return reserved[i].name;
+        }
+    }
+    return key;
+}
+
+/* UTF-8 of a str that becomes a C string; the caller drops the bytes. */
+static PyObject *utf8_of(PyObject *text, const char **utf8_p)
+{
+    PyObject *bytes;
+
+    if (!PyUnicode_Check(text)) {
+        PyErr_Format(PyExc_TypeError, "names are str, not %R", text);
+        return NULL;
+    }
+    bytes = PyUnicode_AsUTF8String(text);
+    /* Refuses what holds a NUL. */
+    if (bytes != NULL &&
+        PyBytes_AsStringAndSize(bytes, (char **)utf8_p, NULL) != 0) {
+        Py_DECREF(bytes);
+        bytes = NULL;
+    }
+    return bytes;
+}
+
+/* Raises; returns -1. */
+static int failed(tmsg_status_t status)
+{
+    tmsgpy_raise(status, tmsg_error_message(), NULL);
+    return -1;
+}
+
+static int add(tmsg_map_t *map, PyObject *name, PyObject *value)
+{
+    int64_t strides[TMSGPY_NDIM_MAX];
+    tmsg_tensor_t tensor;
+    const char *utf8;
+    tmsg_status_t status;
+    PyObject *bytes;
+
+    if (!tmsgpy_tensor_of(value, &tensor, strides)) {
+        return 0;
+    }
+    bytes = utf8_of(name, &utf8);
+    if (bytes == NULL) {
+        return -1;
+    }
+    status = tmsg_map_add(map, utf8, &tensor, NULL);
+    Py_DECREF(bytes);
+    return status == TMSG_OK ? 1 : failed(status);
+}
+
+/* The value borrows from `value` and *hold_p. */
+static int meta_of(PyObject *name, PyObject *value, tmsg_meta_t *meta_p,
+                   PyObject **hold_p)
+{
+    Py_ssize_t size = 0;
+    char *data = NULL;
+
+    if (PyBool_Check(value)) {
+        *meta_p = (tmsg_meta_t){.type = TMSG_META_TYPE_BOOL,
+                                .boolean = value == Py_True};
+    } else if (PyLong_Check(value)) {
+        *meta_p = (tmsg_meta_t){.type = TMSG_META_TYPE_I64,
+                                .i64 = PyLong_AsLongLong(value)};
+        if (meta_p->i64 == -1 && PyErr_Occurred()) {
+            PyErr_Format(PyExc_OverflowError,
+                         "%R: an int travels as 64 bits with a sign", name);
+            return -1;
+        }
+    } else if (PyFloat_Check(value)) {
+        *meta_p = (tmsg_meta_t){.type = TMSG_META_TYPE_F64,
+                                .f64 = PyFloat_AsDouble(value)};
+    } else if (PyUnicode_Check(value) || PyBytes_Check(value)) {
+        if (PyUnicode_Check(value)) {
+            value = *hold_p = PyUnicode_AsUTF8String(value);
+        }
+        if (value == NULL || PyBytes_AsStringAndSize(value, &data, &size) < 0) {
+            return -1;
+        }
+        *meta_p = (tmsg_meta_t){.type = *hold_p != NULL ? TMSG_META_TYPE_STRING
+                                                        : TMSG_META_TYPE_BYTES,
+                                .data = data,
+                                .bytes = (size_t)size};
+    } else {
+        PyErr_Format(PyExc_TypeError,
+                     "metadata %R: a bool, int, float, str or bytes, not %R",
+                     name, (PyObject *)Py_TYPE(value));
+        return -1;
+    }
+    return 0;
+}
+
+static int set_meta(tmsg_map_t *map, PyObject *name, PyObject *value)
+{
+    PyObject *hold = NULL, *bytes;
+    const char *utf8;
+    tmsg_meta_t meta;
+    int rc = -1;
+
+    bytes = utf8_of(name, &utf8);
+    if (bytes == NULL) {
+        return -1;
+    }
+    if (meta_of(name, value, &meta, &hold) == 0) {
+        tmsg_status_t status = tmsg_map_set_meta(map, key_of(utf8), &meta);
+
+        rc = status == TMSG_OK ? 0 : failed(status);
+    }
+    Py_XDECREF(hold);
+    Py_DECREF(bytes);
+    return rc;
+}
+
+int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
+{
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+
+    if (!PyDict_CheckExact(data)) {
+        return 0;
+    }
+    while (PyDict_Next(data, &at, &name, &value)) {
+        int rc = add(map, name, value);
+
+        if (rc != 1) {
+            return rc;
+        }
+    }
+    at = 0;
+    while (meta != Py_None && PyDict_Next(meta, &at, &name, &value)) {
+        if (set_meta(map, name, value) != 0) {
+            return -1;
+        }
+    }
+    return 1;
+}
+
+static void drop_message(PyObject *owner)
+{
+    tmsg_message_destroy(PyCapsule_GetPointer(owner, "tensormsg.message"));
+}
+
+static PyObject *value_of(const tmsg_meta_t *meta)
+{
+    switch (meta->type) {
+    case TMSG_META_TYPE_BOOL:
+        return PyBool_FromLong(meta->boolean);
+    case TMSG_META_TYPE_I64:
+        return PyLong_FromLongLong(meta->i64);
+    case TMSG_META_TYPE_F64:
+        return PyFloat_FromDouble(meta->f64);
+    case TMSG_META_TYPE_STRING:
+        return PyUnicode_FromStringAndSize(meta->data, (Py_ssize_t)meta->bytes);
+    default:
+        return PyBytes_FromStringAndSize(meta->data, (Py_ssize_t)meta->bytes);
+    }
+}
+
+/* Takes the value. */
+static int put(PyObject *dict, const char *name, PyObject *value)
+{
+    PyObject *key;
+    int rc = -1;
+
+    if (value == NULL) {
+        return -1;
+    }
+    key = PyUnicode_FromString(name);
+    if (key != NULL) {
+        rc = PyDict_SetItem(dict, key, value);
+        Py_DECREF(key);
+    }
+    Py_DECREF(value);
+    return rc;
+}
+
+static PyObject *unpack_meta(const tmsg_map_t *map)
+{
+    size_t count = tmsg_map_meta_size(map);
+    PyObject *dict;
+
+    if (count == 0) {
+        Py_RETURN_NONE;
+    }
+    dict = PyDict_New();
+    for (size_t i = 0; dict != NULL && i < count; i++) {
+        const char *key, *name;
+        tmsg_meta_t meta;
+
+        tmsg_map_meta_at(map, i, &key, &meta);
+        name = name_of(key);
+        if (name != key && tmsg_map_get_meta(map, name, NULL) == TMSG_OK) {
+            name = key; /* the peer has a key of that name, too */
+        }
+        if (put(dict, name, value_of(&meta)) != 0) {
+            Py_DECREF(dict);
+            dict = NULL;
+        }
+    }
+    return dict;
+}
+
+static PyObject *unpack_arrays(const tmsg_map_t *map, PyObject *owner)
+{
+    size_t count = tmsg_map_size(map);
+    PyObject *dict = PyDict_New();
+
+    for (size_t i = 0; dict != NULL && i < count; i++) {
+        const char *name;
+        tmsg_tensor_t tensor;
+
+        tmsg_map_at(map, i, &name, &tensor);
+        if (put(dict, name, tmsgpy_array_of(&tensor, owner)) != 0) {
+            Py_DECREF(dict);
+            dict = NULL;
+        }
+    }
+    return dict;
+}
+
+PyObject *tmsgpy_unpack(tmsg_message_t *message)
+{
+    const tmsg_map_t *map = tmsg_message_map(message);
+    PyObject *arrays = NULL, *meta = NULL, *endpoint = NULL, *all = NULL;
+    PyObject *owner = PyCapsule_New(message, "tensormsg.message", drop_message);
+
+    if (owner == NULL) {
+        tmsg_message_destroy(message);
+        return NULL;
+    }
+    arrays = unpack_arrays(map, owner);
+    meta = arrays == NULL ? NULL : unpack_meta(map);
+    endpoint = PyLong_FromVoidPtr(tmsg_message_endpoint(message));
+    if (arrays != NULL && meta != NULL && endpoint != NULL) {
+        all = PyTuple_Pack(4, arrays, owner, meta, endpoint);
+    }
+    Py_XDECREF(arrays);
+    Py_XDECREF(meta);
+    Py_XDECREF(endpoint);
+    Py_DECREF(owner);
+    return all;
+}
+
+int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index, tmsg_tensor_t *tensor_p)
+{
+    tmsg_message_t *message = PyCapsule_GetPointer(owner, "tensormsg.message");
+    tmsg_status_t status;
+
+    if (message == NULL) {
+        return -1;
+    }
+    status =
+        tmsg_map_at(tmsg_message_map(message), (size_t)index, NULL, tensor_p);
+    return status == TMSG_OK ? 0 : failed(status);
+}

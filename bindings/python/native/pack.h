@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pack.h - dicts as maps, and messages as dicts. The lock of the interpreter is
+ * held in all of it. */
+#ifndef TENSORMSG_PYTHON_PACK_H
+#define TENSORMSG_PYTHON_PACK_H
+
+#include <Python.h>
+
+#include <tensormsg/message.h>
+
+/* Adds the arrays of `data`, a dict of str, to a map, and `meta`, a dict or
+ * None. 1; 0 where a value is no array as it stands (convert it and try again);
+ * -1 with an exception. The data is borrowed from the arrays. */
+int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map);
+
+/* (arrays, owner, meta or None, endpoint) of a message, which it takes: owner
+ * frees it. Arrays are None where numpy has no such dtype. */
+PyObject *tmsgpy_unpack(tmsg_message_t *message);
+
+/* The tensor at `index` of the message that an owner holds: 0, or -1 with an
+ * exception. */
+int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index,
+                     tmsg_tensor_t *tensor_p);
+
+/* Raises what the library just answered. Returns NULL. */
+PyObject *tmsgpy_raise(tmsg_status_t status, const char *reason,
+                       const char *peer);
+
+#endif

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Dicts of arrays from process to process, over UCX.
+
+    async with tensormsg.connect("host:port") as ep:
+        await ep.send({"x": x, "y": y}, frame=7)
+
+    async for msg in tensormsg.listen(":13337"):
+        print(msg["x"], msg.meta["frame"])
+
+The same without asyncio: `with` and `for`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, AsyncIterator, Dict, Generator, Iterator, Optional, \
+    Type
+
+from . import _ucx, sync
+from ._aio import Endpoint, Listener, LoopHub, Message
+from ._hub import Hub, url_of
+from ._lib import lib, text
+from ._message import DLPack, Like
+from .context import Context, default_context
+from .errors import AlreadyExists, Busy, Canceled, Closed, Corrupt, Error, \
+    Incompatible, Insecure, Internal, InvalidParam, IOFailed, LimitExceeded, \
+    Malformed, NoMemory, NotFound, PeerLost, Refused, Status, TimedOut, \
+    Unreachable, Unsupported, WouldBlock
+
+__all__ = [
+    "AlreadyExists", "Busy", "Canceled", "Closed", "Connecting", "Context",
+    "Corrupt", "DLPack", "Endpoint", "Error", "IOFailed", "Incompatible",
+    "Insecure", "Internal", "InvalidParam", "LimitExceeded", "Listener",
+    "Listening", "Malformed", "Message", "NoMemory", "NotFound", "PeerLost",
+    "Refused", "Status", "TimedOut", "Unreachable", "Unsupported",
+    "WouldBlock", "connect", "info", "listen", "sync",
+]
+
+__version__ = text(lib.tmsg_version())
+
+
+class Connecting:
+    """What connect() gives: enter it by `async with` or await it for an
+    Endpoint, by `with` for a sync.Endpoint."""
+
+    def __init__(self, place: str, timeout: float, options: Dict[str, Any]
+                 ) -> None:
+        self._place = place
+        self._timeout = timeout
+        self._options = options
+        self._endpoint: Any = None
+
+    async def _open(self) -> Endpoint:
+        options = self._options
+        hub = LoopHub(options["context"], options["queue_depth"],
+                      options["spin_us"], options["background"])
+        try:
+            number = hub.connect(url_of(self._place), self._timeout)
+            await hub.finish(hub.operation(lib.tmsg_endpoint_ready, number),
+                             number)
+        except BaseException:
+            hub.destroy()
+            raise
+        return Endpoint(hub, number, options["like"], dialled=True)
+
+    def __await__(self) -> Generator[Any, None, Endpoint]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Endpoint:
+        endpoint = self._endpoint = await self._open()
+        return endpoint
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        await endpoint.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> sync.Endpoint:
+        endpoint = self._endpoint = sync.connect(
+            self._place, timeout=self._timeout, **self._options)
+        return endpoint
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        endpoint.__exit__(kind, error, trace)
+
+
+class Listening:
+    """What listen() gives: the port is open. Go through its messages by
+    `async for` or `for`, or enter it by `async with` for a Listener, by `with`
+    for a sync.Listener. Where nobody holds it any more it is closed at once.
+    """
+
+    def __init__(self, place: str, allow_unauthenticated: bool, like: Like,
+                 hub: LoopHub) -> None:
+        self._hub = hub
+        self._listener = Listener(hub, url_of(place), like,
+                                  allow_unauthenticated)
+        self._sync: Optional[sync.Listener] = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that was picked."""
+        return self._listener.url
+
+    def _blocking(self) -> sync.Listener:
+        if self._sync is None:
+            made = self._sync = sync.Listener.__new__(sync.Listener)
+            made.__dict__.update(self._listener.__dict__)
+        return self._sync
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._listener.__aiter__()
+
+    def __iter__(self) -> Iterator[sync.Message]:
+        return iter(self._blocking())
+
+    async def __aenter__(self) -> Listener:
+        return await self._listener.__aenter__()
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        await self._listener.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> sync.Listener:
+        return self._blocking()
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self._blocking().__exit__(kind, error, trace)
+
+
+def connect(place: str, *, timeout: float = 10.0, like: Like = None,
+            context: Optional[Context] = None,
+            queue_depth: Optional[int] = None,
+            spin_us: Optional[int] = None,
+            background: bool = False) -> Connecting:
+    """Connects to a listener: `async with connect(...) as ep`, `ep = await
+    connect(...)`, or `with connect(...) as ep`.
+
+    `place`: "host:port" or a URL: tcp://host:port, unix:///path, ucx://...
+    `timeout`: seconds for resolving, connecting and the hello together.
+    `like`: what received arrays are: None or "numpy", "torch", "jax" (or any
+    module with from_dlpack()), or a function of an object with __dlpack__.
+    `context`: settings other than the process's. `queue_depth`: messages that
+    may wait to be received, 256 unless said; beyond it the peer waits.
+    `spin_us`: microseconds that a wait polls before it sleeps, 50 unless said.
+    `background`: a thread of the library's own moves the messages. Without it
+    they move while a call of this connection's runs or, with asyncio, whenever
+    the event loop does; meanwhile the peer may wait for us.
+
+    Leaving the block closes in order, so that the peer has what was sent; after
+    an exception in it, at once. Raises NotFound, Unreachable, TimedOut,
+    Refused, Incompatible, PeerLost, InvalidParam.
+    """
+    return Connecting(place, timeout, {
+        "like": like, "context": context, "queue_depth": queue_depth,
+        "spin_us": spin_us, "background": background})
+
+
+def listen(place: str, *, allow_unauthenticated: bool = False,
+           like: Like = None, context: Optional[Context] = None,
+           queue_depth: Optional[int] = None,
+           spin_us: Optional[int] = None,
+           background: bool = False) -> Listening:
+    """Listens, at once: `async for msg in listen(...)`, or `for`, or by `async
+    with` or `with`, whose listener can be closed in order.
+
+    `place`: ":port" for the loopback, port 0 for a free one; "host:port"; or a
+    URL: tcp://, unix:///path, ucx://. An address that others can reach needs
+    allow_unauthenticated=True (docs/security.md). The rest as for connect();
+    `queue_depth` is for each peer. Raises AlreadyExists, Insecure, NotFound,
+    InvalidParam.
+    """
+    hub = LoopHub(context, queue_depth, spin_us, background)
+    try:
+        return Listening(place, allow_unauthenticated, like, hub)
+    except BaseException:
+        hub.destroy()
+        raise
+
+
+def info() -> Dict[str, Any]:
+    """Versions; which UCX this is, from where and why ("ucx"); and what the
+    library finds on the machine ("machine")."""
+    return {"version": __version__, "ucx": _ucx.describe(),
+            "machine": default_context().describe()}

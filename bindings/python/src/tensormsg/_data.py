@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a user sends, as a flat dict of arrays and one of metadata, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+
+import numpy as np
+
+from ._lib import hot
+
+# Beside the tensors of a map there may be leaves that are no arrays: metadata
+# whose key is "/" and the leaf's name. Where names alone do not tell how the
+# leaves hang together, the key "/" has that as JSON: an object is a dict,
+# ["l", ...] a list, ["t", ...] a tuple, 0 a leaf, null None.
+MARK = "/"
+
+_CPU = (1, 3)  # DLPack's device types of memory that the CPU reads
+_ML_DTYPES = (  # name, code of DLPack, bits
+    ("bfloat16", 4, 16), ("float8_e3m4", 7, 8), ("float8_e4m3", 8, 8),
+    ("float8_e4m3b11fnuz", 9, 8), ("float8_e4m3fn", 10, 8),
+    ("float8_e4m3fnuz", 11, 8), ("float8_e5m2", 12, 8),
+    ("float8_e5m2fnuz", 13, 8), ("float8_e8m0fnu", 14, 8))
+_ml_dtypes: Optional[bool] = None
+_known: Set[Any] = set()  # of their types
+
+
+def know_ml_dtypes() -> bool:
+    """Has ml_dtypes' types stand for bfloat16 and the float8 kinds; False
+    where it is not installed."""
+    global _ml_dtypes
+    if _ml_dtypes is None:
+        try:
+            import ml_dtypes
+        except ImportError:
+            _ml_dtypes = False
+            return False
+        _ml_dtypes = True
+        for name, code, bits in _ML_DTYPES:
+            if hasattr(ml_dtypes, name):
+                dtype = np.dtype(getattr(ml_dtypes, name))
+                hot.register(dtype, code, bits)
+                _known.add(dtype)
+    return _ml_dtypes
+
+
+def _array(name: str, value: "np.ndarray[Any, Any]") -> Any:
+    """An array as the extension takes it: of class ndarray, in this machine's
+    byte order, with strides in whole elements."""
+    dtype = value.dtype
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"'{name}' is a masked array: send its .data and its "
+                        ".mask")
+    if dtype.kind == "V":
+        know_ml_dtypes()
+    if dtype.char in "gG" or (dtype.kind not in "biufc" and
+                              dtype not in _known):
+        hint = {"M": ": send .view('int64')", "m": ": send .view('int64')",
+                "O": ": Python objects do not travel",
+                "f": ": send .astype('float64')",
+                "c": ": send .astype('complex128')"}.get(dtype.kind, "")
+        raise TypeError(f"'{name}' has dtype {dtype}, which is no tensor's"
+                        f"{hint}")
+    value = np.asarray(value)
+    if not dtype.isnative:
+        return value.astype(dtype.newbyteorder("="))
+    if any(stride % dtype.itemsize for stride in value.strides):
+        return value.copy()
+    return value
+
+
+def _capsule(name: str, value: Any) -> Any:
+    device = value.__dlpack_device__()[0]
+    if device not in _CPU:
+        raise TypeError(f"'{name}' is in memory of a device (DLPack's type "
+                        f"{int(device)}), which this version cannot send: "
+                        "copy it to the CPU")
+    try:
+        return value.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return value.__dlpack__()
+
+
+def _leaf(name: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _array(name, value)
+    if isinstance(value, np.generic):
+        return _array(name, np.asarray(value))
+    if hasattr(value, "__dlpack__"):
+        return _capsule(name, value)
+    if hasattr(value, "__array_interface__"):
+        return _array(name, np.asarray(value))
+    if hasattr(value, "__cuda_array_interface__"):
+        raise TypeError(f"'{name}' is in CUDA memory, which this version "
+                        "cannot send: copy it to the CPU")
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise TypeError(
+            f"'{name}' is of {type(value)}: neither an array (DLPack, "
+            "__array_interface__, buffer) nor a dict, list, tuple, bool, int, "
+            "float, str, bytes or None") from None
+    return _array(name, np.asarray(view))
+
+
+class _Flat:
+    def __init__(self) -> None:
+        self.arrays: Dict[str, Any] = {}
+        self.meta: Dict[str, Any] = {}
+        self.seen: Set[str] = set()
+
+    def _put(self, into: Dict[str, Any], key: str, name: str,
+             value: Any) -> int:
+        if name in self.seen:
+            raise ValueError(f"two leaves would be called '{name}'")
+        self.seen.add(name)
+        into[key] = value
+        return 0
+
+    def walk(self, name: str, value: Any, top: bool = False) -> Any:
+        """Adds what hangs at `name`; returns how, in the words above."""
+        if not isinstance(value, np.generic) and \
+                isinstance(value, (bool, int, float, str, bytes)):
+            return self._put(self.meta, MARK + name, name, value)
+        if value is None:
+            return None
+        below = "" if top else name + "/"
+        if isinstance(value, (list, tuple)):
+            return ["t" if isinstance(value, tuple) else "l",
+                    *(self.walk(f"{below}{i}", item)
+                      for i, item in enumerate(value))]
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(f"names are str, not {key!r}")
+            return {str(key): self.walk(below + key, item)
+                    for key, item in value.items()}
+        return self._put(self.arrays, name, name, _leaf(name, value))
+
+
+def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """A tree (dicts, lists, tuples, arrays, scalars) as arrays and metadata."""
+    if not isinstance(data, (Mapping, list, tuple)):
+        raise TypeError(f"a dict of arrays is sent, not {type(data)}")
+    flat = _Flat()
+    form = flat.walk("", data, top=True)
+    if not (isinstance(form, dict) and all(at == 0 for at in form.values())):
+        flat.meta[MARK] = json.dumps(form, separators=(",", ":"))
+    return flat.arrays, flat.meta
+
+
+def unflatten(form: str, leaves: Mapping[str, Any]) -> Any:
+    """The tree again. `form` came from a peer: ValueError where it lies."""
+    def build(at: Any, name: str, top: bool = False) -> Any:
+        below = "" if top else name + "/"
+        if at is None:
+            return None
+        if isinstance(at, dict):
+            return {key: build(item, below + key) for key, item in at.items()}
+        if isinstance(at, list) and at and at[0] in ("l", "t"):
+            items: List[Any] = [build(item, f"{below}{i}")
+                                for i, item in enumerate(at[1:])]
+            return tuple(items) if at[0] == "t" else items
+        if at != 0 or name not in leaves:
+            raise ValueError(f"the peer's tree is malformed at '{name}'")
+        return leaves[name]
+
+    try:
+        return build(json.loads(form), "", top=True)
+    except RecursionError:
+        raise ValueError("the peer's tree is nested too deep") from None

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A message that came."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, \
+    Union
+
+from . import _data
+from ._lib import hot
+
+Like = Union[None, str, Callable[[Any], Any]]
+
+
+class DLPack:
+    """One tensor of a message as `torch.from_dlpack()` and its kin take it. It
+    keeps the message's memory alive."""
+
+    __slots__ = ("_index", "_owner")
+
+    def __init__(self, owner: Any, index: int) -> None:
+        self._owner = owner
+        self._index = index
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None,
+                   dl_device: Any = None, copy: Optional[bool] = None) -> Any:
+        if copy:
+            raise BufferError("a message's tensors are not copied")
+        return hot.dlpack(self._owner, self._index)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return 1, 0
+
+
+def _converter(like: Like) -> Optional[Callable[[Any], Any]]:
+    if like is None or like == "numpy":
+        return None
+    if callable(like):
+        return like
+    module = importlib.import_module("jax.numpy" if like == "jax" else like)
+    convert: Callable[[Any], Any] = module.from_dlpack
+    return convert
+
+
+class BaseMessage(Mapping[str, Any]):
+    """A mapping of names to arrays, in the order in which they were sent, and
+    to the scalars, strings and bytes that were sent among them.
+
+    An array views the memory that the message came into: nothing is copied, it
+    is writable, aligned to 16 bytes at least, and keeps that memory for as long
+    as it lives, also when the message and the connection are gone. A message
+    counts against the limit `held_bytes` until its last array is gone.
+    """
+
+    __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_peer")
+
+    def __init__(self, parts: Any, peer: Any,
+                 convert: Optional[Callable[[Any], Any]]) -> None:
+        self._arrays: Dict[str, Any] = parts[0]
+        self._owner = parts[1]
+        self._meta: Dict[str, Any] = parts[2] or {}
+        self._peer = peer
+        self._convert = convert
+
+    def _index(self, name: str) -> int:
+        for index, key in enumerate(self._arrays):
+            if key == name:
+                return index
+        raise KeyError(name)
+
+    def _without_numpy(self, name: str) -> Any:
+        index = self._index(name)
+        _data.know_ml_dtypes()
+        value = hot.array(self._owner, index)
+        if value is None:
+            dtype = hot.dtype(self._owner, index)
+            raise TypeError(
+                f"tensor '{name}' is {dtype}, which numpy has no type for: "
+                + ("pip install ml_dtypes, or " if "float" in dtype else "")
+                + f"take it by msg.dlpack('{name}'), or its bytes by "
+                f"msg.raw('{name}')")
+        self._arrays[name] = value
+        return value
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._arrays:
+            if self._convert is not None:
+                return self._convert(self.dlpack(name))
+            value = self._arrays[name]
+            return self._without_numpy(name) if value is None else value
+        if name and _data.MARK + name in self._meta:
+            return self._meta[_data.MARK + name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._arrays
+        for key in self._meta:
+            if key.startswith(_data.MARK) and key != _data.MARK:
+                yield key[len(_data.MARK):]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<message of {list(self)} from {self._peer}>"
+
+    @property
+    def meta(self) -> Dict[str, Any]:
+        """The metadata: frame, acquired_ns and what else the sender gave, each
+        a bool, int, float, str or bytes. Times are ns of Unix time."""
+        return {key: value for key, value in self._meta.items()
+                if not key.startswith(_data.MARK)}
+
+    def tree(self) -> Any:
+        """What was sent, with its dicts, lists, tuples and None."""
+        form = self._meta.get(_data.MARK)
+        return dict(self) if not isinstance(form, str) else \
+            _data.unflatten(form, self)
+
+    def dlpack(self, name: str) -> DLPack:
+        """The tensor for any library that has from_dlpack()."""
+        return DLPack(self._owner, self._index(name))
+
+    def raw(self, name: str) -> Any:
+        """The tensor's bytes, packed in C order or a permutation of it, as a
+        flat uint8 array."""
+        return hot.raw(self._owner, self._index(name))
+
+    def dtype(self, name: str) -> str:
+        """The name of a tensor's dtype, also of one that numpy lacks."""
+        return hot.dtype(self._owner, self._index(name))

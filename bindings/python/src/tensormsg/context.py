@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the connections of a process share."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from typing import Any, Dict, Mapping, Optional
+
+from ._lib import ffi, lib, take_text
+from .errors import Status, check, error_of
+
+_FORKED = ("this process was forked from one that uses tensormsg, whose "
+           "connections are not in it: use multiprocessing's 'spawn', or fork "
+           "before the first connection")
+
+
+class _Process:
+    """How often we were forked, and whether UCX was in use before that."""
+
+    generation = 0
+    opened = False
+    orphan = False
+
+
+def _forked() -> None:
+    _Process.generation += 1
+    _Process.orphan = _Process.orphan or _Process.opened
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def check_process(generation: Optional[int] = None) -> None:
+    """Raises Unsupported in the child of a fork."""
+    if _Process.generation != (
+            _Process.generation if generation is None else generation) or \
+            _Process.orphan:
+        raise error_of(Status.UNSUPPORTED, _FORKED)
+
+
+def generation() -> int:
+    """Of this process: changes where it is forked. UCX is in use from now."""
+    _Process.opened = True
+    return _Process.generation
+
+
+def _destroy(context: Any, made_in: int) -> None:
+    if made_in == _Process.generation:
+        lib.tmsg_context_destroy(context)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
+
+
+class Context:
+    """Settings that connections and listeners share; without one they use the
+    process's own, which has the defaults.
+
+    `limits`: what peers may send, fields of tmsg_limits_t by name: tensors,
+    ndim, name_bytes, metadata_bytes, metadata_keys, header_bytes,
+    message_bytes, held_bytes (counts, or bytes). `ucx_config`: keys of UCX,
+    "TLS=tcp;RNDV_THRESH=64k". `peer_timeout`: seconds of silence after which a
+    peer is lost, 0 for never, at least 0.2, default 5. `heartbeat_thread`:
+    False forbids the small thread that sends signs of life.
+    """
+
+    def __init__(self, *, limits: Optional[Mapping[str, int]] = None,
+                 ucx_config: Optional[str] = None,
+                 peer_timeout: Optional[float] = None,
+                 heartbeat_thread: bool = True) -> None:
+        check_process()
+        params = ffi.new("tmsg_context_params_t *")
+        keep = []
+        if limits is not None:
+            params.field_mask |= lib.TMSG_CONTEXT_PARAM_LIMITS
+            bounds = params.limits = ffi.new("tmsg_limits_t *")
+            keep.append(bounds)
+            for name, value in limits.items():
+                bit = getattr(lib, f"TMSG_LIMIT_{name.upper()}", None)
+                if bit is None or name == "all":
+                    raise ValueError(f"no limit is called {name!r}")
+                bounds.field_mask |= bit
+                setattr(bounds, name, value)
+        if ucx_config is not None:
+            params.field_mask |= lib.TMSG_CONTEXT_PARAM_UCX_CONFIG
+            keep.append(ffi.new("char[]", ucx_config.encode()))
+            params.ucx_config = keep[-1]
+        if not heartbeat_thread:
+            params.field_mask |= lib.TMSG_CONTEXT_PARAM_FLAGS
+            params.flags = lib.TMSG_CONTEXT_NO_THREAD
+        if peer_timeout is not None:
+            params.field_mask |= lib.TMSG_CONTEXT_PARAM_PEER_TIMEOUT
+            params.peer_timeout_ms = _milliseconds(peer_timeout)
+        context_p = ffi.new("tmsg_context_t **")
+        check(lib.tmsg_context_create(params, context_p))
+        self._context = context_p[0]
+        self._generation = _Process.generation
+        self._finalizer = weakref.finalize(self, _destroy, self._context,
+                                           self._generation)
+
+    @property
+    def pointer(self) -> Any:
+        """The context of the C library."""
+        check_process(self._generation)
+        return self._context
+
+    def describe(self) -> Dict[str, Any]:
+        """The machine and the set-up: versions, transports and devices that
+        UCX finds, limits, and each UCX key with its value and origin."""
+        text_p = ffi.new("char **")
+        check(lib.tmsg_context_describe(self.pointer, text_p))
+        description: Dict[str, Any] = json.loads(take_text(text_p))
+        return description
+
+
+_default: Optional[Context] = None
+_lock = threading.Lock()
+
+
+def default_context() -> Context:
+    """The process's own."""
+    global _default
+    check_process()
+    with _lock:
+        if _default is None:
+            _default = Context()
+        return _default

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What can go wrong: one class for each status of the C library."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Dict, Optional, Tuple, Type
+
+from ._lib import hot, lib, text
+
+
+class Status(enum.IntEnum):
+    """The statuses of the C library (include/tensormsg/status.h)."""
+
+    INVALID_PARAM = -1
+    NO_MEMORY = -2
+    TIMED_OUT = -3
+    CANCELED = -4
+    PEER_LOST = -5
+    REFUSED = -6
+    LIMIT_EXCEEDED = -7
+    MALFORMED = -8
+    UNSUPPORTED = -9
+    INSECURE = -10
+    BUSY = -11
+    NOT_FOUND = -12
+    ALREADY_EXISTS = -13
+    UNREACHABLE = -14
+    INCOMPATIBLE = -15
+    WOULD_BLOCK = -16
+    CLOSED = -17
+    IO = -18
+    INTERNAL = -19
+    CORRUPT = -20
+
+
+class Error(Exception):
+    """What the library answered. `status` is its Status (an int where this
+    package does not know it), `reason` its words in one line, `peer` the peer
+    that it is about ("tcp://10.0.0.7:4000 (pid 4711 on node7)") or None."""
+
+    status: int
+    reason: str
+    peer: Optional[str]
+
+    def __init__(self, reason: str, status: int = Status.INTERNAL,
+                 peer: Optional[str] = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.peer = peer
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (self.reason, self.status, self.peer)
+
+
+class InvalidParam(Error, ValueError):
+    """An argument is out of its domain."""
+
+
+class NoMemory(Error, MemoryError):
+    """An allocation failed."""
+
+
+class TimedOut(Error, TimeoutError):
+    """The deadline of a wait passed. What was waited for goes on."""
+
+
+class Canceled(Error):
+    """The operation was given up here."""
+
+
+class PeerLost(Error, ConnectionError):
+    """The peer died or was cut off."""
+
+
+class Refused(Error):
+    """The peer, or its policy, said no."""
+
+
+class LimitExceeded(Error):
+    """Beyond a limit, of this side or of the peer's."""
+
+
+class Malformed(Error, ValueError):
+    """Bytes that break their format."""
+
+
+class Unsupported(Error):
+    """Well-formed, but not done here."""
+
+
+class Insecure(Error, PermissionError):
+    """It would open a door to strangers."""
+
+
+class Busy(Error):
+    """In use, or over its capacity now."""
+
+
+class NotFound(Error, OSError):
+    """No such host or file."""
+
+
+class AlreadyExists(Error, OSError):
+    """That name or address is taken."""
+
+
+class Unreachable(Error, ConnectionError):
+    """Nobody answers at that address."""
+
+
+class Incompatible(Error, ConnectionError):
+    """The peer's wire or UCX version: both ends are named."""
+
+
+class WouldBlock(Error, BlockingIOError):
+    """It would block where that is barred."""
+
+
+class Closed(Error, ConnectionError):
+    """The endpoint was closed in order, by the peer or here."""
+
+
+class IOFailed(Error, OSError):
+    """A system call failed."""
+
+
+class Internal(Error, RuntimeError):
+    """UCX or the library broke a promise."""
+
+
+class Corrupt(Error):
+    """Data came that are not those sent."""
+
+
+_classes: Dict[int, Type[Error]] = {
+    Status.INVALID_PARAM: InvalidParam, Status.NO_MEMORY: NoMemory,
+    Status.TIMED_OUT: TimedOut, Status.CANCELED: Canceled,
+    Status.PEER_LOST: PeerLost, Status.REFUSED: Refused,
+    Status.LIMIT_EXCEEDED: LimitExceeded, Status.MALFORMED: Malformed,
+    Status.UNSUPPORTED: Unsupported, Status.INSECURE: Insecure,
+    Status.BUSY: Busy, Status.NOT_FOUND: NotFound,
+    Status.ALREADY_EXISTS: AlreadyExists, Status.UNREACHABLE: Unreachable,
+    Status.INCOMPATIBLE: Incompatible, Status.WOULD_BLOCK: WouldBlock,
+    Status.CLOSED: Closed, Status.IO: IOFailed, Status.INTERNAL: Internal,
+    Status.CORRUPT: Corrupt,
+}
+
+
+def error_of(status: int, reason: str, peer: Optional[str] = None) -> Error:
+    """The exception of a status."""
+    kind = _classes.get(status, Error)
+    known = Status(status) if status in _classes else status
+    return kind(reason or text(lib.tmsg_status_name(status)), known, peer)
+
+
+def check(status: int, peer: Optional[str] = None) -> None:
+    """Raises what the call just made in this thread answered."""
+    if status < 0:
+        raise error_of(status, text(lib.tmsg_error_message()), peer)
+
+
+hot.setup(error_of)

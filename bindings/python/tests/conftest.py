@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+import asyncio
+import contextlib
+import faulthandler
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import tensormsg
+
+HERE = pathlib.Path(__file__).parent
+faulthandler.enable()
+
+
+@pytest.fixture(autouse=True)
+def bound():
+    """No test hangs: after a minute it says where, and ends."""
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+class Blocking:
+    """A sync.Endpoint under the names of the asynchronous one."""
+
+    def __init__(self, endpoint):
+        self.endpoint = endpoint
+
+    async def send(self, *args, **more):
+        self.endpoint.send(*args, timeout=30, **more)
+
+    async def recv(self):
+        return self.endpoint.recv(timeout=30)
+
+
+class Mode:
+    """Runs one scenario, written for asyncio, in each of the three ways."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def run(self, url, scenario):
+        async def main():
+            if self.name == "sync":
+                with tensormsg.connect(url) as endpoint:
+                    await scenario(Blocking(endpoint))
+            else:
+                async with tensormsg.connect(url) as endpoint:
+                    await scenario(endpoint)
+
+        if self.name == "uvloop":
+            uvloop = pytest.importorskip("uvloop")
+            uvloop.run(main())
+        else:
+            asyncio.run(main())
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "sync"])
+def mode(request):
+    return Mode(request.param)
+
+
+def environment():
+    return {**os.environ, "UCX_LOG_LEVEL": "fatal"}
+
+
+@contextlib.contextmanager
+def python(*args, **options):
+    """A Python process that ends with the block."""
+    with subprocess.Popen([sys.executable, *map(str, args)],
+                          stdout=subprocess.PIPE, text=True,
+                          env=environment(), **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def place_of(transport, folder):
+    return ":0" if transport == "tcp" else f"unix://{folder}/socket"
+
+
+@contextlib.contextmanager
+def echo(mode="sync", place=":0"):
+    """Where another process answers each message with itself."""
+    with python(HERE / "peer.py", mode, place) as process:
+        yield process.stdout.readline().strip(), process
+
+
+@pytest.fixture(scope="session", params=["tcp", "unix"])
+def echo_url(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("echo")
+    mode = "sync" if request.param == "unix" else "asyncio"
+    with echo(mode, place_of(request.param, folder)) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def echo_unix(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("echo_unix")
+    with echo("sync", place_of("unix", folder)) as (url, _):
+        yield url

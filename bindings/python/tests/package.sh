@@ -1,0 +1,31 @@
+#!/bin/sh
+# package.sh PYTHON FOLDER: builds the wheel with what the environment of PYTHON
+# has (no index is asked) and installs it into FOLDER/venv, whose other packages
+# are those of that environment.
+set -eu
+python=$1
+mkdir -p "$2"
+folder=$(cd "$2" && pwd)
+source=$(cd "$(dirname "$0")/.." && pwd)
+export PYTHONDONTWRITEBYTECODE=1 PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+# The backend imports every package that offers files to CMake; ucxx's refuses
+# the distribution's UCX. Ones that are empty offer none.
+for name in ucxx libucxx; do
+    mkdir -p "$folder/empty/$name"
+    : > "$folder/empty/$name/__init__.py"
+done
+
+rm -rf "$folder/dist"
+PYTHONPATH="$folder/empty" "$python" -m pip -q wheel --no-build-isolation --no-deps \
+    --config-settings=build-dir="$folder/build" -w "$folder/dist" "$source"
+
+rm -rf "$folder/venv"
+"$python" -m venv --without-pip "$folder/venv"
+site=$("$folder/venv/bin/python" -c \
+    'import sysconfig; print(sysconfig.get_path("platlib"))')
+"$python" -m pip -q install --no-deps --target "$site" "$folder"/dist/*.whl
+"$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))' \
+    > "$site/tests.pth"
+"$folder/venv/bin/python" -c \
+    'import tensormsg; print(tensormsg.__file__, tensormsg.info()["ucx"])'

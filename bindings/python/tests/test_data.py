@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which values can be sent, and what they are when they arrive."""
+
+import array
+import collections
+import enum
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import tensormsg
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4",
+          "f8", "c8", "c16", np.longlong, np.ulonglong]
+
+
+@pytest.fixture(scope="module")
+def ep(echo_unix):
+    with tensormsg.connect(echo_unix) as endpoint:
+        yield endpoint
+
+
+def back(ep, data, **more):
+    ep.send(data, timeout=30, **more)
+    return ep.recv(30)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 3),
+                                   (1,) * 20, (2, 3, 4, 5)])
+def test_every_dtype_and_shape(ep, dtype, shape):
+    values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    got = back(ep, {"x": values})["x"]
+    assert type(got) is np.ndarray
+    assert got.shape == shape and got.dtype == values.dtype
+    assert np.array_equal(got, values)
+    assert got.flags.writeable and got.flags.aligned
+
+
+LAYOUTS = {
+    "fortran": lambda a: np.asfortranarray(a),
+    "transposed": lambda a: a.T,
+    "stepped": lambda a: a[::2, 1::3],
+    "reversed": lambda a: a[::-1, ::-1],
+    "broadcast": lambda a: np.broadcast_to(a[0], (5, 12)),
+    "column": lambda a: a[:, 3],
+    "sliding": lambda a: np.lib.stride_tricks.sliding_window_view(a[0], 4),
+    "read-only": lambda a: _read_only(a),
+    "field": lambda a: np.zeros(4, "i1,f8")["f1"],
+    "unaligned": lambda a: np.frombuffer(bytes(81), "f8", 10, offset=1),
+    "big-endian": lambda a: a.astype(">f8"),
+    "big-endian transposed": lambda a: a.astype(">i2").T,
+    "memmap-like": lambda a: a.view(Subclass),
+    "empty stepped": lambda a: a[:0, ::2],
+}
+
+
+class Subclass(np.ndarray):
+    pass
+
+
+def _read_only(values):
+    values = values.copy()
+    values.flags.writeable = False
+    return values
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout(ep, layout):
+    values = LAYOUTS[layout](np.arange(96.).reshape(8, 12))
+    got = back(ep, {"x": values, "y": values})
+    for name in "xy":
+        assert np.array_equal(got[name], values)
+        assert got[name].shape == values.shape
+        assert got[name].flags.writeable and got[name].dtype.isnative
+
+
+def test_fortran_order_stays(ep):
+    assert back(ep, {"x": np.zeros((3, 4), order="F")})["x"].flags.f_contiguous
+
+
+@pytest.mark.parametrize("name", [
+    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "float8_e8m0fnu"])
+def test_ml_dtypes(ep, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.array([[1, 2, .5], [4, 8, 1]]).astype(getattr(ml_dtypes, name))
+    msg = back(ep, {"x": values, "t": values.T})
+    for key, want in ("x", values), ("t", values.T):
+        assert msg[key].dtype == values.dtype and msg.dtype(key) == name
+        assert np.array_equal(msg[key].astype("f4"), want.astype("f4"))
+
+
+class WithDLPack:
+    def __init__(self, values, versioned=False):
+        self.values, self.versioned = values, versioned
+
+    def __dlpack__(self, **more):
+        if not self.versioned and "max_version" in more:
+            raise TypeError("an older producer")
+        return self.values.__dlpack__(**more)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+class WithInterface:
+    def __init__(self, values):
+        self.values = values
+        self.__array_interface__ = values.__array_interface__
+
+
+SOURCES = {
+    "dlpack": WithDLPack,
+    "dlpack 1": lambda a: WithDLPack(a, True),
+    "dlpack of a view": lambda a: WithDLPack(np.vstack([a, a])[::2][:len(a)]),
+    "interface": WithInterface,
+    "memoryview": memoryview,
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_kind_of_source(ep, source):
+    values = np.arange(6, dtype="i4").reshape(2, 3)
+    sent = SOURCES[source](values)
+    want = sent.values if hasattr(sent, "values") else values
+    assert np.array_equal(back(ep, {"x": sent})["x"], want)
+
+
+def test_buffers(ep):
+    msg = back(ep, {"a": bytearray(b"abc"), "b": array.array("d", [1, 2])})
+    assert bytes(msg["a"]) == b"abc" and msg["b"].tolist() == [1, 2]
+    assert msg["b"].dtype == "f8"
+
+
+def test_numpy_scalars_arrive_as_arrays(ep):
+    msg = back(ep, {"f": np.float32(2), "d": np.float64(3), "b": np.bool_(1)})
+    assert [msg[n].dtype.char for n in "fdb"] == ["f", "d", "?"]
+    assert [msg[n].shape for n in "fdb"] == [()] * 3
+
+
+def test_subclasses_of_what_travels(ep):
+    class Colour(enum.IntEnum):
+        RED = 1
+
+    data = collections.OrderedDict(a=np.ones(1), colour=Colour.RED)
+    msg = back(ep, data)
+    assert list(msg) == ["a", "colour"] and msg["colour"] == 1
+
+
+REFUSED = [
+    ({"x": np.array([object()])}, TypeError, "Python objects"),
+    ({"x": np.array(["a"])}, TypeError, "dtype <U1"),
+    ({"x": np.array([b"a"])}, TypeError, "dtype |S1"),
+    ({"x": np.zeros(2, "M8[s]")}, TypeError, "int64"),
+    ({"x": np.zeros(2, "m8[s]")}, TypeError, "int64"),
+    ({"x": np.zeros(2, "i4,i4")}, TypeError, "no tensor's"),
+    ({"x": np.zeros(2, "V3")}, TypeError, "no tensor's"),
+    ({"x": np.zeros(2, "g")}, TypeError, "float64"),
+    ({"x": np.ma.masked_array([1, 2], [0, 1])}, TypeError, "masked"),
+    ({"x": object()}, TypeError, "'x' is of"),
+    ({"x": {1, 2}}, TypeError, "'x' is of"),
+    ({"x": 1 << 63}, OverflowError, "64 bits"),
+    ({1: np.zeros(1)}, TypeError, "names are str"),
+    ({"x": {1: np.zeros(1)}}, TypeError, "names are str"),
+    ({"": np.zeros(1)}, tensormsg.InvalidParam, "name"),
+    ({"a\0b": np.zeros(1)}, ValueError, "null"),
+    ({"\ud800": np.zeros(1)}, UnicodeEncodeError, "surrogates"),
+    ({"n" * 4097: np.zeros(1)}, tensormsg.Error, "4096"),
+    ({"a/b": np.zeros(1), "a": {"b": 2}}, ValueError, "two leaves"),
+    (np.zeros(3), TypeError, "a dict of arrays"),
+    ("text", TypeError, "a dict of arrays"),
+    (None, TypeError, "a dict of arrays"),
+]
+
+
+@pytest.mark.parametrize("data, kind, words", REFUSED)
+def test_what_cannot_be_sent_is_refused(ep, data, kind, words):
+    with pytest.raises(kind, match=words):
+        ep.send(data)
+    assert back(ep, {"x": np.ones(1)})["x"][0] == 1  # and nothing was sent
+
+
+@pytest.mark.parametrize("meta, kind", [
+    ({"k": [1]}, TypeError), ({"k": None}, TypeError), ({1: 1}, TypeError),
+    ({"k": 1 << 64}, OverflowError), ({"/k": 1}, ValueError),
+    ({"frame": "seven"}, tensormsg.InvalidParam),
+    ({"tensormsg.x": 1}, tensormsg.InvalidParam)])
+def test_metadata_that_cannot_be_sent_is_refused(ep, meta, kind):
+    with pytest.raises(kind):
+        ep.send({"x": np.zeros(1)}, meta=meta)
+
+
+def test_a_peer_may_send_a_tree_that_lies(ep):
+    from tensormsg import _data
+    for form in ('{"x":0}', "[", '["q"]', '"0"', "[" * 100000, "[[]]",
+                 '{"n":5}'):
+        with pytest.raises(ValueError):
+            _data.unflatten(form, {})
+
+
+names = st.text(st.characters(exclude_categories=["Cs"],
+                              exclude_characters="\0"),
+                min_size=1, max_size=12)
+dtypes = st.one_of(
+    hnp.boolean_dtypes(), hnp.integer_dtypes(endianness="?"),
+    hnp.unsigned_integer_dtypes(endianness="?"),
+    hnp.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
+    hnp.complex_number_dtypes(endianness="?", sizes=(64, 128)))
+
+
+@st.composite
+def arrays(draw):
+    values = draw(hnp.arrays(dtypes, hnp.array_shapes(
+        min_dims=0, max_dims=4, min_side=0, max_side=6)))
+    if draw(st.booleans()):
+        values = values.T
+    if values.ndim and draw(st.booleans()):
+        values = values[::draw(st.sampled_from([1, 2, 3, -1, -2]))]
+    if draw(st.booleans()):
+        values = np.asfortranarray(values)
+    values = values.view()
+    values.flags.writeable = draw(st.booleans())
+    return values
+
+
+def same(got, want):
+    return got.shape == want.shape and got.tobytes() == \
+        want.astype(want.dtype.newbyteorder("=")).tobytes()
+
+
+@settings(max_examples=80, deadline=None,
+          suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(names, arrays(), max_size=6))
+def test_any_dict_of_arrays(ep, data):
+    msg = back(ep, data)
+    assert list(msg) == list(data)
+    for name, want in data.items():
+        assert same(msg[name], want), name
+
+
+leaves = st.one_of(arrays(), st.booleans(), st.none(), st.text(max_size=9),
+                   st.integers(-(1 << 63), (1 << 63) - 1), st.binary(),
+                   st.floats(allow_nan=False))
+keys = st.text("abc.", min_size=1, max_size=3)
+trees = st.recursive(leaves, lambda inner: st.one_of(
+    st.dictionaries(keys, inner, max_size=4), st.lists(inner, max_size=4),
+    st.tuples(inner, inner)), max_leaves=12)
+
+
+def equal(got, want):
+    if isinstance(want, np.ndarray):
+        return same(got, want)
+    if type(got) is not type(want):
+        return False
+    if isinstance(want, dict):
+        return list(got) == list(want) and all(
+            equal(got[k], want[k]) for k in want)
+    if isinstance(want, (list, tuple)):
+        return len(got) == len(want) and all(map(equal, got, want))
+    return got == want
+
+
+@settings(max_examples=50, deadline=None,
+          suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(keys, trees, max_size=4))
+def test_any_tree(ep, tree):
+    got = back(ep, tree).tree()
+    assert set(got) == set(tree)
+    assert all(equal(got[key], tree[key]) for key in tree)

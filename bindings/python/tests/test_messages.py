@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is sent arrives: in each way to drive it, over each transport, in every
+size, to another process and back."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import tensormsg
+
+SIZES = [0, 1, 64, 5000, 1 << 16, 1 << 20, 12 << 20]  # bytes
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_arrays_come_back(mode, echo_url, size):
+    array = np.random.default_rng(size).integers(0, 255, size, "u1")
+
+    async def scenario(ep):
+        for frame in range(3):
+            await ep.send({"a": array, "b": array[::-1]}, frame=frame)
+            msg = await ep.recv()
+            assert list(msg) == ["a", "b"]
+            assert np.array_equal(msg["a"], array)
+            assert np.array_equal(msg["b"], array[::-1])
+            assert msg.meta == {"frame": frame}
+
+    mode.run(echo_url, scenario)
+
+
+def test_many_in_flight_keep_their_order(mode, echo_url):
+    count = 200
+
+    async def scenario(ep):
+        for frame in range(count):
+            await ep.send({"x": np.full(100, frame)}, frame=frame)
+        for frame in range(count):
+            msg = await ep.recv()
+            assert msg.meta["frame"] == frame and (msg["x"] == frame).all()
+
+    mode.run(echo_url, scenario)
+
+
+def test_a_thousand_arrays(mode, echo_unix):
+    data = {f"layer.{i}": np.arange(i % 7) for i in range(1000)}
+
+    async def scenario(ep):
+        await ep.send(data)
+        msg = await ep.recv()
+        assert list(msg) == list(data)
+        assert all(np.array_equal(msg[name], data[name]) for name in data)
+
+    mode.run(echo_unix, scenario)
+
+
+def test_metadata_of_every_type(mode, echo_unix):
+    meta = {"frame": 7, "acquired_ns": 1 << 62, "lit": True, "gain": 2.5,
+            "camera": "left \N{EYE}", "nul": "a\0b", "key": b"\0\xff",
+            "least": -(1 << 63), "": None}
+    del meta[""]
+
+    async def scenario(ep):
+        await ep.send({"x": np.zeros(3)}, meta=meta)
+        got = (await ep.recv()).meta
+        assert got == meta
+        assert {k: type(v) for k, v in got.items()} == \
+            {k: type(v) for k, v in meta.items()}
+
+    mode.run(echo_unix, scenario)
+
+
+def test_trees_come_back(mode, echo_unix):
+    x = np.arange(3)
+    tree = {"a": {"b": [x, {"c": x + 1}], "empty": {}}, "none": None,
+            "pair": (1, 2.5), "flags": [True, False], "text": "t",
+            "bytes": b"\0", "nothing": [], "deep": [[[x]]]}
+
+    async def scenario(ep):
+        await ep.send(tree)
+        msg = await ep.recv()
+        assert np.array_equal(msg["a/b/1/c"], x + 1)
+        assert msg["pair/0"] == 1 and msg["text"] == "t"
+        assert msg.meta == {}
+        got = msg.tree()
+        assert repr(got) == repr(tree)
+
+    mode.run(echo_unix, scenario)
+
+
+def test_flat_dicts_keep_their_names(mode, echo_unix):
+    data = {"a/b": np.ones(2), "lr": 0.5, "\N{SNOWMAN}": np.ones(1)}
+
+    async def scenario(ep):
+        await ep.send(data)
+        msg = await ep.recv()
+        assert set(msg) == set(data) and len(msg) == 3 and "lr" in msg
+        assert msg["lr"] == 0.5 and isinstance(msg["a/b"], np.ndarray)
+        assert set(msg.tree()) == set(data)
+
+    mode.run(echo_unix, scenario)
+
+
+def test_acked_and_verified(mode, echo_url):
+    async def scenario(ep):
+        await ep.send({"x": np.arange(10)}, acked=True)
+        await ep.send({"x": np.arange(10)}, verify=True)
+        for _ in range(2):
+            assert (await ep.recv())["x"].sum() == 45
+
+    mode.run(echo_url, scenario)
+
+
+def test_the_five_lines():
+    """As the documentation has them, but for the port."""
+    async def main():
+        server = tensormsg.listen(":0")
+
+        async def one():
+            async for msg in server:
+                return msg["x"], msg["y"], msg.meta["frame"]
+
+        first = asyncio.ensure_future(one())
+        x, y = np.arange(3.), np.eye(2)
+        async with tensormsg.connect(server.url) as ep:
+            await ep.send({"x": x, "y": y}, frame=7)
+        got = await first
+        assert np.array_equal(got[0], x) and np.array_equal(got[1], y)
+        assert got[2] == 7
+
+    asyncio.run(main())
+
+
+def test_several_peers_are_answered_each():
+    async def client(url, number):
+        async with tensormsg.connect(url) as ep:
+            for i in range(20):
+                await ep.send({"n": np.array([number, i])})
+                assert (await ep.recv())["n"].tolist() == [number, i]
+
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            async def serve():
+                async for msg in server:
+                    await msg.peer.send(msg)
+
+            task = asyncio.ensure_future(serve())
+            await asyncio.gather(*(client(server.url, n) for n in range(5)))
+            for _ in range(100):  # the last may just be leaving
+                if not [p for p in server.peers if not p.closed]:
+                    break
+                await asyncio.sleep(.01)
+            assert not [p for p in server.peers if not p.closed]
+        await task
+
+    asyncio.run(main())
+
+
+def test_a_message_is_a_mapping(echo_unix):
+    with tensormsg.connect(echo_unix) as ep:
+        ep.send({"x": np.arange(3), "n": 4})
+        msg = ep.recv(10)
+        assert dict(msg).keys() == {"x", "n"} and msg.get("z") is None
+        assert msg.peer is ep
+        with pytest.raises(KeyError):
+            msg["z"]
+        with pytest.raises(KeyError):
+            msg[""]
+        assert "x" in repr(msg)
+
+
+def test_an_endpoint_describes_itself(echo_url):
+    with tensormsg.connect(echo_url) as ep:
+        assert "pid" in ep.peer and not ep.closed
+        assert ep.describe()["peer"]
+    assert ep.closed and "closed" in repr(ep)
+
+
+def test_the_peer_closes_and_iteration_ends():
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            async with tensormsg.connect(server.url) as ep:
+                await ep.send({"x": np.zeros(1)})
+                msg = await server.recv()
+                await msg.peer.send({"y": np.zeros(1)})
+                closing = asyncio.ensure_future(msg.peer.close())
+                assert [list(m) async for m in ep] == [["y"]]
+                await closing
+                with pytest.raises(tensormsg.Closed):
+                    await ep.send({"x": np.zeros(1)})
+
+    asyncio.run(main())

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The wheel, and which UCX it finds."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import tensormsg
+
+PACKAGE = os.environ.get("TMSG_PACKAGE")
+UCX_1_22 = os.environ.get("TMSG_UCX_1_22")
+
+
+def run(program, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", program], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, **environment})
+
+
+@pytest.mark.skipif(not PACKAGE, reason="no wheel was built here")
+def test_the_wheel_holds_all_but_ucx():
+    wheel, = pathlib.Path(PACKAGE, "dist").glob("*.whl")
+    assert "-cp39-abi3-" in wheel.name
+    names = [pathlib.PurePath(name) for name in
+             zipfile.ZipFile(wheel).namelist()]
+    libraries = {name.name.split(".so")[0] for name in names
+                 if ".so" in name.name}
+    assert libraries == {"_native.abi3", "libcjson", "libsodium", "libxxhash"}
+    assert any(name.name == "py.typed" for name in names)
+
+
+@pytest.mark.skipif(not PACKAGE, reason="no wheel was built here")
+def test_it_is_imported_from_the_wheel_alone():
+    assert tensormsg.__file__.startswith(os.path.join(PACKAGE, "venv"))
+
+
+def test_the_extension_asks_only_for_the_stable_abi():
+    """Each symbol of Python's is one of the limited API of 3.9."""
+    native = tensormsg.errors.hot.__file__
+    wanted = subprocess.run(["nm", "-D", "--undefined-only", native],
+                            stdout=subprocess.PIPE, text=True, check=True)
+    symbols = [line.split()[-1] for line in wanted.stdout.splitlines()]
+    for symbol in symbols:
+        assert not symbol.startswith("_Py_") or symbol in (
+            "_Py_NoneStruct", "_Py_NotImplementedStruct", "_Py_TrueStruct",
+            "_Py_FalseStruct", "_Py_Dealloc"), symbol
+
+
+INFO = "import tensormsg; ucx = tensormsg.info()['ucx']; print(ucx)"
+
+
+def test_info_says_which_ucx_and_why():
+    info = tensormsg.info()
+    assert info["version"] == tensormsg.__version__
+    assert os.path.exists(info["ucx"]["path"]) and info["ucx"]["why"]
+    assert info["ucx"]["version"] == info["machine"]["ucx_version"] \
+        if "ucx_version" in info["machine"] else info["machine"]
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+def test_the_wheels_ucx_on_request():
+    ran = run(INFO, TENSORMSG_UCX="wheel")
+    assert ran.returncode == 0, ran.stderr
+    assert "'version': '1.22" in ran.stdout and "libucx 1.22" in ran.stdout
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+def test_a_folder_on_request():
+    ran = run(INFO, TENSORMSG_UCX=UCX_1_22)
+    assert "'version': '1.22" in ran.stdout, ran.stderr
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+def test_a_ucx_that_is_loaded_already_is_used():
+    ran = run("import libucx; libucx.load_library(); " + INFO)
+    assert "'version': '1.22" in ran.stdout, ran.stderr
+    assert "had loaded it before" in ran.stdout
+
+
+def test_without_ucx_the_import_says_what_to_install(tmp_path):
+    ran = run("import tensormsg", TENSORMSG_UCX=str(tmp_path))
+    assert ran.returncode == 1
+    assert "ImportError: tensormsg needs UCX 1.13.1" in ran.stderr
+    assert "libucx0" in ran.stderr and "tensormsg[cuda13]" in ran.stderr
+
+
+ROUND_TRIP = """
+import numpy as np, threading, tensormsg
+server = tensormsg.listen(":0")
+def serve():
+    for msg in server:
+        msg.peer.send(msg)
+thread = threading.Thread(target=serve, daemon=True)
+thread.start()
+with tensormsg.connect(server.url) as ep:
+    ep.send({"x": np.arange(100000)})
+    assert ep.recv(10)["x"].sum() == 4999950000
+print(tensormsg.info()["ucx"]["version"])
+"""
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+@pytest.mark.parametrize("ucx", ["system", "wheel"])
+def test_messages_move_by_either(ucx):
+    ran = run(ROUND_TRIP, TENSORMSG_UCX=ucx)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1].startswith("1.")
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+def test_two_versions_of_ucx_refuse_each_other_by_name():
+    program = "import tensormsg\nwith tensormsg.listen(':0') as server:\n" \
+              "    print(server.url, flush=True)\n" \
+              "    for msg in server: pass\n"
+    with subprocess.Popen([sys.executable, "-c", program], text=True,
+                          stdout=subprocess.PIPE,
+                          env={**os.environ, "TENSORMSG_UCX": "wheel"}) as peer:
+        try:
+            url = peer.stdout.readline().strip()
+            ran = run(f"import tensormsg\nwith tensormsg.connect('{url}'):\n"
+                      "    pass", TENSORMSG_UCX="system")
+            assert "tensormsg.errors.Incompatible" in ran.stderr
+            assert "1.13" in ran.stderr and "1.22" in ran.stderr
+        finally:
+            peer.kill()
