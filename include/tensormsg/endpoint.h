@@ -67,6 +67,11 @@ enum {
      * A peer that cannot check them fails the send with UNSUPPORTED. */
     TMSG_SEND_VERIFY = 1 << 1,
 
+    /* Delivered as soon as it is whole, whatever is before it on its channel;
+     * it may also come in order. It takes its turn in this side's queue, and a
+     * credit, as all messages do. */
+    TMSG_SEND_UNORDERED = 1 << 2,
+
     /* WOULD_BLOCK, and nothing is sent, unless it can go at once: the
      * connection stands, the peer takes one more, none waits before it. */
     TMSG_SEND_TRY = 1 << 3
@@ -102,6 +107,7 @@ enum {
     TMSG_SEND_PARAM_FLAGS = 1 << 0,
     TMSG_SEND_PARAM_POLICY = 1 << 1,
     TMSG_SEND_PARAM_ON_DONE = 1 << 2,
+    TMSG_SEND_PARAM_CHANNEL = 1 << 3,
     TMSG_SEND_PARAM_TIMEOUT = 1 << 4,
     TMSG_SEND_PARAM_ON_RELEASE = 1 << 5,
     TMSG_SEND_PARAM_WAY = 1 << 6 /* way and protocol */
@@ -120,10 +126,13 @@ typedef struct tmsg_send_params {
                          * be acknowledged; -1, the default: no limit */
     tmsg_release_fn on_release; /* default none; see below */
     void *on_release_arg;
+    uint16_t channel; /* default 0; below what the peer takes, usually 64 */
 } tmsg_send_params_t;
 
-/* Sends a map. Messages of one endpoint arrive in the order of these calls,
- * each whole and once, or not at all. Returns at once, unless the endpoint's
+/* Sends a map. Messages on one channel of an endpoint arrive in the order of
+ * these calls, each whole and once, or not at all. Those on different channels
+ * do not wait for each other: each channel has an order, a queue and credits of
+ * its own, made when it is first used. Returns at once, unless the endpoint's
  * queue is full and blocks (tmsg_endpoint_set_queue()); the operation ends
  * when the map's tensors may be reused or freed, and with TMSG_SEND_ACKED or
  * TMSG_SEND_VERIFY when the peer's application has taken the message. Until
@@ -141,13 +150,14 @@ typedef struct tmsg_send_params {
  *
  * `params` may be NULL. With request_p NULL nobody waits (and a failure
  * shows only in on_done and the log); else *request_p is the caller's.
- * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind; what a
- * ucx:// peer cannot take), LIMIT_EXCEEDED (the peer's limits), BUSY (a full
- * queue that rejects), WOULD_BLOCK (TMSG_SEND_TRY; a full queue that blocks, in
- * a callback), TIMED_OUT (waiting for room), CLOSED, NO_MEMORY, and the
- * endpoint's own where it has failed. Errors of the operation: PEER_LOST,
- * REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT, TIMED_OUT, CANCELED, DROPPED,
- * CLOSED. */
+ * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind; a channel
+ * that the peer does not take, which is any but 0 of an older or a ucx:// peer;
+ * what else a ucx:// peer cannot take), LIMIT_EXCEEDED (the peer's limits),
+ * BUSY (a full queue that rejects), WOULD_BLOCK (TMSG_SEND_TRY; a full queue
+ * that blocks, in a callback), TIMED_OUT (waiting for room), CLOSED, NO_MEMORY,
+ * and the endpoint's own where it has failed. Errors of the operation:
+ * PEER_LOST, REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT, TIMED_OUT,
+ * CANCELED, DROPPED, CLOSED. */
 TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                           const tmsg_map_t *map,
                                           const tmsg_send_params_t *params,

@@ -27,6 +27,9 @@ TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
  * sends on it answer CLOSED. */
 TMSG_API tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message);
 
+/* The channel it came on, 0 unless its sender asked for another. */
+TMSG_API uint16_t tmsg_message_channel(const tmsg_message_t *message);
+
 /* The header as it travelled, for tmsg_header_to_json() and for files: the
  * preamble and the body behind it, also where the body came at the head of the
  * payload. It says all of the map, for a worker with TMSG_WORKER_CAPTURE asks

@@ -111,7 +111,8 @@ enum {
     TMSG_WORKER_PARAM_SPIN_US = 1 << 4,
     TMSG_WORKER_PARAM_ON_REFUSED = 1 << 5,
     TMSG_WORKER_PARAM_SEND_QUEUE = 1 << 6,
-    TMSG_WORKER_PARAM_ON_HEADER = 1 << 7
+    TMSG_WORKER_PARAM_ON_HEADER = 1 << 7,
+    TMSG_WORKER_PARAM_CHANNELS = 1 << 8
 };
 
 typedef struct tmsg_worker_params {
@@ -120,8 +121,8 @@ typedef struct tmsg_worker_params {
     tmsg_message_fn handler; /* default NULL: messages are pulled */
     void *handler_arg;       /* passed to handler; set with it */
     uint32_t queue_depth;    /* messages that may wait to be pulled, for
-                              * each endpoint; beyond it the sender waits.
-                              * 1 to 2^20, default 256 */
+                              * each channel of each endpoint; beyond it the
+                              * sender waits. 1 to 2^20, default 256 */
     const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
     uint32_t spin_us;           /* waits and the library's thread poll this
                                  * long before they sleep; default 50 */
@@ -132,6 +133,8 @@ typedef struct tmsg_worker_params {
     void *on_header_arg;        /* passed to on_header; set with it */
     tmsg_queue_params_t send_queue; /* of every endpoint of this worker, unless
                                      * tmsg_endpoint_set_queue() says else */
+    uint32_t channels; /* that each peer may use: 0 to this less 1. 1 to
+                        * 1024, default 64 */
 } tmsg_worker_params_t;
 
 /* Creates a worker. *params (NULL: all defaults) is copied with what it

@@ -116,7 +116,7 @@ ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
     const tmsg_preamble_t *head = &arrival->head;
     note_t abort = {.channel = head->channel, .sequence = head->sequence};
     tmsg_channel_t *channel =
-        endpoint == NULL ? NULL : tmsg_channel_find(endpoint, head->channel);
+        endpoint == NULL ? NULL : tmsg_channel_of(endpoint, head->channel);
     tmsg_message_t *message;
 
     if (channel == NULL || head->body_bytes < 4) {
@@ -125,7 +125,8 @@ ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
     abort.status = tmsg_control_failure((int32_t)tmsg_get_le(arrival->body, 4));
     snprintf(abort.why, sizeof(abort.why), "given up by its sender: %.*s",
              (int)(head->body_bytes - 4), (const char *)arrival->body + 4);
-    if ((int32_t)(head->sequence - channel->rx_sequence) >= 0) {
+    if ((int32_t)(head->sequence - channel->rx_sequence) >= 0 &&
+        !tmsg_channel_overtook(channel, head->sequence)) {
         apply(channel, &abort);
         return UCS_OK;
     }

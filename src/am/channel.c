@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 
+#include "am/dialect.h"
 #include "am/endpoint.h"
+#include "am/schemas.h"
 #include "core/error.h"
 
 static void init(tmsg_channel_t *channel, tmsg_endpoint_t *endpoint,
@@ -12,17 +14,21 @@ static void init(tmsg_channel_t *channel, tmsg_endpoint_t *endpoint,
     channel->endpoint = endpoint;
     channel->number = number;
     channel->tx_window = endpoint->peer_hello.queue_depth;
+    endpoint->channels.count++;
 }
 
 void tmsg_channels_init(tmsg_endpoint_t *endpoint)
 {
     init(&endpoint->channels.zero, endpoint, 0);
+    endpoint->channels.turn = &endpoint->channels.zero;
 }
 
 static void free_content(tmsg_channel_t *channel)
 {
     tmsg_schema_table_destroy(channel->tx_schemas);
     tmsg_schema_store_destroy(channel->rx_schemas);
+    tmsg_schemas_forget(channel);
+    free(channel->overtook);
 }
 
 void tmsg_channels_free(tmsg_endpoint_t *endpoint)
@@ -112,6 +118,118 @@ tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
     }
     *channel_p = channel;
     return TMSG_OK;
+}
+
+static tmsg_status_t judge(const tmsg_endpoint_t *endpoint, uint16_t number)
+{
+    uint16_t channels = endpoint->peer_hello.channels;
+
+    if (number == 0 || number < channels) {
+        return TMSG_OK;
+    }
+    if (channels <= 1) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: channel %u: this peer takes no other than 0",
+                              endpoint->peer, number);
+    }
+    return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                          "%s: channel %u: this peer takes 0 to %d",
+                          endpoint->peer, number, channels - 1);
+}
+
+tmsg_status_t tmsg_channel_check(const tmsg_channel_t *channel)
+{
+    return judge(channel->endpoint, channel->number);
+}
+
+tmsg_status_t tmsg_channel_open(tmsg_endpoint_t *endpoint, uint16_t number,
+                                tmsg_channel_t **channel_p)
+{
+    tmsg_status_t status =
+        endpoint->state == TMSG_EP_CONNECTING && endpoint->dialect->answers
+            ? TMSG_OK
+            : judge(endpoint, number);
+
+    return status != TMSG_OK ? status
+                             : tmsg_channel_get(endpoint, number, channel_p);
+}
+
+tmsg_channel_t *tmsg_channel_of(tmsg_endpoint_t *endpoint, uint16_t number)
+{
+    tmsg_channel_t *channel = tmsg_channel_find(endpoint, number);
+
+    if (number != 0 && number >= endpoint->ucx->hello.channels) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a message on a channel that was not offered");
+        return NULL;
+    }
+    if (channel == NULL &&
+        tmsg_channel_get(endpoint, number, &channel) != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY, tmsg_error_message());
+    }
+    return channel;
+}
+
+tmsg_channel_t *tmsg_channel_after(tmsg_channel_t *channel)
+{
+    return channel->next != NULL ? channel->next
+                                 : &channel->endpoint->channels.zero;
+}
+
+/* Bits for the next queue_depth messages, by sequence modulo this. */
+static uint32_t overtaking_bits(const tmsg_channel_t *channel)
+{
+    uint32_t bits = 64;
+
+    while (bits < channel->endpoint->worker->queue_depth) {
+        bits *= 2;
+    }
+    return bits;
+}
+
+static uint64_t *word_of(const tmsg_channel_t *channel, uint32_t sequence,
+                         uint64_t *mask_p)
+{
+    uint32_t bit = sequence & (overtaking_bits(channel) - 1);
+
+    *mask_p = UINT64_C(1) << bit % 64;
+    return &channel->overtook[bit / 64];
+}
+
+bool tmsg_channel_may_overtake(tmsg_channel_t *channel)
+{
+    if (channel->overtook == NULL) {
+        channel->overtook = calloc(overtaking_bits(channel) / 64, 8);
+    }
+    return channel->overtook != NULL;
+}
+
+void tmsg_channel_overtake(tmsg_channel_t *channel, uint32_t sequence)
+{
+    uint64_t mask;
+
+    *word_of(channel, sequence, &mask) |= mask;
+}
+
+bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence)
+{
+    uint64_t mask;
+
+    return channel->overtook != NULL &&
+           (*word_of(channel, sequence, &mask) & mask) != 0;
+}
+
+bool tmsg_channel_pass(tmsg_channel_t *channel)
+{
+    uint64_t mask;
+
+    if (!tmsg_channel_overtook(channel, channel->rx_sequence)) {
+        return false;
+    }
+    *word_of(channel, channel->rx_sequence, &mask) &= ~mask;
+    tmsg_schemas_passed(channel, channel->rx_sequence);
+    channel->rx_sequence++;
+    return true;
 }
 
 bool tmsg_channel_has_credit(const tmsg_channel_t *channel)

@@ -14,6 +14,9 @@
 #include "core/list.h"
 #include "serialize/schema.h"
 
+#define TMSG_CHANNELS_DEFAULT 64 /* that a worker offers its peers */
+#define TMSG_CHANNELS_MOST 1024u /* that it may offer */
+
 typedef struct tmsg_channel {
     tmsg_endpoint_t *endpoint; /* whose it is; holds no reference */
     uint16_t number;
@@ -25,8 +28,15 @@ typedef struct tmsg_channel {
     uint32_t rx_consumed;      /* messages taken, dropped or refused */
     uint32_t rx_credited;      /* of these, as the peer was last told */
     tmsg_message_t *rx;        /* arrived, in order of sequence */
+    /* Which of the next queue_depth were delivered before their turn: a bit
+     * each, at sequence modulo a power of two. NULL: none ever was. */
+    uint64_t *overtook;
     tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
     tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */
+    struct tmsg_schema_later *schemas_later; /* of those that overtook */
+    uint32_t bye_sequence; /* the peer sends none from here on, if it said so */
+    uint32_t bye_read;     /* of a BYE that is being read */
+    uint64_t sent_messages, received_messages;
 } tmsg_channel_t;
 
 /* The channels of an endpoint. All zero bits and tmsg_channels_init(). */
@@ -34,6 +44,8 @@ typedef struct {
     tmsg_channel_t zero;      /* channel 0, first of the list */
     tmsg_channel_t **further; /* by number - 1; NULL: not used yet */
     uint32_t slots;           /* of `further` */
+    uint32_t count;           /* that exist */
+    tmsg_channel_t *turn;     /* which sends next, where several wait */
     size_t queued;            /* sends in all their queues */
 } tmsg_channels_t;
 
@@ -50,6 +62,32 @@ tmsg_channel_t *tmsg_channel_find(tmsg_endpoint_t *endpoint, uint16_t number);
  * check. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
                                tmsg_channel_t **channel_p);
+
+/* The channel that the application wants to send on. Errors: UNSUPPORTED (the
+ * peer does not take it, as far as is known yet), NO_MEMORY. */
+tmsg_status_t tmsg_channel_open(tmsg_endpoint_t *endpoint, uint16_t number,
+                                tmsg_channel_t **channel_p);
+
+/* What is left of that to be checked when the peer is known. */
+tmsg_status_t tmsg_channel_check(const tmsg_channel_t *channel);
+
+/* The channel of a map, or of a part of one, that has arrived; made where it is
+ * new. NULL: it cannot be, and the endpoint is to end. Inside UCX. */
+tmsg_channel_t *tmsg_channel_of(tmsg_endpoint_t *endpoint, uint16_t number);
+
+/* The one after it, round and round. */
+tmsg_channel_t *tmsg_channel_after(tmsg_channel_t *channel);
+
+/* Notes that a message is delivered before its turn; the first half says
+ * whether there is memory to do so, the second cannot fail. */
+bool tmsg_channel_may_overtake(tmsg_channel_t *channel);
+void tmsg_channel_overtake(tmsg_channel_t *channel, uint32_t sequence);
+
+/* Whether that one did, of the next queue_depth. */
+bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence);
+
+/* Goes past the next message in order, if it was delivered before. */
+bool tmsg_channel_pass(tmsg_channel_t *channel);
 
 /* Whether the next message may be handed to UCX. */
 bool tmsg_channel_has_credit(const tmsg_channel_t *channel);

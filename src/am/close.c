@@ -7,21 +7,57 @@
 #include "am/control.h"
 #include "am/message.h"
 #include "am/silence.h"
+#include "core/bytes.h"
 
-static void say(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t sequence)
+/* The data of an end: [sequence u32], and in a BYE what it is on each channel
+ * but 0 that may have been used: [number u16][sequence u32], ascending. */
+#define ENTRY_BYTES 6
+#define DATA_BYTES_MOST (4 + ENTRY_BYTES * TMSG_CHANNELS_MOST)
+
+/* Through the socket where there is one. As a message it has the sequence in
+ * its preamble and the rest as payload. */
+static void say(tmsg_endpoint_t *endpoint, uint8_t kind, const uint8_t *data,
+                size_t bytes)
 {
     tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
-                            .sequence = sequence};
+                            .sequence = (uint32_t)tmsg_get_le(data, 4)};
     tmsg_status_t status;
 
     if (endpoint->link.fd >= 0) {
-        tmsg_link_send(endpoint, kind, sequence);
+        tmsg_link_send(endpoint, kind, data, bytes);
         return;
     }
-    status = tmsg_control_post(endpoint, kind, &head, NULL, 0, NULL, 0);
+    status =
+        tmsg_control_post(endpoint, kind, &head, NULL, 0, data + 4, bytes - 4);
     if (status != TMSG_OK) {
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());
     }
+}
+
+/* A peer that knows of no channels was sent nothing on any but 0. */
+static void say_bye(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_channels_t *channels = &endpoint->channels;
+    uint8_t data[DATA_BYTES_MOST];
+    uint8_t *to = tmsg_put_le(data, channels->zero.tx_sequence, 4);
+
+    for (uint32_t i = 0;
+         i < channels->slots && i + 1 < endpoint->peer_hello.channels; i++) {
+        const tmsg_channel_t *channel = channels->further[i];
+
+        if (channel != NULL) {
+            to = tmsg_put_le(to, channel->number, 2);
+            to = tmsg_put_le(to, channel->tx_sequence, 4);
+        }
+    }
+    say(endpoint, TMSG_KIND_BYE, data, (size_t)(to - data));
+}
+
+static void say_fin(tmsg_endpoint_t *endpoint)
+{
+    const uint8_t data[4] = {0};
+
+    say(endpoint, TMSG_KIND_FIN, data, sizeof(data));
 }
 
 static bool sends_are_over(const tmsg_endpoint_t *endpoint)
@@ -32,8 +68,12 @@ static bool sends_are_over(const tmsg_endpoint_t *endpoint)
 
 static bool all_received(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->bye_received &&
-           endpoint->channels.zero.rx_sequence == endpoint->bye_sequence;
+    const tmsg_channel_t *channel = &endpoint->channels.zero;
+
+    while (channel != NULL && channel->rx_sequence == channel->bye_sequence) {
+        channel = channel->next;
+    }
+    return endpoint->bye_received && channel == NULL;
 }
 
 bool tmsg_close_waits(const tmsg_endpoint_t *endpoint)
@@ -54,12 +94,12 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     }
     if (!endpoint->bye_sent && sends_are_over(endpoint)) {
         endpoint->bye_sent = true;
-        say(endpoint, TMSG_KIND_BYE, endpoint->channels.zero.tx_sequence);
+        say_bye(endpoint);
     }
     if (!endpoint->fin_sent && endpoint->bye_sent && all_received(endpoint)) {
         endpoint->fin_sent = true;
         tmsg_silence_after_fin(endpoint);
-        say(endpoint, TMSG_KIND_FIN, 0);
+        say_fin(endpoint);
     }
     /* The side that waits for the other's socket to end has lost nothing; the
      * one that was asked to close ends it. Without a socket UCX still has to
@@ -70,14 +110,48 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* What is wrong with a BYE; NULL if nothing is. It counts at least what has
- * come, and at most what was allowed. */
-static const char *judge_bye(const tmsg_endpoint_t *endpoint, uint32_t sequence)
+/* Takes what a BYE says of the channels into their bye_read. What is wrong with
+ * it; NULL if nothing is. */
+static const char *read_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
+                            const uint8_t *list, size_t list_bytes)
 {
-    const tmsg_channel_t *channel = &endpoint->channels.zero;
-    const tmsg_message_t *message = channel->rx;
+    const uint8_t *end = list + list_bytes;
+    uint32_t last = 0;
 
-    if (endpoint->bye_received && sequence != endpoint->bye_sequence) {
+    if (list_bytes % ENTRY_BYTES != 0) {
+        return "an end that breaks off";
+    }
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        channel->bye_read = 0;
+    }
+    endpoint->channels.zero.bye_read = sequence;
+    for (; list < end; list += ENTRY_BYTES) {
+        uint16_t number = (uint16_t)tmsg_get_le(list, 2);
+        tmsg_channel_t *channel;
+
+        if (number <= last) {
+            return "an end whose channels do not ascend";
+        }
+        channel = tmsg_channel_of(endpoint, number);
+        if (channel == NULL) {
+            return "an end of a channel that cannot be";
+        }
+        channel->bye_read = (uint32_t)tmsg_get_le(list + 2, 4);
+        last = number;
+    }
+    return NULL;
+}
+
+/* The same of one channel. It counts at least what has come, and at most what
+ * was allowed. */
+static const char *judge_bye(const tmsg_channel_t *channel)
+{
+    const tmsg_endpoint_t *endpoint = channel->endpoint;
+    const tmsg_message_t *message = channel->rx;
+    uint32_t sequence = channel->bye_read;
+
+    if (endpoint->bye_received && sequence != channel->bye_sequence) {
         return "a second end that counts other messages";
     }
     if ((int32_t)(sequence - channel->rx_sequence) < 0 ||
@@ -92,16 +166,21 @@ static const char *judge_bye(const tmsg_endpoint_t *endpoint, uint32_t sequence)
     return NULL;
 }
 
-void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence)
+void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
+                    const uint8_t *list, size_t list_bytes)
 {
-    const char *wrong = judge_bye(endpoint, sequence);
+    const char *wrong = read_bye(endpoint, sequence, list, list_bytes);
+    tmsg_channel_t *channel = &endpoint->channels.zero;
 
+    for (; wrong == NULL && channel != NULL; channel = channel->next) {
+        wrong = judge_bye(channel);
+        channel->bye_sequence = channel->bye_read;
+    }
     if (wrong != NULL) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
         return;
     }
     endpoint->bye_received = true;
-    endpoint->bye_sequence = sequence;
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 

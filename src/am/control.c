@@ -158,9 +158,10 @@ static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,
                           size_t body_bytes)
 {
     tmsg_status_t status;
+    uint64_t windows =
+        (uint64_t)endpoint->channels.count * endpoint->worker->queue_depth;
 
-    if (endpoint->controls_in_ucx >
-        ANSWERS_MOST * endpoint->worker->queue_depth + ANSWERS_MORE) {
+    if (endpoint->controls_in_ucx > ANSWERS_MOST * windows + ANSWERS_MORE) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_LIMIT_EXCEEDED,
                             "the peer goes on without taking what it is "
                             "answered");
@@ -270,22 +271,33 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
               put_words(body, status, words));
 }
 
-void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
+void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
                          uint8_t generation, bool kept)
 {
     const uint8_t body[] = {slot, generation, kept};
-    const tmsg_preamble_t head = {0};
+    const tmsg_preamble_t head = {.channel = channel->number};
 
-    answer(endpoint, TMSG_KIND_SCHEMA, &head, body, sizeof(body));
+    answer(channel->endpoint, TMSG_KIND_SCHEMA, &head, body, sizeof(body));
+}
+
+/* What was delivered before its turn gives no credit beyond it: else the peer
+ * might go ahead for ever of one that does not come. */
+static uint32_t consumed(const tmsg_channel_t *channel)
+{
+    bool ahead = (int32_t)(channel->rx_sequence - channel->rx_consumed) < 0;
+
+    return ahead ? channel->rx_sequence : channel->rx_consumed;
 }
 
 /* Credit goes back in batches of half a window, for it costs a message. */
 void tmsg_control_credit(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
-    uint32_t news = channel->rx_consumed - channel->rx_credited;
-    tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
-                            .sequence = channel->rx_consumed};
+    uint32_t credited = consumed(channel);
+    uint32_t news = credited - channel->rx_credited;
+    tmsg_preamble_t head = {.channel = channel->number,
+                            .endpoint_id = endpoint->peer_id,
+                            .sequence = credited};
 
     if (news == 0 || news < endpoint->worker->queue_depth / 2) {
         return;
@@ -294,7 +306,7 @@ void tmsg_control_credit(tmsg_channel_t *channel)
         tmsg_worker_chore(endpoint->worker, endpoint);
         return;
     }
-    channel->rx_credited = channel->rx_consumed;
+    channel->rx_credited = credited;
     post_or_break(endpoint, TMSG_KIND_CREDIT, &head, NULL, 0);
 }
 
@@ -308,6 +320,20 @@ tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival)
         return NULL;
     }
     return endpoint;
+}
+
+tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    tmsg_channel_t *channel =
+        endpoint == NULL ? NULL
+                         : tmsg_channel_find(endpoint, arrival->head.channel);
+
+    if (endpoint != NULL && channel == NULL) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "an answer on a channel that was never used");
+    }
+    return channel;
 }
 
 tmsg_status_t tmsg_control_failure(int32_t status)
@@ -340,20 +366,20 @@ ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
 
 ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
-    tmsg_channel_t *channel;
-    uint32_t consumed = arrival->head.sequence;
+    tmsg_channel_t *channel = tmsg_control_channel(arrival);
+    tmsg_endpoint_t *endpoint;
+    uint32_t taken = arrival->head.sequence;
 
-    if (endpoint == NULL) {
+    if (channel == NULL) {
         return UCS_OK;
     }
-    channel = &endpoint->channels.zero;
-    if ((int32_t)(channel->tx_sequence - consumed) < 0) {
+    endpoint = channel->endpoint;
+    if ((int32_t)(channel->tx_sequence - taken) < 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "credit for messages that were never sent");
         return UCS_OK;
     }
-    channel->tx_window = consumed + endpoint->peer_hello.queue_depth;
+    channel->tx_window = taken + endpoint->peer_hello.queue_depth;
     tmsg_worker_chore(endpoint->worker, endpoint);
     return UCS_OK;
 }
@@ -376,7 +402,8 @@ ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
     if (endpoint != NULL && ends_by_message(endpoint)) {
-        tmsg_close_bye(endpoint, arrival->head.sequence);
+        tmsg_close_bye(endpoint, arrival->head.sequence, arrival->data,
+                       arrival->data_bytes);
     }
     return UCS_OK;
 }

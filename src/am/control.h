@@ -28,7 +28,7 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
                         const char *words);
 
 /* Tells the peer whether a schema that it defined is kept. */
-void tmsg_control_schema(tmsg_endpoint_t *endpoint, uint8_t slot,
+void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
                          uint8_t generation, bool kept);
 
 /* Tells the peer what was consumed, if it is worth a message. */
@@ -40,6 +40,10 @@ void tmsg_control_discard(tmsg_endpoint_t *endpoint);
 
 /* The endpoint that a control message is for, if it may be. */
 tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival);
+
+/* The channel of it that one is for, which this side has sent on. NULL: there
+ * is none, and it is to be ignored. */
+tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival);
 
 /* A failure that a peer names: one that we know and that it can mean, else
  * REFUSED. */

@@ -115,9 +115,8 @@ struct tmsg_endpoint {
     struct tmsg_event *close_events;
     bool close_wanted; /* the application asked for the orderly end */
     bool bye_sent;     /* we send no more messages */
-    bool bye_received; /* nor does the peer, after bye_sequence */
-    uint32_t bye_sequence;
-    bool fin_sent; /* we have received all of the peer's */
+    bool bye_received; /* nor does the peer, after its channels' bye_sequence */
+    bool fin_sent;     /* we have received all of the peer's */
     bool fin_received;
 
     uint64_t sent_messages, sent_bytes;

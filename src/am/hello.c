@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "am/channel.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/limits.h"
@@ -70,6 +71,7 @@ static const field_t fields[] = {
     FIELD(31, UINT, false, max_metadata_keys),
     FIELD(32, UINT, false, heartbeat_ms),
     FIELD(34, UINT, false, aborts),
+    FIELD(35, UINT, false, channels),
     FIELD(40, UINT, false, subscribe),
 };
 
@@ -308,6 +310,14 @@ static tmsg_status_t check_depth(uint32_t queue_depth)
     return TMSG_OK;
 }
 
+/* A peer has one channel at least, and the numbers of as many as we offer. */
+static uint16_t within(uint16_t channels)
+{
+    return channels == 0                   ? 1
+           : channels > TMSG_CHANNELS_MOST ? TMSG_CHANNELS_MOST
+                                           : channels;
+}
+
 tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
                                 tmsg_hello_t *hello_p)
 {
@@ -315,6 +325,7 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
         .data = data,
         .left = bytes,
         .hello.max_metadata_keys = TMSG_METADATA_KEYS_USUAL,
+        .hello.channels = 1,
     };
     tmsg_status_t status =
         bytes > 0 ? TMSG_OK
@@ -333,6 +344,7 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
     if (status == TMSG_OK && !is_foreign(&decoder)) {
         status = check_depth(decoder.hello.queue_depth);
     }
+    decoder.hello.channels = within(decoder.hello.channels);
     if (status == TMSG_OK) {
         *hello_p = decoder.hello;
     }

@@ -34,6 +34,14 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_ABORT] = tmsg_abort_arrived,
 };
 
+/* Those that belong to a channel; their handlers look for it. */
+static const bool on_channels[TMSG_KIND_COUNT] = {
+    [TMSG_KIND_MAP] = true,
+    [TMSG_KIND_CREDIT] = true,
+    [TMSG_KIND_SCHEMA] = true,
+    [TMSG_KIND_ABORT] = true,
+};
+
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an
  * eager callback. */
 static ucs_status_t ignore(const tmsg_arrival_t *arrival, const char *why)
@@ -79,11 +87,6 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                    ? end_connection(&arrival, id, status, why)
                    : ignore(&arrival, why);
     }
-    if (arrival.head.channel != 0) {
-        return end_connection(&arrival, arrival.head.endpoint_id,
-                              TMSG_ERR_MALFORMED,
-                              "a message on a channel that was never opened");
-    }
     if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {
         arrival.reply_ep = param->reply_ep;
     }
@@ -91,6 +94,11 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
     if (arrival.head.kind >= TMSG_KIND_COUNT ||
         handlers[arrival.head.kind] == NULL) {
         return ignore(&arrival, "unknown kind");
+    }
+    if (arrival.head.channel != 0 && !on_channels[arrival.head.kind]) {
+        return end_connection(&arrival, arrival.head.endpoint_id,
+                              TMSG_ERR_MALFORMED,
+                              "a message on a channel that has no channel");
     }
     if (arrival.head.kind != TMSG_KIND_MAP &&
         (arrival.rendezvous ||

@@ -81,12 +81,10 @@ tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t type,
     return status;
 }
 
-void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value)
+void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,
+                    const uint8_t *data, size_t bytes)
 {
-    uint8_t data[4];
-
-    tmsg_put_le(data, value, 4);
-    if (tmsg_link_put(endpoint, frame, data, sizeof(data)) != TMSG_OK) {
+    if (tmsg_link_put(endpoint, frame, data, bytes) != TMSG_OK) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, tmsg_error_message());
     }
 }
@@ -109,11 +107,13 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
     case TMSG_FRAME_BYE:
     case TMSG_FRAME_FIN:
         /* The peer may have opened before its answer by UCX got here. */
-        if (!endpoint->link.address_done || bytes != 4) {
+        if (!endpoint->link.address_done || bytes < 4 ||
+            (type == TMSG_FRAME_FIN && bytes > 4)) {
             return tmsg_error_set(TMSG_ERR_MALFORMED, "an end out of turn");
         }
         if (type == TMSG_FRAME_BYE) {
-            tmsg_close_bye(endpoint, (uint32_t)tmsg_get_le(data, 4));
+            tmsg_close_bye(endpoint, (uint32_t)tmsg_get_le(data, 4), data + 4,
+                           bytes - 4);
         } else {
             tmsg_close_fin(endpoint);
         }

@@ -71,7 +71,8 @@ tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t frame,
                             const void *data, size_t bytes);
 
 /* Sends one of the frames that close in order. */
-void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame, uint32_t value);
+void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,
+                    const uint8_t *data, size_t bytes);
 
 /* Ends the endpoint with the thread's error message; and tells the peer. */
 void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status);

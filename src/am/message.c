@@ -19,6 +19,11 @@ tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message)
     return message->endpoint;
 }
 
+uint16_t tmsg_message_channel(const tmsg_message_t *message)
+{
+    return message->head.channel;
+}
+
 tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
                                   const void **header_p, size_t *header_bytes_p)
 {

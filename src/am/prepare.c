@@ -246,12 +246,18 @@ static uint32_t flags_of(int32_t protocol)
     }
 }
 
+static uint8_t header_flags(const tmsg_send_t *send)
+{
+    return (send->flags & TMSG_SEND_ACKED ? TMSG_HEADER_ACKED : 0) |
+           (send->flags & TMSG_SEND_UNORDERED ? TMSG_HEADER_UNORDERED : 0);
+}
+
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     tmsg_preamble_t head = {
         .kind = TMSG_KIND_MAP,
-        .flags = send->flags & TMSG_SEND_ACKED ? TMSG_HEADER_ACKED : 0,
+        .flags = header_flags(send),
         .channel = send->channel->number,
         .message_id = send->message_id,
         .endpoint_id = endpoint->peer_id,
@@ -263,9 +269,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                               .extra = &extra,
                               .spare = send->small_payload,
                               .spare_bytes = sizeof(send->small_payload)};
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status = tmsg_channel_check(send->channel);
 
-    if (send->flags & TMSG_SEND_VERIFY) {
+    if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }
     if (status == TMSG_OK) {

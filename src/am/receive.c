@@ -136,6 +136,7 @@ bool tmsg_message_file(tmsg_message_t *message)
         place = &(*place)->next_in_order;
     }
     if (ahead > INT32_MAX ||
+        tmsg_channel_overtook(channel, message->head.sequence) ||
         (*place != NULL && (*place)->head.sequence == message->head.sequence)) {
         return false;
     }
@@ -245,6 +246,7 @@ static void hand_over(tmsg_message_t *message)
     tmsg_worker_t *worker = endpoint->worker;
 
     tmsg_message_delivered(message);
+    message->channel->received_messages++;
     endpoint->received_messages++;
     endpoint->received_bytes += message->head.payload_bytes;
     if (worker->handler != NULL) {
@@ -260,25 +262,31 @@ static void hand_over(tmsg_message_t *message)
 void tmsg_messages_deliver(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
-    bool refused = false;
+    bool news = false; /* of credit */
 
-    while (channel->rx != NULL &&
-           channel->rx->head.sequence == channel->rx_sequence &&
-           channel->rx->state >= TMSG_RX_WHOLE) {
+    for (;;) {
         tmsg_message_t *message = channel->rx;
 
+        if (tmsg_channel_pass(channel)) {
+            news = true;
+            continue;
+        }
+        if (message == NULL || message->state < TMSG_RX_WHOLE ||
+            message->head.sequence != channel->rx_sequence) {
+            break;
+        }
         channel->rx = message->next_in_order;
         channel->rx_sequence++;
         tmsg_schemas_in_turn(message);
         if (message->state == TMSG_RX_FAILED) {
             channel->rx_consumed++;
-            refused = true;
+            news = true;
             pass_over(message);
         } else {
             hand_over(message);
         }
     }
-    if (refused || tmsg_close_waits(endpoint)) { /* credit; the end */
+    if (news || tmsg_close_waits(endpoint)) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
 }
@@ -382,14 +390,17 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         tmsg_log(TMSG_LOG_WARN, "a map for no endpoint is ignored");
         return ignored;
     }
-    channel = &endpoint->channels.zero;
+    channel = tmsg_channel_of(endpoint, arrival->head.channel);
+    if (channel == NULL) {
+        return ignored;
+    }
     if (arrival->head.sequence - channel->rx_credited >= worker->queue_depth) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message beyond the window it was given");
         return ignored;
     }
     if (endpoint->bye_received &&
-        (int32_t)(arrival->head.sequence - endpoint->bye_sequence) >= 0) {
+        (int32_t)(arrival->head.sequence - channel->bye_sequence) >= 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message after the last one that was counted");
         return ignored;
@@ -440,11 +451,32 @@ void tmsg_message_landed(tmsg_message_t *message)
     }
 }
 
+/* An unordered message waits for none of those before it; its definition of a
+ * schema does. */
+static void overtake(tmsg_message_t *message)
+{
+    tmsg_channel_t *channel = message->channel;
+    tmsg_message_t **place = &channel->rx;
+
+    if (!(message->head.flags & TMSG_HEADER_UNORDERED) ||
+        message->head.sequence == channel->rx_sequence ||
+        !tmsg_channel_may_overtake(channel) || !tmsg_schemas_keep(message)) {
+        return;
+    }
+    while (*place != message) {
+        place = &(*place)->next_in_order;
+    }
+    *place = message->next_in_order;
+    tmsg_channel_overtake(channel, message->head.sequence);
+    hand_over(message);
+}
+
 void tmsg_message_whole(tmsg_message_t *message)
 {
     tmsg_status_t status =
         message->aborted ? message->refusal
                          : tmsg_checksum_verify(message->map, &message->extra);
+    tmsg_channel_t *channel;
 
     tmsg_message_drop_body(message);
     if (status != TMSG_OK) {
@@ -452,7 +484,9 @@ void tmsg_message_whole(tmsg_message_t *message)
         return;
     }
     message->state = TMSG_RX_WHOLE;
-    tmsg_messages_deliver(message->channel);
+    channel = message->channel;
+    overtake(message);
+    tmsg_messages_deliver(channel);
 }
 
 static void abandon(tmsg_channel_t *channel)

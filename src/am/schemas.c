@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/schemas.h"
 
+#include <stdlib.h>
+
 #include "am/control.h"
 #include "core/error.h"
 #include "serialize/checksum.h"
 
 #define ANSWER_BYTES 3 /* slot, generation, kept */
+
+/* A definition of a message that was delivered before its turn. */
+typedef struct tmsg_schema_later {
+    struct tmsg_schema_later *next;
+    uint32_t sequence;
+    uint8_t slot;
+    uint8_t generation;
+    tmsg_schema_t *schema; /* NULL: it cannot be kept */
+} later_t;
 
 /* What a peer keeps we keep as well: no more of either than we would offer. */
 static uint32_t slots_of(const tmsg_hello_t *hello)
@@ -84,38 +95,89 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
     }
 }
 
+static void take(tmsg_channel_t *channel, uint8_t slot, uint8_t generation,
+                 tmsg_schema_t *schema)
+{
+    bool kept =
+        tmsg_schema_store_take(channel->rx_schemas, slot, generation, schema);
+
+    tmsg_control_schema(channel, slot, generation, kept);
+}
+
 void tmsg_schemas_in_turn(tmsg_message_t *message)
 {
     const tmsg_schema_use_t *use = &message->extra.schema;
-    bool kept;
+    tmsg_schema_t *schema = message->schema;
+
+    if (use->form == TMSG_SCHEMA_DEFINES) {
+        message->schema = NULL;
+        take(message->channel, use->slot, use->generation, schema);
+    }
+}
+
+bool tmsg_schemas_keep(tmsg_message_t *message)
+{
+    const tmsg_schema_use_t *use = &message->extra.schema;
+    later_t *later;
 
     if (use->form != TMSG_SCHEMA_DEFINES) {
-        return;
+        return true;
     }
-    kept = tmsg_schema_store_take(message->channel->rx_schemas, use->slot,
-                                  use->generation, message->schema);
+    later = malloc(sizeof(*later));
+    if (later == NULL) {
+        return false;
+    }
+    *later = (later_t){message->channel->schemas_later, message->head.sequence,
+                       use->slot, use->generation, message->schema};
     message->schema = NULL;
-    tmsg_control_schema(message->endpoint, use->slot, use->generation, kept);
+    message->channel->schemas_later = later;
+    return true;
+}
+
+void tmsg_schemas_passed(tmsg_channel_t *channel, uint32_t sequence)
+{
+    later_t **place = &channel->schemas_later;
+    later_t *later;
+
+    while (*place != NULL && (*place)->sequence != sequence) {
+        place = &(*place)->next;
+    }
+    later = *place;
+    if (later != NULL) {
+        *place = later->next;
+        take(channel, later->slot, later->generation, later->schema);
+        free(later);
+    }
+}
+
+void tmsg_schemas_forget(tmsg_channel_t *channel)
+{
+    while (channel->schemas_later != NULL) {
+        later_t *later = channel->schemas_later;
+
+        channel->schemas_later = later->next;
+        tmsg_schema_destroy(later->schema);
+        free(later);
+    }
 }
 
 ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    tmsg_channel_t *channel = tmsg_control_channel(arrival);
     const uint8_t *answer = arrival->body;
     tmsg_status_t status;
 
-    if (endpoint == NULL) {
+    if (channel == NULL) {
         return UCS_OK;
     }
-    status =
-        arrival->head.body_bytes < ANSWER_BYTES
-            ? tmsg_error_set(TMSG_ERR_MALFORMED,
-                             "an answer to a schema of %u bytes",
-                             arrival->head.body_bytes)
-            : tmsg_schema_table_answered(endpoint->channels.zero.tx_schemas,
-                                         answer[0], answer[1], answer[2] != 0);
+    status = arrival->head.body_bytes < ANSWER_BYTES
+                 ? tmsg_error_set(TMSG_ERR_MALFORMED,
+                                  "an answer to a schema of %u bytes",
+                                  arrival->head.body_bytes)
+                 : tmsg_schema_table_answered(channel->tx_schemas, answer[0],
+                                              answer[1], answer[2] != 0);
     if (status != TMSG_OK) {
-        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
+        tmsg_endpoint_break(channel->endpoint, status, tmsg_error_message());
     }
     return UCS_OK;
 }

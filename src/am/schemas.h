@@ -23,6 +23,16 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message);
 /* It is the message's turn: what it defines counts, and the sender is told. */
 void tmsg_schemas_in_turn(tmsg_message_t *message);
 
+/* A message that defines one is delivered before its turn: what it defines is
+ * kept for then. False: there is no memory for that. */
+bool tmsg_schemas_keep(tmsg_message_t *message);
+
+/* The turn has come of a message that was delivered before. */
+void tmsg_schemas_passed(tmsg_channel_t *channel, uint32_t sequence);
+
+/* Forgets those whose turn will not come. */
+void tmsg_schemas_forget(tmsg_channel_t *channel);
+
 ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival);
 
 #endif

@@ -12,12 +12,14 @@
 #include "memory/domain.h"
 
 #define FLAGS_KNOWN                                                            \
-    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_TRY))
+    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_UNORDERED |     \
+                TMSG_SEND_TRY))
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
-                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_TIMEOUT |            \
-                TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_WAY))
+                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
+                TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_ON_RELEASE |         \
+                TMSG_SEND_PARAM_WAY))
 
 static void destroy(tmsg_request_t *request)
 {
@@ -60,6 +62,7 @@ void tmsg_send_post(tmsg_send_t *send)
     tmsg_list_push(&endpoint->posted, &send->node);
     send->posted = true;
     send->sequence = send->channel->tx_sequence++;
+    send->channel->sent_messages++;
     endpoint->sent_messages++;
     endpoint->sent_bytes += plan->bytes;
     tmsg_op_begin(endpoint, &send->op, forsaken);
@@ -185,6 +188,13 @@ static tmsg_status_t check_answers(const tmsg_send_t *send,
                           send->flags & TMSG_SEND_VERIFY ? "VERIFY" : "ACKED");
 }
 
+static uint16_t channel_of(const tmsg_send_params_t *params)
+{
+    return params != NULL && params->field_mask & TMSG_SEND_PARAM_CHANNEL
+               ? params->channel
+               : 0;
+}
+
 static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_send_params_t *params,
                             tmsg_send_t **send_p)
@@ -205,12 +215,15 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (status == TMSG_OK) {
         status = check_memory(endpoint, map);
     }
+    if (status == TMSG_OK) {
+        status =
+            tmsg_channel_open(endpoint, channel_of(params), &send->channel);
+    }
     if (status != TMSG_OK) {
         free(send);
         return status;
     }
     send->endpoint = endpoint;
-    send->channel = &endpoint->channels.zero;
     tmsg_endpoint_hold(endpoint);
     send->map = map;
     tmsg_map_hold(map);

@@ -238,25 +238,34 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
     return TMSG_OK;
 }
 
-static void flush(tmsg_channel_t *channel)
+/* Hands over the oldest of a channel's queue; false: it has to wait. */
+static bool flush_one(tmsg_channel_t *channel)
 {
-    while (channel->queued.count > 0 && tmsg_channel_has_credit(channel)) {
-        tmsg_send_t *send = tmsg_queue_pop(channel);
-        tmsg_status_t status = send->endpoint->dialect->prepare(send);
+    tmsg_send_t *send;
+    tmsg_status_t status;
 
-        if (status == TMSG_OK) {
-            tmsg_send_post(send);
-        } else {
-            tmsg_send_end(send, status, tmsg_error_message());
-        }
+    if (channel->queued.count == 0 || !tmsg_channel_has_credit(channel)) {
+        return false;
     }
+    send = tmsg_queue_pop(channel);
+    status = send->endpoint->dialect->prepare(send);
+    if (status == TMSG_OK) {
+        tmsg_send_post(send);
+    } else {
+        tmsg_send_end(send, status, tmsg_error_message());
+    }
+    return true;
 }
 
+/* One of each channel, round and round, from where it was left. */
 void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
 {
-    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
-         channel = channel->next) {
-        flush(channel);
+    tmsg_channels_t *channels = &endpoint->channels;
+    uint32_t waiting = 0; /* channels in a row that had to */
+
+    while (channels->queued > 0 && waiting < channels->count) {
+        waiting = flush_one(channels->turn) ? 0 : waiting + 1;
+        channels->turn = tmsg_channel_after(channels->turn);
     }
 }
 

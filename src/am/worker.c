@@ -31,7 +31,8 @@
     ((uint64_t)(TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |          \
                 TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |  \
                 TMSG_WORKER_PARAM_SPIN_US | TMSG_WORKER_PARAM_ON_REFUSED |     \
-                TMSG_WORKER_PARAM_SEND_QUEUE | TMSG_WORKER_PARAM_ON_HEADER))
+                TMSG_WORKER_PARAM_SEND_QUEUE | TMSG_WORKER_PARAM_ON_HEADER |   \
+                TMSG_WORKER_PARAM_CHANNELS))
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE))
@@ -72,9 +73,26 @@ tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker)
                           : TMSG_OK;
 }
 
+static tmsg_status_t read_channels(const tmsg_worker_params_t *params,
+                                   tmsg_worker_t *worker)
+{
+    if (!(params->field_mask & TMSG_WORKER_PARAM_CHANNELS)) {
+        return TMSG_OK;
+    }
+    if (params->channels == 0 || params->channels > TMSG_CHANNELS_MOST) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "worker: channels %u is not in 1..%u",
+                              params->channels, TMSG_CHANNELS_MOST);
+    }
+    worker->channels = (uint16_t)params->channels;
+    return TMSG_OK;
+}
+
 static tmsg_status_t read_params(const tmsg_worker_params_t *params,
                                  tmsg_worker_t *worker)
 {
+    tmsg_status_t status;
+
     if (params->field_mask & ~PARAMS_KNOWN) {
         return tmsg_error_set(
             TMSG_ERR_INVALID_PARAM, "worker: unknown field_mask bits 0x%llx",
@@ -99,6 +117,14 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
                               "worker: queue_depth %u is not in 1..%u",
                               worker->queue_depth, QUEUE_DEPTH_MAX);
     }
+    status = read_channels(params, worker);
+    if (status == TMSG_OK &&
+        params->field_mask & TMSG_WORKER_PARAM_SEND_QUEUE) {
+        status = tmsg_queue_read(&params->send_queue, &worker->send_queue);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
     if (params->field_mask & TMSG_WORKER_PARAM_ON_REFUSED) {
         worker->on_refused = params->on_refused;
         worker->on_refused_arg = params->on_refused_arg;
@@ -109,14 +135,6 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
     }
     if (params->field_mask & TMSG_WORKER_PARAM_SPIN_US) {
         worker->spin_ns = params->spin_us * 1000ULL;
-    }
-    if (params->field_mask & TMSG_WORKER_PARAM_SEND_QUEUE) {
-        tmsg_status_t status =
-            tmsg_queue_read(&params->send_queue, &worker->send_queue);
-
-        if (status != TMSG_OK) {
-            return status;
-        }
     }
     if ((params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) &&
         params->allocator != NULL &&
@@ -198,6 +216,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
         return tmsg_error_memory("a worker");
     }
     worker->queue_depth = QUEUE_DEPTH_DEFAULT;
+    worker->channels = TMSG_CHANNELS_DEFAULT;
     worker->spin_ns = SPIN_US_DEFAULT * 1000ULL;
     worker->send_queue = tmsg_queue_usual;
     if (params != NULL) {
@@ -273,6 +292,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     }
     tmsg_hello_fill_local(worker->context->instance_id, &hello);
     hello.queue_depth = worker->queue_depth;
+    hello.channels = worker->channels;
     hello.heartbeat_ms = tmsg_context_heartbeat_ms(worker->context);
     hello.max_tensors = limits->tensors;
     hello.max_ndim = limits->ndim;

@@ -47,6 +47,7 @@ struct tmsg_worker {
     tmsg_header_fn on_header;
     void *on_header_arg;
     uint32_t queue_depth;
+    uint16_t channels; /* that each peer may use */
     uint64_t spin_ns;
     tmsg_queue_params_t send_queue; /* of its endpoints; all set */
 

@@ -21,8 +21,9 @@
 #define TMSG_PREAMBLE_STRICT 1
 
 /* Flags of the preamble. */
-#define TMSG_HEADER_SPILLED 0x01 /* the body heads the payload */
-#define TMSG_HEADER_ACKED 0x02   /* the sender waits for an acknowledgement */
+#define TMSG_HEADER_SPILLED 0x01   /* the body heads the payload */
+#define TMSG_HEADER_ACKED 0x02     /* the sender waits for an acknowledgement */
+#define TMSG_HEADER_UNORDERED 0x10 /* may be delivered before its turn */
 
 /* Every field of the preamble, in host form. */
 typedef struct {

@@ -15,8 +15,9 @@
 
 static cJSON *json_flags(uint8_t flags)
 {
-    static const char *const names[8] = {"spilled", "acked", "bit 2", "bit 3",
-                                         "bit 4",   "bit 5", "bit 6", "bit 7"};
+    static const char *const names[8] = {"spilled", "acked",     "bit 2",
+                                         "bit 3",   "unordered", "bit 5",
+                                         "bit 6",   "bit 7"};
     cJSON *array = cJSON_CreateArray();
     bool complete = array != NULL;
 

@@ -54,6 +54,7 @@ static const struct {
     {31, false, "max_metadata_keys", 8},
     {32, false, "heartbeat_ms", 4},
     {34, false, "aborts", 1},
+    {35, false, "channels", 2},
     {40, false, "subscribe", 4},
 };
 
@@ -98,6 +99,7 @@ static tmsg_hello_t sample(void)
     hello.max_metadata_keys = 1000;
     hello.heartbeat_ms = 1250;
     hello.aborts = 1;
+    hello.channels = 0x140;
     hello.subscribe = 1;
     return hello;
 }
@@ -186,8 +188,9 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 34 field headers; the scalars; 5 letters of host, 36 of boot id */
-    cr_expect(eq(sz, length, 34 * 4 + 8 + 2 + 16 + 9 * 4 + 16 * 8 + 5 + 36));
+    /* 35 field headers; the scalars; 5 letters of host, 36 of boot id */
+    cr_expect(
+        eq(sz, length, 35 * 4 + 8 + 2 * 2 + 16 + 9 * 4 + 16 * 8 + 5 + 36));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */
@@ -357,6 +360,27 @@ Test(hello, of_an_older_peer_has_defaults)
     cr_assert(eq(int, decode(&wire, &back), TMSG_OK));
     cr_expect(eq(u32, back.checksums, 0));
     cr_expect(eq(u64, back.max_metadata_keys, 65536));
+    cr_expect(eq(u16, back.channels, 1));
+}
+
+Test(hello, counts_channels_that_can_be)
+{
+    static const struct {
+        uint16_t said, meant;
+    } rows[] = {{0, 1}, {1, 1}, {1024, 1024}, {1025, 1024}, {65535, 1024}};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_hello_t hello = sample(), back;
+        uint8_t bytes[TMSG_HELLO_BYTES_MAX];
+        size_t length;
+
+        hello.channels = rows[i].said;
+        cr_assert(eq(int,
+                     tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
+                     TMSG_OK));
+        cr_assert(eq(int, tmsg_hello_decode(bytes, length, &back), TMSG_OK));
+        cr_expect(eq(u16, back.channels, rows[i].meant));
+    }
 }
 
 Test(hello, misses_what_is_required_and_nothing_else)

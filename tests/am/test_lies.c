@@ -253,7 +253,7 @@ static void control_by_rendezvous(forged_t *forged)
     forged->flags = UCP_AM_SEND_FLAG_RNDV;
 }
 
-static void other_channel(forged_t *forged) { forged->head.channel = 1; }
+static void other_channel(forged_t *forged) { forged->head.channel = 64; }
 
 static void credit_of_another_channel(forged_t *forged)
 {

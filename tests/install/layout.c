@@ -94,7 +94,7 @@ AT(tmsg_queue_params_t, messages, 8);
 AT(tmsg_queue_params_t, policy, 12);
 AT(tmsg_queue_params_t, bytes, 16);
 
-SIZE(tmsg_send_params_t, 64);
+SIZE(tmsg_send_params_t, 72);
 AT(tmsg_send_params_t, field_mask, 0);
 AT(tmsg_send_params_t, flags, 8);
 AT(tmsg_send_params_t, policy, 12);
@@ -105,6 +105,7 @@ AT(tmsg_send_params_t, protocol, 36);
 AT(tmsg_send_params_t, timeout_ms, 40);
 AT(tmsg_send_params_t, on_release, 48);
 AT(tmsg_send_params_t, on_release_arg, 56);
+AT(tmsg_send_params_t, channel, 64);
 
 SIZE(tmsg_subscriber_params_t, 32);
 AT(tmsg_subscriber_params_t, field_mask, 0);
@@ -122,7 +123,7 @@ AT(tmsg_tensor_t, ndim, 20);
 AT(tmsg_tensor_t, shape, 24);
 AT(tmsg_tensor_t, strides, 32);
 
-SIZE(tmsg_worker_params_t, 112);
+SIZE(tmsg_worker_params_t, 120);
 AT(tmsg_worker_params_t, field_mask, 0);
 AT(tmsg_worker_params_t, flags, 8);
 AT(tmsg_worker_params_t, handler, 16);
@@ -135,5 +136,6 @@ AT(tmsg_worker_params_t, on_refused_arg, 64);
 AT(tmsg_worker_params_t, on_header, 72);
 AT(tmsg_worker_params_t, on_header_arg, 80);
 AT(tmsg_worker_params_t, send_queue, 88);
+AT(tmsg_worker_params_t, channels, 112);
 
 #endif
