@@ -98,12 +98,25 @@ static void exchange_one(side_t *side, tmsg_endpoint_t *endpoint,
     must(side_finish(side, sent));
 }
 
+/* An older one is sent nothing that it does not know of. */
+static void expect_no_channels(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL,
+                                       .channel = 1};
+    tmsg_map_t *map = sample_bytes(1, 100);
+
+    must_be(tmsg_endpoint_send(endpoint, map, &params, NULL),
+            TMSG_ERR_UNSUPPORTED);
+    tmsg_map_destroy(map);
+}
+
 static void exchange_burst(side_t *side, tmsg_endpoint_t *endpoint,
                            bool minimal)
 {
     for (uint64_t i = 0; i < EXCHANGE_BURST; i++) {
-        tmsg_request_destroy(
-            send_map(endpoint, sample_bytes(i, EXCHANGE_BURST_BYTES), 0));
+        tmsg_request_destroy(send_map(endpoint,
+                                      sample_bytes(i, EXCHANGE_BURST_BYTES),
+                                      minimal ? TMSG_SEND_UNORDERED : 0));
     }
     for (uint64_t i = 0; i < EXCHANGE_BURST; i++) {
         const sample_t answer = {
@@ -124,6 +137,9 @@ static void exchange(const how_t *how, bool minimal)
     side_t side;
 
     endpoint = meet(how, &child, &side);
+    if (minimal) {
+        expect_no_channels(endpoint);
+    }
     for (size_t i = 0; i < exchange_count; i++) {
         exchange_one(&side, endpoint, &exchange_samples[i], minimal);
     }
