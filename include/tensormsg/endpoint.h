@@ -177,6 +177,38 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint,
                                           int timeout_ms,
                                           tmsg_message_t **message_p);
 
+/* The same, with the tensors that are in `map`, too, received into the memory
+ * of those: for a loop that gets the same map for ever, without an allocation
+ * and, where UCX can do it (tensormsg/incoming.h), without a copy. What is in
+ * `map` alone keeps its data; what is in the message alone goes where it would
+ * go without; what on_header has placed stays there. The message's map says
+ * where each tensor is.
+ *
+ * A message that arrives while this waits is received into `map` at once, one
+ * that was here before is copied into it. If a tensor has another dtype, shape
+ * or order of elements than the one of its name in `map`, this fails with
+ * INVALID_PARAM and names it; the message stays where it is and is the next to
+ * be received, and its sender hears nothing. A transfer that breaks off may
+ * have written into `map`.
+ *
+ * The data of `map` are CPU memory and lie in some order of their dimensions
+ * without gaps. They are lent until this returns anything but CANCEL_PENDING,
+ * and where it returns a message until that is destroyed; until then `map`
+ * answers BUSY to changes, and neither this nor another receive takes it. With
+ * CANCEL_PENDING timeout_ms has passed and a message is under way into `map`,
+ * of which UCX cannot be made to let go: the memory stays lent until a further
+ * call with this map returns something else, or the message is received by
+ * another call and destroyed. A peer that dies ends that, too.
+ *
+ * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs;
+ * map is NULL), UNSUPPORTED (a tensor of `map` that cannot be received into),
+ * BUSY (`map` is being sent, belongs to a message, or another map is waited
+ * with for this endpoint). */
+TMSG_API tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
+                                               const tmsg_map_t *map,
+                                               int timeout_ms,
+                                               tmsg_message_t **message_p);
+
 /* Closes in order: no more sends are taken; those begun are finished and what
  * the peer has in flight to us still arrives; then the peer sees CLOSED. The
  * request (which may be NULL) ends when the peer has confirmed. Close is how a

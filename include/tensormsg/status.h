@@ -14,8 +14,8 @@ extern "C" {
 typedef enum {
     TMSG_OK = 0,
     TMSG_IN_PROGRESS = 1, /* not a failure: the operation goes on */
-    /* Not a failure either: a send was given up, and what was lent to it is
-     * not free yet (tmsg_request_cancel()). */
+    /* Not a failure either: an operation was given up, and what was lent to it
+     * is not free yet (tmsg_request_cancel(), tmsg_endpoint_recv_into()). */
     TMSG_CANCEL_PENDING = 2,
 
     TMSG_ERR_INVALID_PARAM = -1,   /* an argument is out of its domain */

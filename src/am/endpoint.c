@@ -311,20 +311,27 @@ static bool has_message(void *arg)
     return endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
 }
 
+tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status = check_worker(endpoint);
+
+    if (status == TMSG_OK && endpoint->worker->handler != NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "the worker has a message handler: there is "
+                              "nothing to pull");
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint, int timeout_ms,
                                  tmsg_message_t **message_p)
 {
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_message_t *message = NULL;
-    tmsg_status_t status = check_worker(endpoint);
+    tmsg_status_t status = tmsg_endpoint_check_pull(endpoint);
 
     if (status != TMSG_OK) {
         return status;
-    }
-    if (worker->handler != NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "the worker has a message handler: there is "
-                              "nothing to pull");
     }
     tmsg_worker_enter(worker);
     tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */

@@ -16,6 +16,7 @@
 #include "am/link.h"
 #include "am/op.h"
 #include "am/plan.h"
+#include "am/post.h"
 #include "am/request.h"
 #include "core/error.h"
 
@@ -108,6 +109,7 @@ struct tmsg_endpoint {
     tmsg_list_t aborts;   /* of messages that have not come yet; abort.c */
     uint32_t controls_in_ucx;
     tmsg_list_t ready; /* messages, by own_queue */
+    tmsg_post_t post;  /* what the next one is received into */
 
     struct tmsg_subscriber *subscriptions; /* of publishers to it */
 
@@ -166,6 +168,10 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
 
 /* Lock held: the peer's name from now on; once. */
 void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
+
+/* Whether messages may be pulled. Errors: INVALID_PARAM (there is a handler),
+ * CLOSED (its worker is gone). */
+tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint);
 
 /* Lock held, in progress: does what UCX's callbacks left to do. */
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);

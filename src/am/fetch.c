@@ -130,6 +130,19 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
     return true;
 }
 
+bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+    uint64_t spill = tmsg_payload_spill(&message->head);
+
+    if (endpoint->worker->on_header != NULL || endpoint->post.map == NULL) {
+        return false;
+    }
+    tmsg_post_take(message);
+    return tmsg_place_missing(message->map) == 0 &&
+           tmsg_place_copy(message, (const uint8_t *)data + spill) == TMSG_OK;
+}
+
 /* Memory for a spilled body, which is the library's, whoever has the rest. */
 static tmsg_status_t get_body(tmsg_message_t *message, uint64_t spill)
 {
@@ -213,11 +226,13 @@ static tmsg_status_t make_ready(tmsg_message_t *message)
     if (is_known(message)) {
         status = tmsg_incoming_ask(message);
     }
-    if (status != TMSG_OK || message->landed ||
-        message->endpoint->state == TMSG_EP_ENDED) {
+    if (status != TMSG_OK || message->endpoint->state == TMSG_EP_ENDED) {
         return status;
     }
-    return find_memory(message);
+    if (is_known(message)) {
+        tmsg_post_take(message);
+    }
+    return message->landed ? TMSG_OK : find_memory(message);
 }
 
 static tmsg_status_t take(tmsg_message_t *message)

@@ -14,6 +14,10 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
                              size_t bytes);
 
+/* Copies an eager payload into the map that is posted, if all of it goes there.
+ */
+bool tmsg_message_take_posted(tmsg_message_t *message, const void *data);
+
 /* UCX's descriptor goes back; of a rendezvous that was not fetched this would
  * tell the sender Success, so the refusal goes out first. */
 void tmsg_message_drop_data(tmsg_message_t *message);

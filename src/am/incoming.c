@@ -89,7 +89,8 @@ tmsg_status_t tmsg_incoming_refuse(tmsg_incoming_t *incoming,
 
 bool tmsg_incoming_may_be_placed(const tmsg_message_t *message)
 {
-    return message->endpoint->worker->on_header != NULL;
+    return message->endpoint->worker->on_header != NULL ||
+           message->endpoint->post.map != NULL;
 }
 
 tmsg_status_t tmsg_incoming_ask(tmsg_message_t *message)

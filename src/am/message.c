@@ -53,6 +53,9 @@ static void free_message(void *arg)
         tmsg_store_forget(message->store, message->noted);
     }
     tmsg_store_free(message->store, &message->block);
+    if (message->posted != NULL && tmsg_map_unhold(message->posted)) {
+        tmsg_map_free(message->posted);
+    }
     tmsg_store_drop(message->store);
     tmsg_endpoint_drop(message->endpoint);
     free(message);
@@ -81,6 +84,7 @@ void tmsg_message_drop_body(tmsg_message_t *message)
 void tmsg_message_delivered(tmsg_message_t *message)
 {
     message->state = TMSG_RX_DELIVERED;
+    tmsg_post_delivered(message);
     tmsg_store_move(message->store, message->noted);
     tmsg_map_own(message->map, free_message, message);
 }
@@ -106,6 +110,7 @@ static void run_destroy(tmsg_due_t *due)
 
 void tmsg_message_discard(tmsg_message_t *message)
 {
+    tmsg_post_return(message);
     tmsg_schema_destroy(message->schema); /* its budget has the same lock */
     message->schema = NULL;
     message->due.run = run_destroy;
@@ -146,6 +151,12 @@ static void unlink_ready(tmsg_message_t *message)
     tmsg_list_remove(&endpoint->ready, &message->own_queue);
 }
 
+void tmsg_message_take_out(tmsg_message_t *message)
+{
+    unlink_ready(message);
+    tmsg_message_taken(message);
+}
+
 tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
                                   tmsg_endpoint_t *endpoint)
 {
@@ -158,8 +169,7 @@ tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
         message = TMSG_CONTAINER_OF(worker->ready.head, tmsg_message_t, queue);
     }
     if (message != NULL) {
-        unlink_ready(message);
-        tmsg_message_taken(message);
+        tmsg_message_take_out(message);
     }
     return message;
 }

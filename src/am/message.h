@@ -39,7 +39,8 @@ struct tmsg_message {
     tmsg_status_t refusal; /* for on_refused, when its turn comes */
     char *why;             /* the words to it; NULL without memory */
     tmsg_ucx_t *ucx;
-    void *data; /* UCX's descriptor, until received */
+    void *data;               /* UCX's descriptor, until received */
+    const tmsg_map_t *posted; /* where it was received into; held */
     bool rendezvous;
     bool asked;   /* on_header was called */
     bool landed;  /* its payload is in the block, as it travelled */
@@ -80,6 +81,9 @@ void tmsg_message_delivered(tmsg_message_t *message);
 /* Lock held: destroys one that is in no list, when callbacks may run: it may
  * call the application's allocator. */
 void tmsg_message_discard(tmsg_message_t *message);
+
+/* Lock held: takes one that is ready for its application. */
+void tmsg_message_take_out(tmsg_message_t *message);
 
 /* Lock held: pulls a message; of one endpoint, or of any if NULL. */
 tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,

@@ -165,6 +165,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
         return; /* its sender knows */
     }
     message->refusal = status;
+    tmsg_post_return(message);
     if (endpoint->worker->on_refused != NULL) {
         keep_words(message, why);
     }
@@ -356,6 +357,10 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         return UCS_OK;
     }
     message->rendezvous = rendezvous;
+    if (!rendezvous && tmsg_message_take_posted(message, data)) {
+        tmsg_message_whole(message);
+        return UCS_OK;
+    }
     message->data = data_bytes == 0 && !rendezvous ? NULL : data;
     tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
     return message->data == NULL ? UCS_OK : UCS_INPROGRESS;

@@ -100,12 +100,17 @@ tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map)
                        : tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
 }
 
+bool tmsg_map_is_idle(const tmsg_map_t *map)
+{
+    return atomic_load_explicit(&map->refs, memory_order_acquire) == 1;
+}
+
 tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map)
 {
     if (map == NULL) {
         return tmsg_map_check_given(map);
     }
-    if (atomic_load_explicit(&map->refs, memory_order_acquire) != 1) {
+    if (!tmsg_map_is_idle(map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
                               "the map is being sent; change it when the "
                               "send has ended");
@@ -378,6 +383,14 @@ tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
         *tensor_p = map->entries[index].tensor;
     }
     return TMSG_OK;
+}
+
+size_t tmsg_map_position(const tmsg_map_t *map, const char *name,
+                         size_t name_bytes)
+{
+    tmsg_names_t names = names_of(map);
+
+    return tmsg_index_find(&map->index, &names, name, name_bytes);
 }
 
 static tmsg_status_t find(const tmsg_map_t *map, const char *name,

@@ -31,6 +31,10 @@ typedef struct {
 const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map);
 const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map);
 
+/* The position of the tensor of that name, or SIZE_MAX. */
+size_t tmsg_map_position(const tmsg_map_t *map, const char *name,
+                         size_t name_bytes);
+
 /* As tmsg_map_add(), for a decoder: the name need not end in NUL, and a tensor
  * without data is taken as it is, for tmsg_map_place() to place later. The
  * name is checked for UTF-8 and uniqueness but not for length. */
@@ -88,6 +92,9 @@ tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors);
 /* A send in flight: while there is one, changes answer BUSY, and the map
  * outlives tmsg_map_destroy(). Thread-safe. To count is not to change. */
 void tmsg_map_hold(const tmsg_map_t *map);
+
+/* Whether nobody but its owner has it. */
+bool tmsg_map_is_idle(const tmsg_map_t *map);
 
 /* True: nobody has it any more, the caller is to tmsg_map_free() it, where it
  * may call the application's release functions. */

@@ -323,6 +323,14 @@ def test_the_echo_example():
     assert handler in (SOURCE / "examples/echo.c").read_text()
 
 
+def test_the_receive_into_example():
+    example = os.path.join(os.path.dirname(cli.HELLO), "receive_into")
+    into = subprocess.run([example], capture_output=True, text=True, timeout=BOUND)
+    assert (into.returncode, into.stderr) == (DONE, "")
+    assert into.stdout.splitlines() == [
+        f"frame {i}: the middle is {i + 1}" for i in range(5)]
+
+
 def test_the_publish_example():
     publish = subprocess.run([os.path.join(os.path.dirname(cli.HELLO), "publish")],
                              capture_output=True, text=True, timeout=BOUND)

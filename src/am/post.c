@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/post.h"
+
+#include <string.h>
+
+#include "am/endpoint.h"
+#include "am/message.h"
+#include "am/progress.h"
+#include "core/error.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "memory/domain.h"
+
+static bool same_name(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
+{
+    return a->name_bytes == b->name_bytes &&
+           memcmp(a->name, b->name, a->name_bytes) == 0;
+}
+
+/* The tensor of `map` that is called as one at `index` elsewhere, which is
+ * where it is looked for first; NULL: none. */
+static const tmsg_map_entry_t *find(const tmsg_map_t *map, size_t index,
+                                    const tmsg_map_entry_t *like)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    if (index >= tmsg_map_size(map) || !same_name(&entries[index], like)) {
+        index = tmsg_map_position(map, like->name, like->name_bytes);
+    }
+    return index < tmsg_map_size(map) ? &entries[index] : NULL;
+}
+
+static int64_t stride_of(const tmsg_tensor_t *tensor, int32_t dimension)
+{
+    int64_t stride = 1;
+
+    if (tensor->strides != NULL) {
+        return tensor->strides[dimension];
+    }
+    for (int32_t i = tensor->ndim - 1; i > dimension; i--) {
+        stride *= tensor->shape[i];
+    }
+    return stride;
+}
+
+/* Both without gaps: whether the elements lie in the same order. */
+static bool same_order(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
+{
+    if (a->strides == NULL && b->strides == NULL) {
+        return true;
+    }
+    if (tmsg_tensor_is_contiguous(a) || tmsg_tensor_is_contiguous(b)) {
+        return tmsg_tensor_is_contiguous(a) && tmsg_tensor_is_contiguous(b);
+    }
+    for (int32_t i = 0; i < a->ndim; i++) {
+        if (a->shape[i] > 1 && stride_of(a, i) != stride_of(b, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static tmsg_status_t differs(const tmsg_map_entry_t *entry, const char *what)
+{
+    return tmsg_error_set(
+        TMSG_ERR_INVALID_PARAM,
+        "tensor '%s': the message's %s differs from that of the map to "
+        "receive into",
+        tmsg_error_name(entry->name, entry->name_bytes).text, what);
+}
+
+static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
+                                  const tmsg_map_entry_t *ours)
+{
+    const tmsg_tensor_t *a = &theirs->tensor, *b = &ours->tensor;
+
+    if (a->dtype.code != b->dtype.code || a->dtype.bits != b->dtype.bits ||
+        a->dtype.lanes != b->dtype.lanes) {
+        return differs(ours, "dtype");
+    }
+    if (a->ndim != b->ndim ||
+        (a->ndim > 0 && memcmp(a->shape, b->shape,
+                               (size_t)a->ndim * sizeof(*a->shape)) != 0)) {
+        return differs(ours, "shape");
+    }
+    return theirs->bytes == 0 || same_order(a, b)
+               ? TMSG_OK
+               : differs(ours, "order of elements");
+}
+
+/* Whether what both maps have fits. Errors: INVALID_PARAM. */
+static tmsg_status_t match(const tmsg_map_t *theirs, const tmsg_map_t *ours)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(ours);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; status == TMSG_OK && i < tmsg_map_size(ours); i++) {
+        const tmsg_map_entry_t *entry = find(theirs, i, &entries[i]);
+
+        if (entry != NULL) {
+            status = match_tensor(entry, &entries[i]);
+        }
+    }
+    return status;
+}
+
+/* Gives those tensors of a message that `ours` has, too, the places that they
+ * have there; first with the data that they have, if any, where `copy`. */
+static void move_in(tmsg_map_t *map, const tmsg_map_t *ours, bool copy)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const tmsg_map_entry_t *place = find(ours, i, &entries[i]);
+
+        if (place == NULL || (!copy && entries[i].tensor.data != NULL)) {
+            continue;
+        }
+        if (copy && entries[i].bytes > 0) {
+            memcpy(place->tensor.data, entries[i].tensor.data,
+                   entries[i].bytes);
+        }
+        tmsg_map_place(map, i, place->tensor.data);
+    }
+}
+
+void tmsg_post_take(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_post_t *post = &endpoint->post;
+
+    if (post->map == NULL || post->message != NULL || !post->waiting ||
+        endpoint->ready.count > 0 ||
+        message->head.sequence != message->channel->rx_sequence ||
+        match(message->map, post->map) != TMSG_OK) {
+        return;
+    }
+    post->message = message;
+    move_in(message->map, post->map, false);
+}
+
+void tmsg_post_delivered(tmsg_message_t *message)
+{
+    tmsg_post_t *post = &message->endpoint->post;
+
+    if (post->message == message) {
+        message->posted = post->map;
+        *post = (tmsg_post_t){.waiting = post->waiting};
+    }
+}
+
+void tmsg_post_return(tmsg_message_t *message)
+{
+    tmsg_post_t *post = &message->endpoint->post;
+
+    if (post->message != message) {
+        return;
+    }
+    post->message = NULL;
+    if (!post->waiting) { /* nobody else lets the map go */
+        message->posted = post->map;
+        post->map = NULL;
+    }
+    tmsg_worker_changed(message->endpoint->worker);
+}
+
+static tmsg_status_t check_map(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        if (tmsg_domain_of(tensor->device) != &tmsg_domain_host ||
+            (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor))) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': received into is memory of the CPU without gaps",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
+        }
+    }
+    return TMSG_OK;
+}
+
+/* The message that was received into `map` and waits to be pulled, or NULL. */
+static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
+                                  const tmsg_map_t *map)
+{
+    for (tmsg_node_t *node = endpoint->ready.head; node != NULL;
+         node = node->next) {
+        tmsg_message_t *message =
+            TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue);
+
+        if (message->posted == map) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map)
+{
+    tmsg_post_t *post = &endpoint->post;
+    tmsg_status_t status;
+
+    if (map == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
+    }
+    if (post->waiting || (post->map != NULL && post->map != map)) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "%s: another receive waits with a map",
+                              endpoint->peer);
+    }
+    if (post->map == NULL && find_ready(endpoint, map) == NULL) {
+        if (!tmsg_map_is_idle(map)) {
+            return tmsg_error_set(TMSG_ERR_BUSY,
+                                  "the map is being sent, or belongs to a "
+                                  "message that was received into it");
+        }
+        status = check_map(map);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        tmsg_map_hold(map);
+        post->map = map;
+    }
+    post->waiting = true;
+    return TMSG_OK;
+}
+
+static bool is_settled(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->post.message == NULL &&
+           (endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED);
+}
+
+/* What the wait has come to. The map is let go or goes to a message that has to
+ * be copied yet, *copy_p; *spent_p is one that nobody has any more. */
+static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                            tmsg_status_t status, tmsg_message_t **message_p,
+                            bool *copy_p, const tmsg_map_t **spent_p)
+{
+    tmsg_post_t *post = &endpoint->post;
+    tmsg_message_t *message = find_ready(endpoint, map);
+
+    post->waiting = false;
+    if (post->message != NULL) {
+        return TMSG_CANCEL_PENDING;
+    }
+    if (message == NULL && status == TMSG_OK && endpoint->ready.count > 0) {
+        message =
+            TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
+        status = match(message->map, map);
+        *copy_p = status == TMSG_OK;
+    }
+    if (status == TMSG_OK && message == NULL) {
+        status = tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    }
+    if (status == TMSG_OK) {
+        tmsg_message_take_out(message);
+        *message_p = message;
+    }
+    if (post->map != NULL) {
+        post->map = NULL;
+        if (*copy_p) {
+            message->posted = map;
+        } else if (tmsg_map_unhold(map)) {
+            *spent_p = map;
+        }
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
+                                      const tmsg_map_t *map, int timeout_ms,
+                                      tmsg_message_t **message_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    const tmsg_map_t *spent = NULL;
+    tmsg_message_t *message = NULL;
+    bool copy = false;
+    tmsg_status_t status = tmsg_endpoint_check_pull(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_enter(worker);
+    tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */
+    status = post_map(endpoint, map);
+    if (status == TMSG_OK) {
+        status = tmsg_worker_until(worker, is_settled, endpoint, timeout_ms,
+                                   "no message from ", endpoint->peer);
+        status = settle(endpoint, map, status, &message, &copy, &spent);
+    }
+    tmsg_worker_leave(worker, message != NULL);
+    tmsg_endpoint_drop(endpoint);
+    if (copy) {
+        move_in(message->map, map, true);
+    }
+    if (spent != NULL) {
+        tmsg_map_free(spent);
+    }
+    if (message != NULL) {
+        *message_p = message;
+    }
+    return status;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/post.h - a map that the next message of an endpoint is received into.
+ *
+ * It is there while tmsg_endpoint_recv_into() waits, and beyond that while a
+ * message that has taken it is under way. */
+#ifndef TMSG_AM_POST_H
+#define TMSG_AM_POST_H
+
+#include <stdbool.h>
+
+#include <tensormsg/endpoint.h>
+
+typedef struct {
+    const tmsg_map_t *map;   /* held; NULL: none */
+    tmsg_message_t *message; /* that UCX, or we, write into it */
+    bool waiting;            /* a thread waits with it */
+} tmsg_post_t;
+
+/* Lock held, all of these. */
+
+/* Places what the map that is posted has of a message's tensors, if the message
+ * is the next to be received and fits. */
+void tmsg_post_take(tmsg_message_t *message);
+
+/* A message that may have taken it is delivered, and has the map from now on.
+ */
+void tmsg_post_delivered(tmsg_message_t *message);
+
+/* Or it never will be, and nothing writes into it any more. */
+void tmsg_post_return(tmsg_message_t *message);
+
+#endif
