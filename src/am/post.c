@@ -262,14 +262,15 @@ static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         tmsg_message_take_out(message);
         *message_p = message;
     }
-    if (post->map != NULL) {
-        post->map = NULL;
-        if (*copy_p) {
-            message->posted = map;
-        } else if (tmsg_map_unhold(map)) {
-            *spent_p = map;
-        }
+    if (*copy_p && post->map == NULL) { /* a message had it that was given up */
+        tmsg_map_hold(map);
     }
+    if (*copy_p) {
+        message->posted = map;
+    } else if (post->map != NULL && tmsg_map_unhold(map)) {
+        *spent_p = map;
+    }
+    post->map = NULL;
     return status;
 }
 

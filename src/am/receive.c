@@ -161,11 +161,11 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     message->state = TMSG_RX_FAILED;
+    tmsg_post_return(message);
     if (message->aborted) {
         return; /* its sender knows */
     }
     message->refusal = status;
-    tmsg_post_return(message);
     if (endpoint->worker->on_refused != NULL) {
         keep_words(message, why);
     }
@@ -328,6 +328,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
         break;
     case TMSG_RX_WHOLE:
         message->state = TMSG_RX_FAILED;
+        tmsg_post_return(message);
         break;
     case TMSG_RX_DELIVERED:
         take_back(message);
