@@ -5,11 +5,12 @@
 
 #include "show.h"
 
-enum { KEY_JSON = 1000 };
+enum { KEY_JSON = 1000, PINGS = 20 };
 
 static const struct argp_option option_list[] = {
     {"connect", 'c', "URL", 0,
-     "Also connect to URL, and tell which transport would carry maps and why",
+     "Also connect to URL, and tell which transport would carry maps and why, "
+     "and the time of a round trip",
      0},
     {"timeout", 't', "S", 0, "For --connect; default 10", 0},
     {"json", KEY_JSON, NULL, 0, "As one JSON object", 0},
@@ -71,10 +72,29 @@ static void print_key(const cJSON *key)
 
 static void print_item(const cJSON *item);
 
+/* A histogram: the buckets are for programs. */
+static void print_spread(const cJSON *spread)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, spread)
+    {
+        if (cJSON_IsNumber(item)) {
+            printf("%s%s %.0f", item == spread->child ? "" : ", ", item->string,
+                   item->valuedouble);
+        }
+    }
+    putchar('\n');
+}
+
 static void print_list(const cJSON *list)
 {
     const cJSON *item;
 
+    if (cJSON_GetObjectItemCaseSensitive(list, "count") != NULL) {
+        print_spread(list);
+        return;
+    }
     putchar('\n');
     cJSON_ArrayForEach(item, list)
     {
@@ -124,6 +144,26 @@ static int fail(void)
     return EXIT_FAILED;
 }
 
+/* Measures round trips, the first of which makes ready what the others use. A
+ * peer that answers none is described all the same. */
+static void measure(tmsg_endpoint_t *endpoint, int timeout_ms)
+{
+    tmsg_request_t *request;
+
+    for (int i = 0; i < PINGS; i++) {
+        tmsg_status_t status = tmsg_endpoint_ping(endpoint, &request);
+
+        if (status != TMSG_OK) {
+            return;
+        }
+        status = tmsg_request_wait(request, timeout_ms);
+        tmsg_request_destroy(request);
+        if (status != TMSG_OK) {
+            return;
+        }
+    }
+}
+
 static int describe_peer(const options_t *options, tmsg_worker_t *worker,
                          char **json_p)
 {
@@ -146,6 +186,7 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
         tmsg_request_destroy(request);
     }
     if (status == TMSG_OK) {
+        measure(endpoint, options->timeout_ms);
         status = tmsg_endpoint_describe(endpoint, json_p);
     }
     if (status != TMSG_OK) {

@@ -8,6 +8,7 @@
 
 #include <tensormsg/limits.h>
 #include <tensormsg/status.h>
+#include <tensormsg/trace.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,7 +21,8 @@ enum {
     TMSG_CONTEXT_PARAM_UCX_CONFIG = 1 << 1,
     TMSG_CONTEXT_PARAM_FLAGS = 1 << 2,
     TMSG_CONTEXT_PARAM_PEER_TIMEOUT = 1 << 3,
-    TMSG_CONTEXT_PARAM_CONFIG_FILE = 1 << 5 /* 1 << 4: the tracing hook's */
+    TMSG_CONTEXT_PARAM_ON_TRACE = 1 << 4,
+    TMSG_CONTEXT_PARAM_CONFIG_FILE = 1 << 5
 };
 
 enum {
@@ -52,6 +54,9 @@ typedef struct tmsg_context_params {
                                * behind the fields above and the variables.
                                * Default what the variable TENSORMSG_CONFIG
                                * names, or none; "" is none */
+    tmsg_trace_fn on_trace;   /* told of each step of each message; default
+                               * NULL, which costs nothing */
+    void *on_trace_arg;       /* passed to on_trace; set with it */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it

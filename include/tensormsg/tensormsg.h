@@ -20,6 +20,7 @@
 #include <tensormsg/request.h>
 #include <tensormsg/status.h>
 #include <tensormsg/tensor.h>
+#include <tensormsg/trace.h>
 #include <tensormsg/version.h>
 #include <tensormsg/worker.h>
 

@@ -176,6 +176,13 @@ TMSG_API tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker);
  * look once; -1: no limit). Errors: TIMED_OUT, WOULD_BLOCK (in a callback). */
 TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);
 
+/* Describes the worker as a JSON object: how many endpoints are connecting,
+ * open and ended, and the counters and histograms of tmsg_endpoint_describe(),
+ * summed over all endpoints that it ever had. *json_p is freed with
+ * tmsg_string_free(). Errors: NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker,
+                                            char **json_p);
+
 /* Pulls the oldest message that arrived over any endpoint. Waits up to
  * timeout_ms (0: only looks; -1: no limit). *message_p is the caller's, freed
  * with tmsg_message_destroy(). Errors: TIMED_OUT, INVALID_PARAM (the worker

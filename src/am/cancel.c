@@ -60,8 +60,8 @@ static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
     char words[TMSG_ERROR_BYTES];
 
     tmsg_loop_clear_timer(&endpoint->worker->loop, &send->timer);
-    endpoint->timed_out_messages += status == TMSG_ERR_TIMED_OUT;
-    endpoint->canceled_messages += status == TMSG_ERR_CANCELED;
+    endpoint->stats.timed_out_messages += status == TMSG_ERR_TIMED_OUT;
+    endpoint->stats.canceled_messages += status == TMSG_ERR_CANCELED;
     snprintf(words, sizeof(words), "%s: message %u: %s", endpoint->peer,
              send->message_id, why);
     tell_peer(send, status, why);

@@ -14,7 +14,7 @@
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG |    \
                 TMSG_CONTEXT_PARAM_FLAGS | TMSG_CONTEXT_PARAM_PEER_TIMEOUT |   \
-                TMSG_CONTEXT_PARAM_CONFIG_FILE))
+                TMSG_CONTEXT_PARAM_ON_TRACE | TMSG_CONTEXT_PARAM_CONFIG_FILE))
 
 #define FLAGS_KNOWN ((uint32_t)TMSG_CONTEXT_NO_THREAD)
 
@@ -177,6 +177,10 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
         return tmsg_error_set(
             TMSG_ERR_INVALID_PARAM, "context: unknown field_mask bits 0x%llx",
             (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    if (params->field_mask & TMSG_CONTEXT_PARAM_ON_TRACE) {
+        context->on_trace = params->on_trace;
+        context->on_trace_arg = params->on_trace_arg;
     }
     status = tmsg_settings_read(named ? params->config_file : NULL,
                                 &context->settings);

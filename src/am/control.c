@@ -271,6 +271,13 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
               put_words(body, status, words));
 }
 
+void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id)
+{
+    const tmsg_preamble_t head = {.message_id = message_id};
+
+    answer(endpoint, TMSG_KIND_PONG, &head, "", 0);
+}
+
 void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
                          uint8_t generation, bool kept)
 {

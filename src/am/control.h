@@ -27,6 +27,9 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
                         uint32_t sequence, tmsg_status_t status,
                         const char *words);
 
+/* Answers a ping. */
+void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id);
+
 /* Tells the peer whether a schema that it defined is kept. */
 void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
                          uint8_t generation, bool kept);

@@ -194,6 +194,46 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
     return tmsg_json_finish(object, ok, json_p);
 }
 
+static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
+                            tmsg_stats_t *stats)
+{
+    uint64_t connecting = 0, open = 0, ended = worker->gone_endpoints;
+    uint64_t waiting = 0;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint == NULL) {
+            continue;
+        }
+        connecting += endpoint->state == TMSG_EP_CONNECTING;
+        ended += endpoint->state == TMSG_EP_ENDED;
+        open += endpoint->state == TMSG_EP_OPEN ||
+                endpoint->state == TMSG_EP_CLOSING;
+        waiting += endpoint->channels.queued;
+        tmsg_stats_add(stats, &endpoint->stats);
+    }
+    return add_number(object, "connecting_endpoints", connecting) &&
+           add_number(object, "open_endpoints", open) &&
+           add_number(object, "ended_endpoints", ended) &&
+           add_number(object, "waiting_messages", waiting) &&
+           add_number(object, "ready_messages", worker->ready.count);
+}
+
+tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    tmsg_stats_t stats;
+    bool ok;
+
+    tmsg_worker_lock(worker);
+    stats = worker->gone;
+    ok = object != NULL && count_endpoints(object, worker, &stats);
+    tmsg_worker_unlock(worker);
+    ok = ok && tmsg_stats_describe(object, &stats);
+    return tmsg_json_finish(object, ok, json_p);
+}
+
 tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                      char **json_p)
 {
@@ -227,16 +267,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          cJSON_AddBoolToObject(object, "heartbeats",
                                endpoint->link.pulse.stream != NULL) != NULL &&
          add_number(object, "waiting_messages", endpoint->channels.queued) &&
-         add_number(object, "sent_messages", endpoint->sent_messages) &&
-         add_number(object, "sent_by_schema", endpoint->sent_by_schema) &&
-         add_number(object, "sent_bytes", endpoint->sent_bytes) &&
-         add_number(object, "received_messages", endpoint->received_messages) &&
-         add_number(object, "received_bytes", endpoint->received_bytes) &&
-         add_number(object, "refused_messages", endpoint->refused_messages) &&
-         add_number(object, "aborted_messages", endpoint->aborted_messages) &&
-         add_number(object, "canceled_messages", endpoint->canceled_messages) &&
-         add_number(object, "timed_out_messages",
-                    endpoint->timed_out_messages) &&
+         tmsg_stats_describe(object, &endpoint->stats) &&
          tmsg_queue_describe(object, endpoint);
     if (ok && endpoint->ucx != NULL) {
         ok = add_keys(object, &endpoint->ucx->keys);

@@ -18,6 +18,7 @@
 #include "am/plan.h"
 #include "am/post.h"
 #include "am/request.h"
+#include "am/stats.h"
 #include "core/error.h"
 
 typedef enum {
@@ -121,12 +122,10 @@ struct tmsg_endpoint {
     bool fin_sent;     /* we have received all of the peer's */
     bool fin_received;
 
-    uint64_t sent_messages, sent_bytes;
-    uint64_t sent_by_schema; /* of these, those whose layout the peer knew */
-    uint64_t received_messages, received_bytes;
-    uint64_t refused_messages;                      /* of the peer's, by us */
-    uint64_t aborted_messages;                      /* of the peer's, by it */
-    uint64_t canceled_messages, timed_out_messages; /* of ours */
+    tmsg_stats_t stats;
+    uint64_t ping_ns; /* when the one under way was sent; 0: none is */
+    uint32_t ping_id;
+    struct tmsg_event *ping_events;
 };
 
 /* A request that only waits for something to happen to an endpoint. */

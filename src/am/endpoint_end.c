@@ -149,6 +149,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_control_discard(endpoint);
     tmsg_sends_end(endpoint);
     tmsg_events_end(&endpoint->ready_events, status, endpoint->error);
+    tmsg_events_end(&endpoint->ping_events, status, endpoint->error);
     tmsg_events_end(&endpoint->close_events,
                     status == TMSG_ERR_CLOSED ? TMSG_OK : status,
                     endpoint->error);

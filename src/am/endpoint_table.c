@@ -107,6 +107,8 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
     if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
         !endpoint->handle && *slot == endpoint) {
         *slot = NULL;
+        tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
+        endpoint->worker->gone_endpoints++;
         if (endpoint->ucx != NULL) {
             endpoint->ucx->users--;
             endpoint->ucx = NULL;

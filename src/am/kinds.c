@@ -7,6 +7,7 @@
 #include "am/attach.h"
 #include "am/control.h"
 #include "am/endpoint.h"
+#include "am/ping.h"
 #include "am/receive.h"
 #include "am/retire.h"
 #include "am/schemas.h"
@@ -32,6 +33,8 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_KNOCKED] = tmsg_knocked_arrived,
     [TMSG_KIND_SCHEMA] = tmsg_schema_arrived,
     [TMSG_KIND_ABORT] = tmsg_abort_arrived,
+    [TMSG_KIND_PING] = tmsg_ping_arrived,
+    [TMSG_KIND_PONG] = tmsg_pong_arrived,
 };
 
 /* Those that belong to a channel; their handlers look for it. */

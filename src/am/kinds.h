@@ -24,6 +24,8 @@ typedef enum {
     TMSG_KIND_KNOCKED = 10, /* the answer to it */
     TMSG_KIND_SCHEMA = 11,  /* whether a schema is kept that was defined */
     TMSG_KIND_ABORT = 13,   /* a message that was begun is given up */
+    TMSG_KIND_PING = 14,    /* to be answered at once, by */
+    TMSG_KIND_PONG = 15,    /* the same message id */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 

@@ -231,7 +231,7 @@ static void note_schema(tmsg_send_t *send, const tmsg_schema_use_t *use)
     if (use->form != TMSG_SCHEMA_NONE) {
         tmsg_schema_table_sent(send->channel->tx_schemas, use);
     }
-    send->endpoint->sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
+    send->endpoint->stats.sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
 }
 
 static uint32_t flags_of(int32_t protocol)

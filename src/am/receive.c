@@ -11,6 +11,7 @@
 #include "am/incoming.h"
 #include "am/place.h"
 #include "am/schemas.h"
+#include "am/trace.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"
@@ -169,7 +170,8 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     if (endpoint->worker->on_refused != NULL) {
         keep_words(message, why);
     }
-    endpoint->refused_messages++;
+    endpoint->stats.refused_messages++;
+    tmsg_trace_received(message, TMSG_TRACE_RECV_REFUSED, status);
     if (status == TMSG_ERR_PEER_LOST) { /* nobody refused it */
         tmsg_log(TMSG_LOG_INFO, "%s: message %u did not arrive: %s",
                  endpoint->peer, message->head.message_id, why);
@@ -184,6 +186,7 @@ void tmsg_message_taken(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
+    tmsg_trace_received(message, TMSG_TRACE_RECV_TAKEN, TMSG_OK);
     if (endpoint->state == TMSG_EP_ENDED) {
         return;
     }
@@ -248,8 +251,11 @@ static void hand_over(tmsg_message_t *message)
 
     tmsg_message_delivered(message);
     message->channel->received_messages++;
-    endpoint->received_messages++;
-    endpoint->received_bytes += message->head.payload_bytes;
+    endpoint->stats.received_messages++;
+    endpoint->stats.received_bytes += message->head.payload_bytes;
+    tmsg_histogram_note(&endpoint->stats.received_sizes,
+                        message->head.payload_bytes);
+    tmsg_trace_received(message, TMSG_TRACE_RECV_DELIVERED, TMSG_OK);
     if (worker->handler != NULL) {
         message->due.run = run_handler;
         tmsg_worker_due(worker, &message->due);
@@ -297,8 +303,10 @@ static void take_back(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
-    endpoint->received_messages--;
-    endpoint->received_bytes -= message->head.payload_bytes;
+    endpoint->stats.received_messages--;
+    endpoint->stats.received_bytes -= message->head.payload_bytes;
+    tmsg_histogram_forget(&endpoint->stats.received_sizes,
+                          message->head.payload_bytes);
     message->channel->rx_consumed++;
     endpoint->dialect->credit(message->channel);
     pass_over(message);
@@ -318,7 +326,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
     if (worker->on_refused != NULL) {
         keep_words(message, why);
     }
-    endpoint->aborted_messages++;
+    endpoint->stats.aborted_messages++;
     tmsg_log(TMSG_LOG_INFO, "%s: message %u is given up: %s", endpoint->peer,
              message->head.message_id, why);
     switch (message->state) {
@@ -424,6 +432,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
                                               : tmsg_error_message());
         return ignored;
     }
+    tmsg_trace_received(message, TMSG_TRACE_RECV_ARRIVED, TMSG_OK);
     tmsg_abort_recall(message);
     status = tmsg_message_check(message, arrival->data_bytes);
     if (status == TMSG_OK) {
@@ -490,6 +499,7 @@ void tmsg_message_whole(tmsg_message_t *message)
         return;
     }
     message->state = TMSG_RX_WHOLE;
+    tmsg_trace_received(message, TMSG_TRACE_RECV_FETCHED, TMSG_OK);
     channel = message->channel;
     overtake(message);
     tmsg_messages_deliver(channel);

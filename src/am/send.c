@@ -8,6 +8,7 @@
 #include "am/dialect.h"
 #include "am/progress.h"
 #include "am/send_queue.h"
+#include "am/trace.h"
 #include "core/map.h"
 #include "memory/domain.h"
 
@@ -63,8 +64,11 @@ void tmsg_send_post(tmsg_send_t *send)
     send->posted = true;
     send->sequence = send->channel->tx_sequence++;
     send->channel->sent_messages++;
-    endpoint->sent_messages++;
-    endpoint->sent_bytes += plan->bytes;
+    send->bytes = plan->bytes;
+    endpoint->stats.sent_messages++;
+    endpoint->stats.sent_bytes += send->bytes;
+    tmsg_histogram_note(&endpoint->stats.sent_sizes, send->bytes);
+    tmsg_trace_posted(send);
     tmsg_op_begin(endpoint, &send->op, forsaken);
     send->in_ucx = true;
     request = ucp_am_send_nbx(
@@ -298,10 +302,12 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         tmsg_share_hold(share);
     }
     tmsg_request_hold(&send->request);
+    tmsg_trace_begun(send);
     status = start(send);
     if (status == TMSG_OK) {
         tmsg_send_set_timer(send);
     } else {
+        tmsg_trace_failed(send, status);
         send->on_release = NULL; /* nothing was lent */
         tmsg_send_give_back(send);
         tmsg_endpoint_drop(endpoint);

@@ -30,7 +30,10 @@ typedef struct tmsg_send {
     uint64_t queued_bytes; /* while it waits */
     uint32_t message_id;
     uint32_t sequence; /* once it is posted */
-    uint8_t *header;   /* UCX reads it until the send has ended */
+    uint64_t bytes;    /* of the payload, likewise */
+    uint64_t begun_ns; /* 0: its time is not taken */
+    bool told_done;
+    uint8_t *header; /* UCX reads it until the send has ended */
     size_t header_bytes;
     tmsg_share_t *share; /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;

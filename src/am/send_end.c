@@ -7,6 +7,7 @@
 #include "am/close.h"
 #include "am/dialect.h"
 #include "am/send_queue.h"
+#include "am/trace.h"
 #include "core/log.h"
 #include "core/map.h"
 
@@ -72,6 +73,9 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
                  error);
     }
     tmsg_loop_clear_timer(&endpoint->worker->loop, &send->timer);
+    if (status != TMSG_OK) {
+        tmsg_trace_failed(send, status);
+    }
     tmsg_send_give_back(send);
     tmsg_request_end(&send->request, status, error);
     tmsg_endpoint_drop(endpoint);
@@ -95,6 +99,9 @@ static void settle(tmsg_send_t *send)
 
     if (send->in_ucx) {
         return;
+    }
+    if (send->ucx_status == UCS_OK) {
+        tmsg_trace_done(send);
     }
     if (!send->answered && !over && !send->detached &&
         (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
@@ -181,6 +188,7 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
         }
         return;
     }
+    tmsg_trace_acked(send, status);
     tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
     settle(send);
 }

@@ -12,6 +12,7 @@
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/message.h"
+#include "am/ping.h"
 #include "am/progress.h"
 #include "am/publisher.h"
 #include "am/retire.h"
@@ -303,6 +304,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.max_metadata_keys = limits->metadata_keys;
     hello.checksums = tmsg_checksum_mask();
     hello.aborts = 1;
+    hello.features = TMSG_FEATURE_PING;
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;

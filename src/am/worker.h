@@ -17,6 +17,7 @@
 
 #include "am/context.h"
 #include "am/loop.h"
+#include "am/stats.h"
 #include "am/store.h"
 #include "am/ucx.h"
 #include "core/list.h"
@@ -82,7 +83,9 @@ struct tmsg_worker {
     tmsg_endpoint_t **endpoints; /* by slot; NULL is free */
     uint32_t endpoint_slots;
     uint32_t generation; /* of the newest endpoint id */
-    tmsg_list_t chores;  /* endpoints that have some */
+    tmsg_stats_t gone;   /* of endpoints that have left the table */
+    uint64_t gone_endpoints;
+    tmsg_list_t chores; /* endpoints that have some */
     tmsg_listener_t *listeners;
     struct tmsg_publisher *publishers;
 

@@ -118,7 +118,7 @@ typedef enum { DELIVERED, REFUSED, ENDED, IGNORED } verdict_t;
 /* What became of the message at a. */
 static verdict_t verdict(pair_t *pair)
 {
-    uint64_t refused = pair->to_b->refused_messages;
+    uint64_t refused = pair->to_b->stats.refused_messages;
     tmsg_message_t *message = NULL;
 
     if (tmsg_worker_recv(pair->a.worker, 0, &message) == TMSG_OK) {
@@ -295,6 +295,11 @@ static void fin_by_message(forged_t *forged)
     forged->head.kind = TMSG_KIND_FIN;
 }
 
+static void pong_to_no_ping(forged_t *forged)
+{
+    forged->head.kind = TMSG_KIND_PONG;
+}
+
 static void credit_never_earned(forged_t *forged)
 {
     forged->head.kind = TMSG_KIND_CREDIT;
@@ -413,6 +418,7 @@ static const lie_t lies[] = {
     {"control by rendezvous", control_by_rendezvous, IGNORED, TMSG_OK},
     {"credit never earned", credit_never_earned, ENDED, TMSG_OK},
     {"a reference to no schema", schema_of_nothing, ENDED, TMSG_OK},
+    {"an answer to no ping", pong_to_no_ping, ENDED, TMSG_OK},
     {"an answer to no schema", answer_to_no_schema, ENDED, TMSG_OK},
     {"an answer without its end", answer_cut, ENDED, TMSG_OK},
 };

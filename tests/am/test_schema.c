@@ -30,7 +30,7 @@ static void pass_sample(pair_t *pair, const sample_t *sample)
 /* How many of b's messages went without their layout. */
 static uint64_t referred(const pair_t *pair)
 {
-    return pair->to_a->sent_by_schema;
+    return pair->to_a->stats.sent_by_schema;
 }
 
 static void repeat(link_t link)
@@ -265,7 +265,7 @@ Test(schema, received_maps_are_relayed)
         must(pair_finish(&pair, request));
         must(pair_finish(&pair, there));
     }
-    cr_expect(eq(u64, pair.to_b->sent_by_schema, 5));
+    cr_expect(eq(u64, pair.to_b->stats.sent_by_schema, 5));
     pair_close(&pair);
 }
 
@@ -288,7 +288,7 @@ Test(schema, a_new_connection_starts_empty)
         sample_check(&sample, tmsg_message_map(message));
         tmsg_message_destroy(message);
         must(pair_finish(&pair, request));
-        cr_expect(eq(u64, again->sent_by_schema, i));
+        cr_expect(eq(u64, again->stats.sent_by_schema, i));
     }
     pair_drop(&pair);
 }

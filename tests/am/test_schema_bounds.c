@@ -34,7 +34,7 @@ Test(schema_bounds, a_message_counts_its_layout_that_went_before)
     whole = noted(&pair, &sample);
     cr_expect(ge(u64, whole, 50 * 4000 + 1));
     cr_expect(ge(u64, noted(&pair, &sample), whole));
-    cr_expect(eq(u64, pair.to_a->sent_by_schema, 1));
+    cr_expect(eq(u64, pair.to_a->stats.sent_by_schema, 1));
     pair_close(&pair);
 }
 

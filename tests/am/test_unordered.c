@@ -79,7 +79,7 @@ Test(unordered, what_overtakes_stays_within_the_window)
         expect(&full.pair, 1, 100 + i, 100);
     }
     pump(&full.pair);
-    must_eq(full.pair.to_b->received_messages, DEPTH - 1);
+    must_eq(full.pair.to_b->stats.received_messages, DEPTH - 1);
     release(&full);
     for (uint64_t i = 0; i < 1 + BEHIND - (DEPTH - 2); i++) {
         tmsg_message_destroy(pair_take(&full.pair, &full.pair.a));
@@ -96,7 +96,7 @@ static void schema_of_unordered(link_t link)
     uint64_t before;
 
     fill(&full, link, 256);
-    before = full.pair.to_a->sent_by_schema;
+    before = full.pair.to_a->stats.sent_by_schema;
     channel = tmsg_channel_find(full.pair.to_b, 1);
     tmsg_request_destroy(send_on(
         full.pair.to_a, 1, sample_make(&(sample_t){.seed = 1, .tensors = 5}),
@@ -108,12 +108,12 @@ static void schema_of_unordered(link_t link)
     expect(&full.pair, 1, 2, MIB);
     must_true(channel->schemas_later == NULL);
     pump(&full.pair);
-    must_eq(full.pair.to_a->sent_by_schema, before);
+    must_eq(full.pair.to_a->stats.sent_by_schema, before);
     tmsg_request_destroy(send_on(
         full.pair.to_a, 1, sample_make(&(sample_t){.seed = 1, .tensors = 5}),
         TMSG_SEND_UNORDERED));
     tmsg_message_destroy(pair_take(&full.pair, &full.pair.a));
-    must_eq(full.pair.to_a->sent_by_schema, before + 1);
+    must_eq(full.pair.to_a->stats.sent_by_schema, before + 1);
     pair_close(&full.pair);
 }
 

@@ -166,7 +166,7 @@ static void damage(link_t link, size_t names)
     must_say(tmsg_request_error(sent), "'large': xxh3_64 is ");
     must_say(tmsg_request_error(sent), tmsg_endpoint_peer(pair.to_a));
     must_be(tmsg_worker_recv(pair.a.worker, 0, &message), TMSG_ERR_TIMED_OUT);
-    must_eq(pair.to_b->refused_messages, 1);
+    must_eq(pair.to_b->stats.refused_messages, 1);
     must_eq(refusals, 1);
     tmsg_request_destroy(sent);
     sent = send_map(pair.to_a, borrow(names, data, BYTES), TMSG_SEND_VERIFY);

@@ -19,13 +19,15 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_context_params_t, 40);
+SIZE(tmsg_context_params_t, 56);
 AT(tmsg_context_params_t, field_mask, 0);
 AT(tmsg_context_params_t, limits, 8);
 AT(tmsg_context_params_t, ucx_config, 16);
 AT(tmsg_context_params_t, flags, 24);
 AT(tmsg_context_params_t, peer_timeout_ms, 28);
 AT(tmsg_context_params_t, config_file, 32);
+AT(tmsg_context_params_t, on_trace, 40);
+AT(tmsg_context_params_t, on_trace_arg, 48);
 
 SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
@@ -122,6 +124,18 @@ AT(tmsg_tensor_t, dtype, 16);
 AT(tmsg_tensor_t, ndim, 20);
 AT(tmsg_tensor_t, shape, 24);
 AT(tmsg_tensor_t, strides, 32);
+
+SIZE(tmsg_trace_event_t, 56);
+AT(tmsg_trace_event_t, step, 0);
+AT(tmsg_trace_event_t, status, 4);
+AT(tmsg_trace_event_t, time_ns, 8);
+AT(tmsg_trace_event_t, bytes, 16);
+AT(tmsg_trace_event_t, message_id, 24);
+AT(tmsg_trace_event_t, sequence, 28);
+AT(tmsg_trace_event_t, channel, 32);
+AT(tmsg_trace_event_t, connection, 36);
+AT(tmsg_trace_event_t, endpoint, 40);
+AT(tmsg_trace_event_t, peer, 48);
 
 SIZE(tmsg_worker_params_t, 120);
 AT(tmsg_worker_params_t, field_mask, 0);

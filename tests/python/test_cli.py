@@ -305,7 +305,12 @@ def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
         connection = json.loads(shown.stdout)["connection"]
         assert connection["state"] == "connected"
         assert connection["transports"] and connection["why"]
-        assert "posix" in run("info", "-c", there.url).stdout
+        assert connection["peer_ucx_version"]
+        assert connection["round_trip_ns"]["count"] == 20
+        assert 0 < connection["round_trip_ns"]["p50"] < 1e9
+        text = run("info", "-c", there.url).stdout
+        assert "posix" in text
+        assert re.search(r"round_trip_ns +count 20, mean \d+, p50 \d+", text)
         must_send(there.url, sample)
         code, out, errors = there.end()
     assert (code, errors) == (DONE, "") and out.startswith("map 1:")
@@ -350,6 +355,21 @@ def test_the_camera_example():
     guide = (SOURCE / "docs/guide.md").read_text()
     queue = re.search(r"static void prefer_new.*?\n}\n", guide, re.DOTALL)[0]
     assert queue in (SOURCE / "examples/camera.c").read_text()
+
+
+def test_the_trace_example():
+    trace = subprocess.run([os.path.join(os.path.dirname(cli.HELLO), "trace")],
+                           capture_output=True, text=True, timeout=BOUND)
+    assert (trace.returncode, trace.stderr) == (DONE, "")
+    events = json.loads(trace.stdout)[1:]
+    for number in range(20):
+        steps = [(e["name"], e["ph"]) for e in
+                 sorted((e for e in events if e["id"] == number),
+                        key=lambda e: e["pid"])]
+        assert steps == [
+            ("send", "b"), ("posted", "n"), ("done", "n"), ("send", "e"),
+            ("receive", "b"), ("fetched", "n"), ("delivered", "n"),
+            ("receive", "e")]
 
 
 def test_the_readme_has_the_whole_of_hello():

@@ -56,7 +56,7 @@ static bool have_arrived(void *arg)
 {
     const arrivals_t *wanted = arg;
 
-    return wanted->endpoint->received_messages >= wanted->messages;
+    return wanted->endpoint->stats.received_messages >= wanted->messages;
 }
 
 void await_arrivals(pair_t *pair, uint64_t messages)
@@ -64,7 +64,7 @@ void await_arrivals(pair_t *pair, uint64_t messages)
     arrivals_t wanted = {pair->to_b, messages};
 
     pair_await(pair, have_arrived, &wanted, "messages");
-    must_eq(pair->to_b->received_messages, messages);
+    must_eq(pair->to_b->stats.received_messages, messages);
 }
 
 size_t size_of(uint64_t seed)
@@ -87,7 +87,7 @@ void fill(full_t *full, link_t link, uint32_t queue_depth)
     full->held = pair_take(&full->pair, &full->pair.a);
     send_bytes(full->pair.to_a, 1, 2, MIB, 0);
     pump(&full->pair);
-    must_eq(full->pair.to_b->received_messages, 1);
+    must_eq(full->pair.to_b->stats.received_messages, 1);
 }
 
 void release(full_t *full)

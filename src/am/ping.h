@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/ping.h - how long it takes to the peer's library and back. */
+#ifndef TMSG_AM_PING_H
+#define TMSG_AM_PING_H
+
+#include "am/kinds.h"
+
+#define TMSG_FEATURE_PING 1u /* of a hello: this side answers it */
+
+ucs_status_t tmsg_ping_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival);
+
+#endif
