@@ -276,8 +276,10 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * wait for the connection, or for the peer to take what it has; "queue": how
  * many may, under which policy, and how often a send found no room;
  * "canceled_messages" and "timed_out_messages" of this side's,
- * "aborted_messages" of the peer's; and "sent_by_schema": messages whose names
- * and shapes went by number. Histograms,
+ * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
+ * shapes went by number; and "deferred_payloads": those that waited here, for
+ * the peer had let no more bytes be sent ahead. Where more than channel 0 was
+ * used, "channels" counts for each. Histograms,
  * objects of "count", "mean", "p50", "p90", "p99", "most" and "buckets" (pairs
  * of the least value of a bucket and how many are in it; a bucket is a quarter
  * of a power of two), are those of payloads in bytes, "sent_sizes" and

@@ -44,7 +44,9 @@ typedef struct tmsg_limits {
                               * this worker, from whomever, but for payloads
                               * of a few hundred bytes; one that never can is
                               * refused. Payloads count, and names,
-                              * shapes, metadata and captured headers. What
+                              * shapes, metadata and captured headers. Up to
+                              * a quarter of it more is what peers may send
+                              * ahead, before there is memory for it. What
                               * comes with a header cannot wait: a message is
                               * refused where it would take all together more
                               * than 64 MiB beyond the limit. */

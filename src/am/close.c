@@ -105,6 +105,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
      * one that was asked to close ends it. Without a socket UCX still has to
      * deliver our FIN. */
     if (endpoint->fin_sent && endpoint->fin_received &&
+        endpoint->broken == TMSG_OK &&
         (endpoint->link.fd >= 0 || endpoint->in_ucx == 0)) {
         tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
     }

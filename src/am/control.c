@@ -12,6 +12,7 @@
 #include "core/bytes.h"
 
 #define ACK_TEXT_MAX 240
+#define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
 
 /* A message is answered by ACK and SCHEMA, and half a window by CREDIT, without
  * which the peer may send no more than a window. Twice that, and some, are
@@ -296,17 +297,26 @@ static uint32_t consumed(const tmsg_channel_t *channel)
     return ahead ? channel->rx_sequence : channel->rx_consumed;
 }
 
-/* Credit goes back in batches of half a window, for it costs a message. */
+/* Credit goes back in batches of half a window, for it costs a message. That
+ * in bytes, which all channels share, goes with any of them. */
+static bool credit_is_due(const tmsg_channel_t *channel, uint32_t news)
+{
+    return (news > 0 && news >= channel->endpoint->worker->queue_depth / 2) ||
+           (channel->number == 0 && tmsg_credit_is_due(channel->endpoint));
+}
+
 void tmsg_control_credit(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
     uint32_t credited = consumed(channel);
-    uint32_t news = credited - channel->rx_credited;
+    uint64_t edge = tmsg_credit_edge(endpoint);
+    uint8_t body[CREDIT_BYTES];
+    size_t body_bytes = 0;
     tmsg_preamble_t head = {.channel = channel->number,
                             .endpoint_id = endpoint->peer_id,
                             .sequence = credited};
 
-    if (news == 0 || news < endpoint->worker->queue_depth / 2) {
+    if (!credit_is_due(channel, credited - channel->rx_credited)) {
         return;
     }
     if (!may_post(endpoint)) {
@@ -314,7 +324,12 @@ void tmsg_control_credit(tmsg_channel_t *channel)
         return;
     }
     channel->rx_credited = credited;
-    post_or_break(endpoint, TMSG_KIND_CREDIT, &head, NULL, 0);
+    if (endpoint->peer_hello.eager_bytes != TMSG_CREDIT_UNBOUNDED) {
+        endpoint->credit.rx_edge = edge;
+        tmsg_put_le(body, edge, CREDIT_BYTES);
+        body_bytes = CREDIT_BYTES;
+    }
+    post_or_break(endpoint, TMSG_KIND_CREDIT, &head, body, body_bytes);
 }
 
 tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival)
@@ -387,6 +402,13 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
         return UCS_OK;
     }
     channel->tx_window = taken + endpoint->peer_hello.queue_depth;
+    if (arrival->head.body_bytes >= CREDIT_BYTES) {
+        uint64_t edge = tmsg_get_le(arrival->body, CREDIT_BYTES);
+
+        if (edge > endpoint->credit.tx_edge) {
+            endpoint->credit.tx_edge = edge;
+        }
+    }
     tmsg_worker_chore(endpoint->worker, endpoint);
     return UCS_OK;
 }

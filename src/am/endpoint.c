@@ -81,6 +81,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
     endpoint->state = TMSG_EP_OPEN;
     tmsg_channels_opened(endpoint);
+    tmsg_credit_opened(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     endpoint->unexplained = true;
     tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);

@@ -12,6 +12,7 @@
 
 #include "am/blob.h"
 #include "am/channel.h"
+#include "am/credit.h"
 #include "am/kinds.h"
 #include "am/link.h"
 #include "am/op.h"
@@ -101,6 +102,7 @@ struct tmsg_endpoint {
     char broken_why[160];
 
     tmsg_channels_t channels;
+    tmsg_credit_t credit;
     tmsg_measures_t measured[TMSG_MEASURED];   /* by stamp */
     tmsg_schema_budget_t tx_budget, rx_budget; /* of all channels */
     tmsg_queue_t queue;

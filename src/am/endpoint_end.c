@@ -146,6 +146,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     }
     close_ucx(endpoint);
     tmsg_messages_abandon(endpoint);
+    tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
     tmsg_sends_end(endpoint);
     tmsg_events_end(&endpoint->ready_events, status, endpoint->error);

@@ -12,12 +12,44 @@
 #include "am/receive.h"
 #include "core/error.h"
 
+/* What UCX keeps may take one of its segments, however short it is: where it is
+ * to wait for memory it is copied instead. Longer than that it is in memory of
+ * its own. */
+#define COPIED_MOST 65536
+
 void tmsg_message_drop_data(tmsg_message_t *message)
 {
-    if (message->data != NULL) {
-        ucp_am_data_release(message->ucx->ucp, message->data);
-        message->data = NULL;
+    if (message->data == NULL) {
+        return;
     }
+    if (message->copied) {
+        free(message->data);
+    } else {
+        ucp_am_data_release(message->ucx->ucp, message->data);
+    }
+    message->data = NULL;
+    tmsg_credit_free(message->endpoint, &message->charged);
+}
+
+bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
+{
+    bool waits = tmsg_store_is_missed(message->store);
+
+    if (bytes == 0 && !message->rendezvous) {
+        return false;
+    }
+    message->data = data;
+    if (message->rendezvous || !waits || bytes > COPIED_MOST) {
+        return true;
+    }
+    message->data = malloc(bytes);
+    if (message->data == NULL) {
+        message->data = data;
+        return true;
+    }
+    memcpy(message->data, data, bytes);
+    message->copied = true;
+    return false;
 }
 
 /* What UCX wrote counts only if the connection still stands: a peer that gave

@@ -22,4 +22,8 @@ bool tmsg_message_take_posted(tmsg_message_t *message, const void *data);
  * tell the sender Success, so the refusal goes out first. */
 void tmsg_message_drop_data(tmsg_message_t *message);
 
+/* Holds what has arrived until there is memory for it; false: UCX may have its
+ * own back. Inside UCX. */
+bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes);
+
 #endif

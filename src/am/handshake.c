@@ -34,6 +34,8 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     tmsg_status_t status;
 
     hello.subscribe = endpoint->subscribe;
+    hello.eager_bytes = tmsg_credit_open(endpoint);
+    endpoint->credit.rx_edge = hello.eager_bytes;
     status = tmsg_hello_encode(&hello, buffer, sizeof(buffer), &bytes);
     return status != TMSG_OK
                ? status

@@ -72,6 +72,7 @@ static const field_t fields[] = {
     FIELD(32, UINT, false, heartbeat_ms),
     FIELD(34, UINT, false, aborts),
     FIELD(35, UINT, false, channels),
+    FIELD(36, UINT, false, eager_bytes),
     FIELD(40, UINT, false, subscribe),
 };
 
@@ -326,6 +327,7 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
         .left = bytes,
         .hello.max_metadata_keys = TMSG_METADATA_KEYS_USUAL,
         .hello.channels = 1,
+        .hello.eager_bytes = UINT64_MAX,
     };
     tmsg_status_t status =
         bytes > 0 ? TMSG_OK

@@ -42,9 +42,11 @@ struct tmsg_message {
     void *data;               /* UCX's descriptor, until received */
     const tmsg_map_t *posted; /* where it was received into; held */
     bool rendezvous;
-    bool asked;   /* on_header was called */
-    bool landed;  /* its payload is in the block, as it travelled */
-    bool aborted; /* its sender gave it up: `refusal` and `why` say so */
+    bool asked;       /* on_header was called */
+    bool landed;      /* its payload is in the block, as it travelled */
+    bool aborted;     /* its sender gave it up: `refusal` and `why` say so */
+    bool copied;      /* data is ours, for UCX was not to keep it */
+    uint64_t charged; /* against the sender's window; see credit.h */
     tmsg_op_t op;
     tmsg_body_extra_t extra; /* what is to be checked of the tensors */
     tmsg_schema_t *schema;   /* which it defines, until its turn */

@@ -216,6 +216,7 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
     size_t needed;
 
     head->payload_bytes = send->plan.bytes;
+    tmsg_credit_charge(send, head, send->plan.bytes);
     tmsg_preamble_encode(head, send->header);
     if (payload->spill > 0) {
         return TMSG_OK;

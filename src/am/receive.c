@@ -361,18 +361,25 @@ static void reject(tmsg_message_t *message, tmsg_status_t status)
 ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
                                size_t data_bytes, bool rendezvous)
 {
+    bool kept;
+
     if (!rendezvous && tmsg_message_take_small(message, data, data_bytes)) {
+        tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_whole(message);
         return UCS_OK;
+    }
+    if (rendezvous) { /* its sender could not know */
+        tmsg_credit_free(message->endpoint, &message->charged);
     }
     message->rendezvous = rendezvous;
     if (!rendezvous && tmsg_message_take_posted(message, data)) {
+        tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_whole(message);
         return UCS_OK;
     }
-    message->data = data_bytes == 0 && !rendezvous ? NULL : data;
+    kept = tmsg_message_keep_data(message, data, data_bytes);
     tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
-    return message->data == NULL ? UCS_OK : UCS_INPROGRESS;
+    return kept ? UCS_INPROGRESS : UCS_OK;
 }
 
 /* A body that heads a rendezvous comes with the payload. */
@@ -397,6 +404,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     ucs_status_t ignored = arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
     tmsg_message_t *message = NULL;
     tmsg_channel_t *channel;
+    uint64_t charged;
     tmsg_status_t status;
 
     if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
@@ -417,6 +425,9 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         (int32_t)(arrival->head.sequence - channel->bye_sequence) >= 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message after the last one that was counted");
+        return ignored;
+    }
+    if (!tmsg_credit_count(endpoint, arrival, &charged)) {
         return ignored;
     }
     status =
@@ -442,9 +453,11 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         status = decode_arrival(message, arrival);
     }
     if (status != TMSG_OK || message->aborted) {
+        tmsg_credit_free(endpoint, &charged);
         reject(message, status);
         return ignored;
     }
+    message->charged = charged;
     return tmsg_message_keep(message, arrival->data, arrival->data_bytes,
                              arrival->rendezvous);
 }

@@ -64,6 +64,7 @@ void tmsg_send_post(tmsg_send_t *send)
     send->posted = true;
     send->sequence = send->channel->tx_sequence++;
     send->channel->sent_messages++;
+    endpoint->credit.tx_charged += send->charge;
     send->bytes = plan->bytes;
     endpoint->stats.sent_messages++;
     endpoint->stats.sent_bytes += send->bytes;

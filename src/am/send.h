@@ -37,6 +37,7 @@ typedef struct tmsg_send {
     size_t header_bytes;
     tmsg_share_t *share; /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
+    uint64_t charge;   /* against the peer's window; see credit.h */
     uint32_t am_flags; /* that the plan wants: UCP_AM_SEND_FLAG_* */
     tmsg_op_t op;
     bool holds_map; /* until its buffers are free */

@@ -49,6 +49,8 @@ struct tmsg_worker {
     void *on_header_arg;
     uint32_t queue_depth;
     uint16_t channels; /* that each peer may use */
+    uint64_t windows;  /* bytes that peers may send ahead; see credit.h */
+    uint32_t window_count;
     uint64_t spin_ns;
     tmsg_queue_params_t send_queue; /* of its endpoints; all set */
 

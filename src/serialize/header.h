@@ -24,6 +24,7 @@
 #define TMSG_HEADER_SPILLED 0x01   /* the body heads the payload */
 #define TMSG_HEADER_ACKED 0x02     /* the sender waits for an acknowledgement */
 #define TMSG_HEADER_UNORDERED 0x10 /* may be delivered before its turn */
+#define TMSG_HEADER_CHARGED 0x20   /* counted against the receiver's window */
 
 /* Every field of the preamble, in host form. */
 typedef struct {

@@ -55,6 +55,7 @@ static const struct {
     {32, false, "heartbeat_ms", 4},
     {34, false, "aborts", 1},
     {35, false, "channels", 2},
+    {36, false, "eager_bytes", 8},
     {40, false, "subscribe", 4},
 };
 
@@ -100,6 +101,7 @@ static tmsg_hello_t sample(void)
     hello.heartbeat_ms = 1250;
     hello.aborts = 1;
     hello.channels = 0x140;
+    hello.eager_bytes = 1u << 22;
     hello.subscribe = 1;
     return hello;
 }
@@ -188,9 +190,9 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 35 field headers; the scalars; 5 letters of host, 36 of boot id */
+    /* 36 field headers; the scalars; 5 letters of host, 36 of boot id */
     cr_expect(
-        eq(sz, length, 35 * 4 + 8 + 2 * 2 + 16 + 9 * 4 + 16 * 8 + 5 + 36));
+        eq(sz, length, 36 * 4 + 8 + 2 * 2 + 16 + 9 * 4 + 17 * 8 + 5 + 36));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */
@@ -361,6 +363,7 @@ Test(hello, of_an_older_peer_has_defaults)
     cr_expect(eq(u32, back.checksums, 0));
     cr_expect(eq(u64, back.max_metadata_keys, 65536));
     cr_expect(eq(u16, back.channels, 1));
+    cr_expect(eq(u64, back.eager_bytes, UINT64_MAX));
 }
 
 Test(hello, counts_channels_that_can_be)

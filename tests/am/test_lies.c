@@ -82,8 +82,13 @@ static void forge(const pair_t *pair, forged_t *forged)
 static void send_forged(pair_t *pair, const forged_t *forged)
 {
     uint8_t header[TMSG_PREAMBLE_BYTES + sizeof(forged->body)];
+    tmsg_preamble_t head = forged->head;
 
-    tmsg_preamble_encode(&forged->head, header);
+    if (head.kind == TMSG_KIND_MAP && forged->payload_bytes > 512 &&
+        !(forged->flags & UCP_AM_SEND_FLAG_RNDV)) {
+        head.flags |= TMSG_HEADER_CHARGED;
+    }
+    tmsg_preamble_encode(&head, header);
     memcpy(header + TMSG_PREAMBLE_BYTES, forged->body, forged->body_bytes);
     send_raw(pair, header, TMSG_PREAMBLE_BYTES + forged->body_bytes,
              forged->payload, forged->payload_bytes, forged->flags);

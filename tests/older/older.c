@@ -182,6 +182,8 @@ tmsg_status_t __wrap_tmsg_hello_decode(const void *data, size_t bytes,
         return refuse(error);
     }
     memset(hello_p, 0, sizeof(*hello_p));
+    hello_p->channels = 1;
+    hello_p->eager_bytes = UINT64_MAX; /* it counts none */
     hello_p->wire_version = (uint8_t)frozen.number[1];
 #define COPY(type, member)                                                     \
     hello_p->member = (__typeof__(hello_p->member))frozen.number[type];

@@ -12,7 +12,7 @@ import xxhash
 FIELDS = ("version", "preamble_bytes", "kind", "flags", "channel",
           "message_id", "endpoint_id", "sequence", "body_bytes",
           "payload_bytes")
-FLAGS = ["spilled", "acked", "bit 2", "bit 3", "unordered", "bit 5", "bit 6",
+FLAGS = ["spilled", "acked", "bit 2", "bit 3", "unordered", "charged", "bit 6",
          "bit 7"]
 DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 10: "rocm",
            13: "cuda_managed"}
