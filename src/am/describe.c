@@ -234,6 +234,32 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
     return tmsg_json_finish(object, ok, json_p);
 }
 
+/* Only where there is more than channel 0, which has all else. */
+static bool add_channels(cJSON *object, const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_channel_t *channel = &endpoint->channels.zero;
+    cJSON *array = NULL;
+    bool ok = true;
+
+    if (endpoint->channels.count > 1) {
+        array = cJSON_AddArrayToObject(object, "channels");
+        ok = array != NULL;
+    }
+    for (; array != NULL && channel != NULL && ok; channel = channel->next) {
+        uint32_t credits = channel->tx_window - channel->tx_sequence;
+        cJSON *entry = cJSON_CreateObject();
+
+        ok = tmsg_json_add(array, NULL, entry) &&
+             add_number(entry, "channel", channel->number) &&
+             add_number(entry, "waiting_messages", channel->queued.count) &&
+             add_number(entry, "sent_messages", channel->sent_messages) &&
+             add_number(entry, "received_messages",
+                        channel->received_messages) &&
+             add_number(entry, "credits", credits);
+    }
+    return ok;
+}
+
 tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                      char **json_p)
 {
@@ -256,19 +282,22 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     }
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
              peer->ucx_patch);
-    ok = ok && add_text(object, "peer", endpoint->peer) &&
-         add_text(object, "state",
-                  state == TMSG_OK ? "connected" : tmsg_status_name(state)) &&
-         add_text(object, "error", state < 0 ? endpoint->error : "") &&
-         add_text(object, "transports", transports) &&
-         add_text(object, "why", endpoint->why) &&
-         add_number(object, "peer_wire_version", peer->wire_version) &&
-         add_text(object, "peer_ucx_version", ucx) &&
-         cJSON_AddBoolToObject(object, "heartbeats",
-                               endpoint->link.pulse.stream != NULL) != NULL &&
-         add_number(object, "waiting_messages", endpoint->channels.queued) &&
-         tmsg_stats_describe(object, &endpoint->stats) &&
-         tmsg_queue_describe(object, endpoint);
+    ok =
+        ok && add_text(object, "peer", endpoint->peer) &&
+        add_text(object, "state",
+                 state == TMSG_OK ? "connected" : tmsg_status_name(state)) &&
+        add_text(object, "error", state < 0 ? endpoint->error : "") &&
+        add_text(object, "transports", transports) &&
+        add_text(object, "why", endpoint->why) &&
+        add_number(object, "peer_wire_version", peer->wire_version) &&
+        add_text(object, "peer_ucx_version", ucx) &&
+        cJSON_AddBoolToObject(object, "heartbeats",
+                              endpoint->link.pulse.stream != NULL) != NULL &&
+        add_number(object, "waiting_messages", endpoint->channels.queued) &&
+        tmsg_stats_describe(object, &endpoint->stats) &&
+        tmsg_queue_describe(object, endpoint) &&
+        add_number(object, "deferred_payloads", endpoint->credit.tx_deferred) &&
+        add_channels(object, endpoint);
     if (ok && endpoint->ucx != NULL) {
         ok = add_keys(object, &endpoint->ucx->keys);
     }

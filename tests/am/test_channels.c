@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each channel of an endpoint has an order and credits of its own. */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "am/endpoint.h"
 #include "support/channels.h"
@@ -251,6 +252,34 @@ Test(channels, one_that_the_peer_does_not_take_is_refused)
     must_say(tmsg_error_message(), "takes no other than 0");
     tmsg_map_destroy(map);
     pair_drop(&pair);
+}
+
+Test(channels, each_is_counted)
+{
+    const side_options_t a = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 4}};
+    char *json;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &a, NULL);
+    must(tmsg_endpoint_describe(pair.to_a, &json));
+    must_true(strstr(json, "\"channels\"") == NULL);
+    tmsg_string_free(json);
+    for (uint64_t i = 0; i < 6; i++) {
+        send_bytes(pair.to_a, 9, i, 10, 0);
+    }
+    must(tmsg_endpoint_describe(pair.to_a, &json));
+    must_say(json, "\"channels\"");
+    must_say(json, "\"channel\":\t9,");
+    must_say(json, "\"waiting_messages\":\t2,");
+    must_say(json, "\"sent_messages\":\t4,");
+    must_say(json, "\"credits\":\t0");
+    tmsg_string_free(json);
+    for (uint64_t i = 0; i < 6; i++) {
+        expect(&pair, 9, i, 10);
+    }
+    pair_close(&pair);
 }
 
 Test(channels, a_worker_offers_1_to_1024)
