@@ -12,7 +12,8 @@ typedef enum { BENCH_NOWHERE, BENCH_SHM, BENCH_TCP } bench_transport_t;
 typedef enum {
     BENCH_LATENCY,
     BENCH_BANDWIDTH,
-    BENCH_ALLOCATIONS
+    BENCH_ALLOCATIONS,
+    BENCH_UNDER_BULK /* small calls while large maps flow; maps only */
 } bench_metric_t;
 
 /* Who moves the bytes: a tensormsg map, or raw ucp_am with the payload laid
@@ -54,6 +55,7 @@ typedef struct {
 
 typedef struct {
     double value;              /* median of the blocks: s, or bytes/s */
+    double idle, loaded;       /* p99 of a call, s; UNDER_BULK only */
     double allocations;        /* a message, ours; ALLOCATIONS only */
     double allocations_in_ucx; /* a message, in UCX's libraries */
 } bench_sample_t;

@@ -116,6 +116,10 @@ static void count(bench_side_t *side, const bench_run_t *run, bool first,
 void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
                 int socket, bench_sample_t *sample_p)
 {
+    if (run->metric == BENCH_UNDER_BULK) {
+        bench_bulk_play(side, run, first, socket, sample_p);
+        return;
+    }
     verify(side, run, 1, first, socket);
     for (unsigned i = 0; i < run->blocks / 4 + 1; i++) { /* warm-up */
         block(side, run, run->rounds, first);

@@ -18,6 +18,7 @@ struct bench_side {
     uint64_t checked;        /* payloads that were compared, and right */
     void (*send)(bench_side_t *side);
     void (*answer)(bench_side_t *side); /* a few bytes, "all arrived" */
+    void (*call)(bench_side_t *side);   /* 64 B there, and at once back */
     void (*progress)(bench_side_t *side);
     void (*close)(bench_side_t *side);
 };
@@ -29,6 +30,10 @@ bench_side_t *bench_raw_open(const bench_run_t *run, int socket);
 /* Plays this side's part of a run; the first side gets the sample. */
 void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
                 int socket, bench_sample_t *sample_p);
+
+/* The same for BENCH_UNDER_BULK. */
+void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
+                     int socket, bench_sample_t *sample_p);
 
 /* Returns when both sides have called it. */
 void bench_meet(int socket);

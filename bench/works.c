@@ -315,6 +315,35 @@ static void small_tensor(const bench_options_t *options, const char *work,
     bench_report_add(report, &row);
 }
 
+/* p99 of a call of 64 B on one channel while maps of 1 GiB flow on another,
+ * over p99 of the same call alone. */
+static void under_bulk(const bench_options_t *options, const char *work,
+                       bench_transport_t transport, bench_report_t *report)
+{
+    contest_t contest = {.options = options};
+    bench_run_t run = {.tensors = 1,
+                       .tensor_bytes = options->quick ? 16u << 20 : 1u << 30,
+                       .transport = transport,
+                       .metric = BENCH_UNDER_BULK,
+                       .way = map_way,
+                       .blocks = 1,
+                       .rounds = 4000};
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "p99_over_idle",
+                       .unit = "x",
+                       .limit = NAN};
+
+    enter(&contest, run);
+    hold(&contest);
+    summarize(contest.entrants[0].values, options->runs, 1, &row);
+    snprintf(row.limit_way, sizeof(row.limit_way),
+             "last run: idle %.1f us, loaded %.0f us",
+             contest.entrants[0].last.idle * 1e6,
+             contest.entrants[0].last.loaded * 1e6);
+    bench_report_add(report, &row);
+}
+
 static void header(const bench_options_t *options, const char *work,
                    bench_transport_t transport, bench_report_t *report)
 {
@@ -403,6 +432,8 @@ static const struct {
     {"64x256KiB", BENCH_TCP, large_maps},
     {"1000x1KiB", BENCH_TCP, thousand},
     {"small_tensor", BENCH_SHM, small_tensor},
+    {"call_under_bulk", BENCH_SHM, under_bulk},
+    {"call_under_bulk", BENCH_TCP, under_bulk},
     {"header", BENCH_NOWHERE, header},
     {"endpoints_1000", BENCH_TCP, endpoints},
 };

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a small call takes on one channel while large maps flow on another, the
+ * same way. */
+#include <poll.h>
+#include <stdlib.h>
+
+#include "side.h"
+
+#define IN_FLIGHT 2 /* maps: one travels, one is ready */
+#define CALLS_MAX 4000
+#define CALLS_LEAST 8
+#define CALLS_AHEAD 1 /* before those that are timed */
+#define SECONDS_MOST 6 /* of calls, where each of them takes long */
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* What 99 of 100 calls took, or less. */
+static double p99_of_calls(bench_side_t *side, unsigned calls, bool bulk)
+{
+    static double values[CALLS_MAX];
+    double end = bench_now() + SECONDS_MOST;
+    unsigned count = 0;
+
+    while (count < calls && (count < CALLS_LEAST || bench_now() < end)) {
+        double begin;
+
+        while (bulk && side->in_flight < IN_FLIGHT) {
+            side->send(side);
+        }
+        begin = bench_now();
+        side->awaited++;
+        side->call(side);
+        while (side->received < side->awaited) {
+            side->progress(side);
+        }
+        values[count++] = bench_now() - begin;
+    }
+    qsort(values, count, sizeof(*values), compare);
+    return values[count * 99 / 100];
+}
+
+/* Until the caller has said that it is done. */
+static void serve(bench_side_t *side, int socket)
+{
+    struct pollfd heard = {socket, POLLIN, 0};
+
+    while (poll(&heard, 1, 0) == 0) {
+        for (int i = 0; i < 1000; i++) {
+            side->progress(side);
+        }
+    }
+}
+
+void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
+                     int socket, bench_sample_t *sample_p)
+{
+    unsigned calls = run->rounds < CALLS_MAX ? run->rounds : CALLS_MAX;
+
+    if (!first) {
+        serve(side, socket);
+        bench_meet(socket);
+        return;
+    }
+    p99_of_calls(side, calls, false); /* warm-up */
+    sample_p->idle = p99_of_calls(side, calls, false);
+    p99_of_calls(side, CALLS_AHEAD, true);
+    sample_p->loaded = p99_of_calls(side, calls, true);
+    sample_p->value = sample_p->loaded / sample_p->idle;
+    while (side->in_flight > 0) {
+        side->progress(side);
+    }
+    bench_meet(socket);
+}
