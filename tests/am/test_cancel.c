@@ -459,6 +459,81 @@ Test(cancel, of_a_connect_or_a_close_ends_the_wait_alone)
     pair_close(&scene.pair);
 }
 
+Test(cancel, what_is_pending_ends_with_the_worker)
+{
+    uint8_t *buffer = calloc(1, LARGE);
+    tmsg_request_t *before, *sent;
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, 4);
+    sent = begin_rendezvous(&scene, map_of(buffer, LARGE, NULL, NULL), &before);
+    must_be(tmsg_request_cancel(sent), TMSG_CANCEL_PENDING);
+    side_close(&scene.pair.b);
+    must_be(tmsg_request_test(sent), TMSG_ERR_CANCELED);
+    must_be(tmsg_request_cancel(sent), TMSG_ERR_CANCELED);
+    must_be(tmsg_request_wait_released(sent, -1), TMSG_ERR_CANCELED);
+    cr_expect_str_eq(scene.story, "ld");
+    tmsg_request_destroy(before);
+    tmsg_request_destroy(sent);
+    side_close(&scene.pair.a);
+    free(buffer);
+}
+
+typedef struct {
+    tmsg_request_t *other;
+    tmsg_status_t status, waited;
+    bool called;
+} inner_t;
+
+static void cancel_other(void *arg, tmsg_status_t status, const char *error)
+{
+    inner_t *inner = arg;
+
+    (void)status;
+    (void)error;
+    inner->status = tmsg_request_cancel(inner->other);
+    inner->waited = tmsg_request_wait_released(inner->other, -1);
+    tmsg_request_destroy(inner->other);
+    inner->called = true;
+}
+
+static bool was_called(void *arg) { return ((inner_t *)arg)->called; }
+
+/* Of one that waits, and of one that UCX has. */
+Test(cancel, may_be_done_in_a_callback)
+{
+    static uint8_t buffer[LARGE];
+
+    for (size_t bytes = 100; bytes <= LARGE; bytes += LARGE - 100) {
+        inner_t inner = {0};
+        const tmsg_send_params_t params = {.field_mask =
+                                               TMSG_SEND_PARAM_ON_DONE,
+                                           .on_done = cancel_other,
+                                           .on_done_arg = &inner};
+        tmsg_request_t *first;
+        tmsg_map_t *map;
+        scene_t scene;
+
+        open_scene(&scene, LINK_SHM, bytes == 100 ? 1 : 4);
+        map = sample_bytes(1, LARGE);
+        must(tmsg_endpoint_send(scene.pair.to_a, map, &params, &first));
+        tmsg_map_destroy(map);
+        inner.other =
+            send_map(scene.pair.to_a, map_of(buffer, bytes, NULL, NULL), 0);
+        pair_await(&scene.pair, was_called, &inner, "on_done");
+        if (bytes == 100) {
+            must_be(inner.status, TMSG_ERR_CANCELED);
+            must_be(inner.waited, TMSG_ERR_CANCELED);
+        } else {
+            must_be(inner.status, TMSG_CANCEL_PENDING);
+            must_be(inner.waited, TMSG_ERR_WOULD_BLOCK);
+        }
+        take_seed(&scene.pair, 1, LARGE);
+        must(pair_finish(&scene.pair, first));
+        pair_close(&scene.pair);
+    }
+}
+
 /* Every allocation of a cancel fails in turn: it takes effect all the same. */
 Test(cancel, needs_no_memory)
 {

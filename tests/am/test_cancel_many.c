@@ -337,6 +337,18 @@ static void give_up(link_t link, bool fetching)
     end_stopped(&scene);
 }
 
+static void kill_it(link_t link)
+{
+    stopped_t scene;
+
+    cancel_on_stopped(&scene, link, false);
+    child_kill(&scene.child);
+    must_be(side_end_of(&scene.side, scene.endpoint), TMSG_ERR_PEER_LOST);
+    take_back(&scene);
+    side_close(&scene.side);
+    free(scene.buffer);
+}
+
 static void wake_up(link_t link, bool fetching)
 {
     uint8_t ones[100];
@@ -361,6 +373,16 @@ Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_tcp)
     setenv("UCX_TLS", "tcp,self", 1);
     give_up(LINK_SHM, false);
     give_up(LINK_SHM, true);
+}
+Test(cancel_many, on_a_peer_that_is_killed_gives_all_back)
+{
+    kill_it(LINK_SHM);
+    kill_it(LINK_UNIX);
+}
+Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_tcp)
+{
+    setenv("UCX_TLS", "tcp,self", 1);
+    kill_it(LINK_SHM);
 }
 Test(cancel_many, on_a_stopped_peer_that_wakes_up_delivers_nothing_changed)
 {

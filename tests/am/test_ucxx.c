@@ -316,6 +316,35 @@ Test(ucxx, who_takes_nothing_is_sent_no_more)
     pair_drop(&pair);
 }
 
+static bool is_free(void *arg)
+{
+    return tmsg_request_test(arg) == TMSG_ERR_CANCELED;
+}
+
+/* UCXX has no word for it: only the wait ends. */
+Test(ucxx, a_canceled_send_arrives_and_gives_its_buffer_back)
+{
+    static int32_t matrix[1000][1000];
+    const int64_t shape[] = {1000, 1000};
+    tmsg_request_t *sent;
+    tmsg_message_t *message;
+    tmsg_tensor_t tensor;
+    pair_t pair;
+
+    open_pair(&pair, DRIVE_POLLING, NULL);
+    matrix[999][999] = 7;
+    sent = send_map(pair.to_a, map_of(matrix, shape, NULL), 0);
+    must_be(tmsg_request_cancel(sent), TMSG_CANCEL_PENDING);
+    message = pair_take(&pair, &pair.a);
+    pair_await(&pair, is_free, sent, "the buffer");
+    matrix[999][999] = 8;
+    must(tmsg_map_at(tmsg_message_map(message), 0, NULL, &tensor));
+    must_eq(((const int32_t *)tensor.data)[999999], 7);
+    tmsg_message_destroy(message);
+    tmsg_request_destroy(sent);
+    pair_drop(&pair);
+}
+
 Test(ucxx, many_peers_are_told_apart)
 {
     enum { PEERS = 5 };
