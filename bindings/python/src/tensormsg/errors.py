@@ -32,6 +32,7 @@ class Status(enum.IntEnum):
     IO = -18
     INTERNAL = -19
     CORRUPT = -20
+    DROPPED = -21
 
 
 class Error(Exception):
@@ -137,6 +138,10 @@ class Corrupt(Error):
     """Data came that are not those sent."""
 
 
+class Dropped(Error):
+    """A full send queue's policy gave it up."""
+
+
 _classes: Dict[int, Type[Error]] = {
     Status.INVALID_PARAM: InvalidParam, Status.NO_MEMORY: NoMemory,
     Status.TIMED_OUT: TimedOut, Status.CANCELED: Canceled,
@@ -147,7 +152,7 @@ _classes: Dict[int, Type[Error]] = {
     Status.ALREADY_EXISTS: AlreadyExists, Status.UNREACHABLE: Unreachable,
     Status.INCOMPATIBLE: Incompatible, Status.WOULD_BLOCK: WouldBlock,
     Status.CLOSED: Closed, Status.IO: IOFailed, Status.INTERNAL: Internal,
-    Status.CORRUPT: Corrupt,
+    Status.CORRUPT: Corrupt, Status.DROPPED: Dropped,
 }
 
 
