@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Short runs of fixed seeds; tests/soak/soak_model.py has the long ones."""
+
+import pytest
+
+import model
+
+NO_FAULT = {"destroy": 0, "kill": 0, "stop": 0}
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_all_is_delivered_where_nobody_breaks_anything(transport, seed):
+    totals = model.Run(seed, transport, 120, weights=NO_FAULT).play()
+    print(dict(totals))
+    assert totals["delivered"] > 30 and totals["acked"] > 10
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_faults_are_explained(transport, seed):
+    totals = model.Run(seed, transport, 150).play()
+    print(dict(totals))
+    assert totals["delivered"] > 30
+    assert sum(count for name, count in totals.items()
+               if name.startswith("ended by")) > 0
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_who_is_silent_is_given_up(transport):
+    totals = model.Run(21, transport, 25, timeout_ms=3000,
+                       weights={"be_silent": 2, "kill": 0}).play()
+    print(dict(totals))
+    assert totals["silent"] > 0
