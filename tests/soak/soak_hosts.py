@@ -2,8 +2,11 @@
 """Two hosts (tests/netns/hosts.py) with 1 GiB messages and the default time of
 5 s: each side is stopped and killed amid one, the cable is cut for 30 s, a
 program computes for 20 s, and packets are lost. Over a relay, which delays,
-reorders and loses packets, 3,000 messages up to 100 KB, and a cut of 30 s."""
+reorders and loses packets, 3,000 messages up to 100 KB, a cut of 30 s, 1,000
+connections made and ended, 1,000 that cross each other, and random runs of
+tests/model."""
 
+import collections
 import os
 import pathlib
 import signal
@@ -11,8 +14,9 @@ import sys
 import time
 
 SOURCE = pathlib.Path(os.environ["TMSG_SOURCE_DIR"])
-sys.path.insert(0, str(SOURCE / "tests/netns"))
+sys.path[:0] = [str(SOURCE / "tests/netns"), str(SOURCE / "tests/model")]
 import hosts  # noqa: E402
+import model  # noqa: E402
 
 TIMEOUT = 5  # the library's default
 LATE = 1
@@ -109,6 +113,38 @@ def relayed_cut(pair, relay):
     return f"{lost:.1f} s, {late:.1f} s, {confirmed} confirmed of {taken}"
 
 
+def come_and_go(pair, relay, crossing=False, count=1000):
+    def act(made):
+        a, b = made.actors
+        for i in range(0, count, 2 if crossing else 1):
+            links = [made.dial(a, b), made.dial(b, a)] if crossing else \
+                [made.dial(*made.actors[::1 if i % 2 else -1])]
+            for link in links:
+                made.await_connected(link)
+                for end in link.ends:
+                    made.send_one(link, end, False)
+                made.close(link, link.ends[i // 2 % 2])
+
+    relay.set(delay_ms=1)
+    totals = model.Run(SEED, "tcp", hosts=pair, timeout_ms=20000,
+                       actors=2).play(act)
+    assert totals["connected"] == count
+    return dict(totals)
+
+
+def cross(pair, relay):
+    return come_and_go(pair, relay, crossing=True)
+
+
+def random_runs(pair, relay, count=10):
+    relay.set(delay_ms=5, reorder=5, loss=.5)
+    totals = collections.Counter()
+    for seed in range(SEED, SEED + count):
+        totals += model.Run(seed, "tcp", 300, hosts=pair,
+                            timeout_ms=20000).play()
+    return dict(totals)
+
+
 CASES = {
     "stop the receiver": lambda pair: stop(pair, 0),
     "stop the sender": lambda pair: stop(pair, 1),
@@ -121,6 +157,9 @@ CASES = {
 RELAYED = {
     "delay 20 ms, reorder 5 %, lose 0.5 %": relayed,
     "cut for 30 s by the relay": relayed_cut,
+    "1,000 connections that come and go": come_and_go,
+    "1,000 connections that cross": cross,
+    "random runs": random_runs,
 }
 
 
