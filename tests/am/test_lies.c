@@ -382,6 +382,12 @@ static void strict_about_a_gpu(forged_t *forged)
     forged->head.policy = TMSG_POLICY_STRICT;
 }
 
+static void strict_by_rendezvous(forged_t *forged)
+{
+    strict_about_a_gpu(forged);
+    forged->flags = UCP_AM_SEND_FLAG_RNDV;
+}
+
 static const lie_t lies[] = {
     {"nothing", nothing, DELIVERED, TMSG_OK},
     {"by rendezvous", by_rendezvous, DELIVERED, TMSG_OK},
@@ -414,6 +420,7 @@ static const lie_t lies[] = {
     {"spilled noise", spilled_noise, REFUSED, TMSG_ERR_MALFORMED},
     {"too many keys", too_many_keys, REFUSED, TMSG_ERR_LIMIT_EXCEEDED},
     {"strict about a GPU", strict_about_a_gpu, REFUSED, TMSG_ERR_REFUSED},
+    {"the same by rendezvous", strict_by_rendezvous, REFUSED, TMSG_ERR_REFUSED},
     {"other endpoint", other_endpoint, IGNORED, TMSG_OK},
     {"unknown kind", unknown_kind, IGNORED, TMSG_OK},
     {"no kind", no_kind, IGNORED, TMSG_OK},
