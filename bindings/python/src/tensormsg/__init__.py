@@ -12,6 +12,7 @@ The same without asyncio: `with` and `for`.
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Any, AsyncIterator, Dict, Generator, Iterator, Optional, \
     Type
@@ -180,7 +181,10 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
     """
     hub = LoopHub(context, queue_depth, spin_us, background)
     try:
-        return Listening(place, allow_unauthenticated, like, hub)
+        listening = Listening(place, allow_unauthenticated, like, hub)
+        if asyncio._get_running_loop() is not None:
+            hub.bind()  # peers are let in from now on
+        return listening
     except BaseException:
         hub.destroy()
         raise

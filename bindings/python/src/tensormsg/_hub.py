@@ -12,7 +12,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import _data
 from ._lib import address, ffi, hot, lib, take_text, text
-from .context import Context, check_process, default_context, generation
+from .context import Context, check_process, default_context, \
+    generation, park_at_exit
 from .errors import Closed, Error, Status, check, error_of
 
 SLICE_MS = 100  # a wait looks for signals so often
@@ -96,12 +97,12 @@ class Hub:
         self.endpoints: Dict[int, Any] = {}  # by address
         self.ended: List[int] = []  # of those, to be destroyed
         self._closing = threading.Lock()
-        at_exit = weakref.finalize(self, _end, self.hub, self.generation,
-                                   self.pending)
+        ended = weakref.finalize(self, _end, self.hub, self.generation,
+                                 self.pending)
         freed = weakref.finalize(self, _free, self.hub, self.generation,
                                  self.pending)
         freed.atexit = False  # a daemon thread may still be in a call
-        self._finalizers = at_exit, freed
+        self._finalizers = ended, freed
 
     def enter(self) -> None:
         """To be followed by lib.tmsgpy_hub_leave(self.hub)."""
@@ -265,6 +266,8 @@ class Hub:
                     f"{self.peer(endpoint)}: {what} took more than "
                     f"{timeout} s; it goes on", self.peer(endpoint))
         hot.reap(self.pending)
+        if self.closed:
+            park_at_exit()
         hot.outcome(op, self.peer(endpoint))
 
     def pull(self, endpoint: int, timeout: Optional[float]) -> Any:
@@ -272,7 +275,11 @@ class Hub:
         check_process(self.generation)
         deadline = Deadline(timeout)
         while True:
-            parts = hot.recv(self.number, endpoint, deadline.slice_ms(), 0)
+            try:
+                parts = hot.recv(self.number, endpoint, deadline.slice_ms(), 0)
+            except Closed:
+                park_at_exit()
+                raise
             if self.pending:
                 hot.reap(self.pending)
             if parts is not None:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import threading
+import time
 import weakref
 from typing import Any, Dict, Mapping, Optional
 
@@ -23,6 +25,18 @@ class _Process:
     generation = 0
     opened = False
     orphan = False
+    exiting = False
+
+
+def _exit() -> None:
+    _Process.exiting = True
+
+
+def park_at_exit() -> None:
+    """At exit, when only daemon threads are left: theirs is not to hear of
+    it."""
+    while _Process.exiting:
+        time.sleep(60)
 
 
 def _forked() -> None:
@@ -31,6 +45,10 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+# What is registered last runs first: before all finalizers.
+weakref.finalize(_Process, int)
+atexit.register(_exit)
 
 
 def check_process(generation: Optional[int] = None) -> None:

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""In event loops: cancelled, idle, several, in threads, held back."""
+
+import asyncio
+import gc
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tensormsg
+
+
+def loops():
+    yield "asyncio", asyncio.run
+    try:
+        import uvloop
+        yield "uvloop", uvloop.run
+    except ImportError:
+        pass
+
+
+run_in = pytest.mark.parametrize(
+    "run", [run for _, run in loops()], ids=[name for name, _ in loops()])
+
+
+@run_in
+def test_a_cancelled_receive_takes_no_message(run):
+    rng = random.Random(1)
+    count = 300
+
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            ep = await tensormsg.connect(server.url)
+
+            async def send():
+                for i in range(count):
+                    await ep.send({"i": np.array(i)})
+                    await asyncio.sleep(rng.random() * .001)
+
+            sending = asyncio.ensure_future(send())
+            got, cancelled = [], 0
+            while len(got) < count:
+                try:
+                    msg = await asyncio.wait_for(server.recv(),
+                                                 rng.random() * .002)
+                    got.append(int(msg["i"]))
+                except asyncio.TimeoutError:
+                    cancelled += 1
+            assert got == list(range(count)) and cancelled > 10
+            await sending
+            await ep.close()
+
+    run(main())
+
+
+@run_in
+def test_a_cancelled_send_goes_all_the_same(run):
+    count = 60
+
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            ep = await tensormsg.connect(server.url)
+            for i in range(count):
+                task = asyncio.ensure_future(
+                    ep.send({"x": np.full(1 << 16, i)}, frame=i))
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await ep.send({"x": np.zeros(1)}, frame=count)
+            for i in range(count):
+                msg = await asyncio.wait_for(server.recv(), 10)
+                assert msg.meta["frame"] == i and (msg["x"] == i).all()
+            await ep.close()
+
+    run(main())
+
+
+@run_in
+def test_an_idle_program_uses_no_processor(run):
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            ep = await tensormsg.connect(server.url)
+            waiting = [asyncio.ensure_future(server.recv()),
+                       asyncio.ensure_future(ep.recv())]
+            await asyncio.sleep(.3)
+            before = time.process_time()
+            await asyncio.sleep(2)
+            used = time.process_time() - before
+            assert not any(task.done() for task in waiting)
+            await ep.send({"x": np.zeros(1)})
+            await asyncio.wait_for(waiting[0], 10)
+            waiting[1].cancel()
+            await asyncio.gather(waiting[1], return_exceptions=True)
+            await ep.close()
+            return used
+
+    assert run(main()) < .04
+
+
+@run_in
+def test_a_receiver_that_lags_holds_the_sender_back(run):
+    async def main():
+        async with tensormsg.listen(":0", queue_depth=4) as server:
+            ep = await tensormsg.connect(server.url)
+            sent = 0
+
+            async def send():
+                nonlocal sent
+                for sent in range(1, 101):
+                    await ep.send({"x": np.zeros(1 << 20, "u1")}, frame=sent)
+
+            sending = asyncio.ensure_future(send())
+            await asyncio.sleep(.5)
+            assert 1 <= sent < 30
+            for frame in range(1, 101):
+                msg = await asyncio.wait_for(server.recv(), 10)
+                assert msg.meta["frame"] == frame
+            await sending
+            await ep.close()
+
+    run(main())
+
+
+@run_in
+def test_other_tasks_run_meanwhile(run):
+    """Neither many messages nor a poller starve the loop."""
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            ep = await tensormsg.connect(server.url)
+            late = []
+
+            async def tick():
+                while True:
+                    since = time.perf_counter()
+                    await asyncio.sleep(0)
+                    late.append(time.perf_counter() - since)
+
+            ticking = asyncio.ensure_future(tick())
+            began = time.process_time()
+            for _ in range(50):
+                for _ in range(20):
+                    await ep.send({"x": np.zeros(10)})
+                for _ in range(20):
+                    await server.recv()
+            ticking.cancel()
+            assert len(late) > (time.process_time() - began) * 100
+            await ep.close()
+
+    run(main())
+
+
+def test_loops_in_threads_talk_to_each_other():
+    served = threading.Event()
+    place, results = [], []
+
+    async def serve():
+        async with tensormsg.listen(":0") as server:
+            place.append(server.url)
+            served.set()
+            for _ in range(40):
+                msg = await server.recv()
+                await msg.peer.send({"y": msg["x"] + 1})
+            await asyncio.sleep(.3)
+
+    async def client(number):
+        async with tensormsg.connect(place[0]) as ep:
+            for i in range(10):
+                await ep.send({"x": np.array([number, i])})
+                results.append((await ep.recv())["y"].tolist())
+
+    threads = [threading.Thread(target=asyncio.run, args=(serve(),))]
+    threads[0].start()
+    assert served.wait(20)
+    threads += [threading.Thread(target=asyncio.run, args=(client(n),))
+                for n in range(4)]
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join(40)
+    assert sorted(results) == [[n + 1, i + 1] for n in range(4)
+                               for i in range(10)]
+
+
+def test_one_connection_in_one_loop_after_the_other(echo_unix):
+    async def use(ep):
+        await ep.send({"x": np.arange(5)})
+        return (await asyncio.wait_for(ep.recv(), 10))["x"].sum()
+
+    async def begin():
+        return await tensormsg.connect(echo_unix)
+
+    ep = asyncio.run(begin())
+    assert [asyncio.run(use(ep)) for _ in range(3)] == [10, 10, 10]
+    asyncio.run(ep.close())
+
+
+def test_a_loop_that_waits_is_not_robbed():
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            waiting = asyncio.ensure_future(server.recv())
+            await asyncio.sleep(.1)
+            seen = []
+
+            def other():
+                try:
+                    asyncio.run(server.recv())
+                except RuntimeError as error:
+                    seen.append(str(error))
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            while thread.is_alive():
+                await asyncio.sleep(.01)
+            assert seen and "another event loop" in seen[0]
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_blocking_calls_work_under_a_running_loop(echo_unix):
+    async def main():
+        with tensormsg.connect(echo_unix) as ep:
+            ep.send({"x": np.arange(3)})
+            return ep.recv(10)["x"].sum()
+
+    assert asyncio.run(main()) == 3
+
+
+def test_a_listener_that_nobody_holds_is_closed():
+    async def main():
+        url = None
+
+        async def first(server):
+            async for msg in server:
+                return msg
+
+        server = tensormsg.listen(":0")
+        url = server.url
+        task = asyncio.ensure_future(first(server))
+        del server
+        ep = await tensormsg.connect(url)
+        await ep.send({"x": np.arange(3)})
+        msg = await task
+        assert msg["x"].sum() == 3
+        await msg.peer.send({"y": np.ones(1)})
+        assert (await ep.recv())["y"][0] == 1
+        array = msg["x"]
+        del msg, task
+        gc.collect()
+        await asyncio.sleep(.05)
+        gc.collect()
+        with pytest.raises(tensormsg.Error):
+            await asyncio.wait_for(ep.recv(), 10)
+        ep.abort()
+        assert array.sum() == 3
+
+    asyncio.run(main())
+
+
+def test_many_tasks_wait_on_one_connection(echo_unix):
+    async def main():
+        async with tensormsg.connect(echo_unix) as ep:
+            receiving = [asyncio.ensure_future(ep.recv()) for _ in range(50)]
+            await asyncio.sleep(0)
+            await asyncio.gather(*(ep.send({"n": np.array(n)})
+                                   for n in range(50)))
+            got = [int(msg["n"]) for msg in await asyncio.gather(*receiving)]
+            assert sorted(got) == list(range(50))
+
+    asyncio.run(main())

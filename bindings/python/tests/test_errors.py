@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes wrong is an exception that says what, who and why; nothing hangs."""
+
+import asyncio
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tensormsg
+from conftest import echo, environment, python
+from tensormsg import _native
+
+X = {"x": np.arange(4)}
+
+
+def test_there_is_a_class_for_each_status():
+    statuses = _native.ffi.typeof("tmsg_status_t").elements
+    failures = {name[len("TMSG_ERR_"):]: value
+                for value, name in statuses.items() if value < 0}
+    assert failures == {status.name: status.value
+                        for status in tensormsg.Status}
+    classes = {tensormsg.errors.error_of(value, "why", "who").__class__
+               for value in failures.values()}
+    assert len(classes) == len(failures) and tensormsg.Error not in classes
+
+
+def test_an_unknown_status_is_an_error_too():
+    error = tensormsg.errors.error_of(-1000, "")
+    assert type(error) is tensormsg.Error and error.status == -1000
+    assert str(error) == "unknown status"
+
+
+@pytest.mark.parametrize("status", tensormsg.Status)
+def test_an_exception_keeps_its_words(status):
+    error = tensormsg.errors.error_of(status, "why", "who")
+    again = pickle.loads(pickle.dumps(error))
+    for one in error, again:
+        assert (one.status, one.reason, one.peer) == (status, "why", "who")
+        assert str(one) == "why" and isinstance(one, tensormsg.Error)
+    assert type(again) is type(error)
+
+
+@pytest.mark.parametrize("place, kind, base", [
+    ("127.0.0.1:1", tensormsg.Unreachable, ConnectionError),
+    ("no-such-host.invalid:1", tensormsg.NotFound, OSError),
+    ("unix:///no/such/socket", tensormsg.Error, Exception),
+    ("ftp://host", tensormsg.InvalidParam, ValueError),
+    ("host", tensormsg.InvalidParam, ValueError)])
+def test_connecting_fails_with_the_reason(mode, place, kind, base):
+    async def scenario(ep):
+        raise AssertionError("connected")
+
+    with pytest.raises(kind) as caught:
+        mode.run(place, scenario)
+    assert isinstance(caught.value, base) and caught.value.reason
+
+
+def test_listening_fails_with_the_reason():
+    server = tensormsg.listen(":0")
+    with pytest.raises(tensormsg.AlreadyExists):
+        tensormsg.listen(server.url)
+    with pytest.raises(tensormsg.Insecure) as caught:
+        tensormsg.listen("0.0.0.0:0")
+    assert isinstance(caught.value, PermissionError)
+    with pytest.raises(tensormsg.InvalidParam):
+        tensormsg.listen("nonsense://")
+    with pytest.raises(ValueError, match="no limit"):
+        tensormsg.Context(limits={"apples": 1})
+    with pytest.raises(tensormsg.InvalidParam):
+        tensormsg.Context(peer_timeout=.001)
+    with pytest.raises(tensormsg.InvalidParam):
+        tensormsg.Context(ucx_config="NO_SUCH_KEY=1;;=")
+
+
+def test_a_peer_that_does_not_answer_costs_the_timeout(mode):
+    import socket
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"127.0.0.1:{mute.getsockname()[1]}"
+
+        async def scenario():
+            if mode.name == "sync":
+                tensormsg.sync.connect(url, timeout=.3)
+            else:
+                await tensormsg.connect(url, timeout=.3)
+
+        since = time.monotonic()
+        with pytest.raises(tensormsg.TimedOut) as caught:
+            asyncio.run(scenario())
+        assert isinstance(caught.value, TimeoutError)
+        assert time.monotonic() - since < 10
+
+
+@pytest.mark.parametrize("place", [":0", "unix"])
+@pytest.mark.parametrize("doing", ["recv", "send", "stream"])
+def test_a_killed_peer_is_an_exception(mode, place, doing, tmp_path):
+    place = f"unix://{tmp_path}/s" if place == "unix" else place
+    with echo("sync", place) as (url, process):
+        async def scenario(ep):
+            await ep.send(X)
+            await ep.recv()
+            if doing == "recv":
+                threading.Timer(.2, process.kill).start()
+                await ep.recv()
+            elif doing == "send":
+                process.send_signal(signal.SIGSTOP)
+                threading.Timer(.2, process.kill).start()
+                while True:  # until the peer's queue is full, and on
+                    await ep.send({"x": np.zeros(1 << 20, "u1")})
+            else:
+                threading.Timer(.2, process.kill).start()
+                while True:
+                    await ep.send({"x": np.zeros(1 << 18, "u1")})
+                    await ep.recv()
+
+        with pytest.raises(tensormsg.PeerLost) as caught:
+            mode.run(url, scenario)
+        assert caught.value.status is tensormsg.Status.PEER_LOST
+        assert str(process.pid) in (caught.value.peer or caught.value.reason)
+
+
+def test_a_wait_may_end_before_its_operation(echo_unix):
+    with tensormsg.connect(echo_unix) as ep:
+        with pytest.raises(tensormsg.TimedOut):
+            ep.recv(timeout=.05)
+        with pytest.raises(tensormsg.TimedOut):
+            ep.recv(timeout=0)
+        ep.send(X)
+        assert ep.recv(10)["x"][3] == 3
+
+
+def test_a_limit_of_the_peer_is_named():
+    context = tensormsg.Context(limits={"message_bytes": 1000})
+    with tensormsg.listen(":0", context=context, background=True) as server:
+        with tensormsg.connect(server.url) as ep:
+            with pytest.raises(tensormsg.LimitExceeded) as caught:
+                ep.send({"x": np.zeros(1001, "u1")})
+            assert "1000" in caught.value.reason and caught.value.peer
+            ep.send(X)
+            assert server.recv(10)["x"][1] == 1
+
+
+def test_what_was_closed_says_so():
+    with tensormsg.listen(":0", background=True) as server:
+        with tensormsg.connect(server.url) as ep:
+            ep.send(X)
+            ep.close()
+            for call in lambda: ep.send(X), ep.recv, ep.describe:
+                with pytest.raises(tensormsg.Closed):
+                    call()
+    with pytest.raises(tensormsg.Closed):
+        server.recv()
+    assert list(server) == [] and ep.closed
+
+
+def test_an_exception_in_the_block_ends_it_at_once():
+    with tensormsg.listen(":0", background=True) as server:
+        with pytest.raises(ZeroDivisionError):
+            with tensormsg.connect(server.url) as ep:
+                ep.send(X, acked=False)
+                raise ZeroDivisionError
+        assert ep.closed
+
+
+CALLS = {
+    "recv": "tensormsg.sync.listen(':0').recv()",
+    "iterate": "[*tensormsg.listen(':0')]",
+    "connect": "tensormsg.sync.connect(mute_url, timeout=100)",
+    "send": "ep.send({'x': np.zeros(1 << 26, 'u1')}, acked=True)",
+    "close": "ep.close(timeout=100)",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c_ends_a_blocking_call(call):
+    program = f"""
+import socket, sys, numpy as np, tensormsg
+mute = socket.create_server(("127.0.0.1", 0))
+mute_url = f"127.0.0.1:{{mute.getsockname()[1]}}"
+context = tensormsg.Context(peer_timeout=0)
+url = sys.stdin.readline().strip()
+ep = tensormsg.sync.connect(url, context=context)
+ep.send({{"x": np.zeros(1)}})
+ep.recv()
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    {CALLS[call]}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+ep.abort()
+"""
+    with echo("sync") as (url, peer):
+        with python("-c", program, stdin=subprocess.PIPE) as process:
+            process.stdin.write(f"{url}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "ready\n"
+            peer.send_signal(signal.SIGSTOP)  # it answers nothing any more
+            process.stdin.write("\n")
+            process.stdin.flush()
+            time.sleep(.5)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+            peer.kill()
+            assert process.wait(20) == 0
+
+
+def test_fork_is_refused_in_the_child_and_harms_nobody():
+    program = """
+import os, sys, numpy as np, tensormsg
+server = tensormsg.listen(":0", background=True)
+ep = tensormsg.sync.connect(server.url)
+listener = server.__enter__()
+def refused(call):
+    try:
+        call()
+    except tensormsg.Unsupported as error:
+        return "spawn" in error.reason
+child = os.fork()
+if child == 0:
+    good = all(map(refused, [
+        lambda: ep.send({"x": np.zeros(1)}), ep.recv, ep.describe,
+        lambda: listener.recv(), lambda: tensormsg.sync.connect(server.url),
+        lambda: tensormsg.listen(":0"), tensormsg.info]))
+    del ep, listener, server
+    sys.exit(7 if good else 8)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 7, status
+ep.send({"x": np.arange(3)})
+assert listener.recv(10)["x"].sum() == 3
+ep.close()
+print("alive")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         timeout=50, env=environment())
+    assert ran.stdout == "alive\n", ran.stderr
+
+
+def test_fork_before_the_first_connection_is_no_matter():
+    program = """
+import os, sys, numpy as np, tensormsg
+child = os.fork()
+with tensormsg.listen(":0", background=True) as server, \\
+        tensormsg.connect(server.url) as ep:
+    ep.send({"x": np.arange(3)})
+    assert server.recv(10)["x"].sum() == 3
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print("both")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         timeout=50, env=environment())
+    assert ran.stdout == "both\n", ran.stderr

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who keeps what alive, in whichever order it goes."""
+
+import asyncio
+import gc
+import itertools
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import tensormsg
+from conftest import environment
+
+
+def pair(**more):
+    server = tensormsg.listen(":0", background=True, **more).__enter__()
+    return server, tensormsg.sync.connect(server.url)
+
+
+def test_an_array_outlives_message_and_connection():
+    server, ep = pair()
+    kept = []
+    for size in (10, 10000, 1 << 20):
+        ep.send({"x": np.arange(size), "y": np.ones(size)})
+        kept.append(server.recv(10)["x"][::2])
+    ep.close()
+    server.close()
+    del ep, server
+    gc.collect()
+    for array, size in zip(kept, (10, 10000, 1 << 20)):
+        assert np.array_equal(array, np.arange(0, size, 2))
+        array += 1
+
+
+def test_nothing_is_copied_on_the_way_to_numpy():
+    server, ep = pair()
+    ep.send({"x": np.arange(1000), "y": np.arange(1000)})
+    msg = server.recv(10)
+    assert msg["x"] is msg["x"] and not msg["x"].flags.owndata
+    x, view = msg["x"], np.from_dlpack(msg.dlpack("x"))
+    assert np.shares_memory(x, view) and np.shares_memory(x, msg.raw("x"))
+    del msg, x
+    assert view[999] == 999
+    ep.close()
+
+
+def test_the_arrays_of_a_send_live_until_it_has_ended():
+    async def main():
+        async with tensormsg.listen(":0", queue_depth=1) as server:
+            ep = await tensormsg.connect(server.url)
+            sent = [np.full(1 << 20, i, "u1") for i in range(8)]
+            refs = [weakref.ref(array) for array in sent]
+            tasks = [asyncio.ensure_future(ep.send({"x": array}))
+                     for array in sent]
+            await asyncio.sleep(.05)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            del sent, tasks, task  # its traceback holds the array
+            gc.collect()
+            for i in range(8):
+                msg = await asyncio.wait_for(server.recv(), 20)
+                assert (msg["x"] == i).all()
+            for _ in range(500):
+                if all(ref() is None for ref in refs):
+                    break
+                await asyncio.sleep(.01)
+            assert [ref() is None for ref in refs] == [True] * 8
+            await ep.close()
+
+    asyncio.run(main())
+
+
+def test_a_dict_may_change_while_it_is_sent():
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            ep = await tensormsg.connect(server.url)
+            data = {"x": np.arange(1 << 20)}
+            task = asyncio.ensure_future(ep.send(data))
+            await asyncio.sleep(0)
+            data.clear()
+            gc.collect()
+            msg = await asyncio.wait_for(server.recv(), 20)
+            assert msg["x"][-1] == (1 << 20) - 1
+            await task
+            await ep.close()
+
+    asyncio.run(main())
+
+
+def test_memory_does_not_grow():
+    server, ep = pair()
+    data = {f"n{i}": np.zeros(1000 * i) for i in range(5)}
+    tree = {"a": [np.zeros(9), 1, {"b": "c"}]}
+
+    def rounds(count):
+        for i in range(count):
+            ep.send(data, frame=i, note="text")
+            server.recv(10)["n4"]
+            ep.send(tree)
+            server.recv(10).tree()
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    rounds(300)
+    before = sys.getallocatedblocks(), rounds(0)
+    after_rss = rounds(1000)
+    assert sys.getallocatedblocks() - before[0] < 500
+    assert after_rss - before[1] < 20000  # KiB
+    ep.close()
+
+
+def test_connections_leave_nothing_behind():
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    server, first = pair()
+    before = None
+    for i in range(6):
+        ep = tensormsg.sync.connect(server.url)
+        ep.send({"x": np.zeros(3)})
+        assert server.recv(10)["x"].size == 3
+        ep.close()
+        server.peers
+        for _ in range(200):
+            with pytest.raises(tensormsg.TimedOut):
+                server.recv(0)
+            if len([p for p in server.peers if not p.closed]) == 1:
+                break
+            time.sleep(.01)
+        gc.collect()
+        before = before or descriptors()
+    assert descriptors() <= before + 2
+    first.close()
+
+
+ENDS = ["ep.abort()", "server.abort()", "del ep", "del server", "del msg",
+        "ep.close()"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(ENDS, 3))[::9])
+def test_free_in_any_order_at_exit(order):
+    program = f"""
+import numpy as np, tensormsg
+server = tensormsg.listen(":0", background=True).__enter__()
+ep = tensormsg.sync.connect(server.url)
+ep.send({{"x": np.arange(10)}})
+msg = server.recv(10)
+x = msg["x"]
+try:
+    {"; ".join(order)}
+except (tensormsg.Error, NameError) as error:
+    pass
+assert x.sum() == 45
+"""
+    ran = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=50,
+        env=environment())
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("way", ["thread in recv", "loop left open",
+                                 "pending send", "iterating thread"])
+def test_exit_with_things_under_way(way):
+    program = f"""
+import asyncio, threading, time, numpy as np, tensormsg
+way = {way!r}
+server = tensormsg.listen(":0", background="thread" not in way)
+if way == "thread in recv":
+    threading.Thread(target=server.__enter__().recv, daemon=True).start()
+    time.sleep(.3)
+elif way == "iterating thread":
+    threading.Thread(target=lambda: list(server), daemon=True).start()
+    ep = tensormsg.sync.connect(server.url)
+    ep.send({{"x": np.zeros(3)}})
+else:
+    async def main():
+        global ep
+        ep = await tensormsg.connect(server.url)
+        task = asyncio.ensure_future(ep.send({{"x": np.zeros(1 << 24)}}))
+        await asyncio.sleep(.05)
+        task.cancel()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    if way != "loop left open":
+        loop.close()
+print("end")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         timeout=50, env=environment())
+    assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
+    assert ran.stderr == ""
+
+
+def test_another_thread_may_end_a_wait():
+    server = tensormsg.listen(":0").__enter__()
+    seen = []
+
+    def wait():
+        try:
+            server.recv()
+        except tensormsg.Error as error:
+            seen.append(type(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(.2)
+    server.abort()
+    thread.join(10)
+    assert seen == [tensormsg.Closed]
+
+
+def test_threads_share_a_connection():
+    server, ep = pair()
+    count, each = 4, 50
+    threads = [threading.Thread(target=lambda n=n: [
+        ep.send({"n": np.array([n, i])}) for i in range(each)])
+        for n in range(count)]
+    got = []
+    takers = [threading.Thread(target=lambda: [
+        got.append(server.recv(20)["n"].tolist())
+        for _ in range(count * each // 2)]) for _ in range(2)]
+    for thread in threads + takers:
+        thread.start()
+    for thread in threads + takers:
+        thread.join(30)
+    assert sorted(got) == [[n, i] for n in range(count) for i in range(each)]
+    ep.close()
