@@ -10,6 +10,7 @@
 
 #include "arrays.h"
 #include "hub.h"
+#include "measure.h"
 #include "pack.h"
 
 #define SPARE_MAX 8
@@ -69,13 +70,21 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
 }
 
+/* Given up is not over while UCX may read what was lent. */
+static bool is_over(const tmsg_request_t *request)
+{
+    tmsg_status_t status = tmsg_request_test(request);
+
+    return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
+}
+
 /* What a request still reads is never given back: where the worker lives on
  * without us, it leaks. */
 static void drop_op(PyObject *capsule)
 {
     op_t *op = PyCapsule_GetPointer(capsule, "tensormsg.op");
 
-    if (tmsg_request_test(op->request) != TMSG_IN_PROGRESS) {
+    if (is_over(op->request)) {
         Py_DECREF(op->keep);
     }
     tmsg_request_destroy(op->request);
@@ -134,12 +143,14 @@ static PyObject *post(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
                       const tmsg_map_t *map, unsigned flags, long spin_us,
                       tmsg_request_t **request_p)
 {
+    PyThreadState *threads;
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
                                        .flags = flags};
     tmsg_status_t status = TMSG_ERR_CLOSED;
     bool open;
 
-    Py_BEGIN_ALLOW_THREADS open = tmsgpy_hub_enter(hub);
+    threads = PyEval_SaveThread();
+    open = tmsgpy_hub_enter(hub);
     if (open) {
         status = tmsg_endpoint_send(endpoint, map, &params, request_p);
         if (status == TMSG_OK) {
@@ -148,7 +159,10 @@ static PyObject *post(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
         }
         tmsgpy_hub_leave(hub);
     }
-    Py_END_ALLOW_THREADS if (!open) { return raise_closed(); }
+    PyEval_RestoreThread(threads);
+    if (!open) {
+        return raise_closed();
+    }
     if (status < 0 && *request_p == NULL) {
         return tmsgpy_raise(status, tmsg_error_message(),
                             tmsg_endpoint_peer(endpoint));
@@ -226,6 +240,7 @@ static tmsg_status_t pull(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint,
  * a message, or None. */
 static PyObject *hot_recv(PyObject *self, PyObject *args)
 {
+    PyThreadState *threads;
     tmsg_message_t *message = NULL;
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status = TMSG_ERR_CLOSED;
@@ -241,13 +256,17 @@ static PyObject *hot_recv(PyObject *self, PyObject *args)
     endpoint = pointer_at(args, 1);
     timeout_ms = number_at(args, 2);
     spin_us = number_at(args, 3);
-    Py_BEGIN_ALLOW_THREADS open = tmsgpy_hub_enter(hub);
+    threads = PyEval_SaveThread();
+    open = tmsgpy_hub_enter(hub);
     if (open) {
         status = pull(tmsgpy_hub_worker(hub), endpoint, timeout_ms, spin_us,
                       &message);
         tmsgpy_hub_leave(hub);
     }
-    Py_END_ALLOW_THREADS if (!open) { return raise_closed(); }
+    PyEval_RestoreThread(threads);
+    if (!open) {
+        return raise_closed();
+    }
     if (status == TMSG_ERR_TIMED_OUT) {
         Py_RETURN_NONE;
     }
@@ -262,34 +281,38 @@ static PyObject *hot_recv(PyObject *self, PyObject *args)
 /* progress(hub): the number of events handled; nothing where it is closed. */
 static PyObject *hot_progress(PyObject *self, PyObject *number)
 {
+    PyThreadState *threads;
     tmsgpy_hub_t *hub = PyLong_AsVoidPtr(number);
     unsigned count = 0;
 
     (void)self;
-    Py_BEGIN_ALLOW_THREADS if (tmsgpy_hub_enter(hub))
-    {
+    threads = PyEval_SaveThread();
+    if (tmsgpy_hub_enter(hub)) {
         for (unsigned i = 0, now = 1; i < 256 && now > 0; i++) {
             now = tmsg_worker_progress(tmsgpy_hub_worker(hub));
             count += now;
         }
         tmsgpy_hub_leave(hub);
     }
-    Py_END_ALLOW_THREADS return PyLong_FromUnsignedLong(count);
+    PyEval_RestoreThread(threads);
+    return PyLong_FromUnsignedLong(count);
 }
 
 /* arm(hub): False where there is work, True where one may sleep. */
 static PyObject *hot_arm(PyObject *self, PyObject *number)
 {
+    PyThreadState *threads;
     tmsgpy_hub_t *hub = PyLong_AsVoidPtr(number);
     tmsg_status_t status = TMSG_OK;
 
     (void)self;
-    Py_BEGIN_ALLOW_THREADS if (tmsgpy_hub_enter(hub))
-    {
+    threads = PyEval_SaveThread();
+    if (tmsgpy_hub_enter(hub)) {
         status = tmsg_worker_arm(tmsgpy_hub_worker(hub));
         tmsgpy_hub_leave(hub);
     }
-    Py_END_ALLOW_THREADS return PyBool_FromLong(status != TMSG_ERR_BUSY);
+    PyEval_RestoreThread(threads);
+    return PyBool_FromLong(status != TMSG_ERR_BUSY);
 }
 
 /* op(request, keep): an operation of a request, which it takes. */
@@ -309,9 +332,10 @@ static PyObject *hot_op(PyObject *self, PyObject *args)
 /* wait(hub, op, timeout_ms): whether it has ended. */
 static PyObject *hot_wait(PyObject *self, PyObject *args)
 {
-    tmsg_status_t status;
+    PyThreadState *threads;
     tmsgpy_hub_t *hub;
     long timeout_ms;
+    bool over;
     op_t *op;
 
     (void)self;
@@ -324,13 +348,35 @@ static PyObject *hot_wait(PyObject *self, PyObject *args)
     if (op == NULL) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS if (tmsgpy_hub_enter(hub))
-    {
-        tmsg_request_wait(op->request, (int)timeout_ms);
+    threads = PyEval_SaveThread();
+    if (tmsgpy_hub_enter(hub)) {
+        tmsg_request_wait_released(op->request, (int)timeout_ms);
         tmsgpy_hub_leave(hub);
     }
-    status = tmsg_request_test(op->request);
-    Py_END_ALLOW_THREADS return PyBool_FromLong(status != TMSG_IN_PROGRESS);
+    over = is_over(op->request);
+    PyEval_RestoreThread(threads);
+    return PyBool_FromLong(over);
+}
+
+/* cancel(hub, op): gives it up; nothing where it has ended. */
+static PyObject *hot_cancel(PyObject *self, PyObject *args)
+{
+    PyThreadState *threads;
+    tmsgpy_hub_t *hub;
+    op_t *op;
+
+    (void)self;
+    if (!takes(args, 2) || (op = op_of(PyTuple_GetItem(args, 1))) == NULL) {
+        return NULL;
+    }
+    hub = pointer_at(args, 0);
+    threads = PyEval_SaveThread();
+    if (tmsgpy_hub_enter(hub)) {
+        tmsg_request_cancel(op->request);
+        tmsgpy_hub_leave(hub);
+    }
+    PyEval_RestoreThread(threads);
+    Py_RETURN_NONE;
 }
 
 /* ended(op): whether it has. */
@@ -339,9 +385,7 @@ static PyObject *hot_ended(PyObject *self, PyObject *capsule)
     op_t *op = op_of(capsule);
 
     (void)self;
-    return op == NULL ? NULL
-                      : PyBool_FromLong(tmsg_request_test(op->request) !=
-                                        TMSG_IN_PROGRESS);
+    return op == NULL ? NULL : PyBool_FromLong(is_over(op->request));
 }
 
 /* reap(list): takes the operations that have ended out of the list. */
@@ -355,7 +399,7 @@ static PyObject *hot_reap(PyObject *self, PyObject *list)
         PyObject *capsule = PyList_GetItem(list, i);
         op_t *op = op_of(capsule);
 
-        if (op != NULL && tmsg_request_test(op->request) != TMSG_IN_PROGRESS &&
+        if (op != NULL && is_over(op->request) &&
             (PyList_Append(ended, capsule) != 0 ||
              PyList_SetSlice(list, i, i + 1, NULL) != 0)) {
             Py_DECREF(ended);
@@ -472,6 +516,9 @@ static PyMethodDef functions[] = {
     {"arm", hot_arm, METH_O, NULL},
     {"op", hot_op, METH_VARARGS, NULL},
     {"wait", hot_wait, METH_VARARGS, NULL},
+    {"cancel", hot_cancel, METH_VARARGS, NULL},
+    {"ping", tmsgpy_ping, METH_VARARGS, NULL},
+    {"echo", tmsgpy_echo, METH_VARARGS, NULL},
     {"ended", hot_ended, METH_O, NULL},
     {"reap", hot_reap, METH_O, NULL},
     {"outcome", hot_outcome, METH_VARARGS, NULL},

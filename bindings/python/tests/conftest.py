@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 import asyncio
 import contextlib
-import faulthandler
 import os
 import pathlib
 import subprocess
@@ -12,15 +11,6 @@ import pytest
 import tensormsg
 
 HERE = pathlib.Path(__file__).parent
-faulthandler.enable()
-
-
-@pytest.fixture(autouse=True)
-def bound():
-    """No test hangs: after a minute it says where, and ends."""
-    faulthandler.dump_traceback_later(60, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 class Blocking:

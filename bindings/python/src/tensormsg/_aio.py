@@ -149,7 +149,7 @@ class LoopHub(Hub):
             self._turned = loop.time()
 
     async def finish(self, op: Any, endpoint: int) -> None:
-        """Waits until an operation has ended. Cancelled, it goes on."""
+        """Waits until an operation has ended. Cancelled, that is given up."""
         loop = self.bind()
         self._stirred = True
         while not hot.ended(op):
@@ -158,6 +158,10 @@ class LoopHub(Hub):
             self.turn()
             try:
                 await future
+            except asyncio.CancelledError:
+                hot.cancel(self.number, op)
+                self.kick()
+                raise
             finally:
                 self._ops.pop(op, None)
         hot.outcome(op, self.peer(endpoint))
@@ -240,9 +244,9 @@ class Endpoint(BaseEndpoint[LoopHub]):
         return when the peer's application has it. `verify`: the same, with a
         checksum of each array.
 
-        A task that is cancelled meanwhile no longer waits; the message goes
-        all the same, and until it has gone the arrays are kept and must not be
-        changed.
+        Where its task is cancelled the message is given up: it arrives whole
+        or not at all. The arrays are kept until nothing can read them any
+        more, and must not be changed right away.
         """
         self._check()
         hub = self._hub

@@ -257,14 +257,17 @@ class Hub:
 
     def wait(self, op: Any, endpoint: int, timeout: Optional[float],
              what: str) -> None:
-        """Blocks until the operation has ended."""
+        """Blocks until the operation has ended, or gives it up."""
         deadline = Deadline(timeout)
-        while not hot.wait(self.number, op, deadline.slice_ms()):
-            if deadline.passed():
-                raise error_of(
-                    Status.TIMED_OUT,
-                    f"{self.peer(endpoint)}: {what} took more than "
-                    f"{timeout} s; it goes on", self.peer(endpoint))
+        try:
+            while not hot.wait(self.number, op, deadline.slice_ms()):
+                if deadline.passed():
+                    raise error_of(
+                        Status.TIMED_OUT, f"{self.peer(endpoint)}: {what} took "
+                        f"more than {timeout} s", self.peer(endpoint))
+        except BaseException:
+            hot.cancel(self.number, op)
+            raise
         hot.reap(self.pending)
         if self.closed:
             park_at_exit()

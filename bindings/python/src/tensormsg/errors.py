@@ -67,7 +67,7 @@ class NoMemory(Error, MemoryError):
 
 
 class TimedOut(Error, TimeoutError):
-    """The deadline of a wait passed. What was waited for goes on."""
+    """A deadline passed."""
 
 
 class Canceled(Error):
@@ -139,7 +139,7 @@ class Corrupt(Error):
 
 
 class Dropped(Error):
-    """A full send queue's policy gave it up."""
+    """The policy of a full queue gave it up."""
 
 
 _classes: Dict[int, Type[Error]] = {

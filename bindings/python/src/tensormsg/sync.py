@@ -43,9 +43,9 @@ class Endpoint(BaseEndpoint[Hub]):
         and tuples of arrays and of bool, int, float, str, bytes and None.
         `meta` and further keywords: metadata, frame=7 among them. `acked`:
         return when the peer's application has it. `verify`: the same, with a
-        checksum of each array. `timeout` in seconds ends the wait with
-        TimedOut, not the sending: until that has ended the arrays are kept,
-        and must not be changed.
+        checksum of each array. After `timeout` seconds it is given up with
+        TimedOut: it arrives whole or not at all. The arrays are kept until
+        nothing can read them any more, and must not be changed right away.
         """
         self._check()
         op = self._hub.post(self._number, data,
