@@ -15,6 +15,7 @@ extern "C" {
 
 enum {
     TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT = 1 << 0,
+    TMSG_ENDPOINT_PARAM_DEVICES = 1 << 2,
     TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3
 };
 
@@ -27,7 +28,11 @@ typedef struct tmsg_endpoint_params {
     uint64_t field_mask;        /* TMSG_ENDPOINT_PARAM_*; unset: defaults */
     int32_t connect_timeout_ms; /* resolving, connecting and the hello
                                  * together; default 10000 */
-    uint32_t subscribe;         /* TMSG_SUBSCRIBE_*; default 0 */
+    const char *devices; /* that UCX may use for this connection, "eth1" or
+                          * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
+                          * the one of the address at this end. For tcp://
+                          * and blobs. See docs/nothing-arrives.md */
+    uint32_t subscribe;  /* TMSG_SUBSCRIBE_*; default 0 */
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is
@@ -37,7 +42,8 @@ typedef struct tmsg_endpoint_params {
  * may follow immediately: they wait for the connection, and fail with its
  * error if it cannot be made. To wait for it, see tmsg_endpoint_ready().
  * *params (NULL: defaults) is copied. The caller frees *endpoint_p with
- * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL), NO_MEMORY.
+ * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL), NOT_FOUND (a
+ * device; those that are here are named), NO_MEMORY.
  * Errors of the connection: NOT_FOUND (host), UNREACHABLE, TIMED_OUT,
  * REFUSED, INCOMPATIBLE (both versions are named), PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect(

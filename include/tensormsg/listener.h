@@ -23,7 +23,9 @@ enum {
     TMSG_LISTENER_PARAM_ON_ACCEPT = 1 << 0,
     TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED = 1 << 1,
     TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT = 1 << 2,
-    TMSG_LISTENER_PARAM_MAX_HANDSHAKES = 1 << 3
+    TMSG_LISTENER_PARAM_MAX_HANDSHAKES = 1 << 3,
+    TMSG_LISTENER_PARAM_ADVERTISE = 1 << 4,
+    TMSG_LISTENER_PARAM_DEVICES = 1 << 5
 };
 
 typedef struct tmsg_listener_params {
@@ -37,6 +39,17 @@ typedef struct tmsg_listener_params {
     uint32_t max_handshakes;       /* connections in their handshake at once;
                                     * further ones wait in the kernel's queue;
                                     * default 128 */
+    const char *advertise; /* URL that tmsg_listener_url() gives instead of the
+                            * bound one, "tcp://host:port" as peers reach it
+                            * (a container, NAT); port 0 stands for the bound
+                            * one. For tcp://. It changes nothing of what UCX
+                            * says of itself: see docs/nothing-arrives.md.
+                            * Default NULL: the bound one */
+    const char *devices;   /* that UCX may use for its connections, "eth1" or
+                            * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
+                            * the one of the bound address. Others than "lo"
+                            * need allow_unauthenticated. For tcp:// and
+                            * blob:// */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of
@@ -58,8 +71,8 @@ typedef struct tmsg_listener_params {
  * 25 ms, once for each network device of a worker), so that what keeps it from
  * serving shows here. *params (NULL: defaults) is copied. The caller frees
  * *listener_p with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a
- * key of ucx_config), NOT_FOUND (host), ALREADY_EXISTS (address in use),
- * INSECURE, IO, INTERNAL (UCX), NO_MEMORY. */
+ * key of ucx_config), NOT_FOUND (host, device), ALREADY_EXISTS (address in
+ * use), INSECURE, IO, INTERNAL (UCX), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_listener_create(
     tmsg_worker_t *worker, const char *url,
     const tmsg_listener_params_t *params, tmsg_listener_t **listener_p);

@@ -16,6 +16,7 @@
 #include "am/control.h"
 #include "am/listener.h"
 #include "am/pair.h"
+#include "am/reach.h"
 #include "am/retire.h"
 #include "core/bytes.h"
 #include "core/log.h"
@@ -166,6 +167,7 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
         mine.ns_net != theirs->ns_net) {
         snprintf(scope.device, sizeof(scope.device), "all");
     }
+    tmsg_devices_apply(endpoint->devices, &scope);
     return tmsg_worker_ucx(endpoint->worker, &scope, true, &endpoint->ucx);
 }
 

@@ -13,13 +13,14 @@
 #include "am/message.h"
 #include "am/progress.h"
 #include "am/publisher.h"
+#include "am/reach.h"
 #include "am/send_queue.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |                          \
-                TMSG_ENDPOINT_PARAM_SUBSCRIBE))
+                TMSG_ENDPOINT_PARAM_DEVICES | TMSG_ENDPOINT_PARAM_SUBSCRIBE))
 
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error)
@@ -125,6 +126,27 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
 }
 
+static tmsg_status_t take_params(tmsg_endpoint_t *endpoint,
+                                 const tmsg_endpoint_params_t *read)
+{
+    endpoint->dialling = true;
+    endpoint->subscribe = read->subscribe;
+    return read->devices == NULL
+               ? TMSG_OK
+               : tmsg_devices_read(read->devices, endpoint->devices);
+}
+
+static tmsg_status_t check_devices(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_url_kind_t kind = endpoint->link.url.kind;
+
+    return endpoint->devices[0] == '\0' || kind == TMSG_URL_TCP ||
+                   kind == TMSG_URL_BLOB
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "endpoint: devices are for tcp:// and blobs");
+}
+
 /* All fields of *read are set, by the caller or by default. */
 static tmsg_status_t read_params(const tmsg_endpoint_params_t *params,
                                  tmsg_endpoint_params_t *read)
@@ -142,6 +164,9 @@ static tmsg_status_t read_params(const tmsg_endpoint_params_t *params,
     }
     if (mask & TMSG_ENDPOINT_PARAM_SUBSCRIBE) {
         read->subscribe = params->subscribe;
+    }
+    if (mask & TMSG_ENDPOINT_PARAM_DEVICES) {
+        read->devices = params->devices;
     }
     if (read->connect_timeout_ms <= 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -173,9 +198,13 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
         status = tmsg_endpoint_create(worker, &endpoint);
     }
     if (status == TMSG_OK) {
-        endpoint->dialling = true;
-        endpoint->subscribe = read.subscribe;
-        status = tmsg_link_dial(endpoint, url, read.connect_timeout_ms);
+        status = take_params(endpoint, &read);
+        if (status == TMSG_OK) {
+            status = tmsg_link_dial(endpoint, url, read.connect_timeout_ms);
+        }
+        if (status == TMSG_OK) {
+            status = check_devices(endpoint);
+        }
         if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {
@@ -204,10 +233,11 @@ tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
         status = tmsg_endpoint_create(worker, &endpoint);
     }
     if (status == TMSG_OK) {
-        endpoint->dialling = true;
-        endpoint->subscribe = read.subscribe;
-        status = tmsg_attach_blob(endpoint, blob, blob_bytes,
-                                  read.connect_timeout_ms);
+        status = take_params(endpoint, &read);
+        if (status == TMSG_OK) {
+            status = tmsg_attach_blob(endpoint, blob, blob_bytes,
+                                      read.connect_timeout_ms);
+        }
         if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {

@@ -83,7 +83,8 @@ struct tmsg_endpoint {
     uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
     void *peer_address;
     tmsg_hello_t peer_hello;
-    uint32_t subscribe; /* TMSG_SUBSCRIBE_*, for our hello */
+    uint32_t subscribe;               /* TMSG_SUBSCRIBE_*, for our hello */
+    char devices[TMSG_DEVICES_BYTES]; /* to be used; "": as the address says */
     tmsg_ucx_t *ucx;
     ucp_ep_h ep;       /* NULL: none, or closed */
     ucp_ep_h reply_ep; /* by which the peer's attach came */

@@ -19,6 +19,7 @@
 #include "am/control.h"
 #include "am/listener.h"
 #include "am/netif.h"
+#include "am/reach.h"
 #include "am/silence.h"
 #include "am/sock.h"
 #include "core/bytes.h"
@@ -131,6 +132,7 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
             return status;
         }
         snprintf(scope.device, sizeof(scope.device), "%s", device);
+        tmsg_devices_apply(endpoint->devices, &scope);
     }
     return tmsg_worker_ucx(endpoint->worker, &scope, endpoint->dialling,
                            &endpoint->ucx);

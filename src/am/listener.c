@@ -12,6 +12,7 @@
 #include "am/endpoint.h"
 #include "am/netif.h"
 #include "am/progress.h"
+#include "am/reach.h"
 #include "am/ucxx.h"
 #include "core/log.h"
 
@@ -25,7 +26,8 @@
     ((uint64_t)(TMSG_LISTENER_PARAM_ON_ACCEPT |                                \
                 TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |                    \
                 TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |                        \
-                TMSG_LISTENER_PARAM_MAX_HANDSHAKES))
+                TMSG_LISTENER_PARAM_MAX_HANDSHAKES |                           \
+                TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES))
 
 static tmsg_status_t read_params(const tmsg_listener_params_t *params,
                                  tmsg_listener_t *listener)
@@ -63,12 +65,7 @@ static tmsg_status_t check_secure(const tmsg_listener_params_t *params,
                                   const char *url,
                                   const struct sockaddr *address)
 {
-    bool allowed =
-        params != NULL &&
-        (params->field_mask & TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED) &&
-        params->allow_unauthenticated;
-
-    if (allowed || tmsg_netif_is_loopback(address)) {
+    if (tmsg_listener_is_open(params) || tmsg_netif_is_loopback(address)) {
         return TMSG_OK;
     }
     return tmsg_error_set(TMSG_ERR_INSECURE,
@@ -190,6 +187,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     }
     endpoint->accepted = true;
     endpoint->keeper = listener;
+    memcpy(endpoint->devices, listener->devices, sizeof(endpoint->devices));
     listener->handshakes++;
     status = tmsg_link_accepted(endpoint, fd, listener,
                                 listener->handshake_timeout_ms);
@@ -356,6 +354,10 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     if (status != TMSG_OK) {
         return status;
     }
+    status = tmsg_listener_name_devices(params, url->kind, listener);
+    if (status != TMSG_OK) {
+        return status;
+    }
     if (url->kind == TMSG_URL_UNIX) {
         tmsg_url_format(url, listener->url, sizeof(listener->url));
         return tmsg_sock_listen(url, NULL, BACKLOG, &listener->sock);
@@ -366,6 +368,9 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     }
     if (status == TMSG_OK) {
         status = binders[url->kind](listener, url, address, scope);
+    }
+    if (status == TMSG_OK) {
+        tmsg_devices_apply(listener->devices, scope);
     }
     tmsg_resolve_abandon(resolve);
     return status;
@@ -445,6 +450,11 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
     listener->handshake_timeout_ms = HANDSHAKE_TIMEOUT_MS;
     listener->max_handshakes = MAX_HANDSHAKES;
     status = prepare(listener, url, params, &parsed, &scope);
+    if (status == TMSG_OK && params != NULL &&
+        params->field_mask & TMSG_LISTENER_PARAM_ADVERTISE) {
+        status =
+            tmsg_listener_advertise(listener, params->advertise, parsed.kind);
+    }
     if (status != TMSG_OK) {
         abandon(listener);
         return status;
@@ -460,7 +470,8 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
 
 const char *tmsg_listener_url(const tmsg_listener_t *listener)
 {
-    return listener->url;
+    return listener->advertised[0] != '\0' ? listener->advertised
+                                           : listener->url;
 }
 
 tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,

@@ -20,7 +20,9 @@ struct tmsg_listener {
     tmsg_timer_t retry; /* out of descriptors: look again */
     tmsg_sock_listener_t sock;
     char url[TMSG_URL_TEXT_BYTES];
-    void *blob; /* of a blob:// listener */
+    char advertised[TMSG_URL_TEXT_BYTES]; /* "": url */
+    char devices[TMSG_DEVICES_BYTES];     /* "": the one of the address */
+    void *blob;                           /* of a blob:// listener */
     size_t blob_bytes;
     uint8_t token[TMSG_TOKEN_BYTES];
     tmsg_ucx_t *ucx;        /* of a blob:// or ucx:// listener */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "am/url.h"
 #include "core/error.h"
@@ -159,4 +160,54 @@ const char *tmsg_netif_rdma(const char *sysfs, const char *device, char *text,
         closedir(folder);
     }
     return text;
+}
+
+static bool is_rdma(const char *name, size_t length)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s",
+             (int)strcspn(name, ":,"), name);
+    return memchr(name, '/', length) == NULL && access(path, F_OK) == 0;
+}
+
+static tmsg_status_t unknown_device(const char *name, size_t length)
+{
+    struct if_nameindex *all = if_nameindex();
+    char here[200] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; all != NULL && all[i].if_name != NULL; i++) {
+        if (used + strlen(all[i].if_name) + sizeof(", ") < sizeof(here)) {
+            used += (size_t)snprintf(here + used, sizeof(here) - used, "%s%s",
+                                     i == 0 ? "" : ", ", all[i].if_name);
+        }
+    }
+    if (all != NULL) {
+        if_freenameindex(all);
+    }
+    return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                          "there is no device '%s'; there are: %s",
+                          tmsg_error_name(name, length).text, here);
+}
+
+tmsg_status_t tmsg_netif_check_devices(const char *devices)
+{
+    for (const char *name = devices;; name += strcspn(name, ",") + 1) {
+        size_t length = strcspn(name, ",");
+        char device[IFNAMSIZ];
+
+        if (length == 0) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "devices '%.64s': a name is empty", devices);
+        }
+        snprintf(device, sizeof(device), "%.*s", (int)length, name);
+        if ((length >= sizeof(device) || if_nametoindex(device) == 0) &&
+            !is_rdma(name, length)) {
+            return unknown_device(name, length);
+        }
+        if (name[length] == '\0') {
+            return TMSG_OK;
+        }
+    }
 }

@@ -24,6 +24,11 @@ bool tmsg_netif_is_any(const struct sockaddr *address);
 tmsg_status_t tmsg_netif_of_address(const struct sockaddr *address,
                                     char name[IFNAMSIZ]);
 
+/* Whether each of a comma-separated list is a network device that is here, or
+ * an RDMA device by UCX's name ("mlx5_0:1"). Errors: NOT_FOUND (names it, and
+ * those that are here), INVALID_PARAM (an empty name). */
+tmsg_status_t tmsg_netif_check_devices(const char *devices);
+
 /* Writes UCX's names of the RDMA devices that are the same hardware as a
  * network device, each after a comma (",mlx5_0:1"); "" for none. `sysfs` is
  * "/sys". Returns `text`. */

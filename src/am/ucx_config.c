@@ -68,7 +68,7 @@ bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other)
 {
     return strcmp(one->device, other->device) == 0 &&
-           one->family == other->family;
+           one->named == other->named && one->family == other->family;
 }
 
 const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin)
@@ -350,7 +350,10 @@ static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
                     "shared memory alone, so that UCX opens no port");
         return;
     }
-    if (strcmp(scope->device, "all") != 0) {
+    if (scope->named) {
+        put(keys, "UCX_NET_DEVICES", scope->device, TMSG_ORIGIN_CODE,
+            "the application named the devices");
+    } else if (strcmp(scope->device, "all") != 0) {
         snprintf(devices, sizeof(devices), "%s%s", scope->device,
                  tmsg_netif_rdma("/sys", scope->device, rdma, sizeof(rdma)));
         put_default(keys, "NET_DEVICES", NULL, devices,

@@ -11,10 +11,14 @@
 
 #include <tensormsg/status.h>
 
+#define TMSG_DEVICES_BYTES 64
+
 /* How far traffic may go: it decides which doors UCX opens. */
 typedef struct {
-    char device[64]; /* network device; "" is shared memory alone */
-    int family;      /* AF_* of a ucx:// address; 0: ours find their own */
+    char device[TMSG_DEVICES_BYTES]; /* network device; "" is shared memory
+                                        alone */
+    bool named; /* by the application, which may name several */
+    int family; /* AF_* of a ucx:// address; 0: ours find their own */
 } tmsg_ucx_scope_t;
 
 typedef enum {

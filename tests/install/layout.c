@@ -38,10 +38,11 @@ AT(tmsg_dtype_t, code, 0);
 AT(tmsg_dtype_t, bits, 1);
 AT(tmsg_dtype_t, lanes, 2);
 
-SIZE(tmsg_endpoint_params_t, 16);
+SIZE(tmsg_endpoint_params_t, 32);
 AT(tmsg_endpoint_params_t, field_mask, 0);
 AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
-AT(tmsg_endpoint_params_t, subscribe, 12);
+AT(tmsg_endpoint_params_t, devices, 16);
+AT(tmsg_endpoint_params_t, subscribe, 24);
 
 SIZE(tmsg_file_load_params_t, 24);
 AT(tmsg_file_load_params_t, field_mask, 0);
@@ -64,13 +65,15 @@ AT(tmsg_limits_t, message_bytes, 48);
 AT(tmsg_limits_t, held_bytes, 56);
 AT(tmsg_limits_t, metadata_keys, 64);
 
-SIZE(tmsg_listener_params_t, 40);
+SIZE(tmsg_listener_params_t, 56);
 AT(tmsg_listener_params_t, field_mask, 0);
 AT(tmsg_listener_params_t, on_accept, 8);
 AT(tmsg_listener_params_t, on_accept_arg, 16);
 AT(tmsg_listener_params_t, allow_unauthenticated, 24);
 AT(tmsg_listener_params_t, handshake_timeout_ms, 28);
 AT(tmsg_listener_params_t, max_handshakes, 32);
+AT(tmsg_listener_params_t, advertise, 40);
+AT(tmsg_listener_params_t, devices, 48);
 
 SIZE(tmsg_map_add_params_t, 24);
 AT(tmsg_map_add_params_t, field_mask, 0);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/reach.h - the devices and the address that the application names. */
+#ifndef TMSG_AM_REACH_H
+#define TMSG_AM_REACH_H
+
+#include "am/listener.h"
+
+/* Takes devices into text of TMSG_DEVICES_BYTES. Errors: INVALID_PARAM,
+ * NOT_FOUND. */
+tmsg_status_t tmsg_devices_read(const char *devices, char *text);
+
+/* Makes them the scope's, unless there are none. */
+void tmsg_devices_apply(const char *devices, tmsg_ucx_scope_t *scope);
+
+/* Whether strangers may come. */
+bool tmsg_listener_is_open(const tmsg_listener_params_t *params);
+
+/* Takes the URL that peers are told, with the bound port where it has none;
+ * NULL is none. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
+                                      const char *text, tmsg_url_kind_t kind);
+
+/* Takes the devices, which open UCX's door to more. Errors: as above, and
+ * INSECURE. */
+tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
+                                         tmsg_url_kind_t kind,
+                                         tmsg_listener_t *listener);
+
+#endif
