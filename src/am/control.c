@@ -13,6 +13,7 @@
 
 #define ACK_TEXT_MAX 240
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
+#define SMALL 128 /* bytes of one whose record is kept */
 
 /* A message is answered by ACK and SCHEMA, and half a window by CREDIT, without
  * which the peer may send no more than a window. Twice that, and some, are
@@ -23,6 +24,7 @@
 /* One on its way through UCX, which needs its bytes until it is sent. */
 typedef struct {
     tmsg_op_t op;
+    tmsg_spare_t spare; /* of one with room for SMALL bytes: kept */
     tmsg_endpoint_t *endpoint;
     size_t header_bytes;
     size_t payload_bytes;
@@ -38,13 +40,40 @@ typedef struct {
     uint8_t body[];
 } control_t;
 
+void tmsg_control_free_spare(tmsg_spare_t *spare)
+{
+    free(TMSG_CONTAINER_OF(spare, posted_t, spare));
+}
+
+/* With room for so many bytes, or NULL. */
+static posted_t *get_record(tmsg_endpoint_t *endpoint, size_t bytes)
+{
+    tmsg_spares_t *spares = tmsg_store_controls(endpoint->worker->store);
+    tmsg_spare_t *spare = bytes > SMALL ? NULL : tmsg_spares_take(spares);
+
+    return spare != NULL ? TMSG_CONTAINER_OF(spare, posted_t, spare)
+                         : malloc(sizeof(posted_t) +
+                                  (bytes < SMALL ? (size_t)SMALL : bytes));
+}
+
+static void let_go(posted_t *posted)
+{
+    if (posted->header_bytes + posted->payload_bytes > SMALL) {
+        free(posted);
+        return;
+    }
+    posted->spare.bytes = sizeof(*posted) + SMALL;
+    tmsg_spares_give(tmsg_store_controls(posted->endpoint->worker->store),
+                     &posted->spare);
+}
+
 static void over(tmsg_op_t *op)
 {
     posted_t *posted = TMSG_CONTAINER_OF(op, posted_t, op);
     tmsg_endpoint_t *endpoint = posted->endpoint;
 
     tmsg_op_over(endpoint, op);
-    free(posted);
+    let_go(posted);
     endpoint->controls_in_ucx--;
     if (endpoint->state == TMSG_EP_CLOSING) {
         tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
@@ -73,7 +102,7 @@ static posted_t *pack(tmsg_endpoint_t *endpoint, uint8_t kind,
 {
     size_t header_bytes = TMSG_PREAMBLE_BYTES + body_bytes;
     tmsg_preamble_t full = *head;
-    posted_t *posted = malloc(sizeof(*posted) + header_bytes + payload_bytes);
+    posted_t *posted = get_record(endpoint, header_bytes + payload_bytes);
 
     if (posted == NULL) {
         tmsg_error_memory("a control message");
@@ -147,7 +176,7 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     }
     ucs = tmsg_ucx_send_now(endpoint->ep, posted->bytes, posted->header_bytes,
                             payload_of(posted), posted->payload_bytes);
-    free(posted);
+    let_go(posted);
     if (ucs == UCS_ERR_NO_RESOURCE) {
         return TMSG_IN_PROGRESS;
     }

@@ -5,6 +5,9 @@
 
 #include "am/endpoint.h"
 
+/* Ends a record that is kept. */
+void tmsg_control_free_spare(tmsg_spare_t *spare);
+
 /* Hands one to UCX; outside it. */
 tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
                                 const tmsg_preamble_t *head, const void *body,

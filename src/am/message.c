@@ -37,16 +37,25 @@ tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
     return TMSG_OK;
 }
 
-/* Nothing here touches the worker: it may be gone. */
-static void free_message(void *arg)
+void tmsg_message_free_spare(tmsg_spare_t *spare)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(spare, tmsg_message_t, spare);
+
+    tmsg_map_destroy(message->map);
+    free(message->pieces);
+    free(message);
+}
+
+/* The map is empty. Nothing here touches the worker: it may be gone. */
+static void end_message(void *arg)
 {
     tmsg_message_t *message = arg;
+    tmsg_store_t *store = message->store;
 
     tmsg_message_drop_body(message);
     free(message->why);
     free(message->checksums);
     free(message->raw);
-    free(message->pieces);
     if (message->state == TMSG_RX_DELIVERED) {
         tmsg_store_discharge(message->store, message->noted);
     } else {
@@ -56,9 +65,11 @@ static void free_message(void *arg)
     if (message->posted != NULL && tmsg_map_unhold(message->posted)) {
         tmsg_map_free(message->posted);
     }
-    tmsg_store_drop(message->store);
     tmsg_endpoint_drop(message->endpoint);
-    free(message);
+    message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
+                           message->piece_room * sizeof(*message->pieces);
+    tmsg_spares_give(tmsg_store_messages(store), &message->spare);
+    tmsg_store_drop(store);
 }
 
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
@@ -86,21 +97,20 @@ void tmsg_message_delivered(tmsg_message_t *message)
     message->state = TMSG_RX_DELIVERED;
     tmsg_post_delivered(message);
     tmsg_store_move(message->store, message->noted);
-    tmsg_map_own(message->map, free_message, message);
+    tmsg_map_recycle(message->map, end_message, message);
 }
 
 void tmsg_message_destroy(tmsg_message_t *message)
 {
-    bool owned;
-
     if (message == NULL) {
         return;
     }
-    owned = message->state == TMSG_RX_DELIVERED;
-    tmsg_map_destroy(message->map);
-    if (!owned) {
-        free_message(message);
+    if (message->state == TMSG_RX_DELIVERED) {
+        tmsg_map_destroy(message->map);
+        return;
     }
+    (void)tmsg_map_clear(message->map); /* nobody else has it */
+    end_message(message);
 }
 
 static void run_destroy(tmsg_due_t *due)
@@ -117,20 +127,40 @@ void tmsg_message_discard(tmsg_message_t *message)
     tmsg_worker_due(message->endpoint->worker, &message->due);
 }
 
+/* With an empty map. */
+static tmsg_message_t *get_record(tmsg_store_t *store)
+{
+    tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_messages(store));
+    tmsg_message_t *message;
+
+    if (spare != NULL) {
+        return TMSG_CONTAINER_OF(spare, tmsg_message_t, spare);
+    }
+    message = malloc(sizeof(*message));
+    if (message == NULL) {
+        tmsg_error_memory("a message");
+        return NULL;
+    }
+    message->pieces = NULL;
+    message->piece_room = 0;
+    if (tmsg_map_create(&message->map) != TMSG_OK) {
+        free(message);
+        return NULL;
+    }
+    return message;
+}
+
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_channel_t *channel,
                                   tmsg_message_t **message_p)
 {
-    tmsg_message_t *message = malloc(sizeof(*message));
+    tmsg_store_t *store = channel->endpoint->worker->store;
+    tmsg_message_t *message = get_record(store);
 
     if (message == NULL) {
-        return tmsg_error_memory("a message");
-    }
-    memset(message, 0, offsetof(tmsg_message_t, gap));
-    if (tmsg_map_create(&message->map) != TMSG_OK) {
-        free(message);
         return TMSG_ERR_NO_MEMORY;
     }
+    memset(message, 0, offsetof(tmsg_message_t, map));
     message->endpoint = channel->endpoint;
     message->channel = channel;
     tmsg_endpoint_hold(channel->endpoint);

@@ -27,10 +27,10 @@ typedef enum {
 #define TMSG_MESSAGE_PIECES 4 /* of a payload, in the record */
 
 struct tmsg_message {
+    tmsg_spare_t spare;
     tmsg_due_t due; /* the handler, or its destruction */
     tmsg_endpoint_t *endpoint;
     tmsg_channel_t *channel;
-    tmsg_map_t *map;
     tmsg_store_t *store;
     tmsg_block_t block; /* for the tensors, unless they are small */
     uint64_t noted;     /* what beside it counts against held_bytes */
@@ -54,15 +54,20 @@ struct tmsg_message {
     uint8_t *raw;            /* with TMSG_WORKER_CAPTURE: preamble and body */
     uint8_t *body;           /* a spilled one, padded, on its way */
     ucp_dt_iov_t few_pieces[TMSG_MESSAGE_PIECES];
-    ucp_dt_iov_t *pieces; /* of a payload that is written to more */
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready */
-    /* Not zeroed with the rest: */
+    /* Not zeroed with the rest, the first three kept with the record: */
+    tmsg_map_t *map;
+    ucp_dt_iov_t *pieces; /* of a payload that is written to more */
+    size_t piece_room;    /* of these */
     uint8_t gap[TMSG_PAYLOAD_ALIGNMENT]; /* takes what is no tensor's */
     /* with room to begin aligned. */
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
 };
+
+/* Ends a record that is kept. */
+void tmsg_message_free_spare(tmsg_spare_t *spare);
 
 /* Starts one for an arrival, with an empty map. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,

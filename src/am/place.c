@@ -133,13 +133,19 @@ tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
                        .iov = message->few_pieces,
                        .room = TMSG_MESSAGE_PIECES};
 
+    if (message->piece_room > 0) { /* it was needed before */
+        pieces.iov = message->pieces;
+        pieces.room = message->piece_room;
+    }
     make(&pieces);
     if (pieces.count > pieces.room) {
+        message->piece_room = 0;
         free(message->pieces);
         message->pieces = malloc(pieces.count * sizeof(*message->pieces));
         if (message->pieces == NULL) {
             return tmsg_error_memory("a list of a message's tensors");
         }
+        message->piece_room = pieces.count;
         pieces.iov = message->pieces;
         pieces.room = pieces.count;
         make(&pieces);

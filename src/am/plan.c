@@ -154,13 +154,13 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     uint64_t head = tmsg_layout_spill(payload->spill);
     uint64_t staged = head + payload->measures->packed;
     uint8_t *staging;
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status;
 
-    plan->iov = calloc(2 * tmsg_map_size(payload->map) + 1, sizeof(*plan->iov));
-    if (plan->iov == NULL) {
-        return tmsg_error_memory("a scatter list");
-    }
-    if (staged > 0) {
+    status = tmsg_pool_take(
+        pool, (2 * tmsg_map_size(payload->map) + 1) * sizeof(*plan->iov),
+        &plan->list);
+    plan->iov = plan->list.data;
+    if (status == TMSG_OK && staged > 0) {
         status = tmsg_pool_take(pool, staged, &plan->staging);
     }
     if (status != TMSG_OK) {
@@ -224,7 +224,7 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)
 {
     if (!plan->shared) {
-        free(plan->iov);
+        tmsg_pool_give(pool, plan->list);
         tmsg_pool_give(pool, plan->staging);
     }
     *plan = (tmsg_plan_t){0};

@@ -35,6 +35,7 @@ typedef struct {
     const void *contiguous; /* with iov_count 0 */
     ucp_dt_iov_t *iov;
     size_t iov_count;
+    tmsg_pool_block_t list;    /* where iov is */
     tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */
     bool shared;               /* nothing of it is its own: see share.h */
 } tmsg_plan_t;

@@ -22,12 +22,36 @@
                 TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_ON_RELEASE |         \
                 TMSG_SEND_PARAM_WAY))
 
+void tmsg_send_free_spare(tmsg_spare_t *spare)
+{
+    free(TMSG_CONTAINER_OF(spare, tmsg_send_t, spare));
+}
+
+/* Its worker may be gone. */
 static void destroy(tmsg_request_t *request)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(request, tmsg_send_t, request);
+    tmsg_store_t *store = send->store;
 
     free(send->answer_text);
-    free(send);
+    send->spare.bytes = sizeof(*send);
+    tmsg_spares_give(tmsg_store_sends(store), &send->spare);
+    tmsg_store_drop(store);
+}
+
+static tmsg_send_t *get_record(tmsg_store_t *store)
+{
+    tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_sends(store));
+    tmsg_send_t *send = spare == NULL
+                            ? malloc(sizeof(*send))
+                            : TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
+
+    if (send != NULL) {
+        memset(send, 0, offsetof(tmsg_send_t, small_header));
+        send->store = store;
+        tmsg_store_hold(store);
+    }
+    return send;
 }
 
 static void forsaken(tmsg_op_t *op)
@@ -204,13 +228,12 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_send_params_t *params,
                             tmsg_send_t **send_p)
 {
-    tmsg_send_t *send = malloc(sizeof(*send));
+    tmsg_send_t *send = get_record(endpoint->worker->store);
     tmsg_status_t status;
 
     if (send == NULL) {
         return tmsg_error_memory("a send");
     }
-    memset(send, 0, offsetof(tmsg_send_t, small_header));
     tmsg_request_init(&send->request, endpoint->worker, destroy,
                       tmsg_send_cancel);
     status = read_params(params, send);
@@ -225,7 +248,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
             tmsg_channel_open(endpoint, channel_of(params), &send->channel);
     }
     if (status != TMSG_OK) {
-        free(send);
+        tmsg_request_drop(&send->request);
         return status;
     }
     send->endpoint = endpoint;

@@ -13,6 +13,8 @@
 
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
+    tmsg_spare_t spare;
+    tmsg_store_t *store;    /* which keeps the record for the next */
     tmsg_node_t node;       /* channel's queue, then endpoint's posted */
     tmsg_due_t map_due;     /* the end of a map that is nobody's */
     tmsg_due_t release_due; /* on_release */
@@ -54,6 +56,9 @@ typedef struct tmsg_send {
     uint8_t small_header[TMSG_SEND_SMALL_HEADER];
     uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;
+
+/* Ends a record that is kept. */
+void tmsg_send_free_spare(tmsg_spare_t *spare);
 
 /* Where the measures of a map that suits the peer are; of another map, if the
  * stamp is another. */

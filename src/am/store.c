@@ -12,6 +12,8 @@
 #include "serialize/header.h"
 
 #define POOL_BYTES (256ULL << 20)
+#define SPARE_BYTES ((size_t)1 << 20) /* of messages, and of sends */
+#define SPARE_CONTROL_BYTES ((size_t)64 << 10)
 
 struct tmsg_store {
     atomic_uint refs;
@@ -22,10 +24,16 @@ struct tmsg_store {
     atomic_bool missed;  /* somebody waits for memory */
     int event_fd;
     tmsg_pool_t pool;
+    tmsg_spares_t messages;
+    tmsg_spares_t sends;
+    tmsg_spares_t controls;
 };
 
 tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
                                 uint64_t budget, int event_fd,
+                                void (*free_message)(tmsg_spare_t *spare),
+                                void (*free_send)(tmsg_spare_t *spare),
+                                void (*free_control)(tmsg_spare_t *spare),
                                 tmsg_store_t **store_p)
 {
     tmsg_store_t *store = calloc(1, sizeof(*store));
@@ -41,6 +49,9 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
     atomic_init(&store->refs, 1);
     store->budget = budget;
     tmsg_pool_init(&store->pool, budget < POOL_BYTES ? budget : POOL_BYTES);
+    tmsg_spares_init(&store->messages, SPARE_BYTES, free_message);
+    tmsg_spares_init(&store->sends, SPARE_BYTES, free_send);
+    tmsg_spares_init(&store->controls, SPARE_CONTROL_BYTES, free_control);
     if (allocator != NULL) {
         store->allocator = *allocator;
     }
@@ -58,6 +69,9 @@ void tmsg_store_drop(tmsg_store_t *store)
     if (atomic_fetch_sub_explicit(&store->refs, 1, memory_order_acq_rel) == 1) {
         close(store->event_fd);
         tmsg_pool_free(&store->pool);
+        tmsg_spares_free(&store->messages);
+        tmsg_spares_free(&store->sends);
+        tmsg_spares_free(&store->controls);
         free(store);
     }
 }
@@ -202,6 +216,18 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
     tmsg_pool_give(&store->pool,
                    (tmsg_pool_block_t){block->data, block->capacity});
     tmsg_store_discharge(store, block->bytes);
+}
+
+tmsg_spares_t *tmsg_store_messages(tmsg_store_t *store)
+{
+    return &store->messages;
+}
+
+tmsg_spares_t *tmsg_store_sends(tmsg_store_t *store) { return &store->sends; }
+
+tmsg_spares_t *tmsg_store_controls(tmsg_store_t *store)
+{
+    return &store->controls;
 }
 
 tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store) { return &store->pool; }

@@ -9,6 +9,7 @@
 #include <tensormsg/worker.h>
 
 #include "memory/pool.h"
+#include "memory/spares.h"
 
 /* Shared by a worker and every message that it delivered, whichever ends last.
  */
@@ -24,9 +25,13 @@ typedef struct {
 
 /* `allocator` NULL: the library's own memory, at most `budget` bytes at once.
  * When memory comes free that was missed, event_fd (which is dup()ed) is
- * signalled. Errors: NO_MEMORY, IO. */
+ * signalled. The records that it keeps are freed by these functions. Errors:
+ * NO_MEMORY, IO. */
 tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
                                 uint64_t budget, int event_fd,
+                                void (*free_message)(tmsg_spare_t *spare),
+                                void (*free_send)(tmsg_spare_t *spare),
+                                void (*free_control)(tmsg_spare_t *spare),
                                 tmsg_store_t **store_p);
 void tmsg_store_hold(tmsg_store_t *store);
 void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
@@ -68,6 +73,11 @@ void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes);
 
 /* The application has it now: it counts in the budget. */
 void tmsg_store_move(tmsg_store_t *store, uint64_t bytes);
+
+/* Records of messages that ended, and of sends. */
+tmsg_spares_t *tmsg_store_messages(tmsg_store_t *store);
+tmsg_spares_t *tmsg_store_sends(tmsg_store_t *store);
+tmsg_spares_t *tmsg_store_controls(tmsg_store_t *store);
 
 /* Our own memory, for payloads on their way out as well. */
 tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store);

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "am/control.h"
 #include "am/endpoint.h"
 #include "am/linger.h"
 #include "am/listener.h"
@@ -240,7 +241,9 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
         goto err_free;
     }
     status = tmsg_store_create(allocator, context->limits.held_bytes,
-                               worker->loop.event_fd, &worker->store);
+                               worker->loop.event_fd, tmsg_message_free_spare,
+                               tmsg_send_free_spare, tmsg_control_free_spare,
+                               &worker->store);
     if (status != TMSG_OK) {
         goto err_close;
     }

@@ -53,11 +53,31 @@ bool tmsg_map_unhold(const tmsg_map_t *map)
                                      memory_order_acq_rel) == 1;
 }
 
+/* Of a map without tensors. */
+static void reset(tmsg_map_t *map)
+{
+    if (map->layout != NULL) {
+        tmsg_map_drop_index(map);
+    }
+    tmsg_map_restamp(map);
+    map->meta_size = 0;
+    map->wasted = 0;
+    tmsg_arena_reset(&map->arena);
+}
+
 void tmsg_map_free(const tmsg_map_t *unused)
 {
     tmsg_map_t *map = writable(unused);
+    tmsg_release_fn recycle = map->recycle;
 
     release_all(map);
+    if (recycle != NULL) {
+        map->recycle = NULL;
+        reset(map);
+        atomic_store_explicit(&map->refs, 1, memory_order_relaxed);
+        recycle(map->recycle_arg);
+        return;
+    }
     tmsg_map_drop_index(map);
     tmsg_index_free(&map->meta_index);
     tmsg_arena_free(&map->arena);
@@ -92,6 +112,13 @@ void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg)
 {
     map->release = release;
     map->release_arg = release_arg;
+}
+
+void tmsg_map_recycle(tmsg_map_t *map, tmsg_release_fn recycle,
+                      void *recycle_arg)
+{
+    map->recycle = recycle;
+    map->recycle_arg = recycle_arg;
 }
 
 tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map)
@@ -487,13 +514,7 @@ tmsg_status_t tmsg_map_clear(tmsg_map_t *map)
         return status;
     }
     release_all(map);
-    if (map->layout != NULL) {
-        tmsg_map_drop_index(map);
-    }
-    tmsg_map_restamp(map);
-    map->meta_size = 0;
-    map->wasted = 0;
-    tmsg_arena_reset(&map->arena);
+    reset(map);
     return TMSG_OK;
 }
 

@@ -55,6 +55,12 @@ void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device);
  * tmsg_map_clear() or at the end of its life. At most one such owner. */
 void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg);
 
+/* Has recycle(recycle_arg) called in place of the map's end: by then it is
+ * empty again, has the memory that it had, and one owner, which that is. Once.
+ */
+void tmsg_map_recycle(tmsg_map_t *map, tmsg_release_fn recycle,
+                      void *recycle_arg);
+
 /* A number that no map of this process with another layout (names, dtypes,
  * shapes, strides, devices) ever has or had. Data and metadata do not count.
  * Thread-safe, as reading is. */

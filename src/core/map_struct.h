@@ -31,6 +31,8 @@ struct tmsg_map {
 
     tmsg_release_fn release; /* of the memory that all tensors share */
     void *release_arg;
+    tmsg_release_fn recycle; /* takes it in place of its end */
+    void *recycle_arg;
     bool lent; /* tensors have release functions, whosever the layout is */
 };
 

@@ -25,7 +25,7 @@ Test(store, what_waits_is_signalled_when_memory_comes_free)
     tmsg_store_t *store;
     tmsg_block_t block;
 
-    must(tmsg_store_create(NULL, BUDGET, fd, &store));
+    must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
     must(tmsg_store_reserve(store, BUDGET));
     must_be(tmsg_store_reserve(store, 1), TMSG_IN_PROGRESS);
     must_be(tmsg_store_alloc(store, 1, &block), TMSG_IN_PROGRESS);
@@ -45,7 +45,7 @@ Test(store, what_came_with_a_header_counts_once_it_is_delivered)
     int fd = eventfd(0, EFD_NONBLOCK);
     tmsg_store_t *store;
 
-    must(tmsg_store_create(NULL, BUDGET, fd, &store));
+    must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
     must(tmsg_store_note(store, BUDGET));
     must(tmsg_store_reserve(store, BUDGET));
     tmsg_store_discharge(store, BUDGET);
@@ -63,7 +63,7 @@ Test(store, all_together_stay_within_the_slack)
     int fd = eventfd(0, EFD_NONBLOCK);
     tmsg_store_t *store;
 
-    must(tmsg_store_create(NULL, BUDGET, fd, &store));
+    must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
     must(tmsg_store_reserve(store, 1));
     must_be(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK),
             TMSG_ERR_LIMIT_EXCEEDED);
