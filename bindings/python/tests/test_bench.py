@@ -9,13 +9,13 @@ import sys
 def test_the_comparison_runs(tmp_path):
     rows = tmp_path / "rows.json"
     ran = subprocess.run(
-        [sys.executable, "-m", "tensormsg.bench", "--work", "2x64,1x100000",
+        [sys.executable, "-m", "tensormsg.bench", "--work", "2x64",
          "--seconds", ".05", "--json", rows], text=True, timeout=55,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert ran.returncode == 0, ran.stderr
     rows = json.loads(rows.read_text())["rows"]
     ways = {row["way"] for row in rows}
     assert {"C", "blocking", "asyncio", "pickle"} <= ways
-    assert len(rows) == 2 * len(ways)
+    assert len(rows) == len(ways)
     assert all(row["half_round_trip_us"] > 0 for row in rows)
     assert "2 x 64" in ran.stdout
