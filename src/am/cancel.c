@@ -8,6 +8,7 @@
 
 #include "am/close.h"
 #include "am/control.h"
+#include "am/parts.h"
 #include "am/send_queue.h"
 #include "core/map.h"
 
@@ -21,7 +22,8 @@ static bool lends(const tmsg_send_t *send)
                    (data >= send->small_payload &&
                     data < send->small_payload + sizeof(send->small_payload)));
 
-    return plan->bytes > 0 && !copied && tmsg_map_borrows(send->map);
+    return ((plan->bytes > 0 && !copied) || tmsg_parts_pending(send)) &&
+           tmsg_map_borrows(send->map);
 }
 
 /* One that UCX has not reported. */
@@ -65,7 +67,10 @@ static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
     snprintf(words, sizeof(words), "%s: message %u: %s", endpoint->peer,
              send->message_id, why);
     tell_peer(send, status, why);
-    if (send->in_ucx) {
+    if (endpoint->peer_hello.aborts != 0) {
+        tmsg_parts_stop(send); /* else the peer would wait for them */
+    }
+    if (send->in_ucx || tmsg_parts_pending(send)) {
         give_up_in_ucx(send, status, words);
         return;
     }

@@ -13,7 +13,7 @@
 
 #define ACK_TEXT_MAX 240
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
-#define SMALL 128 /* bytes of one whose record is kept */
+#define SMALL 128      /* bytes of one whose record is kept */
 
 /* A message is answered by ACK and SCHEMA, and half a window by CREDIT, without
  * which the peer may send no more than a window. Twice that, and some, are

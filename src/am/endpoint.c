@@ -11,6 +11,7 @@
 #include "am/dialect.h"
 #include "am/listener.h"
 #include "am/message.h"
+#include "am/parts.h"
 #include "am/progress.h"
 #include "am/publisher.h"
 #include "am/reach.h"
@@ -122,6 +123,8 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
         }
         tmsg_sends_flush(endpoint);
         tmsg_subscribers_flush(endpoint);
+        tmsg_parts_flush(endpoint);
+        tmsg_parts_chores(endpoint);
         endpoint->dialect->close(endpoint);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "am/endpoint.h"
 #include "am/incoming.h"
+#include "am/parts.h"
 #include "am/place.h"
 #include "am/progress.h"
 #include "am/receive.h"
@@ -52,31 +53,62 @@ bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
     return false;
 }
 
+static void lose(tmsg_message_t *message, ucs_status_t ucs)
+{
+    char why[160];
+
+    snprintf(why, sizeof(why), "%s (UCX: %s)",
+             tmsg_link_alive(message->endpoint)
+                 ? "the sender is gone, or its memory may not be read"
+                 : "the sender is gone",
+             ucs_status_string(ucs));
+    tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
+}
+
 /* What UCX wrote counts only if the connection still stands: a peer that gave
  * us up may have changed its buffer since. Memory that cannot be read is that
  * of a peer that dies, of which the socket may not tell yet. */
+static void finish(tmsg_message_t *message)
+{
+    if ((message->rendezvous || message->parts != NULL) &&
+        !tmsg_link_alive(message->endpoint)) {
+        lose(message, UCS_OK);
+        tmsg_messages_deliver(message->channel);
+    } else if (message->body != NULL && !message->landed && !message->aborted) {
+        tmsg_message_landed(message);
+    } else {
+        tmsg_message_whole(message);
+    }
+}
+
+void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs)
+{
+    bool over = message->endpoint->state == TMSG_EP_ENDED;
+
+    message->pending--;
+    if (!over && ucs != UCS_OK && message->state != TMSG_RX_FAILED) {
+        lose(message, ucs);
+    }
+    if (message->pending > 0) {
+        return;
+    }
+    if (over) {
+        tmsg_message_discard(message);
+    } else if (message->state == TMSG_RX_FAILED) {
+        tmsg_messages_deliver(message->channel);
+    } else if (message->aborted ||
+               (message->head_here && !tmsg_parts_missing(message))) {
+        finish(message);
+    }
+}
+
 static void fetched(tmsg_message_t *message, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     tmsg_op_over(endpoint, &message->op);
-    if (endpoint->state == TMSG_EP_ENDED) {
-        tmsg_message_discard(message);
-    } else if (ucs != UCS_OK || !tmsg_link_alive(endpoint)) {
-        char why[160];
-
-        snprintf(why, sizeof(why), "%s (UCX: %s)",
-                 tmsg_link_alive(endpoint)
-                     ? "the sender is gone, or its memory may not be read"
-                     : "the sender is gone",
-                 ucs_status_string(ucs));
-        tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
-        tmsg_messages_deliver(message->channel);
-    } else if (message->body != NULL) {
-        tmsg_message_landed(message);
-    } else {
-        tmsg_message_whole(message);
-    }
+    message->head_here = ucs == UCS_OK;
+    tmsg_message_fetched(message, ucs);
     tmsg_endpoint_reported(endpoint);
 }
 
@@ -113,17 +145,22 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
     if (status != TMSG_OK) {
         return status;
     }
-    message->state = TMSG_RX_FETCHING;
+    if (count == 0) { /* UCX would lose its descriptor */
+        tmsg_message_drop_data(message);
+        message->head_here = true;
+        return TMSG_OK;
+    }
     message->data = NULL;
+    message->pending++;
     tmsg_op_begin(message->endpoint, &message->op, forsaken);
     if (count > 1) {
         param.datatype = ucp_dt_make_iov();
         request = ucp_am_recv_data_nbx(
             message->ucx->ucp, data, (void *)(uintptr_t)pieces, count, &param);
     } else { /* UCX does better without a list of one */
-        request = ucp_am_recv_data_nbx(
-            message->ucx->ucp, data, count == 0 ? NULL : pieces[0].buffer,
-            count == 0 ? 0 : pieces[0].length, &param);
+        request =
+            ucp_am_recv_data_nbx(message->ucx->ucp, data, pieces[0].buffer,
+                                 pieces[0].length, &param);
     }
     if (!UCS_PTR_IS_PTR(request)) {
         fetched(message, UCS_PTR_STATUS(request));
@@ -139,7 +176,7 @@ static tmsg_status_t take_eager(tmsg_message_t *message)
 
     if (status == TMSG_OK) {
         tmsg_message_drop_data(message);
-        tmsg_message_whole(message);
+        message->head_here = true;
     }
     return status;
 }
@@ -150,7 +187,7 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
     uint8_t *begin = message->small;
 
     if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
-        message->head.flags & TMSG_HEADER_SPILLED ||
+        message->head.flags & TMSG_HEADER_SPILLED || message->parts != NULL ||
         tmsg_incoming_may_be_placed(message)) {
         return false;
     }
@@ -271,7 +308,6 @@ static tmsg_status_t take(tmsg_message_t *message)
 {
     if (message->landed) {
         tmsg_place_landed(message);
-        tmsg_message_whole(message);
         return TMSG_OK;
     }
     return message->rendezvous ? start_rendezvous(message)
@@ -284,7 +320,6 @@ static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
 {
     tmsg_message_refuse(message, status, tmsg_error_message());
     tmsg_message_drop_data(message);
-    tmsg_messages_deliver(message->channel);
 }
 
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
@@ -301,13 +336,14 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         tmsg_endpoint_t *endpoint = message->endpoint;
         tmsg_status_t status;
 
-        message->state = TMSG_RX_FETCHING; /* nobody abandons it meanwhile */
+        message->state = TMSG_RX_FETCHING;
+        message->pending++; /* nobody abandons it meanwhile */
         endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
         status = message->aborted ? message->refusal : make_ready(message);
         if (endpoint->state == TMSG_EP_ENDED) {
             tmsg_message_drop_data(message);
             tmsg_endpoint_reported(endpoint);
-            tmsg_message_discard(message);
+            tmsg_message_fetched(message, UCS_OK);
             continue;
         }
         endpoint->in_ucx--;
@@ -315,6 +351,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
             status = message->refusal;
         }
         if (status == TMSG_IN_PROGRESS) {
+            message->pending--;
             message->state = TMSG_RX_WAITING;
             tmsg_list_insert(&worker->fetch, NULL, &message->queue);
             break;
@@ -322,9 +359,12 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         if (status == TMSG_OK) {
             status = take(message);
         }
-        if (status != TMSG_OK) {
+        if (status == TMSG_OK) {
+            tmsg_parts_fetch(message);
+        } else {
             refuse_kept(message, status);
         }
+        tmsg_message_fetched(message, UCS_OK);
         count++;
     }
     worker->fetching = false;

@@ -18,6 +18,9 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
  */
 bool tmsg_message_take_posted(tmsg_message_t *message, const void *data);
 
+/* One of message->pending has ended: goes on with what that was waited for. */
+void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs);
+
 /* UCX's descriptor goes back; of a rendezvous that was not fetched this would
  * tell the sender Success, so the refusal goes out first. */
 void tmsg_message_drop_data(tmsg_message_t *message);

@@ -46,9 +46,10 @@ typedef struct {
     uint32_t checksums;    /* that this side can check: bit n is algorithm n */
     uint64_t max_metadata_keys; /* a further limit; the default if absent */
     uint32_t heartbeat_ms; /* between two of the peer's; 0: nobody sends any */
-    uint8_t aborts;        /* 1: this side understands ABORT */
-    uint32_t subscribe;   /* TMSG_SUBSCRIBE_*: how a publisher is to serve it */
-    uint16_t channels;    /* that the peer may use, from 0 on; 1 if absent */
+    uint16_t parts;     /* of messages, that this side keeps for an endpoint */
+    uint8_t aborts;     /* 1: this side understands ABORT */
+    uint32_t subscribe; /* TMSG_SUBSCRIBE_*: how a publisher is to serve it */
+    uint16_t channels;  /* that the peer may use, from 0 on; 1 if absent */
     uint64_t eager_bytes; /* that it may send ahead; UINT64_MAX: not counted */
 } tmsg_hello_t;
 

@@ -7,6 +7,7 @@
 #include "am/attach.h"
 #include "am/control.h"
 #include "am/endpoint.h"
+#include "am/parts.h"
 #include "am/ping.h"
 #include "am/receive.h"
 #include "am/retire.h"
@@ -32,6 +33,7 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_KNOCK] = tmsg_knock_arrived,
     [TMSG_KIND_KNOCKED] = tmsg_knocked_arrived,
     [TMSG_KIND_SCHEMA] = tmsg_schema_arrived,
+    [TMSG_KIND_PART] = tmsg_part_arrived,
     [TMSG_KIND_ABORT] = tmsg_abort_arrived,
     [TMSG_KIND_PING] = tmsg_ping_arrived,
     [TMSG_KIND_PONG] = tmsg_pong_arrived,
@@ -39,9 +41,8 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
 
 /* Those that belong to a channel; their handlers look for it. */
 static const bool on_channels[TMSG_KIND_COUNT] = {
-    [TMSG_KIND_MAP] = true,
-    [TMSG_KIND_CREDIT] = true,
-    [TMSG_KIND_SCHEMA] = true,
+    [TMSG_KIND_MAP] = true,    [TMSG_KIND_PART] = true,
+    [TMSG_KIND_CREDIT] = true, [TMSG_KIND_SCHEMA] = true,
     [TMSG_KIND_ABORT] = true,
 };
 
@@ -104,6 +105,7 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                               "a message on a channel that has no channel");
     }
     if (arrival.head.kind != TMSG_KIND_MAP &&
+        arrival.head.kind != TMSG_KIND_PART &&
         (arrival.rendezvous ||
          (arrival.head.flags & TMSG_HEADER_SPILLED) != 0)) {
         return ignore(&arrival, "a control message by rendezvous");

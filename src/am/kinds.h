@@ -23,6 +23,7 @@ typedef enum {
     TMSG_KIND_KNOCK = 9,    /* the dialling side's first: body is the token */
     TMSG_KIND_KNOCKED = 10, /* the answer to it */
     TMSG_KIND_SCHEMA = 11,  /* whether a schema is kept that was defined */
+    TMSG_KIND_PART = 12,    /* a piece of a large tensor of a map's */
     TMSG_KIND_ABORT = 13,   /* a message that was begun is given up */
     TMSG_KIND_PING = 14,    /* to be answered at once, by */
     TMSG_KIND_PONG = 15,    /* the same message id */

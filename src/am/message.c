@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "am/parts.h"
 #include "am/receive.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -53,6 +54,7 @@ static void end_message(void *arg)
     tmsg_store_t *store = message->store;
 
     tmsg_message_drop_body(message);
+    tmsg_parts_forget(message);
     free(message->why);
     free(message->checksums);
     free(message->raw);

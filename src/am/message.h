@@ -26,6 +26,8 @@ typedef enum {
 
 #define TMSG_MESSAGE_PIECES 4 /* of a payload, in the record */
 
+typedef struct tmsg_parts_in tmsg_parts_in_t;
+
 struct tmsg_message {
     tmsg_spare_t spare;
     tmsg_due_t due; /* the handler, or its destruction */
@@ -47,6 +49,12 @@ struct tmsg_message {
     bool aborted;     /* its sender gave it up: `refusal` and `why` say so */
     bool copied;      /* data is ours, for UCX was not to keep it */
     uint64_t charged; /* against the sender's window; see credit.h */
+    bool decoded;     /* the map is known */
+    bool placed;      /* and where its tensors lie */
+    bool head_here;   /* what travels in the message itself */
+    unsigned pending; /* operations that will look at it when they end */
+    tmsg_parts_in_t *parts; /* large tensors; NULL: none */
+    uint64_t parts_bytes;
     tmsg_op_t op;
     tmsg_body_extra_t extra; /* what is to be checked of the tensors */
     tmsg_schema_t *schema;   /* which it defines, until its turn */

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/map.h"
+#include "serialize/split.h"
 
 uint64_t tmsg_place_missing(const tmsg_map_t *map)
 {
@@ -78,15 +79,16 @@ static bool is_own(const tmsg_message_t *message, const void *data)
            at - (uintptr_t)message->small < sizeof(message->small);
 }
 
-/* What follows `gap` bytes of no meaning. */
-static void put_tensor(pieces_t *pieces, uint64_t gap,
+/* What follows `gap` bytes of no meaning; apart from what is before it, where
+ * something lies in between that does not travel here. */
+static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart,
                        const tmsg_map_entry_t *entry)
 {
     tmsg_message_t *message = pieces->message;
     uint8_t *data = entry->tensor.data;
     const uint8_t *end = (uint8_t *)pieces->last.buffer + pieces->last.length;
 
-    if (pieces->count > 0 && pieces->last.buffer != message->body &&
+    if (!apart && pieces->count > 0 && pieces->last.buffer != message->body &&
         data == end + gap &&
         (gap == 0 ||
          (is_own(message, data) && is_own(message, pieces->last.buffer)))) {
@@ -105,6 +107,7 @@ static void make(pieces_t *pieces)
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
     size_t size = tmsg_map_size(message->map);
     uint64_t offset = 0;
+    bool apart = false;
 
     pieces->count = 0;
     pieces->last = (ucp_dt_iov_t){NULL, 0};
@@ -119,9 +122,12 @@ static void make(pieces_t *pieces)
         uint64_t begin =
             tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
 
-        if (entries[i].bytes > 0) {
-            put_tensor(pieces, begin - offset, &entries[i]);
+        if (tmsg_split_has(&message->extra.split, i, entries[i].bytes)) {
+            apart = true;
+        } else if (entries[i].bytes > 0) {
+            put_tensor(pieces, begin - offset, apart, &entries[i]);
             offset = begin + entries[i].bytes;
+            apart = false;
         }
     }
 }

@@ -8,7 +8,9 @@
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"
+#include "memory/domain.h"
 #include "serialize/checksum.h"
+#include "serialize/split.h"
 
 static const uint8_t zeros[TMSG_PAYLOAD_ALIGNMENT];
 
@@ -18,9 +20,8 @@ typedef struct {
     uint64_t gap;    /* zeros before the current tensor */
 } cursor_t;
 
-/* A tensor is at `data` as it will lie in the payload. */
-static void note_checksum(const tmsg_payload_t *payload, size_t index,
-                          const void *data, uint64_t bytes)
+void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
+                             const void *data, uint64_t bytes)
 {
     const tmsg_checksum_t *checksum =
         payload->extra == NULL ? NULL : payload->extra->checksum;
@@ -29,6 +30,13 @@ static void note_checksum(const tmsg_payload_t *payload, size_t index,
         tmsg_put_le(payload->checksums + index * checksum->bytes,
                     checksum->compute(data, bytes), checksum->bytes);
     }
+}
+
+static bool is_part(const tmsg_payload_t *payload, size_t index)
+{
+    return payload->way.parts &&
+           tmsg_split_has(&payload->extra->split, index,
+                          tmsg_map_entries(payload->map)[index].bytes);
 }
 
 static void advance(cursor_t *at, const tmsg_map_entry_t *entry)
@@ -48,7 +56,7 @@ static tmsg_status_t write_body(const tmsg_payload_t *payload, uint8_t *to)
     return tmsg_body_encode(payload->map, payload->extra, to, spill, &needed);
 }
 
-static tmsg_status_t pack(const tmsg_map_entry_t *entry, uint8_t *to)
+tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to)
 {
     tmsg_status_t status = tmsg_tensor_pack(&entry->tensor, to);
 
@@ -84,15 +92,18 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
+        if (is_part(payload, i)) {
+            continue;
+        }
         advance(&at, &entries[i]);
         memset(to, 0, at.gap);
         to += at.gap;
         if (!tmsg_tensor_is_dense(tensor)) {
-            status = pack(&entries[i], to);
+            status = tmsg_plan_pack(&entries[i], to);
         } else if (entries[i].bytes > 0) {
             memcpy(to, tensor->data, entries[i].bytes);
         }
-        note_checksum(payload, i, to, entries[i].bytes);
+        tmsg_plan_note_checksum(payload, i, to, entries[i].bytes);
         to += entries[i].bytes;
     }
     if (status == TMSG_OK && payload->spill > 0) {
@@ -133,15 +144,18 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
         const tmsg_tensor_t *tensor = &entries[i].tensor;
         const void *data = tensor->data;
 
+        if (is_part(payload, i)) {
+            continue;
+        }
         advance(&at, &entries[i]);
         put(plan, zeros, at.gap);
         if (!tmsg_tensor_is_dense(tensor)) {
-            status = pack(&entries[i], staging);
+            status = tmsg_plan_pack(&entries[i], staging);
             data = staging;
             staging += entries[i].bytes;
         }
         put(plan, data, entries[i].bytes);
-        note_checksum(payload, i, data, entries[i].bytes);
+        tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
     }
     return status;
 }
@@ -152,7 +166,9 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
     uint64_t head = tmsg_layout_spill(payload->spill);
-    uint64_t staged = head + payload->measures->packed;
+    const tmsg_measures_t *measures = payload->measures;
+    uint64_t staged = head + measures->packed -
+                      (payload->way.parts ? measures->parts_packed : 0);
     uint8_t *staging;
     tmsg_status_t status;
 
@@ -187,6 +203,32 @@ const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
     return way.gather ? &gathers : &scatters;
 }
 
+/* The head lies in host memory. */
+static bool is_foreign(const tmsg_map_entry_t *entry)
+{
+    return entry->bytes > 0 &&
+           tmsg_domain_of(entry->tensor.device) != &tmsg_domain_host;
+}
+
+static void measure(const tmsg_map_entry_t *entry, tmsg_measures_t *measures)
+{
+    uint64_t packed = tmsg_tensor_is_dense(&entry->tensor) ? 0 : entry->bytes;
+    bool foreign = is_foreign(entry);
+
+    measures->tensors += entry->bytes > 0;
+    measures->packed += packed;
+    measures->foreign += foreign;
+    if (entry->bytes > 0 && (foreign || entry->bytes >= measures->large)) {
+        measures->parts++;
+        measures->parts_bytes += entry->bytes;
+        measures->parts_packed += packed;
+        return;
+    }
+    measures->head_bytes = tmsg_layout_next(measures->head_bytes,
+                                            entry->tensor.dtype, entry->bytes) +
+                           entry->bytes;
+}
+
 tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
                                 tmsg_measures_t *measures_p)
 {
@@ -199,22 +241,34 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
         return status;
     }
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        measures.tensors += entries[i].bytes > 0;
-        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
-            measures.packed += entries[i].bytes;
-        }
+        measure(&entries[i], &measures);
     }
     *measures_p = measures;
     return TMSG_OK;
 }
 
+void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (is_foreign(&entries[i])) {
+            bits[i / 8] |= (uint8_t)(1u << i % 8);
+        }
+    }
+}
+
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
-    plan->bytes = payload->measures->bytes + tmsg_layout_spill(payload->spill);
+    plan->bytes = (payload->way.parts ? payload->measures->head_bytes
+                                      : payload->measures->bytes) +
+                  tmsg_layout_spill(payload->spill);
     if (plan->bytes == 0) {
         for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
-            note_checksum(payload, i, NULL, 0);
+            if (!is_part(payload, i)) {
+                tmsg_plan_note_checksum(payload, i, NULL, 0);
+            }
         }
         return TMSG_OK;
     }

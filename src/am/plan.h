@@ -10,12 +10,17 @@
 #include <tensormsg/map.h>
 
 #include "am/way.h"
+#include "core/map.h"
 #include "memory/pool.h"
 #include "serialize/header.h"
 
 /* `large`: tmsg_way_large(). Errors: LIMIT_EXCEEDED (bytes). */
 tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
                                 tmsg_measures_t *measures_p);
+
+/* Sets bit i % 8 of byte i / 8 for each tensor i that cannot travel with the
+ * others, for its memory is another. */
+void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits);
 
 /* What is to be moved. */
 typedef struct {
@@ -25,6 +30,7 @@ typedef struct {
     tmsg_body_extra_t *extra; /* of the body, or NULL */
     size_t spill; /* bytes of the body where it heads the payload, else 0 */
     uint8_t *checksums; /* where extra->checksum puts them, if it is set */
+    uint8_t *foreign;   /* bits of extra->split's, if there are any */
     void *spare;        /* memory for what is gathered, where it is enough */
     size_t spare_bytes;
 } tmsg_payload_t;
@@ -50,8 +56,18 @@ typedef struct {
 
 const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way);
 
-/* Plans a payload: what has to be copied goes into memory of the pool's, or
- * into the spare. Writes the checksums. Errors: NO_MEMORY, UNSUPPORTED. */
+/* Writes a tensor that does not lie as it travels to where it does, with its
+ * name in what is wrong. */
+tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to);
+
+/* A tensor is at `data` as it will lie in the payload: writes its checksum, if
+ * there are to be any. */
+void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
+                             const void *data, uint64_t bytes);
+
+/* Plans a payload but for its parts: what has to be copied goes into memory of
+ * the pool's, or into the spare. Writes the checksums. Errors: NO_MEMORY,
+ * UNSUPPORTED. */
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan);
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "am/context.h"
+#include "am/parts.h"
 #include "am/schemas.h"
 #include "am/send.h"
 #include "core/map.h"
@@ -253,6 +254,86 @@ static uint8_t header_flags(const tmsg_send_t *send)
            (send->flags & TMSG_SEND_UNORDERED ? TMSG_HEADER_UNORDERED : 0);
 }
 
+/* Says in the body which tensors are parts, if the way has any. */
+static tmsg_status_t name_parts(const tmsg_send_t *send,
+                                tmsg_payload_t *payload)
+{
+    const tmsg_measures_t *measures = payload->measures;
+    tmsg_split_t *split = &payload->extra->split;
+    size_t bytes = (tmsg_map_size(send->map) + 7) / 8;
+
+    *split = (tmsg_split_t){0};
+    free(payload->foreign);
+    payload->foreign = NULL;
+    if (!payload->way.parts && measures->foreign > 0) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: this peer takes tensors of the host's "
+                              "memory alone",
+                              send->endpoint->peer);
+    }
+    if (!payload->way.parts) {
+        return TMSG_OK;
+    }
+    split->large = measures->large < INT64_MAX ? measures->large : INT64_MAX;
+    split->chunk = thresholds_of(send->endpoint)->chunk_bytes;
+    if (measures->foreign > 0) {
+        payload->foreign = calloc(1, bytes);
+        if (payload->foreign == NULL) {
+            return tmsg_error_memory("a message's parts");
+        }
+        tmsg_plan_name_foreign(send->map, payload->foreign);
+        split->others = payload->foreign;
+        split->others_bytes = bytes;
+    }
+    return TMSG_OK;
+}
+
+/* Chooses the way, which says what is in the body, and measures that. Behind a
+ * body that heads the payload another way may be the better one. */
+static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
+                                tmsg_payload_t *payload)
+{
+    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
+    tmsg_way_t way;
+    tmsg_status_t status;
+
+    payload->way =
+        tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
+    status = name_parts(send, payload);
+    if (status == TMSG_OK) {
+        status = measure(send, head, payload);
+    }
+    if (status != TMSG_OK || payload->spill == 0) {
+        return status;
+    }
+    way = tmsg_way_choose(payload->measures, tmsg_layout_spill(payload->spill),
+                          thresholds, send->wish);
+    if (way.parts == payload->way.parts) {
+        payload->way = way;
+        return TMSG_OK;
+    }
+    payload->way = way;
+    if (send->header != send->small_header) {
+        free(send->header);
+    }
+    head->flags &= (uint8_t)~TMSG_HEADER_SPILLED;
+    payload->spill = 0;
+    status = name_parts(send, payload);
+    return status == TMSG_OK ? measure(send, head, payload) : status;
+}
+
+/* Turns what was chosen into parts and a plan for the rest. */
+static tmsg_status_t make(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    send->am_flags = flags_of(payload->way.protocol);
+    if (payload->way.parts) {
+        status = tmsg_parts_make(send, payload);
+    }
+    return status == TMSG_OK ? plan_payload(send, payload) : status;
+}
+
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -272,29 +353,27 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                               .spare_bytes = sizeof(send->small_payload)};
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
+    send->wish.parts = endpoint->peer_hello.parts > 0;
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
-    }
-    if (status == TMSG_OK) {
-        status = measure(send, &head, &payload);
     }
     if (status == TMSG_OK) {
         status = judge_layout(send, &payload.measures);
     }
     if (status == TMSG_OK) {
+        status = choose_way(send, &head, &payload);
+    }
+    if (status == TMSG_OK) {
         status = check_payload(send, &payload);
     }
     if (status == TMSG_OK) {
-        payload.way =
-            tmsg_way_choose(payload.measures, tmsg_layout_spill(payload.spill),
-                            thresholds_of(endpoint), send->wish);
-        send->am_flags = flags_of(payload.way.protocol);
-        status = plan_payload(send, &payload);
+        status = make(send, &payload);
     }
     if (status == TMSG_OK) {
         status = write_header(send, &head, &payload);
     }
     free(payload.checksums);
+    free(payload.foreign);
     if (status == TMSG_OK) {
         note_schema(send, &extra.schema);
     }

@@ -9,6 +9,7 @@
 #include "am/dialect.h"
 #include "am/fetch.h"
 #include "am/incoming.h"
+#include "am/parts.h"
 #include "am/place.h"
 #include "am/schemas.h"
 #include "am/trace.h"
@@ -123,7 +124,11 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
         status = tmsg_payload_check_map(&message->head, message->map,
                                         &message->extra.split, limits);
     }
-    return status != TMSG_OK ? status : apply_policy(message);
+    if (status == TMSG_OK) {
+        status = apply_policy(message);
+    }
+    message->decoded = status == TMSG_OK;
+    return status == TMSG_OK ? tmsg_parts_expect(message) : status;
 }
 
 bool tmsg_message_file(tmsg_message_t *message)
@@ -163,6 +168,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
 
     message->state = TMSG_RX_FAILED;
     tmsg_post_return(message);
+    tmsg_parts_refuse(message);
     if (message->aborted) {
         return; /* its sender knows */
     }
@@ -248,13 +254,13 @@ static void hand_over(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     tmsg_worker_t *worker = endpoint->worker;
+    uint64_t bytes = message->head.payload_bytes + message->parts_bytes;
 
     tmsg_message_delivered(message);
     message->channel->received_messages++;
     endpoint->stats.received_messages++;
-    endpoint->stats.received_bytes += message->head.payload_bytes;
-    tmsg_histogram_note(&endpoint->stats.received_sizes,
-                        message->head.payload_bytes);
+    endpoint->stats.received_bytes += bytes;
+    tmsg_histogram_note(&endpoint->stats.received_sizes, bytes);
     tmsg_trace_received(message, TMSG_TRACE_RECV_DELIVERED, TMSG_OK);
     if (worker->handler != NULL) {
         message->due.run = run_handler;
@@ -279,6 +285,7 @@ void tmsg_messages_deliver(tmsg_channel_t *channel)
             continue;
         }
         if (message == NULL || message->state < TMSG_RX_WHOLE ||
+            message->pending > 0 ||
             message->head.sequence != channel->rx_sequence) {
             break;
         }
@@ -342,7 +349,11 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
         take_back(message);
         break;
     default:
-        break; /* when UCX has written into it */
+        if (message->pending == 0) { /* only parts are missing */
+            message->state = TMSG_RX_FAILED;
+            tmsg_parts_refuse(message);
+        }
+        break; /* else when UCX has written into it */
     }
 }
 
@@ -372,7 +383,8 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         tmsg_credit_free(message->endpoint, &message->charged);
     }
     message->rendezvous = rendezvous;
-    if (!rendezvous && tmsg_message_take_posted(message, data)) {
+    if (!rendezvous && message->parts == NULL &&
+        tmsg_message_take_posted(message, data)) {
         tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_whole(message);
         return UCS_OK;
@@ -467,6 +479,10 @@ void tmsg_message_landed(tmsg_message_t *message)
     tmsg_status_t status = decode(message, message->body);
 
     message->landed = true;
+    if (status == TMSG_OK && message->parts != NULL) {
+        status = tmsg_error_set(TMSG_ERR_MALFORMED,
+                                "parts of a map whose body came by rendezvous");
+    }
     if (status != TMSG_OK || message->aborted) {
         tmsg_message_drop_body(message);
         reject(message, status);
@@ -532,7 +548,7 @@ static void abandon(tmsg_channel_t *channel)
             tmsg_message_drop_data(message);
         }
         /* One that is being fetched is destroyed when that has ended. */
-        if (message->state != TMSG_RX_FETCHING) {
+        if (message->pending == 0) {
             tmsg_message_discard(message);
         }
         message = next;
@@ -545,4 +561,5 @@ void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
          channel = channel->next) {
         abandon(channel);
     }
+    tmsg_parts_abandon(endpoint);
 }

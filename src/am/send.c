@@ -6,6 +6,7 @@
 
 #include "am/cancel.h"
 #include "am/dialect.h"
+#include "am/parts.h"
 #include "am/progress.h"
 #include "am/send_queue.h"
 #include "am/trace.h"
@@ -89,7 +90,7 @@ void tmsg_send_post(tmsg_send_t *send)
     send->sequence = send->channel->tx_sequence++;
     send->channel->sent_messages++;
     endpoint->credit.tx_charged += send->charge;
-    send->bytes = plan->bytes;
+    send->bytes = plan->bytes + tmsg_parts_begin(send);
     endpoint->stats.sent_messages++;
     endpoint->stats.sent_bytes += send->bytes;
     tmsg_histogram_note(&endpoint->stats.sent_sizes, send->bytes);
@@ -107,6 +108,7 @@ void tmsg_send_post(tmsg_send_t *send)
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
                             ucs_status_string(UCS_PTR_STATUS(request)));
     }
+    tmsg_parts_flush(endpoint);
 }
 
 static void copy_params(const tmsg_send_params_t *params, tmsg_send_t *send)
@@ -192,7 +194,10 @@ static tmsg_status_t check_memory(tmsg_endpoint_t *endpoint,
     }
     entries = tmsg_map_entries(map);
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (tmsg_domain_of(entries[i].tensor.device) != &tmsg_domain_host) {
+        const tmsg_domain_t *domain = tmsg_domain_of(entries[i].tensor.device);
+
+        if (domain == NULL ||
+            (domain != &tmsg_domain_host && !endpoint->dialect->answers)) {
             return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                                   "tensor '%s': device type %d cannot be sent "
                                   "by this build",

@@ -11,6 +11,8 @@
 #define TMSG_SEND_SMALL_HEADER 64
 #define TMSG_SEND_SMALL_PAYLOAD 576
 
+typedef struct tmsg_parts_out tmsg_parts_out_t;
+
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
     tmsg_spare_t spare;
@@ -39,8 +41,9 @@ typedef struct tmsg_send {
     size_t header_bytes;
     tmsg_share_t *share; /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
-    uint64_t charge;   /* against the peer's window; see credit.h */
-    uint32_t am_flags; /* that the plan wants: UCP_AM_SEND_FLAG_* */
+    uint64_t charge;         /* against the peer's window; see credit.h */
+    tmsg_parts_out_t *parts; /* of large tensors; NULL: none */
+    uint32_t am_flags;       /* that the plan wants: UCP_AM_SEND_FLAG_* */
     tmsg_op_t op;
     bool holds_map; /* until its buffers are free */
     bool posted;    /* it has its number */
@@ -78,6 +81,9 @@ void tmsg_send_post(tmsg_send_t *send);
 
 /* UCX has done with a posted send, or will never be. */
 void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs);
+
+/* The same of one of its parts. */
+void tmsg_send_part_reported(tmsg_send_t *send, ucs_status_t ucs);
 
 /* The buffers are the caller's again. A map that is nobody's any more goes
  * where the application's release functions may be called. */

@@ -6,6 +6,7 @@
 
 #include "am/close.h"
 #include "am/dialect.h"
+#include "am/parts.h"
 #include "am/send_queue.h"
 #include "am/trace.h"
 #include "core/log.h"
@@ -41,6 +42,7 @@ void tmsg_send_give_back(tmsg_send_t *send)
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
 
     tmsg_send_released(send);
+    tmsg_parts_free(send);
     tmsg_plan_free(&send->plan, pool);
     if (send->share != NULL) {
         tmsg_share_drop(send->share, pool);
@@ -97,7 +99,7 @@ static void settle(tmsg_send_t *send)
     tmsg_endpoint_t *endpoint = send->endpoint;
     bool over = endpoint->state == TMSG_EP_ENDED;
 
-    if (send->in_ucx) {
+    if (send->in_ucx || tmsg_parts_pending(send)) {
         return;
     }
     if (send->ucx_status == UCS_OK) {
@@ -124,6 +126,21 @@ static void settle(tmsg_send_t *send)
     }
 }
 
+/* A message that UCX could not move in one piece of it is not whole. */
+static void note_status(tmsg_send_t *send, ucs_status_t ucs)
+{
+    if (ucs != UCS_OK) {
+        send->ucx_status = ucs;
+        tmsg_parts_stop(send);
+    }
+}
+
+void tmsg_send_part_reported(tmsg_send_t *send, ucs_status_t ucs)
+{
+    note_status(send, ucs);
+    settle(send);
+}
+
 void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -131,7 +148,7 @@ void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
     tmsg_endpoint_hold(endpoint);
     tmsg_op_over(endpoint, &send->op);
     send->in_ucx = false;
-    send->ucx_status = ucs;
+    note_status(send, ucs);
     if (ucs != UCS_OK && endpoint->dialect->failed != NULL) {
         endpoint->dialect->failed(send, ucs);
     }
@@ -190,6 +207,9 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
     }
     tmsg_trace_acked(send, status);
     tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
+    if (status != TMSG_OK) {
+        tmsg_parts_stop(send);
+    }
     settle(send);
 }
 
@@ -198,10 +218,12 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
     tmsg_node_t *node = endpoint->posted.head;
 
     while (node != NULL) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
         tmsg_node_t *next = node->next;
 
         /* Those with UCX stay until it reports. */
-        settle(TMSG_CONTAINER_OF(node, tmsg_send_t, node));
+        tmsg_parts_stop(send);
+        settle(send);
         node = next;
     }
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;

@@ -12,6 +12,10 @@
 #define MIB (1024 * KIB)
 #define NEVER UINT64_MAX
 
+/* A head whose body is spilled goes eagerly if it has parts, for its receiver
+ * is to know them before it finds memory. Up to here. */
+#define SPILLED_HEAD_MOST (4 * MIB)
+
 /* See bench/NOTES.md for where they come from. On tcp a list is sent at most 5
  * entries a fragment. */
 static const tmsg_tuning_t usual = {{
@@ -27,8 +31,8 @@ static const tmsg_tuning_t usual = {{
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
-                          .part_bytes = 1 * MIB,
-                          .chunk_bytes = 4 * MIB,
+                          .part_bytes = 8 * MIB,
+                          .chunk_bytes = 1 * MIB,
                           .eager_bytes = 0,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
@@ -162,6 +166,10 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
     if (measures->parts == 0 || !wish.parts) {
         return false;
     }
+    if (measures->foreign == 0 && spill > 0 &&
+        measures->head_bytes + spill > SPILLED_HEAD_MOST) {
+        return false;
+    }
     return wish.way == TMSG_WAY_PARTS || measures->foreign > 0 ||
            measures->tensors > 1 || measures->packed > 0 || spill > 0 ||
            measures->bytes > thresholds->chunk_bytes;
@@ -206,7 +214,11 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     }
     way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
     one = way.gather || pieces < 2;
-    way.protocol = wish.protocol;
+    way.protocol = bytes == 0 ? TMSG_PROTOCOL_AUTO : wish.protocol;
+    if (way.parts && spill > 0) {
+        way.protocol = TMSG_PROTOCOL_EAGER;
+        return way;
+    }
     if (bytes > 0 && wish.protocol == TMSG_PROTOCOL_AUTO) {
         way.protocol = protocol_of(
             bytes, one ? thresholds->eager_bytes : thresholds->eager_list_bytes,

@@ -13,6 +13,7 @@
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/message.h"
+#include "am/parts.h"
 #include "am/ping.h"
 #include "am/progress.h"
 #include "am/publisher.h"
@@ -307,6 +308,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.max_metadata_keys = limits->metadata_keys;
     hello.checksums = tmsg_checksum_mask();
     hello.aborts = 1;
+    hello.parts = TMSG_PARTS_KEPT;
     hello.features = TMSG_FEATURE_PING;
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;

@@ -25,4 +25,8 @@ extern const tmsg_domain_t tmsg_domain_host;
  * reach. */
 const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device);
 
+/* For tests: one more kind of memory, which is asked after the others; NULL
+ * takes it out again. */
+void tmsg_domain_add(const tmsg_domain_t *domain);
+
 #endif

@@ -459,6 +459,23 @@ Test(alloc, eight_mebibytes_by_rendezvous)
     send_each("8 MiB", &sample);
 }
 
+Test(alloc, large_tensors_as_parts)
+{
+    const sample_t sample = {.seed = 4,
+                             .tensors = 3,
+                             .shape = SAMPLE_VECTOR,
+                             .dtype = 1,
+                             .elements = 20000};
+
+    setenv("TENSORMSG_THRESHOLDS",
+           "shm.part_bytes=1000,shm.chunk_bytes=4096,"
+           "tcp.part_bytes=1000,tcp.chunk_bytes=4096,"
+           "other.part_bytes=1000,other.chunk_bytes=4096",
+           1);
+    send_each("parts", &sample);
+    send_by(LINK_SHM, DRIVE_POLLING, "parts", &sample, TMSG_SEND_VERIFY);
+}
+
 Test(alloc, layouts_that_travel_once)
 {
     const scene_t scene = {.name = "layouts",

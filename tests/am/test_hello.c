@@ -53,6 +53,7 @@ static const struct {
     {30, false, "checksums", 4},
     {31, false, "max_metadata_keys", 8},
     {32, false, "heartbeat_ms", 4},
+    {33, false, "parts", 2},
     {34, false, "aborts", 1},
     {35, false, "channels", 2},
     {36, false, "eager_bytes", 8},
@@ -99,6 +100,7 @@ static tmsg_hello_t sample(void)
     hello.checksums = 1 << 1;
     hello.max_metadata_keys = 1000;
     hello.heartbeat_ms = 1250;
+    hello.parts = 9;
     hello.aborts = 1;
     hello.channels = 0x140;
     hello.eager_bytes = 1u << 22;
@@ -190,9 +192,9 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 36 field headers; the scalars; 5 letters of host, 36 of boot id */
+    /* 37 field headers; the scalars; 5 letters of host, 36 of boot id */
     cr_expect(
-        eq(sz, length, 36 * 4 + 8 + 2 * 2 + 16 + 9 * 4 + 17 * 8 + 5 + 36));
+        eq(sz, length, 37 * 4 + 8 + 3 * 2 + 16 + 9 * 4 + 17 * 8 + 5 + 36));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */

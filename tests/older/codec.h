@@ -32,6 +32,7 @@ extern uint8_t codec_wire_version;
 CODEC_REAL(tmsg_preamble_encode);
 CODEC_REAL(tmsg_body_decode);
 CODEC_REAL(tmsg_hello_encode);
+CODEC_REAL(tmsg_hello_decode);
 CODEC_REAL(tmsg_hello_fill_local);
 
 CODEC_WRAP(tmsg_preamble_encode);

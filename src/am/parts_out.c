@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Parts on their way out: some are with UCX, and as it reports one the next
+ * goes, so that a small message is never behind more than a few. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/parts.h"
+#include "core/bytes.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/split.h"
+
+#define NUMBER_BYTES 4
+#define HEADER_BYTES (TMSG_PREAMBLE_BYTES + NUMBER_BYTES)
+
+/* One with UCX. */
+typedef struct {
+    tmsg_op_t op;
+    tmsg_send_t *send;
+    bool busy;
+    uint8_t header[HEADER_BYTES]; /* UCX reads it until it reports */
+} slot_t;
+
+struct tmsg_parts_out {
+    tmsg_node_t node; /* endpoint's parting, while some are to be posted */
+    bool listed;
+    tmsg_send_t *send;
+    tmsg_split_t split;
+    uint64_t bytes; /* of all, with the gaps that are between tensors */
+    tmsg_pool_block_t staging; /* tensors that were packed */
+    const uint8_t *packed;     /* that of the next part, or what follows */
+    size_t tensor;             /* of the next part */
+    uint64_t offset;           /* in that */
+    uint32_t number;
+    unsigned in_ucx;
+    slot_t slots[TMSG_PARTS_SENT];
+    uint8_t others[]; /* the split's */
+};
+
+static unsigned window_of(const tmsg_endpoint_t *endpoint)
+{
+    uint32_t theirs = endpoint->peer_hello.parts;
+
+    return theirs < TMSG_PARTS_SENT ? theirs : TMSG_PARTS_SENT;
+}
+
+/* Goes on to the next tensor that is a part, from `parts->tensor` on. */
+static void find_next(tmsg_parts_out_t *parts)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(parts->send->map);
+    size_t size = tmsg_map_size(parts->send->map);
+
+    while (parts->tensor < size &&
+           !tmsg_split_has(&parts->split, parts->tensor,
+                           entries[parts->tensor].bytes)) {
+        parts->tensor++;
+    }
+}
+
+static bool is_over(const tmsg_parts_out_t *parts)
+{
+    return parts->tensor == tmsg_map_size(parts->send->map);
+}
+
+/* Packs what does not lie as it travels, one behind the other. */
+static tmsg_status_t pack(tmsg_parts_out_t *parts,
+                          const tmsg_payload_t *payload)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    uint8_t *to = NULL;
+    tmsg_status_t status = TMSG_OK;
+
+    if (payload->measures->parts_packed > 0) {
+        status = tmsg_pool_take(
+            tmsg_store_pool(parts->send->endpoint->worker->store),
+            payload->measures->parts_packed, &parts->staging);
+        to = parts->staging.data;
+        parts->packed = to;
+    }
+    for (size_t i = 0; i < tmsg_map_size(payload->map) && status == TMSG_OK;
+         i++) {
+        const void *data = entries[i].tensor.data;
+
+        if (!tmsg_split_has(&parts->split, i, entries[i].bytes)) {
+            continue;
+        }
+        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
+            status = tmsg_plan_pack(&entries[i], to);
+            data = to;
+            to += entries[i].bytes;
+        }
+        if (status == TMSG_OK) {
+            tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
+        }
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
+{
+    tmsg_parts_out_t *parts =
+        calloc(1, sizeof(*parts) + payload->extra->split.others_bytes);
+    tmsg_status_t status;
+
+    if (parts == NULL) {
+        return tmsg_error_memory("a message's parts");
+    }
+    parts->send = send;
+    send->parts = parts;
+    parts->split = payload->extra->split;
+    if (parts->split.others_bytes > 0) {
+        memcpy(parts->others, parts->split.others, parts->split.others_bytes);
+    }
+    parts->split.others = parts->others;
+    parts->bytes = payload->measures->bytes - payload->measures->head_bytes;
+    status = pack(parts, payload);
+    find_next(parts);
+    return status;
+}
+
+void tmsg_parts_free(tmsg_send_t *send)
+{
+    if (send->parts != NULL) {
+        tmsg_parts_stop(send);
+        tmsg_pool_give(tmsg_store_pool(send->endpoint->worker->store),
+                       send->parts->staging);
+        free(send->parts);
+        send->parts = NULL;
+    }
+}
+
+bool tmsg_parts_pending(const tmsg_send_t *send)
+{
+    return send->parts != NULL &&
+           (send->parts->in_ucx > 0 || send->parts->listed);
+}
+
+static void unlist(tmsg_parts_out_t *parts)
+{
+    tmsg_list_remove(&parts->send->endpoint->parting, &parts->node);
+    parts->listed = false;
+}
+
+void tmsg_parts_stop(tmsg_send_t *send)
+{
+    if (send->parts != NULL && send->parts->listed) {
+        unlist(send->parts);
+        if (send->ucx_status == UCS_OK) {
+            send->ucx_status = UCS_ERR_CANCELED; /* it was not sent */
+        }
+    }
+}
+
+static void reported(slot_t *slot, ucs_status_t ucs)
+{
+    tmsg_send_t *send = slot->send;
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    tmsg_endpoint_hold(endpoint);
+    tmsg_op_over(endpoint, &slot->op);
+    slot->busy = false;
+    send->parts->in_ucx--;
+    endpoint->parts_in_ucx--;
+    if (endpoint->parting.count > 0) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    tmsg_send_part_reported(send, ucs);
+    tmsg_endpoint_reported(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+static void forsaken(tmsg_op_t *op)
+{
+    reported(TMSG_CONTAINER_OF(op, slot_t, op), UCS_ERR_CANCELED);
+}
+
+static void part_reported(void *request, ucs_status_t ucs, void *arg)
+{
+    ucp_request_free(request);
+    reported(arg, ucs);
+}
+
+static slot_t *take_slot(tmsg_parts_out_t *parts)
+{
+    slot_t *slot = parts->slots;
+
+    while (slot->busy) {
+        slot++;
+    }
+    slot->busy = true;
+    slot->send = parts->send;
+    return slot;
+}
+
+static void write_header(const tmsg_parts_out_t *parts, uint64_t bytes,
+                         uint8_t *header)
+{
+    const tmsg_send_t *send = parts->send;
+    const tmsg_preamble_t head = {
+        .kind = TMSG_KIND_PART,
+        .channel = send->channel->number,
+        .message_id = send->message_id,
+        .endpoint_id = send->endpoint->peer_id,
+        .sequence = send->sequence,
+        .body_bytes = NUMBER_BYTES,
+        .payload_bytes = bytes,
+        .policy = (uint8_t)send->policy,
+    };
+
+    tmsg_preamble_encode(&head, header);
+    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, parts->number, NUMBER_BYTES);
+}
+
+/* The bytes of the next part; goes on to the one behind it. */
+static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes)
+{
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(parts->send->map)[parts->tensor];
+    bool dense = tmsg_tensor_is_dense(&entry->tensor);
+    const uint8_t *data = dense ? entry->tensor.data : parts->packed;
+
+    data += parts->offset;
+    parts->number++;
+    parts->offset += bytes;
+    if (parts->offset == entry->bytes) {
+        parts->packed += dense ? 0 : entry->bytes;
+        parts->offset = 0;
+        parts->tensor++;
+        find_next(parts);
+    }
+    return data;
+}
+
+static uint64_t next_bytes(const tmsg_parts_out_t *parts)
+{
+    uint64_t left =
+        tmsg_map_entries(parts->send->map)[parts->tensor].bytes - parts->offset;
+
+    return left < parts->split.chunk ? left : parts->split.chunk;
+}
+
+static void post_next(tmsg_parts_out_t *parts)
+{
+    tmsg_endpoint_t *endpoint = parts->send->endpoint;
+    slot_t *slot = take_slot(parts);
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_AM_SEND_FLAG_RNDV,
+        .cb.send = part_reported,
+        .user_data = slot,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    uint64_t bytes = next_bytes(parts);
+    const uint8_t *data;
+    ucs_status_ptr_t request;
+
+    write_header(parts, bytes, slot->header);
+    data = step(parts, bytes);
+    if (is_over(parts)) {
+        unlist(parts);
+    }
+    tmsg_op_begin(endpoint, &slot->op, forsaken);
+    parts->in_ucx++;
+    endpoint->parts_in_ucx++;
+    request = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, slot->header,
+                              HEADER_BYTES, data, bytes, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        reported(slot, UCS_PTR_STATUS(request));
+    }
+    if (UCS_PTR_IS_ERR(request)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            ucs_status_string(UCS_PTR_STATUS(request)));
+    }
+}
+
+uint64_t tmsg_parts_begin(tmsg_send_t *send)
+{
+    tmsg_parts_out_t *parts = send->parts;
+
+    if (parts == NULL || is_over(parts)) {
+        return 0;
+    }
+    tmsg_list_push(&send->endpoint->parting, &parts->node);
+    parts->listed = true;
+    return parts->bytes;
+}
+
+/* One message's after the other's, but no channel waits for another. */
+static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *node = endpoint->parting.head;
+    tmsg_parts_out_t *parts = NULL, *first = NULL;
+
+    for (; node != NULL; node = node->next) {
+        parts = TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
+        first = first == NULL ? parts : first;
+        if (parts->send->channel != endpoint->parted) {
+            first = parts;
+            break;
+        }
+    }
+    endpoint->parted = first->send->channel;
+    return first;
+}
+
+void tmsg_parts_flush(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->parting.count > 0 && endpoint->ep != NULL &&
+           endpoint->parts_in_ucx < window_of(endpoint)) {
+        post_next(choose(endpoint));
+    }
+}
