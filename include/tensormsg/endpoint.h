@@ -15,6 +15,7 @@ extern "C" {
 
 enum {
     TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT = 1 << 0,
+    TMSG_ENDPOINT_PARAM_RECONNECT = 1 << 1,
     TMSG_ENDPOINT_PARAM_DEVICES = 1 << 2,
     TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3
 };
@@ -24,15 +25,43 @@ enum {
     TMSG_SUBSCRIBE_NEWEST = 1 << 0 /* the newest map alone, not those before */
 };
 
+/* How an endpoint comes back by itself after its connection broke, while both
+ * processes live (a cable that was out, a restarted network, a proxy that went
+ * away, a peer that stood still for too long). The listener has to keep its
+ * side meanwhile: TMSG_LISTENER_PARAM_RESUME. In a field, 0 is its default.
+ *
+ * Until it is back, or has given up, tmsg_endpoint_status() is IN_PROGRESS,
+ * with words from tmsg_endpoint_error(); sends wait. A send with
+ * TMSG_SEND_ACKED that was under way is sent again unless the peer has it: it
+ * is neither lost nor delivered twice, and keeps its place in the order. Its
+ * data stays borrowed until the peer has confirmed. A send without it is
+ * delivered at most once: one that had ended here, and was still under way, is
+ * lost, which the receiver's on_refused (tensormsg/worker.h) tells in its turn
+ * as PEER_LOST, and "lost_messages" of its tmsg_endpoint_describe() counts.
+ *
+ * It does not come back after the orderly end, after an error that is not
+ * PEER_LOST, when the other side's endpoint has ended for whatever reason, or
+ * when either process was restarted: then it ends with PEER_LOST, and so do the
+ * sends that were not confirmed. */
+typedef struct tmsg_reconnect {
+    int32_t first_backoff_ms; /* until the first attempt; each further one
+                               * waits twice as long as the one before, all
+                               * less a random part, at most half; default 100
+                               */
+    int32_t most_backoff_ms;  /* but no longer than this; default 5000 */
+    int32_t give_up_ms;       /* from the break on; -1: never; default 60000 */
+} tmsg_reconnect_t;
+
 typedef struct tmsg_endpoint_params {
     uint64_t field_mask;        /* TMSG_ENDPOINT_PARAM_*; unset: defaults */
     int32_t connect_timeout_ms; /* resolving, connecting and the hello
-                                 * together; default 10000 */
+                                 * together, of each attempt; default 10000 */
     const char *devices; /* that UCX may use for this connection, "eth1" or
                           * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
                           * the one of the address at this end. For tcp://
                           * and blobs. See docs/nothing-arrives.md */
     uint32_t subscribe;  /* TMSG_SUBSCRIBE_*; default 0 */
+    tmsg_reconnect_t reconnect; /* default: the end when it breaks */
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is
@@ -42,10 +71,11 @@ typedef struct tmsg_endpoint_params {
  * may follow immediately: they wait for the connection, and fail with its
  * error if it cannot be made. To wait for it, see tmsg_endpoint_ready().
  * *params (NULL: defaults) is copied. The caller frees *endpoint_p with
- * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL), NOT_FOUND (a
- * device; those that are here are named), NO_MEMORY.
- * Errors of the connection: NOT_FOUND (host), UNREACHABLE, TIMED_OUT,
- * REFUSED, INCOMPATIBLE (both versions are named), PEER_LOST. */
+ * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL, a field),
+ * NOT_FOUND (a device; those that are here are named), UNSUPPORTED (reconnect
+ * to a ucx:// peer), NO_MEMORY. Errors of the connection: NOT_FOUND (host),
+ * UNREACHABLE, TIMED_OUT, REFUSED, INCOMPATIBLE (both versions are named),
+ * PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect(
     tmsg_worker_t *worker, const char *url,
     const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
@@ -53,13 +83,14 @@ TMSG_API tmsg_status_t tmsg_endpoint_connect(
 /* The same, to the blob of a listener that was carried here by a rendezvous
  * of your own (tmsg_listener_blob()). `blob` is copied and trusted no more
  * than its checksum allows: see docs/security.md. Errors here also: MALFORMED,
- * INCOMPATIBLE. */
+ * INCOMPATIBLE, UNSUPPORTED (reconnect). */
 TMSG_API tmsg_status_t tmsg_endpoint_connect_blob(
     tmsg_worker_t *worker, const void *blob, size_t blob_bytes,
     const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
 
-/* Gives a request that ends when the endpoint is connected, or failed. An
- * accepted endpoint is connected from the start. Errors: NO_MEMORY. */
+/* Gives a request that ends when the endpoint is connected, or connected again,
+ * or has failed. An accepted endpoint is connected from the start. Errors:
+ * NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 
@@ -256,11 +287,14 @@ typedef void (*tmsg_closed_fn)(void *arg, tmsg_endpoint_t *endpoint,
 TMSG_API void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
                                       tmsg_closed_fn on_closed, void *arg);
 
-/* OK while it is open, IN_PROGRESS while it connects, CLOSED, or its error. */
+/* OK while it is open, IN_PROGRESS while it connects or is to come back,
+ * CLOSED, or its error. */
 TMSG_API tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint);
 
-/* The words to that status, naming the peer; "" while all is well. Valid as
- * long as the endpoint. */
+/* The words to that status, naming the peer; "" while all is well. Of an
+ * endpoint that has ended they are valid as long as it is; of one that is to
+ * come back ("...: reconnecting, attempt 3: ...") until this thread asks again.
+ */
 TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
 
 /* The peer in words, "tcp://10.0.0.7:4000 (pid 4711 on node7)". Valid as long
@@ -283,7 +317,9 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * many may, under which policy, and how often a send found no room;
  * "canceled_messages" and "timed_out_messages" of this side's,
  * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
- * shapes went by number; and "deferred_payloads": those that waited here, for
+ * shapes went by number; "reconnects": true where both sides keep the session,
+ * with the number of times that it came back in "reconnected"; and
+ * "deferred_payloads": those that waited here, for
  * the peer had let no more bytes be sent ahead. Where more than channel 0 was
  * used, "channels" counts for each. Histograms,
  * objects of "count", "mean", "p50", "p90", "p99", "most" and "buckets" (pairs

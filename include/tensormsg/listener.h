@@ -25,7 +25,8 @@ enum {
     TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT = 1 << 2,
     TMSG_LISTENER_PARAM_MAX_HANDSHAKES = 1 << 3,
     TMSG_LISTENER_PARAM_ADVERTISE = 1 << 4,
-    TMSG_LISTENER_PARAM_DEVICES = 1 << 5
+    TMSG_LISTENER_PARAM_DEVICES = 1 << 5,
+    TMSG_LISTENER_PARAM_RESUME = 1 << 6
 };
 
 typedef struct tmsg_listener_params {
@@ -50,6 +51,10 @@ typedef struct tmsg_listener_params {
                             * the one of the bound address. Others than "lo"
                             * need allow_unauthenticated. For tcp:// and
                             * blob:// */
+    int32_t resume_ms;     /* how long an endpoint waits for a peer
+                            * whose connection broke, and that comes
+                            * back by itself (tmsg_reconnect_t); -1:
+                            * for ever; default 0: it ends at once */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of
@@ -72,7 +77,8 @@ typedef struct tmsg_listener_params {
  * serving shows here. *params (NULL: defaults) is copied. The caller frees
  * *listener_p with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a
  * key of ucx_config), NOT_FOUND (host, device), ALREADY_EXISTS (address in
- * use), INSECURE, IO, INTERNAL (UCX), NO_MEMORY. */
+ * use), INSECURE, UNSUPPORTED (resume_ms with blob:// or ucx://), IO, INTERNAL
+ * (UCX), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_listener_create(
     tmsg_worker_t *worker, const char *url,
     const tmsg_listener_params_t *params, tmsg_listener_t **listener_p);

@@ -9,6 +9,7 @@
 #include "am/close.h"
 #include "am/control.h"
 #include "am/parts.h"
+#include "am/resume.h"
 #include "am/send_queue.h"
 #include "core/map.h"
 
@@ -49,7 +50,8 @@ static void tell_peer(const tmsg_send_t *send, tmsg_status_t status,
     const tmsg_endpoint_t *endpoint = send->endpoint;
 
     if (send->posted && endpoint->peer_hello.aborts != 0 &&
-        endpoint->ep != NULL && endpoint->state != TMSG_EP_ENDED) {
+        (endpoint->state == TMSG_EP_OPEN ||
+         endpoint->state == TMSG_EP_CLOSING)) {
         tmsg_control_abort(send->channel, send->message_id, send->sequence,
                            status, why);
     }
@@ -75,6 +77,7 @@ static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
         return;
     }
     if (send->posted) {
+        tmsg_resume_dropped(send);
         tmsg_list_remove(&endpoint->posted, &send->node);
     } else {
         tmsg_queue_remove(send);
@@ -99,7 +102,8 @@ static const char *missing(const tmsg_send_t *send)
     if (send->posted) {
         return send->in_ucx ? "it was not sent" : "it was not acknowledged";
     }
-    return send->endpoint->state == TMSG_EP_CONNECTING
+    return send->endpoint->state == TMSG_EP_CONNECTING ||
+                   send->endpoint->state == TMSG_EP_AWAY
                ? "the connection was not made"
                : "the peer did not take those before it";
 }

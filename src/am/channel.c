@@ -29,6 +29,9 @@ static void free_content(tmsg_channel_t *channel)
     tmsg_schema_store_destroy(channel->rx_schemas);
     tmsg_schemas_forget(channel);
     free(channel->overtook);
+    channel->tx_schemas = NULL;
+    channel->rx_schemas = NULL;
+    channel->overtook = NULL;
 }
 
 void tmsg_channels_free(tmsg_endpoint_t *endpoint)
@@ -50,6 +53,14 @@ void tmsg_channels_opened(tmsg_endpoint_t *endpoint)
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {
         channel->tx_window = endpoint->peer_hello.queue_depth;
+    }
+}
+
+void tmsg_channels_parted(tmsg_endpoint_t *endpoint)
+{
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        free_content(channel);
     }
 }
 

@@ -27,7 +27,9 @@ typedef struct tmsg_channel {
     uint32_t rx_sequence;      /* of the next message to be delivered */
     uint32_t rx_consumed;      /* messages taken, dropped or refused */
     uint32_t rx_credited;      /* of these, as the peer was last told */
-    tmsg_message_t *rx;        /* arrived, in order of sequence */
+    uint32_t rx_taken;  /* of the next message to be taken, unless refused */
+    uint32_t rx_known;  /* refusals from here on are remembered: resume.h */
+    tmsg_message_t *rx; /* arrived, in order of sequence */
     /* Which of the next queue_depth were delivered before their turn: a bit
      * each, at sequence modulo a power of two. NULL: none ever was. */
     uint64_t *overtook;
@@ -54,6 +56,9 @@ void tmsg_channels_free(tmsg_endpoint_t *endpoint);
 
 /* The connection stands: each has the credit of the peer's hello. */
 void tmsg_channels_opened(tmsg_endpoint_t *endpoint);
+
+/* The connection is gone: the next one starts without schemas. */
+void tmsg_channels_parted(tmsg_endpoint_t *endpoint);
 
 /* The channel of that number; NULL: nobody has used it yet. */
 tmsg_channel_t *tmsg_channel_find(tmsg_endpoint_t *endpoint, uint16_t number);

@@ -206,7 +206,8 @@ static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,
 static bool may_post(const tmsg_endpoint_t *endpoint)
 {
     return !endpoint->worker->inside && endpoint->ep != NULL &&
-           endpoint->state != TMSG_EP_ENDED;
+           (endpoint->state == TMSG_EP_OPEN ||
+            endpoint->state == TMSG_EP_CLOSING);
 }
 
 static control_t *pop(tmsg_endpoint_t *endpoint)

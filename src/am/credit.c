@@ -85,6 +85,23 @@ void tmsg_credit_close(tmsg_endpoint_t *endpoint)
     }
 }
 
+void tmsg_credit_reset(tmsg_endpoint_t *endpoint)
+{
+    uint64_t deferred = endpoint->credit.tx_deferred;
+
+    tmsg_credit_close(endpoint);
+    endpoint->credit = (tmsg_credit_t){.tx_deferred = deferred};
+}
+
+void tmsg_credit_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from)
+{
+    uint64_t deferred = to->credit.tx_deferred;
+
+    to->credit = from->credit;
+    to->credit.tx_deferred = deferred;
+    from->credit = (tmsg_credit_t){0};
+}
+
 bool tmsg_credit_count(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
                        uint64_t *charged_p)
 {

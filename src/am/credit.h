@@ -40,6 +40,11 @@ void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,
 uint64_t tmsg_credit_open(tmsg_endpoint_t *endpoint);
 void tmsg_credit_close(tmsg_endpoint_t *endpoint);
 
+/* A session has lost its connection, and UCX holds nothing of that any more;
+ * it gets the one that another endpoint has begun. */
+void tmsg_credit_reset(tmsg_endpoint_t *endpoint);
+void tmsg_credit_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from);
+
 /* The connection stands: what the peer's hello allows. One that was not told
  * our share, for a blob's hello is for many, will be. */
 void tmsg_credit_opened(tmsg_endpoint_t *endpoint);

@@ -10,6 +10,7 @@
 #include <tensormsg/version.h>
 
 #include "am/endpoint.h"
+#include "am/resume.h"
 #include "am/send_queue.h"
 #include "am/ucx_known.h"
 #include "core/utf8.h"
@@ -194,6 +195,14 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
     return tmsg_json_finish(object, ok, json_p);
 }
 
+static bool add_session(cJSON *object, const tmsg_resume_t *resume)
+{
+    return cJSON_AddBoolToObject(object, "reconnects",
+                                 resume != NULL && resume->agreed) != NULL &&
+           add_number(object, "reconnected",
+                      resume == NULL ? 0 : resume->times);
+}
+
 static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
                             tmsg_stats_t *stats)
 {
@@ -206,7 +215,8 @@ static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
         if (endpoint == NULL) {
             continue;
         }
-        connecting += endpoint->state == TMSG_EP_CONNECTING;
+        connecting += endpoint->state == TMSG_EP_CONNECTING ||
+                      endpoint->state == TMSG_EP_AWAY;
         ended += endpoint->state == TMSG_EP_ENDED;
         open += endpoint->state == TMSG_EP_OPEN ||
                 endpoint->state == TMSG_EP_CLOSING;
@@ -295,6 +305,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                               endpoint->link.pulse.stream != NULL) != NULL &&
         add_number(object, "waiting_messages", endpoint->channels.queued) &&
         tmsg_stats_describe(object, &endpoint->stats) &&
+        add_session(object, endpoint->resume) &&
         tmsg_queue_describe(object, endpoint) &&
         add_number(object, "deferred_payloads", endpoint->credit.tx_deferred) &&
         add_channels(object, endpoint);

@@ -15,13 +15,15 @@
 #include "am/progress.h"
 #include "am/publisher.h"
 #include "am/reach.h"
+#include "am/resume.h"
 #include "am/send_queue.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |                          \
-                TMSG_ENDPOINT_PARAM_DEVICES | TMSG_ENDPOINT_PARAM_SUBSCRIBE))
+                TMSG_ENDPOINT_PARAM_DEVICES | TMSG_ENDPOINT_PARAM_SUBSCRIBE |  \
+                TMSG_ENDPOINT_PARAM_RECONNECT))
 
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error)
@@ -81,14 +83,21 @@ void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url)
 
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
+    bool again = tmsg_resume_is_away(endpoint);
+
     endpoint->state = TMSG_EP_OPEN;
-    tmsg_channels_opened(endpoint);
+    if (!again) { /* else what the peer said when it came back */
+        tmsg_channels_opened(endpoint);
+    }
     tmsg_credit_opened(endpoint);
+    tmsg_resume_opened(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     endpoint->unexplained = true;
     tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);
-    tmsg_listener_connected(endpoint);
+    if (!again) {
+        tmsg_listener_connected(endpoint);
+    }
     tmsg_worker_chore(endpoint->worker, endpoint); /* what was queued */
 }
 
@@ -105,6 +114,8 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
         tmsg_endpoint_end(endpoint, endpoint->broken, endpoint->broken_why);
     }
     tmsg_link_read_on(endpoint);
+    tmsg_resume_settled(endpoint);
+    tmsg_resume_look(endpoint);
     if (endpoint->state == TMSG_EP_CONNECTING) {
         tmsg_status_t status = endpoint->dialect->advance(endpoint);
 
@@ -184,6 +195,31 @@ static tmsg_status_t read_params(const tmsg_endpoint_params_t *params,
     return TMSG_OK;
 }
 
+static tmsg_status_t ask_for_session(tmsg_endpoint_t *endpoint, const char *url,
+                                     const tmsg_endpoint_params_t *params,
+                                     int timeout_ms)
+{
+    tmsg_url_t parsed = {.kind = TMSG_URL_BLOB};
+    tmsg_status_t status = TMSG_OK;
+
+    if (params == NULL ||
+        !(params->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT)) {
+        return TMSG_OK;
+    }
+    if (url != NULL) {
+        status = tmsg_url_parse(url, &parsed);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (parsed.kind == TMSG_URL_BLOB || parsed.kind == TMSG_URL_UCX) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "reconnect: only tcp:// and unix:// peers can be "
+                              "found again");
+    }
+    return tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
+}
+
 tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
                                     const tmsg_endpoint_params_t *params,
                                     tmsg_endpoint_t **endpoint_p)
@@ -202,6 +238,12 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
     }
     if (status == TMSG_OK) {
         status = take_params(endpoint, &read);
+        if (status == TMSG_OK) {
+            status = url == NULL
+                         ? tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL")
+                         : ask_for_session(endpoint, url, params,
+                                           read.connect_timeout_ms);
+        }
         if (status == TMSG_OK) {
             status = tmsg_link_dial(endpoint, url, read.connect_timeout_ms);
         }
@@ -238,6 +280,10 @@ tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
     if (status == TMSG_OK) {
         status = take_params(endpoint, &read);
         if (status == TMSG_OK) {
+            status = ask_for_session(endpoint, NULL, params,
+                                     read.connect_timeout_ms);
+        }
+        if (status == TMSG_OK) {
             status = tmsg_attach_blob(endpoint, blob, blob_bytes,
                                       read.connect_timeout_ms);
         }
@@ -273,7 +319,8 @@ tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_lock(worker);
-    connecting = endpoint->state == TMSG_EP_CONNECTING;
+    connecting = endpoint->state == TMSG_EP_CONNECTING ||
+                 endpoint->state == TMSG_EP_AWAY;
     status = tmsg_events_add(connecting ? &endpoint->ready_events : &ended,
                              worker, endpoint, request_p);
     tmsg_events_end(
@@ -392,16 +439,35 @@ tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint)
         return TMSG_ERR_CLOSED;
     }
     tmsg_worker_lock(endpoint->worker);
-    status = endpoint->state == TMSG_EP_CONNECTING ? TMSG_IN_PROGRESS
-             : endpoint->state == TMSG_EP_ENDED    ? endpoint->status
-                                                   : TMSG_OK;
+    switch (endpoint->state) {
+    case TMSG_EP_CONNECTING:
+    case TMSG_EP_AWAY:
+        status = TMSG_IN_PROGRESS;
+        break;
+    case TMSG_EP_ENDED:
+        status = endpoint->status;
+        break;
+    default:
+        status = TMSG_OK;
+    }
     tmsg_worker_unlock(endpoint->worker);
     return status;
 }
 
 const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
 {
-    return tmsg_endpoint_status(endpoint) < 0 ? endpoint->error : "";
+    tmsg_status_t status = tmsg_endpoint_status(endpoint);
+    const char *words = "";
+
+    if (status < 0) {
+        return endpoint->error;
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        tmsg_worker_lock(endpoint->worker);
+        words = tmsg_resume_words(endpoint);
+        tmsg_worker_unlock(endpoint->worker);
+    }
+    return words;
 }
 
 const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint)

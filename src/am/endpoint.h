@@ -2,6 +2,7 @@
 /* am/endpoint.h - one connection, from its first byte to its last.
  *
  * CONNECTING -> OPEN -> CLOSING -> ENDED, or straight to ENDED with an error.
+ * With a session that outlives its connection AWAY is between: see resume.h.
  * An ended endpoint stays in its worker's table until UCX has reported every
  * operation on it, for only then is borrowed memory free, and until its handle
  * has been given back. */
@@ -27,6 +28,7 @@ typedef enum {
     TMSG_EP_OPEN = 1,
     TMSG_EP_CLOSING = 2, /* no new sends; what is under way goes on */
     TMSG_EP_ENDED = 3,
+    TMSG_EP_AWAY = 4, /* the connection broke, and the session goes on */
 } tmsg_ep_state_t;
 
 /* The first round of an attach; attach.c alone changes it. */
@@ -47,6 +49,7 @@ typedef struct {
 } tmsg_queue_t;
 
 typedef struct tmsg_ucxx tmsg_ucxx_t;
+struct tmsg_resume;
 
 struct tmsg_endpoint {
     const struct tmsg_dialect *dialect;
@@ -96,6 +99,7 @@ struct tmsg_endpoint {
     unsigned in_ucx;   /* their number, and that of who needs its UCX worker */
     tmsg_op_t closing; /* ep, when it is being closed */
 
+    struct tmsg_resume *resume; /* NULL: no session is asked for */
     bool unexplained; /* open, and what carries it is yet to be said */
     bool has_chores;
     tmsg_node_t chore;    /* in its worker's list */
@@ -163,6 +167,16 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *error);
 
+/* Lock held, outside UCX: takes the connection away from an endpoint that lives
+ * on. In order; UCX still has to report. */
+void tmsg_endpoint_part(tmsg_endpoint_t *endpoint);
+
+/* Whether it has no connection (any more, or for the time being). */
+static inline bool tmsg_endpoint_is_down(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->state == TMSG_EP_ENDED || endpoint->state == TMSG_EP_AWAY;
+}
+
 /* Lock held: frees the handle, for the application or a listener. */
 void tmsg_endpoint_release(tmsg_endpoint_t *endpoint);
 
@@ -181,6 +195,9 @@ tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint);
 
 /* Lock held, in progress: does what UCX's callbacks left to do. */
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);
+
+/* Gives it another id, so that nothing finds it by the one it had. */
+void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint);
 
 /* Takes back one of in_ucx; the last one may free an ended endpoint. */
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);

@@ -3,6 +3,7 @@
 #include "am/endpoint.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "am/carrier.h"
@@ -13,6 +14,7 @@
 #include "am/pair.h"
 #include "am/publisher.h"
 #include "am/receive.h"
+#include "am/resume.h"
 #include "am/retire.h"
 #include "am/send.h"
 #include "core/log.h"
@@ -120,23 +122,10 @@ static void name_error(tmsg_endpoint_t *endpoint, const char *error)
 
 /* The order matters: first the socket, so that the peer believes nothing that
  * it fetches from now on; then UCX; memory goes back when UCX has reported. */
-void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                       const char *error)
+static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
-    bool writes;
+    bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
 
-    if (endpoint->state == TMSG_EP_ENDED) {
-        return;
-    }
-    writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
-    endpoint->in_ucx++; /* keeps it in the table until the end of this */
-    endpoint->state = TMSG_EP_ENDED;
-    endpoint->status = status;
-    name_error(endpoint, error);
-    tmsg_log(status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED
-                 ? TMSG_LOG_INFO
-                 : TMSG_LOG_WARN,
-             "%s", endpoint->error);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes) {
@@ -148,6 +137,48 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_messages_abandon(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
+}
+
+void tmsg_endpoint_part(tmsg_endpoint_t *endpoint)
+{
+    endpoint->in_ucx++;
+    endpoint->state = TMSG_EP_AWAY;
+    cut(endpoint, TMSG_ERR_PEER_LOST);
+    tmsg_endpoint_rename(endpoint);
+    tmsg_channels_parted(endpoint);
+    free(endpoint->peer_address);
+    endpoint->peer_address = NULL;
+    endpoint->reply_ep = NULL;
+    endpoint->knocked = false;
+    endpoint->attaching = false;
+    endpoint->knock.attempts = 0;
+    endpoint->unexplained = false;
+    endpoint->transports[0] = '\0';
+    endpoint->broken = TMSG_OK;
+    endpoint->bye_sent = false;
+    endpoint->bye_received = false;
+    endpoint->fin_sent = false;
+    endpoint->fin_received = false;
+    tmsg_endpoint_reported(endpoint);
+}
+
+void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                       const char *error)
+{
+    if (endpoint->state == TMSG_EP_ENDED ||
+        tmsg_resume_catches(endpoint, &status, error)) {
+        return;
+    }
+    endpoint->in_ucx++; /* keeps it in the table until the end of this */
+    endpoint->state = TMSG_EP_ENDED;
+    endpoint->status = status;
+    name_error(endpoint, error);
+    tmsg_log(status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED
+                 ? TMSG_LOG_INFO
+                 : TMSG_LOG_WARN,
+             "%s", endpoint->error);
+    tmsg_resume_end(endpoint, status, error);
+    cut(endpoint, status);
     tmsg_sends_end(endpoint);
     tmsg_events_end(&endpoint->ready_events, status, endpoint->error);
     tmsg_events_end(&endpoint->ping_events, status, endpoint->error);

@@ -6,6 +6,7 @@
 
 #include "am/abort.h"
 #include "am/dialect.h"
+#include "am/resume.h"
 
 #define SLOT_BITS 20
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
@@ -23,6 +24,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
         tmsg_aborts_free(endpoint);
         free(endpoint->peer_address);
         tmsg_channels_free(endpoint);
+        tmsg_resume_free(endpoint);
         free(endpoint->ucxx);
         free(endpoint);
     }
@@ -90,6 +92,12 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     return TMSG_OK;
 }
 
+void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint)
+{
+    endpoint->id = (endpoint->id & SLOT_MASK) |
+                   (++endpoint->worker->generation << SLOT_BITS);
+}
+
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id)
 {
     uint32_t slot = id & SLOT_MASK;
@@ -120,5 +128,8 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
 {
     endpoint->in_ucx--;
+    if (endpoint->state == TMSG_EP_AWAY && endpoint->in_ucx == 0) {
+        tmsg_worker_chore(endpoint->worker, endpoint); /* it may connect */
+    }
     tmsg_endpoint_forget(endpoint);
 }

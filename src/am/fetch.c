@@ -11,6 +11,7 @@
 #include "am/place.h"
 #include "am/progress.h"
 #include "am/receive.h"
+#include "am/resume.h"
 #include "core/error.h"
 
 /* What UCX keeps may take one of its segments, however short it is: where it is
@@ -53,6 +54,7 @@ bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
     return false;
 }
 
+/* It comes again where the connection is to come back. */
 static void lose(tmsg_message_t *message, ucs_status_t ucs)
 {
     char why[160];
@@ -62,7 +64,11 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
                  ? "the sender is gone, or its memory may not be read"
                  : "the sender is gone",
              ucs_status_string(ucs));
-    tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
+    if (tmsg_resume_fetch_failed(message->endpoint, why)) {
+        message->state = TMSG_RX_BROKEN;
+    } else {
+        tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
+    }
 }
 
 /* What UCX wrote counts only if the connection still stands: a peer that gave
@@ -77,13 +83,14 @@ static void finish(tmsg_message_t *message)
     } else if (message->body != NULL && !message->landed && !message->aborted) {
         tmsg_message_landed(message);
     } else {
+        tmsg_resume_fetched(message->endpoint);
         tmsg_message_whole(message);
     }
 }
 
 void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs)
 {
-    bool over = message->endpoint->state == TMSG_EP_ENDED;
+    bool over = tmsg_endpoint_is_down(message->endpoint);
 
     message->pending--;
     if (!over && ucs != UCS_OK && message->state != TMSG_RX_FAILED) {
@@ -340,7 +347,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         message->pending++; /* nobody abandons it meanwhile */
         endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
         status = message->aborted ? message->refusal : make_ready(message);
-        if (endpoint->state == TMSG_EP_ENDED) {
+        if (tmsg_endpoint_is_down(endpoint)) {
             tmsg_message_drop_data(message);
             tmsg_endpoint_reported(endpoint);
             tmsg_message_fetched(message, UCS_OK);

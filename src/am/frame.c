@@ -32,6 +32,21 @@ void tmsg_frame_free(tmsg_frame_stream_t *stream)
     pthread_mutex_destroy(&stream->lock);
 }
 
+void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
+{
+    tmsg_frame_init(to, from->fd, from->max_bytes);
+    to->heard_ns = from->heard_ns;
+    to->introduced = from->introduced;
+    to->greeted = from->greeted;
+    to->read_error = from->read_error;
+    to->write_error = from->write_error;
+    to->in = from->in;
+    to->out = from->out;
+    memset(&from->in, 0, sizeof(from->in));
+    memset(&from->out, 0, sizeof(from->out));
+    tmsg_frame_free(from);
+}
+
 static size_t used(const tmsg_frame_buffer_t *buffer)
 {
     return buffer->end - buffer->begin;

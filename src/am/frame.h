@@ -44,6 +44,10 @@ typedef struct {
  * the first frame, or with tmsg_frame_flush(). Allocates nothing. */
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes);
 
+/* Moves all that a stream has read and queued, its descriptor included, to one
+ * that is not in use; nobody else uses either. */
+void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from);
+
 /* Frees its buffers and forgets what was queued; the descriptor stays open. */
 void tmsg_frame_free(tmsg_frame_stream_t *stream);
 

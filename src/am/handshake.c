@@ -20,6 +20,7 @@
 #include "am/listener.h"
 #include "am/netif.h"
 #include "am/reach.h"
+#include "am/resume.h"
 #include "am/silence.h"
 #include "am/sock.h"
 #include "core/bytes.h"
@@ -34,6 +35,8 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     size_t bytes;
     tmsg_status_t status;
 
+    tmsg_resume_hello(endpoint, &hello);
+
     hello.subscribe = endpoint->subscribe;
     hello.eager_bytes = tmsg_credit_open(endpoint);
     endpoint->credit.rx_edge = hello.eager_bytes;
@@ -43,8 +46,8 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
                : tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);
 }
 
-/* [endpoint id u32][sealed address] */
-static tmsg_status_t send_address(tmsg_endpoint_t *endpoint)
+/* [endpoint id u32][sealed address]: the answer of the dialling side, too. */
+tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint)
 {
     tmsg_sealed_t sealed;
     void *address = NULL;
@@ -161,8 +164,14 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     endpoint->link.hello_done = true;
+    status = tmsg_resume_recognize(endpoint, &theirs);
+    if (status != TMSG_OK) {
+        return status;
+    }
     endpoint->peer_hello = theirs;
-    name_peer(endpoint);
+    if (!tmsg_resume_is_away(endpoint)) {
+        name_peer(endpoint);
+    }
     if (!endpoint->dialling) {
         status = choose_ucx(endpoint);
         if (status != TMSG_OK || (status = send_hello(endpoint)) != TMSG_OK) {
@@ -185,7 +194,13 @@ tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
     if (status != TMSG_OK) {
         return tmsg_handshake_refuse(endpoint, status);
     }
-    return endpoint->dialling ? TMSG_OK : send_address(endpoint);
+    status = TMSG_OK;
+    if (tmsg_resume_is_away(endpoint)) {
+        status = tmsg_resume_ask(endpoint);
+    } else if (!endpoint->dialling && !endpoint->peer_hello.resumes) {
+        status = tmsg_handshake_invite(endpoint);
+    }
+    return status;
 }
 
 /* The dialling side answers it with its own, and begins to attach. */
@@ -196,7 +211,7 @@ static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
 
     if (status == TMSG_OK && endpoint->dialling) {
         memcpy(endpoint->token, sealed->token, TMSG_TOKEN_BYTES);
-        status = send_address(endpoint);
+        status = tmsg_handshake_invite(endpoint);
     }
     if (status == TMSG_OK) {
         status = tmsg_silence_begin(endpoint);
@@ -215,7 +230,8 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
     tmsg_status_t status;
 
     if (!endpoint->link.hello_done || endpoint->link.address_done ||
-        bytes < ID_BYTES) {
+        bytes < ID_BYTES || tmsg_resume_is_asking(endpoint) ||
+        (!endpoint->dialling && !endpoint->link.address_sent)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED, "an address out of turn");
     }
     status = tmsg_sealed_decode(data + ID_BYTES, bytes - ID_BYTES, &sealed);

@@ -18,6 +18,9 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
 /* The peer's refusal, as an error of this side. */
 tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes);
 
+/* Says where this side is: what ADDRESS carries. */
+tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint);
+
 /* Tells the peer why this side ends the connection. */
 void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
                          const char *why);

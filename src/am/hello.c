@@ -74,6 +74,8 @@ static const field_t fields[] = {
     FIELD(34, UINT, false, aborts),
     FIELD(35, UINT, false, channels),
     FIELD(36, UINT, false, eager_bytes),
+    FIELD(37, UINT, false, resume_ms),
+    FIELD(38, UINT, false, resumes),
     FIELD(40, UINT, false, subscribe),
 };
 

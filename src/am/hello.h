@@ -51,6 +51,8 @@ typedef struct {
     uint32_t subscribe; /* TMSG_SUBSCRIBE_*: how a publisher is to serve it */
     uint16_t channels;  /* that the peer may use, from 0 on; 1 if absent */
     uint64_t eager_bytes; /* that it may send ahead; UINT64_MAX: not counted */
+    uint32_t resume_ms;   /* how long a session outlives its connection */
+    uint8_t resumes;      /* 1: this connection is to take up a session */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,

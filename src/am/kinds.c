@@ -62,7 +62,7 @@ static ucs_status_t end_connection(const tmsg_arrival_t *arrival, uint32_t id,
     tmsg_endpoint_t *endpoint = tmsg_endpoint_by_id(arrival->ucx->worker, id);
 
     if (endpoint != NULL && endpoint->ucx == arrival->ucx &&
-        endpoint->ep != NULL && endpoint->state != TMSG_EP_ENDED) {
+        endpoint->ep != NULL && !tmsg_endpoint_is_down(endpoint)) {
         tmsg_endpoint_break(endpoint, status, why);
     }
     return ignore(arrival, why);

@@ -14,6 +14,7 @@
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/progress.h"
+#include "am/resume.h"
 #include "am/silence.h"
 #include "am/sock.h"
 #include "core/bytes.h"
@@ -104,6 +105,10 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
         return tmsg_handshake_hello(endpoint, data, bytes);
     case TMSG_FRAME_ADDRESS:
         return tmsg_handshake_address(endpoint, data, bytes);
+    case TMSG_FRAME_RESUME:
+        return tmsg_resume_asked(endpoint, data, bytes);
+    case TMSG_FRAME_RESUMED:
+        return tmsg_resume_granted(endpoint, data, bytes);
     case TMSG_FRAME_BYE:
     case TMSG_FRAME_FIN:
         /* The peer may have opened before its answer by UCX got here. */
@@ -158,18 +163,22 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     uint8_t type;
     size_t bytes;
 
-    for (int i = 0; i < FRAMES_A_ROUND && endpoint->state != TMSG_EP_ENDED &&
+    for (int i = 0; i < FRAMES_A_ROUND && !tmsg_endpoint_is_down(endpoint) &&
                     status == TMSG_OK;
          i++) {
         status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
         if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
-            tmsg_link_fail(endpoint, tmsg_handshake_refused(
-                                         data, bytes)); /* whatever it says */
+            status = tmsg_handshake_refused(data, bytes); /* whatever it says */
+            tmsg_resume_refused(endpoint, status);
+            tmsg_link_fail(endpoint, status);
             return;
         }
         if (status == TMSG_OK) {
             status = on_frame(endpoint, type, data, bytes);
         }
+    }
+    if (tmsg_endpoint_is_down(endpoint)) {
+        return;
     }
     /* What lies in our buffer does not make the socket readable. */
     link->unread = status == TMSG_OK;
@@ -220,7 +229,7 @@ static void ready(tmsg_source_t *source, uint32_t events)
             read_frames(endpoint);
         }
     }
-    if (endpoint->state != TMSG_EP_ENDED && link->source.fd >= 0) {
+    if (!tmsg_endpoint_is_down(endpoint) && link->source.fd >= 0) {
         want(endpoint);
     }
     tmsg_endpoint_drop(endpoint);
@@ -266,6 +275,47 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
     return TMSG_OK;
 }
 
+tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
+                             int timeout_ms)
+{
+    tmsg_loop_t *loop = &to->worker->loop;
+    tmsg_link_t *link = &to->link;
+    int fd = from->link.fd;
+    tmsg_status_t status;
+
+    tmsg_loop_remove(loop, &from->link.source);
+    from->link.fd = -1;
+    link->source.ready = ready;
+    status = tmsg_loop_add(loop, &link->source, fd, EPOLLIN);
+    if (status != TMSG_OK) {
+        tmsg_frame_free(&from->link.stream);
+        close(fd);
+        return status;
+    }
+    tmsg_frame_move(&link->stream, &from->link.stream);
+    link->fd = fd;
+    link->connected = true;
+    link->hello_done = true;
+    link->net_only = from->link.net_only;
+    link->unread = true; /* something may lie in the buffer */
+    tmsg_worker_chore(to->worker, to);
+    want(to);
+    tmsg_link_set_deadline(to, timeout_ms);
+    return TMSG_OK;
+}
+
+/* What is of this connection alone. */
+static void forget(tmsg_link_t *link)
+{
+    link->connected = false;
+    link->hello_done = false;
+    link->address_sent = false;
+    link->address_done = false;
+    link->net_only = false;
+    link->unread = false;
+    link->next_address = 0;
+}
+
 /* A peer in this process may be waiting for this very thread. */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
 {
@@ -276,6 +326,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_loop_remove(loop, &link->resolve_source);
     tmsg_resolve_abandon(link->resolve);
     link->resolve = NULL;
+    forget(link);
     if (link->fd < 0) {
         return;
     }

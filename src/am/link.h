@@ -21,9 +21,12 @@ enum {
     TMSG_FRAME_ADDRESS = 3,         /* 4 is that of heart.h */
     TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
     TMSG_FRAME_FIN = TMSG_KIND_FIN,
+    TMSG_FRAME_RESUME = 8,
+    TMSG_FRAME_RESUMED = 9,
 };
 
-/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. */
+/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All
+ * that is not of one connection stays when a session gets another. */
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
@@ -50,6 +53,16 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
                                  tmsg_listener_t *listener, int timeout_ms);
 /* `writes`: the peer may be writing to our shared memory, and not know. */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
+
+/* The start once the URL is known; and again, after it was closed. Errors here:
+ * NO_MEMORY, IO; the others end the endpoint, maybe before this returns. */
+tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms);
+
+/* Gives the socket of one endpoint, on the dialled side and before its ADDRESS,
+ * to another that has none. On error `from` has lost it all the same, and `to`
+ * has none. */
+tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
+                             int timeout_ms);
 
 /* Takes the frames that were left for the next round, if any. A chore. */
 void tmsg_link_read_on(tmsg_endpoint_t *endpoint);

@@ -85,25 +85,11 @@ static void resolved(tmsg_source_t *source, uint32_t events)
     tmsg_endpoint_drop(endpoint);
 }
 
-tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
-                             int timeout_ms)
+tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms)
 {
     tmsg_link_t *link = &endpoint->link;
-    tmsg_status_t status;
+    tmsg_status_t status = TMSG_OK;
 
-    if (url == NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL");
-    }
-    status = tmsg_url_parse(url, &link->url);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    if (link->url.kind == TMSG_URL_BLOB) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "'%s': connect to a blob listener by its blob",
-                              url);
-    }
-    tmsg_url_format(&link->url, endpoint->peer_url, sizeof(endpoint->peer_url));
     tmsg_link_set_deadline(endpoint, timeout_ms);
     if (link->url.kind == TMSG_URL_UNIX) {
         try_next(endpoint);
@@ -124,4 +110,23 @@ tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
     link->resolve_source.ready = resolved;
     return tmsg_loop_add(&endpoint->worker->loop, &link->resolve_source,
                          tmsg_resolve_fd(link->resolve), EPOLLIN);
+}
+
+tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
+                             int timeout_ms)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status;
+
+    status = tmsg_url_parse(url, &link->url);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (link->url.kind == TMSG_URL_BLOB) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "'%s': connect to a blob listener by its blob",
+                              url);
+    }
+    tmsg_url_format(&link->url, endpoint->peer_url, sizeof(endpoint->peer_url));
+    return tmsg_link_redial(endpoint, timeout_ms);
 }

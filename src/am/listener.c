@@ -27,7 +27,8 @@
                 TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |                    \
                 TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |                        \
                 TMSG_LISTENER_PARAM_MAX_HANDSHAKES |                           \
-                TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES))
+                TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES |  \
+                TMSG_LISTENER_PARAM_RESUME))
 
 static tmsg_status_t read_params(const tmsg_listener_params_t *params,
                                  tmsg_listener_t *listener)
@@ -49,6 +50,13 @@ static tmsg_status_t read_params(const tmsg_listener_params_t *params,
     }
     if (params->field_mask & TMSG_LISTENER_PARAM_MAX_HANDSHAKES) {
         listener->max_handshakes = params->max_handshakes;
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_RESUME) {
+        if (params->resume_ms < -1) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "listener: resume_ms %d", params->resume_ms);
+        }
+        listener->resume_ms = (uint32_t)params->resume_ms; /* -1: for ever */
     }
     if (listener->handshake_timeout_ms <= 0 || listener->max_handshakes == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -350,6 +358,12 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
 
     if (status == TMSG_OK) {
         status = tmsg_url_parse(text, url);
+    }
+    if (status == TMSG_OK && listener->resume_ms != 0 &&
+        (url->kind == TMSG_URL_BLOB || url->kind == TMSG_URL_UCX)) {
+        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "%s: resume_ms is for tcp:// and unix:// alone",
+                                text);
     }
     if (status != TMSG_OK) {
         return status;

@@ -16,6 +16,7 @@ struct tmsg_listener {
     int handshake_timeout_ms;
     uint32_t max_handshakes;
     uint32_t handshakes; /* under way */
+    uint32_t resume_ms;  /* that a broken session is kept */
     tmsg_source_t source;
     tmsg_timer_t retry; /* out of descriptors: look again */
     tmsg_sock_listener_t sock;

@@ -4,6 +4,7 @@
 
 #include "am/context.h"
 #include "am/parts.h"
+#include "am/resume.h"
 #include "am/schemas.h"
 #include "am/send.h"
 #include "core/map.h"
@@ -343,7 +344,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         .channel = send->channel->number,
         .message_id = send->message_id,
         .endpoint_id = endpoint->peer_id,
-        .sequence = send->channel->tx_sequence,
+        .sequence = send->again ? send->sequence : send->channel->tx_sequence,
         .policy = (uint8_t)send->policy,
     };
     tmsg_body_extra_t extra = {0};
@@ -353,7 +354,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                               .spare_bytes = sizeof(send->small_payload)};
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
-    send->wish.parts = endpoint->peer_hello.parts > 0;
+    /* What is to come again is one message. */
+    send->wish.parts =
+        endpoint->peer_hello.parts > 0 && !tmsg_resume_keeps(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

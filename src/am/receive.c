@@ -11,6 +11,7 @@
 #include "am/incoming.h"
 #include "am/parts.h"
 #include "am/place.h"
+#include "am/resume.h"
 #include "am/schemas.h"
 #include "am/trace.h"
 #include "core/error.h"
@@ -197,6 +198,7 @@ void tmsg_message_taken(tmsg_message_t *message)
         return;
     }
     message->channel->rx_consumed++;
+    message->channel->rx_taken = message->head.sequence + 1;
     if (message->head.flags & TMSG_HEADER_ACKED) {
         endpoint->dialect->answer(endpoint, message->head.message_id, TMSG_OK,
                                   "");
@@ -246,8 +248,13 @@ static void run_refused(tmsg_due_t *due)
 
 static void pass_over(tmsg_message_t *message)
 {
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    endpoint->stats.lost_messages += message->refusal == TMSG_ERR_PEER_LOST;
+    tmsg_resume_note(message->channel, message->head.sequence,
+                     message->refusal);
     message->due.run = run_refused;
-    tmsg_worker_due(message->endpoint->worker, &message->due);
+    tmsg_worker_due(endpoint->worker, &message->due);
 }
 
 static void hand_over(tmsg_message_t *message)
@@ -270,6 +277,31 @@ static void hand_over(tmsg_message_t *message)
     tmsg_list_push(&worker->ready, &message->queue);
     tmsg_list_push(&endpoint->ready, &message->own_queue);
     tmsg_worker_changed(worker);
+}
+
+tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+    const tmsg_preamble_t head = {.kind = TMSG_KIND_MAP,
+                                  .channel = channel->number,
+                                  .sequence = sequence};
+    tmsg_message_t *message;
+    tmsg_status_t status =
+        tmsg_message_create(&head, endpoint->ucx, channel, &message);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    message->state = TMSG_RX_FAILED;
+    message->refusal = TMSG_ERR_PEER_LOST;
+    if (endpoint->worker->on_refused != NULL) {
+        keep_words(message, "it was under way when the connection broke, and "
+                            "was not to be acknowledged");
+    }
+    if (!tmsg_message_file(message)) {
+        tmsg_message_discard(message); /* it is here, and refused */
+    }
+    return TMSG_OK;
 }
 
 void tmsg_messages_deliver(tmsg_channel_t *channel)
@@ -504,6 +536,7 @@ static void overtake(tmsg_message_t *message)
 
     if (!(message->head.flags & TMSG_HEADER_UNORDERED) ||
         message->head.sequence == channel->rx_sequence ||
+        tmsg_resume_keeps(message->endpoint) || /* which counts prefixes */
         !tmsg_channel_may_overtake(channel) || !tmsg_schemas_keep(message)) {
         return;
     }
@@ -534,15 +567,30 @@ void tmsg_message_whole(tmsg_message_t *message)
     tmsg_messages_deliver(channel);
 }
 
+/* The peer was told, and does not send it again. */
+static bool stays(const tmsg_message_t *message)
+{
+    return message->endpoint->state == TMSG_EP_AWAY &&
+           message->state == TMSG_RX_FAILED && message->refusal < 0 &&
+           message->refusal != TMSG_ERR_PEER_LOST;
+}
+
 static void abandon(tmsg_channel_t *channel)
 {
     tmsg_worker_t *worker = channel->endpoint->worker;
     tmsg_message_t *message = channel->rx;
+    tmsg_message_t **place = &channel->rx;
 
-    channel->rx = NULL;
     while (message != NULL) {
         tmsg_message_t *next = message->next_in_order;
 
+        if (stays(message)) {
+            tmsg_schemas_drop(message);
+            *place = message;
+            place = &message->next_in_order;
+            message = next;
+            continue;
+        }
         if (message->state == TMSG_RX_WAITING) {
             tmsg_list_remove(&worker->fetch, &message->queue);
             tmsg_message_drop_data(message);
@@ -553,6 +601,7 @@ static void abandon(tmsg_channel_t *channel)
         }
         message = next;
     }
+    *place = NULL;
 }
 
 void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)

@@ -35,14 +35,19 @@ void tmsg_message_landed(tmsg_message_t *message);
 /* The payload is here, and each tensor in its place. */
 void tmsg_message_whole(tmsg_message_t *message);
 
+/* A message of that number will never come: its turn is skipped. Errors:
+ * NO_MEMORY. */
+tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence);
+
 /* Delivers every message of a channel whose turn has come. */
 void tmsg_messages_deliver(tmsg_channel_t *channel);
 
 /* The application has it: the peer gets its credit back. */
 void tmsg_message_taken(tmsg_message_t *message);
 
-/* Lock held: an endpoint has ended. What is not whole is dropped, but for what
- * UCX still writes into. */
+/* Lock held: an endpoint has ended, or lost its connection. What was not
+ * delivered is dropped, but for what UCX still writes into and, where it is to
+ * come back, for the turns of what it refused. */
 void tmsg_messages_abandon(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -174,7 +174,7 @@ static tmsg_endpoint_t *next_live(const tmsg_ucx_t *ucx, uint32_t *i)
         tmsg_endpoint_t *endpoint = worker->endpoints[(*i)++];
 
         if (endpoint != NULL && endpoint->ucx == ucx &&
-            endpoint->state != TMSG_EP_ENDED && !endpoint->link.net_only) {
+            !tmsg_endpoint_is_down(endpoint) && !endpoint->link.net_only) {
             return endpoint;
         }
     }
@@ -262,7 +262,7 @@ static bool is_deserted(const tmsg_ucx_t *ucx)
         const tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
         if (endpoint != NULL && endpoint->ucx == ucx) {
-            if (endpoint->state != TMSG_EP_ENDED) {
+            if (!tmsg_endpoint_is_down(endpoint)) {
                 return false;
             }
             owes |= endpoint->in_ucx > 0;

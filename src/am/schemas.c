@@ -161,6 +161,13 @@ void tmsg_schemas_forget(tmsg_channel_t *channel)
     }
 }
 
+void tmsg_schemas_drop(tmsg_message_t *message)
+{
+    tmsg_schema_destroy(message->schema);
+    message->schema = NULL;
+    message->extra.schema.form = TMSG_SCHEMA_NONE;
+}
+
 ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_channel_t *channel = tmsg_control_channel(arrival);

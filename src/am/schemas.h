@@ -33,6 +33,9 @@ void tmsg_schemas_passed(tmsg_channel_t *channel, uint32_t sequence);
 /* Forgets those whose turn will not come. */
 void tmsg_schemas_forget(tmsg_channel_t *channel);
 
+/* A message that is to be skipped does not define anything any more. */
+void tmsg_schemas_drop(tmsg_message_t *message);
+
 ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival);
 
 #endif

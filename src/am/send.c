@@ -8,6 +8,7 @@
 #include "am/dialect.h"
 #include "am/parts.h"
 #include "am/progress.h"
+#include "am/resume.h"
 #include "am/send_queue.h"
 #include "am/trace.h"
 #include "core/map.h"
@@ -85,16 +86,20 @@ void tmsg_send_post(tmsg_send_t *send)
     };
     ucs_status_ptr_t request;
 
-    tmsg_list_push(&endpoint->posted, &send->node);
-    send->posted = true;
-    send->sequence = send->channel->tx_sequence++;
-    send->channel->sent_messages++;
+    if (!send->again) {
+        tmsg_list_push(&endpoint->posted, &send->node);
+        send->posted = true;
+        send->sequence = send->channel->tx_sequence++;
+        send->channel->sent_messages++;
+        send->bytes = plan->bytes + tmsg_parts_begin(send);
+        endpoint->stats.sent_messages++;
+        endpoint->stats.sent_bytes += send->bytes;
+        tmsg_histogram_note(&endpoint->stats.sent_sizes, send->bytes);
+        tmsg_trace_posted(send);
+    }
     endpoint->credit.tx_charged += send->charge;
-    send->bytes = plan->bytes + tmsg_parts_begin(send);
-    endpoint->stats.sent_messages++;
-    endpoint->stats.sent_bytes += send->bytes;
-    tmsg_histogram_note(&endpoint->stats.sent_sizes, send->bytes);
-    tmsg_trace_posted(send);
+    send->again = false;
+    send->ucx_status = UCS_OK; /* whatever became of it before */
     tmsg_op_begin(endpoint, &send->op, forsaken);
     send->in_ucx = true;
     request = ucp_am_send_nbx(
@@ -285,6 +290,7 @@ static bool goes_at_once(const tmsg_send_t *send)
     const tmsg_endpoint_t *endpoint = send->endpoint;
 
     return endpoint->state == TMSG_EP_OPEN && !endpoint->worker->inside &&
+           !tmsg_resume_has_again(endpoint) &&
            send->channel->queued.count == 0 &&
            tmsg_channel_has_credit(send->channel);
 }

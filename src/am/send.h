@@ -34,6 +34,7 @@ typedef struct tmsg_send {
     uint64_t queued_bytes; /* while it waits */
     uint32_t message_id;
     uint32_t sequence; /* once it is posted */
+    bool again;        /* posted, and to go to UCX once more */
     uint64_t bytes;    /* of the payload, likewise */
     uint64_t begun_ns; /* 0: its time is not taken */
     bool told_done;
@@ -95,6 +96,9 @@ void tmsg_send_released(tmsg_send_t *send);
 
 /* Ends a send that is in no list any more. */
 void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error);
+
+/* What became of a posted send is known, or is not to be known any more. */
+void tmsg_send_settle(tmsg_send_t *send);
 
 /* The endpoint has ended, and with it all that UCX does not hold. */
 void tmsg_sends_end(tmsg_endpoint_t *endpoint);

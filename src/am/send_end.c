@@ -7,6 +7,7 @@
 #include "am/close.h"
 #include "am/dialect.h"
 #include "am/parts.h"
+#include "am/resume.h"
 #include "am/send_queue.h"
 #include "am/trace.h"
 #include "core/log.h"
@@ -37,21 +38,28 @@ void tmsg_send_released(tmsg_send_t *send)
     }
 }
 
-void tmsg_send_give_back(tmsg_send_t *send)
+/* UCX is done with it. */
+static void unplan(tmsg_send_t *send)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
 
-    tmsg_send_released(send);
     tmsg_parts_free(send);
     tmsg_plan_free(&send->plan, pool);
-    if (send->share != NULL) {
-        tmsg_share_drop(send->share, pool);
-        send->share = NULL;
-    }
     if (send->header != send->small_header) {
         free(send->header);
     }
     send->header = NULL;
+}
+
+void tmsg_send_give_back(tmsg_send_t *send)
+{
+    tmsg_send_released(send);
+    unplan(send);
+    if (send->share != NULL) {
+        tmsg_share_drop(send->share,
+                        tmsg_store_pool(send->endpoint->worker->store));
+        send->share = NULL;
+    }
     if (send->holds_map && tmsg_map_unhold(send->map)) {
         send->map_due.run = run_free_map;
         tmsg_request_hold(&send->request);
@@ -94,7 +102,7 @@ static void let_go(tmsg_send_t *send)
 }
 
 /* Called whenever UCX or the peer has said something about a posted send. */
-static void settle(tmsg_send_t *send)
+void tmsg_send_settle(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     bool over = endpoint->state == TMSG_EP_ENDED;
@@ -107,7 +115,12 @@ static void settle(tmsg_send_t *send)
     }
     if (!send->answered && !over && !send->detached &&
         (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
-        tmsg_send_give_back(send); /* the words of the peer are still to come */
+        /* The words of the peer are still to come. */
+        if (tmsg_resume_keeps(endpoint)) {
+            unplan(send);
+        } else {
+            tmsg_send_give_back(send);
+        }
         return;
     }
     tmsg_list_remove(&endpoint->posted, &send->node);
@@ -138,7 +151,7 @@ static void note_status(tmsg_send_t *send, ucs_status_t ucs)
 void tmsg_send_part_reported(tmsg_send_t *send, ucs_status_t ucs)
 {
     note_status(send, ucs);
-    settle(send);
+    tmsg_send_settle(send);
 }
 
 void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
@@ -152,7 +165,7 @@ void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
     if (ucs != UCS_OK && endpoint->dialect->failed != NULL) {
         endpoint->dialect->failed(send, ucs);
     }
-    settle(send);
+    tmsg_send_settle(send);
     tmsg_endpoint_reported(endpoint);
     tmsg_endpoint_drop(endpoint);
 }
@@ -210,7 +223,7 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
     if (status != TMSG_OK) {
         tmsg_parts_stop(send);
     }
-    settle(send);
+    tmsg_send_settle(send);
 }
 
 void tmsg_sends_end(tmsg_endpoint_t *endpoint)
@@ -223,7 +236,7 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
 
         /* Those with UCX stay until it reports. */
         tmsg_parts_stop(send);
-        settle(send);
+        tmsg_send_settle(send);
         node = next;
     }
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;

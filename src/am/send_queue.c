@@ -5,6 +5,7 @@
 
 #include "am/dialect.h"
 #include "am/progress.h"
+#include "am/resume.h"
 #include "core/map.h"
 #include "serialize/json.h"
 
@@ -226,7 +227,8 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
         return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
                               "%s: it would have to wait for %s",
                               endpoint->peer,
-                              endpoint->state == TMSG_EP_CONNECTING
+                              endpoint->state == TMSG_EP_CONNECTING ||
+                                      endpoint->state == TMSG_EP_AWAY
                                   ? "the connection"
                                   : "the peer to take those before it");
     }
@@ -263,6 +265,7 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
     tmsg_channels_t *channels = &endpoint->channels;
     uint32_t waiting = 0; /* channels in a row that had to */
 
+    tmsg_resume_send_again(endpoint);
     while (channels->queued > 0 && waiting < channels->count) {
         waiting = flush_one(channels->turn) ? 0 : waiting + 1;
         channels->turn = tmsg_channel_after(channels->turn);

@@ -73,6 +73,7 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->received_messages += more->received_messages;
     sum->received_bytes += more->received_bytes;
     sum->refused_messages += more->refused_messages;
+    sum->lost_messages += more->lost_messages;
     sum->aborted_messages += more->aborted_messages;
     sum->canceled_messages += more->canceled_messages;
     sum->timed_out_messages += more->timed_out_messages;
@@ -137,6 +138,7 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_number(object, "received_messages", stats->received_messages) &&
            add_number(object, "received_bytes", stats->received_bytes) &&
            add_number(object, "refused_messages", stats->refused_messages) &&
+           add_number(object, "lost_messages", stats->lost_messages) &&
            add_number(object, "aborted_messages", stats->aborted_messages) &&
            add_number(object, "canceled_messages", stats->canceled_messages) &&
            add_number(object, "timed_out_messages",

@@ -57,6 +57,8 @@ static const struct {
     {34, false, "aborts", 1},
     {35, false, "channels", 2},
     {36, false, "eager_bytes", 8},
+    {37, false, "resume_ms", 4},
+    {38, false, "resumes", 1},
     {40, false, "subscribe", 4},
 };
 
@@ -104,6 +106,8 @@ static tmsg_hello_t sample(void)
     hello.aborts = 1;
     hello.channels = 0x140;
     hello.eager_bytes = 1u << 22;
+    hello.resume_ms = 30000;
+    hello.resumes = 1;
     hello.subscribe = 1;
     return hello;
 }
@@ -192,9 +196,9 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 37 field headers; the scalars; 5 letters of host, 36 of boot id */
+    /* 39 field headers; the scalars; 5 letters of host, 36 of boot id */
     cr_expect(
-        eq(sz, length, 37 * 4 + 8 + 3 * 2 + 16 + 9 * 4 + 17 * 8 + 5 + 36));
+        eq(sz, length, 39 * 4 + 8 + 3 * 2 + 16 + 10 * 4 + 17 * 8 + 6 + 36));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */

@@ -38,11 +38,12 @@ AT(tmsg_dtype_t, code, 0);
 AT(tmsg_dtype_t, bits, 1);
 AT(tmsg_dtype_t, lanes, 2);
 
-SIZE(tmsg_endpoint_params_t, 32);
+SIZE(tmsg_endpoint_params_t, 40);
 AT(tmsg_endpoint_params_t, field_mask, 0);
 AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
 AT(tmsg_endpoint_params_t, devices, 16);
 AT(tmsg_endpoint_params_t, subscribe, 24);
+AT(tmsg_endpoint_params_t, reconnect, 28);
 
 SIZE(tmsg_file_load_params_t, 24);
 AT(tmsg_file_load_params_t, field_mask, 0);
@@ -65,7 +66,7 @@ AT(tmsg_limits_t, message_bytes, 48);
 AT(tmsg_limits_t, held_bytes, 56);
 AT(tmsg_limits_t, metadata_keys, 64);
 
-SIZE(tmsg_listener_params_t, 56);
+SIZE(tmsg_listener_params_t, 64);
 AT(tmsg_listener_params_t, field_mask, 0);
 AT(tmsg_listener_params_t, on_accept, 8);
 AT(tmsg_listener_params_t, on_accept_arg, 16);
@@ -74,6 +75,7 @@ AT(tmsg_listener_params_t, handshake_timeout_ms, 28);
 AT(tmsg_listener_params_t, max_handshakes, 32);
 AT(tmsg_listener_params_t, advertise, 40);
 AT(tmsg_listener_params_t, devices, 48);
+AT(tmsg_listener_params_t, resume_ms, 56);
 
 SIZE(tmsg_map_add_params_t, 24);
 AT(tmsg_map_add_params_t, field_mask, 0);
@@ -98,6 +100,11 @@ AT(tmsg_queue_params_t, field_mask, 0);
 AT(tmsg_queue_params_t, messages, 8);
 AT(tmsg_queue_params_t, policy, 12);
 AT(tmsg_queue_params_t, bytes, 16);
+
+SIZE(tmsg_reconnect_t, 12);
+AT(tmsg_reconnect_t, first_backoff_ms, 0);
+AT(tmsg_reconnect_t, most_backoff_ms, 4);
+AT(tmsg_reconnect_t, give_up_ms, 8);
 
 SIZE(tmsg_send_params_t, 72);
 AT(tmsg_send_params_t, field_mask, 0);
