@@ -24,6 +24,16 @@ static bool counts(const tmsg_hello_t *hello)
     return hello->eager_bytes != TMSG_CREDIT_UNBOUNDED;
 }
 
+bool tmsg_credit_has_room(const tmsg_endpoint_t *endpoint,
+                          uint64_t payload_bytes, bool spilled)
+{
+    const tmsg_credit_t *credit = &endpoint->credit;
+
+    return !counts(&endpoint->peer_hello) ||
+           tmsg_credit_cost(payload_bytes, spilled) <=
+               credit->tx_edge - credit->tx_charged;
+}
+
 void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,
                         uint64_t payload_bytes)
 {
@@ -37,7 +47,8 @@ void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,
         send->am_flags & UCP_AM_SEND_FLAG_RNDV) {
         return;
     }
-    if (cost <= credit->tx_edge - credit->tx_charged) {
+    if (tmsg_credit_has_room(endpoint, payload_bytes,
+                             head->flags & TMSG_HEADER_SPILLED)) {
         send->charge = cost;
         head->flags |= TMSG_HEADER_CHARGED;
         return;

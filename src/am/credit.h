@@ -30,6 +30,10 @@ typedef struct tmsg_send tmsg_send_t;
 /* What a payload costs that travels eagerly; 0: too little to be counted. */
 uint64_t tmsg_credit_cost(uint64_t payload_bytes, bool spilled);
 
+/* Whether it may travel eagerly now. */
+bool tmsg_credit_has_room(const tmsg_endpoint_t *endpoint,
+                          uint64_t payload_bytes, bool spilled);
+
 /* A message is about to be sent: charges it in its header, or makes it travel
  * by rendezvous where the peer has no room. Before the header is written. */
 void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,

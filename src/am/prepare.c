@@ -289,6 +289,21 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
+/* The way behind a body that heads the payload: with parts that goes eagerly,
+ * for which the peer has to have room. */
+static tmsg_way_t choose_behind(const tmsg_send_t *send,
+                                const tmsg_payload_t *payload)
+{
+    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
+    uint64_t spill = tmsg_layout_spill(payload->spill);
+    tmsg_wish_t wish = send->wish;
+
+    wish.parts = wish.parts && tmsg_credit_has_room(
+                                   send->endpoint,
+                                   payload->measures->head_bytes + spill, true);
+    return tmsg_way_choose(payload->measures, spill, thresholds, wish);
+}
+
 /* Chooses the way, which says what is in the body, and measures that. Behind a
  * body that heads the payload another way may be the better one. */
 static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
@@ -307,8 +322,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
     if (status != TMSG_OK || payload->spill == 0) {
         return status;
     }
-    way = tmsg_way_choose(payload->measures, tmsg_layout_spill(payload->spill),
-                          thresholds, send->wish);
+    way = choose_behind(send, payload);
     if (way.parts == payload->way.parts) {
         payload->way = way;
         return TMSG_OK;

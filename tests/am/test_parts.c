@@ -388,6 +388,37 @@ static void spilled(link_t link, uint64_t elements)
     pair_close(&pair);
 }
 
+/* What a spilled body is in goes eagerly if it has parts, until the peer's room
+ * for that is used up: then there are no parts. */
+static void many_spilled(link_t link)
+{
+    const sample_t sample = {.seed = 4,
+                             .tensors = 400,
+                             .shape = SAMPLE_VECTOR,
+                             .dtype = 1,
+                             .name_bytes = 300,
+                             .elements = 6000};
+    tmsg_request_t *sent[40];
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < 40; i++) {
+        sent[i] = send_way(pair.to_a, sample_make(&sample), TMSG_SEND_VERIFY,
+                           TMSG_WAY_PARTS, 0);
+    }
+    for (int i = 0; i < 40; i++) {
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+
+        sample_check(&sample, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        must(pair_finish(&pair, sent[i]));
+    }
+    pair_close(&pair);
+}
+
+Test(parts, need_room_for_a_spilled_body_shm) { many_spilled(LINK_SHM); }
+Test(parts, need_room_for_a_spilled_body_tcp) { many_spilled(LINK_TCP); }
+
 Test(parts, follow_a_spilled_body_shm) { spilled(LINK_SHM, 9000); }
 Test(parts, follow_a_spilled_body_tcp) { spilled(LINK_TCP, 9000); }
 
