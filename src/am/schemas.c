@@ -6,6 +6,7 @@
 #include "am/control.h"
 #include "core/error.h"
 #include "serialize/checksum.h"
+#include "serialize/split.h"
 
 #define ANSWER_BYTES 3 /* slot, generation, kept */
 
@@ -74,6 +75,9 @@ static tmsg_status_t refer(tmsg_message_t *message)
         return status;
     }
     status = tmsg_schema_fill(schema, use, message->map);
+    if (status == TMSG_OK && message->extra.split.large > 0) {
+        status = tmsg_split_check(&message->extra.split, message->map);
+    }
     if (status != TMSG_OK) {
         return status;
     }

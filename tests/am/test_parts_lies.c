@@ -52,8 +52,8 @@ static tmsg_preamble_t preamble(const pair_t *pair, uint8_t kind)
     };
 }
 
-/* The head of a map of two tensors, of which the second is parts. */
-static void post_head(pair_t *pair, const uint8_t *others, uint64_t chunk)
+/* A map of two tensors. */
+static tmsg_map_t *make_map(void)
 {
     const int64_t small[] = {100}, large[] = {TENSOR};
     const tmsg_tensor_t tensors[] = {
@@ -70,19 +70,29 @@ static void post_head(pair_t *pair, const uint8_t *others, uint64_t chunk)
          large,
          NULL},
     };
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "a", &tensors[0], NULL));
+    must(tmsg_map_add(map, "b", &tensors[1], NULL));
+    return map;
+}
+
+/* The head of such a map, of which the second is parts. */
+static void post_map(pair_t *pair, const uint8_t *others, uint64_t chunk,
+                     tmsg_schema_use_t schema)
+{
     const tmsg_body_extra_t extra = {
+        .schema = schema,
         .split = {.large = chunk == 0 ? 0 : 5000,
                   .chunk = chunk,
                   .others = others,
                   .others_bytes = others == NULL ? 0 : 1}};
     tmsg_preamble_t head = preamble(pair, TMSG_KIND_MAP);
     uint8_t *header = headers[used++];
-    tmsg_map_t *map;
+    tmsg_map_t *map = make_map();
     size_t bytes;
 
-    must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "a", &tensors[0], NULL));
-    must(tmsg_map_add(map, "b", &tensors[1], NULL));
     must(tmsg_body_encode(map, &extra, header + TMSG_PREAMBLE_BYTES, 500,
                           &bytes));
     tmsg_map_destroy(map);
@@ -91,6 +101,11 @@ static void post_head(pair_t *pair, const uint8_t *others, uint64_t chunk)
     tmsg_preamble_encode(&head, header);
     post(pair, header, TMSG_PREAMBLE_BYTES + bytes, payload, head.payload_bytes,
          UCP_AM_SEND_FLAG_EAGER);
+}
+
+static void post_head(pair_t *pair, const uint8_t *others, uint64_t chunk)
+{
+    post_map(pair, others, chunk, (tmsg_schema_use_t){.count = 0});
 }
 
 typedef struct {
@@ -364,3 +379,27 @@ static void bad_head(link_t link)
 
 Test(parts_lies, a_bad_head_costs_its_message_shm) { bad_head(LINK_SHM); }
 Test(parts_lies, a_bad_head_costs_its_message_tcp) { bad_head(LINK_TCP); }
+
+/* The tensors are known by a schema: what is said of them is checked alike. */
+static void bad_reference(link_t link)
+{
+    static const uint8_t beyond[] = {0x06}; /* tensor 2 of 2 */
+    const tmsg_schema_use_t first = {
+        .form = TMSG_SCHEMA_REFERS, .slot = 0, .generation = 0};
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    open_pair(&pair, link);
+    sent = send_map(pair.to_a, make_map(), TMSG_SEND_ACKED);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    must(pair_finish(&pair, sent));
+    post_map(&pair, beyond, CHUNK, first);
+    must(tmsg_endpoint_status(pair.to_b));
+    must_eq(pair.to_b->stats.refused_messages, 1);
+    pair_drop(&pair);
+}
+
+Test(parts_lies, a_bad_reference_costs_its_message_shm)
+{
+    bad_reference(LINK_SHM);
+}
