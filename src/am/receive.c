@@ -6,6 +6,7 @@
 
 #include "am/abort.h"
 #include "am/close.h"
+#include "am/control.h"
 #include "am/dialect.h"
 #include "am/fetch.h"
 #include "am/incoming.h"
@@ -440,38 +441,45 @@ static tmsg_status_t decode_arrival(tmsg_message_t *message,
     return status == TMSG_OK ? keep_checksums(message) : status;
 }
 
-ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
+/* The channel that a map may come on, or NULL. */
+static tmsg_channel_t *admit(const tmsg_arrival_t *arrival)
 {
-    tmsg_worker_t *worker = arrival->ucx->worker;
-    tmsg_endpoint_t *endpoint =
-        tmsg_endpoint_by_id(worker, arrival->head.endpoint_id);
-    ucs_status_t ignored = arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
-    tmsg_message_t *message = NULL;
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     tmsg_channel_t *channel;
-    uint64_t charged;
-    tmsg_status_t status;
 
-    if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
-        endpoint->ep == NULL || endpoint->state == TMSG_EP_ENDED) {
+    if (endpoint == NULL) {
         tmsg_log(TMSG_LOG_WARN, "a map for no endpoint is ignored");
-        return ignored;
+        return NULL;
     }
     channel = tmsg_channel_of(endpoint, arrival->head.channel);
     if (channel == NULL) {
-        return ignored;
+        return NULL;
     }
-    if (arrival->head.sequence - channel->rx_credited >= worker->queue_depth) {
+    if (arrival->head.sequence - channel->rx_credited >=
+        endpoint->worker->queue_depth) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message beyond the window it was given");
-        return ignored;
+        return NULL;
     }
     if (endpoint->bye_received &&
         (int32_t)(arrival->head.sequence - channel->bye_sequence) >= 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message after the last one that was counted");
-        return ignored;
+        return NULL;
     }
-    if (!tmsg_credit_count(endpoint, arrival, &charged)) {
+    return channel;
+}
+
+ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
+{
+    ucs_status_t ignored = arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    tmsg_channel_t *channel = admit(arrival);
+    tmsg_endpoint_t *endpoint = channel == NULL ? NULL : channel->endpoint;
+    tmsg_message_t *message = NULL;
+    uint64_t charged;
+    tmsg_status_t status;
+
+    if (channel == NULL || !tmsg_credit_count(endpoint, arrival, &charged)) {
         return ignored;
     }
     status =

@@ -207,27 +207,31 @@ static void init_lock(tmsg_worker_t *worker)
     pthread_condattr_destroy(&attr);
 }
 
-tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
-                                 const tmsg_worker_params_t *params,
-                                 tmsg_worker_t **worker_p)
+static tmsg_status_t configure(const tmsg_worker_params_t *params,
+                               tmsg_worker_t *worker)
 {
-    const tmsg_allocator_t *allocator = NULL;
-    tmsg_worker_t *worker = calloc(1, sizeof(*worker));
-    tmsg_status_t status = TMSG_OK;
-
-    if (worker == NULL) {
-        return tmsg_error_memory("a worker");
-    }
     worker->queue_depth = QUEUE_DEPTH_DEFAULT;
     worker->channels = TMSG_CHANNELS_DEFAULT;
     worker->spin_ns = SPIN_US_DEFAULT * 1000ULL;
     worker->send_queue = tmsg_queue_usual;
-    if (params != NULL) {
-        status = read_params(params, worker);
-        if (params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) {
-            allocator = params->allocator;
-        }
+    return params == NULL ? TMSG_OK : read_params(params, worker);
+}
+
+tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
+                                 const tmsg_worker_params_t *params,
+                                 tmsg_worker_t **worker_p)
+{
+    const tmsg_allocator_t *allocator =
+        params != NULL && params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR
+            ? params->allocator
+            : NULL;
+    tmsg_worker_t *worker = calloc(1, sizeof(*worker));
+    tmsg_status_t status;
+
+    if (worker == NULL) {
+        return tmsg_error_memory("a worker");
     }
+    status = configure(params, worker);
     if (status != TMSG_OK) {
         goto err_free;
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import importlib.util
 import json
 import os
@@ -121,7 +122,7 @@ def with_pickle(place: str, data: Data) -> List[float]:
 
 
 def zmq_socket(kind: str) -> Any:
-    import zmq
+    zmq: Any = importlib.import_module("zmq")  # which need not be there
     return zmq.Context.instance().socket(getattr(zmq, kind))
 
 
