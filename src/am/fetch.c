@@ -54,18 +54,23 @@ bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
     return false;
 }
 
-/* It comes again where the connection is to come back. */
+/* Where the sender is gone nothing behind it is delivered either: the order has
+ * no gap. It comes again where the connection is to come back. */
 static void lose(tmsg_message_t *message, ucs_status_t ucs)
 {
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    bool alive = tmsg_link_alive(endpoint);
     char why[160];
 
     snprintf(why, sizeof(why), "%s (UCX: %s)",
-             tmsg_link_alive(message->endpoint)
-                 ? "the sender is gone, or its memory may not be read"
-                 : "the sender is gone",
+             alive ? "the sender is gone, or its memory may not be read"
+                   : "the sender is gone",
              ucs_status_string(ucs));
-    if (tmsg_resume_fetch_failed(message->endpoint, why)) {
+    if (tmsg_resume_fetch_failed(endpoint, why)) {
         message->state = TMSG_RX_BROKEN;
+    } else if (!alive) {
+        message->state = TMSG_RX_BROKEN;
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
     } else {
         tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
     }
