@@ -19,7 +19,7 @@ static tmsg_map_t *map_of(const int64_t *bytes, size_t count)
 
     cr_assert(eq(int, tmsg_map_create(&map), TMSG_OK));
     for (size_t i = 0; i < count; i++) {
-        char name[16];
+        char name[32];
         const tmsg_tensor_t tensor = {.data = data,
                                       .device = {TMSG_DEVICE_CPU, 0},
                                       .dtype = {TMSG_DTYPE_UINT, 8, 1},
