@@ -41,15 +41,6 @@ typedef struct scene {
 
 TestSuite(alloc, .init = watched_alloc_start);
 
-const char *__lsan_default_suppressions(void)
-    __attribute__((visibility("default")));
-
-/* The dynamic linker's, which LeakSanitizer knows by its caller: here us. */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:_dl_map_object_deps\n";
-}
-
 static char doing[128]; /* what, for whoever waits in vain */
 
 static void note(round_t *round, const char *words)

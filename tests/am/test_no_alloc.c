@@ -14,15 +14,6 @@
 
 TestSuite(no_alloc, .init = watched_alloc_start);
 
-const char *__lsan_default_suppressions(void)
-    __attribute__((visibility("default")));
-
-/* The dynamic linker's, which LeakSanitizer knows by its caller: here us. */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:_dl_map_object_deps\n";
-}
-
 static const int64_t small[] = {64}, large[] = {40000};
 static uint8_t from[TENSORS][40000], into[TENSORS][40000];
 

@@ -13,14 +13,6 @@ enum { MAPS = 4, BYTES = 3000, ROUNDS_MAX = 2000 };
 
 TestSuite(publisher_alloc, .init = watched_alloc_start);
 
-const char *__lsan_default_suppressions(void)
-    __attribute__((visibility("default")));
-
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:_dl_map_object_deps\n";
-}
-
 static bool worked(tmsg_status_t status)
 {
     if (status != TMSG_OK) {

@@ -14,15 +14,6 @@
 
 TestSuite(ucxx_alloc, .init = watched_alloc_start);
 
-const char *__lsan_default_suppressions(void)
-    __attribute__((visibility("default")));
-
-/* The dynamic linker's, which LeakSanitizer knows by its caller: here us. */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:_dl_map_object_deps\n";
-}
-
 static uint8_t bytes[300000];
 
 typedef struct {

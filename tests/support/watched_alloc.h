@@ -234,6 +234,13 @@ static void watched_forget(const void *data)
 /* The build hides symbols, and what is hidden takes no library's malloc(). */
 #pragma GCC visibility push(default)
 
+/* LeakSanitizer knows what ld.so keeps by its caller, which is now us. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:_dl_map_object_deps\n";
+}
+
 void *malloc(size_t bytes)
 {
     return watched_fails(WATCHED_HERE)
