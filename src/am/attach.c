@@ -135,10 +135,11 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
     uint64_t peer = endpoint->peer_hello.ucx_id;
     const void *address = endpoint->peer_address;
     tmsg_status_t status =
-        endpoint->dialling ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
-                                            &endpoint->number)
-                           : tmsg_pair_match(ucx, peer, address,
-                                             endpoint->number, &endpoint->ep);
+        endpoint->dialling
+            ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
+                             &endpoint->sockets, &endpoint->number)
+            : tmsg_pair_match(ucx, peer, address, endpoint->number,
+                              &endpoint->ep, &endpoint->sockets);
 
     if (status == TMSG_ERR_BUSY) {
         tmsg_ucx_retire(ucx); /* a new one starts to count anew */

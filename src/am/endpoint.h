@@ -89,9 +89,10 @@ struct tmsg_endpoint {
     uint32_t subscribe;               /* TMSG_SUBSCRIBE_*, for our hello */
     char devices[TMSG_DEVICES_BYTES]; /* to be used; "": as the address says */
     tmsg_ucx_t *ucx;
-    ucp_ep_h ep;       /* NULL: none, or closed */
-    ucp_ep_h reply_ep; /* by which the peer's attach came */
-    uint32_t number;   /* of ep; see pair.h */
+    ucp_ep_h ep;            /* NULL: none, or closed */
+    ucp_ep_h reply_ep;      /* by which the peer's attach came */
+    uint32_t number;        /* of ep; see pair.h */
+    tmsg_sockets_t sockets; /* below ep */
     tmsg_knock_t knock;
     bool knocked;      /* the first round of the attach was heard */
     bool attaching;    /* the dialling side has begun the second */

@@ -79,7 +79,7 @@ static void close_reported(void *request, ucs_status_t ucs, void *arg)
     close_over(arg);
 }
 
-static void close_ucx(tmsg_endpoint_t *endpoint)
+static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
@@ -95,9 +95,12 @@ static void close_ucx(tmsg_endpoint_t *endpoint)
     }
     if (!endpoint->dialling && endpoint->reply_ep == NULL) {
         tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
-                       endpoint->number, endpoint->ep);
+                       endpoint->number, endpoint->ep, &endpoint->sockets);
         endpoint->ep = NULL;
         return;
+    }
+    if (!in_order) {
+        tmsg_sockets_cut(&endpoint->sockets);
     }
     tmsg_op_begin(endpoint, &endpoint->closing, close_over);
     request = ucp_ep_close_nbx(endpoint->ep, &param);
@@ -133,7 +136,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
         tmsg_ucx_watch(endpoint->ucx);
     }
-    close_ucx(endpoint);
+    close_ucx(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_messages_abandon(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);

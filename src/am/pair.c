@@ -25,7 +25,7 @@ static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 }
 
 static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
-                               ucp_ep_h *ep_p)
+                               ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
 {
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
@@ -35,8 +35,10 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = ucx_failed, .arg = ucx},
     };
+    tmsg_watched_t *before = tmsg_sockets_before(&ucx->sets);
     ucs_status_t ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
 
+    tmsg_sockets_find(before, &ucx->sets, ucx->fd, sockets);
     if (ucs == UCS_OK) {
         return TMSG_OK;
     }
@@ -76,7 +78,7 @@ static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
 /* UCX counts those that it fails to make, too. */
 tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
                              const void *address, ucp_ep_h *ep_p,
-                             uint32_t *number_p)
+                             tmsg_sockets_t *sockets, uint32_t *number_p)
 {
     tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
 
@@ -84,7 +86,7 @@ tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
         return TMSG_ERR_NO_MEMORY;
     }
     *number_p = peer->made++;
-    return create_ep(ucx, address, ep_p);
+    return create_ep(ucx, address, ep_p, sockets);
 }
 
 static void close_ep(ucp_ep_h ep)
@@ -99,21 +101,23 @@ static void close_ep(ucp_ep_h ep)
 }
 
 void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                    ucp_ep_h ep)
+                    ucp_ep_h ep, const tmsg_sockets_t *sockets)
 {
     if (ucx->spare_count == TMSG_UCX_SPARES) {
         close_ep(ep);
         return;
     }
-    ucx->spares[ucx->spare_count++] = (tmsg_ucx_spare_t){peer, number, ep};
+    ucx->spares[ucx->spare_count++] =
+        (tmsg_ucx_spare_t){peer, number, ep, *sockets};
 }
 
 static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                       ucp_ep_h *ep_p)
+                       ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
 {
     for (size_t i = 0; i < ucx->spare_count; i++) {
         if (ucx->spares[i].peer == peer && ucx->spares[i].number == number) {
             *ep_p = ucx->spares[i].ep;
+            *sockets = ucx->spares[i].sockets;
             ucx->spare_count--;
             memmove(&ucx->spares[i], &ucx->spares[i + 1],
                     (ucx->spare_count - i) * sizeof(ucx->spares[0]));
@@ -125,7 +129,7 @@ static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
 
 tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
                               const void *address, uint32_t number,
-                              ucp_ep_h *ep_p)
+                              ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
 {
     tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
     tmsg_status_t status = TMSG_OK;
@@ -135,7 +139,7 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
         return TMSG_ERR_NO_MEMORY;
     }
     if (number < peer->made) {
-        return take_spare(ucx, peer_id, number, ep_p)
+        return take_spare(ucx, peer_id, number, ep_p, sockets)
                    ? TMSG_OK
                    : tmsg_error_set(TMSG_ERR_MALFORMED,
                                     "connection %u of this peer was there "
@@ -151,14 +155,14 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
     while (status == TMSG_OK && peer->made < number) {
         ucp_ep_h spare;
 
-        status = tmsg_pair_make(ucx, peer_id, address, &spare, &made);
+        status = tmsg_pair_make(ucx, peer_id, address, &spare, sockets, &made);
         if (status == TMSG_OK) {
-            tmsg_pair_keep(ucx, peer_id, made, spare);
+            tmsg_pair_keep(ucx, peer_id, made, spare, sockets);
         }
     }
     return status != TMSG_OK
                ? status
-               : tmsg_pair_make(ucx, peer_id, address, ep_p, &made);
+               : tmsg_pair_make(ucx, peer_id, address, ep_p, sockets, &made);
 }
 
 void tmsg_pairs_free(tmsg_ucx_t *ucx) { free(ucx->peers); }

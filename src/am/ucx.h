@@ -7,6 +7,7 @@
 
 #include "am/blob.h"
 #include "am/loop.h"
+#include "am/sockets.h"
 #include "am/ucx_config.h"
 #include "core/list.h"
 
@@ -33,6 +34,7 @@ typedef struct {
     uint64_t peer;
     uint32_t number;
     ucp_ep_h ep;
+    tmsg_sockets_t sockets;
 } tmsg_ucx_spare_t;
 
 /* A worker has one for each scope and role. Those that dial and those that are
@@ -48,6 +50,7 @@ typedef struct tmsg_ucx {
     ucp_worker_h ucp;
     tmsg_source_t source; /* UCX's own epoll set, in the loop */
     int fd;
+    tmsg_socket_sets_t sets;
     unsigned users;     /* endpoints and listeners */
     bool retired;       /* takes no new ones, and is closed without any */
     bool suspect;       /* its shared memory may be blocked */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "support/peers.h"
@@ -127,6 +128,58 @@ Test(stopped, what_was_given_up_meanwhile_is_not_delivered_changed_tcp)
     /* Eager ones are over when the kernel has them. */
     setenv("TENSORMSG_THRESHOLDS", "tcp.eager_bytes=0", 1);
     give_up(LINK_SHM);
+}
+
+static bool has_no_connection(void *arg)
+{
+    struct sockaddr_storage peer;
+
+    (void)arg;
+    for (int fd = 0; fd < 1024; fd++) {
+        socklen_t bytes = sizeof(peer);
+
+        if (getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 &&
+            peer.ss_family == AF_INET) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* No byte may pass any more, and no farewell come when the peer wakes: UCX
+ * crashes on that where something was still to be sent (netns/hosts). */
+Test(stopped, no_socket_leads_to_whom_was_given_up)
+{
+    const side_options_t options = {.peer_timeout_ms = 600};
+    const link_t link = LINK_SHM;
+    uint8_t *buffer = malloc(LARGE);
+    tmsg_request_t *sent[LARGES];
+    tmsg_endpoint_t *endpoint;
+    child_t child;
+    side_t side;
+    char url[256];
+
+    setenv("UCX_TLS", "tcp,self", 1);
+    memset(buffer, 1, LARGE);
+    child_start(&child, receive_all, (void *)&link);
+    line_get(child.in, url, sizeof(url));
+    side_open(&side, &options);
+    endpoint = side_connect(&side, url);
+    must_true(!has_no_connection(NULL));
+    for (size_t i = 0; i < LARGES; i++) {
+        sent[i] = send_map(endpoint, map_of(buffer, LARGE), 0);
+    }
+    must(side_wait(&side, sent[0]));
+    must_eq(kill(child.pid, SIGSTOP), 0);
+    must_be(side_end_of(&side, endpoint), TMSG_ERR_PEER_LOST);
+    side_await(&side, has_no_connection, NULL, "the end of the sockets");
+    must_eq(kill(child.pid, SIGCONT), 0);
+    child_join(&child);
+    for (size_t i = 0; i < LARGES; i++) {
+        tmsg_request_destroy(sent[i]);
+    }
+    side_close(&side);
+    free(buffer);
 }
 
 /* So many that UCX's queue to the peer is full when that dies: UCX waits for

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/sockets.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/list.h"
+
+/* What is watched in an epoll set, and the word that its owner gave. */
+typedef struct {
+    int fd;
+    uint64_t data;
+} watch_t;
+
+struct tmsg_watched {
+    size_t count;
+    size_t capacity;
+    watch_t *of;
+};
+
+struct tmsg_epolls {
+    size_t count;
+    size_t capacity;
+    int *fds;
+};
+
+static bool add_fd(tmsg_epolls_t *epolls, int fd)
+{
+    if (epolls->count == epolls->capacity) {
+        size_t capacity = epolls->capacity * 2 + 16;
+        int *fds = reallocarray(epolls->fds, capacity, sizeof(*fds));
+
+        if (fds == NULL) {
+            return false;
+        }
+        epolls->fds = fds;
+        epolls->capacity = capacity;
+    }
+    epolls->fds[epolls->count++] = fd;
+    return true;
+}
+
+static bool is_epoll(int directory, const char *name)
+{
+    static const char wanted[] = "anon_inode:[eventpoll]";
+    char target[sizeof(wanted)];
+    ssize_t bytes = readlinkat(directory, name, target, sizeof(target));
+
+    return bytes == sizeof(wanted) - 1 &&
+           memcmp(target, wanted, sizeof(wanted) - 1) == 0;
+}
+
+static void free_epolls(tmsg_epolls_t *epolls)
+{
+    if (epolls != NULL) {
+        free(epolls->fds);
+        free(epolls);
+    }
+}
+
+tmsg_epolls_t *tmsg_socket_sets_before(void)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    tmsg_epolls_t *epolls = NULL;
+    struct dirent *entry;
+    bool whole = true;
+
+    if (directory != NULL) {
+        epolls = calloc(1, sizeof(*epolls));
+    }
+    while (epolls != NULL && whole && (entry = readdir(directory)) != NULL) {
+        whole = !is_epoll(dirfd(directory), entry->d_name) ||
+                add_fd(epolls, atoi(entry->d_name));
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+    if (!whole) {
+        free_epolls(epolls);
+        epolls = NULL;
+    }
+    return epolls;
+}
+
+static bool has_fd(const tmsg_epolls_t *epolls, int fd)
+{
+    for (size_t i = 0; i < epolls->count; i++) {
+        if (epolls->fds[i] == fd) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tmsg_socket_sets_find(tmsg_epolls_t *before, tmsg_socket_sets_t *sets)
+{
+    tmsg_epolls_t *after = before == NULL ? NULL : tmsg_socket_sets_before();
+
+    sets->count = 0;
+    for (size_t i = 0; after != NULL && i < after->count; i++) {
+        if (!has_fd(before, after->fds[i]) &&
+            sets->count < TMSG_SOCKET_SETS_MOST) {
+            sets->fds[sets->count++] = after->fds[i];
+        }
+    }
+    free_epolls(after);
+    free_epolls(before);
+}
+
+static bool add_watch(tmsg_watched_t *watched, watch_t watch)
+{
+    if (watched->count == watched->capacity) {
+        size_t capacity = watched->capacity * 2 + 16;
+        watch_t *of = reallocarray(watched->of, capacity, sizeof(*of));
+
+        if (of == NULL) {
+            return false;
+        }
+        watched->of = of;
+        watched->capacity = capacity;
+    }
+    watched->of[watched->count++] = watch;
+    return true;
+}
+
+static bool read_set(int set, tmsg_watched_t *watched)
+{
+    char path[64], line[256];
+    bool whole = true;
+    watch_t watch;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    while (whole && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "tfd: %d events: %*x data: %" SCNx64, &watch.fd,
+                   &watch.data) == 2) {
+            whole = add_watch(watched, watch);
+        }
+    }
+    fclose(file);
+    return whole;
+}
+
+static void free_watched(tmsg_watched_t *watched)
+{
+    if (watched != NULL) {
+        free(watched->of);
+        free(watched);
+    }
+}
+
+static int compare(const void *left, const void *right)
+{
+    const watch_t *a = left, *b = right;
+
+    if (a->fd != b->fd) {
+        return a->fd < b->fd ? -1 : 1;
+    }
+    return a->data == b->data ? 0 : a->data < b->data ? -1 : 1;
+}
+
+static bool is_in(const tmsg_watched_t *watched, watch_t watch)
+{
+    return watched->count > 0 && bsearch(&watch, watched->of, watched->count,
+                                         sizeof(watch), compare) != NULL;
+}
+
+tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets)
+{
+    tmsg_watched_t *watched =
+        sets->count == 0 ? NULL : calloc(1, sizeof(*watched));
+
+    for (unsigned i = 0; watched != NULL && i < sets->count; i++) {
+        if (!read_set(sets->fds[i], watched)) {
+            free_watched(watched);
+            return NULL;
+        }
+    }
+    if (watched != NULL && watched->count > 0) {
+        qsort(watched->of, watched->count, sizeof(watched->of[0]), compare);
+    }
+    return watched;
+}
+
+static void claim(tmsg_sockets_t *sockets, int fd)
+{
+    struct stat stat;
+
+    if (sockets->count < TMSG_SOCKETS_MOST && fstat(fd, &stat) == 0 &&
+        S_ISSOCK(stat.st_mode)) {
+        sockets->of[sockets->count].fd = fd;
+        sockets->of[sockets->count].inode = stat.st_ino;
+        sockets->count++;
+    }
+}
+
+/* A set in use is in the UCX worker's own, by its number. */
+static bool is_used(int set, const tmsg_watched_t *own)
+{
+    for (size_t i = 0; i < own->count; i++) {
+        if (own->of[i].fd == set) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
+                       int worker_fd, tmsg_sockets_t *sockets)
+{
+    tmsg_watched_t own = {0}, now = {0};
+
+    sockets->count = 0;
+    if (before != NULL && read_set(worker_fd, &own)) {
+        for (unsigned i = 0; i < sets->count; i++) {
+            if (is_used(sets->fds[i], &own)) {
+                read_set(sets->fds[i], &now);
+            }
+        }
+        for (size_t i = 0; i < now.count; i++) {
+            if (!is_in(before, now.of[i])) {
+                claim(sockets, now.of[i].fd);
+            }
+        }
+    }
+    free(own.of);
+    free(now.of);
+    free_watched(before);
+}
+
+/* What comes after the shutdown is refused by the kernel, so that UCX finds
+ * nothing more to read but the end. */
+void tmsg_sockets_cut(tmsg_sockets_t *sockets)
+{
+    const size_t any = (size_t)1 << 30;
+
+    for (unsigned i = 0; i < sockets->count; i++) {
+        int fd = sockets->of[i].fd;
+        struct stat stat;
+
+        if (fstat(fd, &stat) == 0 && stat.st_ino == sockets->of[i].inode &&
+            S_ISSOCK(stat.st_mode)) {
+            shutdown(fd, SHUT_RDWR);
+            while (recv(fd, NULL, any, MSG_DONTWAIT | MSG_TRUNC) > 0) {
+            }
+        }
+    }
+    sockets->count = 0;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/sockets.h - the TCP sockets below a UCX endpoint, to cut them.
+ *
+ * UCX's TCP leaves the socket of an endpoint that was closed by force in its
+ * epoll set until the peer has said farewell on it. Where something was still
+ * to be sent then, the farewell finds the socket writable too, and UCX (1.13 to
+ * 1.22) frees the endpoint for the first event and uses it for the second. A
+ * peer that was stopped and wakes after it was given up does just that. So a
+ * socket is cut before: a socket without a connection is closed in order.
+ *
+ * UCX does not say which sockets are whose; its epoll sets do, by what is in
+ * them before and after an endpoint is made (/proc/self/fdinfo). Where that
+ * cannot be read nothing is known, and nothing cut. */
+#ifndef TMSG_AM_SOCKETS_H
+#define TMSG_AM_SOCKETS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TMSG_SOCKETS_MOST 4
+#define TMSG_SOCKET_SETS_MOST 8
+
+/* Sockets are known again by their inodes: UCX may have closed one since. */
+typedef struct {
+    unsigned count;
+    struct {
+        int fd;
+        uint64_t inode;
+    } of[TMSG_SOCKETS_MOST];
+} tmsg_sockets_t;
+
+/* The epoll sets of one UCX worker. */
+typedef struct {
+    unsigned count;
+    int fds[TMSG_SOCKET_SETS_MOST];
+} tmsg_socket_sets_t;
+
+/* Around ucp_worker_create(): finds the sets that came meanwhile, one of
+ * another library's too where it makes one just then. */
+typedef struct tmsg_epolls tmsg_epolls_t;
+tmsg_epolls_t *tmsg_socket_sets_before(void);
+void tmsg_socket_sets_find(tmsg_epolls_t *before, tmsg_socket_sets_t *sets);
+
+/* Around ucp_ep_create(): finds the sockets that it opened or took over.
+ * `worker_fd` is the UCX worker's own set, in which those that count are. */
+typedef struct tmsg_watched tmsg_watched_t;
+tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets);
+void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
+                       int worker_fd, tmsg_sockets_t *sockets);
+
+/* Shuts them down and discards what they hold. */
+void tmsg_sockets_cut(tmsg_sockets_t *sockets);
+
+#endif
