@@ -5,6 +5,7 @@
 
 #include <tensormsg/api.h>
 #include <tensormsg/context.h>
+#include <tensormsg/domain.h>
 #include <tensormsg/dtype.h>
 #include <tensormsg/endpoint.h>
 #include <tensormsg/file.h>

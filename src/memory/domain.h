@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/domain.h - kinds of memory, each one small table of functions. */
+/* memory/domain.h - which kinds of memory there are. */
 #ifndef TMSG_MEMORY_DOMAIN_H
 #define TMSG_MEMORY_DOMAIN_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include <tensormsg/domain.h>
 
-#include <tensormsg/tensor.h>
-
-/* Adding a kind is a file with such a table and a line in domain.c. */
-typedef struct {
-    const char *name;
-    /* Whether tensors on that device lie in this memory. */
-    bool (*holds)(tmsg_device_t device);
-    /* Memory for received tensors; `alignment` is a power of two. Errors:
-     * NO_MEMORY. */
-    tmsg_status_t (*alloc)(uint64_t bytes, uint64_t alignment, void **data_p);
-    void (*free)(void *data, uint64_t bytes);
-} tmsg_domain_t;
-
+/* Those of the library, in the order in which they are asked; each is a file
+ * of its own and a line of the list in domain.c. */
 extern const tmsg_domain_t tmsg_domain_host;
 
-/* The memory that a device's tensors lie in, or NULL: none that this build can
- * reach. */
+/* Host memory without words of a table; alignment is a power of two. Errors:
+ * NO_MEMORY. */
+tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
+                              void **data_p);
+void tmsg_host_free(void *data);
+
+/* The domain of a device, if the transfer engine can send from there and
+ * receive to there, or NULL. */
 const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device);
 
-/* For tests: one more kind of memory, which is asked after the others; NULL
- * takes it out again. */
+/* For tests: one more kind of memory that the transfer engine takes for the
+ * host's but for its name, unchecked; NULL takes it out again. */
 void tmsg_domain_add(const tmsg_domain_t *domain);
 
 #endif

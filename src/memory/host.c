@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "memory/domain.h"
 
-/* Pinned memory is host memory to everyone but the GPU's driver. */
-static bool holds(tmsg_device_t device)
-{
-    return device.type == TMSG_DEVICE_CPU ||
-           device.type == TMSG_DEVICE_CUDA_HOST;
-}
-
-static tmsg_status_t alloc(uint64_t bytes, uint64_t alignment, void **data_p)
+tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment, void **data_p)
 {
     uint64_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
     void *data = aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
@@ -25,10 +19,71 @@ static tmsg_status_t alloc(uint64_t bytes, uint64_t alignment, void **data_p)
     return TMSG_OK;
 }
 
-static void give_back(void *data, uint64_t bytes)
+void tmsg_host_free(void *data) { free(data); }
+
+/* Pinned memory is host memory to everyone but the GPU's driver. */
+static int holds(void *arg, tmsg_device_t device)
 {
-    (void)bytes;
-    free(data);
+    (void)arg;
+    return device.type == TMSG_DEVICE_CPU ||
+           device.type == TMSG_DEVICE_CUDA_HOST;
 }
 
-const tmsg_domain_t tmsg_domain_host = {"host", holds, alloc, give_back};
+/* What the CPU does is done when the call returns; it waits for no stream. */
+static tmsg_status_t check_stream(tmsg_stream_t stream)
+{
+    if (stream.kind == TMSG_STREAM_NONE) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                          "host memory knows no streams, and kind %d was given",
+                          stream.kind);
+}
+
+static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                           uint64_t alignment, tmsg_stream_t stream,
+                           void **data_p)
+{
+    tmsg_status_t status = check_stream(stream);
+
+    (void)arg;
+    (void)device;
+    return status == TMSG_OK ? tmsg_host_alloc(bytes, alignment, data_p)
+                             : status;
+}
+
+static void give_back(void *arg, tmsg_device_t device, void *data,
+                      uint64_t bytes, tmsg_stream_t stream)
+{
+    (void)arg;
+    (void)device;
+    (void)bytes;
+    (void)stream;
+    tmsg_host_free(data);
+}
+
+static tmsg_status_t copy(void *arg, tmsg_device_t device, void *to,
+                          const void *from, uint64_t bytes,
+                          tmsg_stream_t stream)
+{
+    tmsg_status_t status = check_stream(stream);
+
+    (void)arg;
+    (void)device;
+    if (status == TMSG_OK && bytes > 0) {
+        memcpy(to, from, bytes);
+    }
+    return status;
+}
+
+const tmsg_domain_t tmsg_domain_host = {
+    .table_bytes = sizeof(tmsg_domain_t),
+    .name = "host",
+    .transport = "host",
+    .holds = holds,
+    .alloc = alloc,
+    .free = give_back,
+    .copy_in = copy,
+    .copy_out = copy,
+    .copy_within = copy,
+};

@@ -37,7 +37,7 @@ void tmsg_pool_free(tmsg_pool_t *pool)
     while (pool->count > 0) {
         tmsg_pool_block_t block = remove_at(pool, 0);
 
-        tmsg_domain_host.free(block.data, block.capacity);
+        tmsg_host_free(block.data);
     }
     pthread_mutex_destroy(&pool->lock);
 }
@@ -59,8 +59,7 @@ tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
     pthread_mutex_unlock(&pool->lock);
     if (block.data == NULL) {
         block.capacity = bytes;
-        status =
-            tmsg_domain_host.alloc(bytes, TMSG_POOL_ALIGNMENT, &block.data);
+        status = tmsg_host_alloc(bytes, TMSG_POOL_ALIGNMENT, &block.data);
     }
     if (status == TMSG_OK) {
         *block_p = block;
@@ -90,6 +89,6 @@ void tmsg_pool_give(tmsg_pool_t *pool, tmsg_pool_block_t block)
     }
     pthread_mutex_unlock(&pool->lock);
     while (spares-- > 0) {
-        tmsg_domain_host.free(spare[spares].data, spare[spares].capacity);
+        tmsg_host_free(spare[spares].data);
     }
 }

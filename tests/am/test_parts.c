@@ -581,7 +581,11 @@ Test(parts, of_a_canceled_message_are_dropped_tcp) { cancel_all(LINK_TCP); }
 #define OTHER_DEVICE 12 /* DLPack's kDLExtDev */
 
 /* A second kind of host memory, which nothing else may travel with. */
-static bool holds(tmsg_device_t device) { return device.type == OTHER_DEVICE; }
+static int holds(void *arg, tmsg_device_t device)
+{
+    (void)arg;
+    return device.type == OTHER_DEVICE;
+}
 
 static const tmsg_domain_t other_memory = {.name = "other", .holds = holds};
 

@@ -29,9 +29,36 @@ AT(tmsg_context_params_t, config_file, 32);
 AT(tmsg_context_params_t, on_trace, 40);
 AT(tmsg_context_params_t, on_trace_arg, 48);
 
+SIZE(tmsg_device_identity_t, 192);
+AT(tmsg_device_identity_t, name, 0);
+AT(tmsg_device_identity_t, uuid, 96);
+AT(tmsg_device_identity_t, bus_id, 160);
+
 SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
 AT(tmsg_device_t, id, 4);
+
+SIZE(tmsg_domain_t, 160);
+AT(tmsg_domain_t, table_bytes, 0);
+AT(tmsg_domain_t, name, 8);
+AT(tmsg_domain_t, transport, 16);
+AT(tmsg_domain_t, arg, 24);
+AT(tmsg_domain_t, holds, 32);
+AT(tmsg_domain_t, classify, 40);
+AT(tmsg_domain_t, alloc, 48);
+AT(tmsg_domain_t, free, 56);
+AT(tmsg_domain_t, copy_in, 64);
+AT(tmsg_domain_t, copy_out, 72);
+AT(tmsg_domain_t, copy_within, 80);
+AT(tmsg_domain_t, stream, 88);
+AT(tmsg_domain_t, event_record, 96);
+AT(tmsg_domain_t, event_query, 104);
+AT(tmsg_domain_t, event_wait, 112);
+AT(tmsg_domain_t, event_free, 120);
+AT(tmsg_domain_t, pin, 128);
+AT(tmsg_domain_t, unpin, 136);
+AT(tmsg_domain_t, identify, 144);
+AT(tmsg_domain_t, use, 152);
 
 SIZE(tmsg_dtype_t, 4);
 AT(tmsg_dtype_t, code, 0);
@@ -82,6 +109,13 @@ AT(tmsg_map_add_params_t, field_mask, 0);
 AT(tmsg_map_add_params_t, release, 8);
 AT(tmsg_map_add_params_t, release_arg, 16);
 
+SIZE(tmsg_memory_t, 32);
+AT(tmsg_memory_t, device, 0);
+AT(tmsg_memory_t, kind, 8);
+AT(tmsg_memory_t, shared, 12);
+AT(tmsg_memory_t, base, 16);
+AT(tmsg_memory_t, bytes, 24);
+
 SIZE(tmsg_meta_t, 40);
 AT(tmsg_meta_t, type, 0);
 AT(tmsg_meta_t, boolean, 4);
@@ -118,6 +152,10 @@ AT(tmsg_send_params_t, timeout_ms, 40);
 AT(tmsg_send_params_t, on_release, 48);
 AT(tmsg_send_params_t, on_release_arg, 56);
 AT(tmsg_send_params_t, channel, 64);
+
+SIZE(tmsg_stream_t, 16);
+AT(tmsg_stream_t, kind, 0);
+AT(tmsg_stream_t, handle, 8);
 
 SIZE(tmsg_subscriber_params_t, 32);
 AT(tmsg_subscriber_params_t, field_mask, 0);

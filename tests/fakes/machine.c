@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "fakes/machine.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE 4096u
+#define BLOCKS 4096
+
+typedef enum { COPY, RECORD, WAIT, BORN, FREED, BLOCK } op_kind_t;
+
+typedef struct {
+    op_kind_t kind;
+    uint64_t order; /* in which all work was given */
+    uintptr_t to, from;
+    size_t bytes;
+    fake_event_t *event;
+    uint64_t ticket;      /* the order of the record that is waited for */
+    fake_stream_t *other; /* and its stream */
+} op_t;
+
+struct fake_stream {
+    int device;
+    bool legacy, apart, freed, unblocked, running;
+    op_t *ops;
+    size_t first, count, room;
+    fake_stream_t *next;
+};
+
+struct fake_event {
+    int device;
+    bool freed;
+    uint64_t ticket, done; /* of the last record given, and done */
+    fake_stream_t *stream; /* of the last one given */
+    fake_event_t *next;
+};
+
+typedef struct {
+    fake_block_t block;
+    bool used, born, dying;
+} slot_t;
+
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static char *face[FAKE_DEVICES], *inside[FAKE_DEVICES];
+static slot_t slots[BLOCKS];
+static fake_stream_t *streams;
+static fake_event_t *events;
+static uint64_t orders;
+static char fault[256];
+
+static void lock(void) { pthread_mutex_lock(&mutex); }
+static void unlock(void) { pthread_mutex_unlock(&mutex); }
+
+const char *fake_fault(void) { return fault[0] == '\0' ? NULL : fault; }
+void fake_fault_clear(void) { fault[0] = '\0'; }
+
+void fake_fault_set(const char *format, ...)
+{
+    va_list args;
+
+    lock();
+    if (fault[0] == '\0') {
+        va_start(args, format);
+        vsnprintf(fault, sizeof(fault), format, args);
+        va_end(args);
+    }
+    unlock();
+}
+
+static void *checked(void *data)
+{
+    if (data == NULL || data == MAP_FAILED) {
+        abort();
+    }
+    return data;
+}
+
+static void map_device(int device)
+{
+    int fd = memfd_create("fake-device", MFD_CLOEXEC);
+
+    if (fd < 0 || ftruncate(fd, FAKE_DEVICE_BYTES) != 0) {
+        abort();
+    }
+    face[device] =
+        checked(mmap(NULL, FAKE_DEVICE_BYTES, PROT_NONE, MAP_SHARED, fd, 0));
+    inside[device] = checked(mmap(NULL, FAKE_DEVICE_BYTES,
+                                  PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    close(fd);
+}
+
+static int device_at(uintptr_t address)
+{
+    for (int i = 0; i < FAKE_DEVICES; i++) {
+        if (face[i] != NULL &&
+            address - (uintptr_t)face[i] < FAKE_DEVICE_BYTES) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Where the bytes at an address can be touched. */
+static void *view(uintptr_t address)
+{
+    int device = device_at(address);
+
+    return device < 0 ? (char *)NULL + address
+                      : inside[device] + (address - (uintptr_t)face[device]);
+}
+
+static slot_t *slot_at(uintptr_t address)
+{
+    for (size_t i = 0; i < BLOCKS; i++) {
+        if (slots[i].used &&
+            address - slots[i].block.base <
+                (slots[i].block.bytes > 0 ? slots[i].block.bytes : 1)) {
+            return &slots[i];
+        }
+    }
+    return NULL;
+}
+
+static slot_t *free_slot(void)
+{
+    for (size_t i = 0; i < BLOCKS; i++) {
+        if (!slots[i].used) {
+            return &slots[i];
+        }
+    }
+    abort();
+}
+
+/* The lowest place that is free, at a page of its own. */
+static uintptr_t place(int device, size_t bytes, size_t alignment)
+{
+    uintptr_t at = (uintptr_t)face[device], end = at + FAKE_DEVICE_BYTES;
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        at = (at + alignment - 1) & ~(uintptr_t)(alignment - 1);
+        for (size_t i = 0; i < BLOCKS; i++) {
+            const fake_block_t *block = &slots[i].block;
+
+            if (slots[i].used && block->base < at + bytes &&
+                at < block->base + block->bytes + 1) {
+                at = (block->base + block->bytes + PAGE) &
+                     ~(uintptr_t)(PAGE - 1);
+                moved = true;
+            }
+        }
+    }
+    return bytes < FAKE_DEVICE_BYTES && at + bytes < end ? at : 0;
+}
+
+static void push(fake_stream_t *stream, op_t op)
+{
+    if (stream->first > 0 && stream->count == 0) {
+        stream->first = 0;
+    }
+    if (stream->first + stream->count == stream->room) {
+        stream->room = stream->room * 2 + 16;
+        stream->ops =
+            checked(realloc(stream->ops, stream->room * sizeof(*stream->ops)));
+    }
+    op.order = ++orders;
+    stream->ops[stream->first + stream->count++] = op;
+}
+
+uintptr_t fake_alloc(int device, size_t bytes, size_t alignment,
+                     fake_kind_t kind, void *owner, fake_stream_t *stream)
+{
+    uintptr_t base;
+
+    lock();
+    if (face[device] == NULL) {
+        map_device(device);
+    }
+    base = place(device, bytes, alignment < PAGE ? PAGE : alignment);
+    if (base != 0) {
+        slot_t *slot = free_slot();
+
+        *slot = (slot_t){{base, bytes, device, kind, owner}, true, true, false};
+        memset(view(base), 0xa5, bytes);
+        if (kind == FAKE_MANAGED) {
+            mprotect(face[device] + (base - (uintptr_t)face[device]), bytes,
+                     PROT_READ | PROT_WRITE);
+        }
+        if (stream != NULL) {
+            slot->born = false;
+            push(stream, (op_t){.kind = BORN, .to = base, .bytes = bytes});
+        }
+    }
+    unlock();
+    return base;
+}
+
+static void end_block(slot_t *slot)
+{
+    const fake_block_t *block = &slot->block;
+
+    if (block->kind == FAKE_MANAGED) {
+        mprotect(face[block->device] +
+                     (block->base - (uintptr_t)face[block->device]),
+                 block->bytes, PROT_NONE);
+    }
+    if (block->kind != FAKE_PINNED) {
+        memset(view(block->base), 0x5a, block->bytes);
+    }
+    slot->used = false;
+}
+
+bool fake_free(uintptr_t base, fake_stream_t *stream)
+{
+    slot_t *slot;
+    bool found;
+
+    lock();
+    slot = slot_at(base);
+    found = slot != NULL && slot->block.base == base && !slot->dying &&
+            slot->block.kind != FAKE_PINNED;
+    if (found && stream != NULL) {
+        slot->dying = true;
+        push(stream,
+             (op_t){.kind = FREED, .to = base, .bytes = slot->block.bytes});
+    } else if (found) {
+        for (fake_stream_t *each = streams; each != NULL; each = each->next) {
+            if (each->device == slot->block.device) {
+                fake_synchronize(each);
+            }
+        }
+        end_block(slot);
+    }
+    unlock();
+    return found;
+}
+
+bool fake_pin(uintptr_t base, size_t bytes)
+{
+    bool taken = false;
+
+    lock();
+    for (size_t i = 0; i < BLOCKS; i++) {
+        const fake_block_t *block = &slots[i].block;
+
+        taken |= slots[i].used && block->base < base + bytes &&
+                 base < block->base + block->bytes;
+    }
+    if (!taken) {
+        *free_slot() =
+            (slot_t){{base, bytes, -1, FAKE_PINNED, NULL}, true, true, false};
+    }
+    unlock();
+    return !taken;
+}
+
+bool fake_unpin(uintptr_t base)
+{
+    slot_t *slot;
+    bool found;
+
+    lock();
+    slot = slot_at(base);
+    found = slot != NULL && slot->block.base == base &&
+            slot->block.kind == FAKE_PINNED;
+    if (found) {
+        end_block(slot);
+    }
+    unlock();
+    return found;
+}
+
+bool fake_find(uintptr_t address, fake_block_t *block_p)
+{
+    slot_t *slot;
+
+    lock();
+    slot = slot_at(address);
+    if (slot != NULL) {
+        *block_p = slot->block;
+    }
+    unlock();
+    return slot != NULL;
+}
+
+int fake_blocks(void)
+{
+    int count = 0;
+
+    lock();
+    for (size_t i = 0; i < BLOCKS; i++) {
+        count += slots[i].used && !slots[i].dying;
+    }
+    unlock();
+    return count;
+}
+
+void fake_peek(void *to, uintptr_t from, size_t bytes)
+{
+    memcpy(to, view(from), bytes);
+}
+
+void fake_poke(uintptr_t to, const void *from, size_t bytes)
+{
+    memcpy(view(to), from, bytes);
+}
+
+fake_stream_t *fake_stream_new(int device, bool legacy, bool apart)
+{
+    fake_stream_t *stream = checked(calloc(1, sizeof(*stream)));
+
+    stream->device = device;
+    stream->legacy = legacy;
+    stream->apart = apart;
+    lock();
+    stream->next = streams;
+    streams = stream;
+    unlock();
+    return stream;
+}
+
+int fake_stream_device(const fake_stream_t *stream) { return stream->device; }
+void fake_stream_free(fake_stream_t *stream) { stream->freed = true; }
+bool fake_stream_freed(const fake_stream_t *stream) { return stream->freed; }
+
+void fake_copy(fake_stream_t *stream, uintptr_t to, uintptr_t from,
+               size_t bytes)
+{
+    lock();
+    push(stream, (op_t){.kind = COPY, .to = to, .from = from, .bytes = bytes});
+    unlock();
+}
+
+void fake_block(fake_stream_t *stream)
+{
+    lock();
+    push(stream, (op_t){.kind = BLOCK});
+    unlock();
+}
+
+void fake_unblock(fake_stream_t *stream) { stream->unblocked = true; }
+
+static bool overlap(uintptr_t a, size_t a_bytes, uintptr_t b, size_t b_bytes)
+{
+    return a < b + b_bytes && b < a + a_bytes;
+}
+
+/* Whether two pieces of work may not change places. */
+static bool conflict(const op_t *a, const op_t *b)
+{
+    bool a_moves = a->kind == COPY, b_moves = b->kind == COPY;
+
+    if (a->bytes == 0 || b->bytes == 0) {
+        return false; /* events, mostly */
+    }
+    return overlap(a->to, a->bytes, b->to, b->bytes) ||
+           (b_moves && overlap(a->to, a->bytes, b->from, b->bytes)) ||
+           (a_moves && overlap(a->from, a->bytes, b->to, b->bytes));
+}
+
+static void check_order(const fake_stream_t *stream, const op_t *op)
+{
+    for (fake_stream_t *other = streams; other != NULL; other = other->next) {
+        for (size_t i = 0; other != stream && i < other->count; i++) {
+            const op_t *earlier = &other->ops[other->first + i];
+
+            if (earlier->order < op->order && conflict(earlier, op)) {
+                fake_fault_set("unordered: work %llu touches what work %llu "
+                               "of another stream has not got to",
+                               (unsigned long long)op->order,
+                               (unsigned long long)earlier->order);
+            }
+        }
+    }
+}
+
+static bool touchable(uintptr_t at, size_t bytes)
+{
+    const slot_t *slot;
+
+    if (device_at(at) < 0 || bytes == 0) {
+        return true; /* the host's is the sanitizer's affair */
+    }
+    slot = slot_at(at);
+    if (slot == NULL || !slot->born ||
+        at + bytes > slot->block.base + slot->block.bytes) {
+        fake_fault_set("memory at %#llx is not there, or not any more",
+                       (unsigned long long)at);
+        return false;
+    }
+    return true;
+}
+
+static bool run_until(fake_stream_t *stream, uint64_t order);
+
+/* Legacy streams and the others keep the order in which work was given. */
+static bool run_legacy(fake_stream_t *stream, uint64_t order)
+{
+    bool ok = true;
+
+    for (fake_stream_t *other = streams; other != NULL && ok;
+         other = other->next) {
+        if (other != stream && other->device == stream->device &&
+            !other->apart && !stream->apart &&
+            other->legacy != stream->legacy) {
+            ok = run_until(other, order - 1);
+        }
+    }
+    return ok;
+}
+
+/* false: it cannot go on. */
+static bool run_op(fake_stream_t *stream, const op_t *op)
+{
+    slot_t *slot;
+
+    check_order(stream, op);
+    switch (op->kind) {
+    case COPY:
+        if (touchable(op->to, op->bytes) && touchable(op->from, op->bytes)) {
+            memmove(view(op->to), view(op->from), op->bytes);
+        }
+        return true;
+    case RECORD:
+        if (op->event->done < op->ticket) {
+            op->event->done = op->ticket;
+        }
+        return true;
+    case WAIT:
+        return op->other == NULL || run_until(op->other, op->ticket);
+    case BORN:
+        slot_at(op->to)->born = true;
+        return true;
+    case FREED:
+        slot = slot_at(op->to);
+        end_block(slot);
+        return true;
+    case BLOCK:
+        return stream->unblocked;
+    }
+    return true;
+}
+
+static bool step(fake_stream_t *stream)
+{
+    op_t op = stream->ops[stream->first];
+    bool ok;
+
+    if (stream->running) {
+        return false;
+    }
+    stream->running = true;
+    ok = run_legacy(stream, op.order) && run_op(stream, &op);
+    stream->running = false;
+    if (ok) {
+        stream->first++;
+        stream->count--;
+    }
+    return ok;
+}
+
+static bool run_until(fake_stream_t *stream, uint64_t order)
+{
+    while (stream->count > 0 && stream->ops[stream->first].order <= order) {
+        if (!step(stream)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void fake_synchronize(fake_stream_t *stream)
+{
+    lock();
+    if (!run_until(stream, UINT64_MAX)) {
+        fake_fault_set("deadlock: waits for work that waits for the program");
+    }
+    unlock();
+}
+
+fake_event_t *fake_event_new(int device)
+{
+    fake_event_t *event = checked(calloc(1, sizeof(*event)));
+
+    event->device = device;
+    lock();
+    event->next = events;
+    events = event;
+    unlock();
+    return event;
+}
+
+int fake_event_device(const fake_event_t *event) { return event->device; }
+void fake_event_free(fake_event_t *event) { event->freed = true; }
+bool fake_event_freed(const fake_event_t *event) { return event->freed; }
+
+int fake_events(void)
+{
+    int count = 0;
+
+    lock();
+    for (fake_event_t *event = events; event != NULL; event = event->next) {
+        count += !event->freed;
+    }
+    unlock();
+    return count;
+}
+
+void fake_event_record(fake_event_t *event, fake_stream_t *stream)
+{
+    lock();
+    event->ticket = orders + 1;
+    event->stream = stream;
+    push(stream,
+         (op_t){.kind = RECORD, .event = event, .ticket = event->ticket});
+    unlock();
+}
+
+void fake_event_wait(fake_event_t *event, fake_stream_t *stream)
+{
+    lock();
+    push(stream, (op_t){.kind = WAIT,
+                        .event = event,
+                        .ticket = event->ticket,
+                        .other = event->stream});
+    unlock();
+}
+
+bool fake_event_step(fake_event_t *event)
+{
+    bool done;
+
+    lock();
+    done = event->done >= event->ticket;
+    if (!done) {
+        step(event->stream);
+    }
+    unlock();
+    return done;
+}
