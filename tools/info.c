@@ -72,16 +72,19 @@ static void print_key(const cJSON *key)
 
 static void print_item(const cJSON *item);
 
-/* A histogram: the buckets are for programs. */
+/* A histogram, whose buckets are for programs, or thresholds. */
 static void print_spread(const cJSON *spread)
 {
     const cJSON *item;
 
     cJSON_ArrayForEach(item, spread)
     {
+        const char *comma = item == spread->child ? "" : ", ";
+
         if (cJSON_IsNumber(item)) {
-            printf("%s%s %.0f", item == spread->child ? "" : ", ", item->string,
-                   item->valuedouble);
+            printf("%s%s %.0f", comma, item->string, item->valuedouble);
+        } else if (cJSON_IsNull(item)) {
+            printf("%s%s never", comma, item->string);
         }
     }
     putchar('\n');
@@ -98,7 +101,10 @@ static void print_list(const cJSON *list)
     putchar('\n');
     cJSON_ArrayForEach(item, list)
     {
-        if (cJSON_IsObject(item)) {
+        if (cJSON_IsObject(item) && item->string != NULL) {
+            printf("    %-16s ", item->string);
+            print_spread(item);
+        } else if (cJSON_IsObject(item)) {
             print_key(item);
         } else if (cJSON_IsArray(list)) {
             printf("    ");

@@ -80,11 +80,12 @@ TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
 TMSG_API void tmsg_context_destroy(tmsg_context_t *context);
 
 /* Describes the machine and the set-up as a JSON object: library, wire and UCX
- * versions, the transports and devices that UCX finds, limits, and every UCX
- * key with its value and origin (code, environment, default) and why we set
- * it, with all UCX_* variables of the environment. Opens and closes UCX to
- * look, which takes some milliseconds; where that fails, "transports" is empty
- * and "ucx_error" says why. *json_p is freed with tmsg_string_free(). Errors:
+ * versions, the transports and devices that UCX finds, limits, the thresholds
+ * of docs/transfer-ways.md for each carrier (null: never), and every UCX key
+ * with its value and origin (code, environment, default) and why we set it,
+ * with all UCX_* variables of the environment. Opens and closes UCX to look,
+ * which takes some milliseconds; where that fails, "transports" is empty and
+ * "ucx_error" says why. *json_p is freed with tmsg_string_free(). Errors:
  * NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_describe(tmsg_context_t *context,
                                              char **json_p);

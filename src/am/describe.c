@@ -102,6 +102,29 @@ static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
            add_number(entry, "metadata_keys", limits->metadata_keys);
 }
 
+/* Of each carrier; what nothing reaches is null. */
+static bool add_thresholds(cJSON *object, const tmsg_tuning_t *tuning)
+{
+    cJSON *all = cJSON_AddObjectToObject(object, "thresholds");
+    bool ok = all != NULL;
+
+    for (int i = 0; i < TMSG_CARRIER_COUNT && ok; i++) {
+        const char *name = tmsg_carrier_name((tmsg_carrier_t)i);
+        cJSON *of = cJSON_AddObjectToObject(all, name);
+        uint64_t value;
+
+        ok = of != NULL;
+        for (size_t j = 0; ok && (name = tmsg_threshold_at(&tuning->of[i], j,
+                                                           &value)) != NULL;
+             j++) {
+            ok = value == TMSG_THRESHOLD_NEVER
+                     ? cJSON_AddNullToObject(of, name) != NULL
+                     : add_number(of, name, value);
+        }
+    }
+    return ok;
+}
+
 /* ucp_context_print_info() has lines such as
  *   resource 3 : md 3 dev 2 flags --sa posix/memory
  * The last word of each is a transport on a device. */
@@ -188,7 +211,8 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
          cJSON_AddBoolToObject(object, "heartbeats",
                                !(context->flags & TMSG_CONTEXT_NO_THREAD)) !=
              NULL &&
-         add_limits(object, &context->limits) && add_ucx(object, context) &&
+         add_limits(object, &context->limits) &&
+         add_thresholds(object, &context->tuning) && add_ucx(object, context) &&
          add_text(object, "cuda",
                   "not supported by this version: tensors "
                   "travel from and to host memory");
@@ -299,6 +323,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_text(object, "error", state < 0 ? endpoint->error : "") &&
         add_text(object, "transports", transports) &&
         add_text(object, "why", endpoint->why) &&
+        add_text(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
         add_number(object, "peer_wire_version", peer->wire_version) &&
         add_text(object, "peer_ucx_version", ucx) &&
         cJSON_AddBoolToObject(object, "heartbeats",

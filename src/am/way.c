@@ -10,7 +10,7 @@
 
 #define KIB 1024ULL
 #define MIB (1024 * KIB)
-#define NEVER UINT64_MAX
+#define NEVER TMSG_THRESHOLD_NEVER
 
 /* A head whose body is spilled goes eagerly if it has parts, for its receiver
  * is to know them before it finds memory. Up to here. */
@@ -70,6 +70,22 @@ static const struct {
 };
 
 static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp"};
+
+const char *tmsg_carrier_name(tmsg_carrier_t carrier)
+{
+    return carriers[carrier];
+}
+
+const char *tmsg_threshold_at(const tmsg_thresholds_t *thresholds, size_t i,
+                              uint64_t *value_p)
+{
+    if (i >= sizeof(fields) / sizeof(fields[0])) {
+        return NULL;
+    }
+    *value_p = *(const uint64_t *)(const void *)((const char *)thresholds +
+                                                 fields[i].offset);
+    return fields[i].name;
+}
 
 static bool is_word(const char *text, size_t bytes, const char *word)
 {

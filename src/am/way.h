@@ -41,6 +41,16 @@ typedef struct {
 /* What was measured for each. */
 tmsg_tuning_t tmsg_tuning_usual(void);
 
+/* What a threshold that nothing reaches is. */
+#define TMSG_THRESHOLD_NEVER UINT64_MAX
+
+/* The names of settings: "shm", "tcp", "other". */
+const char *tmsg_carrier_name(tmsg_carrier_t carrier);
+
+/* The i-th threshold, or NULL behind the last. */
+const char *tmsg_threshold_at(const tmsg_thresholds_t *thresholds, size_t i,
+                              uint64_t *value_p);
+
 /* Changes thresholds as "tcp.eager_bytes=65536,shm.part_bytes=2097152" says; a
  * carrier is "shm", "tcp" or "other". On error *tuning_p is untouched. Errors:
  * INVALID_PARAM, which names what is wrong. */

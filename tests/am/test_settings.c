@@ -100,6 +100,23 @@ Test(settings, a_file_sets_what_code_and_variables_leave)
     must_describe(&file, "\"peer_timeout_ms\":900,\"heartbeats\":true");
 }
 
+Test(settings, the_thresholds_in_force_are_told)
+{
+    const tmsg_context_params_t file = {
+        .field_mask = TMSG_CONTEXT_PARAM_CONFIG_FILE, .config_file = path};
+
+    must_describe(NULL, "\"tcp\":{\"gather_bytes\":65536,"
+                        "\"gather_mean_bytes\":16384,"
+                        "\"gather_most_bytes\":16777216,"
+                        "\"part_bytes\":1048576,\"chunk_bytes\":4194304,"
+                        "\"eager_bytes\":1048576,\"rndv_bytes\":null,"
+                        "\"eager_list_bytes\":0,\"rndv_list_bytes\":null}");
+    write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
+               "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
+    must_describe(&file, "\"shm\":{\"gather_bytes\":77,");
+    must_describe(&file, "\"rndv_bytes\":4096,");
+}
+
 Test(settings, a_variable_names_the_file_unless_code_does)
 {
     const tmsg_context_params_t none = {
