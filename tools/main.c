@@ -16,6 +16,7 @@ static const struct {
     {"send", send_main, "tensormsg send", "send tensor files to a receiver"},
     {"info", info_main, "tensormsg info", "versions, transports and settings"},
     {"dump", dump_main, "tensormsg dump", "what is in a file, as JSON"},
+    {"perf", perf_main, "tensormsg perf", "what sending costs; thresholds"},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))

@@ -17,6 +17,7 @@ int recv_main(int argc, char **argv);
 int send_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int dump_main(int argc, char **argv);
+int perf_main(int argc, char **argv);
 
 /* One line on standard error, "tensormsg: ...", with what could drive a
  * terminal made harmless. */

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "perf.h"
+
+#define UNDER_WAY 4 /* messages at a time, a batch */
+#define BATCHES 512
+#define BATCHES_LEAST 2
+
+void *perf_memory(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        complain("%zu bytes to send: %s", bytes, strerror(errno));
+        return NULL;
+    }
+    memset(memory, 1, bytes); /* the pages of zeros are all the same one */
+    return memory;
+}
+
+static bool add_tensors(tmsg_map_t *map, char *memory, size_t tensors,
+                        uint64_t bytes_each)
+{
+    const int64_t shape[] = {(int64_t)bytes_each};
+    tmsg_tensor_t tensor = {
+        .device = {.type = TMSG_DEVICE_CPU},
+        .dtype = {.code = TMSG_DTYPE_UINT, .bits = 8, .lanes = 1},
+        .ndim = 1,
+        .shape = shape,
+    };
+
+    for (size_t i = 0; i < tensors; i++) {
+        char name[24];
+
+        snprintf(name, sizeof(name), "t%zu", i);
+        tensor.data = memory + i * bytes_each;
+        if (tmsg_map_add(map, name, &tensor, NULL) != TMSG_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+tmsg_map_t *perf_map(void *memory, size_t tensors, uint64_t bytes_each,
+                     bool echo)
+{
+    tmsg_map_t *map = NULL;
+    tmsg_status_t status = tmsg_map_create(&map);
+
+    if (status == TMSG_OK && echo) {
+        status = tmsg_map_set_bool(map, PERF_ECHO, 1);
+    }
+    if (status == TMSG_OK && add_tensors(map, memory, tensors, bytes_each)) {
+        return map;
+    }
+    complain("%s", tmsg_error_message());
+    tmsg_map_destroy(map);
+    return NULL;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double perf_median(double *values, size_t count)
+{
+    qsort(values, count, sizeof(*values), compare);
+    return count % 2 == 1 ? values[count / 2]
+                          : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+static bool finish(const perf_peer_t *peer, tmsg_request_t **request)
+{
+    tmsg_status_t status;
+
+    if (*request == NULL) {
+        return true;
+    }
+    status = tmsg_request_wait(*request, peer->options->timeout_ms);
+    tmsg_request_destroy(*request);
+    *request = NULL;
+    return status == TMSG_OK;
+}
+
+/* The next few; nanoseconds a message, or 0. */
+static double stream_batch(const perf_peer_t *peer, const tmsg_map_t *map,
+                           const tmsg_send_params_t *params,
+                           tmsg_request_t *under_way[UNDER_WAY])
+{
+    uint64_t start = now_ns();
+
+    for (unsigned i = 0; i < UNDER_WAY; i++) {
+        if (!finish(peer, &under_way[i]) ||
+            tmsg_endpoint_send(peer->endpoint, map, params, &under_way[i]) !=
+                TMSG_OK) {
+            complain("%s", tmsg_error_message());
+            return 0;
+        }
+    }
+    return (double)(now_ns() - start + 1) / UNDER_WAY;
+}
+
+/* The first batch only fills the way, and the median passes over those in which
+ * somebody else had the processor. */
+double perf_stream(const perf_peer_t *peer, const tmsg_map_t *map,
+                   perf_way_t way, uint64_t block_ns)
+{
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_WAY,
+        .flags = TMSG_SEND_ACKED,
+        .way = way.way,
+        .protocol = way.protocol,
+    };
+    tmsg_request_t *under_way[UNDER_WAY] = {NULL};
+    uint64_t start = now_ns();
+    double batches[BATCHES];
+    size_t count = 0;
+    bool ok = stream_batch(peer, map, &params, under_way) > 0;
+
+    while (ok && count < BATCHES &&
+           (count < BATCHES_LEAST || now_ns() - start < block_ns)) {
+        batches[count] = stream_batch(peer, map, &params, under_way);
+        ok = batches[count++] > 0;
+    }
+    for (unsigned i = 0; i < UNDER_WAY; i++) {
+        ok = finish(peer, &under_way[i]) && ok;
+    }
+    return ok ? perf_median(batches, count) : 0;
+}
+
+double perf_round_trip(const perf_peer_t *peer, const tmsg_map_t *map,
+                       uint64_t block_ns)
+{
+    uint64_t start = now_ns();
+    unsigned times = 0;
+
+    do {
+        tmsg_message_t *message;
+        tmsg_status_t status =
+            tmsg_endpoint_send(peer->endpoint, map, NULL, NULL);
+
+        if (status == TMSG_OK) {
+            status = tmsg_endpoint_recv(peer->endpoint,
+                                        peer->options->timeout_ms, &message);
+        }
+        if (status != TMSG_OK) {
+            complain("%s", tmsg_error_message());
+            return 0;
+        }
+        tmsg_message_destroy(message);
+        times++;
+    } while (now_ns() - start < block_ns);
+    return (double)(now_ns() - start) / times / 2;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The connection that is measured, and the process at its other end. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+#define CLOSE_MS 10000
+#define THRESHOLDS "TENSORMSG_THRESHOLDS"
+
+static bool fail(void)
+{
+    complain("%s", tmsg_error_message());
+    return false;
+}
+
+/* The child, which ends when we do. */
+static void become_sink(pid_t parent, int out, const char *tls)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) {
+        _exit(EXIT_FAILED);
+    }
+    if (tls != NULL) {
+        setenv("UCX_TLS", tls, 1);
+    }
+    dup2(out, STDOUT_FILENO);
+    execl("/proc/self/exe", "tensormsg", "perf", "--listen",
+          "tcp://127.0.0.1:0", (char *)NULL);
+    complain("/proc/self/exe: %s", strerror(errno));
+    _exit(EXIT_FAILED);
+}
+
+/* Its first line is where it listens. */
+static bool read_url(perf_peer_t *peer, int fd)
+{
+    FILE *stream = fdopen(fd, "r");
+    bool ok;
+
+    if (stream == NULL) {
+        close(fd);
+        return false;
+    }
+    ok = fgets(peer->url, sizeof(peer->url), stream) != NULL;
+    peer->url[strcspn(peer->url, "\n")] = '\0';
+    fclose(stream);
+    return ok;
+}
+
+static bool start_sink(perf_peer_t *peer, const char *tls)
+{
+    pid_t parent = getpid();
+    int fds[2];
+
+    if (pipe(fds) != 0) {
+        complain("a pipe: %s", strerror(errno));
+        return false;
+    }
+    peer->child = fork();
+    if (peer->child == 0) {
+        close(fds[0]);
+        become_sink(parent, fds[1], tls);
+    }
+    close(fds[1]);
+    if (peer->child < 0) {
+        complain("a process to measure with: %s", strerror(errno));
+        peer->child = 0;
+        close(fds[0]);
+        return false;
+    }
+    return read_url(peer, fds[0]); /* else it has said why */
+}
+
+static bool read_description(perf_peer_t *peer)
+{
+    static const struct {
+        const char *key;
+        size_t offset, bytes;
+    } fields[] = {
+        {"carrier", offsetof(perf_peer_t, carrier), sizeof(peer->carrier)},
+        {"transports", offsetof(perf_peer_t, transports),
+         sizeof(peer->transports)},
+        {"why", offsetof(perf_peer_t, why), sizeof(peer->why)},
+    };
+    cJSON *object;
+    char *json;
+
+    if (tmsg_endpoint_describe(peer->endpoint, &json) != TMSG_OK) {
+        return fail();
+    }
+    object = cJSON_Parse(json);
+    tmsg_string_free(json);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        const cJSON *item =
+            cJSON_GetObjectItemCaseSensitive(object, fields[i].key);
+
+        if (cJSON_IsString(item)) {
+            snprintf((char *)peer + fields[i].offset, fields[i].bytes, "%s",
+                     item->valuestring);
+        }
+    }
+    cJSON_Delete(object);
+    return true;
+}
+
+/* That it answers tells a sink from other receivers, and makes UCX choose what
+ * carries the connection. */
+static bool say_hello(perf_peer_t *peer)
+{
+    tmsg_map_t *map = perf_map(NULL, 0, 0, true);
+    tmsg_message_t *answer = NULL;
+    tmsg_status_t status;
+
+    if (map == NULL) {
+        return false;
+    }
+    status = tmsg_endpoint_send(peer->endpoint, map, NULL, NULL);
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_recv(peer->endpoint, peer->options->timeout_ms,
+                                    &answer);
+    }
+    tmsg_map_destroy(map);
+    if (status == TMSG_ERR_TIMED_OUT || status == TMSG_ERR_CLOSED) {
+        complain("%s: no answer: what listens there is no 'tensormsg perf "
+                 "--listen'",
+                 peer->url);
+    } else if (status != TMSG_OK) {
+        return fail();
+    }
+    tmsg_message_destroy(answer);
+    return status == TMSG_OK && read_description(peer);
+}
+
+/* What the caller gave is wrong. */
+static bool fail_by(perf_peer_t *peer, tmsg_status_t status)
+{
+    if (status == TMSG_ERR_INVALID_PARAM) {
+        peer->code = EXIT_USAGE;
+    }
+    return fail();
+}
+
+static bool dial(perf_peer_t *peer)
+{
+    const tmsg_endpoint_params_t params = {
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .connect_timeout_ms = peer->options->timeout_ms,
+    };
+    tmsg_request_t *ready;
+    tmsg_status_t status;
+
+    status = tmsg_worker_create(peer->context, NULL, &peer->worker);
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_connect(peer->worker, peer->url, &params,
+                                       &peer->endpoint);
+    }
+    if (status != TMSG_OK) {
+        return fail_by(peer, status);
+    }
+    status = tmsg_endpoint_ready(peer->endpoint, &ready);
+    if (status == TMSG_OK) {
+        status = tmsg_request_wait(ready, -1);
+        tmsg_request_destroy(ready);
+    }
+    return status == TMSG_OK ? say_hello(peer) : fail();
+}
+
+/* With the thresholds of the file that is to be updated, if there is one: what
+ * stays, stays as it is there. */
+static bool create_context(perf_peer_t *peer, const char *tls)
+{
+    const perf_options_t *options = peer->options;
+    char ucx[64];
+    tmsg_context_params_t params = {.config_file = options->out,
+                                    .ucx_config = ucx};
+    tmsg_status_t status;
+
+    if (options->update && access(options->out, F_OK) == 0) {
+        params.field_mask |= TMSG_CONTEXT_PARAM_CONFIG_FILE;
+    }
+    if (tls != NULL) {
+        snprintf(ucx, sizeof(ucx), "TLS=%s", tls);
+        params.field_mask |= TMSG_CONTEXT_PARAM_UCX_CONFIG;
+    }
+    status = tmsg_context_create(&params, &peer->context);
+    return status == TMSG_OK || fail_by(peer, status);
+}
+
+bool perf_peer_open(perf_peer_t *peer, const perf_options_t *options,
+                    const char *tls)
+{
+    *peer = (perf_peer_t){.options = options, .code = EXIT_FAILED};
+    if (!create_context(peer, tls)) {
+        return false;
+    }
+    if (options->url == NULL && !start_sink(peer, tls)) {
+        return false;
+    }
+    if (options->url != NULL) {
+        snprintf(peer->url, sizeof(peer->url), "%s", options->url);
+    }
+    return dial(peer);
+}
+
+bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
+                     const char *thresholds)
+{
+    const char *before = getenv(THRESHOLDS);
+    const char *tls = strcmp(first->carrier, "tcp") == 0 ? "tcp" : NULL;
+    char *kept = before == NULL ? NULL : strdup(before);
+    char *text = NULL;
+    bool ok;
+
+    *peer = (perf_peer_t){.options = first->options};
+    memcpy(peer->url, first->url, sizeof(peer->url));
+    ok = (before == NULL || kept != NULL) &&
+         asprintf(&text, "%s%s%s", kept == NULL ? "" : kept,
+                  kept == NULL || *kept == '\0' ? "" : ",", thresholds) >= 0 &&
+         setenv(THRESHOLDS, text, 1) == 0;
+    if (!ok) {
+        complain("out of memory");
+    }
+    ok = ok && create_context(peer, tls) && dial(peer);
+    if (kept != NULL) {
+        setenv(THRESHOLDS, kept, 1);
+    } else {
+        unsetenv(THRESHOLDS);
+    }
+    free(kept);
+    free(text);
+    return ok;
+}
+
+void perf_peer_close(perf_peer_t *peer)
+{
+    tmsg_request_t *closed;
+    int status;
+
+    if (peer->endpoint != NULL &&
+        tmsg_endpoint_close(peer->endpoint, &closed) == TMSG_OK) {
+        (void)tmsg_request_wait(closed, CLOSE_MS);
+        tmsg_request_destroy(closed);
+    }
+    tmsg_endpoint_destroy(peer->endpoint);
+    tmsg_worker_destroy(peer->worker);
+    tmsg_context_destroy(peer->context);
+    if (peer->child > 0) {
+        kill(peer->child, SIGTERM);
+        while (waitpid(peer->child, &status, 0) < 0 && errno == EINTR) {
+        }
+    }
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where one way of sending begins to be better than another. For each threshold
+ * messages of growing size go by the way below it and by the way above it, in
+ * turns, several times over. The threshold that would have cost least is taken,
+ * unless its lead over the one in force is no more than noise. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "perf.h"
+
+#define KIB 1024ULL
+#define MIB (1024 * KIB)
+#define NEVER 9007199254740992ULL /* 2^53: the most that the file may say */
+
+#define MEMORY_BYTES (16 * MIB)
+#define SIZES_MOST 12
+#define RUNS 5
+#define RUNS_QUICK 2
+#define BLOCK_NS 4000000ULL
+#define BLOCK_QUICK_NS 500000ULL
+#define SIZE_QUICK_MOST MIB
+#define STEP_QUICK 4
+#define CARRIER_NS 25000000000ULL /* then fewer runs have to do */
+#define RUNS_LEAST 3
+#define LEAD_LEAST                                                             \
+    0.05 /* a smaller one may be noise, whatever the runs say                  \
+          */
+
+typedef struct {
+    const char *name;
+    perf_way_t below, above;
+    bool from;       /* it is the first size above, not the last below */
+    uint64_t first;  /* size that is measured, the others are twice the one */
+    uint64_t last;   /* before */
+    uint64_t least;  /* the threshold where `above` wins at all of them */
+    uint64_t beyond; /* where `below` does; 0: the last size */
+    size_t tensors;  /* 0: as many as each_bytes or total_bytes say */
+    uint64_t each_bytes;
+    uint64_t total_bytes;
+    bool size_is_each; /* of one tensor, else of all */
+} threshold_t;
+
+#define GATHER                                                                 \
+    {                                                                          \
+        TMSG_WAY_GATHER, TMSG_PROTOCOL_AUTO                                    \
+    }
+#define LIST                                                                   \
+    {                                                                          \
+        TMSG_WAY_SCATTER, TMSG_PROTOCOL_AUTO                                   \
+    }
+#define PARTS                                                                  \
+    {                                                                          \
+        TMSG_WAY_PARTS, TMSG_PROTOCOL_AUTO                                     \
+    }
+#define EAGER                                                                  \
+    {                                                                          \
+        TMSG_WAY_SCATTER, TMSG_PROTOCOL_EAGER                                  \
+    }
+#define RNDV                                                                   \
+    {                                                                          \
+        TMSG_WAY_SCATTER, TMSG_PROTOCOL_RNDV                                   \
+    }
+
+/* Parts begin at 8 MiB at the latest, for what would wait behind longer ones.
+ */
+static const threshold_t thresholds[] = {
+    {.name = "gather_bytes",
+     .below = GATHER,
+     .above = LIST,
+     .first = 4 * KIB,
+     .last = MIB,
+     .least = 2 * KIB,
+     .tensors = 4},
+    {.name = "gather_mean_bytes",
+     .below = GATHER,
+     .above = LIST,
+     .from = true,
+     .first = KIB,
+     .last = 128 * KIB,
+     .least = KIB,
+     .beyond = 256 * KIB,
+     .total_bytes = MIB,
+     .size_is_each = true},
+    {.name = "gather_most_bytes",
+     .below = GATHER,
+     .above = LIST,
+     .first = 256 * KIB,
+     .last = 16 * MIB,
+     .least = 128 * KIB,
+     .each_bytes = 8 * KIB},
+    {.name = "part_bytes",
+     .below = LIST,
+     .above = PARTS,
+     .from = true,
+     .first = 256 * KIB,
+     .last = 4 * MIB,
+     .least = 256 * KIB,
+     .beyond = 8 * MIB,
+     .tensors = 4,
+     .size_is_each = true},
+    {.name = "eager_bytes",
+     .below = EAGER,
+     .above = LIST,
+     .first = 4 * KIB,
+     .last = 4 * MIB,
+     .tensors = 1},
+    {.name = "rndv_bytes",
+     .below = LIST,
+     .above = RNDV,
+     .from = true,
+     .first = 64 * KIB,
+     .last = 4 * MIB,
+     .least = 64 * KIB,
+     .beyond = NEVER,
+     .tensors = 1},
+    {.name = "eager_list_bytes",
+     .below = EAGER,
+     .above = LIST,
+     .first = 16 * KIB,
+     .last = 4 * MIB,
+     .tensors = 4},
+    {.name = "rndv_list_bytes",
+     .below = LIST,
+     .above = RNDV,
+     .from = true,
+     .first = 64 * KIB,
+     .last = 4 * MIB,
+     .least = 64 * KIB,
+     .beyond = NEVER,
+     .tensors = 4},
+};
+
+/* What is being measured of one threshold. */
+typedef struct {
+    const perf_peer_t *peer;
+    const threshold_t *threshold;
+    size_t sizes;
+    uint64_t size[SIZES_MOST];
+    tmsg_map_t *map[SIZES_MOST];
+    /* ln of the time by the way below, less that by the one above. */
+    double lead[PERF_RUNS_MOST][SIZES_MOST];
+    size_t runs;
+} series_t;
+
+typedef struct {
+    const perf_peer_t *peer;
+    const cJSON *in_force;
+    cJSON *out;
+    FILE *report;
+    void *memory;
+    uint64_t deadline_ns;
+} tuner_t;
+
+static uint64_t block_ns_of(const perf_peer_t *peer)
+{
+    return peer->options->quick ? BLOCK_QUICK_NS : BLOCK_NS;
+}
+
+static size_t runs_of(const perf_peer_t *peer)
+{
+    return peer->options->quick ? RUNS_QUICK : RUNS;
+}
+
+static tmsg_map_t *make_map(const threshold_t *threshold, void *memory,
+                            uint64_t size)
+{
+    uint64_t each = threshold->size_is_each ? size : threshold->each_bytes;
+    uint64_t total = threshold->size_is_each ? threshold->total_bytes : size;
+    size_t tensors = threshold->tensors > 0 ? threshold->tensors : total / each;
+
+    return perf_map(memory, tensors, each > 0 ? each : total / tensors, false);
+}
+
+static bool make_maps(series_t *series, void *memory)
+{
+    const threshold_t *threshold = series->threshold;
+    uint64_t last = threshold->last, step = 2;
+
+    if (series->peer->options->quick) {
+        last = last < SIZE_QUICK_MOST ? last : SIZE_QUICK_MOST;
+        step = STEP_QUICK;
+    }
+    for (uint64_t size = threshold->first; size <= last; size *= step) {
+        tmsg_map_t *map = make_map(threshold, memory, size);
+
+        if (map == NULL) {
+            return false;
+        }
+        series->map[series->sizes] = map;
+        series->size[series->sizes++] = size;
+    }
+    return true;
+}
+
+/* Which of both goes first changes from run to run. */
+static bool compare(series_t *series, size_t i, double *lead_p)
+{
+    const threshold_t *threshold = series->threshold;
+    uint64_t block_ns = block_ns_of(series->peer);
+    double ns[2] = {1, 1};
+
+    for (size_t j = 0; j < 2; j++) {
+        size_t above = (j + series->runs) % 2;
+
+        ns[above] =
+            perf_stream(series->peer, series->map[i],
+                        above ? threshold->above : threshold->below, block_ns);
+        if (ns[above] <= 0) {
+            return false;
+        }
+    }
+    *lead_p = log(ns[0] / ns[1]);
+    return true;
+}
+
+static bool measure(series_t *series, uint64_t deadline_ns)
+{
+    double first;
+
+    for (size_t i = 0; i < series->sizes; i++) { /* makes ready */
+        if (!series->peer->options->quick && !compare(series, i, &first)) {
+            return false;
+        }
+    }
+    while (series->runs < runs_of(series->peer) &&
+           (series->runs < RUNS_LEAST || now_ns() < deadline_ns)) {
+        for (size_t i = 0; i < series->sizes; i++) {
+            if (!compare(series, i, &series->lead[series->runs][i])) {
+                return false;
+            }
+        }
+        series->runs++;
+    }
+    return true;
+}
+
+/* How many sizes are below the threshold. */
+static size_t place_of(const series_t *series, uint64_t value)
+{
+    size_t place = 0;
+
+    while (place < series->sizes &&
+           (series->threshold->from ? series->size[place] < value
+                                    : series->size[place] <= value)) {
+        place++;
+    }
+    return place;
+}
+
+static uint64_t value_of(const series_t *series, size_t place)
+{
+    const threshold_t *threshold = series->threshold;
+
+    if (place == 0) {
+        return threshold->least;
+    }
+    if (place == series->sizes) {
+        return threshold->beyond > 0 ? threshold->beyond
+                                     : series->size[place - 1];
+    }
+    return series->size[threshold->from ? place : place - 1];
+}
+
+/* Where the sizes below it cost least by the way below, and the others by the
+ * other one. */
+static size_t best_place(const series_t *series)
+{
+    double least = 0, cost = 0;
+    size_t best = 0;
+
+    for (size_t i = 0; i < series->sizes; i++) {
+        double leads[PERF_RUNS_MOST];
+
+        for (size_t run = 0; run < series->runs; run++) {
+            leads[run] = series->lead[run][i];
+        }
+        cost += perf_median(leads, series->runs);
+        if (cost < least) {
+            least = cost;
+            best = i + 1;
+        }
+    }
+    return best;
+}
+
+/* What a threshold gains over another one in a run, a size between them. */
+static double gain_of(const series_t *series, size_t run, size_t place,
+                      size_t other)
+{
+    size_t from = place < other ? place : other;
+    size_t to = place < other ? other : place;
+    double sum = 0;
+
+    for (size_t i = from; i < to; i++) {
+        sum += series->lead[run][i];
+    }
+    return (place < other ? sum : -sum) / (double)(to - from);
+}
+
+/* Whether the gain is more than noise: large enough, and there in every run.
+ * *gain_p is its median. */
+static bool is_clear(double *gains, size_t runs, double *gain_p)
+{
+    size_t against = 0;
+
+    for (size_t i = 0; i < runs; i++) {
+        against += gains[i] <= 0;
+    }
+    *gain_p = perf_median(gains, runs);
+    return *gain_p >= LEAD_LEAST && against == 0;
+}
+
+static uint64_t in_force(const tuner_t *tuner, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(tuner->in_force, name);
+
+    return cJSON_IsNumber(item) ? (uint64_t)item->valuedouble : NEVER;
+}
+
+static const char *format_value(uint64_t value, char text[24])
+{
+    if (value >= NEVER) {
+        return "never";
+    }
+    snprintf(text, 24, "%llu", (unsigned long long)value);
+    return text;
+}
+
+/* What the file says of a threshold; `never` need not be said where it is so
+ * already. */
+static bool put(const tuner_t *tuner, const char *name, uint64_t before,
+                uint64_t best, bool clear, double gain)
+{
+    uint64_t value = clear ? best : before;
+    char texts[3][24];
+    bool ok = true;
+
+    fprintf(tuner->report, "  %-18s %10s %10s %10s  ", name,
+            format_value(before, texts[0]), format_value(best, texts[1]),
+            format_value(value, texts[2]));
+    if (clear) {
+        fprintf(tuner->report, "%.0f %% faster\n", expm1(gain) * 100);
+    } else {
+        fprintf(tuner->report, "%s\n", before == best ? "as it was" : "noise");
+    }
+    if (value < NEVER || before < NEVER) {
+        cJSON_DeleteItemFromObjectCaseSensitive(tuner->out, name);
+        ok = cJSON_AddNumberToObject(tuner->out, name, (double)value) != NULL;
+    }
+    return ok;
+}
+
+static bool decide(const tuner_t *tuner, const series_t *series)
+{
+    const char *name = series->threshold->name;
+    uint64_t before = in_force(tuner, name);
+    size_t place = best_place(series), other = place_of(series, before);
+    double gains[PERF_RUNS_MOST], gain = 0;
+    bool clear;
+
+    if (place == other) {
+        return put(tuner, name, before, before, false, 0);
+    }
+    for (size_t run = 0; run < series->runs; run++) {
+        gains[run] = gain_of(series, run, place, other);
+    }
+    clear = is_clear(gains, series->runs, &gain);
+    return put(tuner, name, before, value_of(series, place), clear, gain);
+}
+
+static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
+                     uint64_t deadline_ns)
+{
+    series_t series = {.peer = tuner->peer, .threshold = threshold};
+    bool ok = make_maps(&series, tuner->memory) &&
+              measure(&series, deadline_ns) && decide(tuner, &series);
+
+    for (size_t i = 0; i < series.sizes; i++) {
+        tmsg_map_destroy(series.map[i]);
+    }
+    return ok;
+}
+
+/* chunk_bytes is no choice of a message: each value has a connection. Larger
+ * ones are not tried, for what waits behind a piece. */
+#define CHUNKS 3
+#define CHUNK_MOST (4 * MIB)
+#define CHUNKED_BYTES (16 * MIB)
+#define CHUNKED_QUICK_BYTES (8 * MIB)
+
+typedef struct {
+    uint64_t bytes[CHUNKS + 1];
+    perf_peer_t peer[CHUNKS + 1]; /* the first one is as it is in force */
+    double ln_ns[CHUNKS + 1][PERF_RUNS_MOST];
+    size_t count;
+} chunks_t;
+
+static bool open_chunks(const tuner_t *tuner, chunks_t *chunks)
+{
+    char text[64];
+
+    chunks->bytes[0] = in_force(tuner, "chunk_bytes");
+    chunks->count = 1;
+    for (uint64_t bytes = MIB; bytes <= CHUNK_MOST; bytes *= 2) {
+        if (bytes == chunks->bytes[0]) {
+            continue;
+        }
+        snprintf(text, sizeof(text), "%s.chunk_bytes=%llu",
+                 tuner->peer->carrier, (unsigned long long)bytes);
+        chunks->bytes[chunks->count] = bytes;
+        if (!perf_peer_again(&chunks->peer[chunks->count++], tuner->peer,
+                             text)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Run 0 makes ready. */
+static bool measure_chunks(const tuner_t *tuner, chunks_t *chunks,
+                           const tmsg_map_t *map)
+{
+    const perf_way_t parts = PARTS;
+
+    for (size_t run = 0; run <= runs_of(tuner->peer); run++) {
+        for (size_t i = 0; i < chunks->count; i++) {
+            double ns = perf_stream(i == 0 ? tuner->peer : &chunks->peer[i],
+                                    map, parts, block_ns_of(tuner->peer));
+
+            if (ns <= 0) {
+                return false;
+            }
+            chunks->ln_ns[i][run == 0 ? 0 : run - 1] = log(ns);
+        }
+    }
+    return true;
+}
+
+static bool decide_chunks(const tuner_t *tuner, const chunks_t *chunks)
+{
+    size_t best = 0, runs = runs_of(tuner->peer);
+    double best_gain = 0;
+    bool best_clear = false;
+
+    for (size_t i = 1; i < chunks->count; i++) {
+        double gains[PERF_RUNS_MOST], gain;
+        bool clear;
+
+        for (size_t run = 0; run < runs; run++) {
+            gains[run] = chunks->ln_ns[0][run] - chunks->ln_ns[i][run];
+        }
+        clear = is_clear(gains, runs, &gain);
+        if (gain > best_gain) {
+            best = i;
+            best_gain = gain;
+            best_clear = clear;
+        }
+    }
+    return put(tuner, "chunk_bytes", chunks->bytes[0], chunks->bytes[best],
+               best_clear, best_gain);
+}
+
+static bool tune_chunks(const tuner_t *tuner)
+{
+    chunks_t chunks = {.count = 0};
+    tmsg_map_t *map = perf_map(tuner->memory, 1,
+                               tuner->peer->options->quick ? CHUNKED_QUICK_BYTES
+                                                           : CHUNKED_BYTES,
+                               false);
+    bool ok = map != NULL && open_chunks(tuner, &chunks) &&
+              measure_chunks(tuner, &chunks, map) &&
+              decide_chunks(tuner, &chunks);
+
+    for (size_t i = 1; i < chunks.count; i++) {
+        perf_peer_close(&chunks.peer[i]);
+    }
+    tmsg_map_destroy(map);
+    return ok;
+}
+
+static cJSON *describe(const perf_peer_t *peer)
+{
+    cJSON *object;
+    char *json;
+
+    if (tmsg_context_describe(peer->context, &json) != TMSG_OK) {
+        complain("%s", tmsg_error_message());
+        return NULL;
+    }
+    object = cJSON_Parse(json);
+    tmsg_string_free(json);
+    return object;
+}
+
+static bool tune_all(const tuner_t *tuner)
+{
+    size_t count = sizeof(thresholds) / sizeof(thresholds[0]);
+    uint64_t start = now_ns();
+    bool ok = true;
+
+    fprintf(tuner->report, "%s: ", tuner->peer->carrier);
+    put_text(tuner->report, tuner->peer->transports);
+    fprintf(tuner->report, " (");
+    put_text(tuner->report, tuner->peer->why);
+    fprintf(tuner->report, ")\n  %-18s %10s %10s %10s\n", "bytes", "in force",
+            "measured", "taken");
+    for (size_t i = 0; i < count && ok; i++) {
+        ok = tune_one(tuner, &thresholds[i],
+                      start + CARRIER_NS / (count + 1) * (i + 1));
+    }
+    ok = ok && tune_chunks(tuner);
+    fflush(tuner->report);
+    return ok;
+}
+
+bool perf_tune(const perf_peer_t *peer, cJSON *out, FILE *report)
+{
+    cJSON *described = describe(peer);
+    tuner_t tuner = {
+        .peer = peer,
+        .in_force = cJSON_GetObjectItemCaseSensitive(
+            cJSON_GetObjectItemCaseSensitive(described, "thresholds"),
+            peer->carrier),
+        .out = out,
+        .report = report,
+        .memory = described == NULL ? NULL : perf_memory(MEMORY_BYTES),
+    };
+    bool ok = tuner.memory != NULL && tune_all(&tuner);
+
+    if (tuner.memory != NULL) {
+        munmap(tuner.memory, MEMORY_BYTES);
+    }
+    cJSON_Delete(described);
+    return ok;
+}
