@@ -19,8 +19,21 @@ TOOL = os.environ["TENSORMSG"]
 SOURCE = pathlib.Path(os.environ["TMSG_SOURCE_DIR"])
 HELLO = os.path.join(os.environ["TENSORMSG_EXAMPLES"], "hello")
 DIGITS = SOURCE / "examples/data/digits.npz"
+UCX_1_22 = os.environ.get("TMSG_UCX_1_22")
 BOUND = 60  # seconds, for what takes one
 DONE, FAILED, USAGE = 0, 1, 2
+
+
+def on_ucx(new):
+    """The environment of a program that runs on UCX 1.22 (starting as fast as
+    under ctest: cmake/testing.cmake), or on the one it was built with."""
+    paths = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":")
+             if p not in ("", UCX_1_22)]
+    env = {**os.environ, "LD_LIBRARY_PATH": ":".join([UCX_1_22] * new + paths)}
+    env.pop("UCX_MEM_BISTRO_GRACE_DURATION", None)
+    if new:
+        env["UCX_MEM_BISTRO_GRACE_DURATION"] = "0us"
+    return env
 
 
 def run(*words, timeout=BOUND, **options):

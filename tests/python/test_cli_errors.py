@@ -223,23 +223,11 @@ def test_the_port_is_in_use(tmp_path):
             assert there.stop()[0] == DONE
 
 
-NEW_UCX = os.environ.get("TMSG_UCX_1_22")
-
-
-def with_ucx(new):
-    """An environment in which the command runs with UCX 1.22, or with the one
-    it was built with."""
-    paths = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":")
-             if p not in ("", NEW_UCX)]
-    return {**os.environ,
-            "LD_LIBRARY_PATH": ":".join([NEW_UCX] * new + paths)}
-
-
-@pytest.mark.skipif(not NEW_UCX, reason="needs a second UCX")
+@pytest.mark.skipif(not cli.UCX_1_22, reason="needs a second UCX")
 @pytest.mark.parametrize("new", [True, False])
 def test_another_ucx(sample, new):
-    with receiver(env=with_ucx(new)) as there:
-        said = run("send", there.url, sample, env=with_ucx(not new))
+    with receiver(env=cli.on_ucx(new)) as there:
+        said = run("send", there.url, sample, env=cli.on_ucx(not new))
         assert said.returncode == FAILED
         one_line(said.stderr, "1.22", "1.13")
         code, _, errors = there.stop()

@@ -11,21 +11,22 @@ import sys
 
 import pytest
 
+import cli
+from cli import BOUND
+
 HERE = pathlib.Path(__file__).parent
 EXAMPLE = os.path.join(os.environ["TENSORMSG_EXAMPLES"], "ucxx")
-OTHER = os.environ.get("TMSG_UCX_1_22")
-BOUND = 60  # seconds
 SHAPED = b'{"dtype":"int16","shape":[2,300,5],"name":"x"}'  # 6000 bytes
 LARGE = b'{"dtype":"float32","shape":[4,256,256]}'  # 1 MiB
 
 pytest.importorskip("libucxx", reason="no UCXX in build/venv: no such wheel")
-if not OTHER:
+if not cli.UCX_1_22:
     pytest.skip("no UCX in build/venv that UCXX runs on",
                 allow_module_level=True)
 
 
 def environment():
-    return {**os.environ, "LD_LIBRARY_PATH": OTHER, "TENSORMSG_LOG": "warn",
+    return {**cli.on_ucx(True), "TENSORMSG_LOG": "warn",
             "UCX_WARN_UNUSED_ENV_VARS": "n"}
 
 
@@ -80,11 +81,11 @@ def peer(tmp_path_factory):
     import libucxx
     root = pathlib.Path(libucxx.__file__).parent
     program = tmp_path_factory.mktemp("ucxx") / "peer"
-    libraries = [root / "lib64", OTHER]
+    libraries = [root / "lib64", cli.UCX_1_22]
     subprocess.run(
         ["g++", "-std=c++17", "-w", HERE / "ucxx_peer.cpp", "-o", program,
          f"-I{root}/include", f"-I{root}/include/rapids",
-         f"-I{OTHER}/../include",
+         f"-I{cli.UCX_1_22}/../include",
          *(f"-L{folder}" for folder in libraries), "-lucxx", "-lucp", "-lucs",
          *(f"-Wl,-rpath,{folder}" for folder in libraries)], check=True)
     return program

@@ -3,7 +3,6 @@
 both versions, and goes on serving its own kind."""
 
 import json
-import os
 import time
 
 import pytest
@@ -11,27 +10,16 @@ import pytest
 import cli
 from cli import DONE, FAILED, one_line, receiver, run
 
-OTHER = os.environ.get("TMSG_UCX_1_22")
-
-
-def environment(other):
-    """The system's UCX, or the other one."""
-    env = {key: value for key, value in os.environ.items()
-           if key != "LD_LIBRARY_PATH"}
-    if other:
-        env["LD_LIBRARY_PATH"] = OTHER
-    return env
-
 
 def version(other):
-    told = run("info", "--json", env=environment(other))
+    told = run("info", "--json", env=cli.on_ucx(other))
     assert told.returncode == DONE, told.stderr
     return json.loads(told.stdout)["ucx_version"]
 
 
 @pytest.fixture(scope="module")
 def versions():
-    if not OTHER:
+    if not cli.UCX_1_22:
         pytest.skip("no second UCX: scripts/setup.sh test installs it")
     both = version(False), version(True)
     if both[0].split(".")[:2] == both[1].split(".")[:2]:
@@ -55,15 +43,15 @@ def test_two_versions_refuse_each_other_by_name(tmp_path, sample, versions,
                                                 scheme, receiver_is_other):
     with receiver("--listen", listen(scheme, tmp_path), "--out",
                   tmp_path / "out", "--timeout", 30,
-                  env=environment(receiver_is_other)) as there:
+                  env=cli.on_ucx(receiver_is_other)) as there:
         began = time.monotonic()
         sent = run("send", there.url, sample,
-                   env=environment(not receiver_is_other))
+                   env=cli.on_ucx(not receiver_is_other))
         assert time.monotonic() - began < 10
         assert sent.returncode == FAILED
         one_line(sent.stderr, *versions)
         alike = run("send", there.url, sample,
-                    env=environment(receiver_is_other))
+                    env=cli.on_ucx(receiver_is_other))
         assert (alike.returncode, alike.stderr) == (DONE, "")
         code, _, errors = there.stop()
     assert code == DONE
@@ -75,8 +63,8 @@ def test_two_versions_refuse_each_other_by_name(tmp_path, sample, versions,
 @pytest.mark.parametrize("other", [False, True])
 def test_each_version_talks_to_itself(tmp_path, sample, versions, other):
     with receiver("--out", tmp_path / "out", "--count", 1,
-                  env=environment(other)) as there:
-        sent = run("send", there.url, sample, env=environment(other))
+                  env=cli.on_ucx(other)) as there:
+        sent = run("send", there.url, sample, env=cli.on_ucx(other))
         assert (sent.returncode, sent.stderr) == (DONE, "")
         assert there.end()[0] == DONE
     cli.assert_same_safetensors(sample, tmp_path / "out" / sample.name)
