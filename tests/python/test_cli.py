@@ -271,6 +271,7 @@ def test_names_do_not_drive_the_terminal(tmp_path):
     assert "a\\x1b[31mb" in shown.stdout
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", [
     ["--help"], ["help"], ["recv", "--help"], ["send", "--help"],
     ["info", "--help"], ["dump", "--help"], ["--version"], ["-h"],
@@ -281,6 +282,7 @@ def test_help(words):
     assert shown.stderr == ""
 
 
+@pytest.mark.once
 def test_the_man_page_has_every_option():
     page = (SOURCE / "docs/man/tensormsg.1").read_text().replace("\\-", "-")
     for command in ("recv", "send", "info", "dump"):
@@ -372,6 +374,7 @@ def test_the_trace_example():
             ("receive", "e")]
 
 
+@pytest.mark.once
 def test_the_readme_has_the_whole_of_hello():
     code = (SOURCE / "examples/hello.c").read_text()
     blocks = re.findall(r"```c\n(.*?)```", (SOURCE / "README.md").read_text(),
@@ -392,6 +395,7 @@ def test_the_demo(tmp_path, sample, file):
         assert part in demo.stdout
 
 
+@pytest.mark.once
 def test_the_demo_fails_with_the_command(tmp_path):
     environment = {**os.environ, "BUILD": os.path.dirname(TOOL),
                    "FILE": str(tmp_path / "none.npz")}

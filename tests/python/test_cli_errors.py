@@ -34,6 +34,7 @@ def sample(tmp_path):
 
 # --- bad usage: exit code 2 ---
 
+@pytest.mark.once
 @pytest.mark.parametrize("words, part", [
     ([], "usage"),
     (["fly"], "fly"),
@@ -125,6 +126,7 @@ BAD_FILES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_line_and_2(tmp_path, name):
     data, part = BAD_FILES[name]
@@ -138,6 +140,7 @@ def test_a_bad_file_is_one_line_and_2(tmp_path, name):
     one_line(sent.stderr, name)
 
 
+@pytest.mark.once
 def test_one_bad_file_and_nothing_is_written(tmp_path, sample):
     (tmp_path / "bad.npy").write_bytes(b"nothing")
     with receiver("-o", tmp_path / "out") as there:
@@ -147,6 +150,7 @@ def test_one_bad_file_and_nothing_is_written(tmp_path, sample):
     assert os.listdir(tmp_path / "out") == []
 
 
+@pytest.mark.once
 def test_a_zip_bomb_is_refused_in_little_memory(tmp_path):
     data = npy("{'descr': '|u1', 'fortran_order': False, "
                "'shape': (4398046511104,), }\n")
@@ -159,6 +163,7 @@ def test_a_zip_bomb_is_refused_in_little_memory(tmp_path):
     one_line(said.stderr, "bomb.npz")
 
 
+@pytest.mark.once
 def test_a_header_that_is_none(tmp_path):
     folder = tmp_path / "folder.tmsg"
     folder.mkdir()
@@ -170,6 +175,7 @@ def test_a_header_that_is_none(tmp_path):
         one_line(said.stderr, path.name)
 
 
+@pytest.mark.once
 def test_a_captured_header_that_is_cut_anywhere(tmp_path, sample):
     with receiver("--capture", tmp_path, "-n", 1) as there:
         must_send(there.url, sample)
@@ -199,12 +205,14 @@ def test_nobody_listens(sample):
         one_line(said.stderr, url, "refused")
 
 
+@pytest.mark.once
 def test_no_such_socket(tmp_path, sample):
     said = run("send", f"unix://{tmp_path}/none", sample)
     assert said.returncode == FAILED
     one_line(said.stderr, f"{tmp_path}/none")
 
 
+@pytest.mark.once
 def test_host_not_found(sample):
     said = run("send", "tcp://no.such.host.invalid:1", sample)
     assert said.returncode == FAILED
@@ -223,6 +231,7 @@ def test_the_port_is_in_use(tmp_path):
             assert there.stop()[0] == DONE
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not cli.UCX_1_22, reason="needs a second UCX")
 @pytest.mark.parametrize("new", [True, False])
 def test_another_ucx(sample, new):
@@ -285,11 +294,11 @@ def test_a_stopped_receiver_is_given_up(sample):
 
 
 def test_a_slow_sender_does_not_call_its_receiver_silent(tmp_path):
-    """30 MiB as a scatter list, which UCX writes over tcp in one call while the
+    """15 MiB as a scatter list, which UCX writes over tcp in one call while the
     receiver keeps up: longer than the sender's patience, and it hears nothing
     meanwhile."""
     path, out = tmp_path / "slow.npz", tmp_path / "out"
-    np.savez(path, **{f"t{i}": np.full((2 << 20) + 4, i, np.uint8)
+    np.savez(path, **{f"t{i}": np.full((1 << 20) + 4, i, np.uint8)
                       for i in range(15)})
     env = {**os.environ, "UCX_TLS": "tcp"}
     slow = {**env, "LD_PRELOAD": os.environ["TMSG_SLOW_SENDS"],
@@ -542,6 +551,7 @@ def test_a_file_that_is_cut_short_while_it_is_sent(tmp_path, options,
     assert os.listdir(tmp_path / "out") == []
 
 
+@pytest.mark.once
 def test_a_file_that_is_cut_short_while_it_is_dumped(tmp_path):
     """Each page takes a while: 2 GiB of hole are time enough to cut it."""
     path = tmp_path / "a.npy"
@@ -564,6 +574,7 @@ LISTINGS = [("--help",), ("--version",), ("dump", "--help"), ("dump", DIGITS),
             ("recv",), ("recv", "--json")]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", LISTINGS, ids=lambda words: " ".join(
     str(word) for word in words if word is not DIGITS))
 @pytest.mark.parametrize("target", ["> /dev/full", ">&-"])
@@ -602,6 +613,7 @@ def test_a_receiver_whose_reader_goes_ends(tmp_path, sample, words):
         one_line(there.errors.read(), "standard output: Broken pipe")
 
 
+@pytest.mark.once
 def test_a_captured_header_replaces_a_link_and_follows_none(tmp_path, sample):
     caught = tmp_path / "caught"
     caught.mkdir()
@@ -619,6 +631,7 @@ def test_a_captured_header_replaces_a_link_and_follows_none(tmp_path, sample):
     assert not (caught / "header-000001.tmsg").is_symlink()
 
 
+@pytest.mark.once
 def test_a_header_that_cannot_be_captured_leaves_nothing(tmp_path, sample):
     no_files = ["sh", "-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]
     no_shm = {**os.environ, "UCX_TLS": "tcp"}

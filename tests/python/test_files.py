@@ -19,12 +19,12 @@ import safetensors.numpy
 OVERWRITE, SAVE_PARAM_FLAGS = 1, 2
 UNSUPPORTED, MALFORMED, EXISTS = -9, -8, -13
 
-pytestmark = [
-    # a sanitized library cannot be loaded into a Python that is not
-    pytest.mark.skipif(bool(os.environ.get("TMSG_SANITIZE")),
-                       reason="the library is sanitized"),
-    # numpy warns of ml_dtypes that it could not load again
-    pytest.mark.filterwarnings("ignore:Custom dtypes")]
+pytestmark = [pytest.mark.once,
+              # a sanitized library cannot be loaded into a Python that is not
+              pytest.mark.skipif(bool(os.environ.get("TMSG_SANITIZE")),
+                                 reason="the library is sanitized"),
+              # numpy warns of ml_dtypes that it could not load again
+              pytest.mark.filterwarnings("ignore:Custom dtypes")]
 
 
 class Tensor(ctypes.Structure):

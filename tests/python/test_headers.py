@@ -10,6 +10,8 @@ import pytest
 import headers
 from headers import SOURCE
 
+pytestmark = pytest.mark.once
+
 SYMBOLS = (SOURCE / "tests/install/exported-symbols.txt").read_text().split()
 
 

@@ -14,6 +14,8 @@ import pytest
 import cli
 from cli import BOUND
 
+pytestmark = pytest.mark.once
+
 HERE = pathlib.Path(__file__).parent
 EXAMPLE = os.path.join(os.environ["TENSORMSG_EXAMPLES"], "ucxx")
 SHAPED = b'{"dtype":"int16","shape":[2,300,5],"name":"x"}'  # 6000 bytes

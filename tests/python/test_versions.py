@@ -10,6 +10,8 @@ import pytest
 import cli
 from cli import DONE, FAILED, one_line, receiver, run
 
+pytestmark = pytest.mark.once
+
 
 def version(other):
     told = run("info", "--json", env=cli.on_ucx(other))

@@ -14,6 +14,8 @@ import pytest
 import wire_decoder
 from wire_decoder import DEVICES, DTYPES, RESERVED
 
+pytestmark = pytest.mark.once
+
 ROUNDS = int(os.environ.get("TMSG_WIRE_ROUNDS", "3000"))
 NAMES = ["weight", "層.0/重み", "ünïcode", "Ω", "with space", 'quote"\\', "🙂",
          "عربي", "line\nbreak", "\x01\x7f", "e\u0301", "\U0010ffff", "-"]

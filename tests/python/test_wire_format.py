@@ -17,6 +17,8 @@ import pytest
 import wire_decoder
 from wire_decoder import Refused
 
+pytestmark = pytest.mark.once
+
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "v0"
 VALID = sorted((GOLDEN / "valid").glob("*.hex"))
 INVALID = sorted((GOLDEN / "invalid").glob("*.hex"))
