@@ -18,6 +18,7 @@
 #include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"
+#include "support/whole.h"
 
 #define BOUND_S 20 /* of one scene */
 #define TURN_MS 10 /* of one call that drives */
@@ -592,7 +593,8 @@ static void run_place(place_t place)
     signal(SIGALRM, say_scene);
     for (deed_t deed = 0; deed < DEEDS; deed++) {
         for (driver_t driver = 0; driver < DRIVERS; driver++) {
-            if (!is_meaningless(place, driver)) {
+            if (!is_meaningless(place, driver) &&
+                is_due(place + deed + driver)) {
                 run(place, deed, driver);
             }
             if (before < 0) {

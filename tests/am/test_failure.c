@@ -28,7 +28,7 @@ static uint64_t now_ms(void)
 /* What a peer is killed in the middle of. */
 typedef enum { IDLE, SMALL, LARGE, WORKS } work_t;
 
-#define LARGE_BYTES (256u << 20)
+#define LARGE_BYTES (96u << 20)
 
 typedef struct {
     work_t work;
@@ -69,8 +69,8 @@ static void victim(pipes_t *pipes, void *arg)
 {
     const scene_t *scene = arg;
     const side_options_t options = {.ucx_config = link_config(scene->link)};
-    tmsg_map_t *map =
-        sample_bytes(1, scene->work == LARGE ? LARGE_BYTES : 3000);
+    bool large = scene->work == LARGE && scene->child_sends;
+    tmsg_map_t *map = sample_bytes(1, large ? LARGE_BYTES : 3000);
     tmsg_endpoint_t *endpoint;
     side_t side;
 
