@@ -137,16 +137,9 @@ static int format_shape(const tmsg_tensor_t *tensor, char *text)
 
 static const char *device_name(tmsg_device_t device, char *text, size_t bytes)
 {
-    switch (device.type) {
-    case TMSG_DEVICE_CPU:
-        return "cpu";
-    case TMSG_DEVICE_CUDA:
-        snprintf(text, bytes, "cuda:%d", device.id);
-        return text;
-    default:
-        snprintf(text, bytes, "device(%d):%d", device.type, device.id);
-        return text;
-    }
+    return device.type == TMSG_DEVICE_CPU
+               ? "cpu"
+               : tmsg_device_format(device, text, bytes);
 }
 
 typedef struct {

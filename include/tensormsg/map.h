@@ -20,7 +20,8 @@ extern "C" {
  *
  * A map may be used by one thread at a time; different maps are independent.
  * While a map is being sent (tmsg_endpoint_send() until its request has
- * ended) it may be read and sent again, but a change answers BUSY. */
+ * ended), or a tensor of it is given out (tensormsg/dlpack.h), it may be read
+ * and sent again, but a change answers BUSY. */
 typedef struct tmsg_map tmsg_map_t;
 
 /* Creates an empty map, freed with tmsg_map_destroy(). Errors: NO_MEMORY. */

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include <tensormsg/device.h>
 #include <tensormsg/dtype.h>
 
 #ifdef __cplusplus
@@ -13,20 +14,6 @@ extern "C" {
 
 /* The functions here keep no state: from any thread, as long as nobody changes
  * the descriptor or what it points to meanwhile. */
-
-/* Device types, with the values of DLDeviceType. */
-typedef enum {
-    TMSG_DEVICE_CPU = 1,
-    TMSG_DEVICE_CUDA = 2,
-    TMSG_DEVICE_CUDA_HOST = 3,
-    TMSG_DEVICE_ROCM = 10,
-    TMSG_DEVICE_CUDA_MANAGED = 13
-} tmsg_device_type_t;
-
-typedef struct tmsg_device {
-    int32_t type; /* tmsg_device_type_t */
-    int32_t id;   /* ordinal within the type; 0 for the CPU */
-} tmsg_device_t;
 
 /* A tensor descriptor, field by field DLTensor without its byte offset. It
  * never grows: what else may be said of a tensor, as the stream that its data

@@ -5,6 +5,8 @@
 
 #include <tensormsg/api.h>
 #include <tensormsg/context.h>
+#include <tensormsg/device.h>
+#include <tensormsg/dlpack.h>
 #include <tensormsg/domain.h>
 #include <tensormsg/dtype.h>
 #include <tensormsg/endpoint.h>

@@ -6,6 +6,7 @@
 #include "am/endpoint.h"
 #include "am/message.h"
 #include "am/progress.h"
+#include "core/dlpack.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"
@@ -171,6 +172,11 @@ static tmsg_status_t check_map(const tmsg_map_t *map)
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
+        if (tmsg_map_entry_is_read_only(&entries[i])) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED, "tensor '%s' is read-only",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
+        }
         if (tmsg_domain_of(tensor->device) != &tmsg_domain_host ||
             (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor))) {
             return tmsg_error_set(

@@ -139,8 +139,8 @@ tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map)
     }
     if (!tmsg_map_is_idle(map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
-                              "the map is being sent; change it when the "
-                              "send has ended");
+                              "the map is being sent, or a tensor of it is "
+                              "given out; change it when that has ended");
     }
     return TMSG_OK;
 }

@@ -95,8 +95,9 @@ uint64_t tmsg_map_memory(const tmsg_map_t *map);
 /* Makes room for so many tensors at once. */
 tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors);
 
-/* A send in flight: while there is one, changes answer BUSY, and the map
- * outlives tmsg_map_destroy(). Thread-safe. To count is not to change. */
+/* A send in flight, or a tensor given out: while there is one, changes answer
+ * BUSY, and the map outlives tmsg_map_destroy(). Thread-safe. To count is not
+ * to change. */
 void tmsg_map_hold(const tmsg_map_t *map);
 
 /* Whether nobody but its owner has it. */

@@ -39,7 +39,7 @@ struct tmsg_map {
 /* INVALID_PARAM where the caller gave NULL. */
 tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map);
 
-/* Likewise, and BUSY while the map is being sent. */
+/* Likewise, and BUSY while somebody holds the map. */
 tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map);
 
 /* A name or key: 1 to TMSG_NAME_BYTES_MAX bytes of UTF-8 without NUL. `what`

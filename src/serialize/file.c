@@ -307,14 +307,14 @@ static tmsg_status_t check_entry(const tmsg_file_where_t *where,
                                  const tmsg_file_ops_t *ops,
                                  const tmsg_tensor_t *tensor)
 {
+    char device[TMSG_DEVICE_NAME_MAX];
     tmsg_status_t status;
 
     if (tensor->device.type != TMSG_DEVICE_CPU &&
         tensor->device.type != TMSG_DEVICE_CUDA_HOST) {
-        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                              "lies on a device of type %d; copy it to the "
-                              "CPU first",
-                              (int)tensor->device.type);
+        return tmsg_file_fail(
+            where, TMSG_ERR_UNSUPPORTED, "lies on %s; copy it to the CPU first",
+            tmsg_device_format(tensor->device, device, sizeof(device)));
     }
     if (tensor->dtype.lanes != 1 || !ops->holds(tensor->dtype)) {
         return refuse_dtype(where, ops, tensor->dtype);

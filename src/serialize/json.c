@@ -162,35 +162,10 @@ static cJSON *json_extents(const int64_t *extents, int32_t count)
     return array;
 }
 
-static cJSON *json_device(tmsg_device_t device)
-{
-    static const struct {
-        int32_t type;
-        const char *name;
-    } named[] = {
-        {TMSG_DEVICE_CPU, "cpu"},
-        {TMSG_DEVICE_CUDA, "cuda"},
-        {TMSG_DEVICE_CUDA_HOST, "cuda_host"},
-        {TMSG_DEVICE_ROCM, "rocm"},
-        {TMSG_DEVICE_CUDA_MANAGED, "cuda_managed"},
-    };
-    char text[64];
-
-    snprintf(text, sizeof(text), "device(%" PRId32 "):%" PRId32, device.type,
-             device.id);
-    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
-        if (named[i].type == device.type) {
-            snprintf(text, sizeof(text), "%s:%" PRId32, named[i].name,
-                     device.id);
-        }
-    }
-    return cJSON_CreateString(text);
-}
-
 static cJSON *json_tensor(const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
-    char dtype[TMSG_DTYPE_NAME_MAX];
+    char dtype[TMSG_DTYPE_NAME_MAX], device[TMSG_DEVICE_NAME_MAX];
     cJSON *object = cJSON_CreateObject();
     bool complete = object != NULL;
 
@@ -207,8 +182,9 @@ static cJSON *json_tensor(const tmsg_map_entry_t *entry)
                    tmsg_json_add(object, "strides",
                                  json_extents(tensor->strides, tensor->ndim));
     }
-    complete = complete &&
-               tmsg_json_add(object, "device", json_device(tensor->device));
+    tmsg_device_format(tensor->device, device, sizeof(device));
+    complete =
+        complete && tmsg_json_add(object, "device", cJSON_CreateString(device));
     complete = complete &&
                tmsg_json_add(object, "bytes", tmsg_json_unsigned(entry->bytes));
     return json_row(object, complete, "\n\t\t");

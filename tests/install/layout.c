@@ -38,6 +38,12 @@ SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
 AT(tmsg_device_t, id, 4);
 
+SIZE(tmsg_dlpack_params_t, 32);
+AT(tmsg_dlpack_params_t, field_mask, 0);
+AT(tmsg_dlpack_params_t, flags, 8);
+AT(tmsg_dlpack_params_t, release, 16);
+AT(tmsg_dlpack_params_t, release_arg, 24);
+
 SIZE(tmsg_domain_t, 160);
 AT(tmsg_domain_t, table_bytes, 0);
 AT(tmsg_domain_t, name, 8);

@@ -14,8 +14,10 @@ FIELDS = ("version", "preamble_bytes", "kind", "flags", "channel",
           "payload_bytes")
 FLAGS = ["spilled", "acked", "bit 2", "bit 3", "unordered", "charged", "bit 6",
          "bit 7"]
-DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 10: "rocm",
-           13: "cuda_managed"}
+DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan",
+           8: "metal", 9: "vpi", 10: "rocm", 11: "rocm_host", 12: "ext_dev",
+           13: "cuda_managed", 14: "oneapi", 15: "webgpu", 16: "hexagon",
+           17: "maia", 18: "trn"}
 DTYPES = {(code, bits): f"{name}{bits}" for code, name, widths in (
     (0, "int", (1, 2, 4, 8, 16, 32, 64)), (1, "uint", (1, 2, 4, 8, 16, 32, 64)),
     (2, "float", (16, 32, 64)), (3, "opaque", range(8, 256, 8)),

@@ -400,7 +400,7 @@ Test(file_save, refuses_memory_that_is_not_the_CPUs)
     cr_assert_eq(tmsg_map_add(map, "gpu", &tensor, NULL), TMSG_OK);
     for (size_t i = 0; i < 3; i++) {
         expect_save_refused(map, path_of(extensions[i]), TMSG_ERR_UNSUPPORTED,
-                            "tensor 'gpu': lies on a device of type 2");
+                            "tensor 'gpu': lies on cuda:0");
     }
     tmsg_map_destroy(map);
 }

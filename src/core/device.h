@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core/device.h - device types as the other rooms see them. */
+#ifndef TMSG_CORE_DEVICE_H
+#define TMSG_CORE_DEVICE_H
+
+#include <stdbool.h>
+
+#include <tensormsg/device.h>
+
+/* The type's name, or NULL: not one of the list. */
+const char *tmsg_device_type_name(int32_t type);
+
+/* Whether data of a tensor there is an address, to which bytes may be added.
+ * With OpenCL and its kin it is a handle. */
+bool tmsg_device_has_addresses(int32_t type);
+
+#endif
