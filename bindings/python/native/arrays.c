@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "arrays.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <tensormsg/dlpack.h>
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_22_API_VERSION
@@ -10,30 +9,8 @@
 
 #define EXTRA_MAX 16
 
-/* DLPack's structs, as its specification lays them out. */
-typedef struct {
-    void *data;
-    tmsg_device_t device;
-    int32_t ndim;
-    tmsg_dtype_t dtype;
-    int64_t *shape;
-    int64_t *strides;
-    uint64_t byte_offset;
-} dl_tensor_t;
-
-typedef struct dl_managed {
-    dl_tensor_t dl;
-    void *manager;
-    void (*deleter)(struct dl_managed *self);
-} dl_managed_t;
-
-typedef struct dl_versioned {
-    uint32_t major, minor;
-    void *manager;
-    void (*deleter)(struct dl_versioned *self);
-    uint64_t flags;
-    dl_tensor_t dl;
-} dl_versioned_t;
+#define PLAIN "dltensor" /* what DLPack calls its capsules */
+#define VERSIONED "dltensor_versioned"
 
 typedef struct {
     int type; /* numpy's number of it */
@@ -152,34 +129,23 @@ static bool tensor_of_array(PyArrayObject *array, tmsg_tensor_t *tensor_p,
     return true;
 }
 
-static bool tensor_of_dlpack(const dl_tensor_t *dl, tmsg_tensor_t *tensor_p)
+int tmsgpy_tensor_of(PyObject *value, tmsg_tensor_t *tensor_p, int64_t *strides)
 {
-    *tensor_p = (tmsg_tensor_t){dl->data, dl->device, dl->dtype,
-                                dl->ndim, dl->shape,  dl->strides};
-    if (dl->data != NULL) {
-        tensor_p->data = (char *)dl->data + dl->byte_offset;
-    }
-    return true;
-}
+    tmsg_status_t status;
 
-bool tmsgpy_tensor_of(PyObject *value, tmsg_tensor_t *tensor_p,
-                      int64_t *strides)
-{
     if (PyArray_CheckExact(value)) {
         return tensor_of_array((PyArrayObject *)value, tensor_p, strides);
     }
-    if (PyCapsule_IsValid(value, "dltensor")) {
-        dl_managed_t *managed = PyCapsule_GetPointer(value, "dltensor");
-
-        return tensor_of_dlpack(&managed->dl, tensor_p);
+    if (PyCapsule_IsValid(value, PLAIN)) {
+        status = tmsg_tensor_from_dlpack(PyCapsule_GetPointer(value, PLAIN),
+                                         tensor_p);
+    } else if (PyCapsule_IsValid(value, VERSIONED)) {
+        status = tmsg_tensor_from_dlpack_versioned(
+            PyCapsule_GetPointer(value, VERSIONED), tensor_p, NULL);
+    } else {
+        return 0;
     }
-    if (PyCapsule_IsValid(value, "dltensor_versioned")) {
-        dl_versioned_t *managed =
-            PyCapsule_GetPointer(value, "dltensor_versioned");
-
-        return managed->major == 1 && tensor_of_dlpack(&managed->dl, tensor_p);
-    }
-    return false;
+    return status == TMSG_OK ? 1 : (int)status;
 }
 
 static PyObject *own(PyObject *array, PyObject *owner)
@@ -239,62 +205,42 @@ PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
                owner);
 }
 
-typedef struct {
-    dl_managed_t managed;
-    PyObject *owner;
-    int64_t extents[]; /* shape, strides */
-} dl_export_t;
-
-static void release_export(dl_managed_t *managed)
+/* Capsules that nobody took; who takes one renames it. */
+static void drop_plain(PyObject *capsule)
 {
-    dl_export_t *export = (dl_export_t *)managed;
+    void *managed = PyCapsule_IsValid(capsule, PLAIN)
+                        ? PyCapsule_GetPointer(capsule, PLAIN)
+                        : NULL;
 
-    if (Py_IsInitialized()) {
-        PyGILState_STATE state = PyGILState_Ensure();
-
-        Py_DECREF(export->owner);
-        PyGILState_Release(state);
-    }
-    free(export);
+    tmsg_dlpack_destroy(managed);
 }
 
-/* Who takes it renames the capsule. */
-static void drop_capsule(PyObject *capsule)
+static void drop_versioned(PyObject *capsule)
 {
-    if (PyCapsule_IsValid(capsule, "dltensor")) {
-        dl_managed_t *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    void *managed = PyCapsule_IsValid(capsule, VERSIONED)
+                        ? PyCapsule_GetPointer(capsule, VERSIONED)
+                        : NULL;
 
-        managed->deleter(managed);
-    }
+    tmsg_dlpack_destroy_versioned(managed);
 }
 
-PyObject *tmsgpy_dlpack_of(const tmsg_tensor_t *tensor, PyObject *owner)
+tmsg_status_t tmsgpy_dlpack_of(const tmsg_map_t *map, const char *name,
+                               bool versioned, PyObject **capsule_p)
 {
-    size_t ndim = (size_t)tensor->ndim;
-    dl_export_t *export =
-        malloc(sizeof(*export) + 2 * (ndim + 1) * sizeof(int64_t));
-    int64_t *strides, step = 1;
-    PyObject *capsule;
+    struct DLManagedTensorVersioned *with = NULL;
+    struct DLManagedTensor *plain = NULL;
+    tmsg_status_t status = versioned
+                               ? tmsg_map_to_dlpack_versioned(map, name, &with)
+                               : tmsg_map_to_dlpack(map, name, &plain);
 
-    if (export == NULL) {
-        return PyErr_NoMemory();
+    if (status != TMSG_OK) {
+        return status;
     }
-    strides = export->extents + ndim;
-    for (size_t i = ndim; i-- > 0;) {
-        export->extents[i] = tensor->shape[i];
-        strides[i] = tensor->strides == NULL ? step : tensor->strides[i];
-        step *= tensor->shape[i];
+    *capsule_p = versioned ? PyCapsule_New(with, VERSIONED, drop_versioned)
+                           : PyCapsule_New(plain, PLAIN, drop_plain);
+    if (*capsule_p == NULL) {
+        tmsg_dlpack_destroy(plain);
+        tmsg_dlpack_destroy_versioned(with);
     }
-    export->managed =
-        (dl_managed_t){{tensor->data, tensor->device, tensor->ndim,
-                        tensor->dtype, export->extents, strides, 0},
-                       export,
-                       release_export};
-    export->owner = owner;
-    Py_INCREF(owner);
-    capsule = PyCapsule_New(&export->managed, "dltensor", drop_capsule);
-    if (capsule == NULL) {
-        release_export(&export->managed);
-    }
-    return capsule;
+    return TMSG_OK;
 }

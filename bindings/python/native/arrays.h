@@ -7,7 +7,7 @@
 #include <Python.h>
 #include <stdbool.h>
 
-#include <tensormsg/tensor.h>
+#include <tensormsg/map.h>
 
 #define TMSGPY_NDIM_MAX 64
 
@@ -17,11 +17,12 @@ int tmsgpy_arrays_init(void);
 /* Has numpy's type `descr` stand for the dtype from now on (ml_dtypes'). */
 int tmsgpy_arrays_register(PyObject *descr, int code, int bits);
 
-/* Describes an array, or the tensor in a capsule of DLPack's: false if `value`
- * is neither, or not one that can be described (byte order, dtype). What
- * *tensor_p points to lives as long as the value; strides holds 64. */
-bool tmsgpy_tensor_of(PyObject *value, tmsg_tensor_t *tensor_p,
-                      int64_t *strides);
+/* Describes an array, or the tensor in a capsule of DLPack's: 1; 0 if `value`
+ * is neither, or an array that cannot be described (byte order, dtype); a
+ * status if the library refuses what is in the capsule. What *tensor_p points
+ * to lives as long as the value; strides holds 64. */
+int tmsgpy_tensor_of(PyObject *value, tmsg_tensor_t *tensor_p,
+                     int64_t *strides);
 
 /* An array that views the tensor's data and holds `owner`. None where numpy
  * has no such dtype or too few dimensions; NULL with an exception. */
@@ -30,7 +31,9 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner);
 /* The tensor's bytes as a flat uint8 array. */
 PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner);
 
-/* A capsule of DLPack's, "dltensor", that holds `owner`. */
-PyObject *tmsgpy_dlpack_of(const tmsg_tensor_t *tensor, PyObject *owner);
+/* A capsule of DLPack's with a tensor of a message's map, which it holds: NULL
+ * with an exception, or a status if the library refuses. */
+tmsg_status_t tmsgpy_dlpack_of(const tmsg_map_t *map, const char *name,
+                               bool versioned, PyObject **capsule_p);
 
 #endif

@@ -451,7 +451,7 @@ static PyObject *export(PyObject *args, export_fn make)
                : NULL;
 }
 
-/* array(owner, index), raw(owner, index), dlpack(owner, index) */
+/* array(owner, index), raw(owner, index) */
 static PyObject *hot_array(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -464,10 +464,14 @@ static PyObject *hot_raw(PyObject *self, PyObject *args)
     return export(args, tmsgpy_bytes_of);
 }
 
+/* dlpack(owner, index, versioned): a capsule. */
 static PyObject *hot_dlpack(PyObject *self, PyObject *args)
 {
     (void)self;
-    return export(args, tmsgpy_dlpack_of);
+    return takes(args, 3)
+               ? tmsgpy_dlpack_at(PyTuple_GetItem(args, 0), number_at(args, 1),
+                                  PyTuple_GetItem(args, 2) == Py_True)
+               : NULL;
 }
 
 /* dtype(owner, index): its name. */

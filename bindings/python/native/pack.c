@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pack.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <tensormsg/meta.h>
@@ -75,24 +76,41 @@ static int failed(tmsg_status_t status)
     return -1;
 }
 
+/* A capsule that the library refuses, under the name that it has here. */
+static int refuse(tmsg_status_t status, const char *name)
+{
+    char why[256];
+
+    snprintf(why, sizeof(why), "tensor '%.100s': %s", name,
+             tmsg_error_message());
+    tmsgpy_raise(status, why, NULL);
+    return -1;
+}
+
 static int add(tmsg_map_t *map, PyObject *name, PyObject *value)
 {
     int64_t strides[TMSGPY_NDIM_MAX];
     tmsg_tensor_t tensor;
     const char *utf8;
-    tmsg_status_t status;
     PyObject *bytes;
+    int rc = tmsgpy_tensor_of(value, &tensor, strides);
 
-    if (!tmsgpy_tensor_of(value, &tensor, strides)) {
+    if (rc == 0) {
         return 0;
     }
     bytes = utf8_of(name, &utf8);
     if (bytes == NULL) {
         return -1;
     }
-    status = tmsg_map_add(map, utf8, &tensor, NULL);
+    if (rc < 0) {
+        rc = refuse((tmsg_status_t)rc, utf8);
+    } else {
+        tmsg_status_t status = tmsg_map_add(map, utf8, &tensor, NULL);
+
+        rc = status == TMSG_OK ? 1 : failed(status);
+    }
     Py_DECREF(bytes);
-    return status == TMSG_OK ? 1 : failed(status);
+    return rc;
 }
 
 /* The value borrows from `value` and *hold_p. */
@@ -184,6 +202,14 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
 static void drop_message(PyObject *owner)
 {
     tmsg_message_destroy(PyCapsule_GetPointer(owner, "tensormsg.message"));
+}
+
+/* NULL with an exception: no owner. */
+static const tmsg_map_t *map_of(PyObject *owner)
+{
+    tmsg_message_t *message = PyCapsule_GetPointer(owner, "tensormsg.message");
+
+    return message == NULL ? NULL : tmsg_message_map(message);
 }
 
 static PyObject *value_of(const tmsg_meta_t *meta)
@@ -289,13 +315,32 @@ PyObject *tmsgpy_unpack(tmsg_message_t *message)
 
 int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index, tmsg_tensor_t *tensor_p)
 {
-    tmsg_message_t *message = PyCapsule_GetPointer(owner, "tensormsg.message");
+    const tmsg_map_t *map = map_of(owner);
     tmsg_status_t status;
 
-    if (message == NULL) {
+    if (map == NULL) {
         return -1;
     }
-    status =
-        tmsg_map_at(tmsg_message_map(message), (size_t)index, NULL, tensor_p);
+    status = tmsg_map_at(map, (size_t)index, NULL, tensor_p);
     return status == TMSG_OK ? 0 : failed(status);
+}
+
+PyObject *tmsgpy_dlpack_at(PyObject *owner, Py_ssize_t index, bool versioned)
+{
+    const tmsg_map_t *map = map_of(owner);
+    PyObject *capsule = NULL;
+    tmsg_status_t status;
+    const char *name;
+
+    if (map == NULL) {
+        return NULL;
+    }
+    status = tmsg_map_at(map, (size_t)index, &name, NULL);
+    if (status == TMSG_OK) {
+        status = tmsgpy_dlpack_of(map, name, versioned, &capsule);
+    }
+    if (status != TMSG_OK) {
+        failed(status);
+    }
+    return capsule;
 }

@@ -5,6 +5,7 @@
 #define TENSORMSG_PYTHON_PACK_H
 
 #include <Python.h>
+#include <stdbool.h>
 
 #include <tensormsg/message.h>
 
@@ -21,6 +22,10 @@ PyObject *tmsgpy_unpack(tmsg_message_t *message);
  * exception. */
 int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index,
                      tmsg_tensor_t *tensor_p);
+
+/* The same tensor as a capsule of DLPack's, which keeps its memory: NULL with
+ * an exception. */
+PyObject *tmsgpy_dlpack_at(PyObject *owner, Py_ssize_t index, bool versioned);
 
 /* Raises what the library just answered. Returns NULL. */
 PyObject *tmsgpy_raise(tmsg_status_t status, const char *reason,

@@ -3,7 +3,10 @@
 
 import array
 import collections
+import ctypes
 import enum
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -129,6 +132,72 @@ def test_every_kind_of_source(ep, source):
     sent = SOURCES[source](values)
     want = sent.values if hasattr(sent, "values") else values
     assert np.array_equal(back(ep, {"x": sent})["x"], want)
+
+
+class Capsules:
+    """A producer whose capsules say what ctypes writes into them."""
+    def __init__(self, versioned, at, value):
+        self.versioned, self.at, self.value = versioned, at, value
+
+    def __dlpack__(self, max_version=None):
+        self.values = np.arange(8, dtype="f4")[:6]
+        api = ctypes.pythonapi
+        api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+        api.PyCapsule_GetPointer.argtypes = ctypes.py_object, ctypes.c_char_p
+        if self.versioned:
+            name, capsule = b"dltensor_versioned", self.values.__dlpack__(
+                max_version=(1, 0))
+        else:
+            name, capsule = b"dltensor", self.values.__dlpack__()
+        struct = api.PyCapsule_GetPointer(capsule, name)
+        ctypes.memmove(struct + self.at, bytes(self.value), len(self.value))
+        return capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+@pytest.mark.parametrize("capsules, words", [
+    (Capsules(True, 0, [2]), "tensor 'x': a tensor of DLPack 2.0; this version "
+                             "reads 1"),
+    (Capsules(True, 24, [16]), "tensor 'x': unknown flags 0x10"),
+    (Capsules(False, 20, [99]), r"tensor 'x': unknown dtype \(code 99, bits 32"),
+    (Capsules(False, 8, [99]), "tensor 'x': unknown device type 99"),
+    (Capsules(False, 22, [0, 0]), "tensor 'x': dtype has 0 lanes"),
+])
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.1.0",
+                    reason="numpy has no versioned capsules before 2.1")
+def test_capsules_that_are_refused(ep, capsules, words):
+    why = None
+    try:
+        ep.send({"x": capsules})
+    except tensormsg.Unsupported as error:
+        why = str(error)
+    assert why and re.search(words, why)
+    references = sys.getrefcount(capsules.values)
+    assert references == 2, "the capsule still has it"
+
+
+def test_a_byte_offset_counts(ep):
+    sent = Capsules(False, 40, [8])
+    assert back(ep, {"x": sent})["x"].tolist() == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("version", [None, (0, 8), (1, 0), (1, 3), (2, 0)])
+def test_a_capsule_is_of_the_version_that_is_asked_for(ep, version):
+    view = back(ep, {"x": np.arange(6.0)[::2]}).dlpack("x")
+    capsule = view.__dlpack__(max_version=version)
+    versioned = version is not None and version >= (1, 0)
+    assert ('"dltensor_versioned"' if versioned else '"dltensor"') in \
+        repr(capsule)
+
+
+def test_a_capsule_is_not_for_another_device(ep):
+    view = back(ep, {"x": np.arange(6.0)}).dlpack("x")
+    assert "dltensor" in repr(view.__dlpack__(dl_device=(1, 0)))
+    for wrong in ({"dl_device": (2, 0)}, {"copy": True}):
+        with pytest.raises(BufferError):
+            view.__dlpack__(**wrong)
 
 
 def test_buffers(ep):

@@ -27,7 +27,10 @@ class DLPack:
                    dl_device: Any = None, copy: Optional[bool] = None) -> Any:
         if copy:
             raise BufferError("a message's tensors are not copied")
-        return hot.dlpack(self._owner, self._index)
+        if dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("a message's tensors are on the CPU")
+        versioned = max_version is not None and max_version[0] >= 1
+        return hot.dlpack(self._owner, self._index, versioned)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return 1, 0
