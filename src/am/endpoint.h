@@ -57,6 +57,8 @@ struct tmsg_endpoint {
     tmsg_due_t due;        /* of its listener: on_accept, or its release */
     tmsg_due_t closed_due; /* on_closed */
     atomic_uint refs;      /* table, handle, messages, sends */
+    unsigned refs_ahead;   /* of these, had for what is still to come */
+    bool listed;           /* in the table: it may have some ahead */
     tmsg_worker_t *worker; /* dangles once life->over */
     tmsg_life_t *life;
     uint32_t id; /* ours: peers put it into their headers */
@@ -155,6 +157,11 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
 
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* from any thread */
+
+/* The same with the worker's lock held, which mostly costs no atomic operation;
+ * what the one took the others may drop. */
+void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint);
+void tmsg_endpoint_return(tmsg_endpoint_t *endpoint);
 
 /* The endpoint that an id of ours names, or NULL. */
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id);

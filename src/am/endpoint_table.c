@@ -11,6 +11,8 @@
 #define SLOT_BITS 20
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
 
+#define REFS_AHEAD 64
+
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint)
 {
     atomic_fetch_add_explicit(&endpoint->refs, 1, memory_order_relaxed);
@@ -28,6 +30,39 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
         free(endpoint->ucxx);
         free(endpoint);
     }
+}
+
+void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint)
+{
+    if (!endpoint->listed) {
+        tmsg_endpoint_hold(endpoint);
+        return;
+    }
+    if (endpoint->refs_ahead == 0) {
+        atomic_fetch_add_explicit(&endpoint->refs, REFS_AHEAD,
+                                  memory_order_relaxed);
+        endpoint->refs_ahead = REFS_AHEAD;
+    }
+    endpoint->refs_ahead--;
+}
+
+void tmsg_endpoint_return(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->listed) {
+        endpoint->refs_ahead++;
+    } else {
+        tmsg_endpoint_drop(endpoint);
+    }
+}
+
+/* Out of the table, and with it the references that were had ahead. */
+static void unlist(tmsg_endpoint_t *endpoint)
+{
+    atomic_fetch_sub_explicit(&endpoint->refs, endpoint->refs_ahead,
+                              memory_order_relaxed);
+    endpoint->refs_ahead = 0;
+    endpoint->listed = false;
+    tmsg_endpoint_drop(endpoint);
 }
 
 static tmsg_status_t find_slot(tmsg_worker_t *worker, uint32_t *slot_p)
@@ -88,6 +123,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     endpoint->link.resolve_source.fd = -1;
     endpoint->id = slot | (++worker->generation << SLOT_BITS);
     worker->endpoints[slot] = endpoint;
+    endpoint->listed = true;
     *endpoint_p = endpoint;
     return TMSG_OK;
 }
@@ -121,7 +157,7 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
             endpoint->ucx->users--;
             endpoint->ucx = NULL;
         }
-        tmsg_endpoint_drop(endpoint);
+        unlist(endpoint);
     }
 }
 

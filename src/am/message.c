@@ -43,6 +43,7 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     tmsg_message_t *message = TMSG_CONTAINER_OF(spare, tmsg_message_t, spare);
 
     tmsg_map_destroy(message->map);
+    tmsg_store_drop(message->store);
     free(message->pieces);
     free(message);
 }
@@ -70,8 +71,7 @@ static void end_message(void *arg)
     tmsg_endpoint_drop(message->endpoint);
     message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
                            message->piece_room * sizeof(*message->pieces);
-    tmsg_spares_give(tmsg_store_messages(store), &message->spare);
-    tmsg_store_drop(store);
+    tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
 }
 
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
@@ -149,6 +149,8 @@ static tmsg_message_t *get_record(tmsg_store_t *store)
         free(message);
         return NULL;
     }
+    message->store = store;
+    tmsg_store_hold(store);
     return message;
 }
 
@@ -162,12 +164,10 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
     if (message == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    memset(message, 0, offsetof(tmsg_message_t, map));
+    memset(message, 0, offsetof(tmsg_message_t, store));
     message->endpoint = channel->endpoint;
     message->channel = channel;
-    tmsg_endpoint_hold(channel->endpoint);
-    message->store = channel->endpoint->worker->store;
-    tmsg_store_hold(message->store);
+    tmsg_endpoint_borrow(channel->endpoint);
     message->head = *head;
     message->ucx = ucx;
     *message_p = message;

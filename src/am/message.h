@@ -34,7 +34,6 @@ struct tmsg_message {
     tmsg_due_t due; /* the handler, or its destruction */
     tmsg_endpoint_t *endpoint;
     tmsg_channel_t *channel;
-    tmsg_store_t *store;
     tmsg_block_t block; /* for the tensors, unless they are small */
     uint64_t noted;     /* what beside it counts against held_bytes */
     tmsg_preamble_t head;
@@ -66,7 +65,8 @@ struct tmsg_message {
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready */
-    /* Not zeroed with the rest, the first three kept with the record: */
+    /* Not zeroed with the rest, the first four kept with the record: */
+    tmsg_store_t *store;
     tmsg_map_t *map;
     ucp_dt_iov_t *pieces; /* of a payload that is written to more */
     size_t piece_room;    /* of these */

@@ -169,6 +169,9 @@ void tmsg_worker_enter(tmsg_worker_t *worker)
 {
     tmsg_worker_lock(worker);
     worker->entered++;
+    if (!tmsg_worker_is_shared(worker)) {
+        tmsg_store_enter(worker->store);
+    }
 }
 
 /* Gives the lock back and lets a sleeper sleep. */
@@ -182,9 +185,13 @@ static void unlock_quietly(tmsg_worker_t *worker)
 /* A worker with a thread of its own is freed by that. */
 void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
 {
-    bool last = --worker->entered == 0 && worker->doomed &&
-                !(worker->flags & TMSG_WORKER_THREAD);
+    bool empty = --worker->entered == 0;
+    bool last =
+        empty && worker->doomed && !(worker->flags & TMSG_WORKER_THREAD);
 
+    if (empty && !tmsg_worker_is_shared(worker)) {
+        tmsg_store_leave(worker->store);
+    }
     if (worker->ending) {
         tmsg_worker_changed(worker);
     }

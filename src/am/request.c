@@ -23,12 +23,37 @@ void tmsg_request_hold(tmsg_request_t *request)
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
 }
 
+static void end_record(tmsg_request_t *request)
+{
+    free(request->error);
+    request->destroy(request);
+}
+
 void tmsg_request_drop(tmsg_request_t *request)
 {
-    if (atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) ==
-        1) {
-        free(request->error);
-        request->destroy(request);
+    /* Who has the last one has no rival. */
+    if (atomic_load_explicit(&request->refs, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) ==
+            1) {
+        end_record(request);
+    }
+}
+
+void tmsg_request_hold_hidden(tmsg_request_t *request)
+{
+    unsigned refs = atomic_load_explicit(&request->refs, memory_order_relaxed);
+
+    atomic_store_explicit(&request->refs, refs + 1, memory_order_relaxed);
+}
+
+void tmsg_request_drop_hidden(tmsg_request_t *request)
+{
+    unsigned refs = atomic_load_explicit(&request->refs, memory_order_relaxed);
+
+    if (refs == 1) {
+        end_record(request);
+    } else {
+        atomic_store_explicit(&request->refs, refs - 1, memory_order_relaxed);
     }
 }
 

@@ -42,4 +42,9 @@ void tmsg_request_pend(tmsg_request_t *request, const char *error);
 void tmsg_request_hold(tmsg_request_t *request);
 void tmsg_request_drop(tmsg_request_t *request);
 
+/* The same of one whose handle nobody has, and that no callback had the chance
+ * to end: lock held since. */
+void tmsg_request_hold_hidden(tmsg_request_t *request);
+void tmsg_request_drop_hidden(tmsg_request_t *request);
+
 #endif

@@ -26,7 +26,10 @@
 
 void tmsg_send_free_spare(tmsg_spare_t *spare)
 {
-    free(TMSG_CONTAINER_OF(spare, tmsg_send_t, spare));
+    tmsg_send_t *send = TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
+
+    tmsg_store_drop(send->store);
+    free(send);
 }
 
 /* Its worker may be gone. */
@@ -37,22 +40,25 @@ static void destroy(tmsg_request_t *request)
 
     free(send->answer_text);
     send->spare.bytes = sizeof(*send);
-    tmsg_spares_give(tmsg_store_sends(store), &send->spare);
-    tmsg_store_drop(store);
+    tmsg_store_keep(store, tmsg_store_sends(store), &send->spare);
 }
 
 static tmsg_send_t *get_record(tmsg_store_t *store)
 {
     tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_sends(store));
-    tmsg_send_t *send = spare == NULL
-                            ? malloc(sizeof(*send))
-                            : TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
+    tmsg_send_t *send;
 
-    if (send != NULL) {
-        memset(send, 0, offsetof(tmsg_send_t, small_header));
+    if (spare != NULL) {
+        send = TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
+    } else {
+        send = malloc(sizeof(*send));
+        if (send == NULL) {
+            return NULL;
+        }
         send->store = store;
         tmsg_store_hold(store);
     }
+    memset(send, 0, offsetof(tmsg_send_t, store));
     return send;
 }
 
@@ -262,7 +268,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return status;
     }
     send->endpoint = endpoint;
-    tmsg_endpoint_hold(endpoint);
+    tmsg_endpoint_borrow(endpoint);
     send->map = map;
     tmsg_map_hold(map);
     send->holds_map = true;
@@ -336,7 +342,7 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         send->share = share;
         tmsg_share_hold(share);
     }
-    tmsg_request_hold(&send->request);
+    tmsg_request_hold_hidden(&send->request);
     tmsg_trace_begun(send);
     status = start(send);
     if (status == TMSG_OK) {
@@ -345,13 +351,13 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         tmsg_trace_failed(send, status);
         send->on_release = NULL; /* nothing was lent */
         tmsg_send_give_back(send);
-        tmsg_endpoint_drop(endpoint);
-        tmsg_request_drop(&send->request);
+        tmsg_endpoint_return(endpoint);
+        tmsg_request_drop_hidden(&send->request);
     }
     if (status == TMSG_OK && request_p != NULL) {
         *request_p = &send->request;
     } else {
-        tmsg_request_drop(&send->request);
+        tmsg_request_drop_hidden(&send->request);
     }
     return status;
 }

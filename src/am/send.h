@@ -16,7 +16,6 @@ typedef struct tmsg_parts_out tmsg_parts_out_t;
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
     tmsg_spare_t spare;
-    tmsg_store_t *store;    /* which keeps the record for the next */
     tmsg_node_t node;       /* channel's queue, then endpoint's posted */
     tmsg_due_t map_due;     /* the end of a map that is nobody's */
     tmsg_due_t release_due; /* on_release */
@@ -55,8 +54,9 @@ typedef struct tmsg_send {
     ucs_status_t ucx_status;
     tmsg_status_t answer;
     char *answer_text; /* to a refusal; NULL: none, or no memory for it */
-    /* Header and payload of a small message: the rest is zeroed with the
-     * record, these are not. */
+    /* The rest is zeroed with the record, these are not: which keeps it for the
+     * next send, and header and payload of a small message. */
+    tmsg_store_t *store;
     uint8_t small_header[TMSG_SEND_SMALL_HEADER];
     uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;

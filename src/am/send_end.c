@@ -88,7 +88,7 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
     }
     tmsg_send_give_back(send);
     tmsg_request_end(&send->request, status, error);
-    tmsg_endpoint_drop(endpoint);
+    tmsg_endpoint_return(endpoint);
 }
 
 /* UCX has reported what nobody waits for any more. */
@@ -98,7 +98,7 @@ static void let_go(tmsg_send_t *send)
 
     tmsg_send_give_back(send);
     tmsg_request_drop(&send->request);
-    tmsg_endpoint_drop(endpoint);
+    tmsg_endpoint_return(endpoint);
 }
 
 /* Called whenever UCX or the peer has said something about a posted send. */
@@ -158,7 +158,7 @@ void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
-    tmsg_endpoint_hold(endpoint);
+    /* It stays in its table until the last of these. */
     tmsg_op_over(endpoint, &send->op);
     send->in_ucx = false;
     note_status(send, ucs);
@@ -167,7 +167,6 @@ void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
     }
     tmsg_send_settle(send);
     tmsg_endpoint_reported(endpoint);
-    tmsg_endpoint_drop(endpoint);
 }
 
 void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ struct tmsg_store {
     atomic_ullong noted; /* beside it: came with headers, nobody has it yet */
     atomic_bool missed;  /* somebody waits for memory */
     int event_fd;
+    _Atomic(pthread_t) inside; /* this thread alone; 0: it is not known */
     tmsg_pool_t pool;
     tmsg_spares_t messages;
     tmsg_spares_t sends;
@@ -69,10 +71,42 @@ void tmsg_store_drop(tmsg_store_t *store)
     if (atomic_fetch_sub_explicit(&store->refs, 1, memory_order_acq_rel) == 1) {
         close(store->event_fd);
         tmsg_pool_free(&store->pool);
-        tmsg_spares_free(&store->messages);
-        tmsg_spares_free(&store->sends);
-        tmsg_spares_free(&store->controls);
         free(store);
+    }
+}
+
+void tmsg_store_close(tmsg_store_t *store)
+{
+    tmsg_store_leave(store);
+    tmsg_spares_close(&store->messages);
+    tmsg_spares_close(&store->sends);
+    tmsg_spares_close(&store->controls);
+    tmsg_store_drop(store);
+}
+
+void tmsg_store_enter(tmsg_store_t *store)
+{
+    atomic_store_explicit(&store->inside, pthread_self(), memory_order_relaxed);
+}
+
+void tmsg_store_leave(tmsg_store_t *store)
+{
+    atomic_store_explicit(&store->inside, 0, memory_order_relaxed);
+}
+
+static bool is_inside(const tmsg_store_t *store)
+{
+    return atomic_load_explicit(&store->inside, memory_order_relaxed) ==
+           pthread_self();
+}
+
+void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
+                     tmsg_spare_t *spare)
+{
+    if (is_inside(store)) {
+        tmsg_spares_put_back(spares, spare);
+    } else {
+        tmsg_spares_give(spares, spare);
     }
 }
 
@@ -143,20 +177,32 @@ tmsg_status_t tmsg_store_reserve(tmsg_store_t *store, uint64_t bytes)
 void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
 {
     atomic_fetch_sub(&store->held, bytes);
-    if (atomic_exchange(&store->missed, false)) {
+    if (atomic_load(&store->missed) && atomic_exchange(&store->missed, false)) {
         tmsg_loop_signal(store->event_fd);
     }
 }
 
+/* Of `noted`, which no thread but the worker's own changes. */
+static uint64_t add_noted(tmsg_store_t *store, uint64_t bytes)
+{
+    if (is_inside(store)) {
+        uint64_t sum =
+            atomic_load_explicit(&store->noted, memory_order_relaxed) + bytes;
+
+        atomic_store_explicit(&store->noted, sum, memory_order_relaxed);
+        return sum;
+    }
+    return atomic_fetch_add(&store->noted, bytes) + bytes;
+}
+
 tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
 {
-    uint64_t all = atomic_fetch_add(&store->noted, bytes) + bytes +
-                   atomic_load(&store->held);
+    uint64_t all = add_noted(store, bytes) + atomic_load(&store->held);
 
     if (all <= store->budget + TMSG_STORE_SLACK) {
         return TMSG_OK;
     }
-    atomic_fetch_sub(&store->noted, bytes);
+    tmsg_store_forget(store, bytes);
     return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                           "names, shapes and metadata of %llu bytes exceed "
                           "held_bytes %llu by more than %llu",
@@ -166,12 +212,12 @@ tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
 
 void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes)
 {
-    atomic_fetch_sub(&store->noted, bytes);
+    add_noted(store, -bytes);
 }
 
 void tmsg_store_move(tmsg_store_t *store, uint64_t bytes)
 {
-    atomic_fetch_sub(&store->noted, bytes);
+    add_noted(store, -bytes);
     atomic_fetch_add(&store->held, bytes);
 }
 

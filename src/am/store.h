@@ -33,8 +33,22 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
                                 void (*free_send)(tmsg_spare_t *spare),
                                 void (*free_control)(tmsg_spare_t *spare),
                                 tmsg_store_t **store_p);
+
+/* Each record of a message or send holds it, kept or in use. */
 void tmsg_store_hold(tmsg_store_t *store);
 void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
+
+/* The worker ends, and drops it: no more records are kept. */
+void tmsg_store_close(tmsg_store_t *store);
+
+/* A thread that nobody is beside in an unshared worker, as long as that may
+ * touch what is the worker's: between these two. */
+void tmsg_store_enter(tmsg_store_t *store);
+void tmsg_store_leave(tmsg_store_t *store);
+
+/* Gives back a record, by any thread. */
+void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
+                     tmsg_spare_t *spare);
 
 /* Whether a payload could be had if everything else were free, of which `spill`
  * bytes are a body, which the library keeps itself. */

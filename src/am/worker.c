@@ -479,7 +479,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     }
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);
-    tmsg_store_drop(worker->store);
+    tmsg_store_close(worker->store);
     tmsg_context_destroy(worker->context);
     pthread_cond_destroy(&worker->changed);
     pthread_mutex_destroy(&worker->lock);

@@ -49,7 +49,9 @@ static tmsg_map_t *writable(const tmsg_map_t *map)
 
 bool tmsg_map_unhold(const tmsg_map_t *map)
 {
-    return atomic_fetch_sub_explicit(&writable(map)->refs, 1,
+    /* Who has the last one has no rival. */
+    return tmsg_map_is_idle(map) ||
+           atomic_fetch_sub_explicit(&writable(map)->refs, 1,
                                      memory_order_acq_rel) == 1;
 }
 

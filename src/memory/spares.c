@@ -7,12 +7,16 @@
 #define KEEPS 1
 #endif
 
+/* In place of a list: what comes back is not kept. */
+static tmsg_spare_t closed;
+
 void tmsg_spares_init(tmsg_spares_t *spares, size_t most,
                       void (*free)(tmsg_spare_t *spare))
 {
     atomic_init(&spares->given, NULL);
-    atomic_init(&spares->bytes, 0);
+    atomic_init(&spares->given_bytes, 0);
     spares->taken = NULL;
+    spares->taken_bytes = 0;
     spares->most = KEEPS * most;
     spares->free = free;
 }
@@ -27,43 +31,86 @@ static void free_list(tmsg_spares_t *spares, tmsg_spare_t *spare)
     }
 }
 
-void tmsg_spares_free(tmsg_spares_t *spares)
+void tmsg_spares_close(tmsg_spares_t *spares)
 {
-    free_list(spares, atomic_load(&spares->given));
-    free_list(spares, spares->taken);
+    tmsg_spare_t *taken = spares->taken;
+
+    spares->taken = NULL;
+    spares->taken_bytes = 0;
+    free_list(spares, atomic_exchange(&spares->given, &closed));
+    free_list(spares, taken);
 }
 
 void tmsg_spares_give(tmsg_spares_t *spares, tmsg_spare_t *spare)
 {
     size_t bytes = spare->bytes;
+    tmsg_spare_t *head =
+        atomic_load_explicit(&spares->given, memory_order_relaxed);
 
-    if (atomic_fetch_add_explicit(&spares->bytes, bytes, memory_order_relaxed) +
-            bytes >
-        spares->most) {
-        atomic_fetch_sub_explicit(&spares->bytes, bytes, memory_order_relaxed);
+    if (head == &closed ||
+        atomic_fetch_add_explicit(&spares->given_bytes, bytes,
+                                  memory_order_relaxed) +
+                bytes >
+            spares->most) {
+        if (head != &closed) {
+            atomic_fetch_sub_explicit(&spares->given_bytes, bytes,
+                                      memory_order_relaxed);
+        }
         spares->free(spare);
         return;
     }
-    spare->next = atomic_load_explicit(&spares->given, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&spares->given, &spare->next,
-                                                  spare, memory_order_release,
-                                                  memory_order_relaxed)) {
+    do {
+        if (head == &closed) {
+            spares->free(spare);
+            return;
+        }
+        spare->next = head;
+    } while (!atomic_compare_exchange_weak_explicit(&spares->given, &head,
+                                                    spare, memory_order_release,
+                                                    memory_order_relaxed));
+}
+
+void tmsg_spares_put_back(tmsg_spares_t *spares, tmsg_spare_t *spare)
+{
+    if (spares->taken_bytes + spare->bytes > spares->most) {
+        spares->free(spare);
+        return;
     }
+    spares->taken_bytes += spare->bytes;
+    spare->next = spares->taken;
+    spares->taken = spare;
+}
+
+/* Makes what was given back what can be taken. */
+static void collect(tmsg_spares_t *spares)
+{
+    size_t bytes = 0;
+
+    if (atomic_load_explicit(&spares->given, memory_order_relaxed) == NULL) {
+        return;
+    }
+    spares->taken =
+        atomic_exchange_explicit(&spares->given, NULL, memory_order_acquire);
+    for (tmsg_spare_t *spare = spares->taken; spare != NULL;
+         spare = spare->next) {
+        bytes += spare->bytes;
+    }
+    spares->taken_bytes = bytes;
+    atomic_fetch_sub_explicit(&spares->given_bytes, bytes,
+                              memory_order_relaxed);
 }
 
 tmsg_spare_t *tmsg_spares_take(tmsg_spares_t *spares)
 {
-    tmsg_spare_t *spare = spares->taken;
+    tmsg_spare_t *spare;
 
-    if (spare == NULL &&
-        atomic_load_explicit(&spares->given, memory_order_relaxed) != NULL) {
-        spare = atomic_exchange_explicit(&spares->given, NULL,
-                                         memory_order_acquire);
+    if (spares->taken == NULL) {
+        collect(spares);
     }
+    spare = spares->taken;
     if (spare != NULL) {
         spares->taken = spare->next;
-        atomic_fetch_sub_explicit(&spares->bytes, spare->bytes,
-                                  memory_order_relaxed);
+        spares->taken_bytes -= spare->bytes;
     }
     return spare;
 }
