@@ -305,9 +305,10 @@ TMSG_API const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint);
  * and past its application, whose worker has only to be driven. The request
  * ends when the answer is here; the time is in "round_trip_ns" of
  * tmsg_endpoint_describe(). One is under way at a time: a further call waits
- * for the same. Errors here: BUSY (not connected yet), UNSUPPORTED (an older
- * peer, or ucx://), CLOSED, NO_MEMORY, and its own where it has failed. Errors
- * of the operation: as of the endpoint. */
+ * for the same. Errors here: BUSY (not connected yet, or away), UNSUPPORTED (an
+ * older peer, or ucx://), CLOSED, NO_MEMORY, and its own where it has failed.
+ * Errors of the operation: as of the endpoint; PEER_LOST also where that is to
+ * come back: the answer went with the connection. */
 TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
                                           tmsg_request_t **request_p);
 

@@ -221,6 +221,7 @@ void tmsg_control_flush(tmsg_endpoint_t *endpoint)
     while (endpoint->controls.count > 0 && may_post(endpoint)) {
         control_t *control = pop(endpoint);
 
+        control->head.endpoint_id = endpoint->peer_id; /* as it is by now */
         post_or_break(endpoint, control->kind, &control->head, control->body,
                       control->body_bytes);
         free(control);
@@ -246,7 +247,6 @@ static bool put(tmsg_endpoint_t *endpoint, uint8_t kind,
     }
     control->kind = kind;
     control->head = *head;
-    control->head.endpoint_id = endpoint->peer_id;
     control->body_bytes = body_bytes;
     memcpy(control->body, body, body_bytes);
     tmsg_list_push(&endpoint->controls, &control->node);

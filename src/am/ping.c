@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/ping.h"
 
+#include <stdio.h>
+
 #include "am/control.h"
 #include "am/endpoint.h"
+#include "am/resume.h"
 #include "core/error.h"
 
 static tmsg_status_t check(const tmsg_endpoint_t *endpoint)
 {
     switch (endpoint->state) {
     case TMSG_EP_CONNECTING:
-        return tmsg_error_set(TMSG_ERR_BUSY, "%s: it is not connected yet",
-                              endpoint->peer);
+    case TMSG_EP_AWAY:
+        return tmsg_resume_is_away(endpoint)
+                   ? tmsg_error_set(TMSG_ERR_BUSY, "%s",
+                                    tmsg_resume_words(endpoint))
+                   : tmsg_error_set(TMSG_ERR_BUSY,
+                                    "%s: it is not connected yet",
+                                    endpoint->peer);
     case TMSG_EP_ENDED:
         return tmsg_error_set(endpoint->status, "%s", endpoint->error);
     case TMSG_EP_CLOSING:
@@ -98,4 +106,13 @@ ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
     endpoint->ping_ns = 0;
     tmsg_events_end(&endpoint->ping_events, TMSG_OK, NULL);
     return UCS_OK;
+}
+
+void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why)
+{
+    char error[TMSG_ERROR_BYTES];
+
+    endpoint->ping_ns = 0;
+    snprintf(error, sizeof(error), "%s: %s", endpoint->peer, why);
+    tmsg_events_end(&endpoint->ping_events, TMSG_ERR_PEER_LOST, error);
 }

@@ -3,11 +3,15 @@
 #ifndef TMSG_AM_PING_H
 #define TMSG_AM_PING_H
 
+#include "am/endpoint.h"
 #include "am/kinds.h"
 
 #define TMSG_FEATURE_PING 1u /* of a hello: this side answers it */
 
 ucs_status_t tmsg_ping_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival);
+
+/* The connection is gone, and the answer with it, but not the endpoint. */
+void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why);
 
 #endif

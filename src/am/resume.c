@@ -9,6 +9,7 @@
 #include "am/dialect.h"
 #include "am/handshake.h"
 #include "am/listener.h"
+#include "am/ping.h"
 #include "am/progress.h"
 #include "core/log.h"
 
@@ -177,6 +178,7 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
                  resume->attempts, error);
     }
     resume->asking = false;
+    tmsg_ping_lost(endpoint, error);
     tmsg_endpoint_part(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);
