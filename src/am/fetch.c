@@ -104,9 +104,10 @@ void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs)
     if (message->pending > 0) {
         return;
     }
-    if (over) {
+    if (over && !tmsg_message_stays(message)) {
         tmsg_message_discard(message);
     } else if (message->state == TMSG_RX_FAILED) {
+        tmsg_post_return(message);
         tmsg_messages_deliver(message->channel);
     } else if (message->aborted ||
                (message->head_here && !tmsg_parts_missing(message))) {

@@ -154,8 +154,8 @@ void tmsg_post_return(tmsg_message_t *message)
 {
     tmsg_post_t *post = &message->endpoint->post;
 
-    if (post->message != message) {
-        return;
+    if (post->message != message || message->pending > 0) {
+        return; /* parts of it may still be on their way into the map */
     }
     post->message = NULL;
     if (!post->waiting) { /* nobody else lets the map go */

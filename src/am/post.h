@@ -26,7 +26,7 @@ void tmsg_post_take(tmsg_message_t *message);
  */
 void tmsg_post_delivered(tmsg_message_t *message);
 
-/* Or it never will be, and nothing writes into it any more. */
+/* Or it never will be. Does nothing while something may write into it. */
 void tmsg_post_return(tmsg_message_t *message);
 
 #endif

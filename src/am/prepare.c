@@ -4,7 +4,6 @@
 
 #include "am/context.h"
 #include "am/parts.h"
-#include "am/resume.h"
 #include "am/schemas.h"
 #include "am/send.h"
 #include "core/map.h"
@@ -368,9 +367,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                               .spare_bytes = sizeof(send->small_payload)};
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
-    /* What is to come again is one message. */
-    send->wish.parts =
-        endpoint->peer_hello.parts > 0 && !tmsg_resume_keeps(endpoint);
+    send->wish.parts = endpoint->peer_hello.parts > 0;
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

@@ -384,6 +384,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
     default:
         if (message->pending == 0) { /* only parts are missing */
             message->state = TMSG_RX_FAILED;
+            tmsg_post_return(message);
             tmsg_parts_refuse(message);
         }
         break; /* else when UCX has written into it */
@@ -575,8 +576,7 @@ void tmsg_message_whole(tmsg_message_t *message)
     tmsg_messages_deliver(channel);
 }
 
-/* The peer was told, and does not send it again. */
-static bool stays(const tmsg_message_t *message)
+bool tmsg_message_stays(const tmsg_message_t *message)
 {
     return message->endpoint->state == TMSG_EP_AWAY &&
            message->state == TMSG_RX_FAILED && message->refusal < 0 &&
@@ -592,7 +592,7 @@ static void abandon(tmsg_channel_t *channel)
     while (message != NULL) {
         tmsg_message_t *next = message->next_in_order;
 
-        if (stays(message)) {
+        if (tmsg_message_stays(message)) {
             tmsg_schemas_drop(message);
             *place = message;
             place = &message->next_in_order;

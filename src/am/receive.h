@@ -45,6 +45,10 @@ void tmsg_messages_deliver(tmsg_channel_t *channel);
 /* The application has it: the peer gets its credit back. */
 void tmsg_message_taken(tmsg_message_t *message);
 
+/* Whether a message of an endpoint that is away was refused for good: the peer
+ * is told, and does not send it again. */
+bool tmsg_message_stays(const tmsg_message_t *message);
+
 /* Lock held: an endpoint has ended, or lost its connection. What was not
  * delivered is dropped, but for what UCX still writes into and, where it is to
  * come back, for the turns of what it refused. */

@@ -9,6 +9,7 @@
 #include "am/dialect.h"
 #include "am/handshake.h"
 #include "am/listener.h"
+#include "am/parts.h"
 #include "am/ping.h"
 #include "am/progress.h"
 #include "core/log.h"
@@ -166,6 +167,23 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
                                         : "waiting for it to come back");
 }
 
+/* Parts that have not been handed over are of this connection: a message that
+ * is sent again makes them anew. */
+static void stop_parts(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *next, *node = endpoint->posted.head;
+
+    for (; node != NULL; node = next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        next = node->next;
+        if (tmsg_parts_pending(send)) {
+            tmsg_parts_stop(send);
+            tmsg_send_settle(send);
+        }
+    }
+}
+
 static void go_away(tmsg_endpoint_t *endpoint, const char *error)
 {
     tmsg_resume_t *resume = endpoint->resume;
@@ -180,6 +198,7 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     resume->asking = false;
     tmsg_ping_lost(endpoint, error);
     tmsg_endpoint_part(endpoint);
+    stop_parts(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);
 }

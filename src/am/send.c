@@ -78,6 +78,7 @@ void tmsg_send_post(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_plan_t *plan = &send->plan;
+    uint64_t parts_bytes = tmsg_parts_begin(send);
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
@@ -97,7 +98,7 @@ void tmsg_send_post(tmsg_send_t *send)
         send->posted = true;
         send->sequence = send->channel->tx_sequence++;
         send->channel->sent_messages++;
-        send->bytes = plan->bytes + tmsg_parts_begin(send);
+        send->bytes = plan->bytes + parts_bytes;
         endpoint->stats.sent_messages++;
         endpoint->stats.sent_bytes += send->bytes;
         tmsg_histogram_note(&endpoint->stats.sent_sizes, send->bytes);

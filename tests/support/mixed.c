@@ -14,6 +14,7 @@
 #define WINDOW 20 /* sent, and not known to be over */
 #define TIMEOUT_MS 3
 #define QUEUE_DEPTH 8
+#define QUEUE 6
 #define INTO_BYTES 400000 /* of the map that some are received into */
 #define HELD (6u << 20)
 
@@ -139,6 +140,10 @@ static void begin(way_t *way, unsigned i, uint64_t *seed)
         break;
     default:
         break;
+    }
+    if (way->policy == TMSG_QUEUE_BLOCK && way->sent - way->over > QUEUE) {
+        message->asked = ASKED_TIMEOUT; /* who would take blocks as well */
+        params.timeout_ms = TIMEOUT_MS;
     }
     params.flags = message->flags;
     params.channel = (uint16_t)message->channel;
@@ -357,11 +362,25 @@ static void set_queue(way_t *way, int32_t policy)
 {
     const tmsg_queue_params_t queue = {.field_mask = TMSG_QUEUE_PARAM_MESSAGES |
                                                      TMSG_QUEUE_PARAM_POLICY,
-                                       .messages = 6,
+                                       .messages = QUEUE,
                                        .policy = policy};
 
     way->policy = policy;
     must(tmsg_endpoint_set_queue(way->from, &queue));
+}
+
+/* Of two runs out of three the longer messages travel as parts. */
+static void choose_parts(uint64_t seed)
+{
+    if (seed % 3 == 0) {
+        unsetenv("TENSORMSG_THRESHOLDS");
+        return;
+    }
+    setenv("TENSORMSG_THRESHOLDS",
+           "shm.part_bytes=50000,shm.chunk_bytes=65536,"
+           "tcp.part_bytes=50000,tcp.chunk_bytes=65536,"
+           "other.part_bytes=50000,other.chunk_bytes=65536",
+           1);
 }
 
 static void open_run(run_t *run, joined_t *joined, link_t link, drive_t drive,
@@ -405,6 +424,7 @@ void mixed_run(link_t link, drive_t drive, int32_t policy, uint64_t seed)
            drive_names[drive], policy, (unsigned long long)seed);
     fflush(stdout);
     run->seed = seed;
+    choose_parts(seed);
     open_run(run, &joined, link, drive, policy);
     run->into = seed % 2 == 0 ? make_map(0, INTO_BYTES) : NULL;
     pair_await(&joined.pair, is_over, run, "all messages");

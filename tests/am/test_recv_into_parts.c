@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receiving parts into a map, where their sender gives them up or the
+ * connection breaks: the map is the application's again, and takes the next. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint.h"
+#include "support/joined.h"
+#include "support/sample.h"
+
+#define BYTES 2000000
+
+static void small_parts(void)
+{
+    setenv("TENSORMSG_THRESHOLDS",
+           "shm.part_bytes=50000,shm.chunk_bytes=65536,"
+           "tcp.part_bytes=50000,tcp.chunk_bytes=65536",
+           1);
+}
+
+TestSuite(recv_into_parts, .init = small_parts);
+
+/* What is received at a into `map`, which borrows `data`. */
+typedef struct {
+    joined_t joined;
+    uint8_t *data;
+    tmsg_map_t *map;
+    tmsg_status_t status;
+    tmsg_message_t *message;
+} into_t;
+
+/* Of one tensor of that memory, which it frees if it owns it. */
+static tmsg_map_t *map_of(uint8_t *data, bool owns)
+{
+    const int64_t shape[] = {BYTES};
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = free,
+                                          .release_arg = data};
+    tmsg_map_t *map;
+
+    must_true(data != NULL);
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "data", &tensor, owns ? &params : NULL));
+    return map;
+}
+
+static void open_into(into_t *into, link_t link)
+{
+    const how_t how = {.link = link};
+
+    memset(into, 0, sizeof(*into));
+    into->data = malloc(BYTES);
+    into->map = map_of(into->data, false);
+    joined_open(&into->joined, &how);
+}
+
+static void close_into(into_t *into)
+{
+    joined_close(&into->joined);
+    tmsg_map_destroy(into->map);
+    free(into->data);
+}
+
+static bool poll_into(into_t *into, tmsg_status_t wanted)
+{
+    into->status = tmsg_endpoint_recv_into(into->joined.pair.to_b, into->map, 0,
+                                           &into->message);
+    return into->status == wanted;
+}
+
+static bool has_come(void *arg) { return poll_into(arg, TMSG_OK); }
+static bool is_under_way(void *arg)
+{
+    return poll_into(arg, TMSG_CANCEL_PENDING);
+}
+static bool is_over(void *arg) { return poll_into(arg, TMSG_ERR_TIMED_OUT); }
+
+static void expect(into_t *into, uint64_t seed)
+{
+    pair_await(&into->joined.pair, has_come, into, "the message");
+    must_eq(sample_compare(seed, into->data, BYTES), BYTES);
+    tmsg_message_destroy(into->message);
+}
+
+static tmsg_request_t *send_seed(into_t *into, uint64_t seed)
+{
+    uint8_t *data = malloc(BYTES);
+
+    must_true(data != NULL);
+    sample_fill(seed, data, BYTES);
+    return send_map(into->joined.pair.to_a, map_of(data, true),
+                    TMSG_SEND_ACKED);
+}
+
+static void check_given_up(link_t link)
+{
+    into_t into;
+    pair_t *pair = &into.joined.pair;
+    tmsg_request_t *sent;
+
+    open_into(&into, link);
+    sent = send_seed(&into, 1);
+    pair_await(pair, is_under_way, &into, "a message under way");
+    tmsg_request_cancel(sent);
+    pair_await(pair, is_over, &into, "its end");
+    must_be(pair_finish(pair, sent), TMSG_ERR_CANCELED);
+    sent = send_seed(&into, 2);
+    expect(&into, 2);
+    must(pair_finish(pair, sent));
+    close_into(&into);
+}
+
+Test(recv_into_parts, given_up_by_shared_memory) { check_given_up(LINK_SHM); }
+Test(recv_into_parts, given_up_by_tcp) { check_given_up(LINK_TCP); }
+
+static void check_broken(link_t link)
+{
+    into_t into;
+    pair_t *pair = &into.joined.pair;
+    tmsg_request_t *sent;
+
+    open_into(&into, link);
+    sent = send_seed(&into, 1);
+    pair_await(pair, is_under_way, &into, "a message under way");
+    cr_expect(ge(uint, pair->to_a->parts_in_ucx, 1));
+    joined_break(&into.joined);
+    pair_await(pair, is_over, &into, "its end");
+    memset(into.data, 0, BYTES);
+    cr_expect(eq(int, tmsg_request_test(sent), TMSG_IN_PROGRESS));
+    joined_mend(&into.joined);
+    expect(&into, 1);
+    must(pair_finish(pair, sent));
+    cr_expect(eq(long, described(pair->to_a, "reconnected"), 1));
+    close_into(&into);
+}
+
+Test(recv_into_parts, broken_by_shared_memory) { check_broken(LINK_SHM); }
+Test(recv_into_parts, broken_by_tcp) { check_broken(LINK_TCP); }
+
+/* They are given back by nobody but a break, and nothing is left of them. */
+Test(recv_into_parts, an_endpoint_that_is_away_lets_them_be_given_up)
+{
+    into_t into;
+    pair_t *pair = &into.joined.pair;
+    tmsg_request_t *sent;
+
+    open_into(&into, LINK_SHM);
+    sent = send_seed(&into, 1);
+    pair_await(pair, is_under_way, &into, "a message under way");
+    joined_break(&into.joined);
+    tmsg_request_cancel(sent);
+    must_be(pair_finish(pair, sent), TMSG_ERR_CANCELED);
+    joined_mend(&into.joined);
+    sent = send_seed(&into, 2);
+    expect(&into, 2);
+    must(pair_finish(pair, sent));
+    cr_expect(eq(long, described(pair->to_b, "lost_messages"), 1));
+    close_into(&into);
+}
