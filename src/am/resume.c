@@ -221,6 +221,10 @@ bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
         *status_p == TMSG_ERR_CLOSED) {
         return false;
     }
+    /* Junk in place of a hello may be anybody's; behind it, it is the peer's.
+     */
+    resume->over |=
+        *status_p == TMSG_ERR_MALFORMED && endpoint->link.hello_done;
     if (resume->over) {
         *status_p = resume->away ? TMSG_ERR_PEER_LOST : *status_p;
         return false;
@@ -471,7 +475,8 @@ void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
         resume->outcome_count++;
     }
     resume->outcome_next = (resume->outcome_next + 1) % TMSG_RESUME_OUTCOMES;
-    *place = (tmsg_outcome_t){channel->number, sequence, status};
+    *place = (tmsg_outcome_t){channel->number, sequence, status,
+                              channel->received_messages};
 }
 
 bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, const char *why)

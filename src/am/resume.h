@@ -23,6 +23,7 @@ typedef struct {
     uint16_t channel;
     uint32_t sequence;
     int32_t status;
+    uint64_t delivered; /* of its channel, when its turn came */
 } tmsg_outcome_t;
 
 /* Of an endpoint that asks for a session, or allows one. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a session gets another connection, by the frames RESUME and RESUMED. */
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,11 +73,8 @@ tmsg_status_t tmsg_resume_granted(tmsg_endpoint_t *endpoint,
     }
     resume->asking = false;
     status = tmsg_resume_judge(endpoint, data, bytes);
-    if (status != TMSG_OK) {
-        resume->over = status == TMSG_ERR_MALFORMED;
-        return status;
-    }
-    return tmsg_resume_apply(endpoint, data, bytes);
+    return status == TMSG_OK ? tmsg_resume_apply(endpoint, data, bytes)
+                             : status;
 }
 
 static tmsg_endpoint_t *find_session(const tmsg_endpoint_t *connection)
@@ -110,6 +108,20 @@ static void leave_old(tmsg_endpoint_t *session)
     }
 }
 
+/* Who knows the session's id and tells what cannot be ends it. */
+static void reject(tmsg_endpoint_t *session, tmsg_endpoint_t *connection,
+                   tmsg_status_t status)
+{
+    char why[TMSG_ERROR_BYTES];
+
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    tmsg_link_refuse(connection, status);
+    if (status == TMSG_ERR_MALFORMED) {
+        session->resume->over = true;
+        tmsg_endpoint_end(session, status, why);
+    }
+}
+
 /* The session gets what a new connection has by now. */
 static void take_over(tmsg_endpoint_t *session, tmsg_endpoint_t *connection)
 {
@@ -119,7 +131,7 @@ static void take_over(tmsg_endpoint_t *session, tmsg_endpoint_t *connection)
     tmsg_status_t status = tmsg_resume_judge(session, state, bytes);
 
     if (status != TMSG_OK) {
-        tmsg_link_refuse(connection, status);
+        reject(session, connection, status);
         return;
     }
     session->peer_hello = connection->peer_hello;

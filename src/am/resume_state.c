@@ -14,6 +14,7 @@
 #define RECORD_BYTES 26u /* without its lists, and without its length */
 #define ENTRY_BYTES 8u   /* of either list */
 #define ENTRIES_MOST UINT16_MAX
+#define REMEMBERED_MOST (1u << 30) /* messages that refusals are told of */
 
 typedef struct {
     uint16_t channel;
@@ -49,15 +50,24 @@ static void add(list_t *list, uint32_t a, uint32_t b)
     list->left -= ENTRY_BYTES;
 }
 
+/* So long ago that its number is about to be another's. */
+static bool is_forgotten(const tmsg_channel_t *channel,
+                         const tmsg_outcome_t *outcome)
+{
+    return channel->received_messages - outcome->delivered >= REMEMBERED_MOST;
+}
+
 static void add_outcomes(const tmsg_channel_t *channel, list_t *list)
 {
     const tmsg_resume_t *resume = channel->endpoint->resume;
     const tmsg_message_t *message = channel->rx;
 
     for (unsigned i = 0; i < resume->outcome_count; i++) {
-        if (resume->outcomes[i].channel == channel->number) {
-            add(list, resume->outcomes[i].sequence,
-                (uint32_t)resume->outcomes[i].status);
+        const tmsg_outcome_t *outcome = &resume->outcomes[i];
+
+        if (outcome->channel == channel->number &&
+            !is_forgotten(channel, outcome)) {
+            add(list, outcome->sequence, (uint32_t)outcome->status);
         }
     }
     for (; message != NULL; message = message->next_in_order) {
@@ -97,8 +107,8 @@ static uint32_t known_from(const tmsg_channel_t *channel)
 {
     uint32_t remembered = channel->rx_sequence - channel->rx_known;
 
-    return remembered > INT32_MAX / 2 ? channel->rx_sequence - INT32_MAX / 2
-                                      : channel->rx_known;
+    return remembered > REMEMBERED_MOST ? channel->rx_sequence - REMEMBERED_MOST
+                                        : channel->rx_known;
 }
 
 /* What the peer is told is what it may count on from here. False: there is no

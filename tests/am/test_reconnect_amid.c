@@ -132,3 +132,64 @@ Test(reconnect, pings_the_connection_that_stands)
     must(pair_finish(pair, ping));
     joined_close(&joined);
 }
+
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
+                       tmsg_status_t status, const char *error)
+{
+    (void)endpoint;
+    (void)sequence;
+    (void)error;
+    must_be(status, TMSG_ERR_LIMIT_EXCEEDED);
+    ++*(unsigned *)arg;
+}
+
+static bool has_one(void *arg) { return *(unsigned *)arg > 0; }
+
+/* As if so many messages had been sent and taken. */
+static void pass_by(pair_t *pair, uint32_t count)
+{
+    tmsg_channel_t *from = &pair->to_a->channels.zero;
+    tmsg_channel_t *to = &pair->to_b->channels.zero;
+
+    from->tx_sequence += count;
+    from->tx_window += count;
+    to->rx_sequence += count;
+    to->rx_consumed += count;
+    to->rx_credited += count;
+    to->rx_taken += count;
+    to->received_messages += count;
+}
+
+/* A refusal is told for a while, and then nobody can be waiting for it: the
+ * numbers of messages begin anew some time. */
+Test(reconnect, forgets_refusals_before_their_numbers_come_again)
+{
+    unsigned refused = 0;
+    const how_t how = {
+        .link = LINK_UNIX,
+        .a = {.limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                         .held_bytes = 100000},
+              .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
+                         .on_refused = on_refused,
+                         .on_refused_arg = &refused}}};
+    joined_t joined;
+    pair_t *pair = &joined.pair;
+
+    joined_open(&joined, &how);
+    must_be(pair_finish(pair, send_map(pair->to_a, sample_bytes(1, 200000),
+                                       TMSG_SEND_ACKED)),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    pair_await(pair, has_one, &refused, "on_refused");
+    for (int i = 0; i < 9; i++) {
+        tmsg_request_t *sent;
+
+        joined_break(&joined);
+        sent = send_map(pair->to_a, sample_bytes(2, 100), TMSG_SEND_ACKED);
+        joined_mend(&joined);
+        tmsg_message_destroy(pair_take(pair, &pair->a));
+        must(pair_finish(pair, sent));
+        pass_by(pair, 1u << 29);
+    }
+    cr_expect(eq(long, described(pair->to_a, "reconnected"), 9));
+    joined_close(&joined);
+}
