@@ -238,6 +238,13 @@ bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
     return true;
 }
 
+void tmsg_resume_forgo(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_resume_is_away(endpoint)) {
+        endpoint->resume->agreed = false;
+    }
+}
+
 void tmsg_resume_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                      const char *error)
 {

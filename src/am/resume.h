@@ -80,6 +80,9 @@ bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
 void tmsg_resume_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                      const char *error);
 
+/* This side will not have it back: where it is away, the next end is one. */
+void tmsg_resume_forgo(tmsg_endpoint_t *endpoint);
+
 /* Lock held, outside UCX: an endpoint that is away has nothing in UCX. */
 void tmsg_resume_settled(tmsg_endpoint_t *endpoint);
 

@@ -5,6 +5,7 @@
 
 #include "am/dialect.h"
 #include "am/publisher.h"
+#include "am/resume.h"
 #include "am/send.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -221,6 +222,7 @@ static void disconnect(tmsg_subscriber_t *subscriber)
              "too slow: %zu messages of %llu bytes wait for it",
              subscriber->waiting.count,
              (unsigned long long)subscriber->waiting_bytes);
+    tmsg_resume_forgo(subscriber->endpoint);
     tmsg_endpoint_end(subscriber->endpoint, TMSG_ERR_LIMIT_EXCEEDED, words);
 }
 
