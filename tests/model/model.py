@@ -6,10 +6,15 @@ What is commanded follows from the seed alone, so that a run can be repeated;
 what happens does not, and the model holds whatever the order:
 
  - a message is delivered if it was sent, whole, once, and behind those sent
-   before it on that connection the same way; between two that are delivered
-   none is missing but those beyond a limit, which are refused;
+   before it on its channel of that connection the same way (one that was
+   UNORDERED may overtake, where the connection is not to come back); between
+   two that are delivered none is missing but those beyond a limit, which are
+   refused, those given up as they were told to be, and, where the connection
+   broke and came back, those that were not ACKED;
  - one that was ACKED and ended well was delivered, and so was any that ended
-   well on a connection that nobody broke;
+   well on a connection that nobody broke, and every publication since its
+   receiver subscribed;
+ - a connection of a session that breaks comes back, and nobody hears of it;
  - any other end has a status that a fault of this run explains;
  - everything that was begun ends, in time;
  - who leaves in order leaves no descriptor, thread or shared memory (but see
@@ -30,13 +35,18 @@ import tempfile
 import threading
 import time
 
+import proxy
+
 ACTOR = os.environ["TMSG_MODEL_ACTOR"]
 BOUND = 90  # seconds, for what takes none
 MIB = 1 << 20
 
-OK, TIMED_OUT, CANCELED, PEER_LOST, REFUSED, LIMIT, UNREACHABLE, CLOSED = (
-    0, -3, -4, -5, -6, -7, -14, -17)
-ACKED, VERIFY = 1, 2
+(OK, TIMED_OUT, CANCELED, PEER_LOST, REFUSED, LIMIT, BUSY, UNREACHABLE, CLOSED,
+ DROPPED) = (0, -3, -4, -5, -6, -7, -11, -14, -17, -21)
+ACKED, VERIFY, UNORDERED = 1, 2, 4
+REJECT, DROP_OLDEST, DROP_NEWEST = 0, 2, 3  # of a full send queue
+CHANNELS = 3
+INTO_BYTES = 20000  # what an actor's map to receive into takes
 
 Event = collections.namedtuple("Event", "actor words")
 
@@ -62,7 +72,7 @@ class Actor:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=open(run.folder / f"{name}.err", "w"))
         threading.Thread(target=self._read, daemon=True).start()
-        self.tell(f"listen {run.url(self)}")
+        self.tell(f"listen {run.url(self)} {run.RESUME_MS}")
         self.url = run.await_event(self, "url")[1]
 
     def _read(self):
@@ -109,14 +119,25 @@ class Actor:
 
 
 class Message:
-    def __init__(self, number, size, flags):
+    def __init__(self, number, size, flags, channel=0, timeout=0):
         self.number, self.size, self.flags = number, size, flags
+        self.channel, self.timeout = channel, timeout
+        self.canceled = False
+        self.bounded = set()  # how a full queue may end it
         self.outcome = None
         self.got = False
 
+    def acked(self):
+        return self.flags & (ACKED | VERIFY) != 0
+
+    def may_vanish(self):
+        """As it was told to."""
+        return self.canceled or self.timeout or bool(self.bounded)
+
     def __str__(self):
-        return (f"message {self.number} of {self.size} bytes, flags "
-                f"{self.flags}, outcome {self.outcome}, delivered {self.got}")
+        return (f"message {self.number} on channel {self.channel} of "
+                f"{self.size} bytes, flags {self.flags}, outcome "
+                f"{self.outcome}, delivered {self.got}")
 
 
 class End:
@@ -125,7 +146,10 @@ class End:
     def __init__(self, actor):
         self.actor = actor
         self.messages = []  # that it sends
-        self.last_got = -1
+        self.last_got = [-1] * CHANNELS  # of those in order
+        self.subscribed = None  # from which publication of the other's on
+        self.heard = 0  # how many since
+        self.bounds = set()  # of its send queue, now
         self.missed = self.refusals = 0
         self.takes = True
         self.closing = self.destroyed = False
@@ -140,6 +164,9 @@ class Link:
         self.ends = [End(dialler), End(listener)]
         self.connected = None
         self.bound = False
+        self.proxy = None  # by which it can be cut
+        self.session = False
+        self.cuts = 0
 
     def end_of(self, actor):
         return self.ends[0] if self.ends[0].actor is actor else self.ends[1]
@@ -150,6 +177,8 @@ class Link:
     def broken_by(self, end):
         """Whether that end may have broken it without a word."""
         actor = end.actor
+        if self.cuts and not self.session:
+            return True
         return end.destroyed or actor.killed or actor.quit or actor.was_silent()
 
     def is_whole(self):
@@ -165,8 +194,14 @@ class Link:
         other, may = self.other(end), set()
         if message is not None and self.is_refused(end, message):
             may.add(LIMIT)
+        if message is not None:
+            may |= message.bounded
+            may |= {CANCELED} if message.canceled else set()
+            may |= {TIMED_OUT} if message.timeout else set()
         if end.closing or other.closing:
             may.add(CLOSED)
+            if self.cuts:  # who has said its last word waits for nobody
+                may.add(PEER_LOST)
         if end.destroyed or end.actor.quit:
             may |= {CANCELED, CLOSED}
         if self.broken_by(other) or end.actor.was_silent():
@@ -179,8 +214,10 @@ class Link:
 class Run:
     ACTIONS = {"send": 50, "connect": 6, "take": 6, "close": 3, "destroy": 2,
                "stop": 2, "be_silent": 0, "kill": 1, "rest": 6,
-               "send_to_the_dead": 2}
+               "send_to_the_dead": 2, "cancel": 6, "bound": 2, "into": 3,
+               "subscribe": 4, "publish": 10, "cut": 3}
     MOST = 12  # connections at once
+    RESUME_MS = 8000  # how long sessions are kept, on both sides
 
     def __init__(self, seed, transport, steps=150, actors=3, weights=None,
                  timeout_ms=5000, hosts=()):
@@ -198,6 +235,8 @@ class Run:
         if transport == "tcp":
             self.environment["UCX_TLS"] = "tcp"
         self.links, self.actors, self.resumes = [], [], []
+        self.published = collections.defaultdict(list)  # by actor
+        self.publications = 0
         self.totals = collections.Counter()
         self.count = actors
 
@@ -256,6 +295,8 @@ class Run:
                 self.fail(f"{actor.name} has ended by itself")
         elif words[0] == "left":
             actor.left = [int(word) for word in words[1:3]]
+        elif words[0] == "said":
+            self.on_said(actor, int(words[1]), int(words[2]))
         else:
             link = self.links[int(words[1])]
             values = [int(word) for word in words[2:4 + (words[0] == "done")]
@@ -279,35 +320,72 @@ class Run:
         if status != OK and status not in may:
             self.fail(f"connection {link.n}: {message}: only {may} are "
                       "explained")
-        if status == OK and message.flags and link.is_refused(end, message):
+        if status == OK and message.acked() and link.is_refused(end, message):
             self.fail(f"connection {link.n}: {message} is beyond a limit")
-        self.totals["acked" if message.flags and status == OK else
+        self.totals["acked" if message.acked() and status == OK else
                     "sent" if status == OK else f"ended by {status}"] += 1
 
     def on_got(self, link, end, number, size):
         if number >= len(link.other(end).messages):
             self.fail(f"connection {link.n}: {number} was never sent")
         message = link.other(end).messages[number]
-        if message.got or number <= end.last_got:
-            self.fail(f"connection {link.n}: {message} came behind "
-                      f"{end.last_got}")
+        if message.got:
+            self.fail(f"connection {link.n}: {message} came twice")
         if size != message.size:
             self.fail(f"connection {link.n}: {message} came with {size} bytes")
-        for skipped in link.other(end).messages[end.last_got + 1:number]:
-            if link.is_refused(link.other(end), skipped):
-                continue
-            if not link.broken_by(link.other(end)):
-                self.fail(f"connection {link.n}: {skipped} is missing before "
-                          f"{number}")
-            end.missed += 1
-        end.last_got, message.got = number, True
+        message.got = True
         self.totals["delivered"] += 1
+        if message.flags & UNORDERED and not link.session:
+            self.totals["unordered"] += 1
+            return
+        self.check_order(link, end, message)
+
+    def check_order(self, link, end, message):
+        last, sender = end.last_got[message.channel], link.other(end)
+        if message.number < last:
+            self.fail(f"connection {link.n}: {message} came behind {last}")
+        end.last_got[message.channel] = message.number
+        for skipped in sender.messages[last + 1:message.number]:
+            if skipped.got or skipped.channel != message.channel or \
+                    link.is_refused(sender, skipped) or skipped.may_vanish() \
+                    or skipped.flags & UNORDERED and not link.session:
+                continue
+            if link.session and link.cuts and not skipped.acked():
+                self.totals["lost, not acked"] += 1
+                continue
+            if not link.broken_by(sender):
+                self.fail(f"connection {link.n}: {skipped} is missing before "
+                          f"{message.number}")
+            end.missed += 1
+
+    def on_heard(self, link, end, number, size):
+        numbers = self.published[link.other(end).actor]
+        if end.subscribed is None or number not in numbers:
+            self.fail(f"connection {link.n}: {number} was not published to it")
+        wanted = [n for n in numbers if n >= end.subscribed][end.heard]
+        if number != wanted or size != self.size_of_publication(number):
+            self.fail(f"connection {link.n}: publication {number} of {size} "
+                      f"bytes, where {wanted} is the next")
+        end.heard += 1
+        self.totals["heard"] += 1
+
+    def on_said(self, actor, number, status):
+        if status != OK:
+            self.fail(f"{actor.name}: publication {number} ended by {status}")
+        self.totals["said"] += 1
 
     def on_torn(self, link, end, number, size, *_):
         self.fail(f"connection {link.n}: message {number} is torn")
 
     def on_refused(self, link, end, status, *_):
-        if status not in {LIMIT} | link.may_fail(end):
+        sender, may = link.other(end), {LIMIT} | link.may_fail(end)
+        if any(message.canceled for message in sender.messages):
+            may.add(CANCELED)
+        if any(message.timeout for message in sender.messages):
+            may.add(TIMED_OUT)
+        if link.session and link.cuts:
+            may.add(PEER_LOST)
+        if status not in may:
             self.fail(f"connection {link.n}: refused by {status}")
         end.refusals += 1
         self.totals["refused"] += 1
@@ -334,7 +412,7 @@ class Run:
     def usable(self):
         """Ends that nobody was told to break, of either side."""
         return [(link, end) for link in self.links
-                if link.bound and not any(
+                if link.bound and (link.session or not link.cuts) and not any(
                     e.closing or e.destroyed or e.actor.killed
                     or e.actor.longest_stop > self.timeout_ms / 2000
                     for e in link.ends)
@@ -354,7 +432,17 @@ class Run:
     def dial(self, dialler, listener):
         link = Link(len(self.links), dialler, listener)
         self.links.append(link)
-        dialler.tell(f"connect {link.n} {listener.url}")
+        url, give_up = listener.url, 0
+        if not self.hosts and self.random.random() < .5:
+            link.session = True
+            give_up = self.RESUME_MS
+        # Where peers read each other's memory a proxy would tell them too late
+        # that what they read is no longer lent (docs/connection.md).
+        if self.transport == "tcp" and not self.hosts \
+                and self.random.random() < .5:
+            link.proxy = proxy.Proxy(url)
+            url = link.proxy.url
+        dialler.tell(f"connect {link.n} {url} {give_up}")
         return link
 
     def await_connected(self, link):
@@ -382,10 +470,84 @@ class Run:
                 self.random.randrange(2048) if kind < .6 else
                 self.random.randrange(65536) if kind < .9 or not may_be_big else
                 self.random.randrange(4 * MIB))
-        flags = self.random.choice([0, 0, ACKED, ACKED, VERIFY, ACKED | VERIFY])
-        message = Message(len(end.messages), size, flags)
+        if end.bounds or self.random.random() < .1:
+            size = min(size, INTO_BYTES) if self.random.random() < .5 \
+                else INTO_BYTES
+        flags = self.random.choice([0, 0, ACKED, ACKED, VERIFY, ACKED | VERIFY,
+                                    UNORDERED, ACKED | UNORDERED])
+        message = Message(len(end.messages), size, flags,
+                          self.random.randrange(CHANNELS),
+                          self.random.choice([0] * 9 + [20]))
+        message.bounded = end.bounds
         end.messages.append(message)
-        end.actor.tell(f"send {link.n} {message.number} {size} {flags}")
+        end.actor.tell(f"send {link.n} {message.number} {size} {flags} "
+                       f"{message.channel} {message.timeout}")
+
+    def do_cancel(self):
+        """One of the latest, of which most are over."""
+        ends = [(link, end) for link, end in self.usable() if end.messages]
+        if ends:
+            link, end = self.random.choice(ends)
+            message = self.random.choice(end.messages[-4:])
+            message.canceled = True
+            end.actor.tell(f"cancel {link.n} {message.number}")
+
+    def do_bound(self):
+        """One more waits, and what a full queue does; or as many as may be."""
+        ends = self.usable()
+        if not ends:
+            return
+        link, end = self.random.choice(ends)
+        policy = self.random.choice([REJECT, DROP_OLDEST, DROP_NEWEST])
+        bounded = not end.bounds
+        end.bounds = set() if not bounded else \
+            {BUSY} if policy == REJECT else {DROPPED}
+        for message in end.messages:
+            if message.outcome is None:  # which may be the oldest
+                message.bounded = message.bounded | end.bounds
+        end.actor.tell(f"queue {link.n} {2 if bounded else 65536} {policy}")
+
+    def do_into(self):
+        ends = self.usable()
+        if ends:
+            link, end = self.random.choice(ends)
+            end.actor.tell(f"into {link.n} {self.random.randrange(2)}")
+
+    def do_subscribe(self):
+        ends = [(link, end) for link, end in self.usable()
+                if link.other(end).subscribed is None]
+        if ends:
+            link, end = self.random.choice(ends)
+            link.other(end).subscribed = self.publications
+            end.actor.tell(f"subscribe {link.n}")
+
+    @staticmethod
+    def size_of_publication(number):
+        return number * 37 % 3000 if number % 5 else 100000 + number
+
+    def do_publish(self):
+        actor = self.random.choice(self.moving()) if self.moving() else None
+        if actor is None or not self.usable():
+            return
+        number = self.publications
+        self.publications += 1
+        self.published[actor].append(number)
+        actor.tell(f"publish {number} {self.size_of_publication(number)}")
+
+    def do_cut(self):
+        ends = [(link, end) for link, end in self.usable()
+                if link.connected == OK and end.actor.stopped_at is None
+                and (link.session or self.random.random() < .2)]
+        if not ends or self.hosts:
+            return
+        link, end = self.random.choice(ends)
+        link.cuts += 1
+        if link.proxy is not None and self.random.random() < .5:
+            self.note(f"connection {link.n} is cut")
+            link.proxy.cut()
+        else:
+            end.actor.tell(f"cut {link.n}")
+        self.totals["cut, to come back" if link.session else "cut"] += 1
 
     def do_send_to_the_dead(self):
         """Ends of their own that were closed or destroyed: an error at once."""
@@ -461,20 +623,28 @@ class Run:
         unsaid = collections.Counter()
         for end in link.ends:
             other = link.other(end)
-            if end.missed > end.refusals:
+            if end.missed > end.refusals and not link.session:
                 self.fail(f"connection {link.n}: {end.missed} messages of who "
                           f"is gone are missing amid others, and "
                           f"{end.refusals} were told")
             for message in end.messages:
                 if message.got or message.outcome != OK:
                     continue
-                if other.actor.killed and message.flags:
+                if link.session and link.cuts and not message.acked():
+                    continue
+                if other.actor.killed and message.acked():
                     unsaid[other.actor] += 1
-                elif message.flags or (link.is_whole() and
+                elif message.acked() or (link.is_whole() and
                                        not link.is_refused(end, message)):
                     self.fail(f"connection {link.n}: {message} was not "
                               "delivered")
         return unsaid
+
+    def to_be_heard(self, link, end):
+        if end.subscribed is None:
+            return 0
+        return sum(number >= end.subscribed
+                   for number in self.published[link.other(end).actor])
 
     def has_settled(self, link):
         """All that was begun has ended, and what shall arrive has."""
@@ -484,16 +654,26 @@ class Run:
                 continue
             if any(message.outcome is None for message in end.messages):
                 return False
+            if not other.actor.killed and any(
+                    message.outcome == OK and message.acked()
+                    and not message.got for message in end.messages):
+                return False  # the other has yet to say that it has it
             if end.closing and not end.destroyed and end.closed is None:
                 return False
-            gone = other.actor.killed or other.destroyed or other.closing
+            gone = other.actor.killed or other.destroyed or other.closing \
+                or (link.cuts and not link.session)
             if gone and not end.closing and not end.destroyed \
                     and end.ended is None:
                 return False
             if link.is_whole() and not all(
                     message.got for message in other.messages
                     if message.outcome == OK
+                    and (not link.cuts or message.acked())
                     and not link.is_refused(other, message)):
+                return False
+            if link.is_whole() and not link.ends[0].closing \
+                    and not link.ends[1].closing \
+                    and end.heard < self.to_be_heard(link, end):
                 return False
         return True
 
@@ -568,6 +748,9 @@ class Run:
                 self.step()
             self.finish()
         finally:
+            for link in self.links:
+                if link.proxy is not None:
+                    link.proxy.close()
             for actor in self.actors:
                 actor.process.kill()
                 actor.process.wait()

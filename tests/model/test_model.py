@@ -5,7 +5,7 @@ import pytest
 
 import model
 
-NO_FAULT = {"destroy": 0, "kill": 0, "stop": 0}
+NO_FAULT = {"destroy": 0, "kill": 0, "stop": 0, "cut": 0}
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
@@ -24,6 +24,15 @@ def test_faults_are_explained(transport, seed):
     assert totals["delivered"] > 30
     assert sum(count for name, count in totals.items()
                if name.startswith("ended by")) > 0
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
+@pytest.mark.parametrize("seed", [31, 32])
+def test_sessions_come_back(transport, seed):
+    totals = model.Run(seed, transport, 150,
+                       weights={**NO_FAULT, "cut": 20}).play()
+    print(dict(totals))
+    assert totals["cut, to come back"] > 5 and totals["acked"] > 20
 
 
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
