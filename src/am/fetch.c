@@ -7,6 +7,7 @@
 
 #include "am/endpoint.h"
 #include "am/incoming.h"
+#include "am/lying.h"
 #include "am/parts.h"
 #include "am/place.h"
 #include "am/progress.h"
@@ -279,6 +280,9 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
     if (!tmsg_store_fits(message->store, bytes + spill, spill)) {
         return tmsg_store_too_small(message->store, bytes + spill);
     }
+    if (is_known(message) && tmsg_message_may_lie(message)) {
+        return tmsg_message_lie(message);
+    }
     if (asks) {
         tmsg_callback_enter(&callback, worker);
     }
@@ -321,6 +325,11 @@ static tmsg_status_t take(tmsg_message_t *message)
 {
     if (message->landed) {
         tmsg_place_landed(message);
+        return TMSG_OK;
+    }
+    if (message->lying_bytes > 0) { /* it counts as held now */
+        tmsg_credit_free(message->endpoint, &message->charged);
+        message->head_here = true;
         return TMSG_OK;
     }
     return message->rendezvous ? start_rendezvous(message)

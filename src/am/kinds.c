@@ -79,9 +79,12 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
         .data_bytes = data_bytes,
         .rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0,
     };
-    tmsg_status_t status =
-        tmsg_preamble_decode(header, header_bytes, &arrival.head);
+    tmsg_status_t status;
 
+    if (arrival.ucx->worker == NULL) { /* it is being closed */
+        return arrival.rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    }
+    status = tmsg_preamble_decode(header, header_bytes, &arrival.head);
     if (status != TMSG_OK) {
         char why[TMSG_ERROR_BYTES];
         uint32_t id;

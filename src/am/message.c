@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "am/lying.h"
 #include "am/parts.h"
 #include "am/receive.h"
 #include "core/error.h"
@@ -65,6 +66,7 @@ static void end_message(void *arg)
         tmsg_store_forget(message->store, message->noted);
     }
     tmsg_store_free(message->store, &message->block);
+    tmsg_message_lift(message);
     if (message->posted != NULL && tmsg_map_unhold(message->posted)) {
         tmsg_map_free(message->posted);
     }

@@ -44,15 +44,16 @@ struct tmsg_message {
     void *data;               /* UCX's descriptor, until received */
     const tmsg_map_t *posted; /* where it was received into; held */
     bool rendezvous;
-    bool asked;       /* on_header was called */
-    bool landed;      /* its payload is in the block, as it travelled */
-    bool aborted;     /* its sender gave it up: `refusal` and `why` say so */
-    bool copied;      /* data is ours, for UCX was not to keep it */
-    uint64_t charged; /* against the sender's window; see credit.h */
-    bool decoded;     /* the map is known */
-    bool placed;      /* and where its tensors lie */
-    bool head_here;   /* what travels in the message itself */
-    unsigned pending; /* operations that will look at it when they end */
+    bool asked;   /* on_header was called */
+    bool landed;  /* its payload is in the block, as it travelled */
+    bool aborted; /* its sender gave it up: `refusal` and `why` say so */
+    bool copied;  /* data is ours, for UCX was not to keep it */
+    uint64_t lying_bytes;   /* not 0: the tensors lie in data; see lying.h */
+    uint64_t charged;       /* against the sender's window; see credit.h */
+    bool decoded;           /* the map is known */
+    bool placed;            /* and where its tensors lie */
+    bool head_here;         /* what travels in the message itself */
+    unsigned pending;       /* operations that will look at it when they end */
     tmsg_parts_in_t *parts; /* large tensors; NULL: none */
     uint64_t parts_bytes;
     tmsg_op_t op;

@@ -8,6 +8,7 @@
 
 #include "am/endpoint.h"
 #include "am/fetch.h"
+#include "am/lying.h"
 #include "am/retire.h"
 #include "am/ucxx.h"
 #include "core/error.h"
@@ -117,6 +118,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
 
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        if (atomic_load_explicit(&ucx->lifted, memory_order_relaxed) != NULL) {
+            tmsg_ucx_release_lifted(ucx);
+        }
         count += tmsg_ucxx_is_full(ucx) ? 0 : ucp_worker_progress(ucx->ucp);
     }
     worker->inside = false;
@@ -247,6 +251,9 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
         (worker->fetch.count > 0 && !worker->fetching &&
          !tmsg_store_is_missed(worker->store))) {
         return TMSG_ERR_BUSY;
+    }
+    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        tmsg_ucx_release_lifted(ucx);
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         ucs_status_t ucs =

@@ -72,6 +72,7 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->sent_by_schema += more->sent_by_schema;
     sum->received_messages += more->received_messages;
     sum->received_bytes += more->received_bytes;
+    sum->received_in_place += more->received_in_place;
     sum->refused_messages += more->refused_messages;
     sum->lost_messages += more->lost_messages;
     sum->aborted_messages += more->aborted_messages;
@@ -137,6 +138,7 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_number(object, "sent_bytes", stats->sent_bytes) &&
            add_number(object, "received_messages", stats->received_messages) &&
            add_number(object, "received_bytes", stats->received_bytes) &&
+           add_number(object, "received_in_place", stats->received_in_place) &&
            add_number(object, "refused_messages", stats->refused_messages) &&
            add_number(object, "lost_messages", stats->lost_messages) &&
            add_number(object, "aborted_messages", stats->aborted_messages) &&

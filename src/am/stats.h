@@ -41,9 +41,10 @@ typedef struct {
     uint64_t sent_messages, sent_bytes;
     uint64_t sent_by_schema; /* of these, those whose layout the peer knew */
     uint64_t received_messages, received_bytes;
-    uint64_t refused_messages; /* of the peer's, by us */
-    uint64_t aborted_messages; /* of the peer's, by it */
-    uint64_t lost_messages;    /* of the peer's, that never came */
+    uint64_t received_in_place; /* of these, those that UCX's memory holds */
+    uint64_t refused_messages;  /* of the peer's, by us */
+    uint64_t aborted_messages;  /* of the peer's, by it */
+    uint64_t lost_messages;     /* of the peer's, that never came */
     uint64_t canceled_messages, timed_out_messages; /* of ours */
     tmsg_histogram_t sent_sizes;                    /* bytes of payload */
     tmsg_histogram_t received_sizes;

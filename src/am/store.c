@@ -174,6 +174,11 @@ tmsg_status_t tmsg_store_reserve(tmsg_store_t *store, uint64_t bytes)
     return try_reserve(store, bytes) ? TMSG_OK : TMSG_IN_PROGRESS;
 }
 
+void tmsg_store_signal(const tmsg_store_t *store)
+{
+    tmsg_loop_signal(store->event_fd);
+}
+
 void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
 {
     atomic_fetch_sub(&store->held, bytes);

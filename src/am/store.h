@@ -74,6 +74,9 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
  * Errors: IN_PROGRESS, as above. */
 tmsg_status_t tmsg_store_reserve(tmsg_store_t *store, uint64_t bytes);
 
+/* Thread-safe: wakes whoever sleeps on the worker's descriptor. */
+void tmsg_store_signal(const tmsg_store_t *store);
+
 /* Thread-safe: gives back what was reserved or moved to the budget. */
 void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes);
 

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "am/lying.h"
 #include "am/pair.h"
 #include "am/ucx_known.h"
 #include "am/worker.h"
@@ -82,8 +83,10 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
                                  ucp_am_recv_callback_t handler)
 {
     ucp_worker_params_t params = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
+                      UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+        .am_alignment = TMSG_PAYLOAD_ALIGNMENT, /* see lying.h */
     };
     ucp_worker_attr_t attr = {.field_mask =
                                   UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
@@ -186,6 +189,7 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
         return tmsg_error_memory("a UCX worker");
     }
     ucx->worker = worker;
+    atomic_init(&ucx->holders, 1);
     ucx->source.fd = -1;
     ucx->scope = *scope;
     ucx->dialling = dialling;
@@ -238,6 +242,16 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     if (ucx->door != NULL) {
         ucp_listener_destroy(ucx->door);
     }
+    ucx->worker = NULL;
+    tmsg_ucx_let_go(ucx);
+}
+
+void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
+{
+    if (atomic_fetch_sub(&ucx->holders, 1) > 1) {
+        return;
+    }
+    tmsg_ucx_release_lifted(ucx);
     ucp_worker_destroy(ucx->ucp);
     ucp_cleanup(ucx->context);
     tmsg_pairs_free(ucx);

@@ -3,6 +3,7 @@
 #ifndef TMSG_AM_UCX_H
 #define TMSG_AM_UCX_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "am/blob.h"
@@ -13,6 +14,7 @@
 
 typedef struct tmsg_worker tmsg_worker_t;
 typedef struct tmsg_probe tmsg_probe_t;
+struct tmsg_lifted;
 
 /* The AM id that all our messages use; what they are is said by the kind in
  * their preamble. */
@@ -68,7 +70,9 @@ typedef struct tmsg_ucx {
     size_t peer_capacity;
     tmsg_ucx_spare_t spares[TMSG_UCX_SPARES]; /* oldest first */
     size_t spare_count;
-    tmsg_hello_t hello; /* what we say of ourselves on it */
+    tmsg_hello_t hello;  /* what we say of ourselves on it */
+    atomic_uint holders; /* its worker, and messages that lie in its memory */
+    struct tmsg_lifted *_Atomic lifted; /* what is to be freed of that */
 } tmsg_ucx_t;
 
 /* LIMIT_EXCEEDED unless `needed` descriptors are free; `fd` is any. UCX that
@@ -83,7 +87,11 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);
+
+/* Nobody works with it any more. It is closed when the last message has let go
+ * of it, which that does from any thread. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx);
+void tmsg_ucx_let_go(tmsg_ucx_t *ucx);
 
 /* The UCX worker's address, network alone or with shared memory. Freed with
  * tmsg_ucx_address_free(). Errors: INTERNAL. */
