@@ -96,9 +96,11 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
             continue;
         }
         advance(&at, &entries[i]);
-        memset(to, 0, at.gap);
-        to += at.gap;
-        if (!tmsg_tensor_is_dense(tensor)) {
+        if (at.gap > 0) {
+            memset(to, 0, at.gap);
+            to += at.gap;
+        }
+        if (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], to);
         } else if (entries[i].bytes > 0) {
             memcpy(to, tensor->data, entries[i].bytes);

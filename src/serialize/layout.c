@@ -17,13 +17,12 @@ uint64_t tmsg_layout_spill(uint64_t body_bytes)
 
 uint64_t tmsg_layout_alignment(tmsg_dtype_t dtype)
 {
-    uint64_t element = tmsg_dtype_bytes(dtype);
-    uint64_t alignment = ALIGNMENT_MIN;
+    uint32_t bits = (uint32_t)dtype.bits * dtype.lanes; /* of an element */
 
-    while (alignment < element && alignment < ALIGNMENT_MAX) {
-        alignment *= 2;
+    if (bits <= 8 * ALIGNMENT_MIN) {
+        return ALIGNMENT_MIN;
     }
-    return alignment;
+    return bits <= 8 * ALIGNMENT_MAX / 2 ? ALIGNMENT_MAX / 2 : ALIGNMENT_MAX;
 }
 
 uint64_t tmsg_layout_next(uint64_t offset, tmsg_dtype_t dtype,

@@ -61,9 +61,10 @@ tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
 void tmsg_payload_place(tmsg_map_t *map, void *base)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t size = base == NULL ? 0 : tmsg_map_size(map);
     uint64_t offset = 0;
 
-    for (size_t i = 0; base != NULL && i < tmsg_map_size(map); i++) {
+    for (size_t i = 0; i < size; i++) {
         if (entries[i].tensor.data != NULL) {
             continue;
         }
