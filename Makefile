@@ -28,7 +28,7 @@ test:
 	@scripts/setup.sh build test
 	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
 	@$(compile)
-	@scripts/test.sh $(BUILD) -j $(JOBS)
+	@JOBS=$(JOBS) scripts/test.sh $(BUILD)
 
 demo: all
 	@scripts/demo.sh

@@ -70,16 +70,24 @@ set(on_ucx_1_22 LD_LIBRARY_PATH=path_list_prepend:${TMSG_UCX_1_22}
                 "PYTEST_ADDOPTS=set:-m 'not once'")
 
 # tmsg_add_test(<name> COMMAND <word>... [LABELS <label>...]
-#               [ENVIRONMENT <NAME=value>...] [TIMEOUT <seconds>] [TWICE])
+#               [ENVIRONMENT <NAME=value>...] [TIMEOUT <seconds>] [TWICE]
+#               [COST <seconds>] [PROCESSORS <count>])
 #
 # add_test with our environment and time limit. TWICE: once more as
-# <name>@ucx1.22, the same binaries with that runtime.
+# <name>@ucx1.22, the same binaries with that runtime. COST: it begins before
+# those that name none, so that it is not what all wait for in the end.
 function(tmsg_add_test name)
-    cmake_parse_arguments(test "TWICE" "TIMEOUT"
+    cmake_parse_arguments(test "TWICE" "TIMEOUT;COST;PROCESSORS"
                           "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT test_TIMEOUT)
         set(test_TIMEOUT 120)
     endif()
+    set(schedule)
+    foreach(property IN ITEMS COST PROCESSORS)
+        if(test_${property})
+            list(APPEND schedule ${property} ${test_${property}})
+        endif()
+    endforeach()
     set(names ${name})
     if(test_TWICE AND TMSG_UCX_1_22)
         list(APPEND names ${name}@ucx1.22)
@@ -90,7 +98,7 @@ function(tmsg_add_test name)
     foreach(each IN LISTS names)
         add_test(NAME ${each} COMMAND ${test_prefix} ${test_COMMAND})
         set_tests_properties(${each} PROPERTIES
-            TIMEOUT ${test_TIMEOUT} LABELS "${test_LABELS}"
+            TIMEOUT ${test_TIMEOUT} LABELS "${test_LABELS}" ${schedule}
             ENVIRONMENT "${test_environment};${test_ENVIRONMENT}")
         if(TMSG_SANITIZE)
             set_tests_properties(${each} PROPERTIES
@@ -124,13 +132,18 @@ endfunction()
 # tmsg_test(<room>/<test> <file> [arguments of tmsg_add_test])
 #
 # A Criterion test. ctest runs the files side by side, so each runs its own
-# tests one by one; --timeout names the one that hangs, --verbose those that
-# were skipped.
+# tests one by one, but four at a time where TMSG_PATIENT has the name: those
+# mostly wait. --timeout names the one that hangs, --verbose those that were
+# skipped.
 function(tmsg_test name source)
+    set(jobs 1)
+    if(name IN_LIST TMSG_PATIENT)
+        set(jobs 4)
+    endif()
     string(REPLACE "/" "_" target test_${name})
     tmsg_program(${target} SOURCES ${source} LIBRARIES PkgConfig::CRITERION)
     tmsg_add_test(${name} ${ARGN}
-        COMMAND $<TARGET_FILE:${target}> --jobs 1 --timeout 100 --color=never
+        COMMAND $<TARGET_FILE:${target}> --jobs ${jobs} --timeout 100 --color=never
                 --ascii --verbose)
 endfunction()
 

@@ -2,6 +2,7 @@
 # test.sh BUILD_DIR [CTEST_OPTION...]: runs the tests of a build, then lists
 # each test that was skipped with its reason, and the counts. ctest shows
 # nothing of an entry that passes, so a skip inside of one is else never seen.
+# Tests wait for much of their time: three run at once on two processors ($JOBS).
 # In CI ($TMSG_CI) a skip that tests/allowed-skips.txt does not have fails.
 set -eu
 build=$1
@@ -10,7 +11,9 @@ allowed=$(dirname "$0")/../tests/allowed-skips.txt
 log=$build/Testing/Temporary/LastTest.log
 rm -f "$log"
 rc=0
-ctest --test-dir "$build" --output-on-failure -j "$(nproc)" "$@" || rc=$?
+jobs=${JOBS:-$(nproc)}
+ctest --test-dir "$build" --output-on-failure -j $(((jobs * 3 + 1) / 2)) "$@" ||
+    rc=$?
 [ -f "$log" ] || exit "$((rc ? rc : 1))"
 
 kind=$(sed -n 's/^TMSG_SANITIZE:STRING=//p' "$build/CMakeCache.txt")

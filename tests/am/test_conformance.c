@@ -18,7 +18,7 @@ static const size_t counts[] = {1, 7, 64, 1000};
 /* The n-th sample of the matrix that is due; false behind the last. */
 static bool matrix(size_t n, sample_t *sample)
 {
-    if (!whole_run()) { /* of each dtype and shape every other count */
+    if (does_half()) { /* of each dtype and shape every other count */
         n = 2 * n + !is_due(n / (COUNTS / 2));
     }
     memset(sample, 0, sizeof(*sample));

@@ -11,9 +11,16 @@ bool whole_run(void)
            second_ucx[0] == '\0';
 }
 
+bool does_half(void)
+{
+    const char *sanitizer = getenv("TMSG_SANITIZE");
+
+    return !whole_run() && (sanitizer == NULL || sanitizer[0] == '\0');
+}
+
 bool is_due(size_t n)
 {
     size_t half = getenv("TMSG_OTHER_HALF") != NULL;
 
-    return whole_run() || n % 2 == half;
+    return !does_half() || n % 2 == half;
 }

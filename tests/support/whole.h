@@ -10,8 +10,12 @@
 /* Whether to spare nothing. */
 bool whole_run(void);
 
-/* Whether to do the n-th of many combinations. Under `make test` one of its
- * two runs, each with its own UCX, does the even ones, the other the odd. */
+/* Whether there are two runs, each with its own UCX, that do half each of what
+ * has many combinations. Under a sanitizer there is but one. */
+bool does_half(void);
+
+/* Whether to do the n-th combination: one run does the even ones, the other the
+ * odd. */
 bool is_due(size_t n);
 
 #endif
