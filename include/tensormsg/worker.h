@@ -46,16 +46,15 @@ typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
 
 /* Called for each message of a peer's that could not be delivered: beyond a
  * limit, malformed, against its sender's policy, damaged under way, given up by
- * its sender (CANCELED, TIMED_OUT). `sequence`
- * is its number among those of its channel, from 0 and modulo 2^32; its turn
- * there has come, so that all before it have been handed out (or queued), and
- * those behind it follow. The sender of such a message hears the same, if it
- * still waits. Not called where the endpoint ends before that turn, or once its
- * handle is destroyed. `error` is valid until it returns. Thread and calls as
- * for a message's handler. */
+ * its sender (CANCELED, TIMED_OUT). `sequence` is its number among those of
+ * `channel`, from 0 and modulo 2^32; its turn there has come, so that all
+ * before it have been handed out (or queued), and those behind it follow. The
+ * sender of such a message hears the same, if it still waits. Not called where
+ * the endpoint ends before that turn, or once its handle is destroyed. `error`
+ * is valid until it returns. Thread and calls as for a message's handler. */
 typedef void (*tmsg_refused_fn)(void *arg, tmsg_endpoint_t *endpoint,
-                                uint32_t sequence, tmsg_status_t status,
-                                const char *error);
+                                uint16_t channel, uint32_t sequence,
+                                tmsg_status_t status, const char *error);
 
 /* Memory for payloads of the application's own. alloc gives `bytes` of
  * memory of `device` (today the CPU, always) aligned to `alignment` (a power

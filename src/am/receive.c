@@ -239,10 +239,10 @@ static void run_refused(tmsg_due_t *due)
     wanted = endpoint->handle && worker->on_refused != NULL;
     tmsg_worker_unlock(worker);
     if (wanted) {
-        worker->on_refused(worker->on_refused_arg, endpoint,
-                           message->head.sequence, message->refusal,
-                           why != NULL ? why
-                                       : tmsg_status_name(message->refusal));
+        worker->on_refused(
+            worker->on_refused_arg, endpoint, message->head.channel,
+            message->head.sequence, message->refusal,
+            why != NULL ? why : tmsg_status_name(message->refusal));
     }
     tmsg_message_destroy(message);
 }

@@ -19,11 +19,13 @@ typedef struct {
     char why[400];
 } scene_t;
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     scene_t *scene = arg;
 
+    (void)channel;
     (void)endpoint;
     scene->refused++;
     scene->sequence = sequence;

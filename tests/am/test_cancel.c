@@ -46,11 +46,13 @@ static void on_done(void *arg, tmsg_status_t status, const char *error)
     write_down(scene, 'd');
 }
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     scene_t *scene = arg;
 
+    (void)channel;
     (void)endpoint;
     (void)sequence;
     scene->refused++;

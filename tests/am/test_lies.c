@@ -445,11 +445,12 @@ typedef struct {
     bool explained;
 } heard_t;
 
-static void hear(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                 tmsg_status_t status, const char *error)
+static void hear(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                 uint32_t sequence, tmsg_status_t status, const char *error)
 {
     heard_t *heard = arg;
 
+    (void)channel;
     heard->calls++;
     heard->endpoint = endpoint;
     heard->sequence = sequence;

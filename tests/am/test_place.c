@@ -114,11 +114,13 @@ static void on_header(void *arg, tmsg_incoming_t *incoming)
     }
 }
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     scene_t *scene = arg;
 
+    (void)channel;
     (void)sequence;
     must_true(endpoint == scene->pair.to_b);
     must_be(status, scene->told != TMSG_OK ? scene->told : scene->refusal);

@@ -64,11 +64,13 @@ static void take_some(way_t *way)
     }
 }
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     way_t *way = arg;
 
+    (void)channel;
     must_be(status, TMSG_ERR_LIMIT_EXCEEDED);
     must_say(error, "held_bytes");
     must_true(endpoint == way->to);
@@ -184,11 +186,12 @@ typedef struct {
 #define LOOSE 400
 #define LOOSE_BYTES 60000
 
-static void on_lost(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                    tmsg_status_t status, const char *error)
+static void on_lost(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                    uint32_t sequence, tmsg_status_t status, const char *error)
 {
     loose_t *loose = arg;
 
+    (void)channel;
     must_true(endpoint == loose->joined.pair.to_b);
     must_be(status, TMSG_ERR_PEER_LOST);
     must_say(error, "when the connection broke");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "support/channels.h"
 #include "support/failing_alloc.h"
 #include "support/peers.h"
 #include "support/sample.h"
@@ -22,6 +23,7 @@ typedef struct {
     char story[32];
     bool ends;    /* the callback destroys the endpoint */
     bool starved; /* it was called without the words */
+    uint16_t channel;
 } scene_t;
 
 static void write_down(scene_t *scene, char what)
@@ -42,13 +44,15 @@ static void on_message(void *arg, tmsg_message_t *message)
     tmsg_message_destroy(message);
 }
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     scene_t *scene = arg;
     char *json;
 
     must_be(status, TMSG_ERR_LIMIT_EXCEEDED);
+    must_eq(channel, scene->channel);
     must_eq(sequence, strlen(scene->story));
     scene->starved = strstr(error, "held_bytes") == NULL;
     must_true(endpoint == scene->pair.to_b);
@@ -117,6 +121,24 @@ Test(refused, is_told_where_messages_are_pulled)
     tmsg_request_destroy(large);
     pair_close(&scene.pair);
     cr_expect_str_eq(scene.story, "r");
+}
+
+/* Each channel has numbers of its own: the second on 7 is number 1 there. */
+Test(refused, says_on_which_channel)
+{
+    tmsg_request_t *small, *large;
+    scene_t scene;
+
+    open_scene(&scene, DRIVE_POLLING, false);
+    scene.channel = 7;
+    small =
+        send_on(scene.pair.to_a, 7, sample_bytes(1, SMALL), TMSG_SEND_ACKED);
+    must(pair_finish(&scene.pair, small));
+    large =
+        send_on(scene.pair.to_a, 7, sample_bytes(2, LARGE), TMSG_SEND_ACKED);
+    must_be(pair_finish(&scene.pair, large), TMSG_ERR_LIMIT_EXCEEDED);
+    pair_close(&scene.pair);
+    cr_expect_str_eq(scene.story, "1r");
 }
 
 Test(refused, may_destroy_its_endpoint)

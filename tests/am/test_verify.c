@@ -132,9 +132,10 @@ static tmsg_map_t *borrow(size_t names, uint8_t *data, int64_t bytes)
 }
 
 static void count_refusal(void *arg, tmsg_endpoint_t *endpoint,
-                          uint32_t sequence, tmsg_status_t status,
-                          const char *error)
+                          uint16_t channel, uint32_t sequence,
+                          tmsg_status_t status, const char *error)
 {
+    (void)channel;
     (void)endpoint;
     must_eq(sequence, 0);
     must_be(status, TMSG_ERR_CORRUPT);

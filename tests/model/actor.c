@@ -114,9 +114,10 @@ static void ended(void *arg, tmsg_endpoint_t *endpoint, tmsg_status_t status,
     say("ended %d %d %s", number_of(endpoint), status, error);
 }
 
-static void refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                    tmsg_status_t status, const char *error)
+static void refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                    uint32_t sequence, tmsg_status_t status, const char *error)
 {
+    (void)channel;
     (void)arg;
     (void)sequence;
     say("refused %d %d %s", number_of(endpoint), status, error);

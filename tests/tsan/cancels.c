@@ -39,11 +39,13 @@ static void take(void *arg, tmsg_message_t *message)
     tmsg_message_destroy(message);
 }
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     scene_t *scene = arg;
 
+    (void)channel;
     (void)endpoint;
     (void)sequence;
     (void)error;
