@@ -16,8 +16,8 @@ extern "C" {
 
 /* Sends each map to all endpoints that were added to it, its subscribers.
  * Peers come, go and die as they like. What waits for a subscriber is bounded,
- * and beyond the bound that one alone meets its policy. The payload is prepared
- * once for all of them, and the map is held until the last one has it.
+ * and beyond the bound that one alone meets its policy. Payload and header are
+ * prepared once for all of them, and the map is held until the last one has it.
  * It belongs to its worker, and its calls to the threads that may use that
  * (worker.h). See docs/publish.md. */
 typedef struct tmsg_publisher tmsg_publisher_t;
@@ -107,9 +107,13 @@ TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
  * its tensors release functions (map.h) and destroy it after this call; else
  * borrowed data has to stay as it is until the request has ended. The request
  * ends with OK whatever became of each subscriber's: that is counted. `params`
- * (NULL: defaults) and request_p are those of tmsg_endpoint_send(); flags and
- * policy hold for every subscriber, each message being ACKED unless it goes to
- * a peer that acknowledges nothing; on_done is called when the request ends.
+ * (NULL: defaults) and request_p are those of tmsg_endpoint_send(). Flags
+ * (TMSG_SEND_VERIFY), policy, channel, way and protocol hold for every
+ * subscriber, each message being ACKED unless it goes to a peer that
+ * acknowledges nothing; a channel that a peer does not take fails for that one.
+ * timeout_ms is for all from this call on: when it has passed, what still waits
+ * for a subscriber is dropped, what is on the way is given up, and the map is
+ * kept for newcomers no longer. on_done is called when the request ends.
  * Errors: INVALID_PARAM, NO_MEMORY, CLOSED (it is being closed). */
 TMSG_API tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
                                               const tmsg_map_t *map,

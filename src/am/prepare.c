@@ -360,7 +360,8 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         .sequence = send->again ? send->sequence : send->channel->tx_sequence,
         .policy = (uint8_t)send->policy,
     };
-    tmsg_body_extra_t extra = {0};
+    tmsg_body_extra_t extra = {
+        .shared = send->share == NULL ? NULL : &send->share->body};
     tmsg_payload_t payload = {.map = send->map,
                               .extra = &extra,
                               .spare = send->small_payload,

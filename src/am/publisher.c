@@ -13,7 +13,8 @@
 
 #define PUBLISH_KNOWN                                                          \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
-                TMSG_SEND_PARAM_ON_DONE))
+                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
+                TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_WAY))
 
 #define FLAGS_KNOWN ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY))
 
@@ -43,7 +44,9 @@ void tmsg_publication_unuse(tmsg_publication_t *publication)
     if (--publication->users > 0) {
         return;
     }
+    tmsg_loop_clear_timer(&worker->loop, &publication->timer);
     tmsg_share_drop(publication->share, tmsg_store_pool(worker->store));
+    tmsg_publisher_drop(publication->publisher);
     if (tmsg_map_unhold(publication->map)) {
         publication->map_due.run = run_free_map;
         tmsg_request_hold(&publication->request);
@@ -52,16 +55,12 @@ void tmsg_publication_unuse(tmsg_publication_t *publication)
     tmsg_request_end(&publication->request, TMSG_OK, NULL);
 }
 
-static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
-                                      tmsg_publication_t *publication)
+static void copy_send_params(const tmsg_send_params_t *params,
+                             tmsg_publication_t *publication)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
-    if (mask & ~PUBLISH_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "publish: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PUBLISH_KNOWN));
-    }
+    publication->timeout_ms = -1;
     if (mask & TMSG_SEND_PARAM_FLAGS) {
         publication->flags = params->flags;
     }
@@ -72,6 +71,30 @@ static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
         publication->request.on_done = params->on_done;
         publication->request.on_done_arg = params->on_done_arg;
     }
+    if (mask & TMSG_SEND_PARAM_CHANNEL) {
+        publication->channel = params->channel;
+    }
+    if (mask & TMSG_SEND_PARAM_TIMEOUT) {
+        publication->timeout_ms = params->timeout_ms;
+    }
+    if (mask & TMSG_SEND_PARAM_WAY) {
+        publication->way = params->way;
+        publication->protocol = params->protocol;
+    }
+}
+
+/* Here, and not by each subscriber's send: then nobody would hear of it. */
+static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
+                                      tmsg_publication_t *publication)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    if (mask & ~PUBLISH_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PUBLISH_KNOWN));
+    }
+    copy_send_params(params, publication);
     if (publication->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "publish: unknown flags 0x%x",
@@ -83,10 +106,60 @@ static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
                               "publish: unknown policy %d",
                               publication->policy);
     }
+    if (publication->timeout_ms == 0 || publication->timeout_ms < -1) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: timeout_ms %d is neither above 0 nor "
+                              "-1",
+                              publication->timeout_ms);
+    }
+    if (publication->way < TMSG_WAY_AUTO || publication->way > TMSG_WAY_PARTS ||
+        publication->protocol < TMSG_PROTOCOL_AUTO ||
+        publication->protocol > TMSG_PROTOCOL_RNDV) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: unknown way %d or protocol %d",
+                              publication->way, publication->protocol);
+    }
     return TMSG_OK;
 }
 
-static tmsg_status_t create_publication(tmsg_worker_t *worker,
+/* Its time has passed: whom it has not gone to yet, it does not go to; sends
+ * that are under way end by themselves. */
+static void expired(tmsg_timer_t *timer)
+{
+    tmsg_publication_t *publication =
+        TMSG_CONTAINER_OF(timer, tmsg_publication_t, timer);
+    tmsg_publisher_t *publisher = publication->publisher;
+
+    tmsg_publication_use(publication);
+    publisher->refs++;
+    if (publication->kept) {
+        publication->kept = false;
+        tmsg_list_remove(&publisher->kept, &publication->node);
+        tmsg_publication_unuse(publication);
+    }
+    for (tmsg_node_t *node = publisher->subscribers.head; node != NULL;
+         node = node->next) {
+        tmsg_subscriber_drop_late(
+            TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node), publication);
+    }
+    tmsg_publication_unuse(publication);
+    tmsg_publisher_advance(publisher);
+    tmsg_publisher_drop(publisher);
+}
+
+static void set_timer(tmsg_publication_t *publication)
+{
+    if (publication->timeout_ms > 0) {
+        uint64_t ms = (uint64_t)publication->timeout_ms;
+
+        publication->deadline_ns = tmsg_now_ns() + ms * 1000000;
+        publication->timer.expired = expired;
+        tmsg_loop_set_timer(&publication->request.worker->loop,
+                            &publication->timer, ms);
+    }
+}
+
+static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
                                         const tmsg_map_t *map,
                                         const tmsg_send_params_t *params,
                                         tmsg_publication_t **publication_p)
@@ -98,7 +171,8 @@ static tmsg_status_t create_publication(tmsg_worker_t *worker,
     if (publication == NULL) {
         return tmsg_error_memory("a publication");
     }
-    tmsg_request_init(&publication->request, worker, destroy_publication, NULL);
+    tmsg_request_init(&publication->request, publisher->worker,
+                      destroy_publication, NULL);
     status = read_send_params(params, publication);
     if (status == TMSG_OK) {
         publication->share = tmsg_share_create();
@@ -116,8 +190,20 @@ static tmsg_status_t create_publication(tmsg_worker_t *worker,
     publication->users = 1;
     publication->map = map;
     tmsg_map_hold(map);
+    publication->publisher = publisher;
+    publisher->refs++;
+    set_timer(publication);
     *publication_p = publication;
     return TMSG_OK;
+}
+
+static void forget_oldest(tmsg_publisher_t *publisher)
+{
+    tmsg_publication_t *oldest = TMSG_CONTAINER_OF(
+        tmsg_list_pop(&publisher->kept), tmsg_publication_t, node);
+
+    oldest->kept = false;
+    tmsg_publication_unuse(oldest);
 }
 
 static void keep(tmsg_publisher_t *publisher, tmsg_publication_t *publication)
@@ -126,10 +212,10 @@ static void keep(tmsg_publisher_t *publisher, tmsg_publication_t *publication)
         return;
     }
     tmsg_publication_use(publication);
+    publication->kept = true;
     tmsg_list_push(&publisher->kept, &publication->node);
     if (publisher->kept.count > publisher->keep) {
-        tmsg_publication_unuse(TMSG_CONTAINER_OF(
-            tmsg_list_pop(&publisher->kept), tmsg_publication_t, node));
+        forget_oldest(publisher);
     }
 }
 
@@ -149,8 +235,7 @@ static tmsg_status_t publish(tmsg_publisher_t *publisher, const tmsg_map_t *map,
     tmsg_status_t status = check_open(publisher);
 
     if (status == TMSG_OK) {
-        status =
-            create_publication(publisher->worker, map, params, &publication);
+        status = create_publication(publisher, map, params, &publication);
     }
     if (status != TMSG_OK) {
         return status;
@@ -448,8 +533,7 @@ void tmsg_publisher_release(tmsg_publisher_t *publisher)
         tmsg_endpoint_drop(endpoint);
     }
     while (publisher->kept.count > 0) {
-        tmsg_publication_unuse(TMSG_CONTAINER_OF(
-            tmsg_list_pop(&publisher->kept), tmsg_publication_t, node));
+        forget_oldest(publisher);
     }
     tmsg_events_end(&publisher->close_events, TMSG_ERR_CANCELED,
                     "the publisher was destroyed");

@@ -23,6 +23,14 @@ typedef struct {
     uint64_t bytes; /* of the tensors */
     uint32_t flags;
     int32_t policy;
+    int32_t way;
+    int32_t protocol;
+    int32_t timeout_ms;   /* -1: none */
+    uint64_t deadline_ns; /* with a timeout */
+    tmsg_timer_t timer;   /* of that, while it is published */
+    uint16_t channel;
+    bool kept; /* among its publisher's */
+    tmsg_publisher_t *publisher;
 } tmsg_publication_t;
 
 typedef enum {
@@ -81,6 +89,10 @@ tmsg_subscriber_t *tmsg_subscriber_find(const tmsg_publisher_t *publisher,
 /* Sends a publication, now or later, or what its policy says. */
 void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
                            tmsg_publication_t *publication);
+
+/* A publication's time has passed: it waits no more. */
+void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
+                               const tmsg_publication_t *publication);
 
 /* Takes it out of both lists. It may be freed. */
 void tmsg_subscriber_leave(tmsg_subscriber_t *subscriber);

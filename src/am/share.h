@@ -2,7 +2,8 @@
 /* am/share.h - what the sends of one map to several peers have in common.
  *
  * The payload (gathered, packed or listed) and its checksums are made by the
- * first of them. The header is each peer's own: it has that peer's numbers. */
+ * first of them, and so is what the bodies say of tensors and metadata. What
+ * is left of the header is each peer's own: it has that peer's numbers. */
 #ifndef TMSG_AM_SHARE_H
 #define TMSG_AM_SHARE_H
 
@@ -18,6 +19,7 @@ typedef struct {
     uint64_t large;
     tmsg_plan_t plan;
     uint8_t *checksums; /* NULL: nobody wanted any */
+    tmsg_body_shared_t body;
     uint8_t small[TMSG_SHARE_SMALL];
 } tmsg_share_t;
 

@@ -158,15 +158,33 @@ static void sent(void *arg, tmsg_status_t status, const char *error)
     tmsg_worker_unlock(worker);
 }
 
+/* What is left of the publication's time. */
+static int32_t timeout_of(const tmsg_publication_t *publication)
+{
+    uint64_t now = tmsg_now_ns();
+
+    if (publication->timeout_ms < 0) {
+        return -1;
+    }
+    return publication->deadline_ns <= now
+               ? 1
+               : (int32_t)((publication->deadline_ns - now + 999999) / 1000000);
+}
+
 static void post(tmsg_subscriber_t *subscriber, delivery_t *delivery)
 {
     const tmsg_publication_t *publication = delivery->publication;
     tmsg_endpoint_t *endpoint = subscriber->endpoint;
     tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |
-                      TMSG_SEND_PARAM_ON_DONE,
+                      TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |
+                      TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_WAY,
         .flags = publication->flags,
         .policy = publication->policy,
+        .way = publication->way,
+        .protocol = publication->protocol,
+        .timeout_ms = timeout_of(publication),
+        .channel = publication->channel,
         .on_done = sent,
         .on_done_arg = delivery,
     };
@@ -212,6 +230,22 @@ static bool has_too_much(const tmsg_subscriber_t *subscriber)
 static void drop_waiting(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
 {
     finish(take(subscriber, node), TMSG_FATE_DROPPED);
+}
+
+void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
+                               const tmsg_publication_t *publication)
+{
+    tmsg_node_t *node = subscriber->waiting.head;
+
+    while (node != NULL) {
+        tmsg_node_t *next = node->next;
+
+        if (TMSG_CONTAINER_OF(node, delivery_t, node)->publication ==
+            publication) {
+            drop_waiting(subscriber, node);
+        }
+        node = next;
+    }
 }
 
 static void disconnect(tmsg_subscriber_t *subscriber)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <msgpack.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -154,14 +155,76 @@ static void pack_value(msgpack_packer *packer, const tmsg_meta_t *value)
     }
 }
 
-static void pack_metadata(msgpack_packer *packer,
-                          const tmsg_map_meta_entry_t *entries, size_t size)
+static void pack_metadata(msgpack_packer *packer, const tmsg_map_t *map)
 {
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
+    size_t size = tmsg_map_meta_size(map);
+
+    msgpack_pack_uint8(packer, TMSG_BODY_METADATA);
     msgpack_pack_map(packer, size);
     for (size_t i = 0; i < size; i++) {
         pack_text(packer, entries[i].key, entries[i].key_bytes);
         pack_value(packer, &entries[i].value);
     }
+}
+
+/* What is the same for every peer. */
+typedef enum { SECTION_TENSORS = 0, SECTION_METADATA = 1 } section_t;
+
+static void pack_section(msgpack_packer *packer, section_t section,
+                         const tmsg_map_t *map)
+{
+    if (section == SECTION_TENSORS) {
+        pack_tensors(packer, map);
+    } else {
+        pack_metadata(packer, map);
+    }
+}
+
+/* Encodes a section for all peers, unless it is. False: there is no memory for
+ * that. */
+static bool keep_section(tmsg_body_shared_t *shared, section_t section,
+                         const tmsg_map_t *map)
+{
+    sink_t sink = {0};
+    msgpack_packer packer;
+
+    if (shared->data[section] != NULL) {
+        return true;
+    }
+    msgpack_packer_init(&packer, &sink, sink_count);
+    pack_section(&packer, section, map);
+    sink = (sink_t){.buffer = malloc(sink.used), .bound = sink.used};
+    if (sink.buffer == NULL) {
+        return false;
+    }
+    msgpack_packer_init(&packer, &sink, sink_write);
+    pack_section(&packer, section, map);
+    shared->data[section] = (uint8_t *)sink.buffer;
+    shared->bytes[section] = sink.used;
+    shared->encoded++;
+    return true;
+}
+
+static void put_section(msgpack_packer *packer, const tmsg_body_extra_t *extra,
+                        section_t section, const tmsg_map_t *map)
+{
+    tmsg_body_shared_t *shared = extra == NULL ? NULL : extra->shared;
+
+    if (shared != NULL && keep_section(shared, section, map)) {
+        packer->callback(packer->data, (const char *)shared->data[section],
+                         shared->bytes[section]);
+    } else {
+        pack_section(packer, section, map);
+    }
+}
+
+void tmsg_body_shared_free(tmsg_body_shared_t *shared)
+{
+    for (int i = 0; i < TMSG_BODY_SECTIONS; i++) {
+        free(shared->data[i]);
+    }
+    *shared = (tmsg_body_shared_t){0};
 }
 
 static void pack_schema(sink_t *sink, const tmsg_schema_use_t *use)
@@ -219,11 +282,10 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
         pack_schema(&sink, &extra->schema);
     }
     if (form != TMSG_SCHEMA_REFERS) {
-        pack_tensors(&packer, map);
+        put_section(&packer, extra, SECTION_TENSORS, map);
     }
     if (keys != 0) {
-        msgpack_pack_uint8(&packer, TMSG_BODY_METADATA);
-        pack_metadata(&packer, tmsg_map_meta_entries(map), keys);
+        put_section(&packer, extra, SECTION_METADATA, map);
     }
     if (checksums) {
         msgpack_pack_int8(&packer, TMSG_BODY_CHECKSUMS);

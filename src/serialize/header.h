@@ -90,8 +90,22 @@ typedef struct {
     size_t others_bytes;
 } tmsg_split_t;
 
+#define TMSG_BODY_SECTIONS 2 /* tensors, and metadata */
+
+/* What the bodies of one map for several peers have in common, encoded by the
+ * first that needs it. The map must stay as it is meanwhile. All zero bits:
+ * nothing yet. Not thread-safe. */
+typedef struct {
+    uint8_t *data[TMSG_BODY_SECTIONS];
+    size_t bytes[TMSG_BODY_SECTIONS];
+    unsigned encoded; /* how often a section was */
+} tmsg_body_shared_t;
+
+void tmsg_body_shared_free(tmsg_body_shared_t *shared);
+
 /* What a body holds beside a map. All zero bits: nothing. */
 typedef struct {
+    tmsg_body_shared_t *shared;      /* NULL: this body is the only one */
     const tmsg_checksum_t *checksum; /* NULL: no checksums */
     /* One for each tensor, in order; decoded, they lie in the body. Need not be
      * known while a body is only measured. */
@@ -105,8 +119,9 @@ typedef struct {
  * may be NULL) as a msgpack body. Writes at most `bound` bytes to `buffer` and
  * always reports in *needed_p how many the whole takes; only if that is
  * <= bound is the buffer filled. buffer may be NULL with bound 0. No
- * allocation. A tensor that is neither in C order nor dense is described as
- * packed C order. Errors: LIMIT_EXCEEDED (a body over 4 GiB - 1). */
+ * allocation, but for what is shared, which can do without. A tensor that is
+ * neither in C order nor dense is described as packed C order. Errors:
+ * LIMIT_EXCEEDED (a body over 4 GiB - 1). */
 tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
                                const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p);

@@ -478,3 +478,50 @@ Test(golden, v0_is_written_again_byte_for_byte)
     cr_expect_eq(found, 5);
     golden_free(cases, count);
 }
+
+/* Every peer's body is what it would be alone, whether its schema is told or
+ * referred to, and where there is no memory to share. */
+static void share(const tmsg_map_t *map, unsigned long failing)
+{
+    tmsg_body_shared_t shared = {0};
+
+    for (int i = 0; i < 6; i++) {
+        tmsg_body_extra_t alone = {.schema = {.form = i % 2 == 0
+                                                          ? TMSG_SCHEMA_DEFINES
+                                                          : TMSG_SCHEMA_REFERS,
+                                              .slot = (uint8_t)i,
+                                              .generation = 3}};
+        tmsg_body_extra_t extra = alone;
+        uint8_t expected[300], body[300];
+        size_t bytes, counted, written;
+
+        extra.shared = &shared;
+        cr_assert_eq(tmsg_body_encode(map, &alone, expected, 300, &bytes),
+                     TMSG_OK);
+        failing_alloc_arm(failing);
+        cr_assert_eq(tmsg_body_encode(map, &extra, NULL, 0, &counted), TMSG_OK);
+        cr_assert_eq(tmsg_body_encode(map, &extra, body, 300, &written),
+                     TMSG_OK);
+        failing_alloc_disarm();
+        cr_assert_eq(counted, bytes);
+        cr_assert_eq(written, bytes);
+        cr_assert_arr_eq(body, expected, bytes);
+    }
+    cr_expect_eq(shared.encoded, 2);
+    tmsg_body_shared_free(&shared);
+}
+
+Test(header, what_bodies_share_is_encoded_once)
+{
+    const tmsg_dtype_t f32 = {TMSG_DTYPE_FLOAT, 32, 1};
+    tmsg_map_t *map;
+
+    cr_assert_eq(tmsg_map_create(&map), TMSG_OK);
+    add(map, "x", f32, 2, (int64_t[]){2, 3}, NULL, cpu);
+    add(map, "y", f32, 2, (int64_t[]){2, 3}, (int64_t[]){1, 2}, cpu);
+    cr_assert_eq(tmsg_map_set_i64(map, "number", 7), TMSG_OK);
+    for (unsigned long failing = 0; failing < 4; failing++) {
+        share(map, failing);
+    }
+    tmsg_map_destroy(map);
+}
