@@ -201,6 +201,29 @@ Test(publish_params, what_is_kept_ends_with_its_time_or_its_publisher)
     pair_drop(&scene.pair);
 }
 
+/* What waits, what is on the way and what is kept, each with its time. */
+Test(publish_params, its_worker_may_end_before_its_time)
+{
+    const tmsg_send_params_t later = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
+                                      .timeout_ms = 1000000};
+    tmsg_map_t *map = sample_bytes(1, BYTES);
+    tmsg_request_t *requests[3];
+    scene_t scene;
+
+    open_scene(&scene, 1);
+    for (int i = 0; i < 3; i++) {
+        must(
+            tmsg_publisher_publish(scene.publisher, map, &later, &requests[i]));
+    }
+    pair_drop(&scene.pair);
+    for (int i = 0; i < 3; i++) {
+        must(tmsg_request_test(requests[i]));
+        tmsg_request_destroy(requests[i]);
+    }
+    must(tmsg_map_clear(map));
+    tmsg_map_destroy(map);
+}
+
 Test(publish_params, what_is_wrong_is_named_at_once)
 {
     static const struct {
