@@ -146,6 +146,7 @@ typedef struct {
 
 typedef struct {
     const perf_peer_t *peer;
+    perf_peer_t plain; /* the same, but UCX chooses the protocol */
     const cJSON *in_force;
     cJSON *out;
     FILE *report;
@@ -373,7 +374,10 @@ static bool decide(const tuner_t *tuner, const series_t *series)
 static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
                      uint64_t deadline_ns)
 {
-    series_t series = {.peer = tuner->peer, .threshold = threshold};
+    bool protocols = threshold->below.protocol != TMSG_PROTOCOL_AUTO ||
+                     threshold->above.protocol != TMSG_PROTOCOL_AUTO;
+    series_t series = {.peer = protocols ? &tuner->plain : tuner->peer,
+                       .threshold = threshold};
     bool ok = make_maps(&series, tuner->memory) &&
               measure(&series, deadline_ns) && decide(tuner, &series);
 
@@ -494,6 +498,20 @@ static cJSON *describe(const perf_peer_t *peer)
     return object;
 }
 
+/* Where a protocol is compared with UCX's own choice, no threshold may choose.
+ */
+static bool open_plain(tuner_t *tuner)
+{
+    const char *of = tuner->peer->carrier;
+    char text[256];
+
+    snprintf(text, sizeof(text),
+             "%s.eager_bytes=0,%s.eager_list_bytes=0,%s.rndv_bytes=%llu,"
+             "%s.rndv_list_bytes=%llu",
+             of, of, of, NEVER, of, NEVER);
+    return perf_peer_again(&tuner->plain, tuner->peer, text);
+}
+
 static bool tune_all(const tuner_t *tuner)
 {
     size_t count = sizeof(thresholds) / sizeof(thresholds[0]);
@@ -527,8 +545,9 @@ bool perf_tune(const perf_peer_t *peer, cJSON *out, FILE *report)
         .report = report,
         .memory = described == NULL ? NULL : perf_memory(MEMORY_BYTES),
     };
-    bool ok = tuner.memory != NULL && tune_all(&tuner);
+    bool ok = tuner.memory != NULL && open_plain(&tuner) && tune_all(&tuner);
 
+    perf_peer_close(&tuner.plain);
     if (tuner.memory != NULL) {
         munmap(tuner.memory, MEMORY_BYTES);
     }
