@@ -158,16 +158,17 @@ static void sent(void *arg, tmsg_status_t status, const char *error)
     tmsg_worker_unlock(worker);
 }
 
-/* What is left of the publication's time. */
+/* What is left of the publication's time; 0: nothing, its timer is late. */
 static int32_t timeout_of(const tmsg_publication_t *publication)
 {
-    uint64_t now = tmsg_now_ns();
+    uint64_t now;
 
     if (publication->timeout_ms < 0) {
         return -1;
     }
+    now = tmsg_now_ns();
     return publication->deadline_ns <= now
-               ? 1
+               ? 0
                : (int32_t)((publication->deadline_ns - now + 999999) / 1000000);
 }
 
@@ -190,6 +191,10 @@ static void post(tmsg_subscriber_t *subscriber, delivery_t *delivery)
     };
     tmsg_status_t status;
 
+    if (params.timeout_ms == 0) {
+        finish(delivery, TMSG_FATE_DROPPED);
+        return;
+    }
     if (endpoint->dialect->answers) {
         params.flags |= TMSG_SEND_ACKED;
     }

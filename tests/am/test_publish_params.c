@@ -145,8 +145,8 @@ Test(publish_params, a_channel_that_a_peer_does_not_take_fails_for_it)
 /* One is under way to a peer that does not take it, one waits for that one. */
 Test(publish_params, what_is_late_is_dropped_and_kept_no_longer)
 {
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
-                                       .timeout_ms = 60};
+    tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
+                                 .timeout_ms = 400};
     tmsg_request_t *requests[2];
     tmsg_message_t *message;
     tmsg_map_t *map;
@@ -158,6 +158,7 @@ Test(publish_params, what_is_late_is_dropped_and_kept_no_longer)
         must(tmsg_publisher_publish(scene.publisher, map, &params,
                                     &requests[i]));
         tmsg_map_destroy(map);
+        params.timeout_ms = 20; /* of the one that waits */
     }
     must_eq(scene.publisher->kept.count, 2);
     for (int i = 0; i < 2; i++) {
