@@ -123,15 +123,18 @@ typedef struct tmsg_domain {
     tmsg_status_t (*stream)(void *arg, tmsg_device_t device,
                             tmsg_stream_t *stream_p);
 
-    /* An event that is done when all that `stream` holds now is done. The five
-     * go together: all NULL means that there are no streams. */
+    /* An event that is done when all that `stream` holds now is done. The four
+     * go together: all NULL means that there are no streams. They need one:
+     * TMSG_STREAM_NONE is INVALID_PARAM. */
     tmsg_status_t (*event_record)(void *arg, tmsg_device_t device,
                                   tmsg_stream_t stream, void **event_p);
     /* OK: done; IN_PROGRESS: not yet. Any error is for good: the work that it
      * stands for failed. Never blocks. */
     tmsg_status_t (*event_query)(void *arg, void *event);
-    /* Has `stream` wait for the event; the caller does not. */
-    tmsg_status_t (*event_wait)(void *arg, void *event, tmsg_stream_t stream);
+    /* Has `stream`, of that device, wait for the event, which may be of another
+     * one; the caller does not wait. */
+    tmsg_status_t (*event_wait)(void *arg, tmsg_device_t device, void *event,
+                                tmsg_stream_t stream);
     /* Ends an event, done or not; what waits for it goes on waiting. */
     void (*event_free)(void *arg, void *event);
 

@@ -266,7 +266,7 @@ static void hand_over(bool ordered, char *out)
     must(accelerator.copy_in(NULL, device, data, text, sizeof(text), first));
     must(accelerator.event_record(NULL, device, first, &event));
     if (ordered) {
-        must(accelerator.event_wait(NULL, event, second));
+        must(accelerator.event_wait(NULL, device, event, second));
     }
     accelerator.event_free(NULL, event); /* what waits for it goes on */
     must(accelerator.copy_out(NULL, device, out, data, sizeof(text), second));

@@ -166,11 +166,22 @@ static tmsg_status_t own_stream(void *arg, tmsg_device_t device,
     return status;
 }
 
+/* What is of a stream needs one. */
+static tmsg_status_t enter_given(tmsg_device_t device, tmsg_stream_t stream,
+                                 fake_stream_t **stream_p)
+{
+    if (stream.kind == TMSG_STREAM_NONE) {
+        return tmsg_domain_fail(TMSG_ERR_INVALID_PARAM,
+                                "an event needs a stream");
+    }
+    return enter(device, stream, stream_p);
+}
+
 static tmsg_status_t event_record(void *arg, tmsg_device_t device,
                                   tmsg_stream_t stream, void **event_p)
 {
     fake_stream_t *inside = NULL;
-    tmsg_status_t status = enter(device, stream, &inside);
+    tmsg_status_t status = enter_given(device, stream, &inside);
     fake_event_t *event;
 
     (void)arg;
@@ -194,11 +205,11 @@ static tmsg_status_t event_query(void *arg, void *event)
     return leave((tmsg_stream_t){KIND, 0}, NULL);
 }
 
-static tmsg_status_t event_wait(void *arg, void *event, tmsg_stream_t stream)
+static tmsg_status_t event_wait(void *arg, tmsg_device_t device, void *event,
+                                tmsg_stream_t stream)
 {
-    fake_stream_t *inside;
-    tmsg_status_t status =
-        enter(accelerator_device(fake_event_device(event)), stream, &inside);
+    fake_stream_t *inside = NULL;
+    tmsg_status_t status = enter_given(device, stream, &inside);
 
     (void)arg;
     if (status == TMSG_OK) {
