@@ -83,9 +83,11 @@ TMSG_API void tmsg_context_destroy(tmsg_context_t *context);
  * versions, the transports and devices that UCX finds, limits, the thresholds
  * of docs/transfer-ways.md for each carrier (null: never), and every UCX key
  * with its value and origin (code, environment, default) and why we set it,
- * with all UCX_* variables of the environment. Opens and closes UCX to look,
- * which takes some milliseconds; where that fails, "transports" is empty and
- * "ucx_error" says why. *json_p is freed with tmsg_string_free(). Errors:
+ * with all UCX_* variables of the environment; and in "cuda_driver" and "nvml"
+ * which of NVIDIA's drivers was met and what follows. Opens and closes UCX to
+ * look, which takes some milliseconds; where that fails, "transports" is empty
+ * and "ucx_error" says why. Opens NVIDIA's drivers, if there are some, and
+ * makes no context on a GPU. *json_p is freed with tmsg_string_free(). Errors:
  * NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_describe(tmsg_context_t *context,
                                              char **json_p);

@@ -14,6 +14,7 @@
 #include "am/send_queue.h"
 #include "am/ucx_known.h"
 #include "core/utf8.h"
+#include "memory/domain.h"
 #include "serialize/json.h"
 
 static bool add_number(cJSON *object, const char *key, uint64_t value)
@@ -215,7 +216,9 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
          add_thresholds(object, &context->tuning) && add_ucx(object, context) &&
          add_text(object, "cuda",
                   "not supported by this version: tensors "
-                  "travel from and to host memory");
+                  "travel from and to host memory") &&
+         add_text(object, "cuda_driver", tmsg_cuda_report()) &&
+         add_text(object, "nvml", tmsg_nvml_report());
     return tmsg_json_finish(object, ok, json_p);
 }
 

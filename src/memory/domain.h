@@ -9,6 +9,11 @@
  * of its own and a line of the list in domain.c. */
 extern const tmsg_domain_t tmsg_domain_host;
 
+/* One line each for people: which driver was met here, and what follows. They
+ * open it. */
+const char *tmsg_cuda_report(void);
+const char *tmsg_nvml_report(void);
+
 /* Host memory without words of a table; alignment is a power of two. Errors:
  * NO_MEMORY. */
 tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,

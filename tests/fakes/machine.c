@@ -80,6 +80,19 @@ static void *checked(void *data)
     return data;
 }
 
+/* Where a test fails allocations in turn, it is not ours that it means. */
+static void *resized(void *data, size_t bytes)
+{
+    void *more = realloc(data, bytes);
+
+    return more != NULL ? more : checked(realloc(data, bytes));
+}
+
+static void *made(size_t bytes)
+{
+    return memset(resized(NULL, bytes), 0, bytes);
+}
+
 static void map_device(int device)
 {
     int fd = memfd_create("fake-device", MFD_CLOEXEC);
@@ -110,7 +123,7 @@ static void *view(uintptr_t address)
 {
     int device = device_at(address);
 
-    return device < 0 ? (char *)NULL + address
+    return device < 0 ? (void *)(uintptr_t)address
                       : inside[device] + (address - (uintptr_t)face[device]);
 }
 
@@ -166,8 +179,7 @@ static void push(fake_stream_t *stream, op_t op)
     }
     if (stream->first + stream->count == stream->room) {
         stream->room = stream->room * 2 + 16;
-        stream->ops =
-            checked(realloc(stream->ops, stream->room * sizeof(*stream->ops)));
+        stream->ops = resized(stream->ops, stream->room * sizeof(*stream->ops));
     }
     op.order = ++orders;
     stream->ops[stream->first + stream->count++] = op;
@@ -313,7 +325,7 @@ void fake_poke(uintptr_t to, const void *from, size_t bytes)
 
 fake_stream_t *fake_stream_new(int device, bool legacy, bool apart)
 {
-    fake_stream_t *stream = checked(calloc(1, sizeof(*stream)));
+    fake_stream_t *stream = made(sizeof(*stream));
 
     stream->device = device;
     stream->legacy = legacy;
@@ -486,7 +498,7 @@ void fake_synchronize(fake_stream_t *stream)
 
 fake_event_t *fake_event_new(int device)
 {
-    fake_event_t *event = checked(calloc(1, sizeof(*event)));
+    fake_event_t *event = made(sizeof(*event));
 
     event->device = device;
     lock();

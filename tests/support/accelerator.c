@@ -21,7 +21,7 @@ tmsg_stream_t accelerator_stream(int32_t id)
 
 fake_stream_t *accelerator_inside(tmsg_stream_t stream)
 {
-    return (fake_stream_t *)((char *)NULL + stream.handle);
+    return (fake_stream_t *)((void *)(uintptr_t)stream.handle);
 }
 
 static int holds(void *arg, tmsg_device_t device)
@@ -79,7 +79,7 @@ static tmsg_status_t classify(void *arg, const void *data,
     }
     *memory_p =
         (tmsg_memory_t){accelerator_device(block.device), TMSG_MEMORY_DEVICE, 0,
-                        (char *)NULL + block.base, block.bytes};
+                        (void *)(uintptr_t)block.base, block.bytes};
     return TMSG_OK;
 }
 
@@ -101,7 +101,7 @@ static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
     }
     status = leave(stream, inside);
     if (status == TMSG_OK) {
-        *data_p = (char *)NULL + base;
+        *data_p = (void *)(uintptr_t)base;
     }
     return status;
 }

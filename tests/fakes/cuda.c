@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "fakes/cuda_inside.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES 64
+
+typedef struct {
+    const char *name;
+    unsigned long calls;
+} tally_t;
+
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static bool ready;
+static int devices;
+static unsigned long left;
+static int armed_result;
+static const char *failed;
+static tally_t tallies[NAMES];
+context_t fake_primaries[FAKE_DEVICES];
+static int uses[FAKE_DEVICES];
+static fake_stream_t *legacy[FAKE_DEVICES];
+static _Thread_local fake_stream_t *per_thread[FAKE_DEVICES];
+_Thread_local context_t *fake_stack[FAKE_DEPTH];
+_Thread_local int fake_depth;
+
+static int number(const char *variable, int otherwise)
+{
+    const char *text = getenv(variable);
+
+    return text == NULL ? otherwise : atoi(text);
+}
+
+static void tally(const char *name)
+{
+    for (int i = 0; i < NAMES; i++) {
+        if (tallies[i].name == NULL || strcmp(tallies[i].name, name) == 0) {
+            tallies[i].name = name;
+            tallies[i].calls++;
+            return;
+        }
+    }
+    abort();
+}
+
+static unsigned long calls(const char *name)
+{
+    for (int i = 0; i < NAMES && tallies[i].name != NULL; i++) {
+        if (strcmp(tallies[i].name, name) == 0) {
+            return tallies[i].calls;
+        }
+    }
+    return 0;
+}
+
+/* Every call begins so. */
+int fake_begin(const char *name, bool needs_context)
+{
+    int result = OK;
+
+    pthread_mutex_lock(&mutex);
+    tally(name);
+    if (left > 0 && --left == 0) {
+        failed = name;
+        result = armed_result;
+    } else if (!ready) {
+        result = NOT_INITIALIZED;
+    } else if (needs_context && fake_depth == 0) {
+        fake_fault_set("%s was called with no context current", name);
+        result = INVALID_CONTEXT;
+    } else if (needs_context && fake_stack[fake_depth - 1]->primary &&
+               uses[fake_stack[fake_depth - 1]->device] == 0) {
+        fake_fault_set("%s: the context is gone", name);
+        result = 709;
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+int fake_current(void) { return fake_stack[fake_depth - 1]->device; }
+
+/* What earlier work did wrong is told late, as by a device. */
+int fake_end(void) { return fake_fault() == NULL ? OK : ILLEGAL_ADDRESS; }
+
+/* NULL: a fault. */
+fake_stream_t *fake_stream_of(void *handle, const char *name)
+{
+    int device = fake_current();
+
+    if (handle == NULL || handle == (void *)1) {
+        if (legacy[device] == NULL) {
+            legacy[device] = fake_stream_new(device, true, false);
+        }
+        return legacy[device];
+    }
+    if (handle == (void *)2) {
+        if (per_thread[device] == NULL) {
+            per_thread[device] = fake_stream_new(device, false, false);
+        }
+        return per_thread[device];
+    }
+    if (fake_stream_freed(handle)) {
+        fake_fault_set("%s: the stream was destroyed", name);
+        return NULL;
+    }
+    if (fake_stream_device(handle) != device) {
+        fake_fault_set("%s: a stream of device %d, and %d is current", name,
+                       fake_stream_device(handle), device);
+        return NULL;
+    }
+    return handle;
+}
+
+bool fake_event_ok(void *event, const char *name)
+{
+    if (fake_event_freed(event)) {
+        fake_fault_set("%s: the event was destroyed", name);
+        return false;
+    }
+    return true;
+}
+
+API int cuInit(unsigned flags)
+{
+    int result = number("FAKE_CUDA_INIT", OK);
+
+    tally(__func__);
+    if (left > 0 && --left == 0) {
+        failed = __func__;
+        return armed_result;
+    }
+    devices = number("FAKE_CUDA_DEVICES", 2);
+    for (int i = 0; i < FAKE_DEVICES; i++) {
+        fake_primaries[i] = (context_t){i, true};
+    }
+    ready = result == OK && flags == 0 && devices > 0;
+    return result == OK && devices == 0 ? NO_DEVICE : result;
+}
+
+API int cuDriverGetVersion(int *version)
+{
+    tally(__func__);
+    if (left > 0 && --left == 0) {
+        failed = __func__;
+        return armed_result;
+    }
+    *version = number("FAKE_CUDA_VERSION", FAKE_CUDA_AGE);
+    return OK;
+}
+
+#if FAKE_CUDA_AGE >= 6000
+API int cuGetErrorName(int error, const char **text)
+{
+    *text = error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                   : "CUDA_ERROR_OTHER";
+    return OK;
+}
+
+API int cuGetErrorString(int error, const char **text)
+{
+    *text = NULL;
+    if (error == 998) {
+        return INVALID_VALUE;
+    }
+    *text = error == OUT_OF_MEMORY ? "out of memory" : "something went wrong";
+    return OK;
+}
+#endif
+
+API int cuDeviceGetCount(int *count)
+{
+    ANYWHERE;
+    *count = number("FAKE_CUDA_COUNT", devices);
+    return OK;
+}
+
+API int cuDeviceGet(int *device, int ordinal)
+{
+    ANYWHERE;
+    if (ordinal < 0 || ordinal >= devices) {
+        return INVALID_DEVICE;
+    }
+    *device = ordinal;
+    return OK;
+}
+
+static int check_device(int device)
+{
+    return device >= 0 && device < devices ? OK : INVALID_DEVICE;
+}
+
+API int cuDeviceGetName(char *name, int bytes, int device)
+{
+    ANYWHERE;
+    snprintf(name, (size_t)bytes, "Fake GPU %d", device);
+    return check_device(device);
+}
+
+#if FAKE_CUDA_AGE >= 9020
+static int uuid(unsigned char *bytes, int device)
+{
+    for (int i = 0; i < 16; i++) {
+        bytes[i] = (unsigned char)(device * 16 + i);
+    }
+    return check_device(device);
+}
+
+API int cuDeviceGetUuid(unsigned char *bytes, int device)
+{
+    ANYWHERE;
+    return uuid(bytes, device);
+}
+#endif
+
+#if FAKE_CUDA_AGE >= 11040
+API int cuDeviceGetUuid_v2(unsigned char *bytes, int device)
+{
+    ANYWHERE;
+    return uuid(bytes, device);
+}
+#endif
+
+API int cuDeviceGetPCIBusId(char *id, int bytes, int device)
+{
+    ANYWHERE;
+    snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0x33 + device);
+    return check_device(device);
+}
+
+API int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    ANYWHERE;
+    *value = attribute == 115 ? number("FAKE_CUDA_POOLS", 1) : 0;
+    return check_device(device);
+}
+
+#if FAKE_CUDA_AGE >= 7000
+API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    ANYWHERE;
+    *flags = 0;
+    *active = uses[device] > 0;
+    return check_device(device);
+}
+
+API int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    ANYWHERE;
+    pthread_mutex_lock(&mutex);
+    uses[device]++;
+    pthread_mutex_unlock(&mutex);
+    *context = &fake_primaries[device];
+    return check_device(device);
+}
+
+#if FAKE_CUDA_AGE >= 11000
+API int cuDevicePrimaryCtxRelease_v2(int device)
+#else
+API int cuDevicePrimaryCtxRelease(int device)
+#endif
+{
+    ANYWHERE;
+    pthread_mutex_lock(&mutex);
+    uses[device]--;
+    pthread_mutex_unlock(&mutex);
+    return OK;
+}
+#endif
+
+API int cuCtxPushCurrent_v2(void *context)
+{
+    ANYWHERE;
+    if (context == NULL || fake_depth == FAKE_DEPTH) {
+        return INVALID_CONTEXT;
+    }
+    fake_stack[fake_depth++] = context;
+    return OK;
+}
+
+API int cuCtxPopCurrent_v2(void **context)
+{
+    ANYWHERE;
+    if (fake_depth == 0) {
+        return INVALID_CONTEXT;
+    }
+    *context = fake_stack[--fake_depth];
+    return OK;
+}
+
+API int cuCtxGetCurrent(void **context)
+{
+    ANYWHERE;
+    *context = fake_depth == 0 ? NULL : fake_stack[fake_depth - 1];
+    return OK;
+}
+
+API int cuCtxGetDevice(int *device)
+{
+    ANYWHERE;
+    if (fake_depth == 0) {
+        return INVALID_CONTEXT;
+    }
+    *device = fake_current();
+    return OK;
+}
+
+#if FAKE_CUDA_AGE >= 7000
+static unsigned memory_type(const fake_block_t *block)
+{
+    return block->kind == FAKE_PINNED ? 1 : 2;
+}
+
+/* The newest attribute that there is. */
+#define NEWEST_ATTRIBUTE                                                       \
+    (FAKE_CUDA_AGE >= 11030 ? 17 : FAKE_CUDA_AGE >= 10020 ? 13 : 9)
+
+static int attribute_of(const fake_block_t *block, int attribute, void *value)
+{
+    bool owned = block->kind == FAKE_PLAIN || block->kind == FAKE_MANAGED ||
+                 block->kind == FAKE_PINNED;
+
+    switch (attribute) {
+    case 1:
+        *(void **)value = owned ? block->owner : NULL;
+        return OK;
+    case 2:
+        *(unsigned *)value = memory_type(block);
+        return OK;
+    case 8:
+        *(bool *)value = block->kind == FAKE_MANAGED;
+        return OK;
+    case 9:
+        *(int *)value = block->device < 0 ? 0 : block->device;
+        return OK;
+    case 10:
+        *(bool *)value = block->kind == FAKE_PLAIN;
+        return OK;
+    case 11:
+        *(uintptr_t *)value = block->base;
+        return OK;
+    case 12:
+        *(size_t *)value = block->bytes;
+        return OK;
+    case 17:
+        *(const void **)value =
+            block->kind == FAKE_POOL ? fake_primaries : NULL;
+        return OK;
+    default:
+        return INVALID_VALUE;
+    }
+}
+
+API int cuPointerGetAttributes(unsigned count, const int *attributes,
+                               void **values, uint64_t address)
+{
+    fake_block_t block = {.device = -2};
+    bool found = fake_find((uintptr_t)address, &block);
+
+    ANYWHERE;
+    if (fake_depth == 0) {
+        return INVALID_CONTEXT;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (attributes[i] > NEWEST_ATTRIBUTE) {
+            return INVALID_VALUE;
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (!found && (attributes[i] == 2 || attributes[i] == 9)) {
+            *(int *)values[i] = attributes[i] == 9 ? -2 : 0;
+        } else if (found &&
+                   attribute_of(&block, attributes[i], values[i]) != OK) {
+            return INVALID_VALUE;
+        }
+    }
+    return OK;
+}
+#endif
+
+#if FAKE_CUDA_AGE >= 11000
+API int cuMemRetainAllocationHandle(uint64_t *handle, void *address)
+{
+    fake_block_t block;
+
+    ANYWHERE;
+    if (!fake_find((uintptr_t)address, &block) || block.kind != FAKE_MAPPED) {
+        return INVALID_VALUE;
+    }
+    *handle = block.base;
+    return OK;
+}
+
+API int cuMemRelease(uint64_t handle)
+{
+    (void)handle;
+    ANYWHERE;
+    return OK;
+}
+#endif
+
+static uintptr_t app_alloc(int device, size_t bytes, fake_kind_t kind)
+{
+    return fake_alloc(device, bytes, 256, kind, &fake_primaries[device], NULL);
+}
+
+API int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    uintptr_t base;
+
+    IN_CONTEXT;
+    if (bytes == 0) {
+        return INVALID_VALUE;
+    }
+    base = fake_alloc(fake_current(), bytes, 256, FAKE_PLAIN,
+                      fake_stack[fake_depth - 1], NULL);
+    if (base == 0) {
+        return OUT_OF_MEMORY;
+    }
+    *address = base;
+    return OK;
+}
+
+API int cuMemFree_v2(uint64_t address)
+{
+    IN_CONTEXT;
+    return fake_free((uintptr_t)address, NULL) ? fake_end() : INVALID_VALUE;
+}
+
+#if FAKE_CUDA_AGE >= 11020
+API int cuMemAllocAsync(uint64_t *address, size_t bytes, void *handle)
+{
+    fake_stream_t *stream;
+    uintptr_t base;
+
+    IN_CONTEXT;
+    stream = fake_stream_of(handle, __func__);
+    if (stream == NULL || bytes == 0) {
+        return INVALID_VALUE;
+    }
+    base = fake_alloc(fake_current(), bytes, 256, FAKE_POOL, NULL, stream);
+    if (base == 0) {
+        return OUT_OF_MEMORY;
+    }
+    *address = base;
+    return OK;
+}
+
+API int cuMemFreeAsync(uint64_t address, void *handle)
+{
+    fake_stream_t *stream;
+
+    IN_CONTEXT;
+    stream = fake_stream_of(handle, __func__);
+    return stream != NULL && fake_free((uintptr_t)address, stream)
+               ? OK
+               : INVALID_VALUE;
+}
+#endif
+
+API int cuMemHostRegister_v2(void *data, size_t bytes, unsigned flags)
+{
+    IN_CONTEXT;
+    if (flags != 1) {
+        return INVALID_VALUE;
+    }
+    return fake_pin((uintptr_t)data, bytes) ? OK : ALREADY_REGISTERED;
+}
+
+API int cuMemHostUnregister(void *data)
+{
+    IN_CONTEXT;
+    return fake_unpin((uintptr_t)data) ? OK : NOT_REGISTERED;
+}
+
+static void arm(unsigned long n, int result)
+{
+    left = n;
+    armed_result = result;
+    failed = NULL;
+}
+
+static const char *disarm(void)
+{
+    left = 0;
+    return failed;
+}
+
+static void block(void *stream) { fake_block(stream); }
+static void unblock(void *stream) { fake_unblock(stream); }
+static int primary_uses(int device) { return uses[device]; }
+static int stack_depth(void) { return fake_depth; }
+
+static void *own_context(int device)
+{
+    context_t *context = calloc(1, sizeof(*context));
+
+    if (context == NULL) {
+        abort();
+    }
+    context->device = device;
+    return context;
+}
+
+API const fake_cuda_t *fake_cuda(void);
+const fake_cuda_t *fake_cuda(void)
+{
+    static const fake_cuda_t control = {
+        .arm = arm,
+        .disarm = disarm,
+        .calls = calls,
+        .fault = fake_fault,
+        .fault_clear = fake_fault_clear,
+        .blocks = fake_blocks,
+        .events = fake_events,
+        .peek = fake_peek,
+        .poke = fake_poke,
+        .block = block,
+        .unblock = unblock,
+        .primary_uses = primary_uses,
+        .depth = stack_depth,
+        .alloc = app_alloc,
+        .context = own_context,
+    };
+
+    return &control;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fakes/cuda.h - what a test may ask of the libcuda.so.1 that is none.
+ *
+ * It is built in several ages (fakes/CMakeLists.txt) and behaves as the
+ * documents say that the driver does, where we need it, but strictly: a call
+ * with no context current, on the wrong device, of what was freed, or of work
+ * that is not in order (fakes/machine.h) fails and is a fault that stays.
+ *
+ * FAKE_CUDA_DEVICES: how many there are, 2 by default. FAKE_CUDA_COUNT: what
+ * cuDeviceGetCount() says of them. FAKE_CUDA_INIT: what cuInit() says.
+ * FAKE_CUDA_VERSION: what cuDriverGetVersion() says. FAKE_CUDA_MISSING: names
+ * that cuGetProcAddress() does not know. FAKE_CUDA_POOLS 0: the devices have no
+ * memory pools. */
+#ifndef TMSG_TESTS_FAKES_CUDA_H
+#define TMSG_TESTS_FAKES_CUDA_H
+
+#include "fakes/machine.h"
+
+typedef struct {
+    /* The n-th call from now on, of any thread, answers `result`. 0: none. */
+    void (*arm)(unsigned long n, int result);
+    /* Lets all succeed again; the name of the call that failed, or NULL. */
+    const char *(*disarm)(void);
+    unsigned long (*calls)(const char *name); /* of that function so far */
+
+    const char *(*fault)(void);
+    void (*fault_clear)(void);
+    int (*blocks)(void);
+    int (*events)(void);
+    void (*peek)(void *to, uintptr_t from, size_t bytes);
+    void (*poke)(uintptr_t to, const void *from, size_t bytes);
+    void (*block)(void *stream);
+    void (*unblock)(void *stream);
+
+    int (*primary_uses)(int device); /* how often it is retained */
+    int (*depth)(void);              /* contexts on this thread's stack */
+    /* As the application would: memory of that kind on a device. */
+    uintptr_t (*alloc)(int device, size_t bytes, fake_kind_t kind);
+    /* A context of the application's own; it is not made current. */
+    void *(*context)(int device);
+} fake_cuda_t;
+
+/* Exported by the library. */
+typedef const fake_cuda_t *(*fake_cuda_fn)(void);
+
+#endif

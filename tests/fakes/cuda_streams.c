@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copies, streams and events of the libcuda.so.1 that is none. */
+#include "fakes/cuda_inside.h"
+
+static int copy(const char *name, uintptr_t to, uintptr_t from, size_t bytes,
+                void *handle)
+{
+    fake_stream_t *stream;
+    int begun = fake_begin(name, true);
+
+    if (begun != OK) {
+        return begun;
+    }
+    stream = fake_stream_of(handle, name);
+    if (stream == NULL) {
+        return INVALID_HANDLE;
+    }
+    fake_copy(stream, to, from, bytes);
+    return fake_end();
+}
+
+API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes,
+                             void *stream)
+{
+    return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
+}
+
+API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes,
+                             void *stream)
+{
+    return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
+}
+
+API int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+    return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
+}
+
+API int cuStreamCreate(void **stream, unsigned flags)
+{
+    IN_CONTEXT;
+    *stream = fake_stream_new(fake_current(), false, flags == 1);
+    return OK;
+}
+
+API int cuStreamDestroy_v2(void *stream)
+{
+    IN_CONTEXT;
+    fake_stream_free(stream);
+    return OK;
+}
+
+API int cuStreamSynchronize(void *handle)
+{
+    fake_stream_t *stream;
+
+    IN_CONTEXT;
+    stream = fake_stream_of(handle, __func__);
+    if (stream == NULL) {
+        return INVALID_HANDLE;
+    }
+    fake_synchronize(stream);
+    return fake_end();
+}
+
+/* The event may be of another device. */
+API int cuStreamWaitEvent(void *handle, void *event, unsigned flags)
+{
+    fake_stream_t *stream;
+
+    IN_CONTEXT;
+    stream = fake_stream_of(handle, __func__);
+    if (stream == NULL || !fake_event_ok(event, __func__) || flags != 0) {
+        return INVALID_HANDLE;
+    }
+    fake_event_wait(event, stream);
+    return fake_end();
+}
+
+#if FAKE_CUDA_AGE >= 9020
+API int cuStreamGetCtx(void *handle, void **context)
+{
+    ANYWHERE;
+    if (handle <= (void *)2) {
+        if (fake_depth == 0) {
+            return INVALID_CONTEXT;
+        }
+        *context = fake_stack[fake_depth - 1];
+        return OK;
+    }
+    *context = &fake_primaries[fake_stream_device(handle)];
+    return OK;
+}
+#endif
+
+API int cuEventCreate(void **event, unsigned flags)
+{
+    IN_CONTEXT;
+    if (flags != 2) {
+        fake_fault_set("%s: an event that takes times", __func__);
+        return INVALID_VALUE;
+    }
+    *event = fake_event_new(fake_current());
+    return OK;
+}
+
+API int cuEventDestroy_v2(void *event)
+{
+    IN_CONTEXT;
+    if (!fake_event_ok(event, __func__)) {
+        return INVALID_HANDLE;
+    }
+    fake_event_free(event);
+    return OK;
+}
+
+API int cuEventRecord(void *event, void *handle)
+{
+    fake_stream_t *stream;
+
+    IN_CONTEXT;
+    stream = fake_stream_of(handle, __func__);
+    if (stream == NULL || !fake_event_ok(event, __func__)) {
+        return INVALID_HANDLE;
+    }
+    if (fake_event_device(event) != fake_stream_device(stream)) {
+        fake_fault_set("%s: an event of device %d on a stream of device %d",
+                       __func__, fake_event_device(event),
+                       fake_stream_device(stream));
+        return INVALID_HANDLE;
+    }
+    fake_event_record(event, stream);
+    return fake_end();
+}
+
+API int cuEventQuery(void *event)
+{
+    IN_CONTEXT;
+    if (!fake_event_ok(event, __func__)) {
+        return INVALID_HANDLE;
+    }
+    if (!fake_event_step(event)) {
+        return NOT_READY;
+    }
+    return fake_end();
+}
