@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fakes/machine.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,6 +71,23 @@ void fake_fault_set(const char *format, ...)
         va_end(args);
     }
     unlock();
+}
+
+bool fake_untouchable(const void *data)
+{
+    int ends[2];
+    bool neither;
+
+    if (pipe(ends) != 0) {
+        abort();
+    }
+    neither = write(ends[1], data, 1) == -1 && errno == EFAULT &&
+              write(ends[1], "x", 1) == 1 &&
+              read(ends[0], (void *)(uintptr_t)data, 1) == -1 &&
+              errno == EFAULT;
+    close(ends[0]);
+    close(ends[1]);
+    return neither;
 }
 
 static void *checked(void *data)

@@ -84,6 +84,10 @@ void fake_event_wait(fake_event_t *event, fake_stream_t *stream);
 bool fake_event_step(fake_event_t *event);
 int fake_events(void); /* that were not freed */
 
+/* Whether the CPU can neither read nor write there: the kernel says so for the
+ * process, which would die of trying. */
+bool fake_untouchable(const void *data);
+
 /* What went wrong, or NULL; fake_fault_set() keeps the first. */
 const char *fake_fault(void);
 void fake_fault_set(const char *format, ...)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <criterion/criterion.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,7 +111,7 @@ Test(domain, of_a_newer_application_has_what_is_known)
 
 Test(domain, is_one_of_sixteen)
 {
-    static char names[17][8];
+    static char names[17][16];
     tmsg_domain_t table = accelerator;
 
     for (int i = 0; i < 17; i++) {
@@ -147,8 +146,6 @@ Test(domain, of_the_host_is_a_table_like_the_others)
     must_say(tmsg_error_message(), "kind 1");
     must_be(host->alloc(host->arg, pinned, 1, 1, stream, &data),
             TMSG_ERR_INVALID_PARAM);
-    must_be(host->alloc(host->arg, pinned, 1ull << 60, 64, none, &data),
-            TMSG_ERR_NO_MEMORY);
     host->free(host->arg, pinned, data, 100, none);
     copy = *host; /* it would pass for one that was registered */
     copy.name = "host2";
@@ -209,18 +206,13 @@ static void *device_data(int32_t id, size_t bytes)
     return data;
 }
 
-Test(accelerator, dies_where_the_cpu_reads, .signal = SIGSEGV)
+Test(accelerator, has_memory_that_is_not_the_cpus)
 {
-    volatile char *data = device_data(0, 10);
+    char *data = device_data(0, 10000);
 
-    (void)data[3];
-}
-
-Test(accelerator, dies_where_the_cpu_writes, .signal = SIGSEGV)
-{
-    volatile char *data = device_data(0, 10);
-
-    data[3] = 1;
+    cr_expect(fake_untouchable(data));
+    cr_expect(fake_untouchable(data + 9999));
+    cr_expect_not(fake_untouchable(&data));
 }
 
 Test(accelerator, copies_in_out_and_between_devices)
