@@ -14,6 +14,7 @@
 
 static const tmsg_domain_t *const built_in[] = {
     &tmsg_domain_host,
+    &tmsg_domain_cuda,
 };
 #define BUILT_IN (sizeof(built_in) / sizeof(built_in[0]))
 

@@ -8,6 +8,7 @@
 /* Those of the library, in the order in which they are asked; each is a file
  * of its own and a line of the list in domain.c. */
 extern const tmsg_domain_t tmsg_domain_host;
+extern const tmsg_domain_t tmsg_domain_cuda;
 
 /* One line each for people: which driver was met here, and what follows. They
  * open it. */

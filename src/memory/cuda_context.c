@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "memory/cuda.h"
+
+#define NON_BLOCKING 1             /* CU_STREAM_NON_BLOCKING */
+#define MEMORY_POOLS_SUPPORTED 115 /* of CUdevice_attribute */
+#define LAST_DEFAULT_STREAM 2      /* 1 legacy, 2 per thread */
+
+typedef struct {
+    bool named; /* by the application */
+    bool asked; /* whether it has pools, once and for all */
+    bool pools;
+    int handle;
+    void *primary; /* retained, or NULL */
+    void *streams[TMSG_CUDA_OWN_STREAMS];
+} device_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static device_t devices[TMSG_CUDA_DEVICES];
+
+static tmsg_status_t get_driver(const tmsg_cuda_driver_t **driver_p)
+{
+    *driver_p = tmsg_cuda_driver();
+    if ((*driver_p)->outcome != TMSG_CUDA_READY) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", (*driver_p)->why);
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t get_device(tmsg_device_t device,
+                                const tmsg_cuda_driver_t **driver_p)
+{
+    tmsg_status_t status = get_driver(driver_p);
+
+    if (status == TMSG_OK &&
+        (device.id < 0 || device.id >= (*driver_p)->devices ||
+         device.id >= TMSG_CUDA_DEVICES)) {
+        status = tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                                "there is no CUDA device %d: the driver shows "
+                                "%d",
+                                device.id, (*driver_p)->devices);
+    }
+    return status;
+}
+
+/* With the lock held. */
+static tmsg_status_t retain(const tmsg_cuda_driver_t *driver, int id,
+                            device_t *device)
+{
+    const tmsg_cuda_functions_t *fn = &driver->fn;
+    int active = 0, result;
+    unsigned flags;
+
+    if (device->primary != NULL) {
+        return TMSG_OK;
+    }
+    result = fn->cuDeviceGet(&device->handle, id);
+    if (result != TMSG_CU_SUCCESS) {
+        return tmsg_cuda_check(driver, result, "cuDeviceGet");
+    }
+    result = fn->cuDevicePrimaryCtxGetState(device->handle, &flags, &active);
+    if (result != TMSG_CU_SUCCESS) {
+        return tmsg_cuda_check(driver, result, "cuDevicePrimaryCtxGetState");
+    }
+    if (!active && !device->named) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "CUDA device %d is not in use here: its primary "
+                              "context is not active, and no tmsg_domain_use() "
+                              "has named it",
+                              id);
+    }
+    return tmsg_cuda_check(
+        driver, fn->cuDevicePrimaryCtxRetain(&device->primary, device->handle),
+        "cuDevicePrimaryCtxRetain");
+}
+
+static tmsg_status_t push(const tmsg_cuda_driver_t *driver, void *context,
+                          tmsg_cuda_scope_t *scope)
+{
+    tmsg_status_t status = tmsg_cuda_check(
+        driver, driver->fn.cuCtxPushCurrent(context), "cuCtxPushCurrent");
+
+    scope->pushed = status == TMSG_OK;
+    scope->context = context;
+    return status;
+}
+
+static void pop(const tmsg_cuda_scope_t *scope)
+{
+    void *context;
+
+    if (scope->pushed) {
+        scope->fn->cuCtxPopCurrent(&context);
+    }
+}
+
+static tmsg_status_t push_primary(const tmsg_cuda_driver_t *driver, int id,
+                                  tmsg_cuda_scope_t *scope)
+{
+    tmsg_status_t status;
+    void *primary;
+
+    pthread_mutex_lock(&lock);
+    status = retain(driver, id, &devices[id]);
+    primary = devices[id].primary;
+    pthread_mutex_unlock(&lock);
+    return status == TMSG_OK ? push(driver, primary, scope) : status;
+}
+
+/* In the scope of the primary context. */
+static tmsg_status_t own_stream(const tmsg_cuda_driver_t *driver, int id,
+                                tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope)
+{
+    void **stream_p = &devices[id].streams[own];
+    tmsg_status_t status = TMSG_OK;
+
+    pthread_mutex_lock(&lock);
+    if (*stream_p == NULL) {
+        status = tmsg_cuda_check(
+            driver, driver->fn.cuStreamCreate(stream_p, NON_BLOCKING),
+            "cuStreamCreate");
+    }
+    scope->stream = *stream_p;
+    scope->own = true;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* Whether the current context is one of that device. */
+static bool is_current(const tmsg_cuda_driver_t *driver, int id, void **context)
+{
+    int device, wanted;
+
+    *context = NULL;
+    return driver->fn.cuCtxGetCurrent(context) == TMSG_CU_SUCCESS &&
+           *context != NULL &&
+           driver->fn.cuCtxGetDevice(&device) == TMSG_CU_SUCCESS &&
+           driver->fn.cuDeviceGet(&wanted, id) == TMSG_CU_SUCCESS &&
+           device == wanted;
+}
+
+static tmsg_status_t enter_stream(const tmsg_cuda_driver_t *driver,
+                                  tmsg_stream_t stream,
+                                  tmsg_cuda_scope_t *scope)
+{
+    void *context = NULL;
+
+    scope->stream = (void *)(uintptr_t)stream.handle;
+    if (stream.handle > LAST_DEFAULT_STREAM &&
+        driver->fn.cuStreamGetCtx != NULL) {
+        tmsg_status_t status = tmsg_cuda_check(
+            driver, driver->fn.cuStreamGetCtx(scope->stream, &context),
+            "cuStreamGetCtx");
+
+        return status == TMSG_OK ? push(driver, context, scope) : status;
+    }
+    if (is_current(driver, scope->device, &context)) {
+        scope->context = context;
+        return TMSG_OK;
+    }
+    return push_primary(driver, scope->device, scope);
+}
+
+static tmsg_status_t check_stream(tmsg_stream_t stream)
+{
+    if (stream.kind == TMSG_STREAM_NONE) {
+        return TMSG_OK;
+    }
+    if (stream.kind != TMSG_STREAM_CUDA) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "a stream of kind %d is not CUDA's", stream.kind);
+    }
+    if (stream.handle == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "a CUDA stream of handle 0 may mean either "
+                              "default stream: 1 is the legacy one, 2 that of "
+                              "the thread");
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
+                              tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope_p)
+{
+    tmsg_cuda_scope_t scope = {.device = device.id};
+    const tmsg_cuda_driver_t *driver;
+    tmsg_status_t status = check_stream(stream);
+
+    if (status == TMSG_OK) {
+        status = get_device(device, &driver);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    scope.fn = &driver->fn;
+    if (stream.kind == TMSG_STREAM_CUDA) {
+        status = enter_stream(driver, stream, &scope);
+    } else {
+        status = push_primary(driver, device.id, &scope);
+        if (status == TMSG_OK) {
+            status = own_stream(driver, device.id, own, &scope);
+        }
+    }
+    if (status != TMSG_OK) {
+        pop(&scope);
+        return status;
+    }
+    *scope_p = scope;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p)
+{
+    tmsg_cuda_scope_t scope = {.device = -1};
+    const tmsg_cuda_driver_t *driver;
+    tmsg_status_t status = get_driver(&driver);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    scope.fn = &driver->fn;
+    if (driver->fn.cuCtxGetCurrent(&scope.context) == TMSG_CU_SUCCESS &&
+        scope.context != NULL) {
+        *scope_p = scope;
+        return TMSG_OK;
+    }
+    for (int id = 0; id < driver->devices && id < TMSG_CUDA_DEVICES; id++) {
+        status = push_primary(driver, id, &scope);
+        if (status == TMSG_OK) {
+            *scope_p = scope;
+        }
+        if (status != TMSG_ERR_UNSUPPORTED) { /* which is not in use */
+            return status;
+        }
+    }
+    return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                          "no CUDA device is in use here: no primary context "
+                          "is active, and no tmsg_domain_use() has named one");
+}
+
+tmsg_status_t tmsg_cuda_enter_context(void *context, tmsg_cuda_scope_t *scope_p)
+{
+    const tmsg_cuda_driver_t *driver = tmsg_cuda_driver();
+    tmsg_cuda_scope_t scope = {.fn = &driver->fn, .device = -1};
+    tmsg_status_t status = push(driver, context, &scope);
+
+    if (status == TMSG_OK) {
+        *scope_p = scope;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
+                              const char *call)
+{
+    if (result == TMSG_CU_SUCCESS && scope->own) {
+        result = scope->fn->cuStreamSynchronize(scope->stream);
+        call = "cuStreamSynchronize";
+    }
+    pop(scope);
+    return tmsg_cuda_check(tmsg_cuda_driver(), result, call);
+}
+
+/* What came from a pool goes back to one: the first answer holds. */
+bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope)
+{
+    const tmsg_cuda_functions_t *fn = scope->fn;
+    device_t *device = &devices[scope->device];
+    int handle, pools = 0;
+    bool answer;
+
+    if (fn->cuMemAllocAsync == NULL || fn->cuMemFreeAsync == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    if (!device->asked) {
+        device->asked = true;
+        device->pools =
+            fn->cuDeviceGet(&handle, scope->device) == TMSG_CU_SUCCESS &&
+            fn->cuDeviceGetAttribute(&pools, MEMORY_POOLS_SUPPORTED, handle) ==
+                TMSG_CU_SUCCESS &&
+            pools != 0;
+    }
+    answer = device->pools;
+    pthread_mutex_unlock(&lock);
+    return answer;
+}
+
+tmsg_status_t tmsg_cuda_use(void *arg, tmsg_device_t device)
+{
+    const tmsg_cuda_driver_t *driver;
+    tmsg_status_t status = get_device(device, &driver);
+
+    (void)arg;
+    if (status == TMSG_OK) {
+        pthread_mutex_lock(&lock);
+        devices[device.id].named = true;
+        pthread_mutex_unlock(&lock);
+    }
+    return status;
+}
+
+static void write_uuid(const tmsg_cu_uuid_t *uuid, char *text, size_t bytes)
+{
+    const unsigned char *b = uuid->bytes;
+
+    snprintf(text, bytes,
+             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-"
+             "%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10],
+             b[11], b[12], b[13], b[14], b[15]);
+}
+
+/* Needs no context. What an older driver cannot say stays empty. */
+tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
+                                 tmsg_device_identity_t *identity_p)
+{
+    tmsg_device_identity_t identity = {.name = ""};
+    const tmsg_cuda_driver_t *driver;
+    tmsg_status_t status = get_device(device, &driver);
+    tmsg_cu_uuid_t uuid;
+    int handle;
+
+    (void)arg;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_cuda_check(driver, driver->fn.cuDeviceGet(&handle, device.id),
+                             "cuDeviceGet");
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (driver->fn.cuDeviceGetName(identity.name, sizeof(identity.name),
+                                   handle) != TMSG_CU_SUCCESS) {
+        identity.name[0] = '\0';
+    }
+    if (driver->fn.cuDeviceGetUuid != NULL &&
+        driver->fn.cuDeviceGetUuid(&uuid, handle) == TMSG_CU_SUCCESS) {
+        write_uuid(&uuid, identity.uuid, sizeof(identity.uuid));
+    }
+    if (driver->fn.cuDeviceGetPCIBusId(identity.bus_id, sizeof(identity.bus_id),
+                                       handle) != TMSG_CU_SUCCESS) {
+        identity.bus_id[0] = '\0';
+    }
+    for (char *at = identity.bus_id; *at != '\0'; at++) {
+        *at = (char)tolower((unsigned char)*at);
+    }
+    *identity_p = identity;
+    return TMSG_OK;
+}
+
+void tmsg_cuda_forget(void)
+{
+    const tmsg_cuda_functions_t *fn = &tmsg_cuda_driver()->fn;
+    void *context;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < TMSG_CUDA_DEVICES; i++) {
+        device_t *device = &devices[i];
+
+        if (device->primary == NULL) {
+            continue;
+        }
+        fn->cuCtxPushCurrent(device->primary);
+        for (int j = 0; j < TMSG_CUDA_OWN_STREAMS; j++) {
+            if (device->streams[j] != NULL) {
+                fn->cuStreamDestroy(device->streams[j]);
+            }
+        }
+        fn->cuCtxPopCurrent(&context);
+        fn->cuDevicePrimaryCtxRelease(device->handle);
+        *device = (device_t){.named = false};
+    }
+    pthread_mutex_unlock(&lock);
+}

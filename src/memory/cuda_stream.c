@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "core/error.h"
+#include "memory/cuda.h"
+
+#define NO_TIMES 2 /* CU_EVENT_DISABLE_TIMING */
+
+/* An event and the context that it was made in. */
+typedef struct {
+    void *event;
+    void *context;
+} event_t;
+
+static tmsg_cu_address_t address_of(const void *data)
+{
+    return (tmsg_cu_address_t)(uintptr_t)data;
+}
+
+static int holds(void *arg, tmsg_device_t device)
+{
+    (void)arg;
+    return device.type == TMSG_DEVICE_CUDA ||
+           device.type == TMSG_DEVICE_CUDA_MANAGED;
+}
+
+/* The driver tells by the addresses whose memory each is; two functions say
+ * which side the host's is on, where that is known. */
+typedef enum { IN, OUT, WITHIN } direction_t;
+
+static int begin_copy(const tmsg_cuda_scope_t *scope, direction_t direction,
+                      void *to, const void *from, size_t bytes)
+{
+    if (bytes == 0) {
+        return TMSG_CU_SUCCESS;
+    }
+    switch (direction) {
+    case IN:
+        return scope->fn->cuMemcpyHtoDAsync(address_of(to), from, bytes,
+                                            scope->stream);
+    case OUT:
+        return scope->fn->cuMemcpyDtoHAsync(to, address_of(from), bytes,
+                                            scope->stream);
+    default:
+        return scope->fn->cuMemcpyAsync(address_of(to), address_of(from), bytes,
+                                        scope->stream);
+    }
+}
+
+static tmsg_status_t copy(direction_t direction, tmsg_device_t device, void *to,
+                          const void *from, uint64_t bytes,
+                          tmsg_stream_t stream)
+{
+    static const char *const calls[] = {"cuMemcpyHtoDAsync",
+                                        "cuMemcpyDtoHAsync", "cuMemcpyAsync"};
+    tmsg_cuda_scope_t scope;
+    tmsg_status_t status =
+        tmsg_cuda_enter(device, stream, TMSG_CUDA_COPIES, &scope);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    return tmsg_cuda_leave(&scope,
+                           begin_copy(&scope, direction, to, from, bytes),
+                           calls[direction]);
+}
+
+static tmsg_status_t copy_in(void *arg, tmsg_device_t device, void *to,
+                             const void *host, uint64_t bytes,
+                             tmsg_stream_t stream)
+{
+    (void)arg;
+    return copy(IN, device, to, host, bytes, stream);
+}
+
+static tmsg_status_t copy_out(void *arg, tmsg_device_t device, void *host,
+                              const void *from, uint64_t bytes,
+                              tmsg_stream_t stream)
+{
+    (void)arg;
+    return copy(OUT, device, host, from, bytes, stream);
+}
+
+static tmsg_status_t copy_within(void *arg, tmsg_device_t device, void *to,
+                                 const void *from, uint64_t bytes,
+                                 tmsg_stream_t stream)
+{
+    (void)arg;
+    return copy(WITHIN, device, to, from, bytes, stream);
+}
+
+static tmsg_status_t own_stream(void *arg, tmsg_device_t device,
+                                tmsg_stream_t *stream_p)
+{
+    static const tmsg_stream_t none;
+    tmsg_cuda_scope_t scope;
+    tmsg_status_t status =
+        tmsg_cuda_enter(device, none, TMSG_CUDA_COPIES, &scope);
+
+    (void)arg;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    *stream_p =
+        (tmsg_stream_t){TMSG_STREAM_CUDA, (uint64_t)(uintptr_t)scope.stream};
+    scope.own = false;
+    return tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
+}
+
+static tmsg_status_t check_given(tmsg_stream_t stream)
+{
+    if (stream.kind != TMSG_STREAM_NONE) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                          "an event needs a stream, and none was given");
+}
+
+tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
+                                     tmsg_stream_t stream, void **event_p)
+{
+    event_t *event = malloc(sizeof(*event));
+    const char *call = "cuEventCreate";
+    tmsg_cuda_scope_t scope;
+    tmsg_status_t status = check_given(stream);
+    int result;
+
+    (void)arg;
+    if (status == TMSG_OK && event == NULL) {
+        status = tmsg_error_memory("an event");
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_cuda_enter(device, stream, TMSG_CUDA_COPIES, &scope);
+    }
+    if (status != TMSG_OK) {
+        free(event);
+        return status;
+    }
+    *event = (event_t){.context = scope.context};
+    result = scope.fn->cuEventCreate(&event->event, NO_TIMES);
+    if (result == TMSG_CU_SUCCESS) {
+        result = scope.fn->cuEventRecord(event->event, scope.stream);
+        call = "cuEventRecord";
+        if (result != TMSG_CU_SUCCESS) {
+            scope.fn->cuEventDestroy(event->event);
+        }
+    }
+    status = tmsg_cuda_leave(&scope, result, call);
+    if (status != TMSG_OK) {
+        free(event);
+        return status;
+    }
+    *event_p = event;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_cuda_event_query(void *arg, void *event)
+{
+    const event_t *of = event;
+    tmsg_cuda_scope_t scope;
+    tmsg_status_t status = tmsg_cuda_enter_context(of->context, &scope);
+    int result;
+
+    (void)arg;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    result = scope.fn->cuEventQuery(of->event);
+    if (result == TMSG_CU_NOT_READY) {
+        tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
+        return TMSG_IN_PROGRESS;
+    }
+    return tmsg_cuda_leave(&scope, result, "cuEventQuery");
+}
+
+tmsg_status_t tmsg_cuda_event_wait(void *arg, tmsg_device_t device, void *event,
+                                   tmsg_stream_t stream)
+{
+    const event_t *of = event;
+    tmsg_cuda_scope_t scope;
+    tmsg_status_t status = check_given(stream);
+
+    (void)arg;
+    if (status == TMSG_OK) {
+        status = tmsg_cuda_enter(device, stream, TMSG_CUDA_COPIES, &scope);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    return tmsg_cuda_leave(
+        &scope, scope.fn->cuStreamWaitEvent(scope.stream, of->event, 0),
+        "cuStreamWaitEvent");
+}
+
+void tmsg_cuda_event_free(void *arg, void *event)
+{
+    event_t *of = event;
+    tmsg_cuda_scope_t scope;
+
+    (void)arg;
+    if (tmsg_cuda_enter_context(of->context, &scope) == TMSG_OK) {
+        tmsg_cuda_leave(&scope, scope.fn->cuEventDestroy(of->event),
+                        "cuEventDestroy");
+    }
+    free(of);
+}
+
+const tmsg_domain_t tmsg_domain_cuda = {
+    .table_bytes = sizeof(tmsg_domain_t),
+    .name = "cuda",
+    .transport = "cuda",
+    .holds = holds,
+    .classify = tmsg_cuda_classify,
+    .alloc = tmsg_cuda_alloc,
+    .free = tmsg_cuda_free,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .copy_within = copy_within,
+    .stream = own_stream,
+    .event_record = tmsg_cuda_event_record,
+    .event_query = tmsg_cuda_event_query,
+    .event_wait = tmsg_cuda_event_wait,
+    .event_free = tmsg_cuda_event_free,
+    .pin = tmsg_cuda_pin,
+    .unpin = tmsg_cuda_unpin,
+    .identify = tmsg_cuda_identify,
+    .use = tmsg_cuda_use,
+};

@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The CUDA domain on the driver that is none (tests/fakes/cuda.h), which is the
+ * first libcuda.so.1 of LD_LIBRARY_PATH. Runs with each of its ages. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fakes/cuda.h"
+#include "memory/cuda.h"
+#include "support/must.h"
+
+static const tmsg_stream_t none;
+static const tmsg_stream_t legacy = {TMSG_STREAM_CUDA, 1};
+static const tmsg_stream_t per_thread = {TMSG_STREAM_CUDA, 2};
+static const tmsg_device_t gpu0 = {TMSG_DEVICE_CUDA, 0};
+static const tmsg_device_t gpu1 = {TMSG_DEVICE_CUDA, 1};
+
+static const tmsg_domain_t *cuda;
+static const tmsg_cuda_functions_t *fn;
+static const fake_cuda_t *fake;
+
+/* As an application that uses device 0 through the runtime. */
+static void *application_context(int device)
+{
+    void *context;
+
+    must_eq(fn->cuDevicePrimaryCtxRetain(&context, device), 0);
+    return context;
+}
+
+static void open_cuda(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *found = library == NULL ? NULL : dlsym(library, "fake_cuda");
+    fake_cuda_fn get;
+
+    must_true(found != NULL);
+    memcpy(&get, &found, sizeof(get));
+    fake = get();
+    must_eq(tmsg_cuda_driver()->outcome, TMSG_CUDA_READY);
+    fn = &tmsg_cuda_driver()->fn;
+    must(tmsg_domain_find(gpu0, &cuda));
+    must_true(cuda == &tmsg_domain_cuda);
+}
+
+/* Nothing that a test does may leave a context behind. */
+static void close_cuda(void)
+{
+    must_eq(fake->depth(), 0);
+    if (fake->fault() != NULL) {
+        die("%s", fake->fault());
+    }
+}
+
+TestSuite(cuda, .init = open_cuda, .fini = close_cuda);
+
+static tmsg_stream_t new_stream(int device)
+{
+    void *context = application_context(device), *stream;
+
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuStreamCreate(&stream, 1), 0);
+    must_eq(fn->cuCtxPopCurrent(&context), 0);
+    return (tmsg_stream_t){TMSG_STREAM_CUDA, (uint64_t)(uintptr_t)stream};
+}
+
+static void *inside(tmsg_stream_t stream) { return (void *)stream.handle; }
+
+static void *new_data(tmsg_device_t device, size_t bytes, tmsg_stream_t stream)
+{
+    void *data;
+
+    must(cuda->alloc(cuda->arg, device, bytes, 256, stream, &data));
+    must_eq((uintptr_t)data % 256, 0);
+    return data;
+}
+
+static void finish(void *event)
+{
+    tmsg_status_t status;
+    int turns = 0;
+
+    while ((status = cuda->event_query(NULL, event)) == TMSG_IN_PROGRESS) {
+        must_true(++turns < 100);
+    }
+    must(status);
+    cuda->event_free(NULL, event);
+}
+
+/* Waits for a stream as a program does that never blocks. */
+static void drain(tmsg_device_t device, tmsg_stream_t stream)
+{
+    void *event;
+
+    must(cuda->event_record(NULL, device, stream, &event));
+    finish(event);
+}
+
+Test(cuda, touches_no_device_that_nobody_uses)
+{
+    tmsg_device_t third = {TMSG_DEVICE_CUDA, 2};
+    void *data;
+
+    must_be(cuda->alloc(NULL, gpu1, 10, 1, none, &data), TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "CUDA device 1 is not in use here");
+    must_eq(fake->primary_uses(1), 0);
+    must(tmsg_domain_use(gpu1));
+    must_eq(fake->primary_uses(1), 0); /* not before it is needed */
+    data = new_data(gpu1, 10, none);
+    must_eq(fake->primary_uses(1), 1);
+    must_eq(fake->primary_uses(0), 0);
+    cuda->free(NULL, gpu1, data, 10, none);
+    tmsg_cuda_forget();
+    must_eq(fake->primary_uses(1), 0);
+    must_be(tmsg_domain_use(third), TMSG_ERR_NOT_FOUND);
+    must_say(tmsg_error_message(), "no CUDA device 2: the driver shows 2");
+    third.id = -1;
+    must_be(cuda->alloc(NULL, third, 10, 1, none, &data), TMSG_ERR_NOT_FOUND);
+}
+
+Test(cuda, uses_the_context_that_is_active)
+{
+    void *data;
+
+    application_context(0);
+    data = new_data(gpu0, 10, none);
+    must_eq(fake->primary_uses(0), 2);
+    must_eq(fake->primary_uses(1), 0);
+    cuda->free(NULL, gpu0, data, 10, none);
+}
+
+Test(cuda, leaves_the_current_context_as_it_was)
+{
+    void *own = fake->context(1), *now = NULL, *data;
+    char out[4];
+
+    application_context(0);
+    must_eq(fn->cuCtxPushCurrent(own), 0);
+    data = new_data(gpu0, 4, none);
+    must(cuda->copy_in(NULL, gpu0, data, "abc", 4, none));
+    must(cuda->copy_out(NULL, gpu0, out, data, 4, none));
+    cr_expect_str_eq(out, "abc");
+    cuda->free(NULL, gpu0, data, 4, none);
+    must_eq(fake->depth(), 1);
+    must_eq(fn->cuCtxGetCurrent(&now), 0);
+    must_true(now == own);
+    must_eq(fn->cuCtxPopCurrent(&now), 0);
+    free(own);
+}
+
+Test(cuda, takes_the_default_streams_of_the_current_context)
+{
+    void *own = fake->context(0), *now, *data;
+
+    must_eq(fn->cuCtxPushCurrent(own), 0);
+    data = new_data(gpu0, 4, legacy);
+    must(cuda->copy_in(NULL, gpu0, data, "abc", 4, legacy));
+    drain(gpu0, legacy);
+    cuda->free(NULL, gpu0, data, 4, legacy);
+    drain(gpu0, legacy);
+    must_eq(fake->primary_uses(0), 0); /* there was no need of it */
+    must_eq(fn->cuCtxPopCurrent(&now), 0);
+    free(own);
+}
+
+static void round_trip(tmsg_stream_t stream)
+{
+    static char from[70000], to[70000];
+    void *a, *b;
+
+    application_context(0);
+    memset(from, 'q', sizeof(from));
+    a = new_data(gpu0, sizeof(from), stream);
+    b = new_data(gpu0, sizeof(from), stream);
+    must(cuda->copy_in(NULL, gpu0, a, from, sizeof(from), stream));
+    must(cuda->copy_within(NULL, gpu0, b, a, sizeof(from), stream));
+    must(cuda->copy_out(NULL, gpu0, to, b, sizeof(to), stream));
+    if (stream.kind != TMSG_STREAM_NONE) {
+        must_eq(to[69999], 0); /* nothing was waited for */
+        drain(gpu0, stream);
+    }
+    cr_expect_arr_eq(from, to, sizeof(to));
+    must(cuda->copy_in(NULL, gpu0, a, NULL, 0, stream));
+    cuda->free(NULL, gpu0, a, sizeof(from), stream);
+    cuda->free(NULL, gpu0, b, sizeof(from), stream);
+    if (stream.kind != TMSG_STREAM_NONE) {
+        drain(gpu0, stream);
+    }
+    a = new_data(gpu0, 0, none); /* which frees what waited for the stream */
+    cuda->free(NULL, gpu0, a, 0, none);
+    must_eq(fake->blocks(), 0);
+}
+
+Test(cuda, copies_at_once_without_a_stream) { round_trip(none); }
+Test(cuda, copies_in_order_of_a_stream) { round_trip(new_stream(0)); }
+Test(cuda, copies_in_order_of_the_legacy_stream) { round_trip(legacy); }
+Test(cuda, copies_in_order_of_the_threads_stream) { round_trip(per_thread); }
+
+Test(cuda, copies_between_devices)
+{
+    void *a, *b;
+    char out[6];
+
+    must(tmsg_domain_use(gpu0));
+    must(tmsg_domain_use(gpu1));
+    a = new_data(gpu0, 6, none);
+    b = new_data(gpu1, 6, none);
+    must(cuda->copy_in(NULL, gpu0, a, "hello", 6, none));
+    must(cuda->copy_within(NULL, gpu1, b, a, 6, none));
+    must(cuda->copy_out(NULL, gpu1, out, b, 6, none));
+    cr_expect_str_eq(out, "hello");
+    cuda->free(NULL, gpu0, a, 6, none);
+    cuda->free(NULL, gpu1, b, 6, none);
+}
+
+Test(cuda, has_a_stream_of_its_own)
+{
+    tmsg_stream_t own, again;
+
+    application_context(0);
+    must(cuda->stream(NULL, gpu0, &own));
+    must(cuda->stream(NULL, gpu0, &again));
+    must_eq(own.kind, TMSG_STREAM_CUDA);
+    must_true(own.handle > 2 && own.handle == again.handle);
+    must_be(cuda->stream(NULL, gpu1, &own), TMSG_ERR_UNSUPPORTED);
+}
+
+/* The library's stream goes on where the application's ends, of which nobody
+ * waits; and the other way round. */
+Test(cuda, hands_over_between_streams_by_events)
+{
+    tmsg_stream_t app = new_stream(0), own;
+    void *data = new_data(gpu0, 6, app), *event, *back;
+    char out[6] = "";
+
+    must(cuda->stream(NULL, gpu0, &own));
+    must(cuda->copy_in(NULL, gpu0, data, "hello", 6, app));
+    must(cuda->event_record(NULL, gpu0, app, &event));
+    must(cuda->event_wait(NULL, gpu0, event, own));
+    cuda->event_free(NULL, event);
+    must(cuda->copy_out(NULL, gpu0, out, data, 6, own));
+    must(cuda->event_record(NULL, gpu0, own, &back));
+    must_be(cuda->event_query(NULL, back), TMSG_IN_PROGRESS);
+    must(cuda->event_wait(NULL, gpu0, back, app));
+    finish(back);
+    cr_expect_str_eq(out, "hello");
+    cuda->free(NULL, gpu0, data, 6, app);
+    drain(gpu0, app);
+    data = new_data(gpu0, 0, none); /* which frees what waited for the stream */
+    must_eq(fake->events(), 0);
+}
+
+Test(cuda, event_of_one_device_holds_up_a_stream_of_another)
+{
+    tmsg_stream_t first = new_stream(0), second = new_stream(1);
+    void *a = new_data(gpu0, 6, first), *b = new_data(gpu1, 6, second), *event;
+    char out[6];
+
+    must(cuda->copy_in(NULL, gpu0, a, "hello", 6, first));
+    must(cuda->event_record(NULL, gpu0, first, &event));
+    must(cuda->event_wait(NULL, gpu1, event, second));
+    cuda->event_free(NULL, event);
+    must(cuda->copy_within(NULL, gpu1, b, a, 6, second));
+    must(cuda->copy_out(NULL, gpu1, out, b, 6, second));
+    drain(gpu1, second);
+    cr_expect_str_eq(out, "hello");
+}
+
+Test(cuda, never_waits_for_a_kernel_that_waits_for_the_program)
+{
+    tmsg_stream_t app = new_stream(0);
+    void *data = new_data(gpu0, 10, none), *other, *event;
+    char out[2] = "";
+
+    fake->block(inside(app));
+    must(cuda->copy_in(NULL, gpu0, data, "x", 2, app));
+    must(cuda->event_record(NULL, gpu0, app, &event));
+    other = new_data(gpu0, 10, none);
+    must(cuda->copy_in(NULL, gpu0, other, "y", 2, none));
+    must(cuda->copy_out(NULL, gpu0, out, other, 2, none));
+    cr_expect_str_eq(out, "y");
+    cuda->free(NULL, gpu0, data, 10, app);
+    if (fn->cuMemFreeAsync != NULL) { /* else the driver itself would wait */
+        cuda->free(NULL, gpu0, other, 10, none);
+    }
+    for (int i = 0; i < 5; i++) {
+        must_be(cuda->event_query(NULL, event), TMSG_IN_PROGRESS);
+    }
+    fake->unblock(inside(app));
+    finish(event);
+}
+
+Test(cuda, refuses_streams_that_mean_nothing)
+{
+    const tmsg_stream_t null = {TMSG_STREAM_CUDA, 0},
+                        other = {TMSG_STREAM_OTHER, 5};
+    void *data, *event;
+
+    application_context(0);
+    must_be(cuda->alloc(NULL, gpu0, 1, 1, null, &data), TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "handle 0");
+    must_be(cuda->copy_in(NULL, gpu0, NULL, NULL, 0, other),
+            TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "kind 1000");
+    must_be(cuda->event_record(NULL, gpu0, none, &event),
+            TMSG_ERR_INVALID_PARAM);
+    must(cuda->event_record(NULL, gpu0, legacy, &event));
+    must_be(cuda->event_wait(NULL, gpu0, event, none), TMSG_ERR_INVALID_PARAM);
+    must_be(cuda->event_wait(NULL, gpu0, event, null), TMSG_ERR_INVALID_PARAM);
+    cuda->event_free(NULL, event);
+}
+
+Test(cuda, allocates_nothing_but_device_memory)
+{
+    void *data;
+
+    application_context(0);
+    must_be(cuda->alloc(NULL, gpu0, 1, 512, none, &data), TMSG_ERR_UNSUPPORTED);
+    must_be(cuda->alloc(NULL, (tmsg_device_t){TMSG_DEVICE_CUDA_MANAGED, 0}, 1,
+                        1, none, &data),
+            TMSG_ERR_UNSUPPORTED);
+    must_be(cuda->alloc(NULL, gpu0, 1ull << 40, 1, none, &data),
+            TMSG_ERR_NO_MEMORY);
+    must_say(tmsg_error_message(), "out of memory (2)");
+}
+
+Test(cuda, does_without_pools_where_the_device_has_none)
+{
+    tmsg_stream_t app;
+    void *data;
+
+    setenv("FAKE_CUDA_POOLS", "0", 1);
+    app = new_stream(0);
+    data = new_data(gpu0, 100, app);
+    must(cuda->copy_in(NULL, gpu0, data, "x", 2, app));
+    cuda->free(NULL, gpu0, data, 100, app);
+    must_eq(fake->blocks(), 1); /* it goes when the stream is done */
+    data = new_data(gpu0, 100, none);
+    must_eq(fake->blocks(), 2);
+    drain(gpu0, app);
+    cuda->free(NULL, gpu0, data, 100, none);
+    data = new_data(gpu0, 100, none);
+    must_eq(fake->blocks(), 1);
+    cuda->free(NULL, gpu0, data, 100, none);
+    must_eq(fake->calls("cuMemAllocAsync"), 0);
+}
+
+static void expect(uintptr_t address, int32_t type, int32_t id, int32_t kind)
+{
+    tmsg_memory_t memory;
+
+    must(tmsg_memory_query((void *)(address + 5), &memory));
+    must_eq(memory.device.type, type);
+    must_eq(memory.device.id, id);
+    must_eq(memory.kind, kind);
+    if (kind == TMSG_MEMORY_HOST ||
+        tmsg_cuda_driver()->version < 10020) { /* nobody knows there */
+        must_true(memory.base == NULL);
+    } else {
+        must_true((uintptr_t)memory.base == address);
+        must_eq(memory.bytes, 1000);
+        must_eq(memory.shared, kind == TMSG_MEMORY_DEVICE);
+    }
+}
+
+static void tell_apart(void)
+{
+    static char pinned[1000], plain[1000];
+    bool old = tmsg_cuda_driver()->version < 10020;
+
+    expect(fake->alloc(1, 1000, FAKE_PLAIN), TMSG_DEVICE_CUDA, 1,
+           TMSG_MEMORY_DEVICE);
+    expect(fake->alloc(1, 1000, FAKE_MANAGED), TMSG_DEVICE_CUDA_MANAGED, 1,
+           TMSG_MEMORY_MANAGED);
+    expect(fake->alloc(0, 1000, FAKE_MAPPED), TMSG_DEVICE_CUDA, 0,
+           TMSG_MEMORY_MAPPED);
+    if (!old) {
+        expect(fake->alloc(0, 1000, FAKE_POOL), TMSG_DEVICE_CUDA, 0,
+               TMSG_MEMORY_POOL);
+    }
+    must(cuda->pin(NULL, pinned, sizeof(pinned)));
+    expect((uintptr_t)pinned, TMSG_DEVICE_CUDA_HOST, 0, TMSG_MEMORY_PINNED);
+    cuda->unpin(NULL, pinned, sizeof(pinned));
+    expect((uintptr_t)pinned, TMSG_DEVICE_CPU, 0, TMSG_MEMORY_HOST);
+    expect((uintptr_t)plain, TMSG_DEVICE_CPU, 0, TMSG_MEMORY_HOST);
+}
+
+Test(cuda, tells_kinds_of_memory_apart)
+{
+    application_context(1);
+    tell_apart();
+    tell_apart();
+}
+
+Test(cuda, tells_memory_of_a_context_that_is_current)
+{
+    void *own = fake->context(0), *now;
+
+    must_eq(fn->cuCtxPushCurrent(own), 0);
+    tell_apart();
+    must_eq(fake->primary_uses(0), 0);
+    must_eq(fn->cuCtxPopCurrent(&now), 0);
+    free(own);
+}
+
+Test(cuda, knows_no_memory_where_no_device_is_in_use)
+{
+    int here;
+
+    expect((uintptr_t)&here, TMSG_DEVICE_CPU, 0, TMSG_MEMORY_HOST);
+    must_be(cuda->pin(NULL, &here, sizeof(here)), TMSG_ERR_NOT_FOUND);
+    must_say(tmsg_error_message(), "no CUDA device is in use here");
+    cuda->unpin(NULL, &here, sizeof(here));
+    must_eq(fake->primary_uses(0) + fake->primary_uses(1), 0);
+}
+
+Test(cuda, registers_host_memory_once)
+{
+    static char host[5000];
+
+    must(tmsg_domain_use(gpu1));
+    must(cuda->pin(NULL, host, sizeof(host)));
+    must_be(cuda->pin(NULL, host + 100, 5), TMSG_ERR_ALREADY_EXISTS);
+    cuda->unpin(NULL, host, sizeof(host));
+    must(cuda->pin(NULL, host, sizeof(host)));
+    cuda->unpin(NULL, host, sizeof(host));
+}
+
+Test(cuda, says_which_device_it_is)
+{
+    tmsg_device_identity_t identity;
+
+    must(cuda->identify(NULL, gpu1, &identity));
+    cr_expect_str_eq(identity.name, "Fake GPU 1");
+    cr_expect_str_eq(identity.bus_id, "0000:34:00.0");
+    if (fn->cuDeviceGetUuid != NULL) {
+        cr_expect_str_eq(identity.uuid,
+                         "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
+    } else {
+        cr_expect_str_eq(identity.uuid, "");
+    }
+    must_be(
+        cuda->identify(NULL, (tmsg_device_t){TMSG_DEVICE_CUDA, 7}, &identity),
+        TMSG_ERR_NOT_FOUND);
+    must_eq(fake->primary_uses(1), 0);
+}
+
+static void *identify_often(void *arg)
+{
+    void *data;
+    char out[2];
+
+    (void)arg;
+    for (int i = 0; i < 50; i++) {
+        tmsg_device_t device = i % 2 == 0 ? gpu0 : gpu1;
+
+        data = new_data(device, 2, none);
+        must(cuda->copy_in(NULL, device, data, "z", 2, none));
+        must(cuda->copy_out(NULL, device, out, data, 2, none));
+        must_eq(out[0], 'z');
+        cuda->free(NULL, device, data, 2, none);
+    }
+    must_eq(fake->depth(), 0);
+    return NULL;
+}
+
+Test(cuda, may_be_called_from_several_threads)
+{
+    pthread_t threads[4];
+
+    must(tmsg_domain_use(gpu0));
+    must(tmsg_domain_use(gpu1));
+    for (int i = 0; i < 4; i++) {
+        must_eq(pthread_create(&threads[i], NULL, identify_often, NULL), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        must_eq(pthread_join(threads[i], NULL), 0);
+    }
+}
+
+/* A test of its own, with a driver that says so. */
+Test(cuda_without, devices_is_refused_with_what_was_met)
+{
+    const tmsg_domain_t *domain;
+    tmsg_memory_t memory;
+    void *data, *library;
+
+    setenv("FAKE_CUDA_DEVICES", "0", 1);
+    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    must_true(library != NULL);
+    must(tmsg_domain_find(gpu0, &domain));
+    must_be(domain->alloc(NULL, gpu0, 1, 1, none, &data), TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "shows no GPU");
+    must_be(tmsg_domain_use(gpu0), TMSG_ERR_UNSUPPORTED);
+    must_be(domain->pin(NULL, &data, 8), TMSG_ERR_UNSUPPORTED);
+    must(tmsg_memory_query(&data, &memory));
+    must_eq(memory.kind, TMSG_MEMORY_HOST);
+}
+
+/* The driver that is none is as strict as the domain needs it to be. */
+
+TestSuite(fake_cuda, .init = open_cuda);
+
+static void faulted(const char *what)
+{
+    must_say(fake->fault(), what);
+    fake->fault_clear();
+}
+
+Test(fake_cuda, fails_without_a_context)
+{
+    uint64_t address;
+
+    must_eq(fn->cuMemAlloc(&address, 10), 201);
+    faulted("cuMemAlloc_v2 was called with no context current");
+}
+
+Test(fake_cuda, fails_on_the_wrong_device)
+{
+    tmsg_stream_t second = new_stream(1);
+    void *context = application_context(0), *event;
+
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuEventCreate(&event, 2), 0);
+    must_eq(fn->cuEventRecord(event, inside(second)), 400);
+    faulted("a stream of device 1, and 0 is current");
+}
+
+Test(fake_cuda, fails_on_a_freed_event)
+{
+    void *context = application_context(0), *event;
+
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuEventCreate(&event, 2), 0);
+    must_eq(fn->cuEventDestroy(event), 0);
+    must_eq(fn->cuEventQuery(event), 400);
+    faulted("the event was destroyed");
+}
+
+Test(fake_cuda, fails_on_a_context_that_is_gone)
+{
+    void *context = application_context(0);
+    uint64_t address;
+
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuDevicePrimaryCtxRelease(0), 0);
+    must_eq(fn->cuMemAlloc(&address, 10), 709);
+    faulted("the context is gone");
+}
+
+Test(fake_cuda, fails_on_work_out_of_order)
+{
+    tmsg_stream_t first = new_stream(0), second = new_stream(0);
+    void *data = new_data(gpu0, 6, none), *event;
+    tmsg_status_t status;
+    char out[6];
+
+    must(cuda->copy_in(NULL, gpu0, data, "hello", 6, first));
+    must(cuda->copy_out(NULL, gpu0, out, data, 6, second));
+    must(cuda->event_record(NULL, gpu0, second, &event));
+    while ((status = cuda->event_query(NULL, event)) == TMSG_IN_PROGRESS) {
+    }
+    must_be(status, TMSG_ERR_IO);
+    faulted("unordered");
+    cuda->event_free(NULL, event);
+}
+
+Test(fake_cuda, fails_on_a_deadlock)
+{
+    tmsg_stream_t app = new_stream(0);
+    void *context = application_context(0);
+
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    fake->block(inside(app));
+    must_eq(fn->cuStreamSynchronize(inside(app)), 700);
+    faulted("deadlock");
+}
+
+Test(fake_cuda, has_memory_that_is_not_the_cpus)
+{
+    application_context(0);
+    cr_expect(fake_untouchable(new_data(gpu0, 10, none)));
+    cr_expect(fake_untouchable((void *)fake->alloc(0, 10, FAKE_MAPPED)));
+    cr_expect_not(fake_untouchable((void *)fake->alloc(0, 10, FAKE_MANAGED)));
+}
