@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What src/memory says of CUDA's binary interface, against the toolkit's
+headers where they are installed: versions of functions, numbers."""
+
+import os
+import pathlib
+import re
+import sys
+
+SOURCE = pathlib.Path(os.environ["TMSG_SOURCE_DIR"], "src/memory")
+NUMBERS = {  # ours: file, name; theirs
+    "CU_POINTER_ATTRIBUTE_": ("cuda_memory.c", [
+        "CONTEXT", "MEMORY_TYPE", "IS_MANAGED", "DEVICE_ORDINAL",
+        ("IS_LEGACY_IPC_CAPABLE", "IS_LEGACY_CUDA_IPC_CAPABLE"),
+        ("RANGE_START", "RANGE_START_ADDR"), "RANGE_SIZE", "MEMPOOL_HANDLE"]),
+    "CUDA_ERROR_": ("cuda_driver.h", [
+        ("TMSG_CU_INVALID_VALUE", "INVALID_VALUE"),
+        ("TMSG_CU_OUT_OF_MEMORY", "OUT_OF_MEMORY"),
+        ("TMSG_CU_STUB_LIBRARY", "STUB_LIBRARY"),
+        ("TMSG_CU_NO_DEVICE", "NO_DEVICE"),
+        ("TMSG_CU_INVALID_CONTEXT", "INVALID_CONTEXT"),
+        ("TMSG_CU_NOT_FOUND", "NOT_FOUND"),
+        ("TMSG_CU_NOT_READY", "NOT_READY"),
+        ("TMSG_CU_ALREADY_REGISTERED", "HOST_MEMORY_ALREADY_REGISTERED"),
+        ("TMSG_CU_UNKNOWN", "UNKNOWN")]),
+    "CU_DEVICE_ATTRIBUTE_": ("cuda_context.c", ["MEMORY_POOLS_SUPPORTED"]),
+    "CU_STREAM_": ("cuda_context.c", ["NON_BLOCKING"]),
+    "CU_EVENT_": ("cuda_stream.c", [("NO_TIMES", "DISABLE_TIMING")]),
+    "CU_MEMHOSTREGISTER_": ("cuda_memory.c", ["PORTABLE"]),
+    "CU_MEMORYTYPE_": ("cuda_memory.c", [("TYPE_HOST", "HOST")]),
+    "CU_GET_PROC_ADDRESS_": ("cuda_driver.c", ["LEGACY_STREAM"]),
+}
+
+
+def number(text, name):
+    """Of an enumerator or a macro; 1 << 0 is one, too."""
+    found = re.search(rf"\b{name}\b\s*=?\s*((?:0x)?[0-9a-fA-F]+"
+                      r"(?:\s*<<\s*\d+)?)", text)
+    assert found, f"no number of {name}"
+    base, _, shift = found[1].partition("<<")
+    return int(base, 0) << int(shift or 0)
+
+
+def main():
+    folders = [os.environ.get("CUDA_HOME", "/usr/local/cuda") + "/include",
+               "/usr/include"]
+    for folder in map(pathlib.Path, folders):
+        if (folder / "cudaTypedefs.h").exists():
+            break
+    else:
+        print("SKIPPED: no headers of the CUDA toolkit")
+        return 77
+    cuda = (folder / "cuda.h").read_text()
+    shapes = (folder / "cudaTypedefs.h").read_text()
+    rows = re.findall(r'(?:NEEDED|OPTIONAL)\((\w+),((?:\s*SYMBOL\([^)]*\),?)+)\)',
+                      (SOURCE / "cuda_driver.c").read_text())
+    assert len(rows) > 30
+    bad = []
+    for name, versions in rows:
+        for symbol, version in re.findall(r'SYMBOL\("(\w+)",\s*(\d+)\)',
+                                          versions):
+            if not re.search(rf"\bPFN_{name}_v{version}\b", shapes):
+                bad.append(f"{name} has no version {version} ({symbol})")
+    for prefix, (file, names) in NUMBERS.items():
+        ours = (SOURCE / file).read_text()
+        for name in names:
+            name, theirs = name if isinstance(name, tuple) else (name, name)
+            if number(ours, name) != number(cuda, prefix + theirs):
+                bad.append(f"{prefix + theirs} is {name} in {file}")
+    print("\n".join(bad) or f"{len(rows)} functions agree with {folder}")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
