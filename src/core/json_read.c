@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/json_read.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+
+#define FILE_BYTES_MOST (1u << 20)
+
+void tmsg_json_fail(tmsg_json_reader_t *reader, const cJSON *item,
+                    const char *what)
+{
+    const char *key = item->string == NULL ? "" : item->string;
+
+    if (reader->status == TMSG_OK) {
+        reader->status = tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "%s: '%s' %s", reader->source,
+            tmsg_error_name(key, strlen(key)).text, what);
+    }
+}
+
+uint64_t tmsg_json_read_number(tmsg_json_reader_t *reader, const cJSON *item,
+                               uint64_t most)
+{
+    double value = item->valuedouble;
+
+    if (!cJSON_IsNumber(item) || value < 0 ||
+        value > (double)TMSG_JSON_EXACT_MOST ||
+        value != (double)(uint64_t)value || (uint64_t)value > most) {
+        char what[64];
+
+        snprintf(what, sizeof(what), "is not an integer from 0 to %" PRIu64,
+                 most);
+        tmsg_json_fail(reader, item, what);
+        return 0;
+    }
+    return (uint64_t)value;
+}
+
+static bool has_twice(const cJSON *object, const cJSON *item)
+{
+    const cJSON *other;
+
+    cJSON_ArrayForEach(other, object)
+    {
+        if (other == item) {
+            return false;
+        }
+        if (strcmp(other->string, item->string) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object)
+{
+    const cJSON *item;
+
+    if (!cJSON_IsObject(object)) {
+        tmsg_json_fail(reader, object, "is not an object");
+        return false;
+    }
+    cJSON_ArrayForEach(item, object)
+    {
+        if (has_twice(object, item)) {
+            tmsg_json_fail(reader, item, "is there twice");
+        }
+    }
+    return reader->status == TMSG_OK;
+}
+
+/* The whole file with a NUL behind it, or NULL. */
+static char *load(tmsg_json_reader_t *reader)
+{
+    char *text = malloc(FILE_BYTES_MOST + 1);
+    FILE *file = text == NULL ? NULL : fopen(reader->source, "rbe");
+    size_t bytes = 0;
+
+    if (text == NULL) {
+        reader->status = tmsg_error_memory(reader->what);
+    } else if (file == NULL) {
+        reader->status = tmsg_error_errno(TMSG_ERR_NOT_FOUND, "%s %s",
+                                          reader->what, reader->source);
+    } else {
+        bytes = fread(text, 1, FILE_BYTES_MOST + 1, file);
+    }
+    if (file != NULL && ferror(file)) {
+        reader->status = tmsg_error_errno(TMSG_ERR_IO, "%s %s", reader->what,
+                                          reader->source);
+    } else if (bytes > FILE_BYTES_MOST) {
+        reader->status =
+            tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED, "%s %s is over 1 MiB",
+                           reader->what, reader->source);
+    } else if (file != NULL) {
+        text[bytes] = '\0';
+        if (strlen(text) < bytes) {
+            reader->status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                            "%s is not JSON: it holds a NUL",
+                                            reader->source);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (reader->status != TMSG_OK) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static unsigned line_of(const char *text, const char *at)
+{
+    unsigned line = 1;
+
+    for (; at != NULL && text < at; text++) {
+        line += *text == '\n';
+    }
+    return line;
+}
+
+cJSON *tmsg_json_parse(tmsg_json_reader_t *reader, const char *text)
+{
+    const char *end = NULL;
+    cJSON *root = cJSON_ParseWithOpts(text, &end, 1);
+
+    if (root == NULL) {
+        reader->status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                        "%s is not JSON: see line %u",
+                                        reader->source, line_of(text, end));
+    }
+    return root;
+}
+
+cJSON *tmsg_json_load(tmsg_json_reader_t *reader)
+{
+    char *text = load(reader);
+    cJSON *root = text == NULL ? NULL : tmsg_json_parse(reader, text);
+
+    free(text);
+    return root;
+}
