@@ -70,6 +70,51 @@ static void print_key(const cJSON *key)
     puts(")");
 }
 
+static const char *text_of(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static double number_of(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsNumber(item) ? item->valuedouble : -1;
+}
+
+/* What is known of a device in one line. */
+static void print_device(const cJSON *device)
+{
+    static const struct {
+        const char *key, *before;
+    } texts[] = {{"title", ", "}, {"uuid", ", "}, {"bus_id", ", PCI "}};
+    const char *name = text_of(device, "device");
+
+    printf("    %s",
+           strstr(name, ":-1") != NULL ? text_of(device, "kind") : name);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const char *text = text_of(device, texts[i].key);
+
+        if (*text != '\0') {
+            fputs(texts[i].before, stdout);
+            put_text(stdout, text);
+        }
+    }
+    if (number_of(device, "numa_node") >= 0) {
+        printf(", NUMA node %.0f", number_of(device, "numa_node"));
+    }
+    if (*text_of(device, "nic") != '\0') {
+        fputs(", near ", stdout);
+        put_text(stdout, text_of(device, "nic"));
+    }
+    if (number_of(device, "index") >= 0) {
+        printf(" (%.0f in the device table)", number_of(device, "index"));
+    }
+    putchar('\n');
+}
+
 static void print_item(const cJSON *item);
 
 /* A histogram, whose buckets are for programs, or thresholds. */
@@ -104,6 +149,8 @@ static void print_list(const cJSON *list)
         if (cJSON_IsObject(item) && item->string != NULL) {
             printf("    %-16s ", item->string);
             print_spread(item);
+        } else if (cJSON_GetObjectItemCaseSensitive(item, "device") != NULL) {
+            print_device(item);
         } else if (cJSON_IsObject(item)) {
             print_key(item);
         } else if (cJSON_IsArray(list)) {

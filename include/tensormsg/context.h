@@ -22,7 +22,8 @@ enum {
     TMSG_CONTEXT_PARAM_FLAGS = 1 << 2,
     TMSG_CONTEXT_PARAM_PEER_TIMEOUT = 1 << 3,
     TMSG_CONTEXT_PARAM_ON_TRACE = 1 << 4,
-    TMSG_CONTEXT_PARAM_CONFIG_FILE = 1 << 5
+    TMSG_CONTEXT_PARAM_CONFIG_FILE = 1 << 5,
+    TMSG_CONTEXT_PARAM_DEVICE_TABLE = 1 << 6
 };
 
 enum {
@@ -57,6 +58,10 @@ typedef struct tmsg_context_params {
     tmsg_trace_fn on_trace;   /* told of each step of each message; default
                                * NULL, which costs nothing */
     void *on_trace_arg;       /* passed to on_trace; set with it */
+    const char *device_table; /* numbers for devices: JSON, or the name of a
+                               * file of it (docs/devices.md). Default what
+                               * the variable TENSORMSG_DEVICE_TABLE says, or
+                               * none; "" is none */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
@@ -67,10 +72,11 @@ typedef struct tmsg_context_params {
  * one, which blocks all signals and ends with the context. Thread-safe.
  * Errors: INVALID_PARAM (unknown bit or flag, a limit of 0, a peer_timeout_ms
  * below 200, a variable that says no such thing, a configuration file that is
- * not as docs/configuration.md has it, malformed ucx_config, a value
- * that UCX cannot read or a key that it has not; up to UCX 1.16 such a key
- * shows when UCX is first opened, by a listener or a connection), NOT_FOUND
- * (no configuration file there), IO, NO_MEMORY.
+ * not as docs/configuration.md has it, a device table that is not as
+ * docs/devices.md has it or names no device of this machine, malformed
+ * ucx_config, a value that UCX cannot read or a key that it has not; up to UCX
+ * 1.16 such a key shows when UCX is first opened, by a listener or a
+ * connection), NOT_FOUND (no such file), IO, NO_MEMORY.
  */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);
@@ -80,11 +86,12 @@ TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
 TMSG_API void tmsg_context_destroy(tmsg_context_t *context);
 
 /* Describes the machine and the set-up as a JSON object: library, wire and UCX
- * versions, the transports and devices that UCX finds, limits, the thresholds
- * of docs/transfer-ways.md for each carrier (null: never), and every UCX key
- * with its value and origin (code, environment, default) and why we set it,
- * with all UCX_* variables of the environment; and in "cuda_driver" and "nvml"
- * which of NVIDIA's drivers was met and what follows. Opens and closes UCX to
+ * versions, the transports and devices that UCX finds, the devices of the
+ * machine (docs/devices.md), limits, the thresholds of docs/transfer-ways.md
+ * for each carrier (null: never), and every UCX key with its value and origin
+ * (code, environment, default) and why we set it, with all UCX_* variables of
+ * the environment; and in "cuda_driver" and "nvml" which of NVIDIA's drivers
+ * was met and what follows. Opens and closes UCX to
  * look, which takes some milliseconds; where that fails, "transports" is empty
  * and "ucx_error" says why. Opens NVIDIA's drivers, if there are some, and
  * makes no context on a GPU. *json_p is freed with tmsg_string_free(). Errors:

@@ -6,6 +6,7 @@
 #include <tensormsg/api.h>
 #include <tensormsg/context.h>
 #include <tensormsg/device.h>
+#include <tensormsg/devices.h>
 #include <tensormsg/dlpack.h>
 #include <tensormsg/domain.h>
 #include <tensormsg/dtype.h>

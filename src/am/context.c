@@ -14,7 +14,8 @@
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG |    \
                 TMSG_CONTEXT_PARAM_FLAGS | TMSG_CONTEXT_PARAM_PEER_TIMEOUT |   \
-                TMSG_CONTEXT_PARAM_ON_TRACE | TMSG_CONTEXT_PARAM_CONFIG_FILE))
+                TMSG_CONTEXT_PARAM_ON_TRACE | TMSG_CONTEXT_PARAM_CONFIG_FILE | \
+                TMSG_CONTEXT_PARAM_DEVICE_TABLE))
 
 #define FLAGS_KNOWN ((uint32_t)TMSG_CONTEXT_NO_THREAD)
 
@@ -167,6 +168,20 @@ static tmsg_status_t read_ucx(const tmsg_context_params_t *params,
     return status == TMSG_OK ? tmsg_ucx_known_early(&given) : status;
 }
 
+/* Looking for devices takes its time: only for those who number them. */
+static tmsg_status_t read_devices(const tmsg_context_params_t *params,
+                                  tmsg_context_t *context)
+{
+    tmsg_devices_params_t devices = {.field_mask = TMSG_DEVICES_PARAM_TABLE};
+
+    devices.table = params->field_mask & TMSG_CONTEXT_PARAM_DEVICE_TABLE
+                        ? params->device_table
+                        : getenv("TENSORMSG_DEVICE_TABLE");
+    return devices.table == NULL || *devices.table == '\0'
+               ? TMSG_OK
+               : tmsg_devices_create(&devices, &context->devices);
+}
+
 static tmsg_status_t read_params(const tmsg_context_params_t *params,
                                  tmsg_context_t *context)
 {
@@ -192,6 +207,9 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
     }
     if (status == TMSG_OK) {
         status = read_peer_timeout(params, context);
+    }
+    if (status == TMSG_OK) {
+        status = read_devices(params, context);
     }
     return status == TMSG_OK ? read_ucx(params, context) : status;
 }
@@ -239,6 +257,7 @@ void tmsg_context_destroy(tmsg_context_t *context)
         tmsg_heart_close(&context->heart);
         free(context->ucx_config);
         tmsg_settings_free(&context->settings);
+        tmsg_devices_destroy(context->devices);
         free(context);
     }
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include <tensormsg/context.h>
+#include <tensormsg/devices.h>
 
 #include "am/heart.h"
 #include "am/hello.h"
@@ -20,8 +21,9 @@ struct tmsg_context {
     tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
     uint32_t flags;
-    tmsg_tuning_t tuning;   /* of the ways that messages travel */
-    tmsg_trace_fn on_trace; /* NULL: nobody wants to know */
+    tmsg_devices_t *devices; /* with the numbers of a table; NULL: no table */
+    tmsg_tuning_t tuning;    /* of the ways that messages travel */
+    tmsg_trace_fn on_trace;  /* NULL: nobody wants to know */
     void *on_trace_arg;
     tmsg_heart_t heart;
     uint8_t instance_id[TMSG_INSTANCE_BYTES];

@@ -153,6 +153,47 @@ static bool add_transports(cJSON *object, ucp_context_h context)
     return ok;
 }
 
+static bool add_info(cJSON *entry, const tmsg_device_info_t *info)
+{
+    char device[TMSG_DEVICE_NAME_MAX], title[sizeof(info->title)];
+
+    memcpy(title, info->title, sizeof(title));
+    tmsg_utf8_scrub(title);
+    tmsg_device_format(info->device, device, sizeof(device));
+    return add_text(entry, "device", device) &&
+           add_text(entry, "kind", tmsg_device_kind_name(info->kind)) &&
+           tmsg_json_add(entry, "index", tmsg_json_integer(info->index)) &&
+           add_text(entry, "title", title) &&
+           add_text(entry, "uuid", info->uuid) &&
+           add_text(entry, "bus_id", info->bus_id) &&
+           tmsg_json_add(entry, "numa_node",
+                         tmsg_json_integer(info->numa_node)) &&
+           add_text(entry, "nic", info->nic);
+}
+
+static bool add_devices(cJSON *object, const tmsg_context_t *context)
+{
+    const tmsg_devices_params_t without = {
+        .field_mask = TMSG_DEVICES_PARAM_TABLE, .table = ""};
+    cJSON *array = cJSON_AddArrayToObject(object, "devices");
+    tmsg_devices_t *devices = context->devices;
+    bool ok =
+        array != NULL &&
+        (devices != NULL || tmsg_devices_create(&without, &devices) == TMSG_OK);
+
+    for (size_t i = 0; ok && i < tmsg_devices_size(devices); i++) {
+        cJSON *entry = cJSON_CreateObject();
+        tmsg_device_info_t info;
+
+        ok = tmsg_devices_at(devices, i, &info) == TMSG_OK &&
+             tmsg_json_add(array, NULL, entry) && add_info(entry, &info);
+    }
+    if (devices != context->devices) {
+        tmsg_devices_destroy(devices);
+    }
+    return ok;
+}
+
 static bool add_failure(cJSON *object, const char *why)
 {
     return cJSON_AddArrayToObject(object, "transports") != NULL &&
@@ -214,6 +255,7 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
              NULL &&
          add_limits(object, &context->limits) &&
          add_thresholds(object, &context->tuning) && add_ucx(object, context) &&
+         add_devices(object, context) &&
          add_text(object, "cuda",
                   "not supported by this version: tensors "
                   "travel from and to host memory") &&

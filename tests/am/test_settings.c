@@ -26,6 +26,7 @@ static void make_file(void)
     unsetenv("TENSORMSG_CONFIG");
     unsetenv("TENSORMSG_PEER_TIMEOUT_MS");
     unsetenv("TENSORMSG_NO_THREAD");
+    unsetenv("TENSORMSG_DEVICE_TABLE");
     unsetenv("UCX_TCP_TX_SEG_SIZE");
 }
 
@@ -243,6 +244,36 @@ Test(settings, ucx_keys_that_ucx_has_not_are_refused_by_file)
     must_be(status, TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_error_message(), path);
     must_say(tmsg_error_message(), "NO_SUCH_KEY=1");
+}
+
+/* By code, by the variable, and wrongly. */
+Test(settings, a_table_numbers_the_devices)
+{
+    const char *table = "{\"version\":1,\"devices\":[{\"index\":%d,"
+                        "\"kind\":\"host\"}]}";
+    tmsg_context_params_t params = {
+        .field_mask = TMSG_CONTEXT_PARAM_DEVICE_TABLE, .device_table = path};
+    tmsg_context_t *context = NULL;
+    char text[128];
+
+    must_describe(NULL, "\"devices\":[{\"device\":\"cpu:0\",\"kind\":\"host\","
+                        "\"index\":-1,");
+    snprintf(text, sizeof(text), table, 3);
+    write_text(text);
+    must_describe(&params, "\"kind\":\"host\",\"index\":3,");
+    snprintf(text, sizeof(text), table, 4);
+    setenv("TENSORMSG_DEVICE_TABLE", text, 1);
+    must_describe(NULL, "\"kind\":\"host\",\"index\":4,");
+    must_describe(&params, "\"kind\":\"host\",\"index\":3,");
+    params.device_table = "";
+    must_describe(&params, "\"kind\":\"host\",\"index\":-1,");
+    params.device_table = "[{\"index\":0,\"bus_id\":\"ffff:ff:1f.7\"}]";
+    must_be(tmsg_context_create(&params, &context), TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "entry 0: 'ffff:ff:1f.7' is no gaudi device "
+                                   "of this machine");
+    setenv("TENSORMSG_DEVICE_TABLE", "/no/such/table", 1);
+    must_be(tmsg_context_create(NULL, &context), TMSG_ERR_NOT_FOUND);
+    must_true(context == NULL);
 }
 
 Test(settings, files_that_cannot_be_read_are_refused)

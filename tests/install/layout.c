@@ -19,7 +19,7 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_context_params_t, 56);
+SIZE(tmsg_context_params_t, 64);
 AT(tmsg_context_params_t, field_mask, 0);
 AT(tmsg_context_params_t, limits, 8);
 AT(tmsg_context_params_t, ucx_config, 16);
@@ -28,15 +28,32 @@ AT(tmsg_context_params_t, peer_timeout_ms, 28);
 AT(tmsg_context_params_t, config_file, 32);
 AT(tmsg_context_params_t, on_trace, 40);
 AT(tmsg_context_params_t, on_trace_arg, 48);
+AT(tmsg_context_params_t, device_table, 56);
 
 SIZE(tmsg_device_identity_t, 192);
 AT(tmsg_device_identity_t, name, 0);
 AT(tmsg_device_identity_t, uuid, 96);
 AT(tmsg_device_identity_t, bus_id, 160);
 
+SIZE(tmsg_device_info_t, 216);
+AT(tmsg_device_info_t, device, 0);
+AT(tmsg_device_info_t, kind, 8);
+AT(tmsg_device_info_t, index, 12);
+AT(tmsg_device_info_t, module_id, 16);
+AT(tmsg_device_info_t, numa_node, 20);
+AT(tmsg_device_info_t, title, 24);
+AT(tmsg_device_info_t, uuid, 120);
+AT(tmsg_device_info_t, bus_id, 168);
+AT(tmsg_device_info_t, nic, 184);
+
 SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
 AT(tmsg_device_t, id, 4);
+
+SIZE(tmsg_devices_params_t, 24);
+AT(tmsg_devices_params_t, field_mask, 0);
+AT(tmsg_devices_params_t, table, 8);
+AT(tmsg_devices_params_t, sysfs, 16);
 
 SIZE(tmsg_dlpack_params_t, 32);
 AT(tmsg_dlpack_params_t, field_mask, 0);

@@ -301,6 +301,17 @@ def test_info_tells_versions_and_settings():
     assert text.returncode == DONE and shown["ucx_version"] in text.stdout
 
 
+def test_info_lists_devices_with_the_numbers_of_a_table():
+    table = '{"version": 1, "devices": [{"index": 5, "kind": "host"}]}'
+    named = {**os.environ, "TENSORMSG_DEVICE_TABLE": table}
+    host = json.loads(run("info", "--json", env=named).stdout)["devices"][0]
+    assert (host["device"], host["kind"], host["index"]) == ("cpu:0", "host", 5)
+    text = run("info", env=named).stdout
+    assert re.search(r"^    cpu:0.* \(5 in the device table\)$", text, re.M)
+    wrong = run("info", env={**named, "TENSORMSG_DEVICE_TABLE": "[7]"})
+    assert wrong.returncode == FAILED and "entry 0: " in wrong.stderr
+
+
 def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
     with receiver("--count", 1) as there:
         shown = run("info", "--connect", there.url, "--json")

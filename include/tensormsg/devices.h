@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/devices.h - which devices there are, and by which number a table
+ * calls them. See docs/devices.md. */
+#ifndef TENSORMSG_DEVICES_H
+#define TENSORMSG_DEVICES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    TMSG_DEVICE_KIND_HOST = 1,
+    TMSG_DEVICE_KIND_CUDA = 2,
+    TMSG_DEVICE_KIND_ROCM = 3,
+    TMSG_DEVICE_KIND_GAUDI = 4
+} tmsg_device_kind_t;
+
+/* Lengths of the texts below, NUL included. */
+enum {
+    TMSG_DEVICE_TITLE_BYTES = 96,
+    TMSG_DEVICE_UUID_BYTES = 48,
+    TMSG_DEVICE_BUS_ID_BYTES = 16,
+    TMSG_DEVICE_NIC_BYTES = 32
+};
+
+/* What tells one device from another. An ordinal alone does not: it changes
+ * with CUDA_VISIBLE_DEVICES and from process to process. A text that is not
+ * known is "". */
+typedef struct tmsg_device_info {
+    tmsg_device_t device; /* its type in DLPack, EXT_DEV for gaudi; id -1: no
+                           * driver has told its ordinal */
+    int32_t kind;         /* tmsg_device_kind_t */
+    int32_t index;        /* by which the table calls it; -1: not in it */
+    int32_t module_id;    /* in Gaudi's table; else -1 */
+    int32_t numa_node;    /* -1: not known */
+    char title[TMSG_DEVICE_TITLE_BYTES];   /* "NVIDIA H100 80GB HBM3" */
+    char uuid[TMSG_DEVICE_UUID_BYTES];     /* "GPU-8f2c..." */
+    char bus_id[TMSG_DEVICE_BUS_ID_BYTES]; /* "0000:33:00.0" */
+    char nic[TMSG_DEVICE_NIC_BYTES];       /* nearest, "mlx5_0" or "eth0" */
+} tmsg_device_info_t;
+
+/* "host", "cuda", "rocm" or "gaudi"; "unknown" beyond the list. */
+TMSG_API const char *tmsg_device_kind_name(int32_t kind);
+
+/* The devices of this machine as they were when it was made, the host first,
+ * then by bus id. Immutable: from any thread. */
+typedef struct tmsg_devices tmsg_devices_t;
+
+enum { TMSG_DEVICES_PARAM_TABLE = 1 << 0, TMSG_DEVICES_PARAM_SYSFS = 1 << 1 };
+
+typedef struct tmsg_devices_params {
+    uint64_t field_mask; /* TMSG_DEVICES_PARAM_*; unset: defaults */
+    const char *table;   /* the name of a JSON file, or JSON itself, which
+                          * begins with { or [. Default what the variable
+                          * TENSORMSG_DEVICE_TABLE says, or none; "" is none */
+    const char *sysfs;   /* where sysfs is; default "/sys" */
+} tmsg_devices_params_t;
+
+/* Looks which devices there are, and reads the table if there is one. *params
+ * (NULL: defaults) is not needed afterwards. The caller frees *devices_p with
+ * tmsg_devices_destroy(). Opens no device. Errors: INVALID_PARAM (unknown bit;
+ * a table that is not as docs/devices.md has it, or an entry that is no device
+ * of this machine, or several, or one that another entry is; each named),
+ * NOT_FOUND (no such file), IO, LIMIT_EXCEEDED (a file over 1 MiB), NO_MEMORY.
+ */
+TMSG_API tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
+                                           tmsg_devices_t **devices_p);
+
+/* NULL is allowed. */
+TMSG_API void tmsg_devices_destroy(tmsg_devices_t *devices);
+
+/* How many there are, 0 where devices is NULL, and the one at `position`.
+ * Errors: NOT_FOUND, INVALID_PARAM (NULL). */
+TMSG_API size_t tmsg_devices_size(const tmsg_devices_t *devices);
+TMSG_API tmsg_status_t tmsg_devices_at(const tmsg_devices_t *devices,
+                                       size_t position,
+                                       tmsg_device_info_t *info_p);
+
+/* The one that the table calls by `index`. Errors: NOT_FOUND (no such entry, or
+ * no table), INVALID_PARAM (NULL). */
+TMSG_API tmsg_status_t tmsg_devices_find(const tmsg_devices_t *devices,
+                                         uint32_t index,
+                                         tmsg_device_info_t *info_p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
