@@ -84,6 +84,12 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_channel_t *channel,
                                   tmsg_message_t **message_p);
 
+/* Of its payload and, once they are known, its parts. */
+static inline uint64_t tmsg_message_bytes(const tmsg_message_t *message)
+{
+    return message->head.payload_bytes + message->parts_bytes;
+}
+
 /* Counts memory of a message's that could not wait. Errors: LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes);
 

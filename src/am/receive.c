@@ -262,7 +262,7 @@ static void hand_over(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     tmsg_worker_t *worker = endpoint->worker;
-    uint64_t bytes = message->head.payload_bytes + message->parts_bytes;
+    uint64_t bytes = tmsg_message_bytes(message);
 
     tmsg_message_delivered(message);
     message->channel->received_messages++;
@@ -342,11 +342,12 @@ void tmsg_messages_deliver(tmsg_channel_t *channel)
 static void take_back(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
+    uint64_t bytes = tmsg_message_bytes(message);
 
+    message->channel->received_messages--;
     endpoint->stats.received_messages--;
-    endpoint->stats.received_bytes -= message->head.payload_bytes;
-    tmsg_histogram_forget(&endpoint->stats.received_sizes,
-                          message->head.payload_bytes);
+    endpoint->stats.received_bytes -= bytes;
+    tmsg_histogram_forget(&endpoint->stats.received_sizes, bytes);
     message->channel->rx_consumed++;
     endpoint->dialect->credit(message->channel);
     pass_over(message);
