@@ -28,9 +28,9 @@ tmsg_endpoint_t *tmsg_incoming_endpoint(const tmsg_incoming_t *incoming)
 
 uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming)
 {
-    const tmsg_preamble_t *head = &incoming->message->head;
+    const tmsg_message_t *message = incoming->message;
 
-    return head->payload_bytes - tmsg_payload_spill(head);
+    return tmsg_message_bytes(message) - tmsg_payload_spill(&message->head);
 }
 
 static tmsg_status_t check_place(const tmsg_incoming_t *incoming, size_t index,

@@ -69,3 +69,40 @@ Test(parts_told, are_not_counted_when_taken_back)
     tmsg_request_destroy(sent);
     pair_close(&pair);
 }
+
+static void note_bytes(void *arg, tmsg_incoming_t *incoming)
+{
+    *(uint64_t *)arg = tmsg_incoming_bytes(incoming);
+}
+
+/* What on_header was told of a message that goes this way. */
+static uint64_t told_of(pair_t *pair, int32_t way, const uint64_t *told)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                       .way = way};
+    tmsg_map_t *map = map_of(3, TENSOR);
+    tmsg_request_t *sent;
+
+    must(tmsg_endpoint_send(pair->to_a, map, &params, &sent));
+    tmsg_message_destroy(pair_take(pair, &pair->a));
+    must(pair_finish(pair, sent));
+    tmsg_map_destroy(map);
+    return *told;
+}
+
+Test(parts_told, are_in_the_bytes_of_an_incoming_message)
+{
+    const uint64_t whole = UINT64_C(3) * TENSOR;
+    uint64_t told = 0;
+    const side_options_t a = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
+                   .on_header = note_bytes,
+                   .on_header_arg = &told}};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &a, NULL);
+    must_eq(told_of(&pair, TMSG_WAY_GATHER, &told), whole);
+    must_eq(told_of(&pair, TMSG_WAY_AUTO, &told), whole);
+    must_eq(told_of(&pair, TMSG_WAY_PARTS, &told), whole);
+    pair_close(&pair);
+}
