@@ -254,6 +254,12 @@ static uint8_t header_flags(const tmsg_send_t *send)
            (send->flags & TMSG_SEND_UNORDERED ? TMSG_HEADER_UNORDERED : 0);
 }
 
+/* A threshold, as far as the body can say it. */
+static uint64_t sayable(uint64_t bytes)
+{
+    return bytes < INT64_MAX ? bytes : INT64_MAX;
+}
+
 /* Says in the body which tensors are parts, if the way has any. */
 static tmsg_status_t name_parts(const tmsg_send_t *send,
                                 tmsg_payload_t *payload)
@@ -274,8 +280,8 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     if (!payload->way.parts) {
         return TMSG_OK;
     }
-    split->large = measures->large < INT64_MAX ? measures->large : INT64_MAX;
-    split->chunk = thresholds_of(send->endpoint)->chunk_bytes;
+    split->large = sayable(measures->large);
+    split->chunk = sayable(thresholds_of(send->endpoint)->chunk_bytes);
     if (measures->foreign > 0) {
         payload->foreign = calloc(1, bytes);
         if (payload->foreign == NULL) {

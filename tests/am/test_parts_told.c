@@ -106,3 +106,18 @@ Test(parts_told, are_in_the_bytes_of_an_incoming_message)
     must_eq(told_of(&pair, TMSG_WAY_PARTS, &told), whole);
     pair_close(&pair);
 }
+
+/* A threshold that nothing reaches is as far as the wire can say it. */
+Test(parts_told, may_be_without_end)
+{
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    setenv("TENSORMSG_THRESHOLDS",
+           "shm.part_bytes=5000,shm.chunk_bytes=18446744073709551615", 1);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    sent = send_map(pair.to_a, map_of(3, TENSOR), TMSG_SEND_ACKED);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    must(pair_finish(&pair, sent));
+    pair_close(&pair);
+}
