@@ -39,6 +39,7 @@ typedef struct tmsg_channel {
     uint32_t bye_sequence; /* the peer sends none from here on, if it said so */
     uint32_t bye_read;     /* of a BYE that is being read */
     uint64_t sent_messages, received_messages;
+    uint64_t parted; /* which of the endpoint's parts was its last; 0: none */
 } tmsg_channel_t;
 
 /* The channels of an endpoint. All zero bits and tmsg_channels_init(). */

@@ -287,22 +287,23 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send)
     return parts->bytes;
 }
 
-/* One message's after the other's, but no channel waits for another. */
+/* One message's after the other's, but channels take turns: it is that one's
+ * whose last part is the longest ago. */
 static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *node = endpoint->parting.head;
-    tmsg_parts_out_t *parts = NULL, *first = NULL;
+    tmsg_parts_out_t *chosen = TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
 
-    for (; node != NULL; node = node->next) {
-        parts = TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
-        first = first == NULL ? parts : first;
-        if (parts->send->channel != endpoint->parted) {
-            first = parts;
-            break;
+    for (node = node->next; node != NULL; node = node->next) {
+        tmsg_parts_out_t *parts =
+            TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
+
+        if (parts->send->channel->parted < chosen->send->channel->parted) {
+            chosen = parts;
         }
     }
-    endpoint->parted = first->send->channel;
-    return first;
+    chosen->send->channel->parted = ++endpoint->parts_handed;
+    return chosen;
 }
 
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint)

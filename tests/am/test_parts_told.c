@@ -121,3 +121,34 @@ Test(parts_told, may_be_without_end)
     must(pair_finish(&pair, sent));
     pair_close(&pair);
 }
+
+#define BULKS 2
+#define BULK 4000000
+
+/* Behind bulk on two channels, a little on a third. */
+Test(parts_told, wait_for_those_of_no_other_channel)
+{
+    tmsg_request_t *sent[BULKS + 1];
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint16_t i = 0; i <= BULKS; i++) {
+        const tmsg_send_params_t params = {
+            .field_mask = TMSG_SEND_PARAM_CHANNEL, .channel = i};
+        tmsg_map_t *map = map_of(2, i < BULKS ? BULK : TENSOR);
+
+        must(tmsg_endpoint_send(pair.to_a, map, &params, &sent[i]));
+        tmsg_map_destroy(map);
+    }
+    message = pair_take(&pair, &pair.a);
+    must_eq(tmsg_message_channel(message), BULKS);
+    tmsg_message_destroy(message);
+    for (uint16_t i = 0; i < BULKS; i++) {
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+    }
+    for (uint16_t i = 0; i <= BULKS; i++) {
+        must(pair_finish(&pair, sent[i]));
+    }
+    pair_close(&pair);
+}
