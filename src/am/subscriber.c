@@ -137,6 +137,19 @@ static void finish(delivery_t *delivery, tmsg_fate_t fate)
 
 static void flush(tmsg_subscriber_t *subscriber);
 
+/* One may be dropped by the endpoint's own queue, which others fill. */
+static tmsg_fate_t fate_of(tmsg_status_t status)
+{
+    switch (status) {
+    case TMSG_OK:
+        return TMSG_FATE_DELIVERED;
+    case TMSG_ERR_DROPPED:
+        return TMSG_FATE_DROPPED;
+    default:
+        return TMSG_FATE_FAILED;
+    }
+}
+
 /* The send has ended: on_done. */
 static void sent(void *arg, tmsg_status_t status, const char *error)
 {
@@ -148,8 +161,7 @@ static void sent(void *arg, tmsg_status_t status, const char *error)
     (void)error; /* it is logged */
     tmsg_worker_lock(worker);
     subscriber->under_way--;
-    finish(delivery,
-           status == TMSG_OK ? TMSG_FATE_DELIVERED : TMSG_FATE_FAILED);
+    finish(delivery, fate_of(status));
     publisher->refs++;
     flush(subscriber);
     drop(subscriber);
