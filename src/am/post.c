@@ -243,7 +243,7 @@ static bool is_settled(void *arg)
 }
 
 /* What the wait has come to. The map is let go or goes to a message that has to
- * be copied yet, *copy_p; *spent_p is one that nobody has any more. */
+ * be copied yet, *copy_p; *spent_p is one to be let go of after that. */
 static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             tmsg_status_t status, tmsg_message_t **message_p,
                             bool *copy_p, const tmsg_map_t **spent_p)
@@ -272,9 +272,10 @@ static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         tmsg_map_hold(map);
     }
     if (*copy_p) {
+        *spent_p = message->posted; /* by an earlier call; NULL: none */
         message->posted = map;
-    } else if (post->map != NULL && tmsg_map_unhold(map)) {
-        *spent_p = map;
+    } else {
+        *spent_p = post->map;
     }
     post->map = NULL;
     return status;
@@ -306,7 +307,7 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     if (copy) {
         move_in(message->map, map, true);
     }
-    if (spent != NULL) {
+    if (spent != NULL && tmsg_map_unhold(spent)) {
         tmsg_map_free(spent);
     }
     if (message != NULL) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint.h"
 #include "am/message.h"
 #include "support/peers.h"
 #include "support/sample.h"
@@ -453,6 +454,43 @@ Test(recv_into, a_message_under_way_is_not_lost)
     expect_in(map, tmsg_message_map(message));
     tmsg_message_destroy(message);
     must(tmsg_map_clear(map));
+    must(pair_finish(&pair, request));
+    tmsg_map_destroy(other);
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(sent);
+    pair_close(&pair);
+}
+
+static bool has_ready(void *arg)
+{
+    return ((tmsg_endpoint_t *)arg)->ready.count > 0;
+}
+
+/* Or it is copied to the map of another call, and the first one is free. */
+Test(recv_into, a_message_under_way_comes_into_another_map)
+{
+    tmsg_map_t *sent = sample_bytes(1, LARGE), *map = like(sent, 1);
+    tmsg_map_t *other = like(sent, 1);
+    tmsg_message_t *message = NULL;
+    tmsg_status_t status = TMSG_ERR_TIMED_OUT;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_endpoint_send(pair.to_a, sent, NULL, &request));
+    while (status == TMSG_ERR_TIMED_OUT) {
+        tmsg_worker_progress(pair.b.worker);
+        status = tmsg_endpoint_recv_into(pair.to_b, map, 0, &message);
+    }
+    must_be(status, TMSG_CANCEL_PENDING);
+    pair_await(&pair, has_ready, pair.to_b, "the message");
+    must(tmsg_endpoint_recv_into(pair.to_b, other, 0, &message));
+    sample_check_bytes(1, LARGE, tmsg_message_map(message));
+    expect_in(other, tmsg_message_map(message));
+    must(tmsg_map_clear(map));
+    must_be(tmsg_map_clear(other), TMSG_ERR_BUSY);
+    tmsg_message_destroy(message);
+    must(tmsg_map_clear(other));
     must(pair_finish(&pair, request));
     tmsg_map_destroy(other);
     tmsg_map_destroy(map);
