@@ -133,10 +133,12 @@ Test(reconnect, pings_the_connection_that_stands)
     joined_close(&joined);
 }
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     (void)endpoint;
+    (void)channel;
     (void)sequence;
     (void)error;
     must_be(status, TMSG_ERR_LIMIT_EXCEEDED);

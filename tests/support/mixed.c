@@ -262,12 +262,14 @@ static void take_some(run_t *run, way_t *way)
     }
 }
 
-static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint32_t sequence,
-                       tmsg_status_t status, const char *error)
+static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error)
 {
     way_t *way = arg;
 
     (void)endpoint;
+    (void)channel;
     (void)sequence;
     if (status != TMSG_ERR_PEER_LOST && status != TMSG_ERR_CANCELED &&
         status != TMSG_ERR_TIMED_OUT) {
