@@ -117,18 +117,25 @@ static void expired(tmsg_timer_t *timer)
     give_up(send, TMSG_ERR_TIMED_OUT, why);
 }
 
+int32_t tmsg_send_ms_left(const tmsg_send_t *send)
+{
+    uint64_t now = tmsg_now_ns();
+
+    if (send->deadline_ns == 0) {
+        return -1;
+    }
+    return now >= send->deadline_ns
+               ? 0
+               : (int32_t)((send->deadline_ns - now + 999999) / 1000000);
+}
+
 void tmsg_send_set_timer(tmsg_send_t *send)
 {
-    uint64_t now;
-
     if (send->deadline_ns == 0 ||
         tmsg_request_test(&send->request) != TMSG_IN_PROGRESS) {
         return;
     }
-    now = tmsg_now_ns();
     send->timer.expired = expired;
     tmsg_loop_set_timer(&send->endpoint->worker->loop, &send->timer,
-                        now >= send->deadline_ns
-                            ? 0
-                            : (send->deadline_ns - now + 999999) / 1000000);
+                        (uint64_t)tmsg_send_ms_left(send));
 }

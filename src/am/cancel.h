@@ -12,4 +12,7 @@ void tmsg_send_cancel(tmsg_request_t *request);
  * goes on. */
 void tmsg_send_set_timer(tmsg_send_t *send);
 
+/* What is left of its time, rounded up; -1: it has no end. */
+int32_t tmsg_send_ms_left(const tmsg_send_t *send);
+
 #endif

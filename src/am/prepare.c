@@ -333,9 +333,6 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         return TMSG_OK;
     }
     payload->way = way;
-    if (send->header != send->small_header) {
-        free(send->header);
-    }
     head->flags &= (uint8_t)~TMSG_HEADER_SPILLED;
     payload->spill = 0;
     status = name_parts(send, payload);

@@ -397,7 +397,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
 static void reject(tmsg_message_t *message, tmsg_status_t status)
 {
     if (message->endpoint->broken != TMSG_OK) {
-        message->state = TMSG_RX_FAILED;
+        message->state = TMSG_RX_BROKEN;
         return;
     }
     tmsg_message_refuse(message, status, tmsg_error_message());

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "am/cancel.h"
 #include "am/dialect.h"
 #include "am/progress.h"
 #include "am/resume.h"
@@ -178,7 +179,7 @@ static tmsg_status_t block(tmsg_send_t *send)
 
     endpoint->queue.blocked++;
     status = tmsg_worker_until(endpoint->worker, may_look_again, send,
-                               send->timeout_ms,
+                               tmsg_send_ms_left(send),
                                "no room in the send queue of ", endpoint->peer);
     return status == TMSG_OK ? TMSG_IN_PROGRESS : status;
 }
