@@ -103,7 +103,8 @@ struct tmsg_endpoint {
     tmsg_op_t closing; /* ep, when it is being closed */
 
     struct tmsg_resume *resume; /* NULL: no session is asked for */
-    bool unexplained; /* open, and what carries it is yet to be said */
+    tmsg_timer_t ucx_lost; /* UCX lost it, and the socket has not said why */
+    bool unexplained;      /* open, and what carries it is yet to be said */
     bool has_chores;
     tmsg_node_t chore;    /* in its worker's list */
     tmsg_status_t broken; /* it is to end with this; why is in broken_why */

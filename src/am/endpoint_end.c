@@ -129,6 +129,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
     bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
 
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->ucx_lost);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes) {

@@ -566,7 +566,7 @@ static bool dripped_out(void *arg)
 {
     drip_t *drip = arg;
 
-    if (++drip->rounds % 5000 == 0 && drip->sent < sizeof(drip->hello)) {
+    if (++drip->rounds % 500 == 0 && drip->sent < sizeof(drip->hello)) {
         send(drip->reader.fd, drip->hello + drip->sent++, 1, MSG_NOSIGNAL);
     }
     return raw_closed(&drip->reader);
