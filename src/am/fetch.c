@@ -63,10 +63,13 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
     bool alive = tmsg_link_alive(endpoint);
     char why[160];
 
-    snprintf(why, sizeof(why), "%s (UCX: %s)",
-             alive ? "the sender is gone, or its memory may not be read"
-                   : "the sender is gone",
-             ucs_status_string(ucs));
+    if (alive) {
+        snprintf(why, sizeof(why),
+                 "the sender is gone, or its memory may not be read (UCX: %s)",
+                 ucs_status_string(ucs));
+    } else {
+        snprintf(why, sizeof(why), "the sender is gone");
+    }
     if (tmsg_resume_fetch_failed(endpoint, why)) {
         message->state = TMSG_RX_BROKEN;
     } else if (!alive) {

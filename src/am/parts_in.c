@@ -449,8 +449,9 @@ ucs_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
         return ignored;
     }
-    if ((int32_t)(arrival->head.sequence - channel->rx_sequence) < 0) {
-        return ignored; /* that message was refused before */
+    if ((int32_t)(arrival->head.sequence - channel->rx_sequence) < 0 ||
+        tmsg_channel_overtook(channel, arrival->head.sequence)) {
+        return ignored; /* that message was refused before, or is out */
     }
     message = find(channel, arrival->head.sequence);
     if (message != NULL && message->state == TMSG_RX_FAILED) {

@@ -44,7 +44,8 @@ def exchange(made, links, count=3):
                                         model.ACKED)
                 end.messages.append(message)
                 end.actor.tell(f"send {link.n} {message.number} "
-                               f"{message.size} {message.flags}")
+                               f"{message.size} {message.flags} "
+                               f"{message.channel} {message.timeout}")
 
 
 def settle(made, links):
