@@ -7,7 +7,7 @@
 #include "core/log.h"
 
 /* Names of transports as UCX begins them. */
-static bool carries_shared(const char *transports)
+bool tmsg_carrier_shares(const char *transports)
 {
     static const char *const shared[] = {"posix", "sysv", "xpmem", "cma"};
 
@@ -25,12 +25,12 @@ bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
     return (endpoint->ep != NULL || endpoint->link.address_sent) &&
            !endpoint->link.net_only &&
            (endpoint->transports[0] == '\0' ||
-            carries_shared(endpoint->transports));
+            tmsg_carrier_shares(endpoint->transports));
 }
 
 static tmsg_carrier_t carrier_of(const char *transports)
 {
-    if (carries_shared(transports)) {
+    if (tmsg_carrier_shares(transports)) {
         return TMSG_CARRIER_SHM;
     }
     return strstr(transports, "tcp") != NULL ? TMSG_CARRIER_TCP
@@ -44,7 +44,7 @@ static void explain_network(tmsg_endpoint_t *endpoint)
         tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
 
     if (endpoint->link.net_only || endpoint->transports[0] == '\0' ||
-        carries_shared(endpoint->transports)) {
+        tmsg_carrier_shares(endpoint->transports)) {
         return;
     }
     if (tls != NULL && tls->origin != TMSG_ORIGIN_DEFAULT) {

@@ -10,6 +10,9 @@
 /* Whether the peer may have written to our queue of shared memory. */
 bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint);
 
+/* Whether some of tmsg_ucx_transports() are shared memory. */
+bool tmsg_carrier_shares(const char *transports);
+
 /* Asks UCX, outside it, and fills in the endpoint's transports and why. */
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
 

@@ -176,6 +176,10 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *error);
 
+/* UCX says that the connection is lost: breaks it, unless the socket says in
+ * time why it ended. */
+void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+
 /* Lock held, outside UCX: takes the connection away from an endpoint that lives
  * on. In order; UCX still has to report. */
 void tmsg_endpoint_part(tmsg_endpoint_t *endpoint);

@@ -21,6 +21,7 @@
 #include "core/utf8.h"
 
 #define WORDS_BYTES 200 /* of an abort, at most */
+#define LAST_WORDS_MS 100
 
 static void run_closed(tmsg_due_t *due)
 {
@@ -211,6 +212,32 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  error);
     }
     tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+static const char lost[] = "UCX lost the connection";
+
+static void no_last_words(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, ucx_lost);
+
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, lost);
+}
+
+/* A peer that ends a connection says why on the socket, which UCX's own may
+ * overtake. */
+void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    char why[128];
+
+    if (endpoint->link.source.fd >= 0 && endpoint->link.connected) {
+        endpoint->ucx_lost.expired = no_last_words;
+        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
+                            LAST_WORDS_MS);
+    } else {
+        snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
 }
 
 void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)

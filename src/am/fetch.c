@@ -55,6 +55,13 @@ bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
     return false;
 }
 
+/* Of the connection, not of the memory that was to be read. */
+static bool is_loss(ucs_status_t ucs)
+{
+    return ucs == UCS_ERR_ENDPOINT_TIMEOUT || ucs == UCS_ERR_CONNECTION_RESET ||
+           ucs == UCS_ERR_NOT_CONNECTED || ucs == UCS_ERR_CANCELED;
+}
+
 /* Where the sender is gone nothing behind it is delivered either: the order has
  * no gap. It comes again where the connection is to come back. */
 static void lose(tmsg_message_t *message, ucs_status_t ucs)
@@ -62,6 +69,12 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
     tmsg_endpoint_t *endpoint = message->endpoint;
     bool alive = tmsg_link_alive(endpoint);
     char why[160];
+
+    if (alive && is_loss(ucs)) {
+        message->state = TMSG_RX_BROKEN;
+        tmsg_endpoint_lose(endpoint, ucs);
+        return;
+    }
 
     if (alive) {
         snprintf(why, sizeof(why),

@@ -1,39 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/pair.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "am/endpoint.h"
-
-#define LAST_WORDS_MS 100
-
-static const char lost[] = "UCX lost the connection";
-
-static void no_last_words(tmsg_timer_t *timer)
-{
-    tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, ucx_lost);
-
-    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, lost);
-}
-
-/* A peer that ends a connection says why on the socket, which UCX's own may
- * overtake. */
-static void lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
-{
-    char why[128];
-
-    if (endpoint->link.source.fd >= 0 && endpoint->link.connected) {
-        endpoint->ucx_lost.expired = no_last_words;
-        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
-                            LAST_WORDS_MS);
-    } else {
-        snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
-        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
-    }
-}
 
 static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 {
@@ -44,7 +15,7 @@ static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
         if (endpoint != NULL && endpoint->ep == ep) {
-            lose(endpoint, ucs);
+            tmsg_endpoint_lose(endpoint, ucs);
         }
     }
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "am/carrier.h"
 #include "am/endpoint.h"
 #include "am/linger.h"
 #include "am/listener.h"
@@ -74,6 +75,7 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
     void *address;
     size_t address_bytes;
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    char transports[128] = "";
     ucs_status_t ucs;
     tmsg_status_t status =
         tmsg_ucx_address(retired, false, &address, &address_bytes);
@@ -84,6 +86,10 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
     params.address = address;
     ucs = ucp_ep_create(probe->ucx->ucp, &params, &probe->ep);
     tmsg_ucx_address_free(address);
+    if (ucs == UCS_OK) {
+        tmsg_ucx_transports(probe->ep, transports, sizeof(transports));
+        ucs = tmsg_carrier_shares(transports) ? UCS_OK : UCS_ERR_UNREACHABLE;
+    }
     return ucs == UCS_OK ? TMSG_OK
                          : tmsg_error_set(ucs == UCS_ERR_UNREACHABLE
                                               ? TMSG_ERR_UNREACHABLE

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,31 @@ static bool is_epoll(int directory, const char *name)
            memcmp(target, wanted, sizeof(wanted) - 1) == 0;
 }
 
+static bool listens(int fd)
+{
+    socklen_t bytes = sizeof(int);
+    int listening = 0;
+
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) == 0 &&
+           listening != 0;
+}
+
+/* 0: none. */
+static uint16_t port_of(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0) {
+        return 0;
+    }
+    return address.ss_family == AF_INET
+               ? ((const struct sockaddr_in *)&address)->sin_port
+           : address.ss_family == AF_INET6
+               ? ((const struct sockaddr_in6 *)&address)->sin6_port
+               : 0;
+}
+
 static void free_epolls(tmsg_epolls_t *epolls)
 {
     if (epolls != NULL) {
@@ -76,8 +102,10 @@ tmsg_epolls_t *tmsg_socket_sets_before(void)
         epolls = calloc(1, sizeof(*epolls));
     }
     while (epolls != NULL && whole && (entry = readdir(directory)) != NULL) {
-        whole = !is_epoll(dirfd(directory), entry->d_name) ||
-                add_fd(epolls, atoi(entry->d_name));
+        int fd = atoi(entry->d_name);
+
+        whole = (!is_epoll(dirfd(directory), entry->d_name) && !listens(fd)) ||
+                add_fd(epolls, fd);
     }
     if (directory != NULL) {
         closedir(directory);
@@ -99,15 +127,27 @@ static bool has_fd(const tmsg_epolls_t *epolls, int fd)
     return false;
 }
 
+static void add_to(tmsg_socket_sets_t *sets, int fd)
+{
+    if (!listens(fd)) {
+        if (sets->count < TMSG_SOCKET_SETS_MOST) {
+            sets->fds[sets->count++] = fd;
+        }
+    } else if (port_of(fd) != 0 && sets->ports < TMSG_SOCKET_SETS_MOST) {
+        sets->port[sets->ports++] = port_of(fd);
+    }
+}
+
 void tmsg_socket_sets_find(tmsg_epolls_t *before, tmsg_socket_sets_t *sets)
 {
     tmsg_epolls_t *after = before == NULL ? NULL : tmsg_socket_sets_before();
 
-    sets->count = 0;
+    *sets = (tmsg_socket_sets_t){0};
     for (size_t i = 0; after != NULL && i < after->count; i++) {
-        if (!has_fd(before, after->fds[i]) &&
-            sets->count < TMSG_SOCKET_SETS_MOST) {
-            sets->fds[sets->count++] = after->fds[i];
+        int fd = after->fds[i];
+
+        if (!has_fd(before, fd)) {
+            add_to(sets, fd);
         }
     }
     free_epolls(after);
@@ -170,10 +210,40 @@ static int compare(const void *left, const void *right)
     return a->data == b->data ? 0 : a->data < b->data ? -1 : 1;
 }
 
-static bool is_in(const tmsg_watched_t *watched, watch_t watch)
+static const watch_t *find(const tmsg_watched_t *watched, watch_t watch,
+                           int (*by)(const void *left, const void *right))
 {
-    return watched->count > 0 && bsearch(&watch, watched->of, watched->count,
-                                         sizeof(watch), compare) != NULL;
+    return watched->count == 0 ? NULL
+                               : bsearch(&watch, watched->of, watched->count,
+                                         sizeof(watch), by);
+}
+
+static int compare_fds(const void *left, const void *right)
+{
+    const watch_t *a = left, *b = right;
+
+    return (a->fd > b->fd) - (a->fd < b->fd);
+}
+
+static bool is_accepted(const tmsg_socket_sets_t *sets, int fd)
+{
+    uint16_t port = port_of(fd);
+
+    for (unsigned i = 0; i < sets->ports; i++) {
+        if (sets->port[i] == port) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Its own it has opened, or taken over from where it was accepted before. */
+static bool is_its(const tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
+                   watch_t watch)
+{
+    return find(before, watch, compare) == NULL &&
+           (find(before, watch, compare_fds) != NULL ||
+            !is_accepted(sets, watch.fd));
 }
 
 tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets)
@@ -229,7 +299,7 @@ void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
             }
         }
         for (size_t i = 0; i < now.count; i++) {
-            if (!is_in(before, now.of[i])) {
+            if (is_its(before, sets, now.of[i])) {
                 claim(sockets, now.of[i].fd);
             }
         }

@@ -9,8 +9,9 @@
  * socket is cut before: a socket without a connection is closed in order.
  *
  * UCX does not say which sockets are whose; its epoll sets do, by what is in
- * them before and after an endpoint is made (/proc/self/fdinfo). Where that
- * cannot be read nothing is known, and nothing cut. */
+ * them before and after an endpoint is made (/proc/self/fdinfo). What another
+ * thread of UCX's accepts meanwhile has the port of one that listens. Where
+ * /proc cannot be read nothing is known, and nothing cut. */
 #ifndef TMSG_AM_SOCKETS_H
 #define TMSG_AM_SOCKETS_H
 
@@ -29,14 +30,16 @@ typedef struct {
     } of[TMSG_SOCKETS_MOST];
 } tmsg_sockets_t;
 
-/* The epoll sets of one UCX worker. */
+/* The epoll sets of one UCX worker, and the ports at which it listens. */
 typedef struct {
     unsigned count;
     int fds[TMSG_SOCKET_SETS_MOST];
+    unsigned ports;
+    uint16_t port[TMSG_SOCKET_SETS_MOST];
 } tmsg_socket_sets_t;
 
-/* Around ucp_worker_create(): finds the sets that came meanwhile, one of
- * another library's too where it makes one just then. */
+/* Around ucp_worker_create(): finds what came meanwhile, something of another
+ * library's too where it makes one just then. */
 typedef struct tmsg_epolls tmsg_epolls_t;
 tmsg_epolls_t *tmsg_socket_sets_before(void);
 void tmsg_socket_sets_find(tmsg_epolls_t *before, tmsg_socket_sets_t *sets);

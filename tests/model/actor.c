@@ -585,6 +585,11 @@ static void close_self(void)
     for (int n = 0; n < self.most; n++) {
         tmsg_map_destroy(self.ends[n].into);
     }
+    /* A thread that was joined may be listed for a moment. */
+    for (int i = 0; i < 1000 && count_entries("/proc/self/task") > self.threads;
+         i++) {
+        usleep(1000);
+    }
     say("left %d %d", count_entries("/proc/self/fd") - self.descriptors,
         count_entries("/proc/self/task") - self.threads);
 }
