@@ -582,6 +582,15 @@ Test(ucxx, ipv6_loopback_works_or_is_refused_by_name)
 
 Test(ucxx, a_listener_goes_with_connections_under_way)
 {
+    unsigned major, minor, patch;
+
+    ucp_get_version(&major, &minor, &patch);
+    if (minor >= 22) {
+        /* In 1 of 10 runs: ucp_ep_flush_resume_slow_path_callback() comes back
+         * to an endpoint that was freed (docs/ucxx.md). */
+        cr_skip_test("UCX 1.22 may crash when both sides of a connection that "
+                     "is not ready end at once");
+    }
     for (int steps = 0; steps < 40000; steps += 1 + steps) {
         side_t a, b;
         tmsg_endpoint_t *endpoint;
