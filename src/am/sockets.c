@@ -12,9 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/list.h"
-
-/* What is watched in an epoll set, and the word that its owner gave. */
+/* A descriptor; in an epoll set, with the word that its owner gave. */
 typedef struct {
     int fd;
     uint64_t data;
@@ -26,26 +24,38 @@ struct tmsg_watched {
     watch_t *of;
 };
 
-struct tmsg_epolls {
-    size_t count;
-    size_t capacity;
-    int *fds;
-};
-
-static bool add_fd(tmsg_epolls_t *epolls, int fd)
+static bool add_watch(tmsg_watched_t *watched, watch_t watch)
 {
-    if (epolls->count == epolls->capacity) {
-        size_t capacity = epolls->capacity * 2 + 16;
-        int *fds = reallocarray(epolls->fds, capacity, sizeof(*fds));
+    if (watched->count == watched->capacity) {
+        size_t capacity = watched->capacity * 2 + 16;
+        watch_t *of = reallocarray(watched->of, capacity, sizeof(*of));
 
-        if (fds == NULL) {
+        if (of == NULL) {
             return false;
         }
-        epolls->fds = fds;
-        epolls->capacity = capacity;
+        watched->of = of;
+        watched->capacity = capacity;
     }
-    epolls->fds[epolls->count++] = fd;
+    watched->of[watched->count++] = watch;
     return true;
+}
+
+static void free_watched(tmsg_watched_t *watched)
+{
+    if (watched != NULL) {
+        free(watched->of);
+        free(watched);
+    }
+}
+
+static bool has_fd(const tmsg_watched_t *watched, int fd)
+{
+    for (size_t i = 0; i < watched->count; i++) {
+        if (watched->of[i].fd == fd) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool is_epoll(int directory, const char *name)
@@ -83,48 +93,30 @@ static uint16_t port_of(int fd)
                : 0;
 }
 
-static void free_epolls(tmsg_epolls_t *epolls)
-{
-    if (epolls != NULL) {
-        free(epolls->fds);
-        free(epolls);
-    }
-}
-
-tmsg_epolls_t *tmsg_socket_sets_before(void)
+tmsg_watched_t *tmsg_socket_sets_before(void)
 {
     DIR *directory = opendir("/proc/self/fd");
-    tmsg_epolls_t *epolls = NULL;
+    tmsg_watched_t *found = NULL;
     struct dirent *entry;
     bool whole = true;
 
     if (directory != NULL) {
-        epolls = calloc(1, sizeof(*epolls));
+        found = calloc(1, sizeof(*found));
     }
-    while (epolls != NULL && whole && (entry = readdir(directory)) != NULL) {
+    while (found != NULL && whole && (entry = readdir(directory)) != NULL) {
         int fd = atoi(entry->d_name);
 
         whole = (!is_epoll(dirfd(directory), entry->d_name) && !listens(fd)) ||
-                add_fd(epolls, fd);
+                add_watch(found, (watch_t){.fd = fd});
     }
     if (directory != NULL) {
         closedir(directory);
     }
     if (!whole) {
-        free_epolls(epolls);
-        epolls = NULL;
+        free_watched(found);
+        found = NULL;
     }
-    return epolls;
-}
-
-static bool has_fd(const tmsg_epolls_t *epolls, int fd)
-{
-    for (size_t i = 0; i < epolls->count; i++) {
-        if (epolls->fds[i] == fd) {
-            return true;
-        }
-    }
-    return false;
+    return found;
 }
 
 static void add_to(tmsg_socket_sets_t *sets, int fd)
@@ -138,36 +130,20 @@ static void add_to(tmsg_socket_sets_t *sets, int fd)
     }
 }
 
-void tmsg_socket_sets_find(tmsg_epolls_t *before, tmsg_socket_sets_t *sets)
+void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets)
 {
-    tmsg_epolls_t *after = before == NULL ? NULL : tmsg_socket_sets_before();
+    tmsg_watched_t *after = before == NULL ? NULL : tmsg_socket_sets_before();
 
     *sets = (tmsg_socket_sets_t){0};
     for (size_t i = 0; after != NULL && i < after->count; i++) {
-        int fd = after->fds[i];
+        int fd = after->of[i].fd;
 
         if (!has_fd(before, fd)) {
             add_to(sets, fd);
         }
     }
-    free_epolls(after);
-    free_epolls(before);
-}
-
-static bool add_watch(tmsg_watched_t *watched, watch_t watch)
-{
-    if (watched->count == watched->capacity) {
-        size_t capacity = watched->capacity * 2 + 16;
-        watch_t *of = reallocarray(watched->of, capacity, sizeof(*of));
-
-        if (of == NULL) {
-            return false;
-        }
-        watched->of = of;
-        watched->capacity = capacity;
-    }
-    watched->of[watched->count++] = watch;
-    return true;
+    free_watched(after);
+    free_watched(before);
 }
 
 static bool read_set(int set, tmsg_watched_t *watched)
@@ -190,14 +166,6 @@ static bool read_set(int set, tmsg_watched_t *watched)
     }
     fclose(file);
     return whole;
-}
-
-static void free_watched(tmsg_watched_t *watched)
-{
-    if (watched != NULL) {
-        free(watched->of);
-        free(watched);
-    }
 }
 
 static int compare(const void *left, const void *right)
@@ -275,17 +243,6 @@ static void claim(tmsg_sockets_t *sockets, int fd)
     }
 }
 
-/* A set in use is in the UCX worker's own, by its number. */
-static bool is_used(int set, const tmsg_watched_t *own)
-{
-    for (size_t i = 0; i < own->count; i++) {
-        if (own->of[i].fd == set) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
                        int worker_fd, tmsg_sockets_t *sockets)
 {
@@ -294,7 +251,7 @@ void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
     sockets->count = 0;
     if (before != NULL && read_set(worker_fd, &own)) {
         for (unsigned i = 0; i < sets->count; i++) {
-            if (is_used(sets->fds[i], &own)) {
+            if (has_fd(&own, sets->fds[i])) {
                 read_set(sets->fds[i], &now);
             }
         }

@@ -38,15 +38,16 @@ typedef struct {
     uint16_t port[TMSG_SOCKET_SETS_MOST];
 } tmsg_socket_sets_t;
 
+/* What there was before. */
+typedef struct tmsg_watched tmsg_watched_t;
+
 /* Around ucp_worker_create(): finds what came meanwhile, something of another
  * library's too where it makes one just then. */
-typedef struct tmsg_epolls tmsg_epolls_t;
-tmsg_epolls_t *tmsg_socket_sets_before(void);
-void tmsg_socket_sets_find(tmsg_epolls_t *before, tmsg_socket_sets_t *sets);
+tmsg_watched_t *tmsg_socket_sets_before(void);
+void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets);
 
 /* Around ucp_ep_create(): finds the sockets that it opened or took over.
  * `worker_fd` is the UCX worker's own set, in which those that count are. */
-typedef struct tmsg_watched tmsg_watched_t;
 tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets);
 void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
                        int worker_fd, tmsg_sockets_t *sockets);
