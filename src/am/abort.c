@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "am/control.h"
+#include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/receive.h"
 #include "core/bytes.h"

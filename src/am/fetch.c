@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/incoming.h"
 #include "am/lying.h"

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/lying.h"
 #include "am/parts.h"
-#include "am/receive.h"
 #include "core/error.h"
 #include "core/map.h"
 

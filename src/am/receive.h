@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/receive.h - from a map's arrival to its delivery, in order. */
+/* am/receive.h - from a map's arrival to a whole message. */
 #ifndef TMSG_AM_RECEIVE_H
 #define TMSG_AM_RECEIVE_H
 
@@ -38,12 +38,6 @@ void tmsg_message_whole(tmsg_message_t *message);
 /* A message of that number will never come: its turn is skipped. Errors:
  * NO_MEMORY. */
 tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence);
-
-/* Delivers every message of a channel whose turn has come. */
-void tmsg_messages_deliver(tmsg_channel_t *channel);
-
-/* The application has it: the peer gets its credit back. */
-void tmsg_message_taken(tmsg_message_t *message);
 
 /* Whether a message of an endpoint that is away was refused for good: the peer
  * is told, and does not send it again. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/control.h"
+#include "am/deliver.h"
 #include "am/message.h"
 #include "am/receive.h"
 #include "am/resume.h"

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "am/deliver.h"
 #include "am/receive.h"
 #include "core/log.h"
 #include "core/map.h"

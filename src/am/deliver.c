@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From a whole message to the application, each in its turn. */
+#include "am/deliver.h"
+
+#include "am/close.h"
+#include "am/dialect.h"
+#include "am/resume.h"
+#include "am/schemas.h"
+#include "am/trace.h"
+
+void tmsg_message_taken(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    tmsg_trace_received(message, TMSG_TRACE_RECV_TAKEN, TMSG_OK);
+    if (endpoint->state == TMSG_EP_ENDED) {
+        return;
+    }
+    message->channel->rx_consumed++;
+    message->channel->rx_taken = message->head.sequence + 1;
+    if (message->head.flags & TMSG_HEADER_ACKED) {
+        endpoint->dialect->answer(endpoint, message->head.message_id, TMSG_OK,
+                                  "");
+    }
+    endpoint->dialect->credit(message->channel);
+}
+
+static void run_handler(tmsg_due_t *due)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+    bool wanted;
+
+    tmsg_worker_lock(worker);
+    wanted = endpoint->handle;
+    if (wanted) {
+        tmsg_message_taken(message);
+    }
+    tmsg_worker_unlock(worker);
+    if (wanted) {
+        worker->handler(worker->handler_arg, message);
+    } else {
+        tmsg_message_destroy(message);
+    }
+}
+
+static void run_refused(tmsg_due_t *due)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+    const char *why = message->why;
+    bool wanted;
+
+    tmsg_worker_lock(worker);
+    wanted = endpoint->handle && worker->on_refused != NULL;
+    tmsg_worker_unlock(worker);
+    if (wanted) {
+        worker->on_refused(
+            worker->on_refused_arg, endpoint, message->head.channel,
+            message->head.sequence, message->refusal,
+            why != NULL ? why : tmsg_status_name(message->refusal));
+    }
+    tmsg_message_destroy(message);
+}
+
+static void pass_over(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    endpoint->stats.lost_messages += message->refusal == TMSG_ERR_PEER_LOST;
+    tmsg_resume_note(message->channel, message->head.sequence,
+                     message->refusal);
+    message->due.run = run_refused;
+    tmsg_worker_due(endpoint->worker, &message->due);
+}
+
+void tmsg_message_hand_over(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+    uint64_t bytes = tmsg_message_bytes(message);
+
+    tmsg_message_delivered(message);
+    message->channel->received_messages++;
+    endpoint->stats.received_messages++;
+    endpoint->stats.received_bytes += bytes;
+    tmsg_histogram_note(&endpoint->stats.received_sizes, bytes);
+    tmsg_trace_received(message, TMSG_TRACE_RECV_DELIVERED, TMSG_OK);
+    if (worker->handler != NULL) {
+        message->due.run = run_handler;
+        tmsg_worker_due(worker, &message->due);
+        return;
+    }
+    tmsg_list_push(&worker->ready, &message->queue);
+    tmsg_list_push(&endpoint->ready, &message->own_queue);
+    tmsg_worker_changed(worker);
+}
+
+void tmsg_messages_deliver(tmsg_channel_t *channel)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+    bool news = false; /* of credit */
+
+    for (;;) {
+        tmsg_message_t *message = channel->rx;
+
+        if (tmsg_channel_pass(channel)) {
+            news = true;
+            continue;
+        }
+        if (message == NULL || message->state < TMSG_RX_WHOLE ||
+            message->pending > 0 ||
+            message->head.sequence != channel->rx_sequence) {
+            break;
+        }
+        channel->rx = message->next_in_order;
+        channel->rx_sequence++;
+        tmsg_schemas_in_turn(message);
+        if (message->state == TMSG_RX_FAILED) {
+            channel->rx_consumed++;
+            news = true;
+            pass_over(message);
+        } else {
+            tmsg_message_hand_over(message);
+        }
+    }
+    if (news || tmsg_close_waits(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+/* It waits for none of those before it; its definition of a schema does. */
+void tmsg_message_overtake(tmsg_message_t *message)
+{
+    tmsg_channel_t *channel = message->channel;
+    tmsg_message_t **place = &channel->rx;
+
+    if (!(message->head.flags & TMSG_HEADER_UNORDERED) ||
+        message->head.sequence == channel->rx_sequence ||
+        tmsg_resume_keeps(message->endpoint) || /* which counts prefixes */
+        !tmsg_channel_may_overtake(channel) || !tmsg_schemas_keep(message)) {
+        return;
+    }
+    while (*place != message) {
+        place = &(*place)->next_in_order;
+    }
+    *place = message->next_in_order;
+    tmsg_channel_overtake(channel, message->head.sequence);
+    tmsg_message_hand_over(message);
+}
+
+void tmsg_message_take_back(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    uint64_t bytes = tmsg_message_bytes(message);
+
+    message->channel->received_messages--;
+    endpoint->stats.received_messages--;
+    endpoint->stats.received_bytes -= bytes;
+    tmsg_histogram_forget(&endpoint->stats.received_sizes, bytes);
+    message->channel->rx_consumed++;
+    endpoint->dialect->credit(message->channel);
+    pass_over(message);
+}
