@@ -275,10 +275,11 @@ TMSG_API tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
  * its worker is destroyed, which frees it too. NULL is allowed. */
 TMSG_API void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint);
 
-/* Called once when an endpoint has ended, closed by the peer (CLOSED) or
- * failed (PEER_LOST, ...), but not when this side closed it, on the thread that
- * progresses, with no lock held. The handle still has to be destroyed; doing
- * so here is allowed. */
+/* Called once when an endpoint has ended, closed by the peer (CLOSED), failed
+ * (PEER_LOST, ...) or given up by the peer, which says why ("refused by the
+ * peer: ...", with NO_MEMORY, MALFORMED, LIMIT_EXCEEDED, ...), but not when
+ * this side closed it, on the thread that progresses, with no lock held. The
+ * handle still has to be destroyed; doing so here is allowed. */
 typedef void (*tmsg_closed_fn)(void *arg, tmsg_endpoint_t *endpoint,
                                tmsg_status_t status, const char *error);
 

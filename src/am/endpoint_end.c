@@ -167,9 +167,24 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_reported(endpoint);
 }
 
+/* A connection that stands ends by this side's judgement, or for what it lacks:
+ * its peer would take that for a death. */
+static void tell_peer(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                      const char *error)
+{
+    if (status != TMSG_ERR_PEER_LOST && status != TMSG_ERR_CLOSED &&
+        status != TMSG_ERR_CANCELED && endpoint->link.fd >= 0 &&
+        !endpoint->link.explained) {
+        tmsg_handshake_tell(endpoint, status, error);
+    }
+}
+
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *error)
 {
+    bool stood =
+        endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING;
+
     if (endpoint->state == TMSG_EP_ENDED ||
         tmsg_resume_catches(endpoint, &status, error)) {
         return;
@@ -182,6 +197,9 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  ? TMSG_LOG_INFO
                  : TMSG_LOG_WARN,
              "%s", endpoint->error);
+    if (stood) {
+        tell_peer(endpoint, status, error);
+    }
     tmsg_resume_end(endpoint, status, error);
     cut(endpoint, status);
     tmsg_sends_end(endpoint);

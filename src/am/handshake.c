@@ -90,6 +90,7 @@ void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
 
     tmsg_put_le(data, (uint32_t)refusal, 4);
     memcpy(data + 4, why, bytes);
+    endpoint->link.explained = true;
     tmsg_link_put(endpoint, TMSG_FRAME_REFUSE, data, 4 + bytes);
 }
 

@@ -169,6 +169,7 @@ static void read_frames(tmsg_endpoint_t *endpoint)
         status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
         if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
             status = tmsg_handshake_refused(data, bytes); /* whatever it says */
+            link->explained = true;
             tmsg_resume_refused(endpoint, status);
             tmsg_link_fail(endpoint, status);
             return;
@@ -312,6 +313,7 @@ static void forget(tmsg_link_t *link)
     link->address_sent = false;
     link->address_done = false;
     link->net_only = false;
+    link->explained = false;
     link->unread = false;
     link->next_address = 0;
 }

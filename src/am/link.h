@@ -37,7 +37,8 @@ typedef struct {
     bool address_sent; /* it may have ours: it can write to our UCX */
     bool address_done; /* its worker address came */
     bool net_only;
-    bool unread; /* frames may lie in the stream: for tmsg_link_read_on() */
+    bool explained; /* REFUSE was said or heard: both know why it ends */
+    bool unread;    /* frames may lie in the stream: for tmsg_link_read_on() */
     tmsg_url_t url;
     tmsg_resolve_t *resolve; /* dialling side */
     tmsg_source_t resolve_source;

@@ -256,7 +256,7 @@ void tmsg_resume_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->again);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->end);
     if (resume->agreed && status != TMSG_ERR_CLOSED && endpoint->link.fd >= 0 &&
-        endpoint->link.connected) {
+        endpoint->link.connected && !endpoint->link.explained) {
         tmsg_handshake_tell(endpoint, TMSG_ERR_PEER_LOST,
                             status == TMSG_ERR_CANCELED
                                 ? "its application closed it at once"

@@ -197,6 +197,9 @@ static bool send(round_t *round, const tmsg_map_t *map)
     if (!ok) {
         note(round, tmsg_request_error(sending.sent));
     }
+    if (!ok && round->scene->link != LINK_BLOB) { /* whose memory it was */
+        must_say(tmsg_request_error(sending.sent), "memory");
+    }
     must_true(!ok || round->message != NULL || round->scene->flags == 0);
     tmsg_request_destroy(sending.sent);
     return ok && round->message != NULL;

@@ -558,6 +558,10 @@ static void tell_false_ends(link_t link)
         if (pair_end_of(&pair, pair.to_b) != TMSG_ERR_MALFORMED) {
             die("%s: '%s'", end->what, tmsg_endpoint_error(pair.to_b));
         }
+        if (link != LINK_BLOB) {
+            must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED);
+            must_say(tmsg_endpoint_error(pair.to_a), "refused by the peer");
+        }
         expect_serves_others(&pair);
         pair_drop(&pair);
     }

@@ -363,6 +363,8 @@ Test(publisher, disconnects_a_slow_one)
     until(&scene, has_ended, scene.to[0], "its end");
     cr_expect(eq(sz, tmsg_publisher_size(scene.publisher), 2));
     expect_map(&scene, 0, 0); /* what had come stays */
+    must_be(tmsg_endpoint_status(scene.to[0]), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_endpoint_error(scene.to[0]), "too slow");
     close_scene(&scene);
 }
 
