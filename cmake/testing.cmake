@@ -80,7 +80,7 @@ function(tmsg_add_test name)
     cmake_parse_arguments(test "TWICE" "TIMEOUT;COST;PROCESSORS"
                           "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT test_TIMEOUT)
-        set(test_TIMEOUT 120)
+        set(test_TIMEOUT 300) # for what hangs: a busy machine is ten times slower
     endif()
     set(schedule)
     foreach(property IN ITEMS COST PROCESSORS)
@@ -143,7 +143,7 @@ function(tmsg_test name source)
     string(REPLACE "/" "_" target test_${name})
     tmsg_program(${target} SOURCES ${source} LIBRARIES PkgConfig::CRITERION)
     tmsg_add_test(${name} ${ARGN}
-        COMMAND $<TARGET_FILE:${target}> --jobs ${jobs} --timeout 100 --color=never
+        COMMAND $<TARGET_FILE:${target}> --jobs ${jobs} --timeout 250 --color=never
                 --ascii --verbose)
 endfunction()
 
