@@ -180,6 +180,12 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
  * time why it ended. */
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
 
+/* The same of a message that UCX did not take, whatever the reason. */
+void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+
+/* Whether a status of UCX's is of the connection, not of some memory. */
+bool tmsg_endpoint_is_loss(ucs_status_t ucs);
+
 /* Lock held, outside UCX: takes the connection away from an endpoint that lives
  * on. In order; UCX still has to report. */
 void tmsg_endpoint_part(tmsg_endpoint_t *endpoint);

@@ -20,8 +20,8 @@
 #include "core/log.h"
 #include "core/utf8.h"
 
-#define WORDS_BYTES 200 /* of an abort, at most */
-#define LAST_WORDS_MS 100
+#define WORDS_BYTES 200    /* of an abort, at most */
+#define LAST_WORDS_MS 1000 /* a busy machine, or a relay, may keep them */
 
 static void run_closed(tmsg_due_t *due)
 {
@@ -249,12 +249,30 @@ void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
     char why[128];
 
     if (endpoint->link.source.fd >= 0 && endpoint->link.connected) {
-        endpoint->ucx_lost.expired = no_last_words;
-        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
-                            LAST_WORDS_MS);
+        if (endpoint->ucx_lost.deadline_ns == 0) {
+            endpoint->ucx_lost.expired = no_last_words;
+            tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
+                                LAST_WORDS_MS);
+        }
     } else {
         snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+bool tmsg_endpoint_is_loss(ucs_status_t ucs)
+{
+    return ucs == UCS_ERR_ENDPOINT_TIMEOUT || ucs == UCS_ERR_CONNECTION_RESET ||
+           ucs == UCS_ERR_NOT_CONNECTED || ucs == UCS_ERR_CANCELED;
+}
+
+void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    if (tmsg_endpoint_is_loss(ucs)) {
+        tmsg_endpoint_lose(endpoint, ucs);
+    } else {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            ucs_status_string(ucs));
     }
 }
 

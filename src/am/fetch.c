@@ -56,13 +56,6 @@ bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
     return false;
 }
 
-/* Of the connection, not of the memory that was to be read. */
-static bool is_loss(ucs_status_t ucs)
-{
-    return ucs == UCS_ERR_ENDPOINT_TIMEOUT || ucs == UCS_ERR_CONNECTION_RESET ||
-           ucs == UCS_ERR_NOT_CONNECTED || ucs == UCS_ERR_CANCELED;
-}
-
 /* Where the sender is gone nothing behind it is delivered either: the order has
  * no gap. It comes again where the connection is to come back. */
 static void lose(tmsg_message_t *message, ucs_status_t ucs)
@@ -71,7 +64,7 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
     bool alive = tmsg_link_alive(endpoint);
     char why[160];
 
-    if (alive && is_loss(ucs)) {
+    if (alive && tmsg_endpoint_is_loss(ucs)) {
         message->state = TMSG_RX_BROKEN;
         tmsg_endpoint_lose(endpoint, ucs);
         return;
@@ -84,7 +77,7 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
     } else {
         snprintf(why, sizeof(why), "the sender is gone");
     }
-    if (tmsg_resume_fetch_failed(endpoint, why)) {
+    if (tmsg_resume_fetch_failed(endpoint, alive, why)) {
         message->state = TMSG_RX_BROKEN;
     } else if (!alive) {
         message->state = TMSG_RX_BROKEN;

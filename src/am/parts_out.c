@@ -270,8 +270,7 @@ static void post_next(tmsg_parts_out_t *parts)
         reported(slot, UCS_PTR_STATUS(request));
     }
     if (UCS_PTR_IS_ERR(request)) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                            ucs_status_string(UCS_PTR_STATUS(request)));
+        tmsg_endpoint_unsent(endpoint, UCS_PTR_STATUS(request));
     }
 }
 

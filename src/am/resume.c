@@ -486,13 +486,14 @@ void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
                               channel->received_messages};
 }
 
-bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, const char *why)
+bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, bool alive,
+                              const char *why)
 {
     if (!tmsg_resume_keeps(endpoint) ||
         endpoint->resume->fetch_failures >= FETCHES_MOST) {
         return false;
     }
-    endpoint->resume->fetch_failed |= tmsg_link_alive(endpoint);
+    endpoint->resume->fetch_failed |= alive;
     tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
     return true;
 }

@@ -119,9 +119,11 @@ void tmsg_resume_dropped(const tmsg_send_t *send);
 void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
                       tmsg_status_t status);
 
-/* A fetch failed. True: the connection is broken for it, and the message comes
- * again; false: that was tried often enough, or cannot be. */
-bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, const char *why);
+/* A fetch failed, and whether the connection stands all the same. True: it is
+ * broken for that, and the message comes again; false: that was tried often
+ * enough, or cannot be. */
+bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, bool alive,
+                              const char *why);
 void tmsg_resume_fetched(tmsg_endpoint_t *endpoint);
 
 /* The words while it is away; a text of this thread. */

@@ -117,8 +117,7 @@ void tmsg_send_post(tmsg_send_t *send)
         tmsg_send_reported(send, UCS_PTR_STATUS(request));
     }
     if (UCS_PTR_IS_ERR(request)) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                            ucs_status_string(UCS_PTR_STATUS(request)));
+        tmsg_endpoint_unsent(endpoint, UCS_PTR_STATUS(request));
     }
     tmsg_parts_flush(endpoint);
 }

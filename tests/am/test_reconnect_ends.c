@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/joined.h"
 #include "support/sample.h"
@@ -177,6 +178,49 @@ Test(reconnect, dialling_side_is_destroyed_away)
 Test(reconnect, dialled_side_is_destroyed_away)
 {
     check_destroyed(false, true);
+}
+
+#define HELD_MS 100
+
+static bool has_rested(void *arg)
+{
+    const struct timespec *since = arg;
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - since->tv_sec) * 1000 +
+               (now.tv_nsec - since->tv_nsec) / 1000000 >=
+           HELD_MS;
+}
+
+/* UCX tells of it long before the network brings what the peer said, and what
+ * is sent meanwhile finds no connection. */
+Test(reconnect, last_words_that_are_late_count)
+{
+    const how_t how = {.link = LINK_TCP};
+    struct timespec since;
+    tmsg_request_t *sent;
+    ending_t ending;
+    joined_t joined;
+    pair_t *pair = &joined.pair;
+
+    joined_open(&joined, &how);
+    watch(&ending, pair->to_b);
+    relay_hold(joined.relay);
+    tmsg_endpoint_destroy(pair->to_a);
+    for (int i = 0; i < 3; i++) {
+        clock_gettime(CLOCK_MONOTONIC, &since);
+        sent = send_map(pair->to_b, sample_bytes(1, 100), 0);
+        if (i < 2) {
+            tmsg_request_destroy(sent);
+        }
+        pair_await(pair, has_rested, &since, "some time");
+    }
+    must_eq(ending.calls, 0);
+    relay_let_go(joined.relay);
+    check_told(pair, &ending, "its application closed it at once");
+    must_be(pair_finish(pair, sent), TMSG_ERR_PEER_LOST);
+    joined_drop(&joined);
 }
 
 Test(reconnect, workers_are_destroyed_away)

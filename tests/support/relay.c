@@ -86,16 +86,17 @@ static void take_one(relay_t *relay)
     relay->count++;
 }
 
-/* False: one of the two has ended. */
+/* False: that end has said its last. Who does not listen any more may have said
+ * something that is to be passed on. */
 static bool pass_on(int from, int to)
 {
     char bytes[16384];
     ssize_t got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
 
     if (got > 0) {
-        return send(to, bytes, (size_t)got, MSG_NOSIGNAL) == got;
+        send(to, bytes, (size_t)got, MSG_NOSIGNAL);
     }
-    return false;
+    return got > 0;
 }
 
 static void work(relay_t *relay, const struct pollfd *fds)
@@ -212,6 +213,9 @@ void relay_lose(relay_t *relay)
     pthread_mutex_unlock(&relay->lock);
     eventfd_write(relay->wake, 1);
 }
+
+void relay_hold(relay_t *relay) { pthread_mutex_lock(&relay->lock); }
+void relay_let_go(relay_t *relay) { pthread_mutex_unlock(&relay->lock); }
 
 void relay_shut(relay_t *relay, bool shut)
 {

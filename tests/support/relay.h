@@ -26,6 +26,11 @@ void relay_cut(relay_t *relay);
  * any more. */
 void relay_lose(relay_t *relay);
 
+/* Keeps what comes until it is let go, by the same thread; no other call is
+ * made meanwhile. */
+void relay_hold(relay_t *relay);
+void relay_let_go(relay_t *relay);
+
 /* Breaks those to come, too, or no more. */
 void relay_shut(relay_t *relay, bool shut);
 
