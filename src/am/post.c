@@ -146,7 +146,48 @@ void tmsg_post_delivered(tmsg_message_t *message)
 
     if (post->message == message) {
         message->posted = post->map;
-        *post = (tmsg_post_t){.waiting = post->waiting};
+        post->map = NULL;
+        post->message = NULL;
+    }
+}
+
+/* Its release is the application's: without the lock. */
+static void let_go(const tmsg_map_t *map)
+{
+    if (map != NULL && tmsg_map_unhold(map)) {
+        tmsg_map_free(map);
+    }
+}
+
+static void run_leave(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, post.due);
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_post_t *post = &endpoint->post;
+    const tmsg_map_t *map = NULL;
+
+    tmsg_worker_lock(worker);
+    post->leaving = false;
+    if (!post->waiting && post->message == NULL) {
+        map = post->map;
+        post->map = NULL;
+    }
+    tmsg_worker_unlock(worker);
+    let_go(map);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* Nobody may come back for it. */
+static void leave(tmsg_endpoint_t *endpoint)
+{
+    tmsg_post_t *post = &endpoint->post;
+
+    if (!post->leaving) {
+        post->leaving = true;
+        post->due.run = run_leave;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &post->due);
     }
 }
 
@@ -158,9 +199,8 @@ void tmsg_post_return(tmsg_message_t *message)
         return; /* parts of it may still be on their way into the map */
     }
     post->message = NULL;
-    if (!post->waiting) { /* nobody else lets the map go */
-        message->posted = post->map;
-        post->map = NULL;
+    if (!post->waiting) {
+        leave(message->endpoint);
     }
     tmsg_worker_changed(message->endpoint->worker);
 }
@@ -204,13 +244,19 @@ static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
     return NULL;
 }
 
-static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map)
+/* One that was given up and not let go of yet, *stale_p, makes room. */
+static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                              const tmsg_map_t **stale_p)
 {
     tmsg_post_t *post = &endpoint->post;
     tmsg_status_t status;
 
     if (map == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
+    }
+    if (post->map != map && !post->waiting && post->message == NULL) {
+        *stale_p = post->map;
+        post->map = NULL;
     }
     if (post->waiting || (post->map != NULL && post->map != map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
@@ -286,7 +332,7 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
                                       tmsg_message_t **message_p)
 {
     tmsg_worker_t *worker = endpoint->worker;
-    const tmsg_map_t *spent = NULL;
+    const tmsg_map_t *spent = NULL, *stale = NULL;
     tmsg_message_t *message = NULL;
     bool copy = false;
     tmsg_status_t status = tmsg_endpoint_check_pull(endpoint);
@@ -296,7 +342,7 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_enter(worker);
     tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */
-    status = post_map(endpoint, map);
+    status = post_map(endpoint, map, &stale);
     if (status == TMSG_OK) {
         status = tmsg_worker_until(worker, is_settled, endpoint, timeout_ms,
                                    "no message from ", endpoint->peer);
@@ -307,9 +353,8 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     if (copy) {
         move_in(message->map, map, true);
     }
-    if (spent != NULL && tmsg_map_unhold(spent)) {
-        tmsg_map_free(spent);
-    }
+    let_go(spent);
+    let_go(stale);
     if (message != NULL) {
         *message_p = message;
     }

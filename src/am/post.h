@@ -2,7 +2,8 @@
 /* am/post.h - a map that the next message of an endpoint is received into.
  *
  * It is there while tmsg_endpoint_recv_into() waits, and beyond that while a
- * message that has taken it is under way. */
+ * message that has taken it is under way, and, where that is given up, until a
+ * callback has let it go or the next call takes it up again. */
 #ifndef TMSG_AM_POST_H
 #define TMSG_AM_POST_H
 
@@ -10,10 +11,14 @@
 
 #include <tensormsg/endpoint.h>
 
+#include "am/worker.h"
+
 typedef struct {
     const tmsg_map_t *map;   /* held; NULL: none */
     tmsg_message_t *message; /* that UCX, or we, write into it */
     bool waiting;            /* a thread waits with it */
+    bool leaving;            /* `due` is queued */
+    tmsg_due_t due;
 } tmsg_post_t;
 
 /* Lock held, all of these. */

@@ -430,6 +430,62 @@ Test(recv_into, an_endpoint_is_given_up_in_between)
     tmsg_map_destroy(sent);
 }
 
+/* What a's application does when it hears that the message was given up. */
+typedef struct {
+    const tmsg_map_t *map;
+    tmsg_status_t status;
+    unsigned calls;
+} again_t;
+
+static void receive_again(void *arg, tmsg_endpoint_t *endpoint,
+                          uint16_t channel, uint32_t sequence,
+                          tmsg_status_t status, const char *error)
+{
+    again_t *again = arg;
+    tmsg_message_t *message;
+
+    (void)channel;
+    (void)sequence;
+    (void)status;
+    (void)error;
+    again->calls++;
+    again->status = tmsg_endpoint_recv_into(endpoint, again->map, 0, &message);
+}
+
+static bool was_given_up(void *arg) { return ((again_t *)arg)->calls > 0; }
+
+/* A message under way into a map is given up by its sender: the map may be
+ * received into again from then on, and is the application's otherwise. */
+Test(recv_into, a_message_is_given_up_in_between)
+{
+    tmsg_map_t *sent = sample_bytes(1, LARGE), *map = like(sent, 1);
+    tmsg_message_t *message = NULL;
+    tmsg_status_t status = TMSG_ERR_TIMED_OUT;
+    again_t again = {.map = map};
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
+                   .on_refused = receive_again,
+                   .on_refused_arg = &again}};
+    tmsg_request_t *request;
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, &options, NULL);
+    must(tmsg_endpoint_send(pair.to_a, sent, NULL, &request));
+    while (status == TMSG_ERR_TIMED_OUT) {
+        tmsg_worker_progress(pair.b.worker);
+        status = tmsg_endpoint_recv_into(pair.to_b, map, 0, &message);
+    }
+    must_be(status, TMSG_CANCEL_PENDING);
+    tmsg_request_cancel(request);
+    pair_await(&pair, was_given_up, &again, "the word of it");
+    must_be(again.status, TMSG_ERR_WOULD_BLOCK);
+    must(tmsg_map_clear(map));
+    must_be(pair_finish(&pair, request), TMSG_ERR_CANCELED);
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(sent);
+    pair_close(&pair);
+}
+
 /* What was under way into a map is delivered to any receive. */
 Test(recv_into, a_message_under_way_is_not_lost)
 {
