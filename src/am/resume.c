@@ -253,6 +253,9 @@ void tmsg_resume_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     if (resume == NULL) {
         return;
     }
+    if (status == TMSG_ERR_MALFORMED) {
+        tmsg_resume_disown(endpoint, error);
+    }
     tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->again);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->end);
     if (resume->agreed && status != TMSG_ERR_CLOSED && endpoint->link.fd >= 0 &&

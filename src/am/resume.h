@@ -107,6 +107,9 @@ tmsg_status_t tmsg_resume_granted(tmsg_endpoint_t *endpoint,
 /* A chore: the RESUME that waits for its session, if any. */
 void tmsg_resume_look(tmsg_endpoint_t *endpoint);
 
+/* A connection ends as malformed: so does the session that it asked for. */
+void tmsg_resume_disown(tmsg_endpoint_t *connection, const char *why);
+
 /* Sends that the peer did not get go before all others. */
 bool tmsg_resume_has_again(const tmsg_endpoint_t *endpoint);
 void tmsg_resume_send_again(tmsg_endpoint_t *endpoint);

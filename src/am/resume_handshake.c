@@ -109,16 +109,17 @@ static void leave_old(tmsg_endpoint_t *session)
 }
 
 /* Who knows the session's id and tells what cannot be ends it. */
-static void reject(tmsg_endpoint_t *session, tmsg_endpoint_t *connection,
-                   tmsg_status_t status)
+void tmsg_resume_disown(tmsg_endpoint_t *connection, const char *why)
 {
-    char why[TMSG_ERROR_BYTES];
+    tmsg_endpoint_t *session;
 
-    snprintf(why, sizeof(why), "%s", tmsg_error_message());
-    tmsg_link_refuse(connection, status);
-    if (status == TMSG_ERR_MALFORMED) {
+    if (connection->resume == NULL || connection->resume->asked == NULL) {
+        return;
+    }
+    session = find_session(connection);
+    if (session != NULL) {
         session->resume->over = true;
-        tmsg_endpoint_end(session, status, why);
+        tmsg_endpoint_end(session, TMSG_ERR_MALFORMED, why);
     }
 }
 
@@ -131,7 +132,7 @@ static void take_over(tmsg_endpoint_t *session, tmsg_endpoint_t *connection)
     tmsg_status_t status = tmsg_resume_judge(session, state, bytes);
 
     if (status != TMSG_OK) {
-        reject(session, connection, status);
+        tmsg_link_refuse(connection, status);
         return;
     }
     session->peer_hello = connection->peer_hello;

@@ -310,6 +310,28 @@ Test(reconnect, a_dialling_peer_that_asks_twice_ends_the_session)
     close_lost(&scene, "out of turn");
 }
 
+/* In one breath: the session has not been found for it yet. */
+Test(reconnect, a_dialling_peer_that_asks_twice_at_once_ends_the_session)
+{
+    uint8_t frames[2 * (TMSG_FRAME_HEADER_BYTES + TMSG_TOKEN_BYTES + CAPACITY)];
+    uint8_t *at = frames;
+    raw_reader_t raw;
+    scene_t scene;
+
+    open_scene(&scene);
+    dial_as_b(&scene, &raw, true);
+    for (int i = 0; i < 2; i++) {
+        at = tmsg_put_le(at, TMSG_TOKEN_BYTES + scene.bytes, 4);
+        *at++ = TMSG_FRAME_RESUME;
+        memcpy(at, scene.joined.pair.to_b->resume->id, TMSG_TOKEN_BYTES);
+        memcpy(at + TMSG_TOKEN_BYTES, scene.state, scene.bytes);
+        at += TMSG_TOKEN_BYTES + scene.bytes;
+    }
+    raw_send(raw.fd, frames, (size_t)(at - frames));
+    close_lost(&scene, "out of turn");
+    close(raw.fd);
+}
+
 /* They cost the session nothing. */
 Test(reconnect, strangers_that_ask_are_refused)
 {
