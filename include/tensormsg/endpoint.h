@@ -229,13 +229,15 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint,
  * have written into `map`.
  *
  * The data of `map` are CPU memory and lie in some order of their dimensions
- * without gaps. They are lent until this returns anything but CANCEL_PENDING,
- * and where it returns a message until that is destroyed; until then `map`
- * answers BUSY to changes, and neither this nor another receive takes it. With
- * CANCEL_PENDING timeout_ms has passed and a message is under way into `map`,
- * of which UCX cannot be made to let go: the memory stays lent until a further
- * call with this map returns something else, or the message is received by
- * another call and destroyed. A peer that dies ends that, too.
+ * without gaps, each element in its own place. A message's tensor that is
+ * broadcast (a stride is 0) is written out into them, in whatever order they
+ * are, by copying. They are lent until this returns anything but
+ * CANCEL_PENDING, and where it returns a message until that is destroyed; until
+ * then `map` answers BUSY to changes, and neither this nor another receive
+ * takes it. With CANCEL_PENDING timeout_ms has passed and a message is under
+ * way into `map`, of which UCX cannot be made to let go: the memory stays lent
+ * until a further call with this map returns something else, or the message is
+ * received by another call and destroyed. A peer that dies ends that, too.
  *
  * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs;
  * map is NULL), UNSUPPORTED (a tensor of `map` that cannot be received into),

@@ -44,17 +44,17 @@ tmsg_incoming_endpoint(const tmsg_incoming_t *incoming);
 TMSG_API uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming);
 
 /* Has tensor `index` of the map received into `data`, memory of the CPU with
- * room for `capacity` bytes, at least as many as its elements take packed. It
- * is written to from now on and lent until the message is destroyed (and no
- * send of it is under way) or, where the message is not delivered, until no
- * byte can be written to it any more. Then *params' release, if any, is called,
- * once, from whatever thread, with no lock held; it does not call the library
- * for that message. `params` (NULL: no release) are those of tmsg_map_add().
- * Such memory does not count against held_bytes. Nothing is copied where UCX
- * can receive into it: one tensor of its own, or tensors that follow each other
- * without gaps. Errors: NOT_FOUND (index), INVALID_PARAM (NULL, capacity too
- * small, unknown bit), ALREADY_EXISTS (it is placed), and then release is not
- * called. */
+ * room for `capacity` bytes, at least as many as its elements take packed, each
+ * once where a stride is 0. It is written to from now on and lent until the
+ * message is destroyed (and no send of it is under way) or, where the message
+ * is not delivered, until no byte can be written to it any more. Then *params'
+ * release, if any, is called, once, from whatever thread, with no lock held; it
+ * does not call the library for that message. `params` (NULL: no release) are
+ * those of tmsg_map_add(). Such memory does not count against held_bytes.
+ * Nothing is copied where UCX can receive into it: one tensor of its own, or
+ * tensors that follow each other without gaps. Errors: NOT_FOUND (index),
+ * INVALID_PARAM (NULL, capacity too small, unknown bit), ALREADY_EXISTS (it is
+ * placed), and then release is not called. */
 TMSG_API tmsg_status_t tmsg_incoming_place(tmsg_incoming_t *incoming,
                                            size_t index, void *data,
                                            uint64_t capacity,

@@ -36,7 +36,8 @@ typedef struct tmsg_limits {
     uint64_t name_bytes;     /* of one tensor or key: 4096, and never more */
     uint64_t metadata_bytes; /* keys and values of one map: 64 MiB */
     uint64_t header_bytes;   /* encoded names, shapes, metadata: 512 MiB */
-    uint64_t message_bytes;  /* payload of one message: 1 TiB */
+    uint64_t message_bytes;  /* payload of one message, with what is
+                              * broadcast written out: 1 TiB */
     uint64_t held_bytes;     /* received and not released, a worker, in the
                               * library's own memory: a quarter of RAM. A
                               * message that does not fit now waits at its

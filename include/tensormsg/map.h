@@ -47,8 +47,9 @@ typedef struct tmsg_map_add_params {
  * tensor->data is borrowed, or owned if params (NULL: defaults) give a release
  * function. On failure nothing changes and release is not called. Errors:
  * INVALID_PARAM (a NULL, name, descriptor, unknown bit), ALREADY_EXISTS (name),
- * LIMIT_EXCEEDED, UNSUPPORTED (dtype; strides that leave gaps or overlap with
- * elements that, with their lanes, are not whole bytes), NO_MEMORY, BUSY. */
+ * LIMIT_EXCEEDED, UNSUPPORTED (dtype; strides that leave gaps, overlap or are 0
+ * with elements that, with their lanes, are not whole bytes), NO_MEMORY, BUSY.
+ */
 TMSG_API tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
                                     const tmsg_tensor_t *tensor,
                                     const tmsg_map_add_params_t *params);

@@ -19,7 +19,11 @@ typedef struct tmsg_message tmsg_message_t;
 
 /* The map: to read, to send on with tmsg_endpoint_send(), and to keep no longer
  * than the message. Tensor data is
- * writable, aligned to at least 16 bytes and to one element up to 64. */
+ * writable, aligned to at least 16 bytes and to one element up to 64. A tensor
+ * whose strides are not NULL lies as these say: in another order, or, where one
+ * is 0, with each element once for all places along that dimension, so that
+ * there are fewer bytes than tmsg_tensor_bytes(). tmsg_tensor_pack() copies any
+ * of them to C order. */
 TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
 
 /* The endpoint it came over, to answer the sender. Valid as long as the

@@ -30,10 +30,11 @@ typedef struct tmsg_tensor {
 } tmsg_tensor_t;
 
 /* Number of bytes that the elements take when packed in C order:
- * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. bytes_p may be
- * NULL. Errors: INVALID_PARAM (tensor is NULL, ndim not in 0..64, negative
- * extent, no shape), UNSUPPORTED
- * (dtype), LIMIT_EXCEEDED (product(shape) * bits * lanes overflows 63 bits). */
+ * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. At data there
+ * may be more, where strides leave gaps, or fewer, where they are 0. bytes_p
+ * may be NULL. Errors: INVALID_PARAM (tensor is NULL, ndim not in 0..64,
+ * negative extent, no shape), UNSUPPORTED (dtype), LIMIT_EXCEEDED
+ * (product(shape) * bits * lanes overflows 63 bits). */
 TMSG_API tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor,
                                          uint64_t *bytes_p);
 

@@ -23,7 +23,7 @@ typedef struct {
     uint32_t pid;
     uint32_t max_am_header; /* longest AM header this side can take */
     uint32_t queue_depth;   /* message credits that the peer gets */
-    uint32_t features;      /* none defined yet: 0 */
+    uint32_t features;      /* TMSG_FEATURE_* */
     char host[64];          /* printable ASCII */
     char boot_id[37];       /* "" when unknown */
     uint64_t ns_pid;        /* inodes of /proc/self/ns, 0 when unknown */

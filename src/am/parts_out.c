@@ -25,6 +25,7 @@ struct tmsg_parts_out {
     tmsg_node_t node; /* endpoint's parting, while some are to be posted */
     bool listed;
     tmsg_send_t *send;
+    const tmsg_map_t *map; /* that travels */
     tmsg_split_t split;
     uint64_t bytes; /* of all, with the gaps that are between tensors */
     tmsg_pool_block_t staging; /* tensors that were packed */
@@ -47,8 +48,8 @@ static unsigned window_of(const tmsg_endpoint_t *endpoint)
 /* Goes on to the next tensor that is a part, from `parts->tensor` on. */
 static void find_next(tmsg_parts_out_t *parts)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(parts->send->map);
-    size_t size = tmsg_map_size(parts->send->map);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(parts->map);
+    size_t size = tmsg_map_size(parts->map);
 
     while (parts->tensor < size &&
            !tmsg_split_has(&parts->split, parts->tensor,
@@ -59,7 +60,7 @@ static void find_next(tmsg_parts_out_t *parts)
 
 static bool is_over(const tmsg_parts_out_t *parts)
 {
-    return parts->tensor == tmsg_map_size(parts->send->map);
+    return parts->tensor == tmsg_map_size(parts->map);
 }
 
 /* Packs what does not lie as it travels, one behind the other. */
@@ -106,6 +107,7 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
         return tmsg_error_memory("a message's parts");
     }
     parts->send = send;
+    parts->map = payload->map;
     send->parts = parts;
     parts->split = payload->extra->split;
     if (parts->split.others_bytes > 0) {
@@ -215,7 +217,7 @@ static void write_header(const tmsg_parts_out_t *parts, uint64_t bytes,
 static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes)
 {
     const tmsg_map_entry_t *entry =
-        &tmsg_map_entries(parts->send->map)[parts->tensor];
+        &tmsg_map_entries(parts->map)[parts->tensor];
     bool dense = tmsg_tensor_is_dense(&entry->tensor);
     const uint8_t *data = dense ? entry->tensor.data : parts->packed;
 
@@ -234,7 +236,7 @@ static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes)
 static uint64_t next_bytes(const tmsg_parts_out_t *parts)
 {
     uint64_t left =
-        tmsg_map_entries(parts->send->map)[parts->tensor].bytes - parts->offset;
+        tmsg_map_entries(parts->map)[parts->tensor].bytes - parts->offset;
 
     return left < parts->split.chunk ? left : parts->split.chunk;
 }

@@ -58,8 +58,16 @@ static tmsg_status_t write_body(const tmsg_payload_t *payload, uint8_t *to)
 
 tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to)
 {
-    tmsg_status_t status = tmsg_tensor_pack(&entry->tensor, to);
+    const tmsg_tensor_t *tensor = &entry->tensor;
+    int64_t shape[TMSG_NDIM_MAX];
+    tmsg_tensor_t once;
+    tmsg_status_t status;
 
+    if (tmsg_tensor_is_broadcast(tensor)) {
+        once = tmsg_tensor_once(tensor, shape);
+        tensor = &once;
+    }
+    status = tmsg_tensor_pack(tensor, to);
     if (status != TMSG_OK) {
         return tmsg_error_set(
             status, "tensor '%s': %s",
@@ -220,6 +228,7 @@ static void measure(const tmsg_map_entry_t *entry, tmsg_measures_t *measures)
     measures->tensors += entry->bytes > 0;
     measures->packed += packed;
     measures->foreign += foreign;
+    measures->broadcast += tmsg_tensor_is_broadcast(&entry->tensor);
     if (entry->bytes > 0 && (foreign || entry->bytes >= measures->large)) {
         measures->parts++;
         measures->parts_bytes += entry->bytes;
@@ -237,7 +246,8 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
     const tmsg_limits_t limits = {.message_bytes = INT64_MAX};
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_measures_t measures = {.stamp = tmsg_map_stamp(map), .large = large};
-    tmsg_status_t status = tmsg_layout_bytes(map, &limits, &measures.bytes);
+    tmsg_status_t status =
+        tmsg_layout_measure(map, &limits, &measures.bytes, &measures.out_bytes);
 
     if (status != TMSG_OK) {
         return status;

@@ -70,8 +70,10 @@ static tmsg_status_t differs(const tmsg_map_entry_t *entry, const char *what)
         tmsg_error_name(entry->name, entry->name_bytes).text, what);
 }
 
+/* A broadcast tensor is written out into one that is not; `copied`: it is here
+ * for that. */
 static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
-                                  const tmsg_map_entry_t *ours)
+                                  const tmsg_map_entry_t *ours, bool copied)
 {
     const tmsg_tensor_t *a = &theirs->tensor, *b = &ours->tensor;
 
@@ -84,13 +86,15 @@ static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
                                (size_t)a->ndim * sizeof(*a->shape)) != 0)) {
         return differs(ours, "shape");
     }
-    return theirs->bytes == 0 || same_order(a, b)
+    return theirs->bytes == 0 || same_order(a, b) ||
+                   (copied && tmsg_tensor_is_broadcast(a))
                ? TMSG_OK
                : differs(ours, "order of elements");
 }
 
 /* Whether what both maps have fits. Errors: INVALID_PARAM. */
-static tmsg_status_t match(const tmsg_map_t *theirs, const tmsg_map_t *ours)
+static tmsg_status_t match(const tmsg_map_t *theirs, const tmsg_map_t *ours,
+                           bool copied)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(ours);
     tmsg_status_t status = TMSG_OK;
@@ -99,10 +103,50 @@ static tmsg_status_t match(const tmsg_map_t *theirs, const tmsg_map_t *ours)
         const tmsg_map_entry_t *entry = find(theirs, i, &entries[i]);
 
         if (entry != NULL) {
-            status = match_tensor(entry, &entries[i]);
+            status = match_tensor(entry, &entries[i], copied);
         }
     }
     return status;
+}
+
+/* The dimensions of a tensor without gaps or broadcast that has more than one
+ * element in each, the slowest first: in this order it is in C order. */
+static int32_t order_of(const tmsg_tensor_t *tensor, int32_t *order)
+{
+    int32_t count = 0;
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        int32_t at = count;
+
+        if (tensor->shape[i] == 1) {
+            continue;
+        }
+        while (at > 0 && tensor->strides != NULL &&
+               tensor->strides[order[at - 1]] < tensor->strides[i]) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = i;
+        count++;
+    }
+    return count;
+}
+
+/* Copies elements to where `to` has them, which is without gaps. */
+static void write_out(const tmsg_map_entry_t *from, const tmsg_map_entry_t *to)
+{
+    tmsg_tensor_t tensor = from->tensor;
+    int32_t order[TMSG_NDIM_MAX];
+    int64_t shape[TMSG_NDIM_MAX], strides[TMSG_NDIM_MAX];
+
+    tensor.ndim = order_of(&to->tensor, order);
+    tensor.shape = shape;
+    tensor.strides = strides;
+    for (int32_t i = 0; i < tensor.ndim; i++) {
+        shape[i] = from->tensor.shape[order[i]];
+        strides[i] = from->tensor.strides[order[i]];
+    }
+    tmsg_tensor_pack_part(&tensor, 0, to->bytes, to->tensor.data);
 }
 
 /* Gives those tensors of a message that `ours` has, too, the places that they
@@ -115,6 +159,11 @@ static void move_in(tmsg_map_t *map, const tmsg_map_t *ours, bool copy)
         const tmsg_map_entry_t *place = find(ours, i, &entries[i]);
 
         if (place == NULL || (!copy && entries[i].tensor.data != NULL)) {
+            continue;
+        }
+        if (tmsg_tensor_is_broadcast(&entries[i].tensor)) {
+            write_out(&entries[i], place);
+            tmsg_map_replace(map, i, place);
             continue;
         }
         if (copy && entries[i].bytes > 0) {
@@ -133,7 +182,7 @@ void tmsg_post_take(tmsg_message_t *message)
     if (post->map == NULL || post->message != NULL || !post->waiting ||
         endpoint->ready.count > 0 ||
         message->head.sequence != message->channel->rx_sequence ||
-        match(message->map, post->map) != TMSG_OK) {
+        match(message->map, post->map, false) != TMSG_OK) {
         return;
     }
     post->message = message;
@@ -218,7 +267,8 @@ static tmsg_status_t check_map(const tmsg_map_t *map)
                 tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
         }
         if (tmsg_domain_of(tensor->device) != &tmsg_domain_host ||
-            (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor))) {
+            (tensor->strides != NULL && (!tmsg_tensor_is_dense(tensor) ||
+                                         tmsg_tensor_is_broadcast(tensor)))) {
             return tmsg_error_set(
                 TMSG_ERR_UNSUPPORTED,
                 "tensor '%s': received into is memory of the CPU without gaps",
@@ -304,7 +354,7 @@ static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (message == NULL && status == TMSG_OK && endpoint->ready.count > 0) {
         message =
             TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
-        status = match(message->map, map);
+        status = match(message->map, map, true);
         *copy_p = status == TMSG_OK;
     }
     if (status == TMSG_OK && message == NULL) {

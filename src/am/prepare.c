@@ -43,8 +43,9 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
     tmsg_endpoint_t *endpoint = send->endpoint;
     size_t most = endpoint->ucx->max_am_header;
     size_t needed;
-    tmsg_status_t status = tmsg_schema_table_choose(
-        tmsg_schemas_table(send->channel), send->map, payload->extra, &needed);
+    tmsg_status_t status =
+        tmsg_schema_table_choose(tmsg_schemas_table(send->channel),
+                                 payload->map, payload->extra, &needed);
 
     if (endpoint->peer_hello.max_am_header < most) {
         most = endpoint->peer_hello.max_am_header;
@@ -164,18 +165,19 @@ static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
 
 /* Measures the layout and holds it against the peer's limits, once. */
 static tmsg_status_t judge_layout(const tmsg_send_t *send,
+                                  const tmsg_map_t *map,
                                   const tmsg_measures_t **measures_p)
 {
-    tmsg_measures_t *known = tmsg_send_measured(send->endpoint, send->map);
+    tmsg_measures_t *known = tmsg_send_measured(send->endpoint, map);
     uint64_t large = tmsg_way_large(thresholds_of(send->endpoint), send->wish);
     tmsg_measures_t measures;
     tmsg_status_t status;
 
     *measures_p = known;
-    if (known->stamp == tmsg_map_stamp(send->map) && known->large == large) {
+    if (known->stamp == tmsg_map_stamp(map) && known->large == large) {
         return TMSG_OK;
     }
-    status = tmsg_plan_measure(send->map, large, &measures);
+    status = tmsg_plan_measure(map, large, &measures);
     if (status == TMSG_OK) {
         status = check_layout(send);
     }
@@ -185,12 +187,43 @@ static tmsg_status_t judge_layout(const tmsg_send_t *send,
     return status;
 }
 
+/* Has the payload be that of a map in which nothing is broadcast, one for all
+ * sends to such peers. */
+static tmsg_status_t write_out(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    tmsg_written_t *written =
+        send->share == NULL ? &send->written : &send->share->written;
+    tmsg_status_t status = written->map != NULL
+                               ? TMSG_OK
+                               : tmsg_write_out(send->map, pool, written);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    payload->map = written->map;
+    payload->extra->shared = NULL;
+    return judge_layout(send, payload->map, &payload->measures);
+}
+
+/* Judges the map that travels, which depends on what the peer can read. */
+static tmsg_status_t judge(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_status_t status = judge_layout(send, send->map, &payload->measures);
+
+    if (status != TMSG_OK || payload->measures->broadcast == 0 ||
+        send->endpoint->peer_hello.features & TMSG_FEATURE_BROADCAST) {
+        return status;
+    }
+    return write_out(send, payload);
+}
+
 static tmsg_status_t check_payload(const tmsg_send_t *send,
                                    const tmsg_payload_t *payload)
 {
     uint64_t most = send->endpoint->peer_hello.max_message_bytes;
     uint64_t bytes =
-        payload->measures->bytes + tmsg_layout_spill(payload->spill);
+        payload->measures->out_bytes + tmsg_layout_spill(payload->spill);
 
     if (bytes > most) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
@@ -205,7 +238,8 @@ static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
 
-    return send->share != NULL && payload->spill == 0
+    return send->share != NULL && payload->spill == 0 &&
+                   payload->map == send->map
                ? tmsg_share_plan(send->share, payload, pool, &send->plan)
                : tmsg_plan_make(payload, pool, &send->plan);
 }
@@ -222,7 +256,7 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
     if (payload->spill > 0) {
         return TMSG_OK;
     }
-    return tmsg_body_encode(send->map, payload->extra,
+    return tmsg_body_encode(payload->map, payload->extra,
                             send->header + TMSG_PREAMBLE_BYTES,
                             head->body_bytes, &needed);
 }
@@ -287,7 +321,7 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
         if (payload->foreign == NULL) {
             return tmsg_error_memory("a message's parts");
         }
-        tmsg_plan_name_foreign(send->map, payload->foreign);
+        tmsg_plan_name_foreign(payload->map, payload->foreign);
         split->others = payload->foreign;
         split->others_bytes = bytes;
     }
@@ -376,7 +410,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         status = add_checksums(send, &extra, &payload);
     }
     if (status == TMSG_OK) {
-        status = judge_layout(send, &payload.measures);
+        status = judge(send, &payload);
     }
     if (status == TMSG_OK) {
         status = choose_way(send, &head, &payload);

@@ -6,6 +6,7 @@
 #include "am/endpoint.h"
 #include "am/plan.h"
 #include "am/share.h"
+#include "am/write_out.h"
 
 /* As much as makes the record one that malloc() keeps at hand. */
 #define TMSG_SEND_SMALL_HEADER 64
@@ -41,6 +42,7 @@ typedef struct tmsg_send {
     size_t header_bytes;
     tmsg_share_t *share; /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
+    tmsg_written_t written;  /* where that is of no map of the caller's */
     uint64_t charge;         /* against the peer's window; see credit.h */
     tmsg_parts_out_t *parts; /* of large tensors; NULL: none */
     uint32_t am_flags;       /* that the plan wants: UCP_AM_SEND_FLAG_* */

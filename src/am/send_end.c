@@ -45,6 +45,7 @@ static void unplan(tmsg_send_t *send)
 
     tmsg_parts_free(send);
     tmsg_plan_free(&send->plan, pool);
+    tmsg_written_free(&send->written, pool);
     if (send->header != send->small_header) {
         free(send->header);
     }

@@ -25,6 +25,7 @@ void tmsg_share_drop(tmsg_share_t *share, tmsg_pool_t *pool)
     if (--share->refs == 0) {
         tmsg_plan_free(&share->plan, pool);
         tmsg_body_shared_free(&share->body);
+        tmsg_written_free(&share->written, pool);
         free(share->checksums);
         free(share);
     }

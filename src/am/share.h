@@ -8,6 +8,7 @@
 #define TMSG_AM_SHARE_H
 
 #include "am/plan.h"
+#include "am/write_out.h"
 
 #define TMSG_SHARE_SMALL 576
 
@@ -20,6 +21,7 @@ typedef struct {
     tmsg_plan_t plan;
     uint8_t *checksums; /* NULL: nobody wanted any */
     tmsg_body_shared_t body;
+    tmsg_written_t written; /* for peers that take nothing broadcast */
     uint8_t small[TMSG_SHARE_SMALL];
 } tmsg_share_t;
 

@@ -8,20 +8,22 @@
 #include "am/receive.h"
 #include "core/log.h"
 #include "core/map.h"
+#include "core/tensor.h"
 #include "serialize/ucxx.h"
 
 /* UCXX reads elements in C order. */
 static tmsg_status_t plan(tmsg_send_t *send, const tmsg_map_entry_t *entry)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    uint64_t bytes = tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
     tmsg_status_t status;
 
-    send->plan.bytes = entry->bytes;
-    if (entry->bytes == 0 || tmsg_tensor_is_contiguous(&entry->tensor)) {
+    send->plan.bytes = bytes;
+    if (bytes == 0 || tmsg_tensor_is_contiguous(&entry->tensor)) {
         send->plan.contiguous = entry->tensor.data;
         return TMSG_OK;
     }
-    status = tmsg_pool_take(pool, entry->bytes, &send->plan.staging);
+    status = tmsg_pool_take(pool, bytes, &send->plan.staging);
     if (status == TMSG_OK) {
         send->plan.contiguous = send->plan.staging.data;
         status = tmsg_tensor_pack(&entry->tensor, send->plan.staging.data);

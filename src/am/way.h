@@ -59,9 +59,11 @@ tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p);
 /* What a map's layout amounts to, which stays while the map's stamp does. */
 typedef struct {
     uint64_t stamp;
-    size_t tensors;  /* that are not empty */
-    uint64_t bytes;  /* of these, with the gaps between them */
-    uint64_t packed; /* of tensors that do not lie as they travel */
+    size_t tensors;     /* that are not empty */
+    uint64_t bytes;     /* of these, with the gaps between them */
+    uint64_t packed;    /* of tensors that do not lie as they travel */
+    size_t broadcast;   /* tensors that travel shorter than they are */
+    uint64_t out_bytes; /* `bytes`, if they were written out */
     /* Those that would be parts, if tensors of `large` bytes were. */
     uint64_t large;
     size_t parts;

@@ -21,6 +21,7 @@
 #include "am/schemas.h"
 #include "am/send_queue.h"
 #include "am/ucxx.h"
+#include "am/write_out.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/checksum.h"
@@ -313,7 +314,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.checksums = tmsg_checksum_mask();
     hello.aborts = 1;
     hello.parts = TMSG_PARTS_KEPT;
-    hello.features = TMSG_FEATURE_PING;
+    hello.features = TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST;
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;

@@ -320,6 +320,7 @@ tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
     if (status != TMSG_OK) {
         return blame(status, name, name_bytes);
     }
+    entry.bytes = tmsg_tensor_bytes_once(tensor, entry.bytes);
     return append(map, &entry);
 }
 
@@ -366,12 +367,14 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
     }
     entry.tensor = *tensor;
     status = tmsg_tensor_check_data(tensor, &entry.bytes);
-    if (status == TMSG_OK && !tmsg_tensor_is_dense(tensor)) {
+    if (status == TMSG_OK &&
+        (!tmsg_tensor_is_dense(tensor) || tmsg_tensor_is_broadcast(tensor))) {
         status = tmsg_tensor_check_packable(tensor);
     }
     if (status != TMSG_OK) {
         return blame(status, name, entry.name_bytes);
     }
+    entry.bytes = tmsg_tensor_bytes_once(tensor, entry.bytes);
     return append(map, &entry);
 }
 
@@ -473,6 +476,15 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
         map->lent = true;
     }
     return status;
+}
+
+void tmsg_map_replace(tmsg_map_t *map, size_t index,
+                      const tmsg_map_entry_t *entry)
+{
+    map->entries[index].tensor.data = entry->tensor.data;
+    map->entries[index].tensor.strides = entry->tensor.strides;
+    map->entries[index].bytes = entry->bytes;
+    tmsg_map_restamp(map);
 }
 
 void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device)

@@ -16,7 +16,7 @@ typedef struct {
     const char *name; /* UTF-8, with a NUL after it */
     size_t name_bytes;
     tmsg_tensor_t tensor; /* shape and strides belong to the map */
-    uint64_t bytes;       /* of the elements, packed */
+    uint64_t bytes;       /* of the elements, packed, each once */
     tmsg_release_fn release;
     void *release_arg;
 } tmsg_map_entry_t;
@@ -49,6 +49,11 @@ void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
                             const tmsg_map_add_params_t *params);
 
+/* Gives tensor `index` the data, strides and bytes of one of the same shape.
+ * The strides must last as long as the map has its tensors. */
+void tmsg_map_replace(tmsg_map_t *map, size_t index,
+                      const tmsg_map_entry_t *entry);
+
 void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device);
 
 /* Calls release(release_arg) when the map lets go of all its tensors: by
@@ -69,9 +74,14 @@ uint64_t tmsg_map_stamp(const tmsg_map_t *map);
 /* A copy of the layout alone, without data and metadata. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p);
 
-/* Gives a map without tensors those of such a copy, which it keeps alive and
- * which is not changed any more: names, shapes and index stay there. The map
- * takes no more tensors and loses none until tmsg_map_clear(). Errors:
+/* A copy in which nothing is broadcast: such tensors are in C order there and
+ * have no data yet, the others have those of `map`. With the metadata. Errors:
+ * NO_MEMORY. */
+tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p);
+
+/* Gives a map without tensors those of a copied layout, which it keeps alive
+ * and which is not changed any more: names, shapes and index stay there. The
+ * map takes no more tensors and loses none until tmsg_map_clear(). Errors:
  * NO_MEMORY. */
 tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout);
 

@@ -86,6 +86,43 @@ tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p)
     return TMSG_OK;
 }
 
+/* An entry of a copy as it is without being broadcast, or with its data
+ * where it is not. */
+static void put_out(const tmsg_map_entry_t *from, tmsg_map_entry_t *entry)
+{
+    if (!tmsg_tensor_is_broadcast(&from->tensor)) {
+        entry->tensor.data = from->tensor.data;
+        return;
+    }
+    entry->bytes = tmsg_tensor_bytes_out(&from->tensor, from->bytes);
+    entry->tensor.strides = NULL;
+}
+
+tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
+{
+    tmsg_map_t *copy;
+    tmsg_status_t status = tmsg_map_copy_layout(map, &copy);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < map->size; i++) {
+        put_out(&map->entries[i], &copy->entries[i]);
+    }
+    for (size_t i = 0; i < map->meta_size && status == TMSG_OK; i++) {
+        const tmsg_map_meta_entry_t *entry = &map->meta[i];
+
+        status = tmsg_map_append_meta(copy, entry->key, entry->key_bytes,
+                                      &entry->value);
+    }
+    if (status != TMSG_OK) {
+        tmsg_map_destroy(copy);
+        return status;
+    }
+    *copy_p = copy;
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
 {
     tmsg_status_t status = tmsg_map_reserve(map, layout->size);

@@ -164,7 +164,7 @@ bool tmsg_tensor_is_dense(const tmsg_tensor_t *tensor)
         return true;
     }
     for (int32_t i = 0; i < tensor->ndim; i++) {
-        left += tensor->shape[i] != 1;
+        left += tensor->shape[i] != 1 && tensor->strides[i] != 0;
     }
     for (; left > 0; left--) {
         int32_t i = 0;
@@ -181,6 +181,52 @@ bool tmsg_tensor_is_dense(const tmsg_tensor_t *tensor)
         expected *= tensor->shape[i];
     }
     return true;
+}
+
+bool tmsg_tensor_is_broadcast(const tmsg_tensor_t *tensor)
+{
+    if (tensor->strides == NULL || is_empty(tensor)) {
+        return false;
+    }
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] > 1 && tensor->strides[i] == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tmsg_tensor_t tmsg_tensor_once(const tmsg_tensor_t *tensor, int64_t *shape)
+{
+    tmsg_tensor_t once = *tensor;
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        shape[i] = tensor->strides[i] == 0 ? 1 : tensor->shape[i];
+    }
+    once.shape = shape;
+    return once;
+}
+
+/* How often each element of a tensor that is not empty lies in it. */
+static uint64_t times(const tmsg_tensor_t *tensor)
+{
+    uint64_t product = 1;
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        product *= tensor->strides[i] == 0 ? (uint64_t)tensor->shape[i] : 1;
+    }
+    return product;
+}
+
+uint64_t tmsg_tensor_bytes_once(const tmsg_tensor_t *tensor, uint64_t bytes)
+{
+    return tensor->strides == NULL || bytes == 0 ? bytes
+                                                 : bytes / times(tensor);
+}
+
+uint64_t tmsg_tensor_bytes_out(const tmsg_tensor_t *tensor, uint64_t once)
+{
+    return tensor->strides == NULL || once == 0 ? once : once * times(tensor);
 }
 
 tmsg_status_t tmsg_tensor_check_packable(const tmsg_tensor_t *tensor)

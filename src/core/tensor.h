@@ -18,8 +18,21 @@ tmsg_status_t tmsg_tensor_check_shape(const tmsg_tensor_t *tensor,
 
 /* Whether the elements fill their memory without gap or overlap in some order
  * of the dimensions, from data upwards: C order, Fortran order and every other
- * permutation. Such a tensor is sent as it lies, with its strides. */
+ * permutation; of a broadcast tensor, each element once. Such a tensor is sent
+ * as it lies, with its strides. */
 bool tmsg_tensor_is_dense(const tmsg_tensor_t *tensor);
+
+/* Whether a dimension of 2 or more has stride 0, and there are elements. */
+bool tmsg_tensor_is_broadcast(const tmsg_tensor_t *tensor);
+
+/* The tensor with extent 1 where it is broadcast: each element once. It uses
+ * `shape`, which has room for TMSG_NDIM_MAX. */
+tmsg_tensor_t tmsg_tensor_once(const tmsg_tensor_t *tensor, int64_t *shape);
+
+/* Of a tensor that was checked: what its elements take, each once, where they
+ * take `bytes` packed, and the other way round. */
+uint64_t tmsg_tensor_bytes_once(const tmsg_tensor_t *tensor, uint64_t bytes);
+uint64_t tmsg_tensor_bytes_out(const tmsg_tensor_t *tensor, uint64_t once);
 
 /* UNSUPPORTED where packing would have to pick elements that, with their lanes,
  * are not whole bytes. */

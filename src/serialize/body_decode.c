@@ -297,6 +297,10 @@ static tmsg_status_t add_record(tmsg_decoder_t *decoder, const record_t *record)
         return blame(TMSG_ERR_UNSUPPORTED, record,
                      "strides leave gaps or overlap");
     }
+    if (tmsg_tensor_is_broadcast(&tensor) &&
+        tmsg_tensor_check_packable(&tensor) != TMSG_OK) {
+        return blame(TMSG_ERR_UNSUPPORTED, record, "%s", tmsg_error_message());
+    }
     if (record->has_bytes &&
         (record->bytes < 0 || (uint64_t)record->bytes != entry->bytes)) {
         return blame(TMSG_ERR_MALFORMED, record,

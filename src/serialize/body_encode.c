@@ -72,10 +72,26 @@ static void pack_extents(msgpack_packer *packer, const int64_t *extents,
     }
 }
 
-bool tmsg_body_has_strides(const tmsg_tensor_t *tensor)
+const int64_t *tmsg_body_strides(const tmsg_tensor_t *tensor, int64_t *room)
 {
-    return tensor->strides != NULL && !tmsg_tensor_is_contiguous(tensor) &&
-           tmsg_tensor_is_dense(tensor);
+    int64_t step = 1;
+
+    if (tensor->strides == NULL || tmsg_tensor_is_contiguous(tensor)) {
+        return NULL;
+    }
+    if (tmsg_tensor_is_dense(tensor)) {
+        return tensor->strides;
+    }
+    if (!tmsg_tensor_is_broadcast(tensor)) {
+        return NULL;
+    }
+    for (int32_t i = tensor->ndim; i-- > 0;) { /* packed, each element once */
+        bool repeats = tensor->strides[i] == 0;
+
+        room[i] = repeats ? 0 : step;
+        step *= repeats ? 1 : tensor->shape[i];
+    }
+    return room;
 }
 
 static bool sends_device(const tmsg_tensor_t *tensor)
@@ -84,12 +100,12 @@ static bool sends_device(const tmsg_tensor_t *tensor)
 }
 
 static void pack_options(msgpack_packer *packer, const tmsg_tensor_t *tensor,
-                         bool strides, bool device)
+                         const int64_t *strides, bool device)
 {
-    msgpack_pack_map(packer, (size_t)strides + (size_t)device);
-    if (strides) {
+    msgpack_pack_map(packer, (size_t)(strides != NULL) + (size_t)device);
+    if (strides != NULL) {
         msgpack_pack_uint8(packer, TMSG_OPTION_STRIDES);
-        pack_extents(packer, tensor->strides, tensor->ndim);
+        pack_extents(packer, strides, tensor->ndim);
     }
     if (device) {
         msgpack_pack_uint8(packer, TMSG_OPTION_DEVICE);
@@ -102,17 +118,18 @@ static void pack_options(msgpack_packer *packer, const tmsg_tensor_t *tensor,
 static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
-    bool strides = tmsg_body_has_strides(tensor);
+    int64_t room[TMSG_NDIM_MAX];
+    const int64_t *strides = tmsg_body_strides(tensor, room);
     bool device = sends_device(tensor);
 
     msgpack_pack_array(packer, (size_t)TMSG_TENSOR_FIELDS +
-                                   (size_t)(strides || device));
+                                   (size_t)(strides != NULL || device));
     pack_text(packer, entry->name, entry->name_bytes);
     msgpack_pack_uint8(packer, tensor->dtype.code);
     msgpack_pack_uint8(packer, tensor->dtype.bits);
     msgpack_pack_uint16(packer, tensor->dtype.lanes);
     pack_extents(packer, tensor->shape, tensor->ndim);
-    if (strides || device) {
+    if (strides != NULL || device) {
         pack_options(packer, tensor, strides, device);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/map.h"
+#include "core/tensor.h"
 #include "serialize/file_npz.h"
 
 #define DOS_DATE_1980 33 /* 1 January 1980, as numpy dates its members */
@@ -25,6 +26,11 @@ typedef struct {
     const tmsg_map_entry_t *entry;
 } member_t;
 
+static uint64_t bytes_of(const tmsg_map_entry_t *entry)
+{
+    return tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
+}
+
 static void begin_member(const member_t *member)
 {
     saver_t *saver = member->saver;
@@ -32,7 +38,7 @@ static void begin_member(const member_t *member)
 
     saver->header_bytes = tmsg_npy_format_header(tensor, saver->header);
     saver->tensor = tmsg_npy_as_written(tensor);
-    saver->bytes = saver->header_bytes + member->entry->bytes;
+    saver->bytes = saver->header_bytes + bytes_of(member->entry);
     saver->done = 0;
 }
 
@@ -59,7 +65,7 @@ static zip_int64_t stat_member(const member_t *member, zip_stat_t *stat)
     zip_stat_init(stat);
     stat->valid = ZIP_STAT_SIZE;
     stat->size = tmsg_npy_format_header(&member->entry->tensor, header) +
-                 member->entry->bytes;
+                 bytes_of(member->entry);
     return sizeof(*stat);
 }
 

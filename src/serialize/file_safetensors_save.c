@@ -99,6 +99,11 @@ static bool add_metadata(cJSON *object, const tmsg_file_where_t *where,
     return true;
 }
 
+static uint64_t bytes_of(const tmsg_map_entry_t *entry)
+{
+    return tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
+}
+
 /* Numbers go in raw: cJSON's are doubles and become 1e+15. */
 static bool add_tensor(cJSON *root, const tmsg_map_entry_t *entry,
                        uint64_t offset)
@@ -120,7 +125,7 @@ static bool add_tensor(cJSON *root, const tmsg_map_entry_t *entry,
         return false;
     }
     snprintf(text, sizeof(text), "[%" PRIu64 ",%" PRIu64 "]", offset,
-             offset + entry->bytes);
+             offset + bytes_of(entry));
     return cJSON_AddRawToObject(object, "data_offsets", text) != NULL;
 }
 
@@ -135,7 +140,7 @@ char *tmsg_safetensors_header(const tmsg_file_where_t *where,
     char *text = NULL;
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        offsets[group_of(&entries[i]) + 1] += entries[i].bytes;
+        offsets[group_of(&entries[i]) + 1] += bytes_of(&entries[i]);
     }
     for (int group = 1; group < GROUPS; group++) {
         offsets[group] += offsets[group - 1];
@@ -147,7 +152,7 @@ char *tmsg_safetensors_header(const tmsg_file_where_t *where,
         uint64_t *offset = &offsets[group_of(&entries[i])];
 
         whole = add_tensor(root, &entries[i], *offset);
-        *offset += entries[i].bytes;
+        *offset += bytes_of(&entries[i]);
     }
     if (whole) {
         text = cJSON_PrintUnformatted(root);

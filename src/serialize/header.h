@@ -120,15 +120,17 @@ typedef struct {
  * always reports in *needed_p how many the whole takes; only if that is
  * <= bound is the buffer filled. buffer may be NULL with bound 0. No
  * allocation, but for what is shared, which can do without. A tensor that is
- * neither in C order nor dense is described as packed C order. Errors:
+ * neither in C order nor dense is described as packed C order, but broadcast
+ * where it is. Errors:
  * LIMIT_EXCEEDED (a body over 4 GiB - 1). */
 tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
                                const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p);
 
-/* Whether a body says the strides of such a tensor. Others than dense ones say
- * nothing that the payload keeps, and C order is the default. */
-bool tmsg_body_has_strides(const tmsg_tensor_t *tensor);
+/* The strides that a body says of a tensor; NULL: none, for C order is the
+ * default, and of what is packed for lying otherwise only where it is broadcast
+ * is kept. May use `room` for them, which is for TMSG_NDIM_MAX. */
+const int64_t *tmsg_body_strides(const tmsg_tensor_t *tensor, int64_t *room);
 
 /* Decodes a body into an empty map, whose tensors have no data yet. Trusts
  * nothing; reads exactly `bytes`. With extra_p NULL, a body that holds more
@@ -155,8 +157,13 @@ uint64_t tmsg_layout_alignment(tmsg_dtype_t dtype); /* 16, 32 or 64 */
 uint64_t tmsg_layout_next(uint64_t offset, tmsg_dtype_t dtype,
                           uint64_t tensor_bytes); /* where it begins */
 
-/* Bytes of the whole payload without a spilled body. Errors: LIMIT_EXCEEDED
- * (beyond limits->message_bytes). */
+/* Bytes of the whole payload without a spilled body, and those that there would
+ * be if nothing were broadcast, which are what the limit is for: whoever copies
+ * such a tensor writes it out. Errors: LIMIT_EXCEEDED (beyond
+ * limits->message_bytes). */
+tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
+                                  const tmsg_limits_t *limits,
+                                  uint64_t *bytes_p, uint64_t *out_p);
 tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
                                 const tmsg_limits_t *limits, uint64_t *bytes_p);
 

@@ -36,30 +36,43 @@ uint64_t tmsg_layout_next(uint64_t offset, tmsg_dtype_t dtype,
     return (offset + alignment - 1) & ~(alignment - 1);
 }
 
-tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
-                                const tmsg_limits_t *limits, uint64_t *bytes_p)
+tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
+                                  const tmsg_limits_t *limits,
+                                  uint64_t *bytes_p, uint64_t *out_p)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t size = tmsg_map_size(map);
     uint64_t end = 0;
+    uint64_t out = 0; /* the same, were nothing broadcast */
 
     for (size_t i = 0; i < size; i++) {
         const tmsg_map_entry_t *entry = &entries[i];
-        uint64_t begin =
-            tmsg_layout_next(end, entry->tensor.dtype, entry->bytes);
+        tmsg_dtype_t dtype = entry->tensor.dtype;
+        uint64_t bytes = tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
+        uint64_t begin = tmsg_layout_next(out, dtype, bytes);
 
-        /* begin < end: rounding up went round 2^64 */
-        if (begin < end || begin > limits->message_bytes ||
-            entry->bytes > limits->message_bytes - begin) {
+        /* begin < out: rounding up went round 2^64 */
+        if (begin < out || begin > limits->message_bytes ||
+            bytes > limits->message_bytes - begin) {
             return tmsg_error_set(
                 TMSG_ERR_LIMIT_EXCEEDED,
                 "tensor %zu '%s': %" PRIu64 " bytes from offset %" PRIu64
                 " exceed the limit of %" PRIu64 " bytes a message",
-                i, tmsg_error_name(entry->name, entry->name_bytes).text,
-                entry->bytes, end, limits->message_bytes);
+                i, tmsg_error_name(entry->name, entry->name_bytes).text, bytes,
+                out, limits->message_bytes);
         }
-        end = begin + entry->bytes;
+        out = begin + bytes;
+        end = tmsg_layout_next(end, dtype, entry->bytes) + entry->bytes;
     }
     *bytes_p = end;
+    *out_p = out;
     return TMSG_OK;
+}
+
+tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
+                                const tmsg_limits_t *limits, uint64_t *bytes_p)
+{
+    uint64_t out;
+
+    return tmsg_layout_measure(map, limits, bytes_p, &out);
 }

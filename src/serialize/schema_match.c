@@ -4,17 +4,26 @@
 #include <string.h>
 
 #include "core/map.h"
+#include "core/tensor.h"
 #include "serialize/schema_struct.h"
 
 static bool same_strides(const tmsg_tensor_t *kept, const tmsg_tensor_t *tensor)
 {
-    bool sent = tmsg_body_has_strides(tensor);
+    int64_t room[2][TMSG_NDIM_MAX];
+    const int64_t *a = tmsg_body_strides(kept, room[0]);
+    const int64_t *b = tmsg_body_strides(tensor, room[1]);
 
-    if (sent != tmsg_body_has_strides(kept)) {
-        return false;
+    if (a == NULL || b == NULL) {
+        return a == b;
     }
-    return !sent || memcmp(kept->strides, tensor->strides,
-                           (size_t)kept->ndim * sizeof(int64_t)) == 0;
+    return memcmp(a, b, (size_t)kept->ndim * sizeof(*a)) == 0;
+}
+
+static bool has_strides(const tmsg_tensor_t *tensor)
+{
+    int64_t room[TMSG_NDIM_MAX];
+
+    return tmsg_body_strides(tensor, room) != NULL;
 }
 
 static bool same_but_shape(const tmsg_map_entry_t *kept,
@@ -72,7 +81,7 @@ static bool walk_shape(walk_t *walk, uint32_t index, const tmsg_tensor_t *kept,
         if (!known && !differs) {
             continue;
         }
-        if (!known && tmsg_body_has_strides(kept)) {
+        if (!known && has_strides(kept)) {
             return false;
         }
         if (!note(walk, walk->flat + axis)) {

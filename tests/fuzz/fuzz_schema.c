@@ -38,7 +38,7 @@ static tmsg_map_t *make_map(script_t *script)
     for (unsigned i = 0; i < count; i++) {
         unsigned what = take(script), shape = take(script);
         const int64_t dims[] = {extents[shape % 8], extents[shape / 8 % 8]};
-        const int64_t strides[] = {1, dims[0]};
+        const int64_t strides[] = {1, what & 32 ? 0 : dims[0]};
         tmsg_tensor_t tensor = {
             .data = somewhere,
             .device = {what & 1 ? TMSG_DEVICE_CPU : TMSG_DEVICE_CUDA, 0},

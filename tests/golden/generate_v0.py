@@ -142,6 +142,15 @@ VALID = {
         ["c_order", 0, 8, 1, [2, 3], {1: [3, 1]}],
         ["empty", 0, 8, 1, [0, 3], {1: [-2**63, 2**63 - 1]}],
         ["scalar", 0, 64, 16, [], {1: []}]),
+    "strides_zero": Header(payload=129).body(1).tensors(
+        ["rows", 2, 32, 1, [1000, 2, 3], {1: [0, 3, 1]}],
+        ["columns", 2, 32, 1, [2, 3, 1000], {1: [3, 1, 0], 3: 24}],
+        ["Fortran", 0, 16, 1, [2, 7, 3], {1: [1, 0, 2]}],
+        ["one", 0, 8, 1, [40, 50], {1: [0, 0]}],
+        ["limit", 1, 8, 1, [2**39], {1: [0]}],
+        ["empty", 0, 8, 1, [0, 9], {1: [0, 0]}],
+        ["ones", 0, 8, 1, [1, 5, 1], {1: [0, 1, 0]}],
+        ["lanes", 17, 4, 2, [9], {1: [0]}]),
     "devices": Header(payload=36).body(1).tensors(
         ["a", 0, 32, 1, [1], {2: [1, 0]}],
         ["b", 0, 32, 1, [1], {2: [13, 2**31 - 1]}],
@@ -308,7 +317,16 @@ INVALID = {
     "product_overflows_64": (L, one(x(shape=[2**62, 4, 2**62]))),
     "strides_missing": (M, one(x(more=({1: [1]},)))),
     "strides_gap": (U, one(x(more=({1: [4, 1]},)))),
-    "strides_zero": (U, one(x(more=({1: [0, 1]},)))),
+    "strides_zero_gap": (U, one(x(more=({1: [0, 2]},)))),
+    "strides_zero_packed": (U, Header(payload=1).body(1).tensors(
+        x(code=17, bits=4, shape=[4], more=({1: [0]},)))),
+    "strides_zero_length": (M, one(x(more=({1: [0, 1]},)))),
+    "strides_zero_bytes": (M, Header(payload=12).body(1).tensors(
+        x(more=({1: [0, 1], 3: 24},)))),
+    "strides_zero_overflow": (L, Header(payload=4).body(1).tensors(
+        x(shape=[2**31, 2**31], more=({1: [0, 0]},)))),
+    "strides_zero_limit": (L, Header(payload=1).body(1).tensors(
+        x(code=1, bits=8, shape=[2**40 + 1], more=({1: [0]},)))),
     "strides_negative": (U, one(x(more=({1: [3, -1]},)))),
     "strides_overlap": (U, one(x(more=({1: [1, 1]},)))),
     "strides_span": (L, one(x(more=({1: [2**62, 1]},)))),

@@ -37,6 +37,9 @@ static const struct {
     {"c", {2, 3, 4}, {12, 4, 1}},
     {"fortran", {2, 3, 4}, {1, 2, 6}},
     {"permuted", {2, 3, 4}, {4, 8, 1}},
+    {"broadcast rows", {2, 3, 4}, {0, 4, 1}},
+    {"broadcast columns", {2, 3, 4}, {3, 1, 0}},
+    {"broadcast, with gaps", {2, 3, 4}, {0, 8, 2}},
 };
 
 enum { VIEWS = sizeof(views) / sizeof(views[0]), ELEMENTS = 24 };

@@ -56,7 +56,8 @@ static void pack_extents(pack_t *pack, const int64_t *extents, int32_t count)
 static void pack_tensor(pack_t *pack, const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
-    bool strides = tensor->strides != NULL && tmsg_tensor_is_dense(tensor);
+    int64_t room[TMSG_NDIM_MAX];
+    const int64_t *strides = tmsg_body_strides(tensor, room);
 
     pack_array(pack, 8);
     pack_string(pack, entry->name, entry->name_bytes);
@@ -64,12 +65,12 @@ static void pack_tensor(pack_t *pack, const tmsg_map_entry_t *entry)
     pack_integer(pack, tensor->dtype.bits);
     pack_integer(pack, tensor->dtype.lanes);
     pack_extents(pack, tensor->shape, tensor->ndim);
-    pack_map(pack, strides ? 2 : 1);
+    pack_map(pack, strides != NULL ? 2 : 1);
     pack_integer(pack, UNKNOWN_KEY);
     pack_unknown(pack);
-    if (strides) {
+    if (strides != NULL) {
         pack_integer(pack, 1);
-        pack_extents(pack, tensor->strides, tensor->ndim);
+        pack_extents(pack, strides, tensor->ndim);
     }
     pack_unknown(pack);
     pack_number(pack, 0xc3, 0, 0);

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 import wire_decoder
-from wire_decoder import DEVICES, DTYPES, RESERVED
+from wire_decoder import DEVICES, DTYPES, RESERVED, repeats
 
 pytestmark = pytest.mark.once
 
@@ -45,9 +45,11 @@ class Map:
             "t", spell(name), code, bits, lanes, *device, len(shape), *shape,
             *(strides or [])])))
         size = (math.prod(shape) * bits * lanes + 7) // 8
+        size //= repeats(shape, strides or ())
         self.sizes.append((bits * lanes, size))
         kind = DEVICES.get(device[0], f"device({device[0]})")
-        sent = {"strides": strides} if goes_along(shape, strides) else {}
+        sent = goes_along(shape, strides)
+        sent = {"strides": sent} if sent else {}
         self.tensors.append({
             "name": name, "dtype": DTYPES[dtype] + f"x{lanes}" * (lanes > 1),
             "shape": list(shape), **sent, "device": f"{kind}:{device[1]}",
@@ -72,16 +74,21 @@ class Map:
 
 
 def goes_along(shape, strides):
-    """Strides are sent where they say more than C order, and are dense."""
+    """The strides that are sent: where they say more than C order, and are
+    dense; of what is packed those that are 0, and of C order."""
     if not strides or 0 in shape:
-        return False
+        return None
     steps = [(s, n) for s, n in zip(strides, shape) if n > 1]
     c_order = [(math.prod(n for _, n in steps[i + 1:]), n)
                for i, (_, n) in enumerate(steps)]
     dense, expected = True, 1
-    for stride, extent in sorted(steps):
+    for stride, extent in sorted(step for step in steps if step[0]):
         dense, expected = dense and stride == expected, expected * extent
-    return dense and steps != c_order
+    if steps == c_order or not dense and all(s for s, _ in steps):
+        return None
+    once = [n if s else 1 for s, n in zip(strides, shape)]
+    return strides if dense else [
+        s and math.prod(once[axis + 1:]) for axis, s in enumerate(strides)]
 
 
 def exact(view):

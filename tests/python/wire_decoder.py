@@ -147,11 +147,20 @@ def require_dense(shape, strides, bits):
         require(reach < (2**63 - 1) // -(-bits // 8), "span", "LIMIT_EXCEEDED")
     expected = 1
     for stride, extent in sorted((s, n) for s, n in zip(strides, shape)
-                                 if n != 1):
+                                 if n != 1 and s != 0):
         with faults:
             require(stride == expected, "not dense", "UNSUPPORTED")
         expected *= extent
+    with faults:
+        require(bits % 8 == 0 or repeats(shape, strides) == 1,
+                "broadcast elements of no whole bytes", "UNSUPPORTED")
     faults.check()
+
+
+def repeats(shape, strides):
+    """How often each element lies in the tensor."""
+    return 1 if 0 in shape else math.prod(
+        n for n, s in zip(shape, strides) if s == 0)
 
 
 def layout(tensors):
@@ -186,11 +195,13 @@ def decode_options(value, shape, bits, size):
                                 integer(options[2][1], 0, 2**31 - 1))
     with faults:
         require(integer(options.get(4, 0)) == 0, "encoding", "UNSUPPORTED")
+    if size is not None and not faults.first:
+        size //= repeats(shape, result.get("strides", ()))
     with faults:
         told = integer(options.get(3, size or 0))
-        require(size is None or told == size, "byte length")
+        require(size is None or faults.first or told == size, "byte length")
     faults.check()
-    return result
+    return {**result, "bytes": size}
 
 
 def decode_tensor(fields, taken):
@@ -221,12 +232,19 @@ def decode_tensor(fields, taken):
     taken[label] = None  # a name is taken, whatever else is wrong
     faults.check()
     kind, ordinal = options.pop("device")
+    size = options.pop("bytes")
     kind = DEVICES.get(kind, f"device({kind})")
     taken[label] = {"name": label,
                     "dtype": DTYPES[code, bits] + f"x{lanes}" * (lanes > 1),
                     "shape": shape, **options, "device": f"{kind}:{ordinal}",
                     "bytes": size}
     return bits * lanes, size
+
+
+def written_out(tensors, sizes):
+    """The sizes without anything broadcast."""
+    return [(bits, size * repeats(tensor["shape"], tensor.get("strides", ())))
+            for tensor, (bits, size) in zip(tensors, sizes)]
 
 
 def decode_value(value):
@@ -337,7 +355,8 @@ def resolve(channel, schema):
     for tensor, (bits, _) in zip(tensors, sizes):
         total = math.prod(tensor["shape"]) * bits
         require(total < 2**63, "size", "LIMIT_EXCEEDED")
-        tensor["bytes"] = (total + 7) // 8
+        tensor["bytes"] = ((total + 7) // 8 //
+                           repeats(tensor["shape"], tensor.get("strides", ())))
     return tensors, [(bits, tensor["bytes"])
                      for tensor, (bits, _) in zip(tensors, sizes)]
 
@@ -395,7 +414,9 @@ def decode_body(body, channel=None):
                         array(sections.get(1, ()))))
         with faults:
             offsets, end = layout(sizes)
-            require(end <= 2**40, "payload", "LIMIT_EXCEEDED")
+            if tensors is not None and None not in tensors:
+                require(layout(written_out(tensors, sizes))[1] <= 2**40,
+                        "payload", "LIMIT_EXCEEDED")
         parts = None
         with faults:
             if -3 in sections:

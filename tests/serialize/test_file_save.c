@@ -498,6 +498,39 @@ Test(file_save, packs_in_pieces)
     tmsg_map_destroy(map);
 }
 
+/* A file has no strides but Fortran's: each element is there as often as it is
+ * in the tensor. */
+Test(file_save, writes_out_what_is_broadcast)
+{
+    static const int64_t wide[] = {300, 7, 11};
+    static const int64_t rows[] = {0, 11, 1}, one[] = {0, 0, 0};
+    static const int64_t columns[] = {1, 300, 0};
+    static const int64_t *const strides[] = {rows, one, columns};
+    static uint8_t data[300 * 7], packed[300 * 7 * 11];
+    tmsg_tensor_t tensor;
+
+    for (size_t i = 0; i < sizeof(data); i++) {
+        data[i] = (uint8_t)(i * 7);
+    }
+    for (size_t i = 0; i < 9; i++) {
+        const char *path = path_of(extensions[i % 3]);
+        tmsg_map_t *map = map_of("a", uint8, 3, wide, strides[i / 3], data);
+        tmsg_map_t *loaded;
+
+        if (i % 3 != 2) {
+            add_copies(map, "b", 2);
+        }
+        cr_assert_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_OK);
+        cr_assert_eq(tmsg_tensor_pack(&tensor, packed), TMSG_OK);
+        save_ok(map, path);
+        loaded = load_ok(path);
+        expect_tensor(loaded, i % 3 == 2 ? "array" : "a", "uint8",
+                      sizeof(packed), packed);
+        tmsg_map_destroy(loaded);
+        tmsg_map_destroy(map);
+    }
+}
+
 Test(file_save, tells_where_a_map_came_from)
 {
     tmsg_map_t *map = hello();

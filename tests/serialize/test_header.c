@@ -222,7 +222,7 @@ Test(body, round_trips_shapes)
     tmsg_map_destroy(arrived);
 }
 
-Test(body, keeps_strides_of_permutations_only)
+Test(body, keeps_strides_of_permutations_and_broadcasts_only)
 {
     static const struct {
         int64_t shape[3];
@@ -232,7 +232,9 @@ Test(body, keeps_strides_of_permutations_only)
         {{2, 3, 4}, {12, 4, 1}, false}, /* C order goes without saying */
         {{2, 3, 4}, {1, 2, 6}, true},   {{2, 3, 4}, {4, 8, 1}, true},
         {{2, 1, 4}, {1, 77, 2}, true},  {{2, 3, 4}, {24, 8, 2}, false},
-        {{2, 3, 4}, {0, 4, 1}, false},  {{2, 3, 4}, {-12, 4, 1}, false},
+        {{2, 3, 4}, {0, 4, 1}, true},   {{2, 3, 4}, {-12, 4, 1}, false},
+        {{2, 3, 4}, {0, 0, 0}, true},   {{2, 3, 4}, {1, 2, 0}, true},
+        {{1, 3, 4}, {0, 4, 1}, false},  {{2, 3, 0}, {0, 0, 1}, false},
         {{2, 2, 2}, {1, 1, 1}, false},  {{1, 1, 1}, {5, 6, 7}, false},
         {{0, 3, 4}, {5, 6, 7}, false},
     };
@@ -250,6 +252,36 @@ Test(body, keeps_strides_of_permutations_only)
         if (got.strides != NULL) {
             expect_extents(got.strides, rows[i].strides, 3, "strides");
         }
+        tmsg_map_destroy(map);
+        tmsg_map_destroy(arrived);
+    }
+}
+
+/* What is packed keeps that it is broadcast, in C order otherwise. */
+Test(body, keeps_strides_of_0_of_what_is_packed)
+{
+    static const int64_t shape[] = {2, 3, 4};
+    static const struct {
+        int64_t strides[3], wanted[3];
+    } rows[] = {
+        {{0, 8, 1}, {0, 4, 1}},  {{0, 8, 2}, {0, 4, 1}},
+        {{-8, 0, 2}, {4, 0, 1}}, {{0, -1, 0}, {0, 1, 0}},
+        {{1, 1, 0}, {3, 1, 0}},
+    };
+    const tmsg_dtype_t u8 = {TMSG_DTYPE_UINT, 8, 1};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_map_t *map = new_map(), *arrived;
+        tmsg_tensor_t got;
+
+        add(map, "x", u8, 3, shape, rows[i].strides, cpu);
+        arrived = travel(map);
+        cr_assert_eq(tmsg_map_find(arrived, "x", &got), TMSG_OK);
+        cr_assert_neq(got.strides, NULL, "row %zu", i);
+        expect_extents(got.shape, shape, 3, "shape");
+        expect_extents(got.strides, rows[i].wanted, 3, "strides");
+        cr_expect_eq(tmsg_map_entries(arrived)->bytes,
+                     tmsg_map_entries(map)->bytes);
         tmsg_map_destroy(map);
         tmsg_map_destroy(arrived);
     }

@@ -161,6 +161,24 @@ static PyObject *own(PyObject *array, PyObject *owner)
     return array;
 }
 
+/* For how many places of an array that is not empty each element is there. */
+static uint64_t repeats(const tmsg_tensor_t *tensor)
+{
+    uint64_t product = 1;
+
+    for (int i = 0; tensor->strides != NULL && i < tensor->ndim; i++) {
+        product *= tensor->strides[i] == 0 ? (uint64_t)tensor->shape[i] : 1;
+    }
+    return product;
+}
+
+/* Of what is not in C order; one that is broadcast is to be read, as those that
+ * numpy makes. */
+static int flags_of(const tmsg_tensor_t *tensor)
+{
+    return repeats(tensor) > 1 ? NPY_ARRAY_ALIGNED : NPY_ARRAY_BEHAVED;
+}
+
 PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
 {
     const known_t *known = known_by_dtype(tensor->dtype);
@@ -183,7 +201,7 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
     array = PyArray_NewFromDescr(
         &PyArray_Type, descr, tensor->ndim, (const npy_intp *)tensor->shape,
         tensor->strides == NULL ? NULL : strides, tensor->data,
-        tensor->strides == NULL ? NPY_ARRAY_CARRAY : NPY_ARRAY_BEHAVED, NULL);
+        tensor->strides == NULL ? NPY_ARRAY_CARRAY : flags_of(tensor), NULL);
     if (array == NULL && tensor->ndim > 32 &&
         PyErr_ExceptionMatches(PyExc_ValueError)) {
         PyErr_Clear(); /* numpy 1 ends at 32 dimensions */
@@ -198,7 +216,7 @@ PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
     npy_intp size;
 
     tmsg_tensor_bytes(tensor, &bytes);
-    size = (npy_intp)bytes;
+    size = (npy_intp)(bytes == 0 ? 0 : bytes / repeats(tensor));
     return own(PyArray_NewFromDescr(&PyArray_Type,
                                     PyArray_DescrFromType(NPY_UINT8), 1, &size,
                                     NULL, tensor->data, NPY_ARRAY_CARRAY, NULL),

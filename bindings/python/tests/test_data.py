@@ -78,7 +78,39 @@ def test_every_layout(ep, layout):
     for name in "xy":
         assert np.array_equal(got[name], values)
         assert got[name].shape == values.shape
-        assert got[name].flags.writeable and got[name].dtype.isnative
+        assert got[name].flags.writeable == (layout != "broadcast")
+        assert got[name].dtype.isnative
+
+
+def test_broadcast_travels_once(ep):
+    x = np.arange(96.).reshape(8, 12)
+    views = {
+        "rows": np.broadcast_to(x, (1000, 8, 12)),
+        "columns": np.broadcast_to(x[:, :, None], (8, 12, 1000)),
+        "reversed": np.broadcast_to(x[::-1, ::2], (7, 8, 6)),
+        "one": np.broadcast_to(np.float32(3), (50, 60)),
+        "row of ones": np.broadcast_to(x, (1, 8, 12)),
+        "empty": np.broadcast_to(x, (0, 8, 12)),
+        "view": np.broadcast_to(x, (5, 8, 12))[::2, 3],
+    }
+    got = back(ep, views)
+    for name, values in views.items():
+        assert np.array_equal(got[name], values), name
+        once = np.prod([n for n, s in zip(values.shape, values.strides)
+                        if n < 2 or s], dtype=int)
+        spread = {n for n, s in zip(got[name].shape, got[name].strides)
+                  if n > 1 and s == 0}
+        assert values.size == once * (np.prod(list(spread)) if spread else 1)
+        assert got[name].flags.writeable != bool(spread)
+    assert got["rows"].strides == (0, 96, 8)
+    assert got.raw("rows").tobytes() == x.tobytes()
+    assert len(got.raw("columns")) == x.nbytes and len(got.raw("one")) == 4
+    assert len(got.raw("empty")) == 0
+    with pytest.raises(ValueError):
+        got["rows"][0, 0, 0] = 1
+    # nearly the limit of a message, in a byte
+    got = back(ep, {"x": np.broadcast_to(np.uint8(7), (2**20, 2**19))})
+    assert got["x"].shape == (2**20, 2**19) and got["x"][-1, -1] == 7
 
 
 def test_fortran_order_stays(ep):

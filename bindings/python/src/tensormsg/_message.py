@@ -126,8 +126,8 @@ class BaseMessage(Mapping[str, Any]):
         return DLPack(self._owner, self._index(name))
 
     def raw(self, name: str) -> Any:
-        """The tensor's bytes, packed in C order or a permutation of it, as a
-        flat uint8 array."""
+        """The tensor's bytes, packed in C order or a permutation of it, of a
+        broadcast one each element once, as a flat uint8 array."""
         return hot.raw(self._owner, self._index(name))
 
     def dtype(self, name: str) -> str:

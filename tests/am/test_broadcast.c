@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A tensor whose dimension has stride 0 travels with each element once, and is
+ * at the other end what it was; where that end cannot read this, or is to have
+ * it in memory of its own, it is written out. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint.h"
+#include "am/write_out.h"
+#include "support/failing_alloc.h"
+#include "support/joined.h"
+#include "support/sample.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const tmsg_dtype_t i32 = {TMSG_DTYPE_INT, 32, 1};
+
+/* A view into a buffer of int32, every element its own index. */
+typedef struct {
+    const char *name;
+    int64_t first; /* element of the buffer */
+    int32_t ndim;
+    int64_t shape[3];
+    int64_t strides[3];
+    int64_t once; /* elements that travel */
+} view_t;
+
+static const view_t views[] = {
+    {"rows", 3, 3, {1000, 5, 6}, {0, 6, 1}, 30},
+    {"columns", 0, 3, {5, 6, 1000}, {6, 1, 0}, 30},
+    {"between", 8, 3, {5, 100, 6}, {6, 0, 1}, 30},
+    {"Fortran", 0, 3, {5, 6, 7}, {1, 5, 0}, 30},
+    {"one element", 9, 3, {10, 20, 30}, {0, 0, 0}, 1},
+    {"one of a row", 9, 1, {400}, {0}, 1},
+    {"with gaps", 3, 3, {4, 5, 6}, {0, 6, 0}, 5},
+    {"backwards", 29, 3, {4, 5, 6}, {0, -6, -1}, 30},
+    {"sliced", 1, 3, {4, 5, 3}, {0, 12, 2}, 15},
+    {"windows", 0, 3, {4, 5, 6}, {0, 1, 1}, 30},
+    {"extent 1", 2, 3, {1, 5, 6}, {0, 6, 1}, 30},
+    {"extents 1", 2, 3, {1, 5, 1}, {0, 0, 0}, 1},
+    {"empty", 2, 3, {4, 0, 6}, {0, 0, 1}, 0},
+    {"0-d", 7, 0, {0}, {0}, 1},
+    {"C order", 0, 3, {4, 5, 6}, {30, 6, 1}, 120},
+    {"permuted", 0, 3, {4, 5, 6}, {6, 24, 1}, 120},
+    {"large", 5, 3, {40, 300, 200}, {0, 200, 1}, 60000},
+    {"large columns", 5, 3, {300, 200, 40}, {1, 300, 0}, 60000},
+};
+
+#define VIEWS COUNT(views)
+#define ELEMENTS 70000
+
+static int32_t buffer[ELEMENTS];
+
+static tmsg_tensor_t tensor_of(const view_t *view)
+{
+    return (tmsg_tensor_t){
+        buffer + view->first, {TMSG_DEVICE_CPU, 0}, i32,
+        view->ndim,           view->shape,          view->strides};
+}
+
+static tmsg_map_t *map_of(const view_t *first, size_t count)
+{
+    tmsg_map_t *map;
+
+    for (int i = 0; i < ELEMENTS; i++) {
+        buffer[i] = i;
+    }
+    must(tmsg_map_create(&map));
+    for (size_t i = 0; i < count; i++) {
+        const tmsg_tensor_t tensor = tensor_of(&first[i]);
+
+        must(tmsg_map_add(map, first[i].name, &tensor, NULL));
+    }
+    return map;
+}
+
+/* Of int32 one behind the other, each at a multiple of 16. */
+static uint64_t payload_of(const view_t *first, size_t count, bool once)
+{
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const tmsg_tensor_t tensor = tensor_of(&first[i]);
+        uint64_t bytes;
+
+        must(tmsg_tensor_bytes(&tensor, &bytes));
+        if (once) {
+            bytes = (uint64_t)first[i].once * sizeof(int32_t);
+        }
+        end = bytes == 0 ? end : (end + 15) / 16 * 16 + bytes;
+    }
+    return end;
+}
+
+/* Every element, wherever it lies. */
+static void check_elements(const view_t *view, const tmsg_tensor_t *tensor)
+{
+    const tmsg_tensor_t wanted = tensor_of(view);
+    int32_t *got, *expected;
+    uint64_t bytes;
+
+    must_eq(tensor->ndim, view->ndim);
+    must_true(memcmp(tensor->shape, view->shape,
+                     (size_t)view->ndim * sizeof(int64_t)) == 0);
+    must(tmsg_tensor_bytes(&wanted, &bytes));
+    got = malloc(bytes + 1);
+    expected = malloc(bytes + 1);
+    must(tmsg_tensor_pack(tensor, got));
+    must(tmsg_tensor_pack(&wanted, expected));
+    if (memcmp(got, expected, bytes) != 0) {
+        die("'%s' is not what was sent", view->name);
+    }
+    free(got);
+    free(expected);
+}
+
+/* Broadcast as it was, or not at all. */
+static void check_strides(const view_t *view, const tmsg_tensor_t *tensor,
+                          bool once)
+{
+    for (int32_t i = 0; i < view->ndim && view->once > 0; i++) {
+        if (view->shape[i] > 1 && view->strides[i] == 0) {
+            must_eq(tensor->strides != NULL && tensor->strides[i] == 0, once);
+        }
+    }
+}
+
+static void check_map(const view_t *first, size_t count, const tmsg_map_t *map,
+                      bool once)
+{
+    must_eq(tmsg_map_size(map), count);
+    for (size_t i = 0; i < count; i++) {
+        tmsg_tensor_t tensor;
+
+        must(tmsg_map_find(map, first[i].name, &tensor));
+        check_strides(&first[i], &tensor, once);
+        check_elements(&first[i], &tensor);
+    }
+}
+
+/* As an older peer's hello has it. */
+static void forget_feature(tmsg_endpoint_t *endpoint)
+{
+    endpoint->peer_hello.features &= ~TMSG_FEATURE_BROADCAST;
+}
+
+typedef struct {
+    uint32_t flags;
+    int32_t way;
+    int32_t protocol;
+} manner_t;
+
+static void exchange(pair_t *pair, const view_t *first, size_t count,
+                     manner_t how, bool once)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
+                                                     TMSG_SEND_PARAM_WAY,
+                                       .flags = how.flags,
+                                       .way = how.way,
+                                       .protocol = how.protocol};
+    uint64_t before = pair->to_a->stats.sent_bytes;
+    tmsg_map_t *map = map_of(first, count);
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+
+    must(tmsg_endpoint_send(pair->to_a, map, &params, &sent));
+    message = pair_take(pair, &pair->a);
+    must_eq(pair->to_a->stats.sent_bytes - before,
+            payload_of(first, count, once));
+    check_map(first, count, tmsg_message_map(message), once);
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, sent));
+    tmsg_map_destroy(map);
+}
+
+static void every_way(link_t link, drive_t drive, bool once)
+{
+    pair_t pair;
+
+    pair_open(&pair, link, drive, NULL, NULL);
+    if (!once) {
+        forget_feature(pair.to_a);
+    }
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+        for (int32_t protocol = TMSG_PROTOCOL_AUTO;
+             protocol <= TMSG_PROTOCOL_RNDV; protocol++) {
+            const manner_t how = {way % 2 == 0 ? TMSG_SEND_VERIFY : 0, way,
+                                  protocol};
+
+            exchange(&pair, views, VIEWS, how, once);
+        }
+    }
+    for (size_t i = 0; i < VIEWS; i++) {
+        exchange(&pair, &views[i], 1, (manner_t){TMSG_SEND_VERIFY, 0, 0}, once);
+    }
+    pair_close(&pair);
+}
+
+Test(broadcast, travels_once_shm) { every_way(LINK_SHM, DRIVE_POLLING, true); }
+Test(broadcast, travels_once_tcp) { every_way(LINK_TCP, DRIVE_THREAD, true); }
+Test(broadcast, travels_once_unix) { every_way(LINK_UNIX, DRIVE_FD, true); }
+
+Test(broadcast, is_written_out_for_an_older_peer_shm)
+{
+    every_way(LINK_SHM, DRIVE_POLLING, false);
+}
+
+Test(broadcast, is_written_out_for_an_older_peer_tcp)
+{
+    every_way(LINK_TCP, DRIVE_THREAD, false);
+}
+
+/* Names that do not fit into a header: the body heads the payload. */
+Test(broadcast, travels_behind_a_spilled_body)
+{
+    enum { TENSORS = 300 };
+    static char names[TENSORS][200];
+    static view_t many[TENSORS];
+    pair_t pair;
+
+    for (size_t i = 0; i < TENSORS; i++) {
+        many[i] = views[i % 12];
+        memset(names[i], 'x', sizeof(names[i]) - 1);
+        names[i][0] = (char)('a' + i % 26);
+        names[i][1] = (char)('a' + i / 26);
+        many[i].name = names[i];
+    }
+    for (int older = 0; older < 2; older++) {
+        tmsg_map_t *map = map_of(many, TENSORS);
+        tmsg_message_t *message;
+
+        pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+        if (older) {
+            forget_feature(pair.to_a);
+        }
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        message = pair_take(&pair, &pair.a);
+        check_map(many, TENSORS, tmsg_message_map(message), !older);
+        tmsg_message_destroy(message);
+        tmsg_map_destroy(map);
+        pair_close(&pair);
+    }
+}
+
+/* One layout is a schema, and the same with other strides is another. */
+Test(broadcast, goes_by_schema)
+{
+    static const view_t turned[] = {
+        {"x", 3, 2, {6, 6}, {0, 1}, 6},  {"x", 3, 2, {6, 6}, {1, 0}, 6},
+        {"x", 3, 2, {6, 6}, {0, -1}, 6}, /* travels as the first */
+        {"x", 3, 2, {6, 6}, {6, 1}, 36}, {"x", 3, 2, {9, 6}, {0, 1}, 6},
+    };
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < COUNT(turned); i++) {
+            exchange(&pair, &turned[i], 1, (manner_t){TMSG_SEND_ACKED, 0, 0},
+                     true);
+        }
+    }
+    must_true(pair.to_a->stats.sent_by_schema >= COUNT(turned));
+    pair_close(&pair);
+}
+
+/* What was received is sent on as it is. */
+Test(broadcast, is_sent_on)
+{
+    tmsg_message_t *message, *back;
+    tmsg_map_t *map = map_of(views, VIEWS);
+    uint64_t before;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+    message = pair_take(&pair, &pair.a);
+    before = pair.to_b->stats.sent_bytes;
+    must(tmsg_endpoint_send(pair.to_b, tmsg_message_map(message), NULL, NULL));
+    tmsg_message_destroy(message);
+    back = pair_take(&pair, &pair.b);
+    must_eq(pair.to_b->stats.sent_bytes - before,
+            payload_of(views, VIEWS, true));
+    check_map(views, VIEWS, tmsg_message_map(back), true);
+    tmsg_message_destroy(back);
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+/* Published: encoded once for those that can read it, written out once for
+ * those that cannot. */
+Test(broadcast, is_published_to_peers_of_both_kinds)
+{
+    enum { EACH = 2 };
+    tmsg_endpoint_t *dialled[2 * EACH];
+    tmsg_publisher_t *publisher;
+    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_publisher_create(pair.b.worker, NULL, &publisher));
+    for (size_t i = 0; i < 2 * EACH; i++) {
+        dialled[i] = side_dial(&pair.b, &pair.a);
+        tmsg_request_destroy(send_map(dialled[i], sample_bytes(1, 10), 0));
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        if (i % 2 == 1) {
+            forget_feature(dialled[i]);
+        }
+        must(tmsg_publisher_add(publisher, dialled[i], NULL));
+    }
+    for (int round = 0; round < 3; round++) {
+        size_t written = 0;
+
+        must(tmsg_publisher_publish(publisher, map, NULL, &sent));
+        for (size_t i = 0; i < 2 * EACH; i++) {
+            tmsg_message_t *message = pair_take(&pair, &pair.a);
+            tmsg_tensor_t tensor;
+            bool once;
+
+            must(tmsg_map_find(tmsg_message_map(message), "rows", &tensor));
+            once = tensor.strides != NULL;
+            written += !once;
+            check_map(views, VIEWS, tmsg_message_map(message), once);
+            tmsg_message_destroy(message);
+        }
+        must_eq(written, EACH);
+        must(pair_finish(&pair, sent));
+    }
+    tmsg_publisher_destroy(publisher);
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+/* What was under way when the connection broke is made once more. */
+static void over_a_break(link_t link, bool older)
+{
+    enum { MESSAGES = 6 };
+    const how_t how = {.link = link};
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
+                                                     TMSG_SEND_PARAM_WAY,
+                                       .flags = TMSG_SEND_VERIFY,
+                                       .way = TMSG_WAY_PARTS};
+    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_request_t *sent[MESSAGES];
+    joined_t joined;
+
+    joined_open(&joined, &how);
+    if (older) {
+        forget_feature(joined.pair.to_a);
+    }
+    for (size_t i = 0; i < MESSAGES; i++) {
+        if (i == MESSAGES / 2) {
+            joined_break(&joined);
+        }
+        must(tmsg_endpoint_send(joined.pair.to_a, map, &params, &sent[i]));
+    }
+    joined_mend(&joined);
+    for (size_t i = 0; i < MESSAGES; i++) {
+        tmsg_message_t *message = pair_take(&joined.pair, &joined.pair.a);
+
+        for (size_t j = 0; j < VIEWS; j++) {
+            tmsg_tensor_t tensor;
+
+            must(tmsg_map_find(tmsg_message_map(message), views[j].name,
+                               &tensor));
+            check_elements(&views[j], &tensor);
+        }
+        tmsg_message_destroy(message);
+        must(pair_finish(&joined.pair, sent[i]));
+    }
+    tmsg_map_destroy(map);
+    joined_close(&joined);
+}
+
+Test(broadcast, outlives_a_break)
+{
+    over_a_break(LINK_SHM, false);
+    over_a_break(LINK_TCP, false);
+}
+Test(broadcast, outlives_a_break_written_out) { over_a_break(LINK_SHM, true); }
+
+/* A map to receive all views into; `strides` are those of its tensors' memory,
+ * in Fortran order or none. */
+static tmsg_map_t *room_for(bool fortran)
+{
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    for (size_t i = 0; i < VIEWS; i++) {
+        tmsg_map_add_params_t params = {
+            .field_mask = TMSG_MAP_ADD_PARAM_RELEASE, .release = free};
+        tmsg_tensor_t tensor = tensor_of(&views[i]);
+        int64_t strides[3], step = 1;
+        uint64_t bytes;
+
+        for (int32_t axis = 0; axis < tensor.ndim; axis++) {
+            strides[axis] = step;
+            step *= tensor.shape[axis];
+        }
+        tensor.strides = fortran ? strides : NULL;
+        if (strcmp(views[i].name, "permuted") == 0) {
+            tensor.strides = views[i].strides; /* it is as it is */
+        } else if (strcmp(views[i].name, "C order") == 0 ||
+                   strcmp(views[i].name, "extent 1") == 0) {
+            tensor.strides = NULL;
+        }
+        must(tmsg_tensor_bytes(&tensor, &bytes));
+        tensor.data = malloc(bytes + 1);
+        params.release_arg = tensor.data;
+        must(tmsg_map_add(map, views[i].name, &tensor, &params));
+    }
+    return map;
+}
+
+typedef struct {
+    pair_t *pair;
+    const tmsg_map_t *map;
+    tmsg_status_t status;
+    tmsg_message_t *message;
+} receiving_t;
+
+static bool has_come(void *arg)
+{
+    receiving_t *receiving = arg;
+
+    receiving->status = tmsg_endpoint_recv_into(
+        receiving->pair->to_b, receiving->map, 0, &receiving->message);
+    return receiving->status != TMSG_ERR_TIMED_OUT &&
+           receiving->status != TMSG_CANCEL_PENDING;
+}
+
+/* Memory that is of the full shape gets all of the elements. */
+static void received_into(link_t link, bool fortran, bool early, int32_t way)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                       .way = way};
+    tmsg_map_t *map = map_of(views, VIEWS), *room = room_for(fortran);
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    for (int round = 0; round < 3; round++) {
+        receiving_t receiving = {.pair = &pair, .map = room};
+
+        if (early) {
+            must_true(!has_come(&receiving));
+        }
+        must(tmsg_endpoint_send(pair.to_a, map, &params, NULL));
+        pair_await(&pair, has_come, &receiving, "a map in its place");
+        must(receiving.status);
+        check_map(views, VIEWS, tmsg_message_map(receiving.message), false);
+        for (size_t i = 0; i < VIEWS; i++) {
+            tmsg_tensor_t place, tensor;
+
+            must(tmsg_map_at(room, i, NULL, &place));
+            must(tmsg_map_find(tmsg_message_map(receiving.message),
+                               views[i].name, &tensor));
+            must_true(place.data == tensor.data);
+            check_elements(&views[i], &place);
+        }
+        must(tmsg_endpoint_send(pair.to_b, tmsg_message_map(receiving.message),
+                                NULL, &sent));
+        message = pair_take(&pair, &pair.b);
+        check_map(views, VIEWS, tmsg_message_map(message), false);
+        tmsg_message_destroy(message);
+        must(pair_finish(&pair, sent));
+        tmsg_message_destroy(receiving.message);
+    }
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+    tmsg_map_destroy(room);
+}
+
+Test(broadcast, is_received_into_c_order)
+{
+    received_into(LINK_SHM, false, false, TMSG_WAY_AUTO);
+    received_into(LINK_SHM, false, true, TMSG_WAY_AUTO);
+}
+
+Test(broadcast, is_received_into_fortran_order)
+{
+    received_into(LINK_TCP, true, false, TMSG_WAY_AUTO);
+    received_into(LINK_TCP, true, true, TMSG_WAY_PARTS);
+}
+
+Test(broadcast, memory_to_receive_into_is_not)
+{
+    tmsg_map_t *map = map_of(views, 1);
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must_be(tmsg_endpoint_recv_into(pair.to_b, map, 0, &message),
+            TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "'rows'");
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+/* Room for each element once is enough, and an element less is not. */
+static void place_once(void *arg, tmsg_incoming_t *incoming)
+{
+    static int32_t place[2][60000];
+    const uint64_t bytes[] = {30 * sizeof(int32_t), 60000 * sizeof(int32_t)};
+
+    for (size_t i = 0; i < 2; i++) {
+        must_be(tmsg_incoming_place(incoming, i, place[i], bytes[i] - 1, NULL),
+                TMSG_ERR_INVALID_PARAM);
+        must(tmsg_incoming_place(incoming, i, place[i], bytes[i], NULL));
+    }
+    ++*(int *)arg;
+}
+
+Test(broadcast, is_placed_once)
+{
+    static const view_t two[] = {
+        {"rows", 3, 3, {1000, 5, 6}, {0, 6, 1}, 30},
+        {"large", 5, 3, {40, 300, 200}, {0, 200, 1}, 60000},
+    };
+    int placed = 0;
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
+                   .on_header = place_once,
+                   .on_header_arg = &placed}};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    exchange(&pair, two, 2, (manner_t){0, 0, 0}, true);
+    exchange(&pair, two, 2, (manner_t){0, TMSG_WAY_PARTS, 0}, true);
+    must_eq(placed, 2);
+    pair_close(&pair);
+}
+
+/* Each allocation of writing a map out fails in turn. */
+Test(broadcast, is_not_written_out_without_memory)
+{
+    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_written_t written = {.map = NULL};
+    tmsg_status_t status = TMSG_ERR_NO_MEMORY;
+    tmsg_pool_t pool;
+
+    tmsg_pool_init(&pool, 0);
+    must(tmsg_map_set_string(map, "a key", "and a value"));
+    for (unsigned long n = 1; status != TMSG_OK; n++) {
+        failing_alloc_arm(n);
+        status = tmsg_write_out(map, &pool, &written);
+        must_be(status, failing_alloc_disarm() ? TMSG_ERR_NO_MEMORY : TMSG_OK);
+        must_eq(written.map != NULL, status == TMSG_OK);
+        must_true(n < 1000);
+    }
+    check_map(views, VIEWS, written.map, false);
+    must_eq(tmsg_map_meta_size(written.map), 1);
+    tmsg_written_free(&written, &pool);
+    tmsg_pool_free(&pool);
+    tmsg_map_destroy(map);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Broadcast tensors of more elements than there is memory: what they cost, and
+ * what is refused. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+
+#include "am/endpoint.h"
+#include "am/write_out.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+static tmsg_map_t *bytes_of(uint8_t *data, int64_t extent)
+{
+    const int64_t shape[] = {extent}, strides[] = {0};
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, strides};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    return map;
+}
+
+/* The limit of a message's bytes is for what a copy of it would take. */
+Test(broadcast_limits, the_limit_is_for_all_of_it)
+{
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_MESSAGE_BYTES,
+                   .message_bytes = 1 << 20}};
+    uint8_t byte = 7;
+    tmsg_map_t *fits = bytes_of(&byte, 1 << 20);
+    tmsg_map_t *exceeds = bytes_of(&byte, (1 << 20) + 1);
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    must_be(tmsg_endpoint_send(pair.to_a, exceeds, NULL, NULL),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "1048577");
+    must(tmsg_endpoint_send(pair.to_a, fits, NULL, NULL));
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    /* a peer that sends it nevertheless is refused, and costs nothing more */
+    pair.to_a->peer_hello.max_message_bytes = UINT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        tmsg_map_destroy(exceeds);
+        exceeds = bytes_of(&byte, i == 0 ? (1 << 20) + 1 : INT64_C(1) << 59);
+        sent = send_map(pair.to_a, exceeds, TMSG_SEND_ACKED);
+        exceeds = NULL;
+        must_be(pair_finish(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
+        must(tmsg_endpoint_send(pair.to_a, fits, NULL, NULL));
+        message = pair_take(&pair, &pair.a);
+        tmsg_message_destroy(message);
+    }
+    tmsg_map_destroy(fits);
+    pair_close(&pair);
+}
+
+/* As large as the usual limit allows: nothing looks at every element. */
+Test(broadcast_limits, a_huge_one_costs_its_bytes)
+{
+    uint8_t byte = 9;
+    tmsg_map_t *map = bytes_of(&byte, INT64_C(1) << 40);
+    tmsg_message_t *message;
+    tmsg_tensor_t tensor;
+    char *json;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(pair_finish(&pair, send_map(pair.to_a, sample_bytes(1, 1), 0)));
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+    message = pair_take(&pair, &pair.a);
+    must(tmsg_map_find(tmsg_message_map(message), "x", &tensor));
+    must_eq(tensor.shape[0], INT64_C(1) << 40);
+    must_eq(tensor.strides[0], 0);
+    must_eq(*(uint8_t *)tensor.data, 9);
+    must(tmsg_map_to_json(tmsg_message_map(message), &json));
+    must_say(json, "\"bytes\":1}");
+    tmsg_string_free(json);
+    tmsg_message_destroy(message);
+    must_eq(pair.to_a->stats.sent_bytes, 2);
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+/* What cannot be written out for want of memory is an error of that send. */
+Test(broadcast_limits, too_large_to_write_out_is_an_error)
+{
+    uint8_t byte = 9;
+    tmsg_map_t *map = bytes_of(&byte, INT64_C(1) << 59);
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair.to_a->peer_hello.features &= ~TMSG_FEATURE_BROADCAST;
+    pair.to_a->peer_hello.max_message_bytes = UINT64_MAX;
+    must_be(tmsg_endpoint_send(pair.to_a, map, NULL, NULL), TMSG_ERR_NO_MEMORY);
+    must(tmsg_map_clear(map)); /* it is free */
+    tmsg_request_destroy(send_map(pair.to_a, sample_bytes(1, 1), 0));
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
