@@ -38,7 +38,10 @@ typedef enum {
     TMSG_ERR_IO = -18,             /* a system call failed; see the message */
     TMSG_ERR_INTERNAL = -19,       /* UCX or the library broke a promise */
     TMSG_ERR_CORRUPT = -20,        /* data came that are not those sent */
-    TMSG_ERR_DROPPED = -21         /* a full queue's policy gave it up */
+    TMSG_ERR_DROPPED = -21,        /* a full queue's policy gave it up */
+    TMSG_ERR_RESOURCE_EXHAUSTED = -22, /* a server has all the calls it takes */
+    TMSG_ERR_UNAVAILABLE = -23,        /* a server that is being shut down */
+    TMSG_ERR_APPLICATION = -24         /* a handler's own: see the code */
 } tmsg_status_t;
 
 /* The status's name in lower case ("timed out"), for logs. Never NULL; a

@@ -4,6 +4,7 @@
 #define TENSORMSG_TENSORMSG_H
 
 #include <tensormsg/api.h>
+#include <tensormsg/call.h>
 #include <tensormsg/context.h>
 #include <tensormsg/device.h>
 #include <tensormsg/devices.h>
@@ -22,6 +23,7 @@
 #include <tensormsg/meta.h>
 #include <tensormsg/publisher.h>
 #include <tensormsg/request.h>
+#include <tensormsg/server.h>
 #include <tensormsg/status.h>
 #include <tensormsg/tensor.h>
 #include <tensormsg/trace.h>

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "am/calls.h"
 #include "am/dialect.h"
 #include "am/endpoint.h"
 #include "am/schemas.h"
@@ -46,6 +47,10 @@ void tmsg_channels_free(tmsg_endpoint_t *endpoint)
         }
     }
     free(channels->further);
+    if (channels->calls != NULL) {
+        free_content(channels->calls);
+        free(channels->calls);
+    }
 }
 
 void tmsg_channels_opened(tmsg_endpoint_t *endpoint)
@@ -71,6 +76,9 @@ tmsg_channel_t *tmsg_channel_find(tmsg_endpoint_t *endpoint, uint16_t number)
     if (number == 0) {
         return &channels->zero;
     }
+    if (number == TMSG_CHANNEL_CALLS) {
+        return channels->calls;
+    }
     return number <= channels->slots ? channels->further[number - 1] : NULL;
 }
 
@@ -80,7 +88,7 @@ static tmsg_status_t make_room(tmsg_channels_t *channels, uint16_t number)
     uint32_t slots = channels->slots == 0 ? 4 : channels->slots;
     tmsg_channel_t **table;
 
-    if (number <= channels->slots) {
+    if (number <= channels->slots || number == TMSG_CHANNEL_CALLS) {
         return TMSG_OK;
     }
     while (slots < number) {
@@ -106,7 +114,11 @@ static void append(tmsg_channels_t *channels, tmsg_channel_t *channel)
         last = last->next;
     }
     last->next = channel;
-    channels->further[channel->number - 1] = channel;
+    if (channel->number == TMSG_CHANNEL_CALLS) {
+        channels->calls = channel;
+    } else {
+        channels->further[channel->number - 1] = channel;
+    }
 }
 
 tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
@@ -135,6 +147,13 @@ static tmsg_status_t judge(const tmsg_endpoint_t *endpoint, uint16_t number)
 {
     uint16_t channels = endpoint->peer_hello.channels;
 
+    if (number == TMSG_CHANNEL_CALLS) {
+        return endpoint->peer_hello.features & TMSG_FEATURE_CALLS
+                   ? TMSG_OK
+                   : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                    "%s: this peer takes no calls",
+                                    endpoint->peer);
+    }
     if (number == 0 || number < channels) {
         return TMSG_OK;
     }
@@ -169,7 +188,8 @@ tmsg_channel_t *tmsg_channel_of(tmsg_endpoint_t *endpoint, uint16_t number)
 {
     tmsg_channel_t *channel = tmsg_channel_find(endpoint, number);
 
-    if (number != 0 && number >= endpoint->ucx->hello.channels) {
+    if (number != 0 && number >= endpoint->ucx->hello.channels &&
+        number != TMSG_CHANNEL_CALLS) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message on a channel that was not offered");
         return NULL;

@@ -47,6 +47,7 @@ typedef struct {
     tmsg_channel_t zero;      /* channel 0, first of the list */
     tmsg_channel_t **further; /* by number - 1; NULL: not used yet */
     uint32_t slots;           /* of `further` */
+    tmsg_channel_t *calls;    /* that of TMSG_CHANNEL_CALLS; NULL: not used */
     uint32_t count;           /* that exist */
     tmsg_channel_t *turn;     /* which sends next, where several wait */
     size_t queued;            /* sends in all their queues */

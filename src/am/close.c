@@ -4,6 +4,7 @@
  * BYE counted. With both FINs seen nothing is under way in either direction. */
 #include "am/close.h"
 
+#include "am/calls.h"
 #include "am/control.h"
 #include "am/message.h"
 #include "am/silence.h"
@@ -12,7 +13,7 @@
 /* The data of an end: [sequence u32], and in a BYE what it is on each channel
  * but 0 that may have been used: [number u16][sequence u32], ascending. */
 #define ENTRY_BYTES 6
-#define DATA_BYTES_MOST (4 + ENTRY_BYTES * TMSG_CHANNELS_MOST)
+#define DATA_BYTES_MOST (4 + ENTRY_BYTES * (TMSG_CHANNELS_MOST + 1))
 
 /* Through the socket where there is one. As a message it has the sequence in
  * its preamble and the rest as payload. */
@@ -34,6 +35,12 @@ static void say(tmsg_endpoint_t *endpoint, uint8_t kind, const uint8_t *data,
     }
 }
 
+static uint8_t *put_end(const tmsg_channel_t *channel, uint8_t *to)
+{
+    to = tmsg_put_le(to, channel->number, 2);
+    return tmsg_put_le(to, channel->tx_sequence, 4);
+}
+
 /* A peer that knows of no channels was sent nothing on any but 0. */
 static void say_bye(tmsg_endpoint_t *endpoint)
 {
@@ -46,9 +53,12 @@ static void say_bye(tmsg_endpoint_t *endpoint)
         const tmsg_channel_t *channel = channels->further[i];
 
         if (channel != NULL) {
-            to = tmsg_put_le(to, channel->number, 2);
-            to = tmsg_put_le(to, channel->tx_sequence, 4);
+            to = put_end(channel, to);
         }
+    }
+    if (channels->calls != NULL && /* it may have been refused */
+        endpoint->peer_hello.features & TMSG_FEATURE_CALLS) {
+        to = put_end(channels->calls, to);
     }
     say(endpoint, TMSG_KIND_BYE, data, (size_t)(to - data));
 }

@@ -302,6 +302,15 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
               put_words(body, status, words));
 }
 
+/* Without memory for it the call goes its way. */
+void tmsg_control_uncall(tmsg_endpoint_t *endpoint, const void *body,
+                         size_t body_bytes)
+{
+    const tmsg_preamble_t head = {.message_id = 0};
+
+    (void)put(endpoint, TMSG_KIND_UNCALL, &head, body, body_bytes);
+}
+
 void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id)
 {
     const tmsg_preamble_t head = {.message_id = message_id};
@@ -390,7 +399,7 @@ tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival)
 
 tmsg_status_t tmsg_control_failure(int32_t status)
 {
-    bool known = status < 0 && status >= TMSG_ERR_CORRUPT;
+    bool known = status < 0 && status >= TMSG_ERR_APPLICATION;
 
     /* CLOSED means the orderly end, which is said in another way. */
     return known && status != TMSG_ERR_CLOSED ? (tmsg_status_t)status

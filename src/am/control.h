@@ -30,6 +30,10 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
                         uint32_t sequence, tmsg_status_t status,
                         const char *words);
 
+/* Tells the peer that nobody waits for the reply to a call of ours. */
+void tmsg_control_uncall(tmsg_endpoint_t *endpoint, const void *body,
+                         size_t body_bytes);
+
 /* Answers a ping. */
 void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id);
 

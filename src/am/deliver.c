@@ -2,6 +2,7 @@
 /* From a whole message to the application, each in its turn. */
 #include "am/deliver.h"
 
+#include "am/call.h"
 #include "am/close.h"
 #include "am/dialect.h"
 #include "am/resume.h"
@@ -45,6 +46,29 @@ static void run_handler(tmsg_due_t *due)
     }
 }
 
+/* The same of a call, or a reply, which the application's handler never sees.
+ */
+static void run_call(tmsg_due_t *due)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+    bool wanted;
+
+    tmsg_worker_lock(worker);
+    wanted = endpoint->handle;
+    if (wanted) {
+        tmsg_message_taken(message);
+    }
+    tmsg_worker_unlock(worker);
+    if (wanted) {
+        tmsg_call_arrived(message);
+    } else {
+        tmsg_call_dropped(message);
+        tmsg_message_destroy(message);
+    }
+}
+
 static void run_refused(tmsg_due_t *due)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
@@ -56,7 +80,10 @@ static void run_refused(tmsg_due_t *due)
     tmsg_worker_lock(worker);
     wanted = endpoint->handle && worker->on_refused != NULL;
     tmsg_worker_unlock(worker);
-    if (wanted) {
+    if (message->head.kind == TMSG_KIND_CALL) {
+        tmsg_call_failed(
+            message, why != NULL ? why : tmsg_status_name(message->refusal));
+    } else if (wanted) {
         worker->on_refused(
             worker->on_refused_arg, endpoint, message->head.channel,
             message->head.sequence, message->refusal,
@@ -88,6 +115,11 @@ void tmsg_message_hand_over(tmsg_message_t *message)
     endpoint->stats.received_bytes += bytes;
     tmsg_histogram_note(&endpoint->stats.received_sizes, bytes);
     tmsg_trace_received(message, TMSG_TRACE_RECV_DELIVERED, TMSG_OK);
+    if (message->call != NULL) {
+        message->due.run = run_call;
+        tmsg_worker_due(worker, &message->due);
+        return;
+    }
     if (worker->handler != NULL) {
         message->due.run = run_handler;
         tmsg_worker_due(worker, &message->due);

@@ -56,6 +56,9 @@ struct tmsg_endpoint {
     tmsg_ucxx_t *ucxx;     /* of a ucx:// peer, else NULL */
     tmsg_due_t due;        /* of its listener: on_accept, or its release */
     tmsg_due_t closed_due; /* on_closed */
+    tmsg_due_t calls_due;  /* calls hear of its end */
+    void *calls_peer;      /* what it is to them; NULL: nothing. See calls.h */
+    const struct tmsg_calls_ops *calls_ops;
     atomic_uint refs;      /* table, handle, messages, sends */
     unsigned refs_ahead;   /* of these, had for what is still to come */
     bool listed;           /* in the table: it may have some ahead */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/call.h"
 #include "am/carrier.h"
 #include "am/control.h"
 #include "am/dialect.h"
@@ -208,6 +209,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_events_end(&endpoint->close_events,
                     status == TMSG_ERR_CLOSED ? TMSG_OK : status,
                     endpoint->error);
+    tmsg_call_ended(endpoint);
     tell_closed(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_listener_ended(endpoint);

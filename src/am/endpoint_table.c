@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "am/abort.h"
+#include "am/call.h"
 #include "am/dialect.h"
 #include "am/resume.h"
 
@@ -22,6 +23,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
 {
     if (atomic_fetch_sub_explicit(&endpoint->refs, 1, memory_order_acq_rel) ==
         1) {
+        tmsg_call_forget(endpoint);
         tmsg_life_drop(endpoint->life);
         tmsg_aborts_free(endpoint);
         free(endpoint->peer_address);

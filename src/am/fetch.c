@@ -228,7 +228,8 @@ bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
     const tmsg_endpoint_t *endpoint = message->endpoint;
     uint64_t spill = tmsg_payload_spill(&message->head);
 
-    if (endpoint->worker->on_header != NULL || endpoint->post.map == NULL) {
+    if (endpoint->worker->on_header != NULL || endpoint->post.map == NULL ||
+        message->head.kind != TMSG_KIND_MAP) {
         return false;
     }
     tmsg_post_take(message);

@@ -89,8 +89,9 @@ tmsg_status_t tmsg_incoming_refuse(tmsg_incoming_t *incoming,
 
 bool tmsg_incoming_may_be_placed(const tmsg_message_t *message)
 {
-    return message->endpoint->worker->on_header != NULL ||
-           message->endpoint->post.map != NULL;
+    return message->head.kind == TMSG_KIND_MAP &&
+           (message->endpoint->worker->on_header != NULL ||
+            message->endpoint->post.map != NULL);
 }
 
 tmsg_status_t tmsg_incoming_ask(tmsg_message_t *message)
@@ -99,7 +100,8 @@ tmsg_status_t tmsg_incoming_ask(tmsg_message_t *message)
     tmsg_incoming_t incoming = {.message = message};
     tmsg_callback_t callback;
 
-    if (worker->on_header == NULL || message->asked) {
+    if (worker->on_header == NULL || message->asked ||
+        message->head.kind != TMSG_KIND_MAP) {
         return TMSG_OK;
     }
     message->asked = true;

@@ -5,6 +5,7 @@
 
 #include "am/abort.h"
 #include "am/attach.h"
+#include "am/call.h"
 #include "am/control.h"
 #include "am/endpoint.h"
 #include "am/parts.h"
@@ -37,13 +38,15 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_ABORT] = tmsg_abort_arrived,
     [TMSG_KIND_PING] = tmsg_ping_arrived,
     [TMSG_KIND_PONG] = tmsg_pong_arrived,
+    [TMSG_KIND_CALL] = tmsg_map_arrived,
+    [TMSG_KIND_UNCALL] = tmsg_uncall_arrived,
 };
 
 /* Those that belong to a channel; their handlers look for it. */
 static const bool on_channels[TMSG_KIND_COUNT] = {
     [TMSG_KIND_MAP] = true,    [TMSG_KIND_PART] = true,
     [TMSG_KIND_CREDIT] = true, [TMSG_KIND_SCHEMA] = true,
-    [TMSG_KIND_ABORT] = true,
+    [TMSG_KIND_ABORT] = true,  [TMSG_KIND_CALL] = true,
 };
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an
@@ -109,6 +112,7 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
     }
     if (arrival.head.kind != TMSG_KIND_MAP &&
         arrival.head.kind != TMSG_KIND_PART &&
+        arrival.head.kind != TMSG_KIND_CALL &&
         (arrival.rendezvous ||
          (arrival.head.flags & TMSG_HEADER_SPILLED) != 0)) {
         return ignore(&arrival, "a control message by rendezvous");

@@ -27,6 +27,8 @@ typedef enum {
     TMSG_KIND_ABORT = 13,   /* a message that was begun is given up */
     TMSG_KIND_PING = 14,    /* to be answered at once, by */
     TMSG_KIND_PONG = 15,    /* the same message id */
+    TMSG_KIND_CALL = 16,    /* a map that is a call, or the reply to one */
+    TMSG_KIND_UNCALL = 17,  /* the caller of one waits no more */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 

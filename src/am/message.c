@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/call.h"
 #include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/lying.h"
@@ -55,6 +56,7 @@ static void end_message(void *arg)
     tmsg_message_t *message = arg;
     tmsg_store_t *store = message->store;
 
+    tmsg_call_dropped(message);
     tmsg_message_drop_body(message);
     tmsg_parts_forget(message);
     free(message->why);

@@ -34,8 +34,9 @@ struct tmsg_message {
     tmsg_due_t due; /* the handler, or its destruction */
     tmsg_endpoint_t *endpoint;
     tmsg_channel_t *channel;
-    tmsg_block_t block; /* for the tensors, unless they are small */
-    uint64_t noted;     /* what beside it counts against held_bytes */
+    struct tmsg_call_in *call; /* whom a CALL is for; calls.h */
+    tmsg_block_t block;        /* for the tensors, unless they are small */
+    uint64_t noted;            /* what beside it counts against held_bytes */
     tmsg_preamble_t head;
     tmsg_rx_state_t state;
     tmsg_status_t refusal; /* for on_refused, when its turn comes */

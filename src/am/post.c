@@ -180,7 +180,7 @@ void tmsg_post_take(tmsg_message_t *message)
     tmsg_post_t *post = &endpoint->post;
 
     if (post->map == NULL || post->message != NULL || !post->waiting ||
-        endpoint->ready.count > 0 ||
+        message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
         message->head.sequence != message->channel->rx_sequence ||
         match(message->map, post->map, false) != TMSG_OK) {
         return;

@@ -36,6 +36,12 @@ static tmsg_status_t add_checksums(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
+static size_t preamble_bytes(const tmsg_send_t *send)
+{
+    return send->call.type == 0 ? TMSG_PREAMBLE_BYTES
+                                : tmsg_call_preamble_bytes(&send->call);
+}
+
 /* Finds out what goes into the header, and gets memory for that. */
 static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
                              tmsg_payload_t *payload)
@@ -62,8 +68,8 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
             (unsigned long long)endpoint->peer_hello.max_header_bytes);
     }
     head->body_bytes = (uint32_t)needed;
-    send->header_bytes = TMSG_PREAMBLE_BYTES;
-    if (TMSG_PREAMBLE_BYTES + needed > most) {
+    send->header_bytes = preamble_bytes(send);
+    if (send->header_bytes + needed > most) {
         head->flags |= TMSG_HEADER_SPILLED;
         payload->spill = needed;
     } else {
@@ -244,6 +250,21 @@ static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
                : tmsg_plan_make(payload, pool, &send->plan);
 }
 
+static void write_call(tmsg_send_t *send)
+{
+    uint64_t deadline = send->call_deadline_ns;
+    uint64_t now;
+
+    if (send->call.type == 0) {
+        return;
+    }
+    if (deadline != 0) {
+        now = tmsg_now_ns();
+        send->call.left_us = now < deadline ? (deadline - now) / 1000 + 1 : 1;
+    }
+    tmsg_call_encode(&send->call, send->header);
+}
+
 /* The preamble, and the body where the payload does not have it. */
 static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
                                   const tmsg_payload_t *payload)
@@ -253,11 +274,12 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
     head->payload_bytes = send->plan.bytes;
     tmsg_credit_charge(send, head, send->plan.bytes);
     tmsg_preamble_encode(head, send->header);
+    write_call(send);
     if (payload->spill > 0) {
         return TMSG_OK;
     }
     return tmsg_body_encode(payload->map, payload->extra,
-                            send->header + TMSG_PREAMBLE_BYTES,
+                            send->header + preamble_bytes(send),
                             head->body_bytes, &needed);
 }
 
@@ -389,7 +411,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     tmsg_preamble_t head = {
-        .kind = TMSG_KIND_MAP,
+        .kind = send->call.type == 0 ? TMSG_KIND_MAP : TMSG_KIND_CALL,
         .flags = header_flags(send),
         .channel = send->channel->number,
         .message_id = send->message_id,

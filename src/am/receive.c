@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/abort.h"
+#include "am/call.h"
 #include "am/control.h"
 #include "am/deliver.h"
 #include "am/dialect.h"
@@ -175,7 +176,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
         return; /* its sender knows */
     }
     message->refusal = status;
-    if (endpoint->worker->on_refused != NULL) {
+    if (endpoint->worker->on_refused != NULL || message->call != NULL) {
         keep_words(message, why);
     }
     endpoint->stats.refused_messages++;
@@ -184,7 +185,9 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
         tmsg_log(TMSG_LOG_INFO, "%s: message %u did not arrive: %s",
                  endpoint->peer, message->head.message_id, why);
     } else {
-        tmsg_log(TMSG_LOG_WARN, "%s: message %u is refused: %s", endpoint->peer,
+        tmsg_log(message->head.kind == TMSG_KIND_CALL ? TMSG_LOG_DEBUG
+                                                      : TMSG_LOG_WARN,
+                 "%s: message %u is refused: %s", endpoint->peer,
                  message->head.message_id, why);
     }
     endpoint->dialect->answer(endpoint, message->head.message_id, status, why);
@@ -193,7 +196,9 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
 tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
-    const tmsg_preamble_t head = {.kind = TMSG_KIND_MAP,
+    const tmsg_preamble_t head = {.kind = channel->number == TMSG_CHANNEL_CALLS
+                                              ? TMSG_KIND_CALL
+                                              : TMSG_KIND_MAP,
                                   .channel = channel->number,
                                   .sequence = sequence};
     tmsg_message_t *message;
@@ -319,6 +324,12 @@ static tmsg_channel_t *admit(const tmsg_arrival_t *arrival)
     if (channel == NULL) {
         return NULL;
     }
+    if ((arrival->head.kind == TMSG_KIND_CALL) !=
+        (channel->number == TMSG_CHANNEL_CALLS)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a call on a channel of messages, or the reverse");
+        return NULL;
+    }
     if (arrival->head.sequence - channel->rx_credited >=
         endpoint->worker->queue_depth) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
@@ -361,7 +372,12 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     }
     tmsg_trace_received(message, TMSG_TRACE_RECV_ARRIVED, TMSG_OK);
     tmsg_abort_recall(message);
-    status = tmsg_message_check(message, arrival->data_bytes);
+    status = arrival->head.kind == TMSG_KIND_CALL
+                 ? tmsg_call_begin(message, arrival)
+                 : TMSG_OK;
+    if (status == TMSG_OK) {
+        status = tmsg_message_check(message, arrival->data_bytes);
+    }
     if (status == TMSG_OK) {
         status = capture(message, arrival);
     }

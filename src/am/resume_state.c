@@ -4,6 +4,7 @@
  * docs/connection.md. Sequence numbers are compared modulo 2^32. */
 #include <string.h>
 
+#include "am/calls.h"
 #include "am/control.h"
 #include "am/deliver.h"
 #include "am/message.h"
@@ -147,6 +148,12 @@ static bool put_record(tmsg_channel_t *channel, list_t *out)
     return true;
 }
 
+static tmsg_status_t too_long(void)
+{
+    return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                          "the state of the session is too long to be told");
+}
+
 /* In the order of their numbers. */
 tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,
                                  size_t capacity, size_t *bytes_p)
@@ -157,10 +164,12 @@ tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,
         tmsg_channel_t *channel = tmsg_channel_find(endpoint, (uint16_t)i);
 
         if (channel != NULL && !put_record(channel, &out)) {
-            return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                  "the state of the session is too long to be "
-                                  "told");
+            return too_long();
         }
+    }
+    if (endpoint->channels.calls != NULL &&
+        !put_record(endpoint->channels.calls, &out)) {
+        return too_long();
     }
     *bytes_p = (size_t)(out.at - buffer);
     return TMSG_OK;
@@ -289,6 +298,7 @@ static tmsg_status_t judge_records(tmsg_endpoint_t *endpoint,
         if (status == TMSG_OK &&
             (record.channel < least ||
              (record.channel >= endpoint->worker->channels &&
+              record.channel != TMSG_CHANNEL_CALLS &&
               tmsg_channel_find(endpoint, record.channel) == NULL))) {
             status = wrong("a channel twice, or one that there is not");
         }

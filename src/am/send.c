@@ -39,6 +39,7 @@ static void destroy(tmsg_request_t *request)
     tmsg_store_t *store = send->store;
 
     free(send->answer_text);
+    free(send->call_text);
     send->spare.bytes = sizeof(*send);
     tmsg_store_keep(store, tmsg_store_sends(store), &send->spare);
 }
@@ -240,9 +241,45 @@ static uint16_t channel_of(const tmsg_send_params_t *params)
                : 0;
 }
 
+static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
+{
+    if (call != NULL) {
+        send->call = *call->head;
+        send->call_deadline_ns = call->deadline_ns;
+        send->queues = call->queues;
+        if (call->message_id_p != NULL) {
+            atomic_store(call->message_id_p, send->message_id);
+            atomic_store(call->begun_p, true);
+        }
+    }
+}
+
+/* It is to be read when the call returned. */
+static tmsg_status_t keep_call(tmsg_send_t *send)
+{
+    if (send->call.type == 0 || send->call_text != NULL) {
+        return TMSG_OK;
+    }
+    send->call_text = malloc(send->call.text_bytes + 1);
+    if (send->call_text == NULL) {
+        return tmsg_error_memory("a call");
+    }
+    memcpy(send->call_text, send->call.text, send->call.text_bytes);
+    send->call.text = send->call_text;
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_channel(uint16_t channel)
+{
+    return channel != TMSG_CHANNEL_CALLS
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "channel %u: no peer takes it", channel);
+}
+
 static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_send_params_t *params,
-                            tmsg_send_t **send_p)
+                            const tmsg_call_send_t *call, tmsg_send_t **send_p)
 {
     tmsg_send_t *send = get_record(endpoint->worker->store);
     tmsg_status_t status;
@@ -259,6 +296,9 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (status == TMSG_OK) {
         status = check_memory(endpoint, map);
     }
+    if (status == TMSG_OK && call == NULL) {
+        status = check_channel(channel_of(params));
+    }
     if (status == TMSG_OK) {
         status =
             tmsg_channel_open(endpoint, channel_of(params), &send->channel);
@@ -273,6 +313,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     tmsg_map_hold(map);
     send->holds_map = true;
     send->message_id = endpoint->next_message_id++;
+    take_call(send, call);
     *send_p = send;
     return TMSG_OK;
 }
@@ -308,8 +349,17 @@ static tmsg_status_t start(tmsg_send_t *send)
 {
     tmsg_status_t status;
 
+    if (send->endpoint->resume != NULL) {
+        status = keep_call(send);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
     while (!goes_at_once(send)) {
-        status = tmsg_queue_enter(send);
+        status = keep_call(send);
+        if (status == TMSG_OK) {
+            status = tmsg_queue_enter(send);
+        }
         if (status != TMSG_IN_PROGRESS) {
             return status;
         }
@@ -327,13 +377,14 @@ static tmsg_status_t start(tmsg_send_t *send)
 
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_send_params_t *params,
-                              tmsg_share_t *share, tmsg_request_t **request_p)
+                              tmsg_share_t *share, const tmsg_call_send_t *call,
+                              tmsg_request_t **request_p)
 {
     tmsg_send_t *send = NULL;
     tmsg_status_t status = check_state(endpoint);
 
     if (status == TMSG_OK) {
-        status = create(endpoint, map, params, &send);
+        status = create(endpoint, map, params, call, &send);
     }
     if (send == NULL) {
         return status;
@@ -375,7 +426,7 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                               endpoint->peer);
     }
     tmsg_worker_enter(worker);
-    status = tmsg_send_begin(endpoint, map, params, NULL, request_p);
+    status = tmsg_send_begin(endpoint, map, params, NULL, NULL, request_p);
     tmsg_worker_leave(worker, true);
     return status;
 }

@@ -3,13 +3,14 @@
 #ifndef TMSG_AM_SEND_H
 #define TMSG_AM_SEND_H
 
+#include "am/calls.h"
 #include "am/endpoint.h"
 #include "am/plan.h"
 #include "am/share.h"
 #include "am/write_out.h"
 
 /* As much as makes the record one that malloc() keeps at hand. */
-#define TMSG_SEND_SMALL_HEADER 64
+#define TMSG_SEND_SMALL_HEADER 104
 #define TMSG_SEND_SMALL_PAYLOAD 576
 
 typedef struct tmsg_parts_out tmsg_parts_out_t;
@@ -40,7 +41,11 @@ typedef struct tmsg_send {
     bool told_done;
     uint8_t *header; /* UCX reads it until the send has ended */
     size_t header_bytes;
-    tmsg_share_t *share; /* with the other sends of the map, or NULL */
+    tmsg_call_head_t call;     /* of a CALL; type 0: it is none */
+    uint64_t call_deadline_ns; /* not 0: what its time left is counted from */
+    bool queues;               /* beyond the bounds of its queue */
+    char *call_text;           /* its text, where it is needed for longer */
+    tmsg_share_t *share;       /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
     tmsg_written_t written;  /* where that is of no map of the caller's */
     uint64_t charge;         /* against the peer's window; see credit.h */
@@ -71,10 +76,12 @@ void tmsg_send_free_spare(tmsg_spare_t *spare);
 tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
                                     const tmsg_map_t *map);
 
-/* Lock held: tmsg_endpoint_send(), with what it shares with others, or NULL. */
+/* Lock held: tmsg_endpoint_send(), with what it shares with others, or NULL, or
+ * what makes it a call, or NULL. */
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_send_params_t *params,
-                              tmsg_share_t *share, tmsg_request_t **request_p);
+                              tmsg_share_t *share, const tmsg_call_send_t *call,
+                              tmsg_request_t **request_p);
 
 /* Turns the map into a header of ours and a plan for the payload. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "am/call.h"
 #include "am/close.h"
 #include "am/dialect.h"
 #include "am/parts.h"
@@ -78,8 +79,13 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
+    if (status != TMSG_OK && send->call.type != 0) {
+        tmsg_call_bounced(endpoint, send->message_id, send->posted, status,
+                          error != NULL ? error : tmsg_status_name(status));
+    }
     if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
-        tmsg_log(was_wanted(status) ? TMSG_LOG_DEBUG : TMSG_LOG_WARN,
+        tmsg_log(was_wanted(status) || send->call.type != 0 ? TMSG_LOG_DEBUG
+                                                            : TMSG_LOG_WARN,
                  "%s: message %u failed: %s", endpoint->peer, send->message_id,
                  error);
     }
@@ -210,8 +216,9 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
     tmsg_send_t *send = find_posted(endpoint, message_id);
 
     if (send == NULL) {
-        if (status != TMSG_OK) {
-            tmsg_log(TMSG_LOG_WARN,
+        if (status != TMSG_OK &&
+            !tmsg_call_bounced(endpoint, message_id, true, status, error)) {
+            tmsg_log(was_wanted(status) ? TMSG_LOG_DEBUG : TMSG_LOG_WARN,
                      "%s: message %u was lost after it was "
                      "sent: %s",
                      endpoint->peer, message_id, error);

@@ -234,7 +234,13 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
                                   : "the peer to take those before it");
     }
     send->queued_bytes = bytes_of(send->map);
-    if (!has_room(send) && send->share == NULL) {
+    if (!has_room(send) && send->call.type != 0 && !send->queues) {
+        char why[TMSG_ERROR_BYTES];
+
+        explain(send, why, sizeof(why));
+        return tmsg_error_set(TMSG_ERR_BUSY, "%s", why);
+    }
+    if (!has_room(send) && send->share == NULL && send->call.type == 0) {
         return apply_policy(send);
     }
     push(send);

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "am/call.h"
 #include "am/control.h"
 #include "am/endpoint.h"
 #include "am/linger.h"
@@ -314,7 +315,8 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.checksums = tmsg_checksum_mask();
     hello.aborts = 1;
     hello.parts = TMSG_PARTS_KEPT;
-    hello.features = TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST;
+    hello.features =
+        TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST | TMSG_FEATURE_CALLS;
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
@@ -478,6 +480,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
             tmsg_ucx_close(ucx);
         }
     }
+    tmsg_call_over(worker);
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);
     tmsg_store_close(worker->store);

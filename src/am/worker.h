@@ -90,6 +90,7 @@ struct tmsg_worker {
     tmsg_list_t chores; /* endpoints that have some */
     tmsg_listener_t *listeners;
     struct tmsg_publisher *publishers;
+    struct tmsg_calls *calls; /* NULL: nobody calls, or is called; calls.h */
 
     tmsg_store_t *store;
     tmsg_list_t fetch; /* messages that arrived and wait for memory */

@@ -52,6 +52,12 @@ const char *tmsg_status_name(tmsg_status_t status)
         return "checksum mismatch";
     case TMSG_ERR_DROPPED:
         return "dropped";
+    case TMSG_ERR_RESOURCE_EXHAUSTED:
+        return "resource exhausted";
+    case TMSG_ERR_UNAVAILABLE:
+        return "unavailable";
+    case TMSG_ERR_APPLICATION:
+        return "application error";
     }
     return "unknown status";
 }

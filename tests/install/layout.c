@@ -19,6 +19,14 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
+SIZE(tmsg_call_params_t, 48);
+AT(tmsg_call_params_t, field_mask, 0);
+AT(tmsg_call_params_t, timeout_ms, 8);
+AT(tmsg_call_params_t, on_done, 16);
+AT(tmsg_call_params_t, on_done_arg, 24);
+AT(tmsg_call_params_t, on_release, 32);
+AT(tmsg_call_params_t, on_release_arg, 40);
+
 SIZE(tmsg_context_params_t, 64);
 AT(tmsg_context_params_t, field_mask, 0);
 AT(tmsg_context_params_t, limits, 8);
@@ -147,6 +155,11 @@ AT(tmsg_meta_t, f64, 16);
 AT(tmsg_meta_t, data, 24);
 AT(tmsg_meta_t, bytes, 32);
 
+SIZE(tmsg_method_params_t, 16);
+AT(tmsg_method_params_t, field_mask, 0);
+AT(tmsg_method_params_t, concurrency, 8);
+AT(tmsg_method_params_t, queue, 12);
+
 SIZE(tmsg_publisher_params_t, 24);
 AT(tmsg_publisher_params_t, field_mask, 0);
 AT(tmsg_publisher_params_t, keep, 8);
@@ -163,6 +176,11 @@ AT(tmsg_reconnect_t, first_backoff_ms, 0);
 AT(tmsg_reconnect_t, most_backoff_ms, 4);
 AT(tmsg_reconnect_t, give_up_ms, 8);
 
+SIZE(tmsg_reply_params_t, 24);
+AT(tmsg_reply_params_t, field_mask, 0);
+AT(tmsg_reply_params_t, on_release, 8);
+AT(tmsg_reply_params_t, on_release_arg, 16);
+
 SIZE(tmsg_send_params_t, 72);
 AT(tmsg_send_params_t, field_mask, 0);
 AT(tmsg_send_params_t, flags, 8);
@@ -175,6 +193,12 @@ AT(tmsg_send_params_t, timeout_ms, 40);
 AT(tmsg_send_params_t, on_release, 48);
 AT(tmsg_send_params_t, on_release_arg, 56);
 AT(tmsg_send_params_t, channel, 64);
+
+SIZE(tmsg_server_params_t, 24);
+AT(tmsg_server_params_t, field_mask, 0);
+AT(tmsg_server_params_t, concurrency, 8);
+AT(tmsg_server_params_t, queue, 12);
+AT(tmsg_server_params_t, threads, 16);
 
 SIZE(tmsg_stream_t, 16);
 AT(tmsg_stream_t, kind, 0);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/call.h - asking a peer by a method's name, and its reply. */
+#ifndef TENSORMSG_CALL_H
+#define TENSORMSG_CALL_H
+
+#include <stdint.h>
+
+#include <tensormsg/endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One call: a map to a method of the peer's server (tensormsg/server.h), and
+ * what comes back: a map, or a failure. Either side of a connection may call
+ * the other, with any number of calls under way at once, which are answered in
+ * any order. Calls travel beside messages, in no order with them or with each
+ * other, and take no credits of theirs. See docs/rpc.md.
+ *
+ * Threads: as for a request. To wait and to cancel belong to the thread of the
+ * worker (any thread, where it is shared); to ask what came of it and to
+ * destroy it, any thread may, also after its worker is gone, which ends it with
+ * CANCELED. */
+typedef struct tmsg_call tmsg_call_t;
+
+enum { TMSG_METHOD_BYTES_MAX = 128 }; /* of a method's name */
+
+/* Called once when the call has ended, on the thread that progresses, with no
+ * lock held; but not where it was destroyed before. It may call the library,
+ * not wait in it. `call` is valid until it returns, and longer where the caller
+ * kept its handle. */
+typedef void (*tmsg_call_fn)(void *arg, tmsg_call_t *call);
+
+enum {
+    TMSG_CALL_PARAM_TIMEOUT = 1 << 0,
+    TMSG_CALL_PARAM_ON_DONE = 1 << 1,
+    TMSG_CALL_PARAM_ON_RELEASE = 1 << 2
+};
+
+typedef struct tmsg_call_params {
+    uint64_t field_mask;  /* TMSG_CALL_PARAM_*; unset: defaults */
+    int32_t timeout_ms;   /* above 0: how long the whole call may take, from
+                           * here on, connecting included; the server is told
+                           * what is left. -1, the default: no limit */
+    tmsg_call_fn on_done; /* default none */
+    void *on_done_arg;
+    tmsg_release_fn on_release; /* default none: called once, when no byte of
+                                 * what `map` borrows can be read any more; as
+                                 * in tmsg_send_params_t */
+    void *on_release_arg;
+} tmsg_call_params_t;
+
+/* Calls `method` of the peer's with `map` (NULL: an empty one) and returns at
+ * once. `method` is UTF-8, 1 to 128 bytes, and is copied. What `map` borrows is
+ * lent as to a send, until on_release, which a reply never comes before. The
+ * map itself may be destroyed at any time.
+ *
+ * With call_p NULL nobody waits (on_done tells of the end); else *call_p is the
+ * caller's, freed with tmsg_call_destroy(). `params` may be NULL. Errors here:
+ * INVALID_PARAM, UNSUPPORTED (an older peer; ucx://; as
+ * tmsg_endpoint_send()), LIMIT_EXCEEDED, BUSY (the endpoint's send queue is
+ * full, whatever its policy), CLOSED, NO_MEMORY, and the
+ * endpoint's own where it has failed. */
+TMSG_API tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint,
+                                          const char *method,
+                                          const tmsg_map_t *map,
+                                          const tmsg_call_params_t *params,
+                                          tmsg_call_t **call_p);
+
+/* IN_PROGRESS, or the outcome:
+ *  OK                  there is a reply;
+ *  TIMED_OUT           its time is up, here or at the server;
+ *  CANCELED            by tmsg_call_cancel(), or with the endpoint;
+ *  PEER_LOST, CLOSED   the connection ended first;
+ *  UNSUPPORTED         nobody serves there, or the peer is an older one;
+ *  NOT_FOUND           the server has no such method;
+ *  RESOURCE_EXHAUSTED  it has as many calls as it takes;
+ *  UNAVAILABLE         it is being shut down;
+ *  INTERNAL            its handler let go of the call without an answer;
+ *  APPLICATION         its handler says that it failed, tmsg_call_code() how;
+ * and whatever else the handler or the way there and back answered. */
+TMSG_API tmsg_status_t tmsg_call_status(const tmsg_call_t *call);
+
+/* Drives the worker until the call has ended or timeout_ms passed (0: look
+ * once; -1: no limit). Returns the outcome, which is also put in
+ * tmsg_error_message(); when the wait's time is up the call goes on. Errors:
+ * TIMED_OUT, WOULD_BLOCK (in a callback of that worker), and all that the call
+ * may end with. */
+TMSG_API tmsg_status_t tmsg_call_wait(tmsg_call_t *call, int timeout_ms);
+
+/* Gives the call up: it ends with CANCELED now, the server's handler is told,
+ * and a reply that still comes is dropped. What has ended stays as it was. */
+TMSG_API void tmsg_call_cancel(tmsg_call_t *call);
+
+/* The reply, or the details that came with a failure; NULL where nothing came.
+ * To read, and to send on; valid until the call is destroyed. */
+TMSG_API const tmsg_map_t *tmsg_call_reply(const tmsg_call_t *call);
+
+/* Why it failed, in one line that names the peer and the method; "" while it
+ * goes on or when it succeeded. Valid until the call is destroyed. */
+TMSG_API const char *tmsg_call_error(const tmsg_call_t *call);
+
+/* The number that the handler gave with its failure; else 0. */
+TMSG_API int32_t tmsg_call_code(const tmsg_call_t *call);
+
+/* Of a call that failed: 0 where it is certain that no handler saw it, so that
+ * it can be made again whatever it does; else 1. */
+TMSG_API int tmsg_call_may_have_run(const tmsg_call_t *call);
+
+/* Gives the handle and the reply back; one that goes on is canceled, and its
+ * on_done not called any more. From any thread where the call has ended. NULL
+ * is allowed. */
+TMSG_API void tmsg_call_destroy(tmsg_call_t *call);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/server.h - methods that peers may call. */
+#ifndef TENSORMSG_SERVER_H
+#define TENSORMSG_SERVER_H
+
+#include <stdint.h>
+
+#include <tensormsg/call.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Answers the calls (tensormsg/call.h) that come over the endpoints of one
+ * worker, whichever side dialled. A worker has at most one server; without one
+ * its peers' calls end with UNSUPPORTED. */
+typedef struct tmsg_server tmsg_server_t;
+
+/* One call, as its server sees it. The handle is the handler's until that
+ * returns, and whoever's who asked for it with tmsg_task_keep(). The functions
+ * of a task may be called from any thread on a worker that is shared, else from
+ * the worker's own. */
+typedef struct tmsg_task tmsg_task_t;
+
+/* Runs a call. It answers with tmsg_task_reply() or tmsg_task_fail(), before it
+ * returns or, if it took tmsg_task_keep(), later. A call that nobody can answer
+ * any more, for the last handle on it is gone, ends with INTERNAL at its
+ * caller. Thread: that which progresses, with no lock held, where it may do
+ * what a message's handler may; or one of the server's own
+ * (TMSG_SERVER_PARAM_THREADS), where it may also wait. */
+typedef void (*tmsg_handler_fn)(void *arg, tmsg_task_t *task);
+
+enum {
+    TMSG_SERVER_PARAM_CONCURRENCY = 1 << 0,
+    TMSG_SERVER_PARAM_QUEUE = 1 << 1,
+    TMSG_SERVER_PARAM_THREADS = 1 << 2
+};
+
+/* A call is *running* from when its handler begins until the last handle on its
+ * task is gone, and waits before that. */
+typedef struct tmsg_server_params {
+    uint64_t field_mask;  /* TMSG_SERVER_PARAM_*; unset: defaults */
+    uint32_t concurrency; /* calls that may run at once, of all methods; 1 or
+                           * more, default 1024 */
+    uint32_t queue;       /* calls that may wait beside them; further ones end
+                           * at once with RESOURCE_EXHAUSTED. Default 1024 */
+    uint32_t threads;     /* handlers run on so many threads of the server's,
+                           * 1 to 1024, which takes a shared worker; 0, the
+                           * default: on the thread that progresses */
+} tmsg_server_params_t;
+
+/* Creates the server of a worker; it serves from now on. *params (NULL:
+ * defaults) is copied. The caller frees *server_p with tmsg_server_destroy(),
+ * before the worker. Errors: INVALID_PARAM (a field; threads on a worker that
+ * is not shared), ALREADY_EXISTS (the worker has one), CLOSED, NO_MEMORY, IO
+ * (no thread). */
+TMSG_API tmsg_status_t tmsg_server_create(tmsg_worker_t *worker,
+                                          const tmsg_server_params_t *params,
+                                          tmsg_server_t **server_p);
+
+enum {
+    TMSG_METHOD_PARAM_CONCURRENCY = 1 << 0,
+    TMSG_METHOD_PARAM_QUEUE = 1 << 1
+};
+
+typedef struct tmsg_method_params {
+    uint64_t field_mask;  /* TMSG_METHOD_PARAM_*; unset: defaults */
+    uint32_t concurrency; /* as of the server, for this method alone; default:
+                           * as many as that */
+    uint32_t queue;       /* likewise */
+} tmsg_method_params_t;
+
+/* Offers a method from now on. `method` is UTF-8, 1 to 128 bytes; names that
+ * begin with "tensormsg." are the library's. Both are copied. `params` may be
+ * NULL. Errors: INVALID_PARAM, ALREADY_EXISTS, NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_server_register(tmsg_server_t *server,
+                                            const char *method,
+                                            tmsg_handler_fn handler, void *arg,
+                                            const tmsg_method_params_t *params);
+
+/* Takes no further calls (they end with UNAVAILABLE) and drives the worker
+ * until those that are here have been answered, for at most timeout_ms (0: not
+ * at all; -1: no limit). Then what is left ends with UNAVAILABLE, and its
+ * handlers are told. Errors: TIMED_OUT (there was something left), WOULD_BLOCK
+ * (in a callback, where something was left). A server that was drained stays
+ * so. */
+TMSG_API tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms);
+
+/* Drains it at once, waits for the handlers that run on its threads, and frees
+ * it. Tasks that were kept stay valid; answers to them say UNAVAILABLE. Not
+ * inside a handler that runs on a thread of the server's. To be called before
+ * its worker is destroyed. NULL is allowed. */
+TMSG_API void tmsg_server_destroy(tmsg_server_t *server);
+
+/* The map of the call: to read, to send on, and to answer with; valid as long
+ * as the task. */
+TMSG_API const tmsg_map_t *tmsg_task_map(const tmsg_task_t *task);
+
+/* The method's name; as long as the task. */
+TMSG_API const char *tmsg_task_method(const tmsg_task_t *task);
+
+/* Who called; as that of a message, as long as the task. */
+TMSG_API tmsg_endpoint_t *tmsg_task_endpoint(const tmsg_task_t *task);
+
+/* Milliseconds that are left of the caller's time, 0 when it is up; -1 where it
+ * set no limit. */
+TMSG_API int tmsg_task_remaining_ms(const tmsg_task_t *task);
+
+/* OK while an answer is awaited; ALREADY_EXISTS after one; else why none is
+ * wanted any more: CANCELED (by the caller), TIMED_OUT, PEER_LOST, UNAVAILABLE
+ * (drained). */
+TMSG_API tmsg_status_t tmsg_task_status(const tmsg_task_t *task);
+
+/* Called once if no answer is wanted any more, with the status of
+ * tmsg_task_status(); not after an answer. On the thread that progresses, with
+ * no lock held. */
+typedef void (*tmsg_task_fn)(void *arg, tmsg_task_t *task,
+                             tmsg_status_t status);
+
+/* Asks for that call. Where the task is over already it does not come: look at
+ * tmsg_task_status() afterwards. The task is valid during the call; `arg` must
+ * be as long as a handle is kept. */
+TMSG_API void tmsg_task_on_over(tmsg_task_t *task, tmsg_task_fn on_over,
+                                void *arg);
+
+enum { TMSG_REPLY_PARAM_ON_RELEASE = 1 << 0 };
+
+typedef struct tmsg_reply_params {
+    uint64_t field_mask;        /* TMSG_REPLY_PARAM_*; unset: defaults */
+    tmsg_release_fn on_release; /* default none: called once, when no byte of
+                                 * what the map borrows can be read any more */
+    void *on_release_arg;
+} tmsg_reply_params_t;
+
+/* Answers with a map (NULL: an empty one), that of the call, too. What it
+ * borrows is lent until on_release. `params` may be NULL. Errors, after which
+ * nothing is lent and on_release is not called: what tmsg_task_status() says,
+ * where no answer is awaited, and that harms nobody; INVALID_PARAM; and those
+ * of tmsg_endpoint_send(), with which the call then ends at its caller. */
+TMSG_API tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
+                                       const tmsg_reply_params_t *params);
+
+/* Answers that it failed: with a status that is a failure, for what only the
+ * application knows TMSG_ERR_APPLICATION, a number of its own (or 0), words
+ * (UTF-8, cut at 199 bytes; NULL: none), and details (NULL: none), lent as by
+ * tmsg_task_reply(). Errors: as there; INVALID_PARAM (a status that is no
+ * failure). */
+TMSG_API tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
+                                      int32_t code, const char *words,
+                                      const tmsg_map_t *details);
+
+/* Keeps the task beyond its handler's return, as one more handle, which is
+ * given back with tmsg_task_destroy(). Returns `task`. */
+TMSG_API tmsg_task_t *tmsg_task_keep(tmsg_task_t *task);
+
+/* Gives a handle of tmsg_task_keep() back; with the last one the memory of the
+ * call's map. From any thread. NULL is allowed. */
+TMSG_API void tmsg_task_destroy(tmsg_task_t *task);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

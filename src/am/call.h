@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/call.h - calls.h from below: where a worker's messages and endpoints meet
+ * what was started on it. Lock held, all of these, but where it says else. */
+#ifndef TMSG_AM_CALL_H
+#define TMSG_AM_CALL_H
+
+#include "am/calls.h"
+#include "am/kinds.h"
+#include "am/message.h"
+
+/* The head of a CALL has arrived. Errors: those of `begins`, UNSUPPORTED
+ * (nothing was started here), MALFORMED. */
+tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
+                              const tmsg_arrival_t *arrival);
+
+/* Runs a message of that kind whose turn it is; of one that was refused, tells
+ * that. No lock. */
+void tmsg_call_arrived(tmsg_message_t *message);
+void tmsg_call_failed(tmsg_message_t *message, const char *why);
+
+/* A message's record goes: nobody else will hear of it. Any thread. */
+void tmsg_call_dropped(tmsg_message_t *message);
+
+/* A message of ours on that endpoint did not reach its receiver. False: it is
+ * no call's. */
+bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                       bool sent, tmsg_status_t status, const char *error);
+
+/* The endpoint has ended; its memory goes (any thread). */
+void tmsg_call_ended(tmsg_endpoint_t *endpoint);
+void tmsg_call_forget(tmsg_endpoint_t *endpoint);
+
+/* The worker goes, and nothing of it runs any more. No lock. */
+void tmsg_call_over(tmsg_worker_t *worker);
+
+ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serialize/call.h"
+
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/utf8.h"
+
+/* Where each field begins; the preamble's own end before. */
+enum {
+    AT_BYTES = 3,
+    AT_TYPE = 33,
+    AT_FLAGS = 34,
+    AT_TEXT_BYTES = 35,
+    AT_STATUS = 36,
+    AT_ID = 40,
+    AT_MORE = 48,
+    AT_TEXT = TMSG_CALL_BYTES
+};
+
+size_t tmsg_call_preamble_bytes(const tmsg_call_head_t *head)
+{
+    return AT_TEXT + head->text_bytes;
+}
+
+void tmsg_call_encode(const tmsg_call_head_t *head, uint8_t *preamble)
+{
+    uint64_t more =
+        head->type == TMSG_CALL_REQUEST ? head->left_us : (uint32_t)head->code;
+
+    preamble[AT_BYTES] = (uint8_t)tmsg_call_preamble_bytes(head);
+    preamble[AT_TYPE] = head->type;
+    preamble[AT_FLAGS] = head->flags;
+    preamble[AT_TEXT_BYTES] = (uint8_t)head->text_bytes;
+    tmsg_put_le(preamble + AT_STATUS, (uint32_t)head->status, 4);
+    tmsg_put_le(preamble + AT_ID, head->id, 8);
+    tmsg_put_le(preamble + AT_MORE, more, 8);
+    memcpy(preamble + AT_TEXT, head->text, head->text_bytes);
+}
+
+tmsg_status_t tmsg_call_decode(const uint8_t *preamble, size_t bytes,
+                               tmsg_call_head_t *head_p)
+{
+    tmsg_call_head_t head;
+
+    if (bytes < AT_TEXT || preamble[AT_TEXT_BYTES] > bytes - AT_TEXT) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "call: its preamble ends after %zu bytes", bytes);
+    }
+    head = (tmsg_call_head_t){
+        .type = preamble[AT_TYPE],
+        .flags = preamble[AT_FLAGS],
+        .status = (int32_t)tmsg_get_le(preamble + AT_STATUS, 4),
+        .id = tmsg_get_le(preamble + AT_ID, 8),
+        .text = (const char *)preamble + AT_TEXT,
+        .text_bytes = preamble[AT_TEXT_BYTES],
+    };
+    if (head.type == TMSG_CALL_REQUEST) {
+        head.left_us = tmsg_get_le(preamble + AT_MORE, 8);
+    } else if (head.type == TMSG_CALL_REPLY) {
+        head.code = (int32_t)tmsg_get_le(preamble + AT_MORE, 4);
+    } else {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "call: type %u is not known here", head.type);
+    }
+    if (!tmsg_utf8_valid(head.text, head.text_bytes) ||
+        memchr(head.text, '\0', head.text_bytes) != NULL) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "call: its text is no UTF-8");
+    }
+    *head_p = head;
+    return TMSG_OK;
+}
