@@ -16,7 +16,6 @@
 
 #include "serialize/call.h"
 
-#define TMSG_FEATURE_CALLS 4u    /* of a hello: this side takes calls */
 #define TMSG_CHANNEL_CALLS 1024u /* beyond all that applications may use */
 
 typedef struct tmsg_calls tmsg_calls_t; /* of one worker */

@@ -13,6 +13,11 @@
 #define TMSG_INSTANCE_BYTES 16
 #define TMSG_HELLO_BYTES_MAX 512 /* of every hello that we write */
 
+/* What a side does, a bit each; unknown ones are passed over. */
+#define TMSG_FEATURE_PING 1u      /* answers PING */
+#define TMSG_FEATURE_BROADCAST 2u /* takes tensors with strides of 0 */
+#define TMSG_FEATURE_CALLS 4u     /* takes CALL and UNCALL */
+
 typedef struct {
     uint8_t wire_version;
     uint16_t ucx_major;

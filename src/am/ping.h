@@ -6,8 +6,6 @@
 #include "am/endpoint.h"
 #include "am/kinds.h"
 
-#define TMSG_FEATURE_PING 1u /* of a hello: this side answers it */
-
 ucs_status_t tmsg_ping_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival);
 

@@ -6,9 +6,6 @@
 #include "core/map.h"
 #include "memory/pool.h"
 
-/* Of a hello: this side takes tensors whose strides are 0. */
-#define TMSG_FEATURE_BROADCAST 2u
-
 /* A map whose broadcast tensors are in C order, and what these lie in. The
  * others' data are those of the map that it was made of. All zero bits: none.
  */
