@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fails every allocation of a call in turn, on both sides: it ends all the
+ * same, leaves both workers serving, and leaves nothing behind. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+#include <time.h>
+
+#include "rpc/server.h"
+#include "support/peers.h"
+#include "support/sample.h"
+#include "support/watched_alloc.h"
+
+typedef struct {
+    pair_t pair;
+    tmsg_server_t *server; /* a's */
+    tmsg_map_t *small, *large;
+    unsigned ends, releases;
+} scene_t;
+
+#define SMALL 64
+#define LARGE 3000000
+
+typedef bool (*run_fn)(scene_t *scene);
+
+TestSuite(rpc_alloc, .init = watched_alloc_start);
+
+static void echo(void *arg, tmsg_task_t *task)
+{
+    (void)arg;
+    (void)tmsg_task_reply(task, tmsg_task_map(task), NULL);
+}
+
+static void fail(void *arg, tmsg_task_t *task)
+{
+    (void)arg;
+    (void)tmsg_task_fail(task, TMSG_ERR_APPLICATION, 1, "so", NULL);
+}
+
+static void on_done(void *arg, tmsg_call_t *call)
+{
+    (void)call;
+    ((scene_t *)arg)->ends++;
+}
+
+static void on_release(void *arg) { ((scene_t *)arg)->releases++; }
+
+static bool has_ended(void *arg)
+{
+    return tmsg_call_status(arg) != TMSG_IN_PROGRESS;
+}
+
+static bool is_told(void *arg)
+{
+    const scene_t *scene = arg;
+
+    return scene->ends == 1 && scene->releases == 1;
+}
+
+/* Without an allocation. */
+static void check(const tmsg_map_t *map, size_t bytes)
+{
+    tmsg_tensor_t tensor;
+
+    must(tmsg_map_at(map, 0, NULL, &tensor));
+    must_eq(sample_compare(1, tensor.data, bytes), bytes);
+}
+
+/* Whether it was answered. */
+static bool call(scene_t *scene, tmsg_endpoint_t *endpoint, const char *method,
+                 const tmsg_map_t *map)
+{
+    const tmsg_call_params_t params = {
+        .field_mask = TMSG_CALL_PARAM_TIMEOUT | TMSG_CALL_PARAM_ON_DONE |
+                      TMSG_CALL_PARAM_ON_RELEASE,
+        .timeout_ms = PEERS_BOUND_MS * 2, /* longer than anybody waits */
+        .on_done = on_done,
+        .on_done_arg = scene,
+        .on_release = on_release,
+        .on_release_arg = scene};
+    tmsg_call_t *made;
+    tmsg_status_t status;
+
+    scene->ends = 0;
+    scene->releases = 0;
+    status = tmsg_endpoint_call(endpoint, method, map, &params, &made);
+    if (status != TMSG_OK) {
+        must_be(status, TMSG_ERR_NO_MEMORY);
+        must_eq(scene->ends + scene->releases, 0);
+        return false;
+    }
+    pair_await(&scene->pair, has_ended, made, "the end of a call");
+    pair_await(&scene->pair, is_told, scene, "who is told of it");
+    status = tmsg_call_status(made);
+    if (status == TMSG_OK) {
+        check(tmsg_call_reply(made), map == scene->large ? LARGE : SMALL);
+    }
+    tmsg_call_destroy(made);
+    return status == TMSG_OK || status == TMSG_ERR_APPLICATION;
+}
+
+static bool call_small(scene_t *scene)
+{
+    return call(scene, scene->pair.to_a, "echo", scene->small);
+}
+
+static bool call_large(scene_t *scene)
+{
+    return call(scene, scene->pair.to_a, "echo", scene->large);
+}
+
+static bool call_failing(scene_t *scene)
+{
+    return call(scene, scene->pair.to_a, "fail", scene->small);
+}
+
+/* As one of both sides; the second connection comes while they are had. */
+static bool serve(scene_t *scene)
+{
+    tmsg_server_t *server = NULL;
+    const tmsg_server_params_t params = {.field_mask = TMSG_SERVER_PARAM_QUEUE,
+                                         .queue = 1};
+    tmsg_status_t status =
+        tmsg_server_create(scene->pair.b.worker, &params, &server);
+
+    if (status == TMSG_OK) {
+        status = tmsg_server_register(server, "echo", echo, NULL, NULL);
+    }
+    must_true(status == TMSG_OK || status == TMSG_ERR_NO_MEMORY);
+    tmsg_server_destroy(server);
+    return status == TMSG_OK;
+}
+
+static bool is_empty(void *arg)
+{
+    const scene_t *scene = arg;
+
+    return scene->server->load.inside == 0 && scene->server->all.count == 0;
+}
+
+static void expect_live(size_t wanted, unsigned long n)
+{
+    struct timespec nap = {0, 1000000};
+
+    for (int i = 0; watched_alloc_live() != wanted; i++) {
+        if (i > 5000) {
+            watched_alloc_report();
+            die("allocation %lu: %zu are left, %zu were there", n,
+                watched_alloc_live(), wanted);
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* Runs it with its n-th allocation failing. False: it has not as many. */
+static bool fail_nth(run_fn run, unsigned long n, bool *ok_p)
+{
+    size_t live = watched_alloc_live();
+    scene_t scene = {0};
+    bool failed;
+
+    pair_open(&scene.pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_server_create(scene.pair.a.worker, NULL, &scene.server));
+    must(tmsg_server_register(scene.server, "echo", echo, NULL, NULL));
+    must(tmsg_server_register(scene.server, "fail", fail, NULL, NULL));
+    scene.small = sample_bytes(1, SMALL);
+    scene.large = sample_bytes(1, LARGE);
+    watched_alloc_arm(n);
+    *ok_p = run(&scene);
+    failed = watched_alloc_disarm() != 0;
+    must_true(call(&scene, side_dial(&scene.pair.b, &scene.pair.a), "echo",
+                   scene.small));
+    pair_await(&scene.pair, is_empty, &scene, "the end of all tasks");
+    tmsg_server_destroy(scene.server);
+    pair_drop(&scene.pair);
+    tmsg_map_destroy(scene.small);
+    tmsg_map_destroy(scene.large);
+    expect_live(live, n);
+    return failed;
+}
+
+static void fail_each(run_fn run)
+{
+    unsigned long n = 0, errors = 0;
+    bool ok;
+
+    tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+    fail_nth(run, 0, &ok); /* what is made once and kept for ever */
+    must_true(ok);
+    while (fail_nth(run, ++n, &ok)) {
+        errors += !ok;
+    }
+    must_true(ok);
+    must_true(errors > 0);
+    fprintf(stderr, "%lu allocations, %lu errors\n", n - 1, errors);
+}
+
+Test(rpc_alloc, of_a_small_call) { fail_each(call_small); }
+
+Test(rpc_alloc, of_a_large_call) { fail_each(call_large); }
+
+Test(rpc_alloc, of_a_call_that_fails) { fail_each(call_failing); }
+
+Test(rpc_alloc, of_a_server) { fail_each(serve); }
