@@ -13,7 +13,8 @@ typedef enum {
     BENCH_LATENCY,
     BENCH_BANDWIDTH,
     BENCH_ALLOCATIONS,
-    BENCH_UNDER_BULK /* small calls while large maps flow; maps only */
+    BENCH_UNDER_BULK, /* small calls while large maps flow; maps only */
+    BENCH_UNARY       /* a call and its reply, both the payload; maps only */
 } bench_metric_t;
 
 /* Who moves the bytes: a tensormsg map, or raw ucp_am with the payload laid

@@ -24,7 +24,8 @@ typedef struct {
     char answer_data[8];
     tmsg_map_t *call;
     char call_data[64];
-    bool serves; /* calls, which it sends back */
+    bool serves;           /* calls, which it sends back */
+    tmsg_server_t *server; /* of BENCH_UNARY */
 } map_side_t;
 
 static void must(tmsg_status_t status)
@@ -132,6 +133,62 @@ static void arrived(void *arg, tmsg_message_t *message)
     self->side.received++;
 }
 
+static void replied(void *arg, tmsg_call_t *call)
+{
+    map_side_t *self = arg;
+
+    if (tmsg_call_status(call) != TMSG_OK) {
+        bench_die("tensormsg: a call failed: %s", tmsg_call_error(call));
+    }
+    if (self->side.check) {
+        check(self, tmsg_call_reply(call));
+    }
+    self->side.received++;
+}
+
+static void send_unary(bench_side_t *side)
+{
+    map_side_t *self = (map_side_t *)side;
+    const tmsg_call_params_t params = {
+        .field_mask = TMSG_CALL_PARAM_ON_DONE,
+        .on_done = replied,
+        .on_done_arg = self,
+    };
+
+    must(tmsg_endpoint_call(self->endpoint, "echo", self->map, &params, NULL));
+}
+
+static void released(void *arg) { ((bench_side_t *)arg)->in_flight--; }
+
+static void answer_unary(void *arg, tmsg_task_t *task)
+{
+    map_side_t *self = arg;
+    const tmsg_reply_params_t params = {
+        .field_mask = TMSG_REPLY_PARAM_ON_RELEASE,
+        .on_release = released,
+        .on_release_arg = &self->side,
+    };
+
+    if (self->side.check) {
+        check(self, tmsg_task_map(task));
+    }
+    self->side.in_flight++;
+    must(tmsg_task_reply(task, self->map, &params));
+    self->side.received++;
+}
+
+static void was_sent(bench_side_t *side) { (void)side; }
+
+static void serve_unary(map_side_t *self, bool dialling)
+{
+    self->side.send = dialling ? send_unary : was_sent;
+    if (!dialling) {
+        must(tmsg_server_create(self->worker, NULL, &self->server));
+        must(tmsg_server_register(self->server, "echo", answer_unary, self,
+                                  NULL));
+    }
+}
+
 static void accepted(void *arg, tmsg_endpoint_t *endpoint)
 {
     ((map_side_t *)arg)->endpoint = endpoint;
@@ -200,6 +257,7 @@ static void close_map_side(bench_side_t *side)
 {
     map_side_t *self = (map_side_t *)side;
 
+    tmsg_server_destroy(self->server);
     tmsg_worker_destroy(self->worker);
     tmsg_context_destroy(self->context);
     tmsg_map_destroy(self->map);
@@ -234,6 +292,9 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     make_maps(self);
     must(tmsg_context_create(&context_params, &self->context));
     must(tmsg_worker_create(self->context, &worker_params, &self->worker));
+    if (run->metric == BENCH_UNARY) {
+        serve_unary(self, dialling);
+    }
     if (dialling) {
         dial(self, socket);
     } else {

@@ -149,6 +149,37 @@ static void latency(const bench_options_t *options, const char *work,
     bench_report_add(report, &row);
 }
 
+/* A call and its reply, each 8 x 64 B, over the time of one such message. */
+static void unary(const bench_options_t *options, const char *work,
+                  bench_transport_t transport, bench_report_t *report)
+{
+    contest_t contest = {.options = options};
+    bench_run_t run = {.tensors = 8,
+                       .tensor_bytes = 64,
+                       .transport = transport,
+                       .metric = BENCH_UNARY,
+                       .way = map_way,
+                       .blocks = 401,
+                       .rounds = 64};
+    double ratios[BENCH_RUNS_MAX];
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .metric = "latency_over_one_way",
+                       .unit = "x",
+                       .limit = NAN};
+
+    enter(&contest, run);
+    run.metric = BENCH_LATENCY;
+    enter(&contest, run);
+    hold(&contest);
+    for (unsigned i = 0; i < options->runs; i++) { /* half a round trip each */
+        ratios[i] =
+            2 * contest.entrants[0].values[i] / contest.entrants[1].values[i];
+    }
+    summarize(ratios, options->runs, 1, &row);
+    bench_report_add(report, &row);
+}
+
 /* In the processes that did 8 x 64 B; both sides together. */
 static void allocations(const bench_options_t *options, const char *work,
                         bench_transport_t transport, bench_report_t *report)
@@ -426,6 +457,8 @@ static const struct {
     {"8x64B", BENCH_SHM, latency},
     {"8x64B", BENCH_TCP, latency},
     {"8x64B", BENCH_SHM, allocations},
+    {"unary_8x64B", BENCH_SHM, unary},
+    {"unary_8x64B", BENCH_TCP, unary},
     {"8x2MiB", BENCH_SHM, large_maps},
     {"8x2MiB", BENCH_TCP, large_maps},
     {"64x256KiB", BENCH_SHM, large_maps},

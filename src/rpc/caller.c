@@ -11,6 +11,8 @@
 
 #include "core/utf8.h"
 
+#define ERROR_BYTES 400 /* the record is one that malloc() keeps at hand */
+
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_CALL_PARAM_TIMEOUT | TMSG_CALL_PARAM_ON_DONE |            \
                 TMSG_CALL_PARAM_ON_RELEASE))
@@ -36,10 +38,11 @@ struct tmsg_call {
     int32_t reply_status; /* what the head of the reply said */
     int32_t reply_code;
     uint8_t reply_flags;
-    char reply_text[TMSG_CALL_TEXT_MOST + 1];
     int32_t code;
     tmsg_message_t *reply;
-    char error[TMSG_ERROR_BYTES];
+    /* Not zeroed with the rest: */
+    char reply_text[TMSG_CALL_TEXT_MOST + 1];
+    char error[ERROR_BYTES];
     char method[TMSG_METHOD_BYTES_MAX + 1];
 };
 
@@ -362,11 +365,13 @@ static tmsg_status_t create(tmsg_rpc_peer_t *peer, const char *method,
                             const tmsg_call_params_t *params,
                             tmsg_call_t **call_p)
 {
-    tmsg_call_t *call = calloc(1, sizeof(*call));
+    tmsg_call_t *call = malloc(sizeof(*call));
 
     if (call == NULL) {
         return tmsg_error_memory("a call");
     }
+    memset(call, 0, offsetof(tmsg_call_t, reply_text));
+    call->error[0] = '\0';
     atomic_init(&call->refs, 1);
     atomic_init(&call->status, TMSG_IN_PROGRESS);
     call->peer = peer;
