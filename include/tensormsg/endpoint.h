@@ -322,9 +322,10 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * how many may, under which policy, and how often a send found no room;
  * "canceled_messages" and "timed_out_messages" of this side's,
  * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
- * shapes went by number; "received_in_place": those whose tensors lie where UCX
- * received them; "reconnects": true where both sides keep the session,
- * with the number of times that it came back in "reconnected"; and
+ * shapes went by number; "sent_repeats" and "received_repeats": small ones that
+ * were like the last one and took a short way; "received_in_place": those whose
+ * tensors lie where UCX received them; "reconnects": true where both sides keep
+ * the session, with the number of times that it came back in "reconnected"; and
  * "deferred_payloads": those that waited here, for
  * the peer had let no more bytes be sent ahead. Where more than channel 0 was
  * used, "channels" counts for each. Histograms,

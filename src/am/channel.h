@@ -11,6 +11,7 @@
 
 #include <tensormsg/message.h>
 
+#include "am/repeat.h"
 #include "core/list.h"
 #include "serialize/schema.h"
 
@@ -36,6 +37,8 @@ typedef struct tmsg_channel {
     tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
     tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */
     struct tmsg_schema_later *schemas_later; /* of those that overtook */
+    tmsg_repeat_out_t repeat_out;
+    tmsg_repeat_in_t repeat_in;
     uint32_t bye_sequence; /* the peer sends none from here on, if it said so */
     uint32_t bye_read;     /* of a BYE that is being read */
     uint64_t sent_messages, received_messages;

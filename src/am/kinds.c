@@ -11,6 +11,7 @@
 #include "am/parts.h"
 #include "am/ping.h"
 #include "am/receive.h"
+#include "am/repeat.h"
 #include "am/retire.h"
 #include "am/schemas.h"
 #include "core/error.h"
@@ -86,6 +87,11 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
 
     if (arrival.ucx->worker == NULL) { /* it is being closed */
         return arrival.rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    }
+    if (!arrival.rendezvous &&
+        tmsg_repeat_arrived(arrival.ucx, header, header_bytes, data,
+                            data_bytes)) {
+        return UCS_OK;
     }
     status = tmsg_preamble_decode(header, header_bytes, &arrival.head);
     if (status != TMSG_OK) {

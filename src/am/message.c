@@ -50,7 +50,8 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     free(message);
 }
 
-/* The map is empty. Nothing here touches the worker: it may be gone. */
+/* The map is empty, or laid out. Nothing here touches the worker: it may be
+ * gone. */
 static void end_message(void *arg)
 {
     tmsg_message_t *message = arg;
@@ -103,7 +104,11 @@ void tmsg_message_delivered(tmsg_message_t *message)
     message->state = TMSG_RX_DELIVERED;
     tmsg_post_delivered(message);
     tmsg_store_move(message->store, message->noted);
-    tmsg_map_recycle(message->map, end_message, message);
+    if (message->laid) {
+        tmsg_map_recycle_laid(message->map, end_message, message);
+    } else {
+        tmsg_map_recycle(message->map, end_message, message);
+    }
 }
 
 void tmsg_message_destroy(tmsg_message_t *message)
@@ -133,7 +138,26 @@ void tmsg_message_discard(tmsg_message_t *message)
     tmsg_worker_due(message->endpoint->worker, &message->due);
 }
 
-/* With an empty map. */
+/* Makes the map of a record one with that layout, its tensors in the record; or
+ * an empty one, with NULL. */
+static tmsg_status_t lay(tmsg_message_t *message, const tmsg_map_t *layout)
+{
+    tmsg_status_t status;
+
+    if (tmsg_map_layout(message->map) == layout) {
+        return TMSG_OK;
+    }
+    (void)tmsg_map_clear(message->map); /* nobody else has it */
+    if (layout == NULL) {
+        return TMSG_OK;
+    }
+    status = tmsg_map_share(message->map, layout);
+    if (status == TMSG_OK) {
+        tmsg_payload_place(message->map, tmsg_message_room(message));
+    }
+    return status;
+}
+
 static tmsg_message_t *get_record(tmsg_store_t *store)
 {
     tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_messages(store));
@@ -158,6 +182,17 @@ static tmsg_message_t *get_record(tmsg_store_t *store)
     return message;
 }
 
+static void begin(tmsg_message_t *message, const tmsg_preamble_t *head,
+                  tmsg_ucx_t *ucx, tmsg_channel_t *channel)
+{
+    memset(message, 0, offsetof(tmsg_message_t, store));
+    message->endpoint = channel->endpoint;
+    message->channel = channel;
+    tmsg_endpoint_borrow(channel->endpoint);
+    message->head = *head;
+    message->ucx = ucx;
+}
+
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_channel_t *channel,
                                   tmsg_message_t **message_p)
@@ -168,14 +203,29 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
     if (message == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    memset(message, 0, offsetof(tmsg_message_t, store));
-    message->endpoint = channel->endpoint;
-    message->channel = channel;
-    tmsg_endpoint_borrow(channel->endpoint);
-    message->head = *head;
-    message->ucx = ucx;
+    (void)lay(message, NULL);
+    begin(message, head, ucx, channel);
     *message_p = message;
     return TMSG_OK;
+}
+
+tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
+{
+    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+    tmsg_message_t *message = get_record(channel->endpoint->worker->store);
+
+    if (message == NULL) {
+        return NULL;
+    }
+    if (lay(message, repeat->layout) != TMSG_OK ||
+        tmsg_store_note(message->store, repeat->noted) != TMSG_OK) {
+        tmsg_message_free_spare(&message->spare);
+        return NULL;
+    }
+    begin(message, &repeat->head, ucx, channel);
+    message->noted = repeat->noted;
+    message->laid = true;
+    return message;
 }
 
 /* Messages leave either queue from anywhere, for both are pulled. */

@@ -48,6 +48,7 @@ struct tmsg_message {
     bool asked;   /* on_header was called */
     bool landed;  /* its payload is in the block, as it travelled */
     bool aborted; /* its sender gave it up: `refusal` and `why` say so */
+    bool laid;    /* the record keeps its map for a repeat */
     bool copied;  /* data is ours, for UCX was not to keep it */
     uint64_t lying_bytes;   /* not 0: the tensors lie in data; see lying.h */
     uint64_t charged;       /* against the sender's window; see credit.h */
@@ -84,6 +85,17 @@ void tmsg_message_free_spare(tmsg_spare_t *spare);
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_channel_t *channel,
                                   tmsg_message_t **message_p);
+
+/* Starts one that repeats another of its channel's: with that one's head, its
+ * tensors placed in its room, and its memory counted. NULL: there is no memory
+ * for it. */
+tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel);
+
+/* Where a small payload lies in the record. */
+static inline uint8_t *tmsg_message_room(tmsg_message_t *message)
+{
+    return message->small + -(uintptr_t)message->small % TMSG_PAYLOAD_ALIGNMENT;
+}
 
 /* Of its payload and, once they are known, its parts. */
 static inline uint64_t tmsg_message_bytes(const tmsg_message_t *message)

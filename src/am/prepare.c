@@ -4,6 +4,7 @@
 
 #include "am/context.h"
 #include "am/parts.h"
+#include "am/repeat.h"
 #include "am/schemas.h"
 #include "am/send.h"
 #include "core/map.h"
@@ -284,8 +285,15 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
 }
 
 /* From here on the message is sure to be handed over. */
-static void note_schema(tmsg_send_t *send, const tmsg_schema_use_t *use)
+static void note_schema(tmsg_send_t *send, const tmsg_payload_t *payload)
 {
+    const tmsg_schema_use_t *use = &payload->extra->schema;
+
+    if (use->form == TMSG_SCHEMA_DEFINES) {
+        tmsg_repeat_forget_out(send->channel);
+    } else if (use->form == TMSG_SCHEMA_REFERS) {
+        tmsg_repeat_note_out(send, payload);
+    }
     if (use->form != TMSG_SCHEMA_NONE) {
         tmsg_schema_table_sent(send->channel->tx_schemas, use);
     }
@@ -446,10 +454,10 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     if (status == TMSG_OK) {
         status = write_header(send, &head, &payload);
     }
+    if (status == TMSG_OK) {
+        note_schema(send, &payload);
+    }
     free(payload.checksums);
     free(payload.foreign);
-    if (status == TMSG_OK) {
-        note_schema(send, &extra.schema);
-    }
     return status;
 }

@@ -13,6 +13,7 @@
 #include "am/incoming.h"
 #include "am/parts.h"
 #include "am/place.h"
+#include "am/repeat.h"
 #include "am/resume.h"
 #include "am/schemas.h"
 #include "am/trace.h"
@@ -390,6 +391,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         return ignored;
     }
     message->charged = charged;
+    tmsg_repeat_note_in(message, arrival);
     return tmsg_message_keep(message, arrival->data, arrival->data_bytes,
                              arrival->rendezvous);
 }

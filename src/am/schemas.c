@@ -102,9 +102,11 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
 static void take(tmsg_channel_t *channel, uint8_t slot, uint8_t generation,
                  tmsg_schema_t *schema)
 {
-    bool kept =
-        tmsg_schema_store_take(channel->rx_schemas, slot, generation, schema);
+    bool kept;
 
+    tmsg_repeat_forget_in(channel);
+    kept =
+        tmsg_schema_store_take(channel->rx_schemas, slot, generation, schema);
     tmsg_control_schema(channel, slot, generation, kept);
 }
 

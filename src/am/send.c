@@ -8,6 +8,7 @@
 #include "am/dialect.h"
 #include "am/parts.h"
 #include "am/progress.h"
+#include "am/repeat.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
 #include "am/trace.h"
@@ -44,7 +45,12 @@ static void destroy(tmsg_request_t *request)
     tmsg_store_keep(store, tmsg_store_sends(store), &send->spare);
 }
 
-static tmsg_send_t *get_record(tmsg_store_t *store)
+void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker)
+{
+    tmsg_request_init(&send->request, worker, destroy, tmsg_send_cancel);
+}
+
+tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
 {
     tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_sends(store));
     tmsg_send_t *send;
@@ -59,8 +65,12 @@ static tmsg_send_t *get_record(tmsg_store_t *store)
         send->store = store;
         tmsg_store_hold(store);
     }
-    memset(send, 0, offsetof(tmsg_send_t, store));
     return send;
+}
+
+void tmsg_send_clear(tmsg_send_t *send)
+{
+    memset(send, 0, offsetof(tmsg_send_t, store));
 }
 
 static void forsaken(tmsg_op_t *op)
@@ -69,10 +79,27 @@ static void forsaken(tmsg_op_t *op)
                        UCS_ERR_CANCELED);
 }
 
-static void send_reported(void *request, ucs_status_t ucs, void *arg)
+void tmsg_send_ucx_reported(void *request, ucs_status_t ucs, void *arg)
 {
     ucp_request_free(request);
     tmsg_send_reported(arg, ucs);
+}
+
+void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes)
+{
+    tmsg_stats_t *stats = &channel->endpoint->stats;
+
+    channel->tx_sequence++;
+    channel->sent_messages++;
+    stats->sent_messages++;
+    stats->sent_bytes += bytes;
+    tmsg_histogram_note(&stats->sent_sizes, bytes);
+}
+
+void tmsg_send_hand_over(tmsg_send_t *send)
+{
+    tmsg_op_begin(send->endpoint, &send->op, forsaken);
+    send->in_ucx = true;
 }
 
 void tmsg_send_post(tmsg_send_t *send)
@@ -86,7 +113,7 @@ void tmsg_send_post(tmsg_send_t *send)
                         UCP_OP_ATTR_FIELD_DATATYPE |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
         .flags = endpoint->dialect->send_flags | send->am_flags,
-        .cb.send = send_reported,
+        .cb.send = tmsg_send_ucx_reported,
         .user_data = send,
         .datatype =
             plan->iov_count > 0 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
@@ -97,19 +124,15 @@ void tmsg_send_post(tmsg_send_t *send)
     if (!send->again) {
         tmsg_list_push(&endpoint->posted, &send->node);
         send->posted = true;
-        send->sequence = send->channel->tx_sequence++;
-        send->channel->sent_messages++;
+        send->sequence = send->channel->tx_sequence;
         send->bytes = plan->bytes + parts_bytes;
-        endpoint->stats.sent_messages++;
-        endpoint->stats.sent_bytes += send->bytes;
-        tmsg_histogram_note(&endpoint->stats.sent_sizes, send->bytes);
+        tmsg_send_count(send->channel, send->bytes);
         tmsg_trace_posted(send);
     }
     endpoint->credit.tx_charged += send->charge;
     send->again = false;
     send->ucx_status = UCS_OK; /* whatever became of it before */
-    tmsg_op_begin(endpoint, &send->op, forsaken);
-    send->in_ucx = true;
+    tmsg_send_hand_over(send);
     request = ucp_am_send_nbx(
         endpoint->ep, TMSG_AM_ID, send->header, send->header_bytes,
         plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
@@ -277,18 +300,29 @@ static tmsg_status_t check_channel(uint16_t channel)
                                 "channel %u: no peer takes it", channel);
 }
 
+void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,
+                    const tmsg_map_t *map)
+{
+    send->endpoint = endpoint;
+    tmsg_endpoint_borrow(endpoint);
+    send->map = map;
+    tmsg_map_hold(map);
+    send->holds_map = true;
+    send->message_id = endpoint->next_message_id++;
+}
+
 static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_send_params_t *params,
                             const tmsg_call_send_t *call, tmsg_send_t **send_p)
 {
-    tmsg_send_t *send = get_record(endpoint->worker->store);
+    tmsg_send_t *send = tmsg_send_record(endpoint->worker->store);
     tmsg_status_t status;
 
     if (send == NULL) {
         return tmsg_error_memory("a send");
     }
-    tmsg_request_init(&send->request, endpoint->worker, destroy,
-                      tmsg_send_cancel);
+    tmsg_send_clear(send);
+    tmsg_send_init_request(send, endpoint->worker);
     status = read_params(params, send);
     if (status == TMSG_OK) {
         status = check_answers(send, endpoint);
@@ -307,12 +341,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         tmsg_request_drop(&send->request);
         return status;
     }
-    send->endpoint = endpoint;
-    tmsg_endpoint_borrow(endpoint);
-    send->map = map;
-    tmsg_map_hold(map);
-    send->holds_map = true;
-    send->message_id = endpoint->next_message_id++;
+    tmsg_send_take(send, endpoint, map);
     take_call(send, call);
     *send_p = send;
     return TMSG_OK;
@@ -426,7 +455,10 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                               endpoint->peer);
     }
     tmsg_worker_enter(worker);
-    status = tmsg_send_begin(endpoint, map, params, NULL, NULL, request_p);
+    status =
+        tmsg_repeat_send(endpoint, map, params, request_p)
+            ? TMSG_OK
+            : tmsg_send_begin(endpoint, map, params, NULL, NULL, request_p);
     tmsg_worker_leave(worker, true);
     return status;
 }

@@ -71,6 +71,27 @@ typedef struct tmsg_send {
 /* Ends a record that is kept. */
 void tmsg_send_free_spare(tmsg_spare_t *spare);
 
+/* What repeat_out.c needs of a send's beginning, each a step of it: a record
+ * with nothing but its store set, NULL without memory; */
+tmsg_send_t *tmsg_send_record(tmsg_store_t *store);
+
+/* zeroed, but for store and small memory; */
+void tmsg_send_clear(tmsg_send_t *send);
+
+/* with a request that goes on; */
+void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker);
+
+/* holding endpoint and map, with a message id; */
+void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,
+                    const tmsg_map_t *map);
+
+/* with the channel's next number, and counted; */
+void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes);
+
+/* UCX's, which calls this when it has done with it. */
+void tmsg_send_hand_over(tmsg_send_t *send);
+void tmsg_send_ucx_reported(void *request, ucs_status_t ucs, void *arg);
+
 /* Where the measures of a map that suits the peer are; of another map, if the
  * stamp is another. */
 tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,

@@ -4,7 +4,7 @@
 #include "am/endpoint.h"
 #include "core/map.h"
 
-static bool is_traced(const tmsg_endpoint_t *endpoint)
+bool tmsg_trace_is_on(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->worker->context->on_trace != NULL;
 }
@@ -54,7 +54,7 @@ static bool is_large(const tmsg_send_t *send)
 
 void tmsg_trace_begun(tmsg_send_t *send)
 {
-    bool traced = is_traced(send->endpoint);
+    bool traced = tmsg_trace_is_on(send->endpoint);
 
     if (!traced && send->message_id % TMSG_TIMED_ONE_IN != 0 &&
         !is_large(send)) {
@@ -68,7 +68,7 @@ void tmsg_trace_begun(tmsg_send_t *send)
 
 void tmsg_trace_posted(const tmsg_send_t *send)
 {
-    if (is_traced(send->endpoint)) {
+    if (tmsg_trace_is_on(send->endpoint)) {
         tell_of_send(send, TMSG_TRACE_SEND_POSTED, TMSG_OK, tmsg_now_ns());
     }
 }
@@ -83,7 +83,7 @@ void tmsg_trace_done(tmsg_send_t *send)
     now = tmsg_now_ns();
     send->told_done = true;
     tmsg_histogram_note(&send->endpoint->stats.send_ns, now - send->begun_ns);
-    if (is_traced(send->endpoint)) {
+    if (tmsg_trace_is_on(send->endpoint)) {
         tell_of_send(send, TMSG_TRACE_SEND_DONE, TMSG_OK, now);
     }
 }
@@ -100,14 +100,14 @@ void tmsg_trace_acked(tmsg_send_t *send, tmsg_status_t status)
         tmsg_histogram_note(&send->endpoint->stats.ack_ns,
                             now - send->begun_ns);
     }
-    if (is_traced(send->endpoint)) {
+    if (tmsg_trace_is_on(send->endpoint)) {
         tell_of_send(send, TMSG_TRACE_SEND_ACKED, status, now);
     }
 }
 
 void tmsg_trace_failed(const tmsg_send_t *send, tmsg_status_t status)
 {
-    if (is_traced(send->endpoint)) {
+    if (tmsg_trace_is_on(send->endpoint)) {
         tell_of_send(send, TMSG_TRACE_SEND_FAILED, status, tmsg_now_ns());
     }
 }
@@ -115,7 +115,7 @@ void tmsg_trace_failed(const tmsg_send_t *send, tmsg_status_t status)
 void tmsg_trace_received(const tmsg_message_t *message, tmsg_trace_step_t step,
                          tmsg_status_t status)
 {
-    if (is_traced(message->endpoint)) {
+    if (tmsg_trace_is_on(message->endpoint)) {
         tmsg_trace_event_t event = {
             .step = step,
             .status = status,

@@ -8,6 +8,9 @@
 #include "am/message.h"
 #include "am/send.h"
 
+/* Whether somebody is told. */
+bool tmsg_trace_is_on(const tmsg_endpoint_t *endpoint);
+
 /* Lock held, all of these. They take the times of the histograms as well. */
 void tmsg_trace_begun(tmsg_send_t *send);
 void tmsg_trace_posted(const tmsg_send_t *send);

@@ -72,10 +72,15 @@ void tmsg_map_free(const tmsg_map_t *unused)
     tmsg_map_t *map = writable(unused);
     tmsg_release_fn recycle = map->recycle;
 
-    release_all(map);
+    if (!map->laid) {
+        release_all(map);
+    }
     if (recycle != NULL) {
         map->recycle = NULL;
-        reset(map);
+        if (!map->laid) {
+            reset(map);
+        }
+        map->laid = false;
         atomic_store_explicit(&map->refs, 1, memory_order_relaxed);
         recycle(map->recycle_arg);
         return;
@@ -122,6 +127,15 @@ void tmsg_map_recycle(tmsg_map_t *map, tmsg_release_fn recycle,
     map->recycle = recycle;
     map->recycle_arg = recycle_arg;
 }
+
+void tmsg_map_recycle_laid(tmsg_map_t *map, tmsg_release_fn recycle,
+                           void *recycle_arg)
+{
+    tmsg_map_recycle(map, recycle, recycle_arg);
+    map->laid = true;
+}
+
+const tmsg_map_t *tmsg_map_layout(const tmsg_map_t *map) { return map->layout; }
 
 tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map)
 {
@@ -462,6 +476,7 @@ tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
 {
     map->entries[index].tensor.data = data;
+    map->laid = false;
 }
 
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,

@@ -66,12 +66,29 @@ void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg);
 void tmsg_map_recycle(tmsg_map_t *map, tmsg_release_fn recycle,
                       void *recycle_arg);
 
+/* The same, but it is not emptied, unless a tensor is placed anew: the tensors
+ * stay, with their places and the layout that they share. Of a map that owns
+ * nothing and has no metadata. */
+void tmsg_map_recycle_laid(tmsg_map_t *map, tmsg_release_fn recycle,
+                           void *recycle_arg);
+
+/* The layout that a map shares, or NULL. */
+const tmsg_map_t *tmsg_map_layout(const tmsg_map_t *map);
+
 /* A number that no map of this process with another layout (names, dtypes,
  * shapes, strides, devices) ever has or had. Data and metadata do not count.
  * Thread-safe, as reading is. */
 uint64_t tmsg_map_stamp(const tmsg_map_t *map);
 
-/* A copy of the layout alone, without data and metadata. Errors: NO_MEMORY. */
+/* The same, without giving one to a map that nobody asked before: 0. */
+uint64_t tmsg_map_stamp_known(const tmsg_map_t *map);
+
+/* Whether a map has that layout to the last stride. It then has its stamp from
+ * now on. */
+bool tmsg_map_has_layout(const tmsg_map_t *map, const tmsg_map_t *layout);
+
+/* A copy of the layout alone, with its stamp and without data and metadata.
+ * Errors: NO_MEMORY. */
 tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p);
 
 /* A copy in which nothing is broadcast: such tensors are in C order there and

@@ -27,6 +27,51 @@ uint64_t tmsg_map_stamp(const tmsg_map_t *map)
     return known;
 }
 
+uint64_t tmsg_map_stamp_known(const tmsg_map_t *map)
+{
+    return atomic_load_explicit(&map->stamp, memory_order_relaxed);
+}
+
+static bool same_extents(const int64_t *a, const int64_t *b, int32_t ndim)
+{
+    if (a == NULL || b == NULL) {
+        return a == b;
+    }
+    return memcmp(a, b, (size_t)ndim * sizeof(*a)) == 0;
+}
+
+static bool is_like(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
+{
+    const tmsg_tensor_t *s = &a->tensor, *t = &b->tensor;
+
+    return a->name_bytes == b->name_bytes && s->ndim == t->ndim &&
+           s->dtype.code == t->dtype.code && s->dtype.bits == t->dtype.bits &&
+           s->dtype.lanes == t->dtype.lanes &&
+           s->device.type == t->device.type && s->device.id == t->device.id &&
+           memcmp(a->name, b->name, a->name_bytes) == 0 &&
+           same_extents(s->shape, t->shape, s->ndim) &&
+           same_extents(s->strides, t->strides, s->ndim);
+}
+
+bool tmsg_map_has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
+{
+    /* Another thread may see either stamp: both are of this layout. */
+    atomic_uint_least64_t *stamp = &((tmsg_map_t *)(uintptr_t)map)->stamp;
+    size_t i = 0;
+
+    if (map->size != layout->size) {
+        return false;
+    }
+    while (i < map->size && is_like(&map->entries[i], &layout->entries[i])) {
+        i++;
+    }
+    if (i < map->size) {
+        return false;
+    }
+    atomic_store_explicit(stamp, tmsg_map_stamp(layout), memory_order_relaxed);
+    return true;
+}
+
 void tmsg_map_restamp(tmsg_map_t *map)
 {
     atomic_store_explicit(&map->stamp, 0, memory_order_relaxed);
@@ -82,6 +127,8 @@ tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p)
         tmsg_map_destroy(copy);
         return status;
     }
+    atomic_store_explicit(&copy->stamp, tmsg_map_stamp(map),
+                          memory_order_relaxed);
     *copy_p = copy;
     return TMSG_OK;
 }

@@ -33,6 +33,7 @@ struct tmsg_map {
     void *release_arg;
     tmsg_release_fn recycle; /* takes it in place of its end */
     void *recycle_arg;
+    bool laid; /* recycled as it is, not emptied */
     bool lent; /* tensors have release functions, whosever the layout is */
 };
 

@@ -55,6 +55,24 @@ tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
  * length are wrong, and it says nothing. */
 bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p);
 
+/* What follows is for who sends or receives like messages again and again: a
+ * header once more, but for the two numbers that no two of them share. */
+
+/* Whom a header is for, if it is long enough to say so; nothing is checked. */
+bool tmsg_preamble_peek(const void *header, size_t bytes, uint32_t *id_p,
+                        uint16_t *channel_p);
+
+/* Whether a header of `bytes`, TMSG_PREAMBLE_SHORT at least, is as another one
+ * of as many, both with what is behind the preamble. Then it decodes as that
+ * one did, but for message_id and sequence, which it gives. */
+bool tmsg_preamble_repeats(const uint8_t *before, const void *header,
+                           size_t bytes, uint32_t *message_id_p,
+                           uint32_t *sequence_p);
+
+/* Makes an encoded header that of another message. */
+void tmsg_preamble_renumber(uint8_t *header, uint32_t message_id,
+                            uint32_t sequence);
+
 typedef struct tmsg_checksum tmsg_checksum_t; /* serialize/checksum.h */
 
 #define TMSG_SCHEMA_SLOTS_MAX 256   /* a slot's number is a byte */

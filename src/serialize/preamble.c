@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "core/bytes.h"
 #include "core/error.h"
@@ -147,4 +148,42 @@ bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p)
     }
     *id_p = (uint32_t)tmsg_get_le(at + AT_ENDPOINT_ID, 4);
     return true;
+}
+
+bool tmsg_preamble_peek(const void *header, size_t bytes, uint32_t *id_p,
+                        uint16_t *channel_p)
+{
+    const uint8_t *at = header;
+
+    if (bytes < TMSG_PREAMBLE_SHORT) {
+        return false;
+    }
+    *id_p = (uint32_t)tmsg_get_le(at + AT_ENDPOINT_ID, 4);
+    *channel_p = (uint16_t)tmsg_get_le(at + AT_CHANNEL, 2);
+    return true;
+}
+
+bool tmsg_preamble_repeats(const uint8_t *before, const void *header,
+                           size_t bytes, uint32_t *message_id_p,
+                           uint32_t *sequence_p)
+{
+    const uint8_t *at = header;
+
+    if (memcmp(at, before, AT_MESSAGE_ID) != 0 ||
+        memcmp(at + AT_ENDPOINT_ID, before + AT_ENDPOINT_ID,
+               AT_SEQUENCE - AT_ENDPOINT_ID) != 0 ||
+        memcmp(at + AT_BODY_BYTES, before + AT_BODY_BYTES,
+               bytes - AT_BODY_BYTES) != 0) {
+        return false;
+    }
+    *message_id_p = (uint32_t)tmsg_get_le(at + AT_MESSAGE_ID, 4);
+    *sequence_p = (uint32_t)tmsg_get_le(at + AT_SEQUENCE, 4);
+    return true;
+}
+
+void tmsg_preamble_renumber(uint8_t *header, uint32_t message_id,
+                            uint32_t sequence)
+{
+    tmsg_put_le(header + AT_MESSAGE_ID, message_id, 4);
+    tmsg_put_le(header + AT_SEQUENCE, sequence, 4);
 }

@@ -60,6 +60,14 @@ tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
 void tmsg_schema_table_sent(tmsg_schema_table_t *table,
                             const tmsg_schema_use_t *use);
 
+/* A map goes by the reference to a slot that was chosen for one of the same
+ * layout before, and no definition was sent since: notes the slot's use. */
+void tmsg_schema_table_used(tmsg_schema_table_t *table, uint8_t slot);
+
+/* The layout in such a slot. */
+const tmsg_map_t *tmsg_schema_table_layout(const tmsg_schema_table_t *table,
+                                           uint8_t slot);
+
 /* The peer has answered a definition. Errors: MALFORMED (none of that slot and
  * generation waits for an answer). */
 tmsg_status_t tmsg_schema_table_answered(tmsg_schema_table_t *table,

@@ -359,6 +359,17 @@ void tmsg_schema_table_sent(tmsg_schema_table_t *table,
     remember(table, table->next.stamp, slot);
 }
 
+void tmsg_schema_table_used(tmsg_schema_table_t *table, uint8_t slot)
+{
+    table->slots[slot].used_at = ++table->clock;
+}
+
+const tmsg_map_t *tmsg_schema_table_layout(const tmsg_schema_table_t *table,
+                                           uint8_t slot)
+{
+    return table->slots[slot].schema->layout;
+}
+
 tmsg_status_t tmsg_schema_table_answered(tmsg_schema_table_t *table,
                                          uint8_t slot, uint8_t generation,
                                          bool kept)

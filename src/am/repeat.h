@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/repeat.h - the short way of a small message that is like the last one.
+ *
+ * A loop sends one layout for ever: names, dtypes and shapes are those that
+ * both ends know by number, and of the header only two numbers are new. Each
+ * end of a channel therefore remembers the last message of that kind that went
+ * the general way (prepare.c and post.c, receive.c and fetch.c), and what it
+ * came to. One that repeats it goes by this, with all that was found out left
+ * out: what is sent is the old header with new numbers, and what arrives is
+ * given a map that is laid out already.
+ *
+ * Why it is right. Whatever the general way looks at is one of these:
+ *
+ *  - bytes of the header. A repeat has the same ones, but for message id and
+ *    sequence, which are looked at here; the length of the payload, which is
+ *    the same; or the map's layout, which its stamp tells from every other.
+ *  - what never changes: the worker's parameters, the limits, the peer's hello
+ *    (a session, which may get another one, never goes this way).
+ *  - the schemas of the channel. Whatever defines one, on its way out or in,
+ *    forgets the repeat of that direction; so does the end of a connection.
+ *  - the state of endpoint and channel: then is_plain(), one in each direction,
+ *    says that nothing is queued, missing, closing or waited for. It must ask
+ *    for all that changes. If it says no the message goes the general way,
+ *    which then says what is wrong, if something is.
+ *
+ * So a peer is trusted with nothing more: what it sends is compared, byte by
+ * byte, with what was checked before, and window, order and budget are asked
+ * for each time. */
+#ifndef TMSG_AM_REPEAT_H
+#define TMSG_AM_REPEAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/endpoint.h>
+
+#include "am/kinds.h"
+#include "am/plan.h"
+#include "core/map.h"
+#include "serialize/header.h"
+
+/* A preamble, and a body that is a reference to a schema. */
+#define TMSG_REPEAT_HEADER_BYTES 48
+
+/* Payloads up to here cost no credit in bytes and lie in records. */
+#define TMSG_REPEAT_BYTES 512
+
+typedef struct {
+    size_t header_bytes; /* 0: nothing may be repeated */
+    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
+    size_t payload_bytes;
+    uint64_t stamp;    /* of the layout */
+    uint8_t slot;      /* which the peer keeps there */
+    uint32_t am_flags; /* with which it went */
+} tmsg_repeat_out_t;
+
+typedef struct {
+    size_t header_bytes; /* 0: nothing may be repeated */
+    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
+    tmsg_preamble_t head;     /* the same, decoded */
+    const tmsg_map_t *layout; /* of the schema that it refers to */
+    uint64_t noted;           /* what such a message counts for */
+} tmsg_repeat_in_t;
+
+typedef struct tmsg_channel tmsg_channel_t;
+
+typedef struct tmsg_send tmsg_send_t;
+
+/* A message is prepared, and sure to be sent: may it be repeated? What
+ * was chosen for it is in *payload. */
+void tmsg_repeat_note_out(const tmsg_send_t *send,
+                          const tmsg_payload_t *payload);
+
+/* Sends a map, if that repeats a message and can be sent at once: as
+ * tmsg_endpoint_send(), of which nothing has failed then. False: nothing has
+ * happened. Lock held. */
+bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                      const tmsg_send_params_t *params,
+                      tmsg_request_t **request_p);
+
+/* A message has been decoded, and its payload is here: may it be repeated? Its
+ * record then keeps its map. */
+void tmsg_repeat_note_in(tmsg_message_t *message,
+                         const tmsg_arrival_t *arrival);
+
+/* Takes an eager message that repeats one. False: it is none, and nothing has
+ * happened. Inside UCX. */
+bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
+                         size_t header_bytes, const void *data,
+                         size_t data_bytes);
+
+/* A schema of the channel is about to be another, or the connection is gone. */
+void tmsg_repeat_forget_out(tmsg_channel_t *channel);
+void tmsg_repeat_forget_in(tmsg_channel_t *channel);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages that arrive and are like the last one; see repeat.h. */
+#include <string.h>
+
+#include "am/deliver.h"
+#include "am/endpoint.h"
+#include "am/incoming.h"
+#include "am/message.h"
+#include "am/repeat.h"
+#include "am/trace.h"
+#include "core/error.h"
+
+#define LAYOUT_BYTES 8192 /* that a record may keep, waiting for the next */
+
+void tmsg_repeat_forget_in(tmsg_channel_t *channel)
+{
+    channel->repeat_in.header_bytes = 0;
+}
+
+static bool is_of_host(const tmsg_map_t *layout)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(layout);
+    size_t i = 0;
+
+    while (i < tmsg_map_size(layout) &&
+           entries[i].tensor.device.type == TMSG_DEVICE_CPU) {
+        i++;
+    }
+    return i == tmsg_map_size(layout);
+}
+
+/* Whether its body was a reference and nothing else. */
+static bool refers(const tmsg_message_t *message)
+{
+    const tmsg_body_extra_t *extra = &message->extra;
+
+    return extra->schema.form == TMSG_SCHEMA_REFERS &&
+           extra->schema.count == 0 && extra->checksum == NULL &&
+           extra->split.large == 0 && tmsg_map_meta_size(message->map) == 0;
+}
+
+/* Whether neither the worker nor the application wants to be asked. */
+static bool is_unwatched(const tmsg_message_t *message)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    return !tmsg_store_asks(message->store) && message->raw == NULL &&
+           !tmsg_incoming_may_be_placed(message) &&
+           !tmsg_trace_is_on(endpoint) && endpoint->resume == NULL;
+}
+
+void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
+{
+    tmsg_repeat_in_t *repeat = &message->channel->repeat_in;
+    const tmsg_map_t *layout = tmsg_map_layout(message->map);
+    size_t bytes = (size_t)arrival->head.bytes + arrival->head.body_bytes;
+
+    if (arrival->head.kind != TMSG_KIND_MAP || arrival->rendezvous ||
+        arrival->head.flags != 0 || bytes > sizeof(repeat->header) ||
+        arrival->data_bytes == 0 || arrival->data_bytes > TMSG_REPEAT_BYTES ||
+        !refers(message) || !is_unwatched(message) || !is_of_host(layout) ||
+        tmsg_map_memory(layout) > LAYOUT_BYTES) {
+        return;
+    }
+    memcpy(repeat->header, arrival->body - arrival->head.bytes, bytes);
+    repeat->header_bytes = bytes;
+    repeat->head = arrival->head;
+    repeat->layout = layout;
+    repeat->noted = message->noted;
+    message->laid = true;
+}
+
+/* The channel that a message is for, whose state nothing hangs on. */
+static tmsg_channel_t *find(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+{
+    uint32_t id;
+    uint16_t number;
+    tmsg_endpoint_t *endpoint = tmsg_preamble_peek(header, bytes, &id, &number)
+                                    ? tmsg_endpoint_by_id(ucx->worker, id)
+                                    : NULL;
+
+    return endpoint != NULL && endpoint->ucx == ucx && endpoint->ep != NULL
+               ? tmsg_channel_find(endpoint, number)
+               : NULL;
+}
+
+/* Whether the message of that number is the next one, and there is nothing that
+ * it would have to wait for, be held against or be put into. */
+static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
+{
+    const tmsg_endpoint_t *endpoint = channel->endpoint;
+
+    return sequence == channel->rx_sequence && channel->rx == NULL &&
+           channel->overtook == NULL &&
+           sequence - channel->rx_credited < endpoint->worker->queue_depth &&
+           endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
+           !endpoint->bye_received && endpoint->broken == TMSG_OK &&
+           endpoint->aborts.count == 0 && endpoint->post.map == NULL;
+}
+
+bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
+                         size_t header_bytes, const void *data,
+                         size_t data_bytes)
+{
+    tmsg_channel_t *channel = find(ucx, header, header_bytes);
+    const tmsg_repeat_in_t *repeat =
+        channel == NULL ? NULL : &channel->repeat_in;
+    uint32_t message_id, sequence;
+    tmsg_message_t *message;
+
+    if (repeat == NULL || repeat->header_bytes != header_bytes ||
+        repeat->head.payload_bytes != data_bytes ||
+        !tmsg_preamble_repeats(repeat->header, header, header_bytes,
+                               &message_id, &sequence) ||
+        !is_plain(channel, sequence)) {
+        return false;
+    }
+    message = tmsg_message_again(ucx, channel);
+    if (message == NULL) {
+        return false;
+    }
+    message->head.message_id = message_id;
+    message->head.sequence = sequence;
+    memcpy(tmsg_message_room(message), data, data_bytes);
+    channel->rx_sequence++;
+    channel->endpoint->stats.received_repeats++;
+    tmsg_message_hand_over(message);
+    return true;
+}

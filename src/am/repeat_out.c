@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages that are sent and are like the last one; see repeat.h. */
+#include <string.h>
+
+#include "am/progress.h"
+#include "am/repeat.h"
+#include "am/resume.h"
+#include "am/send.h"
+#include "am/trace.h"
+
+/* Of a send's params, what a repeat may have. */
+#define PARAMS_PLAIN                                                           \
+    ((uint64_t)(TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
+                TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY))
+
+_Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
+                   TMSG_REPEAT_BYTES <= TMSG_SEND_SMALL_PAYLOAD,
+               "a repeat lies in the record of its send");
+
+void tmsg_repeat_forget_out(tmsg_channel_t *channel)
+{
+    channel->repeat_out.header_bytes = 0;
+}
+
+/* Of equal layouts all have one stamp from then on. */
+static bool has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
+{
+    return tmsg_map_stamp_known(map) == tmsg_map_stamp(layout) ||
+           tmsg_map_has_layout(map, layout);
+}
+
+void tmsg_repeat_note_out(const tmsg_send_t *send,
+                          const tmsg_payload_t *payload)
+{
+    tmsg_repeat_out_t *repeat = &send->channel->repeat_out;
+    const tmsg_schema_use_t *use = &payload->extra->schema;
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    const tmsg_map_t *layout =
+        tmsg_schema_table_layout(send->channel->tx_schemas, use->slot);
+
+    if (send->again || send->share != NULL || send->flags != 0 ||
+        send->call.type != 0 || payload->map != send->map ||
+        send->policy != TMSG_POLICY_HOST_FALLBACK ||
+        send->wish.way != TMSG_WAY_AUTO ||
+        send->wish.protocol != TMSG_PROTOCOL_AUTO || use->count != 0 ||
+        payload->spill > 0 || payload->way.parts ||
+        payload->extra->checksum != NULL || payload->measures->packed > 0 ||
+        payload->measures->foreign > 0 || send->charge > 0 ||
+        send->plan.bytes > TMSG_REPEAT_BYTES || send->plan.bytes == 0 ||
+        send->header_bytes > sizeof(repeat->header) ||
+        tmsg_map_meta_size(send->map) > 0 || tmsg_trace_is_on(endpoint) ||
+        endpoint->resume != NULL || !has_layout(send->map, layout)) {
+        return;
+    }
+    memcpy(repeat->header, send->header, send->header_bytes);
+    repeat->header_bytes = send->header_bytes;
+    repeat->payload_bytes = send->plan.bytes;
+    repeat->stamp = tmsg_map_stamp(layout);
+    repeat->slot = use->slot;
+    repeat->am_flags = send->am_flags;
+}
+
+/* Whether the next message may go to UCX now, and nothing goes before it. */
+static bool is_plain(const tmsg_channel_t *channel)
+{
+    const tmsg_endpoint_t *endpoint = channel->endpoint;
+
+    return endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
+           !endpoint->worker->inside && channel->queued.count == 0 &&
+           tmsg_channel_has_credit(channel) && endpoint->parting.count == 0;
+}
+
+/* The channel of a send that asks for nothing unusual, or NULL. */
+static tmsg_channel_t *find(tmsg_endpoint_t *endpoint,
+                            const tmsg_send_params_t *params)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    if (mask & ~PARAMS_PLAIN ||
+        (mask & TMSG_SEND_PARAM_FLAGS && params->flags != 0) ||
+        (mask & TMSG_SEND_PARAM_POLICY &&
+         params->policy != TMSG_POLICY_HOST_FALLBACK)) {
+        return NULL;
+    }
+    return tmsg_channel_find(
+        endpoint, mask & TMSG_SEND_PARAM_CHANNEL ? params->channel : 0);
+}
+
+/* Whether a map is laid out as the last one was. A new one is compared. */
+static bool repeats(const tmsg_channel_t *channel, const tmsg_map_t *map)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    uint64_t stamp;
+
+    if (repeat->header_bytes == 0 || map == NULL ||
+        tmsg_map_meta_size(map) > 0) {
+        return false;
+    }
+    stamp = tmsg_map_stamp_known(map);
+    return stamp == repeat->stamp ||
+           (stamp == 0 &&
+            tmsg_map_has_layout(map, tmsg_schema_table_layout(
+                                         channel->tx_schemas, repeat->slot)));
+}
+
+static void gather(const tmsg_map_t *map, uint8_t *to)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t count = tmsg_map_size(map);
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t begin =
+            tmsg_layout_next(end, entries[i].tensor.dtype, entries[i].bytes);
+
+        if (begin > end) {
+            memset(to + end, 0, begin - end);
+        }
+        if (entries[i].bytes > 0) {
+            memcpy(to + begin, entries[i].tensor.data, entries[i].bytes);
+        }
+        end = begin + entries[i].bytes;
+    }
+}
+
+static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = repeat->am_flags,
+        .cb.send = tmsg_send_ucx_reported,
+        .user_data = send,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    memcpy(send->small_header, repeat->header, sizeof(repeat->header));
+    tmsg_preamble_renumber(send->small_header,
+                           channel->endpoint->next_message_id,
+                           channel->tx_sequence);
+    return ucp_am_send_nbx(channel->endpoint->ep, TMSG_AM_ID,
+                           send->small_header, repeat->header_bytes,
+                           send->small_payload, repeat->payload_bytes, &param);
+}
+
+/* UCX has copied it: nothing of it is left but to tell whoever asked. */
+static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns,
+                tmsg_request_t **request_p)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+
+    endpoint->next_message_id++;
+    tmsg_send_count(channel, channel->repeat_out.payload_bytes);
+    if (begun_ns != 0) {
+        tmsg_histogram_note(&endpoint->stats.send_ns, tmsg_now_ns() - begun_ns);
+    }
+    if (request_p != NULL) {
+        tmsg_request_hold_hidden(&send->request);
+        *request_p = &send->request;
+    }
+    tmsg_request_end(&send->request, TMSG_OK, NULL);
+}
+
+/* UCX reads header and payload yet: from here on it is a send like others. */
+static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
+                  const tmsg_map_t *map, uint64_t begun_ns,
+                  tmsg_request_t **request_p)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+
+    tmsg_send_take(send, endpoint, map);
+    send->channel = channel;
+    send->timeout_ms = -1;
+    send->begun_ns = begun_ns;
+    send->header = send->small_header;
+    send->header_bytes = channel->repeat_out.header_bytes;
+    send->plan.bytes = channel->repeat_out.payload_bytes;
+    send->plan.contiguous = send->small_payload;
+    send->bytes = send->plan.bytes;
+    send->am_flags = channel->repeat_out.am_flags;
+    send->sequence = channel->tx_sequence;
+    send->posted = true;
+    tmsg_list_push(&endpoint->posted, &send->node);
+    tmsg_send_count(channel, send->bytes);
+    tmsg_send_hand_over(send);
+    if (request_p != NULL) {
+        tmsg_request_hold_hidden(&send->request);
+        *request_p = &send->request;
+    }
+}
+
+bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                      const tmsg_send_params_t *params,
+                      tmsg_request_t **request_p)
+{
+    tmsg_channel_t *channel = find(endpoint, params);
+    tmsg_send_t *send;
+    uint64_t begun_ns = 0;
+    ucs_status_ptr_t request;
+
+    if (channel == NULL || !is_plain(channel) || !repeats(channel, map)) {
+        return false;
+    }
+    send = tmsg_send_record(endpoint->worker->store);
+    if (send == NULL) {
+        return false;
+    }
+    if (endpoint->next_message_id % TMSG_TIMED_ONE_IN == 0) {
+        begun_ns = tmsg_now_ns();
+    }
+    gather(map, send->small_payload);
+    tmsg_send_clear(send);
+    tmsg_send_init_request(send, endpoint->worker);
+    if (params != NULL && params->field_mask & TMSG_SEND_PARAM_ON_DONE) {
+        send->request.on_done = params->on_done;
+        send->request.on_done_arg = params->on_done_arg;
+    }
+    request = post(channel, send);
+    if (UCS_PTR_IS_ERR(request)) { /* which it says again the general way */
+        tmsg_request_drop_hidden(&send->request);
+        return false;
+    }
+    tmsg_schema_table_used(channel->tx_schemas, channel->repeat_out.slot);
+    endpoint->stats.sent_by_schema++;
+    endpoint->stats.sent_repeats++;
+    if (request == NULL) {
+        end(channel, send, begun_ns, request_p);
+    } else {
+        go_on(channel, send, map, begun_ns, request_p);
+    }
+    return true;
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Small messages that are like the last one: they go the short way, and nobody
+ * sees anything of it but the counters. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint.h"
+#include "am/schemas.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+#define BYTES 100
+
+/* One tensor of so many bytes, and no metadata. */
+static sample_t plain(uint64_t seed, size_t bytes)
+{
+    sample_t sample = {.seed = seed,
+                       .tensors = 1,
+                       .shape = SAMPLE_VECTOR,
+                       .elements = bytes,
+                       .without_metadata = true};
+
+    while (sample_dtypes[sample.dtype].code != TMSG_DTYPE_UINT ||
+           sample_dtypes[sample.dtype].bits != 8) {
+        sample.dtype++;
+    }
+    sample.dtype++;
+    return sample;
+}
+
+static tmsg_map_t *make(uint64_t seed, size_t bytes)
+{
+    const sample_t sample = plain(seed, bytes);
+
+    return sample_make(&sample);
+}
+
+static void check_map(uint64_t seed, size_t bytes, const tmsg_map_t *map)
+{
+    const sample_t sample = plain(seed, bytes);
+
+    sample_check(&sample, map);
+}
+
+static void check(pair_t *pair, side_t *side, uint64_t seed, size_t bytes)
+{
+    tmsg_message_t *message = pair_take(pair, side);
+
+    check_map(seed, bytes, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+/* From b to a; the map is made for it, and gone when it arrives. */
+static void pass(pair_t *pair, uint64_t seed, size_t bytes)
+{
+    tmsg_map_t *map = make(seed, bytes);
+
+    must(tmsg_endpoint_send(pair->to_a, map, NULL, NULL));
+    tmsg_map_destroy(map);
+    check(pair, &pair->a, seed, bytes);
+}
+
+/* The sender hears of the layouts that are kept. */
+static void let_hear(pair_t *pair)
+{
+    tmsg_worker_progress(pair->a.worker);
+    tmsg_worker_progress(pair->b.worker);
+}
+
+static uint64_t sent(const pair_t *pair)
+{
+    return pair->to_a->stats.sent_repeats;
+}
+
+static uint64_t received(const pair_t *pair)
+{
+    return pair->to_b->stats.received_repeats;
+}
+
+/* Until both ends repeat messages of so many bytes. */
+static void warm_up(pair_t *pair, size_t bytes)
+{
+    uint64_t before = received(pair);
+
+    for (uint64_t i = 0; received(pair) < before + 2; i++) {
+        must_true(i < 1000);
+        pass(pair, i, bytes);
+    }
+}
+
+static void go_on_for_ever(link_t link, drive_t drive)
+{
+    enum { MESSAGES = 2000 };
+    pair_t pair;
+    uint64_t before;
+
+    pair_open(&pair, link, drive, NULL, NULL);
+    warm_up(&pair, BYTES);
+    before = pair.to_a->stats.sent_messages;
+    must_eq(pair.to_b->stats.received_messages, before);
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        pass(&pair, i, BYTES);
+    }
+    must_eq(pair.to_a->stats.sent_messages, before + MESSAGES);
+    must_eq(pair.to_b->stats.received_messages, before + MESSAGES);
+    must_eq(pair.to_a->stats.sent_sizes.count, before + MESSAGES);
+    must_eq(pair.to_b->stats.received_sizes.count, before + MESSAGES);
+    must_eq(pair.to_a->stats.sent_bytes, (before + MESSAGES) * BYTES);
+    must_true(pair.to_a->stats.send_ns.count >= MESSAGES / 32);
+    /* All but those that a window delayed. */
+    cr_expect(ge(u64, received(&pair), MESSAGES / 2));
+    cr_expect(ge(u64, sent(&pair), MESSAGES / 2));
+    pair_close(&pair);
+}
+
+Test(repeat, many_shm) { go_on_for_ever(LINK_SHM, DRIVE_POLLING); }
+Test(repeat, many_tcp) { go_on_for_ever(LINK_TCP, DRIVE_POLLING); }
+Test(repeat, many_blob) { go_on_for_ever(LINK_BLOB, DRIVE_POLLING); }
+Test(repeat, many_by_descriptor) { go_on_for_ever(LINK_SHM, DRIVE_FD); }
+Test(repeat, many_between_threads) { go_on_for_ever(LINK_SHM, DRIVE_THREAD); }
+
+static const size_t sizes[] = {64, 100, 511, 512, 513, 576, 577, 4000, 1};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+/* Below and above what a repeat may have, in runs of every length. */
+Test(repeat, layouts_that_change)
+{
+    uint64_t state = 7;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 400; i++) {
+        size_t bytes = sizes[sample_random(&state) % SIZES];
+
+        for (uint64_t run = sample_random(&state) % 5; run > 0; run--) {
+            pass(&pair, i + run, bytes);
+            let_hear(&pair);
+        }
+    }
+    pair_close(&pair);
+}
+
+/* What is not a shape: names, dtypes, and tensors of nothing among others. */
+Test(repeat, maps_of_many_kinds_in_turn)
+{
+    enum { KINDS = 7 };
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 600; i++) {
+        const sample_t sample = {.seed = i / 3 % KINDS,
+                                 .tensors = i / 3 % KINDS,
+                                 .without_metadata = i / 3 % 2 == 0};
+        tmsg_map_t *map = sample_make(&sample);
+        tmsg_message_t *message;
+
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        tmsg_map_destroy(map);
+        message = pair_take(&pair, &pair.a);
+        sample_check(&sample, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        let_hear(&pair);
+    }
+    cr_expect(ge(u64, received(&pair), 100));
+    pair_close(&pair);
+}
+
+Test(repeat, metadata_now_and_then)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, BYTES);
+    for (int64_t i = 0; i < 300; i++) {
+        tmsg_map_t *map = make((uint64_t)i, BYTES);
+        tmsg_message_t *message;
+        int64_t frame = -1;
+        tmsg_tensor_t tensor;
+
+        if (i % 3 == 0) {
+            must(tmsg_map_set_i64(map, TMSG_META_FRAME, i));
+        }
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        tmsg_map_destroy(map);
+        message = pair_take(&pair, &pair.a);
+        must(tmsg_map_at(tmsg_message_map(message), 0, NULL, &tensor));
+        must_eq(sample_compare((uint64_t)i, tensor.data, BYTES), BYTES);
+        must_eq(tmsg_map_meta_size(tmsg_message_map(message)),
+                (size_t)(i % 3 == 0));
+        if (i % 3 == 0) {
+            must(tmsg_map_get_i64(tmsg_message_map(message), TMSG_META_FRAME,
+                                  &frame));
+            must_eq(frame, i);
+        }
+        tmsg_message_destroy(message);
+    }
+    cr_expect(ge(u64, sent(&pair), 100));
+    pair_close(&pair);
+}
+
+static tmsg_map_t *named(uint64_t name, uint8_t *data)
+{
+    const int64_t shape = 8;
+    const tmsg_tensor_t tensor = {.data = data,
+                                  .device = {TMSG_DEVICE_CPU, 0},
+                                  .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                  .ndim = 1,
+                                  .shape = &shape};
+    char text[24];
+    tmsg_map_t *map;
+
+    snprintf(text, sizeof(text), "tensor %llu", (unsigned long long)name);
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, text, &tensor, NULL));
+    return map;
+}
+
+/* Slots are used again by other layouts, and their numbers by the headers. */
+Test(repeat, more_layouts_than_slots)
+{
+    enum { LAYOUTS = 3 * TMSG_SCHEMA_SLOTS };
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 9 * LAYOUTS; i++) {
+        uint8_t data[8];
+        tmsg_map_t *map = named(i / 9, data);
+        tmsg_message_t *message;
+        const char *name, *wanted;
+        tmsg_tensor_t tensor;
+
+        sample_fill(i, data, sizeof(data));
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        message = pair_take(&pair, &pair.a);
+        must(tmsg_map_at(map, 0, &wanted, NULL));
+        must(tmsg_map_at(tmsg_message_map(message), 0, &name, &tensor));
+        must_true(strcmp(name, wanted) == 0);
+        must_eq(sample_compare(i, tensor.data, sizeof(data)), sizeof(data));
+        tmsg_message_destroy(message);
+        tmsg_map_destroy(map);
+        let_hear(&pair);
+    }
+    cr_expect(ge(u64, received(&pair), 3 * LAYOUTS));
+    pair_close(&pair);
+}
+
+static bool all_queued_are_gone(void *arg)
+{
+    return ((pair_t *)arg)->to_a->channels.queued == 0;
+}
+
+/* The window is full, a queue forms in the middle of it, and drains. */
+Test(repeat, credits_run_out)
+{
+    enum { DEPTH = 8, MESSAGES = 100 };
+    const side_options_t narrow = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = DEPTH}};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &narrow, NULL);
+    for (int round = 0; round < 20; round++) {
+        warm_up(&pair, BYTES);
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            tmsg_map_t *map = make(i, BYTES);
+
+            must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+            tmsg_map_destroy(map);
+        }
+        must_true(pair.to_a->channels.queued >= MESSAGES - DEPTH);
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            check(&pair, &pair.a, i, BYTES);
+        }
+        pair_await(&pair, all_queued_are_gone, &pair, "the queue's end");
+    }
+    pair_close(&pair);
+}
+
+/* More at once than UCX's queue of shared memory takes: what it cannot copy at
+ * once it has until later. */
+Test(repeat, ucx_is_full)
+{
+    enum { MESSAGES = 200 };
+    tmsg_request_t *requests[MESSAGES];
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (int round = 0; round < 5; round++) {
+        warm_up(&pair, BYTES);
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            tmsg_map_t *map = make(i, BYTES);
+
+            must(tmsg_endpoint_send(pair.to_a, map, NULL, &requests[i]));
+            tmsg_map_destroy(map);
+        }
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            check(&pair, &pair.a, i, BYTES);
+            must(pair_finish(&pair, requests[i]));
+        }
+    }
+    pair_close(&pair);
+}
+
+typedef struct {
+    bool sending;
+    unsigned calls;
+} told_t;
+
+static void on_done(void *arg, tmsg_status_t status, const char *error)
+{
+    told_t *told = arg;
+
+    must(status);
+    must_eq(error[0], '\0');
+    must_true(!told->sending);
+    told->calls++;
+}
+
+/* Callbacks come from progress, one a message; requests have ended with OK. */
+Test(repeat, whoever_asks_is_told)
+{
+    enum { MESSAGES = 300 };
+    told_t told = {false, 0};
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_ON_DONE,
+                                       .on_done = on_done,
+                                       .on_done_arg = &told};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, BYTES);
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        tmsg_map_t *map = make(i, BYTES);
+        tmsg_request_t *request;
+
+        told.sending = true;
+        must(tmsg_endpoint_send(pair.to_a, map, &params, &request));
+        told.sending = false;
+        tmsg_map_destroy(map);
+        check(&pair, &pair.a, i, BYTES);
+        must(pair_finish(&pair, request));
+        while (told.calls <= i) {
+            tmsg_worker_progress(pair.b.worker);
+        }
+        must_eq(told.calls, i + 1);
+    }
+    cr_expect(ge(u64, sent(&pair), MESSAGES / 2));
+    pair_close(&pair);
+}
+
+/* What the application keeps is not written over by those behind it. */
+Test(repeat, received_messages_may_be_kept)
+{
+    enum { KEPT = 100 };
+    tmsg_message_t *kept[KEPT] = {NULL};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, BYTES);
+    for (uint64_t i = 0; i < 1000; i++) {
+        tmsg_message_t **place = &kept[i * 7 % KEPT];
+        tmsg_map_t *map = make(i, BYTES);
+
+        if (*place != NULL) {
+            check_map(i - KEPT, BYTES, tmsg_message_map(*place));
+            tmsg_message_destroy(*place);
+        }
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        tmsg_map_destroy(map);
+        *place = pair_take(&pair, &pair.a);
+    }
+    pair_drop(&pair);
+    for (int i = 0; i < KEPT; i++) { /* which outlive their worker */
+        tmsg_message_destroy(kept[i]);
+    }
+}
+
+/* A received map is sent back, and its message destroyed before that ends. */
+Test(repeat, received_maps_are_sent_on)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 300; i++) {
+        tmsg_map_t *map = make(i, BYTES);
+        tmsg_message_t *message;
+
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        tmsg_map_destroy(map);
+        message = pair_take(&pair, &pair.a);
+        must(tmsg_endpoint_send(pair.to_b, tmsg_message_map(message), NULL,
+                                NULL));
+        tmsg_message_destroy(message);
+        check(&pair, &pair.b, i, BYTES);
+    }
+    cr_expect(ge(u64, pair.to_b->stats.sent_repeats, 100));
+    cr_expect(ge(u64, pair.to_a->stats.received_repeats, 100));
+    pair_close(&pair);
+}
+
+static bool has_ready(void *arg)
+{
+    return ((pair_t *)arg)->to_b->ready.count > 0;
+}
+
+/* Its tensors are moved to where the application wants them: the record that
+ * they lay in is as good as any for the next. */
+Test(repeat, received_into_a_map_after_it_came)
+{
+    pair_t pair;
+    tmsg_map_t *target = make(0, BYTES);
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, BYTES);
+    for (uint64_t i = 0; i < 100; i++) {
+        tmsg_map_t *map = make(i, BYTES);
+        tmsg_message_t *message;
+
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        tmsg_map_destroy(map);
+        pair_await(&pair, has_ready, &pair, "a message");
+        must(tmsg_endpoint_recv_into(pair.to_b, target, 0, &message));
+        tmsg_message_destroy(message);
+        pass(&pair, i + 1000, BYTES);
+        check_map(i, BYTES, target);
+    }
+    tmsg_map_destroy(target);
+    pair_close(&pair);
+}
+
+Test(repeat, each_channel_by_itself)
+{
+    enum { CHANNELS = 5 };
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 500; i++) {
+        const tmsg_send_params_t params = {.field_mask =
+                                               TMSG_SEND_PARAM_CHANNEL,
+                                           .channel = (uint16_t)(i % CHANNELS)};
+        size_t bytes = 10 + i % CHANNELS;
+        tmsg_map_t *map = make(i, bytes);
+        tmsg_message_t *message;
+
+        must(tmsg_endpoint_send(pair.to_a, map, &params, NULL));
+        tmsg_map_destroy(map);
+        message = pair_take(&pair, &pair.a);
+        must_eq(tmsg_message_channel(message), params.channel);
+        check_map(i, bytes, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        let_hear(&pair);
+    }
+    cr_expect(ge(u64, received(&pair), 200));
+    pair_close(&pair);
+}
+
+/* Params that are not a repeat's are heeded in the midst of repeats. */
+Test(repeat, other_sends_between)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 400; i++) {
+        static const uint32_t flags[] = {0,
+                                         TMSG_SEND_ACKED,
+                                         0,
+                                         0,
+                                         TMSG_SEND_VERIFY,
+                                         TMSG_SEND_UNORDERED,
+                                         TMSG_SEND_TRY};
+        tmsg_request_t *request =
+            send_map(pair.to_a, make(i, BYTES),
+                     flags[i % (sizeof(flags) / sizeof(flags[0]))]);
+
+        check(&pair, &pair.a, i, BYTES);
+        must(pair_finish(&pair, request));
+    }
+    cr_expect(ge(u64, received(&pair), 50));
+    pair_close(&pair);
+}
