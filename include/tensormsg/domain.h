@@ -118,8 +118,8 @@ typedef struct tmsg_domain {
 
     /* A stream of the domain's own on that device, for copies that nothing of
      * the application's waits for. It belongs to the domain and is the same
-     * every time. May be NULL, and answers TMSG_STREAM_NONE where there are no
-     * streams. */
+     * every time; a copy without a stream is done after what it holds. May be
+     * NULL, and answers TMSG_STREAM_NONE where there are no streams. */
     tmsg_status_t (*stream)(void *arg, tmsg_device_t device,
                             tmsg_stream_t *stream_p);
 

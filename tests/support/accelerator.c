@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/accelerator.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,20 @@ static tmsg_status_t check_device(tmsg_device_t device)
     return tmsg_domain_fail(TMSG_ERR_NOT_FOUND, words);
 }
 
+static fake_stream_t *own_of(int32_t id)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    fake_stream_t *stream;
+
+    pthread_mutex_lock(&lock);
+    if (own[id] == NULL) {
+        own[id] = fake_stream_new(id, false, true);
+    }
+    stream = own[id];
+    pthread_mutex_unlock(&lock);
+    return stream;
+}
+
 /* The stream that is meant; its own where there is none. */
 static tmsg_status_t enter(tmsg_device_t device, tmsg_stream_t stream,
                            fake_stream_t **stream_p)
@@ -54,8 +69,8 @@ static tmsg_status_t enter(tmsg_device_t device, tmsg_stream_t stream,
         return tmsg_domain_fail(TMSG_ERR_INVALID_PARAM,
                                 "not an accelerator's stream");
     }
-    *stream_p = stream.kind == KIND ? accelerator_inside(stream)
-                                    : fake_stream_new(device.id, false, true);
+    *stream_p =
+        stream.kind == KIND ? accelerator_inside(stream) : own_of(device.id);
     return TMSG_OK;
 }
 
@@ -158,10 +173,8 @@ static tmsg_status_t own_stream(void *arg, tmsg_device_t device,
 
     (void)arg;
     if (status == TMSG_OK) {
-        if (own[device.id] == NULL) {
-            own[device.id] = fake_stream_new(device.id, false, true);
-        }
-        *stream_p = (tmsg_stream_t){KIND, (uint64_t)(uintptr_t)own[device.id]};
+        *stream_p =
+            (tmsg_stream_t){KIND, (uint64_t)(uintptr_t)own_of(device.id)};
     }
     return status;
 }
