@@ -144,7 +144,8 @@ static int open_receiver(receiver_t *receiver)
     const recv_options_t *options = receiver->options;
     tmsg_worker_params_t worker = {
         .field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_FLAGS,
-        .flags = options->capture == NULL ? 0 : TMSG_WORKER_CAPTURE,
+        .flags = TMSG_WORKER_HOST_ONLY |
+                 (options->capture == NULL ? 0 : (unsigned)TMSG_WORKER_CAPTURE),
         .queue_depth = QUEUE_DEPTH,
     };
     const tmsg_listener_params_t listener = {

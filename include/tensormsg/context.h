@@ -32,7 +32,13 @@ enum {
      * connection then notices that the other one is stopped or hangs, and a
      * host that is cut off is noticed by TCP alone, in no less than 2 s; see
      * "A peer that falls silent" in docs/guide.md. */
-    TMSG_CONTEXT_NO_THREAD = 1 << 0
+    TMSG_CONTEXT_NO_THREAD = 1 << 0,
+
+    /* Where a faster path for device memory exists and cannot be taken (UCX
+     * does not know that memory, or the receiver has none of its kind), the
+     * send or the receive fails with UNSUPPORTED and says why, in place of
+     * being staged or falling back to the host. See docs/domains.md. */
+    TMSG_CONTEXT_REQUIRE_PATH = 1 << 1
 };
 
 typedef struct tmsg_context_params {
@@ -45,7 +51,8 @@ typedef struct tmsg_context_params {
                              * transport's name ("PUT_ENABLE", not
                              * "TCP_PUT_ENABLE"). */
     uint32_t flags;         /* TMSG_CONTEXT_*; default 0, or NO_THREAD where the
-                             * variable TENSORMSG_NO_THREAD is 1 */
+                             * variable TENSORMSG_NO_THREAD is 1, REQUIRE_PATH
+                             * where TENSORMSG_REQUIRE_PATH is */
     uint32_t peer_timeout_ms; /* a peer that was silent for so long (stopped,
                                * hanging, cut off) is lost: its endpoint ends
                                * with PEER_LOST. 0: never; else at least 200.

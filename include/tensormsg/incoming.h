@@ -43,18 +43,38 @@ tmsg_incoming_endpoint(const tmsg_incoming_t *incoming);
 /* Bytes of the payload: all tensors with the gaps between them. */
 TMSG_API uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming);
 
-/* Has tensor `index` of the map received into `data`, memory of the CPU with
- * room for `capacity` bytes, at least as many as its elements take packed, each
- * once where a stride is 0. It is written to from now on and lent until the
- * message is destroyed (and no send of it is under way) or, where the message
- * is not delivered, until no byte can be written to it any more. Then *params'
- * release, if any, is called, once, from whatever thread, with no lock held; it
- * does not call the library for that message. `params` (NULL: no release) are
- * those of tmsg_map_add(). Such memory does not count against held_bytes.
- * Nothing is copied where UCX can receive into it: one tensor of its own, or
- * tensors that follow each other without gaps. Errors: NOT_FOUND (index),
- * INVALID_PARAM (NULL, capacity too small, unknown bit), ALREADY_EXISTS (it is
- * placed), and then release is not called. */
+/* Says on which device tensor `index` of the map is to lie, wherever it was
+ * sent from; where nothing is said that is the device that it was sent from, if
+ * there is such memory here, or the host. Memory for it is found there as for
+ * others: the application's allocator, the library's pool; there is no falling
+ * back to the host from a device that was chosen, the message is refused. With
+ * a stream (none: all zeros) the memory is allocated and freed in its order,
+ * and the data are written after what it holds now; it lives as long as the
+ * message. When the message is delivered the data are there, for any stream.
+ * Errors: NOT_FOUND (index; no domain holds that device), ALREADY_EXISTS (it is
+ * placed), NO_MEMORY, LIMIT_EXCEEDED. */
+TMSG_API tmsg_status_t tmsg_incoming_choose(tmsg_incoming_t *incoming,
+                                            size_t index, tmsg_device_t device,
+                                            tmsg_stream_t stream);
+
+/* The same for each tensor that is not placed. */
+TMSG_API tmsg_status_t tmsg_incoming_choose_all(tmsg_incoming_t *incoming,
+                                                tmsg_device_t device,
+                                                tmsg_stream_t stream);
+
+/* Has tensor `index` of the map received into `data`, memory of the CPU, or
+ * of the device that was chosen for it before, with room for `capacity` bytes,
+ * at least as many as its elements take packed, each once where a stride is 0.
+ * It is written to from now on and lent until the message is destroyed (and no
+ * send of it is under way) or, where the message is not delivered, until no
+ * byte can be written to it any more. Then *params' release, if any, is called,
+ * once, from whatever thread, with no lock held; it does not call the library
+ * for that message. `params` (NULL: no release) are those of tmsg_map_add().
+ * Such memory does not count against held_bytes. Nothing is copied where UCX
+ * can receive into it: one tensor of its own, or tensors that follow each other
+ * without gaps. Errors: NOT_FOUND (index), INVALID_PARAM (NULL, capacity too
+ * small, unknown bit), ALREADY_EXISTS (it is placed), and then release is not
+ * called. */
 TMSG_API tmsg_status_t tmsg_incoming_place(tmsg_incoming_t *incoming,
                                            size_t index, void *data,
                                            uint64_t capacity,

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include <tensormsg/domain.h>
 #include <tensormsg/tensor.h>
 
 #ifdef __cplusplus
@@ -32,14 +33,21 @@ TMSG_API tmsg_status_t tmsg_map_create(tmsg_map_t **map_p);
  * allowed. The map of a received message is not the caller's to destroy. */
 TMSG_API void tmsg_map_destroy(tmsg_map_t *map);
 
-enum { TMSG_MAP_ADD_PARAM_RELEASE = 1 << 0 };
+enum {
+    TMSG_MAP_ADD_PARAM_RELEASE = 1 << 0,
+    TMSG_MAP_ADD_PARAM_STREAM = 1 << 1
+};
 
-/* How a tensor is added. Later versions take the stream (CUDA's) that its data
- * are ready on here, for the descriptor itself is DLPack's and never grows. */
+/* How a tensor is added. */
 typedef struct tmsg_map_add_params {
     uint64_t field_mask;     /* TMSG_MAP_ADD_PARAM_*; unset: defaults */
     tmsg_release_fn release; /* gives the data back; default NULL: borrowed */
     void *release_arg;       /* passed to release; set with it */
+    tmsg_stream_t stream;    /* of a device's memory: what was given to it
+                              * before a send is done before the data are read,
+                              * and before a receive into the tensor, before
+                              * they are written; it lives until then. Default
+                              * none: the data are there */
 } tmsg_map_add_params_t;
 
 /* Appends a tensor under a new name. `name` is UTF-8, 1 to 4096 bytes,

@@ -33,9 +33,13 @@ extern "C" {
 typedef struct tmsg_worker tmsg_worker_t;
 
 enum {
-    TMSG_WORKER_SHARED = 1 << 0, /* callable from several threads */
-    TMSG_WORKER_THREAD = 1 << 1, /* driven by its own thread; SHARED */
-    TMSG_WORKER_CAPTURE = 1 << 2 /* messages keep their header's bytes */
+    TMSG_WORKER_SHARED = 1 << 0,   /* callable from several threads */
+    TMSG_WORKER_THREAD = 1 << 1,   /* driven by its own thread; SHARED */
+    TMSG_WORKER_CAPTURE = 1 << 2,  /* messages keep their header's bytes */
+    TMSG_WORKER_HOST_ONLY = 1 << 3 /* tensors come to the host's memory, if
+                                    * their sender allows it, whatever memory
+                                    * they were sent from; unless they are
+                                    * placed elsewhere one by one */
 };
 
 /* Receives each message as it arrives, in the order of its channel, on the
@@ -57,7 +61,7 @@ typedef void (*tmsg_refused_fn)(void *arg, tmsg_endpoint_t *endpoint,
                                 tmsg_status_t status, const char *error);
 
 /* Memory for payloads of the application's own. alloc gives `bytes` of
- * memory of `device` (today the CPU, always) aligned to `alignment` (a power
+ * memory of `device` (the CPU, always) aligned to `alignment` (a power
  * of two, 64 at most) and may leave a word of its own in *token_p; on any other
  * status the message is refused with it. release gets the same back when the
  * message is destroyed, from whatever thread does that. Both are called with
@@ -70,6 +74,23 @@ typedef struct tmsg_allocator {
     void (*release)(void *arg, void *data, uint64_t bytes, void *token);
     void *arg;
 } tmsg_allocator_t;
+
+/* Memory of devices of the application's own, for tensors that come to one.
+ * alloc gives `bytes` of memory of `device`, aligned to `alignment` (64), that
+ * may be used by what comes later on `stream` (tmsg_incoming_choose(); none:
+ * by anything); UNSUPPORTED leaves that device to the library, NOT_FOUND says
+ * that there is none: the tensor comes to the host, if its sender allows it;
+ * with any other status the message is refused. release gets the same back when
+ * the message is destroyed. Thread and calls as for tmsg_allocator_t; what
+ * alloc gave does not count against held_bytes. */
+typedef struct tmsg_device_allocator {
+    tmsg_status_t (*alloc)(void *arg, tmsg_device_t device, uint64_t bytes,
+                           uint64_t alignment, tmsg_stream_t stream,
+                           void **data_p, void **token_p);
+    void (*release)(void *arg, tmsg_device_t device, void *data, uint64_t bytes,
+                    tmsg_stream_t stream, void *token);
+    void *arg;
+} tmsg_device_allocator_t;
 
 /* What becomes of a send for which there is no room among those of its endpoint
  * that wait: for the connection, for the peer to take what it has, or for
@@ -111,7 +132,8 @@ enum {
     TMSG_WORKER_PARAM_ON_REFUSED = 1 << 5,
     TMSG_WORKER_PARAM_SEND_QUEUE = 1 << 6,
     TMSG_WORKER_PARAM_ON_HEADER = 1 << 7,
-    TMSG_WORKER_PARAM_CHANNELS = 1 << 8
+    TMSG_WORKER_PARAM_CHANNELS = 1 << 8,
+    TMSG_WORKER_PARAM_DEVICE_ALLOCATOR = 1 << 9
 };
 
 typedef struct tmsg_worker_params {
@@ -134,6 +156,9 @@ typedef struct tmsg_worker_params {
                                      * tmsg_endpoint_set_queue() says else */
     uint32_t channels; /* that each peer may use: 0 to this less 1. 1 to
                         * 1024, default 64 */
+    const tmsg_device_allocator_t *device_allocator; /* NULL: the library's
+                                                      * own pool, which counts
+                                                      * against held_bytes */
 } tmsg_worker_params_t;
 
 /* Creates a worker. *params (NULL: all defaults) is copied with what it

@@ -96,6 +96,15 @@ void tmsg_send_cancel(tmsg_request_t *request)
             "canceled by its sender");
 }
 
+void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
+{
+    char words[TMSG_ERROR_BYTES];
+
+    snprintf(words, sizeof(words), "%s", why); /* which may go with it */
+    tmsg_parts_stop(send);
+    give_up(send, status, words);
+}
+
 /* What it still waited for. */
 static const char *missing(const tmsg_send_t *send)
 {

@@ -8,6 +8,10 @@
 /* Of a request that is a send: the application gives it up. Lock held. */
 void tmsg_send_cancel(tmsg_request_t *request);
 
+/* Gives it up for another reason, of which the peer is told as of the others.
+ * Lock held, outside UCX and in the midst of nothing. */
+void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why);
+
 /* Has a send that has begun given up at its deadline, if it has one and still
  * goes on. */
 void tmsg_send_set_timer(tmsg_send_t *send);

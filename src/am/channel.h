@@ -43,6 +43,7 @@ typedef struct tmsg_channel {
     uint32_t bye_read;     /* of a BYE that is being read */
     uint64_t sent_messages, received_messages;
     uint64_t parted; /* which of the endpoint's parts was its last; 0: none */
+    bool stalled;    /* parts that are copied first are not there yet */
 } tmsg_channel_t;
 
 /* The channels of an endpoint. All zero bits and tmsg_channels_init(). */

@@ -17,7 +17,8 @@
                 TMSG_CONTEXT_PARAM_ON_TRACE | TMSG_CONTEXT_PARAM_CONFIG_FILE | \
                 TMSG_CONTEXT_PARAM_DEVICE_TABLE))
 
-#define FLAGS_KNOWN ((uint32_t)TMSG_CONTEXT_NO_THREAD)
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_CONTEXT_NO_THREAD | TMSG_CONTEXT_REQUIRE_PATH))
 
 #define PEER_TIMEOUT_MS 5000
 #define PEER_TIMEOUT_LEAST_MS 200
@@ -50,9 +51,17 @@ static tmsg_status_t read_flags(const tmsg_context_params_t *params,
                                 tmsg_context_t *context)
 {
     if (!(params->field_mask & TMSG_CONTEXT_PARAM_FLAGS)) {
-        context->flags =
-            context->settings.no_thread ? TMSG_CONTEXT_NO_THREAD : 0;
-        return read_variable("TENSORMSG_NO_THREAD", 1, &context->flags);
+        uint32_t no_thread = context->settings.no_thread;
+        uint32_t require_path = context->settings.require_path;
+        tmsg_status_t status =
+            read_variable("TENSORMSG_NO_THREAD", 1, &no_thread);
+
+        if (status == TMSG_OK) {
+            status = read_variable("TENSORMSG_REQUIRE_PATH", 1, &require_path);
+        }
+        context->flags = (no_thread ? TMSG_CONTEXT_NO_THREAD : 0) |
+                         (require_path ? TMSG_CONTEXT_REQUIRE_PATH : 0);
+        return status;
     }
     if (params->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

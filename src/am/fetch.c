@@ -14,6 +14,7 @@
 #include "am/progress.h"
 #include "am/receive.h"
 #include "am/resume.h"
+#include "am/stage_in.h"
 #include "core/error.h"
 
 /* What UCX keeps may take one of its segments, however short it is: where it is
@@ -98,7 +99,7 @@ static void finish(tmsg_message_t *message)
         tmsg_messages_deliver(message->channel);
     } else if (message->body != NULL && !message->landed && !message->aborted) {
         tmsg_message_landed(message);
-    } else {
+    } else if (message->stage == NULL || !tmsg_stage_in_copies(message)) {
         tmsg_resume_fetched(message->endpoint);
         tmsg_message_whole(message);
     }
@@ -212,7 +213,7 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
 
     if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
         message->head.flags & TMSG_HEADER_SPILLED || message->parts != NULL ||
-        tmsg_incoming_may_be_placed(message)) {
+        message->stage != NULL || tmsg_incoming_may_be_placed(message)) {
         return false;
     }
     if (bytes > 0) {
@@ -229,11 +230,11 @@ bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
     uint64_t spill = tmsg_payload_spill(&message->head);
 
     if (endpoint->worker->on_header != NULL || endpoint->post.map == NULL ||
-        message->head.kind != TMSG_KIND_MAP) {
+        message->head.kind != TMSG_KIND_MAP || endpoint->post.foreign) {
         return false;
     }
-    tmsg_post_take(message);
-    return tmsg_place_missing(message->map) == 0 &&
+    return tmsg_post_take(message) == TMSG_OK &&
+           tmsg_place_missing(message->map) == 0 &&
            tmsg_place_copy(message, (const uint8_t *)data + spill) == TMSG_OK;
 }
 
@@ -274,6 +275,24 @@ static bool fits_record(tmsg_message_t *message, uint64_t bytes)
     return true;
 }
 
+/* Memory for those that come to a device. Lets the lock go. */
+static tmsg_status_t find_devices(tmsg_message_t *message)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+    tmsg_callback_t callback;
+    tmsg_status_t status;
+
+    if (message->stage == NULL) {
+        return TMSG_OK;
+    }
+    tmsg_callback_enter(&callback, worker);
+    tmsg_worker_unlock(worker);
+    status = tmsg_stage_in_find(message);
+    tmsg_worker_lock(worker);
+    tmsg_callback_leave(&callback);
+    return status;
+}
+
 /* Memory for those tensors that nobody has placed. Lets the lock go. */
 static tmsg_status_t find_memory(tmsg_message_t *message)
 {
@@ -288,8 +307,10 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
     if (fits_record(message, bytes)) {
         return TMSG_OK;
     }
-    if (!tmsg_store_fits(message->store, bytes + spill, spill)) {
-        return tmsg_store_too_small(message->store, bytes + spill);
+    if (!tmsg_store_fits(message->store,
+                         bytes + spill + tmsg_stage_in_held(message), spill)) {
+        return tmsg_store_too_small(
+            message->store, bytes + spill + tmsg_stage_in_held(message));
     }
     if (is_known(message) && tmsg_message_may_lie(message)) {
         return tmsg_message_lie(message);
@@ -327,9 +348,12 @@ static tmsg_status_t make_ready(tmsg_message_t *message)
         return status;
     }
     if (is_known(message)) {
-        tmsg_post_take(message);
+        status = tmsg_post_take(message);
     }
-    return message->landed ? TMSG_OK : find_memory(message);
+    if (status == TMSG_OK) {
+        status = find_devices(message);
+    }
+    return status != TMSG_OK || message->landed ? status : find_memory(message);
 }
 
 static tmsg_status_t take(tmsg_message_t *message)
@@ -392,9 +416,12 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         if (status == TMSG_OK) {
             status = take(message);
         }
-        if (status == TMSG_OK) {
+        if (status == TMSG_OK && message->stage != NULL) {
+            status = tmsg_stage_in_begin(message);
+        } else if (status == TMSG_OK) {
             tmsg_parts_fetch(message);
-        } else {
+        }
+        if (status != TMSG_OK) {
             refuse_kept(message, status);
         }
         tmsg_message_fetched(message, UCS_OK);

@@ -5,6 +5,7 @@
 
 #include "am/endpoint.h"
 #include "am/progress.h"
+#include "am/stage_in.h"
 #include "core/error.h"
 #include "core/map.h"
 
@@ -69,9 +70,50 @@ tmsg_status_t tmsg_incoming_place(tmsg_incoming_t *incoming, size_t index,
 {
     tmsg_status_t status = check_place(incoming, index, data, capacity);
 
-    return status != TMSG_OK
-               ? status
-               : tmsg_map_lend(incoming->message->map, index, data, params);
+    if (status == TMSG_OK) {
+        status = tmsg_map_lend(incoming->message->map, index, data, params);
+    }
+    if (status == TMSG_OK) {
+        tmsg_stage_in_placed(incoming->message, index);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_incoming_choose(tmsg_incoming_t *incoming, size_t index,
+                                   tmsg_device_t device, tmsg_stream_t stream)
+{
+    tmsg_message_t *message = incoming->message;
+    size_t size = tmsg_map_size(message->map);
+    const tmsg_map_entry_t *entry;
+
+    if (index >= size) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "tensor %zu of a map of %zu",
+                              index, size);
+    }
+    entry = &tmsg_map_entries(message->map)[index];
+    if (entry->tensor.data != NULL) {
+        return tmsg_error_set(
+            TMSG_ERR_ALREADY_EXISTS, "tensor '%s' is placed already",
+            tmsg_error_name(entry->name, entry->name_bytes).text);
+    }
+    return tmsg_stage_in_choose(message, index, device, stream);
+}
+
+tmsg_status_t tmsg_incoming_choose_all(tmsg_incoming_t *incoming,
+                                       tmsg_device_t device,
+                                       tmsg_stream_t stream)
+{
+    tmsg_message_t *message = incoming->message;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_size(message->map) && status == TMSG_OK;
+         i++) {
+        if (entries[i].tensor.data == NULL) {
+            status = tmsg_stage_in_choose(message, i, device, stream);
+        }
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_incoming_refuse(tmsg_incoming_t *incoming,

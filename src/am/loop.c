@@ -112,10 +112,16 @@ void tmsg_loop_clear_timer(tmsg_loop_t *loop, tmsg_timer_t *timer)
 void tmsg_loop_set_timer(tmsg_loop_t *loop, tmsg_timer_t *timer,
                          uint64_t timeout_ms)
 {
+    tmsg_loop_set_alarm(loop, timer, timeout_ms * NS_PER_MS);
+}
+
+void tmsg_loop_set_alarm(tmsg_loop_t *loop, tmsg_timer_t *timer,
+                         uint64_t timeout_ns)
+{
     tmsg_timer_t *before;
 
     tmsg_loop_clear_timer(loop, timer);
-    timer->deadline_ns = tmsg_now_ns() + timeout_ms * NS_PER_MS;
+    timer->deadline_ns = tmsg_now_ns() + timeout_ns;
     before = loop->last_timer;
     while (before != NULL && before->deadline_ns > timer->deadline_ns) {
         before = before->previous;

@@ -51,6 +51,9 @@ void tmsg_loop_remove(tmsg_loop_t *loop, tmsg_source_t *source);
 
 void tmsg_loop_set_timer(tmsg_loop_t *loop, tmsg_timer_t *timer,
                          uint64_t timeout_ms);
+/* The same in nanoseconds. */
+void tmsg_loop_set_alarm(tmsg_loop_t *loop, tmsg_timer_t *timer,
+                         uint64_t timeout_ns);
 void tmsg_loop_clear_timer(tmsg_loop_t *loop, tmsg_timer_t *timer);
 
 /* Calls what is ready or expired, without waiting. Returns how many. */

@@ -17,7 +17,8 @@ bool tmsg_message_may_lie(const tmsg_message_t *message)
 
     return !message->rendezvous && !message->copied && message->data != NULL &&
            message->parts == NULL && message->posted == NULL &&
-           bytes > TMSG_LYING_LEAST && !tmsg_store_asks(message->store) &&
+           message->stage == NULL && bytes > TMSG_LYING_LEAST &&
+           !tmsg_store_asks(message->store) &&
            (uintptr_t)message->data % TMSG_PAYLOAD_ALIGNMENT == 0 &&
            tmsg_place_missing(message->map) == bytes - spill;
 }

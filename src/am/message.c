@@ -9,6 +9,7 @@
 #include "am/endpoint.h"
 #include "am/lying.h"
 #include "am/parts.h"
+#include "am/stage_in.h"
 #include "core/error.h"
 #include "core/map.h"
 
@@ -60,6 +61,7 @@ static void end_message(void *arg)
     tmsg_call_dropped(message);
     tmsg_message_drop_body(message);
     tmsg_parts_forget(message);
+    tmsg_stage_in_free(message);
     free(message->why);
     free(message->checksums);
     free(message->raw);
@@ -131,6 +133,7 @@ static void run_destroy(tmsg_due_t *due)
 
 void tmsg_message_discard(tmsg_message_t *message)
 {
+    tmsg_stage_in_stop(message);
     tmsg_post_return(message);
     tmsg_schema_destroy(message->schema); /* its budget has the same lock */
     message->schema = NULL;

@@ -28,6 +28,7 @@ typedef enum {
 #define TMSG_MESSAGE_PIECES 4 /* of a payload, in the record */
 
 typedef struct tmsg_parts_in tmsg_parts_in_t;
+typedef struct tmsg_stage_in tmsg_stage_in_t;
 
 struct tmsg_message {
     tmsg_spare_t spare;
@@ -58,6 +59,7 @@ struct tmsg_message {
     unsigned pending;       /* operations that will look at it when they end */
     tmsg_parts_in_t *parts; /* large tensors; NULL: none */
     uint64_t parts_bytes;
+    tmsg_stage_in_t *stage; /* tensors that come to a device; NULL: none */
     tmsg_op_t op;
     tmsg_body_extra_t extra; /* what is to be checked of the tensors */
     tmsg_schema_t *schema;   /* which it defines, until its turn */

@@ -9,6 +9,7 @@
 #include "am/incoming.h"
 #include "am/parts.h"
 #include "am/receive.h"
+#include "am/stage_in.h"
 #include "core/bytes.h"
 #include "core/map.h"
 #include "serialize/split.h"
@@ -39,7 +40,9 @@ typedef struct {
     bool refused;
     tmsg_preamble_t head;
     uint32_t number;
-    void *data; /* UCX's descriptor */
+    void *data;          /* UCX's descriptor */
+    tmsg_chunk_t *chunk; /* where it is copied on from; NULL: it is not */
+    tmsg_copy_t copy;
 } part_t;
 
 static uint64_t bytes_of(const tmsg_message_t *message, uint32_t number,
@@ -219,16 +222,52 @@ void tmsg_parts_forget(tmsg_message_t *message)
     message->parts = NULL;
 }
 
-static void over(part_t *part, ucs_status_t ucs)
+static void end(part_t *part, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = part->endpoint;
     tmsg_message_t *message = part->message;
 
-    tmsg_op_over(endpoint, &part->op);
+    if (part->chunk != NULL) {
+        tmsg_chunk_give(endpoint->worker, &endpoint->worker->stage.in,
+                        part->chunk);
+    }
     free(part);
     message->parts->left -= ucs == UCS_OK;
     tmsg_message_fetched(message, ucs);
     tmsg_endpoint_reported(endpoint);
+}
+
+static void copied(tmsg_copy_t *copy, tmsg_status_t status)
+{
+    part_t *part = TMSG_CONTAINER_OF(copy, part_t, copy);
+
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(part->message, status);
+    }
+    end(part, UCS_OK);
+}
+
+static void over(part_t *part, ucs_status_t ucs)
+{
+    tmsg_message_t *message = part->message;
+    uint32_t index;
+    uint64_t offset, bytes;
+    tmsg_status_t status;
+
+    tmsg_op_over(part->endpoint, &part->op);
+    if (part->chunk == NULL || ucs != UCS_OK ||
+        !tmsg_stage_in_is_wanted(message)) {
+        end(part, ucs);
+        return;
+    }
+    bytes = bytes_of(message, part->number, &index, &offset);
+    part->copy = (tmsg_copy_t){.over = copied};
+    status = tmsg_stage_in_copy(message, index, offset, part->chunk, bytes,
+                                &part->copy);
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(message, status);
+        end(part, UCS_OK);
+    }
 }
 
 static void forsaken(tmsg_op_t *op)
@@ -248,24 +287,26 @@ static void part_reported(void *request, ucs_status_t ucs, size_t length,
 static void fetch(part_t *part)
 {
     tmsg_message_t *message = part->message;
-    const ucp_request_param_t param = {
+    ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE,
         .cb.recv_am = part_reported,
         .user_data = part,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
     };
+    int memory_type;
     uint32_t index;
     uint64_t offset, bytes = bytes_of(message, part->number, &index, &offset);
-    uint8_t *place = tmsg_map_entries(message->map)[index].tensor.data;
+    uint8_t *place = tmsg_stage_in_target(message, index, offset, &memory_type,
+                                          &part->chunk);
     ucs_status_ptr_t request;
 
+    param.memory_type = (ucs_memory_type_t)memory_type;
     tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
     message->pending++;
     tmsg_op_begin(part->endpoint, &part->op, forsaken);
-    request = ucp_am_recv_data_nbx(message->ucx->ucp, part->data,
-                                   place + offset, bytes, &param);
+    request = ucp_am_recv_data_nbx(message->ucx->ucp, part->data, place, bytes,
+                                   &param);
     if (!UCS_PTR_IS_PTR(request)) {
         over(part, UCS_PTR_STATUS(request));
     }
@@ -286,6 +327,19 @@ static bool may_be_fetched(const part_t *part)
            part->message->state == TMSG_RX_FETCHING;
 }
 
+/* Where it is copied on there has to be a chunk for it. */
+static bool has_room(const part_t *part)
+{
+    uint32_t index;
+    uint64_t offset, bytes;
+
+    if (part->message->stage == NULL) {
+        return true;
+    }
+    bytes = bytes_of(part->message, part->number, &index, &offset);
+    return tmsg_stage_in_has_room(part->message, index, bytes);
+}
+
 /* Fetches the next that may be. Where UCX reads the sender's memory that takes
  * its time: what else has come is looked at before the one behind it. */
 static void fetch_next(tmsg_endpoint_t *endpoint)
@@ -303,7 +357,9 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
             tmsg_worker_chore(endpoint->worker, endpoint);
             break;
         }
-        next = part;
+        if (has_room(part)) {
+            next = part;
+        }
     }
     if (next != NULL) {
         fetch(next);

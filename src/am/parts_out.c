@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/parts.h"
+#include "am/stage_out.h"
 #include "core/bytes.h"
 #include "core/map.h"
 #include "core/tensor.h"
@@ -18,6 +19,7 @@ typedef struct {
     tmsg_op_t op;
     tmsg_send_t *send;
     bool busy;
+    tmsg_fill_t *fill;            /* that it was copied to, or NULL */
     uint8_t header[HEADER_BYTES]; /* UCX reads it until it reports */
 } slot_t;
 
@@ -117,6 +119,9 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
     parts->bytes = payload->measures->bytes - payload->measures->head_bytes;
     status = pack(parts, payload);
     find_next(parts);
+    if (send->stage != NULL) {
+        tmsg_stage_out_begin(send, &parts->split);
+    }
     return status;
 }
 
@@ -134,7 +139,8 @@ void tmsg_parts_free(tmsg_send_t *send)
 bool tmsg_parts_pending(const tmsg_send_t *send)
 {
     return send->parts != NULL &&
-           (send->parts->in_ucx > 0 || send->parts->listed);
+           (send->parts->in_ucx > 0 || send->parts->listed ||
+            tmsg_stage_out_copies(send));
 }
 
 static void unlist(tmsg_parts_out_t *parts)
@@ -151,6 +157,7 @@ void tmsg_parts_stop(tmsg_send_t *send)
             send->ucx_status = UCS_ERR_CANCELED; /* it was not sent */
         }
     }
+    tmsg_stage_out_stop(send);
 }
 
 static void reported(slot_t *slot, ucs_status_t ucs)
@@ -161,6 +168,9 @@ static void reported(slot_t *slot, ucs_status_t ucs)
     tmsg_endpoint_hold(endpoint);
     tmsg_op_over(endpoint, &slot->op);
     slot->busy = false;
+    if (slot->fill != NULL) {
+        tmsg_stage_out_reported(send, slot->fill);
+    }
     send->parts->in_ucx--;
     endpoint->parts_in_ucx--;
     if (endpoint->parting.count > 0) {
@@ -214,7 +224,8 @@ static void write_header(const tmsg_parts_out_t *parts, uint64_t bytes,
 }
 
 /* The bytes of the next part; goes on to the one behind it. */
-static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes)
+static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes,
+                           slot_t *slot, int *memory_type_p)
 {
     const tmsg_map_entry_t *entry =
         &tmsg_map_entries(parts->map)[parts->tensor];
@@ -222,6 +233,11 @@ static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes)
     const uint8_t *data = dense ? entry->tensor.data : parts->packed;
 
     data += parts->offset;
+    slot->fill = NULL;
+    if (dense && parts->send->stage != NULL) {
+        data = tmsg_stage_out_take(parts->send, parts->tensor, parts->offset,
+                                   bytes, memory_type_p, &slot->fill);
+    }
     parts->number++;
     parts->offset += bytes;
     if (parts->offset == entry->bytes) {
@@ -245,21 +261,22 @@ static void post_next(tmsg_parts_out_t *parts)
 {
     tmsg_endpoint_t *endpoint = parts->send->endpoint;
     slot_t *slot = take_slot(parts);
-    const ucp_request_param_t param = {
+    ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_AM_SEND_FLAG_RNDV,
         .cb.send = part_reported,
         .user_data = slot,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
     };
+    int memory_type = (int)UCS_MEMORY_TYPE_HOST;
     uint64_t bytes = next_bytes(parts);
     const uint8_t *data;
     ucs_status_ptr_t request;
 
     write_header(parts, bytes, slot->header);
-    data = step(parts, bytes);
+    data = step(parts, bytes, slot, &memory_type);
+    param.memory_type = (ucs_memory_type_t)memory_type;
     if (is_over(parts)) {
         unlist(parts);
     }
@@ -288,22 +305,47 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send)
     return parts->bytes;
 }
 
+/* What is copied first may not be there yet. */
+static bool is_ready(tmsg_parts_out_t *parts)
+{
+    if (parts->send->stage == NULL) {
+        return true;
+    }
+    tmsg_stage_out_pump(parts->send);
+    return tmsg_stage_out_ready(parts->send, parts->tensor);
+}
+
 /* One message's after the other's, but channels take turns: it is that one's
- * whose last part is the longest ago. */
+ * whose last part is the longest ago. NULL: none of them can go. Where the
+ * first of a channel cannot, those behind it do not either: they might wait at
+ * the receiver for memory that it holds, and leave it no room. */
 static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *node = endpoint->parting.head;
-    tmsg_parts_out_t *chosen = TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
+    tmsg_parts_out_t *chosen = NULL;
 
-    for (node = node->next; node != NULL; node = node->next) {
+    for (; node != NULL; node = node->next) {
+        TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node)
+            ->send->channel->stalled = false;
+    }
+    for (node = endpoint->parting.head; node != NULL; node = node->next) {
         tmsg_parts_out_t *parts =
             TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
+        tmsg_channel_t *channel = parts->send->channel;
 
-        if (parts->send->channel->parted < chosen->send->channel->parted) {
+        if (channel->stalled) {
+            continue;
+        }
+        channel->stalled = !is_ready(parts);
+        if (!channel->stalled &&
+            (chosen == NULL ||
+             channel->parted < chosen->send->channel->parted)) {
             chosen = parts;
         }
     }
-    chosen->send->channel->parted = ++endpoint->parts_handed;
+    if (chosen != NULL) {
+        chosen->send->channel->parted = ++endpoint->parts_handed;
+    }
     return chosen;
 }
 
@@ -311,6 +353,11 @@ void tmsg_parts_flush(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->parting.count > 0 && endpoint->ep != NULL &&
            endpoint->parts_in_ucx < window_of(endpoint)) {
-        post_next(choose(endpoint));
+        tmsg_parts_out_t *parts = choose(endpoint);
+
+        if (parts == NULL) {
+            return;
+        }
+        post_next(parts);
     }
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/stage_in.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "serialize/split.h"
@@ -36,7 +37,8 @@ void tmsg_place_landed(tmsg_message_t *message)
             tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
         if (entries[i].tensor.data == NULL) {
             tmsg_map_place(message->map, i, block + offset);
-        } else if (entries[i].bytes > 0) {
+        } else if (entries[i].bytes > 0 &&
+                   !tmsg_stage_in_lies(message, i, block + offset)) {
             memcpy(entries[i].tensor.data, block + offset, entries[i].bytes);
         }
         offset += entries[i].bytes;
@@ -81,11 +83,12 @@ static bool is_own(const tmsg_message_t *message, const void *data)
 
 /* What follows `gap` bytes of no meaning; apart from what is before it, where
  * something lies in between that does not travel here. */
-static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart,
-                       const tmsg_map_entry_t *entry)
+static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart, size_t index)
 {
     tmsg_message_t *message = pieces->message;
-    uint8_t *data = entry->tensor.data;
+    const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
+    uint8_t *data = message->stage == NULL ? entry->tensor.data
+                                           : tmsg_stage_in_host(message, index);
     const uint8_t *end = (uint8_t *)pieces->last.buffer + pieces->last.length;
 
     if (!apart && pieces->count > 0 && pieces->last.buffer != message->body &&
@@ -125,7 +128,7 @@ static void make(pieces_t *pieces)
         if (tmsg_split_has(&message->extra.split, i, entries[i].bytes)) {
             apart = true;
         } else if (entries[i].bytes > 0) {
-            put_tensor(pieces, begin - offset, apart, &entries[i]);
+            put_tensor(pieces, begin - offset, apart, i);
             offset = begin + entries[i].bytes;
             apart = false;
         }

@@ -6,6 +6,7 @@
 #include "am/endpoint.h"
 #include "am/message.h"
 #include "am/progress.h"
+#include "am/stage_in.h"
 #include "core/dlpack.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -149,16 +150,43 @@ static void write_out(const tmsg_map_entry_t *from, const tmsg_map_entry_t *to)
     tmsg_tensor_pack_part(&tensor, 0, to->bytes, to->tensor.data);
 }
 
+static bool is_on_host(const tmsg_map_entry_t *entry)
+{
+    return entry->tensor.device.type == TMSG_DEVICE_CPU;
+}
+
+/* Between the host and a device, or two of these. */
+static tmsg_status_t move_across(const tmsg_map_entry_t *from,
+                                 const tmsg_map_entry_t *to)
+{
+    if (tmsg_tensor_is_broadcast(&from->tensor)) {
+        return tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED,
+            "tensor '%s': a stride of it is 0, and only the CPU can write it "
+            "out",
+            tmsg_error_name(to->name, to->name_bytes).text);
+    }
+    return tmsg_stage_in_move(&to->tensor, to->stream, &from->tensor,
+                              from->bytes);
+}
+
 /* Gives those tensors of a message that `ours` has, too, the places that they
- * have there; first with the data that they have, if any, where `copy`. */
-static void move_in(tmsg_map_t *map, const tmsg_map_t *ours, bool copy)
+ * have there, and the data that they have. */
+static tmsg_status_t copy_in(tmsg_map_t *map, const tmsg_map_t *ours)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_status_t status = TMSG_OK;
 
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
         const tmsg_map_entry_t *place = find(ours, i, &entries[i]);
 
-        if (place == NULL || (!copy && entries[i].tensor.data != NULL)) {
+        if (place == NULL) {
+            continue;
+        }
+        if (!is_on_host(place) || !is_on_host(&entries[i])) {
+            status = move_across(&entries[i], place);
+            tmsg_map_set_device(map, i, place->tensor.device);
+            tmsg_map_place(map, i, place->tensor.data);
             continue;
         }
         if (tmsg_tensor_is_broadcast(&entries[i].tensor)) {
@@ -166,15 +194,40 @@ static void move_in(tmsg_map_t *map, const tmsg_map_t *ours, bool copy)
             tmsg_map_replace(map, i, place);
             continue;
         }
-        if (copy && entries[i].bytes > 0) {
+        if (entries[i].bytes > 0) {
             memcpy(place->tensor.data, entries[i].tensor.data,
                    entries[i].bytes);
         }
         tmsg_map_place(map, i, place->tensor.data);
     }
+    return status;
 }
 
-void tmsg_post_take(tmsg_message_t *message)
+/* The same of a message that has no data yet, but for what was placed. */
+static tmsg_status_t lend(tmsg_message_t *message, const tmsg_map_t *ours)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
+        const tmsg_map_entry_t *place = find(ours, i, &entries[i]);
+
+        if (place == NULL || entries[i].tensor.data != NULL) {
+            continue;
+        }
+        if (!is_on_host(place) || !is_on_host(&entries[i])) {
+            status = tmsg_stage_in_choose(message, i, place->tensor.device,
+                                          place->stream);
+        }
+        if (status != TMSG_OK) {
+            return status;
+        }
+        tmsg_map_place(message->map, i, place->tensor.data);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_post_take(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     tmsg_post_t *post = &endpoint->post;
@@ -183,10 +236,10 @@ void tmsg_post_take(tmsg_message_t *message)
         message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
         message->head.sequence != message->channel->rx_sequence ||
         match(message->map, post->map, false) != TMSG_OK) {
-        return;
+        return TMSG_OK;
     }
     post->message = message;
-    move_in(message->map, post->map, false);
+    return lend(message, post->map);
 }
 
 void tmsg_post_delivered(tmsg_message_t *message)
@@ -266,16 +319,29 @@ static tmsg_status_t check_map(const tmsg_map_t *map)
                 TMSG_ERR_UNSUPPORTED, "tensor '%s' is read-only",
                 tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
         }
-        if (tmsg_domain_of(tensor->device) != &tmsg_domain_host ||
+        if (tmsg_domain_of(tensor->device) == NULL ||
             (tensor->strides != NULL && (!tmsg_tensor_is_dense(tensor) ||
                                          tmsg_tensor_is_broadcast(tensor)))) {
             return tmsg_error_set(
                 TMSG_ERR_UNSUPPORTED,
-                "tensor '%s': received into is memory of the CPU without gaps",
+                "tensor '%s': received into is memory without gaps of the CPU "
+                "or of a device that a domain holds",
                 tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
         }
     }
     return TMSG_OK;
+}
+
+static bool has_foreign(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (!is_on_host(&entries[i])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The message that was received into `map` and waits to be pulled, or NULL. */
@@ -325,6 +391,7 @@ static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         }
         tmsg_map_hold(map);
         post->map = map;
+        post->foreign = has_foreign(map);
     }
     post->waiting = true;
     return TMSG_OK;
@@ -401,7 +468,11 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     tmsg_worker_leave(worker, message != NULL);
     tmsg_endpoint_drop(endpoint);
     if (copy) {
-        move_in(message->map, map, true);
+        status = copy_in(message->map, map);
+    }
+    if (status != TMSG_OK && message != NULL) { /* it was taken all the same */
+        tmsg_message_destroy(message);
+        message = NULL;
     }
     let_go(spent);
     let_go(stale);

@@ -17,6 +17,7 @@ typedef struct {
     const tmsg_map_t *map;   /* held; NULL: none */
     tmsg_message_t *message; /* that UCX, or we, write into it */
     bool waiting;            /* a thread waits with it */
+    bool foreign;            /* it has tensors in a device's memory */
     bool leaving;            /* `due` is queued */
     tmsg_due_t due;
 } tmsg_post_t;
@@ -24,8 +25,8 @@ typedef struct {
 /* Lock held, all of these. */
 
 /* Places what the map that is posted has of a message's tensors, if the message
- * is the next to be received and fits. */
-void tmsg_post_take(tmsg_message_t *message);
+ * is the next to be received and fits. Errors: NO_MEMORY, LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_post_take(tmsg_message_t *message);
 
 /* A message that may have taken it is delivered, and has the map from now on.
  */

@@ -7,6 +7,7 @@
 #include "am/repeat.h"
 #include "am/schemas.h"
 #include "am/send.h"
+#include "am/stage_out.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/checksum.h"
@@ -345,7 +346,8 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
         return TMSG_OK;
     }
     split->large = sayable(measures->large);
-    split->chunk = sayable(thresholds_of(send->endpoint)->chunk_bytes);
+    split->chunk = tmsg_stage_out_chunk(
+        send, sayable(thresholds_of(send->endpoint)->chunk_bytes));
     if (measures->foreign > 0) {
         payload->foreign = calloc(1, bytes);
         if (payload->foreign == NULL) {
@@ -438,6 +440,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.parts = endpoint->peer_hello.parts > 0;
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
+    }
+    if (status == TMSG_OK && send->stage != NULL) {
+        status = tmsg_stage_out_check(send);
     }
     if (status == TMSG_OK) {
         status = judge(send, &payload);

@@ -131,6 +131,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         worker->quiet = 0;
         count += tmsg_loop_run(&worker->loop);
     }
+    if (tmsg_stage_is_busy(&worker->stage)) {
+        count += tmsg_stage_poll(worker);
+    }
     if (worker->fetch.count > 0) {
         count += tmsg_messages_fetch(worker);
     }
@@ -250,6 +253,9 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
         worker->chores.count > 0 ||
         (worker->fetch.count > 0 && !worker->fetching &&
          !tmsg_store_is_missed(worker->store))) {
+        return TMSG_ERR_BUSY;
+    }
+    if (tmsg_stage_is_busy(&worker->stage) && !tmsg_stage_arm(worker)) {
         return TMSG_ERR_BUSY;
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {

@@ -16,6 +16,7 @@
 #include "am/repeat.h"
 #include "am/resume.h"
 #include "am/schemas.h"
+#include "am/stage_in.h"
 #include "am/trace.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -36,31 +37,6 @@ tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
         !tmsg_store_fits(message->store, head->payload_bytes,
                          tmsg_payload_spill(head))) {
         return tmsg_store_too_small(message->store, head->payload_bytes);
-    }
-    return TMSG_OK;
-}
-
-/* All tensors come to the host, which for those of other memory must be what
- * their sender allows. */
-static tmsg_status_t apply_policy(tmsg_message_t *message)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
-
-    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
-        const tmsg_device_t host = {TMSG_DEVICE_CPU, 0};
-
-        if (entries[i].tensor.device.type == TMSG_DEVICE_CPU) {
-            continue;
-        }
-        if (message->head.policy != TMSG_POLICY_HOST_FALLBACK) {
-            return tmsg_error_set(
-                TMSG_ERR_REFUSED,
-                "tensor '%s': no memory of device type %d here, and the policy "
-                "is strict",
-                tmsg_error_name(entries[i].name, entries[i].name_bytes).text,
-                entries[i].tensor.device.type);
-        }
-        tmsg_map_set_device(message->map, i, host);
     }
     return TMSG_OK;
 }
@@ -129,7 +105,7 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
                                         &message->extra.split, limits);
     }
     if (status == TMSG_OK) {
-        status = apply_policy(message);
+        status = tmsg_stage_in_decoded(message);
     }
     message->decoded = status == TMSG_OK;
     return status == TMSG_OK ? tmsg_parts_expect(message) : status;
@@ -171,6 +147,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     message->state = TMSG_RX_FAILED;
+    tmsg_stage_in_stop(message);
     tmsg_post_return(message);
     tmsg_parts_refuse(message);
     if (message->aborted) {
@@ -253,6 +230,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
     default:
         if (message->pending == 0) { /* only parts are missing */
             message->state = TMSG_RX_FAILED;
+            tmsg_stage_in_stop(message);
             tmsg_post_return(message);
             tmsg_parts_refuse(message);
         }
@@ -286,7 +264,7 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         tmsg_credit_free(message->endpoint, &message->charged);
     }
     message->rendezvous = rendezvous;
-    if (!rendezvous && message->parts == NULL &&
+    if (!rendezvous && message->parts == NULL && message->stage == NULL &&
         tmsg_message_take_posted(message, data)) {
         tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_whole(message);
@@ -408,7 +386,7 @@ void tmsg_message_landed(tmsg_message_t *message)
     if (status != TMSG_OK || message->aborted) {
         tmsg_message_drop_body(message);
         reject(message, status);
-    } else if (tmsg_incoming_may_be_placed(message)) {
+    } else if (tmsg_incoming_may_be_placed(message) || message->stage != NULL) {
         message->state = TMSG_RX_WAITING; /* for the application's word */
         tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
     } else {

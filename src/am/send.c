@@ -11,6 +11,7 @@
 #include "am/repeat.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
+#include "am/stage_out.h"
 #include "am/trace.h"
 #include "core/map.h"
 #include "memory/domain.h"
@@ -217,27 +218,34 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
 
 /* UCX would read memory that it does not know, and crash. */
 static tmsg_status_t check_memory(tmsg_endpoint_t *endpoint,
-                                  const tmsg_map_t *map)
+                                  const tmsg_map_t *map, bool *foreign_p)
 {
+    const tmsg_measures_t *measures;
     const tmsg_map_entry_t *entries;
 
     if (map == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: map is NULL");
     }
-    if (tmsg_send_measured(endpoint, map)->stamp == tmsg_map_stamp(map)) {
-        return TMSG_OK; /* it was sent before */
+    measures = tmsg_send_measured(endpoint, map);
+    if (measures->stamp == tmsg_map_stamp(map)) { /* it was sent before */
+        *foreign_p = measures->foreign > 0;
+        return TMSG_OK;
     }
     entries = tmsg_map_entries(map);
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         const tmsg_domain_t *domain = tmsg_domain_of(entries[i].tensor.device);
+        bool is_host = domain == &tmsg_domain_host;
 
-        if (domain == NULL ||
-            (domain != &tmsg_domain_host && !endpoint->dialect->answers)) {
-            return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                  "tensor '%s': device type %d cannot be sent "
-                                  "by this build",
-                                  entries[i].name,
-                                  entries[i].tensor.device.type);
+        *foreign_p |= !is_host && entries[i].bytes > 0;
+        if (domain == NULL || (!is_host && !endpoint->dialect->answers)) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': memory of device type %d "
+                "cannot be sent %s",
+                entries[i].name, entries[i].tensor.device.type,
+                domain == NULL ? "by this process, where no domain "
+                                 "holds it"
+                               : "to a ucx:// peer");
         }
     }
     return TMSG_OK;
@@ -316,6 +324,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             const tmsg_call_send_t *call, tmsg_send_t **send_p)
 {
     tmsg_send_t *send = tmsg_send_record(endpoint->worker->store);
+    bool foreign = false;
     tmsg_status_t status;
 
     if (send == NULL) {
@@ -328,7 +337,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         status = check_answers(send, endpoint);
     }
     if (status == TMSG_OK) {
-        status = check_memory(endpoint, map);
+        status = check_memory(endpoint, map, &foreign);
     }
     if (status == TMSG_OK && call == NULL) {
         status = check_channel(channel_of(params));
@@ -336,6 +345,11 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (status == TMSG_OK) {
         status =
             tmsg_channel_open(endpoint, channel_of(params), &send->channel);
+    }
+    send->endpoint = endpoint;
+    send->map = map;
+    if (status == TMSG_OK && foreign) {
+        status = tmsg_stage_out_create(send);
     }
     if (status != TMSG_OK) {
         tmsg_request_drop(&send->request);

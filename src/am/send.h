@@ -14,6 +14,7 @@
 #define TMSG_SEND_SMALL_PAYLOAD 576
 
 typedef struct tmsg_parts_out tmsg_parts_out_t;
+typedef struct tmsg_stage_out tmsg_stage_out_t;
 
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
@@ -50,6 +51,7 @@ typedef struct tmsg_send {
     tmsg_written_t written;  /* where that is of no map of the caller's */
     uint64_t charge;         /* against the peer's window; see credit.h */
     tmsg_parts_out_t *parts; /* of large tensors; NULL: none */
+    tmsg_stage_out_t *stage; /* of device memory; NULL: none */
     uint32_t am_flags;       /* that the plan wants: UCP_AM_SEND_FLAG_* */
     tmsg_op_t op;
     bool holds_map; /* until its buffers are free */

@@ -10,6 +10,7 @@
 #include "am/parts.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
+#include "am/stage_out.h"
 #include "am/trace.h"
 #include "core/log.h"
 #include "core/map.h"
@@ -57,6 +58,7 @@ void tmsg_send_give_back(tmsg_send_t *send)
 {
     tmsg_send_released(send);
     unplan(send);
+    tmsg_stage_out_free(send);
     if (send->share != NULL) {
         tmsg_share_drop(send->share,
                         tmsg_store_pool(send->endpoint->worker->store));

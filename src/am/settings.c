@@ -31,12 +31,22 @@ static void read_peer_timeout(reader_t *reader, const cJSON *item)
         (uint32_t)tmsg_json_read_number(&reader->json, item, INT32_MAX);
 }
 
-static void read_no_thread(reader_t *reader, const cJSON *item)
+static bool read_bool(reader_t *reader, const cJSON *item)
 {
     if (!cJSON_IsBool(item)) {
         tmsg_json_fail(&reader->json, item, "is neither true nor false");
     }
-    reader->settings->no_thread = cJSON_IsTrue(item);
+    return cJSON_IsTrue(item);
+}
+
+static void read_no_thread(reader_t *reader, const cJSON *item)
+{
+    reader->settings->no_thread = read_bool(reader, item);
+}
+
+static void read_require_path(reader_t *reader, const cJSON *item)
+{
+    reader->settings->require_path = read_bool(reader, item);
 }
 
 static void read_limits(reader_t *reader, const cJSON *object)
@@ -170,11 +180,9 @@ static const struct {
     const char *name;
     void (*read)(reader_t *reader, const cJSON *item);
 } keys[] = {
-    {"version", read_version},
-    {"peer_timeout_ms", read_peer_timeout},
-    {"no_thread", read_no_thread},
-    {"limits", read_limits},
-    {"ucx", read_ucx},
+    {"version", read_version},       {"peer_timeout_ms", read_peer_timeout},
+    {"no_thread", read_no_thread},   {"require_path", read_require_path},
+    {"limits", read_limits},         {"ucx", read_ucx},
     {"thresholds", read_thresholds},
 };
 

@@ -18,6 +18,7 @@ typedef struct {
     bool has_peer_timeout;
     uint32_t peer_timeout_ms;
     bool no_thread;
+    bool require_path;
 } tmsg_settings_t;
 
 /* Reads the file whose name is `path` or, where that is NULL, the value of

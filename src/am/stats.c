@@ -80,6 +80,13 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->aborted_messages += more->aborted_messages;
     sum->canceled_messages += more->canceled_messages;
     sum->timed_out_messages += more->timed_out_messages;
+    sum->sent_direct += more->sent_direct;
+    sum->sent_staged += more->sent_staged;
+    sum->sent_staged_bytes += more->sent_staged_bytes;
+    sum->received_direct += more->received_direct;
+    sum->received_staged += more->received_staged;
+    sum->received_staged_bytes += more->received_staged_bytes;
+    sum->received_on_host += more->received_on_host;
     add_histogram(&sum->sent_sizes, &more->sent_sizes);
     add_histogram(&sum->received_sizes, &more->received_sizes);
     add_histogram(&sum->send_ns, &more->send_ns);
@@ -133,6 +140,21 @@ static bool describe_histogram(cJSON *parent, const char *key,
             describe_buckets(object, histogram));
 }
 
+static bool describe_devices(cJSON *parent, const tmsg_stats_t *stats)
+{
+    cJSON *object = cJSON_AddObjectToObject(parent, "device_tensors");
+
+    return object != NULL &&
+           add_number(object, "sent_direct", stats->sent_direct) &&
+           add_number(object, "sent_staged", stats->sent_staged) &&
+           add_number(object, "sent_staged_bytes", stats->sent_staged_bytes) &&
+           add_number(object, "received_direct", stats->received_direct) &&
+           add_number(object, "received_staged", stats->received_staged) &&
+           add_number(object, "received_staged_bytes",
+                      stats->received_staged_bytes) &&
+           add_number(object, "received_on_host", stats->received_on_host);
+}
+
 bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
 {
     return add_number(object, "sent_messages", stats->sent_messages) &&
@@ -149,6 +171,7 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_number(object, "canceled_messages", stats->canceled_messages) &&
            add_number(object, "timed_out_messages",
                       stats->timed_out_messages) &&
+           describe_devices(object, stats) &&
            describe_histogram(object, "sent_sizes", &stats->sent_sizes) &&
            describe_histogram(object, "received_sizes",
                               &stats->received_sizes) &&

@@ -48,7 +48,12 @@ typedef struct {
     uint64_t aborted_messages;  /* of the peer's, by it */
     uint64_t lost_messages;     /* of the peer's, that never came */
     uint64_t canceled_messages, timed_out_messages; /* of ours */
-    tmsg_histogram_t sent_sizes;                    /* bytes of payload */
+    /* Of tensors in device memory: those that UCX moved itself, those that went
+     * through host memory, those that had to come to the host. */
+    uint64_t sent_direct, sent_staged, sent_staged_bytes;
+    uint64_t received_direct, received_staged, received_staged_bytes;
+    uint64_t received_on_host;
+    tmsg_histogram_t sent_sizes; /* bytes of payload */
     tmsg_histogram_t received_sizes;
     tmsg_histogram_t send_ns;       /* from the call until memory is free */
     tmsg_histogram_t ack_ns;        /* until the peer's application has it */

@@ -26,6 +26,8 @@ struct tmsg_store {
     int event_fd;
     _Atomic(pthread_t) inside; /* this thread alone; 0: it is not known */
     tmsg_pool_t pool;
+    tmsg_device_allocator_t device_allocator; /* alloc NULL: none */
+    tmsg_device_pool_t device_pool;
     tmsg_spares_t messages;
     tmsg_spares_t sends;
     tmsg_spares_t controls;
@@ -51,6 +53,8 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
     atomic_init(&store->refs, 1);
     store->budget = budget;
     tmsg_pool_init(&store->pool, budget < POOL_BYTES ? budget : POOL_BYTES);
+    tmsg_device_pool_init(&store->device_pool,
+                          budget < POOL_BYTES ? budget : POOL_BYTES);
     tmsg_spares_init(&store->messages, SPARE_BYTES, free_message);
     tmsg_spares_init(&store->sends, SPARE_BYTES, free_send);
     tmsg_spares_init(&store->controls, SPARE_CONTROL_BYTES, free_control);
@@ -71,6 +75,7 @@ void tmsg_store_drop(tmsg_store_t *store)
     if (atomic_fetch_sub_explicit(&store->refs, 1, memory_order_acq_rel) == 1) {
         close(store->event_fd);
         tmsg_pool_free(&store->pool);
+        tmsg_device_pool_free(&store->device_pool);
         free(store);
     }
 }
@@ -119,6 +124,8 @@ bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill)
 {
     return (tmsg_store_asks(store) ? spill : bytes) <= store->budget;
 }
+
+uint64_t tmsg_store_budget(const tmsg_store_t *store) { return store->budget; }
 
 tmsg_status_t tmsg_store_too_small(const tmsg_store_t *store, uint64_t bytes)
 {
@@ -267,6 +274,85 @@ void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block)
     tmsg_pool_give(&store->pool,
                    (tmsg_pool_block_t){block->data, block->capacity});
     tmsg_store_discharge(store, block->bytes);
+}
+
+void tmsg_store_set_devices(tmsg_store_t *store,
+                            const tmsg_device_allocator_t *allocator)
+{
+    if (allocator != NULL) {
+        store->device_allocator = *allocator;
+    }
+}
+
+static tmsg_status_t device_alloc_theirs(tmsg_store_t *store, uint64_t bytes,
+                                         tmsg_device_memory_t *memory)
+{
+    tmsg_device_block_t *block = &memory->block;
+    tmsg_status_t status = store->device_allocator.alloc(
+        store->device_allocator.arg, block->device, bytes,
+        TMSG_PAYLOAD_ALIGNMENT, block->stream, &block->data, &memory->token);
+
+    if (status > TMSG_OK || (status == TMSG_OK && block->data == NULL)) {
+        status = TMSG_ERR_NO_MEMORY;
+    }
+    if (status != TMSG_OK) {
+        return tmsg_error_set(status,
+                              "the application's allocator gave no %llu "
+                              "bytes: %s",
+                              (unsigned long long)bytes,
+                              tmsg_status_name(status));
+    }
+    memory->theirs = true;
+    block->capacity = bytes;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_store_device_alloc(tmsg_store_t *store, uint64_t bytes,
+                                      tmsg_device_memory_t *memory_p)
+{
+    tmsg_device_memory_t memory = *memory_p;
+    tmsg_status_t status = TMSG_ERR_UNSUPPORTED;
+
+    if (store->device_allocator.alloc != NULL) {
+        status = device_alloc_theirs(store, bytes, &memory);
+    }
+    if (status == TMSG_ERR_UNSUPPORTED) {
+        if (bytes > store->budget) {
+            return tmsg_store_too_small(store, bytes);
+        }
+        status = tmsg_store_reserve(store, bytes);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        status =
+            tmsg_device_pool_take(&store->device_pool, bytes, &memory.block);
+        if (status != TMSG_OK) {
+            tmsg_store_discharge(store, bytes);
+        }
+    }
+    if (status == TMSG_OK) {
+        memory.bytes = bytes;
+        *memory_p = memory;
+    }
+    return status;
+}
+
+void tmsg_store_device_free(tmsg_store_t *store, tmsg_device_memory_t *memory)
+{
+    const tmsg_device_block_t *block = &memory->block;
+
+    if (memory->bytes == 0) {
+        return;
+    }
+    if (memory->theirs) {
+        store->device_allocator.release(
+            store->device_allocator.arg, block->device, block->data,
+            memory->bytes, block->stream, memory->token);
+    } else {
+        tmsg_device_pool_give(&store->device_pool, *block);
+        tmsg_store_discharge(store, memory->bytes);
+    }
+    memory->bytes = 0;
 }
 
 tmsg_spares_t *tmsg_store_messages(tmsg_store_t *store)

@@ -8,6 +8,7 @@
 
 #include <tensormsg/worker.h>
 
+#include "memory/device_pool.h"
 #include "memory/pool.h"
 #include "memory/spares.h"
 
@@ -54,6 +55,9 @@ void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
  * bytes are a body, which the library keeps itself. */
 bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill);
 
+/* What may be held at once. */
+uint64_t tmsg_store_budget(const tmsg_store_t *store);
+
 /* LIMIT_EXCEEDED, with the words to it. */
 tmsg_status_t tmsg_store_too_small(const tmsg_store_t *store, uint64_t bytes);
 
@@ -69,6 +73,25 @@ bool tmsg_store_asks(const tmsg_store_t *store);
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
+
+/* Memory of a device for a tensor, by the application's allocator, if that was
+ * set and serves the device, else by a pool that counts in the budget. */
+typedef struct {
+    tmsg_device_block_t block;
+    uint64_t bytes; /* 0: none */
+    void *token;
+    bool theirs;
+} tmsg_device_memory_t;
+
+void tmsg_store_set_devices(tmsg_store_t *store,
+                            const tmsg_device_allocator_t *allocator);
+
+/* Calls the application or a driver: no lock is to be held. Domain, device and
+ * stream are given in memory_p->block. Errors: IN_PROGRESS, as above, the
+ * allocator's, the domain's. */
+tmsg_status_t tmsg_store_device_alloc(tmsg_store_t *store, uint64_t bytes,
+                                      tmsg_device_memory_t *memory_p);
+void tmsg_store_device_free(tmsg_store_t *store, tmsg_device_memory_t *memory);
 
 /* Takes `bytes` of the budget for memory from elsewhere, allocator or not.
  * Errors: IN_PROGRESS, as above. */

@@ -39,6 +39,16 @@ static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
     return text;
 }
 
+/* What it cannot tell is the host's alone. */
+static uint64_t known_memory(ucp_context_h context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+
+    return ucp_context_query(context, &attr) == UCS_OK
+               ? attr.memory_types
+               : UCS_BIT(UCS_MEMORY_TYPE_HOST);
+}
+
 static tmsg_status_t open_context(tmsg_ucx_t *ucx)
 {
     char settings[BLAME_BYTES];
@@ -67,6 +77,7 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
     if (status != TMSG_OK) {
         ucp_cleanup(ucx->context);
     }
+    ucx->memory_types = status == TMSG_OK ? known_memory(ucx->context) : 0;
     return status;
 }
 

@@ -65,6 +65,7 @@ typedef struct tmsg_ucx {
     struct tmsg_listener *keeper; /* that; NULL: nobody is let in any more */
     bool forsaken; /* its peers may still write: it is never closed */
     size_t max_am_header;
+    uint64_t memory_types; /* that UCX reads and writes, a bit for each */
     tmsg_ucx_peer_t *peers;
     size_t peer_count;
     size_t peer_capacity;

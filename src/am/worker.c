@@ -37,10 +37,12 @@
                 TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |  \
                 TMSG_WORKER_PARAM_SPIN_US | TMSG_WORKER_PARAM_ON_REFUSED |     \
                 TMSG_WORKER_PARAM_SEND_QUEUE | TMSG_WORKER_PARAM_ON_HEADER |   \
-                TMSG_WORKER_PARAM_CHANNELS))
+                TMSG_WORKER_PARAM_CHANNELS |                                   \
+                TMSG_WORKER_PARAM_DEVICE_ALLOCATOR))
 
 #define FLAGS_KNOWN                                                            \
-    ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD | TMSG_WORKER_CAPTURE))
+    ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD |                      \
+                TMSG_WORKER_CAPTURE | TMSG_WORKER_HOST_ONLY))
 
 bool tmsg_worker_is_shared(const tmsg_worker_t *worker)
 {
@@ -90,6 +92,28 @@ static tmsg_status_t read_channels(const tmsg_worker_params_t *params,
                               params->channels, TMSG_CHANNELS_MOST);
     }
     worker->channels = (uint16_t)params->channels;
+    return TMSG_OK;
+}
+
+static const tmsg_device_allocator_t *
+device_allocator_of(const tmsg_worker_params_t *params)
+{
+    return params != NULL &&
+                   params->field_mask & TMSG_WORKER_PARAM_DEVICE_ALLOCATOR
+               ? params->device_allocator
+               : NULL;
+}
+
+static tmsg_status_t check_device_allocator(const tmsg_worker_params_t *params)
+{
+    const tmsg_device_allocator_t *allocator = device_allocator_of(params);
+
+    if (allocator != NULL &&
+        (allocator->alloc == NULL || allocator->release == NULL)) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "worker: device allocator without alloc or release");
+    }
     return TMSG_OK;
 }
 
@@ -148,7 +172,7 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "worker: allocator without alloc or release");
     }
-    return TMSG_OK;
+    return check_device_allocator(params);
 }
 
 void tmsg_life_hold(tmsg_life_t *life)
@@ -254,6 +278,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (status != TMSG_OK) {
         goto err_close;
     }
+    tmsg_store_set_devices(worker->store, device_allocator_of(params));
     worker->context = context;
     tmsg_context_hold(context);
     init_lock(worker);
@@ -459,8 +484,8 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     end_all(worker);
     drained = drain(worker);
     if (!drained) {
-        tmsg_log(TMSG_LOG_ERROR, "UCX does not report all its operations; its "
-                                 "memory is left behind");
+        tmsg_log(TMSG_LOG_ERROR, "UCX or a device's driver does not report all "
+                                 "its operations; memory is left behind");
     }
     tmsg_worker_dispatch(worker);
     drop_chores(worker);
@@ -481,6 +506,9 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         }
     }
     tmsg_call_over(worker);
+    if (drained) {
+        tmsg_stage_close(worker);
+    }
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);
     tmsg_store_close(worker->store);

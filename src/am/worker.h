@@ -17,6 +17,7 @@
 
 #include "am/context.h"
 #include "am/loop.h"
+#include "am/stage.h"
 #include "am/stats.h"
 #include "am/store.h"
 #include "am/ucx.h"
@@ -91,6 +92,8 @@ struct tmsg_worker {
     tmsg_listener_t *listeners;
     struct tmsg_publisher *publishers;
     struct tmsg_calls *calls; /* NULL: nobody calls, or is called; calls.h */
+
+    tmsg_stage_t stage; /* copies to and from devices */
 
     tmsg_store_t *store;
     tmsg_list_t fetch; /* messages that arrived and wait for memory */

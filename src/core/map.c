@@ -9,7 +9,8 @@
 #include "core/tensor.h"
 #include "core/utf8.h"
 
-#define PARAMS_KNOWN ((uint64_t)TMSG_MAP_ADD_PARAM_RELEASE)
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_MAP_ADD_PARAM_RELEASE | TMSG_MAP_ADD_PARAM_STREAM))
 #define WASTE_MIN 4096 /* below this packing is not worth it */
 
 tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
@@ -349,6 +350,9 @@ static tmsg_status_t read_params(const tmsg_map_add_params_t *params,
     if (params->field_mask & TMSG_MAP_ADD_PARAM_RELEASE) {
         entry->release = params->release;
         entry->release_arg = params->release_arg;
+    }
+    if (params->field_mask & TMSG_MAP_ADD_PARAM_STREAM) {
+        entry->stream = params->stream;
     }
     return TMSG_OK;
 }

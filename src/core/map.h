@@ -19,6 +19,7 @@ typedef struct {
     uint64_t bytes;       /* of the elements, packed, each once */
     tmsg_release_fn release;
     void *release_arg;
+    tmsg_stream_t stream; /* that its data are ready on */
 } tmsg_map_entry_t;
 
 typedef struct {

@@ -22,18 +22,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tmsg_domain_t registered[MOST_REGISTERED];
 static atomic_size_t registered_count;
 
-static const tmsg_domain_t *added;
-
-void tmsg_domain_add(const tmsg_domain_t *domain) { added = domain; }
-
-const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device)
-{
-    if (tmsg_domain_host.holds(NULL, device)) {
-        return &tmsg_domain_host;
-    }
-    return added != NULL && added->holds(added->arg, device) ? added : NULL;
-}
-
 tmsg_status_t tmsg_domain_fail(tmsg_status_t status, const char *words)
 {
     return tmsg_error_set(status, "%s", words);
@@ -51,26 +39,46 @@ static size_t domain_count(void)
            atomic_load_explicit(&registered_count, memory_order_acquire);
 }
 
+const tmsg_domain_t *tmsg_domain_at(size_t i)
+{
+    return i < domain_count() ? domain_at(i) : NULL;
+}
+
+bool tmsg_domain_is_plain(const tmsg_domain_t *domain)
+{
+    return domain->transport != NULL && strcmp(domain->transport, "host") == 0;
+}
+
+const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device)
+{
+    size_t count = domain_count();
+
+    for (size_t i = 0; i < count; i++) {
+        const tmsg_domain_t *domain = domain_at(i);
+
+        if (domain->holds(domain->arg, device)) {
+            return domain;
+        }
+    }
+    return NULL;
+}
+
 tmsg_status_t tmsg_domain_find(tmsg_device_t device,
                                const tmsg_domain_t **domain_p)
 {
-    size_t count = domain_count();
+    const tmsg_domain_t *domain = tmsg_domain_of(device);
 
     if (domain_p == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "domain find: domain_p is NULL");
     }
-    for (size_t i = 0; i < count; i++) {
-        const tmsg_domain_t *domain = domain_at(i);
-
-        if (domain->holds(domain->arg, device)) {
-            *domain_p = domain;
-            return TMSG_OK;
-        }
+    if (domain == NULL) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "no domain holds memory of device type %d",
+                              device.type);
     }
-    return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                          "no domain holds memory of device type %d",
-                          device.type);
+    *domain_p = domain;
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_domain_use(tmsg_device_t device)

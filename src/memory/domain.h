@@ -3,6 +3,8 @@
 #ifndef TMSG_MEMORY_DOMAIN_H
 #define TMSG_MEMORY_DOMAIN_H
 
+#include <stdbool.h>
+
 #include <tensormsg/domain.h>
 
 /* Those of the library, in the order in which they are asked; each is a file
@@ -21,12 +23,13 @@ tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
                               void **data_p);
 void tmsg_host_free(void *data);
 
-/* The domain of a device, if the transfer engine can send from there and
- * receive to there, or NULL. */
+/* tmsg_domain_find() without words: NULL, nobody holds that device. */
 const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device);
 
-/* For tests: one more kind of memory that the transfer engine takes for the
- * host's but for its name, unchecked; NULL takes it out again. */
-void tmsg_domain_add(const tmsg_domain_t *domain);
+/* The i-th domain of the process, or NULL behind the last. */
+const tmsg_domain_t *tmsg_domain_at(size_t i);
+
+/* Whether the CPU may touch its memory, as it is to UCX. */
+bool tmsg_domain_is_plain(const tmsg_domain_t *domain);
 
 #endif

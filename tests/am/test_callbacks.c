@@ -378,7 +378,9 @@ static void send_owned_later(scene_t *scene)
     must(tmsg_map_create(&map));
     must(tmsg_map_add(
         map, "lent", &tensor,
-        &(tmsg_map_add_params_t){TMSG_MAP_ADD_PARAM_RELEASE, release, scene}));
+        &(tmsg_map_add_params_t){.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                 .release = release,
+                                 .release_arg = scene}));
     must(tmsg_endpoint_send(scene->first, map, NULL, NULL));
     tmsg_map_destroy(map);
     must_true(!atomic_load(&scene->done));

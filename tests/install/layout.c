@@ -38,6 +38,11 @@ AT(tmsg_context_params_t, on_trace, 40);
 AT(tmsg_context_params_t, on_trace_arg, 48);
 AT(tmsg_context_params_t, device_table, 56);
 
+SIZE(tmsg_device_allocator_t, 24);
+AT(tmsg_device_allocator_t, alloc, 0);
+AT(tmsg_device_allocator_t, release, 8);
+AT(tmsg_device_allocator_t, arg, 16);
+
 SIZE(tmsg_device_identity_t, 192);
 AT(tmsg_device_identity_t, name, 0);
 AT(tmsg_device_identity_t, uuid, 96);
@@ -135,10 +140,11 @@ AT(tmsg_listener_params_t, advertise, 40);
 AT(tmsg_listener_params_t, devices, 48);
 AT(tmsg_listener_params_t, resume_ms, 56);
 
-SIZE(tmsg_map_add_params_t, 24);
+SIZE(tmsg_map_add_params_t, 40);
 AT(tmsg_map_add_params_t, field_mask, 0);
 AT(tmsg_map_add_params_t, release, 8);
 AT(tmsg_map_add_params_t, release_arg, 16);
+AT(tmsg_map_add_params_t, stream, 24);
 
 SIZE(tmsg_memory_t, 32);
 AT(tmsg_memory_t, device, 0);
@@ -232,7 +238,7 @@ AT(tmsg_trace_event_t, connection, 36);
 AT(tmsg_trace_event_t, endpoint, 40);
 AT(tmsg_trace_event_t, peer, 48);
 
-SIZE(tmsg_worker_params_t, 120);
+SIZE(tmsg_worker_params_t, 128);
 AT(tmsg_worker_params_t, field_mask, 0);
 AT(tmsg_worker_params_t, flags, 8);
 AT(tmsg_worker_params_t, handler, 16);
@@ -246,5 +252,6 @@ AT(tmsg_worker_params_t, on_header, 72);
 AT(tmsg_worker_params_t, on_header_arg, 80);
 AT(tmsg_worker_params_t, send_queue, 88);
 AT(tmsg_worker_params_t, channels, 112);
+AT(tmsg_worker_params_t, device_allocator, 120);
 
 #endif

@@ -341,6 +341,15 @@ def test_the_echo_example():
     assert handler in (SOURCE / "examples/echo.c").read_text()
 
 
+def test_the_device_example():
+    """Its memory is none that the CPU could touch."""
+    example = os.path.join(os.path.dirname(cli.HELLO), "device")
+    done = subprocess.run([example], capture_output=True, text=True, timeout=BOUND)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("image: memory of 'host' 0, its middle is 1\n"
+                           "weights: memory of 'card' 0, its middle is 2\n")
+
+
 def test_the_receive_into_example():
     example = os.path.join(os.path.dirname(cli.HELLO), "receive_into")
     into = subprocess.run([example], capture_output=True, text=True, timeout=BOUND)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/peers.h"
+#include "support/device_map.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -71,6 +72,9 @@ void side_open(side_t *side, const side_options_t *options)
     tmsg_worker_params_t worker = {.field_mask = 0};
 
     memset(side, 0, sizeof(*side));
+    if (getenv("SAMPLE_DEVICES") != NULL) {
+        device_maps_begin();
+    }
     if (options != NULL) {
         worker = options->worker;
         side->drive = options->drive;

@@ -7,6 +7,8 @@
 
 #include <tensormsg/meta.h>
 
+#include "support/accelerator.h"
+#include "support/device_map.h"
 #include "support/must.h"
 
 #define NDIM_MAX 5
@@ -150,6 +152,16 @@ static void shape_item(const sample_t *sample, size_t index, item_t *item)
     item->tensor.ndim = ndim;
 }
 
+/* Every third tensor lies on a device where SAMPLE_DEVICES is set, or, where it
+ * is "all", each. */
+static bool is_on_device(const sample_t *sample, size_t index)
+{
+    const char *which = getenv("SAMPLE_DEVICES");
+
+    return which != NULL &&
+           (strcmp(which, "all") == 0 || (sample->seed + index) % 3 == 0);
+}
+
 static void describe_item(const sample_t *sample, size_t index, item_t *item)
 {
     size_t dtype = sample->dtype != 0 ? sample->dtype - 1
@@ -158,6 +170,9 @@ static void describe_item(const sample_t *sample, size_t index, item_t *item)
     memset(&item->tensor, 0, sizeof(item->tensor));
     name_item(sample, index, item->name);
     item->tensor.device.type = TMSG_DEVICE_CPU;
+    if (is_on_device(sample, index)) {
+        item->tensor.device = accelerator_device((int32_t)(index % 2));
+    }
     item->tensor.dtype = sample_dtypes[dtype];
     item->tensor.shape = item->shape;
     shape_item(sample, index, item);
@@ -206,21 +221,49 @@ static void check_meta(const sample_t *sample, const tmsg_map_t *map)
     tmsg_map_destroy(wanted);
 }
 
+static bool is_host(const item_t *item)
+{
+    return item->tensor.device.type == TMSG_DEVICE_CPU;
+}
+
+static void *make_data(const item_t *item)
+{
+    void *data;
+
+    if (item->bytes == 0) {
+        return NULL;
+    }
+    if (!is_host(item)) {
+        return device_alloc(item->tensor.device.id, item->bytes, item->seed);
+    }
+    data = malloc(item->bytes);
+    must_true(data != NULL);
+    sample_fill(item->seed, data, item->bytes);
+    return data;
+}
+
+static void free_data(void *data)
+{
+    fake_block_t block;
+
+    if (data != NULL && fake_find((uintptr_t)data, &block)) {
+        device_free(data);
+    } else {
+        free(data);
+    }
+}
+
 tmsg_map_t *sample_make(const sample_t *sample)
 {
     tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
-                                    .release = free};
+                                    .release = free_data};
     tmsg_map_t *map;
     item_t item;
 
     must(tmsg_map_create(&map));
     for (size_t i = 0; i < sample->tensors; i++) {
         describe_item(sample, i, &item);
-        if (item.bytes > 0) {
-            item.tensor.data = malloc(item.bytes);
-            must_true(item.tensor.data != NULL);
-            sample_fill(item.seed, item.tensor.data, item.bytes);
-        }
+        item.tensor.data = make_data(&item);
         params.release_arg = item.tensor.data;
         must(tmsg_map_add(map, item.name, &item.tensor, &params));
     }
@@ -239,7 +282,9 @@ static void check_item(const item_t *item, size_t index, const char *name,
     if (strcmp(name, item->name) != 0 ||
         memcmp(&tensor->dtype, &item->tensor.dtype, sizeof(tensor->dtype)) !=
             0 ||
-        tensor->ndim != item->tensor.ndim || tensor->device.type != 1 ||
+        tensor->ndim != item->tensor.ndim ||
+        tensor->device.type != item->tensor.device.type ||
+        tensor->device.id != item->tensor.device.id ||
         (tensor->ndim > 0 &&
          memcmp(tensor->shape, item->shape,
                 (size_t)tensor->ndim * sizeof(item->shape[0])) != 0)) {
@@ -258,7 +303,9 @@ static void check_item(const item_t *item, size_t index, const char *name,
         die("tensor %zu '%s' lies at %p, not aligned to %llu", index, name,
             tensor->data, (unsigned long long)alignment);
     }
-    same = sample_compare(item->seed, tensor->data, item->bytes);
+    same = is_host(item)
+               ? sample_compare(item->seed, tensor->data, item->bytes)
+               : device_compare(item->seed, tensor->data, item->bytes);
     if (same != item->bytes) {
         die("tensor %zu '%s': byte %zu of %llu is wrong", index, name, same,
             (unsigned long long)item->bytes);

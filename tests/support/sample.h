@@ -34,7 +34,9 @@ typedef struct {
 extern const tmsg_dtype_t sample_dtypes[];
 extern const size_t sample_dtype_count;
 
-/* The map, which owns its tensors, and metadata of every type if any. */
+/* The map, which owns its tensors, and metadata of every type if any. With the
+ * variable SAMPLE_DEVICES some of the tensors, or "all", are on accelerators
+ * (support/accelerator.h), and are expected to arrive there. */
 tmsg_map_t *sample_make(const sample_t *sample);
 
 /* Dies unless the map has exactly that: names, order, dtypes, shapes, bytes,

@@ -117,8 +117,10 @@ static void send_with(scene_t *scene)
     const int64_t shape[] = {sizeof(data)};
     const tmsg_tensor_t tensor = {
         data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
-    const tmsg_map_add_params_t lent = {TMSG_MAP_ADD_PARAM_RELEASE, release,
-                                        scene};
+    const tmsg_map_add_params_t lent = {.field_mask =
+                                            TMSG_MAP_ADD_PARAM_RELEASE,
+                                        .release = release,
+                                        .release_arg = scene};
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_ON_DONE,
         .on_done = on_done,

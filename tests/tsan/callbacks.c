@@ -136,9 +136,11 @@ static void send_lent(scene_t *scene, tmsg_endpoint_t *endpoint, size_t bytes)
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "lent", &tensor,
-                      &(tmsg_map_add_params_t){TMSG_MAP_ADD_PARAM_RELEASE,
-                                               give_back, scene}));
+    must(tmsg_map_add(
+        map, "lent", &tensor,
+        &(tmsg_map_add_params_t){.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                 .release = give_back,
+                                 .release_arg = scene}));
     atomic_fetch_add(&scene->lent, 1);
     if (tmsg_endpoint_send(endpoint, map, &params, NULL) == TMSG_OK) {
         atomic_fetch_add(&scene->sends, 1);

@@ -75,8 +75,8 @@ class Hub:
         context = context or default_context()
         params = ffi.new("tmsg_worker_params_t *")
         params.field_mask = lib.TMSG_WORKER_PARAM_FLAGS
-        params.flags = lib.TMSG_WORKER_THREAD if background else \
-            lib.TMSG_WORKER_SHARED
+        params.flags = lib.TMSG_WORKER_HOST_ONLY | (
+            lib.TMSG_WORKER_THREAD if background else lib.TMSG_WORKER_SHARED)
         if queue_depth is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_QUEUE_DEPTH
             params.queue_depth = queue_depth

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tensors of a device's memory whose transfer does not go well: nothing is read
+ * or written that was given back, nothing stays behind, nobody hangs. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/accelerator.h"
+#include "support/device_map.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+static const device_tensor_t large[] = {{.device = 0, .bytes = 7000000},
+                                        {.device = ON_HOST, .bytes = 30},
+                                        {.device = 1, .bytes = 4000000}};
+
+static tmsg_request_t *send_large(tmsg_endpoint_t *endpoint, uint64_t seed,
+                                  int32_t timeout_ms)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT |
+                                                     TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_ACKED,
+                                       .timeout_ms = timeout_ms};
+    tmsg_map_t *map = device_map(seed, large, 3);
+    tmsg_request_t *request;
+
+    must(tmsg_endpoint_send(endpoint, map, &params, &request));
+    tmsg_map_destroy(map);
+    return request;
+}
+
+static uint8_t first_byte(const tmsg_message_t *message)
+{
+    tmsg_tensor_t tensor;
+
+    must(tmsg_map_at(tmsg_message_map(message), 1, NULL, &tensor));
+    return *(const uint8_t *)tensor.data;
+}
+
+/* One that was given up may have been faster, and is whole then. */
+static void goes_on(pair_t *pair)
+{
+    tmsg_request_t *sent = send_large(pair->to_a, 77, -1);
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+    uint8_t wanted;
+
+    sample_fill(78, &wanted, 1);
+    if (first_byte(message) != wanted) {
+        device_map_check(5, large, 3, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        message = pair_take(pair, &pair->a);
+    }
+    device_map_check(77, large, 3, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, sent));
+}
+
+/* After so many turns of both sides. */
+static void canceled(link_t link, unsigned turns)
+{
+    tmsg_request_t *sent;
+    tmsg_status_t status;
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    sent = send_large(pair.to_a, 5, -1);
+    for (unsigned i = 0; i < turns; i++) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    tmsg_request_cancel(sent);
+    status = pair_finish(&pair, sent);
+    must_true(status == TMSG_ERR_CANCELED || status == TMSG_CANCEL_PENDING);
+    goes_on(&pair);
+    pair_close(&pair);
+}
+
+static void cancel_all(link_t link)
+{
+    device_maps_begin();
+    for (unsigned turns = 0; turns < 60; turns += turns < 12 ? 1 : 7) {
+        canceled(link, turns);
+    }
+    device_maps_end();
+}
+
+Test(stage_ends, by_cancel_shm) { cancel_all(LINK_SHM); }
+Test(stage_ends, by_cancel_tcp) { cancel_all(LINK_TCP); }
+
+static void dropped(link_t link, unsigned turns, int how)
+{
+    tmsg_request_t *sent[2];
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    sent[0] = send_large(pair.to_a, 5, -1);
+    sent[1] = send_large(pair.to_b, 6, -1);
+    for (unsigned i = 0; i < turns; i++) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    if (how == 0) {
+        tmsg_endpoint_abort(pair.to_a, TMSG_ERR_IO, "enough");
+        (void)pair_finish(&pair, sent[0]);
+        (void)pair_finish(&pair, sent[1]);
+        pair_drop(&pair);
+    } else {
+        pair_drop(&pair);
+        must_true(tmsg_request_test(sent[0]) < 0);
+        tmsg_request_destroy(sent[0]);
+        tmsg_request_destroy(sent[1]);
+    }
+}
+
+static void drop_all(link_t link, int how)
+{
+    device_maps_begin();
+    for (unsigned turns = 0; turns < 40; turns += turns < 10 ? 1 : 9) {
+        dropped(link, turns, how);
+    }
+    device_maps_end();
+}
+
+Test(stage_ends, by_abort_shm) { drop_all(LINK_SHM, 0); }
+Test(stage_ends, by_abort_tcp) { drop_all(LINK_TCP, 0); }
+Test(stage_ends, by_the_workers_end_shm) { drop_all(LINK_SHM, 1); }
+Test(stage_ends, by_the_workers_end_tcp) { drop_all(LINK_TCP, 1); }
+
+/* The stream is never done: the message is given up, its memory is free at
+ * once, and others go on. */
+Test(stage_ends, by_its_deadline_while_the_stream_is_not_done)
+{
+    const tmsg_stream_t stream = accelerator_stream(0);
+    const device_tensor_t late[] = {
+        {.device = 0, .bytes = 100000, .stream = stream}};
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
+                                       .timeout_ms = 50};
+    tmsg_request_t *sent;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    map = device_map(1, late, 1);
+    fake_block(accelerator_inside(stream));
+    must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
+    tmsg_map_destroy(map);
+    must_be(pair_finish(&pair, sent), TMSG_ERR_TIMED_OUT);
+    goes_on(&pair);
+    pair_close(&pair);
+    fake_unblock(accelerator_inside(stream));
+    device_maps_end();
+}
+
+/* The same at the other end, whose memory is not free. */
+static tmsg_stream_t blocked;
+
+static void choose(void *arg, tmsg_incoming_t *incoming)
+{
+    unsigned *calls = arg;
+
+    if ((*calls)++ == 0) {
+        must(tmsg_incoming_choose(incoming, 0, accelerator_device(0), blocked));
+    }
+}
+
+static void receiver_blocked(bool drop)
+{
+    unsigned calls = 0;
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
+                   .on_header = choose,
+                   .on_header_arg = &calls}};
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    device_maps_begin();
+    blocked = accelerator_stream(0);
+    fake_block(accelerator_inside(blocked));
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    sent = send_large(pair.to_a, 1, drop ? -1 : 300);
+    if (drop) {
+        for (int i = 0; i < 1000; i++) {
+            tmsg_worker_progress(pair.a.worker);
+            tmsg_worker_progress(pair.b.worker);
+        }
+        pair_drop(&pair);
+        tmsg_request_destroy(sent);
+    } else {
+        must_be(pair_finish(&pair, sent), TMSG_ERR_TIMED_OUT);
+        goes_on(&pair);
+        pair_close(&pair);
+    }
+    fake_unblock(accelerator_inside(blocked));
+    fake_synchronize(accelerator_inside(blocked));
+    device_maps_end();
+}
+
+Test(stage_ends, by_its_deadline_while_the_receivers_stream_is_not_done)
+{
+    receiver_blocked(false);
+}
+
+Test(stage_ends, with_the_worker_while_the_receivers_stream_is_not_done)
+{
+    receiver_blocked(true);
+}
+
+/* Every call of the driver's fails in turn. */
+static unsigned calls, fails_at;
+
+static bool fails(void) { return ++calls == fails_at; }
+
+#define FAIL tmsg_domain_fail(TMSG_ERR_IO, "the accelerator has no mind to")
+
+static tmsg_status_t in(void *arg, tmsg_device_t device, void *to,
+                        const void *host, uint64_t bytes, tmsg_stream_t stream)
+{
+    return fails() ? FAIL
+                   : accelerator.copy_in(arg, device, to, host, bytes, stream);
+}
+
+static tmsg_status_t out(void *arg, tmsg_device_t device, void *host,
+                         const void *from, uint64_t bytes, tmsg_stream_t stream)
+{
+    return fails()
+               ? FAIL
+               : accelerator.copy_out(arg, device, host, from, bytes, stream);
+}
+
+static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                           uint64_t alignment, tmsg_stream_t stream,
+                           void **data_p)
+{
+    return fails() ? FAIL
+                   : accelerator.alloc(arg, device, bytes, alignment, stream,
+                                       data_p);
+}
+
+static tmsg_status_t own_stream(void *arg, tmsg_device_t device,
+                                tmsg_stream_t *stream_p)
+{
+    return fails() ? FAIL : accelerator.stream(arg, device, stream_p);
+}
+
+static tmsg_status_t record(void *arg, tmsg_device_t device,
+                            tmsg_stream_t stream, void **event_p)
+{
+    return fails() ? FAIL
+                   : accelerator.event_record(arg, device, stream, event_p);
+}
+
+/* The work that it stood for failed, but it is over. */
+static tmsg_status_t query(void *arg, void *event)
+{
+    tmsg_status_t status = accelerator.event_query(arg, event);
+
+    return status == TMSG_OK && fails() ? FAIL : status;
+}
+
+static bool is_over(void *arg)
+{
+    return tmsg_request_test(arg) != TMSG_IN_PROGRESS;
+}
+
+static tmsg_message_t *pull(pair_t *pair)
+{
+    tmsg_message_t *message = NULL;
+
+    return tmsg_worker_recv(pair->a.worker, 0, &message) == TMSG_OK ? message
+                                                                    : NULL;
+}
+
+/* True: no call failed. */
+static bool failing(pair_t *pair, unsigned n)
+{
+    const tmsg_stream_t stream = accelerator_stream(1);
+    const device_tensor_t tensors[] = {
+        {.device = 1, .bytes = 2500000, .stream = stream},
+        {.device = ON_HOST, .bytes = 100},
+        {.device = 0, .bytes = 64}};
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_POLICY |
+                                                     TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_ACKED,
+                                       .policy = TMSG_POLICY_STRICT};
+    tmsg_map_t *map;
+    tmsg_request_t *sent = NULL;
+    tmsg_message_t *message = NULL;
+    tmsg_status_t status;
+
+    fails_at = 0;
+    map = device_map(n, tensors, 3);
+    calls = 0;
+    fails_at = n;
+    status = tmsg_endpoint_send(pair->to_a, map, &params, &sent);
+    tmsg_map_destroy(map);
+    while (status == TMSG_OK && !is_over(sent)) {
+        tmsg_worker_progress(pair->b.worker);
+        message = message == NULL ? pull(pair) : message;
+    }
+    fails_at = 0;
+    if (status == TMSG_OK) {
+        status = tmsg_request_test(sent);
+        if (status != TMSG_OK) {
+            must_say(tmsg_request_error(sent), "has no mind to");
+        }
+        tmsg_request_destroy(sent);
+    } else {
+        must_say(tmsg_error_message(), "has no mind to");
+    }
+    if (status == TMSG_OK) {
+        must_true(message != NULL);
+        device_map_check(n, tensors, 3, tmsg_message_map(message));
+    }
+    tmsg_message_destroy(message);
+    return calls < n;
+}
+
+static void driver_fails(link_t link)
+{
+    tmsg_domain_t table = accelerator;
+    unsigned n = 1;
+    pair_t pair;
+
+    table.copy_in = in;
+    table.copy_out = out;
+    table.alloc = alloc;
+    table.stream = own_stream;
+    table.event_record = record;
+    table.event_query = query;
+    must(tmsg_domain_register(&table));
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    while (!failing(&pair, n)) {
+        n++;
+    }
+    must_true(n > 10);
+    goes_on(&pair);
+    pair_close(&pair);
+    device_maps_end();
+}
+
+Test(stage_ends, by_a_driver_that_fails_shm) { driver_fails(LINK_SHM); }
+Test(stage_ends, by_a_driver_that_fails_tcp) { driver_fails(LINK_TCP); }
+
+/* A peer that is killed while its memory is fetched. */
+static void send_and_wait(pipes_t *pipes, void *arg)
+{
+    char url[300];
+    tmsg_request_t *sent[4];
+    side_t side;
+
+    (void)arg;
+    device_maps_begin();
+    side_open(&side, NULL);
+    line_get(pipes->in, url, sizeof(url));
+    for (uint64_t i = 0; i < 4; i++) {
+        sent[i] = send_large(side_connect(&side, url), i + 1, -1);
+    }
+    line_put(pipes->out, "sending");
+    for (;;) {
+        tmsg_worker_progress(side.worker);
+        (void)sent;
+    }
+}
+
+Test(stage_ends, with_a_sender_that_is_killed)
+{
+    char line[40];
+    child_t child;
+    side_t side;
+
+    child_start(&child, send_and_wait, NULL);
+    device_maps_begin();
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_TCP);
+    line_put(child.out, tmsg_listener_url(side.listener));
+    child_await(&side, &child);
+    line_get(child.in, line, sizeof(line));
+    tmsg_message_destroy(side_take(&side));
+    child_kill(&child);
+    (void)side_end_of(&side, side_accept(&side));
+    side_close(&side);
+    device_maps_end();
+}
