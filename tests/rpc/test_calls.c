@@ -180,6 +180,7 @@ Test(calls, are_beside_messages_and_reach_no_handler)
     must_be(finish(&scene, call), TMSG_OK);
     message = pair_take(&scene.pair, &scene.pair.a);
     sample_check_bytes(7, 100, tmsg_message_map(message));
+    tmsg_message_destroy(message);
     must(pair_finish(&scene.pair, sent));
     must_be(tmsg_worker_recv(scene.pair.a.worker, 0, &message),
             TMSG_ERR_TIMED_OUT);
