@@ -324,7 +324,7 @@ static void drop(part_t *part)
 static bool may_be_fetched(const part_t *part)
 {
     return !part->refused && part->message != NULL && part->message->placed &&
-           part->message->state == TMSG_RX_FETCHING;
+           part->message->state == TMSG_RX_FETCHING && !part->message->aborted;
 }
 
 /* Where it is copied on there has to be a chunk for it. */

@@ -369,15 +369,17 @@ static void settle_send(tmsg_send_t *send, const record_t *record)
     tmsg_send_settle(send);
 }
 
-static bool is_kept(const record_t *record, uint32_t sequence)
+/* The ranges ascend, and so do the numbers that are asked for: *at goes along
+ * with them, from 0. */
+static bool is_kept(const record_t *record, unsigned *at, uint32_t sequence)
 {
-    for (unsigned i = 0; i < record->kept_count; i++) {
-        if (sequence - number_at(record->kept, i, 0) <
-            number_at(record->kept, i, 1)) {
-            return true;
-        }
+    while (*at < record->kept_count &&
+           !is_before(sequence, number_at(record->kept, *at, 0) +
+                                    number_at(record->kept, *at, 1))) {
+        (*at)++;
     }
-    return false;
+    return *at < record->kept_count &&
+           !is_before(sequence, number_at(record->kept, *at, 0));
 }
 
 static void settle_sends(tmsg_channel_t *channel, const record_t *record)
@@ -397,13 +399,14 @@ static void settle_sends(tmsg_channel_t *channel, const record_t *record)
 static tmsg_status_t apply(tmsg_channel_t *channel, const record_t *record)
 {
     tmsg_status_t status = TMSG_OK;
+    unsigned at = 0;
 
     channel->tx_window =
         record->consumed + channel->endpoint->peer_hello.queue_depth;
     settle_sends(channel, record);
     for (uint32_t i = channel->rx_sequence;
          i != record->sent && status == TMSG_OK; i++) {
-        if (!is_kept(record, i)) {
+        if (!is_kept(record, &at, i)) {
             status = tmsg_message_lost(channel, i);
         }
     }
