@@ -503,6 +503,7 @@ void tmsg_map_replace(tmsg_map_t *map, size_t index,
     map->entries[index].tensor.data = entry->tensor.data;
     map->entries[index].tensor.strides = entry->tensor.strides;
     map->entries[index].bytes = entry->bytes;
+    map->laid = false;
     tmsg_map_restamp(map);
 }
 

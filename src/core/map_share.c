@@ -156,6 +156,7 @@ tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
     for (size_t i = 0; i < map->size; i++) {
         put_out(&map->entries[i], &copy->entries[i]);
     }
+    tmsg_map_restamp(copy);
     for (size_t i = 0; i < map->meta_size && status == TMSG_OK; i++) {
         const tmsg_map_meta_entry_t *entry = &map->meta[i];
 
