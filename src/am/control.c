@@ -348,16 +348,18 @@ void tmsg_control_credit(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
     uint32_t credited = consumed(channel);
-    uint64_t edge = tmsg_credit_edge(endpoint);
+    uint64_t edge;
     uint8_t body[CREDIT_BYTES];
     size_t body_bytes = 0;
-    tmsg_preamble_t head = {.channel = channel->number,
-                            .endpoint_id = endpoint->peer_id,
-                            .sequence = credited};
+    tmsg_preamble_t head;
 
     if (!credit_is_due(channel, credited - channel->rx_credited)) {
         return;
     }
+    edge = tmsg_credit_edge(endpoint);
+    head = (tmsg_preamble_t){.channel = channel->number,
+                             .endpoint_id = endpoint->peer_id,
+                             .sequence = credited};
     if (!may_post(endpoint)) {
         tmsg_worker_chore(endpoint->worker, endpoint);
         return;

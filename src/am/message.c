@@ -81,6 +81,26 @@ static void end_message(void *arg)
     tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
 }
 
+/* The same of one that keeps its map: mostly it has nothing else. */
+static void end_laid(void *arg)
+{
+    tmsg_message_t *message = arg;
+    tmsg_store_t *store = message->store;
+
+    if (message->posted != NULL || message->why != NULL) {
+        end_message(message);
+        return;
+    }
+    tmsg_store_discharge(store, message->noted);
+    if (tmsg_store_is_inside(store)) { /* then its worker lives */
+        tmsg_endpoint_return(message->endpoint);
+    } else {
+        tmsg_endpoint_drop(message->endpoint);
+    }
+    message->spare.bytes = message->noted; /* record and map, no more */
+    tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
+}
+
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
 {
     tmsg_status_t status = tmsg_store_note(message->store, bytes);
@@ -107,7 +127,7 @@ void tmsg_message_delivered(tmsg_message_t *message)
     tmsg_post_delivered(message);
     tmsg_store_move(message->store, message->noted);
     if (message->laid) {
-        tmsg_map_recycle_laid(message->map, end_message, message);
+        tmsg_map_recycle_laid(message->map, end_laid, message);
     } else {
         tmsg_map_recycle(message->map, end_message, message);
     }

@@ -15,6 +15,7 @@
 
 #define LOOK_EVERY_QUIET 256 /* progress calls that found nothing */
 #define LOOK_EVERY_BUSY 1024 /* or anything; and at every tick of the clock */
+#define TICK_EVERY 4         /* of those in a row that found something */
 #define LATE_MOST 64         /* turns after a deadline, while things come */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
@@ -47,9 +48,19 @@ static void give_up_lead(tmsg_worker_t *worker)
     }
 }
 
+static void count_callbacks(tmsg_worker_t *worker, unsigned more)
+{
+    unsigned count =
+        atomic_load_explicit(&worker->callbacks, memory_order_relaxed);
+
+    atomic_store_explicit(&worker->callbacks, count + more,
+                          memory_order_relaxed);
+}
+
 void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker)
 {
     give_up_lead(worker);
+    count_callbacks(worker, 1);
     callback->worker = worker;
     callback->outer = callbacks;
     callbacks = callback;
@@ -57,12 +68,15 @@ void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker)
 
 void tmsg_callback_leave(const tmsg_callback_t *callback)
 {
+    count_callbacks(callback->worker, -1u);
     callbacks = callback->outer;
 }
 
 bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
 {
-    const tmsg_callback_t *callback = callbacks;
+    bool none =
+        atomic_load_explicit(&worker->callbacks, memory_order_relaxed) == 0;
+    const tmsg_callback_t *callback = none ? NULL : callbacks;
 
     while (callback != NULL && callback->worker != worker) {
         callback = callback->outer;
@@ -98,7 +112,8 @@ bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
 }
 
 /* The coarse clock costs next to nothing and goes every 1 to 4 ms: who calls
- * progress() once a frame is heard at each call. */
+ * progress() once a frame is heard at each call, or at one in TICK_EVERY where
+ * each finds messages, which are not to wait for it. */
 static bool has_ticked(tmsg_worker_t *worker)
 {
     struct timespec now;
@@ -125,8 +140,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     worker->inside = false;
     worker->quiet += count == 0 ? LOOK_EVERY_BUSY / LOOK_EVERY_QUIET : 1;
+    worker->busy = count == 0 ? 0 : worker->busy + 1;
     if (worker->look || worker->quiet >= LOOK_EVERY_BUSY ||
-        has_ticked(worker)) {
+        (worker->busy % TICK_EVERY == 0 && has_ticked(worker))) {
         worker->look = false;
         worker->quiet = 0;
         count += tmsg_loop_run(&worker->loop);

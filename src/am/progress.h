@@ -47,7 +47,7 @@ bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
 
 /* On the stack of a thread that calls the application. */
 typedef struct tmsg_callback {
-    const tmsg_worker_t *worker;
+    tmsg_worker_t *worker;
     const struct tmsg_callback *outer;
 } tmsg_callback_t;
 

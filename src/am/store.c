@@ -99,7 +99,7 @@ void tmsg_store_leave(tmsg_store_t *store)
     atomic_store_explicit(&store->inside, 0, memory_order_relaxed);
 }
 
-static bool is_inside(const tmsg_store_t *store)
+bool tmsg_store_is_inside(const tmsg_store_t *store)
 {
     return atomic_load_explicit(&store->inside, memory_order_relaxed) ==
            pthread_self();
@@ -108,7 +108,7 @@ static bool is_inside(const tmsg_store_t *store)
 void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
                      tmsg_spare_t *spare)
 {
-    if (is_inside(store)) {
+    if (tmsg_store_is_inside(store)) {
         tmsg_spares_put_back(spares, spare);
     } else {
         tmsg_spares_give(spares, spare);
@@ -197,7 +197,7 @@ void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
 /* Of `noted`, which no thread but the worker's own changes. */
 static uint64_t add_noted(tmsg_store_t *store, uint64_t bytes)
 {
-    if (is_inside(store)) {
+    if (tmsg_store_is_inside(store)) {
         uint64_t sum =
             atomic_load_explicit(&store->noted, memory_order_relaxed) + bytes;
 

@@ -47,6 +47,9 @@ void tmsg_store_close(tmsg_store_t *store);
 void tmsg_store_enter(tmsg_store_t *store);
 void tmsg_store_leave(tmsg_store_t *store);
 
+/* Whether the caller is that thread. */
+bool tmsg_store_is_inside(const tmsg_store_t *store);
+
 /* Gives back a record, by any thread. */
 void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
                      tmsg_spare_t *spare);

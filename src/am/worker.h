@@ -58,24 +58,26 @@ struct tmsg_worker {
     pthread_mutex_t lock; /* taken only where several threads may call */
     atomic_uint wanting;  /* threads that wait for it: spinning gives way */
     pthread_cond_t changed;
-    uint64_t changes; /* things that somebody may have waited for */
-    unsigned waiters; /* threads that sleep on `changed` */
-    bool led;         /* a thread drives it, and others need not: */
-    pthread_t leader; /* this one */
-    bool asleep;      /* which sleeps on the descriptor, and on */
-    int wake_fd;      /* this one, which is its own */
-    bool armed;       /* the application may sleep on it */
-    pthread_t armer;  /* in this thread */
-    bool inside;      /* UCX is calling us: it is not to be called */
-    bool fetching;    /* a thread asks for memory */
-    bool dispatching; /* a thread runs what is due */
-    unsigned entered; /* calls that must leave before it is freed */
-    bool ending;      /* nothing new begins, and waits end */
+    uint64_t changes;      /* things that somebody may have waited for */
+    unsigned waiters;      /* threads that sleep on `changed` */
+    bool led;              /* a thread drives it, and others need not: */
+    pthread_t leader;      /* this one */
+    bool asleep;           /* which sleeps on the descriptor, and on */
+    int wake_fd;           /* this one, which is its own */
+    bool armed;            /* the application may sleep on it */
+    pthread_t armer;       /* in this thread */
+    bool inside;           /* UCX is calling us: it is not to be called */
+    bool fetching;         /* a thread asks for memory */
+    bool dispatching;      /* a thread runs what is due */
+    atomic_uint callbacks; /* that threads are in; changed with the lock */
+    unsigned entered;      /* calls that must leave before it is freed */
+    bool ending;           /* nothing new begins, and waits end */
     bool doomed;      /* destroyed inside a callback: freed by who leaves */
     pthread_t thread; /* with TMSG_WORKER_THREAD */
 
     tmsg_loop_t loop;
     unsigned quiet;       /* progress calls since the loop was looked at */
+    unsigned busy;        /* those in a row that found something */
     bool look;            /* look at it in the next one */
     struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;
