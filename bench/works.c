@@ -346,14 +346,15 @@ static void small_tensor(const bench_options_t *options, const char *work,
     bench_report_add(report, &row);
 }
 
-/* p99 of a call of 64 B on one channel while maps of 1 GiB flow on another,
- * over p99 of the same call alone. */
-static void under_bulk(const bench_options_t *options, const char *work,
-                       bench_transport_t transport, bench_report_t *report)
+/* p99 of a call of 64 B on one channel while such maps flow on another, over
+ * p99 of the same call alone. */
+static void under(const bench_options_t *options, const char *work,
+                  size_t tensors, size_t tensor_bytes,
+                  bench_transport_t transport, bench_report_t *report)
 {
     contest_t contest = {.options = options};
-    bench_run_t run = {.tensors = 1,
-                       .tensor_bytes = options->quick ? 16u << 20 : 1u << 30,
+    bench_run_t run = {.tensors = tensors,
+                       .tensor_bytes = tensor_bytes,
                        .transport = transport,
                        .metric = BENCH_UNDER_BULK,
                        .way = map_way,
@@ -373,6 +374,21 @@ static void under_bulk(const bench_options_t *options, const char *work,
              contest.entrants[0].last.idle * 1e6,
              contest.entrants[0].last.loaded * 1e6);
     bench_report_add(report, &row);
+}
+
+static void under_bulk(const bench_options_t *options, const char *work,
+                       bench_transport_t transport, bench_report_t *report)
+{
+    under(options, work, 1, options->quick ? 16u << 20 : 1u << 30, transport,
+          report);
+}
+
+/* Maps of 256 MiB, of which no tensor is large. */
+static void under_lists(const bench_options_t *options, const char *work,
+                        bench_transport_t transport, bench_report_t *report)
+{
+    under(options, work, options->quick ? 512 : 4096, 64u << 10, transport,
+          report);
 }
 
 static void header(const bench_options_t *options, const char *work,
@@ -467,6 +483,8 @@ static const struct {
     {"small_tensor", BENCH_SHM, small_tensor},
     {"call_under_bulk", BENCH_SHM, under_bulk},
     {"call_under_bulk", BENCH_TCP, under_bulk},
+    {"call_under_lists", BENCH_SHM, under_lists},
+    {"call_under_lists", BENCH_TCP, under_lists},
     {"header", BENCH_NOWHERE, header},
     {"endpoints_1000", BENCH_TCP, endpoints},
 };

@@ -507,8 +507,8 @@ static bool open_plain(tuner_t *tuner)
 
     snprintf(text, sizeof(text),
              "%s.eager_bytes=0,%s.eager_list_bytes=0,%s.rndv_bytes=%llu,"
-             "%s.rndv_list_bytes=%llu",
-             of, of, of, NEVER, of, NEVER);
+             "%s.rndv_list_bytes=%llu,%s.slice_bytes=%llu",
+             of, of, of, NEVER, of, NEVER, of, NEVER);
     return perf_peer_again(&tuner->plain, tuner->peer, text);
 }
 

@@ -416,10 +416,9 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         if (status == TMSG_OK) {
             status = take(message);
         }
-        if (status == TMSG_OK && message->stage != NULL) {
-            status = tmsg_stage_in_begin(message);
-        } else if (status == TMSG_OK) {
-            tmsg_parts_fetch(message);
+        if (status == TMSG_OK) {
+            status = message->stage != NULL ? tmsg_stage_in_begin(message)
+                                            : tmsg_parts_fetch(message);
         }
         if (status != TMSG_OK) {
             refuse_kept(message, status);

@@ -17,6 +17,7 @@
 #define TMSG_FEATURE_PING 1u      /* answers PING */
 #define TMSG_FEATURE_BROADCAST 2u /* takes tensors with strides of 0 */
 #define TMSG_FEATURE_CALLS 4u     /* takes CALL and UNCALL */
+#define TMSG_FEATURE_SLICES 8u /* takes slices of what is left beside parts */
 
 typedef struct {
     uint8_t wire_version;

@@ -19,6 +19,11 @@
  * NO_MEMORY, UNSUPPORTED. */
 tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload);
 
+/* Makes slices of the send's plan, behind the bytes of a body that heads it:
+ * what is left in send->plan is that. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_parts_slice(tmsg_send_t *send,
+                               const tmsg_payload_t *payload);
+
 /* The head goes to UCX: the parts, if there are any, are to follow. Says how
  * many bytes of the payload they are. */
 uint64_t tmsg_parts_begin(tmsg_send_t *send);
@@ -46,8 +51,8 @@ tmsg_status_t tmsg_parts_expect(tmsg_message_t *message);
 /* Whether the message waits for parts that have not come. */
 bool tmsg_parts_missing(const tmsg_message_t *message);
 
-/* Each tensor has its place: chores fetch what has come. */
-void tmsg_parts_fetch(tmsg_message_t *message);
+/* Each tensor has its place: chores fetch what has come. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message);
 
 /* A message was refused: what was kept of it is rejected by the next chores. */
 void tmsg_parts_refuse(tmsg_message_t *message);

@@ -8,6 +8,7 @@
 #include "am/fetch.h"
 #include "am/incoming.h"
 #include "am/parts.h"
+#include "am/place.h"
 #include "am/receive.h"
 #include "am/stage_in.h"
 #include "core/bytes.h"
@@ -27,8 +28,13 @@ struct tmsg_parts_in {
     uint32_t count;
     uint32_t left; /* that are not in their place yet */
     size_t runs;
-    run_t *run;       /* by `first` */
-    uint8_t *arrived; /* a bit for each part */
+    run_t *run;          /* by `first` */
+    uint8_t *arrived;    /* a bit for each part */
+    uint32_t sliced;     /* number of the first slice, `count` without any */
+    uint64_t left_bytes; /* that travel so */
+    const ucp_dt_iov_t *place; /* of these, once there is one */
+    size_t places;
+    uint64_t *ends; /* of each of several places, among these bytes */
 };
 
 /* One that came, until it is in its place. */
@@ -41,9 +47,20 @@ typedef struct {
     tmsg_preamble_t head;
     uint32_t number;
     void *data;          /* UCX's descriptor */
+    ucp_dt_iov_t *iov;   /* where it goes, if that is several places */
     tmsg_chunk_t *chunk; /* where it is copied on from; NULL: it is not */
     tmsg_copy_t copy;
 } part_t;
+
+static uint64_t slice_bytes(const tmsg_message_t *message, uint32_t number)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+    uint64_t slice = message->extra.split.slice;
+    uint64_t left =
+        parts->left_bytes - (uint64_t)(number - parts->sliced) * slice;
+
+    return left < slice ? left : slice;
+}
 
 static uint64_t bytes_of(const tmsg_message_t *message, uint32_t number,
                          uint32_t *index_p, uint64_t *offset_p)
@@ -81,7 +98,9 @@ static const char *claim(tmsg_message_t *message, part_t *part)
         return "a part that its message does not have";
     }
     if (part->head.payload_bytes !=
-        bytes_of(message, number, &index, &offset)) {
+        (number >= parts->sliced
+             ? slice_bytes(message, number)
+             : bytes_of(message, number, &index, &offset))) {
         return "a part of another length than its message says";
     }
     if (parts->arrived[number / 8] >> number % 8 & 1) {
@@ -132,6 +151,10 @@ static void count(const tmsg_message_t *message, tmsg_parts_in_t *parts)
         parts->runs++;
         parts->count += (uint32_t)tmsg_split_parts(split, entries[i].bytes);
     }
+    parts->sliced = parts->count;
+    parts->left_bytes =
+        split->slice == 0 ? 0 : tmsg_split_left_bytes(split, message->map);
+    parts->count += (uint32_t)tmsg_split_slices(split, parts->left_bytes);
 }
 
 /* What they add to the memory that the payload takes, where all tensors lie as
@@ -218,6 +241,9 @@ bool tmsg_parts_missing(const tmsg_message_t *message)
 
 void tmsg_parts_forget(tmsg_message_t *message)
 {
+    if (message->parts != NULL) {
+        free(message->parts->ends);
+    }
     free(message->parts);
     message->parts = NULL;
 }
@@ -231,6 +257,7 @@ static void end(part_t *part, ucs_status_t ucs)
         tmsg_chunk_give(endpoint->worker, &endpoint->worker->stage.in,
                         part->chunk);
     }
+    free(part->iov);
     free(part);
     message->parts->left -= ucs == UCS_OK;
     tmsg_message_fetched(message, ucs);
@@ -283,30 +310,106 @@ static void part_reported(void *request, ucs_status_t ucs, size_t length,
     over(arg, ucs);
 }
 
+/* The first place that ends behind a byte of what travels in slices. */
+static size_t find_place(const tmsg_parts_in_t *parts, uint64_t offset)
+{
+    size_t low = 0, high = parts->places - 1;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (parts->ends[middle] <= offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Where a slice goes: in one piece, or as a list in part->iov, the length of
+ * which is then *count_p. NULL: no memory. */
+static void *place_slice(part_t *part, uint64_t bytes, size_t *count_p)
+{
+    const tmsg_parts_in_t *parts = part->message->parts;
+    uint64_t offset = (uint64_t)(part->number - parts->sliced) *
+                      part->message->extra.split.slice;
+    size_t first, last;
+
+    if (parts->places == 1) {
+        return (uint8_t *)parts->place[0].buffer + offset;
+    }
+    first = find_place(parts, offset);
+    last = find_place(parts, offset + bytes - 1);
+    part->iov = malloc((last - first + 1) * sizeof(*part->iov));
+    if (part->iov == NULL) {
+        return NULL;
+    }
+    for (size_t i = first; i <= last; i++) {
+        uint64_t skip =
+            i > first ? 0 : offset - (parts->ends[i] - parts->place[i].length);
+        uint64_t room = parts->place[i].length - skip;
+
+        part->iov[i - first] =
+            (ucp_dt_iov_t){(uint8_t *)parts->place[i].buffer + skip,
+                           room < bytes ? room : bytes};
+        bytes -= part->iov[i - first].length;
+    }
+    *count_p = last - first + 1;
+    return *count_p > 1 ? (void *)part->iov : part->iov[0].buffer;
+}
+
+/* Where a part goes, of which place_slice() says more, and as what memory. */
+static void *place_part(part_t *part, uint64_t *bytes_p, size_t *count_p,
+                        int *memory_type_p)
+{
+    tmsg_message_t *message = part->message;
+    uint32_t index;
+    uint64_t offset;
+
+    if (part->number >= message->parts->sliced) {
+        *bytes_p = slice_bytes(message, part->number);
+        return place_slice(part, *bytes_p, count_p);
+    }
+    *bytes_p = bytes_of(message, part->number, &index, &offset);
+    return tmsg_stage_in_target(message, index, offset, memory_type_p,
+                                &part->chunk);
+}
+
 /* The next fetch of it has begun: it is kept no more. */
 static void fetch(part_t *part)
 {
     tmsg_message_t *message = part->message;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .datatype = ucp_dt_make_contig(1),
         .cb.recv_am = part_reported,
         .user_data = part,
     };
-    int memory_type;
-    uint32_t index;
-    uint64_t offset, bytes = bytes_of(message, part->number, &index, &offset);
-    uint8_t *place = tmsg_stage_in_target(message, index, offset, &memory_type,
-                                          &part->chunk);
+    int memory_type = (int)UCS_MEMORY_TYPE_HOST;
+    uint64_t bytes;
+    size_t count = 0;
+    void *place = place_part(part, &bytes, &count, &memory_type);
     ucs_status_ptr_t request;
 
+    if (place == NULL) {
+        message->pending++;
+        tmsg_message_refuse(message, TMSG_ERR_NO_MEMORY,
+                            "no memory for a list of a message's tensors");
+        tmsg_message_fetched(message, UCS_OK);
+        return;
+    }
+    if (count > 1) {
+        param.datatype = ucp_dt_make_iov();
+    }
     param.memory_type = (ucs_memory_type_t)memory_type;
     tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
     message->pending++;
     tmsg_op_begin(part->endpoint, &part->op, forsaken);
-    request = ucp_am_recv_data_nbx(message->ucx->ucp, part->data, place, bytes,
-                                   &param);
+    request = ucp_am_recv_data_nbx(message->ucx->ucp, part->data, place,
+                                   count > 1 ? count : bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         over(part, UCS_PTR_STATUS(request));
     }
@@ -333,7 +436,8 @@ static bool has_room(const part_t *part)
     uint32_t index;
     uint64_t offset, bytes;
 
-    if (part->message->stage == NULL) {
+    if (part->message->stage == NULL ||
+        part->number >= part->message->parts->sliced) {
         return true;
     }
     bytes = bytes_of(part->message, part->number, &index, &offset);
@@ -366,12 +470,43 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
     }
 }
 
-void tmsg_parts_fetch(tmsg_message_t *message)
+/* Notes where what travels in slices is to lie. */
+static tmsg_status_t find_places(tmsg_message_t *message)
 {
+    tmsg_parts_in_t *parts = message->parts;
+    tmsg_status_t status =
+        tmsg_place_slices(message, &parts->place, &parts->places);
+    uint64_t end = 0;
+
+    if (status != TMSG_OK || parts->places == 1) {
+        return status;
+    }
+    parts->ends = malloc(parts->places * sizeof(*parts->ends));
+    if (parts->ends == NULL) {
+        return tmsg_error_memory("a list of a message's tensors");
+    }
+    for (size_t i = 0; i < parts->places; i++) {
+        end += parts->place[i].length;
+        parts->ends[i] = end;
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (message->parts != NULL && message->parts->left_bytes > 0) {
+        status = find_places(message);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
     message->placed = true;
     if (message->parts != NULL) {
         tmsg_worker_chore(message->endpoint->worker, message->endpoint);
     }
+    return TMSG_OK;
 }
 
 void tmsg_parts_refuse(tmsg_message_t *message)

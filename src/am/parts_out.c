@@ -34,6 +34,11 @@ struct tmsg_parts_out {
     const uint8_t *packed;     /* that of the next part, or what follows */
     size_t tensor;             /* of the next part */
     uint64_t offset;           /* in that */
+    tmsg_plan_t left;          /* what goes in slices, behind the head */
+    tmsg_pool_block_t list;    /* of these, where they are cut */
+    const ucp_dt_iov_t *iov; /* that of the next slice; NULL: it is one piece */
+    const uint8_t *at;       /* which begins here */
+    uint64_t left_bytes;     /* to be handed over yet */
     uint32_t number;
     unsigned in_ucx;
     slot_t slots[TMSG_PARTS_SENT];
@@ -60,9 +65,14 @@ static void find_next(tmsg_parts_out_t *parts)
     }
 }
 
-static bool is_over(const tmsg_parts_out_t *parts)
+static bool is_slicing(const tmsg_parts_out_t *parts)
 {
     return parts->tensor == tmsg_map_size(parts->map);
+}
+
+static bool is_over(const tmsg_parts_out_t *parts)
+{
+    return is_slicing(parts) && parts->left_bytes == 0;
 }
 
 /* Packs what does not lie as it travels, one behind the other. */
@@ -103,7 +113,7 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
 {
     tmsg_parts_out_t *parts =
         calloc(1, sizeof(*parts) + payload->extra->split.others_bytes);
-    tmsg_status_t status;
+    tmsg_status_t status = TMSG_OK;
 
     if (parts == NULL) {
         return tmsg_error_memory("a message's parts");
@@ -116,8 +126,10 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
         memcpy(parts->others, parts->split.others, parts->split.others_bytes);
     }
     parts->split.others = parts->others;
-    parts->bytes = payload->measures->bytes - payload->measures->head_bytes;
-    status = pack(parts, payload);
+    if (payload->way.parts) {
+        parts->bytes = payload->measures->bytes - payload->measures->head_bytes;
+        status = pack(parts, payload);
+    }
     find_next(parts);
     if (send->stage != NULL) {
         tmsg_stage_out_begin(send, &parts->split);
@@ -125,12 +137,70 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
     return status;
 }
 
+/* Of a list, from `skip` bytes on, with an end wherever a slice has one. */
+static void cut(const tmsg_plan_t *plan, uint64_t skip, uint64_t slice,
+                ucp_dt_iov_t *to)
+{
+    uint64_t room = slice;
+
+    for (size_t i = 0; i < plan->iov_count; i++) {
+        uint8_t *data = plan->iov[i].buffer;
+        uint64_t bytes = plan->iov[i].length;
+        uint64_t skipped = skip < bytes ? skip : bytes;
+
+        skip -= skipped;
+        data += skipped;
+        bytes -= skipped;
+        while (bytes > 0) {
+            uint64_t piece = bytes < room ? bytes : room;
+
+            *to++ = (ucp_dt_iov_t){data, piece};
+            data += piece;
+            bytes -= piece;
+            room = room == piece ? slice : room - piece;
+        }
+    }
+}
+
+tmsg_status_t tmsg_parts_slice(tmsg_send_t *send, const tmsg_payload_t *payload)
+{
+    tmsg_parts_out_t *parts = send->parts;
+    tmsg_plan_t *plan = &send->plan;
+    uint64_t spill = tmsg_layout_spill(payload->spill);
+    uint64_t left = plan->bytes - spill;
+    const uint8_t *begin =
+        plan->iov_count > 0 ? plan->iov[0].buffer : plan->contiguous;
+    tmsg_status_t status = TMSG_OK;
+
+    if (plan->iov_count > 0) {
+        size_t most = plan->iov_count + tmsg_split_slices(&parts->split, left);
+
+        status = tmsg_pool_take(tmsg_store_pool(send->endpoint->worker->store),
+                                most * sizeof(*plan->iov), &parts->list);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        cut(plan, spill, parts->split.slice, parts->list.data);
+        parts->iov = parts->list.data;
+    }
+    parts->at = begin + spill;
+    parts->left_bytes = left;
+    parts->bytes += left;
+    parts->left = *plan;
+    *plan = (tmsg_plan_t){
+        .bytes = spill, .contiguous = spill > 0 ? begin : NULL, .shared = true};
+    return TMSG_OK;
+}
+
 void tmsg_parts_free(tmsg_send_t *send)
 {
     if (send->parts != NULL) {
+        tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+
         tmsg_parts_stop(send);
-        tmsg_pool_give(tmsg_store_pool(send->endpoint->worker->store),
-                       send->parts->staging);
+        tmsg_pool_give(pool, send->parts->staging);
+        tmsg_pool_give(pool, send->parts->list);
+        tmsg_plan_free(&send->parts->left, pool);
         free(send->parts);
         send->parts = NULL;
     }
@@ -223,9 +293,9 @@ static void write_header(const tmsg_parts_out_t *parts, uint64_t bytes,
     tmsg_put_le(header + TMSG_PREAMBLE_BYTES, parts->number, NUMBER_BYTES);
 }
 
-/* The bytes of the next part; goes on to the one behind it. */
-static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes,
-                           slot_t *slot, int *memory_type_p)
+/* The bytes of the next part of a tensor; goes on to the one behind it. */
+static const uint8_t *step_tensor(tmsg_parts_out_t *parts, uint64_t bytes,
+                                  slot_t *slot, int *memory_type_p)
 {
     const tmsg_map_entry_t *entry =
         &tmsg_map_entries(parts->map)[parts->tensor];
@@ -233,7 +303,6 @@ static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes,
     const uint8_t *data = dense ? entry->tensor.data : parts->packed;
 
     data += parts->offset;
-    slot->fill = NULL;
     if (dense && parts->send->stage != NULL) {
         data = tmsg_stage_out_take(parts->send, parts->tensor, parts->offset,
                                    bytes, memory_type_p, &slot->fill);
@@ -249,12 +318,48 @@ static const uint8_t *step(tmsg_parts_out_t *parts, uint64_t bytes,
     return data;
 }
 
+/* What the next slice is; goes on to the one behind it. */
+static const void *step_slice(tmsg_parts_out_t *parts, uint64_t bytes,
+                              size_t *count_p)
+{
+    const ucp_dt_iov_t *iov = parts->iov;
+    const uint8_t *at = parts->at;
+
+    parts->number++;
+    parts->left_bytes -= bytes;
+    if (iov == NULL) {
+        parts->at += bytes;
+        return at;
+    }
+    for (; bytes > 0; parts->iov++) {
+        bytes -= parts->iov->length;
+    }
+    *count_p = (size_t)(parts->iov - iov);
+    return *count_p > 1 ? (const void *)iov : iov->buffer;
+}
+
+/* The bytes of the next part; goes on to the one behind it. With *count_p set
+ * they are a list of so many. */
+static const void *step(tmsg_parts_out_t *parts, uint64_t bytes, slot_t *slot,
+                        int *memory_type_p, size_t *count_p)
+{
+    slot->fill = NULL;
+    return is_slicing(parts) ? step_slice(parts, bytes, count_p)
+                             : step_tensor(parts, bytes, slot, memory_type_p);
+}
+
 static uint64_t next_bytes(const tmsg_parts_out_t *parts)
 {
-    uint64_t left =
-        tmsg_map_entries(parts->map)[parts->tensor].bytes - parts->offset;
+    uint64_t left, most = parts->split.chunk;
 
-    return left < parts->split.chunk ? left : parts->split.chunk;
+    if (is_slicing(parts)) {
+        left = parts->left_bytes;
+        most = parts->split.slice;
+    } else {
+        left =
+            tmsg_map_entries(parts->map)[parts->tensor].bytes - parts->offset;
+    }
+    return left < most ? left : most;
 }
 
 static void post_next(tmsg_parts_out_t *parts)
@@ -264,27 +369,34 @@ static void post_next(tmsg_parts_out_t *parts)
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_DATATYPE |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .datatype = ucp_dt_make_contig(1),
         .flags = UCP_AM_SEND_FLAG_RNDV,
         .cb.send = part_reported,
         .user_data = slot,
     };
     int memory_type = (int)UCS_MEMORY_TYPE_HOST;
     uint64_t bytes = next_bytes(parts);
-    const uint8_t *data;
+    size_t count = 0;
+    const void *data;
     ucs_status_ptr_t request;
 
     write_header(parts, bytes, slot->header);
-    data = step(parts, bytes, slot, &memory_type);
+    data = step(parts, bytes, slot, &memory_type, &count);
     param.memory_type = (ucs_memory_type_t)memory_type;
+    if (count > 1) {
+        param.datatype = ucp_dt_make_iov();
+    }
     if (is_over(parts)) {
         unlist(parts);
     }
     tmsg_op_begin(endpoint, &slot->op, forsaken);
     parts->in_ucx++;
     endpoint->parts_in_ucx++;
-    request = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, slot->header,
-                              HEADER_BYTES, data, bytes, &param);
+    request =
+        ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, slot->header, HEADER_BYTES,
+                        data, count > 1 ? count : bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         reported(slot, UCS_PTR_STATUS(request));
     }
@@ -312,7 +424,8 @@ static bool is_ready(tmsg_parts_out_t *parts)
         return true;
     }
     tmsg_stage_out_pump(parts->send);
-    return tmsg_stage_out_ready(parts->send, parts->tensor);
+    return is_slicing(parts) ||
+           tmsg_stage_out_ready(parts->send, parts->tensor);
 }
 
 /* One message's after the other's, but channels take turns: it is that one's

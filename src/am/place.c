@@ -104,7 +104,7 @@ static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart, size_t index)
     put(pieces, data, entry->bytes);
 }
 
-static void make(pieces_t *pieces)
+static void make(pieces_t *pieces, bool slices)
 {
     tmsg_message_t *message = pieces->message;
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
@@ -114,6 +114,9 @@ static void make(pieces_t *pieces)
 
     pieces->count = 0;
     pieces->last = (ucp_dt_iov_t){NULL, 0};
+    if (slices != (message->extra.split.slice > 0)) {
+        return; /* there is nothing of it */
+    }
     if (message->body != NULL) { /* what is behind it is not known yet */
         put(pieces, message->body, tmsg_payload_spill(&message->head));
         if (message->block.bytes > 0) {
@@ -135,8 +138,8 @@ static void make(pieces_t *pieces)
     }
 }
 
-tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
-                                const ucp_dt_iov_t **pieces_p, size_t *count_p)
+static tmsg_status_t list(tmsg_message_t *message, bool slices,
+                          const ucp_dt_iov_t **pieces_p, size_t *count_p)
 {
     pieces_t pieces = {.message = message,
                        .iov = message->few_pieces,
@@ -146,7 +149,7 @@ tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
         pieces.iov = message->pieces;
         pieces.room = message->piece_room;
     }
-    make(&pieces);
+    make(&pieces, slices);
     if (pieces.count > pieces.room) {
         message->piece_room = 0;
         free(message->pieces);
@@ -157,11 +160,23 @@ tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
         message->piece_room = pieces.count;
         pieces.iov = message->pieces;
         pieces.room = pieces.count;
-        make(&pieces);
+        make(&pieces, slices);
     }
     *pieces_p = pieces.iov;
     *count_p = pieces.count;
     return TMSG_OK;
+}
+
+tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
+                                const ucp_dt_iov_t **pieces_p, size_t *count_p)
+{
+    return list(message, false, pieces_p, count_p);
+}
+
+tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
+                                const ucp_dt_iov_t **pieces_p, size_t *count_p)
+{
+    return list(message, true, pieces_p, count_p);
 }
 
 tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)

@@ -325,6 +325,11 @@ static uint64_t sayable(uint64_t bytes)
     return bytes < INT64_MAX ? bytes : INT64_MAX;
 }
 
+static uint64_t chunk_of(const tmsg_send_t *send)
+{
+    return sayable(thresholds_of(send->endpoint)->chunk_bytes);
+}
+
 /* Says in the body which tensors are parts, if the way has any. */
 static tmsg_status_t name_parts(const tmsg_send_t *send,
                                 tmsg_payload_t *payload)
@@ -342,13 +347,13 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
                               "memory alone",
                               send->endpoint->peer);
     }
-    if (!payload->way.parts) {
+    if (!payload->way.parts && !payload->way.slices) {
         return TMSG_OK;
     }
-    split->large = sayable(measures->large);
-    split->chunk = tmsg_stage_out_chunk(
-        send, sayable(thresholds_of(send->endpoint)->chunk_bytes));
-    if (measures->foreign > 0) {
+    split->large = payload->way.parts ? sayable(measures->large) : INT64_MAX;
+    split->slice = payload->way.slices ? chunk_of(send) : 0;
+    split->chunk = tmsg_stage_out_chunk(send, chunk_of(send));
+    if (payload->way.parts && measures->foreign > 0) {
         payload->foreign = calloc(1, bytes);
         if (payload->foreign == NULL) {
             return tmsg_error_memory("a message's parts");
@@ -368,10 +373,16 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
     const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
     uint64_t spill = tmsg_layout_spill(payload->spill);
     tmsg_wish_t wish = send->wish;
+    tmsg_way_t way =
+        tmsg_way_choose(payload->measures, spill, thresholds, wish);
 
-    wish.parts = wish.parts && tmsg_credit_has_room(
-                                   send->endpoint,
-                                   payload->measures->head_bytes + spill, true);
+    wish.slices =
+        way.slices && tmsg_credit_has_room(send->endpoint, spill, true);
+    wish.parts =
+        wish.parts &&
+        (wish.slices ||
+         tmsg_credit_has_room(send->endpoint,
+                              payload->measures->head_bytes + spill, true));
     return tmsg_way_choose(payload->measures, spill, thresholds, wish);
 }
 
@@ -394,7 +405,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         return status;
     }
     way = choose_behind(send, payload);
-    if (way.parts == payload->way.parts) {
+    if (way.parts == payload->way.parts && way.slices == payload->way.slices) {
         payload->way = way;
         return TMSG_OK;
     }
@@ -411,10 +422,16 @@ static tmsg_status_t make(tmsg_send_t *send, tmsg_payload_t *payload)
     tmsg_status_t status = TMSG_OK;
 
     send->am_flags = flags_of(payload->way.protocol);
-    if (payload->way.parts) {
+    if (payload->way.parts || payload->way.slices) {
         status = tmsg_parts_make(send, payload);
     }
-    return status == TMSG_OK ? plan_payload(send, payload) : status;
+    if (status == TMSG_OK) {
+        status = plan_payload(send, payload);
+    }
+    if (status == TMSG_OK && payload->way.slices) {
+        status = tmsg_parts_slice(send, payload);
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
@@ -438,6 +455,8 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
     send->wish.parts = endpoint->peer_hello.parts > 0;
+    send->wish.slices =
+        send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

@@ -71,7 +71,10 @@ static void stream_done(tmsg_copy_t *copy, tmsg_status_t status)
         tmsg_stage_in_failed(message, status);
         look(message);
     } else if (message->stage->awaited == 0) {
-        tmsg_parts_fetch(message);
+        status = tmsg_parts_fetch(message);
+        if (status != TMSG_OK) {
+            tmsg_stage_in_failed(message, status);
+        }
         look(message);
     }
 }
@@ -102,10 +105,7 @@ tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message)
         }
         stage->awaited++;
     }
-    if (stage->awaited == 0) {
-        tmsg_parts_fetch(message);
-    }
-    return TMSG_OK;
+    return stage->awaited == 0 ? tmsg_parts_fetch(message) : TMSG_OK;
 }
 
 static void run_chore(tmsg_soon_t *call)

@@ -27,7 +27,8 @@ static const tmsg_tuning_t usual = {{
                               .eager_bytes = 0,
                               .rndv_bytes = NEVER,
                               .eager_list_bytes = 0,
-                              .rndv_list_bytes = NEVER},
+                              .rndv_list_bytes = NEVER,
+                              .slice_bytes = 16 * MIB},
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -36,7 +37,8 @@ static const tmsg_tuning_t usual = {{
                           .eager_bytes = 0,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
-                          .rndv_list_bytes = NEVER},
+                          .rndv_list_bytes = NEVER,
+                          .slice_bytes = 16 * MIB},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -45,7 +47,8 @@ static const tmsg_tuning_t usual = {{
                           .eager_bytes = 1 * MIB,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
-                          .rndv_list_bytes = NEVER},
+                          .rndv_list_bytes = NEVER,
+                          .slice_bytes = 16 * MIB},
 }};
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
@@ -67,6 +70,7 @@ static const struct {
     {"rndv_bytes", offsetof(tmsg_thresholds_t, rndv_bytes), 0},
     {"eager_list_bytes", offsetof(tmsg_thresholds_t, eager_list_bytes), 0},
     {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
+    {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
 };
 
 static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp"};
@@ -174,6 +178,13 @@ uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
     }
 }
 
+static bool may_slice(uint64_t left, uint64_t spill,
+                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    return wish.slices && wish.way == TMSG_WAY_AUTO &&
+           left > thresholds->slice_bytes && spill <= SPILLED_HEAD_MOST;
+}
+
 /* One tensor that lies in one piece needs no other message to be that, but for
  * one so large that small messages would wait behind it. */
 static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
@@ -183,7 +194,8 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
         return false;
     }
     if (measures->foreign == 0 && spill > 0 &&
-        measures->head_bytes + spill > SPILLED_HEAD_MOST) {
+        measures->head_bytes + spill > SPILLED_HEAD_MOST &&
+        !may_slice(measures->head_bytes, spill, thresholds, wish)) {
         return false;
     }
     return wish.way == TMSG_WAY_PARTS || measures->foreign > 0 ||
@@ -229,6 +241,12 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
         packed -= measures->parts_packed;
     }
     way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
+    way.slices = may_slice(bytes - spill, spill, thresholds, wish);
+    if (way.slices) {
+        way.protocol =
+            spill > 0 ? TMSG_PROTOCOL_EAGER : (int32_t)TMSG_PROTOCOL_AUTO;
+        return way;
+    }
     one = way.gather || pieces < 2;
     way.protocol = bytes == 0 ? TMSG_PROTOCOL_AUTO : wish.protocol;
     if (way.parts && spill > 0) {

@@ -31,6 +31,7 @@ typedef struct {
     uint64_t rndv_bytes;        /* and from here on by rendezvous */
     uint64_t eager_list_bytes;  /* the same of a scatter list */
     uint64_t rndv_list_bytes;
+    uint64_t slice_bytes; /* what is longer than this travels in pieces, too */
 } tmsg_thresholds_t;
 
 /* One for each carrier. */
@@ -78,12 +79,14 @@ typedef struct {
     int32_t way;      /* tmsg_way_kind_t */
     int32_t protocol; /* tmsg_protocol_t */
     bool parts;       /* the peer takes them */
+    bool slices;      /* and these */
 } tmsg_wish_t;
 
 typedef struct {
     bool parts;       /* large tensors are messages of their own */
     bool gather;      /* the rest is copied into one piece, not listed */
     int32_t protocol; /* of the rest: tmsg_protocol_t */
+    bool slices;      /* the rest goes in pieces behind the head */
 } tmsg_way_t;
 
 #define TMSG_WAY_NO_PARTS UINT64_MAX

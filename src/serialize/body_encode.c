@@ -270,12 +270,17 @@ static void pack_checksums(msgpack_packer *packer,
 
 static void pack_split(msgpack_packer *packer, const tmsg_split_t *split)
 {
-    msgpack_pack_array(packer, split->others_bytes > 0 ? 3 : 2);
+    bool others = split->others_bytes > 0 || split->slice > 0;
+
+    msgpack_pack_array(packer, 2 + (size_t)others + (split->slice > 0));
     msgpack_pack_uint64(packer, split->large);
     msgpack_pack_uint64(packer, split->chunk);
-    if (split->others_bytes > 0) {
+    if (others) {
         msgpack_pack_bin(packer, split->others_bytes);
         msgpack_pack_bin_body(packer, split->others, split->others_bytes);
+    }
+    if (split->slice > 0) {
+        msgpack_pack_uint64(packer, split->slice);
     }
 }
 

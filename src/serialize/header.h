@@ -99,13 +99,15 @@ typedef struct {
 
 #define TMSG_SPLIT_CHUNK_LEAST 4096
 
-/* Which tensors travel as parts, messages of their own. All zero bits: none. */
+/* Which tensors travel as parts, messages of their own, and whether what is
+ * left does, too, in slices. All zero bits: none, and it does not. */
 typedef struct {
     uint64_t large; /* those of so many bytes or more; 0: none at all */
     uint64_t chunk; /* bytes of a part, but for the last one of a tensor */
     /* Bit i % 8 of byte i / 8: tensor i, too. Decoded, they lie in the body. */
     const uint8_t *others;
     size_t others_bytes;
+    uint64_t slice; /* bytes of a slice, but for the last; 0: none */
 } tmsg_split_t;
 
 #define TMSG_BODY_SECTIONS 2 /* tensors, and metadata */

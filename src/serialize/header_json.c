@@ -161,8 +161,11 @@ static bool add_parts(cJSON *object, const tmsg_split_t *split)
     return parts != NULL &&
            tmsg_json_add(parts, "large", tmsg_json_unsigned(split->large)) &&
            tmsg_json_add(parts, "chunk", tmsg_json_unsigned(split->chunk)) &&
-           tmsg_json_add(parts, "others",
-                         tmsg_json_base64(split->others, split->others_bytes));
+           tmsg_json_add(
+               parts, "others",
+               tmsg_json_base64(split->others, split->others_bytes)) &&
+           (split->slice == 0 ||
+            tmsg_json_add(parts, "slice", tmsg_json_unsigned(split->slice)));
 }
 
 static tmsg_status_t add_map(cJSON *object, const uint8_t *body,

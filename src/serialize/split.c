@@ -12,16 +12,25 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
     int64_t large = tmsg_cursor_integer(cursor);
     int64_t chunk = tmsg_cursor_integer(cursor);
     tmsg_value_t others = {.type = TMSG_VALUE_BINARY, .count = 0};
+    int64_t slice = TMSG_SPLIT_CHUNK_LEAST;
 
-    if (count == 3) {
+    if (count == 3 || count == 4) {
         others = tmsg_cursor_value(cursor);
+    }
+    if (count == 4) {
+        slice = tmsg_cursor_integer(cursor);
     }
     if (cursor->error != NULL) {
         return TMSG_OK; /* the caller says which */
     }
-    if ((count != 2 && count != 3) || others.type != TMSG_VALUE_BINARY) {
+    if (count < 2 || count > 4 || others.type != TMSG_VALUE_BINARY) {
+        return tmsg_error_set(
+            TMSG_ERR_MALFORMED,
+            "body: parts are not two sizes, a bin and a size");
+    }
+    if (slice < TMSG_SPLIT_CHUNK_LEAST) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "body: parts are not two sizes and a bin");
+                              "body: slices of %" PRId64 " bytes", slice);
     }
     if (large < 1 || chunk < TMSG_SPLIT_CHUNK_LEAST) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
@@ -33,6 +42,7 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
     split->chunk = (uint64_t)chunk;
     split->others = (const uint8_t *)others.data;
     split->others_bytes = others.count;
+    split->slice = count == 4 ? (uint64_t)slice : 0;
     return TMSG_OK;
 }
 
@@ -51,6 +61,12 @@ bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes)
 uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes)
 {
     return bytes / split->chunk + (bytes % split->chunk > 0);
+}
+
+uint64_t tmsg_split_slices(const tmsg_split_t *split, uint64_t left)
+{
+    return split->slice == 0 ? 0
+                             : left / split->slice + (left % split->slice > 0);
 }
 
 tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
@@ -73,15 +89,20 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
             parts += tmsg_split_parts(split, entries[i].bytes);
         }
         if (parts > UINT32_MAX) {
-            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                  "body: more than %" PRIu32 " parts",
-                                  UINT32_MAX);
+            break;
         }
     }
-    return TMSG_OK;
+    if (parts <= UINT32_MAX) {
+        parts += tmsg_split_slices(split, tmsg_split_left_bytes(split, map));
+    }
+    return parts <= UINT32_MAX
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                "body: more than %" PRIu32 " parts",
+                                UINT32_MAX);
 }
 
-uint64_t tmsg_split_head_bytes(const tmsg_split_t *split, const tmsg_map_t *map)
+uint64_t tmsg_split_left_bytes(const tmsg_split_t *split, const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     uint64_t end = 0;
@@ -96,12 +117,17 @@ uint64_t tmsg_split_head_bytes(const tmsg_split_t *split, const tmsg_map_t *map)
     return end;
 }
 
+uint64_t tmsg_split_head_bytes(const tmsg_split_t *split, const tmsg_map_t *map)
+{
+    return split->slice > 0 ? 0 : tmsg_split_left_bytes(split, map);
+}
+
 uint64_t tmsg_split_place(const tmsg_split_t *split, tmsg_map_t *map,
                           void *base)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     uint64_t head = 0;
-    uint64_t end = tmsg_split_head_bytes(split, map);
+    uint64_t end = tmsg_split_left_bytes(split, map);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         bool part = tmsg_split_has(split, i, entries[i].bytes);

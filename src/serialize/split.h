@@ -21,7 +21,13 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split,
 bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes);
 uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes);
 
-/* Bytes of the tensors that travel in the message itself, as they lie there. */
+/* Bytes of the tensors that do not, one behind the other as in a payload, and
+ * in how many slices these travel. */
+uint64_t tmsg_split_left_bytes(const tmsg_split_t *split,
+                               const tmsg_map_t *map);
+uint64_t tmsg_split_slices(const tmsg_split_t *split, uint64_t left);
+
+/* Those that lie in the message itself: all or none. */
 uint64_t tmsg_split_head_bytes(const tmsg_split_t *split,
                                const tmsg_map_t *map);
 

@@ -41,6 +41,7 @@ static void post(pair_t *pair, const void *header, size_t header_bytes,
 static uint8_t payload[1 << 16];
 static uint8_t headers[64][600];
 static unsigned used;
+static uint64_t slice; /* of the next heads; 0: they have none */
 
 static tmsg_preamble_t preamble(const pair_t *pair, uint8_t kind)
 {
@@ -87,7 +88,8 @@ static void post_map(pair_t *pair, const uint8_t *others, uint64_t chunk,
         .split = {.large = chunk == 0 ? 0 : 5000,
                   .chunk = chunk,
                   .others = others,
-                  .others_bytes = others == NULL ? 0 : 1}};
+                  .others_bytes = others == NULL ? 0 : 1,
+                  .slice = slice}};
     tmsg_preamble_t head = preamble(pair, TMSG_KIND_MAP);
     uint8_t *header = headers[used++];
     tmsg_map_t *map = make_map();
@@ -97,7 +99,7 @@ static void post_map(pair_t *pair, const uint8_t *others, uint64_t chunk,
                           &bytes));
     tmsg_map_destroy(map);
     head.body_bytes = (uint32_t)bytes;
-    head.payload_bytes = chunk == 0 ? 112 + TENSOR : 100;
+    head.payload_bytes = chunk == 0 ? 112 + TENSOR : slice > 0 ? 0 : 100;
     tmsg_preamble_encode(&head, header);
     post(pair, header, TMSG_PREAMBLE_BYTES + bytes, payload, head.payload_bytes,
          UCP_AM_SEND_FLAG_EAGER);
@@ -153,6 +155,7 @@ static void expect_serves_others(pair_t *pair)
 
 static void open_pair(pair_t *pair, link_t link)
 {
+    slice = 0;
     used = 0;
     sample_fill(1, payload, sizeof(payload));
     pair_open(pair, link, DRIVE_POLLING, NULL, NULL);
@@ -315,10 +318,53 @@ static void without_a_number(pair_t *pair)
     post_part(pair, part);
 }
 
+/* The one slice, of the small tensor, is part 3. */
+static void post_slice(pair_t *pair, uint32_t number, uint64_t bytes)
+{
+    part_t part = right(0);
+
+    part.number = number;
+    part.bytes = part.sent = bytes;
+    post_part(pair, part);
+}
+
+static void slice_beyond(pair_t *pair)
+{
+    slice = CHUNK;
+    post_head(pair, NULL, CHUNK);
+    post_slice(pair, 4, 100);
+}
+
+static void slice_too_long(pair_t *pair)
+{
+    slice = CHUNK;
+    post_head(pair, NULL, CHUNK);
+    post_slice(pair, 3, 101);
+}
+
+static void slice_too_long_before_the_head(pair_t *pair)
+{
+    slice = CHUNK;
+    post_slice(pair, 3, CHUNK);
+    post_head(pair, NULL, CHUNK);
+}
+
+static void slice_twice(pair_t *pair)
+{
+    slice = CHUNK;
+    post_head(pair, NULL, CHUNK);
+    post_slice(pair, 3, 100);
+    post_slice(pair, 3, 100);
+}
+
 static const struct {
     const char *what;
     void (*tell)(pair_t *pair);
 } lies[] = {
+    {"a slice beyond the last", slice_beyond},
+    {"a slice too long", slice_too_long},
+    {"a slice too long before the head", slice_too_long_before_the_head},
+    {"a slice twice", slice_twice},
     {"a part twice", twice},
     {"a part twice before the head", twice_before_the_head},
     {"a part too short", too_short},

@@ -111,7 +111,8 @@ Test(settings, the_thresholds_in_force_are_told)
                         "\"gather_most_bytes\":16777216,"
                         "\"part_bytes\":1048576,\"chunk_bytes\":4194304,"
                         "\"eager_bytes\":1048576,\"rndv_bytes\":null,"
-                        "\"eager_list_bytes\":0,\"rndv_list_bytes\":null}");
+                        "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
+                        "\"slice_bytes\":16777216}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
     must_describe(&file, "\"shm\":{\"gather_bytes\":77,");

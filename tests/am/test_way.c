@@ -25,6 +25,7 @@ static const tmsg_thresholds_t thresholds = {
     .rndv_bytes = 1 * MIB,
     .eager_list_bytes = 32 * KIB,
     .rndv_list_bytes = 512 * KIB,
+    .slice_bytes = 8 * MIB,
 };
 
 /* Of so many tensors of one size each, none of them packed, beside so many
@@ -45,7 +46,7 @@ static tmsg_measures_t measures_of(size_t small, uint64_t bytes, size_t parts,
 static tmsg_way_t choose(const tmsg_measures_t *measures, uint64_t spill,
                          int32_t way, int32_t protocol, bool parts)
 {
-    const tmsg_wish_t wish = {way, protocol, parts};
+    const tmsg_wish_t wish = {way, protocol, parts, false};
 
     return tmsg_way_choose(measures, spill, &thresholds, wish);
 }
@@ -157,12 +158,12 @@ Test(way, a_wish_says_which_tensors_are_large)
         tmsg_wish_t wish;
         uint64_t large;
     } rows[] = {
-        {{TMSG_WAY_AUTO, 0, true}, 1 * MIB},
-        {{TMSG_WAY_AUTO, 0, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_GATHER, 0, true}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_SCATTER, 0, true}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_PARTS, 0, true}, 1},
-        {{TMSG_WAY_PARTS, 0, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_AUTO, 0, true, false}, 1 * MIB},
+        {{TMSG_WAY_AUTO, 0, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_GATHER, 0, true, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_SCATTER, 0, true, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_PARTS, 0, true, false}, 1},
+        {{TMSG_WAY_PARTS, 0, false, false}, TMSG_WAY_NO_PARTS},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -203,6 +204,48 @@ Test(way, the_head_goes_eagerly_or_by_rendezvous_by_its_size)
             choose(&measures, rows[i].spill, 0, rows[i].wish, false);
 
         cr_expect(eq(i32, way.protocol, rows[i].protocol), "row %zu", i);
+    }
+}
+
+/* What is left beside parts is sliced where it is long and the peer takes
+ * slices, unless the caller wants one list; behind a short body it is eager. */
+Test(way, a_long_rest_is_sliced)
+{
+    static const struct {
+        size_t small, parts;
+        uint64_t bytes, spill;
+        int32_t way;
+        bool slices;
+    } rows[] = {
+        {128, 0, 64 * KIB, 0, TMSG_WAY_AUTO, false},
+        {129, 0, 64 * KIB, 0, TMSG_WAY_AUTO, true},
+        {129, 2, 64 * KIB, 0, TMSG_WAY_AUTO, true},
+        {100, 9, 64 * KIB, 0, TMSG_WAY_AUTO, false},
+        {129, 0, 64 * KIB, 0, TMSG_WAY_SCATTER, false},
+        {129, 0, 64 * KIB, 0, TMSG_WAY_GATHER, false},
+        {129, 0, 64 * KIB, 64 * KIB, TMSG_WAY_AUTO, true},
+        {129, 2, 64 * KIB, 4 * MIB, TMSG_WAY_AUTO, true},
+        {129, 0, 64 * KIB, 4 * MIB + 64, TMSG_WAY_AUTO, false},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const tmsg_measures_t measures =
+            measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 64 * MIB);
+        const tmsg_wish_t wish = {rows[i].way, 0, true, true};
+        const tmsg_wish_t older = {rows[i].way, 0, true, false};
+        tmsg_way_t way =
+            tmsg_way_choose(&measures, rows[i].spill, &thresholds, wish);
+
+        cr_expect(eq(int, way.slices, rows[i].slices), "row %zu", i);
+        if (rows[i].slices) {
+            cr_expect(eq(i32, way.protocol,
+                         rows[i].spill > 0 ? TMSG_PROTOCOL_EAGER
+                                           : TMSG_PROTOCOL_AUTO),
+                      "row %zu", i);
+            cr_expect(eq(int, way.parts, rows[i].parts > 0), "row %zu", i);
+        }
+        way = tmsg_way_choose(&measures, rows[i].spill, &thresholds, older);
+        cr_expect(not(way.slices), "row %zu", i);
     }
 }
 

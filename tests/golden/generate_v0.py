@@ -177,6 +177,10 @@ VALID = {
         ["small", 1, 8, 1, [3]], ["large", 1, 8, 1, [4096]],
         ["empty", 1, 8, 1, [0]], ["middling", 3, 128, 1, [1]]).parts(
             4096, 2**20),
+    "parts_slices": Header(payload=0).body(2).tensors(
+        ["small", 1, 8, 1, [3]], ["large", 1, 8, 1, [70000]],
+        ["empty", 1, 8, 1, [0]], ["middling", 3, 128, 1, [4000]]).parts(
+            70000, 2**20, b"", 4096),
     "parts_others": Header(payload=16 + 4).body(2).parts(
         2**63 - 1, 4096, b"\x02").tensors(
         ["a", 1, 8, 1, [3]], ["b", 13, 8, 1, [9000]], ["c", 0, 32, 1, []]),
@@ -370,6 +374,12 @@ INVALID = {
     "parts_not_array": (M, raw(b"\x81\xfd\x00")),
     "parts_1_element": (M, two(x()).parts(1)),
     "parts_4_elements": (M, two(x()).parts(1, 4096, b"", 0)),
+    "parts_5_elements": (M, two(x()).parts(1, 4096, b"", 4096, 0)),
+    "parts_slice_4095": (M, Header().body(2).tensors(x()).parts(
+        2**20, 4096, b"", 4095)),
+    "parts_slice_not_integer": (M, Header().body(2).tensors(x()).parts(
+        2**20, 4096, b"", b"")),
+    "parts_slice_and_payload": (M, two(x()).parts(2**20, 4096, b"", 4096)),
     "parts_twice": (M, Header().body(2).parts(1, 4096).parts(1, 4096)),
     "parts_large_0": (M, two(x()).parts(0, 4096)),
     "parts_large_negative": (M, two(x()).parts(-1, 4096)),

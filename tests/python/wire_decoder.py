@@ -275,19 +275,23 @@ def decode_checksums(value, tensors):
 def decode_parts(value, sizes):
     """sizes is None where the tensors are not known."""
     fields, faults = array(value), Faults()
-    require(len(fields) in (2, 3), "parts")
+    require(len(fields) in (2, 3, 4), "parts")
     large, chunk, others = integer(fields[0], 1), integer(fields[1], 4096), b""
-    if len(fields) == 3:
+    if len(fields) > 2:
         others = fields[2]
         require(type(others) is bytes, "others")
     parts = {"large": large, "chunk": chunk, "others": others}
+    if len(fields) > 3:
+        parts["slice"] = integer(fields[3], 4096)
     if sizes is not None:
         with faults:
             require(not int.from_bytes(others, "little") >> len(sizes),
                     "a tensor that is not there")
         with faults:
-            require(sum(-(-size // chunk) for size in part_sizes(parts, sizes))
-                    < 2**32, "parts", "LIMIT_EXCEEDED")
+            count = sum(-(-size // chunk) for size in part_sizes(parts, sizes))
+            if "slice" in parts:
+                count += -(-left_of(parts, sizes)[1] // parts["slice"])
+            require(count < 2**32, "parts", "LIMIT_EXCEEDED")
     faults.check()
     return parts
 
@@ -297,6 +301,12 @@ def part_sizes(parts, sizes):
     others = int.from_bytes(parts["others"], "little")
     return [size if size >= parts["large"] or others >> i & 1 else 0
             for i, (_, size) in enumerate(sizes)]
+
+
+def left_of(parts, sizes):
+    """Offsets and end of what does not travel as parts of tensors."""
+    return layout([(bits, 0 if part else size) for (bits, size), part
+                   in zip(sizes, part_sizes(parts, sizes))])
 
 
 def decode_schema(value, form, numbers):
@@ -423,9 +433,8 @@ def decode_body(body, channel=None):
                 known = tensors is not None and len(sizes) == len(tensors)
                 parts = decode_parts(sections[-3], sizes if known else None)
                 if known:
-                    offsets, end = layout(
-                        [(bits, 0 if part else size) for (bits, size), part
-                         in zip(sizes, part_sizes(parts, sizes))])
+                    offsets, end = left_of(parts, sizes)
+                    end = 0 if "slice" in parts else end
     faults.check()
     return tensors, metadata, end, checksums, schema, offsets, parts
 

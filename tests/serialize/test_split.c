@@ -37,9 +37,9 @@ static const int64_t sizes[] = {5, 70000, 0, 4096, 17, 100, 65536};
 Test(split, a_tensor_is_a_part_by_size_or_by_name)
 {
     static const uint8_t others[] = {0x14}; /* 2, which is empty, and 4 */
-    const tmsg_split_t by_size = {4096, 65536, NULL, 0};
-    const tmsg_split_t by_both = {65536, 65536, others, 1};
-    const tmsg_split_t none = {0, 0, NULL, 0};
+    const tmsg_split_t by_size = {4096, 65536, NULL, 0, 0};
+    const tmsg_split_t by_both = {65536, 65536, others, 1, 0};
+    const tmsg_split_t none = {0, 0, NULL, 0, 0};
     static const bool wanted[][COUNT(sizes)] = {
         {0, 1, 0, 1, 0, 0, 1},
         {0, 1, 0, 0, 1, 0, 1},
@@ -61,7 +61,7 @@ Test(split, a_tensor_is_a_part_by_size_or_by_name)
 
 Test(split, parts_are_placed_behind_what_travels_in_the_message)
 {
-    const tmsg_split_t split = {4096, 65536, NULL, 0};
+    const tmsg_split_t split = {4096, 65536, NULL, 0, 0};
     static const uint64_t wanted[] = {0, 192, 0, 70208, 16, 48, 74304};
     tmsg_map_t *map = map_of(sizes, COUNT(sizes));
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
@@ -84,7 +84,7 @@ Test(split, parts_are_placed_behind_what_travels_in_the_message)
 
 Test(split, without_parts_it_is_the_usual_layout)
 {
-    const tmsg_split_t none = {0, 0, NULL, 0};
+    const tmsg_split_t none = {0, 0, NULL, 0, 0};
     const tmsg_limits_t limits = tmsg_limits_usual();
     tmsg_map_t *map = map_of(sizes, COUNT(sizes));
     uint64_t bytes;
@@ -92,5 +92,26 @@ Test(split, without_parts_it_is_the_usual_layout)
     cr_assert(eq(int, tmsg_layout_bytes(map, &limits, &bytes), TMSG_OK));
     cr_expect(eq(u64, tmsg_split_head_bytes(&none, map), bytes));
     cr_expect(eq(u64, tmsg_split_place(&none, map, NULL), bytes));
+    tmsg_map_destroy(map);
+}
+
+/* What is left travels in the message, or all of it in slices. */
+Test(split, what_is_left_may_be_sliced)
+{
+    static const struct {
+        uint64_t slice, slices, head;
+    } rows[] = {
+        {0, 0, 148}, {4096, 1, 0}, {148, 1, 0}, {147, 2, 0}, {37, 4, 0}};
+    tmsg_map_t *map = map_of(sizes, COUNT(sizes));
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const tmsg_split_t split = {4096, 65536, NULL, 0, rows[i].slice};
+        uint64_t left = tmsg_split_left_bytes(&split, map);
+
+        cr_expect(eq(u64, left, 148));
+        cr_expect(eq(u64, tmsg_split_slices(&split, left), rows[i].slices));
+        cr_expect(eq(u64, tmsg_split_slices(&split, 0), 0));
+        cr_expect(eq(u64, tmsg_split_head_bytes(&split, map), rows[i].head));
+    }
     tmsg_map_destroy(map);
 }
