@@ -386,6 +386,25 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
     return tmsg_way_choose(payload->measures, spill, thresholds, wish);
 }
 
+/* Tensors that must be parts need a body that the peer has before: it goes
+ * eagerly, into what is left of its window. */
+static tmsg_status_t no_room(const tmsg_send_t *send,
+                             const tmsg_payload_t *payload)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    uint64_t bytes = payload->measures->head_bytes + payload->spill;
+    bool ever =
+        tmsg_credit_cost(bytes, true) <= endpoint->peer_hello.eager_bytes;
+
+    return tmsg_error_set(
+        ever ? TMSG_ERR_BUSY : TMSG_ERR_LIMIT_EXCEEDED,
+        "%s: names, metadata and small tensors of %llu bytes, beside tensors "
+        "of a device's memory: the peer takes %llu at once%s",
+        endpoint->peer, (unsigned long long)bytes,
+        (unsigned long long)endpoint->peer_hello.eager_bytes,
+        ever ? ", and has not taken those before them" : "");
+}
+
 /* Chooses the way, which says what is in the body, and measures that. Behind a
  * body that heads the payload another way may be the better one. */
 static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
@@ -408,6 +427,9 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
     if (way.parts == payload->way.parts && way.slices == payload->way.slices) {
         payload->way = way;
         return TMSG_OK;
+    }
+    if (payload->measures->foreign > 0) {
+        return no_room(send, payload);
     }
     payload->way = way;
     head->flags &= (uint8_t)~TMSG_HEADER_SPILLED;

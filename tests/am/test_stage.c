@@ -267,3 +267,69 @@ Test(stage, is_counted)
     pair_close(&pair);
     device_maps_end();
 }
+
+static tmsg_map_t *with_metadata(uint64_t seed, size_t bytes)
+{
+    static const device_tensor_t one[] = {{.device = 1, .bytes = 50000}};
+    tmsg_map_t *map = device_map(seed, one, 1);
+    void *value = calloc(1, bytes);
+
+    must(tmsg_map_set_bytes(map, "much", value, bytes));
+    free(value);
+    return map;
+}
+
+typedef struct {
+    tmsg_endpoint_t *endpoint;
+    tmsg_map_t *map;
+    tmsg_request_t *sent;
+} try_t;
+
+static bool has_begun(void *arg)
+{
+    try_t *try = arg;
+    tmsg_status_t status =
+        tmsg_endpoint_send(try->endpoint, try->map, NULL, &try->sent);
+
+    must_true(status == TMSG_OK || status == TMSG_ERR_BUSY);
+    return status == TMSG_OK;
+}
+
+/* What describes the parts has to come before them. */
+Test(stage, follows_a_description_that_the_peer_takes_at_once)
+{
+    const side_options_t ample = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = (uint64_t)1 << 31}};
+    try_t try;
+    static const device_tensor_t one[] = {{.device = 1, .bytes = 50000}};
+    tmsg_request_t *sent;
+    tmsg_message_t *message;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &ample, NULL);
+    map = with_metadata(1, 5000000);
+    must_be(tmsg_endpoint_send(pair.to_a, map, NULL, NULL),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "beside tensors of a device's memory");
+    tmsg_map_destroy(map);
+    sent = send_with(pair.to_a, with_metadata(2, 3000000), 0, 1);
+    map = with_metadata(3, 3000000);
+    must_be(tmsg_endpoint_send(pair.to_a, map, NULL, NULL), TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "has not taken those before them");
+    message = pair_take(&pair, &pair.a);
+    device_map_check(2, one, 1, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(&pair, sent));
+    try = (try_t){pair.to_a, map, NULL};
+    pair_await(&pair, has_begun, &try, "room at the peer");
+    tmsg_map_destroy(map);
+    message = pair_take(&pair, &pair.a);
+    device_map_check(3, one, 1, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(&pair, try.sent));
+    pair_close(&pair);
+    device_maps_end();
+}
