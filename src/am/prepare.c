@@ -428,7 +428,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         payload->way = way;
         return TMSG_OK;
     }
-    if (payload->measures->foreign > 0) {
+    if (payload->measures->foreign > 0 && !way.parts) {
         return no_room(send, payload);
     }
     payload->way = way;
