@@ -41,8 +41,11 @@ Test(error, every_status_has_its_name)
         {-19, "internal error"},
         {-20, "checksum mismatch"},
         {-21, "dropped"},
+        {-22, "resource exhausted"},
+        {-23, "unavailable"},
+        {-24, "application error"},
         {3, "unknown status"},
-        {-22, "unknown status"},
+        {-25, "unknown status"},
         {-2147483647, "unknown status"},
     };
 

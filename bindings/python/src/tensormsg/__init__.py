@@ -23,17 +23,19 @@ from ._hub import Hub, url_of
 from ._lib import lib, text
 from ._message import DLPack, Like
 from .context import Context, default_context
-from .errors import AlreadyExists, Busy, Canceled, Closed, Corrupt, Dropped, \
-    Error, Incompatible, Insecure, Internal, InvalidParam, IOFailed, LimitExceeded, \
-    Malformed, NoMemory, NotFound, PeerLost, Refused, Status, TimedOut, \
-    Unreachable, Unsupported, WouldBlock
+from .errors import AlreadyExists, ApplicationFailed, Busy, Canceled, Closed, \
+    Corrupt, Dropped, Error, Incompatible, Insecure, Internal, InvalidParam, \
+    IOFailed, LimitExceeded, Malformed, NoMemory, NotFound, PeerLost, Refused, \
+    ResourceExhausted, Status, TimedOut, Unavailable, Unreachable, Unsupported, \
+    WouldBlock
 
 __all__ = [
-    "AlreadyExists", "Busy", "Canceled", "Closed", "Connecting", "Context",
+    "AlreadyExists", "ApplicationFailed", "Busy", "Canceled", "Closed", "Connecting", "Context",
     "Corrupt", "DLPack", "Dropped", "Endpoint", "Error", "IOFailed", "Incompatible",
     "Insecure", "Internal", "InvalidParam", "LimitExceeded", "Listener",
     "Listening", "Malformed", "Message", "NoMemory", "NotFound", "PeerLost",
-    "Refused", "Status", "TimedOut", "Unreachable", "Unsupported",
+    "Refused", "ResourceExhausted", "Status", "TimedOut", "Unavailable",
+    "Unreachable", "Unsupported",
     "WouldBlock", "connect", "info", "listen", "sync",
 ]
 

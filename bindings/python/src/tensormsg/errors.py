@@ -33,6 +33,9 @@ class Status(enum.IntEnum):
     INTERNAL = -19
     CORRUPT = -20
     DROPPED = -21
+    RESOURCE_EXHAUSTED = -22
+    UNAVAILABLE = -23
+    APPLICATION = -24
 
 
 class Error(Exception):
@@ -142,6 +145,18 @@ class Dropped(Error):
     """The policy of a full queue gave it up."""
 
 
+class ResourceExhausted(Error):
+    """A server has all the calls that it takes."""
+
+
+class Unavailable(Error, ConnectionError):
+    """A server is being shut down."""
+
+
+class ApplicationFailed(Error):
+    """A handler's own failure, which its number and words tell."""
+
+
 _classes: Dict[int, Type[Error]] = {
     Status.INVALID_PARAM: InvalidParam, Status.NO_MEMORY: NoMemory,
     Status.TIMED_OUT: TimedOut, Status.CANCELED: Canceled,
@@ -153,6 +168,8 @@ _classes: Dict[int, Type[Error]] = {
     Status.INCOMPATIBLE: Incompatible, Status.WOULD_BLOCK: WouldBlock,
     Status.CLOSED: Closed, Status.IO: IOFailed, Status.INTERNAL: Internal,
     Status.CORRUPT: Corrupt, Status.DROPPED: Dropped,
+    Status.RESOURCE_EXHAUSTED: ResourceExhausted,
+    Status.UNAVAILABLE: Unavailable, Status.APPLICATION: ApplicationFailed,
 }
 
 
