@@ -403,9 +403,10 @@ tmsg_status_t tmsg_control_failure(int32_t status)
 {
     bool known = status < 0 && status >= TMSG_ERR_APPLICATION;
 
-    /* CLOSED means the orderly end, which is said in another way. */
-    return known && status != TMSG_ERR_CLOSED ? (tmsg_status_t)status
-                                              : TMSG_ERR_REFUSED;
+    /* CLOSED means the orderly end, which is said in another way; what is
+     * DROPPED nobody else hears of. */
+    known = known && status != TMSG_ERR_CLOSED && status != TMSG_ERR_DROPPED;
+    return known ? (tmsg_status_t)status : TMSG_ERR_REFUSED;
 }
 
 ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)

@@ -486,8 +486,8 @@ Test(silence, parameters_are_checked)
     params.peer_timeout_ms = 1u << 31;
     must_refuse(&params, "peer_timeout_ms 2147483648");
     params.field_mask = TMSG_CONTEXT_PARAM_FLAGS;
-    params.flags = 1u << 1;
-    must_refuse(&params, "unknown flags 0x2");
+    params.flags = 1u << 2;
+    must_refuse(&params, "unknown flags 0x4");
 }
 
 Test(silence, variables_are_checked)

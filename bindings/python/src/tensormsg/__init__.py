@@ -30,13 +30,13 @@ from .errors import AlreadyExists, ApplicationFailed, Busy, Canceled, Closed, \
     WouldBlock
 
 __all__ = [
-    "AlreadyExists", "ApplicationFailed", "Busy", "Canceled", "Closed", "Connecting", "Context",
-    "Corrupt", "DLPack", "Dropped", "Endpoint", "Error", "IOFailed", "Incompatible",
-    "Insecure", "Internal", "InvalidParam", "LimitExceeded", "Listener",
-    "Listening", "Malformed", "Message", "NoMemory", "NotFound", "PeerLost",
-    "Refused", "ResourceExhausted", "Status", "TimedOut", "Unavailable",
-    "Unreachable", "Unsupported",
-    "WouldBlock", "connect", "info", "listen", "sync",
+    "AlreadyExists", "ApplicationFailed", "Busy", "Canceled", "Closed",
+    "Connecting", "Context", "Corrupt", "DLPack", "Dropped", "Endpoint",
+    "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
+    "InvalidParam", "LimitExceeded", "Listener", "Listening", "Malformed",
+    "Message", "NoMemory", "NotFound", "PeerLost", "Refused",
+    "ResourceExhausted", "Status", "TimedOut", "Unavailable", "Unreachable",
+    "Unsupported", "WouldBlock", "connect", "info", "listen", "sync",
 ]
 
 __version__ = text(lib.tmsg_version())
