@@ -428,6 +428,15 @@ static bool is_ready(tmsg_parts_out_t *parts)
            tmsg_stage_out_ready(parts->send, parts->tensor);
 }
 
+/* Whether a part may go that is not of the message which began first. That one
+ * has memory at the receiver before all others, which may wait for what it
+ * holds: a place of the window is its own. */
+static bool has_room(const tmsg_endpoint_t *endpoint,
+                     const tmsg_parts_out_t *first)
+{
+    return endpoint->parts_in_ucx - first->in_ucx + 1 < window_of(endpoint);
+}
+
 /* One message's after the other's, but channels take turns: it is that one's
  * whose last part is the longest ago. NULL: none of them can go. Where the
  * first of a channel cannot, those behind it do not either: they might wait at
@@ -435,7 +444,9 @@ static bool is_ready(tmsg_parts_out_t *parts)
 static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *node = endpoint->parting.head;
+    tmsg_parts_out_t *first = TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
     tmsg_parts_out_t *chosen = NULL;
+    bool room = has_room(endpoint, first);
 
     for (; node != NULL; node = node->next) {
         TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node)
@@ -450,7 +461,7 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
             continue;
         }
         channel->stalled = !is_ready(parts);
-        if (!channel->stalled &&
+        if (!channel->stalled && (room || parts == first) &&
             (chosen == NULL ||
              channel->parted < chosen->send->channel->parted)) {
             chosen = parts;
