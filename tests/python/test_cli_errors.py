@@ -484,6 +484,7 @@ def test_a_file_that_comes_to_exist_meanwhile(tmp_path, half_way, large,
     assert (out / large.name).read_text() == "mine"
 
 
+@pytest.mark.once
 def test_errors_that_nobody_can_read_change_nothing(tmp_path, sample):
     closed = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
     with receiver("-o", tmp_path / "out", "-n", 1, prefix=closed) as there:
@@ -495,6 +496,7 @@ def test_errors_that_nobody_can_read_change_nothing(tmp_path, sample):
     assert_same_safetensors(sample, tmp_path / "out" / sample.name)
 
 
+@pytest.mark.once
 def test_a_name_that_would_hide_is_refused(tmp_path):
     path = tmp_path / ".hidden.npy"
     np.save(path, np.zeros(3))
@@ -587,6 +589,7 @@ def test_output_that_cannot_be_written(words, target):
         "No space" if "full" in target else "Bad file descriptor"))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("option", ["-v", "--json"])
 def test_a_report_of_sending_that_cannot_be_written(tmp_path, sample, option):
     """The file has arrived all the same."""
@@ -601,6 +604,7 @@ def test_a_report_of_sending_that_cannot_be_written(tmp_path, sample, option):
     assert_same_safetensors(sample, tmp_path / "out" / sample.name)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", [("--json", "-o"), ("--json",), ()])
 def test_a_receiver_whose_reader_goes_ends(tmp_path, sample, words):
     """What it prints is all that it is there for."""

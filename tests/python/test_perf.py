@@ -123,6 +123,7 @@ def test_no_process_is_left_where_it_is_killed():
 
 # --- the file ---
 
+@pytest.mark.once
 def test_tuned_thresholds_are_what_the_library_reads(tmp_path):
     out = tmp_path / "tensormsg.json"
     mask = os.umask(0o027)
@@ -142,6 +143,7 @@ def test_tuned_thresholds_are_what_the_library_reads(tmp_path):
     assert stat.S_IMODE(out.stat().st_mode) == 0o640
 
 
+@pytest.mark.once
 def test_what_is_not_clearly_better_stays_as_it_is_in_force():
     odd = {"gather_bytes": 65537, "part_bytes": 8000001, "rndv_bytes": 9999999}
     text = ",".join(f"shm.{name}={value}" for name, value in odd.items())
@@ -155,6 +157,7 @@ def test_what_is_not_clearly_better_stays_as_it_is_in_force():
             assert before == str(odd[name])
 
 
+@pytest.mark.once
 def test_an_update_keeps_what_else_is_there(tmp_path):
     real = tmp_path / "real.json"
     link = tmp_path / "link.json"
@@ -178,6 +181,7 @@ def test_an_update_keeps_what_else_is_there(tmp_path):
         12345678901
 
 
+@pytest.mark.once
 def test_a_file_that_is_there_stays(tmp_path):
     out = tmp_path / "there.json"
     out.write_text("mine")
@@ -193,6 +197,7 @@ def test_a_file_that_is_there_stays(tmp_path):
     ('{"version": 1, "tresholds": {}}', ["tresholds", "no setting"]),
     ('{"version": 1, "thresholds": {"tcp": {"part": 1}}}', ["tcp.part"]),
 ])
+@pytest.mark.once
 def test_a_file_that_the_library_refuses_is_not_updated(tmp_path, text, words):
     out = tmp_path / "bad.json"
     out.write_text(text)
@@ -222,6 +227,7 @@ def test_a_file_that_the_library_refuses_is_not_updated(tmp_path, text, words):
     (["--tune", "--out", "/no/such/folder/x.json"], "No such file"),
     (["nonsense://x"], "nonsense"),
 ])
+@pytest.mark.once
 def test_bad_usage(words, says, tmp_path):
     done = perf(*words, cwd=tmp_path)
     assert done.returncode == USAGE
@@ -229,12 +235,14 @@ def test_bad_usage(words, says, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", [["--count", "0"], ["--timeout", "x"],
                                    ["--bogus"], ["a:1", "b:2"]])
 def test_usage_that_argp_finds(words):
     assert perf(*words).returncode == USAGE
 
 
+@pytest.mark.once
 def test_a_wrong_variable_is_named():
     done = perf("--quick", env=os.environ | {"TENSORMSG_THRESHOLDS": "x=1"})
     assert done.returncode == USAGE
@@ -260,6 +268,7 @@ def test_shared_memory_that_is_not_to_be_had():
     one_line(done.stderr, "--over shm", "UCX_TLS=tcp")
 
 
+@pytest.mark.once
 def test_the_file_is_not_written_where_measuring_fails(tmp_path):
     out = tmp_path / "x.json"
     done = perf("--tune", "--out", out, "tcp://127.0.0.1:1")
@@ -267,6 +276,7 @@ def test_the_file_is_not_written_where_measuring_fails(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.once
 def test_a_file_is_replaced_by_force_and_a_lost_report_is_a_failure(tmp_path):
     out = tmp_path / "there.json"
     out.write_text("mine")
