@@ -31,6 +31,8 @@ static int sink_write(void *data, const char *bytes, size_t count)
     to = sink->buffer + used;
     /* Most writes are of a constant length: these need no call. */
     switch (count) {
+    case 0: /* of nothing, which may be NULL */
+        break;
     case 1:
         *to = *bytes;
         break;

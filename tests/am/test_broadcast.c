@@ -249,7 +249,7 @@ Test(broadcast, goes_by_schema)
 {
     static const view_t turned[] = {
         {"x", 3, 2, {6, 6}, {0, 1}, 6},  {"x", 3, 2, {6, 6}, {1, 0}, 6},
-        {"x", 3, 2, {6, 6}, {0, -1}, 6}, /* travels as the first */
+        {"x", 8, 2, {6, 6}, {0, -1}, 6}, /* travels as the first */
         {"x", 3, 2, {6, 6}, {6, 1}, 36}, {"x", 3, 2, {9, 6}, {0, 1}, 6},
     };
     pair_t pair;
