@@ -37,8 +37,8 @@ tmsg_status_t tmsg_ucxx_scope(const tmsg_address_t *address,
     if (!tmsg_netif_is_any(&address->sa.any)) {
         status = tmsg_netif_of_address(&address->sa.any, device);
     }
+    *scope = (tmsg_ucx_scope_t){.family = address->sa.any.sa_family};
     snprintf(scope->device, sizeof(scope->device), "%s", device);
-    scope->family = address->sa.any.sa_family;
     return status;
 }
 
