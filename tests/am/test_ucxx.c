@@ -16,6 +16,7 @@
 #include "support/peers.h"
 #include "support/raw.h"
 #include "support/sample.h"
+#include "support/whole.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define LOOPBACK "ucx://127.0.0.1:0"
@@ -582,14 +583,12 @@ Test(ucxx, ipv6_loopback_works_or_is_refused_by_name)
 
 Test(ucxx, a_listener_goes_with_connections_under_way)
 {
-    unsigned major, minor, patch;
-
-    ucp_get_version(&major, &minor, &patch);
-    if (minor >= 22) {
-        /* In 1 of 10 runs: ucp_ep_flush_resume_slow_path_callback() comes back
-         * to an endpoint that was freed (docs/ucxx.md). */
-        cr_skip_test("UCX 1.22 may crash when both sides of a connection that "
-                     "is not ready end at once");
+    if (!whole_run()) {
+        /* 1.22, in 1 of 10 runs: ucp_ep_flush_resume_slow_path_callback() comes
+         * back to an endpoint that was freed. 1.13.1, in 1 of 25: its thread
+         * runs ucp_cm_server_conn_request_cb() for a listener that was. */
+        cr_skip_test("UCX may crash when a listener, or both sides, end while "
+                     "a connection is made");
     }
     for (int steps = 0; steps < 40000; steps += 1 + steps) {
         side_t a, b;
