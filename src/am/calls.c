@@ -99,10 +99,16 @@ bool tmsg_calls_are_shared(const tmsg_calls_t *calls)
     return tmsg_worker_is_shared(calls->worker);
 }
 
+/* Lock held: makes what the worker lacks. */
 static tmsg_status_t start(tmsg_worker_t *worker, const tmsg_calls_ops_t *ops)
 {
-    tmsg_calls_t *calls = calloc(1, sizeof(*calls));
+    tmsg_status_t status = tmsg_worker_check(worker);
+    tmsg_calls_t *calls;
 
+    if (status != TMSG_OK || worker->calls != NULL) {
+        return status;
+    }
+    calls = calloc(1, sizeof(*calls));
     if (calls == NULL) {
         return tmsg_error_memory("what calls need");
     }
@@ -123,10 +129,7 @@ tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
     tmsg_status_t status;
 
     tmsg_worker_lock(worker);
-    status = tmsg_worker_check(worker);
-    if (status == TMSG_OK && worker->calls == NULL) {
-        status = start(worker, ops);
-    }
+    status = start(worker, ops);
     if (status == TMSG_OK) {
         *start_p = worker->calls->start;
     }
@@ -149,17 +152,13 @@ tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
                               const tmsg_calls_ops_t *ops, void **peer_p)
 {
     tmsg_worker_t *worker = endpoint->worker;
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
-    if (atomic_load(&endpoint->life->over)) {
-        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
-                              endpoint->peer);
+    if (status != TMSG_OK) {
+        return status;
     }
     tmsg_worker_lock(worker);
-    status = tmsg_worker_check(worker);
-    if (status == TMSG_OK && worker->calls == NULL) {
-        status = start(worker, ops);
-    }
+    status = start(worker, ops);
     if (status == TMSG_OK) {
         status = meet(endpoint);
     }
@@ -184,11 +183,10 @@ tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         .on_release = how->on_release,
         .on_release_arg = how->on_release_arg,
     };
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
-    if (atomic_load(&endpoint->life->over)) {
-        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
-                              endpoint->peer);
+    if (status != TMSG_OK) {
+        return status;
     }
     tmsg_worker_enter(worker);
     status = tmsg_send_begin(endpoint, map, &params, NULL, how, NULL);

@@ -348,11 +348,12 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     char transports[sizeof(endpoint->transports)];
     char ucx[48];
     bool ok = object != NULL;
+    tmsg_status_t gone;
 
-    if (atomic_load(&endpoint->life->over)) {
+    gone = tmsg_endpoint_check_worker(endpoint);
+    if (gone != TMSG_OK) {
         cJSON_Delete(object);
-        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
-                              endpoint->peer);
+        return gone;
     }
     tmsg_worker_lock(endpoint->worker);
     snprintf(transports, sizeof(transports), "%s", endpoint->transports);

@@ -297,8 +297,7 @@ tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
     return status;
 }
 
-/* A message may keep an endpoint beyond its worker: to be asked first. */
-static tmsg_status_t check_worker(const tmsg_endpoint_t *endpoint)
+tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint)
 {
     if (atomic_load(&endpoint->life->over)) {
         return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
@@ -313,7 +312,7 @@ tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_event_t *ended = NULL;
     bool connecting;
-    tmsg_status_t status = check_worker(endpoint);
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
     if (status != TMSG_OK) {
         return status;
@@ -347,7 +346,7 @@ tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
     tmsg_request_t *request = NULL;
     tmsg_event_t *ended = NULL;
     bool over;
-    tmsg_status_t status = check_worker(endpoint);
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
     if (status != TMSG_OK) {
         return status;
@@ -394,7 +393,7 @@ static bool has_message(void *arg)
 
 tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint)
 {
-    tmsg_status_t status = check_worker(endpoint);
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
     if (status == TMSG_OK && endpoint->worker->handler != NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

@@ -211,6 +211,10 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
 /* Lock held: the peer's name from now on; once. */
 void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
 
+/* A message may keep an endpoint beyond its worker: to be asked first. Errors:
+ * CLOSED. */
+tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint);
+
 /* Whether messages may be pulled. Errors: INVALID_PARAM (there is a handler),
  * CLOSED (its worker is gone). */
 tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint);

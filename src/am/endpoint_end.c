@@ -293,6 +293,7 @@ tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
 {
     tmsg_worker_t *worker = endpoint->worker;
     char words[WORDS_BYTES + 1], error[WORDS_BYTES + 64];
+    tmsg_status_t gone;
 
     if (tmsg_control_failure(status) != status || why == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -301,9 +302,9 @@ tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
                                   : "abort: status %d is no failure for a peer",
                               status);
     }
-    if (atomic_load(&endpoint->life->over)) {
-        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
-                              endpoint->peer);
+    gone = tmsg_endpoint_check_worker(endpoint);
+    if (gone != TMSG_OK) {
+        return gone;
     }
     snprintf(words, sizeof(words), "%s", why);
     tmsg_utf8_scrub(words);

@@ -57,11 +57,10 @@ tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
 {
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_queue_params_t queue;
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
-    if (atomic_load(&endpoint->life->over)) {
-        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
-                              endpoint->peer);
+    if (status != TMSG_OK) {
+        return status;
     }
     tmsg_worker_lock(worker);
     queue = worker->send_queue;
