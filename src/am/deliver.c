@@ -26,20 +26,27 @@ void tmsg_message_taken(tmsg_message_t *message)
     endpoint->dialect->credit(message->channel);
 }
 
-static void run_handler(tmsg_due_t *due)
+/* Takes it, unless nobody has the endpoint any more. */
+static bool take(tmsg_message_t *message)
 {
-    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
-    tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_worker_t *worker = endpoint->worker;
+    const tmsg_endpoint_t *endpoint = message->endpoint;
     bool wanted;
 
-    tmsg_worker_lock(worker);
+    tmsg_worker_lock(endpoint->worker);
     wanted = endpoint->handle;
     if (wanted) {
         tmsg_message_taken(message);
     }
-    tmsg_worker_unlock(worker);
-    if (wanted) {
+    tmsg_worker_unlock(endpoint->worker);
+    return wanted;
+}
+
+static void run_handler(tmsg_due_t *due)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
+    const tmsg_worker_t *worker = message->endpoint->worker;
+
+    if (take(message)) {
         worker->handler(worker->handler_arg, message);
     } else {
         tmsg_message_destroy(message);
@@ -51,17 +58,8 @@ static void run_handler(tmsg_due_t *due)
 static void run_call(tmsg_due_t *due)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
-    tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_worker_t *worker = endpoint->worker;
-    bool wanted;
 
-    tmsg_worker_lock(worker);
-    wanted = endpoint->handle;
-    if (wanted) {
-        tmsg_message_taken(message);
-    }
-    tmsg_worker_unlock(worker);
-    if (wanted) {
+    if (take(message)) {
         tmsg_call_arrived(message);
     } else {
         tmsg_call_dropped(message);

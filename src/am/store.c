@@ -140,6 +140,22 @@ bool tmsg_store_is_missed(const tmsg_store_t *store)
     return atomic_load(&store->missed);
 }
 
+/* What an allocator of the application's answered, in words. */
+static tmsg_status_t judge_theirs(tmsg_status_t status, const void *data,
+                                  uint64_t bytes)
+{
+    if (status > TMSG_OK || (status == TMSG_OK && data == NULL)) {
+        status = TMSG_ERR_NO_MEMORY;
+    }
+    return status == TMSG_OK
+               ? TMSG_OK
+               : tmsg_error_set(status,
+                                "the application's allocator gave no %llu "
+                                "bytes: %s",
+                                (unsigned long long)bytes,
+                                tmsg_status_name(status));
+}
+
 static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                   tmsg_block_t *block)
 {
@@ -148,17 +164,7 @@ static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                                   bytes, TMSG_PAYLOAD_ALIGNMENT,
                                                   &block->data, &block->token);
 
-    if (status > TMSG_OK || (status == TMSG_OK && block->data == NULL)) {
-        status = TMSG_ERR_NO_MEMORY;
-    }
-    if (status != TMSG_OK) {
-        return tmsg_error_set(status,
-                              "the application's allocator gave no %llu "
-                              "bytes: %s",
-                              (unsigned long long)bytes,
-                              tmsg_status_name(status));
-    }
-    return TMSG_OK;
+    return judge_theirs(status, block->data, bytes);
 }
 
 static bool try_reserve(tmsg_store_t *store, uint64_t bytes)
@@ -292,19 +298,12 @@ static tmsg_status_t device_alloc_theirs(tmsg_store_t *store, uint64_t bytes,
         store->device_allocator.arg, block->device, bytes,
         TMSG_PAYLOAD_ALIGNMENT, block->stream, &block->data, &memory->token);
 
-    if (status > TMSG_OK || (status == TMSG_OK && block->data == NULL)) {
-        status = TMSG_ERR_NO_MEMORY;
+    status = judge_theirs(status, block->data, bytes);
+    if (status == TMSG_OK) {
+        memory->theirs = true;
+        block->capacity = bytes;
     }
-    if (status != TMSG_OK) {
-        return tmsg_error_set(status,
-                              "the application's allocator gave no %llu "
-                              "bytes: %s",
-                              (unsigned long long)bytes,
-                              tmsg_status_name(status));
-    }
-    memory->theirs = true;
-    block->capacity = bytes;
-    return TMSG_OK;
+    return status;
 }
 
 tmsg_status_t tmsg_store_device_alloc(tmsg_store_t *store, uint64_t bytes,
