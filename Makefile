@@ -16,8 +16,8 @@ ctest = ctest --test-dir $(BUILD) --output-on-failure
 override FILE := $(value FILE)
 export FILE
 
-.PHONY: all test demo bench soak fuzz coverage format check-format install \
-        update-symbols clean
+.PHONY: all test test-torch demo docs bench soak fuzz coverage format check-format \
+        install update-symbols clean
 
 all:
 	@scripts/setup.sh build
@@ -30,18 +30,37 @@ test:
 	@$(compile)
 	@JOBS=$(JOBS) scripts/test.sh $(BUILD)
 
+# The Python package with torch, tensordict and jax, which are a download of 3 GB
+# the first time. From then on `make test` does this, too.
+test-torch:
+	@scripts/setup.sh build test torch
+	@test -d build/torch-venv
+	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
+	@$(ctest) -R '^bindings/(torch|tensordict|jax)$$'
+
 demo: all
 	@scripts/demo.sh
 
-bench: all
-	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json
+# The documentation site, as build/docs/html; needs no build of the library.
+docs:
+	@scripts/setup.sh docs
+	@scripts/docs.sh $(BUILD)
 
-# The large counts; a soak that was stopped goes on where it was.
+# Calls are measured beside gRPC where that can be had.
+bench: all
+	@scripts/bench-grpc.sh $(BUILD)/grpc || echo 'bench: no gRPC beside' >&2
+	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json \
+	    --grpc $(BUILD)/grpc/tensormsg-bench-grpc
+
+# The large counts; a soak that was stopped goes on where it was. Then races of
+# calls and streams, under each sanitizer.
 soak:
 	@scripts/setup.sh build test
 	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
 	@$(compile)
-	@$(ctest) -C soak -L soak --verbose
+	@$(ctest) -C soak -L soak -LE races --verbose
+	@scripts/sanitize.sh address --races
+	@scripts/sanitize.sh thread --races
 
 fuzz:
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
@@ -64,7 +83,7 @@ install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
-# Keeps the Python environment, which is a download.
+# Keeps the Python environments, which are downloads.
 clean:
-	@find $(BUILD) -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} + \
+	@find $(BUILD) -mindepth 1 -maxdepth 1 ! -name '*venv' -exec rm -rf {} + \
 	    2> /dev/null || true

@@ -14,7 +14,8 @@ typedef enum {
     BENCH_BANDWIDTH,
     BENCH_ALLOCATIONS,
     BENCH_UNDER_BULK, /* small calls while large maps flow; maps only */
-    BENCH_UNARY       /* a call and its reply, both the payload; maps only */
+    BENCH_UNARY,      /* a call and its reply, both the payload; maps only */
+    BENCH_CALLS       /* of those, how many with `window` in flight */
 } bench_metric_t;
 
 /* Who moves the bytes: a tensormsg map, or raw ucp_am with the payload laid
@@ -23,7 +24,8 @@ typedef enum {
     BENCH_MAP,
     BENCH_CONTIGUOUS, /* it lies in one piece anyway */
     BENCH_IOV,        /* one scatter list of the tensors */
-    BENCH_GATHER      /* tensors copied together for every message */
+    BENCH_GATHER,     /* tensors copied together for every message */
+    BENCH_GRPC        /* all in one field of a message of gRPC's; calls only */
 } bench_layout_t;
 
 typedef enum {
@@ -47,15 +49,16 @@ typedef struct {
     bench_transport_t transport;
     bench_metric_t metric;
     bench_way_t way;
-    unsigned window; /* messages in flight, bandwidth */
+    unsigned window; /* messages in flight, bandwidth; or calls */
     unsigned blocks;
     unsigned rounds;
 } bench_run_t;
 
-#define BENCH_WINDOW_MAX 16
+#define BENCH_WINDOW_MAX 16 /* bandwidth */
+#define BENCH_CALLS_MS 50   /* a block of calls, whatever `rounds` says */
 
 typedef struct {
-    double value;              /* median of the blocks: s, or bytes/s */
+    double value;              /* median of the blocks: s, bytes/s, calls/s */
     double idle, loaded;       /* p99 of a call, s; UNDER_BULK only */
     double allocations;        /* a message, ours; ALLOCATIONS only */
     double allocations_in_ucx; /* a message, in UCX's libraries */
@@ -73,6 +76,9 @@ const char *bench_transport_name(bench_transport_t transport);
 /* "raw iov, eager, PEER": a way in words, into `text`. */
 void bench_way_name(bench_way_t way, char *text, size_t bytes);
 
+/* The program that BENCH_GRPC runs, or NULL: there is none. */
+extern const char *bench_grpc_program;
+
 /* Does one run in two fresh processes, each bound to a core of its own where
  * there are two. False: it failed, and the children said why. */
 bool bench_pair_run(const bench_run_t *run, bench_sample_t *sample_p);
@@ -89,6 +95,9 @@ void bench_machine_look(bench_machine_t *machine);
 
 /* Prints what share of it others took since then. */
 void bench_machine_tell(const bench_machine_t *before);
+
+/* A run of BENCH_GRPC, likewise, but bound to no core: it has threads. */
+bool bench_grpc_run(const bench_run_t *run, bench_sample_t *sample_p);
 
 /* Counting of heap allocations, by who called malloc. */
 bool bench_counts_available(void);

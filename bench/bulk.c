@@ -9,7 +9,7 @@
 #define IN_FLIGHT 2 /* maps: one travels, one is ready */
 #define CALLS_MAX 4000
 #define CALLS_LEAST 1
-#define CALLS_AHEAD 1  /* before those that are timed */
+#define MAPS_AHEAD 4   /* before calls are timed: memory was touched */
 #define SECONDS_MOST 6 /* of calls, where each of them takes long */
 
 static int compare(const void *a, const void *b)
@@ -17,6 +17,30 @@ static int compare(const void *a, const void *b)
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
+}
+
+/* Keeps maps flowing. Returns how many it sent. */
+static unsigned feed(bench_side_t *side)
+{
+    unsigned count = 0;
+
+    for (; side->in_flight < IN_FLIGHT; count++) {
+        side->send(side);
+    }
+    return count;
+}
+
+/* Seconds. */
+static double one_call(bench_side_t *side)
+{
+    double begin = bench_now();
+
+    side->awaited++;
+    side->call(side);
+    while (side->received < side->awaited) {
+        side->progress(side);
+    }
+    return bench_now() - begin;
 }
 
 /* What 99 of 100 calls took, or less. */
@@ -27,25 +51,16 @@ static double p99_of_calls(bench_side_t *side, unsigned calls, bool bulk)
     unsigned count = 0;
 
     while (count < calls && (count < CALLS_LEAST || bench_now() < end)) {
-        double begin;
-
-        while (bulk && side->in_flight < IN_FLIGHT) {
-            side->send(side);
+        if (bulk) {
+            feed(side);
         }
-        begin = bench_now();
-        side->awaited++;
-        side->call(side);
-        while (side->received < side->awaited) {
-            side->progress(side);
-        }
-        values[count++] = bench_now() - begin;
+        values[count++] = one_call(side);
     }
     qsort(values, count, sizeof(*values), compare);
     return values[count * 99 / 100];
 }
 
-/* Until the caller has said that it is done. */
-static void serve(bench_side_t *side, int socket)
+void bench_serve(bench_side_t *side, int socket)
 {
     struct pollfd heard = {socket, POLLIN, 0};
 
@@ -62,13 +77,16 @@ void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
     unsigned calls = run->rounds < CALLS_MAX ? run->rounds : CALLS_MAX;
 
     if (!first) {
-        serve(side, socket);
+        bench_serve(side, socket);
         bench_meet(socket);
         return;
     }
     p99_of_calls(side, calls, false); /* warm-up */
     sample_p->idle = p99_of_calls(side, calls, false);
-    p99_of_calls(side, CALLS_AHEAD, true);
+    for (unsigned maps = 0; maps < IN_FLIGHT + MAPS_AHEAD;) {
+        maps += feed(side);
+        one_call(side);
+    }
     sample_p->loaded = p99_of_calls(side, calls, true);
     sample_p->value = sample_p->loaded / sample_p->idle;
     while (side->in_flight > 0) {

@@ -59,12 +59,14 @@ const char *bench_transport_name(bench_transport_t transport)
 
 void bench_way_name(bench_way_t way, char *text, size_t bytes)
 {
-    static const char *const layouts[] = {"map", "contiguous", "iov", "gather"};
+    static const char *const layouts[] = {"map", "contiguous", "iov", "gather",
+                                          "gRPC C++"};
     static const char *const settings[] = {"PEER", "NONE", "UCX's defaults"};
     static const char *const protocols[] = {"", " eager", " rndv"};
 
-    if (way.layout == BENCH_MAP) {
-        snprintf(text, bytes, "tensormsg");
+    if (way.layout == BENCH_MAP || way.layout == BENCH_GRPC) {
+        snprintf(text, bytes, "%s",
+                 way.layout == BENCH_MAP ? "tensormsg" : layouts[BENCH_GRPC]);
         return;
     }
     snprintf(text, bytes, "%s%s, %s", layouts[way.layout],

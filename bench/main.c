@@ -2,6 +2,7 @@
 /* tensormsg-bench: tensormsg beside raw UCX, on this machine. */
 #include <argp.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "works.h"
@@ -13,12 +14,15 @@ typedef struct {
     const char *json;
     const char *only;
     const char *over;
+    const char *grpc;
 } arguments_t;
 
 static const struct argp_option options[] = {
     {"json", 'j', "FILE", 0, "Write the rows to FILE as JSON, too", 0},
     {"only", 'o', "WORK", 0, "Only the rows of WORK", 0},
     {"over", 't', "TRANSPORT", 0, "Only the rows over TRANSPORT: shm, tcp", 0},
+    {"grpc", 'g', "PROGRAM", 0, "Calls beside those of PROGRAM, of bench/grpc",
+     0},
     {"runs", 'r', "N", 0, "Median of N runs (5)", 0},
     {"quick", 'q', NULL, 0,
      "A short run to see that it works; its figures "
@@ -42,6 +46,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         return 0;
     case 't':
         arguments->over = value;
+        return 0;
+    case 'g':
+        arguments->grpc = value;
         return 0;
     case 'r':
         runs = strtol(value, &end, 10);
@@ -81,6 +88,9 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
     if (arguments.options.runs == 0) {
         arguments.options.runs = arguments.options.quick ? 1 : RUNS_DEFAULT;
+    }
+    if (arguments.grpc != NULL && access(arguments.grpc, X_OK) == 0) {
+        bench_grpc_program = arguments.grpc;
     }
     bench_machine_look(&machine);
     if (!bench_works_run(&arguments.options, arguments.only, arguments.over,

@@ -25,7 +25,7 @@ typedef struct {
     tmsg_map_t *call;
     char call_data[64];
     bool serves;           /* calls, which it sends back */
-    tmsg_server_t *server; /* of BENCH_UNARY */
+    tmsg_server_t *server; /* of BENCH_UNARY, BENCH_CALLS */
 } map_side_t;
 
 static void must(tmsg_status_t status)
@@ -292,7 +292,7 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     make_maps(self);
     must(tmsg_context_create(&context_params, &self->context));
     must(tmsg_worker_create(self->context, &worker_params, &self->worker));
-    if (run->metric == BENCH_UNARY) {
+    if (run->metric == BENCH_UNARY || run->metric == BENCH_CALLS) {
         serve_unary(self, dialling);
     }
     if (dialling) {

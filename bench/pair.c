@@ -113,6 +113,9 @@ static pid_t start(const bench_run_t *run, bool first, const int sockets[2],
     if (pid == 0) {
         close(sockets[first ? 1 : 0]);
         close(result[0]);
+        if (!first) {
+            close(result[1]); /* ends with who has the result */
+        }
         child(run, first, sockets[first ? 0 : 1], result[1]);
     }
     return pid;
@@ -138,6 +141,9 @@ bool bench_pair_run(const bench_run_t *run, bench_sample_t *sample_p)
     pid_t pids[2];
     bool ok;
 
+    if (run->way.layout == BENCH_GRPC) {
+        return bench_grpc_run(run, sample_p);
+    }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0 ||
         pipe(result) != 0) {
         bench_die("a socket pair: %s", strerror(errno));

@@ -120,6 +120,10 @@ void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
         bench_bulk_play(side, run, first, socket, sample_p);
         return;
     }
+    if (run->metric == BENCH_CALLS) {
+        bench_calls_play(side, run, first, socket, sample_p);
+        return;
+    }
     verify(side, run, 1, first, socket);
     for (unsigned i = 0; i < run->blocks / 4 + 1; i++) { /* warm-up */
         block(side, run, run->rounds, first);

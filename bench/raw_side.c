@@ -193,6 +193,7 @@ static void send_payload(bench_side_t *side)
         break;
     case BENCH_CONTIGUOUS:
     case BENCH_MAP:
+    case BENCH_GRPC:
         post(self, slot, payload->whole, payload->total, false,
              self->way.protocol);
         break;

@@ -35,6 +35,13 @@ void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
 void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
                      int socket, bench_sample_t *sample_p);
 
+/* The same for BENCH_CALLS. */
+void bench_calls_play(bench_side_t *side, const bench_run_t *run, bool first,
+                      int socket, bench_sample_t *sample_p);
+
+/* Progresses until the other side has told something. */
+void bench_serve(bench_side_t *side, int socket);
+
 /* Returns when both sides have called it. */
 void bench_meet(int socket);
 

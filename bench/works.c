@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
@@ -43,7 +44,9 @@ static void enter(contest_t *contest, bench_run_t run)
 
 static void tell(const bench_run_t *run, const double *values, unsigned runs)
 {
-    double scale = run->metric == BENCH_BANDWIDTH ? 1e-9 : 1e6;
+    double scale = run->metric == BENCH_BANDWIDTH ? 1e-9
+                   : run->metric == BENCH_CALLS   ? 1
+                                                  : 1e6;
     char name[64];
 
     bench_way_name(run->way, name, sizeof(name));
@@ -178,6 +181,59 @@ static void unary(const bench_options_t *options, const char *work,
     }
     summarize(ratios, options->runs, 1, &row);
     bench_report_add(report, &row);
+}
+
+static void report_calls(const contest_t *contest, bench_row_t row,
+                         bench_report_t *report)
+{
+    unsigned runs = contest->options->runs;
+    const double *ours = contest->entrants[0].values;
+    const double *grpc = contest->entrants[1].values;
+    double ratios[BENCH_RUNS_MAX];
+
+    row.metric = "rate";
+    row.unit = "/s";
+    summarize(ours, runs, 1, &row);
+    bench_report_add(report, &row);
+    if (contest->count > 1) {
+        row.metric = "grpc_rate";
+        summarize(grpc, runs, 1, &row);
+        bench_report_add(report, &row);
+        for (unsigned i = 0; i < runs; i++) {
+            ratios[i] = ours[i] / grpc[i];
+        }
+        row.metric = "rate_over_grpc";
+        row.unit = "x";
+        summarize(ratios, runs, 1, &row);
+        bench_report_add(report, &row);
+    }
+}
+
+/* Calls with as many in flight as the work's name says, beside gRPC's, which
+ * has a Unix socket where we have shared memory. */
+static void calls(const bench_options_t *options, const char *work,
+                  bench_transport_t transport, bench_report_t *report)
+{
+    contest_t contest = {.options = options};
+    bench_run_t run = {.tensors = 8,
+                       .tensor_bytes = 64,
+                       .transport = transport,
+                       .metric = BENCH_CALLS,
+                       .way = map_way,
+                       .window =
+                           (unsigned)strtoul(work + strlen("calls_"), NULL, 10),
+                       .blocks = 21};
+    bench_row_t row = {.work = work,
+                       .transport = bench_transport_name(transport),
+                       .limit = NAN};
+
+    enter(&contest, run);
+    if (bench_grpc_program != NULL) {
+        run.way.layout = BENCH_GRPC;
+        enter(&contest, run);
+    }
+    hold(&contest);
+    report_calls(&contest, row, report);
 }
 
 /* In the processes that did 8 x 64 B; both sides together. */
@@ -475,6 +531,12 @@ static const struct {
     {"8x64B", BENCH_SHM, allocations},
     {"unary_8x64B", BENCH_SHM, unary},
     {"unary_8x64B", BENCH_TCP, unary},
+    {"calls_1", BENCH_SHM, calls},
+    {"calls_16", BENCH_SHM, calls},
+    {"calls_256", BENCH_SHM, calls},
+    {"calls_1", BENCH_TCP, calls},
+    {"calls_16", BENCH_TCP, calls},
+    {"calls_256", BENCH_TCP, calls},
     {"8x2MiB", BENCH_SHM, large_maps},
     {"8x2MiB", BENCH_TCP, large_maps},
     {"64x256KiB", BENCH_SHM, large_maps},

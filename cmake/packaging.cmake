@@ -8,7 +8,7 @@ install(DIRECTORY include/tensormsg TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 # As they lie in the sources: the documents refer to each other.
 install(FILES LICENSE README.md CHANGELOG.md TYPE DOC)
 install(DIRECTORY docs TYPE DOC FILES_MATCHING PATTERN "*.md"
-        PATTERN docs/man EXCLUDE)
+        PATTERN docs/man EXCLUDE PATTERN docs/site EXCLUDE)
 if(EXISTS ${PROJECT_SOURCE_DIR}/docs/man/tensormsg.1 AND TMSG_BUILD_TOOLS)
     install(FILES docs/man/tensormsg.1
             DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

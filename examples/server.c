@@ -12,19 +12,15 @@ static void check(tmsg_status_t status)
     }
 }
 
-/* The call's own tensors are writable, and are sent back. */
+/* The call's own tensors are writable, and are sent back. What has another
+ * dtype or shape than the signature below says does not come here. */
 static void twice(void *arg, tmsg_task_t *task)
 {
     const tmsg_map_t *map = tmsg_task_map(task);
     tmsg_tensor_t x;
 
     (void)arg;
-    if (tmsg_map_find(map, "x", &x) != TMSG_OK || x.ndim != 1 ||
-        x.dtype.code != TMSG_DTYPE_FLOAT || x.dtype.bits != 32) {
-        tmsg_task_fail(task, TMSG_ERR_INVALID_PARAM, 0,
-                       "'x' is to be float32[n]", NULL);
-        return;
-    }
+    tmsg_map_find(map, "x", &x);
     for (int64_t i = 0; i < x.shape[0]; i++) {
         ((float *)x.data)[i] *= 2;
     }
@@ -33,6 +29,13 @@ static void twice(void *arg, tmsg_task_t *task)
 
 int main(int argc, char **argv)
 {
+    const tmsg_method_params_t params = {
+        .field_mask = TMSG_METHOD_PARAM_SIGNATURE |
+                      TMSG_METHOD_PARAM_DESCRIPTION | TMSG_METHOD_PARAM_FLAGS,
+        .signature = "(x: float32[n]) -> (x: float32[n])",
+        .description = "Twice each element",
+        .flags = TMSG_METHOD_IDEMPOTENT, /* to call it again is as once */
+    };
     const char *url = argc > 1 ? argv[1] : "tcp://127.0.0.1:13338";
     tmsg_context_t *context;
     tmsg_worker_t *worker;
@@ -42,7 +45,7 @@ int main(int argc, char **argv)
     check(tmsg_context_create(NULL, &context));
     check(tmsg_worker_create(context, NULL, &worker));
     check(tmsg_server_create(worker, NULL, &server));
-    check(tmsg_server_register(server, "double", twice, NULL, NULL));
+    check(tmsg_server_register(server, "double", twice, NULL, &params));
     check(tmsg_listener_create(worker, url, NULL, &listener));
     for (;;) {
         check(tmsg_worker_wait(worker, -1));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
-# why. Silent when nothing is. Groups: build (default), test, python, format,
-# fuzz. Run it as often as you like.
+# why. Silent when nothing is. Groups: build (default), test, torch, bench, python,
+# docs, format, fuzz. Run it as often as you like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -32,9 +32,21 @@ iputils-ping       ping: whether they reach each other yet
 nftables           nft: loses packets between them, or lets nobody in
 ucx-utils          ucx_info: what UCX itself says of its keys
 EOF
+    torch) echo 'ca-certificates    lets pip reach its index' ;;
+    bench) cat <<'EOF' ;;
+libgrpc++-dev             gRPC: calls are measured beside its
+libprotobuf-dev           protobuf: its messages
+protobuf-compiler-grpc    writes its code, with protoc
+EOF
     python) cat <<'EOF' ;;
 python3-venv       an environment of its own for the Python package
 python3-dev        Python.h: compiles its extension
+EOF
+    docs) cat <<'EOF' ;;
+doxygen            reads the public headers for the documentation site
+groff-base         reads the man page for it
+python3-venv       build/docs-venv: Sphinx, which makes the site
+ca-certificates    lets pip reach its index
 EOF
     format) echo 'clang-format-14    the pinned formatter' ;;
     fuzz) cat <<'EOF' ;;
@@ -42,7 +54,8 @@ clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, python, format, fuzz)" >&2
+        echo "setup.sh: no group '$1' (build, test, torch, bench, python," \
+            "docs, format, fuzz)" >&2
         exit 2
         ;;
     esac
@@ -90,6 +103,20 @@ install_packages()
     }
 }
 
+install_docs_venv()
+{
+    wanted=docs/site/requirements.txt
+    stamp=build/docs-venv/requirements.txt
+    if cmp -s $wanted $stamp; then
+        return
+    fi
+    echo 'install build/docs-venv     Sphinx and what it takes'
+    [ -x build/docs-venv/bin/pip ] || python3 -m venv --clear build/docs-venv
+    build/docs-venv/bin/python -m pip --disable-pip-version-check -q \
+        install -r $wanted
+    cp $wanted $stamp
+}
+
 install_venv()
 {
     wanted=tests/requirements.txt
@@ -112,6 +139,49 @@ install_venv()
     cat $wanted $alone > $stamp
 }
 
+# One folder for all checkouts, 5 GB, in which torch and jax are beside what
+# build/venv has; build/torch-venv is a link to it. uv takes a third of pip's
+# time, where it can be had.
+install_torch()
+{
+    wanted=tests/requirements-torch.txt
+    python=build/venv/bin/python
+    [ -x $python ] || return 1
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/tensormsg
+    folder=$cache/torch-$($python -c 'import sys, sysconfig, hashlib
+print(sysconfig.get_config_var("SOABI"),
+      hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()[:12],
+      sep="-")' $wanted)
+    if [ ! -d "$folder" ]; then
+        echo 'install build/torch-venv    torch, tensordict and jax for the tests'
+        part=$folder.$$
+        mkdir -p "$part"
+        trap 'rm -rf "$part"; exit 1' INT TERM
+        if ! fill_torch "$part" || ! mv -T "$part" "$folder"; then
+            rm -rf "$part"
+            [ -d "$folder" ] || return 1
+        fi
+    fi
+    ln -sfn "$folder" build/torch-venv
+}
+
+fill_torch()
+{
+    index=${PIP_INDEX_URL:-$($python -m pip config get global.index-url \
+        2> /dev/null || true)}
+    pip="$python -m pip --disable-pip-version-check -q install"
+    if $pip --target "$1/uv" uv==0.13.9 2> /dev/null &&
+        "$1/uv/bin/uv" -q pip install ${index:+--index-url "$index"} \
+            --no-cache --no-deps --python $python --target "$1" -r $wanted; then
+        rm -rf "$1/uv"
+    else
+        $pip --no-cache-dir --no-deps --target "$1" -r $wanted || return 1
+    fi
+    # Compiles what it takes; the tests leave no such files.
+    env -u PYTHONDONTWRITEBYTECODE PYTHONPATH="$1" $python -c \
+        'import torch, tensordict, jax.numpy'
+}
+
 [ -z "${TMSG_NO_SETUP:-}" ] || exit 0
 [ $# -gt 0 ] || set -- build
 wanted=$(for group in "$@"; do packages "$group"; done)
@@ -120,4 +190,7 @@ $wanted
 EOF
 for group in "$@"; do
     [ "$group" != test ] || install_venv
+    [ "$group" != torch ] || install_torch ||
+        echo 'not installed, and not tested: torch, tensordict and jax'
+    [ "$group" != docs ] || install_docs_venv
 done

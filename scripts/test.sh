@@ -2,7 +2,7 @@
 # test.sh BUILD_DIR [CTEST_OPTION...]: runs the tests of a build, then lists
 # each test that was skipped with its reason, and the counts. ctest shows
 # nothing of an entry that passes, so a skip inside of one is else never seen.
-# Tests wait for much of their time: three run at once on two processors ($JOBS).
+# Tests wait for much of their time: five run at once on two processors ($JOBS).
 # In CI ($TMSG_CI) a skip that tests/allowed-skips.txt does not have fails.
 set -eu
 build=$1
@@ -12,7 +12,7 @@ log=$build/Testing/Temporary/LastTest.log
 rm -f "$log"
 rc=0
 jobs=${JOBS:-$(nproc)}
-ctest --test-dir "$build" --output-on-failure -j $(((jobs * 3 + 1) / 2)) "$@" ||
+ctest --test-dir "$build" --output-on-failure -j $((jobs * 2 + 1)) "$@" ||
     rc=$?
 [ -f "$log" ] || exit "$((rc ? rc : 1))"
 

@@ -3,9 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "key.h"
 #include "show.h"
 
-enum { KEY_JSON = 1000, PINGS = 20 };
+enum { KEY_JSON = 1000, KEY_KEY, PINGS = 20 };
 
 static const struct argp_option option_list[] = {
     {"connect", 'c', "URL", 0,
@@ -13,12 +14,14 @@ static const struct argp_option option_list[] = {
      "and the time of a round trip",
      0},
     {"timeout", 't', "S", 0, "For --connect; default 10", 0},
+    {"key", KEY_KEY, "FILE", 0, KEY_HELP "; for --connect", 0},
     {"json", KEY_JSON, NULL, 0, "As one JSON object", 0},
     {0},
 };
 
 typedef struct {
     const char *url;
+    const char *key; /* file of keys, or NULL */
     int timeout_ms;
     bool json;
 } options_t;
@@ -34,12 +37,20 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case 't':
         options->timeout_ms = parse_seconds(arg, state);
         return 0;
+    case KEY_KEY:
+        options->key = arg;
+        return 0;
     case KEY_JSON:
         options->json = true;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
         return EINVAL;
+    case ARGP_KEY_END:
+        if (options->key != NULL && options->url == NULL) {
+            argp_error(state, "--key is for --connect");
+        }
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -151,6 +162,9 @@ static void print_list(const cJSON *list)
             print_spread(item);
         } else if (cJSON_GetObjectItemCaseSensitive(item, "device") != NULL) {
             print_device(item);
+        } else if (cJSON_GetObjectItemCaseSensitive(item, "domain") != NULL) {
+            printf("    %-16s %s\n", text_of(item, "domain"),
+                   text_of(item, "how"));
         } else if (cJSON_IsObject(item)) {
             print_key(item);
         } else if (cJSON_IsArray(list)) {
@@ -293,7 +307,7 @@ int info_main(int argc, char **argv)
     int code = EXIT_DONE;
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
-    if (tmsg_context_create(NULL, &context) != TMSG_OK) {
+    if (create_context(options.key, NULL, &context) != TMSG_OK) {
         return fail();
     }
     if (tmsg_context_describe(context, &here) != TMSG_OK ||

@@ -14,9 +14,12 @@ static const struct {
 } commands[] = {
     {"recv", recv_main, "tensormsg recv", "receive tensor maps into files"},
     {"send", send_main, "tensormsg send", "send tensor files to a receiver"},
+    {"call", call_main, "tensormsg call", "call a method of a server"},
+    {"serve", serve_main, "tensormsg serve", "answer calls, to try them"},
     {"info", info_main, "tensormsg info", "versions, transports and settings"},
     {"dump", dump_main, "tensormsg dump", "what is in a file, as JSON"},
     {"perf", perf_main, "tensormsg perf", "what sending costs; thresholds"},
+    {"key", key_main, "tensormsg key", "a new key, to prove who one is"},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "key.h"
 #include "output.h"
 #include "perf.h"
 
@@ -15,6 +16,7 @@ enum {
     KEY_QUICK,
     KEY_JSON,
     KEY_ALLOW,
+    KEY_KEY,
 };
 
 static const struct argp_option option_list[] = {
@@ -28,6 +30,7 @@ static const struct argp_option option_list[] = {
      "With --listen: on an address that strangers reach (see "
      "docs/security.md)",
      0},
+    {"key", KEY_KEY, "FILE", 0, KEY_HELP "; with a URL or --listen", 0},
     {"over", KEY_OVER, "CARRIER", 0,
      "shm or tcp, between two processes here; default: both", 0},
     {"tune", KEY_TUNE, NULL, 0,
@@ -58,6 +61,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ALLOW:
         options->allow_unauthenticated = true;
+        return 0;
+    case KEY_KEY:
+        options->key = arg;
         return 0;
     case KEY_OVER:
         options->over = arg;
@@ -120,6 +126,11 @@ static const char *check(const perf_options_t *options)
     if (options->listen != NULL && (strncmp(options->listen, "blob:", 5) == 0 ||
                                     strncmp(options->listen, "ucx:", 4) == 0)) {
         return "--listen takes tcp://HOST:PORT or unix:///PATH";
+    }
+    if (options->key != NULL && options->listen == NULL &&
+        options->url == NULL) {
+        return "--key goes with a URL or --listen: two processes here need "
+               "none";
     }
     if (options->over != NULL && strcmp(options->over, "shm") != 0 &&
         strcmp(options->over, "tcp") != 0) {

@@ -21,6 +21,7 @@ typedef struct {
     const char *url;  /* of a `perf --listen`; NULL: a process of our own */
     const char *over; /* "shm", "tcp" or NULL: both, or what is there */
     const char *listen;
+    const char *key; /* file of keys, or NULL */
     const char *out; /* the file to write; NULL: standard output */
     int timeout_ms;  /* for connecting, and for each message */
     unsigned count;  /* senders to serve; 0: until a signal */

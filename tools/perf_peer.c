@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "key.h"
 #include "perf.h"
 
 #define CLOSE_MS 10000
@@ -172,7 +173,7 @@ static bool dial(perf_peer_t *peer)
 
 /* With the thresholds of the file that is to be updated, if there is one: what
  * stays, stays as it is there. */
-static bool create_context(perf_peer_t *peer, const char *tls)
+static bool open_context(perf_peer_t *peer, const char *tls)
 {
     const perf_options_t *options = peer->options;
     char ucx[64];
@@ -187,7 +188,7 @@ static bool create_context(perf_peer_t *peer, const char *tls)
         snprintf(ucx, sizeof(ucx), "TLS=%s", tls);
         params.field_mask |= TMSG_CONTEXT_PARAM_UCX_CONFIG;
     }
-    status = tmsg_context_create(&params, &peer->context);
+    status = create_context(options->key, &params, &peer->context);
     return status == TMSG_OK || fail_by(peer, status);
 }
 
@@ -195,7 +196,7 @@ bool perf_peer_open(perf_peer_t *peer, const perf_options_t *options,
                     const char *tls)
 {
     *peer = (perf_peer_t){.options = options, .code = EXIT_FAILED};
-    if (!create_context(peer, tls)) {
+    if (!open_context(peer, tls)) {
         return false;
     }
     if (options->url == NULL && !start_sink(peer, tls)) {
@@ -225,7 +226,7 @@ bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
     if (!ok) {
         complain("out of memory");
     }
-    ok = ok && create_context(peer, tls) && dial(peer);
+    ok = ok && open_context(peer, tls) && dial(peer);
     if (kept != NULL) {
         setenv(THRESHOLDS, kept, 1);
     } else {

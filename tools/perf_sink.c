@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "connect.h"
+#include "key.h"
 #include "output.h"
 #include "perf.h"
 
@@ -50,17 +52,6 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
     tmsg_endpoint_on_closed(endpoint, closed, arg);
 }
 
-static int fail(tmsg_status_t status)
-{
-    complain("%s%s", tmsg_error_message(),
-             status == TMSG_ERR_INSECURE
-                 ? "; --allow-unauthenticated lets strangers in"
-                 : "");
-    return status == TMSG_ERR_INVALID_PARAM || status == TMSG_ERR_INSECURE
-               ? EXIT_USAGE
-               : EXIT_FAILED;
-}
-
 static int serve(const perf_options_t *options, tmsg_worker_t *worker,
                  const sink_t *sink)
 {
@@ -68,7 +59,8 @@ static int serve(const perf_options_t *options, tmsg_worker_t *worker,
         tmsg_status_t status = tmsg_worker_wait(worker, LOOK_MS);
 
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
-            return fail(status);
+            complain("%s", tmsg_error_message());
+            return EXIT_FAILED;
         }
     }
     return EXIT_DONE;
@@ -92,7 +84,7 @@ int perf_listen(const perf_options_t *options)
     tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
     tmsg_listener_t *listener;
-    tmsg_status_t status = tmsg_context_create(NULL, &context);
+    tmsg_status_t status = create_context(options->key, NULL, &context);
     int code;
 
     sigaction(SIGINT, &action, NULL);
@@ -108,7 +100,7 @@ int perf_listen(const perf_options_t *options)
         puts(tmsg_listener_url(listener));
         code = output_flush() ? serve(options, worker, &sink) : EXIT_FAILED;
     } else {
-        code = fail(status);
+        code = listen_failed(status);
     }
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);

@@ -8,6 +8,7 @@
 
 typedef struct {
     const char *url;
+    const char *key;     /* file of keys, or NULL */
     const char *capture; /* folder for headers, or NULL */
     unsigned count;      /* maps to receive; 0: until a signal */
     int timeout_ms;      /* for another sender when one has failed */

@@ -2,15 +2,16 @@
 /* tensormsg recv: listens, and keeps or prints the maps that come. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "connect.h"
+#include "key.h"
 #include "output.h"
 #include "receiver.h"
+#include "signals.h"
 
 #define QUEUE_DEPTH 4    /* a map that waits its turn takes memory */
 #define SPIN_NS 50000    /* without event, before we sleep */
@@ -20,6 +21,7 @@ enum {
     KEY_CAPTURE = 1000,
     KEY_JSON,
     KEY_ALLOW,
+    KEY_KEY,
 };
 
 static const struct argp_option option_list[] = {
@@ -40,6 +42,7 @@ static const struct argp_option option_list[] = {
     {"verbose", 'v', NULL, 0, "List the tensors also with --out", 0},
     {"json", KEY_JSON, NULL, 0,
      "A line of JSON a map, after the first line, which is the URL", 0},
+    {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},
     {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
      "Listen on an address that strangers reach (see docs/security.md)", 0},
     {0},
@@ -79,6 +82,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         options->recv.json = true;
         return 0;
+    case KEY_KEY:
+        options->recv.key = arg;
+        return 0;
     case KEY_ALLOW:
         options->recv.allow_unauthenticated = true;
         return 0;
@@ -96,48 +102,6 @@ static const struct argp parser = {
     .doc = "Receive tensor maps. The URL to send to is the first line on "
            "standard output.",
 };
-
-static sigset_t ending_signals(void)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    return set;
-}
-
-/* They come by a descriptor; a second one ends us at once. */
-static int open_signals(void)
-{
-    sigset_t set = ending_signals();
-
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-static bool was_signalled(int fd)
-{
-    struct signalfd_siginfo info;
-    sigset_t set = ending_signals();
-
-    if (read(fd, &info, sizeof(info)) != sizeof(info)) {
-        return false;
-    }
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
-    return true;
-}
-
-static int listen_failed(tmsg_status_t status)
-{
-    complain("%s%s", tmsg_error_message(),
-             status == TMSG_ERR_INSECURE
-                 ? "; --allow-unauthenticated lets strangers in"
-                 : "");
-    return status == TMSG_ERR_INVALID_PARAM || status == TMSG_ERR_INSECURE
-               ? EXIT_USAGE
-               : EXIT_FAILED;
-}
 
 static int open_receiver(receiver_t *receiver)
 {
@@ -162,7 +126,7 @@ static int open_receiver(receiver_t *receiver)
         worker.field_mask |= TMSG_WORKER_PARAM_ALLOCATOR;
         worker.allocator = &allocator;
     }
-    status = tmsg_context_create(NULL, &receiver->context);
+    status = create_context(options->key, NULL, &receiver->context);
     if (status == TMSG_OK) {
         status =
             tmsg_worker_create(receiver->context, &worker, &receiver->worker);
@@ -249,7 +213,7 @@ static int run(receiver_t *receiver, int signals, const char **why_p)
     int code;
 
     for (;;) {
-        if (was_signalled(signals)) {
+        if (signals_came(signals)) {
             receiver->stopping = true;
         }
         drive(receiver->worker);
@@ -267,7 +231,7 @@ static int run(receiver_t *receiver, int signals, const char **why_p)
 static int receive(receiver_t *receiver)
 {
     const char *why = "the receiver ended";
-    int signals = open_signals();
+    int signals = signals_open();
     int code = EXIT_FAILED;
 
     receiver->job.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

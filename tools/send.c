@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "connect.h"
 #include "fault.h"
+#include "key.h"
 #include "output.h"
 #include "progress.h"
 #include "show.h"
@@ -13,7 +15,7 @@
 #define SLICE_MS 100
 #define PATIENT_BYTES (32ULL << 20) /* one second more for each */
 
-enum { KEY_JSON = 1000, KEY_VERIFY };
+enum { KEY_JSON = 1000, KEY_VERIFY, KEY_KEY };
 
 static const struct argp_option option_list[] = {
     {"timeout", 't', "S", 0,
@@ -24,6 +26,7 @@ static const struct argp_option option_list[] = {
      "Have the receiver compare a checksum of each tensor before it takes the "
      "file",
      0},
+    {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},
     {"verbose", 'v', NULL, 0, "List the tensors, the time and the transport",
      0},
     {"json", KEY_JSON, NULL, 0, "A line of JSON a file", 0},
@@ -32,6 +35,7 @@ static const struct argp_option option_list[] = {
 
 typedef struct {
     const char *url;
+    const char *key; /* file of keys, or NULL */
     char **files;
     int file_count;
     int timeout_ms;
@@ -69,6 +73,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case 'v':
         options->verbose = true;
+        return 0;
+    case KEY_KEY:
+        options->key = arg;
         return 0;
     case KEY_VERIFY:
         options->verify = true;
@@ -159,35 +166,20 @@ static bool check_files(sender_t *sender)
     return true;
 }
 
-static int connect_to(sender_t *sender)
+static int open_sender(sender_t *sender)
 {
-    const tmsg_endpoint_params_t params = {
-        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
-        .connect_timeout_ms = sender->options->timeout_ms,
-    };
-    tmsg_request_t *ready;
-    tmsg_status_t status = tmsg_context_create(NULL, &sender->context);
+    const options_t *options = sender->options;
+    tmsg_status_t status = create_context(options->key, NULL, &sender->context);
 
     if (status == TMSG_OK) {
         status = tmsg_worker_create(sender->context, NULL, &sender->worker);
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_connect(sender->worker, sender->options->url,
-                                       &params, &sender->endpoint);
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_ready(sender->endpoint, &ready);
     }
     if (status != TMSG_OK) {
         complain("%s", tmsg_error_message());
         return status == TMSG_ERR_INVALID_PARAM ? EXIT_USAGE : EXIT_FAILED;
     }
-    status = tmsg_request_wait(ready, -1); /* the connect has its timeout */
-    if (status != TMSG_OK) {
-        complain("%s", tmsg_request_error(ready));
-    }
-    tmsg_request_destroy(ready);
-    return status == TMSG_OK ? EXIT_DONE : EXIT_FAILED;
+    return connect_to(sender->worker, options->url, options->timeout_ms,
+                      &sender->endpoint);
 }
 
 static uint64_t patience_ms(const sender_t *sender)
@@ -476,7 +468,7 @@ int send_main(int argc, char **argv)
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
     if (check_files(&sender)) {
-        code = connect_to(&sender);
+        code = open_sender(&sender);
         if (code == EXIT_DONE) {
             code = send_files(&sender);
         }

@@ -18,6 +18,9 @@ int send_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int dump_main(int argc, char **argv);
 int perf_main(int argc, char **argv);
+int call_main(int argc, char **argv);
+int serve_main(int argc, char **argv);
+int key_main(int argc, char **argv);
 
 /* One line on standard error, "tensormsg: ...", with what could drive a
  * terminal made harmless. */

@@ -34,8 +34,29 @@ typedef void (*tmsg_call_fn)(void *arg, tmsg_call_t *call);
 enum {
     TMSG_CALL_PARAM_TIMEOUT = 1 << 0,
     TMSG_CALL_PARAM_ON_DONE = 1 << 1,
-    TMSG_CALL_PARAM_ON_RELEASE = 1 << 2
+    TMSG_CALL_PARAM_ON_RELEASE = 1 << 2,
+    TMSG_CALL_PARAM_REPLY_INTO = 1 << 3,
+    TMSG_CALL_PARAM_FLAGS = 1 << 4,
+    TMSG_CALL_PARAM_RETRY = 1 << 5
 };
+
+enum {
+    TMSG_CALL_IDEMPOTENT = 1 << 0 /* to run it twice is as once */
+};
+
+/* Makes a call again that failed for a while only: with RESOURCE_EXHAUSTED,
+ * UNAVAILABLE, NO_MEMORY or BUSY. One that no handler saw always is; one that
+ * may have run only where the call is TMSG_CALL_IDEMPOTENT or the server
+ * declares its method so (TMSG_METHOD_IDEMPOTENT). Each attempt waits twice as
+ * long as the one before, all less a random part, at most half; none is made
+ * that would begin after the deadline, or without budget
+ * (tmsg_endpoint_set_retry_budget()). The application sees the last outcome
+ * only. Fields that are 0 take their defaults. */
+typedef struct tmsg_retry {
+    uint32_t attempts;        /* with the first: 2 to 100; no default */
+    int32_t first_backoff_ms; /* before the second; default 20 */
+    int32_t most_backoff_ms;  /* default 1000 */
+} tmsg_retry_t;
 
 typedef struct tmsg_call_params {
     uint64_t field_mask;  /* TMSG_CALL_PARAM_*; unset: defaults */
@@ -48,7 +69,27 @@ typedef struct tmsg_call_params {
                                  * what `map` borrows can be read any more; as
                                  * in tmsg_send_params_t */
     void *on_release_arg;
+    const tmsg_map_t *reply_into; /* default none: see below */
+    uint32_t flags;               /* TMSG_CALL_*; default 0 */
+    tmsg_retry_t retry; /* default: it is made once. With it `map` is lent, and
+                         * answers BUSY to changes, until the call has ended */
 } tmsg_call_params_t;
+
+/* A reply can be received into memory of the caller's, so that a loop of calls
+ * of one signature allocates nothing. `reply_into` is a map whose tensors are
+ * that memory, as tmsg_endpoint_recv_into() takes one: a tensor of the reply
+ * that it has, too, by name, goes there, without a copy where UCX can do it;
+ * one that comes with a stride of 0 is written out there; others go where they
+ * would go without. If dtype, shape or order of elements differ the call ends
+ * with INVALID_PARAM, which names the tensor: the method has run, its reply is
+ * lost. The details of a failure are not received into it.
+ *
+ * The map's memory is lent from here on, and the map answers BUSY to changes
+ * and to another use like this, until the call was destroyed, and beyond that
+ * while a reply that nobody waits for any more is still being written there,
+ * which ends by itself; a call with that map answers BUSY until then. The map
+ * itself may be destroyed at any time: the release functions of its tensors
+ * tell when their memory is free. */
 
 /* Calls `method` of the peer's with `map` (NULL: an empty one) and returns at
  * once. `method` is UTF-8, 1 to 128 bytes, and is copied. What `map` borrows is
@@ -59,8 +100,9 @@ typedef struct tmsg_call_params {
  * caller's, freed with tmsg_call_destroy(). `params` may be NULL. Errors here:
  * INVALID_PARAM, UNSUPPORTED (an older peer; ucx://; as
  * tmsg_endpoint_send()), LIMIT_EXCEEDED, BUSY (the endpoint's send queue is
- * full, whatever its policy), CLOSED, NO_MEMORY, and the
- * endpoint's own where it has failed. */
+ * full, whatever its policy; reply_into is in use), CLOSED, NO_MEMORY, and the
+ * endpoint's own where it has failed. UNSUPPORTED is also a tensor of
+ * reply_into that cannot be received into. */
 TMSG_API tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint,
                                           const char *method,
                                           const tmsg_map_t *map,
@@ -107,9 +149,32 @@ TMSG_API int32_t tmsg_call_code(const tmsg_call_t *call);
  * it can be made again whatever it does; else 1. */
 TMSG_API int tmsg_call_may_have_run(const tmsg_call_t *call);
 
+/* How often it was made; above 1 where it was retried. */
+TMSG_API uint32_t tmsg_call_attempts(const tmsg_call_t *call);
+
+/* Bounds the retries of an endpoint, so that they do not add to what makes its
+ * peer fail: of `tokens` (1 to 1,000; 0: no bound), which it begins with and
+ * never has more of, each attempt of a call with retries takes one where it
+ * fails as above, and gives `thousandths` of one back (at most 1,000,000)
+ * where it succeeds. Nothing is retried while there
+ * are not more than half. By default there are 10 and 100 thousandths. Errors:
+ * INVALID_PARAM, CLOSED, NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
+                                                      uint32_t tokens,
+                                                      uint32_t thousandths);
+
 /* Gives the handle and the reply back; one that goes on is canceled, and its
- * on_done not called any more. From any thread where the call has ended. NULL
- * is allowed. */
+ * on_done not called any more; one that another thread is just about to call
+ * is not waited for, so that what its arg names must outlast it. Who has to
+ * know when arg is free leaves the handle alone until on_done has come, which
+ * it does once: calls tmsg_call_cancel(), waits for that, then destroys both.
+ * From any thread where the call has ended. NULL is allowed.
+ *
+ * on_done may destroy it, too, where no other thread uses the handle; which one
+ * that cancels does, for the call may end by itself just then. The two need a
+ * lock of the application's: held while the call is made and while it is
+ * canceled, and taken by on_done, which notes there that the handle is gone. No
+ * function here calls on_done inside. */
 TMSG_API void tmsg_call_destroy(tmsg_call_t *call);
 
 #ifdef __cplusplus

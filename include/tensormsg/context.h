@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tensormsg/device.h>
+#include <tensormsg/key.h>
 #include <tensormsg/limits.h>
 #include <tensormsg/status.h>
 #include <tensormsg/trace.h>
@@ -23,7 +25,8 @@ enum {
     TMSG_CONTEXT_PARAM_PEER_TIMEOUT = 1 << 3,
     TMSG_CONTEXT_PARAM_ON_TRACE = 1 << 4,
     TMSG_CONTEXT_PARAM_CONFIG_FILE = 1 << 5,
-    TMSG_CONTEXT_PARAM_DEVICE_TABLE = 1 << 6
+    TMSG_CONTEXT_PARAM_DEVICE_TABLE = 1 << 6,
+    TMSG_CONTEXT_PARAM_KEYRING = 1 << 7
 };
 
 enum {
@@ -69,6 +72,10 @@ typedef struct tmsg_context_params {
                                * file of it (docs/devices.md). Default what
                                * the variable TENSORMSG_DEVICE_TABLE says, or
                                * none; "" is none */
+    tmsg_keyring_t *keyring; /* that peers have to prove a key of, and that this
+                              * side proves one of (tensormsg/key.h), of all
+                              * listeners and endpoints that are given none of
+                              * their own. Default NULL: no key */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
@@ -92,9 +99,18 @@ TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
  * it, so the order of destruction does not matter. NULL is allowed. */
 TMSG_API void tmsg_context_destroy(tmsg_context_t *context);
 
+/* The device that the context's device table calls by `index`, for a tensor, or
+ * to receive into (tmsg_incoming_choose()). From any thread. Errors: NOT_FOUND
+ * (no such entry, or no table), UNSUPPORTED (no driver of this process shows
+ * that device: its ordinal is not known), INVALID_PARAM (NULL). */
+TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
+                                           uint32_t index,
+                                           tmsg_device_t *device_p);
+
 /* Describes the machine and the set-up as a JSON object: library, wire and UCX
  * versions, the transports and devices that UCX finds, the devices of the
- * machine (docs/devices.md), limits, the thresholds of docs/transfer-ways.md
+ * machine (docs/devices.md), the kinds of memory with how their tensors travel
+ * (docs/domains.md), limits, the thresholds of docs/transfer-ways.md
  * for each carrier (null: never), and every UCX key with its value and origin
  * (code, environment, default) and why we set it, with all UCX_* variables of
  * the environment; and in "cuda_driver" and "nvml" which of NVIDIA's drivers

@@ -51,7 +51,17 @@ TMSG_API const char *tmsg_device_kind_name(int32_t kind);
  * then by bus id. Immutable: from any thread. */
 typedef struct tmsg_devices tmsg_devices_t;
 
-enum { TMSG_DEVICES_PARAM_TABLE = 1 << 0, TMSG_DEVICES_PARAM_SYSFS = 1 << 1 };
+enum {
+    TMSG_DEVICES_PARAM_TABLE = 1 << 0,
+    TMSG_DEVICES_PARAM_SYSFS = 1 << 1,
+    TMSG_DEVICES_PARAM_FLAGS = 1 << 2
+};
+
+enum {
+    /* Asks no driver: ordinals and UUIDs are not known, and nothing is loaded.
+     * A process whose children use CUDA after a fork() wants that. */
+    TMSG_DEVICES_NO_DRIVERS = 1 << 0
+};
 
 typedef struct tmsg_devices_params {
     uint64_t field_mask; /* TMSG_DEVICES_PARAM_*; unset: defaults */
@@ -59,14 +69,17 @@ typedef struct tmsg_devices_params {
                           * begins with { or [. Default what the variable
                           * TENSORMSG_DEVICE_TABLE says, or none; "" is none */
     const char *sysfs;   /* where sysfs is; default "/sys" */
+    uint32_t flags;      /* TMSG_DEVICES_*; default 0 */
 } tmsg_devices_params_t;
 
 /* Looks which devices there are, and reads the table if there is one. *params
  * (NULL: defaults) is not needed afterwards. The caller frees *devices_p with
- * tmsg_devices_destroy(). Opens no device. Errors: INVALID_PARAM (unknown bit;
- * a table that is not as docs/devices.md has it, or an entry that is no device
- * of this machine, or several, or one that another entry is; each named),
- * NOT_FOUND (no such file), IO, LIMIT_EXCEEDED (a file over 1 MiB), NO_MEMORY.
+ * tmsg_devices_destroy(). NVIDIA's libraries are loaded, if there are some, and
+ * asked (cuInit(), nvmlInit()); no context is made on a device. Errors:
+ * INVALID_PARAM (unknown bit; flag; a table that is not as docs/devices.md has
+ * it, or an entry that is no device of this machine, or several, or one that
+ * another entry is; each named), NOT_FOUND (no such file), IO, LIMIT_EXCEEDED
+ * (a file over 1 MiB), NO_MEMORY.
  */
 TMSG_API tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
                                            tmsg_devices_t **devices_p);

@@ -17,7 +17,8 @@ enum {
     TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT = 1 << 0,
     TMSG_ENDPOINT_PARAM_RECONNECT = 1 << 1,
     TMSG_ENDPOINT_PARAM_DEVICES = 1 << 2,
-    TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3
+    TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3,
+    TMSG_ENDPOINT_PARAM_KEYRING = 1 << 4
 };
 
 /* What this side asks of the other, should that publish to it (publisher.h). */
@@ -62,6 +63,11 @@ typedef struct tmsg_endpoint_params {
                           * and blobs. See docs/nothing-arrives.md */
     uint32_t subscribe;  /* TMSG_SUBSCRIBE_*; default 0 */
     tmsg_reconnect_t reconnect; /* default: the end when it breaks */
+    tmsg_keyring_t *keyring; /* that the listener has to prove a key of, and of
+                              * which this side proves those that come first,
+                              * 16 at most (tensormsg/key.h). Default that of
+                              * the context; NULL: no key. Peers by ucx://
+                              * cannot prove one */
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is
@@ -73,17 +79,23 @@ typedef struct tmsg_endpoint_params {
  * *params (NULL: defaults) is copied. The caller frees *endpoint_p with
  * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL, a field),
  * NOT_FOUND (a device; those that are here are named), UNSUPPORTED (reconnect
- * to a ucx:// peer), NO_MEMORY. Errors of the connection: NOT_FOUND (host),
- * UNREACHABLE, TIMED_OUT, REFUSED, INCOMPATIBLE (both versions are named),
- * PEER_LOST. */
+ * to a ucx:// peer, or a key), NO_MEMORY. Errors of the connection: NOT_FOUND
+ * (host), UNREACHABLE, TIMED_OUT, REFUSED (also for want of a key that the
+ * listener knows), INSECURE (the listener did not prove a key of the keyring),
+ * CORRUPT (somebody changed what it said), INCOMPATIBLE (both versions are
+ * named), PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect(
     tmsg_worker_t *worker, const char *url,
     const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
 
 /* The same, to the blob of a listener that was carried here by a rendezvous
- * of your own (tmsg_listener_blob()). `blob` is copied and trusted no more
- * than its checksum allows: see docs/security.md. Errors here also: MALFORMED,
- * INCOMPATIBLE, UNSUPPORTED (reconnect). */
+ * of your own (tmsg_listener_blob()). `blob` is copied. With a keyring nothing
+ * in it is believed that a key of it has not proved; without one it is trusted
+ * no more than its checksum allows: see docs/security.md. Errors here also:
+ * MALFORMED, INCOMPATIBLE, REFUSED (its listener asks for a key, and there is
+ * none), INSECURE (it asks for none, or for others), UNSUPPORTED (reconnect).
+ * A listener whose keyring has changed since does not answer: TIMED_OUT; of one
+ * in this process that is gone that is known at once: PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect_blob(
     tmsg_worker_t *worker, const void *blob, size_t blob_bytes,
     const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
@@ -303,6 +315,12 @@ TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
 /* The peer in words, "tcp://10.0.0.7:4000 (pid 4711 on node7)". Valid as long
  * as the endpoint. */
 TMSG_API const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint);
+
+/* Who the peer is: the principal of the key that it proved, by the name that
+ * it has in the keyring of this side; NULL where no key is asked for, or as
+ * long as it has proved none, which comes before the endpoint is ready. It does
+ * not change any more. Valid as long as the endpoint. */
+TMSG_API const char *tmsg_endpoint_principal(const tmsg_endpoint_t *endpoint);
 
 /* Measures the way to the peer's library and back, over what carries messages,
  * and past its application, whose worker has only to be driven. The request

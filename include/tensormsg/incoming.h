@@ -44,7 +44,8 @@ tmsg_incoming_endpoint(const tmsg_incoming_t *incoming);
 TMSG_API uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming);
 
 /* Says on which device tensor `index` of the map is to lie, wherever it was
- * sent from; where nothing is said that is the device that it was sent from, if
+ * sent from (tmsg_context_device() knows it by its index in a device table);
+ * where nothing is said that is the device that it was sent from, if
  * there is such memory here, or the host. Memory for it is found there as for
  * others: the application's allocator, the library's pool; there is no falling
  * back to the host from a device that was chosen, the message is refused. With
@@ -56,6 +57,13 @@ TMSG_API uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming);
 TMSG_API tmsg_status_t tmsg_incoming_choose(tmsg_incoming_t *incoming,
                                             size_t index, tmsg_device_t device,
                                             tmsg_stream_t stream);
+
+/* The same for the tensor of that name. Errors: NOT_FOUND (no such tensor), and
+ * those of tmsg_incoming_choose(). */
+TMSG_API tmsg_status_t tmsg_incoming_choose_name(tmsg_incoming_t *incoming,
+                                                 const char *name,
+                                                 tmsg_device_t device,
+                                                 tmsg_stream_t stream);
 
 /* The same for each tensor that is not placed. */
 TMSG_API tmsg_status_t tmsg_incoming_choose_all(tmsg_incoming_t *incoming,

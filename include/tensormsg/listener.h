@@ -26,7 +26,9 @@ enum {
     TMSG_LISTENER_PARAM_MAX_HANDSHAKES = 1 << 3,
     TMSG_LISTENER_PARAM_ADVERTISE = 1 << 4,
     TMSG_LISTENER_PARAM_DEVICES = 1 << 5,
-    TMSG_LISTENER_PARAM_RESUME = 1 << 6
+    TMSG_LISTENER_PARAM_RESUME = 1 << 6,
+    TMSG_LISTENER_PARAM_KEYRING = 1 << 7,
+    TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES = 1 << 8
 };
 
 typedef struct tmsg_listener_params {
@@ -34,12 +36,18 @@ typedef struct tmsg_listener_params {
     tmsg_accept_fn on_accept;      /* default none: the listener keeps its
                                     * endpoints and frees those that end */
     void *on_accept_arg;           /* passed to on_accept; set with it */
-    int32_t allow_unauthenticated; /* 1: strangers who can reach a
-                                    * non-loopback address may connect */
+    int32_t allow_unauthenticated; /* 1: without a key, strangers who can
+                                    * reach a non-loopback address may connect
+                                    */
     int32_t handshake_timeout_ms;  /* from accept to connected; default 5000 */
-    uint32_t max_handshakes;       /* connections in their handshake at once;
-                                    * further ones wait in the kernel's queue;
-                                    * default 128 */
+    uint32_t max_handshakes;       /* connections in their handshake at once,
+                                    * default 128. Further ones take, with a
+                                    * keyring, the place of the oldest that has
+                                    * not proved a key yet, which is refused as
+                                    * BUSY; else they wait in the kernel's
+                                    * queue (by blob in one of the listener's:
+                                    * 1024 of them, each for twice as
+                                    * long as a handshake may take) */
     const char *advertise; /* URL that tmsg_listener_url() gives instead of the
                             * bound one, "tcp://host:port" as peers reach it
                             * (a container, NAT); port 0 stands for the bound
@@ -49,19 +57,27 @@ typedef struct tmsg_listener_params {
     const char *devices;   /* that UCX may use for its connections, "eth1" or
                             * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
                             * the one of the bound address. Others than "lo"
-                            * need allow_unauthenticated. For tcp:// and
-                            * blob:// */
+                            * need a keyring or allow_unauthenticated. For
+                            * tcp:// and blob:// */
     int32_t resume_ms;     /* how long an endpoint waits for a peer
                             * whose connection broke, and that comes
                             * back by itself (tmsg_reconnect_t); -1:
                             * for ever; default 0: it ends at once */
+    tmsg_keyring_t *keyring;      /* of which peers have to prove a key, before
+                                   * anything of theirs is believed and they are
+                                   * told where UCX is (tensormsg/key.h).
+                                   * Default that of the context; NULL: no key.
+                                   * Not for ucx://, which takes NULL alone */
+    uint32_t max_handshake_bytes; /* of a frame of who has not proved a key
+                                   * yet, who sends two at most; 1024 or more,
+                                   * default 4096 */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of
  *   "tcp://host:port"  host: a name or address, IPv6 in brackets; empty means
  *                      loopback; port 0 picks a free one. An address that is
- *                      not loopback needs allow_unauthenticated, else
- *                      INSECURE.
+ *                      not loopback needs a keyring or allow_unauthenticated,
+ *                      else INSECURE.
  *   "unix:///path"     a socket file; traffic stays in shared memory and UCX
  *                      opens no port. A stale file is replaced.
  *   "blob://host"      no socket: peers come by tmsg_listener_blob(), over
@@ -77,8 +93,8 @@ typedef struct tmsg_listener_params {
  * serving shows here. *params (NULL: defaults) is copied. The caller frees
  * *listener_p with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a
  * key of ucx_config), NOT_FOUND (host, device), ALREADY_EXISTS (address in
- * use), INSECURE, UNSUPPORTED (resume_ms with blob:// or ucx://), IO, INTERNAL
- * (UCX), NO_MEMORY. */
+ * use), INSECURE, UNSUPPORTED (resume_ms with blob:// or ucx://, a keyring with
+ * ucx://), IO, INTERNAL (UCX), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_listener_create(
     tmsg_worker_t *worker, const char *url,
     const tmsg_listener_params_t *params, tmsg_listener_t **listener_p);
@@ -89,13 +105,23 @@ TMSG_API const char *tmsg_listener_url(const tmsg_listener_t *listener);
 
 /* The opaque, versioned blob by which peers reach a "blob://" listener, to be
  * carried to them by a rendezvous of your own (a file, MPI, a database).
- * Whoever holds it can connect. *blob_p lives as long as the listener.
- * Errors: INVALID_PARAM (another kind of listener), CLOSED (a peer that was
- * killed left the shared memory that it leads to blocked: make another
- * listener). */
+ * Whoever holds it can connect, or with a keyring who has a key besides: it is
+ * proved by the keys that the ring has now, so fetch it again when they have
+ * changed. *blob_p lives as long as the listener. Errors: INVALID_PARAM
+ * (another kind of listener), CLOSED (a peer that was killed left the shared
+ * memory that it leads to blocked: make another listener), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
                                           const void **blob_p,
                                           size_t *blob_bytes_p);
+
+/* Describes the listener as a JSON object: its URL, "asks_for_key", the
+ * connections in their "handshakes" now, and how many were "accepted" by it,
+ * got "connected", and were "refused", an object: for want of a key ("no_key",
+ * "older" peers that know of none), with a "wrong_key", as "too_many" at once,
+ * "timed_out", "too_long" in what they said, and "otherwise". *json_p is freed
+ * with tmsg_string_free(). Errors: NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
+                                              char **json_p);
 
 /* Stops listening. Endpoints already handed over live on; those that the
  * listener kept are closed at once, with the handshakes under way. To be called

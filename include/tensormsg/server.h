@@ -33,7 +33,13 @@ typedef void (*tmsg_handler_fn)(void *arg, tmsg_task_t *task);
 enum {
     TMSG_SERVER_PARAM_CONCURRENCY = 1 << 0,
     TMSG_SERVER_PARAM_QUEUE = 1 << 1,
-    TMSG_SERVER_PARAM_THREADS = 1 << 2
+    TMSG_SERVER_PARAM_THREADS = 1 << 2,
+    TMSG_SERVER_PARAM_FLAGS = 1 << 3
+};
+
+enum {
+    TMSG_SERVER_NO_METHODS = 1 << 0, /* it does not list its methods, */
+    TMSG_SERVER_NO_HEALTH = 1 << 1   /* nor say how it is (reflect.h) */
 };
 
 /* A call is *running* from when its handler begins until the last handle on its
@@ -47,6 +53,7 @@ typedef struct tmsg_server_params {
     uint32_t threads;     /* handlers run on so many threads of the server's,
                            * 1 to 1024, which takes a shared worker; 0, the
                            * default: on the thread that progresses */
+    uint32_t flags;       /* TMSG_SERVER_*; default 0 */
 } tmsg_server_params_t;
 
 /* Creates the server of a worker; it serves from now on. *params (NULL:
@@ -60,19 +67,50 @@ TMSG_API tmsg_status_t tmsg_server_create(tmsg_worker_t *worker,
 
 enum {
     TMSG_METHOD_PARAM_CONCURRENCY = 1 << 0,
-    TMSG_METHOD_PARAM_QUEUE = 1 << 1
+    TMSG_METHOD_PARAM_QUEUE = 1 << 1,
+    TMSG_METHOD_PARAM_SIGNATURE = 1 << 2,
+    TMSG_METHOD_PARAM_DESCRIPTION = 1 << 3,
+    TMSG_METHOD_PARAM_PRINCIPALS = 1 << 4,
+    TMSG_METHOD_PARAM_FLAGS = 1 << 5
 };
+
+enum {
+    TMSG_METHOD_IDEMPOTENT = 1 << 0 /* to run it twice is as once: callers that
+                                     * retry may do so whatever failed */
+};
+
+enum { TMSG_METHOD_DESCRIPTION_MAX = 1024 }; /* bytes */
 
 typedef struct tmsg_method_params {
     uint64_t field_mask;  /* TMSG_METHOD_PARAM_*; unset: defaults */
     uint32_t concurrency; /* as of the server, for this method alone; default:
                            * as many as that */
     uint32_t queue;       /* likewise */
+    /* What it takes and gives, as text (docs/signatures.md, tensormsg/
+     * signature.h); default, or NULL: any map. A call with another map ends
+     * with INVALID_PARAM and words that say which tensor is wrong and how, and
+     * reaches no handler; one whose handler replies with another map ends with
+     * INTERNAL, and such words. Of a stream each message is held against it by
+     * itself: what its opener sends, which ends it with INVALID_PARAM before it
+     * can be read, and what its server sends, which is then not sent; the map
+     * that it is opened with, and the details of its end, are not. */
+    const char *signature;
+    /* One line for people, UTF-8 without control characters; default none. Both
+     * are told to peers that ask (tensormsg/reflect.h). */
+    const char *description;
+    /* Who may call it: names, as of tmsg_endpoint_principal(), with a space
+     * between two; "*" is whoever has proved a key. Calls of others end with
+     * REFUSED, before the handler. It keeps honest peers to their methods:
+     * peers that share a worker can speak under each other's endpoint
+     * (docs/security.md). Default NULL: anybody. */
+    const char *principals;
+    uint32_t flags; /* TMSG_METHOD_*; default 0 */
 } tmsg_method_params_t;
 
 /* Offers a method from now on. `method` is UTF-8, 1 to 128 bytes; names that
- * begin with "tensormsg." are the library's. Both are copied. `params` may be
- * NULL. Errors: INVALID_PARAM, ALREADY_EXISTS, NO_MEMORY. */
+ * begin with "tensormsg." are the library's. All is copied. `params` may be
+ * NULL. Errors: INVALID_PARAM (for a signature with line and column),
+ * LIMIT_EXCEEDED (a signature, a description), ALREADY_EXISTS, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_server_register(tmsg_server_t *server,
                                             const char *method,
                                             tmsg_handler_fn handler, void *arg,
@@ -101,6 +139,10 @@ TMSG_API const char *tmsg_task_method(const tmsg_task_t *task);
 
 /* Who called; as that of a message, as long as the task. */
 TMSG_API tmsg_endpoint_t *tmsg_task_endpoint(const tmsg_task_t *task);
+
+/* Whose key the caller has proved: tmsg_endpoint_principal() of that endpoint;
+ * NULL where none was asked for. */
+TMSG_API const char *tmsg_task_principal(const tmsg_task_t *task);
 
 /* Milliseconds that are left of the caller's time, 0 when it is up; -1 where it
  * set no limit. */
@@ -135,8 +177,9 @@ typedef struct tmsg_reply_params {
 /* Answers with a map (NULL: an empty one), that of the call, too. What it
  * borrows is lent until on_release. `params` may be NULL. Errors, after which
  * nothing is lent and on_release is not called: what tmsg_task_status() says,
- * where no answer is awaited, and that harms nobody; INVALID_PARAM; and those
- * of tmsg_endpoint_send(), with which the call then ends at its caller. */
+ * where no answer is awaited, and that harms nobody; INVALID_PARAM; and, with
+ * which the call then ends at its caller, INTERNAL (the map is not what the
+ * method's signature gives) and those of tmsg_endpoint_send(). */
 TMSG_API tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
                                        const tmsg_reply_params_t *params);
 
@@ -154,7 +197,7 @@ TMSG_API tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
 TMSG_API tmsg_task_t *tmsg_task_keep(tmsg_task_t *task);
 
 /* Gives a handle of tmsg_task_keep() back; with the last one the memory of the
- * call's map. From any thread. NULL is allowed. */
+ * call's map. After the worker is gone from any thread. NULL is allowed. */
 TMSG_API void tmsg_task_destroy(tmsg_task_t *task);
 
 #ifdef __cplusplus

@@ -63,7 +63,9 @@ typedef void (*tmsg_refused_fn)(void *arg, tmsg_endpoint_t *endpoint,
 /* Memory for payloads of the application's own. alloc gives `bytes` of
  * memory of `device` (the CPU, always) aligned to `alignment` (a power
  * of two, 64 at most) and may leave a word of its own in *token_p; on any other
- * status the message is refused with it. release gets the same back when the
+ * status the message is refused with it, and with the words of
+ * tmsg_domain_fail() in domain.h, if it left any: they travel to the sender,
+ * too. release gets the same back when the
  * message is destroyed, from whatever thread does that. Both are called with
  * no lock held, alloc by one thread at a time, which on a worker of several
  * threads may be while a callback runs on another; memory from alloc does not
@@ -79,8 +81,9 @@ typedef struct tmsg_allocator {
  * alloc gives `bytes` of memory of `device`, aligned to `alignment` (64), that
  * may be used by what comes later on `stream` (tmsg_incoming_choose(); none:
  * by anything); UNSUPPORTED leaves that device to the library, NOT_FOUND says
- * that there is none: the tensor comes to the host, if its sender allows it;
- * with any other status the message is refused. release gets the same back when
+ * that there is none, NO_MEMORY and IO that there is none now: the tensor comes
+ * to the host, if its sender allows it; with any other status the message is
+ * refused. release gets the same back when
  * the message is destroyed. Thread and calls as for tmsg_allocator_t; what
  * alloc gave does not count against held_bytes. */
 typedef struct tmsg_device_allocator {
@@ -166,7 +169,7 @@ typedef struct tmsg_worker_params {
  * caller frees *worker_p with tmsg_worker_destroy(). Opens no network port
  * before the first listener or endpoint; UCX, which is opened with it, runs a
  * thread of its own ("async") from there on. Errors: INVALID_PARAM, NO_MEMORY,
- * IO. */
+ * IO, UNSUPPORTED (this process was forked from one in which UCX was open). */
 TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
                                           const tmsg_worker_params_t *params,
                                           tmsg_worker_t **worker_p);
@@ -195,6 +198,13 @@ TMSG_API int tmsg_worker_fd(const tmsg_worker_t *worker);
  * each time before sleeping on it, by one thread at a time. Errors: BUSY (there
  * is work: progress and arm again instead of sleeping), INTERNAL. */
 TMSG_API tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker);
+
+/* A number that is another one whenever something has come that a receive may
+ * wait for, on any endpoint: a message to be pulled, or an endpoint's end. Who
+ * receives by tmsg_worker_fd() compares it before sleeping with that of the
+ * last time: calls that send or wait receive for all, and what they have
+ * received neither the descriptor nor progress() tells of. From any thread. */
+TMSG_API uint64_t tmsg_worker_arrivals(const tmsg_worker_t *worker);
 
 /* Drives the worker until something has been handled or timeout_ms passed (0:
  * look once; -1: no limit). Errors: TIMED_OUT, WOULD_BLOCK (in a callback). */

@@ -13,7 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/accept.h"
+#include "am/admit_blob.h"
 #include "am/control.h"
+#include "am/kin.h"
+#include "am/knocks.h"
+#include "am/lease.h"
 #include "am/listener.h"
 #include "am/pair.h"
 #include "am/reach.h"
@@ -23,6 +28,7 @@
 
 #define KNOCK_AGAIN_MS 1
 #define KNOCKS_MOST 5 /* of what UCX may never send at once */
+#define END_MS 1000   /* for a socket to say that the peer is gone */
 
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only)
@@ -49,8 +55,15 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-/* Body [token][our endpoint id u32][number of the UCX endpoint u32]. */
+/* Body [token][our endpoint id u32][number of the UCX endpoint u32]; in the
+ * second round, where both know of leases, then what tells of ours; last
+ * what a peer by blob proves. */
 #define BODY_BYTES (TMSG_TOKEN_BYTES + 8)
+#define BODY_BYTES_MOST (BODY_BYTES + TMSG_ANSWER_EXTRA_BYTES)
+
+_Static_assert(TMSG_LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES <=
+                   TMSG_ANSWER_EXTRA_BYTES,
+               "the second round has room for what it carries");
 
 static tmsg_preamble_t fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 {
@@ -62,21 +75,36 @@ static tmsg_preamble_t fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 
 static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
 {
-    uint8_t body[BODY_BYTES];
+    uint8_t body[BODY_BYTES_MOST];
     tmsg_preamble_t head = fill(endpoint, body);
+    size_t bytes = BODY_BYTES;
+    tmsg_status_t status;
 
+    if (tmsg_lease_is_known(endpoint)) {
+        status = tmsg_lease_grant(endpoint, body + bytes);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        bytes += TMSG_LEASE_BYTES;
+    }
+    if (tmsg_admit_by_blob(endpoint)) {
+        tmsg_admit_blob_join(endpoint, body + BODY_BYTES, bytes - BODY_BYTES,
+                             body + bytes);
+        bytes += TMSG_JOIN_EXTRA_BYTES;
+    }
     return tmsg_control_post(
         endpoint, endpoint->dialling ? TMSG_KIND_ATTACH : TMSG_KIND_ATTACHED,
-        &head, body, sizeof(body), NULL, 0);
+        &head, body, bytes, NULL, 0);
 }
 
-/* A blob may be too long; and since 1.17 UCX sends nothing at once over TCP,
- * but does not abort there either. */
+/* A blob may be too long, or a proof; and since 1.17 UCX sends nothing at once
+ * over TCP, but does not abort there either. */
 static bool may_never_go_at_once(const tmsg_knock_t *knock)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
 
-    return knock->blob != NULL || version.major > 1 || version.minor >= 17;
+    return knock->blob != NULL || knock->proof_bytes > 0 || version.major > 1 ||
+           version.minor >= 17;
 }
 
 /* Only what UCX can send at once goes without acquainting the endpoints, which
@@ -84,17 +112,19 @@ static bool may_never_go_at_once(const tmsg_knock_t *knock)
 static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
 {
     tmsg_knock_t *knock = &endpoint->knock;
-    uint8_t body[BODY_BYTES];
+    uint8_t body[BODY_BYTES_MOST];
     tmsg_preamble_t head = fill(endpoint, body);
+    size_t bytes = BODY_BYTES + knock->proof_bytes;
     uint8_t kind = endpoint->dialling ? TMSG_KIND_KNOCK : TMSG_KIND_KNOCKED;
     tmsg_status_t status;
 
+    memcpy(body + BODY_BYTES, knock->proof, knock->proof_bytes);
     if (knock->attempts == KNOCKS_MOST && may_never_go_at_once(knock)) {
-        status = tmsg_control_post(endpoint, kind, &head, body, sizeof(body),
+        status = tmsg_control_post(endpoint, kind, &head, body, bytes,
                                    knock->blob, knock->blob_bytes);
     } else {
         knock->attempts += knock->attempts < KNOCKS_MOST;
-        status = tmsg_control_try(endpoint, kind, &head, body, sizeof(body),
+        status = tmsg_control_try(endpoint, kind, &head, body, bytes,
                                   knock->blob, knock->blob_bytes);
     }
     if (status == TMSG_IN_PROGRESS) {
@@ -129,22 +159,82 @@ tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
+/* The KNOCK is complete only when the UCX endpoint has its number. */
+static tmsg_status_t prove_knock(tmsg_endpoint_t *endpoint)
+{
+    uint8_t body[BODY_BYTES];
+
+    fill(endpoint, body);
+    return tmsg_admit_blob_knock(endpoint, body, sizeof(body));
+}
+
+static tmsg_status_t not_found(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                          "the shared memory of process %u cannot be opened: "
+                          "it has ended, or UCX does not get at its files",
+                          endpoint->peer_hello.pid);
+}
+
+static void no_end_heard(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, knock.again);
+
+    if (endpoint->broken == TMSG_OK) { /* else it was heard just now */
+        tmsg_endpoint_end(endpoint, TMSG_ERR_UNREACHABLE, endpoint->broken_why);
+    }
+}
+
+/* Who is killed just then has no memory and no ports any more before its socket
+ * ends, which says what it was. The reason is known, so that a deadline is none
+ * any more. */
+static tmsg_status_t await_its_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_loop_t *loop = &endpoint->worker->loop;
+
+    if (endpoint->link.source.fd < 0) {
+        return TMSG_ERR_UNREACHABLE;
+    }
+    snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
+             tmsg_error_message());
+    tmsg_loop_clear_timer(loop, &endpoint->link.deadline);
+    endpoint->knock.again.expired = no_end_heard;
+    tmsg_loop_set_timer(loop, &endpoint->knock.again, END_MS);
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_t *ucx = endpoint->ucx;
     uint64_t peer = endpoint->peer_hello.ucx_id;
     const void *address = endpoint->peer_address;
-    tmsg_status_t status =
-        endpoint->dialling
-            ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
-                             &endpoint->sockets, &endpoint->number)
-            : tmsg_pair_match(ucx, peer, address, endpoint->number,
-                              &endpoint->ep, &endpoint->sockets);
+    tmsg_status_t status = endpoint->link.net_only
+                               ? TMSG_OK
+                               : tmsg_kin_meet(ucx, &endpoint->peer_hello);
 
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = endpoint->dialling
+                 ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
+                                  &endpoint->sockets, &endpoint->number)
+                 : tmsg_pair_match(ucx, peer, address, endpoint->number,
+                                   &endpoint->ep, &endpoint->sockets);
+    if (status == TMSG_ERR_PEER_LOST) {
+        status = not_found(endpoint);
+    }
+    if (status == TMSG_ERR_UNREACHABLE) {
+        return await_its_end(endpoint);
+    }
     if (status == TMSG_ERR_BUSY) {
         tmsg_ucx_retire(ucx); /* a new one starts to count anew */
     }
     endpoint->knock.again.expired = knock_again;
+    if (status == TMSG_OK && endpoint->dialling &&
+        tmsg_admit_by_blob(endpoint)) {
+        status = prove_knock(endpoint);
+    }
     return status != TMSG_OK ? status : knock(endpoint);
 }
 
@@ -174,15 +264,22 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
 
 tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
-                                  uint32_t subscribe, void **blob_p,
-                                  size_t *bytes_p)
+                                  uint32_t subscribe, bool asks_for_key,
+                                  void **blob_p, size_t *bytes_p)
 {
-    tmsg_blob_t blob = {.hello = ucx->hello};
+    tmsg_blob_t blob = {.hello = ucx->hello, .asks_for_key = asks_for_key};
     void *whole = NULL, *net = NULL;
-    tmsg_status_t status =
-        tmsg_ucx_address(ucx, false, &whole, &blob.whole.address_bytes);
+    tmsg_status_t status = TMSG_OK;
 
     blob.hello.subscribe = subscribe;
+    if (asks_for_key) {
+        blob.hello.admission = TMSG_ADMISSION_VERSION;
+        status = tmsg_admit_nonce(&blob.hello);
+    }
+    if (status == TMSG_OK) {
+        status =
+            tmsg_ucx_address(ucx, false, &whole, &blob.whole.address_bytes);
+    }
     if (status == TMSG_OK) {
         status = tmsg_ucx_address(ucx, true, &net, &blob.net.address_bytes);
     }
@@ -208,7 +305,10 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
         return status;
     }
     endpoint->link.url.kind = TMSG_URL_BLOB;
-    status = blob_ucx(endpoint, &theirs.hello);
+    status = tmsg_admit_blob_expect(endpoint, &theirs, blob);
+    if (status == TMSG_OK) {
+        status = blob_ucx(endpoint, &theirs.hello);
+    }
     if (status != TMSG_OK) {
         return status;
     }
@@ -221,7 +321,8 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     memcpy(endpoint->token, theirs.whole.token, TMSG_TOKEN_BYTES);
     status =
         tmsg_attach_blob_of(endpoint->ucx, endpoint->token, endpoint->subscribe,
-                            &endpoint->knock.blob, &endpoint->knock.blob_bytes);
+                            tmsg_admit_by_blob(endpoint), &endpoint->knock.blob,
+                            &endpoint->knock.blob_bytes);
     if (status == TMSG_OK) {
         status = tmsg_attach_address(
             endpoint, tmsg_blob_address(&theirs, endpoint->link.net_only));
@@ -252,7 +353,9 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
         return TMSG_IN_PROGRESS;
     }
     if (endpoint->ep == NULL) {
-        return tmsg_attach_begin(endpoint);
+        return endpoint->knock.again.deadline_ns != 0
+                   ? TMSG_IN_PROGRESS /* for its end to be heard */
+                   : tmsg_attach_begin(endpoint);
     }
     if (endpoint->reply_ep == NULL) {
         return TMSG_IN_PROGRESS;
@@ -300,53 +403,114 @@ static void heard_knock(tmsg_endpoint_t *endpoint,
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
-/* A knock by blob: the endpoint is made here, from the peer's blob. */
-static void knock_by_blob(const tmsg_arrival_t *arrival,
-                          tmsg_listener_t *listener)
+/* The dialling side has judged our blob by the same rule. */
+static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
+                               const tmsg_blob_t *blob,
+                               const tmsg_knocker_t *knocker)
 {
-    tmsg_worker_t *worker = listener->worker;
-    tmsg_endpoint_t *endpoint;
-    tmsg_blob_t blob;
+    tmsg_status_t status = tmsg_attach_judge(endpoint, &blob->hello, false);
+    uint8_t body[BODY_BYTES];
+
+    if (status == TMSG_OK && tmsg_admit_by_blob(endpoint)) {
+        fill(endpoint, body);
+        status = tmsg_admit_blob_answer(endpoint, knocker, body, sizeof(body));
+    }
+    return status != TMSG_OK
+               ? status
+               : tmsg_attach_address(
+                     endpoint,
+                     tmsg_blob_address(blob, endpoint->link.net_only));
+}
+
+/* A knock by blob: the endpoint is made here, from the peer's blob. */
+static void accept_knock(const tmsg_arrival_t *arrival,
+                         tmsg_listener_t *listener, tmsg_endpoint_t *endpoint,
+                         const tmsg_blob_t *blob, const tmsg_knocker_t *knocker)
+{
     tmsg_status_t status;
 
-    if (tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob) !=
-            TMSG_OK ||
-        tmsg_endpoint_create(worker, &endpoint) != TMSG_OK) {
-        tmsg_log(TMSG_LOG_WARN, "a knock is ignored: %s", tmsg_error_message());
-        return;
-    }
     endpoint->ucx = arrival->ucx;
     endpoint->ucx->users++;
     endpoint->accepted = true;
     endpoint->keeper = listener;
     endpoint->link.listener = listener;
     endpoint->link.url.kind = TMSG_URL_BLOB;
+    tmsg_admit_begin(endpoint, listener->keyring);
     tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
     listener->handshakes++;
     memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
     heard_knock(endpoint, arrival);
-    endpoint->peer_hello = blob.hello;
+    endpoint->peer_hello = blob->hello;
     tmsg_endpoint_name_peer(endpoint, "blob://");
-    /* The dialling side has judged our blob by the same rule. */
-    status = tmsg_attach_judge(endpoint, &blob.hello, false);
-    if (status == TMSG_OK) {
-        status = tmsg_attach_address(
-            endpoint, tmsg_blob_address(&blob, endpoint->link.net_only));
-    }
+    status = take_blob(endpoint, blob, knocker);
     if (status != TMSG_OK) {
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());
     }
 }
 
+void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
+{
+    tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
+    tmsg_endpoint_t *endpoint;
+    tmsg_blob_t blob;
+    tmsg_status_t status =
+        tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob);
+
+    if (status == TMSG_OK) {
+        status = tmsg_admit_blob_judge(listener->keyring, listener->proved,
+                                       &blob, arrival->data, arrival->body,
+                                       arrival->head.body_bytes, &knocker);
+    }
+    if (status == TMSG_OK && !tmsg_accept_make_room(listener)) {
+        if (tmsg_knocks_keep(listener, arrival)) {
+            sodium_memzero(&knocker, sizeof(knocker));
+            return;
+        }
+        knocker.turned = TMSG_TURNED_TOO_MANY;
+        status = tmsg_error_set(TMSG_ERR_BUSY, "too many are before it");
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_create(listener->worker, &endpoint);
+    }
+    if (status == TMSG_OK) {
+        accept_knock(arrival, listener, endpoint, &blob, &knocker);
+    } else {
+        listener->turned[knocker.turned]++;
+        tmsg_log(TMSG_LOG_WARN, "a knock is ignored: %s", tmsg_error_message());
+    }
+    sodium_memzero(&knocker, sizeof(knocker));
+}
+
+/* What follows the ids in the body of a message of the second round. */
+static size_t lease_bytes(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_lease_is_known(endpoint) ? TMSG_LEASE_BYTES : 0;
+}
+
+/* What its body has to have; KNOCK's is without proofs. */
+static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
+                         bool second)
+{
+    size_t bytes = BODY_BYTES + (second ? lease_bytes(endpoint) : 0);
+
+    if (!tmsg_admit_by_blob(endpoint) || kind == TMSG_KIND_KNOCK) {
+        return bytes;
+    }
+    return bytes + (second ? TMSG_JOIN_EXTRA_BYTES : TMSG_ANSWER_EXTRA_BYTES);
+}
+
 /* The connecting endpoint that a message of either round is for, or NULL. */
-static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival, bool dialling)
+static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival, bool dialling,
+                                 bool second)
 {
     tmsg_endpoint_t *endpoint =
         tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
 
-    if (arrival->head.body_bytes != BODY_BYTES || endpoint == NULL ||
-        endpoint->ucx != arrival->ucx || endpoint->dialling != dialling ||
+    if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
+        endpoint->dialling != dialling ||
         endpoint->state != TMSG_EP_CONNECTING ||
+        arrival->head.body_bytes !=
+            body_bytes(endpoint, arrival->head.kind, second) ||
         sodium_memcmp(endpoint->token, arrival->body, TMSG_TOKEN_BYTES) != 0) {
         return NULL;
     }
@@ -355,7 +519,7 @@ static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival, bool dialling)
 
 ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival, false);
+    tmsg_endpoint_t *endpoint = receiver(arrival, false, false);
     tmsg_listener_t *listener;
 
     if (endpoint != NULL) {
@@ -371,29 +535,44 @@ ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
     if (listener == NULL) {
         tmsg_log(TMSG_LOG_WARN, "a knock with an unknown token is ignored");
     } else {
-        knock_by_blob(arrival, listener);
+        tmsg_attach_knock(arrival, listener);
     }
     return UCS_OK;
 }
 
 ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival, true);
+    tmsg_endpoint_t *endpoint = receiver(arrival, true, false);
 
-    if (endpoint != NULL && !endpoint->knocked) {
-        heard_knock(endpoint, arrival);
+    /* Who answers what was not asked has nothing to be answered by. */
+    if (endpoint == NULL || endpoint->ep == NULL || endpoint->knocked) {
+        return UCS_OK;
     }
+    if (tmsg_admit_by_blob(endpoint) &&
+        !tmsg_admit_blob_answered(endpoint, arrival->body, BODY_BYTES)) {
+        tmsg_log(TMSG_LOG_WARN, "an answer to a knock is ignored: it proves no "
+                                "key that is in this side's keyring");
+        return UCS_OK;
+    }
+    heard_knock(endpoint, arrival);
     return UCS_OK;
 }
 
 static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
                                       bool dialling)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival, dialling);
+    tmsg_endpoint_t *endpoint = receiver(arrival, dialling, true);
 
-    if (endpoint == NULL || endpoint->ep == NULL || arrival->reply_ep == NULL) {
+    if (endpoint == NULL || endpoint->ep == NULL || arrival->reply_ep == NULL ||
+        endpoint->reply_ep != NULL ||
+        (tmsg_admit_by_blob(endpoint) &&
+         !tmsg_admit_blob_joined(endpoint, arrival->body + BODY_BYTES,
+                                 lease_bytes(endpoint)))) {
         tmsg_log(TMSG_LOG_WARN, "an attach out of turn is ignored");
         return NULL;
+    }
+    if (lease_bytes(endpoint) > 0) {
+        tmsg_lease_take(endpoint, arrival->body + BODY_BYTES);
     }
     endpoint->reply_ep = arrival->reply_ep;
     tmsg_worker_chore(endpoint->worker, endpoint);

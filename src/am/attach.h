@@ -15,11 +15,12 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint);
 tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms);
 
-/* The blob of a UCX worker, to be freed with free(). */
+/* The blob of a UCX worker, to be freed with free(), and with a key to be
+ * proved. */
 tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
-                                  uint32_t subscribe, void **blob_p,
-                                  size_t *bytes_p);
+                                  uint32_t subscribe, bool asks_for_key,
+                                  void **blob_p, size_t *bytes_p);
 
 /* Lock held, outside UCX: takes the step that what has come allows; IN_PROGRESS
  * if none. */
@@ -32,6 +33,10 @@ void tmsg_attach_end(tmsg_endpoint_t *endpoint);
  * the endpoint's why and link.net_only. */
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only);
+
+/* A peer knocks by a listener's blob. */
+void tmsg_attach_knock(const tmsg_arrival_t *arrival,
+                       tmsg_listener_t *listener);
 
 ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival);

@@ -18,6 +18,7 @@
 #define TMSG_TOKEN_BYTES 16
 #define TMSG_ADDRESS_BYTES_MAX (60u * 1024u) /* of one worker address */
 #define TMSG_SEALED_EXTRA_BYTES 28 /* a sealed address is so much longer */
+#define TMSG_BLOB_SEAL_BYTES 8     /* its checksum */
 
 /* A worker address with the token of the connection it is for. */
 typedef struct {
@@ -40,12 +41,23 @@ typedef struct {
     tmsg_hello_t hello;
     tmsg_sealed_t whole; /* shared memory included */
     tmsg_sealed_t net;   /* the network alone; with the same token */
+    bool asks_for_key;   /* it is of version 1: proofs follow, maybe none */
+    const void *proofs;  /* borrowed */
+    size_t proof_bytes;
+    size_t proved_bytes; /* what they are of: what is before them */
 } tmsg_blob_t;
 
-/* Writes a blob to memory that the caller frees with free(). Errors: as
+/* Writes a blob without proofs to memory that the caller frees with free().
+ * *bytes_p less TMSG_BLOB_SEAL_BYTES is what its proofs will be of. Errors: as
  * tmsg_sealed_encode(), NO_MEMORY. */
 tmsg_status_t tmsg_blob_encode(const tmsg_blob_t *blob, void **data_p,
                                size_t *bytes_p);
+
+/* The same blob with these proofs in place of those that it has, in memory of
+ * its own. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_blob_prove(const void *blob, size_t proved_bytes,
+                              const void *proofs, size_t proof_bytes,
+                              void **data_p, size_t *bytes_p);
 
 /* The address in a blob for a pair that may use shared memory, or may not. */
 const tmsg_sealed_t *tmsg_blob_address(const tmsg_blob_t *blob, bool net_only);

@@ -5,7 +5,9 @@
 
 #include "am/cancel.h"
 #include "am/control.h"
+#include "am/post.h"
 #include "am/progress.h"
+#include "am/repeat.h"
 #include "am/send.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -94,6 +96,31 @@ tmsg_status_t tmsg_calls_until(tmsg_calls_t *calls, bool (*done)(void *arg),
     return status;
 }
 
+const void *tmsg_calls_context(void) { return tmsg_thread_context(); }
+
+const void *tmsg_calls_set_context(const void *context)
+{
+    return tmsg_thread_set_context(context);
+}
+
+void tmsg_calls_clear_context(void) { tmsg_thread_clear_context(); }
+
+tmsg_status_t tmsg_calls_enter(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status == TMSG_OK) {
+        tmsg_worker_stay(endpoint->worker);
+    }
+    return status;
+}
+
+void tmsg_calls_leave(tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_lock(endpoint->worker);
+    tmsg_worker_leave(endpoint->worker, false);
+}
+
 bool tmsg_calls_are_shared(const tmsg_calls_t *calls)
 {
     return tmsg_worker_is_shared(calls->worker);
@@ -169,29 +196,65 @@ tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
     return status;
 }
 
-tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                              const tmsg_call_send_t *how)
+/* The general way. */
+static tmsg_status_t send_generally(tmsg_endpoint_t *endpoint,
+                                    const tmsg_map_t *map,
+                                    const tmsg_call_send_t *how)
 {
-    tmsg_worker_t *worker = endpoint->worker;
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
-                      TMSG_SEND_PARAM_ON_RELEASE,
+                      TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_ON_DONE,
         /* A session sends again what was under way if it is to be acked. */
         .flags = TMSG_SEND_UNORDERED |
                  (endpoint->resume != NULL ? TMSG_SEND_ACKED : 0),
         .channel = TMSG_CHANNEL_CALLS,
         .on_release = how->on_release,
         .on_release_arg = how->on_release_arg,
+        .on_done = how->on_done,
+        .on_done_arg = how->on_done_arg,
     };
+
+    return tmsg_send_begin(endpoint, map, &params, NULL, how, NULL);
+}
+
+tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                              const tmsg_call_send_t *how)
+{
+    tmsg_worker_t *worker = endpoint->worker;
     tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
     if (status != TMSG_OK) {
         return status;
     }
     tmsg_worker_enter(worker);
-    status = tmsg_send_begin(endpoint, map, &params, NULL, how, NULL);
+    status = tmsg_repeat_send(endpoint, map, NULL, how, NULL)
+                 ? TMSG_OK
+                 : send_generally(endpoint, map, how);
     tmsg_worker_leave(worker, true);
     return status;
+}
+
+bool tmsg_calls_are_full_held(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->queue.answers >= TMSG_CALLS_ANSWERS_MOST;
+}
+
+bool tmsg_calls_are_full(tmsg_endpoint_t *endpoint)
+{
+    bool full;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return false;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    full = tmsg_calls_are_full_held(endpoint);
+    tmsg_worker_unlock(endpoint->worker);
+    return full;
+}
+
+tmsg_status_t tmsg_calls_check_into(const tmsg_map_t *map)
+{
+    return tmsg_post_check(map);
 }
 
 static tmsg_send_t *find(const tmsg_list_t *list, uint64_t id)
@@ -249,6 +312,32 @@ void tmsg_calls_drop(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_drop(endpoint);
 }
 
+void tmsg_calls_borrow(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_worker_is_shared(endpoint->worker)) {
+        tmsg_endpoint_hold(endpoint);
+    } else {
+        tmsg_endpoint_borrow(endpoint);
+    }
+}
+
+void tmsg_calls_return(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_return(endpoint);
+}
+
+static tmsg_status_t check_type(uint8_t kind, uint8_t type)
+{
+    bool agree = kind == TMSG_KIND_STREAM        ? tmsg_call_is_stream(type)
+                 : kind == TMSG_KIND_STREAM_OVER ? tmsg_call_is_over(type)
+                                                 : type <= TMSG_CALL_REPLY;
+
+    return agree
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "call: type %u is not of kind %u", type, kind);
+}
+
 tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
                               const tmsg_arrival_t *arrival)
 {
@@ -258,23 +347,45 @@ tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
     tmsg_status_t status =
         tmsg_call_decode(arrival->body - head->bytes, head->bytes, &call);
 
+    if (status == TMSG_OK) {
+        status = check_type(head->kind, call.type);
+    }
     if (status == TMSG_OK && endpoint->worker->calls == NULL) {
         status = tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
     }
     if (status == TMSG_OK) {
         status = meet(endpoint);
     }
-    return status == TMSG_OK ? endpoint->calls_ops->begins(
-                                   endpoint->calls_peer, &call, &message->call)
-                             : status;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    return head->kind == TMSG_KIND_CALL
+               ? endpoint->calls_ops->begins(endpoint->calls_peer, &call,
+                                             &message->call, &message->posted)
+               : tmsg_stream_keep(message, &call);
+}
+
+tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
+                                   const tmsg_call_head_t *call)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    return endpoint->calls_ops->begins(endpoint->calls_peer, call,
+                                       &message->call, NULL);
 }
 
 void tmsg_call_arrived(tmsg_message_t *message)
 {
     tmsg_call_in_t *call = message->call;
+    tmsg_status_t status = tmsg_post_finish(message);
 
     message->call = NULL;
-    call->arrived(call, message);
+    if (status == TMSG_OK) {
+        call->arrived(call, message);
+    } else {
+        call->failed(call, status, tmsg_error_message());
+        tmsg_message_destroy(message);
+    }
 }
 
 void tmsg_call_failed(tmsg_message_t *message, const char *why)
@@ -297,12 +408,13 @@ void tmsg_call_dropped(tmsg_message_t *message)
     }
 }
 
-bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, uint32_t message_id,
-                       bool sent, tmsg_status_t status, const char *error)
+bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, const tmsg_call_head_t *head,
+                       uint32_t message_id, bool sent, tmsg_status_t status,
+                       const char *error)
 {
     return endpoint->calls_peer != NULL &&
-           endpoint->calls_ops->bounced(endpoint->calls_peer, message_id, sent,
-                                        status, error);
+           endpoint->calls_ops->bounced(endpoint->calls_peer, head, message_id,
+                                        sent, status, error);
 }
 
 static void run_ended(tmsg_due_t *due)
@@ -346,8 +458,9 @@ ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
-    if (endpoint != NULL && endpoint->calls_peer != NULL &&
-        arrival->head.body_bytes >= UNCALL_BYTES) {
+    if (endpoint != NULL && endpoint->worker->calls != NULL &&
+        arrival->head.body_bytes >= UNCALL_BYTES && meet(endpoint) == TMSG_OK) {
+        /* The call may come behind it, as the first. */
         endpoint->calls_ops->canceled(endpoint->calls_peer,
                                       tmsg_get_le(arrival->body, UNCALL_BYTES));
     }

@@ -49,6 +49,13 @@ void tmsg_channels_free(tmsg_endpoint_t *endpoint)
         }
     }
     free(channels->further);
+    for (uint32_t i = 0; i < channels->stream_slots; i++) {
+        if (channels->streams[i] != NULL) {
+            free_content(channels->streams[i]);
+            free(channels->streams[i]);
+        }
+    }
+    free(channels->streams);
     if (channels->calls != NULL) {
         free_content(channels->calls);
         free(channels->calls);
@@ -81,31 +88,49 @@ tmsg_channel_t *tmsg_channel_find(tmsg_endpoint_t *endpoint, uint16_t number)
     if (number == TMSG_CHANNEL_CALLS) {
         return channels->calls;
     }
+    if (tmsg_channel_is_stream(number)) {
+        uint32_t index = number - TMSG_CHANNEL_STREAMS;
+
+        return index < channels->stream_slots ? channels->streams[index] : NULL;
+    }
     return number <= channels->slots ? channels->further[number - 1] : NULL;
 }
 
-/* Room for that number in the table. */
-static tmsg_status_t make_room(tmsg_channels_t *channels, uint16_t number)
+/* Has a table so many slots. */
+static tmsg_status_t grow(tmsg_channel_t ***table_p, uint32_t *slots_p,
+                          uint32_t needed)
 {
-    uint32_t slots = channels->slots == 0 ? 4 : channels->slots;
+    uint32_t slots = *slots_p == 0 ? 4 : *slots_p;
     tmsg_channel_t **table;
 
-    if (number <= channels->slots || number == TMSG_CHANNEL_CALLS) {
+    if (needed <= *slots_p) {
         return TMSG_OK;
     }
-    while (slots < number) {
+    while (slots < needed) {
         slots *= 2;
     }
-    table = reallocarray(channels->further, slots, sizeof(*table));
+    table = reallocarray(*table_p, slots, sizeof(*table));
     if (table == NULL) {
         return tmsg_error_memory("the table of channels");
     }
-    for (uint32_t i = channels->slots; i < slots; i++) {
+    for (uint32_t i = *slots_p; i < slots; i++) {
         table[i] = NULL;
     }
-    channels->further = table;
-    channels->slots = slots;
+    *table_p = table;
+    *slots_p = slots;
     return TMSG_OK;
+}
+
+/* Room for that number in its table. */
+static tmsg_status_t make_room(tmsg_channels_t *channels, uint16_t number)
+{
+    if (number == TMSG_CHANNEL_CALLS) {
+        return TMSG_OK;
+    }
+    return tmsg_channel_is_stream(number)
+               ? grow(&channels->streams, &channels->stream_slots,
+                      number - TMSG_CHANNEL_STREAMS + 1)
+               : grow(&channels->further, &channels->slots, number);
 }
 
 static void append(tmsg_channels_t *channels, tmsg_channel_t *channel)
@@ -118,6 +143,8 @@ static void append(tmsg_channels_t *channels, tmsg_channel_t *channel)
     last->next = channel;
     if (channel->number == TMSG_CHANNEL_CALLS) {
         channels->calls = channel;
+    } else if (tmsg_channel_is_stream(channel->number)) {
+        channels->streams[channel->number - TMSG_CHANNEL_STREAMS] = channel;
     } else {
         channels->further[channel->number - 1] = channel;
     }
@@ -145,7 +172,8 @@ tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
     return TMSG_OK;
 }
 
-static tmsg_status_t judge(const tmsg_endpoint_t *endpoint, uint16_t number)
+tmsg_status_t tmsg_channel_judge(const tmsg_endpoint_t *endpoint,
+                                 uint16_t number)
 {
     uint16_t channels = endpoint->peer_hello.channels;
 
@@ -154,6 +182,13 @@ static tmsg_status_t judge(const tmsg_endpoint_t *endpoint, uint16_t number)
                    ? TMSG_OK
                    : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                                     "%s: this peer takes no calls",
+                                    endpoint->peer);
+    }
+    if (tmsg_channel_is_stream(number)) {
+        return endpoint->peer_hello.features & TMSG_FEATURE_STREAMS
+                   ? TMSG_OK
+                   : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                    "%s: this peer takes no streams",
                                     endpoint->peer);
     }
     if (number == 0 || number < channels) {
@@ -171,7 +206,7 @@ static tmsg_status_t judge(const tmsg_endpoint_t *endpoint, uint16_t number)
 
 tmsg_status_t tmsg_channel_check(const tmsg_channel_t *channel)
 {
-    return judge(channel->endpoint, channel->number);
+    return tmsg_channel_judge(channel->endpoint, channel->number);
 }
 
 tmsg_status_t tmsg_channel_open(tmsg_endpoint_t *endpoint, uint16_t number,
@@ -180,7 +215,7 @@ tmsg_status_t tmsg_channel_open(tmsg_endpoint_t *endpoint, uint16_t number,
     tmsg_status_t status =
         endpoint->state == TMSG_EP_CONNECTING && endpoint->dialect->answers
             ? TMSG_OK
-            : judge(endpoint, number);
+            : tmsg_channel_judge(endpoint, number);
 
     return status != TMSG_OK ? status
                              : tmsg_channel_get(endpoint, number, channel_p);
@@ -191,7 +226,7 @@ tmsg_channel_t *tmsg_channel_of(tmsg_endpoint_t *endpoint, uint16_t number)
     tmsg_channel_t *channel = tmsg_channel_find(endpoint, number);
 
     if (number != 0 && number >= endpoint->ucx->hello.channels &&
-        number != TMSG_CHANNEL_CALLS) {
+        number != TMSG_CHANNEL_CALLS && !tmsg_channel_is_stream(number)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a message on a channel that was not offered");
         return NULL;
@@ -270,22 +305,40 @@ bool tmsg_channel_has_credit(const tmsg_channel_t *channel)
     return (int32_t)(channel->tx_window - channel->tx_sequence) > 0;
 }
 
+static void count(tmsg_channel_t *channel, int more)
+{
+    tmsg_channels_t *channels = &channel->endpoint->channels;
+
+    channels->queued += (size_t)more;
+    if (tmsg_channel_is_stream(channel->number)) {
+        channels->queued_streams += (size_t)more;
+    }
+}
+
 void tmsg_channel_push(tmsg_channel_t *channel, tmsg_node_t *send)
 {
     tmsg_list_push(&channel->queued, send);
-    channel->endpoint->channels.queued++;
+    count(channel, 1);
+}
+
+void tmsg_channel_put_back(tmsg_channel_t *channel, tmsg_node_t *send)
+{
+    tmsg_list_insert(&channel->queued, NULL, send);
+    count(channel, 1);
 }
 
 tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel)
 {
     tmsg_node_t *send = tmsg_list_pop(&channel->queued);
 
-    channel->endpoint->channels.queued -= send != NULL;
+    if (send != NULL) {
+        count(channel, -1);
+    }
     return send;
 }
 
 void tmsg_channel_remove(tmsg_channel_t *channel, tmsg_node_t *send)
 {
     tmsg_list_remove(&channel->queued, send);
-    channel->endpoint->channels.queued--;
+    count(channel, -1);
 }

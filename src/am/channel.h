@@ -28,9 +28,11 @@ typedef struct tmsg_channel {
     uint32_t rx_sequence;      /* of the next message to be delivered */
     uint32_t rx_consumed;      /* messages taken, dropped or refused */
     uint32_t rx_credited;      /* of these, as the peer was last told */
-    uint32_t rx_taken;  /* of the next message to be taken, unless refused */
-    uint32_t rx_known;  /* refusals from here on are remembered: resume.h */
-    tmsg_message_t *rx; /* arrived, in order of sequence */
+    uint32_t rx_taken;     /* of the next message to be taken, unless refused */
+    tmsg_list_t rx_unread; /* a stream's, delivered and not taken, in order:
+                              they are taken in any; by own_queue */
+    uint32_t rx_known;     /* refusals from here on are remembered: resume.h */
+    tmsg_message_t *rx;    /* arrived, in order of sequence */
     /* Which of the next queue_depth were delivered before their turn: a bit
      * each, at sequence modulo a power of two. NULL: none ever was. */
     uint64_t *overtook;
@@ -52,9 +54,12 @@ typedef struct {
     tmsg_channel_t **further; /* by number - 1; NULL: not used yet */
     uint32_t slots;           /* of `further` */
     tmsg_channel_t *calls;    /* that of TMSG_CHANNEL_CALLS; NULL: not used */
+    tmsg_channel_t **streams; /* those of streams, by number; likewise */
+    uint32_t stream_slots;    /* of `streams` */
     uint32_t count;           /* that exist */
     tmsg_channel_t *turn;     /* which sends next, where several wait */
     size_t queued;            /* sends in all their queues */
+    size_t queued_streams;    /* of these, in those of streams */
 } tmsg_channels_t;
 
 void tmsg_channels_init(tmsg_endpoint_t *endpoint);
@@ -78,6 +83,10 @@ tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
  * peer does not take it, as far as is known yet), NO_MEMORY. */
 tmsg_status_t tmsg_channel_open(tmsg_endpoint_t *endpoint, uint16_t number,
                                 tmsg_channel_t **channel_p);
+
+/* Whether the peer, who is known, takes a channel. Errors: UNSUPPORTED. */
+tmsg_status_t tmsg_channel_judge(const tmsg_endpoint_t *endpoint,
+                                 uint16_t number);
 
 /* What is left of that to be checked when the peer is known. */
 tmsg_status_t tmsg_channel_check(const tmsg_channel_t *channel);
@@ -105,6 +114,7 @@ bool tmsg_channel_has_credit(const tmsg_channel_t *channel);
 
 /* The queue of a channel, counted with those of the others. */
 void tmsg_channel_push(tmsg_channel_t *channel, tmsg_node_t *send);
+void tmsg_channel_put_back(tmsg_channel_t *channel, tmsg_node_t *send);
 tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel);
 void tmsg_channel_remove(tmsg_channel_t *channel, tmsg_node_t *send);
 

@@ -4,7 +4,7 @@
  * BYE counted. With both FINs seen nothing is under way in either direction. */
 #include "am/close.h"
 
-#include "am/calls.h"
+#include "am/call.h"
 #include "am/control.h"
 #include "am/message.h"
 #include "am/silence.h"
@@ -13,7 +13,8 @@
 /* The data of an end: [sequence u32], and in a BYE what it is on each channel
  * but 0 that may have been used: [number u16][sequence u32], ascending. */
 #define ENTRY_BYTES 6
-#define DATA_BYTES_MOST (4 + ENTRY_BYTES * (TMSG_CHANNELS_MOST + 1))
+#define DATA_BYTES_MOST                                                        \
+    (4 + ENTRY_BYTES * (TMSG_CHANNELS_MOST + 1 + 2 * TMSG_STREAMS_MOST))
 
 /* Through the socket where there is one. As a message it has the sequence in
  * its preamble and the rest as payload. */
@@ -60,6 +61,14 @@ static void say_bye(tmsg_endpoint_t *endpoint)
         endpoint->peer_hello.features & TMSG_FEATURE_CALLS) {
         to = put_end(channels->calls, to);
     }
+    for (uint32_t i = 0; i < channels->stream_slots; i++) {
+        const tmsg_channel_t *channel = channels->streams[i];
+
+        if (channel != NULL && /* likewise */
+            endpoint->peer_hello.features & TMSG_FEATURE_STREAMS) {
+            to = put_end(channel, to);
+        }
+    }
     say(endpoint, TMSG_KIND_BYE, data, (size_t)(to - data));
 }
 
@@ -101,6 +110,9 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     }
     if (endpoint->state != TMSG_EP_CLOSING) {
         return;
+    }
+    if (endpoint->channels.queued_streams > 0) {
+        tmsg_calls_closing(endpoint);
     }
     if (!endpoint->bye_sent && sends_are_over(endpoint)) {
         endpoint->bye_sent = true;

@@ -10,12 +10,13 @@
 #include "am/ucx_known.h"
 #include "core/error.h"
 #include "core/limits.h"
+#include "memory/domain.h"
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_CONTEXT_PARAM_LIMITS | TMSG_CONTEXT_PARAM_UCX_CONFIG |    \
                 TMSG_CONTEXT_PARAM_FLAGS | TMSG_CONTEXT_PARAM_PEER_TIMEOUT |   \
                 TMSG_CONTEXT_PARAM_ON_TRACE | TMSG_CONTEXT_PARAM_CONFIG_FILE | \
-                TMSG_CONTEXT_PARAM_DEVICE_TABLE))
+                TMSG_CONTEXT_PARAM_DEVICE_TABLE | TMSG_CONTEXT_PARAM_KEYRING))
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_CONTEXT_NO_THREAD | TMSG_CONTEXT_REQUIRE_PATH))
@@ -122,6 +123,12 @@ static tmsg_status_t read_tuning(tmsg_context_t *context)
                : status;
 }
 
+uint32_t tmsg_context_patience_ms(const tmsg_context_t *context)
+{
+    return context->peer_timeout_ms == 0 ? PEER_TIMEOUT_MS
+                                         : context->peer_timeout_ms;
+}
+
 uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context)
 {
     if (context->flags & TMSG_CONTEXT_NO_THREAD) {
@@ -191,6 +198,37 @@ static tmsg_status_t read_devices(const tmsg_context_params_t *params,
                : tmsg_devices_create(&devices, &context->devices);
 }
 
+tmsg_status_t tmsg_context_device(const tmsg_context_t *context, uint32_t index,
+                                  tmsg_device_t *device_p)
+{
+    tmsg_device_info_t info;
+    tmsg_status_t status;
+
+    if (context == NULL || device_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is NULL",
+                              context == NULL ? "context" : "device_p");
+    }
+    if (context->devices == NULL) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "index %u: the context has no device table",
+                              index);
+    }
+    status = tmsg_devices_find(context->devices, index, &info);
+    if (status == TMSG_OK && info.device.id < 0) {
+        status = tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED,
+            "index %u of the device table, %s %s, is shown by no driver "
+            "here%s%s",
+            index, tmsg_device_kind_name(info.kind), info.bus_id,
+            info.kind == TMSG_DEVICE_KIND_CUDA ? ": " : "",
+            info.kind == TMSG_DEVICE_KIND_CUDA ? tmsg_cuda_report() : "");
+    }
+    if (status == TMSG_OK) {
+        *device_p = info.device;
+    }
+    return status;
+}
+
 static tmsg_status_t read_params(const tmsg_context_params_t *params,
                                  tmsg_context_t *context)
 {
@@ -205,6 +243,11 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
     if (params->field_mask & TMSG_CONTEXT_PARAM_ON_TRACE) {
         context->on_trace = params->on_trace;
         context->on_trace_arg = params->on_trace_arg;
+    }
+    if ((params->field_mask & TMSG_CONTEXT_PARAM_KEYRING) &&
+        params->keyring != NULL) {
+        tmsg_keyring_hold(params->keyring);
+        context->keyring = params->keyring;
     }
     status = tmsg_settings_read(named ? params->config_file : NULL,
                                 &context->settings);
@@ -267,6 +310,7 @@ void tmsg_context_destroy(tmsg_context_t *context)
         free(context->ucx_config);
         tmsg_settings_free(&context->settings);
         tmsg_devices_destroy(context->devices);
+        tmsg_keyring_destroy(context->keyring);
         free(context);
     }
 }

@@ -10,6 +10,7 @@
 
 #include "am/heart.h"
 #include "am/hello.h"
+#include "am/key.h"
 #include "am/settings.h"
 #include "am/ucx_config.h"
 #include "am/way.h"
@@ -22,6 +23,7 @@ struct tmsg_context {
     uint32_t peer_timeout_ms;
     uint32_t flags;
     tmsg_devices_t *devices; /* with the numbers of a table; NULL: no table */
+    tmsg_keyring_t *keyring; /* of all that name none; NULL: no key */
     tmsg_tuning_t tuning;    /* of the ways that messages travel */
     tmsg_trace_fn on_trace;  /* NULL: nobody wants to know */
     void *on_trace_arg;
@@ -33,6 +35,9 @@ void tmsg_context_hold(tmsg_context_t *context);
 
 /* What it says of UCX's keys; lives as long as the context. */
 tmsg_ucx_given_t tmsg_context_ucx(const tmsg_context_t *context);
+
+/* For the peer's word; a default where silence is not judged. */
+uint32_t tmsg_context_patience_ms(const tmsg_context_t *context);
 
 /* What its hellos say of heartbeats. */
 uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context);

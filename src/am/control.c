@@ -379,7 +379,8 @@ tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival)
         tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
 
     if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
-        endpoint->ep == NULL || endpoint->state == TMSG_EP_ENDED) {
+        endpoint->ep == NULL || endpoint->state == TMSG_EP_ENDED ||
+        tmsg_admit_is_half(endpoint)) {
         return NULL;
     }
     return endpoint;

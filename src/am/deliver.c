@@ -9,6 +9,24 @@
 #include "am/schemas.h"
 #include "am/trace.h"
 
+/* Messages of a stream are taken in another order than they came in: its end
+ * at once, what is before that when it is read. */
+static void note_taken(tmsg_message_t *message)
+{
+    tmsg_channel_t *channel = message->channel;
+
+    if (message->head.kind != TMSG_KIND_STREAM) {
+        channel->rx_taken = message->head.sequence + 1;
+        return;
+    }
+    tmsg_list_remove(&channel->rx_unread, &message->own_queue);
+    channel->rx_taken = channel->rx_unread.count == 0
+                            ? channel->rx_sequence
+                            : TMSG_CONTAINER_OF(channel->rx_unread.head,
+                                                tmsg_message_t, own_queue)
+                                  ->head.sequence;
+}
+
 void tmsg_message_taken(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -18,7 +36,7 @@ void tmsg_message_taken(tmsg_message_t *message)
         return;
     }
     message->channel->rx_consumed++;
-    message->channel->rx_taken = message->head.sequence + 1;
+    note_taken(message);
     if (message->head.flags & TMSG_HEADER_ACKED) {
         endpoint->dialect->answer(endpoint, message->head.message_id, TMSG_OK,
                                   "");
@@ -67,6 +85,29 @@ static void run_call(tmsg_due_t *due)
     }
 }
 
+/* The same of a stream's, which is taken when it is read. */
+static void run_stream(tmsg_due_t *due)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
+    tmsg_worker_t *worker = message->endpoint->worker;
+    bool wanted;
+
+    tmsg_worker_lock(worker);
+    wanted = message->endpoint->handle;
+    tmsg_worker_unlock(worker);
+    if (wanted) {
+        tmsg_stream_arrived(message);
+    } else {
+        tmsg_message_destroy(message);
+    }
+}
+
+static bool is_streams(const tmsg_message_t *message)
+{
+    return message->head.kind == TMSG_KIND_STREAM ||
+           message->head.kind == TMSG_KIND_STREAM_OVER;
+}
+
 static void run_refused(tmsg_due_t *due)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
@@ -78,7 +119,10 @@ static void run_refused(tmsg_due_t *due)
     tmsg_worker_lock(worker);
     wanted = endpoint->handle && worker->on_refused != NULL;
     tmsg_worker_unlock(worker);
-    if (message->head.kind == TMSG_KIND_CALL) {
+    if (is_streams(message)) {
+        tmsg_stream_failed(
+            message, why != NULL ? why : tmsg_status_name(message->refusal));
+    } else if (message->head.kind == TMSG_KIND_CALL) {
         tmsg_call_failed(
             message, why != NULL ? why : tmsg_status_name(message->refusal));
     } else if (wanted) {
@@ -118,6 +162,14 @@ void tmsg_message_hand_over(tmsg_message_t *message)
         tmsg_worker_due(worker, &message->due);
         return;
     }
+    if (message->head.kind == TMSG_KIND_STREAM) {
+        tmsg_list_push(&message->channel->rx_unread, &message->own_queue);
+    }
+    if (is_streams(message)) {
+        message->due.run = run_stream;
+        tmsg_worker_due(worker, &message->due);
+        return;
+    }
     if (worker->handler != NULL) {
         message->due.run = run_handler;
         tmsg_worker_due(worker, &message->due);
@@ -125,7 +177,7 @@ void tmsg_message_hand_over(tmsg_message_t *message)
     }
     tmsg_list_push(&worker->ready, &message->queue);
     tmsg_list_push(&endpoint->ready, &message->own_queue);
-    tmsg_worker_changed(worker);
+    tmsg_worker_arrived(worker);
 }
 
 void tmsg_messages_deliver(tmsg_channel_t *channel)

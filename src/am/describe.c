@@ -10,8 +10,10 @@
 #include <tensormsg/version.h>
 
 #include "am/endpoint.h"
+#include "am/listener.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
+#include "am/stage.h"
 #include "am/ucx_known.h"
 #include "core/utf8.h"
 #include "memory/domain.h"
@@ -194,6 +196,64 @@ static bool add_devices(cJSON *object, const tmsg_context_t *context)
     return ok;
 }
 
+/* What UCX reads and writes itself, by its names. */
+static bool add_memory_types(cJSON *object, uint64_t types)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "ucx_memory_types");
+    bool ok = array != NULL;
+
+    for (size_t i = 0; ok && i < TMSG_UCX_MEMORY_TYPES; i++) {
+        if (types & 1ULL << tmsg_ucx_memory_types[i].type) {
+            ok = tmsg_json_add(
+                array, NULL, cJSON_CreateString(tmsg_ucx_memory_types[i].name));
+        }
+    }
+    return ok;
+}
+
+/* How tensors of each kind of memory travel, and why. */
+static bool add_domain(cJSON *array, const tmsg_domain_t *domain,
+                       const tmsg_ucx_t *ucx)
+{
+    static const tmsg_device_t device = {TMSG_DEVICE_CUDA, 0};
+    const bool is_cuda = domain == &tmsg_domain_cuda;
+    cJSON *entry = cJSON_CreateObject();
+    char how[400];
+    int type;
+
+    if (tmsg_domain_is_plain(domain)) {
+        snprintf(how, sizeof(how), "as it is: UCX reads and writes it");
+    } else if (is_cuda && !tmsg_cuda_is_ready()) {
+        snprintf(how, sizeof(how), "not here: %s", tmsg_cuda_report());
+    } else if (tmsg_ucx_reaches(ucx, domain, device, &type)) {
+        snprintf(how, sizeof(how),
+                 "as it is, in parts of its own: UCX reads and writes it%s%s",
+                 is_cuda ? "; " : "", is_cuda ? tmsg_cuda_report() : "");
+    } else {
+        snprintf(how, sizeof(how), "through %shost buffers: UCX %s%s%s",
+                 domain->pin == NULL ? "" : "pinned ",
+                 domain->transport == NULL ? "knows no such memory"
+                                           : "was built without its support",
+                 is_cuda ? "; " : "", is_cuda ? tmsg_cuda_report() : "");
+    }
+    return tmsg_json_add(array, NULL, entry) &&
+           add_text(entry, "domain", domain->name) &&
+           add_text(entry, "how", how);
+}
+
+static bool add_domains(cJSON *object, uint64_t memory_types)
+{
+    const tmsg_ucx_t ucx = {.memory_types = memory_types};
+    cJSON *array = cJSON_AddArrayToObject(object, "domains");
+    bool ok = array != NULL;
+    const tmsg_domain_t *domain;
+
+    for (size_t i = 0; ok && (domain = tmsg_domain_at(i)) != NULL; i++) {
+        ok = add_domain(array, domain, &ucx);
+    }
+    return ok;
+}
+
 static bool add_failure(cJSON *object, const char *why)
 {
     return cJSON_AddArrayToObject(object, "transports") != NULL &&
@@ -202,7 +262,8 @@ static bool add_failure(cJSON *object, const char *why)
 
 /* Opens UCX as an unrestricted worker would, only to see what it finds. The
  * keys come first: where it does not open they are why. */
-static bool add_ucx(cJSON *object, const tmsg_context_t *context)
+static bool add_ucx(cJSON *object, const tmsg_context_t *context,
+                    uint64_t *memory_types_p)
 {
     static const tmsg_ucx_scope_t everything = {.device = "all"};
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
@@ -215,6 +276,7 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context)
     bool ok;
     tmsg_status_t status = tmsg_ucx_config_resolve(&given, &everything, &keys);
 
+    *memory_types_p = 0;
     ok = add_keys(object, &keys);
     if (status == TMSG_OK) {
         status = tmsg_ucx_config_apply(&keys, &config);
@@ -228,8 +290,10 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context)
         return ok && add_failure(object, ucs_status_string(ucs));
     }
     status = tmsg_ucx_known(&keys);
-    ok = ok && (status == TMSG_OK ? add_transports(object, ucp)
-                                  : add_failure(object, tmsg_error_message()));
+    *memory_types_p = tmsg_ucx_memory(ucp);
+    ok = ok && add_memory_types(object, *memory_types_p) &&
+         (status == TMSG_OK ? add_transports(object, ucp)
+                            : add_failure(object, tmsg_error_message()));
     ucp_cleanup(ucp);
     return ok;
 }
@@ -238,6 +302,7 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
     cJSON *object = cJSON_CreateObject();
+    uint64_t memory_types = 0;
     char ucx[48];
     bool ok = object != NULL;
 
@@ -254,11 +319,9 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
                                !(context->flags & TMSG_CONTEXT_NO_THREAD)) !=
              NULL &&
          add_limits(object, &context->limits) &&
-         add_thresholds(object, &context->tuning) && add_ucx(object, context) &&
-         add_devices(object, context) &&
-         add_text(object, "cuda",
-                  "not supported by this version: tensors "
-                  "travel from and to host memory") &&
+         add_thresholds(object, &context->tuning) &&
+         add_ucx(object, context, &memory_types) &&
+         add_domains(object, memory_types) && add_devices(object, context) &&
          add_text(object, "cuda_driver", tmsg_cuda_report()) &&
          add_text(object, "nvml", tmsg_nvml_report());
     return tmsg_json_finish(object, ok, json_p);
@@ -270,6 +333,14 @@ static bool add_session(cJSON *object, const tmsg_resume_t *resume)
                                  resume != NULL && resume->agreed) != NULL &&
            add_number(object, "reconnected",
                       resume == NULL ? 0 : resume->times);
+}
+
+/* What the drivers did not do for the buffers between host and devices. */
+static bool add_pinning(cJSON *object, const tmsg_stage_t *stage)
+{
+    return add_number(object, "unpinned_buffers", stage->unpinned) &&
+           (stage->unpinned == 0 ||
+            add_text(object, "unpinned_why", stage->why_unpinned));
 }
 
 static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
@@ -307,7 +378,8 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
 
     tmsg_worker_lock(worker);
     stats = worker->gone;
-    ok = object != NULL && count_endpoints(object, worker, &stats);
+    ok = object != NULL && count_endpoints(object, worker, &stats) &&
+         add_pinning(object, &worker->stage);
     tmsg_worker_unlock(worker);
     ok = ok && tmsg_stats_describe(object, &stats);
     return tmsg_json_finish(object, ok, json_p);
@@ -337,6 +409,44 @@ static bool add_channels(cJSON *object, const tmsg_endpoint_t *endpoint)
              add_number(entry, "credits", credits);
     }
     return ok;
+}
+
+static bool add_refused(cJSON *object, const tmsg_listener_t *listener)
+{
+    static const char *const names[TMSG_TURNED_COUNT] = {
+        [TMSG_TURNED_OTHERWISE] = "otherwise",
+        [TMSG_TURNED_NO_KEY] = "no_key",
+        [TMSG_TURNED_WRONG_KEY] = "wrong_key",
+        [TMSG_TURNED_OLDER] = "older",
+        [TMSG_TURNED_TOO_MANY] = "too_many"};
+    cJSON *refused = cJSON_AddObjectToObject(object, "refused");
+    bool ok = refused != NULL &&
+              add_number(refused, "timed_out", listener->timed_out) &&
+              add_number(refused, "too_long", listener->too_long);
+
+    for (int i = 0; i < TMSG_TURNED_COUNT && ok; i++) {
+        ok = add_number(refused, names[i], listener->turned[i]);
+    }
+    return ok;
+}
+
+tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
+                                     char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    bool ok;
+
+    tmsg_worker_lock(listener->worker);
+    ok = object != NULL &&
+         add_text(object, "url", tmsg_listener_url(listener)) &&
+         cJSON_AddBoolToObject(object, "asks_for_key",
+                               listener->keyring != NULL) != NULL &&
+         add_number(object, "handshakes", listener->handshakes) &&
+         add_number(object, "accepted", listener->accepted) &&
+         add_number(object, "connected", listener->connected) &&
+         add_refused(object, listener);
+    tmsg_worker_unlock(listener->worker);
+    return tmsg_json_finish(object, ok, json_p);
 }
 
 tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
@@ -369,6 +479,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_text(object, "error", state < 0 ? endpoint->error : "") &&
         add_text(object, "transports", transports) &&
         add_text(object, "why", endpoint->why) &&
+        (endpoint->admit.principal == NULL ||
+         add_text(object, "principal", endpoint->admit.principal)) &&
         add_text(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
         add_number(object, "peer_wire_version", peer->wire_version) &&
         add_text(object, "peer_ucx_version", ucx) &&

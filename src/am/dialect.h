@@ -10,7 +10,8 @@
 typedef struct tmsg_dialect {
     bool answers;        /* peers say what became of a message */
     uint32_t send_flags; /* of every map's UCP_AM_SEND_FLAG_* */
-    /* Makes send->header and send->plan. */
+    /* Makes send->header and send->plan. IN_PROGRESS: the peer has to tell of
+     * room first; nothing has changed. */
     tmsg_status_t (*prepare)(tmsg_send_t *send);
     /* UCX gave up a send; NULL: the peer's words are to come, or its end. */
     void (*failed)(tmsg_send_t *send, ucs_status_t ucs);

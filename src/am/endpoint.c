@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/accept.h"
 #include "am/attach.h"
 #include "am/carrier.h"
 #include "am/control.h"
 #include "am/dialect.h"
-#include "am/listener.h"
 #include "am/message.h"
 #include "am/parts.h"
 #include "am/progress.h"
@@ -23,7 +23,7 @@
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |                          \
                 TMSG_ENDPOINT_PARAM_DEVICES | TMSG_ENDPOINT_PARAM_SUBSCRIBE |  \
-                TMSG_ENDPOINT_PARAM_RECONNECT))
+                TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_KEYRING))
 
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error)
@@ -96,7 +96,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);
     if (!again) {
-        tmsg_listener_connected(endpoint);
+        tmsg_accept_connected(endpoint);
     }
     tmsg_worker_chore(endpoint->worker, endpoint); /* what was queued */
 }
@@ -145,6 +145,7 @@ static tmsg_status_t take_params(tmsg_endpoint_t *endpoint,
 {
     endpoint->dialling = true;
     endpoint->subscribe = read->subscribe;
+    tmsg_admit_begin(endpoint, read->keyring);
     return read->devices == NULL
                ? TMSG_OK
                : tmsg_devices_read(read->devices, endpoint->devices);
@@ -161,13 +162,26 @@ static tmsg_status_t check_devices(const tmsg_endpoint_t *endpoint)
                                 "endpoint: devices are for tcp:// and blobs");
 }
 
+/* There is no handshake of ours to prove a key in: who wants one is told. */
+static tmsg_status_t check_keyring(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->admit.keyring == NULL ||
+                   endpoint->link.url.kind != TMSG_URL_UCX
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "a ucx:// peer cannot prove a key: connect to "
+                                "it with a NULL keyring, or not at all");
+}
+
 /* All fields of *read are set, by the caller or by default. */
-static tmsg_status_t read_params(const tmsg_endpoint_params_t *params,
+static tmsg_status_t read_params(const tmsg_worker_t *worker,
+                                 const tmsg_endpoint_params_t *params,
                                  tmsg_endpoint_params_t *read)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
-    *read = (tmsg_endpoint_params_t){.connect_timeout_ms = CONNECT_TIMEOUT_MS};
+    *read = (tmsg_endpoint_params_t){.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+                                     .keyring = worker->context->keyring};
     if (mask & ~PARAMS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "endpoint: unknown field_mask bits 0x%llx",
@@ -181,6 +195,9 @@ static tmsg_status_t read_params(const tmsg_endpoint_params_t *params,
     }
     if (mask & TMSG_ENDPOINT_PARAM_DEVICES) {
         read->devices = params->devices;
+    }
+    if (mask & TMSG_ENDPOINT_PARAM_KEYRING) {
+        read->keyring = params->keyring;
     }
     if (read->connect_timeout_ms <= 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -226,7 +243,7 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
 {
     tmsg_endpoint_t *endpoint;
     tmsg_endpoint_params_t read;
-    tmsg_status_t status = read_params(params, &read);
+    tmsg_status_t status = read_params(worker, params, &read);
 
     if (status != TMSG_OK) {
         return status;
@@ -251,6 +268,9 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
             status = check_devices(endpoint);
         }
         if (status == TMSG_OK) {
+            status = check_keyring(endpoint);
+        }
+        if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {
             tmsg_endpoint_release(endpoint);
@@ -267,7 +287,7 @@ tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
 {
     tmsg_endpoint_t *endpoint;
     tmsg_endpoint_params_t read;
-    tmsg_status_t status = read_params(params, &read);
+    tmsg_status_t status = read_params(worker, params, &read);
 
     if (status != TMSG_OK) {
         return status;

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+#include "am/admit.h"
 #include "am/blob.h"
 #include "am/channel.h"
 #include "am/credit.h"
@@ -37,6 +38,9 @@ typedef struct {
     unsigned attempts;
     void *blob; /* its payload, if it is one by blob */
     size_t blob_bytes;
+    uint8_t proof[TMSG_NONCE_BYTES + TMSG_PROOF_BYTES]; /* of a peer by blob: at
+                                                         * its body's end */
+    size_t proof_bytes;
 } tmsg_knock_t;
 
 #define TMSG_MEASURED 16 /* layouts that are known to suit the peer */
@@ -45,11 +49,14 @@ typedef struct {
 typedef struct {
     tmsg_queue_params_t bounds; /* all set */
     uint64_t bytes;             /* of tensors that wait */
+    size_t answers;             /* that wait: of calls, and ends of streams */
     uint64_t rejected, blocked, dropped_oldest, dropped_newest, would_block;
 } tmsg_queue_t;
 
 typedef struct tmsg_ucxx tmsg_ucxx_t;
 struct tmsg_resume;
+
+#define TMSG_LEASE_WORD_BYTES 16
 
 struct tmsg_endpoint {
     const struct tmsg_dialect *dialect;
@@ -88,7 +95,10 @@ struct tmsg_endpoint {
 
     tmsg_link_t link;
     bool dialling;
-    uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
+    uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */
+    uint8_t lease[TMSG_LEASE_WORD_BYTES]; /* lease.c alone changes it; the */
+    uint64_t peer_lease; /* peer reads it, and this is where its own is, */
+    uint8_t peer_word[TMSG_LEASE_WORD_BYTES]; /* while it stands */
     void *peer_address;
     tmsg_hello_t peer_hello;
     uint32_t subscribe;               /* TMSG_SUBSCRIBE_*, for our hello */
@@ -144,6 +154,7 @@ struct tmsg_endpoint {
     uint64_t ping_ns; /* when the one under way was sent; 0: none is */
     uint32_t ping_id;
     struct tmsg_event *ping_events;
+    tmsg_admit_t admit;
 };
 
 /* A request that only waits for something to happen to an endpoint. */
@@ -192,6 +203,10 @@ bool tmsg_endpoint_is_loss(ucs_status_t ucs);
 /* Lock held, outside UCX: takes the connection away from an endpoint that lives
  * on. In order; UCX still has to report. */
 void tmsg_endpoint_part(tmsg_endpoint_t *endpoint);
+
+/* Lock held: the next one of the table that uses a UCX worker, from *i on;
+ * NULL: no more do. */
+tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_ucx_t *ucx, uint32_t *i);
 
 /* Whether it has no connection (any more, or for the time being). */
 static inline bool tmsg_endpoint_is_down(const tmsg_endpoint_t *endpoint)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How an endpoint ends, and who hears of it. */
+#include "am/accept.h"
 #include "am/endpoint.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "am/control.h"
 #include "am/dialect.h"
 #include "am/handshake.h"
-#include "am/listener.h"
+#include "am/lease.h"
 #include "am/pair.h"
 #include "am/publisher.h"
 #include "am/receive.h"
@@ -125,12 +126,14 @@ static void name_error(tmsg_endpoint_t *endpoint, const char *error)
     snprintf(endpoint->error + used, bytes - used, "%s", error);
 }
 
-/* The order matters: first the socket, so that the peer believes nothing that
- * it fetches from now on; then UCX; memory goes back when UCX has reported. */
+/* The order matters: first the lease and the socket, so that the peer believes
+ * nothing that it fetches from now on; then UCX; memory goes back when UCX has
+ * reported. */
 static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
     bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
 
+    tmsg_lease_withdraw(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->ucx_lost);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
@@ -160,6 +163,8 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint)
     endpoint->knock.attempts = 0;
     endpoint->unexplained = false;
     endpoint->transports[0] = '\0';
+    endpoint->carrier = TMSG_CARRIER_UNKNOWN;
+    endpoint->peer_lease = 0;
     endpoint->broken = TMSG_OK;
     endpoint->bye_sent = false;
     endpoint->bye_received = false;
@@ -168,16 +173,25 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_reported(endpoint);
 }
 
-/* A connection that stands ends by this side's judgement, or for what it lacks:
- * its peer would take that for a death. */
-static void tell_peer(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                      const char *error)
+/* Its peer, if it lives, would take for this side's death what is its
+ * judgement, its lack, or UCX's failure; and in a handshake, where the peer has
+ * said who it is, any end. What a session tries again is no end of it. */
+static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
+                       tmsg_status_t status)
 {
-    if (status != TMSG_ERR_PEER_LOST && status != TMSG_ERR_CLOSED &&
-        status != TMSG_ERR_CANCELED && endpoint->link.fd >= 0 &&
-        !endpoint->link.explained) {
-        tmsg_handshake_tell(endpoint, status, error);
+    const tmsg_link_t *link = &endpoint->link;
+    bool hung_up = link->source.fd < 0;
+
+    if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED ||
+        link->fd < 0 || link->explained) {
+        return false;
     }
+    return stood ? status != TMSG_ERR_PEER_LOST || !hung_up
+                 : link->hello_done && !hung_up &&
+                       (!endpoint->admit.proved ||
+                        tmsg_admit_is_over(endpoint)) &&
+                       !endpoint->peer_hello.resumes &&
+                       !tmsg_resume_is_away(endpoint);
 }
 
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
@@ -198,8 +212,8 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                  ? TMSG_LOG_INFO
                  : TMSG_LOG_WARN,
              "%s", endpoint->error);
-    if (stood) {
-        tell_peer(endpoint, status, error);
+    if (is_to_hear(endpoint, stood, status)) {
+        tmsg_handshake_tell(endpoint, status, error);
     }
     tmsg_resume_end(endpoint, status, error);
     cut(endpoint, status);
@@ -211,8 +225,8 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                     endpoint->error);
     tmsg_call_ended(endpoint);
     tell_closed(endpoint);
-    tmsg_worker_changed(endpoint->worker);
-    tmsg_listener_ended(endpoint);
+    tmsg_worker_arrived(endpoint->worker);
+    tmsg_accept_ended(endpoint);
     tmsg_subscribers_ended(endpoint);
     tmsg_endpoint_reported(endpoint);
 }
@@ -250,6 +264,7 @@ void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
 {
     char why[128];
 
+    tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */
     if (endpoint->link.source.fd >= 0 && endpoint->link.connected) {
         if (endpoint->ucx_lost.deadline_ns == 0) {
             endpoint->ucx_lost.expired = no_last_words;

@@ -29,6 +29,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
         free(endpoint->peer_address);
         tmsg_channels_free(endpoint);
         tmsg_resume_free(endpoint);
+        tmsg_admit_end(endpoint);
         free(endpoint->ucxx);
         free(endpoint);
     }
@@ -55,6 +56,20 @@ void tmsg_endpoint_return(tmsg_endpoint_t *endpoint)
     } else {
         tmsg_endpoint_drop(endpoint);
     }
+}
+
+tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_ucx_t *ucx, uint32_t *i)
+{
+    const tmsg_worker_t *worker = ucx->worker;
+
+    while (*i < worker->endpoint_slots) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[(*i)++];
+
+        if (endpoint != NULL && endpoint->ucx == ucx) {
+            return endpoint;
+        }
+    }
+    return NULL;
 }
 
 /* Out of the table, and with it the references that were had ahead. */
@@ -120,6 +135,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     tmsg_channels_init(endpoint);
     atomic_init(&endpoint->peer, endpoint->peer_url);
     atomic_init(&endpoint->user, NULL);
+    atomic_init(&endpoint->admit.principal, NULL);
     endpoint->link.fd = -1;
     endpoint->link.source.fd = -1;
     endpoint->link.resolve_source.fd = -1;

@@ -8,6 +8,7 @@
 #include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/incoming.h"
+#include "am/lease.h"
 #include "am/lying.h"
 #include "am/parts.h"
 #include "am/place.h"
@@ -57,12 +58,19 @@ bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
     return false;
 }
 
+/* Whether what was read from the sender's memory until now was what it sent, by
+ * its socket and by its word. */
+static bool is_lent(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_link_alive(endpoint) && tmsg_lease_stands(endpoint);
+}
+
 /* Where the sender is gone nothing behind it is delivered either: the order has
  * no gap. It comes again where the connection is to come back. */
 static void lose(tmsg_message_t *message, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
-    bool alive = tmsg_link_alive(endpoint);
+    bool alive = is_lent(endpoint);
     char why[160];
 
     if (alive && tmsg_endpoint_is_loss(ucs)) {
@@ -88,13 +96,13 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
     }
 }
 
-/* What UCX wrote counts only if the connection still stands: a peer that gave
- * us up may have changed its buffer since. Memory that cannot be read is that
+/* What UCX wrote counts only if its sender had not given us up by then, and
+ * changed its buffer. Memory that cannot be read is that
  * of a peer that dies, of which the socket may not tell yet. */
 static void finish(tmsg_message_t *message)
 {
     if ((message->rendezvous || message->parts != NULL) &&
-        !tmsg_link_alive(message->endpoint)) {
+        !is_lent(message->endpoint)) {
         lose(message, UCS_OK);
         tmsg_messages_deliver(message->channel);
     } else if (message->body != NULL && !message->landed && !message->aborted) {
@@ -226,14 +234,9 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
 
 bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
 {
-    const tmsg_endpoint_t *endpoint = message->endpoint;
     uint64_t spill = tmsg_payload_spill(&message->head);
 
-    if (endpoint->worker->on_header != NULL || endpoint->post.map == NULL ||
-        message->head.kind != TMSG_KIND_MAP || endpoint->post.foreign) {
-        return false;
-    }
-    return tmsg_post_take(message) == TMSG_OK &&
+    return tmsg_post_is_simple(message) && tmsg_post_take(message) == TMSG_OK &&
            tmsg_place_missing(message->map) == 0 &&
            tmsg_place_copy(message, (const uint8_t *)data + spill) == TMSG_OK;
 }

@@ -2,6 +2,7 @@
 #include "am/frame.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,6 +28,8 @@ void tmsg_frame_free(tmsg_frame_stream_t *stream)
 {
     free(stream->in.data);
     free(stream->out.data);
+    sodium_memzero(&stream->tx, sizeof(stream->tx));
+    sodium_memzero(&stream->rx, sizeof(stream->rx));
     memset(&stream->in, 0, sizeof(stream->in));
     memset(&stream->out, 0, sizeof(stream->out));
     pthread_mutex_destroy(&stream->lock);
@@ -42,9 +45,50 @@ void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
     to->write_error = from->write_error;
     to->in = from->in;
     to->out = from->out;
+    to->tx = from->tx;
+    to->rx = from->rx;
     memset(&from->in, 0, sizeof(from->in));
     memset(&from->out, 0, sizeof(from->out));
     tmsg_frame_free(from);
+}
+
+static void begin_macs(tmsg_frame_macs_t *macs, const uint8_t *key)
+{
+    memcpy(macs->key, key, TMSG_KEY_BYTES);
+    macs->number = 0;
+    macs->on = true;
+}
+
+void tmsg_frame_protect(tmsg_frame_stream_t *stream,
+                        const uint8_t tx_key[TMSG_KEY_BYTES],
+                        const uint8_t rx_key[TMSG_KEY_BYTES], size_t max_bytes)
+{
+    pthread_mutex_lock(&stream->lock);
+    begin_macs(&stream->tx, tx_key);
+    begin_macs(&stream->rx, rx_key);
+    stream->max_bytes = max_bytes;
+    pthread_mutex_unlock(&stream->lock);
+}
+
+static size_t mac_bytes(const tmsg_frame_macs_t *macs)
+{
+    return macs->on ? TMSG_MAC_BYTES : 0;
+}
+
+#define BEAT_BYTES_MOST (TMSG_FRAME_HEADER_BYTES + TMSG_MAC_BYTES)
+
+/* Writes the frame without payload of that number. Gives its length. */
+static size_t put_beat(const tmsg_frame_macs_t *macs, uint64_t number,
+                       uint8_t type, uint8_t *frame)
+{
+    size_t bytes = mac_bytes(macs);
+
+    *tmsg_put_le(frame, bytes, 4) = type;
+    if (macs->on) {
+        tmsg_proof_mac(macs->key, number, type, NULL, 0,
+                       frame + TMSG_FRAME_HEADER_BYTES);
+    }
+    return TMSG_FRAME_HEADER_BYTES + bytes;
 }
 
 static size_t used(const tmsg_frame_buffer_t *buffer)
@@ -158,6 +202,8 @@ static tmsg_status_t queue(tmsg_frame_stream_t *stream, uint8_t type,
                            const void *data, size_t bytes)
 {
     uint8_t header[TMSG_FRAME_HEADER_BYTES];
+    uint8_t mac[TMSG_MAC_BYTES];
+    size_t extra = mac_bytes(&stream->tx);
     tmsg_status_t status;
 
     if (bytes > stream->max_bytes || bytes > UINT32_MAX) {
@@ -170,13 +216,18 @@ static tmsg_status_t queue(tmsg_frame_stream_t *stream, uint8_t type,
                               "the peer does not read: %zu bytes wait for it",
                               used(&stream->out));
     }
-    status = introduce(stream, sizeof(header) + bytes);
+    status = introduce(stream, sizeof(header) + bytes + extra);
     if (status != TMSG_OK) {
         return status;
     }
-    *tmsg_put_le(header, bytes, 4) = type;
+    if (extra > 0) {
+        tmsg_proof_mac(stream->tx.key, stream->tx.number++, type, data, bytes,
+                       mac);
+    }
+    *tmsg_put_le(header, bytes + extra, 4) = type;
     append(&stream->out, header, sizeof(header));
     append(&stream->out, data, bytes);
+    append(&stream->out, mac, extra);
     status = flush(stream);
     return status == TMSG_IN_PROGRESS ? TMSG_OK : status;
 }
@@ -240,6 +291,43 @@ static tmsg_status_t greet(tmsg_frame_stream_t *stream)
     return TMSG_OK;
 }
 
+/* Whether a frame is the next one that the peer made. */
+static tmsg_status_t check_mac(tmsg_frame_macs_t *macs, uint8_t type,
+                               const uint8_t *data, size_t bytes)
+{
+    uint8_t mac[TMSG_MAC_BYTES];
+
+    if (bytes < TMSG_MAC_BYTES) {
+        return tmsg_error_set(TMSG_ERR_CORRUPT,
+                              "a frame of type %u came without its MAC: "
+                              "somebody stands between the peers",
+                              type);
+    }
+    bytes -= TMSG_MAC_BYTES;
+    tmsg_proof_mac(macs->key, macs->number, type, data, bytes, mac);
+    if (sodium_memcmp(mac, data + bytes, TMSG_MAC_BYTES) != 0) {
+        return tmsg_error_set(TMSG_ERR_CORRUPT,
+                              "a frame of type %u is not the next one that the "
+                              "peer sent: it was changed, left out or repeated "
+                              "on its way",
+                              type);
+    }
+    macs->number++;
+    return TMSG_OK;
+}
+
+/* Who stands between the peers can change a length like anything else, and no
+ * peer that was admitted sends one beyond the limit. */
+static tmsg_status_t too_long(const tmsg_frame_stream_t *stream, size_t bytes,
+                              uint8_t type)
+{
+    return tmsg_error_set(stream->rx.on ? TMSG_ERR_CORRUPT
+                                        : TMSG_ERR_LIMIT_EXCEEDED,
+                          "the peer announces a frame of %zu bytes, of type "
+                          "%u, where %zu are the most",
+                          bytes, type, stream->max_bytes);
+}
+
 /* Takes a frame out of what has come. */
 static tmsg_status_t parse(tmsg_frame_stream_t *stream, uint8_t *type_p,
                            const uint8_t **data_p, size_t *bytes_p)
@@ -262,19 +350,23 @@ static tmsg_status_t parse(tmsg_frame_stream_t *stream, uint8_t *type_p,
     }
     header = stream->in.data + stream->in.begin;
     bytes = (size_t)tmsg_get_le(header, 4);
-    if (bytes > stream->max_bytes) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "the peer announces a frame of %zu bytes, of "
-                              "type %u, where %zu are the most",
-                              bytes, header[4], stream->max_bytes);
+    if (bytes > stream->max_bytes + mac_bytes(&stream->rx)) {
+        return too_long(stream, bytes, header[4]);
     }
     if (used(&stream->in) - TMSG_FRAME_HEADER_BYTES < bytes) {
         return TMSG_IN_PROGRESS;
     }
+    if (stream->rx.on) {
+        status = check_mac(&stream->rx, header[4],
+                           header + TMSG_FRAME_HEADER_BYTES, bytes);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
     stream->in.begin += TMSG_FRAME_HEADER_BYTES + bytes;
     *type_p = header[4];
     *data_p = header + TMSG_FRAME_HEADER_BYTES;
-    *bytes_p = bytes;
+    *bytes_p = bytes - mac_bytes(&stream->rx);
     return TMSG_OK;
 }
 
@@ -371,16 +463,21 @@ static void keep_rest(tmsg_frame_stream_t *stream, const uint8_t *rest,
 
 void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
 {
-    const uint8_t frame[TMSG_FRAME_HEADER_BYTES] = {0, 0, 0, 0, type};
+    uint8_t frame[BEAT_BYTES_MOST];
+    size_t bytes;
     ssize_t n;
 
     pthread_mutex_lock(&stream->lock);
     if (!stream->introduced || used(&stream->out) > 0) {
         flush(stream);
     } else if (stream->write_error == TMSG_OK) {
-        n = send(stream->fd, frame, sizeof(frame), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0 && n < (ssize_t)sizeof(frame)) {
-            keep_rest(stream, frame + n, sizeof(frame) - (size_t)n);
+        bytes = put_beat(&stream->tx, stream->tx.number, type, frame);
+        n = send(stream->fd, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) {
+            stream->tx.number++;
+        }
+        if (n > 0 && n < (ssize_t)bytes) {
+            keep_rest(stream, frame + n, bytes - (size_t)n);
         }
     }
     pthread_mutex_unlock(&stream->lock);
@@ -389,10 +486,12 @@ void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
 /* Looks once; whether there may be more to throw away. */
 static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
 {
-    const uint8_t frame[TMSG_FRAME_HEADER_BYTES] = {0, 0, 0, 0, type};
+    uint8_t frame[BEAT_BYTES_MOST];
+    size_t each = put_beat(&stream->rx, stream->rx.number, type, frame);
     uint8_t bytes[LISTEN_FRAMES * sizeof(frame)];
-    size_t known = 0, came;
-    ssize_t n = recv(stream->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+    size_t known = 0, count = 0, came;
+    ssize_t n =
+        recv(stream->fd, bytes, LISTEN_FRAMES * each, MSG_PEEK | MSG_DONTWAIT);
 
     if (n <= 0) {
         return false;
@@ -402,11 +501,16 @@ static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
     if (!stream->greeted || used(&stream->in) > 0) {
         return false; /* a frame has begun */
     }
-    while (came - known >= sizeof(frame) &&
-           memcmp(bytes + known, frame, sizeof(frame)) == 0) {
-        known += sizeof(frame);
+    while (came - known >= each &&
+           sodium_memcmp(bytes + known, frame, each) == 0) {
+        known += each;
+        put_beat(&stream->rx, stream->rx.number + ++count, type, frame);
     }
-    return known > 0 && recv(stream->fd, bytes, known, MSG_DONTWAIT) > 0;
+    if (known == 0 || recv(stream->fd, bytes, known, MSG_DONTWAIT) <= 0) {
+        return false;
+    }
+    stream->rx.number += count;
+    return true;
 }
 
 void tmsg_frame_listen(tmsg_frame_stream_t *stream, uint8_t type)

@@ -12,6 +12,8 @@
 
 #include <tensormsg/status.h>
 
+#include "am/proof.h"
+
 #define TMSG_FRAME_MAGIC "TMSGBOOT" /* the first bytes of either side */
 #define TMSG_FRAME_MAGIC_BYTES 8
 #define TMSG_FRAME_HEADER_BYTES 5
@@ -23,6 +25,13 @@ typedef struct {
     size_t begin; /* first byte not yet used */
     size_t end;
 } tmsg_frame_buffer_t;
+
+/* The MACs of the frames that go one way, once they have some. */
+typedef struct {
+    bool on;
+    uint8_t key[TMSG_KEY_BYTES];
+    uint64_t number; /* of the next frame */
+} tmsg_frame_macs_t;
 
 /* One side of a connection. It borrows the descriptor. One thread at a time
  * uses it; beside that another may call tmsg_frame_beat() and
@@ -38,11 +47,19 @@ typedef struct {
     tmsg_status_t write_error;
     tmsg_frame_buffer_t in;
     tmsg_frame_buffer_t out;
+    tmsg_frame_macs_t tx, rx;
 } tmsg_frame_stream_t;
 
 /* Begins a stream on a connected or connecting socket; our magic goes out with
  * the first frame, or with tmsg_frame_flush(). Allocates nothing. */
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes);
+
+/* From here on every frame has a MAC behind its payload: those that are queued,
+ * by the one key, and those that are read, by the other. Payloads are
+ * `max_bytes` at most, without it. */
+void tmsg_frame_protect(tmsg_frame_stream_t *stream,
+                        const uint8_t tx_key[TMSG_KEY_BYTES],
+                        const uint8_t rx_key[TMSG_KEY_BYTES], size_t max_bytes);
 
 /* Moves all that a stream has read and queued, its descriptor included, to one
  * that is not in use; nobody else uses either. */
@@ -71,9 +88,10 @@ size_t tmsg_frame_pending(tmsg_frame_stream_t *stream);
  * call until IN_PROGRESS (then poll for input, level-triggered). Memory grows
  * with the bytes that came, not with the length that was announced. Errors:
  * IN_PROGRESS, CLOSED (the peer ended it; the message says if inside a frame),
- * MALFORMED (not our magic), LIMIT_EXCEEDED (a length over max_bytes),
- * PEER_LOST (reset), NO_MEMORY, IO. All but IN_PROGRESS and NO_MEMORY are
- * final. */
+ * MALFORMED (not our magic), LIMIT_EXCEEDED (a length over max_bytes, of who
+ * was not admitted), CORRUPT (its MAC is not that of this frame, here and now,
+ * or its length is over max_bytes), PEER_LOST (reset), NO_MEMORY, IO. All but
+ * IN_PROGRESS and NO_MEMORY are final. */
 tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
                               const uint8_t **data_p, size_t *bytes_p);
 

@@ -4,6 +4,7 @@
  *   dialling                      dialled
  *   HELLO           ------------>
  *                   <------------ HELLO, or REFUSE
+ *   with keys, see admit.c, PROOF both ways
  *                   <------------ ADDRESS (its id, token, UCX address)
  *   ADDRESS         ------------>
  *   attach, by UCX  ------------>
@@ -40,10 +41,15 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     hello.subscribe = endpoint->subscribe;
     hello.eager_bytes = tmsg_credit_open(endpoint);
     endpoint->credit.rx_edge = hello.eager_bytes;
-    status = tmsg_hello_encode(&hello, buffer, sizeof(buffer), &bytes);
-    return status != TMSG_OK
-               ? status
-               : tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);
+    status = tmsg_admit_hello(endpoint, &hello);
+    if (status == TMSG_OK) {
+        status = tmsg_hello_encode(&hello, buffer, sizeof(buffer), &bytes);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_admit_said(endpoint, buffer, bytes);
+    return tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);
 }
 
 /* [endpoint id u32][sealed address]: the answer of the dialling side, too. */
@@ -105,15 +111,34 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
     return tmsg_error_set(status, "%s", why);
 }
 
+/* The others in their handshake that are to have UCX's. With keys, those that
+ * have proved one: anybody can begin a handshake. */
+static size_t count_beside(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_listener_t *listener = endpoint->link.listener;
+    const tmsg_worker_t *worker = endpoint->worker;
+    size_t count = 0;
+
+    if (listener == NULL || endpoint->admit.keyring == NULL) {
+        return listener == NULL ? 0 : listener->handshakes - 1;
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        const tmsg_endpoint_t *other = worker->endpoints[i];
+
+        count += other != NULL && other != endpoint &&
+                 other->link.listener == listener && other->admit.admitted;
+    }
+    return count;
+}
+
 /* What UCX needs for this connection, and for those beside it that have come
  * so far. */
 static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_listener_t *listener = endpoint->link.listener;
-    size_t connections = listener == NULL ? 1 : listener->handshakes;
-
-    return tmsg_ucx_check_descriptors(endpoint->worker->loop.epoll_fd,
-                                      2 + 2 * connections);
+    return endpoint->link.url.kind != TMSG_URL_TCP
+               ? TMSG_OK
+               : tmsg_ucx_check_descriptors(endpoint->worker->loop.epoll_fd,
+                                            4 + 2 * count_beside(endpoint));
 }
 
 /* The scope of the address at our end of the socket. */
@@ -154,6 +179,16 @@ static void name_peer(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_name_peer(endpoint, url);
 }
 
+/* Where a hello is kept. One that answers a session in its peer's place may be
+ * anybody's until its proof: what the application may send meanwhile is said by
+ * the one before. */
+static tmsg_hello_t *place_of_hello(tmsg_endpoint_t *endpoint)
+{
+    return endpoint->admit.keyring != NULL && tmsg_resume_is_away(endpoint)
+               ? &endpoint->resume->claimed
+               : &endpoint->peer_hello;
+}
+
 /* Takes the peer's hello and decides whether the two can work together. */
 static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
                                  size_t bytes)
@@ -165,11 +200,16 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     endpoint->link.hello_done = true;
-    status = tmsg_resume_recognize(endpoint, &theirs);
+    tmsg_admit_heard(endpoint, data, bytes);
+    status = tmsg_admit_expect(endpoint, &theirs);
+    if (status == TMSG_OK &&
+        !(endpoint->dialling && endpoint->admit.keyring != NULL)) {
+        status = tmsg_resume_recognize(endpoint, &theirs);
+    }
     if (status != TMSG_OK) {
         return status;
     }
-    endpoint->peer_hello = theirs;
+    *place_of_hello(endpoint) = theirs;
     if (!tmsg_resume_is_away(endpoint)) {
         name_peer(endpoint);
     }
@@ -183,6 +223,24 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
                              endpoint->link.url.kind == TMSG_URL_UNIX);
 }
 
+/* Unless the peer has been told already, in fewer words. */
+static tmsg_status_t refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    return endpoint->link.explained ? status
+                                    : tmsg_handshake_refuse(endpoint, status);
+}
+
+/* The peer is who it should be, and works together with this side. */
+static tmsg_status_t go_on(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_resume_is_away(endpoint)) {
+        return tmsg_resume_ask(endpoint);
+    }
+    return endpoint->dialling || endpoint->peer_hello.resumes
+               ? TMSG_OK
+               : tmsg_handshake_invite(endpoint);
+}
+
 tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
                                    const uint8_t *data, size_t bytes)
 {
@@ -193,15 +251,37 @@ tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
     }
     status = judge_hello(endpoint, data, bytes);
     if (status != TMSG_OK) {
-        return tmsg_handshake_refuse(endpoint, status);
+        return refuse(endpoint, status);
     }
-    status = TMSG_OK;
-    if (tmsg_resume_is_away(endpoint)) {
-        status = tmsg_resume_ask(endpoint);
-    } else if (!endpoint->dialling && !endpoint->peer_hello.resumes) {
-        status = tmsg_handshake_invite(endpoint);
+    if (endpoint->admit.keyring == NULL) {
+        return go_on(endpoint);
+    }
+    return endpoint->dialling ? tmsg_admit_prove(endpoint) : TMSG_OK;
+}
+
+static tmsg_status_t believe_hello(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_hello_t *theirs = place_of_hello(endpoint);
+    tmsg_status_t status = tmsg_resume_recognize(endpoint, theirs);
+
+    if (status == TMSG_OK && theirs != &endpoint->peer_hello) {
+        endpoint->peer_hello = *theirs;
     }
     return status;
+}
+
+/* What a hello says of a session is the peer's own word only from here on. */
+tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
+                                   const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status = tmsg_admit_judge(endpoint, data, bytes);
+
+    if (status == TMSG_OK && endpoint->dialling) {
+        status = believe_hello(endpoint);
+    } else if (status == TMSG_OK) { /* others may have proved theirs since */
+        status = check_descriptors(endpoint);
+    }
+    return status == TMSG_OK ? go_on(endpoint) : refuse(endpoint, status);
 }
 
 /* The dialling side answers it with its own, and begins to attach. */

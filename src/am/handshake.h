@@ -12,6 +12,8 @@ void tmsg_handshake_begin(tmsg_endpoint_t *endpoint);
 
 tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
                                    const uint8_t *data, size_t bytes);
+tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
+                                   const uint8_t *data, size_t bytes);
 tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
                                      const uint8_t *data, size_t bytes);
 

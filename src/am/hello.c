@@ -2,6 +2,7 @@
 #include "am/hello.h"
 
 #include <fcntl.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -77,8 +78,13 @@ static const field_t fields[] = {
     FIELD(37, UINT, false, resume_ms),
     FIELD(38, UINT, false, resumes),
     FIELD(40, UINT, false, subscribe),
+    FIELD(41, UINT, false, admission),
+    FIELD(42, BYTES, false, nonce),
+    FIELD(43, TEXT, false, near_end),
+    FIELD(44, TEXT, false, far_end),
 };
 
+#define SPARED 42 /* from here on, what is empty is left out */
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 _Static_assert(FIELDS <= 64, "decoder_t.seen has a bit for each");
 
@@ -183,6 +189,11 @@ static size_t bytes_on_wire(const field_t *field, const uint8_t *member)
                                : field->bytes;
 }
 
+static bool is_spared(const field_t *field, const uint8_t *member)
+{
+    return field->type >= SPARED && sodium_is_zero(member, field->bytes);
+}
+
 tmsg_status_t tmsg_hello_encode(const tmsg_hello_t *hello, void *buffer,
                                 size_t capacity, size_t *bytes_p)
 {
@@ -193,6 +204,9 @@ tmsg_status_t tmsg_hello_encode(const tmsg_hello_t *hello, void *buffer,
         const uint8_t *member = (const uint8_t *)hello + field->offset;
         size_t bytes = bytes_on_wire(field, member);
 
+        if (is_spared(field, member)) {
+            continue;
+        }
         if (left < FIELD_HEADER_BYTES + bytes) {
             return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                                   "a hello does not fit in %zu bytes",
@@ -331,6 +345,7 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
         .hello.max_metadata_keys = TMSG_METADATA_KEYS_USUAL,
         .hello.channels = 1,
         .hello.eager_bytes = UINT64_MAX,
+        .hello.admission = TMSG_HELLO_NO_ADMISSION,
     };
     tmsg_status_t status =
         bytes > 0 ? TMSG_OK

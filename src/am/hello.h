@@ -11,13 +11,19 @@
 #include <tensormsg/status.h>
 
 #define TMSG_INSTANCE_BYTES 16
-#define TMSG_HELLO_BYTES_MAX 512 /* of every hello that we write */
+#define TMSG_NONCE_BYTES 32
+#define TMSG_HELLO_BYTES_MAX 768 /* of every hello that we write */
 
 /* What a side does, a bit each; unknown ones are passed over. */
 #define TMSG_FEATURE_PING 1u      /* answers PING */
 #define TMSG_FEATURE_BROADCAST 2u /* takes tensors with strides of 0 */
 #define TMSG_FEATURE_CALLS 4u     /* takes CALL and UNCALL */
+#define TMSG_FEATURE_STREAMS 16u  /* takes STREAM and STREAM_OVER */
+#define TMSG_FEATURE_LEASE 128u   /* says where its lease stands; lease.h */
 #define TMSG_FEATURE_SLICES 8u /* takes slices of what is left beside parts */
+
+/* Decoded from who does not know of admission at all. */
+#define TMSG_HELLO_NO_ADMISSION UINT8_MAX
 
 typedef struct {
     uint8_t wire_version;
@@ -46,7 +52,7 @@ typedef struct {
     uint64_t max_metadata_bytes;
     uint64_t max_header_bytes;
     uint64_t max_message_bytes;
-    uint64_t ucx_id;       /* random, of the UCX worker */
+    uint64_t ucx_id;       /* of the UCX worker, and of no other */
     uint16_t schema_slots; /* schemas this side keeps of its peer's, 0: none */
     uint32_t schema_bytes; /* of encoded bodies, all of them together */
     uint32_t checksums;    /* that this side can check: bit n is algorithm n */
@@ -59,6 +65,11 @@ typedef struct {
     uint64_t eager_bytes; /* that it may send ahead; UINT64_MAX: not counted */
     uint32_t resume_ms;   /* how long a session outlives its connection */
     uint8_t resumes;      /* 1: this connection is to take up a session */
+    uint8_t admission;    /* the version that this side asks for; 0: none, as it
+                           * has no key; or TMSG_HELLO_NO_ADMISSION */
+    uint8_t nonce[TMSG_NONCE_BYTES]; /* random; zeros without admission */
+    char near_end[80];               /* of its socket, with admission */
+    char far_end[80];
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,

@@ -2,6 +2,7 @@
 #include "am/incoming.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "am/endpoint.h"
 #include "am/progress.h"
@@ -99,6 +100,20 @@ tmsg_status_t tmsg_incoming_choose(tmsg_incoming_t *incoming, size_t index,
     return tmsg_stage_in_choose(message, index, device, stream);
 }
 
+tmsg_status_t tmsg_incoming_choose_name(tmsg_incoming_t *incoming,
+                                        const char *name, tmsg_device_t device,
+                                        tmsg_stream_t stream)
+{
+    const tmsg_map_t *map = incoming->message->map;
+    tmsg_status_t status = tmsg_map_find(map, name, NULL);
+
+    return status == TMSG_OK
+               ? tmsg_incoming_choose(
+                     incoming, tmsg_map_position(map, name, strlen(name)),
+                     device, stream)
+               : status;
+}
+
 tmsg_status_t tmsg_incoming_choose_all(tmsg_incoming_t *incoming,
                                        tmsg_device_t device,
                                        tmsg_stream_t stream)
@@ -131,6 +146,9 @@ tmsg_status_t tmsg_incoming_refuse(tmsg_incoming_t *incoming,
 
 bool tmsg_incoming_may_be_placed(const tmsg_message_t *message)
 {
+    if (message->head.kind == TMSG_KIND_CALL) {
+        return message->posted != NULL;
+    }
     return message->head.kind == TMSG_KIND_MAP &&
            (message->endpoint->worker->on_header != NULL ||
             message->endpoint->post.map != NULL);

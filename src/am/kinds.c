@@ -41,6 +41,8 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_PONG] = tmsg_pong_arrived,
     [TMSG_KIND_CALL] = tmsg_map_arrived,
     [TMSG_KIND_UNCALL] = tmsg_uncall_arrived,
+    [TMSG_KIND_STREAM] = tmsg_map_arrived,
+    [TMSG_KIND_STREAM_OVER] = tmsg_map_arrived,
 };
 
 /* Those that belong to a channel; their handlers look for it. */
@@ -48,6 +50,7 @@ static const bool on_channels[TMSG_KIND_COUNT] = {
     [TMSG_KIND_MAP] = true,    [TMSG_KIND_PART] = true,
     [TMSG_KIND_CREDIT] = true, [TMSG_KIND_SCHEMA] = true,
     [TMSG_KIND_ABORT] = true,  [TMSG_KIND_CALL] = true,
+    [TMSG_KIND_STREAM] = true, [TMSG_KIND_STREAM_OVER] = true,
 };
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an
@@ -66,7 +69,8 @@ static ucs_status_t end_connection(const tmsg_arrival_t *arrival, uint32_t id,
     tmsg_endpoint_t *endpoint = tmsg_endpoint_by_id(arrival->ucx->worker, id);
 
     if (endpoint != NULL && endpoint->ucx == arrival->ucx &&
-        endpoint->ep != NULL && !tmsg_endpoint_is_down(endpoint)) {
+        endpoint->ep != NULL && !tmsg_endpoint_is_down(endpoint) &&
+        !tmsg_admit_is_half(endpoint)) {
         tmsg_endpoint_break(endpoint, status, why);
     }
     return ignore(arrival, why);
@@ -87,6 +91,9 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
 
     if (arrival.ucx->worker == NULL) { /* it is being closed */
         return arrival.rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    }
+    if (arrival.ucx->suspect) {
+        tmsg_probe_note(arrival.ucx, header, header_bytes);
     }
     if (!arrival.rendezvous &&
         tmsg_repeat_arrived(arrival.ucx, header, header_bytes, data,
@@ -116,9 +123,8 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                               TMSG_ERR_MALFORMED,
                               "a message on a channel that has no channel");
     }
-    if (arrival.head.kind != TMSG_KIND_MAP &&
+    if (!tmsg_kind_is_map(arrival.head.kind) &&
         arrival.head.kind != TMSG_KIND_PART &&
-        arrival.head.kind != TMSG_KIND_CALL &&
         (arrival.rendezvous ||
          (arrival.head.flags & TMSG_HEADER_SPILLED) != 0)) {
         return ignore(&arrival, "a control message by rendezvous");

@@ -29,8 +29,17 @@ typedef enum {
     TMSG_KIND_PONG = 15,    /* the same message id */
     TMSG_KIND_CALL = 16,    /* a map that is a call, or the reply to one */
     TMSG_KIND_UNCALL = 17,  /* the caller of one waits no more */
+    TMSG_KIND_STREAM = 18,  /* a map on the channel of a stream */
+    TMSG_KIND_STREAM_OVER = 19, /* a side has let go of one */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
+
+/* Whether messages of a kind are maps. */
+static inline bool tmsg_kind_is_map(uint8_t kind)
+{
+    return kind == TMSG_KIND_MAP || kind == TMSG_KIND_CALL ||
+           kind == TMSG_KIND_STREAM || kind == TMSG_KIND_STREAM_OVER;
+}
 
 /* One AM as UCX brought it. */
 typedef struct {

@@ -15,6 +15,7 @@
 typedef struct {
     tmsg_node_t node;
     int fd;
+    bool asking;
     uint64_t deadline_ns;
 } socket_t;
 
@@ -37,12 +38,11 @@ static void look(tmsg_ucx_t *ucx)
         socket_t *kept = TMSG_CONTAINER_OF(node, socket_t, node);
 
         next = node->next;
-        if (!has_hung_up(kept->fd)) {
-            if (now < kept->deadline_ns) {
-                continue;
-            }
-            ucx->forsaken = true;
+        if (now < kept->deadline_ns &&
+            (kept->asking || !has_hung_up(kept->fd))) {
+            continue;
         }
+        ucx->forsaken |= !has_hung_up(kept->fd);
         tmsg_list_remove(&ucx->lingering, node);
         close(kept->fd);
         free(kept);
@@ -59,7 +59,7 @@ static void look_again(tmsg_timer_t *timer)
     }
 }
 
-void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd)
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking)
 {
     socket_t *kept = malloc(sizeof(*kept));
 
@@ -70,6 +70,7 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd)
     }
     shutdown(fd, SHUT_WR);
     kept->fd = fd;
+    kept->asking = asking;
     kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
     tmsg_list_push(&ucx->lingering, &kept->node);
     ucx->linger.expired = look_again;

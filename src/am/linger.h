@@ -11,8 +11,10 @@
 #include "am/ucx.h"
 
 /* Shuts a bootstrap socket and keeps it until the peer has. Takes the socket.
- */
-void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd);
+ * `asking`: UCX has asked the peer's for its endpoint and heard nothing. It
+ * will still answer, and the peer may have hung up before it saw that: such a
+ * socket is kept for the 250 ms below. */
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking);
 
 /* Whether all such peers have hung up: then the UCX worker may be closed. Those
  * that do not within 250 ms make it ucx->forsaken: it must not be, ever. */

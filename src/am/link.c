@@ -19,6 +19,9 @@
 #include "am/sock.h"
 #include "core/bytes.h"
 
+#define NS_PER_MS 1000000ULL
+#define SLICES_MOST 4     /* of a deadline */
+#define SLICE_MS 64       /* at least: drivers have their pauses */
 #define FRAMES_A_ROUND 32 /* of one peer, before others have their turn */
 #define LAST_ROUNDS 8     /* to find a peer's last words */
 
@@ -37,7 +40,13 @@ static const char *missing(const tmsg_endpoint_t *endpoint)
     bool by_blob = link->url.kind == TMSG_URL_BLOB;
 
     if (by_blob && endpoint->dialling) {
-        return "no answer in time: is the listener of the blob alive?";
+        return endpoint->admit.keyring == NULL
+                   ? "no answer in time: is the listener of the blob alive?"
+                   : "no answer in time: is the listener of the blob alive, "
+                     "and has it still a key of this side's?";
+    }
+    if (endpoint->ucxx != NULL && !endpoint->dialling) {
+        return "UCX was not connected in time (is it of another version?)";
     }
     if (!by_blob && !link->connected) {
         return "no connection in time";
@@ -48,19 +57,44 @@ static const char *missing(const tmsg_endpoint_t *endpoint)
     return "no answer by UCX in time: is its port behind a firewall?";
 }
 
-static void expired(tmsg_timer_t *timer)
+/* Where this process was stopped the slice ended late, and the next has its
+ * whole length all the same. */
+static void next_slice(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+    uint64_t now = tmsg_now_ns();
+
+    if (now - link->slice_end_ns > link->slice_ns) {
+        link->slice_end_ns = now;
+    }
+    link->slice_end_ns += link->slice_ns;
+    tmsg_loop_set_alarm(&endpoint->worker->loop, &link->deadline,
+                        link->slice_end_ns - now);
+}
+
+static void slice_ended(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
         TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline);
 
-    tmsg_endpoint_end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
+    if (--endpoint->link.slices > 0) {
+        next_slice(endpoint);
+    } else {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
+    }
 }
 
 void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms)
 {
-    endpoint->link.deadline.expired = expired;
-    tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->link.deadline,
-                        (uint64_t)timeout_ms);
+    tmsg_link_t *link = &endpoint->link;
+    uint64_t ms = (uint64_t)timeout_ms;
+
+    link->since_ns = tmsg_now_ns();
+    link->slices = ms / SLICE_MS < SLICES_MOST ? 1 : SLICES_MOST;
+    link->slice_ns = ms * NS_PER_MS / link->slices;
+    link->slice_end_ns = link->since_ns;
+    link->deadline.expired = slice_ended;
+    next_slice(endpoint);
 }
 
 static void want(tmsg_endpoint_t *endpoint)
@@ -100,9 +134,16 @@ void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
                               const uint8_t *data, size_t bytes)
 {
+    if (type != TMSG_FRAME_HELLO && type != TMSG_FRAME_PROOF &&
+        !tmsg_admit_is_over(endpoint)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a frame of type %u before admission", type);
+    }
     switch (type) {
     case TMSG_FRAME_HELLO:
         return tmsg_handshake_hello(endpoint, data, bytes);
+    case TMSG_FRAME_PROOF:
+        return tmsg_handshake_proof(endpoint, data, bytes);
     case TMSG_FRAME_ADDRESS:
         return tmsg_handshake_address(endpoint, data, bytes);
     case TMSG_FRAME_RESUME:
@@ -170,7 +211,11 @@ static void read_frames(tmsg_endpoint_t *endpoint)
         if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
             status = tmsg_handshake_refused(data, bytes); /* whatever it says */
             link->explained = true;
-            tmsg_resume_refused(endpoint, status);
+            if (tmsg_admit_is_over(endpoint)) {
+                tmsg_resume_refused(endpoint, status);
+            } else if (tmsg_resume_is_away(endpoint)) {
+                status = TMSG_ERR_PEER_LOST; /* anybody may say so */
+            }
             tmsg_link_fail(endpoint, status);
             return;
         }
@@ -185,6 +230,11 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     link->unread = status == TMSG_OK;
     if (link->unread) {
         tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    /* Who stands between two peers can break their connection, and no more:
+     * their session goes on. */
+    if (status == TMSG_ERR_CORRUPT && tmsg_resume_keeps(endpoint)) {
+        status = TMSG_ERR_PEER_LOST;
     }
     if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_PEER_LOST) {
         hung_up(endpoint, status);
@@ -249,7 +299,11 @@ tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd)
         return status;
     }
     link->fd = fd;
-    tmsg_frame_init(&link->stream, fd, TMSG_FRAME_MAX_BYTES);
+    tmsg_frame_init(&link->stream, fd,
+                    endpoint->admit.keyring == NULL ? TMSG_FRAME_MAX_BYTES
+                    : link->listener == NULL
+                        ? TMSG_HANDSHAKE_BYTES
+                        : link->listener->max_handshake_bytes);
     return TMSG_OK;
 }
 
@@ -298,6 +352,7 @@ tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
     link->connected = true;
     link->hello_done = true;
     link->net_only = from->link.net_only;
+    to->admit.admitted = from->admit.admitted;
     link->unread = true; /* something may lie in the buffer */
     tmsg_worker_chore(to->worker, to);
     want(to);
@@ -318,7 +373,8 @@ static void forget(tmsg_link_t *link)
     link->next_address = 0;
 }
 
-/* A peer in this process may be waiting for this very thread. */
+/* A peer in this process is not waited for, who may be waiting for this very
+ * thread: what it may still open is kept for it (kin.h). */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -329,6 +385,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_resolve_abandon(link->resolve);
     link->resolve = NULL;
     forget(link);
+    tmsg_admit_forget(endpoint);
     if (link->fd < 0) {
         return;
     }
@@ -336,7 +393,8 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_silence_end(endpoint);
     tmsg_frame_flush(&link->stream); /* a refusal's words, if they fit */
     if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
-        tmsg_linger_begin(endpoint->ucx, link->fd);
+        tmsg_linger_begin(endpoint->ucx, link->fd,
+                          endpoint->attaching && endpoint->reply_ep == NULL);
     } else {
         shutdown(link->fd, SHUT_RDWR);
         close(link->fd);

@@ -23,6 +23,7 @@ enum {
     TMSG_FRAME_FIN = TMSG_KIND_FIN,
     TMSG_FRAME_RESUME = 8,
     TMSG_FRAME_RESUMED = 9,
+    TMSG_FRAME_PROOF = 10,
 };
 
 /* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All
@@ -43,7 +44,11 @@ typedef struct {
     tmsg_resolve_t *resolve; /* dialling side */
     tmsg_source_t resolve_source;
     size_t next_address;
-    tmsg_timer_t deadline;
+    tmsg_timer_t deadline; /* of connecting, in slices: of the one that runs */
+    uint64_t since_ns;     /* its begin */
+    uint64_t slice_ns;
+    uint64_t slice_end_ns;
+    unsigned slices;           /* with the one that runs */
     tmsg_listener_t *listener; /* dialled side, until connected */
 } tmsg_link_t;
 
@@ -78,7 +83,8 @@ tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);
 /* The socket that is being dialled may be connected. */
 void tmsg_link_dialled(tmsg_endpoint_t *endpoint);
 
-/* By when the endpoint is to be open. */
+/* How long connecting may take, counted while this process runs: to be stopped,
+ * or its machine, costs a quarter of it at most, unless it is very short. */
 void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms);
 
 tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t frame,

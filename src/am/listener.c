@@ -4,240 +4,36 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
+#include "am/accept.h"
+#include "am/admit_blob.h"
 #include "am/attach.h"
 #include "am/endpoint.h"
+#include "am/knocks.h"
 #include "am/netif.h"
 #include "am/progress.h"
 #include "am/reach.h"
 #include "am/ucxx.h"
 #include "core/log.h"
 
-#define HANDSHAKE_TIMEOUT_MS 5000
-#define MAX_HANDSHAKES 128
 #define BACKLOG 1024
-#define RETRY_MS 100
-#define ACCEPTS_A_ROUND 16
-
-#define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_LISTENER_PARAM_ON_ACCEPT |                                \
-                TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |                    \
-                TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |                        \
-                TMSG_LISTENER_PARAM_MAX_HANDSHAKES |                           \
-                TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES |  \
-                TMSG_LISTENER_PARAM_RESUME))
-
-static tmsg_status_t read_params(const tmsg_listener_params_t *params,
-                                 tmsg_listener_t *listener)
-{
-    if (params == NULL) {
-        return TMSG_OK;
-    }
-    if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "listener: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
-    }
-    if (params->field_mask & TMSG_LISTENER_PARAM_ON_ACCEPT) {
-        listener->on_accept = params->on_accept;
-        listener->on_accept_arg = params->on_accept_arg;
-    }
-    if (params->field_mask & TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT) {
-        listener->handshake_timeout_ms = params->handshake_timeout_ms;
-    }
-    if (params->field_mask & TMSG_LISTENER_PARAM_MAX_HANDSHAKES) {
-        listener->max_handshakes = params->max_handshakes;
-    }
-    if (params->field_mask & TMSG_LISTENER_PARAM_RESUME) {
-        if (params->resume_ms < -1) {
-            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                  "listener: resume_ms %d", params->resume_ms);
-        }
-        listener->resume_ms = (uint32_t)params->resume_ms; /* -1: for ever */
-    }
-    if (listener->handshake_timeout_ms <= 0 || listener->max_handshakes == 0) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "listener: handshake_timeout_ms %d and "
-                              "max_handshakes %u must be positive",
-                              listener->handshake_timeout_ms,
-                              listener->max_handshakes);
-    }
-    return TMSG_OK;
-}
 
 /* Hearing strangers has to be asked for. */
-static tmsg_status_t check_secure(const tmsg_listener_params_t *params,
+static tmsg_status_t check_secure(const tmsg_listener_t *listener,
+                                  const tmsg_listener_params_t *params,
                                   const char *url,
                                   const struct sockaddr *address)
 {
-    if (tmsg_listener_is_open(params) || tmsg_netif_is_loopback(address)) {
+    if (tmsg_listener_is_open(listener, params) ||
+        tmsg_netif_is_loopback(address)) {
         return TMSG_OK;
     }
     return tmsg_error_set(TMSG_ERR_INSECURE,
                           "%s is not a loopback address: anyone who reaches it "
-                          "could connect; set allow_unauthenticated if that is "
-                          "meant",
+                          "could connect; set a keyring, or "
+                          "allow_unauthenticated if that is meant",
                           url);
-}
-
-static void handshake_over(tmsg_listener_t *listener)
-{
-    listener->handshakes--;
-    if (listener->handshakes == listener->max_handshakes - 1 &&
-        listener->source.fd >= 0) {
-        tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
-    }
-}
-
-static void run_accept(tmsg_due_t *due)
-{
-    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(due, tmsg_endpoint_t, due);
-    tmsg_worker_t *worker = endpoint->worker;
-    tmsg_accept_fn on_accept = NULL;
-    void *arg = NULL;
-
-    tmsg_worker_lock(worker);
-    if (endpoint->handle && endpoint->keeper != NULL) {
-        on_accept = endpoint->keeper->on_accept;
-        arg = endpoint->keeper->on_accept_arg;
-        endpoint->keeper = NULL; /* the application's from here on */
-    }
-    tmsg_worker_unlock(worker);
-    if (on_accept != NULL) {
-        on_accept(arg, endpoint);
-    }
-    tmsg_endpoint_drop(endpoint);
-}
-
-void tmsg_listener_connected(tmsg_endpoint_t *endpoint)
-{
-    tmsg_listener_t *listener = endpoint->link.listener;
-
-    if (listener == NULL) {
-        return;
-    }
-    endpoint->link.listener = NULL;
-    handshake_over(listener);
-    if (listener->on_accept != NULL) {
-        endpoint->due.run = run_accept;
-        tmsg_endpoint_hold(endpoint);
-        tmsg_worker_due(listener->worker, &endpoint->due);
-    }
-}
-
-static void run_release(tmsg_due_t *due)
-{
-    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(due, tmsg_endpoint_t, due);
-    tmsg_worker_t *worker = endpoint->worker;
-
-    tmsg_worker_lock(worker);
-    if (endpoint->handle && endpoint->keeper != NULL) {
-        endpoint->keeper = NULL;
-        endpoint->handle = false;
-        tmsg_endpoint_forget(endpoint);
-        tmsg_endpoint_drop(endpoint);
-    }
-    tmsg_worker_unlock(worker);
-    tmsg_endpoint_drop(endpoint);
-}
-
-/* What the listener keeps is freed when it has ended; what it has handed over,
- * or is about to, is the application's to free. */
-void tmsg_listener_ended(tmsg_endpoint_t *endpoint)
-{
-    tmsg_listener_t *listener = endpoint->link.listener;
-    bool handed = listener == NULL && endpoint->keeper != NULL &&
-                  endpoint->keeper->on_accept != NULL;
-
-    if (listener != NULL) {
-        endpoint->link.listener = NULL;
-        handshake_over(listener);
-    }
-    if (endpoint->keeper != NULL && !handed && endpoint->handle) {
-        endpoint->due.run = run_release;
-        tmsg_endpoint_hold(endpoint);
-        tmsg_worker_due(endpoint->worker, &endpoint->due);
-    }
-}
-
-static void retry(tmsg_timer_t *timer)
-{
-    tmsg_listener_t *listener =
-        TMSG_CONTAINER_OF(timer, tmsg_listener_t, retry);
-
-    tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
-}
-
-/* Stops hearing the socket: out of descriptors, or of handshakes. */
-static void pause_accepting(tmsg_listener_t *listener, bool timed)
-{
-    tmsg_loop_change(&listener->worker->loop, &listener->source, 0);
-    if (timed) {
-        listener->retry.expired = retry;
-        tmsg_loop_set_timer(&listener->worker->loop, &listener->retry,
-                            RETRY_MS);
-    }
-}
-
-static void accept_one(tmsg_listener_t *listener, int fd)
-{
-    tmsg_endpoint_t *endpoint;
-    tmsg_status_t status = tmsg_endpoint_create(listener->worker, &endpoint);
-
-    if (status != TMSG_OK) {
-        close(fd);
-        tmsg_log(TMSG_LOG_WARN, "%s: a connection is dropped: %s",
-                 listener->url, tmsg_error_message());
-        return;
-    }
-    endpoint->accepted = true;
-    endpoint->keeper = listener;
-    memcpy(endpoint->devices, listener->devices, sizeof(endpoint->devices));
-    listener->handshakes++;
-    status = tmsg_link_accepted(endpoint, fd, listener,
-                                listener->handshake_timeout_ms);
-    if (status != TMSG_OK) {
-        endpoint->link.listener = listener;
-        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
-    }
-}
-
-static void ready(tmsg_source_t *source, uint32_t events)
-{
-    tmsg_listener_t *listener =
-        TMSG_CONTAINER_OF(source, tmsg_listener_t, source);
-    int fd;
-
-    (void)events;
-    for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
-        tmsg_status_t status;
-
-        if (listener->handshakes >= listener->max_handshakes) {
-            pause_accepting(listener, false);
-            return;
-        }
-        status = tmsg_sock_accept(&listener->sock, &fd);
-        if (status == TMSG_IN_PROGRESS) {
-            return;
-        }
-        if (status != TMSG_OK) {
-            tmsg_log(TMSG_LOG_WARN, "%s: %s", listener->url,
-                     tmsg_error_message());
-            pause_accepting(listener, true);
-            return;
-        }
-        accept_one(listener, fd);
-    }
-}
-
-static tmsg_status_t hear(tmsg_listener_t *listener)
-{
-    listener->source.ready = ready;
-    return tmsg_loop_add(&listener->worker->loop, &listener->source,
-                         listener->sock.fd, EPOLLIN);
 }
 
 /* The addresses of a host; blocks while a name is looked up. */
@@ -354,7 +150,7 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
 {
     tmsg_resolve_t *resolve = NULL;
     const tmsg_address_t *address;
-    tmsg_status_t status = read_params(params, listener);
+    tmsg_status_t status = tmsg_listener_read_params(params, listener);
 
     if (status == TMSG_OK) {
         status = tmsg_url_parse(text, url);
@@ -363,6 +159,14 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
         (url->kind == TMSG_URL_BLOB || url->kind == TMSG_URL_UCX)) {
         status = tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                                 "%s: resume_ms is for tcp:// and unix:// alone",
+                                text);
+    }
+    if (status == TMSG_OK && listener->keyring != NULL &&
+        url->kind == TMSG_URL_UCX) {
+        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "%s: a peer that speaks UCXX cannot prove a "
+                                "key; if they may come without, give it a NULL "
+                                "keyring",
                                 text);
     }
     if (status != TMSG_OK) {
@@ -378,7 +182,7 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     }
     status = look_up(listener->worker, url, &resolve, &address);
     if (status == TMSG_OK) {
-        status = check_secure(params, text, &address->sa.any);
+        status = check_secure(listener, params, text, &address->sa.any);
     }
     if (status == TMSG_OK) {
         status = binders[url->kind](listener, url, address, scope);
@@ -396,10 +200,15 @@ static tmsg_status_t listen_blob(tmsg_listener_t *listener,
     tmsg_status_t status =
         tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
 
-    return status != TMSG_OK
+    if (status == TMSG_OK) {
+        status = tmsg_attach_blob_of(listener->ucx, listener->token, 0,
+                                     listener->keyring != NULL, &listener->blob,
+                                     &listener->blob_bytes);
+    }
+    return status != TMSG_OK || listener->keyring == NULL
                ? status
-               : tmsg_attach_blob_of(listener->ucx, listener->token, 0,
-                                     &listener->blob, &listener->blob_bytes);
+               : tmsg_proved_create(listener->blob, listener->blob_bytes,
+                                    &listener->proved);
 }
 
 /* Peers will need UCX on that device: what keeps it from opening shows here,
@@ -415,7 +224,7 @@ static tmsg_status_t listen_socket(tmsg_listener_t *listener,
         return status;
     }
     ucx->users--;
-    return hear(listener);
+    return tmsg_accept_begin(listener);
 }
 
 /* Takes a prepared listener into its worker. */
@@ -443,6 +252,7 @@ static void abandon(tmsg_listener_t *listener)
     if (listener->sock.fd >= 0) {
         tmsg_sock_listener_close(&listener->sock);
     }
+    tmsg_keyring_destroy(listener->keyring);
     free(listener);
 }
 
@@ -461,8 +271,6 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
     listener->worker = worker;
     listener->source.fd = -1;
     listener->sock.fd = -1;
-    listener->handshake_timeout_ms = HANDSHAKE_TIMEOUT_MS;
-    listener->max_handshakes = MAX_HANDSHAKES;
     status = prepare(listener, url, params, &parsed, &scope);
     if (status == TMSG_OK && params != NULL &&
         params->field_mask & TMSG_LISTENER_PARAM_ADVERTISE) {
@@ -501,6 +309,15 @@ tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
                               "%s: a peer that died took the blob with it; "
                               "make another listener",
                               listener->url);
+    }
+    if (listener->proved != NULL) {
+        tmsg_status_t status;
+
+        tmsg_worker_lock(listener->worker);
+        status = tmsg_proved_now(listener->proved, listener->keyring, blob_p,
+                                 blob_bytes_p);
+        tmsg_worker_unlock(listener->worker);
+        return status;
     }
     *blob_p = listener->blob;
     *blob_bytes_p = listener->blob_bytes;
@@ -551,11 +368,14 @@ void tmsg_listener_release(tmsg_listener_t *listener)
         tmsg_sock_listener_close(&listener->sock);
     }
     release_kept(listener);
+    tmsg_knocks_free(listener);
     if (listener->ucx != NULL) {
         listener->ucx->users--;
         tmsg_ucxx_unlisten(listener);
     }
     free(listener->blob);
+    tmsg_proved_free(listener->proved);
+    tmsg_keyring_destroy(listener->keyring);
     free(listener);
 }
 

@@ -5,6 +5,7 @@
 
 #include <tensormsg/listener.h>
 
+#include "am/admit.h"
 #include "am/sock.h"
 #include "am/worker.h"
 
@@ -17,6 +18,14 @@ struct tmsg_listener {
     uint32_t max_handshakes;
     uint32_t handshakes; /* under way */
     uint32_t resume_ms;  /* that a broken session is kept */
+    uint32_t max_handshake_bytes;
+    tmsg_keyring_t *keyring; /* NULL: no key is asked for */
+    tmsg_list_t knocks;      /* by blob, that wait for a place */
+    size_t knock_bytes;
+    tmsg_timer_t knock_timer; /* they are to be heard */
+    uint64_t accepted, connected;
+    uint64_t turned[TMSG_TURNED_COUNT]; /* away, and why */
+    uint64_t timed_out, too_long;
     tmsg_source_t source;
     tmsg_timer_t retry; /* out of descriptors: look again */
     tmsg_sock_listener_t sock;
@@ -25,17 +34,19 @@ struct tmsg_listener {
     char devices[TMSG_DEVICES_BYTES];     /* "": the one of the address */
     void *blob;                           /* of a blob:// listener */
     size_t blob_bytes;
+    struct tmsg_proved *proved; /* the same, with a keyring */
     uint8_t token[TMSG_TOKEN_BYTES];
     tmsg_ucx_t *ucx;        /* of a blob:// or ucx:// listener */
     tmsg_address_t address; /* of a ucx:// listener */
 };
 
+/* Takes all of them but the URL's and the addresses, or the defaults; holds the
+ * keyring. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
+                                        tmsg_listener_t *listener);
+
 /* Lock held: frees the listener with all it keeps. */
 void tmsg_listener_release(tmsg_listener_t *listener);
-
-/* Lock held: an endpoint that it accepted has connected, or ended. */
-void tmsg_listener_connected(tmsg_endpoint_t *endpoint);
-void tmsg_listener_ended(tmsg_endpoint_t *endpoint);
 
 /* Lock held: the blob listener that a token belongs to, or NULL. */
 tmsg_listener_t *tmsg_listener_by_token(tmsg_worker_t *worker,

@@ -172,7 +172,7 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop)
     for (int i = 0; i < ready; i++) {
         tmsg_source_t *source = loop->events[i].data.ptr;
 
-        if (source != NULL) {
+        if (source != NULL && source->ready != NULL) {
             source->ready(source, loop->events[i].events);
             count++;
         }

@@ -14,6 +14,7 @@
 /* Embedded in what wants to hear of a descriptor. */
 typedef struct tmsg_source {
     int fd; /* -1: not in a loop */
+    /* NULL: it only wakes who sleeps on epoll_fd. */
     void (*ready)(struct tmsg_source *source, uint32_t events);
 } tmsg_source_t;
 

@@ -10,6 +10,7 @@
 #include "am/lying.h"
 #include "am/parts.h"
 #include "am/stage_in.h"
+#include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
 
@@ -63,6 +64,7 @@ static void end_message(void *arg)
     tmsg_parts_forget(message);
     tmsg_stage_in_free(message);
     free(message->why);
+    free(message->stream);
     free(message->checksums);
     free(message->raw);
     if (message->state == TMSG_RX_DELIVERED) {
@@ -157,6 +159,7 @@ void tmsg_message_discard(tmsg_message_t *message)
     tmsg_post_return(message);
     tmsg_schema_destroy(message->schema); /* its budget has the same lock */
     message->schema = NULL;
+    message->discarded = true;
     message->due.run = run_destroy;
     tmsg_worker_due(message->endpoint->worker, &message->due);
 }
@@ -208,7 +211,7 @@ static tmsg_message_t *get_record(tmsg_store_t *store)
 static void begin(tmsg_message_t *message, const tmsg_preamble_t *head,
                   tmsg_ucx_t *ucx, tmsg_channel_t *channel)
 {
-    memset(message, 0, offsetof(tmsg_message_t, store));
+    tmsg_zero(message, offsetof(tmsg_message_t, store));
     message->endpoint = channel->endpoint;
     message->channel = channel;
     tmsg_endpoint_borrow(channel->endpoint);

@@ -10,6 +10,7 @@
 #include "am/channel.h"
 #include "am/op.h"
 #include "am/worker.h"
+#include "serialize/call.h"
 #include "serialize/schema.h"
 
 typedef enum {
@@ -36,6 +37,7 @@ struct tmsg_message {
     tmsg_endpoint_t *endpoint;
     tmsg_channel_t *channel;
     struct tmsg_call_in *call; /* whom a CALL is for; calls.h */
+    tmsg_call_head_t *stream;  /* of a STREAM's: what it is; with its text */
     tmsg_block_t block;        /* for the tensors, unless they are small */
     uint64_t noted;            /* what beside it counts against held_bytes */
     tmsg_preamble_t head;
@@ -44,13 +46,16 @@ struct tmsg_message {
     char *why;             /* the words to it; NULL without memory */
     tmsg_ucx_t *ucx;
     void *data;               /* UCX's descriptor, until received */
-    const tmsg_map_t *posted; /* where it was received into; held */
+    const tmsg_map_t *posted; /* where it was received into, or, of a CALL, is
+                               * to be; held */
+    bool lent;                /* a CALL's tensors have their places there */
     bool rendezvous;
-    bool asked;   /* on_header was called */
-    bool landed;  /* its payload is in the block, as it travelled */
-    bool aborted; /* its sender gave it up: `refusal` and `why` say so */
-    bool laid;    /* the record keeps its map for a repeat */
-    bool copied;  /* data is ours, for UCX was not to keep it */
+    bool asked;     /* on_header was called */
+    bool landed;    /* its payload is in the block, as it travelled */
+    bool aborted;   /* its sender gave it up: `refusal` and `why` say so */
+    bool discarded; /* it is destroyed soon, wherever it is still listed */
+    bool laid;      /* the record keeps its map for a repeat */
+    bool copied;    /* data is ours, for UCX was not to keep it */
     uint64_t lying_bytes;   /* not 0: the tensors lie in data; see lying.h */
     uint64_t charged;       /* against the sender's window; see credit.h */
     bool decoded;           /* the map is known */
@@ -69,7 +74,7 @@ struct tmsg_message {
     ucp_dt_iov_t few_pieces[TMSG_MESSAGE_PIECES];
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */
-    tmsg_node_t own_queue; /* endpoint's ready */
+    tmsg_node_t own_queue; /* endpoint's ready; a STREAM's: rx_unread */
     /* Not zeroed with the rest, the first four kept with the record: */
     tmsg_store_t *store;
     tmsg_map_t *map;

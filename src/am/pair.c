@@ -41,7 +41,12 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
     if (ucs == UCS_ERR_UNREACHABLE) {
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                               "no transport of UCX's leads there (UCX_TLS, "
-                              "UCX_NET_DEVICES, /dev/shm)");
+                              "UCX_NET_DEVICES, /dev/shm), or the peer has "
+                              "ended");
+    }
+    if (ucs == UCS_ERR_SHMEM_SEGMENT) {
+        return tmsg_error_set(TMSG_ERR_PEER_LOST,
+                              "the peer's shared memory is not there");
     }
     return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_ep_create: %s",
                           ucs_status_string(ucs));

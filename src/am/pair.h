@@ -11,8 +11,9 @@
 #include "am/ucx.h"
 
 /* Makes the next UCX endpoint to the UCX worker `peer` (its ucx_id), whose
- * address is aligned as malloc() does. Errors: UNREACHABLE, INTERNAL,
- * NO_MEMORY. `sockets` gets those below it. */
+ * address is aligned as malloc() does. Errors: UNREACHABLE, PEER_LOST (its
+ * shared memory cannot be opened), INTERNAL, NO_MEMORY. `sockets` gets those
+ * below it. */
 tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer,
                              const void *address, ucp_ep_h *ep_p,
                              tmsg_sockets_t *sockets, uint32_t *number_p);

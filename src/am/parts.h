@@ -6,11 +6,11 @@
 
 #include "am/message.h"
 #include "am/send.h"
+#include "am/way.h"
 
-/* Parts that a side keeps for an endpoint before it fetches them, and has with
- * UCX at a time if the peer keeps as many. */
+/* Parts that a side keeps for an endpoint before it fetches them. What it sends
+ * is bounded by what the peer keeps, too. */
 #define TMSG_PARTS_KEPT 16
-#define TMSG_PARTS_SENT 4
 
 /* The sender's side. */
 

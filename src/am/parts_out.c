@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/lease.h"
 #include "am/parts.h"
 #include "am/stage_out.h"
 #include "core/bytes.h"
@@ -239,6 +240,7 @@ static void reported(slot_t *slot, ucs_status_t ucs)
     tmsg_op_over(endpoint, &slot->op);
     slot->busy = false;
     if (slot->fill != NULL) {
+        tmsg_lease_reported(endpoint, ucs); /* its chunk is free now */
         tmsg_stage_out_reported(send, slot->fill);
     }
     send->parts->in_ucx--;

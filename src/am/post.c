@@ -227,11 +227,38 @@ static tmsg_status_t lend(tmsg_message_t *message, const tmsg_map_t *ours)
     return TMSG_OK;
 }
 
+/* What cannot be received into it is copied there when it is whole. */
+static tmsg_status_t take_call(tmsg_message_t *message)
+{
+    tmsg_status_t status;
+
+    if (message->posted == NULL || message->lent) {
+        return TMSG_OK;
+    }
+    status = match(message->map, message->posted, true);
+    if (status != TMSG_OK ||
+        match(message->map, message->posted, false) != TMSG_OK) {
+        return status;
+    }
+    message->lent = true;
+    return lend(message, message->posted);
+}
+
+tmsg_status_t tmsg_post_finish(tmsg_message_t *message)
+{
+    return message->posted == NULL || message->lent
+               ? TMSG_OK
+               : copy_in(message->map, message->posted);
+}
+
 tmsg_status_t tmsg_post_take(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     tmsg_post_t *post = &endpoint->post;
 
+    if (message->head.kind == TMSG_KIND_CALL) {
+        return take_call(message);
+    }
     if (post->map == NULL || post->message != NULL || !post->waiting ||
         message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
         message->head.sequence != message->channel->rx_sequence ||
@@ -304,7 +331,7 @@ void tmsg_post_return(tmsg_message_t *message)
     if (!post->waiting) {
         leave(message->endpoint);
     }
-    tmsg_worker_changed(message->endpoint->worker);
+    tmsg_worker_arrived(message->endpoint->worker);
 }
 
 static tmsg_status_t check_map(const tmsg_map_t *map)
@@ -344,6 +371,28 @@ static bool has_foreign(const tmsg_map_t *map)
     return false;
 }
 
+bool tmsg_post_is_simple(const tmsg_message_t *message)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    if (message->head.kind == TMSG_KIND_CALL) {
+        return message->posted != NULL && !has_foreign(message->posted);
+    }
+    return message->head.kind == TMSG_KIND_MAP &&
+           endpoint->worker->on_header == NULL && endpoint->post.map != NULL &&
+           !endpoint->post.foreign;
+}
+
+tmsg_status_t tmsg_post_check(const tmsg_map_t *map)
+{
+    if (!tmsg_map_is_idle(map)) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "the map is being sent, or belongs to a message "
+                              "that was received into it");
+    }
+    return check_map(map);
+}
+
 /* The message that was received into `map` and waits to be pulled, or NULL. */
 static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
                                   const tmsg_map_t *map)
@@ -380,12 +429,7 @@ static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               endpoint->peer);
     }
     if (post->map == NULL && find_ready(endpoint, map) == NULL) {
-        if (!tmsg_map_is_idle(map)) {
-            return tmsg_error_set(TMSG_ERR_BUSY,
-                                  "the map is being sent, or belongs to a "
-                                  "message that was received into it");
-        }
-        status = check_map(map);
+        status = tmsg_post_check(map);
         if (status != TMSG_OK) {
             return status;
         }

@@ -109,21 +109,19 @@ static tmsg_status_t check_tensors(const tmsg_send_t *send)
     return TMSG_OK;
 }
 
-static tmsg_status_t check_metadata(const tmsg_send_t *send)
+/* Adds the bytes of a map's keys and values, but of those that another (NULL:
+ * none) has, too. */
+static tmsg_status_t check_keys(const tmsg_send_t *send, const tmsg_map_t *map,
+                                const tmsg_map_t *but, uint64_t *bytes)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
-    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(send->map);
-    size_t keys = tmsg_map_meta_size(send->map);
-    uint64_t bytes = 0;
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
 
-    if (keys > peer->max_metadata_keys) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: %zu metadata keys, the peer allows %llu",
-                              send->endpoint->peer, keys,
-                              (unsigned long long)peer->max_metadata_keys);
-    }
-    for (size_t i = 0; i < keys; i++) {
-        bytes += entries[i].key_bytes + entries[i].value.bytes;
+    for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
+        if (tmsg_map_meta_has(but, &entries[i])) {
+            continue;
+        }
+        *bytes += entries[i].key_bytes + entries[i].value.bytes;
         if (entries[i].key_bytes > peer->max_name_bytes) {
             return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                                   "%s: a metadata key has %zu bytes, the peer "
@@ -131,6 +129,29 @@ static tmsg_status_t check_metadata(const tmsg_send_t *send)
                                   send->endpoint->peer, entries[i].key_bytes,
                                   (unsigned long long)peer->max_name_bytes);
         }
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_metadata(const tmsg_send_t *send)
+{
+    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
+    size_t keys = tmsg_body_count_keys(send->map, send->more);
+    uint64_t bytes = 0;
+    tmsg_status_t status;
+
+    if (keys > peer->max_metadata_keys) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %zu metadata keys, the peer allows %llu",
+                              send->endpoint->peer, keys,
+                              (unsigned long long)peer->max_metadata_keys);
+    }
+    status = check_keys(send, send->map, send->more, &bytes);
+    if (status == TMSG_OK && send->more != NULL) {
+        status = check_keys(send, send->more, NULL, &bytes);
+    }
+    if (status != TMSG_OK) {
+        return status;
     }
     if (bytes > peer->max_metadata_bytes) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
@@ -252,17 +273,21 @@ static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
                : tmsg_plan_make(payload, pool, &send->plan);
 }
 
+uint64_t tmsg_send_left_us(uint64_t deadline_ns)
+{
+    uint64_t now = deadline_ns == 0 ? 0 : tmsg_now_ns();
+
+    return now < deadline_ns ? (deadline_ns - now) / 1000 + 1
+                             : deadline_ns != 0;
+}
+
 static void write_call(tmsg_send_t *send)
 {
-    uint64_t deadline = send->call_deadline_ns;
-    uint64_t now;
-
     if (send->call.type == 0) {
         return;
     }
-    if (deadline != 0) {
-        now = tmsg_now_ns();
-        send->call.left_us = now < deadline ? (deadline - now) / 1000 + 1 : 1;
+    if (send->call_deadline_ns != 0) {
+        send->call.left_us = tmsg_send_left_us(send->call_deadline_ns);
     }
     tmsg_call_encode(&send->call, send->header);
 }
@@ -387,15 +412,19 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
 }
 
 /* Tensors that must be parts need a body that the peer has before: it goes
- * eagerly, into what is left of its window. */
+ * eagerly, into what is left of its window. A peer tells of room when it has
+ * half of that again, so what takes more cannot wait for it. */
 static tmsg_status_t no_room(const tmsg_send_t *send,
                              const tmsg_payload_t *payload)
 {
     const tmsg_endpoint_t *endpoint = send->endpoint;
     uint64_t bytes = payload->measures->head_bytes + payload->spill;
-    bool ever =
-        tmsg_credit_cost(bytes, true) <= endpoint->peer_hello.eager_bytes;
+    uint64_t cost = tmsg_credit_cost(bytes, true);
+    bool ever = cost <= endpoint->peer_hello.eager_bytes;
 
+    if (cost <= endpoint->peer_hello.eager_bytes / 2) {
+        return TMSG_IN_PROGRESS;
+    }
     return tmsg_error_set(
         ever ? TMSG_ERR_BUSY : TMSG_ERR_LIMIT_EXCEEDED,
         "%s: names, metadata and small tensors of %llu bytes, beside tensors "
@@ -456,11 +485,43 @@ static tmsg_status_t make(tmsg_send_t *send, tmsg_payload_t *payload)
     return status;
 }
 
+static uint8_t kind_of(const tmsg_send_t *send)
+{
+    uint8_t type = send->call.type;
+
+    return type == 0                   ? TMSG_KIND_MAP
+           : tmsg_call_is_stream(type) ? TMSG_KIND_STREAM
+           : tmsg_call_is_over(type)   ? TMSG_KIND_STREAM_OVER
+                                       : TMSG_KIND_CALL;
+}
+
+/* What goes beside the map is no reason to fail, where it can be spared. */
+static tmsg_status_t choose_and_check(tmsg_send_t *send, tmsg_preamble_t *head,
+                                      tmsg_payload_t *payload)
+{
+    const tmsg_preamble_t before = *head;
+    tmsg_status_t status = choose_way(send, head, payload);
+
+    if (status == TMSG_OK) {
+        status = check_payload(send, payload);
+    }
+    if (send->more != NULL && send->spares_more &&
+        (status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_LIMIT_EXCEEDED)) {
+        tmsg_send_drop_more(send);
+        tmsg_send_drop_header(send);
+        payload->extra->more = NULL;
+        payload->spill = 0;
+        *head = before;
+        return choose_and_check(send, head, payload);
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     tmsg_preamble_t head = {
-        .kind = send->call.type == 0 ? TMSG_KIND_MAP : TMSG_KIND_CALL,
+        .kind = kind_of(send),
         .flags = header_flags(send),
         .channel = send->channel->number,
         .message_id = send->message_id,
@@ -469,7 +530,8 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         .policy = (uint8_t)send->policy,
     };
     tmsg_body_extra_t extra = {
-        .shared = send->share == NULL ? NULL : &send->share->body};
+        .shared = send->share == NULL ? NULL : &send->share->body,
+        .more = send->more};
     tmsg_payload_t payload = {.map = send->map,
                               .extra = &extra,
                               .spare = send->small_payload,
@@ -489,10 +551,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         status = judge(send, &payload);
     }
     if (status == TMSG_OK) {
-        status = choose_way(send, &head, &payload);
-    }
-    if (status == TMSG_OK) {
-        status = check_payload(send, &payload);
+        status = choose_and_check(send, &head, &payload);
     }
     if (status == TMSG_OK) {
         status = make(send, &payload);

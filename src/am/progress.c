@@ -8,6 +8,7 @@
 
 #include "am/endpoint.h"
 #include "am/fetch.h"
+#include "am/kin.h"
 #include "am/lying.h"
 #include "am/retire.h"
 #include "am/ucxx.h"
@@ -18,10 +19,35 @@
 #define TICK_EVERY 4         /* of those in a row that found something */
 #define LATE_MOST 64         /* turns after a deadline, while things come */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
+#define TIDY_MS 1000         /* what lies unused for longer goes back */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
 
 static _Thread_local const tmsg_callback_t *callbacks;
+static _Thread_local const void *thread_context;
+static atomic_bool has_contexts; /* some thread has had one */
+
+const void *tmsg_thread_context(void) { return thread_context; }
+
+const void *tmsg_thread_set_context(const void *now)
+{
+    const void *before = thread_context;
+
+    if (now != NULL &&
+        !atomic_load_explicit(&has_contexts, memory_order_relaxed)) {
+        atomic_store_explicit(&has_contexts, true, memory_order_relaxed);
+    }
+    thread_context = now;
+    return before;
+}
+
+/* Most programs have none, and need not look for the thread's. */
+void tmsg_thread_clear_context(void)
+{
+    if (atomic_load_explicit(&has_contexts, memory_order_relaxed)) {
+        thread_context = NULL;
+    }
+}
 
 static bool leads(const tmsg_worker_t *worker)
 {
@@ -63,6 +89,7 @@ void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker)
     count_callbacks(worker, 1);
     callback->worker = worker;
     callback->outer = callbacks;
+    callback->context = tmsg_thread_set_context(NULL);
     callbacks = callback;
 }
 
@@ -70,6 +97,7 @@ void tmsg_callback_leave(const tmsg_callback_t *callback)
 {
     count_callbacks(callback->worker, -1u);
     callbacks = callback->outer;
+    thread_context = callback->context;
 }
 
 bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
@@ -127,12 +155,34 @@ static bool has_ticked(tmsg_worker_t *worker)
     return true;
 }
 
+static void tidy(tmsg_timer_t *timer)
+{
+    tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, tidy);
+
+    tmsg_pool_trim(tmsg_store_pool(worker->store));
+}
+
+/* Descriptors and timers. */
+static unsigned look(tmsg_worker_t *worker)
+{
+    worker->look = false;
+    worker->quiet = 0;
+    if (worker->tidy.deadline_ns == 0 &&
+        tmsg_pool_hoards(tmsg_store_pool(worker->store))) {
+        worker->tidy.expired = tidy;
+        tmsg_loop_set_timer(&worker->loop, &worker->tidy, TIDY_MS);
+    }
+    return tmsg_loop_run(&worker->loop);
+}
+
 unsigned tmsg_worker_step(tmsg_worker_t *worker)
 {
     unsigned count = 0;
+    bool bereaved = false;
 
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        bereaved |= tmsg_kin_is_to_tend(ucx);
         if (atomic_load_explicit(&ucx->lifted, memory_order_relaxed) != NULL) {
             tmsg_ucx_release_lifted(ucx);
         }
@@ -143,9 +193,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     worker->busy = count == 0 ? 0 : worker->busy + 1;
     if (worker->look || worker->quiet >= LOOK_EVERY_BUSY ||
         (worker->busy % TICK_EVERY == 0 && has_ticked(worker))) {
-        worker->look = false;
-        worker->quiet = 0;
-        count += tmsg_loop_run(&worker->loop);
+        count += look(worker);
     }
     if (tmsg_stage_is_busy(&worker->stage)) {
         count += tmsg_stage_poll(worker);
@@ -155,6 +203,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     if (worker->chores.count > 0) {
         count += do_chores(worker);
+    }
+    if (bereaved) {
+        count += tmsg_kin_tend(worker);
     }
     if (worker->has_retired) {
         tmsg_worker_close_retired(worker);
@@ -180,6 +231,7 @@ unsigned tmsg_worker_dispatch(tmsg_worker_t *worker)
 
         tmsg_worker_unlock(worker);
         due->run(due);
+        tmsg_thread_clear_context();
         tmsg_worker_lock(worker);
         count++;
     }
@@ -203,6 +255,12 @@ static void unlock_quietly(tmsg_worker_t *worker)
     if (tmsg_worker_is_shared(worker)) {
         pthread_mutex_unlock(&worker->lock);
     }
+}
+
+void tmsg_worker_stay(tmsg_worker_t *worker)
+{
+    tmsg_worker_enter(worker);
+    unlock_quietly(worker);
 }
 
 /* A worker with a thread of its own is freed by that. */
@@ -276,6 +334,9 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         tmsg_ucx_release_lifted(ucx);
+        if (atomic_load(&ucx->bereaved)) {
+            return TMSG_ERR_BUSY;
+        }
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         ucs_status_t ucs =

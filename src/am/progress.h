@@ -24,6 +24,10 @@
  * Those who sleep are woken if the call `stirred` anything. The last one out
  * frees a worker that was destroyed inside a callback. */
 void tmsg_worker_enter(tmsg_worker_t *worker);
+
+/* The same for a call that goes on without the lock, and takes it to leave. */
+void tmsg_worker_stay(tmsg_worker_t *worker);
+
 void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred);
 
 /* Entered: drives the worker until done(arg), at least once. Errors: TIMED_OUT
@@ -49,7 +53,15 @@ bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
 typedef struct tmsg_callback {
     tmsg_worker_t *worker;
     const struct tmsg_callback *outer;
+    const void *context; /* of the thread, outside */
 } tmsg_callback_t;
+
+/* What this thread takes with it into what it calls; callbacks that it runs
+ * while it waits begin with nothing, and leave it as it was. The second gives
+ * what was there before. */
+const void *tmsg_thread_context(void);
+const void *tmsg_thread_set_context(const void *now);
+void tmsg_thread_clear_context(void);
 
 /* Lock held, which may be let go inside: another thread leads meanwhile. */
 void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker);

@@ -33,11 +33,13 @@ void tmsg_devices_apply(const char *devices, tmsg_ucx_scope_t *scope)
     }
 }
 
-bool tmsg_listener_is_open(const tmsg_listener_params_t *params)
+bool tmsg_listener_is_open(const tmsg_listener_t *listener,
+                           const tmsg_listener_params_t *params)
 {
-    return params != NULL &&
-           (params->field_mask & TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED) &&
-           params->allow_unauthenticated;
+    return listener->keyring != NULL ||
+           (params != NULL &&
+            (params->field_mask & TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED) &&
+            params->allow_unauthenticated);
 }
 
 tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
@@ -85,11 +87,11 @@ tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
     }
     status = tmsg_devices_read(params->devices, listener->devices);
     if (status == TMSG_OK && strcmp(listener->devices, "lo") != 0 &&
-        !tmsg_listener_is_open(params)) {
+        !tmsg_listener_is_open(listener, params)) {
         return tmsg_error_set(TMSG_ERR_INSECURE,
                               "devices '%s': anyone who reaches them could "
-                              "reach UCX there; set allow_unauthenticated if "
-                              "that is meant",
+                              "reach UCX there; set a keyring, or "
+                              "allow_unauthenticated if that is meant",
                               listener->devices);
     }
     return status;

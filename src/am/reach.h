@@ -12,8 +12,10 @@ tmsg_status_t tmsg_devices_read(const char *devices, char *text);
 /* Makes them the scope's, unless there are none. */
 void tmsg_devices_apply(const char *devices, tmsg_ucx_scope_t *scope);
 
-/* Whether strangers may come. */
-bool tmsg_listener_is_open(const tmsg_listener_params_t *params);
+/* Whether it may be reached by others than this machine's: they have to prove a
+ * key, or the application wants them. */
+bool tmsg_listener_is_open(const tmsg_listener_t *listener,
+                           const tmsg_listener_params_t *params);
 
 /* Takes the URL that peers are told, with the bound port where it has none;
  * NULL is none. Errors: INVALID_PARAM. */

@@ -154,7 +154,8 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
         return; /* its sender knows */
     }
     message->refusal = status;
-    if (endpoint->worker->on_refused != NULL || message->call != NULL) {
+    if (endpoint->worker->on_refused != NULL || message->call != NULL ||
+        message->stream != NULL) {
         keep_words(message, why);
     }
     endpoint->stats.refused_messages++;
@@ -163,20 +164,25 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
         tmsg_log(TMSG_LOG_INFO, "%s: message %u did not arrive: %s",
                  endpoint->peer, message->head.message_id, why);
     } else {
-        tmsg_log(message->head.kind == TMSG_KIND_CALL ? TMSG_LOG_DEBUG
-                                                      : TMSG_LOG_WARN,
+        tmsg_log(message->head.kind != TMSG_KIND_MAP ? TMSG_LOG_DEBUG
+                                                     : TMSG_LOG_WARN,
                  "%s: message %u is refused: %s", endpoint->peer,
                  message->head.message_id, why);
     }
     endpoint->dialect->answer(endpoint, message->head.message_id, status, why);
 }
 
+static uint8_t kind_on(uint16_t channel)
+{
+    return channel == TMSG_CHANNEL_CALLS     ? TMSG_KIND_CALL
+           : tmsg_channel_is_stream(channel) ? TMSG_KIND_STREAM
+                                             : TMSG_KIND_MAP;
+}
+
 tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
-    const tmsg_preamble_t head = {.kind = channel->number == TMSG_CHANNEL_CALLS
-                                              ? TMSG_KIND_CALL
-                                              : TMSG_KIND_MAP,
+    const tmsg_preamble_t head = {.kind = kind_on(channel->number),
                                   .channel = channel->number,
                                   .sequence = sequence};
     tmsg_message_t *message;
@@ -238,9 +244,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
     }
 }
 
-/* Refuses a message, unless what is wrong with it ends the connection, and the
- * message with that. */
-static void reject(tmsg_message_t *message, tmsg_status_t status)
+void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status)
 {
     if (message->endpoint->broken != TMSG_OK) {
         message->state = TMSG_RX_BROKEN;
@@ -303,8 +307,9 @@ static tmsg_channel_t *admit(const tmsg_arrival_t *arrival)
     if (channel == NULL) {
         return NULL;
     }
-    if ((arrival->head.kind == TMSG_KIND_CALL) !=
-        (channel->number == TMSG_CHANNEL_CALLS)) {
+    if (arrival->head.kind != kind_on(channel->number) &&
+        (arrival->head.kind != TMSG_KIND_STREAM_OVER ||
+         channel->number != TMSG_CHANNEL_CALLS)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a call on a channel of messages, or the reverse");
         return NULL;
@@ -351,7 +356,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     }
     tmsg_trace_received(message, TMSG_TRACE_RECV_ARRIVED, TMSG_OK);
     tmsg_abort_recall(message);
-    status = arrival->head.kind == TMSG_KIND_CALL
+    status = arrival->head.kind != TMSG_KIND_MAP
                  ? tmsg_call_begin(message, arrival)
                  : TMSG_OK;
     if (status == TMSG_OK) {
@@ -365,7 +370,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     }
     if (status != TMSG_OK || message->aborted) {
         tmsg_credit_free(endpoint, &charged);
-        reject(message, status);
+        tmsg_message_reject(message, status);
         return ignored;
     }
     message->charged = charged;
@@ -385,7 +390,7 @@ void tmsg_message_landed(tmsg_message_t *message)
     }
     if (status != TMSG_OK || message->aborted) {
         tmsg_message_drop_body(message);
-        reject(message, status);
+        tmsg_message_reject(message, status);
     } else if (tmsg_incoming_may_be_placed(message) || message->stage != NULL) {
         message->state = TMSG_RX_WAITING; /* for the application's word */
         tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
@@ -404,7 +409,7 @@ void tmsg_message_whole(tmsg_message_t *message)
 
     tmsg_message_drop_body(message);
     if (status != TMSG_OK) {
-        reject(message, status);
+        tmsg_message_reject(message, status);
         return;
     }
     message->state = TMSG_RX_WHOLE;
@@ -441,8 +446,9 @@ static void abandon(tmsg_channel_t *channel)
             tmsg_list_remove(&worker->fetch, &message->queue);
             tmsg_message_drop_data(message);
         }
-        /* One that is being fetched is destroyed when that has ended. */
-        if (message->pending == 0) {
+        /* One that is being fetched is destroyed when that has ended, which
+         * UCX may have said while its endpoint was closed. */
+        if (message->pending == 0 && !message->discarded) {
             tmsg_message_discard(message);
         }
         message = next;

@@ -25,6 +25,10 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why);
 
+/* The same with tmsg_error_message(), unless what is wrong with it ends the
+ * connection, and the message with that. */
+void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status);
+
 /* Gives a message up that its sender gave up. */
 void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
                         const char *why);

@@ -7,12 +7,14 @@
  * the general way (prepare.c and post.c, receive.c and fetch.c), and what it
  * came to. One that repeats it goes by this, with all that was found out left
  * out: what is sent is the old header with new numbers, and what arrives is
- * given a map that is laid out already.
+ * given a map that is laid out already. A call of the same method, or a reply
+ * to one, is such a message, with numbers of its own beside.
  *
  * Why it is right. Whatever the general way looks at is one of these:
  *
  *  - bytes of the header. A repeat has the same ones, but for message id and
- *    sequence, which are looked at here; the length of the payload, which is
+ *    sequence, and a call's id, time and code, which are looked at here; the
+ *    length of the payload, which is
  *    the same; or the map's layout, which its stamp tells from every other.
  *  - what never changes: the worker's parameters, the limits, the peer's hello
  *    (a session, which may get another one, never goes this way).
@@ -35,13 +37,15 @@
 
 #include <tensormsg/endpoint.h>
 
+#include "am/calls.h"
 #include "am/kinds.h"
 #include "am/plan.h"
 #include "core/map.h"
 #include "serialize/header.h"
 
-/* A preamble, and a body that is a reference to a schema. */
-#define TMSG_REPEAT_HEADER_BYTES 48
+/* A preamble, with the name of a method perhaps, and a body that is a reference
+ * to a schema. */
+#define TMSG_REPEAT_HEADER_BYTES 104
 
 /* Payloads up to here cost no credit in bytes and lie in records. */
 #define TMSG_REPEAT_BYTES 512
@@ -52,7 +56,9 @@ typedef struct {
     size_t payload_bytes;
     uint64_t stamp;    /* of the layout */
     uint8_t slot;      /* which the peer keeps there */
-    uint32_t am_flags; /* with which it went */
+    bool is_call;      /* or a reply */
+    uint32_t flags;    /* of the application's, with which it went */
+    uint32_t am_flags; /* of UCX's, likewise */
 } tmsg_repeat_out_t;
 
 typedef struct {
@@ -73,11 +79,11 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
                           const tmsg_payload_t *payload);
 
 /* Sends a map, if that repeats a message and can be sent at once: as
- * tmsg_endpoint_send(), of which nothing has failed then. False: nothing has
- * happened. Lock held. */
+ * tmsg_send_begin(), of which nothing has failed then; `params` are not looked
+ * at where it is a call. False: nothing has happened. Lock held. */
 bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                       const tmsg_send_params_t *params,
-                      tmsg_request_t **request_p);
+                      const tmsg_call_send_t *call, tmsg_request_t **request_p);
 
 /* A message has been decoded, and its payload is here: may it be repeated? Its
  * record then keeps its map. */

@@ -2,10 +2,12 @@
 /* Messages that arrive and are like the last one; see repeat.h. */
 #include <string.h>
 
+#include "am/call.h"
 #include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/incoming.h"
 #include "am/message.h"
+#include "am/receive.h"
 #include "am/repeat.h"
 #include "am/trace.h"
 #include "core/error.h"
@@ -49,16 +51,22 @@ static bool is_unwatched(const tmsg_message_t *message)
            !tmsg_trace_is_on(endpoint) && endpoint->resume == NULL;
 }
 
+static bool is_kind(uint8_t kind)
+{
+    return kind == TMSG_KIND_MAP || kind == TMSG_KIND_CALL;
+}
+
 void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
 {
     tmsg_repeat_in_t *repeat = &message->channel->repeat_in;
     const tmsg_map_t *layout = tmsg_map_layout(message->map);
     size_t bytes = (size_t)arrival->head.bytes + arrival->head.body_bytes;
 
-    if (arrival->head.kind != TMSG_KIND_MAP || arrival->rendezvous ||
-        arrival->head.flags != 0 || bytes > sizeof(repeat->header) ||
-        arrival->data_bytes == 0 || arrival->data_bytes > TMSG_REPEAT_BYTES ||
-        !refers(message) || !is_unwatched(message) || !is_of_host(layout) ||
+    if (!is_kind(arrival->head.kind) || arrival->rendezvous ||
+        (arrival->head.flags & ~TMSG_HEADER_UNORDERED) != 0 ||
+        bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
+        arrival->data_bytes > TMSG_REPEAT_BYTES || !refers(message) ||
+        !is_unwatched(message) || !is_of_host(layout) ||
         tmsg_map_memory(layout) > LAYOUT_BYTES) {
         return;
     }
@@ -98,6 +106,52 @@ static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
            endpoint->aborts.count == 0 && endpoint->post.map == NULL;
 }
 
+/* What of a header is its own. */
+typedef struct {
+    uint32_t message_id;
+    uint32_t sequence;
+    tmsg_call_head_t call;
+} numbers_t;
+
+static bool repeats(const tmsg_repeat_in_t *repeat, const void *header,
+                    size_t bytes, numbers_t *numbers)
+{
+    if (repeat->header_bytes != bytes) {
+        return false;
+    }
+    return repeat->head.kind == TMSG_KIND_CALL
+               ? tmsg_call_repeats(repeat->header, header, bytes,
+                                   &numbers->message_id, &numbers->sequence,
+                                   &numbers->call)
+               : tmsg_preamble_repeats(repeat->header, header, bytes,
+                                       &numbers->message_id,
+                                       &numbers->sequence);
+}
+
+static void deliver(tmsg_message_t *message)
+{
+    message->channel->rx_sequence++;
+    message->endpoint->stats.received_repeats++;
+    tmsg_message_hand_over(message);
+}
+
+/* Asks whom a call, or a reply, is for. False: it cannot go this way. */
+static bool deliver_call(tmsg_message_t *message, const tmsg_call_head_t *call)
+{
+    tmsg_status_t status = tmsg_call_begin_here(message, call);
+
+    if (status == TMSG_OK) {
+        deliver(message);
+    } else if (status == TMSG_IN_PROGRESS) {
+        tmsg_repeat_forget_in(message->channel);
+        tmsg_message_discard(message);
+    } else {
+        (void)tmsg_message_file(message); /* whose turn it is */
+        tmsg_message_reject(message, status);
+    }
+    return status != TMSG_IN_PROGRESS;
+}
+
 bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
                          size_t header_bytes, const void *data,
                          size_t data_bytes)
@@ -105,25 +159,24 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
     tmsg_channel_t *channel = find(ucx, header, header_bytes);
     const tmsg_repeat_in_t *repeat =
         channel == NULL ? NULL : &channel->repeat_in;
-    uint32_t message_id, sequence;
     tmsg_message_t *message;
+    numbers_t numbers;
 
-    if (repeat == NULL || repeat->header_bytes != header_bytes ||
-        repeat->head.payload_bytes != data_bytes ||
-        !tmsg_preamble_repeats(repeat->header, header, header_bytes,
-                               &message_id, &sequence) ||
-        !is_plain(channel, sequence)) {
+    if (repeat == NULL || repeat->head.payload_bytes != data_bytes ||
+        !repeats(repeat, header, header_bytes, &numbers) ||
+        !is_plain(channel, numbers.sequence)) {
         return false;
     }
     message = tmsg_message_again(ucx, channel);
     if (message == NULL) {
         return false;
     }
-    message->head.message_id = message_id;
-    message->head.sequence = sequence;
+    message->head.message_id = numbers.message_id;
+    message->head.sequence = numbers.sequence;
     memcpy(tmsg_message_room(message), data, data_bytes);
-    channel->rx_sequence++;
-    channel->endpoint->stats.received_repeats++;
-    tmsg_message_hand_over(message);
+    if (repeat->head.kind == TMSG_KIND_CALL) {
+        return deliver_call(message, &numbers.call);
+    }
+    deliver(message);
     return true;
 }

@@ -11,7 +11,8 @@
 /* Of a send's params, what a repeat may have. */
 #define PARAMS_PLAIN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
-                TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY))
+                TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
+                TMSG_SEND_PARAM_ON_RELEASE))
 
 _Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
                    TMSG_REPEAT_BYTES <= TMSG_SEND_SMALL_PAYLOAD,
@@ -38,8 +39,9 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     const tmsg_map_t *layout =
         tmsg_schema_table_layout(send->channel->tx_schemas, use->slot);
 
-    if (send->again || send->share != NULL || send->flags != 0 ||
-        send->call.type != 0 || payload->map != send->map ||
+    if (send->again || send->share != NULL ||
+        (send->flags & ~(uint32_t)TMSG_SEND_UNORDERED) != 0 ||
+        send->call.type > TMSG_CALL_REPLY || payload->map != send->map ||
         send->policy != TMSG_POLICY_HOST_FALLBACK ||
         send->wish.way != TMSG_WAY_AUTO ||
         send->wish.protocol != TMSG_PROTOCOL_AUTO || use->count != 0 ||
@@ -48,8 +50,9 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
         payload->measures->foreign > 0 || send->charge > 0 ||
         send->plan.bytes > TMSG_REPEAT_BYTES || send->plan.bytes == 0 ||
         send->header_bytes > sizeof(repeat->header) ||
-        tmsg_map_meta_size(send->map) > 0 || tmsg_trace_is_on(endpoint) ||
-        endpoint->resume != NULL || !has_layout(send->map, layout)) {
+        tmsg_map_meta_size(send->map) > 0 || send->more != NULL ||
+        tmsg_trace_is_on(endpoint) || endpoint->resume != NULL ||
+        !has_layout(send->map, layout)) {
         return;
     }
     memcpy(repeat->header, send->header, send->header_bytes);
@@ -57,6 +60,8 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     repeat->payload_bytes = send->plan.bytes;
     repeat->stamp = tmsg_map_stamp(layout);
     repeat->slot = use->slot;
+    repeat->is_call = send->call.type != 0;
+    repeat->flags = send->flags;
     repeat->am_flags = send->am_flags;
 }
 
@@ -70,20 +75,40 @@ static bool is_plain(const tmsg_channel_t *channel)
            tmsg_channel_has_credit(channel) && endpoint->parting.count == 0;
 }
 
-/* The channel of a send that asks for nothing unusual, or NULL. */
+/* The channel of a map whose send asks for nothing unusual, and for what the
+ * last one did; else NULL. */
 static tmsg_channel_t *find(tmsg_endpoint_t *endpoint,
                             const tmsg_send_params_t *params)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
+    uint32_t flags = mask & TMSG_SEND_PARAM_FLAGS ? params->flags : 0;
+    const tmsg_repeat_out_t *repeat;
+    tmsg_channel_t *channel;
 
-    if (mask & ~PARAMS_PLAIN ||
-        (mask & TMSG_SEND_PARAM_FLAGS && params->flags != 0) ||
-        (mask & TMSG_SEND_PARAM_POLICY &&
-         params->policy != TMSG_POLICY_HOST_FALLBACK)) {
+    if (mask & ~PARAMS_PLAIN || (mask & TMSG_SEND_PARAM_POLICY &&
+                                 params->policy != TMSG_POLICY_HOST_FALLBACK)) {
         return NULL;
     }
-    return tmsg_channel_find(
+    channel = tmsg_channel_find(
         endpoint, mask & TMSG_SEND_PARAM_CHANNEL ? params->channel : 0);
+    repeat = channel == NULL ? NULL : &channel->repeat_out;
+    return repeat != NULL && repeat->header_bytes > 0 &&
+                   repeat->flags == flags && !repeat->is_call
+               ? channel
+               : NULL;
+}
+
+/* That of a call like the last one, or a reply; else NULL. */
+static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
+                                 const tmsg_call_send_t *call)
+{
+    tmsg_channel_t *channel = endpoint->channels.calls;
+
+    return channel != NULL && channel->repeat_out.header_bytes > 0 &&
+                   call->more == NULL &&
+                   tmsg_call_is_like(channel->repeat_out.header, call->head)
+               ? channel
+               : NULL;
 }
 
 /* Whether a map is laid out as the last one was. A new one is compared. */
@@ -92,8 +117,7 @@ static bool repeats(const tmsg_channel_t *channel, const tmsg_map_t *map)
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
     uint64_t stamp;
 
-    if (repeat->header_bytes == 0 || map == NULL ||
-        tmsg_map_meta_size(map) > 0) {
+    if (map == NULL || tmsg_map_meta_size(map) > 0) {
         return false;
     }
     stamp = tmsg_map_stamp_known(map);
@@ -123,6 +147,30 @@ static void gather(const tmsg_map_t *map, uint8_t *to)
     }
 }
 
+/* The header of the last one, with numbers of its own. */
+static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
+                         const tmsg_call_send_t *call)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    uint32_t message_id = channel->endpoint->next_message_id;
+    tmsg_call_head_t head;
+
+    memcpy(send->small_header, repeat->header, sizeof(repeat->header));
+    tmsg_preamble_renumber(send->small_header, message_id,
+                           channel->tx_sequence);
+    if (call == NULL) {
+        return;
+    }
+    head = *call->head;
+    if (call->deadline_ns != 0) {
+        head.left_us = tmsg_send_left_us(call->deadline_ns);
+    }
+    tmsg_call_renumber(&head, send->small_header);
+    if (call->began != NULL) {
+        call->began(call->began_arg, message_id);
+    }
+}
+
 static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
@@ -136,10 +184,6 @@ static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send)
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
 
-    memcpy(send->small_header, repeat->header, sizeof(repeat->header));
-    tmsg_preamble_renumber(send->small_header,
-                           channel->endpoint->next_message_id,
-                           channel->tx_sequence);
     return ucp_am_send_nbx(channel->endpoint->ep, TMSG_AM_ID,
                            send->small_header, repeat->header_bytes,
                            send->small_payload, repeat->payload_bytes, &param);
@@ -160,18 +204,33 @@ static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns,
         tmsg_request_hold_hidden(&send->request);
         *request_p = &send->request;
     }
+    send->endpoint = endpoint;
+    tmsg_send_released(send);
     tmsg_request_end(&send->request, TMSG_OK, NULL);
+}
+
+static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
+{
+    if (call != NULL) {
+        send->call = *call->head;
+        send->call.text =
+            (const char *)send->small_header + TMSG_CALL_BYTES; /* is kept */
+        send->queues = call->queues;
+        send->last = call->last;
+    }
 }
 
 /* UCX reads header and payload yet: from here on it is a send like others. */
 static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
-                  const tmsg_map_t *map, uint64_t begun_ns,
-                  tmsg_request_t **request_p)
+                  const tmsg_map_t *map, const tmsg_call_send_t *call,
+                  uint64_t begun_ns, tmsg_request_t **request_p)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
 
     tmsg_send_take(send, endpoint, map);
+    take_call(send, call);
     send->channel = channel;
+    send->flags = channel->repeat_out.flags;
     send->timeout_ms = -1;
     send->begun_ns = begun_ns;
     send->header = send->small_header;
@@ -191,11 +250,34 @@ static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
     }
 }
 
+static void take_params(const tmsg_send_params_t *params, tmsg_send_t *send)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    if (mask & TMSG_SEND_PARAM_ON_DONE) {
+        send->request.on_done = params->on_done;
+        send->request.on_done_arg = params->on_done_arg;
+    }
+    if (mask & TMSG_SEND_PARAM_ON_RELEASE) {
+        send->on_release = params->on_release;
+        send->on_release_arg = params->on_release_arg;
+    }
+}
+
+static void take_hooks(const tmsg_call_send_t *call, tmsg_send_t *send)
+{
+    send->request.on_done = call->on_done;
+    send->request.on_done_arg = call->on_done_arg;
+    send->on_release = call->on_release;
+    send->on_release_arg = call->on_release_arg;
+}
+
 bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                       const tmsg_send_params_t *params,
-                      tmsg_request_t **request_p)
+                      const tmsg_call_send_t *call, tmsg_request_t **request_p)
 {
-    tmsg_channel_t *channel = find(endpoint, params);
+    tmsg_channel_t *channel =
+        call == NULL ? find(endpoint, params) : find_call(endpoint, call);
     tmsg_send_t *send;
     uint64_t begun_ns = 0;
     ucs_status_ptr_t request;
@@ -213,10 +295,12 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     gather(map, send->small_payload);
     tmsg_send_clear(send);
     tmsg_send_init_request(send, endpoint->worker);
-    if (params != NULL && params->field_mask & TMSG_SEND_PARAM_ON_DONE) {
-        send->request.on_done = params->on_done;
-        send->request.on_done_arg = params->on_done_arg;
+    if (call == NULL) {
+        take_params(params, send);
+    } else {
+        take_hooks(call, send);
     }
+    write_header(channel, send, call);
     request = post(channel, send);
     if (UCS_PTR_IS_ERR(request)) { /* which it says again the general way */
         tmsg_request_drop_hidden(&send->request);
@@ -228,7 +312,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (request == NULL) {
         end(channel, send, begun_ns, request_p);
     } else {
-        go_on(channel, send, map, begun_ns, request_p);
+        go_on(channel, send, map, call, begun_ns, request_p);
     }
     return true;
 }

@@ -221,10 +221,10 @@ bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
         *status_p == TMSG_ERR_CLOSED) {
         return false;
     }
-    /* Junk in place of a hello may be anybody's; behind it, it is the peer's.
-     */
-    resume->over |=
-        *status_p == TMSG_ERR_MALFORMED && endpoint->link.hello_done;
+    /* Junk in place of a hello, or of a proof, may be anybody's; behind it, it
+     * is the peer's. */
+    resume->over |= *status_p == TMSG_ERR_MALFORMED &&
+                    endpoint->link.hello_done && tmsg_admit_is_over(endpoint);
     if (resume->over) {
         *status_p = resume->away ? TMSG_ERR_PEER_LOST : *status_p;
         return false;
@@ -443,6 +443,10 @@ void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
         }
         endpoint->resume->again_count--;
         status = endpoint->dialect->prepare(send);
+        if (status == TMSG_IN_PROGRESS) { /* with those behind it */
+            endpoint->resume->again_count++;
+            return;
+        }
         if (status == TMSG_OK) {
             tmsg_send_post(send);
         } else {

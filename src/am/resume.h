@@ -39,7 +39,8 @@ typedef struct tmsg_resume {
     bool asking;      /* the dialling side has sent RESUME, and waits */
     uint8_t id[TMSG_TOKEN_BYTES];
     uint8_t peer[TMSG_INSTANCE_BYTES];
-    unsigned attempts; /* since it broke */
+    tmsg_hello_t claimed; /* dialling side, with keys: not proved yet */
+    unsigned attempts;    /* since it broke */
     uint64_t broke_ns;
     uint64_t opened_ns;
     tmsg_timer_t again; /* the next attempt */

@@ -87,6 +87,7 @@ static tmsg_endpoint_t *find_session(const tmsg_endpoint_t *connection)
 
         if (endpoint != NULL && !endpoint->dialling &&
             tmsg_resume_keeps(endpoint) &&
+            tmsg_admit_same(endpoint, connection) &&
             sodium_memcmp(endpoint->resume->id, connection->resume->asked,
                           TMSG_TOKEN_BYTES) == 0 &&
             memcmp(endpoint->resume->peer, peer, TMSG_INSTANCE_BYTES) == 0) {

@@ -14,7 +14,8 @@
 
 #define LENGTH_BYTES 4
 #define RECORD_BYTES 26u /* without its lists, and without its length */
-#define ENTRY_BYTES 8u   /* of either list */
+#define ENTRY_BYTES 8u   /* of any list */
+#define COUNT_BYTES 4u   /* of the third, which streams have */
 #define ENTRIES_MOST UINT16_MAX
 #define REMEMBERED_MOST (1u << 30) /* messages that refusals are told of */
 
@@ -28,6 +29,8 @@ typedef struct {
     uint16_t outcome_count, kept_count;
     const uint8_t *outcomes; /* [sequence u32][status i32] */
     const uint8_t *kept;     /* [first u32][count u32]: can be sent again */
+    uint32_t ahead_count;    /* ranges from `taken` on that were taken, too */
+    const uint8_t *ahead;    /* [first u32][count u32] */
 } record_t;
 
 static bool is_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
@@ -104,6 +107,43 @@ static void add_kept(const tmsg_channel_t *channel, list_t *list)
     }
 }
 
+static uint32_t unread_at(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue)->head.sequence;
+}
+
+/* What was taken behind the first that was not: the gaps between those. */
+static void add_ahead(const tmsg_channel_t *channel, list_t *list)
+{
+    tmsg_node_t *next, *node = channel->rx_unread.head;
+
+    for (; node != NULL; node = next) {
+        uint32_t first = unread_at(node) + 1, end;
+
+        next = node->next;
+        end = next == NULL ? channel->rx_sequence : unread_at(next);
+        if (end != first) {
+            add(list, first, end - first);
+        }
+    }
+}
+
+/* The third list, with its count before it. */
+static void put_ahead(const tmsg_channel_t *channel, list_t *list)
+{
+    uint8_t *count = list->at;
+
+    if (list->left < COUNT_BYTES) {
+        list->full = true;
+        return;
+    }
+    list->at += COUNT_BYTES;
+    list->left -= COUNT_BYTES;
+    list->count = 0;
+    add_ahead(channel, list);
+    tmsg_put_le(count, list->count, COUNT_BYTES);
+}
+
 /* Refusals are not remembered for half the range of sequence numbers. */
 static uint32_t known_from(const tmsg_channel_t *channel)
 {
@@ -119,7 +159,7 @@ static bool put_record(tmsg_channel_t *channel, list_t *out)
 {
     uint8_t *begin = out->at, *to = out->at + LENGTH_BYTES;
     list_t list = {to + RECORD_BYTES, 0, 0, false};
-    unsigned outcomes;
+    unsigned outcomes, kept;
 
     if (out->left < LENGTH_BYTES + RECORD_BYTES) {
         return false;
@@ -130,6 +170,10 @@ static bool put_record(tmsg_channel_t *channel, list_t *out)
     outcomes = list.count;
     list.count = 0;
     add_kept(channel, &list);
+    kept = list.count;
+    if (tmsg_channel_is_stream(channel->number)) {
+        put_ahead(channel, &list);
+    }
     if (list.full) {
         return false;
     }
@@ -140,7 +184,7 @@ static bool put_record(tmsg_channel_t *channel, list_t *out)
     to = tmsg_put_le(to, channel->rx_known, 4);
     to = tmsg_put_le(to, channel->tx_sequence, 4);
     to = tmsg_put_le(to, outcomes, 2);
-    tmsg_put_le(to, list.count, 2);
+    tmsg_put_le(to, kept, 2);
     channel->rx_credited = channel->rx_consumed;
     tmsg_put_le(begin, (size_t)(list.at - begin) - LENGTH_BYTES, LENGTH_BYTES);
     out->at = list.at;
@@ -171,6 +215,12 @@ tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,
         !put_record(endpoint->channels.calls, &out)) {
         return too_long();
     }
+    for (uint32_t i = 0; i < endpoint->channels.stream_slots; i++) {
+        if (endpoint->channels.streams[i] != NULL &&
+            !put_record(endpoint->channels.streams[i], &out)) {
+            return too_long();
+        }
+    }
     *bytes_p = (size_t)(out.at - buffer);
     return TMSG_OK;
 }
@@ -180,12 +230,32 @@ static tmsg_status_t wrong(const char *what)
     return tmsg_error_set(TMSG_ERR_MALFORMED, "a session's state: %s", what);
 }
 
+static tmsg_status_t lists_too_long(void)
+{
+    return wrong("lists that are longer than their record");
+}
+
+/* The third list, of which the record has so many bytes at most. */
+static tmsg_status_t read_ahead(record_t *record, const uint8_t *at,
+                                size_t bytes)
+{
+    record->ahead_count = 0;
+    record->ahead = at + COUNT_BYTES;
+    if (!tmsg_channel_is_stream(record->channel) || bytes < COUNT_BYTES) {
+        return TMSG_OK;
+    }
+    record->ahead_count = (uint32_t)tmsg_get_le(at, COUNT_BYTES);
+    return record->ahead_count > (bytes - COUNT_BYTES) / ENTRY_BYTES
+               ? lists_too_long()
+               : TMSG_OK;
+}
+
 /* Takes the next record off; what is behind its lists is skipped. */
 static tmsg_status_t next_record(const uint8_t **data, size_t *left,
                                  record_t *record)
 {
     const uint8_t *at = *data + LENGTH_BYTES;
-    size_t bytes;
+    size_t bytes, lists;
 
     if (*left < LENGTH_BYTES + RECORD_BYTES) {
         return wrong("cut off");
@@ -207,16 +277,34 @@ static tmsg_status_t next_record(const uint8_t **data, size_t *left,
     record->outcomes = at + RECORD_BYTES;
     record->kept =
         record->outcomes + (size_t)record->outcome_count * ENTRY_BYTES;
-    if (((size_t)record->outcome_count + record->kept_count) * ENTRY_BYTES >
-        bytes - RECORD_BYTES) {
-        return wrong("lists that are longer than their record");
-    }
-    return TMSG_OK;
+    bytes -= RECORD_BYTES;
+    lists = ((size_t)record->outcome_count + record->kept_count) * ENTRY_BYTES;
+    return lists > bytes
+               ? lists_too_long()
+               : read_ahead(record, record->outcomes + lists, bytes - lists);
 }
 
 static uint32_t number_at(const uint8_t *list, unsigned i, unsigned which)
 {
     return (uint32_t)tmsg_get_le(list + (size_t)i * ENTRY_BYTES + which * 4, 4);
+}
+
+/* Ranges ascend within [begin, end); else it says what is wrong. */
+static tmsg_status_t judge_ranges(const uint8_t *list, uint32_t ranges,
+                                  uint32_t begin, uint32_t end,
+                                  const char *otherwise)
+{
+    for (uint32_t i = 0; i < ranges; i++) {
+        uint32_t first = number_at(list, i, 0);
+        uint32_t count = number_at(list, i, 1);
+
+        if (is_before(first, begin) || is_before(end, first) ||
+            count > end - first) {
+            return wrong(otherwise);
+        }
+        begin = first + count;
+    }
+    return TMSG_OK;
 }
 
 /* What it says of our messages lies between what it said before and what we
@@ -244,31 +332,23 @@ static tmsg_status_t judge_received(const tmsg_channel_t *channel,
             return wrong("a refusal that cannot be");
         }
     }
-    return TMSG_OK;
+    return judge_ranges(record->ahead, record->ahead_count, record->taken,
+                        record->received,
+                        "messages taken that were not received");
 }
 
 /* What it says of its own goes on where we are, within the window. */
 static tmsg_status_t judge_sent(const tmsg_channel_t *channel,
                                 const record_t *record)
 {
-    uint32_t end = record->sent - (uint32_t)INT32_MAX;
-
     if (is_before(record->sent, channel->rx_sequence) ||
         record->sent - channel->rx_credited >
             channel->endpoint->worker->queue_depth) {
         return wrong("messages sent that cannot be");
     }
-    for (unsigned i = 0; i < record->kept_count; i++) {
-        uint32_t first = number_at(record->kept, i, 0);
-        uint32_t count = number_at(record->kept, i, 1);
-
-        if (is_before(first, end) || is_before(record->sent, first) ||
-            count > record->sent - first) {
-            return wrong("messages kept that were never sent");
-        }
-        end = first + count;
-    }
-    return TMSG_OK;
+    return judge_ranges(record->kept, record->kept_count,
+                        record->sent - (uint32_t)INT32_MAX, record->sent,
+                        "messages kept that were never sent");
 }
 
 /* The record of a channel; one of zeros where the peer has never used it. */
@@ -299,6 +379,7 @@ static tmsg_status_t judge_records(tmsg_endpoint_t *endpoint,
             (record.channel < least ||
              (record.channel >= endpoint->worker->channels &&
               record.channel != TMSG_CHANNEL_CALLS &&
+              !tmsg_channel_is_stream(record.channel) &&
               tmsg_channel_find(endpoint, record.channel) == NULL))) {
             status = wrong("a channel twice, or one that there is not");
         }
@@ -339,6 +420,17 @@ static int32_t refusal_of(const record_t *record, uint32_t sequence)
     return 0;
 }
 
+static bool was_taken(const record_t *record, uint32_t sequence)
+{
+    bool taken = is_before(sequence, record->taken);
+
+    for (uint32_t i = 0; i < record->ahead_count && !taken; i++) {
+        taken = sequence - number_at(record->ahead, i, 0) <
+                number_at(record->ahead, i, 1);
+    }
+    return taken;
+}
+
 static void settle_send(tmsg_send_t *send, const record_t *record)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -362,7 +454,7 @@ static void settle_send(tmsg_send_t *send, const record_t *record)
                          "%s: the connection broke, and whether the message "
                          "was refused is not known any more",
                          endpoint->peer);
-    } else if (is_before(sequence, record->taken)) {
+    } else if (was_taken(record, sequence)) {
         tmsg_send_answer(send, TMSG_OK, "%s", "");
     }
     send->ucx_status = UCS_OK; /* it has come */

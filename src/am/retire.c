@@ -12,13 +12,16 @@
 
 #include "am/carrier.h"
 #include "am/endpoint.h"
+#include "am/handshake.h"
+#include "am/knocks.h"
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/progress.h"
+#include "am/resume.h"
 #include "core/log.h"
 
 #define PROBE_MS 50     /* between two looks for the probe */
-#define PROBE_LOOKS 20  /* without it, to call the queue blocked */
+#define PROBE_LOOKS 20  /* without it, at least, to call the queue blocked */
 #define POST_TRIES 1000 /* in one of them, to find room in a busy queue */
 #define GIVE_UP_MS 1000 /* for UCX to report on its own */
 
@@ -29,6 +32,8 @@ struct tmsg_probe {
     bool posted;
     unsigned looks;
     bool heard;
+    bool fresh;  /* no look yet, or none since another peer was lost */
+    bool passed; /* since the last look somebody's message came through */
 };
 
 void tmsg_probe_close(tmsg_ucx_t *ucx)
@@ -51,7 +56,7 @@ static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
     tmsg_loop_remove(&worker->loop, &ucx->source);
     tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
     tmsg_probe_close(ucx);
-    worker->inside = true; /* it may report some now */
+    worker->inside = true; /* it may report some now, or never */
     tmsg_ucx_close(ucx);
     worker->inside = false;
 }
@@ -148,6 +153,7 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
         return status;
     }
     ucx->probe = probe;
+    probe->fresh = true;
     status = dial(probe, ucx);
     if (status == TMSG_OK) {
         status = encode(probe);
@@ -158,6 +164,19 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
         tmsg_probe_close(ucx);
     }
     return status;
+}
+
+/* One more peer was lost: behind what it may have left only a message is that
+ * is sent from now on. */
+static void begin_again(tmsg_probe_t *probe)
+{
+    if (probe->heard || probe->passed) {
+        probe->looks = 0;
+    }
+    probe->posted = encode(probe) != TMSG_OK && probe->posted;
+    probe->heard = false;
+    probe->passed = false;
+    probe->fresh = true;
 }
 
 ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
@@ -171,20 +190,40 @@ ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
     return UCS_OK;
 }
 
+/* At a look all has been read that was before a hole. What others write comes
+ * through the queue behind that: one that is too busy for our message is none
+ * that is blocked. */
+void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+{
+    const tmsg_endpoint_t *endpoint;
+    uint32_t id;
+
+    if (ucx->probe != NULL && tmsg_preamble_names(header, bytes, &id)) {
+        endpoint = tmsg_endpoint_by_id(ucx->worker, id);
+        ucx->probe->passed |= endpoint != NULL && endpoint->ucx == ucx &&
+                              endpoint->carrier == TMSG_CARRIER_SHM;
+    }
+}
+
+/* One that stands still while it writes, because its machine is busy or it was
+ * stopped, has as long as any peer may be silent. */
+static unsigned looks_needed(const tmsg_worker_t *worker)
+{
+    uint32_t looks = tmsg_context_patience_ms(worker->context) / PROBE_MS;
+
+    return looks < PROBE_LOOKS ? PROBE_LOOKS : looks;
+}
+
 /* The next endpoint that lives on shared memory through it, from *i on. */
 static tmsg_endpoint_t *next_live(const tmsg_ucx_t *ucx, uint32_t *i)
 {
-    const tmsg_worker_t *worker = ucx->worker;
+    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx, i);
 
-    while (*i < worker->endpoint_slots) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[(*i)++];
-
-        if (endpoint != NULL && endpoint->ucx == ucx &&
-            !tmsg_endpoint_is_down(endpoint) && !endpoint->link.net_only) {
-            return endpoint;
-        }
+    while (endpoint != NULL &&
+           (tmsg_endpoint_is_down(endpoint) || endpoint->link.net_only)) {
+        endpoint = tmsg_endpoint_next(ucx, i);
     }
-    return NULL;
+    return endpoint;
 }
 
 /* Nobody comes by their blobs any more: the address in them is ours. */
@@ -197,23 +236,29 @@ static void end_listeners(tmsg_ucx_t *ucx, const char *why)
             tmsg_log(TMSG_LOG_ERROR,
                      "%s: %s, which ends this listener; make another",
                      listener->url, why);
+            tmsg_knocks_free(listener);
             listener->ucx = NULL;
             ucx->users--;
         }
     }
 }
 
-/* Whoever is on it would wait in silence. */
+/* Whoever is on it would wait in silence. Who comes back by itself is not told:
+ * its session would be over. */
 static void end_blocked(tmsg_ucx_t *ucx)
 {
+    static const char why[] =
+        "another peer was killed while it wrote to shared memory, which blocks "
+        "it for this one as well; connect again";
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
     while ((endpoint = next_live(ucx, &i)) != NULL) {
-        tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST,
-                          "another peer was killed while it wrote to shared "
-                          "memory, which blocks it for this one as well; "
-                          "connect again");
+        if (endpoint->link.fd >= 0 && endpoint->link.connected &&
+            !endpoint->link.explained && !tmsg_resume_keeps(endpoint)) {
+            tmsg_handshake_tell(endpoint, TMSG_ERR_PEER_LOST, why);
+        }
+        tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
     }
     end_listeners(ucx, "a peer was killed while it wrote to shared memory");
 }
@@ -226,6 +271,24 @@ static bool has_listener(const tmsg_ucx_t *ucx)
         listener = listener->next;
     }
     return listener != NULL;
+}
+
+/* Whether the queue is known to be read, or has not been for long enough. */
+static bool judge(tmsg_ucx_t *ucx)
+{
+    tmsg_probe_t *probe = ucx->probe;
+    bool passed = probe->passed && !probe->fresh;
+
+    probe->passed = false;
+    probe->fresh = false;
+    if (probe->heard || passed) {
+        return true;
+    }
+    if (++probe->looks < looks_needed(ucx->worker)) {
+        return false;
+    }
+    end_blocked(ucx);
+    return true;
 }
 
 /* True: there is nothing more to find out. */
@@ -248,33 +311,34 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
     post(ucx->probe, ucx);
     ucp_worker_progress(ucx->probe->ucx->ucp);
     tmsg_worker_drain(worker, ucx);
-    if (!ucx->probe->heard && ++ucx->probe->looks < PROBE_LOOKS) {
-        return false;
-    }
-    if (!ucx->probe->heard) {
-        end_blocked(ucx);
-    }
-    return true;
+    return judge(ucx);
+}
+
+/* Whether it has something to report. */
+static bool owes(const tmsg_ucx_t *ucx)
+{
+    const tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    do {
+        endpoint = tmsg_endpoint_next(ucx, &i);
+    } while (endpoint != NULL && endpoint->in_ucx == 0);
+    return endpoint != NULL;
 }
 
 /* Whether all that use it have ended, and wait for UCX to report. A blob that
  * others may come by is given up only for what UCX owes us. */
 static bool is_deserted(const tmsg_ucx_t *ucx)
 {
-    const tmsg_worker_t *worker = ucx->worker;
-    bool owes = false;
+    const tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->ucx == ucx) {
-            if (!tmsg_endpoint_is_down(endpoint)) {
-                return false;
-            }
-            owes |= endpoint->in_ucx > 0;
+    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
+        if (!tmsg_endpoint_is_down(endpoint)) {
+            return false;
         }
     }
-    return owes || !has_listener(ucx);
+    return owes(ucx) || !has_listener(ucx);
 }
 
 /* Up to 1.16 UCX reports nothing more of an endpoint whose shared-memory queue
@@ -296,6 +360,7 @@ static bool give_up(tmsg_ucx_t *ucx)
         return true;
     }
     end_listeners(ucx, "UCX does not report the end of a peer");
+    ucx->owes = owes(ucx);
     close_ucx(worker, ucx);
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
@@ -340,6 +405,8 @@ void tmsg_ucx_retire(tmsg_ucx_t *ucx)
         ucx->suspect = true;
         ucx->watch.expired = watch;
         tmsg_loop_set_timer(&ucx->worker->loop, &ucx->watch, PROBE_MS);
+    } else if (ucx->probe != NULL) {
+        begin_again(ucx->probe);
     }
     ucx->retired = true;
     ucx->worker->has_retired = true;

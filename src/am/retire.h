@@ -21,6 +21,9 @@ void tmsg_worker_close_retired(tmsg_worker_t *worker);
 /* Ends what is under way to find that out, if anything. */
 void tmsg_probe_close(tmsg_ucx_t *ucx);
 
+/* What a peer sends to one of which that is being found out, by its header. */
+void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes);
+
 ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival);
 
 #endif

@@ -13,6 +13,7 @@
 #include "am/send_queue.h"
 #include "am/stage_out.h"
 #include "am/trace.h"
+#include "core/bytes.h"
 #include "core/map.h"
 #include "memory/domain.h"
 
@@ -71,7 +72,7 @@ tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
 
 void tmsg_send_clear(tmsg_send_t *send)
 {
-    memset(send, 0, offsetof(tmsg_send_t, store));
+    tmsg_zero(send, offsetof(tmsg_send_t, store));
 }
 
 static void forsaken(tmsg_op_t *op)
@@ -278,9 +279,14 @@ static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
         send->call = *call->head;
         send->call_deadline_ns = call->deadline_ns;
         send->queues = call->queues;
-        if (call->message_id_p != NULL) {
-            atomic_store(call->message_id_p, send->message_id);
-            atomic_store(call->begun_p, true);
+        send->last = call->last;
+        send->more = call->more;
+        send->spares_more = call->spares_more;
+        if (send->more != NULL) {
+            tmsg_map_hold(send->more);
+        }
+        if (call->began != NULL) {
+            call->began(call->began_arg, send->message_id);
         }
     }
 }
@@ -288,7 +294,8 @@ static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
 /* It is to be read when the call returned. */
 static tmsg_status_t keep_call(tmsg_send_t *send)
 {
-    if (send->call.type == 0 || send->call_text != NULL) {
+    if (send->call.type == 0 || send->call_text != NULL ||
+        send->call.text_bytes == 0) {
         return TMSG_OK;
     }
     send->call_text = malloc(send->call.text_bytes + 1);
@@ -302,7 +309,7 @@ static tmsg_status_t keep_call(tmsg_send_t *send)
 
 static tmsg_status_t check_channel(uint16_t channel)
 {
-    return channel != TMSG_CHANNEL_CALLS
+    return channel != TMSG_CHANNEL_CALLS && !tmsg_channel_is_stream(channel)
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                                 "channel %u: no peer takes it", channel);
@@ -398,7 +405,16 @@ static tmsg_status_t start(tmsg_send_t *send)
             return status;
         }
     }
-    while (!goes_at_once(send)) {
+    for (;;) {
+        if (goes_at_once(send)) {
+            status = send->endpoint->dialect->prepare(send);
+            if (status == TMSG_OK) {
+                tmsg_send_post(send);
+            }
+            if (status != TMSG_IN_PROGRESS) {
+                return status;
+            }
+        }
         status = keep_call(send);
         if (status == TMSG_OK) {
             status = tmsg_queue_enter(send);
@@ -411,11 +427,6 @@ static tmsg_status_t start(tmsg_send_t *send)
             return status;
         }
     }
-    status = send->endpoint->dialect->prepare(send);
-    if (status == TMSG_OK) {
-        tmsg_send_post(send);
-    }
-    return status;
 }
 
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
@@ -469,7 +480,7 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_enter(worker);
     status =
-        tmsg_repeat_send(endpoint, map, params, request_p)
+        tmsg_repeat_send(endpoint, map, params, NULL, request_p)
             ? TMSG_OK
             : tmsg_send_begin(endpoint, map, params, NULL, NULL, request_p);
     tmsg_worker_leave(worker, true);

@@ -45,7 +45,10 @@ typedef struct tmsg_send {
     tmsg_call_head_t call;     /* of a CALL; type 0: it is none */
     uint64_t call_deadline_ns; /* not 0: what its time left is counted from */
     bool queues;               /* beyond the bounds of its queue */
+    bool last;                 /* nobody is told that it failed */
     char *call_text;           /* its text, where it is needed for longer */
+    const tmsg_map_t *more;    /* metadata beside the map's, held; or NULL */
+    bool spares_more;          /* it goes without, rather than not */
     tmsg_share_t *share;       /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
     tmsg_written_t written;  /* where that is of no map of the caller's */
@@ -60,6 +63,7 @@ typedef struct tmsg_send {
     bool in_ucx;
     bool given_up; /* and `answer` is what it ends with, whatever comes */
     bool detached; /* its request has ended, UCX has not */
+    bool unsure;   /* UCX failed at it, and the peer may still be reading */
     ucs_status_t ucx_status;
     tmsg_status_t answer;
     char *answer_text; /* to a refusal; NULL: none, or no memory for it */
@@ -90,6 +94,9 @@ void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,
 /* with the channel's next number, and counted; */
 void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes);
 
+/* What is left of a call's time, which is never nothing; 0: it has no limit. */
+uint64_t tmsg_send_left_us(uint64_t deadline_ns);
+
 /* UCX's, which calls this when it has done with it. */
 void tmsg_send_hand_over(tmsg_send_t *send);
 void tmsg_send_ucx_reported(void *request, ucs_status_t ucs, void *arg);
@@ -118,7 +125,12 @@ void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs);
 /* The same of one of its parts. */
 void tmsg_send_part_reported(tmsg_send_t *send, ucs_status_t ucs);
 
-/* The buffers are the caller's again. A map that is nobody's any more goes
+/* What is written of it, and what goes beside the map, is not needed. */
+void tmsg_send_drop_header(tmsg_send_t *send);
+void tmsg_send_drop_more(tmsg_send_t *send);
+
+/* The buffers are the caller's again: nothing that the peer reads of them from
+ * now on counts, here or with it. A map that is nobody's any more goes
  * where the application's release functions may be called. */
 void tmsg_send_give_back(tmsg_send_t *send);
 

@@ -7,6 +7,7 @@
 #include "am/call.h"
 #include "am/close.h"
 #include "am/dialect.h"
+#include "am/lease.h"
 #include "am/parts.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
@@ -14,6 +15,8 @@
 #include "am/trace.h"
 #include "core/log.h"
 #include "core/map.h"
+
+#define NS_PER_MS 1000000ULL
 
 static void run_free_map(tmsg_due_t *due)
 {
@@ -40,6 +43,53 @@ void tmsg_send_released(tmsg_send_t *send)
     }
 }
 
+void tmsg_send_drop_header(tmsg_send_t *send)
+{
+    if (send->header != send->small_header) {
+        free(send->header);
+    }
+    send->header = NULL;
+}
+
+void tmsg_send_drop_more(tmsg_send_t *send)
+{
+    if (send->more != NULL && tmsg_map_unhold(send->more)) {
+        tmsg_map_free(send->more); /* which has nothing of an application */
+    }
+    send->more = NULL;
+}
+
+/* Its buffers go back, of which the peer may still be reading some: its word
+ * for a message is said when it reads no more. */
+static void make_sure(tmsg_send_t *send)
+{
+    if (send->unsure && (!send->answered || send->given_up)) {
+        tmsg_lease_forfeit(send->endpoint, send->ucx_status);
+    }
+    send->unsure = false;
+}
+
+static void no_word(tmsg_timer_t *timer)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(timer, tmsg_send_t, timer);
+
+    tmsg_lease_forfeit(send->endpoint, send->ucx_status);
+}
+
+/* A peer that failed to read says so soon; one that never heard of the message
+ * has nothing to say. The send's own deadline stays if it is earlier. */
+static void await_word(tmsg_send_t *send)
+{
+    tmsg_worker_t *worker = send->endpoint->worker;
+    uint64_t ms = tmsg_context_patience_ms(worker->context);
+    uint64_t until = tmsg_now_ns() + ms * NS_PER_MS;
+
+    if (send->timer.deadline_ns == 0 || send->timer.deadline_ns > until) {
+        send->timer.expired = no_word;
+        tmsg_loop_set_timer(&worker->loop, &send->timer, ms);
+    }
+}
+
 /* UCX is done with it. */
 static void unplan(tmsg_send_t *send)
 {
@@ -48,14 +98,12 @@ static void unplan(tmsg_send_t *send)
     tmsg_parts_free(send);
     tmsg_plan_free(&send->plan, pool);
     tmsg_written_free(&send->written, pool);
-    if (send->header != send->small_header) {
-        free(send->header);
-    }
-    send->header = NULL;
+    tmsg_send_drop_header(send);
 }
 
 void tmsg_send_give_back(tmsg_send_t *send)
 {
+    make_sure(send);
     tmsg_send_released(send);
     unplan(send);
     tmsg_stage_out_free(send);
@@ -64,6 +112,7 @@ void tmsg_send_give_back(tmsg_send_t *send)
                         tmsg_store_pool(send->endpoint->worker->store));
         send->share = NULL;
     }
+    tmsg_send_drop_more(send);
     if (send->holds_map && tmsg_map_unhold(send->map)) {
         send->map_due.run = run_free_map;
         tmsg_request_hold(&send->request);
@@ -81,9 +130,14 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
-    if (status != TMSG_OK && send->call.type != 0) {
-        tmsg_call_bounced(endpoint, send->message_id, send->posted, status,
+    if (status != TMSG_OK && send->call.type != 0 && !send->last) {
+        tmsg_call_bounced(endpoint, &send->call, send->message_id, send->posted,
+                          status,
                           error != NULL ? error : tmsg_status_name(status));
+    }
+    if (status != TMSG_OK && tmsg_call_is_stream(send->call.type)) {
+        tmsg_stream_unsent(endpoint, send->channel->number, &send->call, status,
+                           error != NULL ? error : tmsg_status_name(status));
     }
     if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
         tmsg_log(was_wanted(status) || send->call.type != 0 ? TMSG_LOG_DEBUG
@@ -126,7 +180,10 @@ void tmsg_send_settle(tmsg_send_t *send)
         (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
         /* The words of the peer are still to come. */
         if (tmsg_resume_keeps(endpoint)) {
+            make_sure(send);
             unplan(send);
+        } else if (send->unsure) {
+            await_word(send);
         } else {
             tmsg_send_give_back(send);
         }
@@ -153,6 +210,13 @@ static void note_status(tmsg_send_t *send, ucs_status_t ucs)
 {
     if (ucs != UCS_OK) {
         send->ucx_status = ucs;
+        if (tmsg_endpoint_is_loss(ucs) || send->parts != NULL) {
+            tmsg_lease_reported(send->endpoint, ucs);
+        } else {
+            /* Where the peer has no words, it has no lease either. */
+            send->unsure = send->endpoint->dialect->failed == NULL &&
+                           tmsg_lease_is_unsure(ucs);
+        }
         tmsg_parts_stop(send);
     }
 }
@@ -218,8 +282,8 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
     tmsg_send_t *send = find_posted(endpoint, message_id);
 
     if (send == NULL) {
-        if (status != TMSG_OK &&
-            !tmsg_call_bounced(endpoint, message_id, true, status, error)) {
+        if (status != TMSG_OK && !tmsg_call_bounced(endpoint, NULL, message_id,
+                                                    true, status, error)) {
             tmsg_log(was_wanted(status) ? TMSG_LOG_DEBUG : TMSG_LOG_WARN,
                      "%s: message %u was lost after it was "
                      "sent: %s",

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "am/calls.h"
 #include "am/cancel.h"
 #include "am/dialect.h"
 #include "am/progress.h"
@@ -86,11 +87,17 @@ static uint64_t bytes_of(const tmsg_map_t *map)
     return bytes;
 }
 
+/* Streams have bounds of their own. */
+static size_t waiting_for(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->channels.queued - endpoint->channels.queued_streams;
+}
+
 static bool has_room(const tmsg_send_t *send)
 {
     const tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_queue_t *queue = &endpoint->queue;
-    size_t waiting = endpoint->channels.queued;
+    size_t waiting = waiting_for(endpoint);
 
     return waiting == 0 ||
            (waiting < queue->bounds.messages &&
@@ -98,9 +105,31 @@ static bool has_room(const tmsg_send_t *send)
             send->queued_bytes <= queue->bounds.bytes - queue->bytes);
 }
 
+/* A reply, CANCEL or OVER. */
+static bool is_answer(const tmsg_send_t *send)
+{
+    return send->queues && send->channel->number == TMSG_CHANNEL_CALLS;
+}
+
+static void count_in(const tmsg_send_t *send)
+{
+    tmsg_queue_t *queue = &send->endpoint->queue;
+
+    queue->bytes += send->queued_bytes;
+    queue->answers += is_answer(send);
+}
+
+static void count_out(const tmsg_send_t *send)
+{
+    tmsg_queue_t *queue = &send->endpoint->queue;
+
+    queue->bytes -= send->queued_bytes;
+    queue->answers -= is_answer(send);
+}
+
 static void push(tmsg_send_t *send)
 {
-    send->endpoint->queue.bytes += send->queued_bytes;
+    count_in(send);
     tmsg_channel_push(send->channel, &send->node);
 }
 
@@ -109,14 +138,14 @@ tmsg_send_t *tmsg_queue_pop(tmsg_channel_t *channel)
     tmsg_send_t *send =
         TMSG_CONTAINER_OF(tmsg_channel_pop(channel), tmsg_send_t, node);
 
-    send->endpoint->queue.bytes -= send->queued_bytes;
+    count_out(send);
     return send;
 }
 
 void tmsg_queue_remove(tmsg_send_t *send)
 {
     tmsg_channel_remove(send->channel, &send->node);
-    send->endpoint->queue.bytes -= send->queued_bytes;
+    count_out(send);
 }
 
 /* Why there is no room, in words. */
@@ -124,7 +153,7 @@ static void explain(const tmsg_send_t *send, char *why, size_t bytes)
 {
     const tmsg_queue_t *queue = &send->endpoint->queue;
     const char *peer = send->endpoint->peer;
-    size_t waiting = send->endpoint->channels.queued;
+    size_t waiting = waiting_for(send->endpoint);
 
     if (waiting >= queue->bounds.messages) {
         snprintf(why, bytes,
@@ -141,7 +170,8 @@ static void explain(const tmsg_send_t *send, char *why, size_t bytes)
              (unsigned long long)send->queued_bytes);
 }
 
-/* That of the channel whose head was the first to come. */
+/* That of the channel whose head was the first to come; NULL: none. Calls,
+ * their replies and what streams say are never dropped. */
 static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
 {
     tmsg_send_t *found = NULL;
@@ -152,7 +182,7 @@ static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
         tmsg_send_t *send =
             head == NULL ? NULL : TMSG_CONTAINER_OF(head, tmsg_send_t, node);
 
-        if (send != NULL &&
+        if (send != NULL && channel->number < TMSG_CHANNEL_CALLS &&
             (found == NULL ||
              (int32_t)(send->message_id - found->message_id) < 0)) {
             found = send;
@@ -185,9 +215,9 @@ static tmsg_status_t block(tmsg_send_t *send)
 
 static void drop_oldest(tmsg_send_t *send, const char *why)
 {
-    while (!has_room(send)) {
-        tmsg_send_t *victim = oldest(send->endpoint);
+    tmsg_send_t *victim;
 
+    while (!has_room(send) && (victim = oldest(send->endpoint)) != NULL) {
         tmsg_queue_remove(victim);
         send->endpoint->queue.dropped_oldest++;
         tmsg_send_end(victim, TMSG_ERR_DROPPED, why);
@@ -232,7 +262,8 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
                                   ? "the connection"
                                   : "the peer to take those before it");
     }
-    send->queued_bytes = bytes_of(send->map);
+    send->queued_bytes =
+        tmsg_channel_is_stream(send->channel->number) ? 0 : bytes_of(send->map);
     if (!has_room(send) && send->call.type != 0 && !send->queues) {
         char why[TMSG_ERROR_BYTES];
 
@@ -246,6 +277,13 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
     return TMSG_OK;
 }
 
+/* It is the first again. */
+static void put_back(tmsg_send_t *send)
+{
+    count_in(send);
+    tmsg_channel_put_back(send->channel, &send->node);
+}
+
 /* Hands over the oldest of a channel's queue; false: it has to wait. */
 static bool flush_one(tmsg_channel_t *channel)
 {
@@ -257,6 +295,10 @@ static bool flush_one(tmsg_channel_t *channel)
     }
     send = tmsg_queue_pop(channel);
     status = send->endpoint->dialect->prepare(send);
+    if (status == TMSG_IN_PROGRESS) {
+        put_back(send);
+        return false;
+    }
     if (status == TMSG_OK) {
         tmsg_send_post(send);
     } else {

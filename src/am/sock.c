@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #define HANDSHAKE_PATIENCE_MS 20000 /* with a host that vanishes */
 #define KEEPALIVE_MOST 32767        /* seconds that the kernel takes */
 #define LOCK_TRIES 200 /* times 5 ms: the second that sock.h speaks of */
+#define NEW_SECONDS 2  /* of a socket file whose maker may not listen yet */
 
 /* Names what a call was about: the address, or else the URL. */
 static const char *name_of(const tmsg_url_t *url, const tmsg_address_t *address,
@@ -181,7 +183,7 @@ static bool is_taken(const char *path, const tmsg_address_t *address)
 /* Between bind() and listen() a socket looks stale, and two processes that
  * find the same stale one must not both replace it: the folder is locked. Who
  * cannot lock it goes on without. Returns the lock's descriptor, or -1. */
-static int lock_folder(const char *path)
+static int lock_folder(const char *path, int how)
 {
     const struct timespec interval = {.tv_nsec = 5 * 1000 * 1000};
     char folder[TMSG_URL_PATH_BYTES];
@@ -190,7 +192,7 @@ static int lock_folder(const char *path)
     snprintf(folder, sizeof(folder), "%s", path);
     *(strrchr(folder, '/') + 1) = '\0';
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+    for (int i = 0; fd >= 0 && flock(fd, how | LOCK_NB) != 0; i++) {
         if (errno != EWOULDBLOCK || i == LOCK_TRIES) {
             close(fd);
             fd = -1;
@@ -228,7 +230,7 @@ static tmsg_status_t listen_unix(const char *name, const char *path,
     if (fd < 0) {
         return fail(name);
     }
-    lock = lock_folder(path);
+    lock = lock_folder(path, LOCK_EX);
     result = replace_and_listen(fd, path, &address, backlog);
     if (result == 0) {
         result = lstat(path, &file);
@@ -354,6 +356,37 @@ static tmsg_status_t connect_failed(const char *name)
     }
 }
 
+/* One that was left behind is older, and nobody waits for it. */
+static bool is_new(const char *path)
+{
+    struct stat file;
+
+    return lstat(path, &file) == 0 &&
+           time(NULL) - file.st_ctim.tv_sec <= NEW_SECONDS;
+}
+
+/* connect(). Who sees a socket file and connects at once may be refused by one
+ * that is about to listen: that one holds the lock. */
+static int connect_now(int fd, const tmsg_url_t *url,
+                       const tmsg_address_t *address)
+{
+    int lock, result = connect(fd, &address->sa.any, address->bytes);
+
+    if (result == 0 || url->kind != TMSG_URL_UNIX || errno != ECONNREFUSED) {
+        return result;
+    }
+    if (!is_new(url->path)) {
+        errno = ECONNREFUSED;
+        return result;
+    }
+    lock = lock_folder(url->path, LOCK_SH);
+    result = connect(fd, &address->sa.any, address->bytes);
+    if (lock >= 0) {
+        close_quietly(lock);
+    }
+    return result;
+}
+
 tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
                                 const tmsg_address_t *address, int *fd_p)
 {
@@ -371,7 +404,7 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
         return fail(name);
     }
     tune(fd, address->sa.any.sa_family);
-    if (connect(fd, &address->sa.any, address->bytes) == 0) {
+    if (connect_now(fd, url, address) == 0) {
         *fd_p = fd;
         return TMSG_OK;
     }
@@ -396,6 +429,15 @@ static bool is_self(int fd)
            memcmp(&local.sa, &peer.sa, local.bytes) == 0;
 }
 
+/* Neither connected nor on its way: what was reset has an error that is told
+ * once, and what somebody shut down never has one. */
+static bool is_dead(int fd)
+{
+    struct pollfd socket = {fd, 0, 0};
+
+    return poll(&socket, 1, 0) > 0 && (socket.revents & POLLHUP) != 0;
+}
+
 tmsg_status_t tmsg_sock_connect_result(int fd, const char *url)
 {
     int error = 0;
@@ -408,10 +450,10 @@ tmsg_status_t tmsg_sock_connect_result(int fd, const char *url)
     if (error == 0) {
         peer.bytes = sizeof(peer.sa);
         if (getpeername(fd, &peer.sa.any, &peer.bytes) != 0) {
-            if (errno == ENOTCONN) {
+            error = errno;
+            if (error == ENOTCONN && !is_dead(fd)) {
                 return TMSG_IN_PROGRESS;
             }
-            error = errno;
         } else if (is_self(fd)) {
             error = ECONNREFUSED;
         }

@@ -44,8 +44,9 @@ tmsg_status_t tmsg_sock_accept(const tmsg_sock_listener_t *listener, int *fd_p);
 
 /* Starts to connect. OK: connected. IN_PROGRESS: *fd_p becomes writable when
  * tmsg_sock_connect_result() knows more. Either way the caller closes *fd_p.
- * Errors: UNREACHABLE, BUSY (a Unix listener's queue is full: try later),
- * LIMIT_EXCEEDED, IO. */
+ * At a Unix socket that refuses, and was made just now, it may wait a second
+ * for who is about to listen. Errors: UNREACHABLE, BUSY (a Unix listener's
+ * queue is full: try later), LIMIT_EXCEEDED, IO. */
 tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
                                 const tmsg_address_t *address, int *fd_p);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/stage.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,6 +165,8 @@ static void pin(tmsg_worker_t *worker, tmsg_chunk_t *chunk)
     chunk->pinned = status == TMSG_OK;
     if (status != TMSG_OK && status != TMSG_ERR_ALREADY_EXISTS) {
         worker->stage.unpinned++;
+        snprintf(worker->stage.why_unpinned, sizeof(worker->stage.why_unpinned),
+                 "%s", tmsg_error_message());
         tmsg_stage_detour(worker, TMSG_DETOUR_UNPINNED, tmsg_error_message());
     }
 }
@@ -304,24 +307,28 @@ tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
     return status;
 }
 
-bool tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
-                      int *memory_type_p)
+/* What moves to whoever touches it is another type to UCX. */
+static const char *transport_of(const tmsg_domain_t *domain,
+                                tmsg_device_t device)
 {
-    static const struct {
-        const char *name;
-        ucs_memory_type_t type;
-    } types[] = {
-        {"host", UCS_MEMORY_TYPE_HOST},
-        {"cuda", UCS_MEMORY_TYPE_CUDA},
-        {"rocm", UCS_MEMORY_TYPE_ROCM},
-    };
+    return device.type == TMSG_DEVICE_CUDA_MANAGED &&
+                   strcmp(domain->transport, "cuda") == 0
+               ? "cuda-managed"
+               : domain->transport;
+}
 
-    for (size_t i = 0;
-         domain->transport != NULL && i < sizeof(types) / sizeof(types[0]);
-         i++) {
-        if (strcmp(domain->transport, types[i].name) == 0) {
-            *memory_type_p = (int)types[i].type;
-            return ucx != NULL && ucx->memory_types & 1ULL << types[i].type;
+bool tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
+                      tmsg_device_t device, int *memory_type_p)
+{
+    const char *name =
+        domain->transport == NULL ? NULL : transport_of(domain, device);
+
+    for (size_t i = 0; name != NULL && i < TMSG_UCX_MEMORY_TYPES; i++) {
+        const tmsg_ucx_memory_type_t *type = &tmsg_ucx_memory_types[i];
+
+        if (strcmp(name, type->name) == 0) {
+            *memory_type_p = type->type;
+            return ucx != NULL && ucx->memory_types & 1ULL << type->type;
         }
     }
     return false;

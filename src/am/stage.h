@@ -71,8 +71,9 @@ typedef struct {
     tmsg_chunks_t out, in;
     tmsg_timer_t timer; /* to ask again, where somebody sleeps */
     uint64_t wait_ns;
-    unsigned told;     /* a bit for each reason that was logged */
-    uint64_t unpinned; /* chunks that the driver did not pin */
+    unsigned told;          /* a bit for each reason that was logged */
+    uint64_t unpinned;      /* chunks that the driver did not pin */
+    char why_unpinned[160]; /* its words, of the last one */
 } tmsg_stage_t;
 
 static inline bool tmsg_stage_is_busy(const tmsg_stage_t *stage)
@@ -121,9 +122,10 @@ tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
 /* Does not call it any more. */
 void tmsg_copy_forget(tmsg_worker_t *worker, tmsg_copy_t *copy);
 
-/* Whether UCX reads and writes that memory itself, and as what. */
+/* Whether UCX reads and writes memory of that device itself, and as what: it is
+ * asked which types it knows, and never tried. */
 bool tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
-                      int *memory_type_p);
+                      tmsg_device_t device, int *memory_type_p);
 
 /* Notes a path that was not taken: logged the first time. */
 void tmsg_stage_detour(tmsg_worker_t *worker, tmsg_detour_t reason,

@@ -261,7 +261,8 @@ static tmsg_status_t check(tmsg_send_t *send, const tmsg_map_entry_t *entry,
             return only_by_cpu(entry, "its strides leave gaps or overlap");
         }
     }
-    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, &type)) {
+    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
+                         &type)) {
         return TMSG_OK;
     }
     send->stage->staged++;
@@ -299,8 +300,8 @@ static const tmsg_domain_t *staged(const tmsg_send_t *send,
     const tmsg_domain_t *domain = foreign(entry);
     int type;
 
-    return domain == NULL ||
-                   tmsg_ucx_reaches(send->endpoint->ucx, domain, &type)
+    return domain == NULL || tmsg_ucx_reaches(send->endpoint->ucx, domain,
+                                              entry->tensor.device, &type)
                ? NULL
                : domain;
 }
@@ -521,7 +522,8 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
     if (domain == NULL) {
         return data + offset;
     }
-    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, memory_type_p)) {
+    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
+                         memory_type_p)) {
         return data + offset;
     }
     *memory_type_p = (int)UCS_MEMORY_TYPE_HOST;

@@ -167,9 +167,9 @@ static tmsg_status_t judge(tmsg_message_t *message, size_t index)
     const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
     bool plain = tmsg_domain_is_plain(dest->domain);
 
-    dest->direct =
-        tmsg_ucx_reaches(message->ucx, dest->domain, &dest->memory_type) &&
-        (plain || is_part(message, index));
+    dest->direct = tmsg_ucx_reaches(message->ucx, dest->domain,
+                                    entry->tensor.device, &dest->memory_type) &&
+                   (plain || is_part(message, index));
     if (message->extra.checksum != NULL && !plain) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "tensor '%s': its checksum cannot be compared in "

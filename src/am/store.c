@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "serialize/header.h"
 
-#define POOL_BYTES (256ULL << 20)
+#define POOL_BYTES (256ULL << 20)     /* kept though nobody uses it */
 #define SPARE_BYTES ((size_t)1 << 20) /* of messages, and of sends */
 #define SPARE_CONTROL_BYTES ((size_t)64 << 10)
 
@@ -40,6 +40,7 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
                                 void (*free_control)(tmsg_spare_t *spare),
                                 tmsg_store_t **store_p)
 {
+    uint64_t lasting = budget < POOL_BYTES ? budget : POOL_BYTES;
     tmsg_store_t *store = calloc(1, sizeof(*store));
 
     if (store == NULL) {
@@ -52,9 +53,8 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
     }
     atomic_init(&store->refs, 1);
     store->budget = budget;
-    tmsg_pool_init(&store->pool, budget < POOL_BYTES ? budget : POOL_BYTES);
-    tmsg_device_pool_init(&store->device_pool,
-                          budget < POOL_BYTES ? budget : POOL_BYTES);
+    tmsg_pool_init(&store->pool, budget, lasting);
+    tmsg_device_pool_init(&store->device_pool, lasting);
     tmsg_spares_init(&store->messages, SPARE_BYTES, free_message);
     tmsg_spares_init(&store->sends, SPARE_BYTES, free_send);
     tmsg_spares_init(&store->controls, SPARE_CONTROL_BYTES, free_control);
@@ -140,7 +140,11 @@ bool tmsg_store_is_missed(const tmsg_store_t *store)
     return atomic_load(&store->missed);
 }
 
-/* What an allocator of the application's answered, in words. */
+/* Before an allocator of the application's is asked: the words are its own, if
+ * there are any. */
+static void expect_theirs(void) { tmsg_error_set(TMSG_OK, "%s", ""); }
+
+/* What it answered, in words. */
 static tmsg_status_t judge_theirs(tmsg_status_t status, const void *data,
                                   uint64_t bytes)
 {
@@ -153,17 +157,21 @@ static tmsg_status_t judge_theirs(tmsg_status_t status, const void *data,
                                 "the application's allocator gave no %llu "
                                 "bytes: %s",
                                 (unsigned long long)bytes,
-                                tmsg_status_name(status));
+                                tmsg_error_message()[0] != '\0'
+                                    ? tmsg_error_message()
+                                    : tmsg_status_name(status));
 }
 
 static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                   tmsg_block_t *block)
 {
     const tmsg_device_t cpu = {TMSG_DEVICE_CPU, 0};
-    tmsg_status_t status = store->allocator.alloc(store->allocator.arg, cpu,
-                                                  bytes, TMSG_PAYLOAD_ALIGNMENT,
-                                                  &block->data, &block->token);
+    tmsg_status_t status;
 
+    expect_theirs();
+    status = store->allocator.alloc(store->allocator.arg, cpu, bytes,
+                                    TMSG_PAYLOAD_ALIGNMENT, &block->data,
+                                    &block->token);
     return judge_theirs(status, block->data, bytes);
 }
 
@@ -239,6 +247,18 @@ void tmsg_store_move(tmsg_store_t *store, uint64_t bytes)
     atomic_fetch_add(&store->held, bytes);
 }
 
+/* What is kept and what is held are within the budget together, but for what
+ * little is always kept. */
+static void make_room(tmsg_store_t *store)
+{
+    uint64_t held = atomic_load(&store->held);
+
+    if (tmsg_pool_hoards(&store->pool)) {
+        tmsg_pool_shrink(&store->pool,
+                         held < store->budget ? store->budget - held : 0);
+    }
+}
+
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p)
 {
@@ -257,6 +277,7 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
         if (status == TMSG_OK) {
             block.data = ours.data;
             block.capacity = ours.capacity;
+            make_room(store);
         } else {
             tmsg_store_discharge(store, bytes);
         }
@@ -294,10 +315,12 @@ static tmsg_status_t device_alloc_theirs(tmsg_store_t *store, uint64_t bytes,
                                          tmsg_device_memory_t *memory)
 {
     tmsg_device_block_t *block = &memory->block;
-    tmsg_status_t status = store->device_allocator.alloc(
+    tmsg_status_t status;
+
+    expect_theirs();
+    status = store->device_allocator.alloc(
         store->device_allocator.arg, block->device, bytes,
         TMSG_PAYLOAD_ALIGNMENT, block->stream, &block->data, &memory->token);
-
     status = judge_theirs(status, block->data, bytes);
     if (status == TMSG_OK) {
         memory->theirs = true;

@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
+#include "am/forked.h"
+#include "am/kin.h"
 #include "am/lying.h"
 #include "am/pair.h"
 #include "am/ucx_known.h"
@@ -39,8 +40,15 @@ static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
     return text;
 }
 
-/* What it cannot tell is the host's alone. */
-static uint64_t known_memory(ucp_context_h context)
+const tmsg_ucx_memory_type_t tmsg_ucx_memory_types[TMSG_UCX_MEMORY_TYPES] = {
+    {"host", UCS_MEMORY_TYPE_HOST},
+    {"cuda", UCS_MEMORY_TYPE_CUDA},
+    {"cuda-managed", UCS_MEMORY_TYPE_CUDA_MANAGED},
+    {"rocm", UCS_MEMORY_TYPE_ROCM},
+    {"rocm-managed", UCS_MEMORY_TYPE_ROCM_MANAGED},
+};
+
+uint64_t tmsg_ucx_memory(ucp_context_h context)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
 
@@ -77,7 +85,7 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
     if (status != TMSG_OK) {
         ucp_cleanup(ucx->context);
     }
-    ucx->memory_types = status == TMSG_OK ? known_memory(ucx->context) : 0;
+    ucx->memory_types = status == TMSG_OK ? tmsg_ucx_memory(ucx->context) : 0;
     return status;
 }
 
@@ -193,11 +201,16 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p)
 {
     const tmsg_ucx_given_t given = tmsg_context_ucx(worker->context);
-    tmsg_ucx_t *ucx = calloc(1, sizeof(*ucx));
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_forked_enter();
+    tmsg_ucx_t *ucx;
 
+    if (status != TMSG_OK) {
+        return status;
+    }
+    ucx = calloc(1, sizeof(*ucx));
     if (ucx == NULL) {
-        return tmsg_error_memory("a UCX worker");
+        status = tmsg_error_memory("a UCX worker");
+        goto err;
     }
     ucx->worker = worker;
     atomic_init(&ucx->holders, 1);
@@ -207,11 +220,6 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
     ucx->hello = *hello;
     status = tmsg_ucx_check_descriptors(worker->loop.epoll_fd, DESCRIPTORS);
     if (status != TMSG_OK) {
-        goto err_free;
-    }
-    if (getrandom(&ucx->hello.ucx_id, sizeof(ucx->hello.ucx_id), 0) !=
-        sizeof(ucx->hello.ucx_id)) {
-        status = tmsg_error_errno(TMSG_ERR_IO, "getrandom");
         goto err_free;
     }
     status = tmsg_ucx_config_resolve(&given, scope, &ucx->keys);
@@ -226,6 +234,7 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
         goto err_close;
     }
     fill_hello(ucx);
+    tmsg_kin_enter(ucx);
     *ucx_p = ucx;
     return TMSG_OK;
 
@@ -236,6 +245,8 @@ err_close:
     ucp_cleanup(ucx->context);
 err_free:
     free(ucx);
+err:
+    tmsg_forked_leave();
     return status;
 }
 
@@ -244,10 +255,13 @@ static _Atomic(tmsg_ucx_t *) left_behind;
 
 void tmsg_ucx_close(tmsg_ucx_t *ucx)
 {
-    if (ucx->forsaken) {
+    tmsg_kin_leave(ucx);
+    if (ucx->forsaken || (ucx->owes && atomic_load(&ucx->holders) > 1)) {
         ucx->next = atomic_exchange(&left_behind, ucx);
-        tmsg_log(TMSG_LOG_WARN, "a peer does not hang up: the shared memory "
-                                "that it may write to is left behind");
+        tmsg_log(TMSG_LOG_WARN,
+                 "%s: shared memory that may be written to is left behind",
+                 ucx->forsaken ? "a peer does not hang up"
+                               : "UCX does not report the end of a peer");
         return;
     }
     if (ucx->door != NULL) {
@@ -265,6 +279,7 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
     tmsg_ucx_release_lifted(ucx);
     ucp_worker_destroy(ucx->ucp);
     ucp_cleanup(ucx->context);
+    tmsg_forked_leave();
     tmsg_pairs_free(ucx);
     free(ucx);
 }

@@ -45,6 +45,7 @@ typedef struct {
 typedef struct tmsg_ucx {
     struct tmsg_ucx *next; /* in its worker's list */
     tmsg_worker_t *worker;
+    bool suspect; /* its shared memory may be blocked */
     tmsg_ucx_scope_t scope;
     bool dialling;
     tmsg_ucx_keys_t keys;
@@ -55,7 +56,6 @@ typedef struct tmsg_ucx {
     tmsg_socket_sets_t sets;
     unsigned users;     /* endpoints and listeners */
     bool retired;       /* takes no new ones, and is closed without any */
-    bool suspect;       /* its shared memory may be blocked */
     tmsg_timer_t watch; /* when retired; see retire.c */
     tmsg_probe_t *probe;
     tmsg_list_t lingering; /* see linger.h */
@@ -64,6 +64,8 @@ typedef struct tmsg_ucx {
     ucp_listener_h door;          /* UCX's listener, of a ucx:// one */
     struct tmsg_listener *keeper; /* that; NULL: nobody is let in any more */
     bool forsaken; /* its peers may still write: it is never closed */
+    bool owes;     /* reports for which nobody waits any more: nor is it closed
+                    * but at once */
     size_t max_am_header;
     uint64_t memory_types; /* that UCX reads and writes, a bit for each */
     tmsg_ucx_peer_t *peers;
@@ -72,9 +74,29 @@ typedef struct tmsg_ucx {
     tmsg_ucx_spare_t spares[TMSG_UCX_SPARES]; /* oldest first */
     size_t spare_count;
     tmsg_hello_t hello;  /* what we say of ourselves on it */
-    atomic_uint holders; /* its worker, and messages that lie in its memory */
+    atomic_uint holders; /* its worker, messages that lie in its memory, and
+                          * pairs of kin.h */
+    struct tmsg_ucx *next_known; /* kin.c alone changes it */
+    atomic_bool bereaved; /* one of its kin has left: for tmsg_kin_tend() */
+    bool waits;           /* likewise, for the end of what it has to do with one
+                           */
     struct tmsg_lifted *_Atomic lifted; /* what is to be freed of that */
 } tmsg_ucx_t;
+
+/* The types of memory that have a name here, by UCX's numbers: those that are
+ * the same in all its versions. */
+typedef struct {
+    const char *name;
+    int type; /* ucs_memory_type_t */
+} tmsg_ucx_memory_type_t;
+
+#define TMSG_UCX_MEMORY_TYPES 5
+extern const tmsg_ucx_memory_type_t
+    tmsg_ucx_memory_types[TMSG_UCX_MEMORY_TYPES];
+
+/* The types of memory that UCX reads and writes, a bit for each; of what it
+ * cannot tell, the host's alone. */
+uint64_t tmsg_ucx_memory(ucp_context_h context);
 
 /* LIMIT_EXCEEDED unless `needed` descriptors are free; `fd` is any. UCX that
  * runs out while it opens aborts the process, and while it accepts closes its
@@ -89,8 +111,8 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);
 
-/* Nobody works with it any more. It is closed when the last message has let go
- * of it, which that does from any thread. */
+/* Nobody works with it any more. It is closed when the last message, and the
+ * last of its kin, has let go of it, which they do from any thread. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx);
 void tmsg_ucx_let_go(tmsg_ucx_t *ucx);
 

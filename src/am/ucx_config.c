@@ -2,16 +2,19 @@
 #include "am/ucx_config.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "am/netif.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "memory/domain.h"
 
 /* The keys we set, and those that we must know of. Up to UCX 1.16
  * ucp_config_modify() takes a transport's key without its prefix, later with
@@ -323,6 +326,33 @@ tmsg_status_t tmsg_ucx_config_check(const tmsg_ucx_given_t *given)
     return put_given(given, &keys);
 }
 
+/* A UCX that was built with CUDA has a plug-in for it, in the folder "ucx"
+ * beside itself. */
+static bool has_plugin(const char *library)
+{
+    const char *end = strrchr(library, '/');
+    char path[PATH_MAX];
+
+    return end != NULL &&
+           (size_t)snprintf(path, sizeof(path), "%.*s/ucx/libuct_cuda.so.0",
+                            (int)(end - library), library) < sizeof(path) &&
+           access(path, R_OK) == 0;
+}
+
+/* Lists of transports have those of CUDA where a process that uses it has a UCX
+ * that knows it; another UCX would complain of them. */
+static const char *list(const char *without, const char *with)
+{
+    Dl_info info;
+    void *symbol = dlsym(RTLD_DEFAULT, "ucp_worker_progress");
+
+    return symbol != NULL && tmsg_cuda_is_loaded() &&
+                   dladdr(symbol, &info) != 0 && info.dli_fname != NULL &&
+                   has_plugin(info.dli_fname) && tmsg_cuda_is_ready()
+               ? with
+               : without;
+}
+
 /* What dies amid a write to shared memory blocks it, and UCXX's peers give no
  * sign of life by which that is found out. */
 static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
@@ -336,7 +366,10 @@ static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
                     scope->family == AF_INET6 ? "inet6" : "inet",
                     "UCX's listener must be of the family of its address");
     } else {
-        put_default(keys, "TLS", NULL, loopback ? "posix,cma,self,tcp" : NULL,
+        put_default(keys, "TLS", NULL,
+                    loopback
+                        ? list("posix,cma,self,tcp", "posix,cma,self,tcp,cuda")
+                        : NULL,
                     "what works on this machine");
     }
 }
@@ -346,7 +379,8 @@ static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
     char rdma[128], devices[sizeof(scope->device) + sizeof(rdma)];
 
     if (scope->device[0] == '\0') {
-        put_default(keys, "TLS", NULL, "posix,cma,self",
+        put_default(keys, "TLS", NULL,
+                    list("posix,cma,self", "posix,cma,self,cuda"),
                     "shared memory alone, so that UCX opens no port");
         return;
     }

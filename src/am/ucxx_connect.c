@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "am/accept.h"
 #include "am/dialect.h"
 #include "am/netif.h"
 #include "am/progress.h"
@@ -390,21 +391,13 @@ static void name_client(tmsg_endpoint_t *endpoint, ucp_conn_request_h request)
     }
 }
 
-static void expired(tmsg_timer_t *timer)
-{
-    tmsg_endpoint_end(TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline),
-                      TMSG_ERR_TIMED_OUT,
-                      "UCX was not connected in time (is it of another "
-                      "version?)");
-}
-
 /* Inside UCX. */
 static tmsg_status_t take(tmsg_listener_t *listener, ucp_conn_request_h request)
 {
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status;
 
-    if (listener->handshakes >= listener->max_handshakes) {
+    if (tmsg_accept_is_full(listener)) {
         return tmsg_error_set(TMSG_ERR_BUSY, "max_handshakes %u are under way",
                               listener->max_handshakes);
     }
@@ -425,9 +418,7 @@ static tmsg_status_t take(tmsg_listener_t *listener, ucp_conn_request_h request)
     endpoint->ucx = listener->ucx;
     endpoint->ucx->users++;
     endpoint->ucxx->request = request;
-    endpoint->link.deadline.expired = expired;
-    tmsg_loop_set_timer(&listener->worker->loop, &endpoint->link.deadline,
-                        (uint64_t)listener->handshake_timeout_ms);
+    tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
     tmsg_worker_chore(listener->worker, endpoint);
     return TMSG_OK;
 }

@@ -33,7 +33,7 @@ static const tmsg_tuning_t usual = {{
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
                           .part_bytes = 8 * MIB,
-                          .chunk_bytes = 1 * MIB,
+                          .chunk_bytes = 256 * KIB,
                           .eager_bytes = 0,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
@@ -43,7 +43,7 @@ static const tmsg_tuning_t usual = {{
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
                           .part_bytes = 1 * MIB,
-                          .chunk_bytes = 4 * MIB,
+                          .chunk_bytes = 256 * KIB,
                           .eager_bytes = 1 * MIB,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
@@ -186,7 +186,8 @@ static bool may_slice(uint64_t left, uint64_t spill,
 }
 
 /* One tensor that lies in one piece needs no other message to be that, but for
- * one so large that small messages would wait behind it. */
+ * one so large that small messages would wait longer behind it than behind all
+ * of its pieces that may be under way. */
 static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
@@ -200,7 +201,7 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
     }
     return wish.way == TMSG_WAY_PARTS || measures->foreign > 0 ||
            measures->tensors > 1 || measures->packed > 0 || spill > 0 ||
-           measures->bytes > thresholds->chunk_bytes;
+           (measures->bytes - 1) / TMSG_PARTS_SENT >= thresholds->chunk_bytes;
 }
 
 static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,

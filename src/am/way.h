@@ -20,6 +20,9 @@ typedef enum {
 /* What moves in smaller pieces is not worth their messages. */
 #define TMSG_CHUNK_BYTES_LEAST 4096
 
+/* Pieces that an endpoint has with UCX at a time. */
+#define TMSG_PARTS_SENT 4
+
 /* Where one way begins to be better than another, in bytes. */
 typedef struct {
     uint64_t gather_bytes;      /* up to here copying costs less than a list */

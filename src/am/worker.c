@@ -11,6 +11,8 @@
 #include "am/call.h"
 #include "am/control.h"
 #include "am/endpoint.h"
+#include "am/forked.h"
+#include "am/kin.h"
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/message.h"
@@ -257,7 +259,10 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (worker == NULL) {
         return tmsg_error_memory("a worker");
     }
-    status = configure(params, worker);
+    status = tmsg_forked_check();
+    if (status == TMSG_OK) {
+        status = configure(params, worker);
+    }
     if (status != TMSG_OK) {
         goto err_free;
     }
@@ -303,12 +308,6 @@ err_free:
     return status;
 }
 
-static void ucx_ready(tmsg_source_t *source, uint32_t events)
-{
-    (void)source; /* progress() looks at UCX anyway */
-    (void)events;
-}
-
 tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
                               const tmsg_ucx_scope_t *scope, bool dialling,
                               tmsg_ucx_t **ucx_p)
@@ -341,7 +340,8 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.aborts = 1;
     hello.parts = TMSG_PARTS_KEPT;
     hello.features = TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST |
-                     TMSG_FEATURE_CALLS | TMSG_FEATURE_SLICES;
+                     TMSG_FEATURE_CALLS | TMSG_FEATURE_SLICES |
+                     TMSG_FEATURE_STREAMS | TMSG_FEATURE_LEASE;
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
@@ -352,7 +352,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     if (status != TMSG_OK) {
         return status;
     }
-    ucx->source.ready = ucx_ready;
+    ucx->source.ready = NULL; /* progress() looks at UCX anyway */
     status = tmsg_loop_add(&worker->loop, &ucx->source, ucx->fd, EPOLLIN);
     if (status != TMSG_OK) {
         tmsg_ucx_close(ucx);
@@ -377,6 +377,17 @@ void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint)
         tmsg_endpoint_hold(endpoint);
         tmsg_list_push(&worker->chores, &endpoint->chore);
     }
+}
+
+void tmsg_worker_arrived(tmsg_worker_t *worker)
+{
+    atomic_fetch_add_explicit(&worker->arrivals, 1, memory_order_release);
+    tmsg_worker_changed(worker);
+}
+
+uint64_t tmsg_worker_arrivals(const tmsg_worker_t *worker)
+{
+    return atomic_load_explicit(&worker->arrivals, memory_order_acquire);
 }
 
 void tmsg_worker_changed(tmsg_worker_t *worker)
@@ -502,7 +513,11 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         tmsg_probe_close(ucx);
         if (drained) {
             tmsg_worker_drain(worker, ucx);
+            tmsg_loop_clear_timer(&worker->loop, &ucx->linger); /* set anew */
+            tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
             tmsg_ucx_close(ucx);
+        } else {
+            tmsg_kin_leave(ucx);
         }
     }
     tmsg_call_over(worker);

@@ -58,20 +58,21 @@ struct tmsg_worker {
     pthread_mutex_t lock; /* taken only where several threads may call */
     atomic_uint wanting;  /* threads that wait for it: spinning gives way */
     pthread_cond_t changed;
-    uint64_t changes;      /* things that somebody may have waited for */
-    unsigned waiters;      /* threads that sleep on `changed` */
-    bool led;              /* a thread drives it, and others need not: */
-    pthread_t leader;      /* this one */
-    bool asleep;           /* which sleeps on the descriptor, and on */
-    int wake_fd;           /* this one, which is its own */
-    bool armed;            /* the application may sleep on it */
-    pthread_t armer;       /* in this thread */
-    bool inside;           /* UCX is calling us: it is not to be called */
-    bool fetching;         /* a thread asks for memory */
-    bool dispatching;      /* a thread runs what is due */
-    atomic_uint callbacks; /* that threads are in; changed with the lock */
-    unsigned entered;      /* calls that must leave before it is freed */
-    bool ending;           /* nothing new begins, and waits end */
+    uint64_t changes;          /* things that somebody may have waited for */
+    _Atomic uint64_t arrivals; /* of these, what a receive may wait for */
+    unsigned waiters;          /* threads that sleep on `changed` */
+    bool led;                  /* a thread drives it, and others need not: */
+    pthread_t leader;          /* this one */
+    bool asleep;               /* which sleeps on the descriptor, and on */
+    int wake_fd;               /* this one, which is its own */
+    bool armed;                /* the application may sleep on it */
+    pthread_t armer;           /* in this thread */
+    bool inside;               /* UCX is calling us: it is not to be called */
+    bool fetching;             /* a thread asks for memory */
+    bool dispatching;          /* a thread runs what is due */
+    atomic_uint callbacks;     /* that threads are in; changed with the lock */
+    unsigned entered;          /* calls that must leave before it is freed */
+    bool ending;               /* nothing new begins, and waits end */
     bool doomed;      /* destroyed inside a callback: freed by who leaves */
     pthread_t thread; /* with TMSG_WORKER_THREAD */
 
@@ -82,6 +83,7 @@ struct tmsg_worker {
     struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;
     tmsg_timer_t silence; /* when to look for peers that are silent */
+    tmsg_timer_t tidy;    /* when to trim the store's pool */
 
     tmsg_ucx_t *ucx;
     bool has_retired;            /* some of these wait to be closed */
@@ -125,6 +127,9 @@ void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint);
 
 /* Lock held: something that somebody may wait for has happened. */
 void tmsg_worker_changed(tmsg_worker_t *worker);
+
+/* The same, where it is something that a receive may wait for. */
+void tmsg_worker_arrived(tmsg_worker_t *worker);
 
 /* Ends everything and frees the worker; no call is in it any more. */
 void tmsg_worker_finish(tmsg_worker_t *worker);

@@ -32,6 +32,9 @@ typedef struct {
 const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map);
 const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map);
 
+/* Whether a key of another map's is one of those that this (NULL: none) has. */
+bool tmsg_map_meta_has(const tmsg_map_t *map, const tmsg_map_meta_entry_t *key);
+
 /* The position of the tensor of that name, or SIZE_MAX. */
 size_t tmsg_map_position(const tmsg_map_t *map, const char *name,
                          size_t name_bytes);

@@ -379,6 +379,12 @@ const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map)
     return map->meta;
 }
 
+bool tmsg_map_meta_has(const tmsg_map_t *map, const tmsg_map_meta_entry_t *key)
+{
+    return map != NULL &&
+           find(map, key->key, key->key_bytes) != TMSG_INDEX_NONE;
+}
+
 tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
                                const char **key_p, tmsg_meta_t *value_p)
 {

@@ -55,6 +55,9 @@ tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
 /* Whether the device has memory pools, which are then used. */
 bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope);
 
+/* The domain's own stream for copies on the scope's device, if this is it. */
+bool tmsg_cuda_is_own(const tmsg_cuda_scope_t *scope);
+
 tmsg_status_t tmsg_cuda_use(void *arg, tmsg_device_t device);
 tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
                                  tmsg_device_identity_t *identity_p);

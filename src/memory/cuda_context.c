@@ -291,6 +291,16 @@ bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope)
     return answer;
 }
 
+bool tmsg_cuda_is_own(const tmsg_cuda_scope_t *scope)
+{
+    bool own;
+
+    pthread_mutex_lock(&lock);
+    own = scope->stream == devices[scope->device].streams[TMSG_CUDA_COPIES];
+    pthread_mutex_unlock(&lock);
+    return own;
+}
+
 tmsg_status_t tmsg_cuda_use(void *arg, tmsg_device_t device)
 {
     const tmsg_cuda_driver_t *driver;

@@ -275,6 +275,11 @@ const tmsg_cuda_driver_t *tmsg_cuda_driver(void)
 
 const char *tmsg_cuda_report(void) { return tmsg_cuda_driver()->why; }
 
+bool tmsg_cuda_is_ready(void)
+{
+    return tmsg_cuda_driver()->outcome == TMSG_CUDA_READY;
+}
+
 tmsg_status_t tmsg_cuda_check(const tmsg_cuda_driver_t *driver, int result,
                               const char *call)
 {

@@ -123,8 +123,7 @@ static tmsg_memory_t conclude(const tmsg_cuda_functions_t *fn, const void *data,
     return memory;
 }
 
-/* Whose process has not loaded the driver has none of its memory. */
-static bool is_loaded(void)
+bool tmsg_cuda_is_loaded(void)
 {
     static atomic_bool loaded;
     void *library;
@@ -153,7 +152,8 @@ tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
     int result;
 
     (void)arg;
-    if (!is_loaded() || tmsg_cuda_driver()->outcome != TMSG_CUDA_READY) {
+    if (!tmsg_cuda_is_loaded() ||
+        tmsg_cuda_driver()->outcome != TMSG_CUDA_READY) {
         return TMSG_ERR_NOT_FOUND;
     }
     scope.fn = &tmsg_cuda_driver()->fn;

@@ -10,6 +10,7 @@
 typedef struct {
     void *event;
     void *context;
+    void *own; /* the domain's stream that it is on, or NULL */
 } event_t;
 
 static tmsg_cu_address_t address_of(const void *data)
@@ -136,7 +137,8 @@ tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
         free(event);
         return status;
     }
-    *event = (event_t){.context = scope.context};
+    *event = (event_t){.context = scope.context,
+                       .own = tmsg_cuda_is_own(&scope) ? scope.stream : NULL};
     result = scope.fn->cuEventCreate(&event->event, NO_TIMES);
     if (result == TMSG_CU_SUCCESS) {
         result = scope.fn->cuEventRecord(event->event, scope.stream);
@@ -154,6 +156,8 @@ tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
     return TMSG_OK;
 }
 
+/* Whoever hears of a failure uses the host's memory anew: no copy of ours may
+ * be under way there. That waits for nothing of the application's. */
 tmsg_status_t tmsg_cuda_event_query(void *arg, void *event)
 {
     const event_t *of = event;
@@ -169,6 +173,9 @@ tmsg_status_t tmsg_cuda_event_query(void *arg, void *event)
     if (result == TMSG_CU_NOT_READY) {
         tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
         return TMSG_IN_PROGRESS;
+    }
+    if (result != TMSG_CU_SUCCESS && of->own != NULL) {
+        scope.fn->cuStreamSynchronize(of->own);
     }
     return tmsg_cuda_leave(&scope, result, "cuEventQuery");
 }

@@ -237,7 +237,10 @@ static void place(const char *sysfs, tmsg_device_info_t *info)
         info->bus_id[0] == '\0' || realpath(link, path) == NULL) {
         return;
     }
-    info->numa_node = search.node = read_node(path);
+    search.node = read_node(path);
+    if (search.node >= 0) {
+        info->numa_node = search.node;
+    }
     snprintf(folder, sizeof(folder), "%.4000s/class/infiniband", sysfs);
     each(folder, see_nic, &search);
     snprintf(folder, sizeof(folder), "%.4000s/class/net", sysfs);
@@ -298,16 +301,36 @@ static bool add_host(tmsg_devices_t *devices, const char *sysfs)
     return append(devices, &info) != NULL;
 }
 
-/* The one of sysfs that nothing is known of yet; else one more: the halves of
- * a device that was split share its bus id. */
+static void take(char *to, const char *from, size_t bytes)
+{
+    if (from[0] != '\0') {
+        memcpy(to, from, bytes);
+    }
+}
+
+/* What a later driver does not know an earlier one may have. */
+static void merge(tmsg_device_info_t *info, const tmsg_device_info_t *known)
+{
+    info->device = known->device;
+    take(info->title, known->title, sizeof(info->title));
+    take(info->uuid, known->uuid, sizeof(info->uuid));
+    if (known->numa_node >= 0) {
+        info->numa_node = known->numa_node;
+    }
+}
+
+/* The one of sysfs, or of another driver, that has no ordinal yet; else one
+ * more: the halves of a device that was split share its bus id. */
 static bool add_known(tmsg_devices_t *devices, const tmsg_device_info_t *known)
 {
     for (size_t i = 0; i < devices->count; i++) {
         tmsg_device_info_t *info = &devices->infos[i];
 
         if (info->device.id < 0 && info->kind == known->kind &&
-            strcmp(info->bus_id, known->bus_id) == 0) {
-            *info = *known;
+            strcmp(info->bus_id, known->bus_id) == 0 &&
+            (info->uuid[0] == '\0' || known->uuid[0] == '\0' ||
+             strcmp(info->uuid, known->uuid) == 0)) {
+            merge(info, known);
             return true;
         }
     }
@@ -324,7 +347,9 @@ static bool ask(tmsg_devices_t *devices, const tmsg_device_source_t *source)
         if (tmsg_device_bus_id(info.bus_id, bus_id)) {
             memcpy(info.bus_id, bus_id, sizeof(bus_id));
         }
-        if (!add_known(devices, &info)) {
+        if ((info.device.id >= 0 || info.bus_id[0] != '\0' ||
+             info.uuid[0] != '\0') &&
+            !add_known(devices, &info)) {
             return false;
         }
         info = tmsg_device_unknown(TMSG_DEVICE_KIND_CUDA);

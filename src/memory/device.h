@@ -10,11 +10,17 @@
 
 /* A driver. Its devices are found by their bus ids among those of sysfs. */
 typedef struct {
-    /* Fills in device, kind, title, uuid and bus_id of its device at `position`
-     * and leaves alone what it does not know; false: it has no more. */
+    /* Fills in device, kind, title, uuid, bus_id and numa_node of its device at
+     * `position` and leaves alone what it does not know; false: it has no more.
+     */
     bool (*at)(void *arg, size_t position, tmsg_device_info_t *info);
     void *arg;
 } tmsg_device_source_t;
+
+/* The drivers of the library, opened when they are asked: who knows more comes
+ * later. */
+#define TMSG_DEVICE_SOURCES 2
+extern const tmsg_device_source_t tmsg_device_sources[TMSG_DEVICE_SOURCES];
 
 struct tmsg_devices {
     tmsg_device_info_t *infos;

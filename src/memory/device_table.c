@@ -11,7 +11,8 @@
 
 #define VERSION 1
 #define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_DEVICES_PARAM_TABLE | TMSG_DEVICES_PARAM_SYSFS))
+    ((uint64_t)(TMSG_DEVICES_PARAM_TABLE | TMSG_DEVICES_PARAM_SYSFS |          \
+                TMSG_DEVICES_PARAM_FLAGS))
 
 typedef struct {
     tmsg_json_reader_t json;
@@ -296,13 +297,19 @@ tmsg_status_t tmsg_device_table_read(const char *table, tmsg_devices_t *devices)
     return reader.json.status;
 }
 
-static tmsg_status_t check(const tmsg_devices_params_t *params)
+static tmsg_status_t check(const tmsg_devices_params_t *params,
+                           uint32_t *flags_p)
 {
-    return params->field_mask & ~PARAMS_KNOWN
-               ? tmsg_error_set(
-                     TMSG_ERR_INVALID_PARAM,
-                     "devices: unknown field_mask bits 0x%llx",
-                     (unsigned long long)(params->field_mask & ~PARAMS_KNOWN))
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "devices: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    *flags_p =
+        params->field_mask & TMSG_DEVICES_PARAM_FLAGS ? params->flags : 0;
+    return *flags_p & ~(uint32_t)TMSG_DEVICES_NO_DRIVERS
+               ? tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "devices: unknown flags 0x%x", *flags_p)
                : TMSG_OK;
 }
 
@@ -313,9 +320,10 @@ tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
     const char *table = getenv("TENSORMSG_DEVICE_TABLE"), *sysfs = "/sys";
     tmsg_devices_t *devices;
     tmsg_status_t status;
+    uint32_t flags = 0;
 
     params = params == NULL ? &defaults : params;
-    status = check(params);
+    status = check(params, &flags);
     if (status != TMSG_OK) {
         return status;
     }
@@ -330,7 +338,9 @@ tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
     if (devices == NULL) {
         return tmsg_error_memory("the list of devices");
     }
-    status = tmsg_devices_scan(devices, sysfs, NULL, 0);
+    status = tmsg_devices_scan(
+        devices, sysfs, tmsg_device_sources,
+        flags & TMSG_DEVICES_NO_DRIVERS ? 0 : TMSG_DEVICE_SOURCES);
     if (status == TMSG_OK && table != NULL && *table != '\0') {
         status = tmsg_device_table_read(table, devices);
     }

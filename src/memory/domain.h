@@ -15,6 +15,10 @@ extern const tmsg_domain_t tmsg_domain_cuda;
 /* One line each for people: which driver was met here, and what follows. They
  * open it. */
 const char *tmsg_cuda_report(void);
+bool tmsg_cuda_is_ready(void);
+/* Whether this process has loaded the driver: whose has not has none of its
+ * memory. Does not load it. */
+bool tmsg_cuda_is_loaded(void);
 const char *tmsg_nvml_report(void);
 
 /* Host memory without words of a table; alignment is a power of two. Errors:

@@ -14,10 +14,20 @@
 
 #define SLACK 4096 /* a block may be so much larger, however small it is */
 
-void tmsg_pool_init(tmsg_pool_t *pool, uint64_t most)
+void tmsg_pool_init(tmsg_pool_t *pool, uint64_t most, uint64_t lasting)
 {
-    *pool = (tmsg_pool_t){.most = most};
+    *pool = (tmsg_pool_t){.most = most, .lasting = lasting};
     pthread_mutex_init(&pool->lock, NULL);
+}
+
+static void note_kept(tmsg_pool_t *pool, uint64_t kept)
+{
+    bool hoards = kept > pool->lasting;
+
+    pool->kept = kept;
+    if (hoards != tmsg_pool_hoards(pool)) {
+        atomic_store_explicit(&pool->hoards, hoards, memory_order_relaxed);
+    }
 }
 
 static tmsg_pool_block_t remove_at(tmsg_pool_t *pool, size_t i)
@@ -25,7 +35,8 @@ static tmsg_pool_block_t remove_at(tmsg_pool_t *pool, size_t i)
     tmsg_pool_block_t block = pool->blocks[i];
 
     pool->count--;
-    pool->kept -= block.capacity;
+    pool->idle -= i < pool->idle ? 1 : 0;
+    note_kept(pool, pool->kept - block.capacity);
     ASAN_UNPOISON_MEMORY_REGION(block.data, block.capacity);
     memmove(&pool->blocks[i], &pool->blocks[i + 1],
             (pool->count - i) * sizeof(block));
@@ -67,6 +78,13 @@ tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
     return status;
 }
 
+static void free_all(const tmsg_pool_block_t *spare, size_t spares)
+{
+    while (spares-- > 0) {
+        tmsg_host_free(spare[spares].data);
+    }
+}
+
 void tmsg_pool_give(tmsg_pool_t *pool, tmsg_pool_block_t block)
 {
     tmsg_pool_block_t spare[TMSG_POOL_BLOCKS + 1];
@@ -85,10 +103,44 @@ void tmsg_pool_give(tmsg_pool_t *pool, tmsg_pool_block_t block)
         }
         ASAN_POISON_MEMORY_REGION(block.data, block.capacity);
         pool->blocks[pool->count++] = block;
-        pool->kept += block.capacity;
+        note_kept(pool, pool->kept + block.capacity);
     }
     pthread_mutex_unlock(&pool->lock);
-    while (spares-- > 0) {
-        tmsg_host_free(spare[spares].data);
+    free_all(spare, spares);
+}
+
+/* Of the `count` oldest blocks, as many as it takes to keep `most` bytes. */
+static size_t take_oldest(tmsg_pool_t *pool, size_t count, uint64_t most,
+                          tmsg_pool_block_t *spare)
+{
+    size_t spares = 0;
+
+    while (spares < count && pool->kept > most) {
+        spare[spares++] = remove_at(pool, 0);
     }
+    return spares;
+}
+
+void tmsg_pool_trim(tmsg_pool_t *pool)
+{
+    tmsg_pool_block_t spare[TMSG_POOL_BLOCKS];
+    size_t spares;
+
+    pthread_mutex_lock(&pool->lock);
+    spares = take_oldest(pool, pool->idle, pool->lasting, spare);
+    pool->idle = pool->count;
+    pthread_mutex_unlock(&pool->lock);
+    free_all(spare, spares);
+}
+
+void tmsg_pool_shrink(tmsg_pool_t *pool, uint64_t most)
+{
+    tmsg_pool_block_t spare[TMSG_POOL_BLOCKS];
+    size_t spares;
+
+    pthread_mutex_lock(&pool->lock);
+    spares = take_oldest(pool, pool->count,
+                         most > pool->lasting ? most : pool->lasting, spare);
+    pthread_mutex_unlock(&pool->lock);
+    free_all(spare, spares);
 }

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What goes back to a caller. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/utf8.h"
-#include "rpc/server.h"
+#include "rpc/intercept.h"
+#include "rpc/method.h"
+#include "rpc/metrics.h"
+#include "rpc/stream.h"
 
 #define REPLY_PARAMS_KNOWN ((uint64_t)TMSG_REPLY_PARAM_ON_RELEASE)
 
@@ -11,23 +17,31 @@ static tmsg_status_t send(const tmsg_task_t *task, const tmsg_map_t *map,
                           const tmsg_call_head_t *head,
                           const tmsg_reply_params_t *params)
 {
-    tmsg_call_send_t how = {.head = head, .queues = true};
-    tmsg_map_t *empty = NULL;
-    tmsg_status_t status = TMSG_OK;
+    tmsg_call_send_t how;
 
+    tmsg_zero(&how, sizeof(how));
+    how.head = head;
+    how.queues = true;
     if (params != NULL && params->field_mask & TMSG_REPLY_PARAM_ON_RELEASE) {
         how.on_release = params->on_release;
         how.on_release_arg = params->on_release_arg;
     }
     if (map == NULL) {
-        status = tmsg_map_create(&empty);
+        map = task->server->hub->empty;
     }
-    if (status == TMSG_OK) {
-        status =
-            tmsg_calls_send(task->endpoint, map == NULL ? empty : map, &how);
+    return tmsg_calls_send(task->endpoint, map, &how);
+}
+
+/* Whether it is what the method gives. */
+static tmsg_status_t check(const tmsg_task_t *task,
+                           const tmsg_call_head_t *head, const tmsg_map_t *map)
+{
+    if (head->status != TMSG_OK) {
+        return TMSG_OK;
     }
-    tmsg_map_destroy(empty);
-    return status;
+    return tmsg_method_check_reply(task->method, tmsg_task_map(task),
+                                   map == NULL ? task->server->hub->empty
+                                               : map);
 }
 
 /* Bytes of the words that fit, which end with a whole character. */
@@ -44,13 +58,18 @@ static size_t cut(const char *words, size_t most)
     return bytes;
 }
 
-static tmsg_call_head_t failure(const tmsg_task_t *task, tmsg_status_t status,
-                                int32_t code, const char *words, bool ran)
+static uint8_t safe(const tmsg_task_t *task)
+{
+    return task->method->flags & TMSG_METHOD_IDEMPOTENT ? TMSG_CALL_SAFE : 0;
+}
+
+static tmsg_call_head_t failure(uint64_t id, tmsg_status_t status, int32_t code,
+                                const char *words, bool ran)
 {
     return (tmsg_call_head_t){
         .type = TMSG_CALL_REPLY,
         .flags = ran ? 0 : TMSG_CALL_NOT_RUN,
-        .id = task->id,
+        .id = id,
         .status = status,
         .code = code,
         .text = words,
@@ -58,12 +77,78 @@ static tmsg_call_head_t failure(const tmsg_task_t *task, tmsg_status_t status,
     };
 }
 
+/* Words without a map; that these fail, too, is told to nobody. */
+static void send_last(const tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head)
+{
+    const tmsg_call_send_t how = {.head = head, .queues = true, .last = true};
+
+    /* Else it is over. */
+    (void)tmsg_calls_send(peer->endpoint, peer->hub->empty, &how);
+}
+
 void tmsg_task_send_failure(const tmsg_task_t *task, tmsg_status_t status,
                             const char *words, bool ran)
 {
-    const tmsg_call_head_t head = failure(task, status, 0, words, ran);
+    tmsg_call_head_t head = failure(task->id, status, 0, words, ran);
 
-    (void)send(task, NULL, &head, NULL); /* else its connection is over */
+    if (task->stream != NULL) {
+        tmsg_stream_say_end(task->stream, status, words);
+        return;
+    }
+    head.flags |= safe(task);
+    send_last(task->peer, &head);
+}
+
+/* A reply that waited to be sent and could not be. */
+typedef struct {
+    tmsg_rpc_event_t event;
+    tmsg_rpc_peer_t *peer; /* its endpoint is held */
+    uint64_t id;
+    tmsg_status_t status;
+    char words[TMSG_CALL_TEXT_MOST + 1];
+} unsent_t;
+
+static void fire_unsent(tmsg_rpc_event_t *event)
+{
+    unsent_t *unsent = TMSG_CONTAINER_OF(event, unsent_t, event);
+    const tmsg_call_head_t head =
+        failure(unsent->id, unsent->status, 0, unsent->words, true);
+
+    send_last(unsent->peer, &head);
+    tmsg_calls_drop(unsent->peer->endpoint);
+    free(unsent);
+}
+
+/* What was sent its receiver knows of. */
+bool tmsg_reply_bounces(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
+                        bool sent, tmsg_status_t status, const char *error)
+{
+    tmsg_hub_t *hub = peer->hub;
+    unsent_t *unsent = NULL;
+
+    if (!sent) {
+        unsent = malloc(sizeof(*unsent));
+    }
+    if (unsent == NULL) {
+        return !sent;
+    }
+    unsent->event.fire = fire_unsent;
+    unsent->peer = peer;
+    tmsg_calls_hold(peer->endpoint);
+    unsent->id = head->id;
+    unsent->status = status;
+    snprintf(unsent->words, sizeof(unsent->words), "%s", error);
+    tmsg_utf8_scrub(unsent->words);
+    tmsg_hub_lock(hub);
+    tmsg_hub_tell(hub, &unsent->event);
+    tmsg_hub_unlock(hub);
+    tmsg_calls_wake_held(hub->calls);
+    return true;
+}
+
+static void settle_later(tmsg_rpc_event_t *event)
+{
+    tmsg_task_settle(TMSG_CONTAINER_OF(event, tmsg_task_t, event));
 }
 
 void tmsg_task_settle(tmsg_task_t *task)
@@ -72,35 +157,52 @@ void tmsg_task_settle(tmsg_task_t *task)
     tmsg_hub_t *hub = server->hub;
     bool stir;
 
-    tmsg_hub_lock(hub);
+    if (task->hooks != NULL) { /* who drains waits for it, too */
+        const char *error =
+            task->stream == NULL ? NULL : tmsg_call_stream_error(task->stream);
+
+        task->event.fire = settle_later;
+        if (!tmsg_hooks_over(task->hooks, task->outcome, error)) {
+            return;
+        }
+    }
+    tmsg_hub_lock_live(hub);
     tmsg_list_remove(&server->all, &task->node);
     stir = server->draining && server->all.count == 0;
-    tmsg_hub_unlock(hub);
+    tmsg_hub_unlock_live(hub);
     if (stir && !atomic_load(&hub->over)) {
         tmsg_calls_stir(hub->calls);
     }
     tmsg_task_drop(task);
 }
 
-/* Who gets OK is to answer. */
-static tmsg_status_t claim(tmsg_task_t *task)
+tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
+                              const tmsg_map_t *map)
 {
     tmsg_hub_t *hub = task->server->hub;
     tmsg_status_t status;
 
-    tmsg_hub_lock(hub);
+    tmsg_hub_lock_live(hub);
     status = (tmsg_status_t)atomic_load(&task->status);
     if (status == TMSG_IN_PROGRESS) {
+        task->outcome = outcome;
+        if (task->stream != NULL) {
+            atomic_store(&task->stream->outcome, outcome);
+        }
+        if (task->meter != NULL) {
+            task->meter->counts.sent_bytes += tmsg_meter_bytes(map);
+        }
+        tmsg_hooks_count(task->hooks, true, map);
         tmsg_task_close(task, TMSG_TASK_ANSWERED);
     }
-    tmsg_hub_unlock(hub);
+    tmsg_hub_unlock_live(hub);
     if (status == TMSG_IN_PROGRESS) {
         return TMSG_OK;
     }
-    return tmsg_error_set(status, "method '%s': %s", task->method->name,
-                          status == TMSG_TASK_ANSWERED
-                              ? "the call was answered before"
-                              : "nobody waits for an answer any more");
+    return tmsg_error_set(
+        tmsg_task_told(status), "method '%s': %s", task->method->name,
+        status == TMSG_TASK_ANSWERED ? "the call was answered before"
+                                     : "nobody waits for an answer any more");
 }
 
 static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
@@ -109,25 +211,40 @@ static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     char words[TMSG_ERROR_BYTES];
-    tmsg_status_t status;
+    tmsg_status_t status, claimed;
 
     if (mask & ~REPLY_PARAMS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "reply: unknown field_mask bits 0x%llx",
                               (unsigned long long)(mask & ~REPLY_PARAMS_KNOWN));
     }
-    status = claim(task);
-    if (status != TMSG_OK) {
-        return status;
+    status = check(task, head, map);
+    claimed = tmsg_task_claim(
+        task, status == TMSG_OK ? (tmsg_status_t)head->status : status,
+        status == TMSG_OK ? map : NULL);
+    if (claimed != TMSG_OK) {
+        return claimed;
     }
-    status = send(task, map, head, params);
+    if (status == TMSG_OK) {
+        status = send(task, map, head, params);
+    }
+    tmsg_hooks_words(task->hooks, head->text, head->text_bytes);
     if (status != TMSG_OK) {
         strcpy(words, tmsg_error_message());
+        tmsg_hooks_words(task->hooks, words, strlen(words));
         tmsg_task_send_failure(task, status, words, true);
-        tmsg_error_set(status, "%s", words);
     }
     tmsg_task_settle(task);
-    return status;
+    return status == TMSG_OK ? status : tmsg_error_set(status, "%s", words);
+}
+
+tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)
+{
+    *bytes_p = words == NULL ? 0 : cut(words, TMSG_CALL_TEXT_MOST);
+    return tmsg_utf8_valid(words == NULL ? "" : words, *bytes_p)
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "fail: the words are no UTF-8");
 }
 
 tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
@@ -144,16 +261,17 @@ tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
                              const tmsg_map_t *details)
 {
     tmsg_call_head_t head =
-        failure(task, status, code, words == NULL ? "" : words, true);
+        failure(task->id, status, code, words == NULL ? "" : words, true);
+    size_t bytes;
 
     if (status >= 0 || status < TMSG_ERR_APPLICATION) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "fail: status %d is no failure", status);
     }
-    if (!tmsg_utf8_valid(head.text, head.text_bytes)) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "fail: the words are no UTF-8");
+    if (tmsg_task_words(words, &bytes) != TMSG_OK) {
+        return TMSG_ERR_INVALID_PARAM;
     }
+    head.flags |= safe(task);
     return answer(task, &head, details, NULL);
 }
 
@@ -183,8 +301,10 @@ void tmsg_tasks_turn_out(tmsg_server_t *server)
         ran = task->handles > 0;
         tmsg_task_abandon(task, TMSG_ERR_UNAVAILABLE);
         tmsg_hub_unlock(hub);
-        tmsg_task_send_failure(task, TMSG_ERR_UNAVAILABLE,
-                               "the server was shut down", ran);
+        if (task->stream == NULL) { /* whose event says so */
+            tmsg_task_send_failure(task, TMSG_ERR_UNAVAILABLE,
+                                   "the server was shut down", ran);
+        }
         tmsg_task_drop(task);
         tmsg_hub_lock(hub);
     }

@@ -9,59 +9,82 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/map.h"
 #include "core/utf8.h"
+#include "rpc/intercept.h"
+#include "rpc/metrics.h"
+#include "rpc/stream.h"
 
-#define ERROR_BYTES 400 /* the record is one that malloc() keeps at hand */
-
-#define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_CALL_PARAM_TIMEOUT | TMSG_CALL_PARAM_ON_DONE |            \
-                TMSG_CALL_PARAM_ON_RELEASE))
-
-struct tmsg_call {
-    atomic_uint refs; /* handle, list, event, reply on its way */
-    atomic_int status;
-    tmsg_endpoint_t *endpoint; /* held, and with it peer and hub */
-    tmsg_rpc_peer_t *peer;
-    uint64_t id;
-    atomic_uint message_id; /* of its request, */
-    atomic_bool begun;      /* once it has one */
-    tmsg_node_t node;       /* of the peer's calls */
-    tmsg_expiry_t expiry;
-    tmsg_rpc_event_t event;
-    tmsg_call_in_t in;
-    bool coming;   /* the reply's head is here */
-    bool forsaken; /* its handle is gone, and with it on_done */
-    bool may_have_run;
-    tmsg_call_fn on_done;
-    void *on_done_arg;
-    int32_t timeout_ms;
-    int32_t reply_status; /* what the head of the reply said */
-    int32_t reply_code;
-    uint8_t reply_flags;
-    int32_t code;
-    tmsg_message_t *reply;
-    /* Not zeroed with the rest: */
-    char reply_text[TMSG_CALL_TEXT_MOST + 1];
-    char error[ERROR_BYTES];
-    char method[TMSG_METHOD_BYTES_MAX + 1];
-};
-
-static void hold(tmsg_call_t *call)
+void tmsg_call_hold(tmsg_call_t *call)
 {
     atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
 }
 
-/* Without a lock. */
-static void drop(tmsg_call_t *call)
+/* Of a worker that is not shared nobody else has one that goes on. */
+static void hold_live(tmsg_call_t *call)
 {
-    if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) == 1) {
-        tmsg_message_destroy(call->reply);
-        tmsg_calls_drop(call->endpoint);
-        free(call);
+    if (call->peer->hub->shared) {
+        tmsg_call_hold(call);
+    } else {
+        tmsg_refs_hold_alone(&call->refs);
     }
 }
 
-static bool is_over(const tmsg_call_t *call)
+/* `own`: on the worker's thread, or it is shared. The call may outlive it: who
+ * waits in a hook may find it gone. */
+static void destroy(tmsg_call_t *call, bool own)
+{
+    tmsg_endpoint_t *endpoint = call->endpoint;
+    tmsg_hub_t *hub = call->peer->hub;
+
+    tmsg_message_destroy(call->reply);
+    tmsg_hooks_drop(call->hooks);
+    tmsg_stream_free(call->stream);
+    if (call->into != NULL && tmsg_map_unhold(call->into)) {
+        call->spent = call->into; /* it never was under way */
+    }
+    if (call->map != NULL && tmsg_map_unhold(call->map)) {
+        call->spent_map = call->map;
+    }
+    if (call->spent != NULL) {
+        tmsg_map_free(call->spent);
+    }
+    if (call->spent_map != NULL) {
+        tmsg_map_free(call->spent_map);
+    }
+    tmsg_hub_give_record(hub, &hub->calls_kept, call, own || hub->shared);
+    if (own && !hub->shared && !atomic_load(&hub->over)) {
+        tmsg_calls_return(endpoint);
+    } else {
+        tmsg_calls_drop(endpoint);
+    }
+}
+
+void tmsg_call_drop(tmsg_call_t *call)
+{
+    if (tmsg_refs_drop(&call->refs, 1)) {
+        destroy(call, false);
+    }
+}
+
+void tmsg_call_drop_own(tmsg_call_t *call, unsigned count)
+{
+    if (tmsg_refs_drop(&call->refs, count)) {
+        destroy(call, true);
+    }
+}
+
+void tmsg_call_drop_unseen(tmsg_call_t *call)
+{
+    bool last = call->peer->hub->shared ? tmsg_refs_drop(&call->refs, 1)
+                                        : tmsg_refs_drop_alone(&call->refs);
+
+    if (last) {
+        destroy(call, true);
+    }
+}
+
+bool tmsg_call_has_ended(const tmsg_call_t *call)
 {
     return atomic_load_explicit(&call->status, memory_order_acquire) !=
            TMSG_IN_PROGRESS;
@@ -83,7 +106,7 @@ static tmsg_status_t grow(tmsg_hub_t *hub)
     return TMSG_OK;
 }
 
-static tmsg_status_t take_slot(tmsg_hub_t *hub, tmsg_call_t *call)
+tmsg_status_t tmsg_call_take_slot(tmsg_hub_t *hub, tmsg_call_t *call)
 {
     uint32_t slot = hub->free_slot;
     tmsg_status_t status = slot == hub->slot_count ? grow(hub) : TMSG_OK;
@@ -104,7 +127,7 @@ static void free_slot(tmsg_hub_t *hub, const tmsg_call_t *call)
     hub->free_slot = slot;
 }
 
-static tmsg_call_t *find(const tmsg_rpc_peer_t *peer, uint64_t id)
+tmsg_call_t *tmsg_call_find(const tmsg_rpc_peer_t *peer, uint64_t id)
 {
     const tmsg_hub_t *hub = peer->hub;
     uint32_t slot = (uint32_t)id;
@@ -113,16 +136,65 @@ static tmsg_call_t *find(const tmsg_rpc_peer_t *peer, uint64_t id)
     return call != NULL && call->id == id && call->peer == peer ? call : NULL;
 }
 
-/* Lock held, once: it is in no list any more, and whose reference that was is
- * the caller's. */
-static void end(tmsg_call_t *call, tmsg_status_t status)
+void tmsg_call_leave(tmsg_call_t *call)
+{
+    if (call->id != 0) {
+        free_slot(call->peer->hub, call);
+    }
+    if (call->indexed) {
+        tmsg_table_remove(&call->peer->calls_by_message, &call->by_message);
+    }
+    call->indexed = false;
+}
+
+void tmsg_call_end(tmsg_call_t *call, tmsg_status_t status)
 {
     tmsg_hub_t *hub = call->peer->hub;
 
-    free_slot(hub, call);
+    tmsg_call_leave(call);
+    if (call->meter != NULL && call->reply != NULL) {
+        call->meter->counts.received_bytes +=
+            tmsg_meter_bytes(tmsg_message_map(call->reply));
+    }
+    if (call->hooks != NULL && call->reply != NULL) {
+        tmsg_hooks_count(call->hooks, false, tmsg_message_map(call->reply));
+    }
+    tmsg_meter_end(call->meter, status, call->begun_ns);
+    tmsg_hub_forgo(hub, &call->backoff);
     tmsg_list_remove(&call->peer->calls, &call->node);
     tmsg_hub_forgo(hub, &call->expiry);
+    if (call->into != NULL && tmsg_map_unhold(call->into)) {
+        call->spent = call->into;
+    }
+    call->into = NULL;
+    if (call->map != NULL && tmsg_map_unhold(call->map)) {
+        call->spent_map = call->map;
+    }
+    call->map = NULL;
     atomic_store_explicit(&call->status, status, memory_order_release);
+}
+
+/* Lock held: who is to hear that it has ended; NULL: nobody. */
+static tmsg_call_fn hearer(const tmsg_call_t *call)
+{
+    return call->forsaken ? NULL : call->on_done;
+}
+
+/* Tells that it has ended. */
+static void tell(tmsg_call_t *call, tmsg_call_fn on_done)
+{
+    bool others = call->hooks != NULL || call->retry.attempts > 0;
+
+    (void)tmsg_hooks_over(call->hooks, tmsg_call_status(call), call->error);
+    tmsg_call_release(call);
+    if (others) { /* of whom one may have destroyed it */
+        tmsg_hub_lock(call->peer->hub);
+        on_done = hearer(call);
+        tmsg_hub_unlock(call->peer->hub);
+    }
+    if (on_done != NULL) {
+        on_done(call->on_done_arg, call);
+    }
 }
 
 static void fire(tmsg_rpc_event_t *event)
@@ -131,13 +203,18 @@ static void fire(tmsg_rpc_event_t *event)
     tmsg_hub_t *hub = call->peer->hub;
     tmsg_call_fn on_done;
 
-    tmsg_hub_lock(hub);
-    on_done = call->forsaken ? NULL : call->on_done;
-    tmsg_hub_unlock(hub);
-    if (on_done != NULL) {
-        on_done(call->on_done_arg, call);
+    if (call->stream != NULL) {
+        call->event.fire = fire;
+        if (tmsg_hooks_over(call->hooks, tmsg_call_status(call), call->error)) {
+            tmsg_stream_fire(call->stream);
+        }
+        return;
     }
-    drop(call);
+    tmsg_hub_lock(hub);
+    on_done = hearer(call);
+    tmsg_hub_unlock(hub);
+    tell(call, on_done);
+    tmsg_call_drop(call);
 }
 
 /* The peer is still to hear of it. */
@@ -145,7 +222,9 @@ static void fire_given_up(tmsg_rpc_event_t *event)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, event);
 
-    tmsg_calls_cancel(call->endpoint, call->id);
+    if (call->id != 0 && call->stream == NULL) {
+        tmsg_calls_cancel(call->endpoint, call->id);
+    }
     fire(event);
 }
 
@@ -160,24 +239,37 @@ static const char *without_peer(const tmsg_call_t *call, const char *why)
                : why;
 }
 
-static void explain(tmsg_call_t *call, const char *why)
+void tmsg_call_explain(tmsg_call_t *call, const char *why)
 {
-    snprintf(call->error, sizeof(call->error), "%.160s: method '%s': %s%s",
+    char tries[32] = "";
+
+    if (call->attempts > 1) {
+        snprintf(tries, sizeof(tries), " (%u attempts)", call->attempts);
+    }
+    snprintf(call->error, sizeof(call->error), "%.160s: method '%s': %s%s%s",
              tmsg_endpoint_peer(call->endpoint), call->method,
-             without_peer(call, why),
+             without_peer(call, why), tries,
              call->may_have_run ? "" : " (no handler saw the call)");
     tmsg_utf8_scrub(call->error);
 }
 
-/* Ends it with words, for an event to tell of. */
-static void fail(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
-                 const char *why)
+void tmsg_call_fail(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
+                    const char *why)
 {
-    call->may_have_run = may_have_run;
-    explain(call, why);
-    end(call, status);
+    if (tmsg_call_again(call, status, may_have_run, false)) {
+        return;
+    }
+    call->may_have_run = may_have_run || call->ran_before;
+    tmsg_call_explain(call, why);
+    tmsg_call_end(call, status);
     call->event.fire = fire;
     tmsg_hub_tell(call->peer->hub, &call->event);
+}
+
+void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why)
+{
+    tmsg_call_fail(call, status, true, why);
+    call->event.fire = fire_given_up;
 }
 
 static void expire(tmsg_expiry_t *expiry)
@@ -186,16 +278,15 @@ static void expire(tmsg_expiry_t *expiry)
     char why[64];
 
     snprintf(why, sizeof(why), "no reply in %d ms", call->timeout_ms);
-    fail(call, TMSG_ERR_TIMED_OUT, true, why);
-    call->event.fire = fire_given_up;
+    tmsg_call_quit(call, TMSG_ERR_TIMED_OUT, why);
 }
 
 void tmsg_calls_lost(tmsg_rpc_peer_t *peer, tmsg_status_t status,
                      const char *error)
 {
     while (peer->calls.head != NULL) {
-        fail(TMSG_CONTAINER_OF(peer->calls.head, tmsg_call_t, node), status,
-             true, error);
+        tmsg_call_fail(TMSG_CONTAINER_OF(peer->calls.head, tmsg_call_t, node),
+                       status, true, error);
     }
 }
 
@@ -206,55 +297,85 @@ static bool was_refused(tmsg_status_t status)
            status != TMSG_ERR_CANCELED;
 }
 
+/* From now on each is in the table that has a number. */
+static void index_calls(tmsg_rpc_peer_t *peer)
+{
+    for (tmsg_node_t *node = peer->calls.head; node != NULL && !peer->refuses;
+         node = node->next) {
+        tmsg_call_t *call = TMSG_CONTAINER_OF(node, tmsg_call_t, node);
+
+        call->indexed = call->numbered && call->id != 0;
+        if (call->indexed) {
+            tmsg_table_add(&peer->calls_by_message, &call->by_message,
+                           call->by_message.key);
+        }
+    }
+    peer->refuses = true;
+}
+
 bool tmsg_call_bounces(void *arg, uint32_t message_id, bool sent,
                        tmsg_status_t status, const char *error)
 {
     tmsg_rpc_peer_t *peer = arg;
     tmsg_hub_t *hub = peer->hub;
-    bool found = false;
+    tmsg_keyed_t *found;
+    bool known;
 
     tmsg_hub_lock(hub);
-    for (tmsg_node_t *node = peer->calls.head; !found && node != NULL;
-         node = node->next) {
-        tmsg_call_t *call = TMSG_CONTAINER_OF(node, tmsg_call_t, node);
+    index_calls(peer);
+    found = tmsg_table_find(&peer->calls_by_message, message_id);
+    if (found != NULL) {
+        tmsg_call_t *call = TMSG_CONTAINER_OF(found, tmsg_call_t, by_message);
 
-        if (call->begun && atomic_load(&call->message_id) == message_id) {
-            found = true;
-            fail(call, status, sent && !was_refused(status), error);
-            tmsg_calls_wake_held(hub->calls);
-            break;
-        }
+        tmsg_stream_refused(call->stream);
+        tmsg_call_fail(call, status, sent && !was_refused(status), error);
+        tmsg_calls_wake_held(hub->calls);
     }
+    known = found != NULL || tmsg_stream_bounces(peer, message_id);
     tmsg_hub_unlock(hub);
-    return found;
+    return known;
 }
 
 static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(in, tmsg_call_t, in);
     tmsg_hub_t *hub = call->peer->hub;
-    bool wanted;
+    tmsg_call_fn on_done = NULL;
+    bool wanted, again = false;
 
-    tmsg_hub_lock(hub);
-    wanted = !is_over(call);
+    tmsg_hub_lock_live(hub);
+    wanted = call->coming && !tmsg_call_has_ended(call);
     if (wanted) {
-        call->may_have_run = !(call->reply_flags & TMSG_CALL_NOT_RUN);
+        again = tmsg_call_again(call, (tmsg_status_t)call->reply_status,
+                                !(call->reply_flags & TMSG_CALL_NOT_RUN),
+                                call->reply_flags & TMSG_CALL_SAFE);
+    }
+    if (again) {
+        wanted = false;
+    } else if (wanted) {
+        call->may_have_run =
+            !(call->reply_flags & TMSG_CALL_NOT_RUN) || call->ran_before;
         call->code = call->reply_code;
         call->reply = message;
         if (call->reply_status != TMSG_OK) {
-            explain(call, call->reply_text);
+            tmsg_call_explain(call, call->reply_text);
         }
-        end(call, (tmsg_status_t)call->reply_status);
+        on_done = hearer(call); /* while it is there to be asked */
+        tmsg_call_end(call, (tmsg_status_t)call->reply_status);
     } else {
         hub->late_replies++;
     }
-    tmsg_hub_unlock(hub);
+    tmsg_hub_unlock_live(hub);
     if (wanted) {
-        fire(&call->event);
-    } else {
-        tmsg_message_destroy(message);
+        tell(call, on_done);
+        tmsg_call_drop_own(call, 2); /* the list's, and the message's */
+        return;
     }
-    drop(call);
+    tmsg_message_destroy(message);
+    if (again) {
+        tmsg_hub_wake(hub);
+    }
+    tmsg_call_drop_own(call, 1);
 }
 
 static void reply_failed(tmsg_call_in_t *in, tmsg_status_t status,
@@ -266,12 +387,12 @@ static void reply_failed(tmsg_call_in_t *in, tmsg_status_t status,
 
     snprintf(words, sizeof(words), "its reply did not arrive: %s", why);
     tmsg_hub_lock(hub);
-    if (!is_over(call)) {
-        fail(call, status, true, words);
+    if (!tmsg_call_has_ended(call)) {
+        tmsg_call_fail(call, status, true, words);
     }
     tmsg_hub_unlock(hub);
     tmsg_hub_wake(hub);
-    drop(call);
+    tmsg_call_drop(call);
 }
 
 static void reply_dropped(tmsg_call_in_t *in)
@@ -282,11 +403,10 @@ static void reply_dropped(tmsg_call_in_t *in)
     tmsg_hub_lock(hub);
     call->coming = false;
     tmsg_hub_unlock(hub);
-    drop(call);
+    tmsg_call_drop(call);
 }
 
-/* A status from the wire. */
-static int32_t known(int32_t status)
+int32_t tmsg_call_known_status(int32_t status)
 {
     return status == TMSG_OK || (status < 0 && status >= TMSG_ERR_APPLICATION)
                ? status
@@ -296,12 +416,12 @@ static int32_t known(int32_t status)
 static void take_head(tmsg_call_t *call, const tmsg_call_head_t *head)
 {
     call->coming = true;
-    call->reply_status = known(head->status);
+    call->reply_status = tmsg_call_known_status(head->status);
     call->reply_code = head->code;
     call->reply_flags = head->flags;
     memcpy(call->reply_text, head->text, head->text_bytes);
     call->reply_text[head->text_bytes] = '\0';
-    if (head->text_bytes == 0) {
+    if (head->text_bytes == 0 && head->status != TMSG_OK) {
         snprintf(call->reply_text, sizeof(call->reply_text), "%s",
                  tmsg_status_name((tmsg_status_t)call->reply_status));
     }
@@ -309,270 +429,39 @@ static void take_head(tmsg_call_t *call, const tmsg_call_head_t *head)
 
 tmsg_status_t tmsg_reply_begins(tmsg_rpc_peer_t *peer,
                                 const tmsg_call_head_t *head,
-                                tmsg_call_in_t **in_p)
+                                tmsg_call_in_t **in_p,
+                                const tmsg_map_t **into_p)
 {
     tmsg_hub_t *hub = peer->hub;
     tmsg_status_t status = TMSG_OK;
     tmsg_call_t *call = NULL;
+    bool posted;
 
-    tmsg_hub_lock(hub);
-    call = find(peer, head->id);
-    if (call == NULL || call->coming) {
+    tmsg_hub_lock_live(hub);
+    call = tmsg_call_find(peer, head->id);
+    posted = call != NULL && call->into != NULL && head->status == TMSG_OK;
+    if (call == NULL || call->coming || call->stream != NULL) {
         hub->late_replies++;
         status = tmsg_error_set(TMSG_ERR_CANCELED,
                                 "nobody waits for this reply (any more)");
+    } else if (posted && into_p == NULL) {
+        status = TMSG_IN_PROGRESS;
     } else {
         take_head(call, head);
-        hold(call);
+        hold_live(call);
         *in_p = &call->in;
+        if (posted) {
+            tmsg_map_hold(call->into);
+            *into_p = call->into;
+        }
     }
-    tmsg_hub_unlock(hub);
+    tmsg_hub_unlock_live(hub);
     return status;
 }
 
-static tmsg_status_t read_params(const tmsg_call_params_t *params,
-                                 tmsg_call_params_t *read)
+void tmsg_call_init(tmsg_call_t *call)
 {
-    uint64_t mask = params == NULL ? 0 : params->field_mask;
-
-    *read = (tmsg_call_params_t){.timeout_ms = -1};
-    if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "call: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
-    }
-    if (mask & TMSG_CALL_PARAM_TIMEOUT) {
-        read->timeout_ms = params->timeout_ms;
-    }
-    if (mask & TMSG_CALL_PARAM_ON_DONE) {
-        read->on_done = params->on_done;
-        read->on_done_arg = params->on_done_arg;
-    }
-    if (mask & TMSG_CALL_PARAM_ON_RELEASE) {
-        read->on_release = params->on_release;
-        read->on_release_arg = params->on_release_arg;
-    }
-    if (read->timeout_ms == 0 || read->timeout_ms < -1) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "call: timeout_ms %d is neither above 0 nor -1",
-                              read->timeout_ms);
-    }
-    return TMSG_OK;
-}
-
-/* With one reference, which is the list's. */
-static tmsg_status_t create(tmsg_rpc_peer_t *peer, const char *method,
-                            const tmsg_call_params_t *params,
-                            tmsg_call_t **call_p)
-{
-    tmsg_call_t *call = malloc(sizeof(*call));
-
-    if (call == NULL) {
-        return tmsg_error_memory("a call");
-    }
-    memset(call, 0, offsetof(tmsg_call_t, reply_text));
-    call->error[0] = '\0';
-    atomic_init(&call->refs, 1);
-    atomic_init(&call->status, TMSG_IN_PROGRESS);
-    call->peer = peer;
-    call->endpoint = peer->endpoint;
-    tmsg_calls_hold(call->endpoint);
     call->in = (tmsg_call_in_t){reply_arrived, reply_failed, reply_dropped};
     call->event.fire = fire;
     call->expiry.expire = expire;
-    call->on_done = params->on_done;
-    call->on_done_arg = params->on_done_arg;
-    call->timeout_ms = params->timeout_ms;
-    memcpy(call->method, method, strlen(method) + 1);
-    *call_p = call;
-    return TMSG_OK;
-}
-
-/* From here on replies find it, and its end. */
-static tmsg_status_t enlist(tmsg_call_t *call, uint64_t deadline_ns)
-{
-    tmsg_hub_t *hub = call->peer->hub;
-    bool alarm = false;
-    tmsg_status_t status;
-
-    tmsg_hub_lock(hub);
-    status = take_slot(hub, call);
-    if (status == TMSG_OK) {
-        tmsg_list_push(&call->peer->calls, &call->node);
-        alarm = deadline_ns != 0 &&
-                tmsg_hub_expect(hub, &call->expiry, deadline_ns);
-    }
-    tmsg_hub_unlock(hub);
-    if (alarm) {
-        tmsg_calls_alarm(hub->calls, deadline_ns);
-    }
-    return status;
-}
-
-/* It was not sent. False: it has ended otherwise, and that is told. */
-static bool delist(tmsg_call_t *call, tmsg_status_t status)
-{
-    tmsg_hub_t *hub = call->peer->hub;
-    bool mine;
-
-    tmsg_hub_lock(hub);
-    mine = !is_over(call);
-    if (mine) {
-        end(call, status);
-    }
-    tmsg_hub_unlock(hub);
-    return mine;
-}
-
-static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
-                            const tmsg_call_params_t *params)
-{
-    uint64_t deadline_ns =
-        params->timeout_ms < 0
-            ? 0
-            : tmsg_calls_now_ns() + (uint64_t)params->timeout_ms * 1000000;
-    tmsg_status_t status = enlist(call, deadline_ns);
-    const tmsg_call_head_t head = {.type = TMSG_CALL_REQUEST,
-                                   .id = call->id,
-                                   .text = call->method,
-                                   .text_bytes = strlen(call->method)};
-    const tmsg_call_send_t how = {
-        .head = &head,
-        .deadline_ns = deadline_ns,
-        .on_release = params->on_release,
-        .on_release_arg = params->on_release_arg,
-        .message_id_p = &call->message_id,
-        .begun_p = &call->begun,
-    };
-
-    if (status != TMSG_OK) {
-        return status;
-    }
-    status = tmsg_calls_send(call->endpoint, map, &how);
-    if (status != TMSG_OK && !delist(call, status)) {
-        return TMSG_OK;
-    }
-    if (status == TMSG_OK && is_over(call)) {
-        tmsg_calls_cancel(call->endpoint, call->id);
-    }
-    return status;
-}
-
-tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
-                                 const tmsg_map_t *map,
-                                 const tmsg_call_params_t *params,
-                                 tmsg_call_t **call_p)
-{
-    tmsg_call_params_t read;
-    tmsg_map_t *empty = NULL;
-    tmsg_call_t *call = NULL;
-    size_t bytes;
-    void *peer;
-    tmsg_status_t status = read_params(params, &read);
-
-    if (status == TMSG_OK) {
-        status = tmsg_method_check(method, &bytes);
-    }
-    if (status == TMSG_OK && map == NULL) {
-        status = tmsg_map_create(&empty);
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
-    }
-    if (status == TMSG_OK) {
-        status = create(peer, method, &read, &call);
-    }
-    if (status == TMSG_OK) {
-        hold(call); /* the handle's, or ours */
-        status = launch(call, map == NULL ? empty : map, &read);
-        if (status != TMSG_OK) {
-            drop(call);
-        }
-        if (status == TMSG_OK && call_p != NULL) {
-            *call_p = call;
-        } else {
-            drop(call);
-        }
-    }
-    tmsg_map_destroy(empty);
-    return status;
-}
-
-tmsg_status_t tmsg_call_status(const tmsg_call_t *call)
-{
-    return (tmsg_status_t)atomic_load_explicit(&call->status,
-                                               memory_order_acquire);
-}
-
-static bool wait_is_over(void *arg) { return is_over(arg); }
-
-tmsg_status_t tmsg_call_wait(tmsg_call_t *call, int timeout_ms)
-{
-    tmsg_hub_t *hub = call->peer->hub;
-    tmsg_status_t status = TMSG_OK;
-
-    hold(call); /* a callback may destroy it meanwhile */
-    if (!is_over(call)) {
-        status = tmsg_calls_until(hub->calls, wait_is_over, call, timeout_ms,
-                                  "no reply from ",
-                                  tmsg_endpoint_peer(call->endpoint));
-    }
-    if (is_over(call)) {
-        status = tmsg_call_status(call);
-        if (status != TMSG_OK) {
-            tmsg_error_set(status, "%s", call->error);
-        }
-    }
-    drop(call);
-    return status;
-}
-
-/* Ends it if it goes on. */
-static void give_up(tmsg_call_t *call, bool forsake)
-{
-    tmsg_hub_t *hub = call->peer->hub;
-    bool wake = false;
-
-    tmsg_hub_lock(hub);
-    call->forsaken = call->forsaken || forsake;
-    if (!is_over(call)) {
-        fail(call, TMSG_ERR_CANCELED, true, "canceled by this side");
-        call->event.fire = fire_given_up;
-        wake = true;
-    }
-    tmsg_hub_unlock(hub);
-    if (wake) {
-        tmsg_hub_wake(hub);
-    }
-}
-
-void tmsg_call_cancel(tmsg_call_t *call) { give_up(call, false); }
-
-void tmsg_call_destroy(tmsg_call_t *call)
-{
-    if (call != NULL) {
-        give_up(call, true);
-        drop(call);
-    }
-}
-
-const tmsg_map_t *tmsg_call_reply(const tmsg_call_t *call)
-{
-    return is_over(call) && call->reply != NULL ? tmsg_message_map(call->reply)
-                                                : NULL;
-}
-
-const char *tmsg_call_error(const tmsg_call_t *call)
-{
-    return is_over(call) ? call->error : "";
-}
-
-int32_t tmsg_call_code(const tmsg_call_t *call)
-{
-    return is_over(call) ? call->code : 0;
-}
-
-int tmsg_call_may_have_run(const tmsg_call_t *call)
-{
-    return !is_over(call) || call->may_have_run;
 }

@@ -3,10 +3,111 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/utf8.h"
 #include "rpc/caller.h"
+#include "rpc/intercept.h"
+#include "rpc/metrics.h"
 #include "rpc/server.h"
+#include "rpc/stream.h"
+
+/* Whoever has it is to run, whatever the priorities. */
+void tmsg_hub_await_lock(tmsg_hub_t *hub)
+{
+    static const struct timespec pause = {.tv_nsec = 20000};
+
+    while (atomic_exchange_explicit(&hub->locked, true, memory_order_acquire)) {
+        nanosleep(&pause, NULL);
+    }
+}
+
+static void *take_at_hand(const tmsg_hub_t *hub, tmsg_records_t *records)
+{
+    void *record;
+
+    if (hub->shared) {
+        return atomic_exchange_explicit(&records->at_hand, NULL,
+                                        memory_order_acquire);
+    }
+    record = atomic_load_explicit(&records->at_hand, memory_order_relaxed);
+    atomic_store_explicit(&records->at_hand, NULL, memory_order_relaxed);
+    return record;
+}
+
+static bool put_at_hand(const tmsg_hub_t *hub, tmsg_records_t *records,
+                        void *record)
+{
+    void *none = NULL;
+
+    if (TMSG_RPC_SPARES == 0) {
+        return false;
+    }
+    if (hub->shared) {
+        return atomic_compare_exchange_strong_explicit(
+            &records->at_hand, &none, record, memory_order_release,
+            memory_order_relaxed);
+    }
+    if (atomic_load_explicit(&records->at_hand, memory_order_relaxed) != NULL) {
+        return false;
+    }
+    atomic_store_explicit(&records->at_hand, record, memory_order_relaxed);
+    return true;
+}
+
+void *tmsg_hub_take_record(tmsg_records_t *records, size_t bytes)
+{
+    void *record = tmsg_list_pop(&records->more);
+
+    return record == NULL ? calloc(1, bytes) : record;
+}
+
+void *tmsg_hub_record(tmsg_hub_t *hub, tmsg_records_t *records, size_t bytes)
+{
+    void *record = take_at_hand(hub, records);
+
+    if (record == NULL) {
+        tmsg_hub_lock(hub);
+        record = tmsg_list_pop(&records->more);
+        tmsg_hub_unlock(hub);
+    }
+    return record == NULL ? calloc(1, bytes) : record;
+}
+
+bool tmsg_hub_keep_record(tmsg_records_t *records, void *record)
+{
+    bool room = records->more.count + 1 <= TMSG_RPC_SPARES; /* may be 0 */
+
+    if (room) {
+        tmsg_list_push(&records->more, record);
+    }
+    return room;
+}
+
+void tmsg_hub_give_record(tmsg_hub_t *hub, tmsg_records_t *records,
+                          void *record, bool own)
+{
+    bool kept = own && put_at_hand(hub, records, record);
+
+    if (!kept) {
+        tmsg_hub_lock(hub);
+        kept = tmsg_hub_keep_record(records, record);
+        tmsg_hub_unlock(hub);
+    }
+    if (!kept) {
+        free(record);
+    }
+}
+
+static void free_records(tmsg_records_t *records)
+{
+    void *record;
+
+    free(atomic_load(&records->at_hand));
+    while ((record = tmsg_list_pop(&records->more)) != NULL) {
+        free(record);
+    }
+}
 
 void tmsg_hub_hold(tmsg_hub_t *hub)
 {
@@ -17,6 +118,11 @@ void tmsg_hub_drop(tmsg_hub_t *hub)
 {
     if (atomic_fetch_sub_explicit(&hub->refs, 1, memory_order_acq_rel) == 1) {
         pthread_mutex_destroy(&hub->lock);
+        free_records(&hub->calls_kept);
+        free_records(&hub->tasks_kept);
+        tmsg_map_destroy(hub->empty);
+        tmsg_meters_free(hub);
+        tmsg_chains_free(hub);
         free(hub->slots);
         free(hub);
     }
@@ -26,12 +132,14 @@ static void *create(tmsg_calls_t *calls)
 {
     tmsg_hub_t *hub = calloc(1, sizeof(*hub));
 
-    if (hub == NULL) {
+    if (hub == NULL || tmsg_map_create(&hub->empty) != TMSG_OK) {
+        free(hub);
         tmsg_error_memory("what calls need");
         return NULL;
     }
     atomic_init(&hub->refs, 1);
     pthread_mutex_init(&hub->lock, NULL);
+    hub->shared = tmsg_calls_are_shared(calls);
     hub->calls = calls;
     return hub;
 }
@@ -47,6 +155,7 @@ static void *meet(void *start, tmsg_endpoint_t *endpoint)
     }
     peer->hub = hub;
     peer->endpoint = endpoint;
+    peer->budget = TMSG_BUDGET_DEFAULT;
     tmsg_hub_hold(hub);
     return peer;
 }
@@ -56,6 +165,10 @@ static void forget(void *arg)
     tmsg_rpc_peer_t *peer = arg;
 
     tmsg_hub_drop(peer->hub);
+    tmsg_table_free(&peer->calls_by_message);
+    tmsg_table_free(&peer->tasks_by_id);
+    free(peer->streams);
+    free(peer->slots);
     free(peer);
 }
 
@@ -118,6 +231,8 @@ static uint64_t expire(tmsg_hub_t *hub, uint64_t now)
     return next;
 }
 
+/* Each begins without a context of the thread's, and so does what comes next.
+ */
 static void fire_all(tmsg_hub_t *hub)
 {
     tmsg_node_t *node;
@@ -129,6 +244,7 @@ static void fire_all(tmsg_hub_t *hub)
 
         tmsg_hub_unlock(hub);
         event->fire(event);
+        tmsg_calls_clear_context();
         tmsg_hub_lock(hub);
     }
     tmsg_hub_unlock(hub);
@@ -151,9 +267,11 @@ static void run(void *start)
 static void over(void *start)
 {
     tmsg_hub_t *hub = start;
+    const void *before = tmsg_calls_set_context(NULL); /* of who destroys it */
 
     atomic_store(&hub->over, true);
     fire_all(hub);
+    (void)tmsg_calls_set_context(before);
     tmsg_hub_drop(hub);
 }
 
@@ -167,15 +285,26 @@ static void ended(void *arg, tmsg_status_t status, const char *error)
     tmsg_calls_lost(peer, status, error);
     tmsg_tasks_lost(peer);
     tmsg_hub_unlock(hub);
+    tmsg_streams_let_go(peer);
     fire_all(hub);
     tmsg_server_run(hub);
 }
 
 static tmsg_status_t begins(void *arg, const tmsg_call_head_t *head,
-                            tmsg_call_in_t **in_p)
+                            tmsg_call_in_t **in_p, const tmsg_map_t **into_p)
 {
-    return head->type == TMSG_CALL_REQUEST ? tmsg_task_begins(arg, head, in_p)
-                                           : tmsg_reply_begins(arg, head, in_p);
+    return head->type == TMSG_CALL_REQUEST
+               ? tmsg_task_begins(arg, head, in_p)
+               : tmsg_reply_begins(arg, head, in_p, into_p);
+}
+
+static bool bounced(void *arg, const tmsg_call_head_t *head,
+                    uint32_t message_id, bool sent, tmsg_status_t status,
+                    const char *error)
+{
+    return head != NULL && head->type == TMSG_CALL_REPLY
+               ? tmsg_reply_bounces(arg, head, sent, status, error)
+               : tmsg_call_bounces(arg, message_id, sent, status, error);
 }
 
 const tmsg_calls_ops_t tmsg_hub_ops = {
@@ -185,8 +314,10 @@ const tmsg_calls_ops_t tmsg_hub_ops = {
     .ended = ended,
     .forget = forget,
     .begins = begins,
+    .streamed = tmsg_stream_came,
+    .stuck = tmsg_stream_stuck,
     .canceled = tmsg_task_canceled,
-    .bounced = tmsg_call_bounces,
+    .bounced = bounced,
     .run = run,
 };
 

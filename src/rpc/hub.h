@@ -13,13 +13,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <tensormsg/server.h>
+#include <tensormsg/stream.h>
 
 #include "am/calls.h"
 #include "core/error.h"
 #include "core/list.h"
+#include "rpc/table.h"
 
 #define TMSG_RPC_EARLY 32 /* calls that were canceled before they came */
+
+#ifdef __SANITIZE_ADDRESS__ /* which finds what is used after it was freed */
+#define TMSG_RPC_SPARES 0
+#else
+#define TMSG_RPC_SPARES 64 /* records of a kind that are kept */
+#endif
 
 typedef struct tmsg_hub tmsg_hub_t;
 
@@ -41,11 +48,20 @@ typedef struct {
     uint32_t next_free; /* this, or none where that is their number */
 } tmsg_rpc_slot_t;
 
+/* Records of a kind that are kept for the next. */
+typedef struct {
+    void *_Atomic at_hand; /* one that is had without the lock, of a worker that
+                            * is not shared by its thread alone; or NULL */
+    tmsg_list_t more;      /* as if they were nodes */
+} tmsg_records_t;
+
 struct tmsg_hub {
-    atomic_uint refs; /* of the worker, its peers, its server */
-    pthread_mutex_t lock;
-    tmsg_calls_t *calls; /* to be used while the worker is there */
-    atomic_bool over;    /* it is not */
+    atomic_uint refs;     /* of the worker, its peers, its server */
+    bool shared;          /* the worker is */
+    pthread_mutex_t lock; /* then; else */
+    atomic_bool locked;   /* this is its lock */
+    tmsg_calls_t *calls;  /* to be used while the worker is there */
+    atomic_bool over;     /* it is not */
     tmsg_list_t events;
     tmsg_list_t deadlines;  /* soonest first */
     uint64_t alarm_ns;      /* that was asked for; 0: none */
@@ -54,7 +70,32 @@ struct tmsg_hub {
     uint32_t generation;        /* of the newest id: its high half */
     struct tmsg_server *server; /* NULL: none */
     uint64_t late_replies;      /* that nobody waited for any more */
+    uint64_t retried;           /* attempts beyond a call's first */
+    bool counts;                /* metrics are wanted */
+    tmsg_list_t meters;
+    tmsg_table_t meters_by_name;
+    unsigned names_called; /* that have a meter */
+    tmsg_map_t *empty;     /* what stands for a NULL */
+    tmsg_records_t calls_kept;
+    tmsg_records_t tasks_kept;
+    _Atomic(struct tmsg_chain *) chains[2]; /* by tmsg_side_t - 1; NULL: none */
+    struct tmsg_tracer *tracer;             /* NULL: none */
+    tmsg_list_t spare_hooks;                /* as above */
 };
+
+/* Of retries, in thousandths of a token. */
+typedef struct {
+    uint32_t tokens, most, gain;
+} tmsg_budget_t;
+
+#define TMSG_BUDGET_DEFAULT ((tmsg_budget_t){10000, 10000, 100})
+
+/* Where a stream of the peer's is, or was: the peer uses it again when it has
+ * heard that this side is done with the one before. */
+typedef struct {
+    tmsg_call_stream_t *stream; /* NULL: none; else holds it */
+    uint64_t early; /* one that was canceled before it came; 0: none */
+} tmsg_stream_slot_t;
 
 /* An endpoint: lives as long as that. */
 typedef struct {
@@ -63,24 +104,104 @@ typedef struct {
     bool over;         /* it has ended */
     tmsg_list_t calls; /* ours, under way */
     tmsg_list_t tasks; /* its, to be answered */
+    tmsg_budget_t budget;
+    bool refuses; /* a message of ours did not arrive: from then on calls are
+                   * found by the numbers of theirs */
+    tmsg_table_t calls_by_message;
+    tmsg_table_t tasks_by_id;
     uint64_t early[TMSG_RPC_EARLY];
     unsigned early_count;
+    bool dialled; /* this side did; known once it has opened a stream */
+    tmsg_call_stream_t **streams; /* ours, by index; these hold them */
+    uint32_t stream_count;
+    tmsg_stream_slot_t *slots; /* its, likewise */
+    uint32_t slot_count;
 } tmsg_rpc_peer_t;
 
 extern const tmsg_calls_ops_t tmsg_hub_ops;
 
+/* Gives back so many of the references that the caller has. True: they were the
+ * last, which is seen without a locked operation, as nobody else can make more
+ * of none. */
+static inline bool tmsg_refs_drop(atomic_uint *refs, unsigned count)
+{
+    return atomic_load_explicit(refs, memory_order_acquire) == count ||
+           atomic_fetch_sub_explicit(refs, count, memory_order_acq_rel) ==
+               count;
+}
+
+/* One more, or less, while nobody else has any. */
+static inline void tmsg_refs_hold_alone(atomic_uint *refs)
+{
+    unsigned count = atomic_load_explicit(refs, memory_order_relaxed);
+
+    atomic_store_explicit(refs, count + 1, memory_order_relaxed);
+}
+
+static inline bool tmsg_refs_drop_alone(atomic_uint *refs)
+{
+    unsigned count = atomic_load_explicit(refs, memory_order_relaxed);
+
+    atomic_store_explicit(refs, count - 1, memory_order_relaxed);
+    return count == 1;
+}
+
 void tmsg_hub_hold(tmsg_hub_t *hub);
 void tmsg_hub_drop(tmsg_hub_t *hub);
 
+/* Takes the lock of a worker that is not shared, once it is given back. */
+void tmsg_hub_await_lock(tmsg_hub_t *hub);
+
+/* Of a worker that is not shared hardly anybody ever wants it but the thread
+ * that has the worker: handles that are given back elsewhere. There it costs
+ * one locked operation where a mutex takes two, and two calls. */
 static inline void tmsg_hub_lock(tmsg_hub_t *hub)
 {
-    pthread_mutex_lock(&hub->lock);
+    if (hub->shared) {
+        pthread_mutex_lock(&hub->lock);
+    } else if (atomic_exchange_explicit(&hub->locked, true,
+                                        memory_order_acquire)) {
+        tmsg_hub_await_lock(hub);
+    }
 }
 
 static inline void tmsg_hub_unlock(tmsg_hub_t *hub)
 {
-    pthread_mutex_unlock(&hub->lock);
+    if (hub->shared) {
+        pthread_mutex_unlock(&hub->lock);
+    } else {
+        atomic_store_explicit(&hub->locked, false, memory_order_release);
+    }
 }
+
+/* The same for what a worker that is not shared has to itself as long as it
+ * lives: calls and tasks that go on, and where they are found. What other
+ * threads give back there is none of these any more. */
+static inline void tmsg_hub_lock_live(tmsg_hub_t *hub)
+{
+    if (hub->shared) {
+        pthread_mutex_lock(&hub->lock);
+    }
+}
+
+static inline void tmsg_hub_unlock_live(tmsg_hub_t *hub)
+{
+    if (hub->shared) {
+        pthread_mutex_unlock(&hub->lock);
+    }
+}
+
+/* Without a lock: a record that was kept, as it was left but for its first 16
+ * bytes, or a new one, of zeros; NULL: no memory. Keeps it for the next; `own`:
+ * the caller is the worker's thread, or that is shared. */
+void *tmsg_hub_record(tmsg_hub_t *hub, tmsg_records_t *records, size_t bytes);
+void tmsg_hub_give_record(tmsg_hub_t *hub, tmsg_records_t *records,
+                          void *record, bool own);
+
+/* The same with the lock held, of records that are always given back so. False:
+ * it is not kept, and to be freed. */
+void *tmsg_hub_take_record(tmsg_records_t *records, size_t bytes);
+bool tmsg_hub_keep_record(tmsg_records_t *records, void *record);
 
 /* Lock held: has the event fire, once the worker was woken. */
 void tmsg_hub_tell(tmsg_hub_t *hub, tmsg_rpc_event_t *event);

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <tensormsg/span.h>
+
 static void *serve(void *arg)
 {
     tmsg_server_t *server = arg;
@@ -20,6 +22,7 @@ static void *serve(void *arg)
         }
         tmsg_hub_unlock(hub);
         tmsg_task_run(task);
+        (void)tmsg_trace_set_current(NULL); /* whatever that has left */
         tmsg_hub_lock(hub);
     }
     tmsg_hub_unlock(hub);

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/method.h"
 #include "rpc/pool.h"
+#include "rpc/reflect.h"
 
 #define CONCURRENCY_DEFAULT 1024
 #define QUEUE_DEFAULT 1024
@@ -12,9 +14,12 @@
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SERVER_PARAM_CONCURRENCY | TMSG_SERVER_PARAM_QUEUE |      \
-                TMSG_SERVER_PARAM_THREADS))
+                TMSG_SERVER_PARAM_THREADS | TMSG_SERVER_PARAM_FLAGS))
 #define METHOD_PARAMS_KNOWN                                                    \
-    ((uint64_t)(TMSG_METHOD_PARAM_CONCURRENCY | TMSG_METHOD_PARAM_QUEUE))
+    ((uint64_t)(TMSG_METHOD_PARAM_CONCURRENCY | TMSG_METHOD_PARAM_QUEUE |      \
+                TMSG_METHOD_PARAM_SIGNATURE | TMSG_METHOD_PARAM_DESCRIPTION |  \
+                TMSG_METHOD_PARAM_PRINCIPALS | TMSG_METHOD_PARAM_FLAGS))
+#define FLAGS_KNOWN ((uint32_t)(TMSG_SERVER_NO_METHODS | TMSG_SERVER_NO_HEALTH))
 
 #define RESERVED "tensormsg."
 
@@ -45,18 +50,32 @@ static tmsg_status_t read_params(const tmsg_server_params_t *params,
     return TMSG_OK;
 }
 
-void tmsg_server_drop(tmsg_server_t *server)
+/* With what follows from them. */
+static tmsg_status_t read_flags(const tmsg_server_params_t *params,
+                                tmsg_server_t *server)
 {
-    if (atomic_fetch_sub_explicit(&server->refs, 1, memory_order_acq_rel) !=
-        1) {
-        return;
+    uint32_t flags =
+        params != NULL && params->field_mask & TMSG_SERVER_PARAM_FLAGS
+            ? params->flags
+            : 0;
+
+    if (flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "server: unknown flags 0x%x",
+                              flags & ~FLAGS_KNOWN);
     }
+    return tmsg_reflect_offer(server, flags);
+}
+
+void tmsg_server_free(tmsg_server_t *server)
+{
     while (server->methods != NULL) {
         tmsg_method_t *method = server->methods;
 
         server->methods = method->next;
-        free(method);
+        tmsg_method_free(method);
     }
+    tmsg_table_free(&server->by_name);
     pthread_cond_destroy(&server->news);
     tmsg_hub_drop(server->hub);
     free(server->threads);
@@ -85,6 +104,9 @@ static tmsg_status_t create(tmsg_server_t *server,
 {
     tmsg_status_t status = read_params(params, server);
 
+    if (status == TMSG_OK) {
+        status = read_flags(params, server);
+    }
     server->pooled = server->thread_count > 0;
     if (status == TMSG_OK && server->pooled &&
         !tmsg_calls_are_shared(server->hub->calls)) {
@@ -118,17 +140,25 @@ tmsg_status_t tmsg_server_create(tmsg_worker_t *worker,
     if (server == NULL) {
         return tmsg_error_memory("a server");
     }
-    atomic_init(&server->refs, 1);
+    server->refs = 1;
     pthread_cond_init(&server->news, NULL);
     server->hub = hub;
+    server->health = TMSG_HEALTH_SERVING;
     tmsg_hub_hold(hub);
     status = create(server, params);
     if (status != TMSG_OK) {
-        tmsg_server_drop(server);
+        tmsg_server_free(server);
         return status;
     }
     *server_p = server;
     return TMSG_OK;
+}
+
+static uint32_t flags_of(const tmsg_method_params_t *params)
+{
+    return params != NULL && params->field_mask & TMSG_METHOD_PARAM_FLAGS
+               ? params->flags
+               : 0;
 }
 
 static tmsg_status_t read_method(const tmsg_method_params_t *params,
@@ -146,22 +176,63 @@ static tmsg_status_t read_method(const tmsg_method_params_t *params,
                             : server->load.concurrency;
     load->queue =
         mask & TMSG_METHOD_PARAM_QUEUE ? params->queue : server->load.queue;
+    if (flags_of(params) & ~(uint32_t)TMSG_METHOD_IDEMPOTENT) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "method: unknown flags 0x%x", flags_of(params));
+    }
     return load->concurrency > 0 ? TMSG_OK
                                  : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                                                   "method: concurrency is 0");
 }
 
-static tmsg_status_t add_method(tmsg_server_t *server, tmsg_method_t *method)
+static bool is_named(const tmsg_method_t *method, const char *name,
+                     size_t bytes)
+{
+    return method->name_bytes == bytes &&
+           memcmp(method->name, name, bytes) == 0;
+}
+
+tmsg_method_t *tmsg_method_find(const tmsg_server_t *server, const char *name,
+                                size_t bytes)
+{
+    tmsg_keyed_t *item =
+        tmsg_table_find(&server->by_name, tmsg_table_key(name, bytes));
+
+    for (; item != NULL; item = tmsg_table_next(item)) {
+        tmsg_method_t *method = TMSG_CONTAINER_OF(item, tmsg_method_t, by_name);
+
+        if (is_named(method, name, bytes)) {
+            return method;
+        }
+    }
+    return NULL;
+}
+
+tmsg_method_t *tmsg_method_called(tmsg_server_t *server, const char *name,
+                                  size_t bytes)
+{
+    tmsg_method_t *method = server->last;
+
+    if (method == NULL || !is_named(method, name, bytes)) {
+        method = tmsg_method_find(server, name, bytes);
+        server->last = method;
+    }
+    return method;
+}
+
+tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method)
 {
     tmsg_method_t **place = &server->methods;
     tmsg_status_t status = TMSG_OK;
 
     tmsg_hub_lock(server->hub);
-    while (*place != NULL && strcmp((*place)->name, method->name) != 0) {
-        place = &(*place)->next;
-    }
-    if (*place == NULL) {
+    if (tmsg_method_find(server, method->name, method->name_bytes) == NULL) {
+        while (*place != NULL) { /* they are listed as they were registered */
+            place = &(*place)->next;
+        }
         *place = method;
+        tmsg_table_add(&server->by_name, &method->by_name,
+                       tmsg_table_key(method->name, method->name_bytes));
     } else {
         status =
             tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
@@ -171,21 +242,22 @@ static tmsg_status_t add_method(tmsg_server_t *server, tmsg_method_t *method)
     return status;
 }
 
-tmsg_status_t tmsg_server_register(tmsg_server_t *server, const char *name,
-                                   tmsg_handler_fn handler, void *arg,
-                                   const tmsg_method_params_t *params)
+/* With one handler of the two. */
+static tmsg_status_t offer(tmsg_server_t *server, const char *name,
+                           const tmsg_method_t *made,
+                           const tmsg_method_params_t *params)
 {
+    bool handled = made->handler != NULL || made->stream_handler != NULL;
     tmsg_load_t load = {0};
     tmsg_method_t *method;
     size_t bytes;
     tmsg_status_t status = tmsg_method_check(name, &bytes);
 
     if (status == TMSG_OK &&
-        (handler == NULL || strncmp(name, RESERVED, strlen(RESERVED)) == 0)) {
-        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "method '%s': %s", name,
-                                handler == NULL ? "no handler"
-                                                : "names of " RESERVED
-                                                  " are reserved");
+        (!handled || strncmp(name, RESERVED, strlen(RESERVED)) == 0)) {
+        status = tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "method '%s': %s", name,
+            !handled ? "no handler" : "names of " RESERVED " are reserved");
     }
     if (status == TMSG_OK) {
         status = read_method(params, server, &load);
@@ -197,86 +269,42 @@ tmsg_status_t tmsg_server_register(tmsg_server_t *server, const char *name,
     if (method == NULL) {
         return tmsg_error_memory("a method");
     }
-    method->handler = handler;
-    method->arg = arg;
+    method->handler = made->handler;
+    method->stream_handler = made->stream_handler;
+    method->arg = made->arg;
     method->load = load;
+    method->health = TMSG_HEALTH_SERVING;
+    method->flags = flags_of(params);
     method->name_bytes = bytes;
     memcpy(method->name, name, bytes + 1);
-    status = add_method(server, method);
+    status = tmsg_method_declare(method, params);
+    if (status == TMSG_OK) {
+        status = tmsg_server_add(server, method);
+    }
     if (status != TMSG_OK) {
-        free(method);
+        tmsg_method_free(method);
     }
     return status;
 }
 
-static bool has_slot(const tmsg_load_t *load)
+tmsg_status_t tmsg_server_register(tmsg_server_t *server, const char *name,
+                                   tmsg_handler_fn handler, void *arg,
+                                   const tmsg_method_params_t *params)
 {
-    return load->running < load->concurrency;
+    const tmsg_method_t made = {.handler = handler, .arg = arg};
+
+    return offer(server, name, &made, params);
 }
 
-static void give_turn(tmsg_server_t *server, tmsg_method_t *method)
+tmsg_status_t tmsg_server_register_stream(tmsg_server_t *server,
+                                          const char *name,
+                                          tmsg_stream_handler_fn handler,
+                                          void *arg,
+                                          const tmsg_method_params_t *params)
 {
-    tmsg_task_t *task =
-        TMSG_CONTAINER_OF(tmsg_list_pop(&method->waiting), tmsg_task_t, turn);
+    const tmsg_method_t made = {.stream_handler = handler, .arg = arg};
 
-    task->running = true;
-    server->load.running++;
-    method->load.running++;
-    task->queue = &server->ready;
-    tmsg_list_push(&server->ready, &task->turn);
-    pthread_cond_signal(&server->news);
-}
-
-/* Method by method, from behind the one that had a turn last. */
-static tmsg_method_t *next_method(const tmsg_server_t *server)
-{
-    tmsg_method_t *first = NULL, *method = server->methods;
-    bool behind = server->turn == NULL;
-
-    for (; method != NULL; method = method->next) {
-        if (method->waiting.count > 0 && has_slot(&method->load)) {
-            if (behind) {
-                return method;
-            }
-            first = first == NULL ? method : first;
-        }
-        behind = behind || method == server->turn;
-    }
-    return first;
-}
-
-bool tmsg_server_schedule(tmsg_server_t *server)
-{
-    tmsg_method_t *method;
-
-    while (has_slot(&server->load) && (method = next_method(server)) != NULL) {
-        give_turn(server, method);
-        server->turn = method;
-    }
-    return server->ready.count > 0 && !server->pooled;
-}
-
-static tmsg_task_t *take_ready(tmsg_hub_t *hub)
-{
-    tmsg_server_t *server;
-    tmsg_task_t *task = NULL;
-
-    tmsg_hub_lock(hub);
-    server = hub->server;
-    if (server != NULL && !server->pooled) {
-        task = tmsg_task_take(server);
-    }
-    tmsg_hub_unlock(hub);
-    return task;
-}
-
-void tmsg_server_run(tmsg_hub_t *hub)
-{
-    tmsg_task_t *task;
-
-    while ((task = take_ready(hub)) != NULL) {
-        tmsg_task_run(task);
-    }
+    return offer(server, name, &made, params);
 }
 
 static bool is_drained(void *arg)
@@ -313,6 +341,7 @@ tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms)
 void tmsg_server_destroy(tmsg_server_t *server)
 {
     tmsg_hub_t *hub;
+    bool last;
 
     if (server == NULL) {
         return;
@@ -322,6 +351,9 @@ void tmsg_server_destroy(tmsg_server_t *server)
     tmsg_pool_stop(server);
     tmsg_hub_lock(hub);
     hub->server = NULL;
+    last = --server->refs == 0;
     tmsg_hub_unlock(hub);
-    tmsg_server_drop(server);
+    if (last) {
+        tmsg_server_free(server);
+    }
 }

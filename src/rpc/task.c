@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/server.h"
+#include "core/bytes.h"
+#include "core/utf8.h"
+#include "rpc/intercept.h"
+#include "rpc/method.h"
+#include "rpc/metrics.h"
+#include "rpc/stream.h"
 
 /* What a peer says is left of a call's time is no more than this. */
 #define LEFT_US_MOST (UINT64_C(1) << 50)
@@ -12,13 +18,65 @@ void tmsg_task_hold(tmsg_task_t *task)
     atomic_fetch_add_explicit(&task->refs, 1, memory_order_relaxed);
 }
 
+static bool is_last(tmsg_task_t *task)
+{
+    return tmsg_refs_drop(&task->refs, 1);
+}
+
+/* What a task had, when its record is another's; each may be NULL. */
+typedef struct {
+    tmsg_message_t *message;
+    tmsg_hooks_t *hooks;
+    tmsg_call_stream_t *stream;
+    tmsg_endpoint_t *endpoint; /* no message holds it */
+    tmsg_server_t *server;     /* nobody has it any more */
+    tmsg_task_t *record;       /* it is not kept */
+} remains_t;
+
+/* Lock held: nobody has the task any more. */
+static remains_t remains_of(tmsg_task_t *task)
+{
+    tmsg_server_t *server = task->server;
+    remains_t remains = {
+        .message = task->message,
+        .hooks = task->hooks,
+        .stream = task->stream,
+        .endpoint = task->message == NULL ? task->endpoint : NULL,
+        .server = --server->refs == 0 ? server : NULL,
+    };
+
+    if (!tmsg_hub_keep_record(&server->hub->tasks_kept, task)) {
+        remains.record = task;
+    }
+    return remains;
+}
+
+/* Without a lock. Hooks use the hub, which the message may be the last to hold.
+ */
+static void let_go(const remains_t *remains)
+{
+    free(remains->record);
+    tmsg_hooks_drop(remains->hooks);
+    tmsg_message_destroy(remains->message);
+    tmsg_stream_free(remains->stream);
+    if (remains->endpoint != NULL) {
+        tmsg_calls_drop(remains->endpoint);
+    }
+    if (remains->server != NULL) {
+        tmsg_server_free(remains->server);
+    }
+}
+
 void tmsg_task_drop(tmsg_task_t *task)
 {
-    if (atomic_fetch_sub_explicit(&task->refs, 1, memory_order_acq_rel) == 1) {
-        tmsg_message_destroy(task->message);
-        tmsg_calls_drop(task->endpoint);
-        tmsg_server_drop(task->server);
-        free(task);
+    tmsg_hub_t *hub = task->server->hub;
+    remains_t remains;
+
+    if (is_last(task)) {
+        tmsg_hub_lock(hub);
+        remains = remains_of(task);
+        tmsg_hub_unlock(hub);
+        let_go(&remains);
     }
 }
 
@@ -33,30 +91,40 @@ bool tmsg_task_is_open(const tmsg_task_t *task)
     return status_of(task) == TMSG_IN_PROGRESS;
 }
 
-/* Lock held: it does not count any more. */
-static void leave(tmsg_task_t *task)
-{
-    tmsg_load_t *loads[] = {&task->server->load, &task->method->load};
-
-    for (int i = 0; task->inside && i < 2; i++) {
-        loads[i]->inside--;
-        loads[i]->running -= task->running;
-    }
-    task->inside = false;
-}
-
 void tmsg_task_close(tmsg_task_t *task, tmsg_status_t status)
 {
+    tmsg_meter_end(task->meter,
+                   status == TMSG_TASK_ANSWERED ? task->outcome : status,
+                   task->begun_ns);
     atomic_store_explicit(&task->status, status, memory_order_release);
     tmsg_list_remove(&task->peer->tasks, &task->own);
+    if (task->indexed) {
+        tmsg_table_remove(&task->peer->tasks_by_id, &task->by_id);
+    }
     tmsg_hub_forgo(task->server->hub, &task->expiry);
     if (task->queue != NULL) {
-        tmsg_list_remove(task->queue, &task->turn);
-        task->queue = NULL;
+        tmsg_task_unqueue(task);
+        (void)is_last(task); /* no: the list's is left */
     }
     if (task->handles == 0) {
-        leave(task);
+        tmsg_task_leave(task);
     }
+}
+
+/* Those who intercept it, unless that waits. It was abandoned. */
+static bool tell_over(const tmsg_task_t *task)
+{
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_status_t status = status_of(task);
+    tmsg_hooks_t *hooks;
+
+    tmsg_hub_lock(hub);
+    hooks = task->hooks;
+    tmsg_hub_unlock(hub);
+    return tmsg_hooks_over(hooks, status,
+                           task->stream != NULL
+                               ? tmsg_call_stream_error(task->stream)
+                               : tmsg_status_name(status));
 }
 
 static void fire(tmsg_rpc_event_t *event)
@@ -66,6 +134,13 @@ static void fire(tmsg_rpc_event_t *event)
     tmsg_task_fn on_over = NULL;
     void *arg = NULL;
 
+    if (!tell_over(task)) {
+        return;
+    }
+    if (task->stream != NULL) {
+        tmsg_stream_fire(task->stream);
+        return;
+    }
     tmsg_hub_lock(hub);
     if (task->handles > 0 && task->on_over != NULL) {
         on_over = task->on_over;
@@ -75,7 +150,9 @@ static void fire(tmsg_rpc_event_t *event)
     }
     tmsg_hub_unlock(hub);
     if (on_over != NULL) {
+        (void)tmsg_trace_set_current(tmsg_hooks_context(task->hooks));
         on_over(arg, task, status_of(task));
+        (void)tmsg_trace_set_current(NULL);
         tmsg_task_destroy(task);
     }
     tmsg_task_drop(task);
@@ -104,17 +181,29 @@ void tmsg_tasks_lost(tmsg_rpc_peer_t *peer)
     }
 }
 
-static tmsg_task_t *find(const tmsg_rpc_peer_t *peer, uint64_t id)
+/* A task is put into the table by who looks for one: most are over by then.
+ * Those that are not there yet are the last of the list. */
+static void index_tasks(tmsg_rpc_peer_t *peer)
 {
-    for (tmsg_node_t *node = peer->tasks.head; node != NULL;
-         node = node->next) {
+    for (tmsg_node_t *node = peer->tasks.tail; node != NULL;
+         node = node->previous) {
         tmsg_task_t *task = TMSG_CONTAINER_OF(node, tmsg_task_t, own);
 
-        if (task->id == id) {
-            return task;
+        if (task->indexed) {
+            return;
         }
+        tmsg_table_add(&peer->tasks_by_id, &task->by_id, task->id);
+        task->indexed = true;
     }
-    return NULL;
+}
+
+static tmsg_task_t *find(tmsg_rpc_peer_t *peer, uint64_t id)
+{
+    tmsg_keyed_t *found;
+
+    index_tasks(peer);
+    found = tmsg_table_find(&peer->tasks_by_id, id);
+    return found == NULL ? NULL : TMSG_CONTAINER_OF(found, tmsg_task_t, by_id);
 }
 
 void tmsg_task_canceled(void *arg, uint64_t id)
@@ -134,63 +223,63 @@ void tmsg_task_canceled(void *arg, uint64_t id)
     tmsg_hub_unlock(hub);
 }
 
-static bool was_canceled(const tmsg_rpc_peer_t *peer, uint64_t id)
+/* Lock held: its event tells its opener. */
+static void turn_stream_away(tmsg_task_t *task, tmsg_status_t status,
+                             const char *words)
 {
-    for (unsigned i = 0; i < peer->early_count && i < TMSG_RPC_EARLY; i++) {
-        if (peer->early[i] == id) {
-            return true;
-        }
-    }
-    return false;
+    tmsg_call_stream_t *stream = task->stream;
+
+    snprintf(stream->error, sizeof(stream->error), "%.*s",
+             (int)TMSG_CALL_TEXT_MOST, words);
+    tmsg_utf8_scrub(stream->error);
+    tmsg_task_abandon(task, status);
 }
 
-static tmsg_method_t *find_method(const tmsg_server_t *server,
-                                  const tmsg_call_head_t *head)
+/* An interceptor wants none of it, or it is not what its method takes: no
+ * handler sees it. */
+static void turn_away(tmsg_task_t *task, tmsg_status_t status)
 {
-    tmsg_method_t *method = server->methods;
+    tmsg_hub_t *hub = task->server->hub;
+    char words[TMSG_ERROR_BYTES];
+    bool open;
 
-    while (method != NULL &&
-           (method->name_bytes != head->text_bytes ||
-            memcmp(method->name, head->text, head->text_bytes) != 0)) {
-        method = method->next;
+    strcpy(words, tmsg_error_message());
+    tmsg_hub_lock(hub);
+    open = tmsg_task_is_open(task);
+    if (open && task->stream != NULL) {
+        turn_stream_away(task, status, words);
+    } else if (open) {
+        task->outcome = status;
+        tmsg_task_close(task, TMSG_TASK_ANSWERED);
     }
-    return method;
+    tmsg_hub_unlock(hub);
+    if (open && task->stream != NULL) {
+        tmsg_hub_wake(hub);
+    } else if (open) {
+        tmsg_hooks_words(task->hooks, words, strlen(words));
+        tmsg_task_send_failure(task, status, words, false);
+        tmsg_task_settle(task);
+    }
+    tmsg_task_drop(task);
 }
 
-static bool is_full(const tmsg_load_t *load)
+/* One of the library's own methods, which waits for no turn. */
+static void run_ours(tmsg_task_t *task)
 {
-    return load->inside >= (uint64_t)load->concurrency + load->queue;
-}
+    tmsg_hub_t *hub = task->server->hub;
+    bool open;
 
-/* Whether one more may come in, and for what. */
-static tmsg_status_t admit(const tmsg_rpc_peer_t *peer,
-                           const tmsg_call_head_t *head,
-                           tmsg_method_t **method_p)
-{
-    const tmsg_server_t *server = peer->hub->server;
-    const char *full = NULL;
-
-    if (server == NULL) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
+    tmsg_hub_lock(hub);
+    open = tmsg_task_is_open(task);
+    if (open) {
+        task->handles = 1;
     }
-    if (server->draining) {
-        return tmsg_error_set(TMSG_ERR_UNAVAILABLE,
-                              "the server is being shut down");
+    tmsg_hub_unlock(hub);
+    if (open) {
+        tmsg_task_run(task);
+    } else {
+        tmsg_task_drop(task);
     }
-    if (was_canceled(peer, head->id)) {
-        return tmsg_error_set(TMSG_ERR_CANCELED, "it was canceled");
-    }
-    *method_p = find_method(server, head);
-    if (*method_p == NULL) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no such method here");
-    }
-    full = is_full(&server->load)        ? "the server"
-           : is_full(&(*method_p)->load) ? "the method"
-                                         : NULL;
-    return full == NULL
-               ? TMSG_OK
-               : tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                                "%s has as many calls as it takes", full);
 }
 
 static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
@@ -198,17 +287,42 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
     tmsg_task_t *task = TMSG_CONTAINER_OF(in, tmsg_task_t, in);
     tmsg_server_t *server = task->server;
     tmsg_hub_t *hub = server->hub;
+    tmsg_status_t status = TMSG_OK;
+    tmsg_task_t *next;
+    bool open;
 
-    tmsg_hub_lock(hub);
     task->message = message;
-    if (tmsg_task_is_open(task)) {
-        task->queue = &task->method->waiting;
-        tmsg_list_push(task->queue, &task->turn);
+    if (tmsg_is_intercepted(hub, TMSG_SIDE_SERVER)) {
+        status = tmsg_hooks_begin_task(task);
+    }
+    if (status == TMSG_OK && task->stream == NULL) {
+        status =
+            tmsg_method_check_request(task->method, tmsg_message_map(message));
+    }
+    if (status != TMSG_OK) {
+        turn_away(task, status);
+        return;
+    }
+    if (task->method->is_ours) {
+        run_ours(task);
+        return;
+    }
+    tmsg_hub_lock_live(hub);
+    if (task->meter != NULL) {
+        task->meter->counts.received_bytes +=
+            tmsg_meter_bytes(tmsg_message_map(message));
+    }
+    open = tmsg_task_is_open(task);
+    if (open) {
+        tmsg_task_wait(task); /* with what was its message's reference */
         tmsg_server_schedule(server);
     }
-    tmsg_hub_unlock(hub);
-    tmsg_task_drop(task);
-    tmsg_server_run(hub);
+    next = tmsg_server_next(hub);
+    tmsg_hub_unlock_live(hub);
+    if (!open) {
+        tmsg_task_drop(task);
+    }
+    tmsg_tasks_run(next);
 }
 
 /* It will not come. */
@@ -218,7 +332,8 @@ static void task_failed(tmsg_call_in_t *in, tmsg_status_t status,
     tmsg_task_t *task = TMSG_CONTAINER_OF(in, tmsg_task_t, in);
     tmsg_hub_t *hub = task->server->hub;
 
-    (void)why; /* its sender has heard it */
+    (void)why;                       /* its sender has heard it */
+    tmsg_calls_hold(task->endpoint); /* as its message does not, from here on */
     tmsg_hub_lock(hub);
     if (tmsg_task_is_open(task)) {
         tmsg_task_abandon(task, status);
@@ -237,29 +352,65 @@ static tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
                            const tmsg_call_head_t *head)
 {
     tmsg_server_t *server = peer->hub->server;
-    tmsg_task_t *task = calloc(1, sizeof(*task));
+    tmsg_task_t *task =
+        tmsg_hub_take_record(&peer->hub->tasks_kept, sizeof(*task));
 
     if (task == NULL) {
         tmsg_error_memory("a call");
         return NULL;
     }
+    tmsg_zero(task, sizeof(*task));
     atomic_init(&task->refs, 2); /* the message's, and the list's */
     atomic_init(&task->status, TMSG_IN_PROGRESS);
     task->server = server;
-    atomic_fetch_add_explicit(&server->refs, 1, memory_order_relaxed);
+    server->refs++;
     task->method = method;
     task->peer = peer;
     task->endpoint = peer->endpoint;
-    tmsg_calls_hold(task->endpoint);
     task->id = head->id;
     task->in = (tmsg_call_in_t){task_arrived, task_failed, task_dropped};
     task->expiry.expire = expire;
-    task->inside = true;
-    server->load.inside++;
-    method->load.inside++;
+    tmsg_task_enter(task);
+    task->meter = tmsg_meter_begin(peer->hub, TMSG_SIDE_SERVER, method->name,
+                                   method->name_bytes);
+    if (task->meter != NULL) {
+        task->begun_ns = tmsg_calls_now_ns();
+    }
     tmsg_list_push(&server->all, &task->node);
     tmsg_list_push(&peer->tasks, &task->own);
     return task;
+}
+
+/* Lock held. *alarm_ns_p: what tmsg_calls_alarm() is to be asked for; 0:
+ * nothing. */
+static tmsg_status_t enter(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
+                           tmsg_call_stream_t *stream, tmsg_task_t **task_p,
+                           uint64_t *alarm_ns_p)
+{
+    tmsg_method_t *method = NULL;
+    tmsg_task_t *task;
+    tmsg_status_t status = tmsg_task_admit(peer, head, stream != NULL, &method);
+
+    *alarm_ns_p = 0;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    task = create(peer, method, head);
+    if (task == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    task->stream = stream;
+    if (head->left_us > 0) {
+        task->deadline_ns =
+            tmsg_calls_now_ns() +
+            (head->left_us < LEFT_US_MOST ? head->left_us : LEFT_US_MOST) *
+                1000;
+        if (tmsg_hub_expect(peer->hub, &task->expiry, task->deadline_ns)) {
+            *alarm_ns_p = task->deadline_ns;
+        }
+    }
+    *task_p = task;
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
@@ -267,54 +418,131 @@ tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
                                tmsg_call_in_t **in_p)
 {
     tmsg_hub_t *hub = peer->hub;
-    bool alarm = false;
-    tmsg_method_t *method = NULL;
-    tmsg_task_t *task = NULL;
-    uint64_t deadline_ns = 0;
+    uint64_t alarm_ns;
+    tmsg_task_t *task;
     tmsg_status_t status;
 
-    tmsg_hub_lock(hub);
-    status = admit(peer, head, &method);
+    if (tmsg_calls_are_full_held(peer->endpoint)) {
+        return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                              "%u answers wait for the caller to take them",
+                              TMSG_CALLS_ANSWERS_MOST);
+    }
+    tmsg_hub_lock_live(hub);
+    status = enter(peer, head, NULL, &task, &alarm_ns);
     if (status == TMSG_OK) {
-        task = create(peer, method, head);
-        status = task == NULL ? TMSG_ERR_NO_MEMORY : TMSG_OK;
-    }
-    if (task != NULL && head->left_us > 0) {
-        deadline_ns =
-            tmsg_calls_now_ns() +
-            (head->left_us < LEFT_US_MOST ? head->left_us : LEFT_US_MOST) *
-                1000;
-        task->deadline_ns = deadline_ns;
-        alarm = tmsg_hub_expect(hub, &task->expiry, deadline_ns);
-    }
-    if (task != NULL) {
         *in_p = &task->in;
     }
-    tmsg_hub_unlock(hub);
-    if (alarm) {
-        tmsg_calls_alarm_held(hub->calls, deadline_ns);
+    tmsg_hub_unlock_live(hub);
+    if (alarm_ns != 0) {
+        tmsg_calls_alarm_held(hub->calls, alarm_ns);
     }
     return status;
 }
 
-tmsg_task_t *tmsg_task_take(tmsg_server_t *server)
+tmsg_status_t tmsg_task_open(tmsg_rpc_peer_t *peer,
+                             const tmsg_call_head_t *head,
+                             tmsg_call_stream_t *stream,
+                             tmsg_message_t *message)
 {
-    tmsg_node_t *node = tmsg_list_pop(&server->ready);
-    tmsg_task_t *task = NULL;
+    tmsg_hub_t *hub = peer->hub;
+    uint64_t alarm_ns;
+    tmsg_task_t *task;
+    tmsg_status_t status;
 
-    if (node != NULL) {
-        task = TMSG_CONTAINER_OF(node, tmsg_task_t, turn);
-        task->queue = NULL;
-        task->handles = 1;
-        tmsg_task_hold(task);
+    tmsg_hub_lock(hub);
+    status = enter(peer, head, stream, &task, &alarm_ns);
+    if (status == TMSG_OK) {
+        tmsg_stream_serve(stream, task);
     }
-    return task;
+    tmsg_hub_unlock(hub);
+    if (alarm_ns != 0) {
+        tmsg_calls_alarm(hub->calls, alarm_ns);
+    }
+    if (status == TMSG_OK) {
+        task_arrived(&task->in, message);
+    }
+    return status;
+}
+
+/* Gives a handle back; then the next that is to be run here, if that `runs`. */
+static tmsg_task_t *give_back(tmsg_task_t *task, bool runs)
+{
+    static const char unanswered[] =
+        "the handler let go of it without an answer";
+    tmsg_hub_t *hub = task->server->hub;
+    bool forgotten = false, more = false, over = false;
+    tmsg_task_t *next = NULL;
+    remains_t remains;
+
+    tmsg_hub_lock(hub);
+    if (--task->handles == 0) {
+        forgotten = tmsg_task_is_open(task);
+        if (forgotten) {
+            task->outcome = TMSG_ERR_INTERNAL;
+            tmsg_task_close(task, TMSG_TASK_ANSWERED);
+        }
+        tmsg_task_leave(task);
+        more = tmsg_server_schedule(task->server);
+    }
+    if (runs) {
+        next = tmsg_server_next(hub);
+    }
+    more = more && !runs;
+    if (!forgotten && !more && is_last(task)) {
+        over = true;
+        remains = remains_of(task);
+    }
+    tmsg_hub_unlock(hub);
+    if (forgotten) {
+        tmsg_hooks_words(task->hooks, unanswered, strlen(unanswered));
+        tmsg_task_send_failure(task, TMSG_ERR_INTERNAL, unanswered, true);
+        tmsg_task_settle(task);
+    }
+    if (more) {
+        tmsg_hub_wake(hub);
+    }
+    if (forgotten || more) {
+        tmsg_task_drop(task);
+    } else if (over) {
+        let_go(&remains);
+    }
+    return next;
+}
+
+static void handle(tmsg_task_t *task)
+{
+    const tmsg_method_t *method = task->method;
+    const tmsg_trace_context_t *context = tmsg_hooks_context(task->hooks);
+    const tmsg_trace_context_t *before = NULL;
+
+    if (context != NULL) {
+        before = tmsg_trace_set_current(context);
+    }
+    if (task->stream != NULL) {
+        method->stream_handler(method->arg, task->stream);
+    } else {
+        method->handler(method->arg, task);
+    }
+    if (context != NULL) {
+        (void)tmsg_trace_set_current(before);
+    }
 }
 
 void tmsg_task_run(tmsg_task_t *task)
 {
-    task->method->handler(task->method->arg, task);
+    handle(task);
     tmsg_task_destroy(task);
+}
+
+void tmsg_tasks_run(tmsg_task_t *task)
+{
+    while (task != NULL) {
+        if (tmsg_task_is_open(task)) { /* a hook may have ended its server */
+            handle(task);
+            tmsg_calls_clear_context(); /* whatever that has left */
+        }
+        task = give_back(task, true);
+    }
 }
 
 tmsg_task_t *tmsg_task_keep(tmsg_task_t *task)
@@ -328,33 +556,9 @@ tmsg_task_t *tmsg_task_keep(tmsg_task_t *task)
 
 void tmsg_task_destroy(tmsg_task_t *task)
 {
-    tmsg_hub_t *hub;
-    bool forgotten = false, more = false;
-
-    if (task == NULL) {
-        return;
+    if (task != NULL) {
+        (void)give_back(task, false);
     }
-    hub = task->server->hub;
-    tmsg_hub_lock(hub);
-    if (--task->handles == 0) {
-        forgotten = tmsg_task_is_open(task);
-        if (forgotten) {
-            tmsg_task_close(task, TMSG_TASK_ANSWERED);
-        }
-        leave(task);
-        more = tmsg_server_schedule(task->server);
-    }
-    tmsg_hub_unlock(hub);
-    if (forgotten) {
-        tmsg_task_send_failure(task, TMSG_ERR_INTERNAL,
-                               "the handler let go of it without an answer",
-                               true);
-        tmsg_task_settle(task);
-    }
-    if (more) {
-        tmsg_hub_wake(hub);
-    }
-    tmsg_task_drop(task);
 }
 
 const tmsg_map_t *tmsg_task_map(const tmsg_task_t *task)
@@ -389,7 +593,7 @@ int tmsg_task_remaining_ms(const tmsg_task_t *task)
 
 tmsg_status_t tmsg_task_status(const tmsg_task_t *task)
 {
-    return tmsg_task_is_open(task) ? TMSG_OK : status_of(task);
+    return tmsg_task_is_open(task) ? TMSG_OK : tmsg_task_told(status_of(task));
 }
 
 void tmsg_task_on_over(tmsg_task_t *task, tmsg_task_fn on_over, void *arg)

@@ -174,16 +174,38 @@ static void pack_value(msgpack_packer *packer, const tmsg_meta_t *value)
     }
 }
 
-static void pack_metadata(msgpack_packer *packer, const tmsg_map_t *map)
+size_t tmsg_body_count_keys(const tmsg_map_t *map, const tmsg_map_t *more)
+{
+    size_t keys = tmsg_map_meta_size(map);
+
+    for (size_t i = 0; i < tmsg_map_meta_size(more); i++) {
+        keys += !tmsg_map_meta_has(map, &tmsg_map_meta_entries(more)[i]);
+    }
+    return keys;
+}
+
+static void pack_keys(msgpack_packer *packer, const tmsg_map_t *map,
+                      const tmsg_map_t *but)
 {
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
     size_t size = tmsg_map_meta_size(map);
 
-    msgpack_pack_uint8(packer, TMSG_BODY_METADATA);
-    msgpack_pack_map(packer, size);
     for (size_t i = 0; i < size; i++) {
-        pack_text(packer, entries[i].key, entries[i].key_bytes);
-        pack_value(packer, &entries[i].value);
+        if (!tmsg_map_meta_has(but, &entries[i])) {
+            pack_text(packer, entries[i].key, entries[i].key_bytes);
+            pack_value(packer, &entries[i].value);
+        }
+    }
+}
+
+static void pack_metadata(msgpack_packer *packer, const tmsg_map_t *map,
+                          const tmsg_map_t *more)
+{
+    msgpack_pack_uint8(packer, TMSG_BODY_METADATA);
+    msgpack_pack_map(packer, tmsg_body_count_keys(map, more));
+    pack_keys(packer, map, more);
+    if (more != NULL) {
+        pack_keys(packer, more, NULL);
     }
 }
 
@@ -191,12 +213,12 @@ static void pack_metadata(msgpack_packer *packer, const tmsg_map_t *map)
 typedef enum { SECTION_TENSORS = 0, SECTION_METADATA = 1 } section_t;
 
 static void pack_section(msgpack_packer *packer, section_t section,
-                         const tmsg_map_t *map)
+                         const tmsg_map_t *map, const tmsg_map_t *more)
 {
     if (section == SECTION_TENSORS) {
         pack_tensors(packer, map);
     } else {
-        pack_metadata(packer, map);
+        pack_metadata(packer, map, more);
     }
 }
 
@@ -212,13 +234,13 @@ static bool keep_section(tmsg_body_shared_t *shared, section_t section,
         return true;
     }
     msgpack_packer_init(&packer, &sink, sink_count);
-    pack_section(&packer, section, map);
+    pack_section(&packer, section, map, NULL);
     sink = (sink_t){.buffer = malloc(sink.used), .bound = sink.used};
     if (sink.buffer == NULL) {
         return false;
     }
     msgpack_packer_init(&packer, &sink, sink_write);
-    pack_section(&packer, section, map);
+    pack_section(&packer, section, map, NULL);
     shared->data[section] = (uint8_t *)sink.buffer;
     shared->bytes[section] = sink.used;
     shared->encoded++;
@@ -234,7 +256,7 @@ static void put_section(msgpack_packer *packer, const tmsg_body_extra_t *extra,
         packer->callback(packer->data, (const char *)shared->data[section],
                          shared->bytes[section]);
     } else {
-        pack_section(packer, section, map);
+        pack_section(packer, section, map, extra == NULL ? NULL : extra->more);
     }
 }
 
@@ -294,7 +316,8 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     tmsg_schema_form_t form =
         extra == NULL ? TMSG_SCHEMA_NONE : extra->schema.form;
     bool split = extra != NULL && extra->split.large > 0;
-    size_t keys = tmsg_map_meta_size(map);
+    size_t keys = tmsg_map_meta_size(map) +
+                  (extra == NULL ? 0 : tmsg_map_meta_size(extra->more));
     sink_t sink = {.buffer = buffer, .bound = bound};
     msgpack_packer packer;
 

@@ -133,7 +133,15 @@ typedef struct {
     size_t checksum_count;    /* of those decoded */
     tmsg_schema_use_t schema; /* serialize/schema.h makes and reads it */
     tmsg_split_t split;
+    /* Whose metadata, no more, comes beside that of the map, and in place of
+     * it where both have a key; NULL: none. Only to encode, and with nothing
+     * shared. */
+    const tmsg_map_t *more;
 } tmsg_body_extra_t;
+
+/* How many keys a body has of both (each may be NULL), those of the same name
+ * once. */
+size_t tmsg_body_count_keys(const tmsg_map_t *map, const tmsg_map_t *more);
 
 /* Encodes names, dtypes, shapes, strides, devices, metadata and *extra (which
  * may be NULL) as a msgpack body. Writes at most `bound` bytes to `buffer` and

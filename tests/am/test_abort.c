@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* ABORT on the wire, from peers that say it in time, too soon, or falsely. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "am/blob.h"
+#include "am/proof.h"
 #include "core/bytes.h"
 #include "support/failing_alloc.h"
 
@@ -250,7 +251,7 @@ Test(blob, names_another_version)
     cr_expect(
         eq(int, tmsg_blob_decode(data, bytes, &back), TMSG_ERR_INCOMPATIBLE));
     cr_expect_str_eq(tmsg_error_message(),
-                     "worker blob: it has version 3, this side reads 0");
+                     "worker blob: it has version 3, this side reads 0 and 1");
     free(data);
 }
 
@@ -326,4 +327,78 @@ Test(blob, says_when_there_is_no_memory)
         eq(int, tmsg_blob_encode(&blob, &data, &bytes), TMSG_ERR_NO_MEMORY));
     cr_expect(failing_alloc_disarm());
     cr_expect(data == NULL);
+}
+
+Test(blob, keeps_its_proofs)
+{
+    static const uint8_t proofs[65 * TMSG_PROOF_BYTES] = {7};
+    static const struct {
+        size_t bytes;
+        tmsg_status_t status;
+    } rows[] = {{0, TMSG_OK},
+                {TMSG_PROOF_BYTES, TMSG_OK},
+                {64 * TMSG_PROOF_BYTES, TMSG_OK},
+                {1, TMSG_ERR_MALFORMED},
+                {TMSG_PROOF_BYTES + 1, TMSG_ERR_MALFORMED},
+                {sizeof(proofs), TMSG_ERR_MALFORMED}};
+    tmsg_blob_t blob = sample(), back;
+    void *data, *proved;
+    size_t bytes, proved_bytes;
+
+    blob.asks_for_key = true;
+    blob.hello.admission = 1;
+    blob.hello.nonce[0] = 1;
+    cr_assert(eq(int, tmsg_blob_encode(&blob, &data, &bytes), TMSG_OK));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        cr_assert(eq(int,
+                     tmsg_blob_prove(data, bytes - TMSG_BLOB_SEAL_BYTES, proofs,
+                                     rows[i].bytes, &proved, &proved_bytes),
+                     TMSG_OK));
+        cr_expect(eq(int, tmsg_blob_decode(proved, proved_bytes, &back),
+                     rows[i].status),
+                  "%zu: %s", i, tmsg_error_message());
+        if (rows[i].status == TMSG_OK) {
+            cr_expect(back.asks_for_key);
+            cr_expect(eq(sz, back.proof_bytes, rows[i].bytes));
+            cr_expect(eq(sz, back.proved_bytes, bytes - TMSG_BLOB_SEAL_BYTES));
+            cr_expect(memcmp(back.proofs, proofs, rows[i].bytes) == 0);
+        }
+        free(proved);
+    }
+    failing_alloc_arm(1);
+    cr_expect(eq(int,
+                 tmsg_blob_prove(data, bytes - TMSG_BLOB_SEAL_BYTES, proofs, 32,
+                                 &proved, &proved_bytes),
+                 TMSG_ERR_NO_MEMORY));
+    cr_expect(failing_alloc_disarm());
+    free(data);
+}
+
+Test(blob, has_room_for_proofs_only_with_a_nonce_in_its_hello)
+{
+    tmsg_blob_t blob = sample(), back;
+    void *data;
+    size_t bytes;
+
+    blob.asks_for_key = true;
+    blob.hello.admission = 0;
+    cr_assert(eq(int, tmsg_blob_encode(&blob, &data, &bytes), TMSG_OK));
+    cr_expect(
+        eq(int, tmsg_blob_decode(data, bytes, &back), TMSG_ERR_MALFORMED));
+    free(data);
+}
+
+Test(blob, is_not_hashed_where_it_is_too_long)
+{
+    uint8_t *data;
+    tmsg_blob_t back;
+    size_t bytes;
+
+    encode(&data, &bytes);
+    data = realloc(data, 192 * 1024 + 1);
+    memset(data + bytes, 0, 192 * 1024 + 1 - bytes);
+    cr_expect(eq(int, tmsg_blob_decode(data, 192 * 1024 + 1, &back),
+                 TMSG_ERR_MALFORMED));
+    cr_expect(strstr(tmsg_error_message(), "are the most") != NULL);
+    free(data);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Broadcast tensors of more elements than there is memory: what they cost, and
  * what is refused. */
 #include <criterion/criterion.h>

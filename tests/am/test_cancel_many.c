@@ -232,20 +232,6 @@ static void receive_all(pipes_t *pipes, void *arg)
     side_close(&side);
 }
 
-/* SIGSTOP takes hold of every thread only after a while. */
-static bool is_stopped(void *arg)
-{
-    char path[64], state = '?';
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)((child_t *)arg)->pid);
-    file = fopen(path, "r");
-    must_true(file != NULL);
-    must_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
-    fclose(file);
-    return state == 'T';
-}
-
 static void send_ones(side_t *side, tmsg_endpoint_t *endpoint, uint8_t *ones,
                       size_t bytes)
 {
@@ -265,7 +251,7 @@ typedef struct {
 static void stop(stopped_t *scene)
 {
     must_eq(kill(scene->child.pid, SIGSTOP), 0);
-    side_await(&scene->side, is_stopped, &scene->child, "the standstill");
+    side_await(&scene->side, child_is_stopped, &scene->child, "the standstill");
 }
 
 /* A receiver that stands still while it is sent much, which is canceled; or

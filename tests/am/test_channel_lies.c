@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* A peer that lies about channels loses its connection. */
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Messages whose tensors are given out as DLPack's, and maps made of such. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <tensormsg/domain.h>
+
 #include "core/map.h"
 #include "support/own_memory.h"
 #include "support/peers.h"
@@ -395,20 +397,27 @@ Test(failure, messages_beyond_held_bytes_wait_for_memory)
 typedef struct {
     unsigned calls;
     tmsg_status_t refusal;
+    const char *words; /* NULL: it leaves none */
 } unwilling_t;
 
 static tmsg_status_t refuse_at_times(void *arg)
 {
     unwilling_t *unwilling = arg;
 
-    return unwilling->calls++ % 2 == 0 ? unwilling->refusal : TMSG_OK;
+    if (unwilling->calls++ % 2 != 0) {
+        return TMSG_OK;
+    }
+    return unwilling->words != NULL
+               ? tmsg_domain_fail(unwilling->refusal, unwilling->words)
+               : unwilling->refusal;
 }
 
 /* What the allocator says is what the sender hears, eager and rendezvous. */
 static void refuse_by_allocator(link_t link, size_t bytes,
-                                tmsg_status_t refusal, unsigned flags)
+                                tmsg_status_t refusal, const char *words,
+                                unsigned flags)
 {
-    unwilling_t unwilling = {.refusal = refusal};
+    unwilling_t unwilling = {.refusal = refusal, .words = words};
     own_memory_t memory = {.on_alloc = refuse_at_times, .arg = &unwilling};
     const tmsg_allocator_t allocator = own_memory_allocator(&memory);
     const side_options_t options = {
@@ -423,7 +432,9 @@ static void refuse_by_allocator(link_t link, size_t bytes,
         sent = send_map(pair.to_a, sample_bytes(i, bytes), flags);
         if (flags & TMSG_SEND_ACKED) {
             must_be(pair_wait(&pair, sent), refusal);
-            must_say(tmsg_request_error(sent), tmsg_status_name(refusal));
+            must_say(tmsg_request_error(sent), unwilling.words != NULL
+                                                   ? unwilling.words
+                                                   : tmsg_status_name(refusal));
         }
         tmsg_request_destroy(sent);
         sent = send_map(pair.to_a, sample_bytes(~i, bytes), flags);
@@ -442,9 +453,10 @@ Test(failure, an_allocators_refusal_is_told_to_the_sender)
 
     for (size_t i = 0; i < 3; i++) {
         for (link_t link = 0; link < LINKS; link++) {
-            refuse_by_allocator(link, 2000, refusals[i], TMSG_SEND_ACKED);
-            refuse_by_allocator(link, 3000000, refusals[i], TMSG_SEND_ACKED);
-            refuse_by_allocator(link, 3000000, refusals[i], 0);
+            refuse_by_allocator(link, 2000, refusals[i], NULL, TMSG_SEND_ACKED);
+            refuse_by_allocator(link, 3000000, refusals[i], "the pool is dry",
+                                TMSG_SEND_ACKED);
+            refuse_by_allocator(link, 3000000, refusals[i], NULL, 0);
         }
     }
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <netinet/in.h>
@@ -247,6 +248,20 @@ Test(frame, refuses_a_length_beyond_the_limit_by_its_header)
                   pair.streams[1].in.capacity);
         close_pair(&pair);
     }
+}
+
+/* Whoever stands between the peers may have written it. */
+Test(frame, takes_such_a_length_for_damage_where_frames_have_macs)
+{
+    static const uint8_t key[TMSG_KEY_BYTES] = {1};
+    pair_t pair;
+
+    open_pair(&pair);
+    tmsg_frame_protect(&pair.streams[1], key, key, MAX);
+    put(pair.fds[0], TMSG_FRAME_MAGIC, 8);
+    put(pair.fds[0], "\xff\xff\xff\xff\1", 5);
+    cr_expect(eq(int, read_nothing(&pair.streams[1]), TMSG_ERR_CORRUPT));
+    close_pair(&pair);
 }
 
 Test(frame, tells_an_end_between_frames_from_one_inside)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What makes UCX crash, corrupt or hang, and never gets as far as that: a test
  * for each such way. Peers that lie are in test_lies.c, segment sizes and
- * ports in test_connect.c. */
+ * ports in test_unlike.c. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dlfcn.h>

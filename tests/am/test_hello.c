@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -60,6 +61,10 @@ static const struct {
     {37, false, "resume_ms", 4},
     {38, false, "resumes", 1},
     {40, false, "subscribe", 4},
+    {41, false, "admission", 1},
+    {42, false, "nonce", 32},
+    {43, false, "near_end", 0},
+    {44, false, "far_end", 0},
 };
 
 #define LAST_REQUIRED 27
@@ -109,6 +114,10 @@ static tmsg_hello_t sample(void)
     hello.resume_ms = 30000;
     hello.resumes = 1;
     hello.subscribe = 1;
+    hello.admission = 1;
+    memset(hello.nonce, 0xaa, sizeof(hello.nonce));
+    strcpy(hello.near_end, "tcp://10.0.0.7:4000");
+    strcpy(hello.far_end, "tcp://10.0.0.8:5000");
     return hello;
 }
 
@@ -151,6 +160,8 @@ Test(hello, always_fits_in_its_bound)
     hello.queue_depth = INT32_MAX;
     memset(hello.host, 'h', sizeof(hello.host)); /* no NUL at the end */
     memset(hello.boot_id, 'b', sizeof(hello.boot_id));
+    memset(hello.near_end, 'n', sizeof(hello.near_end));
+    memset(hello.far_end, 'f', sizeof(hello.far_end));
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_assert(eq(int, tmsg_hello_decode(bytes, length, &back), TMSG_OK), "%s",
@@ -196,9 +207,11 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 39 field headers; the scalars; 5 letters of host, 36 of boot id */
+    /* 43 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
+     * 19 of either end */
     cr_expect(
-        eq(sz, length, 39 * 4 + 8 + 3 * 2 + 16 + 10 * 4 + 17 * 8 + 6 + 36));
+        eq(sz, length,
+           43 * 4 + 8 + 3 * 2 + 16 + 10 * 4 + 17 * 8 + 7 + 36 + 32 + 2 * 19));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */
@@ -370,6 +383,7 @@ Test(hello, of_an_older_peer_has_defaults)
     cr_expect(eq(u64, back.max_metadata_keys, 65536));
     cr_expect(eq(u16, back.channels, 1));
     cr_expect(eq(u64, back.eager_bytes, UINT64_MAX));
+    cr_expect(eq(u8, back.admission, TMSG_HELLO_NO_ADMISSION));
 }
 
 Test(hello, counts_channels_that_can_be)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Frames of one layout are sent and received without any allocation of ours,
  * once the first have gone. */
 #include <criterion/criterion.h>

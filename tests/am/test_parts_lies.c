@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* A peer that was admitted and then lies about parts: it costs the message or
  * the connection, never the process, and nobody else. */
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What is said and counted of messages with parts is of all their bytes, and
  * their parts take turns by channel. */
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Parts of several channels at a receiver without memory for all of them. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

@@ -44,7 +44,7 @@ Test(progress, others_wait_on_while_an_alloc_takes_its_time)
     run_place(STUCK_ALLOC);
 }
 
-enum { PATIENCE_MS = 100 };
+enum { PATIENCE_MS = 100, BEYOND_MS = 1000 };
 
 typedef struct {
     atomic_bool taken; /* the second message, by the peer */
@@ -70,7 +70,7 @@ static void take_time(void *arg, tmsg_status_t status, const char *error)
     while (!atomic_load(&late->taken)) {
         poll(NULL, 0, 1);
     }
-    poll(NULL, 0, 2 * PATIENCE_MS);
+    poll(NULL, 0, BEYOND_MS);
 }
 
 /* What came while a callback took the waiter's time is no time-out. */
@@ -102,4 +102,58 @@ Test(progress, a_wait_looks_once_more_after_its_deadline)
     tmsg_map_destroy(first);
     side_close(&b);
     side_close(&a);
+}
+
+/* UCX's descriptor may stay readable while nothing comes: that is no event. */
+Test(progress, a_worker_with_nothing_to_do_says_so)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        tmsg_request_t *sent;
+        unsigned events = 0;
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        sent = send_map(pair.to_a, sample_bytes(1, 100), TMSG_SEND_ACKED);
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        must(pair_finish(&pair, sent));
+        for (int i = 0; i < 20000; i++) {
+            unsigned count = tmsg_worker_progress(pair.a.worker);
+
+            events += i >= 10000 && count > 0;
+        }
+        must_true(events < 10); /* a heartbeat or two */
+        pair_close(&pair);
+    }
+}
+
+/* What a wait for something else received is told of by nothing but a number.
+ */
+Test(progress, what_a_wait_received_for_others_is_counted)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        uint64_t before;
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        before = tmsg_worker_arrivals(pair.a.worker);
+        for (uint64_t i = 0; i < 3; i++) {
+            tmsg_request_t *sent =
+                send_map(pair.to_a, sample_bytes(i, 100), TMSG_SEND_ACKED);
+
+            while (tmsg_worker_arrivals(pair.a.worker) == before) {
+                tmsg_worker_wait(pair.a.worker, 1);
+                tmsg_worker_progress(pair.b.worker);
+            }
+            before = tmsg_worker_arrivals(pair.a.worker);
+            tmsg_message_destroy(pair_take(&pair, &pair.a));
+            must_true(tmsg_worker_arrivals(pair.a.worker) == before);
+            must(pair_finish(&pair, sent));
+        }
+        tmsg_endpoint_destroy(pair.to_a);
+        while (tmsg_worker_arrivals(pair.a.worker) == before) {
+            tmsg_worker_wait(pair.a.worker, 1);
+            tmsg_worker_progress(pair.b.worker);
+        }
+        pair_drop(&pair);
+    }
 }

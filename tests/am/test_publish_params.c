@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What a publication may be told, as a send is; and that what it says is
  * encoded once, however many are told. */
 #include <criterion/criterion.h>

@@ -264,7 +264,7 @@ Test(publisher, sends_share_their_payload)
     tmsg_pool_t pool;
     const void *first = NULL;
 
-    tmsg_pool_init(&pool, 1 << 20);
+    tmsg_pool_init(&pool, 1 << 20, 0);
     must(tmsg_plan_measure(map, UINT64_MAX, &measures));
     for (int i = 0; i < 4; i++) { /* the last one goes another way */
         tmsg_body_extra_t extra = {0};

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Fails every allocation of ours in turn while a publisher is made, fed,
  * described and closed. Each round works or says that memory was missing, lets
  * go of every map, and leaves nothing behind. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What becomes of sends for which there is no room: each policy, its counters,
  * and that what was let in arrives in order. */
 #include <criterion/criterion.h>

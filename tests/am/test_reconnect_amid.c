@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What an application does in the midst of a break, at any moment of it. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

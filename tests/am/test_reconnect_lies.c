@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Peers that lie about where a session is: it ends in words, and nothing
  * else. */
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* A publisher with subscribers whose connections break and come back: each
  * meets its own policy while it is away, and no other waits for it. */
 #include <criterion/criterion.h>
@@ -24,6 +25,7 @@ typedef struct {
     unsigned published, b_got, c_got;
     int64_t b_latest;
     unsigned next_cut;
+    unsigned cut_count;
     bool cuts;
 } scene_t;
 
@@ -137,19 +139,30 @@ static bool are_done(void *arg)
     return true;
 }
 
+/* Over shared memory maps may come after a cut, before anybody has seen it. */
+static bool is_healed(const scene_t *scene)
+{
+    return described(scene->joined.pair.to_a, "reconnected") >=
+           (long)scene->cut_count;
+}
+
 /* c is never more than a few behind, wherever b is. */
 static bool is_published(void *arg)
 {
     scene_t *scene = arg;
 
     take(scene);
+    if (scene->cuts && scene->published >= scene->next_cut) {
+        if (!is_healed(scene)) {
+            return false;
+        }
+        relay_cut(scene->joined.relay);
+        scene->cut_count++;
+        scene->next_cut += 15;
+    }
     if (scene->published < MAPS && scene->published < scene->c_got + 3 &&
         (!scene->cuts || scene->published < scene->b_latest + 15)) {
         publish(scene);
-    }
-    if (scene->cuts && scene->published >= scene->next_cut) {
-        relay_cut(scene->joined.relay);
-        scene->next_cut += 15;
     }
     return scene->c_got == MAPS;
 }
@@ -200,7 +213,7 @@ static void check_cuts(link_t link)
     settle(&scene);
     cr_expect(eq(i64, scene.b_latest, MAPS - 1));
     cr_expect(ge(uint, scene.b_got, 5));
-    cr_expect(ge(long, described(scene.joined.pair.to_a, "reconnected"), 2));
+    cr_expect(ge(long, described(scene.joined.pair.to_a, "reconnected"), 3));
     check_counts(&scene);
     close_scene(&scene);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What a receiver refuses is told to its own application, too: once, in the
  * message's turn, where the application may do as it likes. */
 #include <criterion/criterion.h>

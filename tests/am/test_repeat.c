@@ -13,33 +13,16 @@
 
 #define BYTES 100
 
-/* One tensor of so many bytes, and no metadata. */
-static sample_t plain(uint64_t seed, size_t bytes)
-{
-    sample_t sample = {.seed = seed,
-                       .tensors = 1,
-                       .shape = SAMPLE_VECTOR,
-                       .elements = bytes,
-                       .without_metadata = true};
-
-    while (sample_dtypes[sample.dtype].code != TMSG_DTYPE_UINT ||
-           sample_dtypes[sample.dtype].bits != 8) {
-        sample.dtype++;
-    }
-    sample.dtype++;
-    return sample;
-}
-
 static tmsg_map_t *make(uint64_t seed, size_t bytes)
 {
-    const sample_t sample = plain(seed, bytes);
+    const sample_t sample = sample_plain(seed, bytes);
 
     return sample_make(&sample);
 }
 
 static void check_map(uint64_t seed, size_t bytes, const tmsg_map_t *map)
 {
-    const sample_t sample = plain(seed, bytes);
+    const sample_t sample = sample_plain(seed, bytes);
 
     sample_check(&sample, map);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Headers that are almost a repeat: what becomes of each is what becomes of it
  * where there is nothing to repeat. */
 #include <criterion/criterion.h>

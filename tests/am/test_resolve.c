@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Layouts that travel once: what arrives does not depend on it. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What layouts that are kept, and the answers to them, may cost a side whose
  * peer wants it to. */
 #include <criterion/criterion.h>

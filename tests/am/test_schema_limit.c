@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* A map that the peer's limits just admit is sent, whatever a definition of its
  * layout would add to it. */
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What UCX's segment sizes can do to us: headers that outgrow its buffers,
  * sizes that it takes and ignores, sizes too small to speak at all. What two
- * sides that differ say to each other is in test_connect.c. */
+ * sides that differ say to each other is in test_unlike.c. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>

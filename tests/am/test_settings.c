@@ -109,7 +109,7 @@ Test(settings, the_thresholds_in_force_are_told)
     must_describe(NULL, "\"tcp\":{\"gather_bytes\":65536,"
                         "\"gather_mean_bytes\":16384,"
                         "\"gather_most_bytes\":16777216,"
-                        "\"part_bytes\":1048576,\"chunk_bytes\":4194304,"
+                        "\"part_bytes\":1048576,\"chunk_bytes\":262144,"
                         "\"eager_bytes\":1048576,\"rndv_bytes\":null,"
                         "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
                         "\"slice_bytes\":16777216}");

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>
@@ -285,16 +286,71 @@ Test(sock, says_that_nobody_listens_at_a_path)
     cr_expect_str_eq(tmsg_error_message(), expected);
 }
 
+#define QUEUED_MOST 16
+
+/* A listener that takes nobody more, and who has come: the last one waits. */
+typedef struct {
+    int listener;
+    int clients[QUEUED_MOST];
+    int count;
+} queue_t;
+
+static queue_t fill_a_queue(void)
+{
+    queue_t queue = {.listener = socket(AF_INET, SOCK_STREAM, 0)};
+    tmsg_address_t address = tcp_address("127.0.0.1", 0);
+    struct pollfd last;
+
+    cr_assert(bind(queue.listener, &address.sa.any, address.bytes) == 0);
+    cr_assert(listen(queue.listener, 0) == 0);
+    cr_assert(eq(int, tmsg_sock_local(queue.listener, &address), TMSG_OK));
+    do {
+        cr_assert(lt(int, queue.count, QUEUED_MOST));
+        cr_assert(tmsg_sock_connect(&tcp_url, &address,
+                                    &queue.clients[queue.count]) >= 0);
+        last = (struct pollfd){queue.clients[queue.count++], POLLOUT, 0};
+    } while (poll(&last, 1, 200) == 1);
+    return queue;
+}
+
+static void empty(const queue_t *queue)
+{
+    for (int i = 0; i < queue->count; i++) {
+        close(queue->clients[i]);
+    }
+    close(queue->listener);
+}
+
 Test(sock, is_in_progress_while_nothing_is_known)
 {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    queue_t queue = fill_a_queue();
+    int fd = queue.clients[queue.count - 1];
     tmsg_address_t address;
 
     cr_expect(eq(int, tmsg_sock_connect_result(fd, "url"), TMSG_IN_PROGRESS));
     cr_expect(eq(int, tmsg_sock_peer(fd, &address), TMSG_ERR_IO));
-    close(fd);
+    shutdown(fd, SHUT_RDWR);
     cr_expect(
         eq(int, tmsg_sock_connect_result(fd, "url"), TMSG_ERR_UNREACHABLE));
+    empty(&queue);
+    cr_expect(
+        eq(int, tmsg_sock_connect_result(fd, "url"), TMSG_ERR_UNREACHABLE));
+}
+
+/* Shut down after it was connected, before anybody looked. */
+Test(sock, sees_that_a_connection_has_ended_before_its_result)
+{
+    tmsg_address_t address;
+    tmsg_sock_listener_t listener = listen_tcp("127.0.0.1", &address);
+    int fd;
+
+    cr_assert(tmsg_sock_connect(&tcp_url, &address, &fd) >= 0);
+    cr_assert(wait_for(fd, POLLOUT));
+    shutdown(fd, SHUT_RDWR);
+    tmsg_sock_listener_close(&listener);
+    cr_expect(
+        eq(int, tmsg_sock_connect_result(fd, "url"), TMSG_ERR_UNREACHABLE));
+    close(fd);
 }
 
 Test(sock, is_not_fooled_by_a_connection_to_itself)
@@ -572,6 +628,41 @@ Test(sock, waits_for_who_is_about_to_listen)
     cr_assert(pthread_join(thread, NULL) == 0);
     cr_expect(eq(int, listener.fd, -1), "it took the other's path");
     close(other);
+    unlink(url.path);
+}
+
+typedef struct {
+    int socket, lock;
+} late_t;
+
+static void *listen_late(void *arg)
+{
+    const late_t *late = arg;
+
+    poll(NULL, 0, 20);
+    cr_assert(listen(late->socket, 1) == 0);
+    close(late->lock);
+    return NULL;
+}
+
+/* Whose file is there, but who does not listen yet. */
+Test(sock, connects_to_who_is_about_to_listen)
+{
+    tmsg_url_t url = unix_url("x.sock");
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    late_t late = {socket(AF_UNIX, SOCK_STREAM, 0),
+                   open(folder, O_RDONLY | O_DIRECTORY)};
+    pthread_t thread;
+    int client;
+
+    memcpy(un.sun_path, url.path, sizeof(un.sun_path));
+    cr_assert(flock(late.lock, LOCK_EX) == 0);
+    cr_assert(bind(late.socket, (struct sockaddr *)&un, sizeof(un)) == 0);
+    cr_assert(pthread_create(&thread, NULL, listen_late, &late) == 0);
+    cr_assert(eq(int, tmsg_sock_connect(&url, NULL, &client), TMSG_OK));
+    cr_assert(pthread_join(thread, NULL) == 0);
+    close(client);
+    close(late.socket);
     unlink(url.path);
 }
 

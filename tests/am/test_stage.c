@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Tensors in the memory of devices, which only their driver can touch: sent and
  * received with those of the host in one map. */
 #include <criterion/criterion.h>
@@ -7,8 +8,8 @@
 #include <string.h>
 
 #include "am/worker.h"
-#include "support/accelerator.h"
 #include "support/device_map.h"
+#include "support/devices.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -148,7 +149,7 @@ Test(stage, goes_both_ways_on_one_worker)
  * waits for it meanwhile, neither the caller nor other messages. */
 Test(stage, reads_what_the_stream_has_written)
 {
-    const tmsg_stream_t stream = accelerator_stream(0);
+    const tmsg_stream_t stream = device_stream(0);
     const device_tensor_t late[] = {
         {.device = 0, .bytes = 3000000, .stream = stream}};
     const device_tensor_t other[] = {{.device = 0, .bytes = 2000000}};
@@ -165,10 +166,10 @@ Test(stage, reads_what_the_stream_has_written)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     map = device_map(7, late, 1);
     must(tmsg_map_at(map, 0, NULL, &tensor));
-    fake_block(accelerator_inside(stream));
+    device_block(stream);
     sample_fill(8, host, 3000000);
-    must(accelerator.copy_in(NULL, accelerator_device(0), tensor.data, host,
-                             3000000, stream));
+    must(device_domain()->copy_in(NULL, device_at(0), tensor.data, host,
+                                  3000000, stream));
     sent[0] = send_with(pair.to_a, map, 0, 1);
     next = device_map(9, other, 1);
     must(tmsg_endpoint_send(pair.to_a, next, &channel, &sent[1]));
@@ -177,7 +178,7 @@ Test(stage, reads_what_the_stream_has_written)
     device_map_check(9, other, 1, tmsg_message_map(message));
     tmsg_message_destroy(message);
     must_be(tmsg_request_test(sent[0]), TMSG_IN_PROGRESS);
-    fake_unblock(accelerator_inside(stream));
+    device_unblock(stream);
     message = pair_take(&pair, &pair.a);
     device_map_check(8, late, 1, tmsg_message_map(message));
     tmsg_message_destroy(message);
@@ -204,9 +205,8 @@ Test(stage, refuses_what_only_the_cpu_could_do)
 {
     static const device_tensor_t one[] = {{.device = 0, .bytes = 1000}};
     const int64_t shape[] = {10}, strides[] = {3};
-    tmsg_tensor_t tensor = {
-        NULL,   accelerator_device(0), {TMSG_DTYPE_UINT, 8, 1}, 1, shape,
-        strides};
+    tmsg_tensor_t tensor = {NULL, device_at(0), {TMSG_DTYPE_UINT, 8, 1},
+                            1,    shape,        strides};
     tmsg_map_t *map;
     pair_t pair;
 
@@ -239,8 +239,13 @@ Test(stage, is_refused_where_a_path_is_required)
     device_maps_begin();
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     refused_here(&pair, device_map(1, one, 1), 0,
-                 "tensor '0': UCX knows no memory of the domain 'accelerator': "
-                 "it is copied through the host's, and a path is required");
+                 devices_are_cuda()
+                     ? "tensor '0': UCX was built without support of cuda: its "
+                       "memory is copied through the host's, and a path is "
+                       "required"
+                     : "tensor '0': UCX knows no memory of the domain "
+                       "'accelerator': it is copied through the host's, and a "
+                       "path is required");
     pair_close(&pair);
     device_maps_end();
 }
@@ -293,6 +298,33 @@ static bool has_begun(void *arg)
 
     must_true(status == TMSG_OK || status == TMSG_ERR_BUSY);
     return status == TMSG_OK;
+}
+
+/* More than the peer takes at once, all together: they wait, in their order. */
+Test(stage, waits_for_room_for_its_description)
+{
+    enum { MESSAGES = 8 };
+    static const device_tensor_t one[] = {{.device = 1, .bytes = 50000}};
+    const side_options_t ample = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = (uint64_t)1 << 31}};
+    tmsg_request_t *sent[MESSAGES];
+    pair_t pair;
+
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &ample, NULL);
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        sent[i] = send_with(pair.to_a, with_metadata(i + 1, 1500000), 0, 1);
+    }
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+
+        device_map_check(i + 1, one, 1, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        must(pair_finish(&pair, sent[i]));
+    }
+    pair_close(&pair);
+    device_maps_end();
 }
 
 /* What describes the parts has to come before them. */

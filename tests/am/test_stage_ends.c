@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Tensors of a device's memory whose transfer does not go well: nothing is read
  * or written that was given back, nothing stays behind, nobody hangs. */
 #include <criterion/criterion.h>
@@ -9,6 +10,7 @@
 
 #include "support/accelerator.h"
 #include "support/device_map.h"
+#include "support/devices.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -132,7 +134,7 @@ Test(stage_ends, by_the_workers_end_tcp) { drop_all(LINK_TCP, 1); }
  * once, and others go on. */
 Test(stage_ends, by_its_deadline_while_the_stream_is_not_done)
 {
-    const tmsg_stream_t stream = accelerator_stream(0);
+    const tmsg_stream_t stream = device_stream(0);
     const device_tensor_t late[] = {
         {.device = 0, .bytes = 100000, .stream = stream}};
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
@@ -144,13 +146,13 @@ Test(stage_ends, by_its_deadline_while_the_stream_is_not_done)
     device_maps_begin();
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     map = device_map(1, late, 1);
-    fake_block(accelerator_inside(stream));
+    device_block(stream);
     must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
     tmsg_map_destroy(map);
     must_be(pair_finish(&pair, sent), TMSG_ERR_TIMED_OUT);
     goes_on(&pair);
     pair_close(&pair);
-    fake_unblock(accelerator_inside(stream));
+    device_unblock(stream);
     device_maps_end();
 }
 
@@ -162,7 +164,7 @@ static void choose(void *arg, tmsg_incoming_t *incoming)
     unsigned *calls = arg;
 
     if ((*calls)++ == 0) {
-        must(tmsg_incoming_choose(incoming, 0, accelerator_device(0), blocked));
+        must(tmsg_incoming_choose(incoming, 0, device_at(0), blocked));
     }
 }
 
@@ -177,8 +179,8 @@ static void receiver_blocked(bool drop)
     pair_t pair;
 
     device_maps_begin();
-    blocked = accelerator_stream(0);
-    fake_block(accelerator_inside(blocked));
+    blocked = device_stream(0);
+    device_block(blocked);
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
     sent = send_large(pair.to_a, 1, drop ? -1 : 300);
     if (drop) {
@@ -193,8 +195,8 @@ static void receiver_blocked(bool drop)
         goes_on(&pair);
         pair_close(&pair);
     }
-    fake_unblock(accelerator_inside(blocked));
-    fake_synchronize(accelerator_inside(blocked));
+    device_unblock(blocked);
+    devices_finish();
     device_maps_end();
 }
 
@@ -276,7 +278,7 @@ static tmsg_message_t *pull(pair_t *pair)
 /* True: no call failed. */
 static bool failing(pair_t *pair, unsigned n)
 {
-    const tmsg_stream_t stream = accelerator_stream(1);
+    const tmsg_stream_t stream = device_stream(1);
     const device_tensor_t tensors[] = {
         {.device = 1, .bytes = 2500000, .stream = stream},
         {.device = ON_HOST, .bytes = 100},

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* A long list of the host's tensors that goes in slices, beside tensors of
  * devices, to memory of either kind. */
 #include <criterion/criterion.h>
@@ -6,8 +7,8 @@
 #include <stdlib.h>
 
 #include "am/endpoint.h"
-#include "support/accelerator.h"
 #include "support/device_map.h"
+#include "support/devices.h"
 #include "support/peers.h"
 
 #define COUNT 40
@@ -98,10 +99,9 @@ static void choose(void *arg, tmsg_incoming_t *incoming)
     const tmsg_stream_t *stream = arg;
 
     for (size_t i = 0; i < COUNT; i++) {
-        const tmsg_device_t device =
-            elsewhere[i].device == ON_HOST
-                ? (tmsg_device_t){TMSG_DEVICE_CPU, 0}
-                : accelerator_device(elsewhere[i].device);
+        const tmsg_device_t device = elsewhere[i].device == ON_HOST
+                                         ? (tmsg_device_t){TMSG_DEVICE_CPU, 0}
+                                         : device_at(elsewhere[i].device);
 
         must(tmsg_incoming_choose(incoming, i, device,
                                   elsewhere[i].device == 2
@@ -112,7 +112,7 @@ static void choose(void *arg, tmsg_incoming_t *incoming)
 
 static void come_elsewhere(link_t link)
 {
-    tmsg_stream_t stream = accelerator_stream(2);
+    tmsg_stream_t stream = device_stream(2);
     const tmsg_worker_params_t params = {.field_mask =
                                              TMSG_WORKER_PARAM_ON_HEADER,
                                          .on_header = choose,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Where tensors of a device come to: the receiver's choice, and its sender's
  * policy. */
 #include <criterion/criterion.h>
@@ -7,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/accelerator.h"
 #include "support/device_map.h"
+#include "support/devices.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -78,8 +79,13 @@ static void falls_back(link_t link)
 Test(stage_where, is_the_host_if_that_is_allowed_shm) { falls_back(LINK_SHM); }
 Test(stage_where, is_the_host_if_that_is_allowed_tcp) { falls_back(LINK_TCP); }
 
-#define WORDS                                                                  \
-    "tensor '0': no memory of device type 12 here, and the policy is strict"
+static const char *words_of_the_strict(void)
+{
+    return devices_are_cuda() ? "tensor '0': no memory of device type 2 here, "
+                                "and the policy is strict"
+                              : "tensor '0': no memory of device type 12 here, "
+                                "and the policy is strict";
+}
 
 static void note_refusal(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
                          uint32_t sequence, tmsg_status_t status,
@@ -110,10 +116,10 @@ static void is_strict(link_t link)
     pair_open(&pair, link, DRIVE_POLLING, &strict, NULL);
     sent = send_from(&pair, 5, TMSG_POLICY_STRICT);
     must_be(pair_wait(&pair, sent), TMSG_ERR_REFUSED);
-    must_say(tmsg_request_error(sent), WORDS);
+    must_say(tmsg_request_error(sent), words_of_the_strict());
     tmsg_request_destroy(sent);
     pair_await(&pair, has_words, words, "the refusal");
-    cr_expect_str_eq(words, WORDS);
+    cr_expect_str_eq(words, words_of_the_strict());
     pair_close(&pair);
     device_maps_end();
 }
@@ -128,6 +134,7 @@ static void receive_apart(pipes_t *pipes, void *arg)
     side_t side;
 
     (void)arg;
+    setenv("FAKE_CUDA_DEVICES", "0", 1);
     side_open(&side, NULL);
     side_listen_link(&side, LINK_SHM);
     line_put(pipes->out, tmsg_listener_url(side.listener));
@@ -162,7 +169,8 @@ Test(stage_where, is_the_host_in_a_process_without_such_memory)
     pair.to_a = endpoint;
     sent = send_from(&pair, 2, TMSG_POLICY_STRICT);
     must_be(side_wait(&pair.b, sent), TMSG_ERR_REFUSED);
-    must_say(tmsg_request_error(sent), WORDS);
+    must_say(tmsg_request_error(sent), "tensor '0': no memory of device type");
+    must_say(tmsg_request_error(sent), ", and the policy is strict");
     tmsg_request_destroy(sent);
     sent = send_from(&pair, 5, TMSG_POLICY_HOST_FALLBACK);
     must(side_finish(&pair.b, sent));
@@ -178,7 +186,7 @@ Test(stage_where, is_the_host_in_a_process_without_such_memory)
 /* A device that is not there. */
 static void choose_none(void *arg, tmsg_incoming_t *incoming)
 {
-    must(tmsg_incoming_choose(incoming, 1, accelerator_device(77), none));
+    must(tmsg_incoming_choose(incoming, 1, device_at(77), none));
     (void)arg;
 }
 
@@ -203,8 +211,7 @@ static void refused_for(tmsg_header_fn on_header, tmsg_status_t status,
 
 Test(stage_where, is_no_device_that_is_not_there)
 {
-    refused_for(choose_none, TMSG_ERR_NOT_FOUND,
-                "tensor '1' (there is no accelerator 77)");
+    refused_for(choose_none, TMSG_ERR_NOT_FOUND, "tensor '1' (there is no ");
 }
 
 static const device_tensor_t chosen[] = {{.device = 3, .bytes = 2500000},
@@ -222,8 +229,8 @@ static void choose(void *arg, tmsg_incoming_t *incoming)
             TMSG_ERR_NOT_FOUND);
     must_be(tmsg_incoming_choose(incoming, 0, (tmsg_device_t){99, 0}, none),
             TMSG_ERR_NOT_FOUND);
-    must(tmsg_incoming_choose_all(incoming, accelerator_device(3), none));
-    must(tmsg_incoming_choose(incoming, 1, accelerator_device(2), *stream));
+    must(tmsg_incoming_choose_all(incoming, device_at(3), none));
+    must(tmsg_incoming_choose(incoming, 1, device_at(2), *stream));
     must(tmsg_incoming_choose(incoming, 2, cpu, none));
 }
 
@@ -250,11 +257,11 @@ Test(stage_where, is_what_the_header_callback_says_shm)
 }
 Test(stage_where, is_what_the_header_callback_says_tcp)
 {
-    is_chosen(LINK_TCP, DRIVE_POLLING, accelerator_stream(2));
+    is_chosen(LINK_TCP, DRIVE_POLLING, device_stream(2));
 }
 Test(stage_where, is_what_the_header_callback_says_unix)
 {
-    is_chosen(LINK_UNIX, DRIVE_FD, accelerator_stream(2));
+    is_chosen(LINK_UNIX, DRIVE_FD, device_stream(2));
 }
 
 /* Memory of the application's own, in each kind. */
@@ -275,12 +282,12 @@ static void place(void *arg, tmsg_incoming_t *incoming)
 
     for (size_t i = 0; i < COUNT; i++) {
         if (chosen[i].device != ON_HOST) {
-            must(tmsg_incoming_choose(
-                incoming, i, accelerator_device(chosen[i].device), none));
+            must(tmsg_incoming_choose(incoming, i, device_at(chosen[i].device),
+                                      none));
         }
         must(tmsg_incoming_place(incoming, i, places->data[i], chosen[i].bytes,
                                  &params));
-        must_be(tmsg_incoming_choose(incoming, i, accelerator_device(1), none),
+        must_be(tmsg_incoming_choose(incoming, i, device_at(1), none),
                 TMSG_ERR_ALREADY_EXISTS);
     }
 }
@@ -324,7 +331,8 @@ static tmsg_status_t own_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
     must_eq(alignment, 64);
     allocs++;
     *token_p = arg;
-    return accelerator.alloc(NULL, device, bytes, alignment, stream, data_p);
+    return device_domain()->alloc(NULL, device, bytes, alignment, stream,
+                                  data_p);
 }
 
 static void own_free(void *arg, tmsg_device_t device, void *data,
@@ -332,7 +340,7 @@ static void own_free(void *arg, tmsg_device_t device, void *data,
 {
     must_true(token == arg);
     frees++;
-    accelerator.free(NULL, device, data, bytes, stream);
+    device_domain()->free(NULL, device, data, bytes, stream);
 }
 
 Test(stage_where, is_memory_of_the_allocator_of_devices)
@@ -405,18 +413,18 @@ Test(stage_where, is_a_map_that_is_received_into_shm)
 }
 Test(stage_where, is_a_map_that_is_received_into_tcp)
 {
-    is_posted(LINK_TCP, true, accelerator_stream(2));
+    is_posted(LINK_TCP, true, device_stream(2));
 }
 Test(stage_where, is_a_map_that_is_received_into_late)
 {
-    is_posted(LINK_SHM, false, accelerator_stream(2));
+    is_posted(LINK_SHM, false, device_stream(2));
 }
 
 /* The host's data to a device, with a checksum that the CPU cannot compare. */
 static void choose_all(void *arg, tmsg_incoming_t *incoming)
 {
     (void)arg;
-    must(tmsg_incoming_choose_all(incoming, accelerator_device(0), none));
+    must(tmsg_incoming_choose_all(incoming, device_at(0), none));
 }
 
 Test(stage_where, is_no_device_for_what_has_a_checksum)

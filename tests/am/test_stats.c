@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What an endpoint and a worker count, and how it spreads. */
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

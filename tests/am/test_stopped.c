@@ -4,7 +4,6 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -59,20 +58,6 @@ static tmsg_map_t *map_of(uint8_t *buffer, size_t bytes)
     return map;
 }
 
-/* SIGSTOP takes hold of every thread only after a while. */
-static bool is_stopped(void *arg)
-{
-    char path[64], state = '?';
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)((child_t *)arg)->pid);
-    file = fopen(path, "r");
-    must_true(file != NULL);
-    must_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
-    fclose(file);
-    return state == 'T';
-}
-
 /* Connects to the child, sends it something, and stops it. */
 static tmsg_endpoint_t *stop_receiver(child_t *child, side_t *side,
                                       uint8_t *buffer)
@@ -86,7 +71,7 @@ static tmsg_endpoint_t *stop_receiver(child_t *child, side_t *side,
     must(side_finish(side,
                      send_map(endpoint, map_of(buffer, 10), TMSG_SEND_ACKED)));
     must_eq(kill(child->pid, SIGSTOP), 0);
-    side_await(side, is_stopped, child, "the child's standstill");
+    side_await(side, child_is_stopped, child, "the child's standstill");
     return endpoint;
 }
 
@@ -150,7 +135,7 @@ static bool has_no_connection(void *arg)
  * crashes on that where something was still to be sent (netns/hosts). */
 Test(stopped, no_socket_leads_to_whom_was_given_up)
 {
-    const side_options_t options = {.peer_timeout_ms = 600};
+    const side_options_t options = {.peer_timeout_ms = 1500};
     const link_t link = LINK_SHM;
     uint8_t *buffer = malloc(LARGE);
     tmsg_request_t *sent[LARGES];

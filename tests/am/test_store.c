@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What counts against held_bytes: payloads, and all that came with them. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -215,4 +216,34 @@ Test(store, a_header_beyond_the_slack_is_refused)
         must(pair_finish(&pair, sent));
         pair_close(&pair);
     }
+}
+
+static bool is_tidy(void *arg)
+{
+    const side_t *side = arg;
+
+    return !tmsg_pool_hoards(tmsg_store_pool(side->worker->store));
+}
+
+/* Memory is kept while it is used, and then goes back: here it is never
+ * touched, so that there need not be as much. */
+Test(store, much_that_lies_unused_is_given_back)
+{
+    const side_options_t options =
+        options_of(4ull << 30, TMSG_WORKER_PARAM_FLAGS);
+    side_t side, *sides = &side;
+    tmsg_pool_block_t block, again;
+    tmsg_pool_t *pool;
+
+    side_open(&side, &options);
+    pool = tmsg_store_pool(side.worker->store);
+    must(tmsg_pool_take(pool, 1ull << 30, &block));
+    tmsg_pool_give(pool, block);
+    cr_expect(tmsg_pool_hoards(pool));
+    must(tmsg_pool_take(pool, 1ull << 30, &again));
+    cr_expect(eq(ptr, again.data, block.data));
+    tmsg_pool_give(pool, again);
+    await(&sides, 1, is_tidy, &side, "what nobody uses to be freed");
+    cr_expect(eq(u64, pool->kept, 0));
+    side_close(&side);
 }

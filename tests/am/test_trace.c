@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* The tracing hook: each step of each message, in its order. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* ucx:// with every allocation of ours, and cJSON's, failing in turn: each
  * round works all the same or says that memory was missing, and afterwards a
  * new connection carries and nothing is left behind. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Unordered messages wait for none that are before them on their channel. */
 #include <criterion/criterion.h>
 

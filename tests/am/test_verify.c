@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Checksums: whatever way the payload takes, what is not as it was sent is
  * delivered to nobody, and both ends hear which tensor it was. */
 #include <criterion/criterion.h>

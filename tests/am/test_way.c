@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* Which way a message travels, without any of UCX. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -105,9 +106,9 @@ Test(way, large_tensors_are_parts_where_the_peer_takes_them)
         {8, 64, 8, 2 * MIB, 0, true, true},
         {0, 0, 8, 2 * MIB, 0, true, false},
         {4, 300 * KIB, 2, 2 * MIB, 0, true, false}, /* 4 listed */
-        {0, 0, 1, MIB, 0, false, false},     /* it is one piece anyway, */
-        {0, 0, 1, 4 * MIB, 0, false, false}, /* and no longer than a chunk */
-        {0, 0, 1, 4 * MIB + 1, 0, true, false},
+        {0, 0, 1, MIB, 0, false, false},      /* it is one piece anyway, and */
+        {0, 0, 1, 16 * MIB, 0, false, false}, /* no longer than 4 chunks */
+        {0, 0, 1, 16 * MIB + 1, 0, true, false},
         {0, 0, 1, 2 * MIB, 64, true, false}, /* behind a body */
         {1, 1, 1, 2 * MIB, 0, true, false},
     };

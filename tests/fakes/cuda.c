@@ -124,6 +124,16 @@ bool fake_event_ok(void *event, const char *name)
     return true;
 }
 
+bool fake_event_here(void *event, const char *name)
+{
+    if (fake_event_device(event) != fake_current()) {
+        fake_fault_set("%s: an event of device %d, and %d is current", name,
+                       fake_event_device(event), fake_current());
+        return false;
+    }
+    return true;
+}
+
 API int cuInit(unsigned flags)
 {
     int result = number("FAKE_CUDA_INIT", OK);
@@ -424,9 +434,25 @@ API int cuMemAlloc_v2(uint64_t *address, size_t bytes)
     return OK;
 }
 
+static bool is_here(uintptr_t address, const char *name)
+{
+    fake_block_t block;
+
+    if (fake_find(address, &block) && block.device >= 0 &&
+        block.device != fake_current()) {
+        fake_fault_set("%s: memory of device %d, and %d is current", name,
+                       block.device, fake_current());
+        return false;
+    }
+    return true;
+}
+
 API int cuMemFree_v2(uint64_t address)
 {
     IN_CONTEXT;
+    if (!is_here((uintptr_t)address, __func__)) {
+        return INVALID_VALUE;
+    }
     return fake_free((uintptr_t)address, NULL) ? fake_end() : INVALID_VALUE;
 }
 
@@ -455,7 +481,8 @@ API int cuMemFreeAsync(uint64_t address, void *handle)
 
     IN_CONTEXT;
     stream = fake_stream_of(handle, __func__);
-    return stream != NULL && fake_free((uintptr_t)address, stream)
+    return stream != NULL && is_here((uintptr_t)address, __func__) &&
+                   fake_free((uintptr_t)address, stream)
                ? OK
                : INVALID_VALUE;
 }
@@ -464,8 +491,8 @@ API int cuMemFreeAsync(uint64_t address, void *handle)
 API int cuMemHostRegister_v2(void *data, size_t bytes, unsigned flags)
 {
     IN_CONTEXT;
-    if (flags != 1) {
-        return INVALID_VALUE;
+    if (flags != 1 || number("FAKE_CUDA_PIN", OK) != OK) {
+        return flags != 1 ? INVALID_VALUE : number("FAKE_CUDA_PIN", OK);
     }
     return fake_pin((uintptr_t)data, bytes) ? OK : ALREADY_REGISTERED;
 }
@@ -493,6 +520,14 @@ static void block(void *stream) { fake_block(stream); }
 static void unblock(void *stream) { fake_unblock(stream); }
 static int primary_uses(int device) { return uses[device]; }
 static int stack_depth(void) { return fake_depth; }
+
+static void *app_stream(int device)
+{
+    pthread_mutex_lock(&mutex);
+    uses[device]++;
+    pthread_mutex_unlock(&mutex);
+    return fake_stream_new(device, false, true);
+}
 
 static void *own_context(int device)
 {
@@ -522,7 +557,9 @@ const fake_cuda_t *fake_cuda(void)
         .unblock = unblock,
         .primary_uses = primary_uses,
         .depth = stack_depth,
+        .finish = fake_finish,
         .alloc = app_alloc,
+        .stream = app_stream,
         .context = own_context,
     };
 

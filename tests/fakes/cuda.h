@@ -10,7 +10,7 @@
  * cuDeviceGetCount() says of them. FAKE_CUDA_INIT: what cuInit() says.
  * FAKE_CUDA_VERSION: what cuDriverGetVersion() says. FAKE_CUDA_MISSING: names
  * that cuGetProcAddress() does not know. FAKE_CUDA_POOLS 0: the devices have no
- * memory pools. */
+ * memory pools. FAKE_CUDA_PIN: what cuMemHostRegister() says. */
 #ifndef TMSG_TESTS_FAKES_CUDA_H
 #define TMSG_TESTS_FAKES_CUDA_H
 
@@ -31,11 +31,15 @@ typedef struct {
     void (*poke)(uintptr_t to, const void *from, size_t bytes);
     void (*block)(void *stream);
     void (*unblock)(void *stream);
+    void (*finish)(void); /* all work that waits for nothing of the program's */
 
     int (*primary_uses)(int device); /* how often it is retained */
     int (*depth)(void);              /* contexts on this thread's stack */
     /* As the application would: memory of that kind on a device. */
     uintptr_t (*alloc)(int device, size_t bytes, fake_kind_t kind);
+    /* A stream of the device's primary context, which is in use from then on.
+     */
+    void *(*stream)(int device);
     /* A context of the application's own; it is not made current. */
     void *(*context)(int device);
 } fake_cuda_t;

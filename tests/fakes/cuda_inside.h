@@ -58,5 +58,6 @@ int fake_end(void);
 /* NULL: a fault. */
 fake_stream_t *fake_stream_of(void *handle, const char *name);
 bool fake_event_ok(void *event, const char *name);
+bool fake_event_here(void *event, const char *name);
 
 #endif

@@ -2,6 +2,29 @@
 /* Copies, streams and events of the libcuda.so.1 that is none. */
 #include "fakes/cuda_inside.h"
 
+/* Strict where the driver may forgive: device memory is of the device that is
+ * current. */
+static bool is_here(const char *name, uintptr_t at, size_t bytes)
+{
+    fake_block_t block;
+
+    if (bytes == 0) {
+        return true;
+    }
+    if (!fake_find(at, &block) || block.device < 0 ||
+        at + bytes > block.base + block.bytes) {
+        fake_fault_set("%s: no memory of a device at %#llx", name,
+                       (unsigned long long)at);
+        return false;
+    }
+    if (block.device != fake_current()) {
+        fake_fault_set("%s: memory of device %d, and %d is current", name,
+                       block.device, fake_current());
+        return false;
+    }
+    return true;
+}
+
 static int copy(const char *name, uintptr_t to, uintptr_t from, size_t bytes,
                 void *handle)
 {
@@ -22,12 +45,18 @@ static int copy(const char *name, uintptr_t to, uintptr_t from, size_t bytes,
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes,
                              void *stream)
 {
+    if (fake_depth > 0 && !is_here(__func__, (uintptr_t)to, bytes)) {
+        return INVALID_VALUE;
+    }
     return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
 }
 
 API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes,
                              void *stream)
 {
+    if (fake_depth > 0 && !is_here(__func__, (uintptr_t)from, bytes)) {
+        return INVALID_VALUE;
+    }
     return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
 }
 
@@ -107,7 +136,7 @@ API int cuEventCreate(void **event, unsigned flags)
 API int cuEventDestroy_v2(void *event)
 {
     IN_CONTEXT;
-    if (!fake_event_ok(event, __func__)) {
+    if (!fake_event_ok(event, __func__) || !fake_event_here(event, __func__)) {
         return INVALID_HANDLE;
     }
     fake_event_free(event);
@@ -136,7 +165,7 @@ API int cuEventRecord(void *event, void *handle)
 API int cuEventQuery(void *event)
 {
     IN_CONTEXT;
-    if (!fake_event_ok(event, __func__)) {
+    if (!fake_event_ok(event, __func__) || !fake_event_here(event, __func__)) {
         return INVALID_HANDLE;
     }
     if (!fake_event_step(event)) {

@@ -49,6 +49,7 @@ typedef struct {
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static char *face[FAKE_DEVICES], *inside[FAKE_DEVICES];
 static slot_t slots[BLOCKS];
+static size_t tops; /* the slots behind were never used */
 static fake_stream_t *streams;
 static fake_event_t *events;
 static uint64_t orders;
@@ -147,7 +148,7 @@ static void *view(uintptr_t address)
 
 static slot_t *slot_at(uintptr_t address)
 {
-    for (size_t i = 0; i < BLOCKS; i++) {
+    for (size_t i = 0; i < tops; i++) {
         if (slots[i].used &&
             address - slots[i].block.base <
                 (slots[i].block.bytes > 0 ? slots[i].block.bytes : 1)) {
@@ -161,6 +162,7 @@ static slot_t *free_slot(void)
 {
     for (size_t i = 0; i < BLOCKS; i++) {
         if (!slots[i].used) {
+            tops = i < tops ? tops : i + 1;
             return &slots[i];
         }
     }
@@ -176,7 +178,7 @@ static uintptr_t place(int device, size_t bytes, size_t alignment)
     while (moved) {
         moved = false;
         at = (at + alignment - 1) & ~(uintptr_t)(alignment - 1);
-        for (size_t i = 0; i < BLOCKS; i++) {
+        for (size_t i = 0; i < tops; i++) {
             const fake_block_t *block = &slots[i].block;
 
             if (slots[i].used && block->base < at + bytes &&
@@ -276,7 +278,7 @@ bool fake_pin(uintptr_t base, size_t bytes)
     bool taken = false;
 
     lock();
-    for (size_t i = 0; i < BLOCKS; i++) {
+    for (size_t i = 0; i < tops; i++) {
         const fake_block_t *block = &slots[i].block;
 
         taken |= slots[i].used && block->base < base + bytes &&
@@ -324,7 +326,7 @@ int fake_blocks(void)
     int count = 0;
 
     lock();
-    for (size_t i = 0; i < BLOCKS; i++) {
+    for (size_t i = 0; i < tops; i++) {
         count += slots[i].used && !slots[i].dying;
     }
     unlock();
@@ -510,6 +512,15 @@ void fake_synchronize(fake_stream_t *stream)
     lock();
     if (!run_until(stream, UINT64_MAX)) {
         fake_fault_set("deadlock: waits for work that waits for the program");
+    }
+    unlock();
+}
+
+void fake_finish(void)
+{
+    lock();
+    for (fake_stream_t *each = streams; each != NULL; each = each->next) {
+        (void)run_until(each, UINT64_MAX);
     }
     unlock();
 }

@@ -73,6 +73,8 @@ void fake_block(fake_stream_t *stream);
 void fake_unblock(fake_stream_t *stream);
 /* All that the stream holds, now. */
 void fake_synchronize(fake_stream_t *stream);
+/* All that any stream holds, but what waits for the program. */
+void fake_finish(void);
 
 fake_event_t *fake_event_new(int device);
 int fake_event_device(const fake_event_t *event);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A libnvidia-ml.so.1 of the devices of fakes/cuda.c. FAKE_NVML_INIT: what
- * nvmlInit() says; FAKE_CUDA_DEVICES as there. */
+ * nvmlInit() says; FAKE_CUDA_DEVICES as there, unless FAKE_NVML_DEVICES says
+ * how many there are. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,10 @@ static int number(const char *variable, int otherwise)
     return text == NULL ? otherwise : atoi(text);
 }
 
-static int devices(void) { return number("FAKE_CUDA_DEVICES", 2); }
+static int devices(void)
+{
+    return number("FAKE_NVML_DEVICES", number("FAKE_CUDA_DEVICES", 2));
+}
 static int index_of(void *device) { return (int)(intptr_t)device - 1; }
 
 API int nvmlInit_v2(void) { return number("FAKE_NVML_INIT", OK); }

@@ -95,6 +95,20 @@ static void play_pair(script_t *script)
     schema_pair_close(&pair);
 }
 
+/* What one element of each travels in: repeated ones travel once. */
+static uint64_t bytes_once(const tmsg_tensor_t *tensor)
+{
+    uint64_t elements = 1;
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        bool repeated = tensor->strides != NULL && tensor->strides[i] == 0;
+
+        elements *=
+            repeated && tensor->shape[i] != 0 ? 1 : (uint64_t)tensor->shape[i];
+    }
+    return (elements * tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
+}
+
 /* What is taken of a stranger fits the limits, and can be written again. */
 static void check_taken(const tmsg_map_t *map)
 {
@@ -102,11 +116,7 @@ static void check_taken(const tmsg_map_t *map)
     size_t bytes;
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        tmsg_tensor_t tensor = entries[i].tensor;
-        uint64_t expected;
-
-        must(tmsg_tensor_bytes(&tensor, &expected));
-        must_eq(entries[i].bytes, expected);
+        must_eq(entries[i].bytes, bytes_once(&entries[i].tensor));
         must(tmsg_map_find(map, entries[i].name, NULL));
     }
     must(tmsg_body_encode(map, NULL, NULL, 0, &bytes));

@@ -9,7 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 {
-    cmake -S "$here/embedded" -B "$work" -G Ninja -DTENSORMSG="$source" &&
+    cmake -S "$here/embedded" -B "$work" -G Ninja -DTENSORMSG="$source" \
+        -DTMSG_LTO=OFF &&
         cmake --build "$work" -j 2
 } > "$work/log" 2>&1 || {
     cat "$work/log"

@@ -19,15 +19,49 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_call_params_t, 48);
+SIZE(tmsg_call_metrics_t, 576);
+AT(tmsg_call_metrics_t, ended, 0);
+AT(tmsg_call_metrics_t, in_flight, 8);
+AT(tmsg_call_metrics_t, rejected, 16);
+AT(tmsg_call_metrics_t, retried, 24);
+AT(tmsg_call_metrics_t, sent_bytes, 32);
+AT(tmsg_call_metrics_t, received_bytes, 40);
+AT(tmsg_call_metrics_t, latency_sum_ns, 48);
+AT(tmsg_call_metrics_t, latency_most_ns, 56);
+AT(tmsg_call_metrics_t, by_status, 64);
+
+SIZE(tmsg_call_params_t, 72);
 AT(tmsg_call_params_t, field_mask, 0);
 AT(tmsg_call_params_t, timeout_ms, 8);
 AT(tmsg_call_params_t, on_done, 16);
 AT(tmsg_call_params_t, on_done_arg, 24);
 AT(tmsg_call_params_t, on_release, 32);
 AT(tmsg_call_params_t, on_release_arg, 40);
+AT(tmsg_call_params_t, reply_into, 48);
+AT(tmsg_call_params_t, flags, 56);
+AT(tmsg_call_params_t, retry, 60);
 
-SIZE(tmsg_context_params_t, 64);
+SIZE(tmsg_call_stream_events_t, 32);
+AT(tmsg_call_stream_events_t, field_mask, 0);
+AT(tmsg_call_stream_events_t, on_readable, 8);
+AT(tmsg_call_stream_events_t, on_over, 16);
+AT(tmsg_call_stream_events_t, arg, 24);
+
+SIZE(tmsg_call_stream_params_t, 40);
+AT(tmsg_call_stream_params_t, field_mask, 0);
+AT(tmsg_call_stream_params_t, timeout_ms, 8);
+AT(tmsg_call_stream_params_t, queue, 12);
+AT(tmsg_call_stream_params_t, on_release, 16);
+AT(tmsg_call_stream_params_t, on_release_arg, 24);
+AT(tmsg_call_stream_params_t, signature, 32);
+
+SIZE(tmsg_call_stream_stats_t, 32);
+AT(tmsg_call_stream_stats_t, sent, 0);
+AT(tmsg_call_stream_stats_t, received, 8);
+AT(tmsg_call_stream_stats_t, unread, 16);
+AT(tmsg_call_stream_stats_t, dropped, 24);
+
+SIZE(tmsg_context_params_t, 72);
 AT(tmsg_context_params_t, field_mask, 0);
 AT(tmsg_context_params_t, limits, 8);
 AT(tmsg_context_params_t, ucx_config, 16);
@@ -37,6 +71,7 @@ AT(tmsg_context_params_t, config_file, 32);
 AT(tmsg_context_params_t, on_trace, 40);
 AT(tmsg_context_params_t, on_trace_arg, 48);
 AT(tmsg_context_params_t, device_table, 56);
+AT(tmsg_context_params_t, keyring, 64);
 
 SIZE(tmsg_device_allocator_t, 24);
 AT(tmsg_device_allocator_t, alloc, 0);
@@ -63,10 +98,11 @@ SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
 AT(tmsg_device_t, id, 4);
 
-SIZE(tmsg_devices_params_t, 24);
+SIZE(tmsg_devices_params_t, 32);
 AT(tmsg_devices_params_t, field_mask, 0);
 AT(tmsg_devices_params_t, table, 8);
 AT(tmsg_devices_params_t, sysfs, 16);
+AT(tmsg_devices_params_t, flags, 24);
 
 SIZE(tmsg_dlpack_params_t, 32);
 AT(tmsg_dlpack_params_t, field_mask, 0);
@@ -101,12 +137,13 @@ AT(tmsg_dtype_t, code, 0);
 AT(tmsg_dtype_t, bits, 1);
 AT(tmsg_dtype_t, lanes, 2);
 
-SIZE(tmsg_endpoint_params_t, 40);
+SIZE(tmsg_endpoint_params_t, 48);
 AT(tmsg_endpoint_params_t, field_mask, 0);
 AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
 AT(tmsg_endpoint_params_t, devices, 16);
 AT(tmsg_endpoint_params_t, subscribe, 24);
 AT(tmsg_endpoint_params_t, reconnect, 28);
+AT(tmsg_endpoint_params_t, keyring, 40);
 
 SIZE(tmsg_file_load_params_t, 24);
 AT(tmsg_file_load_params_t, field_mask, 0);
@@ -117,6 +154,31 @@ SIZE(tmsg_file_save_params_t, 16);
 AT(tmsg_file_save_params_t, field_mask, 0);
 AT(tmsg_file_save_params_t, format, 8);
 AT(tmsg_file_save_params_t, flags, 12);
+
+SIZE(tmsg_intercepted_t, 112);
+AT(tmsg_intercepted_t, side, 0);
+AT(tmsg_intercepted_t, is_stream, 4);
+AT(tmsg_intercepted_t, method, 8);
+AT(tmsg_intercepted_t, endpoint, 16);
+AT(tmsg_intercepted_t, principal, 24);
+AT(tmsg_intercepted_t, map, 32);
+AT(tmsg_intercepted_t, remaining_ms, 40);
+AT(tmsg_intercepted_t, state, 48);
+AT(tmsg_intercepted_t, elapsed_ns, 56);
+AT(tmsg_intercepted_t, sent_bytes, 64);
+AT(tmsg_intercepted_t, received_bytes, 72);
+AT(tmsg_intercepted_t, sent, 80);
+AT(tmsg_intercepted_t, received, 88);
+AT(tmsg_intercepted_t, attempts, 96);
+AT(tmsg_intercepted_t, status, 100);
+AT(tmsg_intercepted_t, error, 104);
+
+SIZE(tmsg_interceptor_t, 40);
+AT(tmsg_interceptor_t, field_mask, 0);
+AT(tmsg_interceptor_t, begin, 8);
+AT(tmsg_interceptor_t, message, 16);
+AT(tmsg_interceptor_t, end, 24);
+AT(tmsg_interceptor_t, arg, 32);
 
 SIZE(tmsg_limits_t, 72);
 AT(tmsg_limits_t, field_mask, 0);
@@ -129,7 +191,7 @@ AT(tmsg_limits_t, message_bytes, 48);
 AT(tmsg_limits_t, held_bytes, 56);
 AT(tmsg_limits_t, metadata_keys, 64);
 
-SIZE(tmsg_listener_params_t, 64);
+SIZE(tmsg_listener_params_t, 80);
 AT(tmsg_listener_params_t, field_mask, 0);
 AT(tmsg_listener_params_t, on_accept, 8);
 AT(tmsg_listener_params_t, on_accept_arg, 16);
@@ -139,6 +201,8 @@ AT(tmsg_listener_params_t, max_handshakes, 32);
 AT(tmsg_listener_params_t, advertise, 40);
 AT(tmsg_listener_params_t, devices, 48);
 AT(tmsg_listener_params_t, resume_ms, 56);
+AT(tmsg_listener_params_t, keyring, 64);
+AT(tmsg_listener_params_t, max_handshake_bytes, 72);
 
 SIZE(tmsg_map_add_params_t, 40);
 AT(tmsg_map_add_params_t, field_mask, 0);
@@ -161,10 +225,25 @@ AT(tmsg_meta_t, f64, 16);
 AT(tmsg_meta_t, data, 24);
 AT(tmsg_meta_t, bytes, 32);
 
-SIZE(tmsg_method_params_t, 16);
+SIZE(tmsg_method_info_t, 48);
+AT(tmsg_method_info_t, name, 0);
+AT(tmsg_method_info_t, description, 8);
+AT(tmsg_method_info_t, signature, 16);
+AT(tmsg_method_info_t, concurrency, 24);
+AT(tmsg_method_info_t, queue, 28);
+AT(tmsg_method_info_t, health, 32);
+AT(tmsg_method_info_t, is_stream, 36);
+AT(tmsg_method_info_t, is_idempotent, 40);
+AT(tmsg_method_info_t, needs_principal, 44);
+
+SIZE(tmsg_method_params_t, 48);
 AT(tmsg_method_params_t, field_mask, 0);
 AT(tmsg_method_params_t, concurrency, 8);
 AT(tmsg_method_params_t, queue, 12);
+AT(tmsg_method_params_t, signature, 16);
+AT(tmsg_method_params_t, description, 24);
+AT(tmsg_method_params_t, principals, 32);
+AT(tmsg_method_params_t, flags, 40);
 
 SIZE(tmsg_publisher_params_t, 24);
 AT(tmsg_publisher_params_t, field_mask, 0);
@@ -187,6 +266,11 @@ AT(tmsg_reply_params_t, field_mask, 0);
 AT(tmsg_reply_params_t, on_release, 8);
 AT(tmsg_reply_params_t, on_release_arg, 16);
 
+SIZE(tmsg_retry_t, 12);
+AT(tmsg_retry_t, attempts, 0);
+AT(tmsg_retry_t, first_backoff_ms, 4);
+AT(tmsg_retry_t, most_backoff_ms, 8);
+
 SIZE(tmsg_send_params_t, 72);
 AT(tmsg_send_params_t, field_mask, 0);
 AT(tmsg_send_params_t, flags, 8);
@@ -205,6 +289,17 @@ AT(tmsg_server_params_t, field_mask, 0);
 AT(tmsg_server_params_t, concurrency, 8);
 AT(tmsg_server_params_t, queue, 12);
 AT(tmsg_server_params_t, threads, 16);
+AT(tmsg_server_params_t, flags, 20);
+
+SIZE(tmsg_span_t, 72);
+AT(tmsg_span_t, trace_id, 0);
+AT(tmsg_span_t, span_id, 16);
+AT(tmsg_span_t, parent_id, 24);
+AT(tmsg_span_t, begun_ns, 32);
+AT(tmsg_span_t, ended_ns, 40);
+AT(tmsg_span_t, begun_monotonic_ns, 48);
+AT(tmsg_span_t, trace_state, 56);
+AT(tmsg_span_t, call, 64);
 
 SIZE(tmsg_stream_t, 16);
 AT(tmsg_stream_t, kind, 0);
@@ -226,6 +321,12 @@ AT(tmsg_tensor_t, ndim, 20);
 AT(tmsg_tensor_t, shape, 24);
 AT(tmsg_tensor_t, strides, 32);
 
+SIZE(tmsg_trace_context_t, 544);
+AT(tmsg_trace_context_t, trace_id, 0);
+AT(tmsg_trace_context_t, span_id, 16);
+AT(tmsg_trace_context_t, flags, 24);
+AT(tmsg_trace_context_t, state, 28);
+
 SIZE(tmsg_trace_event_t, 56);
 AT(tmsg_trace_event_t, step, 0);
 AT(tmsg_trace_event_t, status, 4);
@@ -237,6 +338,12 @@ AT(tmsg_trace_event_t, channel, 32);
 AT(tmsg_trace_event_t, connection, 36);
 AT(tmsg_trace_event_t, endpoint, 40);
 AT(tmsg_trace_event_t, peer, 48);
+
+SIZE(tmsg_tracer_params_t, 32);
+AT(tmsg_tracer_params_t, field_mask, 0);
+AT(tmsg_tracer_params_t, on_span, 8);
+AT(tmsg_tracer_params_t, on_span_arg, 16);
+AT(tmsg_tracer_params_t, millionths, 24);
 
 SIZE(tmsg_worker_params_t, 128);
 AT(tmsg_worker_params_t, field_mask, 0);

@@ -8,7 +8,7 @@ unset MAKEFLAGS MAKELEVEL
 
 TMSG_NO_SETUP=1 make -C "$1" -j2 BUILD="$work/build" JOBS=2 \
     PREFIX="$work/prefix" CMAKE_FLAGS='-DTMSG_BUILD_BENCH=OFF
-    -DCMAKE_BUILD_TYPE=Debug
+    -DCMAKE_BUILD_TYPE=Debug -DTMSG_LTO=OFF
     -DCMAKE_C_FLAGS_DEBUG=' all install > "$work/log" 2>&1 || {
     cat "$work/log"
     exit 1

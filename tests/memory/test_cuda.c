@@ -528,6 +528,36 @@ Test(fake_cuda, fails_on_the_wrong_device)
     faulted("a stream of device 1, and 0 is current");
 }
 
+Test(fake_cuda, fails_on_memory_of_another_device)
+{
+    tmsg_stream_t first = new_stream(0);
+    void *context = application_context(1), *data;
+    char out[6];
+
+    data = new_data(gpu1, 6, none);
+    context = application_context(0);
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuMemcpyDtoHAsync(out, (uintptr_t)data, 6, inside(first)), 1);
+    faulted("cuMemcpyDtoHAsync_v2: memory of device 1, and 0 is current");
+    must_eq(fn->cuMemcpyHtoDAsync((uintptr_t)out, "hello", 6, inside(first)),
+            1);
+    faulted("cuMemcpyHtoDAsync_v2: no memory of a device at");
+    must_eq(fn->cuMemFree((uintptr_t)data), 1);
+    faulted("cuMemFree_v2: memory of device 1, and 0 is current");
+}
+
+Test(fake_cuda, fails_on_an_event_of_another_device)
+{
+    void *context = application_context(1), *event;
+
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuEventCreate(&event, 2), 0);
+    context = application_context(0);
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuEventQuery(event), 400);
+    faulted("cuEventQuery: an event of device 1, and 0 is current");
+}
+
 Test(fake_cuda, fails_on_a_freed_event)
 {
     void *context = application_context(0), *event;

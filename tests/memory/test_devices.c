@@ -120,9 +120,11 @@ TestSuite(devices, .init = make_machine, .fini = remove_machine);
 static tmsg_status_t create(const char *table, tmsg_devices_t **devices_p)
 {
     const tmsg_devices_params_t params = {
-        .field_mask = TMSG_DEVICES_PARAM_TABLE | TMSG_DEVICES_PARAM_SYSFS,
+        .field_mask = TMSG_DEVICES_PARAM_TABLE | TMSG_DEVICES_PARAM_SYSFS |
+                      TMSG_DEVICES_PARAM_FLAGS,
         .table = table,
-        .sysfs = sysfs};
+        .sysfs = sysfs,
+        .flags = TMSG_DEVICES_NO_DRIVERS};
 
     return tmsg_devices_create(&params, devices_p);
 }

@@ -8,7 +8,7 @@
 
 static tmsg_pool_t pool;
 
-static void open_pool(void) { tmsg_pool_init(&pool, 4 * MIB); }
+static void open_pool(void) { tmsg_pool_init(&pool, 4 * MIB, 2 * MIB); }
 static void close_pool(void) { tmsg_pool_free(&pool); }
 
 TestSuite(pool, .init = open_pool, .fini = close_pool);
@@ -97,4 +97,49 @@ Test(pool, keeps_few_blocks_however_small)
     cr_expect_eq(pool.count, TMSG_POOL_BLOCKS);
     tmsg_pool_give(&pool, (tmsg_pool_block_t){NULL, 0});
     cr_expect_eq(pool.count, TMSG_POOL_BLOCKS);
+}
+
+Test(pool, frees_what_nobody_takes_beyond_what_may_last)
+{
+    tmsg_pool_block_t large = take(3 * MIB), small = take(MIB);
+
+    tmsg_pool_give(&pool, small);
+    cr_expect(!tmsg_pool_hoards(&pool));
+    tmsg_pool_give(&pool, large);
+    cr_expect(tmsg_pool_hoards(&pool));
+    tmsg_pool_trim(&pool); /* it may be used again */
+    cr_expect_eq(pool.kept, 4 * MIB);
+    tmsg_pool_give(&pool, take(3 * MIB));
+    tmsg_pool_trim(&pool); /* the small one was not, and is older */
+    cr_expect_eq(pool.kept, 3 * MIB);
+    cr_expect(tmsg_pool_hoards(&pool));
+    tmsg_pool_trim(&pool);
+    cr_expect_eq(pool.kept, 0);
+    cr_expect(!tmsg_pool_hoards(&pool));
+}
+
+Test(pool, what_may_last_stays)
+{
+    tmsg_pool_give(&pool, take(2 * MIB));
+    for (int i = 0; i < 3; i++) {
+        tmsg_pool_trim(&pool);
+    }
+    tmsg_pool_shrink(&pool, 0);
+    cr_expect_eq(pool.kept, 2 * MIB);
+}
+
+Test(pool, shrinks_at_once_by_the_oldest)
+{
+    tmsg_pool_block_t blocks[4];
+
+    for (size_t i = 0; i < 4; i++) {
+        blocks[i] = take(MIB);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        tmsg_pool_give(&pool, blocks[i]);
+    }
+    tmsg_pool_shrink(&pool, 3 * MIB);
+    cr_expect_eq(pool.kept, 3 * MIB);
+    cr_expect_eq(take(MIB).data, blocks[3].data);
+    tmsg_pool_give(&pool, blocks[3]);
 }

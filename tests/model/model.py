@@ -249,7 +249,7 @@ class Run:
         self.history.append(f"{time.monotonic():.3f} {line}")
 
     def fail(self, why):
-        errors = "".join(path.read_text()[-2000:]
+        errors = "".join(path.read_text()[-8000:]
                          for path in sorted(self.folder.glob("*.err")))
         raise Broken("\n".join([*self.history, errors, f"seed {self.seed}, "
                                 f"{self.transport}, {self.steps} steps: {why}"]))

@@ -2,6 +2,8 @@
 """Short runs of fixed seeds; tests/soak/soak_model.py has the long ones."""
 
 import os
+import re
+import warnings
 
 import pytest
 
@@ -9,8 +11,28 @@ import model
 
 
 def seeds(*given):
-    """Every other one where a second UCX runs this."""
-    return given[::2] if "TMSG_OTHER_HALF" in os.environ else given
+    """Two UCX have half of them each; where there is one, it has all."""
+    if os.environ.get("TMSG_SANITIZE") or not os.environ.get("TMSG_UCX_1_22"):
+        return given
+    return given["TMSG_OTHER_HALF" not in os.environ::2]
+
+
+UCX_ABORT = re.compile(r"tcp_(?:ep|cm)\.c:\d+ +Assertion .*? failed")
+
+
+def play(seed, transport, steps, **options):
+    """Plays a run; again, once, where UCX 1.13 has aborted an actor in its own
+    TCP, as it may where connections break while others are made."""
+    try:
+        totals = model.Run(seed, transport, steps, **options).play()
+    except model.Broken as broken:
+        abort = UCX_ABORT.search(str(broken))
+        if abort is None or transport != "tcp":
+            raise
+        warnings.warn(f"UCX has aborted an actor: {abort[0]}")
+        totals = model.Run(seed, transport, steps, **options).play()
+    print(dict(totals))
+    return totals
 
 
 NO_FAULT = {"destroy": 0, "kill": 0, "stop": 0, "cut": 0}
@@ -19,16 +41,14 @@ NO_FAULT = {"destroy": 0, "kill": 0, "stop": 0, "cut": 0}
 @pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
 @pytest.mark.parametrize("seed", seeds(1, 2))
 def test_all_is_delivered_where_nobody_breaks_anything(transport, seed):
-    totals = model.Run(seed, transport, 120, weights=NO_FAULT).play()
-    print(dict(totals))
+    totals = play(seed, transport, 120, weights=NO_FAULT)
     assert totals["delivered"] > 30 and totals["acked"] > 10
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
 @pytest.mark.parametrize("seed", seeds(11, 12, 13))
 def test_faults_are_explained(transport, seed):
-    totals = model.Run(seed, transport, 150).play()
-    print(dict(totals))
+    totals = play(seed, transport, 150)
     assert totals["delivered"] > 30
     assert sum(count for name, count in totals.items()
                if name.startswith("ended by")) > 0
@@ -37,15 +57,12 @@ def test_faults_are_explained(transport, seed):
 @pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
 @pytest.mark.parametrize("seed", seeds(31, 32))
 def test_sessions_come_back(transport, seed):
-    totals = model.Run(seed, transport, 150,
-                       weights={**NO_FAULT, "cut": 20}).play()
-    print(dict(totals))
+    totals = play(seed, transport, 150, weights={**NO_FAULT, "cut": 20})
     assert totals["cut, to come back"] > 5 and totals["acked"] > 20
 
 
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
 def test_who_is_silent_is_given_up(transport):
-    totals = model.Run(21, transport, 25, timeout_ms=3000,
-                       weights={"be_silent": 2, "kill": 0}).play()
-    print(dict(totals))
+    totals = play(21, transport, 25, timeout_ms=3000,
+                  weights={"be_silent": 2, "kill": 0})
     assert totals["silent"] > 0

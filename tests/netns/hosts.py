@@ -56,6 +56,14 @@ class Program:
         self.said.append(line)
         return line
 
+    def empty(self):
+        """The number of lines that were not read, which now are."""
+        skipped = 0
+        while not self.lines.empty():
+            self.line()
+            skipped += 1
+        return skipped
+
     def line_with(self, beginning, timeout=BOUND):
         """The next line that begins so; the number of others before it."""
         deadline = time.monotonic() + timeout

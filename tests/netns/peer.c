@@ -12,7 +12,10 @@
  * COUNT 0 is for ever; after -COUNT messages the sender waits and does not
  * close. TIMEOUT_MS is how long the peer may be silent; -1 leaves the default.
  * COMPUTE_MS goes by after each message, without a call to the library. The
- * sender's buffer is overwritten whenever it has it back. */
+ * sender's buffer is overwritten whenever it has it back.
+ * With TMSG_KEEP_MS in the environment both keep their session for so long
+ * while the connection is broken, and the sender ends with how often it came
+ * back. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +82,27 @@ static void say_transports(const tmsg_endpoint_t *endpoint)
     tmsg_string_free(json);
 }
 
+/* 0: no session. */
+static int keep_ms(void)
+{
+    const char *value = getenv("TMSG_KEEP_MS");
+
+    return value == NULL ? 0 : atoi(value);
+}
+
+static unsigned returns_of(const tmsg_endpoint_t *endpoint)
+{
+    unsigned count;
+    char *json, *from;
+
+    must(tmsg_endpoint_describe(endpoint, &json));
+    from = strstr(json, "\"reconnected\"");
+    must_true(from != NULL);
+    must_eq(sscanf(from, "\"reconnected\": %u", &count), 1);
+    tmsg_string_free(json);
+    return count;
+}
+
 static void accepted(void *arg, tmsg_endpoint_t *endpoint)
 {
     *(tmsg_endpoint_t **)arg = endpoint;
@@ -99,10 +123,12 @@ static int receive(char **words)
     tmsg_endpoint_t *endpoint = NULL;
     const tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
-                      TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED,
+                      TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |
+                      TMSG_LISTENER_PARAM_RESUME,
         .on_accept = accepted,
         .on_accept_arg = &endpoint,
-        .allow_unauthenticated = 1};
+        .allow_unauthenticated = 1,
+        .resume_ms = keep_ms()};
     tmsg_listener_t *listener;
     tmsg_message_t *message;
     tmsg_status_t status;
@@ -268,23 +294,30 @@ static void send_all(side_t *side, tmsg_endpoint_t *endpoint, send_fn send,
                      size_t bytes, long count)
 {
     tmsg_status_t status = send(side, endpoint, bytes, count);
+    char words[32] = "";
 
+    if (status == TMSG_OK && keep_ms() > 0) {
+        snprintf(words, sizeof(words), "reconnected %u", returns_of(endpoint));
+    }
     if (status == TMSG_OK) {
         status = finish(endpoint, count > 0);
     }
-    say_end(status, status == TMSG_OK ? "" : tmsg_error_message());
+    say_end(status, status == TMSG_OK ? words : tmsg_error_message());
     await_leave();
 }
 
 static int send_messages(char **words, send_fn send)
 {
+    const tmsg_endpoint_params_t params = {
+        .field_mask = keep_ms() > 0 ? TMSG_ENDPOINT_PARAM_RECONNECT : 0,
+        .reconnect = {.most_backoff_ms = 500, .give_up_ms = keep_ms()}};
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *request;
     tmsg_status_t status;
     side_t side;
 
     open_side(&side, words[1], words[2]);
-    must(tmsg_endpoint_connect(side.worker, words[0], NULL, &endpoint));
+    must(tmsg_endpoint_connect(side.worker, words[0], &params, &endpoint));
     must(tmsg_endpoint_ready(endpoint, &request));
     status = wait_for(request);
     if (status == TMSG_OK) {

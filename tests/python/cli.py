@@ -5,8 +5,10 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -43,12 +45,13 @@ def run(*words, timeout=BOUND, **options):
 
 
 class Receiver:
-    """`tensormsg recv` in the background, with its URL."""
+    """`tensormsg recv`, or another that listens, in the background, with its
+    URL."""
 
-    def __init__(self, *words, prefix=(), **options):
+    def __init__(self, *words, prefix=(), command="recv", **options):
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [*prefix, TOOL, "recv", *map(str, words)], stdout=subprocess.PIPE,
+            [*prefix, TOOL, command, *map(str, words)], stdout=subprocess.PIPE,
             stderr=self.errors, text=True, **options)
         self.url = self.process.stdout.readline().strip()
 
@@ -93,6 +96,17 @@ def alone(what):
     with open(SOURCE / what) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def free_port(host="127.0.0.1"):
+    """Where nobody listens, and nobody will who takes what the system gives."""
+    given = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    for _ in range(1000):
+        port = random.randrange(10000, int(given.split()[0]))
+        with contextlib.suppress(OSError), \
+                socket.create_server((host, port)):
+            return port
+    raise AssertionError("every port is taken")
 
 
 def must_have_room(folder, megabytes):

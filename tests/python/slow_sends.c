@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loaded into the command by LD_PRELOAD: each piece of a payload takes 10 ms
+/* Loaded into the command by LD_PRELOAD: each piece of a payload takes 20 ms
  * before it goes to a socket, as if it were read from a slow disk. The receiver
  * is then always ready for the next one, and UCX goes on without a pause. */
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 static void delay(size_t bytes)
 {
-    const struct timespec time = {.tv_nsec = 10000000};
+    const struct timespec time = {.tv_nsec = 20000000};
 
     if (bytes >= PIECE_BYTES) {
         nanosleep(&time, NULL);

@@ -274,7 +274,8 @@ def test_names_do_not_drive_the_terminal(tmp_path):
 @pytest.mark.once
 @pytest.mark.parametrize("words", [
     ["--help"], ["help"], ["recv", "--help"], ["send", "--help"],
-    ["info", "--help"], ["dump", "--help"], ["--version"], ["-h"],
+    ["info", "--help"], ["dump", "--help"], ["call", "--help"],
+    ["serve", "--help"], ["--version"], ["-h"],
     ["recv", "-h"], ["send", "x", "-h"]])
 def test_help(words):
     shown = run(*words)
@@ -285,7 +286,7 @@ def test_help(words):
 @pytest.mark.once
 def test_the_man_page_has_every_option():
     page = (SOURCE / "docs/man/tensormsg.1").read_text().replace("\\-", "-")
-    for command in ("recv", "send", "info", "dump"):
+    for command in ("recv", "send", "call", "serve", "info", "dump", "perf", "key"):
         options = re.findall(r"--[a-z-]+", run(command, "--help").stdout)
         for option in set(options) - {"--help", "--usage"}:
             assert option in page, f"{command} {option}"
@@ -294,7 +295,7 @@ def test_the_man_page_has_every_option():
 def test_info_tells_versions_and_settings():
     shown = json.loads(run("info", "--json").stdout)
     assert {"version", "wire_version", "ucx_version", "transports", "limits",
-            "ucx_keys", "cuda"} <= set(shown)
+            "ucx_keys", "domains", "ucx_memory_types"} <= set(shown)
     assert all({"name", "value", "origin"} <= set(k)
                for k in shown["ucx_keys"])
     text = run("info")

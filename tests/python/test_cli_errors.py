@@ -71,6 +71,15 @@ def sample(tmp_path):
     (["send", "tcp://localhost:1", DIGITS.parent], str(DIGITS.parent)),
     (["info", "--connect", "what://"], "what://"),
     (["info", "more"], "more"),
+    (["serve"], "--echo"),
+    (["serve", "--echo", "--listen", "tcp://0.0.0.0:0"],
+     "--allow-unauthenticated"),
+    (["call"], "URL"),
+    (["call", "tcp://localhost:1"], "METHOD"),
+    (["call", "tcp://localhost:1", "m", "--list"], "--list"),
+    (["call", "tcp://localhost:1", "m", "x=1", "--health"], "x=1"),
+    (["call", "tcp://localhost:1", "--health", "--list"], "two questions"),
+    (["call", "tcp://localhost:1", "m", "--out", "/dev/null"], "/dev/null"),
     (["dump"], "FILE"),
     (["dump", DIGITS, DIGITS], "digits.npz"),
     (["dump", "/nowhere.npz"], "/nowhere.npz"),
@@ -192,13 +201,8 @@ def test_a_captured_header_that_is_cut_anywhere(tmp_path, sample):
 
 # --- failed transfers: exit code 1 ---
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def test_nobody_listens(sample):
-    url = f"tcp://127.0.0.1:{free_port()}"
+    url = f"tcp://127.0.0.1:{cli.free_port()}"
     for words in (["send", url, sample], ["info", "--connect", url]):
         said = run(*words)
         assert said.returncode == FAILED
@@ -248,7 +252,7 @@ def test_somebody_else_listens(sample):
     """Silence, and another protocol: both end in bounded time."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = "tcp://127.0.0.1:%d" % server.getsockname()[1]
-        said = run("send", "--timeout", 1, url, sample, timeout=20)
+        said = run("send", "--timeout", 1, url, sample)
         assert said.returncode == FAILED
         one_line(said.stderr, url, "in time")
         with subprocess.Popen([TOOL, "send", url, str(sample)],
@@ -273,7 +277,7 @@ def test_a_program_that_is_no_receiver(sample):
         try:
             url = "tcp://127.0.0.1:13337"
             deadline = time.monotonic() + BOUND
-            while (said := run("send", "-t", 2, url, sample)).stderr.count(
+            while (said := run("send", "-t", 30, url, sample)).stderr.count(
                     "Connection refused"):
                 assert hello.poll() is None and time.monotonic() < deadline
         finally:
@@ -285,7 +289,7 @@ def test_a_program_that_is_no_receiver(sample):
 def test_a_stopped_receiver_is_given_up(sample):
     with receiver() as there:
         there.process.send_signal(signal.SIGSTOP)
-        said = run("send", "--timeout", 1, there.url, sample, timeout=20)
+        said = run("send", "--timeout", 1, there.url, sample)
         there.process.send_signal(signal.SIGCONT)
         assert said.returncode == FAILED
         one_line(said.stderr, there.url, "in time")
@@ -305,11 +309,11 @@ def test_a_slow_sender_does_not_call_its_receiver_silent(tmp_path):
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
             ":verify_asan_link_order=0"}
     with receiver("-o", out, env=env) as there:
-        sent = run("send", "-t", 1, "--json", there.url, path, env=slow)
+        sent = run("send", "-t", 2, "--json", there.url, path, env=slow)
         assert (sent.returncode, sent.stderr) == (DONE, "")
         assert there.stop()[0] == DONE
     told = json.loads(sent.stdout)
-    assert "tcp" in told["transports"] and told["seconds_moved"] > 1
+    assert "tcp" in told["transports"] and told["seconds_moved"] > 2
     assert os.listdir(out) == [path.name]
 
 
@@ -397,7 +401,7 @@ def test_a_receiver_killed_half_way(tmp_path, half_way, large):
 
 def test_a_receiver_stopped_half_way(tmp_path, half_way, large, sample):
     out = tmp_path / "out"
-    with caught_half_way(half_way, large, out, patience=1) as (there, sender):
+    with caught_half_way(half_way, large, out, patience=3) as (there, sender):
         code = sender.wait(BOUND)
         said = sender.stderr.read()
         there.process.send_signal(signal.SIGCONT)

@@ -257,7 +257,7 @@ def test_nobody_listens():
 
 def test_whoever_listens_is_no_perf(tmp_path):
     with receiver() as there:
-        done = perf("--timeout", 1, there.url)
+        done = perf("--timeout", 4, there.url)
         assert done.returncode == FAILED
         one_line(done.stderr, there.url, "no 'tensormsg perf --listen'")
 

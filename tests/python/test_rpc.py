@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples of docs/rpc.md."""
+"""The examples of docs/rpc.md, docs/streams.md and docs/interceptors.md."""
 
 import os
 import subprocess
@@ -8,17 +8,42 @@ import time
 import cli
 
 
-def test_the_server_and_client_examples(tmp_path):
+def run(tmp_path, server, client):
+    """What the client says to the server, both from examples/."""
     folder = os.path.dirname(cli.HELLO)
     url = f"unix://{tmp_path}/socket"
-    with subprocess.Popen([os.path.join(folder, "server"), url]) as server:
+    with subprocess.Popen([os.path.join(folder, server), url]) as serving:
         try:
             end = time.monotonic() + 60
             while not (tmp_path / "socket").exists():
-                assert server.poll() is None and time.monotonic() < end
+                assert serving.poll() is None and time.monotonic() < end
                 time.sleep(0.01)
-            said = subprocess.run([os.path.join(folder, "client"), url],
+            said = subprocess.run([os.path.join(folder, client), url],
                                   capture_output=True, text=True, timeout=60)
         finally:
-            server.kill()
-    assert (said.returncode, said.stdout) == (0, "2\n4\n6\n"), said.stderr
+            serving.kill()
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def test_the_server_and_client_examples(tmp_path):
+    assert run(tmp_path, "server", "client") == "2\n4\n6\n"
+
+
+def test_the_stream_examples(tmp_path):
+    assert run(tmp_path, "stream_server", "stream_client") == "1\n3\n6\n10\n"
+
+
+def test_the_example_of_interceptors():
+    program = os.path.join(os.path.dirname(cli.HELLO), "intercept")
+    said = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.splitlines() == [
+        "answer: refused",
+        "span of the server",
+        "span of the caller, which began it",
+        "no good token (no handler saw the call)",
+        "answer: ok",
+        "span of the server",
+        "span of the caller, which began it",
+    ]

@@ -3,7 +3,6 @@
 both versions, and goes on serving its own kind."""
 
 import json
-import time
 
 import pytest
 
@@ -46,10 +45,8 @@ def test_two_versions_refuse_each_other_by_name(tmp_path, sample, versions,
     with receiver("--listen", listen(scheme, tmp_path), "--out",
                   tmp_path / "out", "--timeout", 30,
                   env=cli.on_ucx(receiver_is_other)) as there:
-        began = time.monotonic()
         sent = run("send", there.url, sample,
                    env=cli.on_ucx(not receiver_is_other))
-        assert time.monotonic() - began < 10
         assert sent.returncode == FAILED
         one_line(sent.stderr, *versions)
         alike = run("send", there.url, sample,

@@ -26,7 +26,7 @@ SCHEMA = sorted((GOLDEN / "schema").glob("*.hex"))
 SCHEMA_INVALID = sorted((GOLDEN / "schema_invalid").glob("*.hex"))
 STATUS = {0: "OK", -2: "NO_MEMORY", -7: "LIMIT_EXCEEDED", -8: "MALFORMED",
           -9: "UNSUPPORTED", -15: "INCOMPATIBLE"}
-ROUNDS = int(os.environ.get("TMSG_WIRE_ROUNDS", "3000"))
+ROUNDS = int(os.environ.get("TMSG_WIRE_ROUNDS", "1000"))
 
 
 def read_listing(path):
@@ -276,3 +276,39 @@ def test_decoders_agree_on_the_number_of_keys(library, keys):
     header = with_preamble(msgpack.packb({1: [], 2: dict.fromkeys(
         map(str, range(keys)), True)}))
     assert agree(library, header, collections.Counter()) == (keys == 65536)
+
+
+# Beside tests/serialize/test_call.c: the bytes from 33 on, and what they are.
+CALLS = [
+    (16, "01 00 03 00000000 0300000007000000 0201000000000000 73756d",
+     {"type": "request", "left_us": 0x102, "text": "sum"}),
+    (16, "02 01 02 feffffff 0300000007000000 fdffffff00000000 6e6f",
+     {"type": "reply", "not_run": True, "status": -2, "code": -3,
+      "text": "no"}),
+    (18, "03 00 03 00000000 0300000007000000 0201000000000000 73756d",
+     {"type": "open", "left_us": 0x102, "text": "sum"}),
+    (18, "04 00 00 00000000 0300000007000000 0000000000000000",
+     {"type": "item"}),
+    (18, "05 00 00 00000000 0300000007000000 0000000000000000",
+     {"type": "finish"}),
+    (18, "06 00 02 feffffff 0300000007000000 0700000000000000 6e6f",
+     {"type": "end", "status": -2, "code": 7, "text": "no"}),
+    (19, "07 00 00 00000000 0300000007000000 0000000001040000",
+     {"type": "cancel", "stream": 1025}),
+    (19, "08 01 02 feffffff 0300000007000000 ffffffff02040000 6e6f",
+     {"type": "over", "not_run": True, "status": -2, "code": -1,
+      "stream": 1026, "text": "no"}),
+]
+
+
+@pytest.mark.parametrize("kind, tail, wanted", CALLS)
+def test_preambles_of_calls_and_streams(kind, tail, wanted):
+    tail = bytes.fromhex(tail)
+    header = (b"TM\0" + bytes([33 + len(tail), kind]) + bytes(28) + tail)
+    call = wire_decoder.decode_call(header)
+    rest = ({"left_us": 0} if "left_us" in wanted
+            else {"code": 0, "stream": 0})
+    assert call == {"not_run": False, "status": 0, "id": 0x700000003,
+                    "text": "", **rest, **wanted}
+    with pytest.raises(Refused):
+        wire_decoder.decode_call(header[:3] + bytes([55]) + header[4:])

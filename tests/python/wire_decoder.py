@@ -457,6 +457,29 @@ def decode_preamble(header):
     return preamble
 
 
+CALLS = {16: {1: "request", 2: "reply"},
+         18: {3: "open", 4: "item", 5: "finish", 6: "end"},
+         19: {7: "cancel", 8: "over"}}
+
+
+def decode_call(header):
+    """What the preamble of a CALL, a STREAM or a STREAM_OVER has beyond."""
+    preamble = decode_preamble(header)
+    require(header[3] >= 56 and header[35] <= header[3] - 56, "too short")
+    kinds, kind = CALLS[preamble["kind"]], header[33]
+    require(kind in kinds, f"type {kind}", "UNSUPPORTED")
+    call = {"type": kinds[kind], "not_run": bool(header[34] & 1)}
+    call["status"], call["id"] = struct.unpack("<iQ", header[36:48])
+    if kinds[kind] in ("request", "open"):
+        call["left_us"], = struct.unpack("<Q", header[48:56])
+    else:
+        call["code"], call["stream"] = struct.unpack("<iH", header[48:54])
+    words = header[56:56 + header[35]]
+    require(0 not in words, "text")
+    call["text"] = words.decode()
+    return call
+
+
 def decode(header, channel=None):
     """The view that tmsg_header_to_json() gives, numbers as they are; with
     the schemas kept of a channel, the tensors of a reference, too."""

@@ -4,7 +4,6 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
-#include <time.h>
 
 #include "rpc/server.h"
 #include "support/peers.h"
@@ -131,6 +130,44 @@ static bool serve(scene_t *scene)
     return status == TMSG_OK;
 }
 
+/* A method with all that may be said of one. */
+static bool declare(scene_t *scene)
+{
+    const tmsg_method_params_t params = {
+        .field_mask =
+            TMSG_METHOD_PARAM_SIGNATURE | TMSG_METHOD_PARAM_DESCRIPTION,
+        .signature = "(x: uint8[n], @k?: i64) -> (y: uint8[n])",
+        .description = "says nothing"};
+    tmsg_status_t status =
+        tmsg_server_register(scene->server, "signed", echo, NULL, &params);
+
+    must_true(status == TMSG_OK || status == TMSG_ERR_NO_MEMORY);
+    return status == TMSG_OK;
+}
+
+/* Asks what there is, and reads it. */
+static bool reflect(scene_t *scene)
+{
+    tmsg_methods_t *methods = NULL;
+    tmsg_call_t *made;
+    tmsg_status_t status;
+
+    if (!declare(scene) ||
+        tmsg_endpoint_call(scene->pair.to_a, TMSG_METHOD_METHODS, NULL, NULL,
+                           &made) != TMSG_OK) {
+        return false;
+    }
+    pair_await(&scene->pair, has_ended, made, "the end of a call");
+    status = tmsg_call_status(made);
+    if (status == TMSG_OK) {
+        status = tmsg_methods_read(tmsg_call_reply(made), &methods);
+        must_true(status != TMSG_OK || tmsg_methods_size(methods) == 3);
+    }
+    tmsg_methods_destroy(methods);
+    tmsg_call_destroy(made);
+    return status == TMSG_OK;
+}
+
 static bool is_empty(void *arg)
 {
     const scene_t *scene = arg;
@@ -138,22 +175,8 @@ static bool is_empty(void *arg)
     return scene->server->load.inside == 0 && scene->server->all.count == 0;
 }
 
-static void expect_live(size_t wanted, unsigned long n)
-{
-    struct timespec nap = {0, 1000000};
-
-    for (int i = 0; watched_alloc_live() != wanted; i++) {
-        if (i > 5000) {
-            watched_alloc_report();
-            die("allocation %lu: %zu are left, %zu were there", n,
-                watched_alloc_live(), wanted);
-        }
-        nanosleep(&nap, NULL);
-    }
-}
-
 /* Runs it with its n-th allocation failing. False: it has not as many. */
-static bool fail_nth(run_fn run, unsigned long n, bool *ok_p)
+static bool fail_nth(const void *arg, unsigned long n, bool *ok_p)
 {
     size_t live = watched_alloc_live();
     scene_t scene = {0};
@@ -166,7 +189,7 @@ static bool fail_nth(run_fn run, unsigned long n, bool *ok_p)
     scene.small = sample_bytes(1, SMALL);
     scene.large = sample_bytes(1, LARGE);
     watched_alloc_arm(n);
-    *ok_p = run(&scene);
+    *ok_p = (*(const run_fn *)arg)(&scene);
     failed = watched_alloc_disarm() != 0;
     must_true(call(&scene, side_dial(&scene.pair.b, &scene.pair.a), "echo",
                    scene.small));
@@ -175,24 +198,14 @@ static bool fail_nth(run_fn run, unsigned long n, bool *ok_p)
     pair_drop(&scene.pair);
     tmsg_map_destroy(scene.small);
     tmsg_map_destroy(scene.large);
-    expect_live(live, n);
+    watched_alloc_expect(live, n);
     return failed;
 }
 
 static void fail_each(run_fn run)
 {
-    unsigned long n = 0, errors = 0;
-    bool ok;
-
     tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
-    fail_nth(run, 0, &ok); /* what is made once and kept for ever */
-    must_true(ok);
-    while (fail_nth(run, ++n, &ok)) {
-        errors += !ok;
-    }
-    must_true(ok);
-    must_true(errors > 0);
-    fprintf(stderr, "%lu allocations, %lu errors\n", n - 1, errors);
+    watched_alloc_fail_each(fail_nth, &run);
 }
 
 Test(rpc_alloc, of_a_small_call) { fail_each(call_small); }
@@ -202,3 +215,7 @@ Test(rpc_alloc, of_a_large_call) { fail_each(call_large); }
 Test(rpc_alloc, of_a_call_that_fails) { fail_each(call_failing); }
 
 Test(rpc_alloc, of_a_server) { fail_each(serve); }
+
+Test(rpc_alloc, of_a_signature) { fail_each(declare); }
+
+Test(rpc_alloc, of_what_a_server_tells_of_itself) { fail_each(reflect); }

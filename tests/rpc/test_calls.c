@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: twice */
 /* Calls and their answers, at once and later, good and bad. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

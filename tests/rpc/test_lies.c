@@ -5,10 +5,8 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/calls.h"
-#include "am/endpoint.h"
 #include "core/bytes.h"
-#include "support/peers.h"
+#include "support/forged.h"
 #include "support/sample.h"
 
 typedef struct {
@@ -16,13 +14,6 @@ typedef struct {
     tmsg_server_t *server; /* a's */
     unsigned seen;
 } scene_t;
-
-typedef struct {
-    tmsg_preamble_t head;
-    tmsg_call_head_t call;
-    uint8_t header[512];
-    size_t bytes; /* of the header */
-} forged_t;
 
 static void echo(void *arg, tmsg_task_t *task)
 {
@@ -65,39 +56,6 @@ static forged_t forge(scene_t *scene)
     };
 }
 
-static void encode(forged_t *forged)
-{
-    tmsg_preamble_encode(&forged->head, forged->header);
-    if (forged->head.kind == TMSG_KIND_CALL) {
-        tmsg_call_encode(&forged->call, forged->header);
-        forged->bytes = tmsg_call_preamble_bytes(&forged->call);
-    } else {
-        forged->bytes = TMSG_PREAMBLE_BYTES;
-    }
-    forged->header[forged->bytes++] = 0x80; /* an empty body */
-}
-
-static void send_forged(scene_t *scene, const forged_t *forged)
-{
-    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                       .flags = UCP_AM_SEND_FLAG_EAGER |
-                                                UCP_AM_SEND_FLAG_REPLY};
-    pair_t *pair = &scene->pair;
-    ucs_status_ptr_t request =
-        ucp_am_send_nbx(pair->to_a->ep, TMSG_AM_ID, forged->header,
-                        forged->bytes, NULL, 0, &param);
-
-    must_true(!UCS_PTR_IS_ERR(request));
-    for (int i = 0; i < 200; i++) {
-        tmsg_worker_progress(pair->a.worker);
-        tmsg_worker_progress(pair->b.worker);
-    }
-    if (UCS_PTR_IS_PTR(request)) {
-        must_true(ucp_request_check_status(request) != UCS_INPROGRESS);
-        ucp_request_free(request);
-    }
-}
-
 static bool has_ended(void *arg)
 {
     return tmsg_call_status(arg) != TMSG_IN_PROGRESS;
@@ -123,7 +81,7 @@ static void costs_the_message(scene_t *scene, forged_t *forged, unsigned runs)
         tmsg_channel_find(scene->pair.to_a, TMSG_CHANNEL_CALLS);
     unsigned before = scene->seen;
 
-    send_forged(scene, forged);
+    forged_send(&scene->pair, forged);
     channel->tx_sequence++;
     must_eq(scene->seen - before, runs);
     expect_serves(scene, scene->pair.to_a);
@@ -131,7 +89,7 @@ static void costs_the_message(scene_t *scene, forged_t *forged, unsigned runs)
 
 static void costs_the_connection(scene_t *scene, forged_t *forged)
 {
-    send_forged(scene, forged);
+    forged_send(&scene->pair, forged);
     must_be(pair_end_of(&scene->pair, scene->pair.to_b), TMSG_ERR_MALFORMED);
     expect_serves(scene, side_dial(&scene->pair.b, &scene->pair.a));
 }
@@ -143,7 +101,7 @@ Test(rpc_lies, what_is_forged_right_is_run)
 
     open_scene(&scene);
     forged = forge(&scene);
-    encode(&forged);
+    forged_encode(&forged);
     costs_the_message(&scene, &forged, 1);
     close_scene(&scene);
 }
@@ -156,7 +114,7 @@ Test(rpc_lies, a_preamble_that_breaks_off)
     open_scene(&scene);
     for (uint8_t bytes = 33; bytes < TMSG_CALL_BYTES + 4; bytes++) {
         forged = forge(&scene);
-        encode(&forged);
+        forged_encode(&forged);
         forged.header[3] = bytes;
         forged.header[bytes] = 0x80;
         forged.bytes = bytes + 1u;
@@ -172,7 +130,7 @@ Test(rpc_lies, a_text_longer_than_its_preamble)
 
     open_scene(&scene);
     forged = forge(&scene);
-    encode(&forged);
+    forged_encode(&forged);
     forged.header[35] = 255;
     costs_the_message(&scene, &forged, 0);
     close_scene(&scene);
@@ -190,7 +148,7 @@ Test(rpc_lies, a_name_that_is_no_text)
     for (size_t i = 0; i < 2; i++) {
         forged = forge(&scene);
         forged.call.text = names[i];
-        encode(&forged);
+        forged_encode(&forged);
         costs_the_message(&scene, &forged, 0);
     }
     close_scene(&scene);
@@ -204,7 +162,7 @@ Test(rpc_lies, types_and_flags_of_no_meaning)
     open_scene(&scene);
     for (unsigned type = 0; type < 256; type += type == 3 ? 252 : 1) {
         forged = forge(&scene);
-        encode(&forged);
+        forged_encode(&forged);
         forged.header[33] = (uint8_t)type;
         forged.header[34] = 0xff;
         costs_the_message(&scene, &forged, type == TMSG_CALL_REQUEST);
@@ -223,8 +181,8 @@ Test(rpc_lies, times_of_no_meaning_are_times)
     for (size_t i = 0; i < 4; i++) {
         forged = forge(&scene);
         forged.call.left_us = times[i];
-        encode(&forged);
-        send_forged(&scene, &forged);
+        forged_encode(&forged);
+        forged_send(&scene.pair, &forged);
         tmsg_channel_find(scene.pair.to_a, TMSG_CHANNEL_CALLS)->tx_sequence++;
         expect_serves(&scene, scene.pair.to_a);
     }
@@ -239,7 +197,7 @@ Test(rpc_lies, the_id_of_another_call_twice)
     open_scene(&scene);
     for (int i = 0; i < 3; i++) {
         forged = forge(&scene);
-        encode(&forged);
+        forged_encode(&forged);
         costs_the_message(&scene, &forged, 1);
     }
     close_scene(&scene);
@@ -257,7 +215,7 @@ Test(rpc_lies, replies_to_nothing)
         forged = forge(&scene);
         forged.call.type = TMSG_CALL_REPLY;
         forged.call.id = ids[i];
-        encode(&forged);
+        forged_encode(&forged);
         costs_the_message(&scene, &forged, 0);
     }
     close_scene(&scene);
@@ -279,7 +237,7 @@ Test(rpc_lies, a_reply_to_the_call_of_another_connection)
     forged = forge(&scene);
     forged.call.type = TMSG_CALL_REPLY;
     forged.call.id = UINT64_C(1) << 32; /* this */
-    encode(&forged);
+    forged_encode(&forged);
     costs_the_message(&scene, &forged, 0);
     pair_await(&scene.pair, has_ended, call, "the end of a call");
     must_be(tmsg_call_status(call), TMSG_ERR_UNSUPPORTED); /* b's word */
@@ -302,7 +260,7 @@ Test(rpc_lies, a_status_of_no_meaning_is_a_refusal)
         forged.call.id = (uint64_t)(i + 1) << 32;
         forged.call.status = statuses[i];
         forged.call.text_bytes = 0;
-        encode(&forged);
+        forged_encode(&forged);
         costs_the_message(&scene, &forged, 0);
         pair_await(&scene.pair, has_ended, call, "the end of a call");
         must_true(tmsg_call_status(call) == TMSG_ERR_REFUSED ||
@@ -332,7 +290,7 @@ Test(rpc_lies, a_message_on_the_channel_of_calls)
     open_scene(&scene);
     forged = forge(&scene);
     forged.head.kind = TMSG_KIND_MAP;
-    encode(&forged);
+    forged_encode(&forged);
     costs_the_connection(&scene, &forged);
     close_scene(&scene);
 }
@@ -346,7 +304,29 @@ Test(rpc_lies, a_call_on_a_channel_of_messages)
     forged = forge(&scene);
     forged.head.channel = 0;
     forged.head.sequence = 0;
-    encode(&forged);
+    forged_encode(&forged);
     costs_the_connection(&scene, &forged);
+    close_scene(&scene);
+}
+
+/* Neither is numbered: the one may overtake the other. */
+Test(rpc_lies, a_call_that_was_given_up_before_the_first_came_is_not_run)
+{
+    scene_t scene;
+    forged_t call, uncall;
+
+    open_scene(&scene);
+    call = forge(&scene);
+    uncall = forge(&scene);
+    uncall.head = (tmsg_preamble_t){.kind = TMSG_KIND_UNCALL,
+                                    .endpoint_id = call.head.endpoint_id,
+                                    .body_bytes = 8};
+    tmsg_preamble_encode(&uncall.head, uncall.header);
+    tmsg_put_le(uncall.header + TMSG_PREAMBLE_BYTES, call.call.id, 8);
+    uncall.bytes = TMSG_PREAMBLE_BYTES + 8;
+    forged_send(&scene.pair, &uncall);
+    forged_encode(&call);
+    forged_send(&scene.pair, &call);
+    must_eq(scene.seen, 0);
     close_scene(&scene);
 }

@@ -1,43 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/device_map.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/accelerator.h"
+#include "support/devices.h"
 #include "support/must.h"
 #include "support/sample.h"
 
 static const tmsg_stream_t none;
+static atomic_int held;
 
-void device_maps_begin(void)
-{
-    const tmsg_domain_t *domain;
+int device_held(void) { return atomic_load(&held); }
 
-    if (tmsg_domain_find(accelerator_device(0), &domain) != TMSG_OK) {
-        must(tmsg_domain_register(&accelerator));
-    }
-}
-
-void device_maps_end(void)
-{
-    must_true(fake_fault() == NULL || strcmp(fake_fault(), "") == 0);
-    must_eq(fake_events(), 0);
-    must_eq(fake_blocks(), 0);
-}
+void device_maps_begin(void) { devices_begin(); }
+void device_maps_end(void) { devices_end(); }
 
 void *device_alloc(int32_t device, size_t bytes, uint64_t seed)
 {
     void *data;
 
-    must(accelerator.alloc(NULL, accelerator_device(device),
-                           bytes == 0 ? 1 : bytes, 64, none, &data));
+    must(device_domain()->alloc(NULL, device_at(device), bytes == 0 ? 1 : bytes,
+                                64, none, &data));
+    atomic_fetch_add(&held, 1);
     if (seed != 0) {
         void *host = malloc(bytes + 1);
 
         sample_fill(seed, host, bytes);
-        fake_poke((uintptr_t)data, host, bytes);
+        device_poke(data, host, bytes);
         free(host);
     }
     return data;
@@ -45,11 +37,12 @@ void *device_alloc(int32_t device, size_t bytes, uint64_t seed)
 
 void device_free(void *data)
 {
-    fake_block_t block;
+    tmsg_memory_t memory;
 
-    must_true(fake_find((uintptr_t)data, &block));
-    accelerator.free(NULL, accelerator_device(block.device), data, block.bytes,
-                     none);
+    must(tmsg_memory_query(data, &memory));
+    must_true(memory.device.type == device_at(0).type);
+    atomic_fetch_sub(&held, 1);
+    device_domain()->free(NULL, memory.device, data, memory.bytes, none);
 }
 
 size_t device_compare(uint64_t seed, const void *data, size_t bytes)
@@ -58,7 +51,7 @@ size_t device_compare(uint64_t seed, const void *data, size_t bytes)
     size_t same;
 
     if (bytes > 0) {
-        fake_peek(host, (uintptr_t)data, bytes);
+        device_peek(host, data, bytes);
     }
     same = sample_compare(seed, host, bytes);
     free(host);
@@ -90,7 +83,7 @@ static tmsg_map_t *make(uint64_t seed, const device_tensor_t *tensors,
                 sample_fill(seed + i, tensor.data, tensors[i].bytes);
             }
         } else {
-            tensor.device = accelerator_device(tensors[i].device);
+            tensor.device = device_at(tensors[i].device);
             tensor.data = device_alloc(tensors[i].device, tensors[i].bytes,
                                        seed == 0 ? 0 : seed + i);
         }
@@ -122,7 +115,7 @@ static void check_one(uint64_t seed, const device_tensor_t *wanted,
                 wanted->bytes);
         return;
     }
-    must_eq(tensor->device.type, ACCELERATOR_DEVICE);
+    must_eq(tensor->device.type, device_at(0).type);
     must_eq(tensor->device.id, wanted->device);
     must_eq(device_compare(seed, tensor->data, wanted->bytes), wanted->bytes);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* support/device_map.h - maps of host and device tensors, whose content says
- * which they are. The devices are those of support/accelerator.h. */
+ * which they are. The devices are those of support/devices.h. */
 #ifndef TMSG_TESTS_DEVICE_MAP_H
 #define TMSG_TESTS_DEVICE_MAP_H
 
@@ -11,23 +11,23 @@
 
 #define ON_HOST (-1)
 
-/* One tensor: of so many bytes, on that accelerator or ON_HOST. */
+/* One tensor: of so many bytes, on that device or ON_HOST. */
 typedef struct {
     int32_t device;
     size_t bytes;
     tmsg_stream_t stream; /* all zeros: none */
 } device_tensor_t;
 
-/* Registers the accelerator, once. */
+/* devices_begin() and devices_end(). */
 void device_maps_begin(void);
-/* Dies where a device's memory or an event was left behind, or the CPU or the
- * order of work was at fault. */
 void device_maps_end(void);
 
-/* Memory of an accelerator, filled with what `seed` says, or with nothing
+/* Memory of a device, filled with what `seed` says, or with nothing
  * (`seed` 0); freed with device_free(). */
 void *device_alloc(int32_t device, size_t bytes, uint64_t seed);
 void device_free(void *data);
+/* How many were not freed yet, those that maps own among them. */
+int device_held(void);
 
 /* As sample_compare(). */
 size_t device_compare(uint64_t seed, const void *data, size_t bytes);

@@ -3,8 +3,9 @@
 #ifndef TESTS_SUPPORT_LOCALES_H
 #define TESTS_SUPPORT_LOCALES_H
 
-/* Compiles the locale (as "de_DE": a comma) into a folder of its own, makes it
- * the process's, and sees that its decimal point is `point`. Dies else. */
+/* Has the process write and read numbers as the locale does (as "de_DE": with a
+ * comma), which is compiled into a folder of its own, and sees that its decimal
+ * point is `point`. Dies else. */
 void locale_enter(const char *name, const char *point);
 
 #endif

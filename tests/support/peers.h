@@ -49,6 +49,7 @@ typedef struct {
     const char *ucx_config;
     uint32_t peer_timeout_ms; /* 0: the default */
     uint32_t flags;           /* of the context */
+    tmsg_keyring_t *keyring;  /* of the context; NULL: none */
     tmsg_limits_t limits;
     tmsg_worker_params_t worker; /* its drive's flag is added */
 } side_options_t;
@@ -132,6 +133,10 @@ typedef struct {
     int in;  /* from it */
     int out; /* to it */
 } child_t;
+
+/* For await(): whether a child_t that was sent SIGSTOP stands still, which
+ * takes hold of every thread only after a while. */
+bool child_is_stopped(void *child);
 
 typedef struct {
     int in;

@@ -7,8 +7,8 @@
 
 #include <tensormsg/meta.h>
 
-#include "support/accelerator.h"
 #include "support/device_map.h"
+#include "support/devices.h"
 #include "support/must.h"
 
 #define NDIM_MAX 5
@@ -70,12 +70,27 @@ uint64_t sample_random(uint64_t *state)
 void sample_fill(uint64_t seed, void *data, size_t bytes)
 {
     uint8_t *to = data;
+    uint64_t word;
 
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = sample_random(&seed);
-
-        memcpy(to + i, &word, bytes - i < 8 ? bytes - i : 8);
+    for (; bytes >= 8; to += 8, bytes -= 8) {
+        word = sample_random(&seed);
+        memcpy(to, &word, 8);
     }
+    if (bytes > 0) {
+        word = sample_random(&seed);
+        memcpy(to, &word, bytes);
+    }
+}
+
+static size_t first_difference(const void *one, const void *other)
+{
+    const uint8_t *a = one, *b = other;
+    size_t i = 0;
+
+    while (a[i] == b[i]) {
+        i++;
+    }
+    return i;
 }
 
 size_t sample_compare(uint64_t seed, const void *data, size_t bytes)
@@ -83,18 +98,16 @@ size_t sample_compare(uint64_t seed, const void *data, size_t bytes)
     const uint8_t *from = data;
 
     for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = sample_random(&seed);
-        const uint8_t *wanted = (const uint8_t *)&word;
-        size_t count = bytes - i < 8 ? bytes - i : 8;
+        uint64_t word = sample_random(&seed), got = word;
 
-        if (memcmp(from + i, wanted, count) == 0) {
-            continue;
+        if (bytes - i >= 8) {
+            memcpy(&got, from + i, 8);
+        } else {
+            memcpy(&got, from + i, bytes - i);
         }
-        while (from[i] == *wanted) {
-            wanted++;
-            i++;
+        if (got != word) {
+            return i + first_difference(&got, &word);
         }
-        return i;
     }
     return bytes;
 }
@@ -171,7 +184,7 @@ static void describe_item(const sample_t *sample, size_t index, item_t *item)
     name_item(sample, index, item->name);
     item->tensor.device.type = TMSG_DEVICE_CPU;
     if (is_on_device(sample, index)) {
-        item->tensor.device = accelerator_device((int32_t)(index % 2));
+        item->tensor.device = device_at((int32_t)(index % 2));
     }
     item->tensor.dtype = sample_dtypes[dtype];
     item->tensor.shape = item->shape;
@@ -346,6 +359,22 @@ static sample_t vector_of(uint64_t seed, size_t bytes)
             break;
         }
     }
+    return sample;
+}
+
+sample_t sample_plain(uint64_t seed, size_t bytes)
+{
+    sample_t sample = {.seed = seed,
+                       .tensors = 1,
+                       .shape = SAMPLE_VECTOR,
+                       .elements = bytes,
+                       .without_metadata = true};
+
+    while (sample_dtypes[sample.dtype].code != TMSG_DTYPE_UINT ||
+           sample_dtypes[sample.dtype].bits != 8) {
+        sample.dtype++;
+    }
+    sample.dtype++;
     return sample;
 }
 

@@ -48,6 +48,9 @@ void sample_check(const sample_t *sample, const tmsg_map_t *map);
 void sample_fill(uint64_t seed, void *data, size_t bytes);
 size_t sample_compare(uint64_t seed, const void *data, size_t bytes);
 
+/* One tensor of so many bytes, and no metadata. */
+sample_t sample_plain(uint64_t seed, size_t bytes);
+
 /* A map of one uint8 tensor "data" of so many bytes, owned. */
 tmsg_map_t *sample_bytes(uint64_t seed, size_t bytes);
 void sample_check_bytes(uint64_t seed, size_t bytes, const tmsg_map_t *map);

@@ -178,10 +178,10 @@ static void *wait_for_answer(void *arg)
 {
     waiter_t *waiter = arg;
     scene_t *scene = waiter->scene;
-    tmsg_request_t *request =
-        send_map(scene->ours, sample_bytes(9, 100), TMSG_SEND_ACKED);
+    tmsg_request_t *request;
 
-    this_waiter = waiter;
+    this_waiter = waiter; /* before anything here may call back */
+    request = send_map(scene->ours, sample_bytes(9, 100), TMSG_SEND_ACKED);
     must(tmsg_request_wait(request, PEERS_BOUND_MS));
     atomic_store(&scene->ended[waiter->number], true);
     tmsg_request_destroy(request);

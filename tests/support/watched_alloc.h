@@ -19,6 +19,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+#include "support/must.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WATCHED_REAL(name) __interceptor_##name
@@ -157,6 +160,41 @@ __attribute__((unused)) static void watched_alloc_report(void)
     pthread_mutex_unlock(&watched_lock);
 }
 
+/* Dies unless as many are live as are wanted, soon: lookups end in threads of
+ * their own. `n`: which was to fail. */
+__attribute__((unused)) static void watched_alloc_expect(size_t wanted,
+                                                         unsigned long n)
+{
+    const struct timespec nap = {0, 1000000};
+
+    for (int i = 0; watched_alloc_live() != wanted; i++) {
+        if (i > 5000) {
+            watched_alloc_report();
+            die("allocation %lu: %zu are left, %zu were there", n,
+                watched_alloc_live(), wanted);
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* Fails each in turn. once() does something with its n-th failing; false: it
+ * has not as many. *ok_p: whether it did what it was to do. */
+__attribute__((unused)) static void watched_alloc_fail_each(
+    bool (*once)(const void *arg, unsigned long n, bool *ok_p), const void *arg)
+{
+    unsigned long n = 0, errors = 0;
+    bool ok;
+
+    once(arg, 0, &ok); /* what is made once and kept for ever */
+    must_true(ok);
+    while (once(arg, ++n, &ok)) {
+        errors += !ok;
+    }
+    must_true(ok);
+    must_true(errors > 0);
+    fprintf(stderr, "%lu allocations, %lu errors\n", n - 1, errors);
+}
+
 static bool watched_is_ours(uintptr_t caller)
 {
     for (size_t i = 0; i < watched_range_count; i++) {
@@ -236,10 +274,7 @@ static void watched_forget(const void *data)
 
 /* LeakSanitizer knows what ld.so keeps by its caller, which is now us. */
 const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:_dl_map_object_deps\n";
-}
+const char *__lsan_default_suppressions(void) { return "leak:ld-linux\n"; }
 
 void *malloc(size_t bytes)
 {

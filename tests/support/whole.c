@@ -11,12 +11,14 @@ bool whole_run(void)
            second_ucx[0] == '\0';
 }
 
-bool does_half(void)
+bool is_slow(void)
 {
     const char *sanitizer = getenv("TMSG_SANITIZE");
 
-    return !whole_run() && (sanitizer == NULL || sanitizer[0] == '\0');
+    return !whole_run() && sanitizer != NULL && sanitizer[0] != '\0';
 }
+
+bool does_half(void) { return !whole_run() && !is_slow(); }
 
 bool is_due(size_t n)
 {

@@ -10,6 +10,9 @@
 /* Whether to spare nothing. */
 bool whole_run(void);
 
+/* Whether a sanitizer makes it slow, and the plain runs do the same. */
+bool is_slow(void);
+
 /* Whether there are two runs, each with its own UCX, that do half each of what
  * has many combinations. Under a sanitizer there is but one. */
 bool does_half(void);

@@ -44,8 +44,13 @@ static tmsg_status_t on_alloc(void *arg)
 {
     scene_t *scene = arg;
 
-    use_library(scene);
-    must_be(tmsg_worker_wait(scene->us.worker, -1), TMSG_ERR_WOULD_BLOCK);
+    if (!atomic_load(&scene->stop)) { /* and not as the worker ends */
+        tmsg_status_t status;
+
+        use_library(scene);
+        status = tmsg_worker_wait(scene->us.worker, -1);
+        must_true(status == TMSG_ERR_WOULD_BLOCK || atomic_load(&scene->stop));
+    }
     return TMSG_OK;
 }
 
@@ -289,7 +294,7 @@ static void run(drive_t drive)
 
 int main(void)
 {
-    alarm(110);
+    alarm(290);
     for (unsigned i = 0; i < 3; i++) {
         run(DRIVE_POLLING);
         run(DRIVE_THREAD);

@@ -1,49 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two ends of one call at the same time, every pair of them: its answer, a
  * cancel, its deadline, the end of the server, the end of the connection. Each
- * call ends once, each handler that kept its task learns why no answer is
- * wanted, and nothing is left behind. */
-#include <pthread.h>
-#include <stdatomic.h>
+ * call ends once and as one of the two said, each handler that kept its task
+ * has answered it or learns why no answer is wanted, each reply was waited for
+ * or counted as late, and nothing is left behind. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#include "rpc/server.h"
-#include "support/peers.h"
+#include "support/races.h"
 #include "support/sample.h"
-#include "support/whole.h"
 
-typedef enum { REPLY, CANCEL, DEADLINE, DRAIN, DISCONNECT, ENDS } end_t;
+enum { REPLY, CANCEL, DEADLINE, DRAIN, DISCONNECT, ENDS };
 
-static const char *const names[] = {"reply", "cancel", "deadline", "drain",
-                                    "disconnect"};
-
-enum { OPEN, TAKEN, SHUT }; /* whether its handler may keep the task */
+static const char *const names[ENDS] = {"reply", "cancel", "deadline", "drain",
+                                        "disconnect"};
+static const tmsg_status_t statuses[ENDS] = {
+    TMSG_OK, TMSG_ERR_CANCELED, TMSG_ERR_TIMED_OUT, TMSG_ERR_UNAVAILABLE,
+    TMSG_ERR_PEER_LOST};
 
 typedef struct {
-    struct scene *scene;
     tmsg_task_t *task;
     tmsg_call_t *call;
-    atomic_int state;
+    atomic_int state, why; /* the latter: what its handler was told */
     atomic_uint ends, overs, answers, releases;
 } round_t;
 
-typedef struct scene {
-    side_t a, b; /* a serves */
-    tmsg_server_t *server;
-    tmsg_endpoint_t *to_a, *to_b;
-    round_t *rounds;
-    round_t *now;
-    end_t other; /* what the second thread does */
-    pthread_barrier_t begin, end;
-    atomic_bool stop;
+/* What came of the rounds of a slice. */
+typedef struct {
+    unsigned long ends[ENDS];    /* of calls, by what ended them */
+    unsigned long answers, told; /* of handlers */
+    unsigned long turned_out;    /* told that the server is drained */
+    unsigned long late;          /* replies */
+} tally_t;
+
+typedef struct {
+    races_t races;
+    round_t *rounds;      /* of the slice */
+    atomic_ulong useless; /* answers to what was over at its caller */
+    uint64_t late;        /* replies, before the slice */
+    tally_t tally;
 } scene_t;
 
 static void on_over(void *arg, tmsg_task_t *task, tmsg_status_t status)
 {
+    round_t *round = arg;
+
     must_be(tmsg_task_status(task), status);
-    atomic_fetch_add(&((round_t *)arg)->overs, 1);
+    atomic_store(&round->why, status);
+    atomic_fetch_add(&round->overs, 1);
 }
 
 static void keep(void *arg, tmsg_task_t *task)
@@ -51,13 +55,16 @@ static void keep(void *arg, tmsg_task_t *task)
     scene_t *scene = arg;
     round_t *round;
     int64_t index;
-    int open = OPEN;
+    int open = RACE_OPEN;
 
     must(tmsg_map_get_i64(tmsg_task_map(task), "round", &index));
     round = &scene->rounds[index];
     tmsg_task_on_over(task, on_over, round);
     round->task = tmsg_task_keep(task);
-    if (!atomic_compare_exchange_strong(&round->state, &open, TAKEN)) {
+    if (!atomic_compare_exchange_strong(&round->state, &open, RACE_TAKEN)) {
+        if (tmsg_task_reply(task, NULL, NULL) == TMSG_OK) {
+            atomic_fetch_add(&scene->useless, 1);
+        }
         tmsg_task_destroy(task); /* it is over at its caller */
     }
 }
@@ -73,81 +80,79 @@ static void on_release(void *arg)
     atomic_fetch_add(&((round_t *)arg)->releases, 1);
 }
 
-static void reply(round_t *round)
+static round_t *lane_of(const scene_t *scene, unsigned lane)
 {
-    if (tmsg_task_reply(round->task, tmsg_task_map(round->task), NULL) ==
-        TMSG_OK) {
-        atomic_fetch_add(&round->answers, 1);
-    }
+    return &scene->rounds[scene->races.from + lane];
 }
 
-static void act(scene_t *scene, end_t end)
+static bool is_taken(round_t *round)
 {
-    switch (end) {
-    case REPLY:
-        reply(scene->now);
-        break;
-    case CANCEL:
-        tmsg_call_cancel(scene->now->call);
-        break;
-    case DRAIN:
-        (void)tmsg_server_drain(scene->server, 0);
-        break;
-    case DISCONNECT:
-        must(tmsg_endpoint_abort(scene->to_b, TMSG_ERR_PEER_LOST, "so"));
-        break;
-    default:
-        break; /* comes by itself */
-    }
+    return atomic_load(&round->state) == RACE_TAKEN;
 }
 
-static void *second(void *arg)
+/* What ends all of them is done to the first. */
+static void act(void *arg, unsigned lane, int end, bool second)
 {
     scene_t *scene = arg;
+    round_t *round = lane_of(scene, lane);
 
-    for (;;) {
-        pthread_barrier_wait(&scene->begin);
-        if (atomic_load(&scene->stop)) {
-            return NULL;
+    (void)second;
+    if (end == REPLY && is_taken(round)) {
+        if (tmsg_task_reply(round->task, tmsg_task_map(round->task), NULL) ==
+            TMSG_OK) {
+            atomic_fetch_add(&round->answers, 1);
         }
-        act(scene, scene->other);
-        pthread_barrier_wait(&scene->end);
+    } else if (end == CANCEL) {
+        tmsg_call_cancel(round->call);
+    } else if (end == DRAIN && lane == 0) {
+        (void)tmsg_server_drain(scene->races.server, 0);
+    } else if (end == DISCONNECT && lane == 0) {
+        must(tmsg_endpoint_abort(scene->races.to_b, TMSG_ERR_PEER_LOST, "so"));
     }
 }
 
-static bool has_ended(void *arg)
+static bool has_ended(const round_t *round)
 {
-    round_t *round = arg;
-
     return atomic_load(&round->ends) > 0 && atomic_load(&round->releases) > 0;
 }
 
-static bool has_task(void *arg)
-{
-    round_t *round = arg;
-
-    return atomic_load(&round->state) == TAKEN || has_ended(arg);
-}
-
-static bool is_over(void *arg)
-{
-    return tmsg_task_status(((round_t *)arg)->task) != TMSG_OK;
-}
-
-static bool is_empty(void *arg)
+static bool have_tasks(void *arg)
 {
     scene_t *scene = arg;
-    bool empty;
+    bool all = true;
 
-    tmsg_hub_lock(scene->server->hub);
-    empty = scene->server->load.inside == 0 && scene->server->load.running == 0;
-    tmsg_hub_unlock(scene->server->hub);
-    return empty;
+    for (unsigned i = 0; i < scene->races.lanes; i++) {
+        round_t *round = lane_of(scene, i);
+
+        all = all && (is_taken(round) || has_ended(round));
+    }
+    return all;
 }
 
-static void call(scene_t *scene, size_t index, int32_t timeout_ms)
+/* An answer may find that the connection is gone, which its handler hears. */
+static bool is_over(round_t *round)
 {
-    round_t *round = &scene->rounds[index];
+    return atomic_load(&round->overs) > 0 ||
+           tmsg_task_status(round->task) == TMSG_ERR_ALREADY_EXISTS;
+}
+
+static bool are_over(void *arg)
+{
+    scene_t *scene = arg;
+    bool all = true;
+
+    for (unsigned i = 0; i < scene->races.lanes; i++) {
+        round_t *round = lane_of(scene, i);
+
+        all = all && has_ended(round) && (!is_taken(round) || is_over(round));
+    }
+    return all;
+}
+
+static void call(scene_t *scene, unsigned lane, int32_t timeout_ms)
+{
+    round_t *round = lane_of(scene, lane);
+    int64_t index = round - scene->rounds;
     const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT |
                                                      TMSG_CALL_PARAM_ON_DONE |
                                                      TMSG_CALL_PARAM_ON_RELEASE,
@@ -156,129 +161,139 @@ static void call(scene_t *scene, size_t index, int32_t timeout_ms)
                                        .on_done_arg = round,
                                        .on_release = on_release,
                                        .on_release_arg = round};
-    tmsg_map_t *map = sample_bytes(index, index % 2 == 0 ? 100 : 50000);
+    tmsg_map_t *map =
+        sample_bytes((uint64_t)index, index % 5 == 0 ? 50000 : 100);
 
-    must(tmsg_map_set_i64(map, "round", (int64_t)index));
-    must(tmsg_endpoint_call(scene->to_a, "keep", map, &params, &round->call));
+    must(tmsg_map_set_i64(map, "round", index));
+    must(tmsg_endpoint_call(scene->races.to_a, "keep", map, &params,
+                            &round->call));
     tmsg_map_destroy(map);
 }
 
-/* Both at once. */
-static void meet(scene_t *scene, end_t first)
+/* The end of a round, whose numbers are final. */
+static void settle(scene_t *scene, round_t *round)
 {
-    round_t *round = scene->now;
+    const races_t *races = &scene->races;
+    tmsg_status_t status = tmsg_call_status(round->call);
+    bool cut = races_have(races, DISCONNECT);
+    int end = races->deeds[status != statuses[races->deeds[0]]];
+    tally_t *tally = &scene->tally;
 
-    pthread_barrier_wait(&scene->begin);
-    act(scene, first);
-    pthread_barrier_wait(&scene->end);
-    side_await(&scene->a, is_over, round, "the end of a task");
-    /* An answer may find that the connection is gone. */
-    must_true((tmsg_task_status(round->task) == TMSG_ERR_ALREADY_EXISTS) ==
-                  (round->answers == 1) ||
-              scene->other == DISCONNECT);
-    must_true(tmsg_task_reply(round->task, NULL, NULL) != TMSG_OK);
-    tmsg_task_destroy(round->task);
-}
-
-static void race(scene_t *scene, size_t index, end_t first, end_t other)
-{
-    round_t *round = &scene->rounds[index];
-    bool timed = first == DEADLINE || other == DEADLINE;
-    int open = OPEN;
-
-    scene->now = round;
-    scene->other = other;
-    call(scene, index, timed ? 1 + (int)(index % 5) : 60000);
-    side_await(&scene->b, has_task, round, "a task");
-    if (!atomic_compare_exchange_strong(&round->state, &open, SHUT)) {
-        meet(scene, first);
+    must_true(status == statuses[end] || cut);
+    tally->ends[end]++;
+    if (is_taken(round)) {
+        must_true(tmsg_task_reply(round->task, NULL, NULL) != TMSG_OK);
+        tally->turned_out += atomic_load(&round->why) == TMSG_ERR_UNAVAILABLE;
+        tmsg_task_destroy(round->task);
+        must_true(round->answers + round->overs == 1 ||
+                  (cut && round->answers + round->overs == 0));
     }
-    side_await(&scene->b, has_ended, round, "the end of a call");
-    must_true(round->answers + round->overs <= 1);
+    tally->answers += round->answers;
+    tally->told += round->overs;
     tmsg_call_destroy(round->call);
 }
 
-static void serve(scene_t *scene)
+static void play(void *arg)
 {
-    must(tmsg_server_create(scene->a.worker, NULL, &scene->server));
-    must(tmsg_server_register(scene->server, "keep", keep, scene, NULL));
-}
+    scene_t *scene = arg;
+    races_t *races = &scene->races;
 
-static void unserve(scene_t *scene)
-{
-    side_await(&scene->a, is_empty, scene, "the end of all tasks");
-    tmsg_server_destroy(scene->server);
-}
-
-static void join(scene_t *scene)
-{
-    scene->to_a = side_dial(&scene->b, &scene->a);
-    scene->to_b = side_accept(&scene->a);
-}
-
-static void part(scene_t *scene)
-{
-    tmsg_endpoint_destroy(scene->to_a);
-    tmsg_endpoint_destroy(scene->to_b);
-}
-
-static void race_pair(scene_t *scene, end_t first, end_t other, size_t count)
-{
-    unsigned long answers = 0, overs = 0;
-
-    scene->rounds = calloc(count, sizeof(*scene->rounds));
-    join(scene);
-    serve(scene);
-    for (size_t i = 0; i < count; i++) {
-        race(scene, i, first, other);
-        if (first == DRAIN || other == DRAIN) {
-            unserve(scene);
-            serve(scene);
-        }
-        if (other == DISCONNECT) {
-            part(scene);
-            join(scene);
-        }
+    for (unsigned i = 0; i < races->lanes; i++) {
+        call(scene, i, races_timeout(races, i));
     }
-    unserve(scene);
-    part(scene);
-    for (size_t i = 0; i < count; i++) {
+    side_await(&races->b, have_tasks, scene, "the tasks");
+    for (unsigned i = 0; i < races->lanes; i++) {
+        int open = RACE_OPEN;
+
+        atomic_compare_exchange_strong(&lane_of(scene, i)->state, &open,
+                                       RACE_SHUT);
+    }
+    races_meet(races);
+    side_await(&races->b, are_over, scene, "the end of all calls");
+    for (unsigned i = 0; i < races->lanes; i++) {
+        settle(scene, lane_of(scene, i));
+    }
+}
+
+static void offer(void *arg)
+{
+    scene_t *scene = arg;
+
+    must(tmsg_server_register(scene->races.server, "keep", keep, scene, NULL));
+}
+
+static void begin(void *arg)
+{
+    scene_t *scene = arg;
+
+    scene->tally = (tally_t){.late = 0};
+    scene->late = races_late(&scene->races);
+    atomic_store(&scene->useless, 0);
+    scene->rounds = calloc(scene->races.rounds, sizeof(*scene->rounds));
+}
+
+/* Whether each reply that was sent has come: it ended its call, or was late.
+ * Those of a connection that is gone are lost; and of a task that waits for its
+ * turn when the server is drained nobody here is told. */
+static bool has_all_replies(void *arg)
+{
+    scene_t *scene = arg;
+    races_t *races = &scene->races;
+    tally_t *tally = &scene->tally;
+    unsigned long sent =
+        tally->answers + tally->turned_out + atomic_load(&scene->useless);
+    unsigned long used = tally->ends[REPLY] + tally->ends[DRAIN];
+
+    tally->late = races_late(races) - scene->late;
+    if (races_have(races, DISCONNECT) ||
+        (races_have(races, DEADLINE) && races_have(races, DRAIN))) {
+        return true;
+    }
+    return used + tally->late == sent;
+}
+
+static void end(void *arg)
+{
+    scene_t *scene = arg;
+    const races_t *races = &scene->races;
+    const tally_t *tally = &scene->tally;
+    int first = races->deeds[0], second = races->deeds[1];
+
+    for (size_t i = 0; i < races->rounds; i++) {
         must_eq(scene->rounds[i].ends, 1);
         must_eq(scene->rounds[i].releases, 1);
-        answers += scene->rounds[i].answers;
-        overs += scene->rounds[i].overs;
     }
     fprintf(stderr,
-            "%s and %s: %zu rounds, %lu answers taken, %lu handlers told\n",
-            names[first], names[other], count, answers, overs);
+            "%s and %s: %zu rounds, %lu ended by %s, %lu by %s, %lu answers "
+            "taken, %lu handlers told, %lu replies late\n",
+            names[first], names[second], races->rounds, tally->ends[first],
+            names[first], tally->ends[second], names[second], tally->answers,
+            tally->told, tally->late);
     free(scene->rounds);
 }
 
 int main(void)
 {
-    const side_options_t shared = {.drive = DRIVE_THREAD};
-    size_t many = whole_run() ? 100000 : 1000;
-    size_t few = whole_run() ? 1000 : 10;
-    scene_t scene = {0};
-    pthread_t thread;
+    static const races_ops_t ops = {.name = "calls",
+                                    .offer = offer,
+                                    .begin = begin,
+                                    .play = play,
+                                    .act = act,
+                                    .has_all = has_all_replies,
+                                    .end = end,
+                                    .deadline = DEADLINE,
+                                    .drain = DRAIN,
+                                    .disconnect = DISCONNECT};
+    race_pair_t pairs[ENDS * ENDS];
+    size_t count = 0, many = races_whole() ? 100000 : 1000;
+    scene_t scene = {.rounds = NULL};
 
-    pthread_barrier_init(&scene.begin, NULL, 2);
-    pthread_barrier_init(&scene.end, NULL, 2);
-    side_open(&scene.a, &shared);
-    side_open(&scene.b, &shared);
-    side_listen(&scene.a, "tcp://127.0.0.1:0");
-    must_eq(pthread_create(&thread, NULL, second, &scene), 0);
-    for (end_t first = REPLY; first < ENDS; first++) {
-        for (end_t other = first + 1; other < ENDS; other++) {
-            race_pair(&scene, first, other, other == DISCONNECT ? few : many);
+    for (int first = REPLY; first < ENDS; first++) {
+        for (int second = first + 1; second < ENDS; second++) {
+            pairs[count++] = (race_pair_t){
+                {first, second}, second == DISCONNECT ? many / 100 : many};
         }
     }
-    atomic_store(&scene.stop, true);
-    pthread_barrier_wait(&scene.begin);
-    pthread_join(thread, NULL);
-    side_close(&scene.b);
-    side_close(&scene.a);
-    pthread_barrier_destroy(&scene.begin);
-    pthread_barrier_destroy(&scene.end);
+    races_run(&ops, &scene.races, &scene, pairs, count);
     return 0;
 }

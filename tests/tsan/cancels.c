@@ -243,7 +243,7 @@ static void run(bool thread, unsigned round)
 
 int main(void)
 {
-    alarm(100);
+    alarm(290);
     for (unsigned round = 0; round < ROUNDS; round++) {
         run(false, round);
         run(true, round);

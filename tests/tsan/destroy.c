@@ -16,7 +16,7 @@
 #include "support/peers.h"
 #include "support/sample.h"
 
-enum { WAITERS = 5, ROUNDS = 4, AT_ONCE_MS = 3000 };
+enum { WAITERS = 5, ROUNDS = 4, AT_ONCE_MS = 20000 };
 
 typedef enum {
     OUTSIDE,
@@ -290,7 +290,7 @@ static void run(place_t place, drive_t drive)
 
 int main(void)
 {
-    alarm(110);
+    alarm(290);
     for (place_t place = 0; place < PLACES; place++) {
         for (unsigned i = 0; i < ROUNDS; i++) {
             run(place, DRIVE_POLLING);

@@ -277,7 +277,7 @@ static void run(drive_t how)
 
 int main(void)
 {
-    alarm(100);
+    alarm(290);
     for (unsigned i = 0; i < ROUNDS; i++) {
         run(i % 2 ? DRIVE_THREAD : DRIVE_POLLING);
     }

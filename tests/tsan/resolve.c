@@ -72,7 +72,7 @@ int main(void)
     pthread_t threads[THREADS];
     unsigned seeds[THREADS];
 
-    alarm(100);
+    alarm(290);
     tmsg_resolve_set_lookup(lookup);
     for (unsigned i = 0; i < THREADS; i++) {
         int error;

@@ -7,7 +7,7 @@
 
 int main(void)
 {
-    alarm(110);
+    alarm(290);
     for (unsigned i = 0; i < 3; i++) {
         for (stuck_place_t place = 0; place < STUCK_PLACES; place++) {
             stuck_run(place, DRIVE_POLLING);

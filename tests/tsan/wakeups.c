@@ -19,7 +19,7 @@ enum {
     SENDERS = 4,
     SENDS = 40,
     ROUNDS = 60,
-    IN_TIME_MS = 2000,
+    IN_TIME_MS = 20000,
     SLOW_US = 2000
 };
 
@@ -343,7 +343,7 @@ int main(void)
 {
     static const char *const configs[] = {NULL, "TLS=tcp"};
 
-    alarm(110);
+    alarm(290);
     run_idle();
     for (unsigned i = 0; i < 2; i++) {
         for (by_t by = 0; by < BYS; by++) {

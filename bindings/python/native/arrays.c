@@ -215,6 +215,10 @@ PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
     uint64_t bytes = 0;
     npy_intp size;
 
+    if (tensor->device.type != TMSG_DEVICE_CPU) {
+        PyErr_SetString(PyExc_TypeError, "it is in memory of a device");
+        return NULL;
+    }
     tmsg_tensor_bytes(tensor, &bytes);
     size = (npy_intp)(bytes == 0 ? 0 : bytes / repeats(tensor));
     return own(PyArray_NewFromDescr(&PyArray_Type,

@@ -4,77 +4,25 @@
 #include <Python.h>
 
 #include <stdbool.h>
-#include <time.h>
+#include <stdlib.h>
 
 #include <tensormsg/endpoint.h>
 
 #include "arrays.h"
 #include "hub.h"
 #include "measure.h"
+#include "ops.h"
 #include "pack.h"
 
-#define SPARE_MAX 8
-
-static PyObject *error_of; /* makes an exception of (status, reason, peer) */
-static tmsg_map_t *spare[SPARE_MAX];
-static unsigned spare_count;
-
-/* A request and what must live until it has ended. */
-typedef struct {
-    tmsg_request_t *request;
-    PyObject *keep;
-} op_t;
-
-PyObject *tmsgpy_raise(tmsg_status_t status, const char *reason,
-                       const char *peer)
-{
-    PyObject *error =
-        PyObject_CallFunction(error_of, "isz", (int)status, reason, peer);
-
-    if (error != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        Py_DECREF(error);
-    }
-    return NULL;
-}
-
-static PyObject *raise_closed(void)
-{
-    return tmsgpy_raise(TMSG_ERR_CLOSED, "it was closed here", NULL);
-}
-
-static void *pointer_at(PyObject *args, Py_ssize_t index)
-{
-    return PyLong_AsVoidPtr(PyTuple_GetItem(args, index));
-}
-
-static long number_at(PyObject *args, Py_ssize_t index)
-{
-    return PyLong_AsLong(PyTuple_GetItem(args, index));
-}
-
-static bool takes(PyObject *args, Py_ssize_t count)
-{
-    if (PyTuple_Size(args) != count) {
-        PyErr_SetString(PyExc_TypeError, "wrong number of arguments");
-        return false;
-    }
-    return true;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
-}
-
 /* Given up is not over while UCX may read what was lent. */
-static bool is_over(const tmsg_request_t *request)
+static bool is_over(const tmsgpy_op_t *op)
 {
-    tmsg_status_t status = tmsg_request_test(request);
+    tmsg_status_t status;
 
+    if (op->call != NULL) {
+        return tmsg_call_status(op->call) != TMSG_IN_PROGRESS;
+    }
+    status = tmsg_request_test(op->request);
     return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
 }
 
@@ -82,95 +30,75 @@ static bool is_over(const tmsg_request_t *request)
  * without us, it leaks. */
 static void drop_op(PyObject *capsule)
 {
-    op_t *op = PyCapsule_GetPointer(capsule, "tensormsg.op");
+    tmsgpy_op_t *op = tmsgpy_op_of(capsule);
 
-    if (is_over(op->request)) {
+    if (op->call != NULL) {
+        tmsg_call_destroy(op->call);
+        PyMem_Free(op);
+        return;
+    }
+    if (is_over(op)) {
         Py_DECREF(op->keep);
     }
     tmsg_request_destroy(op->request);
     PyMem_Free(op);
 }
 
-/* Takes the request and the reference to keep. */
-static PyObject *make_op(tmsg_request_t *request, PyObject *keep)
+PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
+                         tmsg_call_t *call)
 {
-    op_t *op = PyMem_Malloc(sizeof(*op));
+    tmsgpy_op_t *op = PyMem_Malloc(sizeof(*op));
     PyObject *capsule = NULL;
 
     if (op != NULL) {
-        *op = (op_t){request, keep};
+        *op = (tmsgpy_op_t){request, keep, call};
         capsule = PyCapsule_New(op, "tensormsg.op", drop_op);
     }
     return capsule == NULL ? PyErr_NoMemory() : capsule;
 }
 
-static op_t *op_of(PyObject *capsule)
+tmsgpy_op_t *tmsgpy_op_of(PyObject *capsule)
 {
     return PyCapsule_GetPointer(capsule, "tensormsg.op");
 }
 
-static tmsg_map_t *take_map(void)
-{
-    tmsg_map_t *map;
-
-    if (spare_count > 0) {
-        return spare[--spare_count];
-    }
-    return tmsg_map_create(&map) == TMSG_OK ? map : NULL;
-}
-
-static void give_map(tmsg_map_t *map)
-{
-    if (spare_count < SPARE_MAX && tmsg_map_clear(map) == TMSG_OK) {
-        spare[spare_count++] = map;
-    } else {
-        tmsg_map_destroy(map);
-    }
-}
-
-static void spin(tmsg_worker_t *worker, const tmsg_request_t *request,
-                 long spin_us)
-{
-    uint64_t until = spin_us > 0 ? now_ns() + (uint64_t)spin_us * 1000 : 0;
-
-    while (tmsg_request_test(request) == TMSG_IN_PROGRESS &&
-           (tmsg_worker_progress(worker) > 0 ||
-            (until != 0 && now_ns() < until))) {
-    }
-}
-
+/* Whether it goes on is asked once: it may end at any time, and with an error
+ * that is to be heard. */
 static PyObject *post(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
-                      const tmsg_map_t *map, unsigned flags, long spin_us,
-                      tmsg_request_t **request_p)
+                      const tmsg_map_t *map, unsigned flags, int spin_us,
+                      tmsg_request_t **request_p, bool *going_p)
 {
     PyThreadState *threads;
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
                                        .flags = flags};
     tmsg_status_t status = TMSG_ERR_CLOSED;
+    char *peer = NULL;
     bool open;
 
+    *going_p = false;
     threads = PyEval_SaveThread();
     open = tmsgpy_hub_enter(hub);
     if (open) {
         status = tmsg_endpoint_send(endpoint, map, &params, request_p);
         if (status == TMSG_OK) {
-            spin(tmsgpy_hub_worker(hub), *request_p, spin_us);
+            tmsgpy_spin(tmsgpy_hub_worker(hub), *request_p, spin_us);
             status = tmsg_request_test(*request_p);
         }
+        peer = status < 0 ? tmsgpy_peer_words(endpoint) : NULL;
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
     if (!open) {
-        return raise_closed();
-    }
-    if (status < 0 && *request_p == NULL) {
-        return tmsgpy_raise(status, tmsg_error_message(),
-                            tmsg_endpoint_peer(endpoint));
+        return tmsgpy_raise_closed();
     }
     if (status < 0) {
-        return tmsgpy_raise(status, tmsg_request_error(*request_p),
-                            tmsg_endpoint_peer(endpoint));
+        return tmsgpy_raise_of(status,
+                               *request_p == NULL
+                                   ? tmsg_error_message()
+                                   : tmsg_request_error(*request_p),
+                               peer);
     }
+    *going_p = status == TMSG_IN_PROGRESS;
     Py_RETURN_NONE;
 }
 
@@ -180,58 +108,52 @@ static PyObject *hot_send(PyObject *self, PyObject *args)
 {
     tmsg_request_t *request = NULL;
     PyObject *data, *keep, *result;
+    bool going = false;
     tmsg_map_t *map;
-    int packed;
 
     (void)self;
-    if (!takes(args, 6)) {
+    if (!tmsgpy_takes(args, 6)) {
         return NULL;
     }
     data = PyTuple_GetItem(args, 2);
-    map = take_map();
+    map = tmsgpy_pack_new(data, PyTuple_GetItem(args, 3), &result);
     if (map == NULL) {
-        return PyErr_NoMemory();
-    }
-    packed = tmsgpy_pack(data, PyTuple_GetItem(args, 3), map);
-    if (packed != 1) {
-        give_map(map);
-        if (packed == 0) {
-            Py_INCREF(Py_NotImplemented);
-        }
-        return packed == 0 ? Py_NotImplemented : NULL;
+        return result;
     }
     keep = PyDict_Values(data); /* who has the dict may change it meanwhile */
-    result = keep == NULL ? NULL
-                          : post(pointer_at(args, 0), pointer_at(args, 1), map,
-                                 (unsigned)number_at(args, 4),
-                                 number_at(args, 5), &request);
-    if (request != NULL && tmsg_request_test(request) == TMSG_IN_PROGRESS) {
+    result = keep == NULL
+                 ? NULL
+                 : post(tmsgpy_pointer_at(args, 0), tmsgpy_pointer_at(args, 1),
+                        map, (unsigned)tmsgpy_int_at(args, 4),
+                        tmsgpy_int_at(args, 5), &request, &going);
+    if (going) {
         tmsg_map_destroy(map);
         Py_DECREF(result);
-        return make_op(request, keep);
+        return tmsgpy_op_make(request, keep, NULL);
     }
     tmsg_request_destroy(request);
-    give_map(map);
+    tmsgpy_give_map(map);
     Py_XDECREF(keep);
     return result;
 }
 
 /* Waits up to timeout_ms; 0 looks, for spin_us. */
 static tmsg_status_t pull(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint,
-                          long timeout_ms, long spin_us,
+                          int timeout_ms, int spin_us,
                           tmsg_message_t **message_p)
 {
-    uint64_t until = spin_us > 0 ? now_ns() + (uint64_t)spin_us * 1000 : 0;
+    uint64_t until = tmsgpy_until(spin_us);
     tmsg_status_t status;
 
     for (;;) {
         status = endpoint != NULL
-                     ? tmsg_endpoint_recv(endpoint, (int)timeout_ms, message_p)
-                     : tmsg_worker_recv(worker, (int)timeout_ms, message_p);
-        if (status != TMSG_ERR_TIMED_OUT || until == 0 || now_ns() >= until) {
+                     ? tmsg_endpoint_recv(endpoint, timeout_ms, message_p)
+                     : tmsg_worker_recv(worker, timeout_ms, message_p);
+        if (status != TMSG_ERR_TIMED_OUT || until == 0 ||
+            tmsgpy_now_ns() >= until) {
             return status;
         }
-        while (tmsg_worker_progress(worker) == 0 && now_ns() < until) {
+        while (tmsg_worker_progress(worker) == 0 && tmsgpy_now_ns() < until) {
         }
     }
 }
@@ -245,57 +167,81 @@ static PyObject *hot_recv(PyObject *self, PyObject *args)
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status = TMSG_ERR_CLOSED;
     tmsgpy_hub_t *hub;
-    long timeout_ms, spin_us;
+    int timeout_ms, spin_us;
+    char *peer = NULL;
     bool open;
 
     (void)self;
-    if (!takes(args, 4)) {
+    if (!tmsgpy_takes(args, 4)) {
         return NULL;
     }
-    hub = pointer_at(args, 0);
-    endpoint = pointer_at(args, 1);
-    timeout_ms = number_at(args, 2);
-    spin_us = number_at(args, 3);
+    hub = tmsgpy_pointer_at(args, 0);
+    endpoint = tmsgpy_pointer_at(args, 1);
+    timeout_ms = tmsgpy_int_at(args, 2);
+    spin_us = tmsgpy_int_at(args, 3);
     threads = PyEval_SaveThread();
     open = tmsgpy_hub_enter(hub);
     if (open) {
         status = pull(tmsgpy_hub_worker(hub), endpoint, timeout_ms, spin_us,
                       &message);
+        if (status < 0 && status != TMSG_ERR_TIMED_OUT && endpoint != NULL) {
+            peer = tmsgpy_peer_words(endpoint);
+        }
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
     if (!open) {
-        return raise_closed();
+        return tmsgpy_raise_closed();
     }
     if (status == TMSG_ERR_TIMED_OUT) {
         Py_RETURN_NONE;
     }
     if (status != TMSG_OK) {
-        return tmsgpy_raise(status, tmsg_error_message(),
-                            endpoint != NULL ? tmsg_endpoint_peer(endpoint)
-                                             : NULL);
+        return tmsgpy_raise_of(status, tmsg_error_message(), peer);
     }
     return tmsgpy_unpack(message);
 }
 
-/* progress(hub): the number of events handled; nothing where it is closed. */
+/* progress(hub): whether something has moved, or has come by whichever call
+ * since the last time; nothing where it is closed. */
 static PyObject *hot_progress(PyObject *self, PyObject *number)
 {
     PyThreadState *threads;
     tmsgpy_hub_t *hub = PyLong_AsVoidPtr(number);
-    unsigned count = 0;
+    bool moved = false;
 
     (void)self;
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(hub)) {
         for (unsigned i = 0, now = 1; i < 256 && now > 0; i++) {
             now = tmsg_worker_progress(tmsgpy_hub_worker(hub));
-            count += now;
+            moved = moved || now > 0;
         }
+        tmsgpy_hub_calm(hub); /* first, or what is told is lost */
+        moved = tmsgpy_hub_came(hub) || moved;
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
-    return PyLong_FromUnsignedLong(count);
+    tmsgpy_drop_lent();
+    return PyBool_FromLong(moved);
+}
+
+/* came(hub): whether something has come that a receive may wait for, since this
+ * or progress() was asked. */
+static PyObject *hot_came(PyObject *self, PyObject *number)
+{
+    PyThreadState *threads;
+    tmsgpy_hub_t *hub = PyLong_AsVoidPtr(number);
+    bool came = false;
+
+    (void)self;
+    threads = PyEval_SaveThread();
+    if (tmsgpy_hub_enter(hub)) {
+        came = tmsgpy_hub_came(hub);
+        tmsgpy_hub_leave(hub);
+    }
+    PyEval_RestoreThread(threads);
+    return PyBool_FromLong(came);
 }
 
 /* arm(hub): False where there is work, True where one may sleep. */
@@ -321,41 +267,50 @@ static PyObject *hot_op(PyObject *self, PyObject *args)
     PyObject *keep;
 
     (void)self;
-    if (!takes(args, 2)) {
+    if (!tmsgpy_takes(args, 2)) {
         return NULL;
     }
     keep = PyTuple_GetItem(args, 1);
     Py_INCREF(keep);
-    return make_op(pointer_at(args, 0), keep);
+    return tmsgpy_op_make(tmsgpy_pointer_at(args, 0), keep, NULL);
 }
 
-/* wait(hub, op, timeout_ms): whether it has ended. */
+/* wait(hub, op, timeout_ms): whether it has ended. Raises in an allocator of
+ * the same hub. */
 static PyObject *hot_wait(PyObject *self, PyObject *args)
 {
+    tmsg_status_t status = TMSG_OK;
     PyThreadState *threads;
     tmsgpy_hub_t *hub;
-    long timeout_ms;
+    int timeout_ms;
+    tmsgpy_op_t *op;
     bool over;
-    op_t *op;
 
     (void)self;
-    if (!takes(args, 3)) {
+    if (!tmsgpy_takes(args, 3)) {
         return NULL;
     }
-    hub = pointer_at(args, 0);
-    op = op_of(PyTuple_GetItem(args, 1));
-    timeout_ms = number_at(args, 2);
+    hub = tmsgpy_pointer_at(args, 0);
+    op = tmsgpy_op_of(PyTuple_GetItem(args, 1));
+    timeout_ms = tmsgpy_int_at(args, 2);
     if (op == NULL) {
         return NULL;
     }
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(hub)) {
-        tmsg_request_wait_released(op->request, (int)timeout_ms);
+        status = op->call != NULL
+                     ? tmsg_call_wait(op->call, timeout_ms)
+                     : tmsg_request_wait_released(op->request, timeout_ms);
         tmsgpy_hub_leave(hub);
     }
-    over = is_over(op->request);
+    over = is_over(op);
     PyEval_RestoreThread(threads);
-    return PyBool_FromLong(over);
+    return !over && status == TMSG_ERR_WOULD_BLOCK
+               ? tmsgpy_raise(status,
+                              "an allocator may not wait for its own "
+                              "connection",
+                              NULL)
+               : PyBool_FromLong(over);
 }
 
 /* cancel(hub, op): gives it up; nothing where it has ended. */
@@ -363,16 +318,21 @@ static PyObject *hot_cancel(PyObject *self, PyObject *args)
 {
     PyThreadState *threads;
     tmsgpy_hub_t *hub;
-    op_t *op;
+    tmsgpy_op_t *op;
 
     (void)self;
-    if (!takes(args, 2) || (op = op_of(PyTuple_GetItem(args, 1))) == NULL) {
+    if (!tmsgpy_takes(args, 2) ||
+        (op = tmsgpy_op_of(PyTuple_GetItem(args, 1))) == NULL) {
         return NULL;
     }
-    hub = pointer_at(args, 0);
+    hub = tmsgpy_pointer_at(args, 0);
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(hub)) {
-        tmsg_request_cancel(op->request);
+        if (op->call != NULL) {
+            tmsg_call_cancel(op->call);
+        } else {
+            tmsg_request_cancel(op->request);
+        }
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
@@ -382,10 +342,10 @@ static PyObject *hot_cancel(PyObject *self, PyObject *args)
 /* ended(op): whether it has. */
 static PyObject *hot_ended(PyObject *self, PyObject *capsule)
 {
-    op_t *op = op_of(capsule);
+    tmsgpy_op_t *op = tmsgpy_op_of(capsule);
 
     (void)self;
-    return op == NULL ? NULL : PyBool_FromLong(is_over(op->request));
+    return op == NULL ? NULL : PyBool_FromLong(is_over(op));
 }
 
 /* reap(list): takes the operations that have ended out of the list. */
@@ -397,9 +357,9 @@ static PyObject *hot_reap(PyObject *self, PyObject *list)
     (void)self;
     for (Py_ssize_t i = count; ended != NULL && i-- > 0;) {
         PyObject *capsule = PyList_GetItem(list, i);
-        op_t *op = op_of(capsule);
+        tmsgpy_op_t *op = tmsgpy_op_of(capsule);
 
-        if (op != NULL && is_over(op->request) &&
+        if (op != NULL && is_over(op) &&
             (PyList_Append(ended, capsule) != 0 ||
              PyList_SetSlice(list, i, i + 1, NULL) != 0)) {
             Py_DECREF(ended);
@@ -412,18 +372,20 @@ static PyObject *hot_reap(PyObject *self, PyObject *list)
     return ended;
 }
 
-/* outcome(op, peer): None, or raises; of one that has ended. */
+/* outcome(op, peer): None, or raises; of one that has ended. What came of a
+ * call is for result(). */
 static PyObject *hot_outcome(PyObject *self, PyObject *args)
 {
     tmsg_status_t status;
     PyObject *peer, *utf8;
-    op_t *op;
+    tmsgpy_op_t *op;
 
     (void)self;
-    if (!takes(args, 2) || (op = op_of(PyTuple_GetItem(args, 0))) == NULL) {
+    if (!tmsgpy_takes(args, 2) ||
+        (op = tmsgpy_op_of(PyTuple_GetItem(args, 0))) == NULL) {
         return NULL;
     }
-    status = tmsg_request_test(op->request);
+    status = op->call != NULL ? TMSG_OK : tmsg_request_test(op->request);
     if (status >= 0) {
         Py_RETURN_NONE;
     }
@@ -442,11 +404,11 @@ static PyObject *export(PyObject *args, export_fn make)
     tmsg_tensor_t tensor;
     PyObject *owner;
 
-    if (!takes(args, 2)) {
+    if (!tmsgpy_takes(args, 2)) {
         return NULL;
     }
     owner = PyTuple_GetItem(args, 0);
-    return tmsgpy_tensor_at(owner, number_at(args, 1), &tensor) == 0
+    return tmsgpy_tensor_at(owner, tmsgpy_int_at(args, 1), &tensor) == 0
                ? make(&tensor, owner)
                : NULL;
 }
@@ -468,8 +430,9 @@ static PyObject *hot_raw(PyObject *self, PyObject *args)
 static PyObject *hot_dlpack(PyObject *self, PyObject *args)
 {
     (void)self;
-    return takes(args, 3)
-               ? tmsgpy_dlpack_at(PyTuple_GetItem(args, 0), number_at(args, 1),
+    return tmsgpy_takes(args, 3)
+               ? tmsgpy_dlpack_at(PyTuple_GetItem(args, 0),
+                                  tmsgpy_int_at(args, 1),
                                   PyTuple_GetItem(args, 2) == Py_True)
                : NULL;
 }
@@ -490,14 +453,27 @@ static PyObject *hot_dtype(PyObject *self, PyObject *args)
     return export(args, name_dtype);
 }
 
+/* device(owner, index): (DLPack's type, number). */
+static PyObject *name_device(const tmsg_tensor_t *tensor, PyObject *owner)
+{
+    (void)owner;
+    return Py_BuildValue("(ii)", (int)tensor->device.type,
+                         (int)tensor->device.id);
+}
+
+static PyObject *hot_device(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return export(args, name_device);
+}
+
 /* register(dtype, code, bits) */
 static PyObject *hot_register(PyObject *self, PyObject *args)
 {
     (void)self;
-    if (!takes(args, 3) ||
-        tmsgpy_arrays_register(PyTuple_GetItem(args, 0),
-                               (int)number_at(args, 1),
-                               (int)number_at(args, 2)) != 0) {
+    if (!tmsgpy_takes(args, 3) ||
+        tmsgpy_arrays_register(PyTuple_GetItem(args, 0), tmsgpy_int_at(args, 1),
+                               tmsgpy_int_at(args, 2)) != 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -507,9 +483,7 @@ static PyObject *hot_register(PyObject *self, PyObject *args)
 static PyObject *hot_setup(PyObject *self, PyObject *maker)
 {
     (void)self;
-    Py_INCREF(maker);
-    Py_XDECREF(error_of);
-    error_of = maker;
+    tmsgpy_raise_by(maker);
     Py_RETURN_NONE;
 }
 
@@ -517,6 +491,7 @@ static PyMethodDef functions[] = {
     {"send", hot_send, METH_VARARGS, NULL},
     {"recv", hot_recv, METH_VARARGS, NULL},
     {"progress", hot_progress, METH_O, NULL},
+    {"came", hot_came, METH_O, NULL},
     {"arm", hot_arm, METH_O, NULL},
     {"op", hot_op, METH_VARARGS, NULL},
     {"wait", hot_wait, METH_VARARGS, NULL},
@@ -526,10 +501,31 @@ static PyMethodDef functions[] = {
     {"ended", hot_ended, METH_O, NULL},
     {"reap", hot_reap, METH_O, NULL},
     {"outcome", hot_outcome, METH_VARARGS, NULL},
+    {"call", tmsgpy_call, METH_VARARGS, NULL},
+    {"result", tmsgpy_result, METH_O, NULL},
+    {"task", tmsgpy_task, METH_VARARGS, NULL},
+    {"answer", tmsgpy_answer, METH_VARARGS, NULL},
+    {"refuse", tmsgpy_refuse, METH_VARARGS, NULL},
+    {"task_state", tmsgpy_task_state, METH_O, NULL},
+    {"stream_open", tmsgpy_stream_open, METH_VARARGS, NULL},
+    {"stream_send", tmsgpy_stream_send, METH_VARARGS, NULL},
+    {"stream_recv", tmsgpy_stream_recv, METH_VARARGS, NULL},
+    {"stream_finish", tmsgpy_stream_finish, METH_O, NULL},
+    {"stream_end", tmsgpy_stream_end, METH_VARARGS, NULL},
+    {"stream_cancel", tmsgpy_stream_cancel, METH_O, NULL},
+    {"stream_wait", tmsgpy_stream_wait, METH_VARARGS, NULL},
+    {"stream_state", tmsgpy_stream_state, METH_O, NULL},
+    {"stream_result", tmsgpy_stream_result, METH_O, NULL},
+    {"stream_watch", tmsgpy_stream_watching, METH_O, NULL},
+    {"posted", tmsgpy_posted, METH_O, NULL},
+    {"recv_into", tmsgpy_recv_into, METH_VARARGS, NULL},
+    {"told", tmsgpy_told, METH_O, NULL},
+    {"rest", tmsgpy_rest, METH_VARARGS, NULL},
     {"array", hot_array, METH_VARARGS, NULL},
     {"raw", hot_raw, METH_VARARGS, NULL},
     {"dlpack", hot_dlpack, METH_VARARGS, NULL},
     {"dtype", hot_dtype, METH_VARARGS, NULL},
+    {"device", hot_device, METH_VARARGS, NULL},
     {"register", hot_register, METH_VARARGS, NULL},
     {"setup", hot_setup, METH_O, NULL},
     {NULL, NULL, 0, NULL},

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "hub.h"
+#include "hub_impl.h"
 
-#include <pthread.h>
-#include <stdbool.h>
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <tensormsg/endpoint.h>
 
@@ -12,31 +15,58 @@ typedef struct event {
     tmsgpy_event_t what;
 } event_t;
 
-struct tmsgpy_hub {
-    tmsg_worker_t *worker;
-    pthread_mutex_t lock;
-    pthread_cond_t left;
-    unsigned inside;
-    bool closed;
-    event_t *first, **last;
-};
+/* A call or a stream that came in. */
+typedef struct work {
+    struct work *next;
+    tmsgpy_work_t what;
+} work_t;
 
-tmsgpy_hub_t *tmsgpy_hub_create(tmsg_worker_t *worker)
+/* What was offered: kept until the hub is freed. */
+typedef struct method {
+    struct method *next;
+    tmsgpy_hub_t *hub;
+    int index;
+} method_t;
+
+tmsgpy_hub_t *tmsgpy_hub_create(void)
 {
     tmsgpy_hub_t *hub = calloc(1, sizeof(*hub));
 
     if (hub != NULL) {
-        hub->worker = worker;
+        hub->holds = 1;
+        hub->pid = getpid();
         hub->last = &hub->first;
+        hub->last_told = &hub->told;
+        hub->last_work = &hub->works;
+        hub->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         pthread_mutex_init(&hub->lock, NULL);
+        pthread_mutex_init(&hub->serving, NULL);
         pthread_cond_init(&hub->left, NULL);
     }
     return hub;
 }
 
+void tmsgpy_hub_own(tmsgpy_hub_t *hub, tmsg_worker_t *worker)
+{
+    hub->worker = worker;
+}
+
 tmsg_worker_t *tmsgpy_hub_worker(const tmsgpy_hub_t *hub)
 {
     return hub->worker;
+}
+
+int tmsgpy_hub_came(tmsgpy_hub_t *hub)
+{
+    uint64_t count = tmsg_worker_arrivals(hub->worker);
+    bool came;
+
+    pthread_mutex_lock(&hub->lock);
+    count += hub->refusals;
+    came = count != hub->seen;
+    hub->seen = count;
+    pthread_mutex_unlock(&hub->lock);
+    return came;
 }
 
 int tmsgpy_hub_enter(tmsgpy_hub_t *hub)
@@ -50,29 +80,55 @@ int tmsgpy_hub_enter(tmsgpy_hub_t *hub)
     return open;
 }
 
+static void end(tmsgpy_hub_t *hub, bool outlived)
+{
+    tmsgpy_hub_unserve(hub);
+    tmsg_worker_destroy(hub->worker);
+    if (!outlived) {
+        tmsgpy_hub_drop_left_over(hub);
+    }
+}
+
 void tmsgpy_hub_leave(tmsgpy_hub_t *hub)
 {
+    bool last;
+
     pthread_mutex_lock(&hub->lock);
+    last = hub->inside == 1 && hub->put_off;
+    if (last) {
+        hub->put_off = false;
+        pthread_mutex_unlock(&hub->lock);
+        end(hub, false);
+        pthread_mutex_lock(&hub->lock);
+    }
     if (--hub->inside == 0 && hub->closed) {
         pthread_cond_broadcast(&hub->left);
     }
     pthread_mutex_unlock(&hub->lock);
 }
 
-void tmsgpy_hub_close(tmsgpy_hub_t *hub)
+int tmsgpy_hub_close(tmsgpy_hub_t *hub)
 {
-    bool first;
+    tmsgpy_asking_t asking = tmsgpy_asking_in(hub);
+    bool first, outlived;
 
     pthread_mutex_lock(&hub->lock);
     first = !hub->closed;
     hub->closed = true;
-    while (hub->inside > 0) {
+    if (first && asking == TMSGPY_OWN_THREAD) {
+        hub->outlived = true;
+        hub->holds++;
+    }
+    hub->put_off = hub->put_off || (first && asking == TMSGPY_INSIDE);
+    outlived = hub->outlived;
+    while (hub->inside > 0 && asking != TMSGPY_INSIDE) {
         pthread_cond_wait(&hub->left, &hub->lock);
     }
     pthread_mutex_unlock(&hub->lock);
-    if (first) {
-        tmsg_worker_destroy(hub->worker);
+    if (first && asking != TMSGPY_INSIDE) {
+        end(hub, outlived);
     }
+    return !outlived;
 }
 
 int tmsgpy_hub_is_closed(tmsgpy_hub_t *hub)
@@ -85,18 +141,45 @@ int tmsgpy_hub_is_closed(tmsgpy_hub_t *hub)
     return closed;
 }
 
-void tmsgpy_hub_free(tmsgpy_hub_t *hub)
+void tmsgpy_hub_let_go(tmsgpy_hub_t *hub)
 {
+    const tmsg_call_stream_t *stream;
+    tmsgpy_refused_t refused;
     tmsgpy_event_t event;
+    unsigned holds;
 
-    if (hub == NULL) {
+    pthread_mutex_lock(&hub->lock);
+    holds = --hub->holds;
+    pthread_mutex_unlock(&hub->lock);
+    if (holds > 0) {
         return;
     }
     while (tmsgpy_hub_event(hub, &event)) {
     }
+    while (tmsgpy_hub_told(hub, &stream)) {
+    }
+    while (tmsgpy_hub_refused(hub, NULL, &refused)) {
+    }
+    while (hub->methods != NULL) {
+        method_t *method = hub->methods;
+
+        hub->methods = method->next;
+        free(method);
+    }
+    if (hub->wake_fd >= 0) {
+        close(hub->wake_fd);
+    }
+    pthread_mutex_destroy(&hub->serving);
     pthread_cond_destroy(&hub->left);
     pthread_mutex_destroy(&hub->lock);
     free(hub);
+}
+
+void tmsgpy_hub_free(tmsgpy_hub_t *hub)
+{
+    if (hub != NULL) {
+        tmsgpy_hub_let_go(hub);
+    }
 }
 
 /* An endpoint for which there is no memory goes at once. */
@@ -150,4 +233,254 @@ void tmsgpy_on_closed(void *arg, tmsg_endpoint_t *endpoint,
     (void)status;
     (void)error;
     tell(arg, 0, endpoint);
+}
+
+void tmsgpy_hub_stir(tmsgpy_hub_t *hub)
+{
+    const uint64_t one = 1;
+
+    if (!hub->stirred && hub->wake_fd >= 0) {
+        hub->stirred = write(hub->wake_fd, &one, sizeof(one)) == sizeof(one);
+    }
+}
+
+int tmsgpy_hub_wake_fd(tmsgpy_hub_t *hub) { return hub->wake_fd; }
+
+/* Lock held. */
+static void calm(tmsgpy_hub_t *hub)
+{
+    uint64_t count;
+
+    if (hub->stirred) {
+        hub->stirred =
+            read(hub->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN;
+    }
+}
+
+void tmsgpy_hub_calm(tmsgpy_hub_t *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    calm(hub);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+void tmsgpy_on_done(void *arg, tmsg_call_t *call)
+{
+    tmsgpy_hub_t *hub = arg;
+
+    (void)call;
+    pthread_mutex_lock(&hub->lock);
+    tmsgpy_hub_stir(hub);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+static void on_over(void *arg, tmsg_task_t *task, tmsg_status_t status)
+{
+    tmsgpy_hub_t *hub = arg;
+
+    (void)task;
+    (void)status;
+    pthread_mutex_lock(&hub->lock);
+    hub->overs++;
+    tmsgpy_hub_stir(hub);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+static bool queue(tmsgpy_hub_t *hub, const tmsgpy_work_t *what)
+{
+    work_t *work = malloc(sizeof(*work));
+
+    if (work == NULL) {
+        return false;
+    }
+    *work = (work_t){NULL, *what};
+    pthread_mutex_lock(&hub->lock);
+    *hub->last_work = work;
+    hub->last_work = &work->next;
+    tmsgpy_hub_stir(hub);
+    pthread_mutex_unlock(&hub->lock);
+    return true;
+}
+
+static void on_task(void *arg, tmsg_task_t *task)
+{
+    const method_t *method = arg;
+    const tmsgpy_work_t what = {tmsg_task_keep(task), NULL, method->index};
+
+    tmsg_task_on_over(task, on_over, method->hub);
+    if (!queue(method->hub, &what)) {
+        tmsg_task_fail(task, TMSG_ERR_NO_MEMORY, 0, "no memory", NULL);
+        tmsg_task_destroy(task);
+    }
+}
+
+static void on_stream(void *arg, tmsg_call_stream_t *stream)
+{
+    const method_t *method = arg;
+    const tmsgpy_work_t what = {NULL, tmsg_call_stream_keep(stream),
+                                method->index};
+
+    if (!queue(method->hub, &what)) {
+        tmsg_call_stream_end(stream, TMSG_ERR_NO_MEMORY, 0, "no memory", NULL);
+        tmsg_call_stream_destroy(stream);
+    }
+}
+
+tmsg_status_t tmsgpy_hub_serve(tmsgpy_hub_t *hub,
+                               const tmsg_server_params_t *params)
+{
+    tmsg_server_t *server = NULL;
+    tmsg_status_t status;
+
+    pthread_mutex_lock(&hub->serving);
+    status = tmsg_server_create(hub->worker, params, &server);
+    if (status == TMSG_OK) {
+        hub->server = server;
+    }
+    pthread_mutex_unlock(&hub->serving);
+    return status;
+}
+
+tmsg_status_t tmsgpy_hub_offer(tmsgpy_hub_t *hub, const char *name, int index,
+                               int is_stream,
+                               const tmsg_method_params_t *params)
+{
+    method_t *method = malloc(sizeof(*method));
+    tmsg_status_t status = TMSG_ERR_UNAVAILABLE;
+
+    if (method == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    pthread_mutex_lock(&hub->serving);
+    *method = (method_t){hub->methods, hub, index};
+    if (hub->server != NULL) {
+        status = is_stream ? tmsg_server_register_stream(
+                                 hub->server, name, on_stream, method, params)
+                           : tmsg_server_register(hub->server, name, on_task,
+                                                  method, params);
+    }
+    if (status == TMSG_OK) {
+        hub->methods = method;
+    } else {
+        free(method);
+    }
+    pthread_mutex_unlock(&hub->serving);
+    return status;
+}
+
+tmsg_status_t tmsgpy_hub_drain(tmsgpy_hub_t *hub, int timeout_ms)
+{
+    tmsg_status_t status = TMSG_OK;
+    tmsg_server_t *server;
+
+    pthread_mutex_lock(&hub->serving);
+    server = hub->server;
+    if (server != NULL && timeout_ms == 0) {
+        status = tmsg_server_drain(server, 0);
+    }
+    pthread_mutex_unlock(&hub->serving);
+    return server == NULL || timeout_ms == 0
+               ? status
+               : tmsg_server_drain(server, timeout_ms);
+}
+
+void tmsgpy_hub_unserve(tmsgpy_hub_t *hub)
+{
+    tmsgpy_work_t work;
+
+    pthread_mutex_lock(&hub->serving);
+    tmsg_server_destroy(hub->server);
+    hub->server = NULL;
+    pthread_mutex_unlock(&hub->serving);
+    while (tmsgpy_hub_task(hub, -1, 0, &work)) {
+        tmsg_task_destroy(work.task);
+        tmsg_call_stream_destroy(work.stream);
+    }
+}
+
+static bool pop(tmsgpy_hub_t *hub, tmsgpy_work_t *work_p)
+{
+    work_t *work;
+
+    pthread_mutex_lock(&hub->lock);
+    work = hub->works;
+    if (work != NULL) {
+        hub->works = work->next;
+        if (hub->works == NULL) {
+            hub->last_work = &hub->works;
+        } else {
+            tmsgpy_hub_stir(hub); /* for another thread */
+        }
+    }
+    pthread_mutex_unlock(&hub->lock);
+    if (work == NULL) {
+        return false;
+    }
+    *work_p = work->what;
+    free(work);
+    return true;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
+}
+
+/* Until something stirs. */
+static void rest(tmsgpy_hub_t *hub, uint64_t until)
+{
+    struct pollfd fds[] = {{tmsg_worker_fd(hub->worker), POLLIN, 0},
+                           {hub->wake_fd, POLLIN, 0}};
+    uint64_t now;
+
+    if (tmsg_worker_arm(hub->worker) == TMSG_ERR_BUSY) {
+        return;
+    }
+    now = now_ns();
+    if (now < until) {
+        poll(fds, 2, (int)((until - now) / 1000000 + 1));
+    }
+    tmsgpy_hub_calm(hub);
+}
+
+/* A negative time drives nothing. */
+int tmsgpy_hub_task(tmsgpy_hub_t *hub, int timeout_ms, int spin_us,
+                    tmsgpy_work_t *work_p)
+{
+    uint64_t begun = timeout_ms > 0 ? now_ns() : 0, now = begun;
+    uint64_t until =
+        begun + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000000;
+    uint64_t spun = begun + (uint64_t)spin_us * 1000;
+
+    while (!pop(hub, work_p)) {
+        bool moved = timeout_ms >= 0 && tmsg_worker_progress(hub->worker) > 0;
+
+        if (moved) {
+            continue;
+        }
+        if (timeout_ms <= 0) {
+            return pop(hub, work_p);
+        }
+        now = now_ns();
+        if (now >= until || tmsgpy_hub_is_closed(hub)) {
+            return 0;
+        }
+        if (now >= spun) {
+            rest(hub, until);
+        }
+    }
+    return 1;
+}
+
+unsigned tmsgpy_hub_overs(tmsgpy_hub_t *hub)
+{
+    unsigned overs;
+
+    pthread_mutex_lock(&hub->lock);
+    overs = hub->overs;
+    pthread_mutex_unlock(&hub->lock);
+    return overs;
 }

@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+#include <tensormsg/domain.h>
+#include <tensormsg/server.h>
+#include <tensormsg/stream.h>
 #include <tensormsg/worker.h>
 
 /* A worker and what happened on it that Python has not seen yet. The worker is
@@ -12,11 +15,18 @@
  * takes that lock, so that callbacks of the library never wait for it. */
 typedef struct tmsgpy_hub tmsgpy_hub_t;
 
-/* Takes the worker over. NULL: no memory; the worker is then the caller's. */
-tmsgpy_hub_t *tmsgpy_hub_create(tmsg_worker_t *worker);
+/* One without a worker, for the callbacks of that. NULL: no memory. */
+tmsgpy_hub_t *tmsgpy_hub_create(void);
+
+/* Takes the worker over, before anything else is done with the hub. */
+void tmsgpy_hub_own(tmsgpy_hub_t *hub, tmsg_worker_t *worker);
 
 /* For as long as it is open. */
 tmsg_worker_t *tmsgpy_hub_worker(const tmsgpy_hub_t *hub);
+
+/* Whether something has come that a receive may wait for, since this was asked
+ * last, by whichever call. Inside of the hub, by one thread at a time. */
+int tmsgpy_hub_came(tmsgpy_hub_t *hub);
 
 /* Around each use of the worker or of what is on it. enter() answers 0 when it
  * was closed, and then leave() must not follow. */
@@ -24,11 +34,16 @@ int tmsgpy_hub_enter(tmsgpy_hub_t *hub);
 void tmsgpy_hub_leave(tmsgpy_hub_t *hub);
 
 /* Lets nobody in any more, waits until all have left (those that wait look
- * every so often) and destroys the worker. Once; again does nothing. */
-void tmsgpy_hub_close(tmsgpy_hub_t *hub);
+ * every so often) and destroys the worker. Once; again only waits. In an
+ * allocator that was called inside of this hub nothing is waited for: the last
+ * to leave destroys the worker. 0: an allocator did so in the worker's own
+ * thread: it goes by itself later, and what its callbacks use is never freed.
+ */
+int tmsgpy_hub_close(tmsgpy_hub_t *hub);
 int tmsgpy_hub_is_closed(tmsgpy_hub_t *hub);
 
-/* Frees a closed hub. No thread uses it. */
+/* Frees a closed hub, when no handle on a stream holds it any more. No thread
+ * uses it. */
 void tmsgpy_hub_free(tmsgpy_hub_t *hub);
 
 typedef struct tmsgpy_event {
@@ -38,6 +53,102 @@ typedef struct tmsgpy_event {
 
 /* Takes the oldest event: 1, or 0 if there is none. */
 int tmsgpy_hub_event(tmsgpy_hub_t *hub, tmsgpy_event_t *event_p);
+
+/* A descriptor that is readable when a call has ended or come in, or a task is
+ * over, since tmsgpy_hub_calm(), whichever thread saw it; -1: there is none.
+ * For the hub's life. */
+int tmsgpy_hub_wake_fd(tmsgpy_hub_t *hub);
+void tmsgpy_hub_calm(tmsgpy_hub_t *hub);
+
+/* Serves from now on, and until tmsgpy_hub_unserve() or the hub's end.
+ * `threads` and the like are Python's business: handlers only put their task in
+ * a queue. Inside of the hub. */
+tmsg_status_t tmsgpy_hub_serve(tmsgpy_hub_t *hub,
+                               const tmsg_server_params_t *params);
+tmsg_status_t tmsgpy_hub_offer(tmsgpy_hub_t *hub, const char *method, int index,
+                               int is_stream,
+                               const tmsg_method_params_t *params);
+
+/* Not while another thread calls unserve(), unless with 0, which also ends a
+ * drain that waits. */
+tmsg_status_t tmsgpy_hub_drain(tmsgpy_hub_t *hub, int timeout_ms);
+void tmsgpy_hub_unserve(tmsgpy_hub_t *hub);
+
+/* What came in: a call's task or a stream, either a handle of the taker's, and
+ * the index that its method was offered with. */
+typedef struct tmsgpy_work {
+    tmsg_task_t *task;
+    tmsg_call_stream_t *stream;
+    int index;
+} tmsgpy_work_t;
+
+/* Inside of the hub: waits up to timeout_ms for work, driving the worker. 1, or
+ * 0: there is none. */
+int tmsgpy_hub_task(tmsgpy_hub_t *hub, int timeout_ms, int spin_us,
+                    tmsgpy_work_t *work_p);
+
+/* How many tasks nobody waits for any more, and streams that were watched are
+ * over, so far. */
+unsigned tmsgpy_hub_overs(tmsgpy_hub_t *hub);
+
+/* A handle on a stream, which holds the memory of the hub. */
+typedef struct tmsgpy_stream tmsgpy_stream_t;
+
+/* Takes the stream's handle over. NULL: no memory; it is then the caller's. */
+tmsgpy_stream_t *tmsgpy_stream_make(tmsgpy_hub_t *hub,
+                                    tmsg_call_stream_t *stream);
+tmsg_call_stream_t *tmsgpy_stream_of(const tmsgpy_stream_t *handle);
+tmsgpy_hub_t *tmsgpy_stream_hub(const tmsgpy_stream_t *handle);
+
+/* From any thread; nothing in the child of a fork. */
+void tmsgpy_stream_drop(tmsgpy_stream_t *handle);
+
+/* Has the hub stirred and told where the stream can be read or is over. Inside
+ * of the hub. */
+void tmsgpy_stream_watch(tmsgpy_stream_t *handle);
+
+/* Takes the stream that something was told of first: 1, or 0: nothing was.
+ * NULL: of one that nobody knows, for there was no memory. */
+int tmsgpy_hub_told(tmsgpy_hub_t *hub, const tmsg_call_stream_t **stream_p);
+
+/* The arg of an allocator, a Python object, of memory of the host (0) or of
+ * devices (1): it lives as long as the hub or its worker. */
+void *tmsgpy_hub_asker(tmsgpy_hub_t *hub, int of_devices, void *allocator);
+
+/* Allocators for the library: the object of their arg is called with the bytes,
+ * the alignment and the device's number, and answers (address, owner) or
+ * (status, words): the owner is kept until the memory comes back, and dropped
+ * by a thread that may take the interpreter's lock. To ask for memory takes
+ * that lock. */
+tmsg_status_t tmsgpy_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
+                           uint64_t alignment, void **data_p, void **token_p);
+tmsg_status_t tmsgpy_device_alloc(void *arg, tmsg_device_t device,
+                                  uint64_t bytes, uint64_t alignment,
+                                  tmsg_stream_t stream, void **data_p,
+                                  void **token_p);
+void tmsgpy_dealloc(void *arg, void *data, uint64_t bytes, void *token);
+void tmsgpy_device_dealloc(void *arg, tmsg_device_t device, void *data,
+                           uint64_t bytes, tmsg_stream_t stream, void *token);
+
+/* A message that was refused because an allocator gave it no memory. */
+typedef struct tmsgpy_refused {
+    tmsg_endpoint_t *endpoint; /* it may be gone: a number */
+    tmsg_status_t status;
+    char words[512];
+} tmsgpy_refused_t;
+
+/* Callback for the library, with the hub as its arg: takes note of those. */
+void tmsgpy_on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                       uint32_t sequence, tmsg_status_t status,
+                       const char *error);
+
+/* Takes the first of that endpoint, or of any (NULL): 1, or 0: there is none.
+ */
+int tmsgpy_hub_refused(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint,
+                       tmsgpy_refused_t *refused_p);
+
+/* Callback for the library, with the hub as its arg. */
+void tmsgpy_on_done(void *arg, tmsg_call_t *call);
 
 /* Callbacks for the library, with the hub as their arg. */
 void tmsgpy_on_accept(void *arg, tmsg_endpoint_t *endpoint);

@@ -7,6 +7,7 @@
 #include <tensormsg/meta.h>
 
 #include "arrays.h"
+#include "ops.h"
 
 /* What Python calls the reserved keys. */
 static const struct {
@@ -87,7 +88,27 @@ static int refuse(tmsg_status_t status, const char *name)
     return -1;
 }
 
-static int add(tmsg_map_t *map, PyObject *name, PyObject *value)
+static tmsg_status_t add_kept(tmsg_map_t *map, const char *name,
+                              const tmsg_tensor_t *tensor, PyObject *value)
+{
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                    .release = tmsgpy_on_release};
+    tmsgpy_lent_t *lent;
+    tmsg_status_t status;
+
+    Py_INCREF(value);
+    params.release_arg = lent = tmsgpy_lend(value);
+    if (lent == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    status = tmsg_map_add(map, name, tensor, &params);
+    if (status != TMSG_OK) {
+        tmsgpy_unlend(lent);
+    }
+    return status;
+}
+
+static int add(tmsg_map_t *map, PyObject *name, PyObject *value, bool keep)
 {
     int64_t strides[TMSGPY_NDIM_MAX];
     tmsg_tensor_t tensor;
@@ -105,9 +126,10 @@ static int add(tmsg_map_t *map, PyObject *name, PyObject *value)
     if (rc < 0) {
         rc = refuse((tmsg_status_t)rc, utf8);
     } else {
-        tmsg_status_t status = tmsg_map_add(map, utf8, &tensor, NULL);
+        tmsg_status_t status = keep ? add_kept(map, utf8, &tensor, value)
+                                    : tmsg_map_add(map, utf8, &tensor, NULL);
 
-        rc = status == TMSG_OK ? 1 : failed(status);
+        rc = status == TMSG_OK ? 1 : PyErr_Occurred() ? -1 : failed(status);
     }
     Py_DECREF(bytes);
     return rc;
@@ -184,7 +206,7 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
         return 0;
     }
     while (PyDict_Next(data, &at, &name, &value)) {
-        int rc = add(map, name, value);
+        int rc = add(map, name, value, false);
 
         if (rc != 1) {
             return rc;
@@ -199,17 +221,28 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
     return 1;
 }
 
+int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map)
+{
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    int rc = 1;
+
+    while (rc == 1 && PyDict_Next(data, &at, &name, &value)) {
+        rc = add(map, name, value, true);
+    }
+    return rc;
+}
+
 static void drop_message(PyObject *owner)
 {
     tmsg_message_destroy(PyCapsule_GetPointer(owner, "tensormsg.message"));
+    tmsgpy_drop_lent(); /* buffers that it was received into */
 }
 
 /* NULL with an exception: no owner. */
 static const tmsg_map_t *map_of(PyObject *owner)
 {
-    tmsg_message_t *message = PyCapsule_GetPointer(owner, "tensormsg.message");
-
-    return message == NULL ? NULL : tmsg_message_map(message);
+    return PyCapsule_GetContext(owner);
 }
 
 static PyObject *value_of(const tmsg_meta_t *meta)
@@ -290,25 +323,37 @@ static PyObject *unpack_arrays(const tmsg_map_t *map, PyObject *owner)
     return dict;
 }
 
+PyObject *tmsgpy_unpack_map(const tmsg_map_t *map, PyObject *owner,
+                            const tmsg_endpoint_t *endpoint)
+{
+    PyObject *arrays, *meta = NULL, *number = NULL, *all = NULL;
+
+    if (PyCapsule_SetContext(owner, (void *)map) != 0) {
+        return NULL;
+    }
+    arrays = unpack_arrays(map, owner);
+    meta = arrays == NULL ? NULL : unpack_meta(map);
+    number = PyLong_FromVoidPtr((void *)endpoint);
+    if (arrays != NULL && meta != NULL && number != NULL) {
+        all = PyTuple_Pack(4, arrays, owner, meta, number);
+    }
+    Py_XDECREF(arrays);
+    Py_XDECREF(meta);
+    Py_XDECREF(number);
+    return all;
+}
+
 PyObject *tmsgpy_unpack(tmsg_message_t *message)
 {
-    const tmsg_map_t *map = tmsg_message_map(message);
-    PyObject *arrays = NULL, *meta = NULL, *endpoint = NULL, *all = NULL;
     PyObject *owner = PyCapsule_New(message, "tensormsg.message", drop_message);
+    PyObject *all;
 
     if (owner == NULL) {
         tmsg_message_destroy(message);
         return NULL;
     }
-    arrays = unpack_arrays(map, owner);
-    meta = arrays == NULL ? NULL : unpack_meta(map);
-    endpoint = PyLong_FromVoidPtr(tmsg_message_endpoint(message));
-    if (arrays != NULL && meta != NULL && endpoint != NULL) {
-        all = PyTuple_Pack(4, arrays, owner, meta, endpoint);
-    }
-    Py_XDECREF(arrays);
-    Py_XDECREF(meta);
-    Py_XDECREF(endpoint);
+    all = tmsgpy_unpack_map(tmsg_message_map(message), owner,
+                            tmsg_message_endpoint(message));
     Py_DECREF(owner);
     return all;
 }

@@ -14,11 +14,19 @@
  * -1 with an exception. The data is borrowed from the arrays. */
 int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map);
 
+/* The same of buffers to receive into, which the map keeps: it lives until
+ * nothing is written to them any more. */
+int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map);
+
 /* (arrays, owner, meta or None, endpoint) of a message, which it takes: owner
  * frees it. Arrays are None where numpy has no such dtype. */
 PyObject *tmsgpy_unpack(tmsg_message_t *message);
 
-/* The tensor at `index` of the message that an owner holds: 0, or -1 with an
+/* The same of a map that `owner`, a capsule, keeps. */
+PyObject *tmsgpy_unpack_map(const tmsg_map_t *map, PyObject *owner,
+                            const tmsg_endpoint_t *endpoint);
+
+/* The tensor at `index` of the map that an owner holds: 0, or -1 with an
  * exception. */
 int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index,
                      tmsg_tensor_t *tensor_p);

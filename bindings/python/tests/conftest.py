@@ -3,14 +3,17 @@ import asyncio
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 
 import pytest
 
 import tensormsg
 
 HERE = pathlib.Path(__file__).parent
+WAIT = 30  # seconds, before something is called a failure
 
 
 class Blocking:
@@ -20,10 +23,10 @@ class Blocking:
         self.endpoint = endpoint
 
     async def send(self, *args, **more):
-        self.endpoint.send(*args, timeout=30, **more)
+        self.endpoint.send(*args, timeout=WAIT, **more)
 
     async def recv(self):
-        return self.endpoint.recv(timeout=30)
+        return self.endpoint.recv(timeout=WAIT)
 
 
 class Mode:
@@ -51,6 +54,26 @@ class Mode:
 @pytest.fixture(params=["asyncio", "uvloop", "sync"])
 def mode(request):
     return Mode(request.param)
+
+
+async def becomes_idle(seconds, most):
+    """Whether this process uses no more than `most` of the processor's time in
+    as many seconds, once what it did before is over."""
+    for _ in range(8):
+        before = time.process_time()
+        await asyncio.sleep(seconds)
+        if time.process_time() - before <= most:
+            return True
+    return False
+
+
+def blocks_of(page, needs=None):
+    """The programs in a document: those that need no more than numpy, or that
+    say in their first line what they do."""
+    every = re.findall(r"^```python\n(.*?)^```", page.read_text(),
+                       re.MULTILINE | re.DOTALL)
+    return [block for block in every if needs == (
+        re.match("# needs (\\w+)\n|", block)[1])]
 
 
 def environment():
@@ -93,3 +116,12 @@ def echo_unix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("echo_unix")
     with echo("sync", place_of("unix", folder)) as (url, _):
         yield url
+
+
+def run_script(path):
+    """What it says, which has no warning; it may import torch."""
+    ran = subprocess.run([sys.executable, "-W", "error", str(path)], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         timeout=270, env=environment())
+    assert ran.returncode == 0, ran.stdout
+    return ran.stdout

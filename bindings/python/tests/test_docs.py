@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each block of the tutorial runs as it stands, without a warning."""
+"""Each block of the tutorial, and of README, runs as it stands, without a
+warning."""
 
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
+from conftest import blocks_of
+
 HERE = pathlib.Path(__file__).parent
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (HERE / "../README.md")
-                    .read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = blocks_of(HERE / "../README.md")
 EXAMPLES = sorted((HERE / "../../../examples/python").glob("*.py"))
 
 
@@ -34,3 +37,30 @@ def test_a_block_of_the_tutorial(index, tmp_path):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example(example):
     assert run(example)
+
+
+def test_the_two_programs_of_the_readme(tmp_path):
+    """As two processes. The receiver has no end: it is killed."""
+    text = (HERE / "../../../README.md").read_text()
+    receive, send = [
+        re.sub(r'"\w*:13337"', f'"unix://{tmp_path}/socket"', code)
+        for code in re.findall(r"^```python\n(.*?)^```", text,
+                               re.MULTILINE | re.DOTALL)]
+    assert "13337" not in receive + send
+    (tmp_path / "receive.py").write_text(receive)
+    (tmp_path / "send.py").write_text(send)
+    with subprocess.Popen(
+            [sys.executable, "-u", "-W", "error", "receive.py"], cwd=tmp_path,
+            stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "UCX_LOG_LEVEL": "fatal"}) as receiver:
+        try:
+            end = time.monotonic() + 50
+            while not (tmp_path / "socket").exists():
+                assert receiver.poll() is None and time.monotonic() < end
+                time.sleep(0.01)
+            subprocess.run([sys.executable, "-W", "error", "send.py"],
+                           cwd=tmp_path, check=True, timeout=50,
+                           env={**os.environ, "UCX_LOG_LEVEL": "fatal"})
+            assert receiver.stdout.readline() == "7 [0. 1. 2. 3. 4. 5.]\n"
+        finally:
+            receiver.kill()

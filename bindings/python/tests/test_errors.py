@@ -2,6 +2,7 @@
 """What goes wrong is an exception that says what, who and why; nothing hangs."""
 
 import asyncio
+import multiprocessing
 import pickle
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import tensormsg
-from conftest import echo, environment, python
+from conftest import WAIT, echo, environment, python
 from tensormsg import _native
 
 X = {"x": np.arange(4)}
@@ -94,6 +95,19 @@ def test_a_peer_that_does_not_answer_costs_the_timeout(mode):
             asyncio.run(scenario())
         assert isinstance(caught.value, TimeoutError)
         assert time.monotonic() - since < 10
+
+
+def test_a_close_takes_no_longer_than_it_may(mode):
+    with echo() as (url, process):
+        async def scenario(ep):
+            ep = getattr(ep, "endpoint", ep)
+            process.send_signal(signal.SIGSTOP)
+            closing = ep.close(timeout=.2)
+            if closing is not None:
+                await closing
+
+        with pytest.raises(tensormsg.TimedOut, match="closing took more than"):
+            mode.run(url, scenario)
 
 
 @pytest.mark.parametrize("place", [":0", "unix"])
@@ -188,8 +202,9 @@ ep = tensormsg.sync.connect(url, context=context)
 ep.send({{"x": np.zeros(1)}})
 ep.recv()
 print("ready", flush=True)
-sys.stdin.readline()
 try:
+    sys.stdin.readline()
+    print("calling", flush=True)
     {CALLS[call]}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -203,6 +218,7 @@ ep.abort()
             peer.send_signal(signal.SIGSTOP)  # it answers nothing any more
             process.stdin.write("\n")
             process.stdin.flush()
+            assert process.stdout.readline() == "calling\n"
             time.sleep(.5)
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
@@ -240,6 +256,41 @@ print("alive")
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          timeout=50, env=environment())
     assert ran.stdout == "alive\n", ran.stderr
+
+
+def of_multiprocessing(url, i):
+    with tensormsg.sync.connect(url) as ep:
+        ep.send({"x": np.full(1000, i)})
+        assert (ep.recv(WAIT)["x"] == 2 * i).all()
+        assert (ep.call("half", {"x": np.full(10, i)}, timeout=WAIT)["x"] ==
+                i / 2).all()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_of_multiprocessing(method, tmp_path):
+    """They are made while this one uses it."""
+    processes = multiprocessing.get_context(method)
+    with tensormsg.sync.listen(f"unix://{tmp_path}/s",
+                               background=True) as listener, \
+            listener.serve() as server:
+        @server.method("half")
+        def half(request):
+            return {"x": request["x"] / 2}
+
+        here = threading.Thread(
+            target=of_multiprocessing, args=(listener.url, 1))
+        here.start()
+        others = [processes.Process(target=of_multiprocessing,
+                                    args=(listener.url, i)) for i in (2, 3)]
+        for other in others:
+            other.start()
+        for _ in range(3):
+            message = listener.recv(WAIT)
+            message.peer.send({"x": 2 * message["x"]})
+        for other in others:
+            other.join(WAIT)
+            assert other.exitcode == 0
+        here.join(WAIT)
 
 
 def test_fork_before_the_first_connection_is_no_matter():

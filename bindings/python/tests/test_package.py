@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The wheel, and which UCX it finds."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -48,6 +49,21 @@ def test_the_extension_asks_only_for_the_stable_abi():
         assert not symbol.startswith("_Py_") or symbol in (
             "_Py_NoneStruct", "_Py_NotImplementedStruct", "_Py_TrueStruct",
             "_Py_FalseStruct", "_Py_Dealloc"), symbol
+
+
+@pytest.mark.skipif(not PACKAGE, reason="no wheel was built here")
+def test_abi3audit_finds_nothing(tmp_path):
+    pytest.importorskip("abi3audit")
+    wheel, = pathlib.Path(PACKAGE, "dist").glob("*.whl")
+    ran = subprocess.run(
+        [sys.executable, "-m", "abi3audit", "--strict", "--report", wheel],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "HOME": str(tmp_path)})
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)["specs"][str(wheel)]["wheel"][0]["result"]
+    assert result["is_abi3"] and result["baseline"] == "3.9"
+    assert result["non_abi3_symbols"] == [] and \
+        result["future_abi3_objects"] == {}
 
 
 INFO = "import tensormsg; ucx = tensormsg.info()['ucx']; print(ucx)"

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("mypy")
 
 USER = """
+from typing import Dict, Iterator
 import tensormsg
 from tensormsg import sync
 
@@ -16,12 +17,34 @@ async def use() -> None:
     async with tensormsg.connect("host:1") as ep:
         await ep.send({"x": 1}, frame=7)
         reveal_type(await ep.recv())
+        reveal_type(await ep.call("x", {"x": 1}, timeout=1))
+        async with ep.stream("y", timeout=1) as stream:
+            await stream.send({"x": 1}, frame=7)
+            await stream.done_writing()
+            async for answer in stream:
+                reveal_type(answer)
     reveal_type(await tensormsg.connect("host:1"))
     async for msg in tensormsg.listen(":1"):
         reveal_type(msg.peer)
 
 with tensormsg.connect("host:1") as ep:
     reveal_type(ep.recv())
+    reveal_type(ep.call("x"))
+    with ep.stream("y") as blocking:
+        reveal_type(blocking)
+        for said in blocking:
+            said["x"]
+with tensormsg.listen(":1") as listener:
+    with listener.serve() as server:
+        @server.method("x")
+        def x(request: tensormsg.Request) -> Dict[str, object]:
+            return {"y": request["x"]}
+
+        @server.method("y")
+        def y(stream: sync.ServerStream) -> Iterator[Dict[str, object]]:
+            for message in stream:
+                yield {"y": message["x"], "n": stream.request["n"]}
+        reveal_type(server)
 for msg in tensormsg.listen(":1"):
     reveal_type(msg.peer)
 """
@@ -48,7 +71,9 @@ def test_the_package_is_strict(cache):
 def test_a_user_sees_the_types(cache, tmp_path):
     (tmp_path / "user.py").write_text(USER)
     out = mypy(cache, tmp_path / "user.py")
-    assert out.count('"tensormsg._aio.Message"') == 1
+    assert out.count('"tensormsg._aio.Message"') == 3
+    assert out.count('"tensormsg._sync_stream.Stream"') == 1
     assert out.count('"tensormsg._aio.Endpoint"') == 2
-    assert out.count('"tensormsg.sync.Message"') == 1
+    assert out.count('"tensormsg.sync.Message"') == 2
+    assert out.count('"tensormsg.sync.Server"') == 1
     assert out.count('"tensormsg.sync.Endpoint"') == 1

@@ -7,6 +7,12 @@
     async for msg in tensormsg.listen(":13337"):
         print(msg["x"], msg.meta["frame"])
 
+    reply = await ep.call("infer", {"image": image}, timeout=1)
+
+    async with ep.stream("track") as stream:
+        await stream.send({"image": image})
+        print((await stream.recv())["boxes"])
+
 The same without asyncio: `with` and `for`.
 """
 
@@ -18,25 +24,30 @@ from typing import Any, AsyncIterator, Dict, Generator, Iterator, Optional, \
     Type
 
 from . import _ucx, sync
-from ._aio import Endpoint, Listener, LoopHub, Message
+from ._aio import Endpoint, Listener, Message, Server
+from ._aio_stream import ServerStream, Stream
 from ._hub import Hub, url_of
 from ._lib import lib, text
+from ._loop import LoopHub
 from ._message import DLPack, Like
+from ._serve import Request
+from .allocators import Allocators, set_allocator
 from .context import Context, default_context
-from .errors import AlreadyExists, ApplicationFailed, Busy, Canceled, Closed, \
-    Corrupt, Dropped, Error, Incompatible, Insecure, Internal, InvalidParam, \
-    IOFailed, LimitExceeded, Malformed, NoMemory, NotFound, PeerLost, Refused, \
-    ResourceExhausted, Status, TimedOut, Unavailable, Unreachable, Unsupported, \
-    WouldBlock
+from .errors import AlreadyExists, ApplicationFailed, Busy, CallError, \
+    Canceled, Closed, Corrupt, Dropped, Error, Incompatible, Insecure, \
+    Internal, InvalidParam, IOFailed, LimitExceeded, Malformed, NoMemory, \
+    NotFound, PeerLost, Refused, ResourceExhausted, Status, TimedOut, \
+    Unavailable, Unreachable, Unsupported, WouldBlock
 
 __all__ = [
-    "AlreadyExists", "ApplicationFailed", "Busy", "Canceled", "Closed",
-    "Connecting", "Context", "Corrupt", "DLPack", "Dropped", "Endpoint",
-    "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
+    "AlreadyExists", "ApplicationFailed", "Busy", "CallError", "Canceled",
+    "Closed", "Connecting", "Context", "Corrupt", "DLPack", "Dropped",
+    "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
     "InvalidParam", "LimitExceeded", "Listener", "Listening", "Malformed",
-    "Message", "NoMemory", "NotFound", "PeerLost", "Refused",
-    "ResourceExhausted", "Status", "TimedOut", "Unavailable", "Unreachable",
-    "Unsupported", "WouldBlock", "connect", "info", "listen", "sync",
+    "Message", "NoMemory", "NotFound", "PeerLost", "Refused", "Request",
+    "ResourceExhausted", "Server", "ServerStream", "Status", "Stream",
+    "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
+    "connect", "info", "listen", "set_allocator", "sync",
 ]
 
 __version__ = text(lib.tmsg_version())
@@ -56,7 +67,8 @@ class Connecting:
     async def _open(self) -> Endpoint:
         options = self._options
         hub = LoopHub(options["context"], options["queue_depth"],
-                      options["spin_us"], options["background"])
+                      options["spin_us"], options["background"],
+                      options["allocators"])
         try:
             number = hub.connect(url_of(self._place), self._timeout)
             await hub.finish(hub.operation(lib.tmsg_endpoint_ready, number),
@@ -142,7 +154,8 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
             context: Optional[Context] = None,
             queue_depth: Optional[int] = None,
             spin_us: Optional[int] = None,
-            background: bool = False) -> Connecting:
+            background: bool = False,
+            allocators: Optional[Allocators] = None) -> Connecting:
     """Connects to a listener: `async with connect(...) as ep`, `ep = await
     connect(...)`, or `with connect(...) as ep`.
 
@@ -155,7 +168,9 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
     `spin_us`: microseconds that a wait polls before it sleeps, 50 unless said.
     `background`: a thread of the library's own moves the messages. Without it
     they move while a call of this connection's runs or, with asyncio, whenever
-    the event loop does; meanwhile the peer may wait for us.
+    the event loop does; meanwhile the peer may wait for us. `allocators`: by
+    kind, what gives the memory for what is received, as set_allocator() says,
+    in place of those set there; None: the library.
 
     Leaving the block closes in order, so that the peer has what was sent; after
     an exception in it, at once. Raises NotFound, Unreachable, TimedOut,
@@ -163,14 +178,16 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
     """
     return Connecting(place, timeout, {
         "like": like, "context": context, "queue_depth": queue_depth,
-        "spin_us": spin_us, "background": background})
+        "spin_us": spin_us, "background": background,
+        "allocators": allocators})
 
 
 def listen(place: str, *, allow_unauthenticated: bool = False,
            like: Like = None, context: Optional[Context] = None,
            queue_depth: Optional[int] = None,
            spin_us: Optional[int] = None,
-           background: bool = False) -> Listening:
+           background: bool = False,
+           allocators: Optional[Allocators] = None) -> Listening:
     """Listens, at once: `async for msg in listen(...)`, or `for`, or by `async
     with` or `with`, whose listener can be closed in order.
 
@@ -180,7 +197,7 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
     `queue_depth` is for each peer. Raises AlreadyExists, Insecure, NotFound,
     InvalidParam.
     """
-    hub = LoopHub(context, queue_depth, spin_us, background)
+    hub = LoopHub(context, queue_depth, spin_us, background, allocators)
     try:
         listening = Listening(place, allow_unauthenticated, like, hub)
         if asyncio._get_running_loop() is not None:

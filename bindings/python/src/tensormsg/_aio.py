@@ -4,217 +4,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextvars
+import inspect
 import weakref
-from collections import deque
 from types import TracebackType
-from typing import Any, AsyncIterator, Deque, Dict, List, Optional, Type
+from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, \
+    Optional, Type
 
+from ._aio_stream import ServerStream, Stream
 from ._endpoint import BaseEndpoint, BaseListener, flags_of
-from ._hub import CLOSE_TIMEOUT, Hub, Meta, merge_meta
+from ._hub import CLOSE_TIMEOUT, Meta, merge_meta
 from ._lib import hot, lib
-from ._message import BaseMessage
-from .context import check_process
-from .errors import Closed, Error, Status, error_of
+from ._loop import LoopHub
+from ._message import BaseMessage, Like
+from ._serve import BaseServer, Request, health_of, methods_of
+from ._stream import QUEUE
+from .errors import Closed, Error, Status, TimedOut, error_of
 
-_TURN_S = 0.001  # a task that never waits lets others run so often
-_SOON_S = 0.0002  # a message that came so soon could have been spun for
-_MISSES = 3  # in a row, and nobody spins any more
-_ROUNDS = 16
-
-
-def _wake(reference: "weakref.ref[LoopHub]") -> None:
-    hub = reference()
-    if hub is not None:
-        hub.turn()
-
-
-def _forget(loop: asyncio.AbstractEventLoop, fd: int) -> None:
-    if not loop.is_closed():
-        loop.remove_reader(fd)
-    os.close(fd)
-
-
-def _unbind(bound: List[Any]) -> None:
-    """Takes the descriptor out of its loop, in that loop's thread."""
-    while bound:
-        loop, fd = bound.pop()
-        if loop.is_closed() or not loop.is_running() or \
-                asyncio._get_running_loop() is loop:
-            _forget(loop, fd)
-        else:
-            try:
-                loop.call_soon_threadsafe(_forget, loop, fd)
-            except RuntimeError:  # it was closed just now
-                os.close(fd)
-
-
-class LoopHub(Hub):
-    """A hub that the running event loop drives: by the worker's descriptor,
-    which is readable when there is something to do."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.loop: Optional[asyncio.AbstractEventLoop] = None
-        self._bound: List[Any] = []  # (loop, a copy of the descriptor)
-        self._ops: Dict[Any, "asyncio.Future[None]"] = {}
-        self._receivers: Deque["asyncio.Future[None]"] = deque()
-        self._stirred = False  # something may have come since a turn
-        self._kicked = False
-        self._turned = 0.0
-        self._misses = 0
-        self._unbinder = weakref.finalize(self, _unbind, self._bound)
-        self._unbinder.atexit = False
-
-    def bind(self) -> asyncio.AbstractEventLoop:
-        """To the running loop; from one that has ended, or waits for nothing
-        of ours."""
-        loop = asyncio.get_running_loop()
-        if loop is self.loop:
-            return loop
-        check_process(self.generation)
-        if self.loop is not None and self.loop.is_running() and \
-                (self._ops or self._receivers):
-            raise RuntimeError("another event loop waits on this connection")
-        self.enter()
-        try:
-            fd = os.dup(lib.tmsg_worker_fd(self.worker))
-        finally:
-            self.leave()
-        _unbind(self._bound)
-        self._ops.clear()
-        self._receivers.clear()
-        loop.add_reader(fd, _wake, weakref.ref(self))
-        self._bound.append((loop, fd))
-        self.loop = loop
-        self._kicked = False
-        self.kick()
-        return loop
-
-    def kick(self) -> None:
-        """Before the loop sleeps next the worker is armed."""
-        if not self._kicked and self.loop is not None:
-            self._kicked = True
-            self.loop.call_soon(self.turn)
-
-    def turn(self) -> None:
-        """Does what there is to do, and arms the descriptor."""
-        self._kicked = False
-        if self.loop is None or self.closed:
-            _unbind(self._bound)
-            self._deliver(True)
-            return
-        self._turned = self.loop.time()
-        for _ in range(_ROUNDS):
-            self._deliver(hot.progress(self.number) > 0)
-            if hot.arm(self.number):
-                return
-        self.kick()
-
-    def _deliver(self, stirred: bool) -> None:
-        if self.pending:
-            for op in hot.reap(self.pending):
-                future = self._ops.pop(op, None)
-                if future is not None and not future.done():
-                    future.set_result(None)
-        if stirred or self._stirred:
-            self._stirred = False
-            self._wake_receivers()
-
-    def _wake_receivers(self) -> None:
-        """Each looks for itself: a message is only taken by a task that runs,
-        so that none is lost with one that is cancelled."""
-        while self._receivers:
-            future = self._receivers.popleft()
-            if not future.done():
-                future.set_result(None)
-
-    def destroy(self) -> None:
-        _unbind(self._bound)
-        super().destroy()
-        if self.loop is not None and not self.loop.is_closed():
-            for future in [*self._ops.values(), *self._receivers]:
-                if not future.done():
-                    future.set_result(None)
-        self._ops.clear()
-        self._receivers.clear()
-
-    async def breathe(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Before a call that may end without waiting: lets other tasks run,
-        now and then, and sees to it that the worker is armed again."""
-        if not self._kicked:
-            self.kick()
-        elif loop.time() - self._turned > _TURN_S:
-            await asyncio.sleep(0)
-            self._turned = loop.time()
-
-    async def finish(self, op: Any, endpoint: int) -> None:
-        """Waits until an operation has ended. Cancelled, that is given up."""
-        loop = self.bind()
-        self._stirred = True
-        while not hot.ended(op):
-            future: "asyncio.Future[None]" = loop.create_future()
-            self._ops[op] = future
-            self.turn()
-            try:
-                await future
-            except asyncio.CancelledError:
-                hot.cancel(self.number, op)
-                self.kick()
-                raise
-            finally:
-                self._ops.pop(op, None)
-        hot.outcome(op, self.peer(endpoint))
-
-    async def take(self, endpoint: int) -> Any:
-        """Waits for a message: its parts."""
-        loop = self.bind()
-        await self.breathe(loop)
-        spin_us = self.spin_us if self._misses < _MISSES else 0
-        parts = self._look(endpoint, spin_us)
-        if parts is not None:
-            self._misses = 0
-            return parts
-        self._misses += 1
-        while True:
-            since = loop.time()
-            await self._sleep(loop)
-            parts = self._look(endpoint, 0)
-            if parts is not None:
-                if loop.time() - since < _SOON_S:
-                    self._misses = 0
-                return parts
-
-    def _look(self, endpoint: int, spin_us: int) -> Any:
-        try:
-            parts = hot.recv(self.number, endpoint, 0, spin_us)
-        except BaseException:
-            self._pass_on()
-            raise
-        if parts is not None:
-            self._pass_on()
-        else:
-            self.bury()
-        return parts
-
-    def _pass_on(self) -> None:
-        """There may be more, for others that wait."""
-        if self._receivers or self.pending:
-            self._stirred = True
-            self.kick()
-
-    async def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
-        future: "asyncio.Future[None]" = loop.create_future()
-        self._receivers.append(future)
-        self.turn()
-        try:
-            await future
-        finally:
-            if not future.done() or future.cancelled():
-                try:
-                    self._receivers.remove(future)
-                except ValueError:
-                    pass
+_LOOK_S = 0.5  # a server looks for peers that have ended
 
 
 class Message(BaseMessage):
@@ -251,6 +58,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
         self._check()
         hub = self._hub
         await hub.breathe(hub.bind())
+        self._check()
         op = hub.post(self._number, data,
                       merge_meta(meta, more) if meta or more else None,
                       flags_of(acked, verify), hub.spin_us)
@@ -262,7 +70,94 @@ class Endpoint(BaseEndpoint[LoopHub]):
         closed and all was taken, PeerLost. A task that is cancelled meanwhile
         takes none."""
         self._check()
-        return Message(await self._hub.take(self._number), self, self._convert)
+        parts = await self._hub.take(self._number)
+        self._left = None
+        return Message(parts, self, self._convert)
+
+    async def recv_into(self, buffers: Mapping[str, Any]) -> Message:
+        """The next message, with the arrays that are in `buffers`, too, received
+        into these: without a copy where UCX can, else by one.
+
+        `buffers`: names to arrays or buffers that can be written to, without
+        gaps; those of the message have the same dtype and shape, else this
+        raises InvalidParam and the message stays the next one. What only one of
+        the two has is left as it is, and received as by recv(). In the message
+        returned those names are the arrays given.
+
+        A task that is cancelled meanwhile takes none. Where one was on its way
+        into the buffers just then they stay lent, and it is the next to be
+        received: by recv(), in these buffers, or by recv_into()."""
+        posted = self._post(buffers)
+        try:
+            parts = await self._hub.take_into(self._number, posted)
+        except BaseException:
+            self._leave(posted)
+            raise
+        return Message(parts, self, self._convert)
+
+    async def call(self, method: str, data: Any = None, *,
+                   meta: Optional[Meta] = None,
+                   timeout: Optional[float] = None, idempotent: bool = False,
+                   attempts: int = 1) -> Message:
+        """Calls a method of the peer's server and returns its reply, a message.
+
+        `data` and `meta`: as for send(); None is an empty map. `timeout`:
+        seconds for all of it; the server is told what is left. `attempts`: how
+        often it may be made where it fails for a while only (ResourceExhausted,
+        Unavailable, NoMemory, Busy) and no handler saw it, or the call or the
+        method is `idempotent`: to run it twice is as once.
+        Where its task is cancelled so is the call.
+
+        What fails raises its class of error, with `code`, `details` and
+        `may_have_run`: TimedOut, NotFound (no such method), InvalidParam (not
+        what the method takes), ApplicationFailed and what else the handler
+        says, Internal (the handler broke), PeerLost, ..."""
+        self._check()
+        hub = self._hub
+        await hub.breathe(hub.bind())
+        op = self._call(method, data, meta, timeout, idempotent, attempts,
+                        hub.spin_us)
+        if not hot.ended(op):
+            await hub.finish(op, self._number)
+        return self._reply(op, Message)
+
+    def stream(self, method: str, data: Any = None, *,
+               meta: Optional[Meta] = None, timeout: Optional[float] = None,
+               queue: int = QUEUE) -> Stream:
+        """Opens a stream to a method of the peer's server, at once: enter it by
+        `async with`.
+
+        `data` and `meta`: what the handler sees as `request`, as for call().
+        `timeout`: seconds for the whole of it; the server is told what is left.
+        `queue`: messages of this side that may wait for the other to read,
+        before send() does. Where nobody holds it any more it is cancelled.
+        Raises ResourceExhausted (512 are open), Unsupported (an older peer)."""
+        self._hub.bind()
+        stream = self._stream(Stream, Message, method, data, meta, timeout,
+                              queue)
+        self._hub.watch(stream._owner)
+        self._hub.kick()
+        return stream
+
+    async def methods(self, timeout: Optional[float] = 10.0
+                      ) -> Dict[str, Dict[str, Any]]:
+        """The methods that the peer serves, by name: "signature",
+        "description", "concurrency", "queue", "health"."""
+        return methods_of(await self.call("tensormsg.methods",
+                                          timeout=timeout))
+
+    async def health(self, method: Optional[str] = None,
+                     timeout: Optional[float] = 10.0) -> str:
+        """How the peer's server, or one method, is: "SERVING", "NOT_SERVING",
+        "DRAINING", "NOT_FOUND" or "UNKNOWN"."""
+        return health_of(await self.call(
+            "tensormsg.health", meta=None if method is None
+            else {"method": method}, timeout=timeout))
+
+    def serve(self, *, concurrency: int = 1024, queue: int = 1024) -> "Server":
+        """Serves what the peer calls, as Listener.serve()."""
+        self._hub.bind()
+        return self._serving(Server, concurrency=concurrency, queue=queue)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Messages until the peer closes."""
@@ -281,14 +176,16 @@ class Endpoint(BaseEndpoint[LoopHub]):
             return
         self._closing = True
         try:
-            await asyncio.wait_for(
-                self._hub.finish(self._begin_close(), self._number), timeout)
+            if self._server is not None:
+                await self._server.close(timeout)
+            if not await self._hub.finish(self._begin_close(), self._number,
+                                          timeout):
+                raise error_of(
+                    Status.TIMED_OUT,
+                    f"{self.peer}: closing took more than {timeout} s",
+                    self.peer)
         except Closed:
             pass
-        except asyncio.TimeoutError:
-            raise error_of(Status.TIMED_OUT,
-                           f"{self.peer}: closing took more than {timeout} s",
-                           self.peer) from None
         finally:
             self.abort()
 
@@ -324,6 +221,16 @@ class Listener(BaseListener[LoopHub]):
                 return
             yield message
 
+    def serve(self, *, concurrency: int = 1024, queue: int = 1024) -> "Server":
+        """Serves what its peers call, from now on, as long as the event loop
+        runs: a Server. `concurrency`: how many calls may run, `queue`: how
+        many more may be here; others fail with ResourceExhausted. Keep it:
+        where nobody holds the server or the listener it ends. Raises
+        AlreadyExists (there is one)."""
+        self._hub.bind()
+        return self._serving(Server, Endpoint, concurrency=concurrency,
+                             queue=queue)
+
     @property
     def peers(self) -> List[Endpoint]:
         """Those that are connected now."""
@@ -335,6 +242,8 @@ class Listener(BaseListener[LoopHub]):
         if self._hub.closed:
             return
         try:
+            if self._server is not None:
+                await self._server.close(timeout)
             self._hub.stop_listening(self._listener)
             await asyncio.gather(*(peer.close(timeout) for peer in self.peers),
                                  return_exceptions=True)
@@ -356,3 +265,138 @@ class Listener(BaseListener[LoopHub]):
             await self.close()
         else:
             self.abort()
+
+
+class Server(BaseServer[LoopHub]):
+    """Answers calls, each in a task of its own: a handler may be a coroutine,
+    which is cancelled where nobody waits for its answer any more, or a plain
+    function, which holds up the event loop while it runs. Leaving the block of
+    `async with` drains and closes it."""
+
+    def __init__(self, hub: LoopHub, sender: Callable[[int, bool], Any],
+                 like: Like, *, concurrency: int, queue: int) -> None:
+        super().__init__(hub, sender, like, concurrency, queue)
+        self._make = lambda number: Endpoint(hub, number, like, dialled=False)
+        self._running: Dict["asyncio.Task[None]", Any] = {}
+        self._overs = 0
+        self._looked = 0.0
+        self._context = contextvars.copy_context()
+        self._ended = asyncio.Event()
+        hub.server = weakref.ref(self)
+
+    def _turn(self) -> None:
+        """Begins what came in, and cancels what nobody waits for."""
+        hub = self._hub
+        loop = hub.loop
+        assert loop is not None
+        while True:
+            work = hot.task(hub.number, -1, 0)
+            if not work:
+                break
+            if work[3]:
+                hub.watch(work[1][1])
+            handler, request = self._request(work, ServerStream, Message)
+            run = self._run_stream if work[3] else self._run
+            task = self._context.copy().run(
+                loop.create_task, run(handler, request))
+            self._running[task] = request
+            task.add_done_callback(self._running.pop)
+        overs = lib.tmsgpy_hub_overs(hub.hub)
+        if overs != self._overs:
+            self._overs = overs
+            for task, request in list(self._running.items()):
+                if request is not None and request.over:
+                    self._running[task] = None  # it is cancelled once
+                    task.cancel()
+        if loop.time() - self._looked > _LOOK_S and not hub.closed:
+            self._looked = loop.time()
+            self._bury(self._make)
+
+    async def _run(self, handler: Callable[[Request], Any],
+                   request: Request) -> None:
+        try:
+            result = handler(request)
+            if inspect.isawaitable(result):
+                result = await result
+        except asyncio.CancelledError:
+            if not request.over:
+                self._refuse(request, Status.UNAVAILABLE, 0,
+                             "its handler was cancelled", {})
+            raise
+        except Exception as error:
+            self._fail(request, error)
+        else:
+            self._answer(request, result)
+        self._hub.kick()
+
+    async def _run_stream(self, handler: Callable[[Any], Any],
+                          stream: ServerStream) -> None:
+        made: Any = None
+        try:
+            made = handler(stream)
+            if inspect.isasyncgen(made):
+                async for data in made:
+                    await stream.send(data)
+            elif inspect.isgenerator(made):
+                for data in made:
+                    await stream.send(data)
+            else:
+                last = await made if inspect.isawaitable(made) else made
+                if last is not None:
+                    await stream.send(last)
+        except asyncio.CancelledError:
+            if not stream.over:
+                self._refuse(stream, Status.UNAVAILABLE, 0,
+                             "its handler was cancelled", {})
+            raise
+        except Exception as error:
+            self._fail(stream, error)
+        else:
+            self._refuse(stream, 0, 0, "", {})
+        finally:
+            if inspect.isasyncgen(made):
+                await made.aclose()
+            elif inspect.isgenerator(made):
+                made.close()
+            self._hub.kick()
+
+    async def drain(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
+        """Takes no further calls (they fail with Unavailable) and waits until
+        those that are here have been answered. Raises TimedOut after `timeout`
+        seconds: what was left failed with Unavailable, and its handlers were
+        cancelled."""
+        loop = self._hub.bind()
+        try:
+            await loop.run_in_executor(None, self._drain, timeout)
+        except asyncio.CancelledError:
+            self._hurry()
+            raise
+
+    async def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
+        """Drains it, and ends it. Again does nothing."""
+        if self._closed:
+            return
+        try:
+            await self.drain(timeout)
+        except TimedOut:
+            pass
+        finally:
+            self._unserve()
+            self._ended.set()
+        rest = [task for task in self._running
+                if task is not asyncio.current_task()]
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Waits until it is closed."""
+        await self._ended.wait()
+
+    async def __aenter__(self) -> "Server":
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        await self.close(CLOSE_TIMEOUT if kind is None else 0)

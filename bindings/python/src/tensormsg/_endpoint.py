@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Generic, TypeVar
+import weakref
+from typing import Any, Callable, Dict, Generic, Mapping, Optional, Type, \
+    TypeVar
 
-from ._hub import Hub
-from ._lib import lib
-from ._message import Like, _converter
+from . import _data
+from ._hub import Hub, Meta, Posted, merge_meta
+from ._lib import hot, lib
+from ._message import BaseMessage, Like, _converter
+from ._serve import sender_of
 from .errors import Error, Status, error_of
 
 H = TypeVar("H", bound=Hub)
+M = TypeVar("M", bound=BaseMessage)
+S = TypeVar("S")
 
 ACKED = 1 << 0
 VERIFY = 1 << 1
@@ -30,6 +36,10 @@ class BaseEndpoint(Generic[H]):
         self._dialled = dialled  # and so alone on its hub
         self._gone = False
         self._closing = False
+        self._like = like
+        self._server: Any = None
+        # Buffers of a receive that was given up, and may still be written to.
+        self._left: Optional[Posted] = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self.peer}>"
@@ -77,6 +87,61 @@ class BaseEndpoint(Generic[H]):
         if self._gone:
             raise error_of(Status.CLOSED, "the endpoint is closed")
 
+    def _post(self, buffers: Mapping[str, Any]) -> Posted:
+        """What to receive into: that of a receive that was given up goes on,
+        where it is the same memory."""
+        self._check()
+        posted = Posted(_data.buffers(buffers))
+        left, self._left = self._left, None
+        return left if left is not None and left.same(posted) else posted
+
+    def _leave(self, posted: Posted) -> None:
+        """Of a receive that was given up."""
+        if posted.lent:
+            self._left = posted
+
+    def _call(self, method: str, data: Any, meta: Optional[Meta],
+              timeout: Optional[float], idempotent: bool, attempts: int,
+              spin_us: int) -> Any:
+        self._check()
+        return self._hub.call(
+            self._number, method, data, merge_meta(meta, {}) if meta else None,
+            timeout, idempotent, attempts, spin_us)
+
+    def _stream(self, kind: Callable[..., S], message: Any, method: str,
+                data: Any, meta: Optional[Meta], timeout: Optional[float],
+                queue: int) -> S:
+        self._check()
+        owner, number = self._hub.open_stream(
+            self._number, method, data, merge_meta(meta, {}) if meta else None,
+            timeout, queue)
+        return kind(self._hub, owner, number, self._number, self, message,
+                    self._convert, method)
+
+    def _reply(self, op: Any, kind: Type[M]) -> M:
+        """Of a call that has ended."""
+        status, reason, code, may_have_run, parts = hot.result(op)
+        message = None if parts is None else kind(parts, self, self._convert)
+        if status == 0:
+            assert message is not None
+            return message
+        error = error_of(status, reason, self.peer)
+        error.code = code
+        error.may_have_run = bool(may_have_run)
+        if message is not None and (len(message) > 0 or message.meta):
+            error.details = message
+        raise error
+
+    def _serving(self, make: Callable[..., S], **options: Any) -> S:
+        """The server of what its peer calls."""
+        self._check()
+        if not self._dialled:
+            raise ValueError("the listener serves those that came in by it")
+        this = weakref.ref(self)
+        server = self._server = make(self._hub, lambda number, over: this(),
+                                     self._like, **options)
+        return server
+
     def _begin_close(self) -> Any:
         return self._hub.operation(lib.tmsg_endpoint_close, self._number)
 
@@ -89,6 +154,7 @@ class BaseListener(Generic[H]):
         self._hub = hub
         self._like = like
         self._convert = _converter(like)
+        self._server: Any = None
         self._listener, self._url = hub.listen(url, allow_unauthenticated)
 
     def __repr__(self) -> str:
@@ -99,12 +165,19 @@ class BaseListener(Generic[H]):
         """Where it listens, with the port that was picked."""
         return self._url
 
+    def _serving(self, make: Callable[..., S], kind: Any,
+                 **options: Any) -> S:
+        """The server of what its peers call."""
+        hub, like = self._hub, self._like
+
+        def peer(number: int) -> Any:
+            return kind(hub, number, like, dialled=False)
+
+        server = self._server = make(hub, sender_of(hub, peer), like, **options)
+        return server
+
     def _make(self, number: int) -> Any:
         raise NotImplementedError
 
     def _sender(self, number: int) -> Any:
-        endpoint = self._hub.endpoints.get(number)
-        if endpoint is None:
-            self._hub.news(self._make)
-            endpoint = self._hub.endpoints.get(number)
-        return endpoint
+        return self._hub.sender(number, self._make)

@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import threading
 import time
 import weakref
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
+    Set, Tuple
 
 from . import _data
+from .allocators import Allocator, Allocators, in_use
 from ._lib import address, ffi, hot, lib, take_text, text
 from .context import Context, check_process, default_context, \
     generation, park_at_exit
 from .errors import Closed, Error, Status, check, error_of
 
 SLICE_MS = 100  # a wait looks for signals so often
+_TOLD_S = 1.0  # the library tells of a peer within that
+_SOON_S = 0.25  # of one at the address of another that is gone
 CLOSE_TIMEOUT = 10.0  # seconds
 
 Meta = Mapping[str, Any]
@@ -27,16 +32,23 @@ def url_of(place: str) -> str:
     return place if "://" in place else f"tcp://{place}"
 
 
-def _end(hub: Any, made_in: int, pending: List[Any]) -> None:
+_left: List[Any] = []  # allocators of workers that go after their hub
+
+
+def _end(hub: Any, made_in: int, pending: List[Any],
+         used: Dict[str, Allocator]) -> None:
     """The worker goes with the last that uses it, or at exit; never in the
-    child of a fork, whose parent still talks over its sockets."""
+    child of a fork, whose parent still talks over its sockets. Its allocators
+    live as long."""
     if made_in == generation():
-        lib.tmsgpy_hub_close(hub)
+        if not lib.tmsgpy_hub_close(hub):
+            _left.append(dict(used))
         pending.clear()
+        used.clear()
 
 
-def _free(hub: Any, made_in: int, pending: List[Any]) -> None:
-    _end(hub, made_in, pending)
+def _free(ended: "weakref.finalize[Any, Any]", hub: Any, made_in: int) -> None:
+    ended()  # whichever of the two is called first; it runs once
     if made_in == generation():
         lib.tmsgpy_hub_free(hub)
 
@@ -66,29 +78,66 @@ class Deadline:
         return time.monotonic() >= self._end
 
 
+class Posted:
+    """Arrays to receive into."""
+
+    def __init__(self, arrays: Dict[str, Any]) -> None:
+        self.arrays = arrays
+        self.map = hot.posted(arrays)
+        self.lent = False  # a message is on its way into them
+
+    def renew(self) -> None:
+        """Its map has gone with a message."""
+        self.map = hot.posted(self.arrays)
+
+    def same(self, other: "Posted") -> bool:
+        """Whether it is the same memory."""
+        return self.arrays.keys() == other.arrays.keys() and all(
+            array.__array_interface__ ==
+            other.arrays[name].__array_interface__
+            for name, array in self.arrays.items())
+
+    def placed(self, parts: Any) -> Any:
+        """The parts of a message, with the arrays that it was received
+        into."""
+        for name in self.arrays.keys() & parts[0].keys():
+            parts[0][name] = self.arrays[name]
+        return parts
+
+
 class Hub:
     """Owns the worker. Each connection, and each listener with all that comes
     in by it, has one. Any thread may use it."""
 
     def __init__(self, context: Optional[Context], queue_depth: Optional[int],
-                 spin_us: Optional[int], background: bool) -> None:
+                 spin_us: Optional[int], background: bool,
+                 allocators: Optional[Allocators] = None) -> None:
         context = context or default_context()
+        self.allocators = in_use(allocators)
         params = ffi.new("tmsg_worker_params_t *")
         params.field_mask = lib.TMSG_WORKER_PARAM_FLAGS
-        params.flags = lib.TMSG_WORKER_HOST_ONLY | (
-            lib.TMSG_WORKER_THREAD if background else lib.TMSG_WORKER_SHARED)
+        params.flags = lib.TMSG_WORKER_THREAD if background else \
+            lib.TMSG_WORKER_SHARED
+        if "cuda" not in self.allocators:
+            params.flags |= lib.TMSG_WORKER_HOST_ONLY
         if queue_depth is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_QUEUE_DEPTH
             params.queue_depth = queue_depth
         if spin_us is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_SPIN_US
             params.spin_us = spin_us
-        worker_p = ffi.new("tmsg_worker_t **")
-        check(lib.tmsg_worker_create(context.pointer, params, worker_p))
-        self.hub = lib.tmsgpy_hub_create(worker_p[0])
+        self.hub = lib.tmsgpy_hub_create()
         if self.hub == ffi.NULL:
-            lib.tmsg_worker_destroy(worker_p[0])
             raise MemoryError
+        keep = self._give(params)
+        worker_p = ffi.new("tmsg_worker_t **")
+        try:
+            check(lib.tmsg_worker_create(context.pointer, params, worker_p))
+        except BaseException:
+            lib.tmsgpy_hub_free(self.hub)
+            raise
+        del keep
+        lib.tmsgpy_hub_own(self.hub, worker_p[0])
         self.spin_us = 50 if spin_us is None else spin_us
         self.worker = worker_p[0]
         self.number = address(self.hub)
@@ -96,13 +145,71 @@ class Hub:
         self.pending: List[Any] = []  # operations that go on
         self.endpoints: Dict[int, Any] = {}  # by address
         self.ended: List[int] = []  # of those, to be destroyed
-        self._closing = threading.Lock()
+        self.pulls = False  # somebody receives messages
+        self.methods: List[Any] = []  # handlers, by the numbers C has for them
+        self.offering = threading.Lock()  # who adds one
+        self._listens = False
+        self._background = background
+        self._held: Dict[int, int] = {}  # how many wait for an endpoint's
+        self.doomed: Set[int] = set()  # of those, to be destroyed
+        self._departed: Set[int] = set()  # addresses of those destroyed
+        self._holding = threading.RLock()  # a finalizer may come in between
+        self._closing = threading.RLock()  # an allocator may come in between
         ended = weakref.finalize(self, _end, self.hub, self.generation,
-                                 self.pending)
-        freed = weakref.finalize(self, _free, self.hub, self.generation,
-                                 self.pending)
+                                 self.pending, self.allocators)
+        freed = weakref.finalize(self, _free, ended, self.hub,
+                                 self.generation)
         freed.atexit = False  # a daemon thread may still be in a call
         self._finalizers = ended, freed
+
+    def _give(self, params: Any) -> List[Any]:
+        """The allocators, for the worker: what must live until it has them."""
+        keep = []
+        for kind, allocator in self.allocators.items():
+            what = "" if kind == "host" else "device_"
+            table = ffi.new(f"tmsg_{what}allocator_t *")
+            table.alloc = ffi.addressof(lib, f"tmsgpy_{what}alloc")
+            table.release = ffi.addressof(lib, f"tmsgpy_{what}dealloc")
+            table.arg = lib.tmsgpy_hub_asker(
+                self.hub, kind != "host", ffi.cast("void *", id(allocator)))
+            setattr(params, f"{what}allocator", table)
+            params.field_mask |= getattr(
+                lib, f"TMSG_WORKER_PARAM_{what.upper()}ALLOCATOR")
+            keep.append(table)
+        if keep:
+            params.field_mask |= lib.TMSG_WORKER_PARAM_ON_REFUSED
+            params.on_refused = ffi.addressof(lib, "tmsgpy_on_refused")
+            params.on_refused_arg = self.hub
+        return keep
+
+    def look_for_refused(self, endpoint: int) -> None:
+        """Raises what became of a message of that endpoint, or of any (0), that
+        an allocator gave no memory."""
+        if not self.allocators:
+            return
+        refused = ffi.new("tmsgpy_refused_t *")
+        if not lib.tmsgpy_hub_refused(
+                self.hub, ffi.cast("tmsg_endpoint_t *", endpoint), refused):
+            return
+        cause = None
+        for one in self.allocators.values():
+            cause, one.failure = one.failure or cause, None
+        raise error_of(refused.status, text(refused.words),
+                       self.peer(endpoint) if endpoint else None) from cause
+
+    def receive_into(self, endpoint: int, posted: Posted, slice_ms: int,
+                     spin_us: int) -> Any:
+        """The parts of a message; None, or False or True where it is on its
+        way, or not there."""
+        try:
+            parts = hot.recv_into(self.number, endpoint, posted.map, slice_ms,
+                                  spin_us)
+        except Error:
+            self.look_for_refused(endpoint)
+            raise
+        if parts is None:
+            self.look_for_refused(endpoint)
+        return parts
 
     def enter(self) -> None:
         """To be followed by lib.tmsgpy_hub_leave(self.hub)."""
@@ -120,10 +227,23 @@ class Hub:
     def destroy(self) -> None:
         """At once. What waits on it in other threads ends with Closed."""
         if self.generation == generation():
+            self.hurry()
             with self._closing:
                 lib.tmsgpy_hub_close(self.hub)
                 hot.reap(self.pending)
                 self.endpoints.clear()
+
+    def hurry(self) -> None:
+        """Calls that are not answered end, and with them a server's drain."""
+        if self.methods:
+            try:
+                self.enter()
+            except Error:
+                return
+            try:
+                lib.tmsgpy_hub_drain(self.hub, 0)
+            finally:
+                self.leave()
 
     # Connections
 
@@ -148,6 +268,7 @@ class Hub:
         params.on_accept_arg = self.hub
         params.allow_unauthenticated = allow_unauthenticated
         listener_p = ffi.new("tmsg_listener_t **")
+        self._listens = True
         self.enter()
         try:
             check(lib.tmsg_listener_create(self.worker, url.encode(), params,
@@ -166,12 +287,9 @@ class Hub:
     def operation(self, begin: Any, endpoint: int) -> Any:
         """That of tmsg_endpoint_ready() or tmsg_endpoint_close()."""
         request_p = ffi.new("tmsg_request_t **")
-        self.enter()
-        try:
+        with self.holding(endpoint):
             check(begin(ffi.cast("tmsg_endpoint_t *", endpoint), request_p),
                   self.peer(endpoint))
-        finally:
-            self.leave()
         op = hot.op(address(request_p[0]), None)
         self.pending.append(op)
         return op
@@ -183,29 +301,27 @@ class Hub:
         except Error:
             return "a closed endpoint"
         try:
-            return text(lib.tmsg_endpoint_peer(
-                ffi.cast("tmsg_endpoint_t *", endpoint)))
+            with self._holding:
+                if self._listens and endpoint not in self.endpoints and \
+                        endpoint not in self._held:
+                    return "a closed endpoint"
+                return text(lib.tmsg_endpoint_peer(
+                    ffi.cast("tmsg_endpoint_t *", endpoint)))
         finally:
             self.leave()
 
     def describe(self, endpoint: int) -> Dict[str, Any]:
         text_p = ffi.new("char **")
-        self.enter()
-        try:
+        with self.holding(endpoint):
             check(lib.tmsg_endpoint_describe(
                 ffi.cast("tmsg_endpoint_t *", endpoint), text_p))
-        finally:
-            self.leave()
         description: Dict[str, Any] = json.loads(take_text(text_p))
         return description
 
     def status(self, endpoint: int) -> int:
-        self.enter()
-        try:
+        with self.holding(endpoint):
             return int(lib.tmsg_endpoint_status(
                 ffi.cast("tmsg_endpoint_t *", endpoint)))
-        finally:
-            self.leave()
 
     def news(self, make: Any) -> None:
         """Takes note of peers that came in (`make` makes their objects) and of
@@ -213,27 +329,101 @@ class Hub:
         event = ffi.new("tmsgpy_event_t *")
         while lib.tmsgpy_hub_event(self.hub, event):
             number = address(event.endpoint)
-            if event.accepted:
-                self.endpoints[number] = make(number)
-            elif number in self.endpoints:
-                self.ended.append(number)
+            with self._holding:
+                if event.accepted:  # at the address of another that is gone
+                    self.ended = [one for one in self.ended if one != number]
+                    self._departed.discard(number)
+                    self.endpoints[number] = make(number)
+                elif number in self.endpoints:
+                    self.ended.append(number)
+
+    def sender(self, number: int, make: Any, over: bool = False) -> Any:
+        """The peer that a message is of; None: it is gone. The thread of the
+        library's own may have queued it before it told of the peer, which it is
+        about to; to wait for that is no use where the call is `over`, and hardly
+        any for a peer that has been destroyed here."""
+        patience = _SOON_S if number in self._departed else _TOLD_S
+        deadline = time.monotonic() + (
+            patience if self._background and not over else 0)
+        while number not in self.endpoints:
+            self.news(make)
+            if number in self.endpoints or time.monotonic() >= deadline:
+                break
+            time.sleep(0.0002)
+        return self.endpoints.get(number)
 
     def bury(self) -> None:
-        """Destroys the endpoints that have ended, when no message of theirs
-        waits to be pulled any more."""
-        while self.ended:
-            number = self.ended.pop()
+        """Destroys the endpoints that have ended, when no message of any peer
+        waits to be pulled any more. One that somebody receives from stays:
+        the end is for them to see."""
+        with self._holding:
+            ended = [one for one in self.ended if one not in self._held]
+            self.ended = [one for one in self.ended if one in self._held]
+        for number in ended:
             endpoint = self.endpoints.pop(number, None)
             if endpoint is not None:
                 endpoint.bury()
 
+    def hold(self, endpoint: int) -> bool:
+        """Somebody waits for messages of it. True: it came in, and is not
+        destroyed before let_go(), which is to follow. Raises Closed where it
+        has been."""
+        if endpoint == 0 or not self._listens:
+            return False
+        with self._holding:
+            if endpoint not in self.endpoints:
+                raise error_of(Status.CLOSED, "the endpoint is closed")
+            self._held[endpoint] = self._held.get(endpoint, 0) + 1
+        return True
+
+    def let_go(self, endpoint: int) -> None:
+        with self._holding:
+            self._held[endpoint] -= 1
+            if self._held[endpoint] > 0:
+                return
+            del self._held[endpoint]
+            gone = endpoint in self.doomed
+            self.doomed.discard(endpoint)
+        if gone:
+            self.destroy_endpoint(endpoint)
+
+    @contextlib.contextmanager
+    def holding(self, endpoint: int) -> Iterator[None]:
+        """Around a call on it: nobody destroys it, or the worker, meanwhile.
+        Raises Closed where they have."""
+        held = self.hold(endpoint)
+        try:
+            self.enter()
+            try:
+                yield
+            finally:
+                self.leave()
+        finally:
+            if held:
+                self.let_go(endpoint)
+
+    def look_alive(self, endpoint: int) -> None:
+        """Raises Closed where it was closed here while it was waited for."""
+        if endpoint in self.doomed:
+            raise error_of(Status.CLOSED, "the endpoint is closed")
+
     def destroy_endpoint(self, endpoint: int) -> None:
+        with self._holding:
+            if endpoint in self._held:
+                self.doomed.add(endpoint)
+                return
+            self._departed.add(endpoint)
         try:
             self.enter()
         except Error:
             return
         try:
-            lib.tmsg_endpoint_destroy(ffi.cast("tmsg_endpoint_t *", endpoint))
+            pointer = ffi.cast("tmsg_endpoint_t *", endpoint)
+            lib.tmsg_endpoint_destroy(pointer)
+            if self.allocators:
+                refused = ffi.new("tmsgpy_refused_t *")
+                while lib.tmsgpy_hub_refused(self.hub, pointer, refused):
+                    pass
         finally:
             self.leave()
 
@@ -243,14 +433,19 @@ class Hub:
              flags: int, spin_us: int) -> Any:
         """Starts to send: None where that has ended, else the operation."""
         check_process(self.generation)
-        op = hot.send(self.number, endpoint, data, meta, flags, spin_us)
-        if op is NotImplemented:
-            arrays, leaves = _data.flatten(data)
-            leaves.update(meta or {})
-            op = hot.send(self.number, endpoint, arrays, leaves or None, flags,
-                          spin_us)
+        held = self.hold(endpoint)
+        try:
+            op = hot.send(self.number, endpoint, data, meta, flags, spin_us)
             if op is NotImplemented:
-                raise TypeError("one of the arrays cannot be described")
+                arrays, leaves = _data.flatten(data)
+                leaves.update(meta or {})
+                op = hot.send(self.number, endpoint, arrays, leaves or None,
+                              flags, spin_us)
+                if op is NotImplemented:
+                    raise TypeError("one of the arrays cannot be described")
+        finally:
+            if held:
+                self.let_go(endpoint)
         if op is not None:
             self.pending.append(op)
         return op
@@ -273,21 +468,131 @@ class Hub:
             park_at_exit()
         hot.outcome(op, self.peer(endpoint))
 
-    def pull(self, endpoint: int, timeout: Optional[float]) -> Any:
-        """Blocks until there is a message: its parts."""
+    def _until(self, endpoint: int, timeout: Optional[float],
+               look: Callable[[int], Any]) -> Any:
+        """Blocks until `look`, which waits for so many milliseconds, has the
+        parts of a message: these."""
         check_process(self.generation)
         deadline = Deadline(timeout)
-        while True:
+        self.pulls = True
+        held = self.hold(endpoint)
+        try:
+            while True:
+                parts = look(deadline.slice_ms())
+                if self.pending:
+                    hot.reap(self.pending)
+                if parts is not None:
+                    return parts
+                self.look_alive(endpoint)
+                if deadline.passed():
+                    raise error_of(Status.TIMED_OUT,
+                                   f"no message in {timeout} s")
+        except Closed:
+            park_at_exit()
+            raise
+        finally:
+            if held:
+                self.let_go(endpoint)
+
+    def pull(self, endpoint: int, timeout: Optional[float]) -> Any:
+        """Blocks until there is a message: its parts."""
+        def look(slice_ms: int) -> Any:
             try:
-                parts = hot.recv(self.number, endpoint, deadline.slice_ms(), 0)
-            except Closed:
-                park_at_exit()
+                parts = hot.recv(self.number, endpoint, slice_ms, 0)
+            except Error:
+                self.look_for_refused(endpoint)
                 raise
-            if self.pending:
-                hot.reap(self.pending)
-            if parts is not None:
-                return parts
-            self.bury()
-            if deadline.passed():
-                raise error_of(Status.TIMED_OUT,
-                               f"no message in {timeout} s")
+            if parts is None:
+                self.look_for_refused(endpoint)
+                if endpoint == 0:
+                    self.bury()
+            return parts
+
+        return self._until(endpoint, timeout, look)
+
+    def pull_into(self, endpoint: int, posted: Posted,
+                  timeout: Optional[float]) -> Any:
+        """The same, with buffers for it."""
+        def look(slice_ms: int) -> Any:
+            parts = self.receive_into(endpoint, posted, slice_ms, 0)
+            if isinstance(parts, tuple):
+                return posted.placed(parts)
+            posted.lent = parts is False
+            if parts:
+                posted.renew()
+                hot.rest(self.number, min(1, slice_ms))
+            return None
+
+        return self._until(endpoint, timeout, look)
+
+    # Calls
+
+    def call(self, endpoint: int, method: str, data: Any,
+             meta: Optional[Dict[str, Any]], timeout: Optional[float],
+             idempotent: bool, attempts: int, spin_us: int) -> Any:
+        """Starts a call: its operation."""
+        check_process(self.generation)
+        if "\0" in method:
+            raise ValueError("a method's name has no NUL")
+        what = self.number, endpoint, method
+        how = (timeout_ms(timeout), lib.TMSG_CALL_IDEMPOTENT if idempotent
+               else 0, attempts, spin_us)
+        held = False
+        try:
+            held = self.hold(endpoint)
+            op = hot.call(*what, {} if data is None else data, meta, *how)
+            if op is NotImplemented:
+                arrays, leaves = _data.flatten(data)
+                leaves.update(meta or {})
+                op = hot.call(*what, arrays, leaves or None, *how)
+        except Error as error:
+            error.may_have_run = False
+            raise
+        finally:
+            if held:
+                self.let_go(endpoint)
+        if op is NotImplemented:
+            raise TypeError("one of the arrays cannot be described")
+        if not hot.ended(op):
+            self.pending.append(op)
+        return op
+
+    def open_stream(self, endpoint: int, method: str, data: Any,
+                    meta: Optional[Dict[str, Any]], timeout: Optional[float],
+                    queue: int) -> Tuple[Any, int]:
+        """A stream: its owner, and its number."""
+        check_process(self.generation)
+        if "\0" in method:
+            raise ValueError("a method's name has no NUL")
+        if not 0 < queue < 1 << 31:
+            raise ValueError(f"a queue of {queue}")
+        what = self.number, endpoint, method
+        how = timeout_ms(timeout), queue
+        held = False
+        try:
+            held = self.hold(endpoint)
+            opened = hot.stream_open(*what, {} if data is None else data, meta,
+                                     *how)
+            if opened is NotImplemented:
+                arrays, leaves = _data.flatten(data)
+                leaves.update(meta or {})
+                opened = hot.stream_open(*what, arrays, leaves or None, *how)
+        except Error as error:
+            error.may_have_run = False
+            raise
+        finally:
+            if held:
+                self.let_go(endpoint)
+        if opened is NotImplemented:
+            raise TypeError("one of the arrays cannot be described")
+        owner, number = opened
+        return owner, number
+
+
+def timeout_ms(timeout: Optional[float]) -> int:
+    """As the library takes it: -1 is no limit."""
+    if timeout is None:
+        return -1
+    if not timeout > 0:
+        raise ValueError(f"a timeout of {timeout} s")
+    return min(0x7fffffff, max(1, math.ceil(timeout * 1000)))

@@ -10,6 +10,8 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, \
 from . import _data
 from ._lib import hot
 
+CPU = 1  # as DLPack calls it
+
 Like = Union[None, str, Callable[[Any], Any]]
 
 
@@ -28,12 +30,12 @@ class DLPack:
         if copy:
             raise BufferError("a message's tensors are not copied")
         if dl_device not in (None, self.__dlpack_device__()):
-            raise BufferError("a message's tensors are on the CPU")
+            raise BufferError("a message's tensors are where they came to")
         versioned = max_version is not None and max_version[0] >= 1
         return hot.dlpack(self._owner, self._index, versioned)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
-        return 1, 0
+        return hot.device(self._owner, self._index)
 
 
 def _converter(like: Like) -> Optional[Callable[[Any], Any]]:
@@ -76,6 +78,11 @@ class BaseMessage(Mapping[str, Any]):
         index = self._index(name)
         _data.know_ml_dtypes()
         value = hot.array(self._owner, index)
+        if value is None and hot.device(self._owner, index)[0] != CPU:
+            raise TypeError(
+                f"tensor '{name}' is in memory of a device, which numpy cannot "
+                f"read: take it by msg.dlpack('{name}'), or connect with "
+                "like='torch' or 'cupy'")
         if value is None:
             dtype = hot.dtype(self._owner, index)
             raise TypeError(

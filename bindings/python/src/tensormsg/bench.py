@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python -m tensormsg.bench: dicts of arrays to another process and back, by
-this package, by its library in C, and by what one would use instead.
+this package, by its library in C, and by what one would use instead: of ZeroMQ,
+UCXX and tensordict's pipe over that, what is installed.
 
-Prints a table of half round trips in microseconds (the median); writes rows
-{way, tensors, bytes_each, half_round_trip_us, gb_per_s} as JSON, and a plot
-where matplotlib is installed.
+Prints a table of half round trips in microseconds (the median), and what Python
+costs over C, and by how much it is faster than others; writes rows {way,
+tensors, bytes_each, half_round_trip_us, gb_per_s} as JSON, and a plot where
+matplotlib is installed.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ import asyncio
 import importlib
 import importlib.util
 import json
-import os
 import pickle
+import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Awaitable, Callable, Dict, List, Tuple
 
 import numpy as np
 
@@ -32,6 +35,7 @@ from tensormsg._lib import hot
 Data = Dict[str, Any]
 SECONDS = 0.6  # of measuring for a row
 MOST = 3000  # round trips
+READY = "listening"  # a line of the other process, amid UCX's
 
 
 def touch(message: Any) -> None:
@@ -50,11 +54,28 @@ def repeat(data: Data, round_trip: Callable[[Data], Any]) -> List[float]:
     return times
 
 
+async def arepeat(data: Data, round_trip: Callable[[Data], Awaitable[Any]]
+                  ) -> List[float]:
+    times: List[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(times) < 5 or (time.perf_counter() < end and len(times) < MOST):
+        since = time.perf_counter()
+        touch(await round_trip(data))
+        times.append(time.perf_counter() - since)
+    return times
+
+
 # Each way: what the other process does, and the round trips of this one.
 
+def say_ready() -> None:
+    print(READY, flush=True)
+
+
 def serve_blocking(place: str) -> None:
-    for message in tensormsg.listen(place):
-        message.peer.send({name: message[name] for name in message})
+    with tensormsg.listen(place) as listener:
+        say_ready()
+        for message in listener:
+            message.peer.send({name: message[name] for name in message})
 
 
 def blocking(place: str, data: Data) -> List[float]:
@@ -68,30 +89,30 @@ def blocking(place: str, data: Data) -> List[float]:
 
 def serve_asyncio(place: str) -> None:
     async def serve() -> None:
-        async for message in tensormsg.listen(place):
-            await message.peer.send({name: message[name] for name in message})
+        async with tensormsg.listen(place) as listener:
+            say_ready()
+            async for message in listener:
+                await message.peer.send(
+                    {name: message[name] for name in message})
 
     asyncio.run(serve())
 
 
 def with_asyncio(place: str, data: Data) -> List[float]:
     async def run() -> List[float]:
-        times: List[float] = []
         async with tensormsg.connect(place) as ep:
-            end = time.perf_counter() + SECONDS
-            while len(times) < 5 or (time.perf_counter() < end
-                                     and len(times) < MOST):
-                since = time.perf_counter()
-                await ep.send(data)
-                touch(await ep.recv())
-                times.append(time.perf_counter() - since)
-        return times
+            async def round_trip(sent: Data) -> Any:
+                await ep.send(sent)
+                return await ep.recv()
+
+            return await arepeat(data, round_trip)
 
     return asyncio.run(run())
 
 
 def serve_c(place: str) -> None:
     with tensormsg.listen(place) as server:
+        say_ready()
         hot.echo(server._hub.number)
 
 
@@ -105,10 +126,11 @@ def in_c(place: str, data: Data) -> List[float]:
 
 
 def serve_pickle(place: str) -> None:
-    with Listener(place[len("unix://"):], "AF_UNIX") as listener, \
-            listener.accept() as peer:
-        while True:
-            peer.send(peer.recv())
+    with Listener(place[len("unix://"):], "AF_UNIX") as listener:
+        say_ready()
+        with listener.accept() as peer:
+            while True:
+                peer.send(peer.recv())
 
 
 def with_pickle(place: str, data: Data) -> List[float]:
@@ -133,30 +155,153 @@ def pack(data: Data) -> List[Any]:
 
 
 def unpack(frames: List[Any]) -> Any:
-    return pickle.loads(frames[0].buffer,
-                        buffers=[frame.buffer for frame in frames[1:]])
+    return pickle.loads(frames[0], buffers=frames[1:])
 
 
 def serve_zmq(place: str) -> None:
-    socket = zmq_socket("PAIR")
-    socket.bind(place.replace("unix://", "ipc://"))
+    pair = zmq_socket("PAIR")
+    pair.bind(place.replace("unix://", "ipc://"))
+    say_ready()
     while True:
-        got = unpack(socket.recv_multipart(copy=False))
-        socket.send_multipart(pack(got), copy=False)
+        got = unpack([frame.buffer for frame
+                      in pair.recv_multipart(copy=False)])
+        pair.send_multipart(pack(got), copy=False)
 
 
 def with_zmq(place: str, data: Data) -> List[float]:
-    socket = zmq_socket("PAIR")
-    socket.connect(place.replace("unix://", "ipc://"))
+    pair = zmq_socket("PAIR")
+    pair.connect(place.replace("unix://", "ipc://"))
 
     def round_trip(sent: Data) -> Any:
-        socket.send_multipart(pack(sent), copy=False)
-        return unpack(socket.recv_multipart(copy=False))
+        pair.send_multipart(pack(sent), copy=False)
+        return unpack([frame.buffer for frame
+                       in pair.recv_multipart(copy=False)])
 
     try:
         return repeat(data, round_trip)
     finally:
-        socket.close(0)
+        pair.close(0)
+
+
+# UCXX's package; its address is left in the place of the socket.
+
+def path_of(place: str) -> str:
+    return place[len("unix://"):]
+
+
+def buffers_of(data: Data) -> List[Any]:
+    return [np.frombuffer(buffer, "u1") for buffer in pack(data)]
+
+
+def serve_ucxx(place: str) -> None:
+    ucxx: Any = importlib.import_module("ucxx")
+
+    async def serve() -> None:
+        async def echo(ep: Any) -> None:
+            while True:
+                got = unpack(await ep.recv_multi())
+                await ep.send_multi(buffers_of(got))
+
+        listener = ucxx.create_listener(echo)
+        with open(path_of(place), "w", encoding="utf-8") as file:
+            file.write(str(listener.port))
+        say_ready()
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def port_at(place: str) -> int:
+    with open(path_of(place), encoding="utf-8") as file:
+        return int(file.read())
+
+
+def with_ucxx(place: str, data: Data) -> List[float]:
+    ucxx: Any = importlib.import_module("ucxx")
+
+    async def run() -> List[float]:
+        ep = await ucxx.create_endpoint("127.0.0.1", port_at(place))
+
+        async def round_trip(sent: Data) -> Any:
+            await ep.send_multi(buffers_of(sent))
+            return unpack(await ep.recv_multi())
+
+        return await arepeat(data, round_trip)
+
+    return asyncio.run(run())
+
+
+# TensorDicts: by this package's pipe, and by tensordict's own over UCXX, whose
+# best it is that the one that is sent was consolidated before.
+
+def tensordict_of(data: Data) -> Any:
+    torch: Any = importlib.import_module("torch")
+    tensordict: Any = importlib.import_module("tensordict")
+    return tensordict.TensorDict({name: torch.from_numpy(array)
+                                  for name, array in data.items()}, [])
+
+
+async def exchange(pipe: Any, td: Any) -> List[float]:
+    async def round_trip(_: Data) -> Any:
+        await pipe.asend(td)
+        return dict((await pipe.arecv()).items())
+
+    return await arepeat({}, round_trip)
+
+
+async def give_back(pipe: Any) -> None:
+    while True:
+        await pipe.asend(await pipe.arecv())
+
+
+def serve_pipe(place: str) -> None:
+    pipes: Any = importlib.import_module("tensormsg.tensordict")
+
+    async def serve() -> None:
+        async with pipes.Server(place) as server:
+            say_ready()
+            async for pipe in server:
+                await give_back(pipe)
+
+    asyncio.run(serve())
+
+
+def with_pipe(place: str, data: Data) -> List[float]:
+    pipes: Any = importlib.import_module("tensormsg.tensordict")
+
+    async def run() -> List[float]:
+        async with await pipes.Pipe.connect(place) as pipe:
+            times = await exchange(pipe, tensordict_of(data))
+            pipe.abort()
+        return times
+
+    return asyncio.run(run())
+
+
+def serve_theirs(place: str) -> None:
+    theirs: Any = importlib.import_module("tensordict._ucxx")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+
+    async def serve() -> None:
+        listening = asyncio.ensure_future(theirs.TensorDictPipe.listen(port))
+        await asyncio.sleep(0)
+        with open(path_of(place), "w", encoding="utf-8") as file:
+            file.write(str(port))
+        say_ready()
+        await give_back(await listening)
+
+    asyncio.run(serve())
+
+
+def with_theirs(place: str, data: Data) -> List[float]:
+    theirs: Any = importlib.import_module("tensordict._ucxx")
+
+    async def run() -> List[float]:
+        pipe = await theirs.TensorDictPipe.connect("127.0.0.1", port_at(place))
+        return await exchange(pipe, tensordict_of(data).consolidate())
+
+    return asyncio.run(run())
 
 
 WAYS: Dict[str, Tuple[Callable[[str], None],
@@ -166,24 +311,84 @@ WAYS: Dict[str, Tuple[Callable[[str], None],
     "asyncio": (serve_asyncio, with_asyncio),
     "pickle": (serve_pickle, with_pickle),
     "ZeroMQ": (serve_zmq, with_zmq),
+    "UCXX": (serve_ucxx, with_ucxx),
+    "Pipe": (serve_pipe, with_pipe),
+    "TensorDictPipe": (serve_theirs, with_theirs),
 }
+NEEDS = {"ZeroMQ": ["zmq"], "UCXX": ["ucxx"], "Pipe": ["tensordict"],
+         "TensorDictPipe": ["tensordict", "ucxx"]}
+OURS = "C", "blocking", "asyncio", "Pipe"
+
+# These want a newer UCX than the distribution's, and so processes of their own,
+# which have that before anything else.
+APART = "UCXX", "TensorDictPipe"
+BEFORE = """
+import importlib.util, os
+os.environ.setdefault("UCXPY_PROGRESS_MODE", "polling")
+if importlib.util.find_spec("libucx"):
+    import libucx
+    libucx.load_library()
+import ucxx
+from tensormsg import bench
+bench.main()
+"""
+
+
+def is_there(way: str) -> bool:
+    return all(importlib.util.find_spec(name) for name in NEEDS.get(way, ()))
+
+
+def program(way: str, *args: str) -> List[str]:
+    return [sys.executable, *(("-c", BEFORE) if way in APART else
+                              ("-m", "tensormsg.bench")), *args]
+
+
+def ask(way: str, place: str, data: Data) -> float:
+    """Seconds of a round trip, the median."""
+    if way not in APART:
+        return statistics.median(WAYS[way][1](place, data))
+    sizes = [len(array) for array in data.values()]
+    said = subprocess.run(
+        program(way, "--ask", way, place, "--work", f"{len(sizes)}x{sizes[0]}",
+                "--seconds", str(SECONDS)), text=True, check=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    return float(said.splitlines()[-1])
 
 
 def measure(way: str, data: Data) -> float:
-    """Seconds of half a round trip, the median."""
+    """Seconds of half a round trip."""
     with tempfile.TemporaryDirectory() as folder:
         place = f"unix://{folder}/socket"
-        with subprocess.Popen([sys.executable, "-m", "tensormsg.bench",
-                               "--serve", way, place],
+        with subprocess.Popen(program(way, "--serve", way, place), text=True,
+                              stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL) as peer:
+            assert peer.stdout is not None
             try:
-                while not os.path.exists(f"{folder}/socket"):
-                    if peer.poll() is not None:
-                        raise RuntimeError(f"{way}: the other process ended")
-                    time.sleep(.01)
-                return statistics.median(WAYS[way][1](place, data)) / 2
+                if f"{READY}\n" not in peer.stdout:
+                    raise RuntimeError(f"{way}: the other process ended")
+                return ask(way, place, data) / 2
             finally:
                 peer.kill()
+
+
+def made(count: int, size: int) -> Data:
+    return {f"tensor{i}": np.zeros(size, "u1") for i in range(count)}
+
+
+def compare(took: Dict[str, float]) -> List[str]:
+    """What Python costs over C, and by how much it is faster than others."""
+    lines = []
+    for way in "blocking", "asyncio":
+        mine, said = took.get(way), []
+        if mine is None:
+            continue
+        if "C" in took:
+            said.append(f"{(mine - took['C']) * 1e6:.1f} us over C, "
+                        f"{took['C'] / mine:.2f} of its speed")
+        said += [f"{other / mine:.1f} times as fast as {name}"
+                 for name, other in took.items() if name not in OURS]
+        lines.append(f"{way}: " + "; ".join(said))
+    return lines
 
 
 def plot(rows: List[Dict[str, Any]], path: str) -> None:
@@ -210,7 +415,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tensormsg.bench",
                                      description=__doc__)
     parser.add_argument("--work", type=numbers, metavar="NxBYTES,...",
-                        default="1x64,8x64,64x64,8x65536,8x2097152",
+                        default="1x64,8x64,64x64,8x65536,8x2097152,8x33554432",
                         help="number of arrays and bytes of each")
     parser.add_argument("--ways", default=",".join(WAYS), help="which to take")
     parser.add_argument("--seconds", type=float, default=SECONDS,
@@ -218,26 +423,35 @@ def main() -> None:
     parser.add_argument("--json", help="a file for the rows")
     parser.add_argument("--plot", help="a .png or .svg (needs matplotlib)")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    SECONDS = args.seconds
     if args.serve:
         WAYS[args.serve[0]][0](args.serve[1])
         return
-    SECONDS = args.seconds
-    ways = [way for way in args.ways.split(",")
-            if way != "ZeroMQ" or importlib.util.find_spec("zmq")]
-    rows = []
-    print(f"{'tensors x bytes':>16}" + "".join(f"{way:>12}" for way in ways)
+    if args.ask:
+        way, place = args.ask
+        times = WAYS[way][1](place, made(*args.work[0]))
+        print(statistics.median(times), flush=True)
+        os._exit(0)  # in whatever state others' threads are
+    ways = [way for way in args.ways.split(",") if is_there(way)]
+    rows: List[Dict[str, Any]] = []
+    lines: List[str] = []
+    print(f"{'tensors x bytes':>16}" + "".join(f"{way:>15}" for way in ways)
           + "   us, half a round trip")
     for count, size in args.work:
-        data = {f"tensor{i}": np.zeros(size, "u1") for i in range(count)}
+        data = made(count, size)
+        took: Dict[str, float] = {}
         line = f"{f'{count} x {size}':>16}"
         for way in ways:
-            seconds = measure(way, data)
+            took[way] = seconds = measure(way, data)
             rows.append({"way": way, "tensors": count, "bytes_each": size,
                          "half_round_trip_us": seconds * 1e6,
                          "gb_per_s": count * size / seconds / 1e9})
-            line += f"{seconds * 1e6:12.1f}"
+            line += f"{seconds * 1e6:15.1f}"
         print(line, flush=True)
+        lines += [f"{count} x {size}, {said}" for said in compare(took)]
+    print("\n".join(lines))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"info": tensormsg.info()["ucx"], "rows": rows}, file,

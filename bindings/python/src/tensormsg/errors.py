@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 from ._lib import hot, lib, text
 
@@ -41,11 +41,19 @@ class Status(enum.IntEnum):
 class Error(Exception):
     """What the library answered. `status` is its Status (an int where this
     package does not know it), `reason` its words in one line, `peer` the peer
-    that it is about ("tcp://10.0.0.7:4000 (pid 4711 on node7)") or None."""
+    that it is about ("tcp://10.0.0.7:4000 (pid 4711 on node7)") or None.
+
+    Of a call that failed: `code`, the number that its handler gave, or 0;
+    `details`, the message that came with it, or None; `may_have_run`, False
+    where it is certain that no handler saw the call. None of what is no call.
+    """
 
     status: int
     reason: str
     peer: Optional[str]
+    code: int = 0
+    details: Any = None
+    may_have_run: Optional[bool] = None
 
     def __init__(self, reason: str, status: int = Status.INTERNAL,
                  peer: Optional[str] = None) -> None:
@@ -58,7 +66,8 @@ class Error(Exception):
         return self.reason
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return type(self), (self.reason, self.status, self.peer)
+        return type(self), (self.reason, self.status, self.peer), {
+            "code": self.code, "may_have_run": self.may_have_run}
 
 
 class InvalidParam(Error, ValueError):
@@ -155,6 +164,21 @@ class Unavailable(Error, ConnectionError):
 
 class ApplicationFailed(Error):
     """A handler's own failure, which its number and words tell."""
+
+
+class CallError(Exception):
+    """For handlers to raise: the call fails with `status` (APPLICATION, unless
+    said), `code` (an int of 32 bits), these words and `details`, a dict as of a
+    reply. Its caller gets ApplicationFailed, or the class of that status."""
+
+    def __init__(self, reason: str = "", *, code: int = 0,
+                 details: Optional[Mapping[str, Any]] = None,
+                 status: int = Status.APPLICATION) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code
+        self.details = details
+        self.status = status
 
 
 _classes: Dict[int, Type[Error]] = {

@@ -6,17 +6,26 @@ They let other threads run meanwhile, and Ctrl-C ends their wait within 0.1 s.
 
 from __future__ import annotations
 
+import inspect
+import threading
+import weakref
 from types import TracebackType
-from typing import Any, Iterator, List, Optional, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
+    Type
 
 from ._endpoint import BaseEndpoint, BaseListener, flags_of
-from ._hub import CLOSE_TIMEOUT, Hub, Meta, merge_meta, url_of
-from ._lib import lib
+from ._hub import CLOSE_TIMEOUT, SLICE_MS, Hub, Meta, merge_meta, url_of
+from ._lib import hot, lib
 from ._message import BaseMessage, Like
-from .context import Context
-from .errors import Closed, Error
+from ._serve import BaseServer, Request, health_of, methods_of
+from ._stream import QUEUE
+from ._sync_stream import ServerStream, Stream
+from .allocators import Allocators
+from .context import Context, park_at_exit
+from .errors import Closed, Error, TimedOut
 
-__all__ = ["Endpoint", "Listener", "Message", "connect", "listen"]
+__all__ = ["Endpoint", "Listener", "Message", "Request", "Server",
+           "ServerStream", "Stream", "connect", "listen"]
 
 
 class Message(BaseMessage):
@@ -59,8 +68,83 @@ class Endpoint(BaseEndpoint[Hub]):
         Raises TimedOut, Closed when the peer has closed and all was taken,
         PeerLost."""
         self._check()
-        return Message(self._hub.pull(self._number, timeout), self,
-                       self._convert)
+        parts = self._hub.pull(self._number, timeout)
+        self._left = None
+        return Message(parts, self, self._convert)
+
+    def recv_into(self, buffers: Mapping[str, Any],
+                  timeout: Optional[float] = None) -> Message:
+        """The next message, with the arrays that are in `buffers`, too, received
+        into these: without a copy where UCX can, else by one.
+
+        `buffers`: names to arrays or buffers that can be written to, without
+        gaps; those of the message have the same dtype and shape, else this
+        raises InvalidParam and the message stays the next one. What only one of
+        the two has is left as it is, and received as by recv(). In the message
+        returned those names are the arrays given.
+
+        Raises TimedOut after `timeout` seconds. Where a message was on its way
+        into the buffers just then they stay lent, and it is the next to be
+        received: by recv(), in these buffers, or by recv_into()."""
+        posted = self._post(buffers)
+        try:
+            parts = self._hub.pull_into(self._number, posted, timeout)
+        except BaseException:
+            self._leave(posted)
+            raise
+        return Message(parts, self, self._convert)
+
+    def call(self, method: str, data: Any = None, *,
+             meta: Optional[Meta] = None, timeout: Optional[float] = None,
+             idempotent: bool = False, attempts: int = 1) -> Message:
+        """Calls a method of the peer's server and returns its reply, a message.
+
+        `data` and `meta`: as for send(); None is an empty map. `timeout`:
+        seconds for all of it; the server is told what is left. `attempts`: how
+        often it may be made where it fails for a while only (ResourceExhausted,
+        Unavailable, NoMemory, Busy) and no handler saw it, or the call or the
+        method is `idempotent`: to run it twice is as once. Ctrl-C cancels it.
+
+        What fails raises its class of error, with `code`, `details` and
+        `may_have_run`: TimedOut, NotFound (no such method), InvalidParam (not
+        what the method takes), ApplicationFailed and what else the handler
+        says, Internal (the handler broke), PeerLost, ..."""
+        op = self._call(method, data, meta, timeout, idempotent, attempts, 0)
+        self._hub.wait(op, self._number, None, "the call")
+        return self._reply(op, Message)
+
+    def stream(self, method: str, data: Any = None, *,
+               meta: Optional[Meta] = None, timeout: Optional[float] = None,
+               queue: int = QUEUE) -> Stream:
+        """Opens a stream to a method of the peer's server, at once: enter it by
+        `with`.
+
+        `data` and `meta`: what the handler sees as `request`, as for call().
+        `timeout`: seconds for the whole of it; the server is told what is left.
+        `queue`: messages of this side that may wait for the other to read,
+        before send() does. Where nobody holds it any more it is cancelled.
+        Raises ResourceExhausted (512 are open), Unsupported (an older peer)."""
+        return self._stream(Stream, Message, method, data, meta, timeout, queue)
+
+    def methods(self, timeout: Optional[float] = 10.0
+                ) -> Dict[str, Dict[str, Any]]:
+        """The methods that the peer serves, by name: "signature",
+        "description", "concurrency", "queue", "health"."""
+        return methods_of(self.call("tensormsg.methods", timeout=timeout))
+
+    def health(self, method: Optional[str] = None,
+               timeout: Optional[float] = 10.0) -> str:
+        """How the peer's server, or one method, is: "SERVING", "NOT_SERVING",
+        "DRAINING", "NOT_FOUND" or "UNKNOWN"."""
+        return health_of(self.call(
+            "tensormsg.health", meta=None if method is None
+            else {"method": method}, timeout=timeout))
+
+    def serve(self, *, threads: int = 1, concurrency: int = 1024,
+              queue: int = 1024) -> "Server":
+        """Serves what the peer calls, as Listener.serve()."""
+        return self._serving(Server, threads=threads, concurrency=concurrency,
+                             queue=queue)
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until the peer closes."""
@@ -78,6 +162,8 @@ class Endpoint(BaseEndpoint[Hub]):
             return
         self._closing = True
         try:
+            if self._server is not None:
+                self._server.close(timeout)
             self._hub.wait(self._begin_close(), self._number, timeout,
                            "closing")
         except Closed:
@@ -117,6 +203,17 @@ class Listener(BaseListener[Hub]):
                 return
             yield message
 
+    def serve(self, *, threads: int = 1, concurrency: int = 1024,
+              queue: int = 1024) -> "Server":
+        """Serves what its peers call, from now on: a Server, whose `threads`
+        run the handlers and move what goes on here. `concurrency`: how many
+        calls may run or wait for a thread, `queue`: how many more may be here;
+        others fail with ResourceExhausted. While all threads are in handlers
+        nothing moves, unless the listener has background=True or another
+        thread waits on it. Keep the server: where nobody holds it, it ends. Raises AlreadyExists (there is one)."""
+        return self._serving(Server, Endpoint, threads=threads,
+                             concurrency=concurrency, queue=queue)
+
     @property
     def peers(self) -> List[Endpoint]:
         """Those that are connected now."""
@@ -128,6 +225,8 @@ class Listener(BaseListener[Hub]):
         if self._hub.closed:
             return
         try:
+            if self._server is not None:
+                self._server.close(timeout)
             self._hub.stop_listening(self._listener)
             for peer in self.peers:
                 try:
@@ -153,14 +252,148 @@ class Listener(BaseListener[Hub]):
             self.abort()
 
 
+def _serve(reference: "weakref.ref[Server]") -> None:
+    while True:
+        server = reference()
+        if server is None or not server._step():
+            return
+        del server
+
+
+class Server(BaseServer[Hub]):
+    """Answers calls, in threads of its own. A handler may take its time and
+    call others; `request.over` tells it that nobody waits any more. Leaving
+    the block of `with` drains and closes it."""
+
+    def __init__(self, hub: Hub, sender: Callable[[int, bool], Any],
+                 like: Like, *, threads: int, concurrency: int,
+                 queue: int) -> None:
+        if threads < 1:
+            raise ValueError(f"{threads} threads")
+        super().__init__(hub, sender, like, concurrency, queue)
+        self._make = lambda number: Endpoint(hub, number, like, dialled=False)
+        self._threads = [threading.Thread(
+            target=_serve, args=(weakref.ref(self),), daemon=True,
+            name=f"tensormsg-{i}") for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def _refuse_handler(self, handler: Any) -> None:
+        super()._refuse_handler(handler)
+        if inspect.iscoroutinefunction(handler) or \
+                inspect.isasyncgenfunction(handler):
+            raise TypeError("a coroutine needs asyncio: enter the listener by "
+                            "`async with`")
+
+    def _step(self) -> bool:
+        work = hot.task(self._hub.number, SLICE_MS, self._hub.spin_us)
+        if work is None:
+            if not self._closed and self._draining.acquire(False):
+                try:
+                    self._bury(self._make)
+                finally:
+                    self._draining.release()
+            return not self._closed
+        if not work:
+            park_at_exit()
+            return False
+        handler, request = self._request(work, ServerStream, Message)
+        if work[3]:
+            self._run_stream(handler, request)
+            return True
+        try:
+            result = handler(request)
+        except Exception as error:
+            self._fail(request, error)
+        except BaseException as error:
+            self._fail(request, error)
+            raise
+        else:
+            self._answer(request, result)
+        return True
+
+    def _run_stream(self, handler: Callable[[Any], Any],
+                    stream: ServerStream) -> None:
+        made: Any = None
+        try:
+            made = handler(stream)
+            if inspect.isgenerator(made):
+                for data in made:
+                    stream.send(data)
+            elif made is not None:
+                stream.send(made)
+        except Exception as error:
+            self._fail(stream, error)
+        except BaseException as error:
+            self._fail(stream, error)
+            raise
+        else:
+            self._refuse(stream, 0, 0, "", {})
+        finally:
+            if inspect.isgenerator(made):
+                made.close()
+
+    def drain(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
+        """Takes no further calls (they fail with Unavailable) and waits until
+        those that are here have been answered. Raises TimedOut after `timeout`
+        seconds: what was left failed with Unavailable."""
+        failed: List[Error] = []
+
+        def run() -> None:
+            try:
+                self._drain(timeout)
+            except Error as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(SLICE_MS / 1000)
+        except BaseException:
+            self._hurry()
+            raise
+        if failed:
+            raise failed[0]
+
+    def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
+        """Drains it, and ends it. Again does nothing."""
+        if self._closed:
+            return
+        try:
+            self.drain(timeout)
+        except TimedOut:
+            pass
+        finally:
+            self._unserve()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(1)  # a handler that goes on is left to itself
+
+    def run(self) -> None:
+        """Waits until it is closed."""
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(SLICE_MS / 1000)
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close(CLOSE_TIMEOUT if kind is None else 0)
+
+
 def connect(place: str, *, timeout: float = 10.0, like: Like = None,
             context: Optional[Context] = None,
             queue_depth: Optional[int] = None,
             spin_us: Optional[int] = None,
-            background: bool = False) -> Endpoint:
+            background: bool = False,
+            allocators: Optional[Allocators] = None) -> Endpoint:
     """Connects and returns the endpoint: as `with tensormsg.connect(...)`,
     which says what the arguments are."""
-    hub = Hub(context, queue_depth, spin_us, background)
+    hub = Hub(context, queue_depth, spin_us, background, allocators)
     try:
         number = hub.connect(url_of(place), timeout)
         hub.wait(hub.operation(lib.tmsg_endpoint_ready, number), number, None,
@@ -175,8 +408,10 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
            like: Like = None, context: Optional[Context] = None,
            queue_depth: Optional[int] = None,
            spin_us: Optional[int] = None,
-           background: bool = False) -> Listener:
+           background: bool = False,
+           allocators: Optional[Allocators] = None) -> Listener:
     """Listens and returns the listener: as `with tensormsg.listen(...)`, which
     says what the arguments are."""
-    return Listener(Hub(context, queue_depth, spin_us, background), url_of(place), like,
-                    allow_unauthenticated)
+    return Listener(
+        Hub(context, queue_depth, spin_us, background, allocators),
+        url_of(place), like, allow_unauthenticated)

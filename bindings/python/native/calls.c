@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls and what serves them: part of module tensormsg._hot. */
+#include "ops.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include <tensormsg/meta.h>
+#include <tensormsg/server.h>
+
+#include "hub.h"
+#include "pack.h"
+
+struct tmsgpy_lent {
+    struct tmsgpy_lent *next;
+    PyObject *keep;
+};
+
+static pthread_mutex_t lent_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(tmsgpy_lent_t *) released; /* to be dropped */
+
+tmsgpy_lent_t *tmsgpy_lend(PyObject *keep)
+{
+    tmsgpy_lent_t *lent = keep == NULL ? NULL : malloc(sizeof(*lent));
+
+    if (lent == NULL) {
+        Py_XDECREF(keep);
+        if (!PyErr_Occurred()) {
+            PyErr_NoMemory();
+        }
+        return NULL;
+    }
+    *lent = (tmsgpy_lent_t){NULL, keep};
+    return lent;
+}
+
+void tmsgpy_unlend(tmsgpy_lent_t *lent)
+{
+    Py_DECREF(lent->keep);
+    free(lent);
+}
+
+void tmsgpy_on_release(void *arg)
+{
+    tmsgpy_lent_t *lent = arg;
+
+    pthread_mutex_lock(&lent_lock);
+    lent->next = released;
+    released = lent;
+    pthread_mutex_unlock(&lent_lock);
+}
+
+void tmsgpy_drop_lent(void)
+{
+    tmsgpy_lent_t *lent;
+
+    if (atomic_load_explicit(&released, memory_order_relaxed) == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lent_lock);
+    lent = released;
+    released = NULL;
+    pthread_mutex_unlock(&lent_lock);
+    while (lent != NULL) {
+        tmsgpy_lent_t *next = lent->next;
+
+        tmsgpy_unlend(lent);
+        lent = next;
+    }
+}
+
+/* What a call is made with. */
+typedef struct {
+    tmsgpy_hub_t *hub;
+    tmsg_endpoint_t *endpoint;
+    const char *method;
+    tmsg_call_params_t params;
+    int spin_us;
+} asked_t;
+
+static PyObject *begin(const asked_t *asked, const tmsg_map_t *map,
+                       tmsgpy_lent_t *lent)
+{
+    PyThreadState *threads;
+    tmsg_status_t status = TMSG_ERR_CLOSED;
+    tmsg_call_t *call = NULL;
+    uint64_t until = tmsgpy_until(asked->spin_us);
+    char *peer = NULL;
+    bool open;
+
+    threads = PyEval_SaveThread();
+    open = tmsgpy_hub_enter(asked->hub);
+    if (open) {
+        tmsg_worker_t *worker = tmsgpy_hub_worker(asked->hub);
+
+        status = tmsg_endpoint_call(asked->endpoint, asked->method, map,
+                                    &asked->params, &call);
+        while (status == TMSG_OK &&
+               tmsg_call_status(call) == TMSG_IN_PROGRESS &&
+               (tmsg_worker_progress(worker) > 0 ||
+                (until != 0 && tmsgpy_now_ns() < until))) {
+        }
+        peer = status != TMSG_OK ? tmsgpy_peer_words(asked->endpoint) : NULL;
+        tmsgpy_hub_leave(asked->hub);
+    }
+    PyEval_RestoreThread(threads);
+    if (status == TMSG_OK) {
+        return tmsgpy_op_make(NULL, NULL, call);
+    }
+    tmsgpy_unlend(lent);
+    return open ? tmsgpy_raise_of(status, tmsg_error_message(), peer)
+                : tmsgpy_raise_closed();
+}
+
+/* call(hub, endpoint, method, data, meta, timeout_ms, flags, attempts,
+ * spin_us): an operation; NotImplemented where data has to be converted. */
+PyObject *tmsgpy_call(PyObject *self, PyObject *args)
+{
+    PyObject *method, *result;
+    tmsgpy_lent_t *lent;
+    tmsg_map_t *map;
+    asked_t asked;
+
+    (void)self;
+    tmsgpy_drop_lent();
+    if (!tmsgpy_takes(args, 9)) {
+        return NULL;
+    }
+    map = tmsgpy_pack_new(PyTuple_GetItem(args, 3), PyTuple_GetItem(args, 4),
+                          &result);
+    if (map == NULL) {
+        return result;
+    }
+    method = PyUnicode_AsUTF8String(PyTuple_GetItem(args, 2));
+    lent = method == NULL
+               ? NULL
+               : tmsgpy_lend(PyDict_Values(PyTuple_GetItem(args, 3)));
+    if (lent != NULL) {
+        asked = (asked_t){
+            tmsgpy_pointer_at(args, 0),
+            tmsgpy_pointer_at(args, 1),
+            PyBytes_AsString(method),
+            {.field_mask = TMSG_CALL_PARAM_TIMEOUT | TMSG_CALL_PARAM_ON_DONE |
+                           TMSG_CALL_PARAM_ON_RELEASE | TMSG_CALL_PARAM_FLAGS,
+             .timeout_ms = tmsgpy_int_at(args, 5),
+             .on_done = tmsgpy_on_done,
+             .on_done_arg = tmsgpy_pointer_at(args, 0),
+             .on_release = tmsgpy_on_release,
+             .on_release_arg = lent,
+             .flags = (uint32_t)tmsgpy_int_at(args, 6),
+             .retry = {.attempts = (uint32_t)tmsgpy_int_at(args, 7)}},
+            tmsgpy_int_at(args, 8)};
+        if (asked.params.retry.attempts != 1) {
+            asked.params.field_mask |= TMSG_CALL_PARAM_RETRY;
+        }
+        result = begin(&asked, map, lent);
+    }
+    Py_XDECREF(method);
+    tmsgpy_give_map(map);
+    return result;
+}
+
+/* result(op): (status, reason, code, may have run, the reply's or the details'
+ * parts or None) of a call that has ended. */
+PyObject *tmsgpy_result(PyObject *self, PyObject *capsule)
+{
+    tmsgpy_op_t *op = tmsgpy_op_of(capsule);
+
+    (void)self;
+    tmsgpy_drop_lent();
+    if (op == NULL) {
+        return NULL;
+    }
+    return tmsgpy_ending(capsule,
+                         (tmsgpy_end_t){tmsg_call_status(op->call),
+                                        tmsg_call_error(op->call),
+                                        tmsg_call_code(op->call),
+                                        tmsg_call_may_have_run(op->call)},
+                         tmsg_call_reply(op->call));
+}
+
+static void drop_task(PyObject *capsule)
+{
+    tmsg_task_destroy(PyCapsule_GetPointer(capsule, "tensormsg.task"));
+}
+
+static tmsg_task_t *task_of(PyObject *capsule)
+{
+    return PyCapsule_GetPointer(capsule, "tensormsg.task");
+}
+
+static PyObject *unpack_task(const tmsgpy_work_t *work)
+{
+    PyObject *owner = PyCapsule_New(work->task, "tensormsg.task", drop_task);
+    PyObject *parts, *result = NULL;
+
+    if (owner == NULL) {
+        tmsg_task_destroy(work->task);
+        return NULL;
+    }
+    parts = tmsgpy_unpack_map(tmsg_task_map(work->task), owner,
+                              tmsg_task_endpoint(work->task));
+    Py_DECREF(owner);
+    if (parts != NULL) {
+        result = Py_BuildValue("(iOzi)", work->index, parts,
+                               tmsg_task_principal(work->task), 0);
+        Py_DECREF(parts);
+    }
+    return result;
+}
+
+/* task(hub, timeout_ms, spin_us): (index of its method, parts, principal or
+ * None, 0 or the number of the stream) of the next call or stream that came in;
+ * None where there is none; False where the hub is closed. The owner among the
+ * parts is the task, or the stream. */
+PyObject *tmsgpy_task(PyObject *self, PyObject *args)
+{
+    PyThreadState *threads;
+    tmsgpy_work_t work = {NULL, NULL, 0};
+    tmsgpy_hub_t *hub;
+    int timeout_ms, spin_us;
+    bool open;
+
+    (void)self;
+    tmsgpy_drop_lent();
+    if (!tmsgpy_takes(args, 3)) {
+        return NULL;
+    }
+    hub = tmsgpy_pointer_at(args, 0);
+    timeout_ms = tmsgpy_int_at(args, 1);
+    spin_us = tmsgpy_int_at(args, 2);
+    threads = PyEval_SaveThread();
+    open = tmsgpy_hub_enter(hub);
+    if (open) {
+        tmsgpy_hub_task(hub, timeout_ms, spin_us, &work);
+        tmsgpy_hub_leave(hub);
+    }
+    PyEval_RestoreThread(threads);
+    if (work.stream != NULL) {
+        return tmsgpy_unpack_stream(hub, &work);
+    }
+    if (work.task != NULL) {
+        return unpack_task(&work);
+    }
+    return open ? (Py_INCREF(Py_None), Py_None) : PyBool_FromLong(0);
+}
+
+/* answer(hub, task, data, meta): (status, words) of it; NotImplemented where
+ * data has to be converted. */
+PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
+{
+    tmsg_status_t status = TMSG_ERR_UNAVAILABLE;
+    PyThreadState *threads;
+    PyObject *result;
+    tmsg_task_t *task;
+    tmsgpy_lent_t *lent;
+    tmsgpy_hub_t *hub;
+    tmsg_map_t *map;
+
+    (void)self;
+    if (!tmsgpy_takes(args, 4) ||
+        (task = task_of(PyTuple_GetItem(args, 1))) == NULL) {
+        return NULL;
+    }
+    hub = tmsgpy_pointer_at(args, 0);
+    map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
+                          &result);
+    if (map == NULL) {
+        return result;
+    }
+    lent = tmsgpy_lend(PyDict_Values(PyTuple_GetItem(args, 2)));
+    if (lent != NULL) {
+        tmsg_reply_params_t params = {.field_mask = TMSG_REPLY_PARAM_ON_RELEASE,
+                                      .on_release = tmsgpy_on_release,
+                                      .on_release_arg = lent};
+
+        threads = PyEval_SaveThread();
+        if (tmsgpy_hub_enter(hub)) {
+            status = tmsg_task_reply(task, map, &params);
+            tmsgpy_hub_leave(hub);
+        }
+        PyEval_RestoreThread(threads);
+        result = tmsgpy_answered(status);
+        if (status != TMSG_OK) {
+            tmsgpy_unlend(lent);
+        }
+    }
+    tmsgpy_give_map(map);
+    return result;
+}
+
+/* refuse(hub, task, status, code, words, data, meta): (status, words) of it;
+ * NotImplemented where data, the details, have to be converted. */
+PyObject *tmsgpy_refuse(PyObject *self, PyObject *args)
+{
+    tmsg_status_t status = TMSG_ERR_UNAVAILABLE;
+    tmsgpy_failure_t failure;
+    PyThreadState *threads;
+    tmsg_task_t *task;
+    tmsgpy_hub_t *hub;
+
+    (void)self;
+    if (!tmsgpy_takes(args, 7) ||
+        (task = task_of(PyTuple_GetItem(args, 1))) == NULL) {
+        return NULL;
+    }
+    if (!tmsgpy_failure_take(args, &failure)) {
+        return failure.instead;
+    }
+    hub = tmsgpy_pointer_at(args, 0);
+    threads = PyEval_SaveThread();
+    if (tmsgpy_hub_enter(hub)) {
+        status = tmsg_task_fail(task, failure.status, failure.code,
+                                failure.text, failure.details);
+        tmsgpy_hub_leave(hub);
+    }
+    PyEval_RestoreThread(threads);
+    return tmsgpy_failure_told(&failure, status);
+}
+
+/* task_state(task): (status, milliseconds left or -1). */
+PyObject *tmsgpy_task_state(PyObject *self, PyObject *capsule)
+{
+    tmsg_task_t *task = task_of(capsule);
+
+    (void)self;
+    return task == NULL ? NULL
+                        : Py_BuildValue("(ii)", (int)tmsg_task_status(task),
+                                        tmsg_task_remaining_ms(task));
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receiving into buffers of the application's: part of module tensormsg._hot.
+ */
+#include "ops.h"
+
+#include <tensormsg/endpoint.h>
+
+#include "hub.h"
+#include "pack.h"
+
+static void drop_map(PyObject *capsule)
+{
+    tmsg_map_destroy(PyCapsule_GetPointer(capsule, "tensormsg.map"));
+    tmsgpy_drop_lent();
+}
+
+/* posted(arrays): a map of arrays that can be written to, which it keeps until
+ * no byte can be written to them by it any more. */
+PyObject *tmsgpy_posted(PyObject *self, PyObject *arrays)
+{
+    PyObject *capsule;
+    tmsg_map_t *map;
+
+    (void)self;
+    tmsgpy_drop_lent();
+    if (tmsg_map_create(&map) != TMSG_OK) {
+        return PyErr_NoMemory();
+    }
+    capsule = PyCapsule_New(map, "tensormsg.map", drop_map);
+    if (capsule == NULL) {
+        tmsg_map_destroy(map);
+        return NULL;
+    }
+    switch (tmsgpy_pack_buffers(arrays, map)) {
+    case 1:
+        return capsule;
+    case 0:
+        PyErr_SetString(PyExc_TypeError, "one of the buffers is no array");
+        break;
+    default:
+        break;
+    }
+    Py_DECREF(capsule);
+    return NULL;
+}
+
+/* Waits up to timeout_ms; 0 looks, for spin_us. */
+static tmsg_status_t pull(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
+                          const tmsg_map_t *map, int timeout_ms, int spin_us,
+                          tmsg_message_t **message_p)
+{
+    uint64_t until = tmsgpy_until(spin_us);
+    tmsg_status_t status;
+
+    do {
+        status = tmsg_endpoint_recv_into(endpoint, map, timeout_ms, message_p);
+    } while (status == TMSG_ERR_TIMED_OUT && until != 0 &&
+             tmsgpy_now_ns() < until && !tmsgpy_hub_is_closed(hub));
+    return status;
+}
+
+/* recv_into(hub, endpoint, posted, timeout_ms, spin_us): the parts of a
+ * message; None: there is none; False: one is on its way into the buffers;
+ * True: into those of another receive, or one that was received lies there. */
+PyObject *tmsgpy_recv_into(PyObject *self, PyObject *args)
+{
+    tmsg_status_t status = TMSG_ERR_CLOSED;
+    tmsg_message_t *message = NULL;
+    tmsg_endpoint_t *endpoint;
+    PyThreadState *threads;
+    const tmsg_map_t *map;
+    tmsgpy_hub_t *hub;
+    int timeout_ms;
+    char *peer = NULL;
+    int spin_us;
+    bool open;
+
+    (void)self;
+    tmsgpy_drop_lent();
+    if (!tmsgpy_takes(args, 5)) {
+        return NULL;
+    }
+    hub = tmsgpy_pointer_at(args, 0);
+    endpoint = tmsgpy_pointer_at(args, 1);
+    map = PyCapsule_GetPointer(PyTuple_GetItem(args, 2), "tensormsg.map");
+    timeout_ms = tmsgpy_int_at(args, 3);
+    spin_us = tmsgpy_int_at(args, 4);
+    if (map == NULL) {
+        return NULL;
+    }
+    threads = PyEval_SaveThread();
+    open = tmsgpy_hub_enter(hub);
+    if (open) {
+        status = pull(hub, endpoint, map, timeout_ms, spin_us, &message);
+        if (status < 0 && status != TMSG_ERR_TIMED_OUT &&
+            status != TMSG_ERR_BUSY) {
+            peer = tmsgpy_peer_words(endpoint);
+        }
+        tmsgpy_hub_leave(hub);
+    }
+    PyEval_RestoreThread(threads);
+    if (!open) {
+        return tmsgpy_raise_closed();
+    }
+    if (status == TMSG_ERR_TIMED_OUT) {
+        Py_RETURN_NONE;
+    }
+    if (status == TMSG_CANCEL_PENDING || status == TMSG_ERR_BUSY) {
+        return PyBool_FromLong(status == TMSG_ERR_BUSY);
+    }
+    return status == TMSG_OK
+               ? tmsgpy_unpack(message)
+               : tmsgpy_raise_of(status, tmsg_error_message(), peer);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of module tensormsg._hot have in common. */
+#include "ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <tensormsg/endpoint.h>
+#include <tensormsg/meta.h>
+
+#include "pack.h"
+
+#define SPARE_MAX 8
+
+static PyObject *error_of; /* makes an exception of (status, reason, peer) */
+static tmsg_map_t *spare[SPARE_MAX];
+static unsigned spare_count;
+
+void tmsgpy_raise_by(PyObject *maker)
+{
+    Py_INCREF(maker);
+    Py_XDECREF(error_of);
+    error_of = maker;
+}
+
+PyObject *tmsgpy_raise(tmsg_status_t status, const char *reason,
+                       const char *peer)
+{
+    PyObject *error =
+        PyObject_CallFunction(error_of, "isz", (int)status, reason, peer);
+
+    if (error != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(error);
+    }
+    return NULL;
+}
+
+char *tmsgpy_peer_words(const tmsg_endpoint_t *endpoint)
+{
+    return strdup(tmsg_endpoint_peer(endpoint));
+}
+
+PyObject *tmsgpy_raise_of(tmsg_status_t status, const char *reason, char *peer)
+{
+    tmsgpy_raise(status, reason, peer);
+    free(peer);
+    return NULL;
+}
+
+PyObject *tmsgpy_raise_closed(void)
+{
+    return tmsgpy_raise(TMSG_ERR_CLOSED, "it was closed here", NULL);
+}
+
+bool tmsgpy_takes(PyObject *args, Py_ssize_t count)
+{
+    if (PyTuple_Size(args) != count) {
+        PyErr_SetString(PyExc_TypeError, "wrong number of arguments");
+        return false;
+    }
+    return true;
+}
+
+void *tmsgpy_pointer_at(PyObject *args, Py_ssize_t index)
+{
+    return PyLong_AsVoidPtr(PyTuple_GetItem(args, index));
+}
+
+int tmsgpy_int_at(PyObject *args, Py_ssize_t index)
+{
+    return (int)PyLong_AsLong(PyTuple_GetItem(args, index));
+}
+
+uint64_t tmsgpy_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
+}
+
+uint64_t tmsgpy_until(int spin_us)
+{
+    return spin_us > 0 ? tmsgpy_now_ns() + (uint64_t)spin_us * 1000 : 0;
+}
+
+void tmsgpy_spin(tmsg_worker_t *worker, const tmsg_request_t *request,
+                 int spin_us)
+{
+    uint64_t until = tmsgpy_until(spin_us);
+
+    while (tmsg_request_test(request) == TMSG_IN_PROGRESS &&
+           (tmsg_worker_progress(worker) > 0 ||
+            (until != 0 && tmsgpy_now_ns() < until))) {
+    }
+}
+
+tmsg_map_t *tmsgpy_take_map(void)
+{
+    tmsg_map_t *map;
+
+    if (spare_count > 0) {
+        return spare[--spare_count];
+    }
+    return tmsg_map_create(&map) == TMSG_OK ? map : NULL;
+}
+
+void tmsgpy_give_map(tmsg_map_t *map)
+{
+    if (spare_count < SPARE_MAX && tmsg_map_clear(map) == TMSG_OK) {
+        spare[spare_count++] = map;
+    } else {
+        tmsg_map_destroy(map);
+    }
+}
+
+tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **result_p)
+{
+    tmsg_map_t *map = tmsgpy_take_map();
+    int packed;
+
+    *result_p = NULL;
+    if (map == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    packed = tmsgpy_pack(data, meta, map);
+    if (packed == 1) {
+        return map;
+    }
+    tmsgpy_give_map(map);
+    if (packed == 0) {
+        Py_INCREF(Py_NotImplemented);
+        *result_p = Py_NotImplemented;
+    }
+    return NULL;
+}
+
+/* A tensor of `from` at `index`, copied, as one of `to`. */
+static tmsg_status_t copy(const tmsg_map_t *from, size_t index, tmsg_map_t *to)
+{
+    tmsg_map_add_params_t owned = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                   .release = free};
+    tmsg_status_t status;
+    tmsg_tensor_t tensor;
+    const char *name;
+    uint64_t bytes;
+
+    tmsg_map_at(from, index, &name, &tensor);
+    status = tmsg_tensor_bytes(&tensor, &bytes);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    owned.release_arg = malloc(bytes > 0 ? bytes : 1);
+    if (owned.release_arg == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    status = tmsg_tensor_pack(&tensor, owned.release_arg);
+    if (status == TMSG_OK) {
+        tensor.data = owned.release_arg;
+        tensor.strides = NULL;
+        status = tmsg_map_add(to, name, &tensor, &owned);
+    }
+    if (status != TMSG_OK) {
+        free(owned.release_arg);
+    }
+    return status;
+}
+
+/* Nobody tells when the details of a failure were read. NULL: no memory. */
+static tmsg_map_t *copy_map(const tmsg_map_t *map)
+{
+    tmsg_map_t *made;
+
+    if (tmsg_map_create(&made) != TMSG_OK) {
+        return NULL;
+    }
+    for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
+        const char *key;
+        tmsg_meta_t meta;
+
+        tmsg_map_meta_at(map, i, &key, &meta);
+        if (tmsg_map_set_meta(made, key, &meta) != TMSG_OK) {
+            tmsg_map_destroy(made);
+            return NULL;
+        }
+    }
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (copy(map, i, made) != TMSG_OK) {
+            tmsg_map_destroy(made);
+            return NULL;
+        }
+    }
+    return made;
+}
+
+PyObject *tmsgpy_answered(tmsg_status_t status)
+{
+    return Py_BuildValue("(is)", (int)status,
+                         status == TMSG_OK ? "" : tmsg_error_message());
+}
+
+bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
+{
+    tmsg_map_t *map =
+        tmsgpy_pack_new(PyTuple_GetItem(args, 5), PyTuple_GetItem(args, 6),
+                        &failure_p->instead);
+
+    if (map == NULL) {
+        return false;
+    }
+    failure_p->instead = NULL;
+    failure_p->status = (tmsg_status_t)tmsgpy_int_at(args, 2);
+    failure_p->code = tmsgpy_int_at(args, 3);
+    failure_p->words = PyUnicode_AsUTF8String(PyTuple_GetItem(args, 4));
+    failure_p->details = failure_p->words == NULL ? NULL : copy_map(map);
+    tmsgpy_give_map(map);
+    if (failure_p->details == NULL) {
+        if (failure_p->words != NULL) {
+            PyErr_NoMemory();
+        }
+        Py_XDECREF(failure_p->words);
+        return false;
+    }
+    failure_p->text = PyBytes_AsString(failure_p->words);
+    return true;
+}
+
+PyObject *tmsgpy_failure_told(tmsgpy_failure_t *failure, tmsg_status_t status)
+{
+    PyObject *answered = tmsgpy_answered(status);
+
+    tmsg_map_destroy(failure->details);
+    Py_DECREF(failure->words);
+    return answered;
+}
+
+PyObject *tmsgpy_ending(PyObject *owner, tmsgpy_end_t end,
+                        const tmsg_map_t *map)
+{
+    PyObject *parts, *result;
+
+    if (map == NULL) {
+        parts = Py_None;
+        Py_INCREF(parts);
+    } else {
+        parts = tmsgpy_unpack_map(map, owner, NULL);
+    }
+    if (parts == NULL) {
+        return NULL;
+    }
+    result = Py_BuildValue("(isiiO)", (int)end.status, end.error, end.code,
+                           end.may_have_run, parts);
+    Py_DECREF(parts);
+    return result;
+}

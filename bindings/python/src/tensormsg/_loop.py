@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A worker that an event loop of asyncio drives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional
+
+from ._hub import Hub, Posted
+from ._lib import hot, lib
+from .context import check_process
+
+if TYPE_CHECKING:
+    from ._aio import Server
+
+_TURN_S = 0.001  # a task that never waits lets others run so often
+_SOON_S = 0.0002  # a message that came so soon could have been spun for
+_MISSES = 3  # in a row, and nobody spins any more
+_ROUNDS = 16
+
+
+def _wake(reference: "weakref.ref[LoopHub]") -> None:
+    hub = reference()
+    if hub is not None and not hub.let_look():
+        hub.turn()
+
+
+def _end_wait(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _forget(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+    if not loop.is_closed():
+        loop.remove_reader(fd)
+    os.close(fd)
+
+
+def _unbind(bound: List[Any]) -> None:
+    """Takes the descriptor out of its loop, in that loop's thread."""
+    while bound:
+        loop, fd = bound.pop()
+        if loop.is_closed() or not loop.is_running() or \
+                asyncio._get_running_loop() is loop:
+            _forget(loop, fd)
+        else:
+            try:
+                loop.call_soon_threadsafe(_forget, loop, fd)
+            except RuntimeError:  # it was closed just now
+                os.close(fd)
+
+
+class LoopHub(Hub):
+    """A hub that the running event loop drives: by the worker's descriptor,
+    which is readable when there is something to do."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.loop: Optional[asyncio.AbstractEventLoop] = None
+        self._bound: List[Any] = []  # (loop, a copy of a descriptor)
+        self.server: Optional["weakref.ref[Server]"] = None
+        self._ops: Dict[Any, "asyncio.Future[None]"] = {}
+        self._receivers: Deque["asyncio.Future[None]"] = deque()
+        self._lookers: List["asyncio.Future[None]"] = []  # with buffers
+        self._stirred = False  # something may have come since a turn
+        self.watches = False  # there have been streams
+        # Of those that wait for a stream, by its number; by 0 for room.
+        self._waiters: Dict[int, List["asyncio.Future[None]"]] = {}
+        self._kicked = False
+        self._turned = 0.0
+        self._misses = 0
+        self._unbinder = weakref.finalize(self, _unbind, self._bound)
+        self._unbinder.atexit = False
+
+    def bind(self) -> asyncio.AbstractEventLoop:
+        """To the running loop; from one that has ended, or waits for nothing
+        of ours."""
+        loop = asyncio.get_running_loop()
+        if loop is self.loop:
+            return loop
+        check_process(self.generation)
+        if self.loop is not None and self.loop.is_running() and \
+                (self._ops or self._receivers or self._waiters or
+                 self._lookers):
+            raise RuntimeError("another event loop waits on this connection")
+        self.enter()
+        try:
+            fds = [os.dup(lib.tmsg_worker_fd(self.worker)),
+                   os.dup(lib.tmsgpy_hub_wake_fd(self.hub))]
+        finally:
+            self.leave()
+        _unbind(self._bound)
+        self._ops.clear()
+        self._receivers.clear()
+        self._waiters.clear()
+        self._lookers.clear()
+        for fd in fds:
+            loop.add_reader(fd, _wake, weakref.ref(self))
+            self._bound.append((loop, fd))
+        self.loop = loop
+        self._kicked = False
+        self.kick()
+        return loop
+
+    def kick(self) -> None:
+        """Before the loop sleeps next the worker is armed."""
+        if not self._kicked and self.loop is not None and \
+                not self.loop.is_closed():
+            self._kicked = True
+            self.loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Does what there is to do, and arms the descriptor."""
+        self._kicked = False
+        if self.loop is None or self.closed:
+            _unbind(self._bound)
+            self._deliver(True)
+            self._serve()
+            return
+        self._turned = self.loop.time()
+        for _ in range(_ROUNDS):
+            moved = hot.progress(self.number)
+            if moved or self._stirred:  # the descriptor will not tell of it
+                self.let_look()
+            self._deliver(moved)
+            self._serve()
+            if hot.arm(self.number):
+                return
+        self.kick()
+
+    def _serve(self) -> None:
+        server = None if self.server is None else self.server()
+        if server is not None:
+            server._turn()
+
+    def _deliver(self, stirred: bool) -> None:
+        if self.pending:
+            ended = hot.reap(self.pending)
+            for op in ended:
+                future = self._ops.pop(op, None)
+                if future is not None and not future.done():
+                    future.set_result(None)
+            if ended and self._waiters:
+                self._wake_waiters(0)
+        if self.watches:
+            for number in hot.told(self.number):
+                self._wake_waiters(number)
+                if number == 0:
+                    for each in list(self._waiters):
+                        self._wake_waiters(each)
+        if stirred or self._stirred:
+            self._stirred = False
+            self._wake_receivers()
+
+    def _wake_receivers(self) -> None:
+        """Each looks for itself: a message is only taken by a task that runs,
+        so that none is lost with one that is cancelled."""
+        while self._receivers:
+            future = self._receivers.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    def _wake_waiters(self, number: int) -> None:
+        for future in self._waiters.pop(number, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def destroy(self) -> None:
+        _unbind(self._bound)
+        super().destroy()
+        if self.loop is not None and not self.loop.is_closed():
+            waiters = [one for some in self._waiters.values() for one in some]
+            for future in [*self._ops.values(), *self._receivers, *waiters,
+                           *self._lookers]:
+                if not future.done():
+                    future.set_result(None)
+            if self.server is not None:
+                self.loop.call_soon_threadsafe(self._serve)
+        self._ops.clear()
+        self._receivers.clear()
+        self._waiters.clear()
+        self._lookers.clear()
+
+    async def breathe(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Before a call that may end without waiting: lets other tasks run,
+        now and then, and sees to it that the worker is armed again."""
+        if not self._kicked:
+            self.kick()
+        elif loop.time() - self._turned > _TURN_S:
+            await asyncio.sleep(0)
+            self._turned = loop.time()
+
+    async def finish(self, op: Any, endpoint: int,
+                     timeout: Optional[float] = None) -> bool:
+        """Waits until an operation has ended. False: it did not in so many
+        seconds. Cancelled, it is given up."""
+        loop = self.bind()
+        end = None if timeout is None else loop.time() + timeout
+        self._stirred = True
+        while not hot.ended(op):
+            if end is not None and loop.time() >= end:
+                return False
+            future: "asyncio.Future[None]" = loop.create_future()
+            self._ops[op] = future
+            # No wait_for(): of old Pythons that may lose a cancellation.
+            timer = None if end is None else loop.call_at(end, _end_wait,
+                                                          future)
+            self.turn()
+            try:
+                await future
+            except asyncio.CancelledError:
+                hot.cancel(self.number, op)
+                self.kick()
+                raise
+            finally:
+                self._ops.pop(op, None)
+                if timer is not None:
+                    timer.cancel()
+        hot.outcome(op, self.peer(endpoint))
+        return True
+
+    async def take(self, endpoint: int) -> Any:
+        """Waits for a message: its parts."""
+        self.pulls = True
+        loop = self.bind()
+        held = self.hold(endpoint)
+        try:
+            await self.breathe(loop)
+            spin_us = self.spin_us if self._misses < _MISSES else 0
+            self.look_alive(endpoint)
+            parts = self._look(endpoint, spin_us)
+            if parts is not None:
+                self._misses = 0
+                return parts
+            self._misses += 1
+            while True:
+                since = loop.time()
+                await self._sleep(loop)
+                self.look_alive(endpoint)
+                parts = self._look(endpoint, 0)
+                if parts is not None:
+                    if loop.time() - since < _SOON_S:
+                        self._misses = 0
+                    return parts
+        finally:
+            if held:
+                self.let_go(endpoint)
+
+    def destroy_endpoint(self, endpoint: int) -> None:
+        super().destroy_endpoint(endpoint)
+        if endpoint in self.doomed:  # who waits for it is to see that
+            self._stirred = True
+            self.let_look()
+            self.kick()
+
+    def let_look(self) -> bool:
+        """Those that wait with buffers move what has come themselves, so that
+        it goes straight there. False: nobody does."""
+        lookers, self._lookers = self._lookers, []
+        for future in lookers:
+            if not future.done():
+                future.set_result(None)
+        return bool(lookers)
+
+    async def take_into(self, endpoint: int, posted: Posted) -> Any:
+        """Waits for a message, with buffers for it: its parts."""
+        self.pulls = True
+        loop = self.bind()
+        held = self.hold(endpoint)
+        try:
+            await self.breathe(loop)
+            return await self._take_into(loop, endpoint, posted)
+        finally:
+            if held:
+                self.let_go(endpoint)
+
+    async def _take_into(self, loop: asyncio.AbstractEventLoop, endpoint: int,
+                         posted: Posted) -> Any:
+        spin_us = self.spin_us
+        while True:
+            self.look_alive(endpoint)
+            try:
+                parts = self.receive_into(endpoint, posted, 0, spin_us)
+            except BaseException:
+                self._pass_on()
+                raise
+            if isinstance(parts, tuple):
+                self._pass_on()
+                self.kick()
+                return posted.placed(parts)
+            spin_us = 0
+            if parts:
+                posted.renew()
+            posted.lent = parts is False
+            lib.tmsgpy_hub_calm(self.hub)  # first, or what is told is lost
+            came = hot.came(self.number)
+            if came:  # for others that wait with buffers, or for us
+                self.let_look()
+            self._deliver(True)
+            self._serve()
+            if came or self.closed or not hot.arm(self.number):
+                await asyncio.sleep(0)
+                continue
+            future: "asyncio.Future[None]" = loop.create_future()
+            self._lookers.append(future)
+            try:
+                await future
+            finally:
+                if future in self._lookers:
+                    self._lookers.remove(future)
+                    self.kick()
+
+    def _look(self, endpoint: int, spin_us: int) -> Any:
+        try:
+            parts = hot.recv(self.number, endpoint, 0, spin_us)
+        except BaseException:
+            self._pass_on()
+            self.look_for_refused(endpoint)
+            raise
+        if parts is not None:
+            self._pass_on()
+        else:
+            self.look_for_refused(endpoint)
+        if parts is None and endpoint == 0:
+            self.bury()
+        return parts
+
+    def _pass_on(self) -> None:
+        """There may be more, for others that wait."""
+        if self._receivers or self._lookers or self.pending:
+            self._stirred = True
+            self.kick()
+
+    async def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
+        future: "asyncio.Future[None]" = loop.create_future()
+        self._receivers.append(future)
+        self.turn()
+        try:
+            await future
+        finally:
+            if not future.done() or future.cancelled():
+                try:
+                    self._receivers.remove(future)
+                except ValueError:
+                    pass
+
+
+    def watch(self, owner: Any) -> None:
+        """Whoever waits for that stream is woken from now on."""
+        self.watches = True
+        hot.stream_watch(owner)
+
+    async def stirred(self, number: int) -> None:
+        """Until something was told of a stream; 0: a send has ended, so that
+        there may be room. For nothing, perhaps: look again."""
+        loop = self.bind()
+        if self.closed:
+            return
+        future: "asyncio.Future[None]" = loop.create_future()
+        self._waiters.setdefault(number, []).append(future)
+        self.turn()
+        try:
+            await future
+        finally:
+            waiters = self._waiters.get(number, [])
+            if future in waiters:
+                waiters.remove(future)
+                if not waiters:
+                    del self._waiters[number]

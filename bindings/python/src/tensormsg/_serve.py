@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What servers of both kinds have in common."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import threading
+from typing import Any, Callable, Dict, Generic, Optional, TypeVar
+
+from . import _data
+from ._hub import Hub, timeout_ms
+from ._lib import ffi, hot, lib
+from ._message import BaseMessage, Like, _converter
+from ._stream import BaseStream, streams
+from .errors import CallError, Closed, Error, Status, check, \
+    error_of
+
+H = TypeVar("H", bound=Hub)
+F = TypeVar("F", bound=Callable[[Any], Any])
+
+_log = logging.getLogger("tensormsg")
+
+# Of a task that is over: nobody waits for its answer.
+_OVER = (Status.CANCELED, Status.TIMED_OUT, Status.PEER_LOST,
+         Status.UNAVAILABLE, Status.CLOSED)
+
+
+def task_is_over(task: Any) -> bool:
+    """Whether nobody waits for its answer."""
+    return hot.task_state(task)[0] not in (0, Status.ALREADY_EXISTS)
+
+
+class Request(BaseMessage):
+    """A call as its handler sees it: a mapping of names to arrays like a
+    message, with `meta`. It counts as running, and its memory is held, until
+    the last array of it is gone: copy what you keep."""
+
+    __slots__ = ("_method", "_principal", "__weakref__")
+
+    def __init__(self, parts: Any, peer: Any,
+                 convert: Optional[Callable[[Any], Any]], method: str,
+                 principal: Optional[str]) -> None:
+        super().__init__(parts, peer, convert)
+        self._method = method
+        self._principal = principal
+
+    @property
+    def method(self) -> str:
+        """The name that was called."""
+        return self._method
+
+    @property
+    def peer(self) -> Any:
+        """The endpoint of who called; None where it is gone."""
+        return self._peer
+
+    @property
+    def principal(self) -> Optional[str]:
+        """Whose key the caller has proved; None where none was asked for."""
+        return self._principal
+
+    @property
+    def remaining(self) -> Optional[float]:
+        """Seconds that are left of the caller's time; None: it set no limit."""
+        left = hot.task_state(self._owner)[1]
+        return None if left < 0 else left / 1000
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for an answer: canceled, its time is up, the
+        caller is gone, or the server was closed."""
+        return task_is_over(self._owner)
+
+
+def _words_of(text: str) -> str:
+    """In one line, as it can travel."""
+    line = " ".join(text.replace("\0", " ").split())
+    return line.encode("utf-8", "replace").decode()
+
+
+class BaseServer(Generic[H]):
+    """Answers the calls of a listener's peers, or of one peer."""
+
+    def __init__(self, hub: H, sender: Callable[[int, bool], Any], like: Like,
+                 concurrency: int, queue: int) -> None:
+        self._hub = hub
+        self._sender = sender
+        self._convert = _converter(like)
+        self._draining = threading.Lock()
+        self._closed = False
+        params = ffi.new("tmsg_server_params_t *")
+        params.field_mask = lib.TMSG_SERVER_PARAM_CONCURRENCY | \
+            lib.TMSG_SERVER_PARAM_QUEUE
+        params.concurrency = concurrency
+        params.queue = queue
+        hub.enter()
+        try:
+            check(lib.tmsgpy_hub_serve(hub.hub, params))
+        finally:
+            hub.leave()
+
+    def method(self, name: str, *, signature: Optional[str] = None,
+               description: Optional[str] = None,
+               concurrency: Optional[int] = None, queue: Optional[int] = None,
+               principals: Optional[str] = None,
+               idempotent: bool = False,
+               stream: Optional[bool] = None) -> Callable[[F], F]:
+        """Decorates a handler: a function of a Request that returns a dict as
+        send() takes it, or None for an empty one; or, for a stream, a generator
+        of a ServerStream.
+
+        `stream`: it serves streams. A generator always does: what it yields is
+        sent, and the stream ends when it does. Another function that does may
+        receive and send on its ServerStream; what it returns, unless None, is
+        sent last.
+
+        `signature`: what it takes and gives, "(image: uint8[b,h,w,3]) ->
+        (scores: float32[b,1000])" (docs/signatures.md); calls and replies that
+        are not so fail and say why. `description`: a line for people, the
+        first of the docstring unless said. `concurrency`: how many may run at
+        once, `queue`: how many more may wait. `principals`: names of who may
+        call it. `idempotent`: to run it twice is as once.
+
+        A handler fails its call with CallError; another exception is logged,
+        and its caller gets Internal with its type and words. Raises
+        InvalidParam (a signature, with line and column), AlreadyExists."""
+        def decorate(handler: F) -> F:
+            self._offer(name, handler, signature, description, concurrency,
+                        queue, principals, idempotent, stream)
+            return handler
+        return decorate
+
+    def _offer(self, name: str, handler: Callable[[Request], Any],
+               signature: Optional[str], description: Optional[str],
+               concurrency: Optional[int], queue: Optional[int],
+               principals: Optional[str], idempotent: bool,
+               stream: Optional[bool]) -> None:
+        self._refuse_handler(handler)
+        if stream is None:
+            stream = streams(handler)
+        elif not stream and streams(handler):
+            raise TypeError("a generator serves streams, not calls")
+        if description is None:
+            lines = (inspect.getdoc(handler) or "").splitlines()
+            description = _words_of(lines[0])[:250] if lines else None
+        params = ffi.new("tmsg_method_params_t *")
+        kept = []
+        for field, value, bit in (
+                ("signature", signature, lib.TMSG_METHOD_PARAM_SIGNATURE),
+                ("description", description,
+                 lib.TMSG_METHOD_PARAM_DESCRIPTION),
+                ("principals", principals, lib.TMSG_METHOD_PARAM_PRINCIPALS)):
+            if value is not None:
+                kept.append(ffi.new("char[]", value.encode()))
+                setattr(params, field, kept[-1])
+                params.field_mask |= bit
+        for field, number, bit in (
+                ("concurrency", concurrency,
+                 lib.TMSG_METHOD_PARAM_CONCURRENCY),
+                ("queue", queue, lib.TMSG_METHOD_PARAM_QUEUE)):
+            if number is not None:
+                setattr(params, field, number)
+                params.field_mask |= bit
+        if idempotent:
+            params.field_mask |= lib.TMSG_METHOD_PARAM_FLAGS
+            params.flags = lib.TMSG_METHOD_IDEMPOTENT
+        hub = self._hub
+        with hub.offering:
+            index = len(hub.methods)
+            hub.methods.append((name, handler))
+            hub.enter()
+            try:
+                check(lib.tmsgpy_hub_offer(hub.hub, name.encode(), index,
+                                           stream, params))
+            except BaseException:
+                hub.methods[index] = None
+                raise
+            finally:
+                hub.leave()
+
+    def _refuse_handler(self, handler: Any) -> None:
+        if not callable(handler):
+            raise TypeError(f"a handler is a function, not {handler!r}")
+
+    def _request(self, work: Any, kind: Any, message: Any) -> Any:
+        """(handler, request or stream) of what hot.task() gave."""
+        index, parts, principal, number = work
+        name, handler = self._hub.methods[index]
+        if not number:
+            peer = self._sender(parts[3], task_is_over(parts[1]))
+            return handler, Request(parts, peer, self._convert, name,
+                                    principal)
+        state = hot.stream_state(parts[1])[0]
+        peer = self._sender(parts[3], state != lib.TMSG_IN_PROGRESS)
+        stream = kind(self._hub, parts[1], number, parts[3], peer, message,
+                      self._convert, name)
+        stream._opener = False
+        stream._opening = message(parts, peer, self._convert)
+        stream._who = principal
+        return handler, stream
+
+    def _answer(self, request: Request, data: Any) -> None:
+        """Whatever is wrong with the reply is told to the caller."""
+        if data is None:
+            data = {}
+        number, task = self._hub.number, request._owner
+        try:
+            outcome = hot.answer(number, task, data, None)
+            if outcome is NotImplemented:
+                arrays, leaves = _data.flatten(data)
+                outcome = hot.answer(number, task, arrays, leaves or None)
+                if outcome is NotImplemented:
+                    raise TypeError("one of the arrays cannot be described")
+        except Exception as error:
+            self._fail(request, error)
+            return
+        self._tell(request, outcome)
+
+    def _fail(self, request: Any, error: BaseException) -> None:
+        if isinstance(error, CallError):
+            try:
+                if not -1 << 31 <= error.code < 1 << 31:
+                    raise OverflowError(f"a code of {error.code}")
+                if not -1 << 31 <= error.status < 0:
+                    raise ValueError(f"{error.status} is no failure")
+                self._refuse(request, error.status, error.code, error.reason,
+                             error.details or {})
+                return
+            except Exception as another:
+                error = another
+        if not self._in_vain(request, error):
+            _log.error("method '%s' failed", request.method, exc_info=error)
+        self._refuse(request, Status.INTERNAL, 0,
+                     f"{type(error).__name__}: {error}", {})
+
+    def _in_vain(self, request: Any, error: BaseException) -> bool:
+        """Whether nobody waits for the answer, of which that error may tell: what
+        a handler waits for on a connection ends before the calls and streams
+        on it are over."""
+        if request.over or self._hub.closed or (
+                isinstance(request, BaseStream) and request._lost):
+            return True
+        peer = request.peer
+        return isinstance(error, Error) and error.status in _OVER and \
+            (peer is None or peer.closed)
+
+    def _refuse(self, request: Any, status: int, code: int, words: str,
+                details: Any) -> None:
+        """Ends a stream, too, with 0 in order."""
+        refuse = hot.stream_end if isinstance(request, BaseStream) else \
+            hot.refuse
+        number, task = self._hub.number, request._owner
+        how = number, task, int(status), code, _words_of(str(words))
+        outcome = refuse(*how, details, None)
+        if outcome is NotImplemented:
+            arrays, leaves = _data.flatten(details)
+            outcome = refuse(*how, arrays, leaves or None)
+            if outcome is NotImplemented:
+                raise TypeError("one of the arrays cannot be described")
+        self._tell(request, outcome)
+
+    def _tell(self, request: Any, outcome: Any) -> None:
+        status, words = outcome
+        if status < 0 and status not in _OVER:
+            _log.error("method '%s': its answer was not sent: %s",
+                       request.method, words)
+
+    def _drain(self, timeout: Optional[float]) -> None:
+        """Blocks, and not for signals."""
+        with self._draining:
+            try:
+                self._hub.enter()
+            except Closed:
+                return
+            try:
+                check(lib.tmsgpy_hub_drain(
+                    self._hub.hub, 0 if timeout == 0 else timeout_ms(timeout)))
+            finally:
+                self._hub.leave()
+
+    def _hurry(self) -> None:
+        """Ends a drain that waits, and what is left."""
+        self._hub.hurry()
+
+    def _unserve(self) -> None:
+        with self._draining:
+            self._closed = True
+            try:
+                self._hub.enter()
+            except Error:
+                return
+            try:
+                lib.tmsgpy_hub_unserve(self._hub.hub)
+            finally:
+                self._hub.leave()
+
+    def _bury(self, make: Callable[[int], Any]) -> None:
+        """Peers that have ended go, where nobody receives their messages."""
+        if not self._hub.pulls:
+            self._hub.news(make)
+            self._hub.bury()
+
+
+def sender_of(hub: Hub, make: Callable[[int], Any]
+              ) -> Callable[[int, bool], Any]:
+    """Finds the peers of a listener."""
+    def sender(number: int, over: bool) -> Any:
+        return hub.sender(number, make, over)
+    return sender
+
+
+def methods_of(reply: BaseMessage) -> Dict[str, Dict[str, Any]]:
+    """What a peer says of its methods."""
+    methods = {}
+    for key, value in reply.meta.items():
+        if key.startswith("method/"):
+            try:
+                about = json.loads(value)
+            except (TypeError, ValueError, RecursionError):
+                about = None
+            if not isinstance(about, dict):
+                raise error_of(Status.MALFORMED, "the peer's list of methods "
+                               f"is malformed at '{key}'")
+            methods[key[len("method/"):]] = about
+    return methods
+
+
+def health_of(reply: BaseMessage) -> str:
+    health = reply.meta.get("health")
+    return health if health in ("SERVING", "NOT_SERVING", "DRAINING",
+                                "NOT_FOUND") else "UNKNOWN"

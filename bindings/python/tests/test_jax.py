@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays of jax, sent and received by DLPack, on the CPU."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+
+import tensormsg  # noqa: E402
+
+WAIT = 30
+
+
+@pytest.fixture(scope="module")
+def back(tmp_path_factory):
+    place = f"unix://{tmp_path_factory.mktemp('jax')}/socket"
+    with tensormsg.listen(place, like="jax", background=True) as server, \
+            tensormsg.connect(place) as ep:
+        def send(data):
+            ep.send(data, timeout=WAIT)
+            return server.recv(WAIT)
+        yield send
+
+
+@pytest.mark.parametrize("dtype", [
+    "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float16",
+    "bfloat16", "float32", "complex64"])
+def test_every_dtype(back, dtype):
+    x = jnp.arange(12).reshape(3, 4).astype(dtype)
+    got = back({"x": x, "t": x.T, "one": x[0, 1]})
+    for name, want in ("x", x), ("t", x.T), ("one", x[0, 1]):
+        assert isinstance(got[name], jax.Array)
+        assert got[name].dtype == want.dtype and got[name].shape == want.shape
+        assert (got[name] == want).all()
+
+
+def test_what_a_compiled_function_gives(back):
+    got = back({"y": jax.jit(lambda x: x * 2 + 1)(jnp.arange(5.))})["y"]
+    assert np.array_equal(np.asarray(jax.jit(jnp.sum)(got)), 25)
+
+
+def test_it_outlives_its_message(back):
+    x = back({"x": np.arange(100000, dtype="f4")})["x"]
+    back({"x": np.zeros(100000, "f4")})
+    assert x[99999] == 99999
+
+
+def test_what_is_not_concrete_is_refused_by_name(back):
+    @jax.jit
+    def traced(x):
+        back({"x": x})
+        return x
+
+    with pytest.raises(TypeError, match="'x'"):
+        traced(jnp.arange(3.))

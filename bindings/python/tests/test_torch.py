@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors of torch, sent and received, on the CPU."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tensormsg  # noqa: E402
+from conftest import blocks_of, environment, run_script  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+WAIT = 30
+DTYPES = [
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32",
+    "int64", "float16", "bfloat16", "float32", "float64", "complex32",
+    "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+
+
+class Pair:
+    """Both ends, in one process: arrays arrive as `like` says."""
+    def __init__(self, like, folder):
+        self.listener = tensormsg.sync.listen(
+            f"unix://{folder}/{like}", like=like, background=True)
+        self.ep = tensormsg.sync.connect(self.listener.url)
+        self.there = self.back({"x": torch.ones(1)}).peer
+
+    def send(self, data):
+        self.ep.send(data, timeout=WAIT)
+
+    def back(self, data):
+        self.send(data)
+        return self.listener.recv(WAIT)
+
+    def recv_into(self, buffers):
+        return self.there.recv_into(buffers, timeout=WAIT)
+
+    def close(self):
+        self.ep.close()
+        self.listener.close()
+
+
+@pytest.fixture(scope="module")
+def torch_ep(tmp_path_factory):
+    pair = Pair("torch", tmp_path_factory.mktemp("pair"))
+    yield pair
+    pair.close()
+
+
+@pytest.fixture(scope="module")
+def ep(tmp_path_factory):
+    pair = Pair("numpy", tmp_path_factory.mktemp("pair"))
+    yield pair
+    pair.close()
+
+
+def back(ep, data):
+    return ep.back(data)
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.uint8)
+
+
+def made(dtype, count=12):
+    """A tensor whose every byte says something."""
+    of = getattr(torch, dtype)
+    if dtype == "bool":
+        return torch.arange(count) % 3 == 0
+    size = torch.empty(0, dtype=of).element_size()
+    raw = (torch.arange(count * size) % 37 + 50).to(torch.uint8)
+    return raw.view(of)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype(torch_ep, dtype):
+    x = made(dtype).reshape(3, 4)
+    got = back(torch_ep, {"x": x, "t": x.T, "none": x[:0], "one": x[0, 0]})
+    for name, want in ("x", x), ("t", x.T), ("none", x[:0]), ("one", x[0, 0]):
+        assert isinstance(got[name], torch.Tensor)
+        assert got[name].dtype == x.dtype and got[name].shape == want.shape
+        if want.numel():
+            assert torch.equal(bits(got[name].reshape(-1)),
+                               bits(want.reshape(-1)))
+        assert not got[name].requires_grad
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.T,
+    "permuted": lambda x: x.reshape(2, 4, 12).permute(2, 0, 1),
+    "channels last": lambda x: x.reshape(1, 2, 4, 12).contiguous(
+        memory_format=torch.channels_last),
+    "stepped": lambda x: x[::2, 1::3],
+    "column": lambda x: x[:, 5],
+    "expanded": lambda x: x[0].expand(7, 12),
+    "empty": lambda x: x[:0, ::2],
+    "flipped": lambda x: x.flip(0),
+    "unfolded": lambda x: x[0].unfold(0, 4, 1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout(torch_ep, layout):
+    x = LAYOUTS[layout](torch.arange(96.).reshape(8, 12))
+    got = back(torch_ep, {"x": x})["x"]
+    assert got.shape == x.shape and torch.equal(got, x)
+
+
+def test_values_are_sent_without_their_graph(torch_ep):
+    """What requires a gradient, also what was computed from it, arrives as
+    values that do not; what was sent goes on requiring it."""
+    x = torch.arange(3., requires_grad=True)
+    parameter = torch.nn.Parameter(torch.ones(2, 2))
+    got = back(torch_ep, {"x": x, "y": x * 2, "p": parameter})
+    assert torch.equal(got["x"], torch.arange(3.))
+    assert torch.equal(got["y"], torch.arange(3.) * 2)
+    assert torch.equal(got["p"], torch.ones(2, 2))
+    assert not any(got[name].requires_grad for name in "xyp")
+    assert x.requires_grad and parameter.requires_grad
+
+
+def test_lazy_conjugates_and_negatives_are_what_they_stand_for(torch_ep):
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    assert x.conj().is_conj() and x.conj().imag.is_neg()
+    got = back(torch_ep, {"conj": x.conj(), "neg": x.conj().imag})
+    assert torch.equal(got["conj"], torch.tensor([1 - 2j, 3 + 4j]))
+    assert torch.equal(got["neg"], torch.tensor([-2., 4.]))
+
+
+class Wrapper(torch.Tensor):
+    """As DTensor and quantized ones are: without memory of its own."""
+    @staticmethod
+    def __new__(cls, data):
+        made = torch.Tensor._make_wrapper_subclass(cls, data.shape,
+                                                   dtype=data.dtype)
+        made.data_of_it = data
+        return made
+
+    def __tensor_flatten__(self):
+        return ["data_of_it"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+
+REFUSED = {
+    "sparse": (lambda: torch.eye(3).to_sparse(), "layout other than"),
+    "meta": (lambda: torch.zeros(3, device="meta"), "meta"),
+    "wrapper": (lambda: Wrapper(torch.ones(3)), "wraps other tensors"),
+    "bits": (lambda: torch.zeros(3, dtype=torch.uint8).view(torch.bits8),
+             "not supported by dlpack"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_sent_is_refused_by_name(torch_ep, kind):
+    make, words = REFUSED[kind]
+    with pytest.raises(TypeError, match=f"'a/{kind}' .*{words}"):
+        torch_ep.send({"a": {kind: make()}})
+    assert back(torch_ep, {"x": torch.ones(1)})["x"] == 1
+
+
+def test_what_was_sent_can_be_resized(torch_ep):
+    tensor = torch.ones(8)
+    assert back(torch_ep, {"x": tensor})["x"].sum() == 8
+    assert tensor.resize_(1000).numel() == 1000
+
+
+def test_received_without_a_copy(ep):
+    """Tensors share the memory that the message came into, and keep it."""
+    msg = back(ep, {"x": torch.arange(100000.)})
+    view, tensor = msg["x"], torch.from_dlpack(msg.dlpack("x"))
+    assert tensor.data_ptr() == view.ctypes.data
+    tensor[5] = -1
+    assert view[5] == -1
+    del msg, view
+    assert tensor[99999] == 99999
+
+
+def test_a_tree_of_tensors(torch_ep):
+    tree = {"layers": [{"w": torch.ones(2, 2)}, {"w": torch.zeros(3)}],
+            "lr": 0.1, "n": np.arange(2)}
+    got = back(torch_ep, tree).tree()
+    assert torch.equal(got["layers"][0]["w"], torch.ones(2, 2))
+    assert got["lr"] == 0.1 and torch.equal(got["n"], torch.arange(2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2",
+                                   "bool", "complex64"])
+def test_received_into_tensors(ep, dtype):
+    sent = made(dtype).reshape(3, 4)
+    into = torch.zeros(3, 4, dtype=sent.dtype)
+    ep.send({"x": sent, "more": sent})
+    msg = ep.recv_into({"x": into})
+    assert torch.equal(bits(into), bits(sent))
+    assert msg["x"].ctypes.data == into.data_ptr()
+    assert msg["more"].ctypes.data != into.data_ptr()
+
+
+def test_received_into_parameters(ep):
+    """Which go on requiring their gradient."""
+    layer = torch.nn.Linear(4, 3)
+    ep.send({"weight": torch.ones(3, 4), "bias": torch.zeros(3)})
+    ep.recv_into(dict(layer.named_parameters()))
+    assert (layer.weight == 1).all() and (layer.bias == 0).all()
+    assert layer.weight.requires_grad and layer.weight.is_leaf
+
+
+def test_a_tensor_that_cannot_be_received_into(ep):
+    ep.send({"x": torch.ones(3)})
+    for into, kind in ((torch.zeros(3, device="meta"), ValueError),
+                       (torch.zeros(3, dtype=torch.complex64).conj(),
+                        ValueError),
+                       (torch.zeros(4), tensormsg.InvalidParam),
+                       (torch.zeros(3, dtype=torch.int32),
+                        tensormsg.InvalidParam)):
+        with pytest.raises(kind, match="'x'"):
+            ep.recv_into({"x": into})
+    assert ep.there.recv(WAIT)["x"].sum() == 3
+
+
+def test_torch_is_not_imported_unless_the_user_did(echo_unix):
+    program = ("import sys, numpy as np, tensormsg\n"
+               f"with tensormsg.connect({echo_unix!r}) as ep:\n"
+               "    ep.send({'x': np.ones(3)})\n"
+               "    ep.recv(30)['x']\n"
+               "for name in 'torch', 'tensordict', 'jax', 'cupy':\n"
+               "    assert name not in sys.modules, name\n")
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50,
+                   env=environment())
+
+
+def test_a_models_weights_in_another_process():
+    example = HERE / "../../../examples/python/interop/state_dict.py"
+    assert "the same outputs: True" in run_script(example)
+
+
+def test_the_tutorials_block(capsys):
+    block, = blocks_of(HERE / "../README.md", "torch")
+    exec(block, {})
+    assert capsys.readouterr().out == "2 True\n"

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""assemble.py SOURCE [OUT]: lays out what Sphinx reads in OUT; without OUT it
+looks only whether it could.
+
+The documents are the repository's own, at the places that they have there, so
+that links between them hold in both. Links to what is no document are turned to
+the page that shows it: a header's, an example's, the man page's. README.md is
+the first page, and has the table of contents behind it.
+"""
+
+import ast
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+OUT = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+TUTORIAL = "bindings/python/README.md"
+LANGUAGES = {".c": "c", ".h": "c", ".py": "python"}
+
+
+def listed():
+    """What docs/README.md lists, in its order: pages of use, pages of bytes."""
+    text = (SOURCE / "docs/README.md").read_text(encoding="utf-8")
+    use, wire = text[text.index("\n## Pages\n"):].split("\nTo talk to it ")
+    found = [re.findall(r"^- \[.*?\]\(([\w-]+)\.md\)", part, re.MULTILINE)
+             for part in (use, wire)]
+    there = {path.stem for path in (SOURCE / "docs").glob("*.md")}
+    if unlike := {"README", *found[0], *found[1]} ^ there:
+        sys.exit("assemble.py: not both in docs/ and in the list of "
+                 f"docs/README.md: {sorted(unlike)}")
+    return found
+
+
+def examples():
+    for path in sorted((SOURCE / "examples").rglob("*")):
+        if path.suffix in LANGUAGES:
+            yield path.relative_to(SOURCE).as_posix()
+
+
+USE, WIRE = listed()
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
+         "docs/README.md", *(f"docs/{name}.md" for name in USE + WIRE)]
+SHOWN = {name: f"{name}.md" for name in examples()}
+SHOWN.update({
+    f"include/tensormsg/{path.name}": f"c/{path.stem}.md"
+    for path in (SOURCE / "include/tensormsg").glob("*.h")})
+SHOWN.update({"docs/man/tensormsg.1": "command.md", "README.md": "index.md",
+              "examples/python": "examples/index.md", "LICENSE": "license.md"})
+
+
+def turned(page):
+    """The links of one page, as the site has them."""
+    def turn(match):
+        place, hash_, anchor = match[1].partition("#")
+        if not place or "://" in place:
+            return match[0]
+        here = (SOURCE / page).parent / place
+        name = here.resolve().relative_to(SOURCE).as_posix()
+        if name in SHOWN:
+            return "](" + "../" * page.count("/") + \
+                f"{SHOWN[name]}{hash_}{anchor})"
+        if name not in PAGES:
+            sys.exit(f"assemble.py: {page}: the site has no page for {name}")
+        return match[0]
+    return turn
+
+
+def write(name, text):
+    if OUT is None:
+        return
+    path = OUT / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def toctree(caption, entries):
+    lines = "\n".join(entries)
+    return (f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{lines}\n"
+            "```\n")
+
+
+def contents():
+    """The table of contents, which is the first page's."""
+    return "".join([
+        toctree("To begin", ["docs/README", "docs/tutorial",
+                             f"Python <{TUTORIAL[:-3]}>", "examples/index",
+                             "command"]),
+        toctree("How to", [f"docs/{name}" for name in USE
+                           if name != "tutorial"]),
+        toctree("Reference", ["C <c/index>", "Python <python>"]),
+        toctree("What travels", [f"docs/{name}" for name in WIRE]),
+        toctree("The project", ["CHANGELOG", "CONTRIBUTING", "license"])])
+
+
+def write_c():
+    """A page for each header: its first line is the title, Doxygen's XML the
+    rest."""
+    titles = {}
+    for path in sorted((SOURCE / "include/tensormsg").glob("*.h")):
+        first = re.search(r"^/\* tensormsg/\w+\.h - (.*?)\*/",
+                          path.read_text(encoding="utf-8"),
+                          re.MULTILINE | re.DOTALL)[1]
+        words = " ".join(first.replace("\n * ", " ").split())
+        titles[path.stem] = words[0].upper() + words[1:]
+        write(f"c/{path.stem}.md",
+              f"# tensormsg/{path.name}\n\n{titles[path.stem]}\n\n"
+              f"```{{doxygenfile}} {path.name}\n:project: tensormsg\n```\n")
+    rows = "\n".join(f"| [`tensormsg/{stem}.h`]({stem}.md) | {title} |"
+                     for stem, title in titles.items())
+    entries = "\n".join(titles)
+    write("c/index.md",
+          "# The C interface\n\nWhat each function promises stands in its "
+          "header; these pages are made from them. `tensormsg/tensormsg.h` "
+          "includes them all. How they go together is "
+          f"in the [guide](../docs/guide.md).\n\n| | |\n|---|---|\n{rows}\n\n"
+          f"```{{toctree}}\n:hidden:\n\n{entries}\n```\n")
+
+
+def write_examples():
+    names = list(examples())
+    for name in names:
+        language = LANGUAGES[pathlib.Path(name).suffix]
+        code = (SOURCE / name).read_text(encoding="utf-8")
+        write(f"{name}.md", f"# {name}\n\n```{language}\n{code}```\n")
+    entries = "\n".join(f"/{name}" for name in names)
+    write("examples/index.md", "# Examples\n\n`make` builds those in C as "
+          "`build/examples/NAME`; the tests run all of them.\n\n"
+          f"```{{toctree}}\n\n{entries}\n```\n")
+
+
+def write_command():
+    if OUT is None:
+        return
+    shown = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-P-cbou", "-rLL=78n", "-rHY=0",
+         str(SOURCE / "docs/man/tensormsg.1")],
+        check=True, capture_output=True, text=True, encoding="utf-8").stdout
+    write("command.md", f"# The command\n\n```text\n{shown.strip()}\n```\n")
+
+
+def python_page():
+    """What the package has beyond the names of python.rst comes at "further"
+    there."""
+    package = SOURCE / "bindings/python/src/tensormsg"
+    text = (SOURCE / "docs/site/python.rst").read_text(encoding="utf-8")
+    names = ast.literal_eval(re.search(
+        r"^__all__ = (\[.*?\])", (package / "__init__.py").read_text(),
+        re.MULTILINE | re.DOTALL)[1])
+    errors = re.findall(r"^class (\w+)", (package / "errors.py").read_text(),
+                        re.MULTILINE)
+    further = [name for name in names if name not in [*errors, "sync"] and
+               not re.search(rf"tensormsg\.{name}$", text, re.MULTILINE)]
+    return text.replace(".. further\n", "".join(
+        f".. autoclass:: tensormsg.{name}\n   :members:\n"
+        "   :inherited-members:\n" for name in further))
+
+
+def main():
+    if OUT is not None:
+        shutil.rmtree(OUT, ignore_errors=True)
+    write_c()
+    write_examples()
+    write_command()
+    write("license.md", "# License\n\n```text\n" +
+          (SOURCE / "LICENSE").read_text(encoding="utf-8") + "```\n")
+    for page in PAGES:
+        text = (SOURCE / page).read_text(encoding="utf-8")
+        text = re.sub(r"\]\(([^)\s]+)\)", turned(page), text)
+        if page == "README.md":
+            text += contents()
+        write(SHOWN.get(page, page), text)
+    write("python.rst", python_page())
+
+
+main()

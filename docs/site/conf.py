@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sphinx's settings for the site. scripts/docs.sh runs it."""
+
+import os
+import re
+import sys
+import types
+from unittest import mock
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.transforms import SphinxTransform
+
+SOURCE = os.environ["TMSG_SOURCE"]
+
+with open(f"{SOURCE}/include/tensormsg/version.h", encoding="utf-8") as header:
+    release = ".".join(re.findall(r"_(?:MAJOR|MINOR|PATCH) (\d+)",
+                                  header.read()))
+project = "tensormsg"
+version = release
+root_doc = "index"
+extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = f"tensormsg {release}"
+html_copy_source = False
+html_show_copyright = False
+highlight_language = "none"
+
+myst_heading_anchors = 4
+breathe_projects = {"tensormsg": os.environ["TMSG_XML"]}
+breathe_default_project = "tensormsg"
+breathe_domain_by_extension = {"h": "c"}
+breathe_show_include = False
+breathe_show_enumvalue_initializer = True
+breathe_default_members = ("members", "undoc-members")
+
+# Docstrings write `names` as the C headers do.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+
+# The package is read from its sources, without its extension.
+sys.path.insert(0, f"{SOURCE}/bindings/python/src")
+native = types.ModuleType("tensormsg._lib")
+native.ffi = native.lib = native.hot = mock.MagicMock()
+native.address = native.take_text = mock.MagicMock()
+native.text = lambda pointer: release
+sys.modules["tensormsg._lib"] = native
+
+NAME = re.compile(r"(tmsg_\w+)(\(\))?|(TMSG_[A-Z0-9_]+)|(tensormsg/(\w+)\.h)")
+
+
+class CLinks(SphinxTransform):
+    """`tmsg_map_add()`, `TMSG_OK` and `tensormsg/map.h` lead to the reference."""
+
+    default_priority = 500
+
+    def apply(self, **kwargs):
+        for literal in list(self.document.findall(nodes.literal)):
+            match = NAME.fullmatch(literal.astext())
+            if match is None or self.env.docname.startswith("c/") or \
+                    isinstance(literal.parent, (nodes.reference,
+                                                addnodes.pending_xref)):
+                continue
+            if match[4]:
+                link = addnodes.pending_xref(
+                    "", refdomain="std", reftype="doc", refexplicit=True,
+                    reftarget=f"/c/{match[5]}", refwarn=True,
+                    refdoc=self.env.docname)
+            else:
+                link = addnodes.pending_xref(
+                    "", refdomain="c", refexplicit=True,
+                    reftype="func" if match[2] else "identifier",
+                    reftarget=match[1] or match[3], refwarn=False,
+                    refdoc=self.env.docname)
+            literal.replace_self(link)
+            link += literal
+
+
+def hide_constructor(_app, what, name, *_rest):
+    """Most objects are given out by the package, not made by its users."""
+    if what in ("class", "exception") and \
+            name.split(".")[-1] not in ("Context", "CallError"):
+        return "", None
+    return None
+
+
+def setup(app):
+    app.add_transform(CLinks)
+    app.connect("autodoc-process-signature", hide_constructor)

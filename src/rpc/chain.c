@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The interceptors of a worker. */
+#include <stdlib.h>
+
+#include "rpc/intercept.h"
+
+#define HOOKS_KNOWN                                                            \
+    ((uint64_t)(TMSG_INTERCEPTOR_BEGIN | TMSG_INTERCEPTOR_MESSAGE |            \
+                TMSG_INTERCEPTOR_END))
+
+/* Lock held: the chain of a side, which may be this; NULL: it is full. */
+static tmsg_chain_t *room(const tmsg_hub_t *hub, tmsg_side_t side,
+                          tmsg_chain_t *made)
+{
+    tmsg_chain_t *chain = atomic_load(&hub->chains[side - 1]);
+
+    chain = chain == NULL ? made : chain;
+    return chain->count < TMSG_INTERCEPTORS_MOST ? chain : NULL;
+}
+
+/* Lock held: true: the chain that was made is the side's. */
+static bool put(tmsg_hub_t *hub, tmsg_side_t side, tmsg_chain_t *made,
+                const tmsg_interceptor_t *interceptor)
+{
+    tmsg_chain_t *chain = room(hub, side, made);
+
+    chain->of[chain->count++] = *interceptor;
+    atomic_store_explicit(&hub->chains[side - 1], chain, memory_order_release);
+    return chain == made;
+}
+
+tmsg_status_t tmsg_chains_add(tmsg_hub_t *hub, unsigned sides,
+                              const tmsg_interceptor_t *interceptor)
+{
+    const tmsg_side_t all[] = {TMSG_SIDE_CALLER, TMSG_SIDE_SERVER};
+    tmsg_chain_t *made[2] = {calloc(1, sizeof(tmsg_chain_t)),
+                             calloc(1, sizeof(tmsg_chain_t))};
+    bool used[2] = {false, false};
+    bool full = false;
+
+    if (made[0] == NULL || made[1] == NULL) {
+        free(made[0]);
+        free(made[1]);
+        return tmsg_error_memory("interceptors");
+    }
+    tmsg_hub_lock(hub);
+    for (int i = 0; i < 2; i++) {
+        full = full ||
+               (sides & 1u << all[i] && room(hub, all[i], made[i]) == NULL);
+    }
+    for (int i = 0; i < 2 && !full; i++) {
+        used[i] =
+            sides & 1u << all[i] && put(hub, all[i], made[i], interceptor);
+    }
+    tmsg_hub_unlock(hub);
+    for (int i = 0; i < 2; i++) {
+        if (!used[i]) {
+            free(made[i]);
+        }
+    }
+    return full ? tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                 "interceptors: a side has %d at most",
+                                 TMSG_INTERCEPTORS_MOST)
+                : TMSG_OK;
+}
+
+/* Those hooks that the application set. */
+static tmsg_status_t read_hooks(const tmsg_interceptor_t *interceptor,
+                                tmsg_interceptor_t *read)
+{
+    uint64_t mask = interceptor->field_mask;
+
+    if (mask & ~HOOKS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "interceptor: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~HOOKS_KNOWN));
+    }
+    *read = (tmsg_interceptor_t){.field_mask = mask, .arg = interceptor->arg};
+    if (mask & TMSG_INTERCEPTOR_BEGIN) {
+        read->begin = interceptor->begin;
+    }
+    if (mask & TMSG_INTERCEPTOR_MESSAGE) {
+        read->message = interceptor->message;
+    }
+    if (mask & TMSG_INTERCEPTOR_END) {
+        read->end = interceptor->end;
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_worker_intercept(tmsg_worker_t *worker, tmsg_side_t side,
+                                    const tmsg_interceptor_t *interceptor)
+{
+    tmsg_interceptor_t read;
+    tmsg_status_t status;
+    void *hub;
+
+    if (worker == NULL || interceptor == NULL ||
+        (side != TMSG_SIDE_CALLER && side != TMSG_SIDE_SERVER)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "interceptor: %s",
+                              worker == NULL        ? "worker is NULL"
+                              : interceptor == NULL ? "it is NULL"
+                                                    : "no such side");
+    }
+    status = read_hooks(interceptor, &read);
+    if (status == TMSG_OK) {
+        status = tmsg_calls_start(worker, &tmsg_hub_ops, &hub);
+    }
+    return status == TMSG_OK ? tmsg_chains_add(hub, 1u << side, &read) : status;
+}

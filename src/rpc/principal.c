@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rpc/principal.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/key.h>
+
+#include "core/error.h"
+
+#define ANYBODY "*"
+
+/* One space between two names, and none besides. */
+static bool is_list(const char *list)
+{
+    size_t bytes = strlen(list), length = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        bool between = i > 0 && i + 1 < bytes && list[i + 1] != ' ';
+
+        length = list[i] == ' ' ? 0 : length + 1;
+        if (list[i] < ' ' || list[i] > '~' || length > TMSG_PRINCIPAL_MOST ||
+            (list[i] == ' ' && !between)) {
+            return false;
+        }
+    }
+    return bytes > 0;
+}
+
+tmsg_status_t tmsg_principals_read(const char *list, char **copy_p)
+{
+    size_t bytes;
+    char *copy;
+
+    if (list == NULL) {
+        *copy_p = NULL;
+        return TMSG_OK;
+    }
+    if (!is_list(list)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "method: principals '%s' are not names of up to "
+                              "%d bytes with a space between two",
+                              tmsg_error_name(list, strlen(list)).text,
+                              TMSG_PRINCIPAL_MOST);
+    }
+    bytes = strlen(list) + 1;
+    copy = malloc(bytes);
+    if (copy == NULL) {
+        return tmsg_error_memory("a method");
+    }
+    memcpy(copy, list, bytes);
+    *copy_p = copy;
+    return TMSG_OK;
+}
+
+static bool has(const char *list, const char *name)
+{
+    size_t bytes = strlen(name);
+
+    while (list != NULL) {
+        if (strncmp(list, name, bytes) == 0 &&
+            (list[bytes] == ' ' || list[bytes] == '\0')) {
+            return true;
+        }
+        list = strchr(list, ' ');
+        list = list == NULL ? NULL : list + 1;
+    }
+    return false;
+}
+
+tmsg_status_t tmsg_principals_check(const char *list,
+                                    const tmsg_endpoint_t *endpoint)
+{
+    const char *name = tmsg_endpoint_principal(endpoint); /* takes no lock */
+
+    if (list == NULL ||
+        (name != NULL && (has(list, ANYBODY) || has(list, name)))) {
+        return TMSG_OK;
+    }
+    return name == NULL
+               ? tmsg_error_set(TMSG_ERR_REFUSED,
+                                "the method is for those who have proved a key")
+               : tmsg_error_set(TMSG_ERR_REFUSED, "the method is not for '%s'",
+                                name);
+}
+
+const char *tmsg_task_principal(const tmsg_task_t *task)
+{
+    return tmsg_endpoint_principal(tmsg_task_endpoint(task));
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a server tells of itself: docs/rpc.md, "What travels". */
+#include "rpc/reflect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include <tensormsg/json.h>
+#include <tensormsg/meta.h>
+
+#include "rpc/method.h"
+#include "serialize/json.h"
+
+static const char *const names[] = {
+    "UNKNOWN", "SERVING", "NOT_SERVING", "DRAINING", "NOT_FOUND",
+};
+
+#define NAME_COUNT (sizeof(names) / sizeof(names[0]))
+
+const char *tmsg_health_name(tmsg_health_t health)
+{
+    return (size_t)health < NAME_COUNT ? names[health] : names[0];
+}
+
+tmsg_health_t tmsg_health_of(const char *word)
+{
+    size_t i = 1;
+
+    while (i < NAME_COUNT && strcmp(word, names[i]) != 0) {
+        i++;
+    }
+    return i < NAME_COUNT ? (tmsg_health_t)i : TMSG_HEALTH_UNKNOWN;
+}
+
+/* Lock held. */
+static tmsg_health_t health_of(const tmsg_server_t *server,
+                               const tmsg_method_t *method)
+{
+    return server->draining                        ? TMSG_HEALTH_DRAINING
+           : server->health != TMSG_HEALTH_SERVING ? server->health
+           : method == NULL                        ? TMSG_HEALTH_SERVING
+                                                   : method->health;
+}
+
+static tmsg_health_t look_up(const tmsg_server_t *server, const char *name)
+{
+    const tmsg_method_t *method = NULL;
+    tmsg_health_t health;
+
+    tmsg_hub_lock(server->hub);
+    if (name != NULL) {
+        method = tmsg_method_find(server, name, strlen(name));
+    }
+    health = name != NULL && method == NULL ? TMSG_HEALTH_NOT_FOUND
+                                            : health_of(server, method);
+    tmsg_hub_unlock(server->hub);
+    return health;
+}
+
+/* Answers with `map`, or with why there is none; it cannot be told otherwise.
+ */
+static void answer(tmsg_task_t *task, tmsg_status_t status, tmsg_map_t *map)
+{
+    if (status == TMSG_OK) {
+        (void)tmsg_task_reply(task, map, NULL);
+    } else {
+        (void)tmsg_task_fail(task, status, 0, tmsg_error_message(), NULL);
+    }
+    tmsg_map_destroy(map);
+}
+
+static void tell_health(void *arg, tmsg_task_t *task)
+{
+    const tmsg_server_t *server = task->server;
+    const char *name = NULL;
+    tmsg_map_t *map = NULL;
+    tmsg_status_t status =
+        tmsg_map_get_string(tmsg_task_map(task), TMSG_HEALTH_ASKED, &name);
+
+    (void)arg;
+    if (status == TMSG_OK || status == TMSG_ERR_NOT_FOUND) {
+        status = tmsg_map_create(&map);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_map_set_string(map, TMSG_HEALTH_TOLD,
+                                     tmsg_health_name(look_up(server, name)));
+    }
+    answer(task, status, map);
+}
+
+static bool add_text(cJSON *object, const char *key, const char *text)
+{
+    return text == NULL || tmsg_json_add(object, key, cJSON_CreateString(text));
+}
+
+/* What is not true is left out. */
+static bool add_truth(cJSON *object, const char *key, bool truth)
+{
+    return !truth || tmsg_json_add(object, key, cJSON_CreateTrue());
+}
+
+static tmsg_status_t describe(const tmsg_method_t *method, tmsg_health_t health,
+                              char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    bool complete =
+        object != NULL &&
+        add_text(object, "description", method->description) &&
+        add_text(object, "signature", method->signature_text) &&
+        tmsg_json_add(object, "concurrency",
+                      tmsg_json_unsigned(method->load.concurrency)) &&
+        tmsg_json_add(object, "queue",
+                      tmsg_json_unsigned(method->load.queue)) &&
+        add_text(object, "health", tmsg_health_name(health)) &&
+        add_truth(object, "stream", method->stream_handler != NULL) &&
+        add_truth(object, "idempotent",
+                  method->flags & TMSG_METHOD_IDEMPOTENT) &&
+        add_truth(object, "principal", method->principals != NULL);
+    char *printed = complete ? cJSON_PrintUnformatted(object) : NULL;
+
+    cJSON_Delete(object);
+    if (printed == NULL) {
+        return tmsg_error_memory("a list of methods");
+    }
+    *json_p = printed;
+    return TMSG_OK;
+}
+
+static tmsg_status_t list_method(const tmsg_method_t *method,
+                                 tmsg_health_t health, tmsg_map_t *map)
+{
+    char key[sizeof(TMSG_REFLECT_METHOD) + TMSG_METHOD_BYTES_MAX];
+    char *json = NULL;
+    tmsg_status_t status = describe(method, health, &json);
+
+    if (status == TMSG_OK) {
+        strcpy(key, TMSG_REFLECT_METHOD);
+        strcat(key, method->name);
+        status = tmsg_map_set_string(map, key, json);
+    }
+    cJSON_free(json);
+    return status;
+}
+
+/* The one behind `method`, or the first; they are never taken away. */
+static const tmsg_method_t *next(const tmsg_server_t *server,
+                                 const tmsg_method_t *method,
+                                 tmsg_health_t *health_p)
+{
+    tmsg_hub_lock(server->hub);
+    method = method == NULL ? server->methods : method->next;
+    *health_p = health_of(server, method);
+    tmsg_hub_unlock(server->hub);
+    return method;
+}
+
+static void list_methods(void *arg, tmsg_task_t *task)
+{
+    const tmsg_server_t *server = task->server;
+    const tmsg_method_t *method = NULL;
+    tmsg_health_t health;
+    tmsg_map_t *map = NULL;
+    tmsg_status_t status = tmsg_map_create(&map);
+
+    (void)arg;
+    while (status == TMSG_OK &&
+           (method = next(server, method, &health)) != NULL) {
+        if (!method->is_ours) {
+            status = list_method(method, health, map);
+        }
+    }
+    answer(task, status, map);
+}
+
+static tmsg_status_t offer(tmsg_server_t *server, const char *name,
+                           tmsg_handler_fn handler)
+{
+    tmsg_method_t *method = calloc(1, sizeof(*method));
+
+    if (method == NULL) {
+        return tmsg_error_memory("a method");
+    }
+    method->handler = handler;
+    method->is_ours = true;
+    method->health = TMSG_HEALTH_SERVING;
+    method->name_bytes = strlen(name);
+    strcpy(method->name, name);
+    return tmsg_server_add(server, method);
+}
+
+tmsg_status_t tmsg_reflect_offer(tmsg_server_t *server, uint32_t flags)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (!(flags & TMSG_SERVER_NO_METHODS)) {
+        status = offer(server, TMSG_METHOD_METHODS, list_methods);
+    }
+    if (status == TMSG_OK && !(flags & TMSG_SERVER_NO_HEALTH)) {
+        status = offer(server, TMSG_METHOD_HEALTH, tell_health);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_server_set_health(tmsg_server_t *server, const char *name,
+                                     tmsg_health_t health)
+{
+    tmsg_method_t *method = NULL;
+    tmsg_status_t status = TMSG_OK;
+
+    if (server == NULL || health < TMSG_HEALTH_SERVING ||
+        health > TMSG_HEALTH_DRAINING) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "health: %s",
+                              server == NULL ? "server is NULL"
+                                             : "not one that can be set");
+    }
+    tmsg_hub_lock(server->hub);
+    if (name == NULL) {
+        server->health = health;
+    } else {
+        method = tmsg_method_find(server, name, strlen(name));
+        if (method != NULL && !method->is_ours) {
+            method->health = health;
+        } else {
+            status = tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                                    "health: there is no method '%s'",
+                                    tmsg_error_name(name, strlen(name)).text);
+        }
+    }
+    tmsg_hub_unlock(server->hub);
+    return status;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a peer tells of itself, none of which is believed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/signature.h>
+
+#include "core/json_read.h"
+#include "core/map.h"
+#include "rpc/reflect.h"
+
+#define METHODS_MOST 65536
+#define JSON_BYTES_MOST (2u * TMSG_SIGNATURE_TEXT_MAX + 8192)
+
+struct tmsg_methods {
+    size_t count;
+    tmsg_method_info_t *infos;
+};
+
+void tmsg_methods_destroy(tmsg_methods_t *methods)
+{
+    if (methods == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < methods->count; i++) {
+        free((char *)(uintptr_t)methods->infos[i].name);
+        free((char *)(uintptr_t)methods->infos[i].description);
+        free((char *)(uintptr_t)methods->infos[i].signature);
+    }
+    free(methods->infos);
+    free(methods);
+}
+
+size_t tmsg_methods_size(const tmsg_methods_t *methods)
+{
+    return methods == NULL ? 0 : methods->count;
+}
+
+tmsg_status_t tmsg_methods_at(const tmsg_methods_t *methods, size_t index,
+                              tmsg_method_info_t *info_p)
+{
+    if (methods == NULL || info_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "methods: a pointer is NULL");
+    }
+    if (index >= methods->count) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "methods: there are %zu, none at %zu",
+                              methods->count, index);
+    }
+    *info_p = methods->infos[index];
+    return TMSG_OK;
+}
+
+static tmsg_status_t malformed(const char *name, const char *what)
+{
+    return tmsg_error_set(TMSG_ERR_MALFORMED, "list of methods: '%s': %s",
+                          tmsg_error_name(name, strlen(name)).text, what);
+}
+
+/* A member that is a string, or NULL. False: it is something else. */
+static bool text_of(const cJSON *object, const char *key, const char **text_p)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    *text_p = item == NULL ? NULL : cJSON_GetStringValue(item);
+    return item == NULL || *text_p != NULL;
+}
+
+static bool number_of(const cJSON *object, const char *key, uint32_t *number_p)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    tmsg_json_reader_t reader = {.source = ""};
+
+    if (item != NULL) {
+        *number_p = (uint32_t)tmsg_json_read_number(&reader, item, UINT32_MAX);
+    }
+    return reader.status == TMSG_OK;
+}
+
+/* A copy, in *copy_p; NULL of NULL. */
+static tmsg_status_t keep(const char *text, const char **copy_p)
+{
+    if (text != NULL) {
+        *copy_p = strdup(text);
+    }
+    return text != NULL && *copy_p == NULL ? tmsg_error_memory("methods")
+                                           : TMSG_OK;
+}
+
+static tmsg_status_t check_signature(const char *name, const char *text)
+{
+    tmsg_signature_t *signature;
+    char why[TMSG_ERROR_BYTES];
+    tmsg_status_t status =
+        text == NULL ? TMSG_OK : tmsg_signature_parse(text, &signature);
+
+    if (text != NULL && status == TMSG_OK) {
+        tmsg_signature_destroy(signature);
+    } else if (status != TMSG_OK && status != TMSG_ERR_NO_MEMORY) {
+        strcpy(why, tmsg_error_message());
+        status = malformed(name, why);
+    }
+    return status;
+}
+
+/* A member that is true or false, or is missing, which is false. */
+static bool truth_of(const cJSON *object, const char *key, int32_t *truth_p)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    *truth_p = cJSON_IsTrue(item);
+    return item == NULL || cJSON_IsBool(item);
+}
+
+static tmsg_status_t read_object(const cJSON *object, tmsg_method_info_t *info)
+{
+    tmsg_json_reader_t reader = {.what = "methods", .source = info->name};
+    const char *description, *signature, *health;
+    tmsg_status_t status;
+
+    if (!tmsg_json_check_object(&reader, object)) {
+        return malformed(info->name, "no object, or a key that comes twice");
+    }
+    if (!text_of(object, "description", &description) ||
+        !text_of(object, "signature", &signature) ||
+        !text_of(object, "health", &health) ||
+        !truth_of(object, "stream", &info->is_stream) ||
+        !truth_of(object, "idempotent", &info->is_idempotent) ||
+        !truth_of(object, "principal", &info->needs_principal) ||
+        !number_of(object, "concurrency", &info->concurrency) ||
+        !number_of(object, "queue", &info->queue)) {
+        return malformed(info->name, "a value is of another type");
+    }
+    if (description != NULL &&
+        strlen(description) > TMSG_METHOD_DESCRIPTION_MAX) {
+        return malformed(info->name, "the description is too long");
+    }
+    info->health =
+        health == NULL ? TMSG_HEALTH_UNKNOWN : (int32_t)tmsg_health_of(health);
+    status = check_signature(info->name, signature);
+    if (status == TMSG_OK) {
+        status =
+            keep(description == NULL ? "" : description, &info->description);
+    }
+    return status == TMSG_OK ? keep(signature, &info->signature) : status;
+}
+
+/* Whether memory was short is not told apart from what is no JSON, and nobody
+ * needs to know. */
+static tmsg_status_t read_method(const char *name, const tmsg_meta_t *value,
+                                 tmsg_method_info_t *info)
+{
+    cJSON *object = NULL;
+    const char *end;
+    size_t bytes;
+    tmsg_status_t status = tmsg_method_check(name, &bytes);
+
+    if (status != TMSG_OK) {
+        return malformed(name, "no name of a method");
+    }
+    if (value->type != TMSG_META_TYPE_STRING ||
+        value->bytes > JSON_BYTES_MOST ||
+        memchr(value->data, '\0', value->bytes) != NULL) {
+        return malformed(name, "not a string, or too long");
+    }
+    status = keep(name, &info->name);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    object = cJSON_ParseWithOpts(value->data, &end, 1);
+    status = object == NULL ? malformed(name, "not JSON")
+                            : read_object(object, info);
+    cJSON_Delete(object);
+    return status;
+}
+
+static bool is_method(const tmsg_map_meta_entry_t *entry)
+{
+    const size_t bytes = strlen(TMSG_REFLECT_METHOD);
+
+    return entry->key_bytes >= bytes &&
+           memcmp(entry->key, TMSG_REFLECT_METHOD, bytes) == 0;
+}
+
+tmsg_status_t tmsg_methods_read(const tmsg_map_t *reply,
+                                tmsg_methods_t **methods_p)
+{
+    size_t keys = tmsg_map_meta_size(reply);
+    const tmsg_map_meta_entry_t *entries;
+    tmsg_methods_t *methods;
+    tmsg_status_t status = TMSG_OK;
+
+    if (reply == NULL || methods_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "methods: a pointer is NULL");
+    }
+    if (keys > METHODS_MOST) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "list of methods: more than %d", METHODS_MOST);
+    }
+    methods = calloc(1, sizeof(*methods));
+    if (methods != NULL) {
+        methods->infos = calloc(keys + 1, sizeof(*methods->infos));
+    }
+    if (methods == NULL || methods->infos == NULL) {
+        status = tmsg_error_memory("a list of methods");
+    }
+    entries = tmsg_map_meta_entries(reply);
+    for (size_t i = 0; i < keys && status == TMSG_OK; i++) {
+        if (is_method(&entries[i])) {
+            status = read_method(entries[i].key + strlen(TMSG_REFLECT_METHOD),
+                                 &entries[i].value,
+                                 &methods->infos[methods->count++]);
+        }
+    }
+    if (status != TMSG_OK) {
+        tmsg_methods_destroy(methods);
+        return status;
+    }
+    *methods_p = methods;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_health_read(const tmsg_map_t *reply, tmsg_health_t *health_p)
+{
+    const char *word = NULL;
+
+    if (reply == NULL || health_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "health: a pointer is NULL");
+    }
+    if (tmsg_map_get_string(reply, TMSG_HEALTH_TOLD, &word) != TMSG_OK) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "health: the reply has no string '%s'",
+                              TMSG_HEALTH_TOLD);
+    }
+    *health_p = tmsg_health_of(word);
+    return TMSG_OK;
+}
+
+/* Calls, and waits. */
+static tmsg_status_t ask(tmsg_endpoint_t *endpoint, const char *method,
+                         const tmsg_map_t *map, int timeout_ms,
+                         tmsg_call_t **call_p)
+{
+    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
+                                       .timeout_ms = timeout_ms};
+    tmsg_call_t *call;
+    tmsg_status_t status =
+        tmsg_endpoint_call(endpoint, method, map, &params, &call);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_call_wait(call, -1); /* the call has its timeout */
+    if (status != TMSG_OK) {
+        tmsg_call_destroy(call);
+        return status;
+    }
+    *call_p = call;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_endpoint_methods(tmsg_endpoint_t *endpoint, int timeout_ms,
+                                    tmsg_methods_t **methods_p)
+{
+    tmsg_call_t *call;
+    tmsg_status_t status =
+        ask(endpoint, TMSG_METHOD_METHODS, NULL, timeout_ms, &call);
+
+    if (status == TMSG_OK) {
+        status = tmsg_methods_read(tmsg_call_reply(call), methods_p);
+        tmsg_call_destroy(call);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
+                                   const char *method, int timeout_ms,
+                                   tmsg_health_t *health_p)
+{
+    tmsg_call_t *call;
+    tmsg_map_t *map;
+    tmsg_status_t status = tmsg_map_create(&map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (method != NULL) {
+        status = tmsg_map_set_string(map, TMSG_HEALTH_ASKED, method);
+    }
+    if (status == TMSG_OK) {
+        status = ask(endpoint, TMSG_METHOD_HEALTH, map, timeout_ms, &call);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_health_read(tmsg_call_reply(call), health_p);
+        tmsg_call_destroy(call);
+    }
+    tmsg_map_destroy(map);
+    return status;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls that are made again. Between two attempts a call is in its peer's list
+ * and has no id; its deadline goes on. */
+#include <sys/random.h>
+
+#include "core/map.h"
+#include "rpc/caller.h"
+#include "rpc/metrics.h"
+
+#define ATTEMPTS_MOST 100u
+#define FIRST_MS 20
+#define MOST_MS 1000
+#define TOKENS_MOST 1000u
+#define MILLI 1000u
+
+static tmsg_status_t check(const tmsg_retry_t *retry)
+{
+    if (retry->attempts < 2 || retry->attempts > ATTEMPTS_MOST ||
+        retry->first_backoff_ms < 0 || retry->most_backoff_ms < 0) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "call: retry: attempts %u, backoff %d to %d ms: the "
+            "first is 2 to %u, the others 0 or more",
+            retry->attempts, retry->first_backoff_ms, retry->most_backoff_ms,
+            ATTEMPTS_MOST);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_retry_read(const tmsg_call_params_t *params,
+                              tmsg_call_params_t *read)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    if (mask & TMSG_CALL_PARAM_FLAGS) {
+        read->flags = params->flags;
+    }
+    if (read->flags & ~(uint32_t)TMSG_CALL_IDEMPOTENT) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "call: unknown flags 0x%x", read->flags);
+    }
+    if (!(mask & TMSG_CALL_PARAM_RETRY)) {
+        return TMSG_OK;
+    }
+    read->retry = params->retry;
+    if (read->retry.first_backoff_ms == 0) {
+        read->retry.first_backoff_ms = FIRST_MS;
+    }
+    if (read->retry.most_backoff_ms == 0) {
+        read->retry.most_backoff_ms = MOST_MS;
+    }
+    return check(&read->retry);
+}
+
+/* The application's memory is its own again, once. */
+static bool may_release(tmsg_call_t *call)
+{
+    bool may = !call->released && call->lent == 0 && tmsg_call_has_ended(call);
+
+    call->released = call->released || may;
+    return may && call->on_release != NULL;
+}
+
+void tmsg_call_release(tmsg_call_t *call)
+{
+    tmsg_hub_t *hub = call->peer->hub;
+    bool may;
+
+    if (call->retry.attempts == 0) {
+        return;
+    }
+    tmsg_hub_lock(hub);
+    may = may_release(call);
+    tmsg_hub_unlock(hub);
+    if (may) {
+        call->on_release(call->on_release_arg);
+    }
+}
+
+static void give_back(tmsg_call_t *call)
+{
+    tmsg_hub_t *hub = call->peer->hub;
+
+    tmsg_hub_lock(hub);
+    call->lent--;
+    tmsg_hub_unlock(hub);
+}
+
+static void released(void *arg)
+{
+    give_back(arg);
+    tmsg_call_release(arg);
+    tmsg_call_drop(arg);
+}
+
+void tmsg_retry_lend(tmsg_call_t *call, tmsg_call_send_t *how)
+{
+    tmsg_hub_t *hub = call->peer->hub;
+
+    how->on_release = released;
+    how->on_release_arg = call;
+    tmsg_call_hold(call);
+    tmsg_hub_lock(hub);
+    call->lent++;
+    tmsg_hub_unlock(hub);
+}
+
+void tmsg_retry_unlend(tmsg_call_t *call) { released(call); }
+
+/* What can pass by itself. */
+static bool is_transient(tmsg_status_t status)
+{
+    return status == TMSG_ERR_UNAVAILABLE ||
+           status == TMSG_ERR_RESOURCE_EXHAUSTED ||
+           status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_BUSY;
+}
+
+/* Between half of the full time and all of it. */
+static uint64_t backoff_ns(const tmsg_call_t *call)
+{
+    uint64_t full = (uint64_t)call->retry.first_backoff_ms * 1000000;
+    uint64_t most = (uint64_t)call->retry.most_backoff_ms * 1000000;
+    uint64_t random = 0;
+    ssize_t got = getrandom(&random, sizeof(random), GRND_NONBLOCK);
+
+    (void)got; /* without entropy they wait alike */
+    for (unsigned i = 1; i < call->attempts && full < most; i++) {
+        full *= 2;
+    }
+    full = full < most ? full : most;
+    return full / 2 + random % (full / 2 + 1);
+}
+
+/* A failure takes a token, a success gives a part of one. */
+static bool budget_allows(tmsg_rpc_peer_t *peer)
+{
+    tmsg_budget_t *budget = &peer->budget;
+
+    budget->tokens -= budget->tokens < MILLI ? budget->tokens : MILLI;
+    return budget->most == 0 || budget->tokens > budget->most / 2;
+}
+
+static void succeeded(tmsg_rpc_peer_t *peer)
+{
+    tmsg_budget_t *budget = &peer->budget;
+
+    budget->tokens += budget->gain;
+    if (budget->tokens > budget->most) {
+        budget->tokens = budget->most;
+    }
+}
+
+/* Without a lock: the next attempt. */
+static void fire_next(tmsg_rpc_event_t *event)
+{
+    tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, next);
+    tmsg_hub_t *hub = call->peer->hub;
+    const tmsg_map_t *map = NULL;
+    tmsg_status_t status = TMSG_OK;
+    bool over;
+    uint64_t id;
+
+    tmsg_hub_lock(hub);
+    over = tmsg_call_has_ended(call) ||
+           (call->deadline_ns != 0 &&
+            tmsg_calls_now_ns() >= call->deadline_ns); /* which ends it */
+    if (!over) {
+        status = tmsg_call_take_slot(hub, call);
+        map = call->map;
+        tmsg_map_hold(map);
+        atomic_fetch_add(&call->attempts, 1);
+        hub->retried++;
+        if (call->meter != NULL) {
+            call->meter->counts.retried++;
+            call->meter->counts.sent_bytes += tmsg_meter_bytes(map);
+        }
+    }
+    id = call->id;
+    tmsg_hub_unlock(hub);
+    if (!over && status == TMSG_OK) {
+        status = tmsg_call_send(call, id, map, NULL);
+    }
+    if (map != NULL && tmsg_map_unhold(map)) {
+        tmsg_map_free(map);
+    }
+    tmsg_hub_lock(hub);
+    if (status != TMSG_OK && !tmsg_call_has_ended(call)) {
+        tmsg_call_fail(call, status, false, tmsg_error_message());
+    }
+    over = over || !tmsg_call_has_ended(call);
+    tmsg_hub_unlock(hub);
+    if (status != TMSG_OK) {
+        tmsg_hub_wake(hub);
+    } else if (!over) {
+        tmsg_calls_cancel(call->endpoint, id);
+    }
+    tmsg_call_drop(call);
+}
+
+static void expire_backoff(tmsg_expiry_t *expiry)
+{
+    tmsg_call_t *call = TMSG_CONTAINER_OF(expiry, tmsg_call_t, backoff);
+
+    tmsg_call_hold(call);
+    tmsg_hub_tell(call->peer->hub, &call->next);
+}
+
+void tmsg_retry_init(tmsg_call_t *call, const tmsg_map_t *map,
+                     const tmsg_call_params_t *params)
+{
+    tmsg_hub_t *hub = call->peer->hub;
+
+    tmsg_hub_lock(hub);
+    call->on_release = params->on_release;
+    call->on_release_arg = params->on_release_arg;
+    call->backoff.expire = expire_backoff;
+    call->next.fire = fire_next;
+    if (!tmsg_call_has_ended(call)) {
+        call->map = map == NULL ? hub->empty : map;
+        tmsg_map_hold(call->map);
+    }
+    tmsg_hub_unlock(hub);
+}
+
+bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
+                     bool safe)
+{
+    tmsg_hub_t *hub = call->peer->hub;
+    uint64_t at_ns;
+
+    if (call->retry.attempts == 0 || call->map == NULL) {
+        return false;
+    }
+    if (status == TMSG_OK) {
+        succeeded(call->peer);
+    }
+    if (!is_transient(status) || !budget_allows(call->peer) ||
+        call->attempts >= call->retry.attempts || call->peer->over ||
+        (may_have_run && !safe && !(call->flags & TMSG_CALL_IDEMPOTENT))) {
+        return false;
+    }
+    at_ns = tmsg_calls_now_ns() + backoff_ns(call);
+    if (call->deadline_ns != 0 && at_ns >= call->deadline_ns) {
+        return false;
+    }
+    tmsg_call_leave(call);
+    call->id = 0;
+    call->numbered = false;
+    call->coming = false;
+    call->ran_before = call->ran_before || may_have_run;
+    tmsg_hub_expect(hub, &call->backoff, at_ns);
+    hub->alarm_ns = 0; /* asked for when it is woken */
+    return true;
+}
+
+tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
+                                             uint32_t tokens,
+                                             uint32_t thousandths)
+{
+    tmsg_rpc_peer_t *peer;
+    tmsg_status_t status;
+    void *met;
+
+    if (tokens > TOKENS_MOST || thousandths > TOKENS_MOST * MILLI) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "retry budget: %u tokens, %u thousandths", tokens,
+                              thousandths);
+    }
+    status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &met);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    peer = met;
+    tmsg_hub_lock(peer->hub);
+    peer->budget = (tmsg_budget_t){
+        .tokens = tokens * MILLI, .most = tokens * MILLI, .gain = thousandths};
+    tmsg_hub_unlock(peer->hub);
+    return TMSG_OK;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The interceptor that makes calls spans. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "rpc/intercept.h"
+#include "rpc/stream.h"
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_TRACER_PARAM_ON_SPAN | TMSG_TRACER_PARAM_SAMPLE))
+#define MILLION 1000000u
+#define RANDOM_BYTES 240 /* as many as getrandom() gives whole */
+
+typedef struct tmsg_tracer {
+    tmsg_hub_t *hub; /* that has it */
+    tmsg_tracer_params_t params;
+    /* With the hub's lock: random bytes, of which so many are left. */
+    size_t left;
+    uint8_t random[RANDOM_BYTES];
+} tmsg_tracer_t;
+
+const tmsg_trace_context_t *tmsg_trace_current(void)
+{
+    return tmsg_calls_context();
+}
+
+const tmsg_trace_context_t *
+tmsg_trace_set_current(const tmsg_trace_context_t *context)
+{
+    return tmsg_calls_set_context(context);
+}
+
+const tmsg_trace_context_t *tmsg_hooks_context(const tmsg_hooks_t *hooks)
+{
+    return hooks != NULL && hooks->traced.begun ? &hooks->traced.context : NULL;
+}
+
+/* Lock held. False: there are none, or none yet. */
+static bool refill(tmsg_tracer_t *tracer)
+{
+    ssize_t got;
+
+    do {
+        got = getrandom(tracer->random, RANDOM_BYTES, GRND_NONBLOCK);
+    } while (got < 0 && errno == EINTR);
+    tracer->left = got == RANDOM_BYTES ? RANDOM_BYTES : 0;
+    return tracer->left > 0;
+}
+
+/* Not all 0. */
+static bool draw(tmsg_tracer_t *tracer, void *to, size_t bytes)
+{
+    static const uint8_t zeros[TMSG_TRACE_ID_BYTES];
+    bool drawn;
+
+    tmsg_hub_lock(tracer->hub);
+    do {
+        drawn = tracer->left >= bytes || refill(tracer);
+        if (drawn) {
+            tracer->left -= bytes;
+            memcpy(to, tracer->random + tracer->left, bytes);
+        }
+    } while (drawn && memcmp(to, zeros, bytes) == 0);
+    tmsg_hub_unlock(tracer->hub);
+    return drawn;
+}
+
+/* A trace that begins here. */
+static bool begin_trace(tmsg_tracer_t *tracer, tmsg_trace_context_t *context)
+{
+    uint64_t chance;
+
+    if (!draw(tracer, context->trace_id, TMSG_TRACE_ID_BYTES) ||
+        !draw(tracer, &chance, sizeof(chance))) {
+        return false;
+    }
+    context->flags =
+        chance % MILLION < tracer->params.millionths ? TMSG_TRACE_SAMPLED : 0;
+    context->state[0] = '\0';
+    return true;
+}
+
+/* The value of a key for whoever comes next. */
+static const tmsg_meta_t *find(const tmsg_intercepted_t *call, const char *key)
+{
+    const tmsg_meta_t *value =
+        tmsg_meta_look_up(tmsg_hooks_more(tmsg_hooks_of(call)), key);
+
+    return value == NULL ? tmsg_meta_look_up(call->map, key) : value;
+}
+
+/* What the span is a child of, as `context`; false: there is nothing. */
+static bool find_parent(const tmsg_intercepted_t *call,
+                        tmsg_trace_context_t *context)
+{
+    const tmsg_meta_t *parent = find(call, TMSG_META_TRACE_PARENT);
+    const tmsg_trace_context_t *current = tmsg_trace_current();
+
+    if (parent != NULL) {
+        return tmsg_trace_read(parent, find(call, TMSG_META_TRACE_STATE),
+                               context) == NULL;
+    }
+    if (call->side == TMSG_SIDE_CALLER && current != NULL) {
+        memcpy(context, current, offsetof(tmsg_trace_context_t, state));
+        snprintf(context->state, sizeof(context->state), "%.*s",
+                 TMSG_TRACE_STATE_MOST, current->state);
+        return true;
+    }
+    return false;
+}
+
+static bool give_string(tmsg_intercepted_t *call, const char *key,
+                        const char *text)
+{
+    const tmsg_meta_t value = {
+        .type = TMSG_META_TYPE_STRING, .data = text, .bytes = strlen(text)};
+
+    return tmsg_hooks_give(tmsg_hooks_of(call), key, &value) == TMSG_OK;
+}
+
+/* Where the state cannot be given the parent goes alone. */
+static bool send_context(tmsg_intercepted_t *call,
+                         const tmsg_trace_context_t *context)
+{
+    char parent[TMSG_TRACE_PARENT_TEXT + 1];
+    bool given;
+
+    tmsg_trace_context_format(context, parent);
+    given = give_string(call, TMSG_META_TRACE_PARENT, parent);
+    if (given && (context->state[0] != '\0' ||
+                  find(call, TMSG_META_TRACE_STATE) != NULL)) {
+        (void)give_string(call, TMSG_META_TRACE_STATE, context->state);
+    }
+    return given;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* A call of which no span can be made, for want of memory or of random bytes,
+ * goes on without one. */
+static tmsg_status_t begin(void *arg, tmsg_intercepted_t *call)
+{
+    tmsg_tracer_t *tracer = arg;
+    tmsg_traced_t *traced = &tmsg_hooks_of(call)->traced;
+    tmsg_trace_context_t *context = &traced->context;
+    bool ready;
+
+    if (find_parent(call, context)) {
+        memcpy(traced->parent_id, context->span_id, TMSG_SPAN_ID_BYTES);
+        ready = true;
+    } else {
+        ready = begin_trace(tracer, context);
+    }
+    ready = ready && draw(tracer, context->span_id, TMSG_SPAN_ID_BYTES);
+    if (ready && call->side == TMSG_SIDE_CALLER) {
+        ready = send_context(call, context);
+    }
+    if (ready) {
+        traced->begun_ns = clock_ns(CLOCK_REALTIME);
+        traced->begun_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
+        traced->begun = true;
+    }
+    return TMSG_OK;
+}
+
+static void end(void *arg, const tmsg_intercepted_t *call)
+{
+    const tmsg_tracer_t *tracer = arg;
+    const tmsg_traced_t *traced = &tmsg_hooks_of(call)->traced;
+    tmsg_span_t span = {
+        .begun_ns = traced->begun_ns,
+        .begun_monotonic_ns = traced->begun_monotonic_ns,
+        .trace_state = traced->context.state,
+        .call = call,
+    };
+
+    if (!traced->begun || !(traced->context.flags & TMSG_TRACE_SAMPLED) ||
+        tracer->params.on_span == NULL) {
+        return;
+    }
+    span.ended_ns =
+        span.begun_ns + clock_ns(CLOCK_MONOTONIC) - span.begun_monotonic_ns;
+    memcpy(span.trace_id, traced->context.trace_id, TMSG_TRACE_ID_BYTES);
+    memcpy(span.span_id, traced->context.span_id, TMSG_SPAN_ID_BYTES);
+    memcpy(span.parent_id, traced->parent_id, TMSG_SPAN_ID_BYTES);
+    tracer->params.on_span(tracer->params.on_span_arg, &span);
+}
+
+static tmsg_status_t read_params(const tmsg_tracer_params_t *params,
+                                 tmsg_tracer_params_t *read)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    *read = (tmsg_tracer_params_t){.millionths = MILLION};
+    if (mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tracer: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+    }
+    if (mask & TMSG_TRACER_PARAM_ON_SPAN) {
+        read->on_span = params->on_span;
+        read->on_span_arg = params->on_span_arg;
+    }
+    if (mask & TMSG_TRACER_PARAM_SAMPLE) {
+        read->millionths = params->millionths;
+    }
+    return read->millionths <= MILLION
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM, "tracer: %u millionths",
+                                read->millionths);
+}
+
+/* The one of a hub, which frees it, and that sees both sides. Lock not held. */
+static tmsg_status_t install(tmsg_hub_t *hub, tmsg_tracer_t *tracer)
+{
+    const tmsg_interceptor_t interceptor = {
+        .field_mask = TMSG_INTERCEPTOR_BEGIN | TMSG_INTERCEPTOR_END,
+        .begin = begin,
+        .end = end,
+        .arg = tracer};
+    tmsg_status_t status;
+    bool first;
+
+    tmsg_hub_lock(hub);
+    first = hub->tracer == NULL;
+    if (first) {
+        hub->tracer = tracer;
+    }
+    tmsg_hub_unlock(hub);
+    if (!first) {
+        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
+                              "tracer: the worker has one already");
+    }
+    status = tmsg_chains_add(
+        hub, 1u << TMSG_SIDE_CALLER | 1u << TMSG_SIDE_SERVER, &interceptor);
+    if (status != TMSG_OK) {
+        tmsg_hub_lock(hub);
+        hub->tracer = NULL;
+        tmsg_hub_unlock(hub);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_worker_trace(tmsg_worker_t *worker,
+                                const tmsg_tracer_params_t *params)
+{
+    tmsg_tracer_params_t read;
+    tmsg_tracer_t *tracer = NULL;
+    void *hub;
+    tmsg_status_t status = read_params(params, &read);
+
+    if (status == TMSG_OK && worker == NULL) {
+        status =
+            tmsg_error_set(TMSG_ERR_INVALID_PARAM, "tracer: worker is NULL");
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_calls_start(worker, &tmsg_hub_ops, &hub);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tracer = calloc(1, sizeof(*tracer));
+    if (tracer == NULL) {
+        return tmsg_error_memory("a tracer");
+    }
+    tracer->hub = hub;
+    tracer->params = read;
+    status = install(hub, tracer);
+    if (status != TMSG_OK) {
+        free(tracer);
+    }
+    return status;
+}
+
+static tmsg_status_t give(const tmsg_hooks_t *hooks,
+                          tmsg_trace_context_t *context_p)
+{
+    const tmsg_trace_context_t *context = tmsg_hooks_context(hooks);
+
+    if (context == NULL) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "nothing traces this call");
+    }
+    *context_p = *context;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_task_trace(const tmsg_task_t *task,
+                              tmsg_trace_context_t *context_p)
+{
+    return give(task->hooks, context_p);
+}
+
+tmsg_status_t tmsg_call_stream_trace(const tmsg_call_stream_t *stream,
+                                     tmsg_trace_context_t *context_p)
+{
+    return give(stream->call != NULL ? stream->call->hooks
+                                     : stream->task->hooks,
+                context_p);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Opening a stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rpc/intercept.h"
+#include "rpc/signature.h"
+#include "rpc/stream.h"
+
+#define QUEUE_DEFAULT 64
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_CALL_STREAM_PARAM_TIMEOUT |                               \
+                TMSG_CALL_STREAM_PARAM_QUEUE |                                 \
+                TMSG_CALL_STREAM_PARAM_ON_RELEASE |                            \
+                TMSG_CALL_STREAM_PARAM_SIGNATURE))
+
+static tmsg_status_t read_params(const tmsg_call_stream_params_t *params,
+                                 tmsg_call_stream_params_t *read)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    *read =
+        (tmsg_call_stream_params_t){.timeout_ms = -1, .queue = QUEUE_DEFAULT};
+    if (mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "stream: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+    }
+    if (mask & TMSG_CALL_STREAM_PARAM_TIMEOUT) {
+        read->timeout_ms = params->timeout_ms;
+    }
+    if (mask & TMSG_CALL_STREAM_PARAM_QUEUE) {
+        read->queue = params->queue;
+    }
+    if (mask & TMSG_CALL_STREAM_PARAM_ON_RELEASE) {
+        read->on_release = params->on_release;
+        read->on_release_arg = params->on_release_arg;
+    }
+    if (mask & TMSG_CALL_STREAM_PARAM_SIGNATURE) {
+        read->signature = params->signature;
+    }
+    if (read->timeout_ms == 0 || read->timeout_ms < -1 || read->queue == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "stream: timeout_ms %d, queue %u: the first is "
+                              "above 0 or -1, the second 1 or more",
+                              read->timeout_ms, read->queue);
+    }
+    return TMSG_OK;
+}
+
+tmsg_call_stream_t *tmsg_stream_make(tmsg_rpc_peer_t *peer,
+                                     tmsg_stream_key_t key)
+{
+    tmsg_call_stream_t *stream = calloc(1, sizeof(*stream));
+    bool dialled = false;
+
+    if (stream == NULL) {
+        tmsg_error_memory("a stream");
+        return NULL;
+    }
+    (void)tmsg_stream_side(peer->endpoint, &dialled);
+    stream->hub = peer->hub;
+    stream->peer = peer;
+    stream->endpoint = peer->endpoint;
+    stream->key = key;
+    stream->channel = tmsg_stream_channel(key, dialled);
+    stream->queue = QUEUE_DEFAULT;
+    stream->hungry = true;
+    return stream;
+}
+
+void tmsg_stream_free(tmsg_call_stream_t *stream)
+{
+    if (stream != NULL) {
+        tmsg_signature_destroy(stream->signature);
+        free(stream);
+    }
+}
+
+/* Lock held: the first place that is free. */
+static tmsg_status_t find_place(tmsg_rpc_peer_t *peer, uint16_t *index_p)
+{
+    uint32_t index = 0, count;
+    tmsg_call_stream_t **streams;
+
+    while (index < peer->stream_count && peer->streams[index] != NULL) {
+        index++;
+    }
+    if (index == TMSG_STREAMS_MOST) {
+        return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                              "%s: this side has %u streams open there",
+                              tmsg_endpoint_peer(peer->endpoint), index);
+    }
+    if (index == peer->stream_count) {
+        count = index == 0 ? 8 : index * 2;
+        streams = reallocarray(peer->streams, count, sizeof(*streams));
+        if (streams == NULL) {
+            return tmsg_error_memory("the table of streams");
+        }
+        memset(streams + index, 0, (count - index) * sizeof(*streams));
+        peer->streams = streams;
+        peer->stream_count = count;
+    }
+    *index_p = (uint16_t)index;
+    return TMSG_OK;
+}
+
+/* It has a place, which holds it, before it can be sent on; unless it has ended
+ * meanwhile. */
+static tmsg_status_t place(tmsg_call_t *call, uint32_t queue, bool dialled)
+{
+    tmsg_call_stream_t *stream = call->stream;
+    tmsg_rpc_peer_t *peer = call->peer;
+    tmsg_status_t status;
+
+    tmsg_hub_lock(peer->hub);
+    status = tmsg_call_has_ended(call) ? TMSG_ERR_CANCELED
+                                       : find_place(peer, &stream->key.index);
+    if (status == TMSG_OK) {
+        peer->streams[stream->key.index] = stream;
+        stream->channel = tmsg_stream_channel(stream->key, dialled);
+        stream->queue = queue;
+        stream->listed = true;
+        tmsg_call_hold(call);
+    }
+    tmsg_hub_unlock(peer->hub);
+    return status;
+}
+
+static tmsg_status_t may_open(void *arg, size_t waiting)
+{
+    (void)arg;
+    (void)waiting;
+    return TMSG_OK;
+}
+
+static tmsg_status_t send_open(tmsg_call_t *call, const tmsg_map_t *map,
+                               const tmsg_call_stream_params_t *params,
+                               uint64_t deadline_ns)
+{
+    const tmsg_call_head_t head = {.type = TMSG_STREAM_OPEN,
+                                   .id = call->id,
+                                   .text = call->method,
+                                   .text_bytes = call->method_bytes};
+    const tmsg_stream_send_t how = {
+        .call = {.head = &head,
+                 .deadline_ns = deadline_ns,
+                 .on_release = params->on_release,
+                 .on_release_arg = params->on_release_arg,
+                 .queues = true,
+                 .began = tmsg_call_began,
+                 .began_arg = call,
+                 .more = tmsg_hooks_more(call->hooks),
+                 .spares_more = tmsg_hooks_spare_more(call->hooks)},
+        .channel = call->stream->channel,
+        .may = may_open,
+    };
+
+    return tmsg_stream_send(call->endpoint, map, &how, NULL);
+}
+
+/* It was not sent: nobody has its place. */
+static void displace(tmsg_call_stream_t *stream)
+{
+    bool unlisted;
+
+    tmsg_hub_lock(stream->hub);
+    stream->peer_done = true;
+    unlisted = tmsg_stream_unlist(stream);
+    tmsg_hub_unlock(stream->hub);
+    if (unlisted) {
+        tmsg_stream_drop(stream);
+    }
+}
+
+static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
+                            const tmsg_call_stream_params_t *params,
+                            bool dialled)
+{
+    uint64_t deadline_ns = call->deadline_ns;
+    tmsg_status_t status = tmsg_call_enlist(call, map, deadline_ns);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = place(call, params->queue, dialled);
+    if (status == TMSG_OK) {
+        status = send_open(call, map, params, deadline_ns);
+        if (status != TMSG_OK) {
+            displace(call->stream);
+        }
+    }
+    if (status == TMSG_OK || tmsg_call_delist(call, status)) {
+        return status;
+    }
+    /* It has ended otherwise meanwhile, which is what is told. */
+    if (params->on_release != NULL) {
+        params->on_release(params->on_release_arg);
+    }
+    return TMSG_OK;
+}
+
+/* With two references: the list's, and the handle's. */
+static tmsg_status_t make(tmsg_rpc_peer_t *peer, const char *method,
+                          const tmsg_call_stream_params_t *params,
+                          tmsg_call_t **call_p)
+{
+    const tmsg_call_params_t plain = {.timeout_ms = params->timeout_ms};
+    tmsg_call_t *call;
+    tmsg_status_t status = tmsg_call_make(peer, method, &plain, &call);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    call->stream = tmsg_stream_make(peer, (tmsg_stream_key_t){.ours = true});
+    if (call->stream == NULL) {
+        tmsg_call_drop_own(call, 2);
+        return TMSG_ERR_NO_MEMORY;
+    }
+    call->stream->call = call;
+    call->stream->handles = 1;
+    call->stream->signature = tmsg_signature_hold(params->signature);
+    *call_p = call;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_endpoint_open_stream(tmsg_endpoint_t *endpoint,
+                                        const char *method,
+                                        const tmsg_map_t *map,
+                                        const tmsg_call_stream_params_t *params,
+                                        tmsg_call_stream_t **stream_p)
+{
+    tmsg_call_stream_params_t read;
+    tmsg_map_t *empty = NULL;
+    tmsg_call_t *call = NULL;
+    bool dialled;
+    void *peer;
+    tmsg_status_t status = read_params(params, &read);
+
+    if (status == TMSG_OK && map == NULL) {
+        status = tmsg_map_create(&empty);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_stream_side(endpoint, &dialled);
+    }
+    if (status == TMSG_OK) {
+        status = make(peer, method, &read, &call);
+    }
+    if (status == TMSG_OK) {
+        map = map == NULL ? empty : map;
+        if (tmsg_is_intercepted(call->peer->hub, TMSG_SIDE_CALLER)) {
+            status = tmsg_hooks_begin_call(call, map);
+        }
+        if (status == TMSG_OK) {
+            status = launch(call, map, &read, dialled);
+        }
+        if (status == TMSG_OK) {
+            *stream_p = call->stream;
+        } else {
+            tmsg_hooks_unsent(call->hooks, status);
+            tmsg_call_drop_own(call, 2);
+        }
+    }
+    tmsg_map_destroy(empty);
+    return status;
+}

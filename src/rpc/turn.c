@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The bounds of a server and its methods: who comes in, who waits and whose
+ * turn it is. All with the lock held, but tmsg_server_run(). */
+#include "rpc/metrics.h"
+#include "rpc/principal.h"
+#include "rpc/server.h"
+
+static bool was_canceled(const tmsg_rpc_peer_t *peer, uint64_t id)
+{
+    for (unsigned i = 0; i < peer->early_count && i < TMSG_RPC_EARLY; i++) {
+        if (peer->early[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_full(const tmsg_load_t *load)
+{
+    return load->inside >= (uint64_t)load->concurrency + load->queue;
+}
+
+/* Whether server and method have room for one more. */
+static tmsg_status_t check_room(const tmsg_rpc_peer_t *peer,
+                                const tmsg_call_head_t *head,
+                                const tmsg_method_t *method)
+{
+    const char *full = is_full(&peer->hub->server->load) ? "the server"
+                       : is_full(&method->load)          ? "the method"
+                                                         : NULL;
+
+    if (full == NULL) {
+        return TMSG_OK;
+    }
+    tmsg_meter_reject(peer->hub, head->text, head->text_bytes);
+    return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                          "%s has as many calls as it takes", full);
+}
+
+tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
+                              const tmsg_call_head_t *head, bool streams,
+                              tmsg_method_t **method_p)
+{
+    tmsg_server_t *server = peer->hub->server;
+    tmsg_method_t *method;
+
+    if (server == NULL) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
+    }
+    if (peer->over) {
+        return tmsg_error_set(TMSG_ERR_PEER_LOST, "its connection has ended");
+    }
+    method = tmsg_method_called(server, head->text, head->text_bytes);
+    if (server->draining && (method == NULL || !method->is_ours)) {
+        if (method != NULL) {
+            tmsg_meter_reject(peer->hub, head->text, head->text_bytes);
+        }
+        return tmsg_error_set(TMSG_ERR_UNAVAILABLE,
+                              "the server is being shut down");
+    }
+    if (was_canceled(peer, head->id)) {
+        return tmsg_error_set(TMSG_ERR_CANCELED, "it was canceled");
+    }
+    if (method == NULL) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no such method here");
+    }
+    if ((method->stream_handler != NULL) != streams) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              streams ? "the method is no stream"
+                                      : "the method is a stream");
+    }
+    *method_p = method;
+    if (method->is_ours) {
+        return TMSG_OK;
+    }
+    return tmsg_principals_check(method->principals, peer->endpoint) == TMSG_OK
+               ? check_room(peer, head, method)
+               : TMSG_ERR_REFUSED;
+}
+
+void tmsg_task_enter(tmsg_task_t *task)
+{
+    task->inside = !task->method->is_ours;
+    task->server->load.inside += task->inside;
+    task->method->load.inside += task->inside;
+}
+
+void tmsg_task_leave(tmsg_task_t *task)
+{
+    tmsg_load_t *loads[] = {&task->server->load, &task->method->load};
+
+    for (int i = 0; task->inside && i < 2; i++) {
+        loads[i]->inside--;
+        loads[i]->running -= task->running;
+    }
+    task->inside = false;
+}
+
+static bool has_slot(const tmsg_load_t *load)
+{
+    return load->running < load->concurrency;
+}
+
+/* It has had its turn. */
+static void make_ready(tmsg_task_t *task)
+{
+    tmsg_server_t *server = task->server;
+
+    task->running = true;
+    server->load.running++;
+    task->method->load.running++;
+    task->queue = &server->ready;
+    tmsg_list_push(&server->ready, &task->turn);
+    if (server->pooled) {
+        pthread_cond_signal(&server->news);
+    }
+}
+
+void tmsg_task_wait(tmsg_task_t *task)
+{
+    tmsg_method_t *method = task->method;
+
+    if (task->server->turns.count == 0 && has_slot(&task->server->load) &&
+        has_slot(&method->load)) { /* nobody is before it */
+        make_ready(task);
+        return;
+    }
+    task->queue = &method->waiting;
+    tmsg_list_push(task->queue, &task->turn);
+    if (task->queue->count == 1) {
+        tmsg_list_push(&task->server->turns, &method->turn);
+    }
+}
+
+void tmsg_task_unqueue(tmsg_task_t *task)
+{
+    tmsg_method_t *method = task->method;
+
+    if (task->queue != NULL) {
+        tmsg_list_remove(task->queue, &task->turn);
+    }
+    if (task->queue == &method->waiting && method->waiting.count == 0) {
+        tmsg_list_remove(&task->server->turns, &method->turn);
+    }
+    task->queue = NULL;
+}
+
+/* The method's turn comes last from then on. */
+static void give_turn(tmsg_server_t *server, tmsg_method_t *method)
+{
+    tmsg_task_t *task =
+        TMSG_CONTAINER_OF(method->waiting.head, tmsg_task_t, turn);
+
+    tmsg_task_unqueue(task);
+    if (method->waiting.count > 0) {
+        tmsg_list_remove(&server->turns, &method->turn);
+        tmsg_list_push(&server->turns, &method->turn);
+    }
+    make_ready(task);
+}
+
+static tmsg_method_t *next_method(const tmsg_server_t *server)
+{
+    for (tmsg_node_t *node = server->turns.head; node != NULL;
+         node = node->next) {
+        tmsg_method_t *method = TMSG_CONTAINER_OF(node, tmsg_method_t, turn);
+
+        if (has_slot(&method->load)) {
+            return method;
+        }
+    }
+    return NULL;
+}
+
+bool tmsg_server_schedule(tmsg_server_t *server)
+{
+    tmsg_method_t *method;
+
+    while (server->turns.count > 0 && has_slot(&server->load) &&
+           (method = next_method(server)) != NULL) {
+        give_turn(server, method);
+    }
+    return server->ready.count > 0 && !server->pooled;
+}
+
+tmsg_task_t *tmsg_task_take(tmsg_server_t *server)
+{
+    tmsg_node_t *node = tmsg_list_pop(&server->ready);
+    tmsg_task_t *task = NULL;
+
+    if (node != NULL) {
+        task = TMSG_CONTAINER_OF(node, tmsg_task_t, turn);
+        task->queue = NULL;
+        task->handles = 1;
+        task->ran = true;
+    }
+    return task;
+}
+
+tmsg_task_t *tmsg_server_next(const tmsg_hub_t *hub)
+{
+    tmsg_server_t *server = hub->server;
+
+    return server != NULL && !server->pooled ? tmsg_task_take(server) : NULL;
+}
+
+void tmsg_server_run(tmsg_hub_t *hub)
+{
+    tmsg_task_t *task;
+
+    tmsg_hub_lock(hub);
+    task = tmsg_server_next(hub);
+    tmsg_hub_unlock(hub);
+    tmsg_tasks_run(task);
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who is no peer: what is said to listeners and diallers of another kind or
+ * version, and what strangers on the bootstrap socket cost. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "am/endpoint.h"
+#include "support/peers.h"
+#include "support/raw.h"
+#include "support/sample.h"
+#include "support/serves.h"
+
+#define FRAME_HELLO 1
+#define FRAME_REFUSE 2
+#define FRAME_ADDRESS 3
+
+/* A listener that answers by hand: takes the one connection, then says. */
+typedef struct {
+    int listener;
+    int fd;
+    const void *answer;
+    size_t bytes;
+    const tmsg_hello_t *hello;
+    tmsg_endpoint_t *endpoint;
+} false_listener_t;
+
+static bool answered(void *arg)
+{
+    false_listener_t *false_one = arg;
+
+    if (false_one->fd < 0) {
+        false_one->fd = accept4(false_one->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (false_one->fd >= 0 && false_one->hello != NULL) {
+            raw_send_magic(false_one->fd);
+            raw_send_hello(false_one->fd, false_one->hello);
+        } else if (false_one->fd >= 0 && false_one->bytes > 0) {
+            raw_send(false_one->fd, false_one->answer, false_one->bytes);
+        } else if (false_one->fd >= 0) {
+            shutdown(false_one->fd, SHUT_RDWR);
+        }
+    }
+    return tmsg_endpoint_status(false_one->endpoint) < 0;
+}
+
+/* What dialling it comes to. */
+static tmsg_status_t dial_false(side_t *side, false_listener_t *false_one,
+                                char *words, size_t bytes)
+{
+    char url[64];
+    tmsg_status_t status;
+
+    false_one->listener = raw_listen(url, sizeof(url));
+    false_one->fd = -1;
+    fcntl(false_one->listener, F_SETFL, O_NONBLOCK);
+    must(tmsg_endpoint_connect(side->worker, url, NULL, &false_one->endpoint));
+    side_await(side, answered, false_one, "an end");
+    status = tmsg_endpoint_status(false_one->endpoint);
+    snprintf(words, bytes, "%s", tmsg_endpoint_error(false_one->endpoint));
+    must_say(words, url);
+    tmsg_endpoint_destroy(false_one->endpoint);
+    close(false_one->fd);
+    close(false_one->listener);
+    return status;
+}
+
+Test(strangers, a_listener_of_another_kind_is_malformed)
+{
+    static const char http[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    false_listener_t false_one = {.answer = http, .bytes = sizeof(http) - 1};
+    char words[512];
+    side_t side;
+
+    side_open(&side, NULL);
+    must_be(dial_false(&side, &false_one, words, sizeof(words)),
+            TMSG_ERR_MALFORMED);
+    must_say(words, "HTTP/1.1");
+    side_close(&side);
+}
+
+Test(strangers, a_listener_that_hangs_up_is_lost)
+{
+    false_listener_t false_one = {.bytes = 0};
+    char words[512];
+    side_t side;
+
+    side_open(&side, NULL);
+    must_be(dial_false(&side, &false_one, words, sizeof(words)),
+            TMSG_ERR_PEER_LOST);
+    side_close(&side);
+}
+
+/* Where UCX never met the peer nothing can have happened to its worker. */
+Test(strangers, a_peer_that_hangs_up_at_once_costs_no_ucx_worker)
+{
+    false_listener_t false_one;
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+    char words[512];
+    tmsg_ucx_t *ucx;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    ucx = pair.to_a->ucx;
+    for (int i = 0; i < 3; i++) {
+        false_one = (false_listener_t){.bytes = 0};
+        must_be(dial_false(&pair.b, &false_one, words, sizeof(words)),
+                TMSG_ERR_PEER_LOST);
+        endpoint = side_dial(&pair.b, &pair.a);
+        must(tmsg_endpoint_ready(endpoint, &ready));
+        must(pair_finish(&pair, ready));
+        must_true(endpoint->ucx == ucx);
+    }
+    must_true(!ucx->retired);
+    pair_close(&pair);
+}
+
+Test(strangers, a_listener_of_another_wire_version_is_refused_by_both_versions)
+{
+    false_listener_t false_one = {.bytes = 0};
+    tmsg_hello_t hello;
+    char words[512];
+    side_t side;
+
+    raw_hello(&hello);
+    hello.wire_version = 9;
+    false_one.hello = &hello;
+    side_open(&side, NULL);
+    must_be(dial_false(&side, &false_one, words, sizeof(words)),
+            TMSG_ERR_INCOMPATIBLE);
+    must_say(words, "version 9");
+    must_say(words, "this side 0");
+    side_close(&side);
+}
+
+Test(strangers, a_listener_of_another_ucx_is_refused_by_both_versions)
+{
+    false_listener_t false_one = {.bytes = 0};
+    tmsg_hello_t hello;
+    char words[512];
+    side_t side;
+
+    raw_hello(&hello);
+    false_one.hello = &hello;
+    side_open(&side, NULL);
+    must_be(dial_false(&side, &false_one, words, sizeof(words)),
+            TMSG_ERR_INCOMPATIBLE);
+    must_say(words, "UCX 1.2.3");
+    must_say(words, "this side UCX 1.");
+    side_close(&side);
+}
+
+/* What a stranger says to a listener, and what it is told. */
+static void expect_refusal(uint8_t wire_version, const char *part)
+{
+    raw_reader_t reader = {.bytes = 0};
+    tmsg_hello_t hello;
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    raw_hello(&hello);
+    hello.wire_version = wire_version;
+    reader.fd = raw_dial(tmsg_listener_url(side.listener));
+    raw_send_magic(reader.fd);
+    raw_send_hello(reader.fd, &hello);
+    side_await(&side, raw_closed, &reader, "the refusal of a stranger");
+    must_true(raw_find_frame(&reader, FRAME_HELLO, 0) != NULL);
+    must_say(raw_find_frame(&reader, FRAME_REFUSE, 4), part);
+    close(reader.fd);
+    side_serves(&side);
+    side_close(&side);
+}
+
+Test(strangers, a_dialler_of_another_wire_version_is_told)
+{
+    expect_refusal(9, "wire version 9");
+}
+
+Test(strangers, a_dialler_of_another_ucx_is_told)
+{
+    expect_refusal(0, "1.2.3");
+}
+
+/* Bytes that no dialler of ours would send; each ends its connection. */
+static void expect_hang_up(const char *what, const void *data, size_t bytes)
+{
+    raw_reader_t reader = {.bytes = 0};
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    reader.fd = raw_dial(tmsg_listener_url(side.listener));
+    raw_send(reader.fd, data, bytes);
+    side_await(&side, raw_closed, &reader, what);
+    close(reader.fd);
+    must_eq(side.accepts, 0);
+    side_serves(&side);
+    side_close(&side);
+}
+
+Test(strangers, garbage_costs_its_peer_only)
+{
+    static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    uint8_t noise[65536];
+
+    expect_hang_up("http", http, sizeof(http) - 1);
+    memset(noise, 0xff, sizeof(noise));
+    expect_hang_up("ones", noise, sizeof(noise));
+    sample_fill(1, noise, sizeof(noise));
+    expect_hang_up("noise", noise, sizeof(noise));
+}
+
+Test(strangers, wrong_frames_cost_their_peer_only)
+{
+    static const struct {
+        const char *what;
+        uint8_t header[5];
+        size_t bytes; /* of payload that follows */
+    } rows[] = {
+        {"a frame of 4 GiB", {255, 255, 255, 255, FRAME_HELLO}, 0},
+        {"a frame of 64 KiB + 1", {1, 0, 1, 0, FRAME_HELLO}, 0},
+        {"an empty hello", {0, 0, 0, 0, FRAME_HELLO}, 0},
+        {"a hello of zeros", {64, 0, 0, 0, FRAME_HELLO}, 64},
+        {"an address before the hello", {64, 0, 0, 0, FRAME_ADDRESS}, 64},
+        {"an end before the hello", {4, 0, 0, 0, 6}, 4},
+        {"a refusal of our own", {8, 0, 0, 0, FRAME_REFUSE}, 8},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint8_t data[256] = "TMSGBOOT";
+
+        memcpy(data + 8, rows[i].header, 5);
+        expect_hang_up(rows[i].what, data, 13 + rows[i].bytes);
+    }
+}
+
+/* A listener with short patience. */
+static void listen_short(side_t *side, uint32_t max_handshakes)
+{
+    const tmsg_listener_params_t params = {
+        .field_mask = TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |
+                      TMSG_LISTENER_PARAM_MAX_HANDSHAKES,
+        .handshake_timeout_ms = 300,
+        .max_handshakes = max_handshakes,
+    };
+
+    side_open(side, NULL);
+    must(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
+                              &side->listener));
+}
+
+Test(strangers, silence_is_cut_off_after_the_handshake_timeout)
+{
+    raw_reader_t reader = {.bytes = 0};
+    side_t side;
+
+    listen_short(&side, 128);
+    reader.fd = raw_dial(tmsg_listener_url(side.listener));
+    side_await(&side, raw_closed, &reader, "the end of a silent connection");
+    close(reader.fd);
+    side_close(&side);
+}
+
+/* A byte of a hello now and then, never the whole. */
+typedef struct {
+    raw_reader_t reader;
+    uint8_t hello[TMSG_HELLO_BYTES_MAX];
+    size_t sent;
+    unsigned rounds;
+} drip_t;
+
+static bool dripped_out(void *arg)
+{
+    drip_t *drip = arg;
+
+    if (++drip->rounds % 500 == 0 && drip->sent < sizeof(drip->hello)) {
+        send(drip->reader.fd, drip->hello + drip->sent++, 1, MSG_NOSIGNAL);
+    }
+    return raw_closed(&drip->reader);
+}
+
+Test(strangers, a_slow_drip_is_cut_off_too)
+{
+    drip_t drip = {.sent = 0};
+    side_t side;
+
+    memcpy(drip.hello, "TMSGBOOT\xff\0\0\0\1", 13);
+    listen_short(&side, 128);
+    drip.reader.fd = raw_dial(tmsg_listener_url(side.listener));
+    side_await(&side, dripped_out, &drip, "the end of a slow connection");
+    cr_expect(ge(sz, drip.sent, 1));
+    close(drip.reader.fd);
+    side_close(&side);
+}
+
+Test(strangers, a_half_open_connection_is_ended_at_once)
+{
+    raw_reader_t reader = {.bytes = 0};
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    reader.fd = raw_dial(tmsg_listener_url(side.listener));
+    raw_send(reader.fd, "TMSG", 4);
+    shutdown(reader.fd, SHUT_WR);
+    side_await(&side, raw_closed, &reader, "the end of a half-open connection");
+    close(reader.fd);
+    side_serves(&side);
+    side_close(&side);
+}
+
+Test(strangers, strangers_leave_no_descriptors_behind)
+{
+    int before;
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    side_serves(&side);
+    before = count_descriptors();
+    for (int i = 0; i < 200; i++) {
+        raw_reader_t reader = {.fd =
+                                   raw_dial(tmsg_listener_url(side.listener))};
+
+        raw_send(reader.fd, "x", 1);
+        side_await(&side, raw_closed, &reader, "the end of a stranger");
+        close(reader.fd);
+    }
+    /* Fewer, once the UCX worker of who was served before is closed. */
+    cr_expect(le(int, count_descriptors(), before));
+    side_close(&side);
+}
+
+#define FLOOD_FRAMES 10000
+#define FLOOD_FRAME_BYTES 105
+
+/* Writes frames of no known type for as long as somebody reads them. */
+typedef struct {
+    int fd;
+    size_t sent; /* of frames, in this round */
+    uint8_t frames[FLOOD_FRAMES * FLOOD_FRAME_BYTES];
+} flood_t;
+
+static bool pour(flood_t *stream, int flags)
+{
+    ssize_t put = send(stream->fd, stream->frames + stream->sent,
+                       sizeof(stream->frames) - stream->sent, flags);
+
+    if (put > 0) {
+        stream->sent = (stream->sent + (size_t)put) % sizeof(stream->frames);
+    }
+    return put > 0;
+}
+
+static void *flood(void *arg)
+{
+    while (pour(arg, MSG_NOSIGNAL)) {
+    }
+    return NULL;
+}
+
+static void fill_flood(flood_t *stream, int fd)
+{
+    memset(stream->frames, 0, sizeof(stream->frames));
+    for (size_t i = 0; i < FLOOD_FRAMES; i++) {
+        stream->frames[i * FLOOD_FRAME_BYTES] = FLOOD_FRAME_BYTES - 5;
+        stream->frames[i * FLOOD_FRAME_BYTES + 4] = 200;
+    }
+    stream->fd = fd;
+    stream->sent = 0;
+}
+
+static int waiting(int fd)
+{
+    int bytes = 0;
+
+    must_eq(ioctl(fd, FIONREAD, &bytes), 0);
+    return bytes;
+}
+
+/* Before its hello nobody says anything that we do not know. */
+Test(strangers, a_strangers_flood_of_frames_ends_it)
+{
+    flood_t *stream = malloc(sizeof(*stream));
+    raw_reader_t reader = {.bytes = 0};
+    pthread_t thread;
+    side_t side;
+
+    const tmsg_listener_params_t params = {
+        .field_mask = TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT,
+        .handshake_timeout_ms = 2 * PEERS_BOUND_MS,
+    };
+
+    side_open(&side, NULL);
+    must(tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", &params,
+                              &side.listener));
+    reader.fd = raw_dial(tmsg_listener_url(side.listener));
+    raw_send_magic(reader.fd);
+    fill_flood(stream, reader.fd);
+    must_eq(pthread_create(&thread, NULL, flood, stream), 0);
+    side_await(&side, raw_closed, &reader, "the end of a flood");
+    must_eq(pthread_join(thread, NULL), 0);
+    close(reader.fd);
+    side_close(&side);
+    free(stream);
+}
+
+/* One that was admitted may say what a later version knows, but no call stays
+ * with it for as long as it speaks, and the others are served meanwhile. */
+Test(strangers, a_peers_flood_of_frames_starves_nobody)
+{
+    flood_t *stream = malloc(sizeof(*stream));
+    pthread_t thread;
+    pair_t pair;
+    int fd, most = 0;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    fd = dup(pair.to_a->link.fd);
+    fill_flood(stream, fd);
+    while (pour(stream, MSG_NOSIGNAL | MSG_DONTWAIT)) {
+    }
+    must_true(waiting(pair.to_b->link.fd) > 100000);
+    for (int before = waiting(pair.to_b->link.fd), now; before > 0;
+         before = now) {
+        tmsg_worker_progress(pair.a.worker);
+        now = waiting(pair.to_b->link.fd);
+        most = before - now > most ? before - now : most;
+    }
+    cr_expect(le(int, most, 64 * 1024));
+    must(tmsg_endpoint_status(pair.to_b));
+    must_true(fcntl(fd, F_SETFL, 0) == 0);
+    must_eq(pthread_create(&thread, NULL, flood, stream), 0);
+    side_serves(&pair.a);
+    tmsg_endpoint_destroy(pair.to_a);
+    must_true(pair_end_of(&pair, pair.to_b) < 0);
+    must_eq(pthread_join(thread, NULL), 0);
+    close(fd);
+    pair_drop(&pair);
+    free(stream);
+}
+
+/* Two silent connections fill both places; the next waits and is served when
+ * their time is over. */
+Test(strangers, handshakes_beyond_the_most_wait_for_a_place)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+    int silent[2];
+    side_t side;
+
+    listen_short(&side, 2);
+    for (size_t i = 0; i < 2; i++) {
+        silent[i] = raw_dial(tmsg_listener_url(side.listener));
+    }
+    must(tmsg_endpoint_connect(side.worker, tmsg_listener_url(side.listener),
+                               NULL, &endpoint));
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    must(side_finish(&side, ready));
+    close(silent[0]);
+    close(silent[1]);
+    side_close(&side);
+}

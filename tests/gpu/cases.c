@@ -1,0 +1,707 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cases.c - maps of CUDA tensors between two processes on one GPU: whether they
+ * arrive as they were sent, and how fast. tests/gpu/run.sh runs it.
+ *
+ * One line a case, "name | outcome | figure". Exit: 0 all is well, 1 a case
+ * failed, 3 there is no GPU here, 4 all is well, but the driver is none. Uses
+ * the public interface alone, and three functions of the driver for what an
+ * application has of its own: a context, streams, memory by cuMemAlloc. */
+#include <dlfcn.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tensormsg/tensormsg.h>
+
+#define BOUND_MS 60000
+#define NO_GPU 3
+#define NO_DRIVER 4 /* all is well, and nothing was measured */
+#define MIB (1ull << 20)
+
+static const tmsg_stream_t none;
+static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
+static const tmsg_device_t cpu = {TMSG_DEVICE_CPU, 0};
+static const tmsg_domain_t *cuda;
+
+static void check(tmsg_status_t status, const char *what)
+{
+    if (status != TMSG_OK) {
+        fprintf(stderr, "%s: %s: %s\n", what, tmsg_status_name(status),
+                tmsg_error_message());
+        exit(1);
+    }
+}
+
+#define CHECK(call) check((call), #call)
+
+static void expect(bool condition, const char *what)
+{
+    if (!condition) {
+        fprintf(stderr, "not as it should be: %s\n", what);
+        exit(1);
+    }
+}
+
+#define EXPECT(condition) expect((condition), #condition)
+
+/* The driver, as an application has it. */
+static struct {
+    int (*retain)(void **context, int device);
+    int (*push)(void *context);
+    int (*pop)(void **context);
+    int (*stream)(void **stream, unsigned flags);
+    int (*alloc)(uint64_t *address, size_t bytes);
+    int (*free)(uint64_t address);
+    bool fake;
+    void *context;
+} driver;
+
+static void find(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+
+    expect(found != NULL, name);
+    memcpy(function, &found, sizeof(found));
+}
+
+static void open_driver(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    EXPECT(library != NULL);
+    find(library, "cuDevicePrimaryCtxRetain", &driver.retain);
+    find(library, "cuCtxPushCurrent_v2", &driver.push);
+    find(library, "cuCtxPopCurrent_v2", &driver.pop);
+    find(library, "cuStreamCreate", &driver.stream);
+    find(library, "cuMemAlloc_v2", &driver.alloc);
+    find(library, "cuMemFree_v2", &driver.free);
+    driver.fake = dlsym(library, "fake_cuda") != NULL;
+    CHECK(tmsg_domain_use(gpu));
+    CHECK(tmsg_domain_find(gpu, &cuda));
+    EXPECT(driver.retain(&driver.context, 0) == 0);
+}
+
+/* cudaMalloc's kind of memory, which CUDA's IPC can share. */
+static void *gpu_alloc(uint64_t bytes)
+{
+    uint64_t address = 0;
+    void *context;
+
+    EXPECT(driver.push(driver.context) == 0);
+    EXPECT(driver.alloc(&address, bytes == 0 ? 1 : bytes) == 0);
+    EXPECT(driver.pop(&context) == 0);
+    return (void *)(uintptr_t)address;
+}
+
+static void gpu_free(void *data)
+{
+    void *context;
+
+    EXPECT(driver.push(driver.context) == 0);
+    EXPECT(driver.free((uint64_t)(uintptr_t)data) == 0);
+    EXPECT(driver.pop(&context) == 0);
+}
+
+static tmsg_stream_t gpu_stream(void)
+{
+    void *context, *stream;
+
+    EXPECT(driver.push(driver.context) == 0);
+    EXPECT(driver.stream(&stream, 1) == 0);
+    EXPECT(driver.pop(&context) == 0);
+    return (tmsg_stream_t){TMSG_STREAM_CUDA, (uint64_t)(uintptr_t)stream};
+}
+
+/* What a tensor holds is told by a number. */
+static void fill(uint8_t *data, uint64_t bytes, unsigned seed)
+{
+    for (uint64_t i = 0; i < bytes; i++) {
+        data[i] = (uint8_t)(i * 7 + (i >> 8) * 31 + (i >> 20) + seed);
+    }
+}
+
+static bool holds(const tmsg_tensor_t *tensor, unsigned seed)
+{
+    uint64_t bytes;
+    uint8_t *is, *should;
+    bool same;
+
+    CHECK(tmsg_tensor_bytes(tensor, &bytes));
+    is = malloc(bytes + 1);
+    should = malloc(bytes + 1);
+    EXPECT(is != NULL && should != NULL);
+    fill(should, bytes, seed);
+    if (tensor->device.type != TMSG_DEVICE_CUDA) {
+        memcpy(is, tensor->data, bytes);
+    } else if (bytes > 0) {
+        CHECK(cuda->copy_out(cuda->arg, tensor->device, is, tensor->data, bytes,
+                             none));
+    }
+    same = memcmp(is, should, bytes) == 0;
+    free(is);
+    free(should);
+    return same;
+}
+
+typedef struct {
+    bool on_gpu, in_pool;
+    uint64_t bytes;
+    tmsg_stream_t stream; /* that fills it, late */
+} piece_t;
+
+static void give_pool_back(void *data)
+{
+    cuda->free(cuda->arg, gpu, data, 0, none);
+}
+
+/* A tensor that holds what `seed` says when its stream has got there. */
+static void add(tmsg_map_t *map, const char *name, const piece_t *piece,
+                unsigned seed)
+{
+    const int64_t shape = (int64_t)piece->bytes;
+    tmsg_tensor_t tensor = {.device = piece->on_gpu ? gpu : cpu,
+                            .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                            .ndim = 1,
+                            .shape = &shape};
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE |
+                                                  TMSG_MAP_ADD_PARAM_STREAM,
+                                    .stream = piece->stream,
+                                    .release = free};
+    uint8_t *host = malloc(piece->bytes + 1);
+
+    EXPECT(host != NULL);
+    fill(host, piece->bytes, seed);
+    tensor.data = host;
+    if (piece->on_gpu) {
+        params.release = piece->in_pool ? give_pool_back : gpu_free;
+        if (piece->in_pool) {
+            CHECK(cuda->alloc(cuda->arg, gpu, piece->bytes, 64, none,
+                              &tensor.data));
+        } else {
+            tensor.data = gpu_alloc(piece->bytes);
+        }
+        CHECK(cuda->copy_in(cuda->arg, gpu, tensor.data, host, piece->bytes,
+                            piece->stream));
+        if (piece->stream.kind == TMSG_STREAM_NONE) {
+            free(host);
+        } /* else it is read until the stream is done: it stays */
+    }
+    params.release_arg = tensor.data;
+    CHECK(tmsg_map_add(map, name, &tensor, &params));
+}
+
+/* One side of a case. */
+typedef struct {
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+    tmsg_endpoint_t *endpoint;
+    int in, out; /* pipes */
+} side_t;
+
+static void accepted(void *arg, tmsg_endpoint_t *endpoint)
+{
+    ((side_t *)arg)->endpoint = endpoint;
+}
+
+/* As fast as a program that does nothing else. */
+static tmsg_message_t *take(side_t *side)
+{
+    tmsg_message_t *message;
+
+    CHECK(tmsg_worker_recv(side->worker, BOUND_MS, &message));
+    return message;
+}
+
+static tmsg_status_t finish(tmsg_request_t *request, char *why, size_t bytes)
+{
+    tmsg_status_t status = tmsg_request_wait(request, BOUND_MS);
+
+    snprintf(why, bytes, "%s",
+             status == TMSG_OK ? "" : tmsg_request_error(request));
+    tmsg_request_destroy(request);
+    return status;
+}
+
+static tmsg_request_t *post(side_t *side, tmsg_map_t *map, int32_t policy)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_POLICY |
+                                                     TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_ACKED,
+                                       .policy = policy};
+    tmsg_request_t *request;
+
+    CHECK(tmsg_endpoint_send(side->endpoint, map, &params, &request));
+    return request;
+}
+
+static void send_whole(side_t *side, tmsg_map_t *map, int32_t policy)
+{
+    tmsg_request_t *request = post(side, map, policy);
+    char why[300];
+
+    check(finish(request, why, sizeof(why)), why);
+    tmsg_map_destroy(map);
+}
+
+/* A received tensor, where it should be, with what it should hold. */
+static void find_tensor(const tmsg_message_t *message, const char *name,
+                        bool on_gpu, unsigned seed)
+{
+    tmsg_tensor_t tensor;
+
+    CHECK(tmsg_map_find(tmsg_message_map(message), name, &tensor));
+    expect((tensor.device.type == TMSG_DEVICE_CUDA) == on_gpu,
+           on_gpu ? "lies on the GPU" : "lies on the host");
+    expect(holds(&tensor, seed), "holds what was sent");
+}
+
+/* Sizes around what takes another way. */
+static const uint64_t sizes[] = {1,       64,  4096,     65536,   65537,
+                                 1000003, MIB, 16 * MIB, MIB + 1, 5 * MIB + 7};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static void send_sizes(side_t *side)
+{
+    for (unsigned i = 0; i < SIZES; i++) {
+        const piece_t piece = {.on_gpu = true, .bytes = sizes[i]};
+        tmsg_map_t *map;
+
+        CHECK(tmsg_map_create(&map));
+        add(map, "x", &piece, i);
+        send_whole(side, map, TMSG_POLICY_STRICT);
+    }
+}
+
+static void take_sizes(side_t *side)
+{
+    for (unsigned i = 0; i < SIZES; i++) {
+        tmsg_message_t *message = take(side);
+
+        find_tensor(message, "x", true, i);
+        tmsg_message_destroy(message);
+    }
+}
+
+static void send_mixed(side_t *side)
+{
+    const piece_t large = {.on_gpu = true, .bytes = 3 * MIB + 5};
+    const piece_t small = {.on_gpu = true, .bytes = 200};
+    const piece_t host = {.bytes = 2 * MIB};
+    tmsg_map_t *map;
+
+    CHECK(tmsg_map_create(&map));
+    add(map, "large", &large, 1);
+    add(map, "host", &host, 2);
+    add(map, "small", &small, 3);
+    send_whole(side, map, TMSG_POLICY_STRICT);
+}
+
+static void take_mixed(side_t *side)
+{
+    tmsg_message_t *message = take(side);
+
+    find_tensor(message, "large", true, 1);
+    find_tensor(message, "host", false, 2);
+    find_tensor(message, "small", true, 3);
+    tmsg_message_destroy(message);
+}
+
+static void send_pool(side_t *side)
+{
+    const piece_t piece = {.on_gpu = true, .in_pool = true, .bytes = 4 * MIB};
+    tmsg_map_t *map;
+
+    CHECK(tmsg_map_create(&map));
+    add(map, "x", &piece, 9);
+    send_whole(side, map, TMSG_POLICY_STRICT);
+}
+
+static void take_pool(side_t *side)
+{
+    tmsg_message_t *message = take(side);
+
+    find_tensor(message, "x", true, 9);
+    tmsg_message_destroy(message);
+}
+
+/* Filled on a stream after the call, for all that the host knows. */
+static void send_streams(side_t *side)
+{
+    const tmsg_stream_t stream = gpu_stream();
+
+    for (unsigned i = 0; i < 8; i++) {
+        const piece_t piece = {
+            .on_gpu = true, .bytes = 8 * MIB, .stream = stream};
+        tmsg_map_t *map;
+
+        CHECK(tmsg_map_create(&map));
+        add(map, "x", &piece, i);
+        send_whole(side, map, TMSG_POLICY_STRICT);
+    }
+}
+
+static void choose_stream(void *arg, tmsg_incoming_t *incoming)
+{
+    CHECK(tmsg_incoming_choose(incoming, 0, gpu, *(tmsg_stream_t *)arg));
+}
+
+static void take_streams(side_t *side)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        tmsg_message_t *message = take(side);
+
+        find_tensor(message, "x", true, i);
+        tmsg_message_destroy(message);
+    }
+}
+
+/* To a process that wants nothing on its GPU. */
+static void send_to_host(side_t *side)
+{
+    const piece_t piece = {.on_gpu = true, .bytes = 3 * MIB};
+    tmsg_request_t *request;
+    char why[300];
+    tmsg_map_t *map;
+
+    CHECK(tmsg_map_create(&map));
+    add(map, "x", &piece, 4);
+    request = post(side, map, TMSG_POLICY_STRICT);
+    EXPECT(finish(request, why, sizeof(why)) == TMSG_ERR_REFUSED);
+    EXPECT(strstr(why, "and the policy is strict") != NULL);
+    send_whole(side, map, TMSG_POLICY_HOST_FALLBACK);
+}
+
+static void take_on_host(side_t *side)
+{
+    tmsg_message_t *message = take(side);
+
+    find_tensor(message, "x", false, 4);
+    tmsg_message_destroy(message);
+}
+
+/* The host's tensor to the receiver's GPU, as that chooses. */
+static void send_host(side_t *side)
+{
+    const piece_t piece = {.bytes = 3 * MIB};
+    tmsg_map_t *map;
+
+    CHECK(tmsg_map_create(&map));
+    add(map, "x", &piece, 6);
+    send_whole(side, map, TMSG_POLICY_STRICT);
+}
+
+static void choose_gpu(void *arg, tmsg_incoming_t *incoming)
+{
+    (void)arg;
+    CHECK(tmsg_incoming_choose_all(incoming, gpu, none));
+}
+
+static void take_from_host(side_t *side)
+{
+    tmsg_message_t *message = take(side);
+
+    find_tensor(message, "x", true, 6);
+    tmsg_message_destroy(message);
+}
+
+typedef struct {
+    const char *name;
+    void (*send)(side_t *side);
+    void (*take)(side_t *side);
+    uint32_t flags; /* of the receiver */
+    tmsg_header_fn on_header;
+} case_t;
+
+static const case_t cases[] = {
+    {"GPU to GPU, 1 B to 16 MiB", send_sizes, take_sizes, 0, NULL},
+    {"GPU and host in one map", send_mixed, take_mixed, 0, NULL},
+    {"memory of a pool", send_pool, take_pool, 0, NULL},
+    {"streams of sender and receiver", send_streams, take_streams, 0,
+     choose_stream},
+    {"GPU to a host-only receiver", send_to_host, take_on_host,
+     TMSG_WORKER_HOST_ONLY, NULL},
+    {"host to the receiver's GPU", send_host, take_from_host, 0, choose_gpu},
+};
+
+/* GB/s of maps of one tensor, in memory that both sides keep. */
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static unsigned rounds_of(uint64_t bytes)
+{
+    uint64_t rounds = driver.fake ? 1 : (2048 * MIB) / bytes;
+
+    return (unsigned)(rounds > 2000 ? 2000 : rounds < 4 ? 4 : rounds);
+}
+
+static void run_receiver(side_t *side, uint64_t bytes)
+{
+    const int64_t shape = (int64_t)bytes;
+    tmsg_tensor_t tensor = {.data = gpu_alloc(bytes),
+                            .device = gpu,
+                            .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                            .ndim = 1,
+                            .shape = &shape};
+    tmsg_message_t *message;
+    tmsg_map_t *map;
+
+    CHECK(tmsg_map_create(&map));
+    CHECK(tmsg_map_add(map, "x", &tensor, NULL));
+    for (unsigned i = 0; i < rounds_of(bytes) + 2; i++) {
+        CHECK(tmsg_endpoint_recv_into(side->endpoint, map, BOUND_MS, &message));
+        tmsg_message_destroy(message);
+    }
+    expect(holds(&tensor, 11), "holds what was sent");
+    tmsg_map_destroy(map);
+    gpu_free(tensor.data);
+}
+
+static double run_sender(side_t *side, uint64_t bytes, char *path, size_t room)
+{
+    enum { AHEAD = 4 };
+    const piece_t piece = {.on_gpu = true, .bytes = bytes};
+    tmsg_request_t *requests[AHEAD] = {NULL};
+    unsigned rounds = rounds_of(bytes);
+    char why[300], *json;
+    tmsg_map_t *map;
+    double began = 0;
+
+    CHECK(tmsg_map_create(&map));
+    add(map, "x", &piece, 11);
+    for (unsigned i = 0; i < rounds + 2 + AHEAD; i++) {
+        if (requests[i % AHEAD] != NULL) {
+            check(finish(requests[i % AHEAD], why, sizeof(why)), why);
+            requests[i % AHEAD] = NULL;
+        }
+        if (i == 2) { /* two to get warm */
+            began = seconds();
+        }
+        if (i < rounds + 2) {
+            requests[i % AHEAD] = post(side, map, TMSG_POLICY_STRICT);
+        }
+    }
+    began = seconds() - began;
+    tmsg_map_destroy(map);
+    CHECK(tmsg_endpoint_describe(side->endpoint, &json));
+    snprintf(path, room, "%s",
+             strstr(json, "\"sent_direct\":\t0") == NULL ? "UCX" : "staged");
+    tmsg_string_free(json);
+    return (double)rounds * (double)bytes / began / 1e9;
+}
+
+/* What the driver does with as many bytes on one GPU. */
+static double copy_alone(uint64_t bytes)
+{
+    void *from = gpu_alloc(bytes), *to = gpu_alloc(bytes);
+    unsigned rounds = rounds_of(bytes);
+    double began = 0;
+
+    for (unsigned i = 0; i < rounds + 2; i++) {
+        if (i == 2) {
+            began = seconds();
+        }
+        CHECK(cuda->copy_within(cuda->arg, gpu, to, from, bytes, none));
+    }
+    began = seconds() - began;
+    gpu_free(from);
+    gpu_free(to);
+    return (double)rounds * (double)bytes / began / 1e9;
+}
+
+/* Both sides. */
+static void open_side(side_t *side, const case_t *of)
+{
+    static tmsg_stream_t stream;
+    tmsg_worker_params_t params = {.field_mask = 0};
+
+    open_driver();
+    if (of != NULL) {
+        stream = gpu_stream();
+        params.field_mask = TMSG_WORKER_PARAM_FLAGS;
+        params.flags = of->flags;
+        if (of->on_header != NULL) {
+            params.field_mask |= TMSG_WORKER_PARAM_ON_HEADER;
+            params.on_header = of->on_header;
+            params.on_header_arg = &stream;
+        }
+    }
+    CHECK(tmsg_context_create(NULL, &side->context));
+    CHECK(tmsg_worker_create(side->context, &params, &side->worker));
+}
+
+static void close_side(side_t *side)
+{
+    tmsg_worker_destroy(side->worker);
+    tmsg_context_destroy(side->context);
+}
+
+static void receiver(side_t *side, const case_t *of, uint64_t bytes)
+{
+    const tmsg_listener_params_t params = {.field_mask =
+                                               TMSG_LISTENER_PARAM_ON_ACCEPT,
+                                           .on_accept = accepted,
+                                           .on_accept_arg = side};
+    tmsg_listener_t *listener;
+    char url[200] = "";
+    char byte;
+
+    open_side(side, of);
+    CHECK(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
+                               &listener));
+    snprintf(url, sizeof(url), "%s", tmsg_listener_url(listener));
+    EXPECT(write(side->out, url, sizeof(url)) == (ssize_t)sizeof(url));
+    while (side->endpoint == NULL) {
+        tmsg_worker_progress(side->worker);
+    }
+    if (of != NULL) {
+        of->take(side);
+    } else {
+        run_receiver(side, bytes);
+    }
+    while (tmsg_endpoint_status(side->endpoint) == TMSG_OK) {
+        struct pollfd closed = {.fd = side->in, .events = POLLIN};
+
+        tmsg_worker_progress(side->worker);
+        if (poll(&closed, 1, 0) > 0 && read(side->in, &byte, 1) <= 0) {
+            break;
+        }
+    }
+    close_side(side);
+}
+
+static void sender(side_t *side, const case_t *of, uint64_t bytes)
+{
+    char url[200], path[20];
+    double rate;
+
+    EXPECT(read(side->in, url, sizeof(url)) == (ssize_t)sizeof(url));
+    open_side(side, NULL);
+    CHECK(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
+    if (of != NULL) {
+        of->send(side);
+    } else {
+        rate = run_sender(side, bytes, path, sizeof(path));
+        if (driver.fake) {
+            printf("%s|-|-\n", path);
+        } else {
+            printf("%s|%.2f|%.2f\n", path, rate, copy_alone(bytes));
+        }
+    }
+    tmsg_endpoint_destroy(side->endpoint);
+    close_side(side);
+    fflush(stdout);
+}
+
+static bool ended_well(pid_t pid)
+{
+    int status;
+
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
+}
+
+/* Two processes that never had a driver before; what the sender prints goes
+ * into `said`. */
+static bool run(const case_t *of, uint64_t bytes, char *said, size_t room)
+{
+    int there[2], back[2], words[2];
+    pid_t pids[2];
+    ssize_t got;
+    bool well;
+
+    fflush(stdout);
+    EXPECT(pipe(there) == 0 && pipe(back) == 0 && pipe(words) == 0);
+    for (int i = 0; i < 2; i++) {
+        pids[i] = fork();
+        EXPECT(pids[i] >= 0);
+        if (pids[i] == 0) {
+            side_t side = {.in = i == 0 ? back[0] : there[0],
+                           .out = i == 0 ? there[1] : back[1]};
+
+            alarm(300);
+            close(i == 0 ? back[1] : there[1]);
+            close(words[0]);
+            if (i == 0) {
+                close(words[1]);
+                receiver(&side, of, bytes);
+            } else {
+                dup2(words[1], STDOUT_FILENO);
+                sender(&side, of, bytes);
+            }
+            _exit(0);
+        }
+    }
+    close(there[0]);
+    close(there[1]);
+    close(back[0]);
+    close(back[1]);
+    close(words[1]);
+    got = read(words[0], said, room - 1);
+    said[got > 0 ? got : 0] = '\0';
+    close(words[0]);
+    well = ended_well(pids[1]);
+    if (!well) {
+        kill(pids[0], SIGKILL);
+    }
+    return ended_well(pids[0]) && well;
+}
+
+/* In a process of its own: who forks after cuInit() has no CUDA. */
+static int look(void)
+{
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        if (tmsg_domain_use(gpu) != TMSG_OK) {
+            printf("no GPU can be used: %s\n", tmsg_error_message());
+            fflush(stdout);
+            _exit(NO_GPU);
+        }
+        open_driver();
+        _exit(driver.fake ? NO_DRIVER : 0);
+    }
+    EXPECT(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+int main(void)
+{
+    static const uint64_t measured[] = {64 << 10, MIB, 16 * MIB, 128 * MIB};
+    int found = look();
+    char said[200];
+    bool well = true;
+
+    if (found == NO_GPU || found == 1) {
+        return found;
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bool passed = run(&cases[i], 0, said, sizeof(said));
+
+        well = well && passed;
+        printf("case|%s|%s\n", cases[i].name, passed ? "ok" : "FAILED");
+    }
+    for (size_t i = 0; i < sizeof(measured) / sizeof(measured[0]); i++) {
+        bool passed;
+
+        if (found == NO_DRIVER && measured[i] > 16 * MIB) {
+            break;
+        }
+        passed = run(NULL, measured[i], said, sizeof(said));
+        well = well && passed;
+        printf("rate|%llu|%s", (unsigned long long)measured[i],
+               passed ? said : "FAILED|-|-\n");
+    }
+    return well ? found : 1;
+}

@@ -1,0 +1,33 @@
+#!/bin/sh
+# test_run.sh RUN BUILD FAKES: run.sh, as far as it goes without a GPU.
+set -eu
+run=$1 build=$2 fakes=$3
+old=${LD_LIBRARY_PATH:-}
+code=0
+
+# expect WORDS: that was said
+expect()
+{
+    case $said in
+    *"$1"*) ;;
+    *) printf 'no "%s" in:\n%s\n' "$1" "$said" >&2; exit 1 ;;
+    esac
+}
+
+said=$(LD_LIBRARY_PATH="$fakes/new${old:+:$old}" "$run" --build "$build" 2>&1)
+expect '| plain UCX | GPU to GPU, 1 B to 16 MiB | ok |'
+expect '| plain UCX | streams of sender and receiver | ok |'
+expect '| plain UCX | GPU to a host-only receiver | ok |'
+expect '| plain UCX | 1048576 | staged | - | - |'
+expect 'missing: a CUDA-aware UCX'
+expect 'fake driver: nothing measured'
+case $said in *FAILED*) echo "$said" >&2; exit 1 ;; esac
+
+said=$(FAKE_CUDA_DEVICES=0 LD_LIBRARY_PATH="$fakes/new${old:+:$old}" \
+    "$run" --build "$build" 2>&1) || code=$?
+expect 'no GPU can be used: the CUDA driver works and shows no GPU'
+[ $code = 3 ] || { echo "exit $code without a GPU" >&2; exit 1; }
+code=0
+said=$("$run" --what 2>&1) || code=$?
+expect "'--what' is no option"
+[ $code = 2 ] || { echo "exit $code for a wrong option" >&2; exit 1; }

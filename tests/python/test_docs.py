@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The documents: each block of code is run, or where it is no whole program
+compiled; links lead somewhere; what is named exists.
+
+Beside this, test_cli.py runs README's C program and examples/, and
+bindings/python/tests/test_docs.py the Python of README and of its tutorial.
+"""
+
+import ast
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+import msgpack
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import cli
+from cli import BOUND, DONE, SOURCE, TOOL
+
+pytestmark = pytest.mark.once
+
+TUTORIAL = "bindings/python/README.md"
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
+         "tests/README.md", *sorted(f"docs/{page.name}" for page in
+                                    (SOURCE / "docs").glob("*.md"))]
+TEXT = {page: (SOURCE / page).read_text() for page in PAGES}
+FENCE = re.compile(r"^( *)```([a-z]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(*languages):
+    """The blocks in these languages, as parameters of a test."""
+    found = []
+    for page, text in TEXT.items():
+        if page == TUTORIAL:
+            continue
+        for match in FENCE.finditer(text):
+            if match[2] in languages:
+                line = text.count("\n", 0, match.start()) + 1
+                code = re.sub(f"^{match[1]}", "", match[3], flags=re.MULTILINE)
+                found.append(pytest.param(page, code, id=f"{page}:{line}"))
+    return found
+
+
+def test_every_block_says_its_language():
+    """One without is a drawing, bytes, or what a program printed."""
+    known = {"", "c", "cmake", "console", "ebnf", "json", "python", "sh"}
+    for page, text in TEXT.items():
+        assert {match[2] for match in FENCE.finditer(text)} <= known, page
+        assert text.count("```") == 2 * len(FENCE.findall(text)), page
+        outside = FENCE.sub("", text)
+        indented = re.findall(r"\n\n(    .*)", outside)
+        assert page == TUTORIAL or not indented, f"{page}: {indented}"
+
+
+def test_the_site_has_a_place_for_every_page():
+    """`make docs` does the rest: Sphinx is no part of the tests."""
+    done = subprocess.run(
+        [sys.executable, SOURCE / "docs/site/assemble.py", SOURCE],
+        capture_output=True, text=True, timeout=BOUND)
+    assert done.returncode == 0, done.stderr
+
+
+# --- C ---
+
+# Fragments lean on what the page spoke of before. A name that a fragment does
+# not make itself is declared here, and the compiler does the rest.
+DECLARED = {
+    "call": "tmsg_call_t *call;",
+    "check": "void check(tmsg_status_t status);",
+    "context": "tmsg_context_t *context;",
+    "count": "nfds_t count;",
+    "door": "tmsg_listener_params_t door;",
+    "endpoint": "tmsg_endpoint_t *endpoint;",
+    "fds": "struct pollfd *fds;",
+    "frame": "float frame[16];",
+    "handle": "void handle(tmsg_message_t *message);",
+    "infer": "void infer(void *arg, tmsg_task_t *task);",
+    "listener": "tmsg_listener_t *listener;",
+    "LARGEST": "enum { LARGEST = 1 << 20 };",
+    "map": "tmsg_map_t *map;",
+    "message": "tmsg_message_t *message;",
+    "next_frame": "tmsg_map_t *next_frame(void);",
+    "no_stream": "tmsg_stream_t no_stream;",
+    "out": "tmsg_map_t *out;",
+    "params": "tmsg_call_params_t params;",
+    "publisher": "tmsg_publisher_t *publisher;",
+    "reuse": "void reuse(float *data);",
+    "sent": "tmsg_request_t *sent;",
+    "server": "tmsg_server_t *server;",
+    "status": "tmsg_status_t status;",
+    "stream": "tmsg_call_stream_t *stream;",
+    "target": "tmsg_map_t *target;",
+    "timeout_ms": "int timeout_ms;",
+    "url": "const char *url;",
+    "use": "void use(const tmsg_map_t *map);",
+    "worker": "tmsg_worker_t *worker;",
+}
+FUNCTION = re.compile(r"^static .*?^}\n", re.MULTILINE | re.DOTALL)
+
+
+def program(code):
+    """A fragment as a file: functions stay as they are, what else it has is
+    the body of one."""
+    if "int main(" in code:
+        return code
+    functions = FUNCTION.findall(code)
+    made = re.findall(r"^static .*?\*?(\w+)\(", code, re.MULTILINE)
+    body = FUNCTION.sub("", code)
+    words = set(re.findall(r"\w+", code)) - set(made)
+    declared = [line for name, line in DECLARED.items() if name in words]
+    return "\n".join([
+        "#include <poll.h>", "#include <stdio.h>", "#include <string.h>",
+        "#include <tensormsg/tensormsg.h>", *declared, *functions,
+        "void fragment(void);", "void fragment(void)\n{", body, "}\n"])
+
+
+@pytest.mark.parametrize("page, code", blocks("c"))
+def test_c_compiles(page, code):
+    compiled = subprocess.run(
+        ["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror",
+         "-Wno-unused", "-Wno-unused-parameter", "-fsyntax-only", "-I",
+         SOURCE / "include", "-x", "c", "-"], input=program(code),
+        capture_output=True, text=True, timeout=BOUND)
+    assert compiled.returncode == 0, compiled.stderr
+
+
+# --- data, and languages that others run ---
+
+@pytest.mark.parametrize("page, code", blocks("json"))
+def test_json_is_whole(page, code):
+    json.loads(code)
+
+
+def test_the_configuration_file_is_taken(tmp_path):
+    (_, code), = [block.values for block in blocks("json")
+                  if block.values[0] == "docs/configuration.md"]
+    (tmp_path / "file.json").write_text(code)
+    shown = cli.run("info", "--json", env={
+        **os.environ, "TENSORMSG_CONFIG": str(tmp_path / "file.json")})
+    assert (shown.returncode, shown.stderr) == (DONE, "")
+    assert json.loads(shown.stdout)["peer_timeout_ms"] == \
+        json.loads(code)["peer_timeout_ms"]
+
+
+def msgpack_examples():
+    """Bytes on the left of a block, what they mean on the right; a line that
+    is set in goes on with the one before."""
+    for match in FENCE.finditer(TEXT["docs/wire-format.md"]):
+        examples = []
+        for line in match[3].splitlines():
+            if not (parts := re.match(r"( +(?:[0-9a-f]{2} +)+) +(.*)", line)):
+                break
+            if not line.startswith("    ") or not examples:
+                examples.append(["", ""])
+            examples[-1][0] += parts[1]
+            examples[-1][1] += parts[2]
+        yield from ((data, said) for data, said in examples if "{" in said)
+
+
+def test_the_bytes_of_the_wire_format_are_what_it_says():
+    examples = list(msgpack_examples())
+    assert len(examples) == 4
+    for data, said in examples:
+        body, end = said[said.index("{"):], 0
+        while body[:end].count("{") == 0 or \
+                body[:end].count("{") != body[:end].count("}"):
+            end += 1
+        assert msgpack.unpackb(bytes.fromhex(data), strict_map_key=False) == \
+            ast.literal_eval(body[:end]), said
+
+
+@pytest.mark.parametrize("page, code", blocks("python"))
+def test_python_compiles(page, code):
+    compile(code, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page, code", blocks("cmake"))
+def test_cmake_is_what_a_consumer_says(page, code):
+    """install/packages builds one."""
+    consumer = (SOURCE / "tests/install/consumer/CMakeLists.txt").read_text()
+    names = re.findall(r"tensormsg::\w+", code)
+    assert names and all(name in consumer for name in names)
+    assert re.search(r"find_package\(.*\)", code)[0] in consumer
+
+
+# --- shell ---
+
+class Terminal:
+    """Runs the commands of one block. What listens goes on meanwhile, and the
+    others are given its URL in place of the page's."""
+
+    def __init__(self, folder, opened):
+        self.folder, self.opened, self.url = folder, opened, None
+        self.env = {**os.environ, "PATH": f"{folder}/build:{os.environ['PATH']}"}
+
+    def serve(self, command):
+        """A program that listens at the socket file that it is given."""
+        words = shlex.split(command)
+        process = subprocess.Popen(words, cwd=self.folder)
+        self.opened.callback(process.wait)
+        self.opened.callback(process.kill)
+        socket = pathlib.Path(words[1].removeprefix("unix://"))
+        end = time.monotonic() + BOUND
+        while not socket.exists():
+            assert process.poll() is None and time.monotonic() < end, command
+            time.sleep(0.01)
+
+    def listen(self, *words):
+        words = ["tcp://127.0.0.1:0" if word.startswith("tcp://") else word
+                 for word in words]
+        it = self.opened.enter_context(
+            cli.receiver(*words[1:], command=words[0], cwd=self.folder))
+        self.url = it.url
+
+    def ran(self, command):
+        command = re.sub(r"tcp://[\w.]+:\w+", lambda _: self.url, command)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command], cwd=self.folder,
+            env=self.env, capture_output=True, text=True, timeout=BOUND)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+
+    def built(self, command):
+        """A library with a sanitizer asks for programs that have it, too."""
+        needs = subprocess.run(["ldd", TOOL], capture_output=True, text=True,
+                               check=True).stdout
+        if re.search("lib[at]san", needs):
+            self.read(command)
+        else:
+            self.ran(command)
+
+    def dry(self, command):
+        """make: that there is such a target."""
+        words = shlex.split(command, comments=True)
+        done = subprocess.run([*words, "-n"], cwd=SOURCE, capture_output=True,
+                              text=True, timeout=BOUND)
+        assert done.returncode == 0, done.stderr
+
+    def options(self, command):
+        """What takes long: that it has these options."""
+        words = shlex.split(command, comments=True)
+        known = cli.run(words[1], "--help").stdout
+        for word in words:
+            assert not word.startswith("--") or word in known, word
+
+    def there(self, command):
+        """A script of ours: that it exists, with groups that it has."""
+        words = shlex.split(command, comments=True)
+        assert os.access(SOURCE / words[0], os.X_OK), command
+        if words[0] == "scripts/setup.sh":
+            done = subprocess.run(
+                [SOURCE / words[0], *words[1:]], capture_output=True,
+                env={**os.environ, "TMSG_NO_SETUP": "1"}, timeout=BOUND)
+            assert done.returncode == 0, done.stderr
+
+    def read(self, command):
+        """Another test runs it, or it takes what is not here: its grammar."""
+        subprocess.run(["bash", "-n", "-c", command], check=True,
+                       timeout=BOUND)
+
+    def do(self, command):
+        command = re.sub(r"^(there|here)?\$ +", "", command)
+        command = re.sub(r"^build/tensormsg\b", "tensormsg", command)
+        command = command.replace("unix:///tmp/", f"unix://{self.folder}/")
+        if re.match(r"tensormsg (recv|serve)\b", command):
+            self.listen(*shlex.split(command)[1:])
+            return
+        if self.url is None and "HOST:PORT" in command:
+            self.listen("recv", "--out", "received")
+        for pattern, way in WAYS:
+            if re.match(pattern, command):
+                way(self, command)
+                return
+        pytest.fail(f"nothing here says how to test: {command}")
+
+
+WAYS = [
+    (r"make\b", Terminal.dry),
+    (r"tensormsg perf\b", Terminal.options),
+    (r"(\w+=\S+ )*tensormsg ", Terminal.ran),
+    (r"(\w+=\S+ )+\./program", Terminal.ran),
+    (r"ldd |cp ", Terminal.ran),
+    (r"build/examples/server ", Terminal.serve),
+    (r"build/examples/", Terminal.ran),
+    (r"cc mine\.c|\./mine", Terminal.built),
+    (r"(scripts|tests|\.ci)/", Terminal.there),
+    (r"cc app\.c|cmake |ctest |export ", Terminal.read),  # install/packages
+    (r"python3 -m venv|env/bin/pip|pip download", Terminal.read),
+    (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
+    (r"find /dev/shm ", Terminal.read),
+]
+
+
+def commands(code):
+    """Its commands, each on one line; of a session, without what they print."""
+    code = re.sub(r" *\\\n\s*", " ", code)
+    lines = [line for line in code.splitlines() if line.strip()]
+    if any(re.match(r"(\w+)?\$ ", line) for line in lines):
+        lines = [line for line in lines if re.match(r"(\w+)?\$ ", line)]
+    return lines
+
+
+def sessions():
+    """Each block is one, but those of the tutorial follow each other."""
+    tutorial = []
+    for block in blocks("sh", "console"):
+        page, code = block.values
+        if page == "docs/tutorial.md":
+            tutorial.append(code)
+        else:
+            yield pytest.param([code], id=block.id)
+    yield pytest.param(tutorial, id="docs/tutorial.md")
+
+
+@pytest.mark.parametrize("session", list(sessions()))
+def test_shell(session, tmp_path):
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "tensormsg").symlink_to(TOOL)
+    (build / "examples").symlink_to(os.environ["TENSORMSG_EXAMPLES"])
+    for path in pathlib.Path(os.environ["LIBTENSORMSG"]).parent.glob(
+            "libtensormsg.so*"):
+        (build / path.name).symlink_to(path)
+    for folder in ("examples", "include"):
+        (tmp_path / folder).symlink_to(SOURCE / folder)
+    (tmp_path / "program").symlink_to(pathlib.Path(cli.HELLO).with_name("echo"))
+    array = np.arange(6, dtype="f4").reshape(2, 3)
+    np.savez(tmp_path / "file.npz", x=array)
+    safetensors.numpy.save_file({"x": array}, tmp_path / "model.safetensors")
+    (tmp_path / "tensormsg.json").write_text('{"version": 1}')
+    with contextlib.ExitStack() as opened:
+        terminal = Terminal(tmp_path, opened)
+        for code in session:
+            for command in commands(code):
+                terminal.do(command)
+
+
+# --- links and names ---
+
+def anchor(heading):
+    """As forges, and MyST for the site, make them."""
+    words = re.sub(r"`|\[(.*?)\]\(.*?\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def anchors(path):
+    text = FENCE.sub("", path.read_text())
+    return {anchor(line) for line in
+            re.findall(r"^#+ +(.*)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", TEXT[page])):
+        if re.match(r"https?://", link):
+            continue
+        place, _, at = link.partition("#")
+        path = (SOURCE / page).parent / place if place else SOURCE / page
+        assert path.exists(), link
+        assert not at or at in anchors(path), link
+
+
+def test_the_table_of_documents_has_all():
+    table = TEXT["docs/README.md"]
+    for page in PAGES:
+        name = pathlib.Path(page)
+        assert name.parent.name != "docs" or name.name == "README.md" or \
+            f"({name.name})" in table, page
+
+
+def written(folder, *kinds):
+    """The words of the sources in a folder."""
+    return {word for kind in kinds for path in (SOURCE / folder).glob(kind)
+            for word in re.findall(r"\b(?:tmsg|TMSG)_\w+", path.read_text())}
+
+
+@pytest.fixture(scope="module")
+def words():
+    return written("include/tensormsg", "*.h") | written("src", "*/*.[ch]") | \
+        written(".", "CMakeLists.txt", "cmake/*.cmake", "scripts/*.sh",
+                "tests/*/*.[ch]")
+
+
+# A change of long ago may speak of what has another name since.
+@pytest.mark.parametrize("page", sorted(set(PAGES) - {"CHANGELOG.md"}))
+def test_what_is_named_exists(page, words):
+    named = set(re.findall(r"\b(?:tmsg|TMSG)_\w*[A-Za-z0-9]\b", TEXT[page]))
+    assert named <= words
+    for name in re.findall(r"`(tensormsg/\w+\.h)`", TEXT[page]):
+        assert (SOURCE / "include" / name).exists(), name

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg call: a method of a server, and what it answers. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "connect.h"
+#include "fault.h"
+#include "key.h"
+#include "output.h"
+#include "reply.h"
+#include "values.h"
+
+#define CLOSE_MS 3000
+
+enum { KEY_LIST = 1000, KEY_HEALTH, KEY_META, KEY_JSON, KEY_KEY };
+
+static const struct argp_option option_list[] = {
+    {"list", KEY_LIST, NULL, 0, "List the methods, and what they take and give",
+     0},
+    {"health", KEY_HEALTH, NULL, 0, "Say how the server, or METHOD, is", 0},
+    {"meta", KEY_META, "KEY=VALUE", 0,
+     "Metadata: true, false, an integer, a number, else text; \"7\" in quotes "
+     "is text",
+     0},
+    {"timeout", 't', "S", 0,
+     "Give up after S seconds, for connecting and for the call; default 10", 0},
+    {"out", 'o', "DIR", 0,
+     "Write each tensor of the reply as DIR/NAME.npy, or, where DIR ends in "
+     ".npz or .safetensors, all into that file",
+     0},
+    {"force", 'f', NULL, 0, "Replace existing files", 0},
+    {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},
+    {"json", KEY_JSON, NULL, 0, "One object of JSON", 0},
+    {0},
+};
+
+typedef struct {
+    const char *url;
+    const char *method;
+    const char *key; /* file of keys, or NULL */
+    tmsg_map_t *map;
+    reply_options_t reply;
+    int timeout_ms;
+    int words; /* on the command line, URL and METHOD included */
+    bool list;
+    bool health;
+    bool bad; /* what was given; that is told */
+} options_t;
+
+static error_t parse_word(options_t *options, char *word,
+                          struct argp_state *state)
+{
+    switch (options->words++) {
+    case 0:
+        options->url = word;
+        return 0;
+    case 1:
+        options->method = word;
+        return 0;
+    default:
+        if (options->list || options->health) {
+            argp_error(state, "'%s' is one argument too many", word);
+        }
+        options->bad = !values_add(options->map, word) || options->bad;
+        return 0;
+    }
+}
+
+static error_t check_words(const options_t *options, struct argp_state *state)
+{
+    if (options->words == 0) {
+        argp_error(state, "no URL of a server");
+    } else if (options->list && options->health) {
+        argp_error(state, "--list and --health are two questions");
+    } else if (options->list && options->words > 1) {
+        argp_error(state, "--list takes a URL alone");
+    } else if (options->health && options->words > 2) {
+        argp_error(state, "--health takes a URL and a METHOD");
+    } else if (options->words == 1 && !options->list && !options->health) {
+        argp_error(state, "no METHOD to call");
+    }
+    return 0;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    options_t *options = state->input;
+
+    switch (key) {
+    case KEY_LIST:
+        options->list = true;
+        return 0;
+    case KEY_HEALTH:
+        options->health = true;
+        return 0;
+    case KEY_META:
+        options->bad = !values_add_meta(options->map, arg) || options->bad;
+        return 0;
+    case 't':
+        options->timeout_ms = parse_seconds(arg, state);
+        return 0;
+    case 'o':
+        options->reply.out = arg;
+        return 0;
+    case 'f':
+        options->reply.force = true;
+        return 0;
+    case KEY_KEY:
+        options->key = arg;
+        return 0;
+    case KEY_JSON:
+        options->reply.json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        return parse_word(options, arg, state);
+    case ARGP_KEY_END:
+        return check_words(options, state);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = option_list,
+    .parser = parse_option,
+    .args_doc = "URL METHOD [NAME=FILE|NAME=VALUE|FILE]...\nURL --list\n"
+                "URL --health [METHOD]",
+    .doc = "Call a method of a server. The map is made of .npy files, tensors "
+           "of .npz and .safetensors files, and values such as "
+           "x=[1,2,3]:float32 or t=0.5. Ends with 0 when there is a reply, "
+           "3 where the method says that it failed, 4 where there is none "
+           "of that name, 5 where it takes another map, 6 at the time limit, "
+           "7 where the server is full, or is being shut down.",
+};
+
+int exit_code_of(tmsg_status_t status)
+{
+    switch (status) {
+    case TMSG_OK:
+        return EXIT_DONE;
+    case TMSG_ERR_APPLICATION:
+        return EXIT_APPLICATION;
+    case TMSG_ERR_NOT_FOUND:
+    case TMSG_ERR_UNSUPPORTED:
+        return EXIT_NO_METHOD;
+    case TMSG_ERR_INVALID_PARAM:
+        return EXIT_OTHER_MAP;
+    case TMSG_ERR_TIMED_OUT:
+        return EXIT_TIMED_OUT;
+    case TMSG_ERR_RESOURCE_EXHAUSTED:
+    case TMSG_ERR_UNAVAILABLE:
+        return EXIT_UNAVAILABLE;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+/* What was asked of the server cannot be had. */
+static int refuse(tmsg_status_t status, const char *why)
+{
+    complain("%s", why);
+    return exit_code_of(status);
+}
+
+static int call(const options_t *options, tmsg_endpoint_t *endpoint)
+{
+    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
+                                       .timeout_ms = options->timeout_ms};
+    tmsg_call_t *made;
+    tmsg_status_t status = tmsg_endpoint_call(endpoint, options->method,
+                                              options->map, &params, &made);
+    int code;
+
+    if (status != TMSG_OK) {
+        return refuse(status, tmsg_error_message());
+    }
+    status = tmsg_call_wait(made, -1); /* it has its timeout */
+    code =
+        reply_take(&options->reply, made) ? exit_code_of(status) : EXIT_FAILED;
+    tmsg_call_destroy(made);
+    return code;
+}
+
+static int list(const options_t *options, tmsg_endpoint_t *endpoint)
+{
+    tmsg_methods_t *methods;
+    tmsg_status_t status =
+        tmsg_endpoint_methods(endpoint, options->timeout_ms, &methods);
+
+    if (status != TMSG_OK) {
+        return refuse(status, tmsg_error_message());
+    }
+    reply_list(&options->reply, methods);
+    tmsg_methods_destroy(methods);
+    return EXIT_DONE;
+}
+
+static int ask_health(const options_t *options, tmsg_endpoint_t *endpoint)
+{
+    tmsg_health_t health;
+    tmsg_status_t status = tmsg_endpoint_health(endpoint, options->method,
+                                                options->timeout_ms, &health);
+
+    if (status != TMSG_OK) {
+        return refuse(status, tmsg_error_message());
+    }
+    puts(tmsg_health_name(health));
+    return health == TMSG_HEALTH_SERVING     ? EXIT_DONE
+           : health == TMSG_HEALTH_NOT_FOUND ? EXIT_NO_METHOD
+                                             : EXIT_UNAVAILABLE;
+}
+
+static int run(const options_t *options, tmsg_worker_t *worker)
+{
+    tmsg_endpoint_t *endpoint = NULL;
+    tmsg_request_t *closed;
+    int code = connect_to(worker, options->url, options->timeout_ms, &endpoint);
+
+    if (code == EXIT_DONE) {
+        code = options->list     ? list(options, endpoint)
+               : options->health ? ask_health(options, endpoint)
+                                 : call(options, endpoint);
+        if (tmsg_endpoint_close(endpoint, &closed) == TMSG_OK) {
+            tmsg_request_wait(closed, CLOSE_MS);
+            tmsg_request_destroy(closed);
+        }
+    }
+    tmsg_endpoint_destroy(endpoint);
+    return code;
+}
+
+int call_main(int argc, char **argv)
+{
+    const tmsg_worker_params_t host = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                                       .flags = TMSG_WORKER_HOST_ONLY};
+    options_t options = {.timeout_ms = 10000};
+    tmsg_context_t *context = NULL;
+    tmsg_worker_t *worker = NULL;
+    tmsg_status_t status = tmsg_map_create(&options.map);
+    int code = EXIT_USAGE;
+
+    if (status != TMSG_OK) {
+        complain("%s", tmsg_error_message());
+        return EXIT_FAILED;
+    }
+    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    if (!options.bad && reply_check(&options.reply)) {
+        status = create_context(options.key, NULL, &context);
+        if (status == TMSG_OK) {
+            status = tmsg_worker_create(context, &host, &worker);
+        }
+        if (status != TMSG_OK) {
+            complain("%s", tmsg_error_message());
+        }
+        code = status == TMSG_OK ? run(&options, worker) : EXIT_FAILED;
+    }
+    tmsg_map_destroy(options.map);
+    tmsg_worker_destroy(worker);
+    tmsg_context_destroy(context);
+    return code;
+}
