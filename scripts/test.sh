@@ -3,22 +3,43 @@
 # each test that was skipped with its reason, and the counts. ctest shows
 # nothing of an entry that passes, so a skip inside of one is else never seen.
 # Tests wait for much of their time: five run at once on two processors ($JOBS).
+# Where up to three entries failed, each is run once more with nothing beside it,
+# and passes if that does: it is listed, and what it printed first is kept beside
+# the log.
+# Nothing is run again where a sanitizer reported anything.
 # In CI ($TMSG_CI) a skip that tests/allowed-skips.txt does not have fails.
 set -eu
 build=$1
 shift
 allowed=$(dirname "$0")/../tests/allowed-skips.txt
 log=$build/Testing/Temporary/LastTest.log
-rm -f "$log"
+failures=$build/Testing/Temporary/LastTestsFailed.log
+rm -f "$log" "$failures" "$log.beside"
 rc=0
 jobs=${JOBS:-$(nproc)}
 ctest --test-dir "$build" --output-on-failure -j $((jobs * 2 + 1)) "$@" ||
     rc=$?
 [ -f "$log" ] || exit "$((rc ? rc : 1))"
 
+again=
+if [ $rc -eq 8 ] && [ -s "$failures" ] && [ "$(wc -l < "$failures")" -le 3 ] &&
+    ! grep -q ':sanitizer/reports$' "$failures"; then
+    again=$(cut -d: -f2- "$failures" | paste -sd ' ' -)
+    echo "== once more, with nothing beside: $again"
+    mv "$log" "$log.beside"
+    rc=0
+    ctest --test-dir "$build" --output-on-failure --rerun-failed || rc=$?
+    # One log: what was run again counts by its second outcome.
+    awk '/^[0-9]+\/[0-9]+ Testing: / { is_again = FNR < NR && $3 in again }
+        FNR == NR { if ($2 == "Testing:") again[$3]; next }
+        !is_again' "$log" "$log.beside" > "$log.first"
+    cat "$log" >> "$log.first"
+    mv "$log.first" "$log"
+fi
+
 kind=$(sed -n 's/^TMSG_SANITIZE:STRING=//p' "$build/CMakeCache.txt")
 echo
-awk -v kind="${kind:-plain}" -v allowed="$allowed" '
+AGAIN=$again awk -v kind="${kind:-plain}" -v allowed="$allowed" '
 function glob(text)
 {
     gsub(/[][.+?(){}|^$\\]/, "\\\\&", text)
@@ -126,6 +147,9 @@ END {
             note = ", " times[line] " times" note
         }
         print "skipped" note ": " line
+    }
+    if (ENVIRON["AGAIN"] != "") {
+        print "failed beside others, then run alone: " ENVIRON["AGAIN"]
     }
     printf "%d passed, %d failed, %d skipped", passed, failed, skipped
     if (unknown) {
