@@ -76,7 +76,7 @@ static tmsg_status_t connect_one(side_t *side, const char *url,
 {
     const tmsg_endpoint_params_t params = {
         .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
-        .connect_timeout_ms = 3000};
+        .connect_timeout_ms = PEERS_CONNECT_MS};
     tmsg_request_t *ready;
     tmsg_status_t status =
         tmsg_endpoint_connect(side->worker, url, &params, endpoint_p);

@@ -115,9 +115,11 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
 void side_listen(side_t *side, const char *url)
 {
     const tmsg_listener_params_t params = {
-        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
+                      TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT,
         .on_accept = accepted,
         .on_accept_arg = side,
+        .handshake_timeout_ms = PEERS_CONNECT_MS,
     };
 
     must(tmsg_listener_create(side->worker, url, &params, &side->listener));
@@ -142,6 +144,11 @@ void side_listen_link(side_t *side, link_t link)
     }
 }
 
+static const tmsg_endpoint_params_t patient = {
+    .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+    .connect_timeout_ms = PEERS_CONNECT_MS,
+};
+
 tmsg_endpoint_t *side_dial(side_t *side, const side_t *to)
 {
     const char *url = tmsg_listener_url(to->listener);
@@ -151,10 +158,10 @@ tmsg_endpoint_t *side_dial(side_t *side, const side_t *to)
 
     if (strncmp(url, "blob:", 5) == 0) {
         must(tmsg_listener_blob(to->listener, &blob, &bytes));
-        must(tmsg_endpoint_connect_blob(side->worker, blob, bytes, NULL,
+        must(tmsg_endpoint_connect_blob(side->worker, blob, bytes, &patient,
                                         &endpoint));
     } else {
-        must(tmsg_endpoint_connect(side->worker, url, NULL, &endpoint));
+        must(tmsg_endpoint_connect(side->worker, url, &patient, &endpoint));
     }
     return endpoint;
 }
@@ -348,7 +355,7 @@ tmsg_endpoint_t *side_connect(side_t *side, const char *url)
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *ready;
 
-    must(tmsg_endpoint_connect(side->worker, url, NULL, &endpoint));
+    must(tmsg_endpoint_connect(side->worker, url, &patient, &endpoint));
     must(tmsg_endpoint_ready(endpoint, &ready));
     must(side_finish(side, ready));
     return endpoint;

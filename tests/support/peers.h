@@ -16,6 +16,9 @@
 #include "support/must.h"
 
 #define PEERS_BOUND_MS 30000
+/* For a connection: longer than the library's default, on a machine of which
+ * other programs take most. */
+#define PEERS_CONNECT_MS 25000
 
 typedef enum { DRIVE_POLLING, DRIVE_FD, DRIVE_THREAD, DRIVES } drive_t;
 extern const char *const drive_names[DRIVES];
