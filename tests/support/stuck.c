@@ -19,6 +19,7 @@ typedef struct {
     own_memory_t memory;            /* of ours */
     tmsg_endpoint_t *ours, *theirs; /* two ends of one connection */
     tmsg_endpoint_t *second;        /* the peer's, to our listener */
+    tmsg_map_t *lent;               /* what send_with() sent */
     atomic_bool ended[WAITERS];     /* their waits */
     atomic_bool called, returned;   /* the callback */
     atomic_bool running;            /* one of those that take turns */
@@ -126,12 +127,17 @@ static void send_with(scene_t *scene)
         .on_done = on_done,
         .on_done_arg = scene,
     };
-    tmsg_map_t *map;
 
-    must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "lent", &tensor, &lent));
-    must(tmsg_endpoint_send(scene->ours, map, &params, NULL));
-    tmsg_map_destroy(map);
+    must(tmsg_map_create(&scene->lent));
+    must(tmsg_map_add(scene->lent, "lent", &tensor, &lent));
+    must(tmsg_endpoint_send(scene->ours, scene->lent, &params, NULL));
+}
+
+/* Releases it here where the worker's own thread is done with it already. */
+static void let_go(scene_t *scene)
+{
+    tmsg_map_destroy(scene->lent);
+    scene->lent = NULL;
 }
 
 /* Brings about that the callback is called by whoever drives us. */
@@ -256,6 +262,9 @@ void stuck_run(stuck_place_t place, drive_t drive)
     if (early) {
         provoke(&scene);
     }
+    if (drive != DRIVE_THREAD) {
+        let_go(&scene);
+    }
     for (unsigned i = 0; i < WAITERS; i++) {
         waiters[i] = (waiter_t){.scene = &scene, .number = i};
         must_eq(pthread_create(&waiters[i].thread, NULL, wait_for_answer,
@@ -265,6 +274,7 @@ void stuck_run(stuck_place_t place, drive_t drive)
     if (!early) {
         provoke(&scene);
     }
+    let_go(&scene);
     for (unsigned i = 0; i < WAITERS; i++) {
         must_eq(pthread_join(waiters[i].thread, NULL), 0);
     }
