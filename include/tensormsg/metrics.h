@@ -12,12 +12,13 @@
 extern "C" {
 #endif
 
-/* Calls of a worker are counted for each method and side: those that it made,
- * and those that its server got. Nothing is counted before
- * tmsg_metrics_start(), and never taken back. Names come from this program
- * alone: those it registered, and those it called, of which the first 256 have
- * counts of their own and the others share those of the name "". A peer's calls
- * to a method that there is not are not counted. See docs/rpc.md.
+/* Calls and streams of a worker are counted for each method and side: those
+ * that it made, and those that its server was asked for, which either began to
+ * come or were rejected. Nothing is counted before tmsg_metrics_start(), and
+ * never taken back. Names come from this program alone: those it registered,
+ * and those it called, of which the first 256 have counts of their own and the
+ * others share those of the name "". So do, at a server, all that peers ask for
+ * and nobody has registered. See docs/rpc.md.
  *
  * Latencies are kept in a log-linear histogram of 8.5 KiB: from 0 to 2,048 ns
  * in steps of 32 ns, and from there on 32 steps of equal width to each power of
@@ -35,7 +36,7 @@ enum { TMSG_METRICS_STATUSES = 64 };
 typedef struct tmsg_call_metrics {
     uint64_t ended;          /* calls that have */
     uint64_t in_flight;      /* that have not */
-    uint64_t rejected;       /* a server's: beyond its bounds, or draining; not
+    uint64_t rejected;       /* a server's: refused as they began to come; not
                               * among those above */
     uint64_t retried;        /* a caller's: attempts beyond the first */
     uint64_t sent_bytes;     /* of tensors: requests, a server's replies */
@@ -46,6 +47,8 @@ typedef struct tmsg_call_metrics {
                                                 * a failure at -status; at a
                                                 * server as it was answered,
                                                 * sent or not */
+    uint64_t rejected_by_status[TMSG_METRICS_STATUSES]; /* of `rejected`, with
+                                                         * what at -status */
 } tmsg_call_metrics_t;
 
 /* Counts from now on. Again: nothing changes. Errors: CLOSED, NO_MEMORY. */
@@ -73,10 +76,10 @@ TMSG_API tmsg_status_t tmsg_metrics_late_replies(tmsg_worker_t *worker,
                                                  uint64_t *count_p);
 
 /* All of it as Prometheus reads it (text exposition format 0.0.4), ended by a
- * newline; "" where nothing was counted. Families: tensormsg_calls_total
- * {side, method, status}, tensormsg_calls_in_flight,
- * tensormsg_calls_rejected_total and tensormsg_call_retries_total {side,
- * method}, tensormsg_call_bytes_total {side, method, direction}, the histogram
+ * newline; "" where nothing was counted. Families: tensormsg_calls_total and,
+ * of servers, tensormsg_calls_rejected_total {side, method, status},
+ * tensormsg_calls_in_flight and tensormsg_call_retries_total {side, method},
+ * tensormsg_call_bytes_total {side, method, direction}, the histogram
  * tensormsg_call_duration_seconds {side, method}, from 10 us to 100 s, and
  * tensormsg_late_replies_total, without labels. The caller frees *text_p with
  * tmsg_string_free(). Errors: CLOSED, NO_MEMORY. */

@@ -118,13 +118,17 @@ void tmsg_meter_end(tmsg_meter_t *meter, tmsg_status_t status,
     meter->steps[tmsg_meter_step(ns)]++;
 }
 
-void tmsg_meter_reject(tmsg_hub_t *hub, const char *name, size_t bytes)
+void tmsg_meter_reject(tmsg_hub_t *hub, const char *name, size_t bytes,
+                       tmsg_status_t status)
 {
     tmsg_meter_t *meter =
         hub->counts ? get(hub, TMSG_SIDE_SERVER, name, bytes) : NULL;
 
     if (meter != NULL) {
         meter->counts.rejected++;
+        if (status <= 0 && status > -TMSG_METRICS_STATUSES) {
+            meter->counts.rejected_by_status[-status]++;
+        }
     }
 }
 

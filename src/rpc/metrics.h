@@ -31,8 +31,9 @@ tmsg_meter_t *tmsg_meter_begin(tmsg_hub_t *hub, tmsg_side_t side,
 void tmsg_meter_end(tmsg_meter_t *meter, tmsg_status_t status,
                     uint64_t begun_ns);
 
-/* One was not taken. */
-void tmsg_meter_reject(tmsg_hub_t *hub, const char *name, size_t bytes);
+/* One was not taken by the server. */
+void tmsg_meter_reject(tmsg_hub_t *hub, const char *name, size_t bytes,
+                       tmsg_status_t status);
 
 /* Bytes of the tensors of a map, or 0 of NULL. */
 uint64_t tmsg_meter_bytes(const tmsg_map_t *map);

@@ -55,20 +55,36 @@ static void put_value(FILE *file, const char *name, const tmsg_meter_t *meter,
     fprintf(file, "} %" PRIu64 "\n", number);
 }
 
+/* Those that there were, and that one in any case. */
+static void put_statuses(FILE *file, const char *name,
+                         const tmsg_meter_t *meter, const uint64_t *by_status,
+                         tmsg_status_t always)
+{
+    for (int i = 0; i < TMSG_METRICS_STATUSES; i++) {
+        if (by_status[i] > 0 || -i == (int)always) {
+            put_value(file, name, meter, "status",
+                      tmsg_status_name((tmsg_status_t)-i), by_status[i]);
+        }
+    }
+}
+
 static void put_calls(const text_t *text)
 {
     const char *name = "tensormsg_calls_total";
 
     put_family(text->file, name, "counter", "Calls that have ended.");
     for (size_t i = 0; i < text->count; i++) {
-        const tmsg_meter_t *meter = &text->meters[i];
-
-        for (int j = 0; j < TMSG_METRICS_STATUSES; j++) {
-            if (meter->counts.by_status[j] > 0 || j == 0) {
-                put_value(text->file, name, meter, "status",
-                          tmsg_status_name((tmsg_status_t)-j),
-                          meter->counts.by_status[j]);
-            }
+        put_statuses(text->file, name, &text->meters[i],
+                     text->meters[i].counts.by_status, TMSG_OK);
+    }
+    name = "tensormsg_calls_rejected_total";
+    put_family(text->file, name, "counter",
+               "Calls that the server did not take.");
+    for (size_t i = 0; i < text->count; i++) {
+        if (text->meters[i].side == TMSG_SIDE_SERVER) {
+            put_statuses(text->file, name, &text->meters[i],
+                         text->meters[i].counts.rejected_by_status,
+                         TMSG_ERR_RESOURCE_EXHAUSTED);
         }
     }
 }
@@ -82,13 +98,6 @@ static void put_numbers(const text_t *text)
     for (size_t i = 0; i < text->count; i++) {
         put_value(text->file, name, &text->meters[i], NULL, NULL,
                   text->meters[i].counts.in_flight);
-    }
-    name = "tensormsg_calls_rejected_total";
-    put_family(text->file, name, "counter",
-               "Calls that the server did not take.");
-    for (size_t i = 0; i < text->count; i++) {
-        put_value(text->file, name, &text->meters[i], NULL, NULL,
-                  text->meters[i].counts.rejected);
     }
     name = "tensormsg_call_retries_total";
     put_family(text->file, name, "counter", "Attempts beyond a call's first.");

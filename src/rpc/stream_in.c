@@ -7,6 +7,7 @@
 
 #include "core/utf8.h"
 #include "rpc/intercept.h"
+#include "rpc/refuse.h"
 #include "rpc/signature.h"
 #include "rpc/stream.h"
 
@@ -272,6 +273,7 @@ static void open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
 
     tmsg_stream_take(message);
     if (tmsg_calls_are_full(peer->endpoint)) {
+        tmsg_refuse(peer, head, TMSG_ERR_LIMIT_EXCEEDED);
         tmsg_stream_break(peer->endpoint, TMSG_ERR_LIMIT_EXCEEDED,
                           "it opens streams and takes no answers");
         tmsg_message_destroy(message);
@@ -285,6 +287,7 @@ static void open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     }
     if (status != TMSG_OK) {
         snprintf(why, sizeof(why), "%s", tmsg_error_message());
+        tmsg_refuse(peer, head, status);
         tmsg_stream_free(stream);
         tmsg_stream_say_over(peer, key, head->id, status, why);
         tmsg_message_destroy(message);
@@ -382,9 +385,14 @@ static void miss(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
 {
     tmsg_call_stream_t *stream;
 
-    if (status == TMSG_ERR_CANCELED || status == TMSG_ERR_TIMED_OUT ||
-        (head != NULL && head->type == TMSG_STREAM_OPEN)) {
-        return; /* its opener has heard */
+    if (head != NULL && head->type == TMSG_STREAM_OPEN) {
+        if (!key.ours) { /* its opener has heard */
+            tmsg_refuse(peer, head, status);
+        }
+        return;
+    }
+    if (status == TMSG_ERR_CANCELED || status == TMSG_ERR_TIMED_OUT) {
+        return; /* likewise */
     }
     tmsg_hub_lock(peer->hub);
     stream =

@@ -8,6 +8,7 @@
 #include "rpc/intercept.h"
 #include "rpc/method.h"
 #include "rpc/metrics.h"
+#include "rpc/refuse.h"
 #include "rpc/stream.h"
 
 /* What a peer says is left of a call's time is no more than this. */
@@ -423,6 +424,7 @@ tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
     tmsg_status_t status;
 
     if (tmsg_calls_are_full_held(peer->endpoint)) {
+        tmsg_refuse(peer, head, TMSG_ERR_RESOURCE_EXHAUSTED);
         return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
                               "%u answers wait for the caller to take them",
                               TMSG_CALLS_ANSWERS_MOST);
@@ -433,6 +435,9 @@ tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
         *in_p = &task->in;
     }
     tmsg_hub_unlock_live(hub);
+    if (status != TMSG_OK) {
+        tmsg_refuse(peer, head, status);
+    }
     if (alarm_ns != 0) {
         tmsg_calls_alarm_held(hub->calls, alarm_ns);
     }

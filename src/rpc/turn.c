@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The bounds of a server and its methods: who comes in, who waits and whose
  * turn it is. All with the lock held, but tmsg_server_run(). */
-#include "rpc/metrics.h"
 #include "rpc/principal.h"
 #include "rpc/server.h"
 
@@ -21,20 +20,17 @@ static bool is_full(const tmsg_load_t *load)
 }
 
 /* Whether server and method have room for one more. */
-static tmsg_status_t check_room(const tmsg_rpc_peer_t *peer,
-                                const tmsg_call_head_t *head,
+static tmsg_status_t check_room(const tmsg_server_t *server,
                                 const tmsg_method_t *method)
 {
-    const char *full = is_full(&peer->hub->server->load) ? "the server"
-                       : is_full(&method->load)          ? "the method"
-                                                         : NULL;
+    const char *full = is_full(&server->load)   ? "the server"
+                       : is_full(&method->load) ? "the method"
+                                                : NULL;
 
-    if (full == NULL) {
-        return TMSG_OK;
-    }
-    tmsg_meter_reject(peer->hub, head->text, head->text_bytes);
-    return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                          "%s has as many calls as it takes", full);
+    return full == NULL
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                                "%s has as many calls as it takes", full);
 }
 
 tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
@@ -52,9 +48,6 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
     }
     method = tmsg_method_called(server, head->text, head->text_bytes);
     if (server->draining && (method == NULL || !method->is_ours)) {
-        if (method != NULL) {
-            tmsg_meter_reject(peer->hub, head->text, head->text_bytes);
-        }
         return tmsg_error_set(TMSG_ERR_UNAVAILABLE,
                               "the server is being shut down");
     }
@@ -74,7 +67,7 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
         return TMSG_OK;
     }
     return tmsg_principals_check(method->principals, peer->endpoint) == TMSG_OK
-               ? check_room(peer, head, method)
+               ? check_room(server, method)
                : TMSG_ERR_REFUSED;
 }
 

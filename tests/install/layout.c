@@ -19,7 +19,7 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_call_metrics_t, 576);
+SIZE(tmsg_call_metrics_t, 1088);
 AT(tmsg_call_metrics_t, ended, 0);
 AT(tmsg_call_metrics_t, in_flight, 8);
 AT(tmsg_call_metrics_t, rejected, 16);
@@ -29,6 +29,7 @@ AT(tmsg_call_metrics_t, received_bytes, 40);
 AT(tmsg_call_metrics_t, latency_sum_ns, 48);
 AT(tmsg_call_metrics_t, latency_most_ns, 56);
 AT(tmsg_call_metrics_t, by_status, 64);
+AT(tmsg_call_metrics_t, rejected_by_status, 576);
 
 SIZE(tmsg_call_params_t, 72);
 AT(tmsg_call_params_t, field_mask, 0);

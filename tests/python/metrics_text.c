@@ -2,7 +2,7 @@
 /* Prints the metrics of a caller, or of a server, as Prometheus reads them,
  * after calls to three methods, one of them with a name that has to be escaped:
  * the first argument so often, "fail" twice, and "kept" once, which goes on.
- * Then one that the server rejects. */
+ * Then one that the server rejects, and one of a method that it has not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +85,7 @@ static void play(pair_t *pair, unsigned count)
     goes_on = begin(pair, "kept");
     pair_await(pair, is_kept, NULL, "a task");
     call(pair, "kept", TMSG_ERR_RESOURCE_EXHAUSTED);
+    call(pair, "strange", TMSG_ERR_NOT_FOUND);
 }
 
 int main(int argc, char **argv)

@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint.h"
 #include "rpc/metrics.h"
 #include "support/peers.h"
 #include "support/sample.h"
+
+enum { MOST_BYTES = 1 << 20 }; /* that a holds */
 
 typedef struct {
     pair_t pair;
@@ -39,19 +42,33 @@ static void keep(void *arg, tmsg_task_t *task)
     ((scene_t *)arg)->task = tmsg_task_keep(task);
 }
 
+static void leave(void *arg, tmsg_call_stream_t *stream)
+{
+    (void)arg;
+    (void)stream;
+}
+
 static void open_scene(scene_t *scene)
 {
+    const side_options_t small = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = MOST_BYTES}};
+    const tmsg_method_params_t others = {
+        .field_mask = TMSG_METHOD_PARAM_PRINCIPALS, .principals = "alice"};
     const tmsg_method_params_t one = {
         .field_mask = TMSG_METHOD_PARAM_CONCURRENCY | TMSG_METHOD_PARAM_QUEUE,
         .concurrency = 1,
         .queue = 0};
 
     memset(scene, 0, sizeof(*scene));
-    pair_open(&scene->pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair_open(&scene->pair, LINK_SHM, DRIVE_POLLING, &small, NULL);
     must(tmsg_server_create(scene->pair.a.worker, NULL, &scene->server));
     must(tmsg_server_register(scene->server, "echo", echo, scene, NULL));
     must(tmsg_server_register(scene->server, "fail", fail, scene, NULL));
     must(tmsg_server_register(scene->server, "keep", keep, scene, &one));
+    must(tmsg_server_register(scene->server, "others'", echo, NULL, &others));
+    must(tmsg_server_register_stream(scene->server, "stream", leave, NULL,
+                                     NULL));
     must(tmsg_metrics_start(scene->pair.a.worker));
     must(tmsg_metrics_start(scene->pair.b.worker));
 }
@@ -127,9 +144,6 @@ Test(metrics, count_calls_by_method_side_and_status)
     must_eq(counts.by_status[-TMSG_ERR_UNAVAILABLE], 1);
     counts = read_side(&scene, TMSG_SIDE_CALLER, "nothing");
     must_eq(counts.by_status[-TMSG_ERR_NOT_FOUND], 1);
-    must_be(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "nothing",
-                              &counts),
-            TMSG_ERR_NOT_FOUND);
     must_be(
         tmsg_metrics_read(scene.pair.a.worker, (tmsg_side_t)3, "echo", &counts),
         TMSG_ERR_INVALID_PARAM);
@@ -152,6 +166,7 @@ Test(metrics, count_what_is_in_flight_and_what_was_rejected)
     must_be(call(&scene, "keep", 10), TMSG_ERR_RESOURCE_EXHAUSTED);
     counts = read_side(&scene, TMSG_SIDE_SERVER, "keep");
     must_eq(counts.rejected, 3);
+    must_eq(counts.rejected_by_status[-TMSG_ERR_RESOURCE_EXHAUSTED], 3);
     must_eq(counts.ended, 0);
     tmsg_call_destroy(first);
     while (tmsg_task_status(scene.task) == TMSG_OK) {
@@ -162,6 +177,115 @@ Test(metrics, count_what_is_in_flight_and_what_was_rejected)
     counts = read_side(&scene, TMSG_SIDE_SERVER, "keep");
     must_eq(counts.in_flight, 0);
     must_eq(counts.by_status[-TMSG_ERR_CANCELED], 1);
+    close_scene(&scene);
+}
+
+static const char *line_of(const char *text, const char *begin)
+{
+    const char *at = strstr(text, begin);
+
+    if (at == NULL) {
+        die("no %s in\n%s", begin, text);
+    }
+    return at + strlen(begin);
+}
+
+/* So often, and with nothing else, was a method's call refused. */
+static void expect_refused(scene_t *scene, const char *method,
+                           tmsg_status_t status, unsigned times)
+{
+    tmsg_call_metrics_t counts = read_side(scene, TMSG_SIDE_SERVER, method);
+
+    must_eq(counts.rejected, times);
+    must_eq(counts.rejected_by_status[-status], times);
+    must_eq(counts.ended, 0);
+    must_eq(counts.in_flight, 0);
+}
+
+static bool is_over(void *arg)
+{
+    return tmsg_call_stream_status(arg) != TMSG_IN_PROGRESS;
+}
+
+static void open_stream(scene_t *scene, const char *method, size_t bytes,
+                        tmsg_status_t wanted)
+{
+    tmsg_map_t *map = sample_bytes(1, bytes);
+    tmsg_call_stream_t *stream;
+
+    must(tmsg_endpoint_open_stream(scene->pair.to_a, method, map, NULL,
+                                   &stream));
+    tmsg_map_destroy(map);
+    pair_await(&scene->pair, is_over, stream, "the end of a stream");
+    must_be(tmsg_call_stream_status(stream), wanted);
+    tmsg_call_stream_destroy(stream);
+}
+
+Test(metrics, count_what_the_server_refuses_by_method_and_status)
+{
+    scene_t scene;
+
+    open_scene(&scene);
+    must_be(call(&scene, "others'", 10), TMSG_ERR_REFUSED);
+    expect_refused(&scene, "others'", TMSG_ERR_REFUSED, 1);
+    must_be(call(&scene, "stream", 10), TMSG_ERR_NOT_FOUND);
+    expect_refused(&scene, "stream", TMSG_ERR_NOT_FOUND, 1);
+    open_stream(&scene, "keep", 1, TMSG_ERR_NOT_FOUND);
+    expect_refused(&scene, "keep", TMSG_ERR_NOT_FOUND, 1);
+    scene.pair.to_b->queue.answers = TMSG_CALLS_ANSWERS_MOST; /* as if */
+    must_be(call(&scene, "fail", 10), TMSG_ERR_RESOURCE_EXHAUSTED);
+    scene.pair.to_b->queue.answers = 0;
+    expect_refused(&scene, "fail", TMSG_ERR_RESOURCE_EXHAUSTED, 3);
+    must(tmsg_server_drain(scene.server, 0));
+    must_be(call(&scene, "echo", 10), TMSG_ERR_UNAVAILABLE);
+    expect_refused(
+        &scene, "echo", TMSG_ERR_UNAVAILABLE,
+        1 + (unsigned)read_side(&scene, TMSG_SIDE_CALLER, "echo").retried);
+    close_scene(&scene);
+}
+
+Test(metrics, count_what_does_not_come_whole)
+{
+    tmsg_call_metrics_t counts;
+    scene_t scene;
+
+    open_scene(&scene);
+    open_stream(&scene, "stream", MOST_BYTES + 1, TMSG_ERR_LIMIT_EXCEEDED);
+    expect_refused(&scene, "stream", TMSG_ERR_LIMIT_EXCEEDED, 1);
+    must_be(call(&scene, "echo", MOST_BYTES + 1), TMSG_ERR_LIMIT_EXCEEDED);
+    counts = read_side(&scene, TMSG_SIDE_SERVER, "echo");
+    must_eq(counts.by_status[-TMSG_ERR_LIMIT_EXCEEDED], 1); /* it had begun */
+    must_eq(counts.rejected, 0);
+    close_scene(&scene);
+}
+
+enum { STRANGE_NAMES = 300 };
+
+Test(metrics, have_one_name_for_all_methods_that_there_are_not)
+{
+    char name[32];
+    scene_t scene;
+    char *text;
+
+    open_scene(&scene);
+    for (int i = 0; i < STRANGE_NAMES; i++) {
+        snprintf(name, sizeof(name), "strange %d", i);
+        must_be(call(&scene, name, 1), TMSG_ERR_NOT_FOUND);
+    }
+    open_stream(&scene, "strange", 1, TMSG_ERR_NOT_FOUND);
+    expect_refused(&scene, "", TMSG_ERR_NOT_FOUND, STRANGE_NAMES + 1);
+    must(tmsg_metrics_text(scene.pair.a.worker, &text));
+    must_true(strstr(text, "strange") == NULL);
+    must_eq(atoi(line_of(text, "tensormsg_calls_rejected_total{side=\"server\","
+                               "method=\"\",status=\"not found\"} ")),
+            STRANGE_NAMES + 1);
+    tmsg_string_free(text);
+    tmsg_server_destroy(scene.server); /* nobody serves there */
+    scene.server = NULL;
+    must_be(call(&scene, "echo", 1), TMSG_ERR_UNSUPPORTED);
+    must_eq(read_side(&scene, TMSG_SIDE_SERVER, "")
+                .rejected_by_status[-TMSG_ERR_UNSUPPORTED],
+            1);
     close_scene(&scene);
 }
 
@@ -202,16 +326,6 @@ Test(metrics, tell_latencies)
                                  1000001, &ns),
             TMSG_ERR_INVALID_PARAM);
     close_scene(&scene);
-}
-
-static const char *line_of(const char *text, const char *begin)
-{
-    const char *at = strstr(text, begin);
-
-    if (at == NULL) {
-        die("no %s in\n%s", begin, text);
-    }
-    return at + strlen(begin);
 }
 
 /* Every line is a comment of its family or a sample of it; buckets rise. */
