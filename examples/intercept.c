@@ -1,5 +1,6 @@
 /* intercept: a server that wants a token of each call, a caller that gives one,
- * a line of log and a span for each call; all in one process. */
+ * a line of log for each call that the server was asked for and a span for each
+ * that it took; all in one process. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +70,11 @@ int main(void)
     const tmsg_interceptor_t wants = {.field_mask = TMSG_INTERCEPTOR_BEGIN,
                                       .begin = want_token,
                                       .arg = wanted};
-    const tmsg_interceptor_t logs = {.field_mask = TMSG_INTERCEPTOR_END,
-                                     .end = log_end};
+    const tmsg_interceptor_t logs = {.field_mask = TMSG_INTERCEPTOR_END |
+                                                   TMSG_INTERCEPTOR_REFUSED,
+                                     .end = log_end,
+                                     .refused = log_end};
+    const char *const methods[] = {"answer", "answer", "anwser"};
     const tmsg_tracer_params_t traces = {
         .field_mask = TMSG_TRACER_PARAM_ON_SPAN, .on_span = print_span};
     tmsg_context_t *context;
@@ -91,10 +95,10 @@ int main(void)
     check(tmsg_listener_create(worker, "tcp://127.0.0.1:0", NULL, &listener));
     check(tmsg_endpoint_connect(worker, tmsg_listener_url(listener), NULL,
                                 &endpoint));
-    for (int i = 0; i < 2; i++) {
-        check(tmsg_endpoint_call(endpoint, "answer", NULL, NULL, &call));
+    for (int i = 0; i < 3; i++) {
+        check(tmsg_endpoint_call(endpoint, methods[i], NULL, NULL, &call));
         if (tmsg_call_wait(call, 10000) != TMSG_OK) {
-            printf("%s\n", strstr(tmsg_call_error(call), "no good"));
+            printf("%s\n", strstr(tmsg_call_error(call), "no "));
         }
         tmsg_call_destroy(call);
         token = wanted;

@@ -30,7 +30,7 @@ typedef struct tmsg_intercepted {
                                 * tmsg_task_principal(); else NULL */
     const tmsg_map_t *map;     /* that it was made with, for its metadata and
                                 * what tensors there are; at a caller NULL but
-                                * in `begin` */
+                                * in `begin`, and in `refused` */
     int32_t remaining_ms;      /* of its time; -1: it has no limit */
     void *state;               /* this interceptor's own, for this call: NULL
                                 * in `begin`, and then what that left there */
@@ -43,7 +43,7 @@ typedef struct tmsg_intercepted {
                               * its end, count in bytes alone */
     uint64_t received;
     uint32_t attempts; /* at a caller: tmsg_call_attempts() */
-    /* In `end` alone: */
+    /* In `end` and `refused` alone: */
     tmsg_status_t status; /* how it ended: of a call as tmsg_call_status(), of
                            * a stream as tmsg_call_stream_status(); at a server
                            * as it was answered, or why nobody wants that */
@@ -53,7 +53,8 @@ typedef struct tmsg_intercepted {
 enum {
     TMSG_INTERCEPTOR_BEGIN = 1 << 0,
     TMSG_INTERCEPTOR_MESSAGE = 1 << 1,
-    TMSG_INTERCEPTOR_END = 1 << 2
+    TMSG_INTERCEPTOR_END = 1 << 2,
+    TMSG_INTERCEPTOR_REFUSED = 1 << 3
 };
 
 /* Hooks, of which it has those that field_mask names; one that is NULL is as
@@ -90,6 +91,16 @@ typedef struct tmsg_interceptor {
      * another thread just then it comes when that has returned, on the thread
      * that progresses, and on_over behind it. */
     void (*end)(void *arg, const tmsg_intercepted_t *call);
+    /* A server's: one that it was asked for has ended before `begin`, so that
+     * no handler and no other hook sees it: refused as it came (no such method,
+     * for other principals, beyond the bounds, draining), or when it was whole
+     * (a map beyond the limits), or given up by its caller, or lost, on its
+     * way. `status` and `error` are as in `end`; `method` is what the caller
+     * said, up to 199 bytes of UTF-8, be it registered or not; `map` is NULL.
+     * On the thread that progresses, in the order of `end`. Where 1,024 wait to
+     * be told of, further ones are counted (tensormsg/metrics.h) and not told.
+     */
+    void (*refused)(void *arg, const tmsg_intercepted_t *call);
     void *arg; /* passed to all; must be there until the worker was destroyed */
 } tmsg_interceptor_t;
 

@@ -6,7 +6,7 @@
 
 #define HOOKS_KNOWN                                                            \
     ((uint64_t)(TMSG_INTERCEPTOR_BEGIN | TMSG_INTERCEPTOR_MESSAGE |            \
-                TMSG_INTERCEPTOR_END))
+                TMSG_INTERCEPTOR_END | TMSG_INTERCEPTOR_REFUSED))
 
 /* Lock held: the chain of a side, which may be this; NULL: it is full. */
 static tmsg_chain_t *room(const tmsg_hub_t *hub, tmsg_side_t side,
@@ -84,6 +84,9 @@ static tmsg_status_t read_hooks(const tmsg_interceptor_t *interceptor,
     }
     if (mask & TMSG_INTERCEPTOR_END) {
         read->end = interceptor->end;
+    }
+    if (mask & TMSG_INTERCEPTOR_REFUSED) {
+        read->refused = interceptor->refused;
     }
     return TMSG_OK;
 }

@@ -81,6 +81,7 @@ struct tmsg_hub {
     _Atomic(struct tmsg_chain *) chains[2]; /* by tmsg_side_t - 1; NULL: none */
     struct tmsg_tracer *tracer;             /* NULL: none */
     tmsg_list_t spare_hooks;                /* as above */
+    unsigned refusals; /* that interceptors are still to be told of */
 };
 
 /* Of retries, in thousandths of a token. */

@@ -10,15 +10,9 @@
 #include "rpc/metrics.h"
 #include "rpc/stream.h"
 
-/* What a hook is given; the library's own part is behind what it may read. */
-typedef struct {
-    tmsg_intercepted_t seen; /* first */
-    tmsg_hooks_t *hooks;
-} view_t;
-
 tmsg_hooks_t *tmsg_hooks_of(const tmsg_intercepted_t *call)
 {
-    return ((const view_t *)(const void *)call)->hooks;
+    return ((const tmsg_hook_view_t *)(const void *)call)->hooks;
 }
 
 static void free_hooks(tmsg_hooks_t *hooks)
@@ -132,11 +126,11 @@ static void show_task(const tmsg_task_t *task, tmsg_intercepted_t *seen)
     seen->remaining_ms = left_ms(task->deadline_ns);
 }
 
-static void show(tmsg_hooks_t *hooks, view_t *view)
+static void show(tmsg_hooks_t *hooks, tmsg_hook_view_t *view)
 {
     tmsg_intercepted_t *seen = &view->seen;
 
-    *view = (view_t){.hooks = hooks};
+    *view = (tmsg_hook_view_t){.hooks = hooks};
     if (hooks->call != NULL) {
         show_call(hooks->call, seen);
     } else {
@@ -165,7 +159,7 @@ static void run_end(tmsg_hooks_t *hooks)
 {
     const tmsg_chain_t *chain = chain_of(hooks);
     const tmsg_trace_context_t *before = enter_span(hooks);
-    view_t view;
+    tmsg_hook_view_t view;
 
     show(hooks, &view);
     for (unsigned i = hooks->begun; i-- > 0;) {
@@ -269,7 +263,7 @@ static tmsg_status_t begin(tmsg_hooks_t *hooks)
     const tmsg_trace_context_t *before = tmsg_trace_current();
     tmsg_status_t status = TMSG_OK;
     unsigned count;
-    view_t view;
+    tmsg_hook_view_t view;
 
     show(hooks, &view);
     tmsg_hub_lock(hooks->hub);
@@ -382,7 +376,7 @@ void tmsg_hooks_message(tmsg_hooks_t *hooks, bool sent, const tmsg_map_t *map)
     const tmsg_trace_context_t *before;
     const tmsg_chain_t *chain;
     unsigned begun;
-    view_t view;
+    tmsg_hook_view_t view;
 
     if (hooks == NULL) {
         return;
@@ -510,8 +504,8 @@ tmsg_status_t tmsg_intercepted_refuse(tmsg_intercepted_t *call,
     tmsg_hooks_t *hooks = tmsg_hooks_of(call);
     size_t bytes = 0;
 
-    if (words != NULL && words[0] != '\0' && hooks->beginning &&
-        tmsg_task_words(words, &bytes) == TMSG_OK) {
+    if (words != NULL && words[0] != '\0' && hooks != NULL &&
+        hooks->beginning && tmsg_task_words(words, &bytes) == TMSG_OK) {
         tmsg_hooks_words(hooks, words, bytes);
         hooks->refused = true;
     }

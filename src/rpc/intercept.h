@@ -12,6 +12,14 @@
 #include "rpc/caller.h"
 #include "rpc/server.h"
 
+struct tmsg_hooks;
+
+/* What a hook is given; the library's own part is behind what it may read. */
+typedef struct {
+    tmsg_intercepted_t seen;  /* first */
+    struct tmsg_hooks *hooks; /* NULL: no `begin` has seen it */
+} tmsg_hook_view_t;
+
 /* Those of one side of a worker. Never taken away. */
 typedef struct tmsg_chain {
     unsigned count;

@@ -93,7 +93,8 @@ struct tmsg_task {
     unsigned handles;           /* with the lock */
     bool running;               /* it has had its turn, and counts as such */
     bool inside;
-    bool ran; /* its handler was called, or is about to be */
+    bool ran;          /* its handler was called, or is about to be */
+    bool refusal_told; /* to interceptors none of which has seen it */
     tmsg_task_fn on_over;
     void *on_over_arg;
 };

@@ -267,15 +267,15 @@ void tmsg_stream_serve(tmsg_call_stream_t *stream, tmsg_task_t *task)
 static void open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
                  tmsg_message_t *message, const tmsg_call_head_t *head)
 {
+    static const char no_answers[] = "it opens streams and takes no answers";
     tmsg_call_stream_t *stream = NULL;
     tmsg_status_t status;
     char why[TMSG_ERROR_BYTES];
 
     tmsg_stream_take(message);
     if (tmsg_calls_are_full(peer->endpoint)) {
-        tmsg_refuse(peer, head, TMSG_ERR_LIMIT_EXCEEDED);
-        tmsg_stream_break(peer->endpoint, TMSG_ERR_LIMIT_EXCEEDED,
-                          "it opens streams and takes no answers");
+        (void)tmsg_refuse(peer, head, TMSG_ERR_LIMIT_EXCEEDED, no_answers);
+        tmsg_stream_break(peer->endpoint, TMSG_ERR_LIMIT_EXCEEDED, no_answers);
         tmsg_message_destroy(message);
         return;
     }
@@ -287,7 +287,7 @@ static void open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     }
     if (status != TMSG_OK) {
         snprintf(why, sizeof(why), "%s", tmsg_error_message());
-        tmsg_refuse(peer, head, status);
+        (void)tmsg_refuse(peer, head, status, why);
         tmsg_stream_free(stream);
         tmsg_stream_say_over(peer, key, head->id, status, why);
         tmsg_message_destroy(message);
@@ -387,7 +387,7 @@ static void miss(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
 
     if (head != NULL && head->type == TMSG_STREAM_OPEN) {
         if (!key.ours) { /* its opener has heard */
-            tmsg_refuse(peer, head, status);
+            (void)tmsg_refuse(peer, head, status, why);
         }
         return;
     }

@@ -117,15 +117,20 @@ static bool tell_over(const tmsg_task_t *task)
 {
     tmsg_hub_t *hub = task->server->hub;
     tmsg_status_t status = status_of(task);
+    const char *words = task->stream != NULL
+                            ? tmsg_call_stream_error(task->stream)
+                            : tmsg_status_name(status);
     tmsg_hooks_t *hooks;
+    bool unseen;
 
     tmsg_hub_lock(hub);
     hooks = task->hooks;
+    unseen = hooks == NULL && !task->ran && !task->refusal_told;
     tmsg_hub_unlock(hub);
-    return tmsg_hooks_over(hooks, status,
-                           task->stream != NULL
-                               ? tmsg_call_stream_error(task->stream)
-                               : tmsg_status_name(status));
+    if (unseen) {
+        tmsg_refuse_task(task, status, words);
+    }
+    return tmsg_hooks_over(hooks, status, words);
 }
 
 static void fire(tmsg_rpc_event_t *event)
@@ -259,6 +264,9 @@ static void turn_away(tmsg_task_t *task, tmsg_status_t status)
     } else if (open) {
         tmsg_hooks_words(task->hooks, words, strlen(words));
         tmsg_task_send_failure(task, status, words, false);
+        if (task->hooks == NULL) {
+            tmsg_refuse_task(task, status, words);
+        }
         tmsg_task_settle(task);
     }
     tmsg_task_drop(task);
@@ -274,6 +282,7 @@ static void run_ours(tmsg_task_t *task)
     open = tmsg_task_is_open(task);
     if (open) {
         task->handles = 1;
+        task->ran = true;
     }
     tmsg_hub_unlock(hub);
     if (open) {
@@ -326,27 +335,42 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
     tmsg_tasks_run(next);
 }
 
-/* It will not come. */
-static void task_failed(tmsg_call_in_t *in, tmsg_status_t status,
-                        const char *why)
+/* It will not come. True: it was awaited; where it is `told` its event does not
+ * tell those who intercept it. */
+static bool lose(tmsg_task_t *task, tmsg_status_t status, bool told)
 {
-    tmsg_task_t *task = TMSG_CONTAINER_OF(in, tmsg_task_t, in);
     tmsg_hub_t *hub = task->server->hub;
+    bool open;
 
-    (void)why;                       /* its sender has heard it */
     tmsg_calls_hold(task->endpoint); /* as its message does not, from here on */
     tmsg_hub_lock(hub);
-    if (tmsg_task_is_open(task)) {
+    open = tmsg_task_is_open(task);
+    if (open) {
+        task->refusal_told = told;
         tmsg_task_abandon(task, status);
     }
     tmsg_hub_unlock(hub);
     tmsg_hub_wake(hub);
+    return open;
+}
+
+static void task_failed(tmsg_call_in_t *in, tmsg_status_t status,
+                        const char *why)
+{
+    tmsg_task_t *task = TMSG_CONTAINER_OF(in, tmsg_task_t, in);
+
+    if (lose(task, status, true)) { /* its sender has heard why */
+        tmsg_refuse_task(task, status, why);
+    }
     tmsg_task_drop(task);
 }
 
 static void task_dropped(tmsg_call_in_t *in)
 {
-    task_failed(in, TMSG_ERR_PEER_LOST, "");
+    tmsg_task_t *task = TMSG_CONTAINER_OF(in, tmsg_task_t, in);
+
+    (void)lose(task, TMSG_ERR_PEER_LOST, false);
+    tmsg_task_drop(task);
 }
 
 static tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
@@ -414,6 +438,15 @@ static tmsg_status_t enter(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     return TMSG_OK;
 }
 
+/* With tmsg_error_message(). */
+static void refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
+                   tmsg_status_t status)
+{
+    if (tmsg_refuse(peer, head, status, tmsg_error_message())) {
+        tmsg_calls_wake_held(peer->hub->calls);
+    }
+}
+
 tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
                                const tmsg_call_head_t *head,
                                tmsg_call_in_t **in_p)
@@ -424,10 +457,11 @@ tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
     tmsg_status_t status;
 
     if (tmsg_calls_are_full_held(peer->endpoint)) {
-        tmsg_refuse(peer, head, TMSG_ERR_RESOURCE_EXHAUSTED);
-        return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                              "%u answers wait for the caller to take them",
-                              TMSG_CALLS_ANSWERS_MOST);
+        status = tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                                "%u answers wait for the caller to take them",
+                                TMSG_CALLS_ANSWERS_MOST);
+        refuse(peer, head, status);
+        return status;
     }
     tmsg_hub_lock_live(hub);
     status = enter(peer, head, NULL, &task, &alarm_ns);
@@ -436,7 +470,7 @@ tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
     }
     tmsg_hub_unlock_live(hub);
     if (status != TMSG_OK) {
-        tmsg_refuse(peer, head, status);
+        refuse(peer, head, status);
     }
     if (alarm_ns != 0) {
         tmsg_calls_alarm_held(hub->calls, alarm_ns);

@@ -174,12 +174,13 @@ AT(tmsg_intercepted_t, attempts, 96);
 AT(tmsg_intercepted_t, status, 100);
 AT(tmsg_intercepted_t, error, 104);
 
-SIZE(tmsg_interceptor_t, 40);
+SIZE(tmsg_interceptor_t, 48);
 AT(tmsg_interceptor_t, field_mask, 0);
 AT(tmsg_interceptor_t, begin, 8);
 AT(tmsg_interceptor_t, message, 16);
 AT(tmsg_interceptor_t, end, 24);
-AT(tmsg_interceptor_t, arg, 32);
+AT(tmsg_interceptor_t, refused, 32);
+AT(tmsg_interceptor_t, arg, 40);
 
 SIZE(tmsg_limits_t, 72);
 AT(tmsg_limits_t, field_mask, 0);

@@ -46,4 +46,7 @@ def test_the_example_of_interceptors():
         "answer: ok",
         "span of the server",
         "span of the caller, which began it",
+        "anwser: not found",
+        "span of the caller, which began it",
+        "no such method here (no handler saw the call)",
     ]

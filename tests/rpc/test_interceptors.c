@@ -535,7 +535,7 @@ Test(interceptors, end_with_the_worker)
 Test(interceptors, that_cannot_be_are_refused)
 {
     const tmsg_interceptor_t none = {.arg = NULL};
-    const tmsg_interceptor_t unknown = {.field_mask = 1 << 3};
+    const tmsg_interceptor_t unknown = {.field_mask = 1 << 4};
     tmsg_worker_t *worker;
     scene_t scene;
     tmsg_call_t *call;
@@ -550,7 +550,7 @@ Test(interceptors, that_cannot_be_are_refused)
             TMSG_ERR_INVALID_PARAM);
     must_be(tmsg_worker_intercept(worker, TMSG_SIDE_CALLER, &unknown),
             TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "field_mask bits 0x8");
+    must_say(tmsg_error_message(), "field_mask bits 0x10");
     for (int i = 0; i < TMSG_INTERCEPTORS_MOST; i++) {
         must(tmsg_worker_intercept(worker, TMSG_SIDE_CALLER, &none));
     }
