@@ -11,6 +11,9 @@ static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
     const tmsg_ucx_t *ucx = arg;
     tmsg_worker_t *worker = ucx->worker;
 
+    if (worker == NULL) { /* it is being closed */
+        return;
+    }
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
