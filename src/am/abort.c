@@ -12,6 +12,7 @@
 #include "am/endpoint.h"
 #include "am/receive.h"
 #include "core/bytes.h"
+#include "core/utf8.h"
 
 /* An ABORT that was faster than its message. */
 typedef struct {
@@ -126,6 +127,7 @@ ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
     abort.status = tmsg_control_failure((int32_t)tmsg_get_le(arrival->body, 4));
     snprintf(abort.why, sizeof(abort.why), "given up by its sender: %.*s",
              (int)(head->body_bytes - 4), (const char *)arrival->body + 4);
+    tmsg_utf8_scrub(abort.why);
     if ((int32_t)(head->sequence - channel->rx_sequence) >= 0 &&
         !tmsg_channel_overtook(channel, head->sequence)) {
         apply(channel, &abort);

@@ -10,6 +10,7 @@
 #include "am/close.h"
 #include "am/send.h"
 #include "core/bytes.h"
+#include "core/utf8.h"
 
 #define ACK_TEXT_MAX 240
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
@@ -423,6 +424,7 @@ ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
     snprintf(why, sizeof(why), "refused by the receiver: %.*s",
              (int)(arrival->head.body_bytes - 4),
              (const char *)arrival->body + 4);
+    tmsg_utf8_scrub(why);
     tmsg_send_acknowledged(endpoint, arrival->head.message_id,
                            status == 0 ? TMSG_OK : tmsg_control_failure(status),
                            why);

@@ -60,7 +60,7 @@ static void say_abort(scene_t *scene, uint32_t sequence, int32_t status,
     tmsg_endpoint_t *to_a = scene->pair.to_a;
     const tmsg_preamble_t head = {
         .endpoint_id = to_a->peer_id, .message_id = 77, .sequence = sequence};
-    uint8_t body[] = "....for a reason";
+    uint8_t body[] = "....for a\nreason"; /* which is one line for us */
 
     tmsg_put_le(body, (uint32_t)status, 4);
     must(tmsg_control_post(to_a, TMSG_KIND_ABORT, &head, body, body_bytes, NULL,
@@ -98,7 +98,7 @@ static void before_its_message(size_t bytes)
     must_eq(scene.refused, 1);
     must_eq(scene.sequence, 1);
     must_be(scene.status, TMSG_ERR_TIMED_OUT); /* the first counts */
-    cr_expect_str_eq(scene.why, "given up by its sender: for a reason");
+    cr_expect_str_eq(scene.why, "given up by its sender: for a?reason");
     pair_drop(&scene.pair); /* b waits to hear what became of it */
 }
 

@@ -614,6 +614,33 @@ Test(lies, odd_acknowledgements_are_refusals)
     }
 }
 
+/* Whoever reads them has a terminal, and one line for them. */
+Test(lies, words_of_a_peer_are_one_line_of_text)
+{
+    static const char words[] = "a\x1b[31m\nb\xff\xc3";
+    forged_t *forged = malloc(sizeof(*forged));
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    sent = send_map(pair.to_b, sample_bytes(1, 10), TMSG_SEND_ACKED);
+    forge(&pair, forged);
+    forged->head.kind = TMSG_KIND_ACK;
+    forged->head.message_id = pair.to_b->next_message_id - 1;
+    forged->body_bytes = 4 + sizeof(words) - 1;
+    forged->head.body_bytes = (uint32_t)forged->body_bytes;
+    forged->head.payload_bytes = 0;
+    forged->payload_bytes = 0;
+    tmsg_put_le(forged->body, (uint32_t)TMSG_ERR_BUSY, 4);
+    memcpy(forged->body + 4, words, sizeof(words) - 1);
+    send_forged(&pair, forged);
+    must_be(pair_wait(&pair, sent), TMSG_ERR_BUSY);
+    must_say(tmsg_request_error(sent), "refused by the receiver: a?[31m?b??");
+    tmsg_request_destroy(sent);
+    pair_drop(&pair);
+    free(forged);
+}
+
 /* The words of a refusal are the peer's, its status one of ours. */
 Test(lies, odd_refusals_keep_their_words)
 {
