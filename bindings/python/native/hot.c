@@ -14,6 +14,10 @@
 #include "ops.h"
 #include "pack.h"
 
+#define TURN_NS 1000000ULL
+
+enum { MOVED = 1, CAME = 2 }; /* as _loop.py has them */
+
 /* Given up is not over while UCX may read what was lent. */
 static bool is_over(const tmsgpy_op_t *op)
 {
@@ -202,28 +206,51 @@ static PyObject *hot_recv(PyObject *self, PyObject *args)
     return tmsgpy_unpack(message);
 }
 
-/* progress(hub): whether something has moved, or has come by whichever call
- * since the last time; nothing where it is closed. */
-static PyObject *hot_progress(PyObject *self, PyObject *number)
+/* For TURN_NS at most: others have something to do, too. Where nothing moves it
+ * looks on for spin_us. */
+static bool drive(tmsg_worker_t *worker, int spin_us)
 {
-    PyThreadState *threads;
-    tmsgpy_hub_t *hub = PyLong_AsVoidPtr(number);
+    uint64_t begun = tmsgpy_now_ns(), now = begun;
+    uint64_t until = begun + (uint64_t)spin_us * 1000;
     bool moved = false;
 
+    while (now - begun < TURN_NS) {
+        if (tmsg_worker_progress(worker) > 0) {
+            moved = true;
+        } else if (moved || now >= until) {
+            break;
+        }
+        now = tmsgpy_now_ns();
+    }
+    return moved;
+}
+
+/* progress(hub, spin_us): MOVED where something has, CAME where something has
+ * come by whichever call since the last time, that a receive may wait for; 0
+ * where it is closed. */
+static PyObject *hot_progress(PyObject *self, PyObject *args)
+{
+    PyThreadState *threads;
+    tmsgpy_hub_t *hub;
+    long what = 0;
+    int spin_us;
+
     (void)self;
+    if (!tmsgpy_takes(args, 2)) {
+        return NULL;
+    }
+    hub = tmsgpy_pointer_at(args, 0);
+    spin_us = tmsgpy_int_at(args, 1);
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(hub)) {
-        for (unsigned i = 0, now = 1; i < 256 && now > 0; i++) {
-            now = tmsg_worker_progress(tmsgpy_hub_worker(hub));
-            moved = moved || now > 0;
-        }
+        what = drive(tmsgpy_hub_worker(hub), spin_us) ? MOVED : 0;
         tmsgpy_hub_calm(hub); /* first, or what is told is lost */
-        moved = tmsgpy_hub_came(hub) || moved;
+        what |= tmsgpy_hub_came(hub) ? CAME : 0;
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
     tmsgpy_drop_lent();
-    return PyBool_FromLong(moved);
+    return PyLong_FromLong(what);
 }
 
 /* came(hub): whether something has come that a receive may wait for, since this
@@ -490,7 +517,7 @@ static PyObject *hot_setup(PyObject *self, PyObject *maker)
 static PyMethodDef functions[] = {
     {"send", hot_send, METH_VARARGS, NULL},
     {"recv", hot_recv, METH_VARARGS, NULL},
-    {"progress", hot_progress, METH_O, NULL},
+    {"progress", hot_progress, METH_VARARGS, NULL},
     {"came", hot_came, METH_O, NULL},
     {"arm", hot_arm, METH_O, NULL},
     {"op", hot_op, METH_VARARGS, NULL},

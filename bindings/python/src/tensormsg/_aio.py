@@ -284,15 +284,18 @@ class Server(BaseServer[LoopHub]):
         self._ended = asyncio.Event()
         hub.server = weakref.ref(self)
 
-    def _turn(self) -> None:
-        """Begins what came in, and cancels what nobody waits for."""
+    def _turn(self) -> bool:
+        """Begins what came in, and cancels what nobody waits for. Whether
+        there was any."""
         hub = self._hub
         loop = hub.loop
         assert loop is not None
+        woke = False
         while True:
             work = hot.task(hub.number, -1, 0)
             if not work:
                 break
+            woke = True
             if work[3]:
                 hub.watch(work[1][1])
             handler, request = self._request(work, ServerStream, Message)
@@ -303,6 +306,7 @@ class Server(BaseServer[LoopHub]):
             task.add_done_callback(self._running.pop)
         overs = lib.tmsgpy_hub_overs(hub.hub)
         if overs != self._overs:
+            woke = True
             self._overs = overs
             for task, request in list(self._running.items()):
                 if request is not None and request.over:
@@ -311,6 +315,7 @@ class Server(BaseServer[LoopHub]):
         if loop.time() - self._looked > _LOOK_S and not hub.closed:
             self._looked = loop.time()
             self._bury(self._make)
+        return woke
 
     async def _run(self, handler: Callable[[Request], Any],
                    request: Request) -> None:

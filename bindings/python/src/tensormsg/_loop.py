@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, List, \
+    Optional
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _TURN_S = 0.001  # a task that never waits lets others run so often
 _SOON_S = 0.0002  # a message that came so soon could have been spun for
 _MISSES = 3  # in a row, and nobody spins any more
-_ROUNDS = 16
+_MOVED, _CAME = 1, 2  # of hot.progress()
 
 
 def _wake(reference: "weakref.ref[LoopHub]") -> None:
@@ -31,6 +33,16 @@ def _wake(reference: "weakref.ref[LoopHub]") -> None:
 def _end_wait(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _end_waits(futures: Iterable["asyncio.Future[None]"]) -> bool:
+    """Whether one was still waited for."""
+    woke = False
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+            woke = True
+    return woke
 
 
 def _forget(loop: asyncio.AbstractEventLoop, fd: int) -> None:
@@ -72,6 +84,8 @@ class LoopHub(Hub):
         self._kicked = False
         self._turned = 0.0
         self._misses = 0
+        self._idle = 0  # the same of what moves and is no message yet
+        self._armed = 0.0
         self._unbinder = weakref.finalize(self, _unbind, self._bound)
         self._unbinder.atexit = False
 
@@ -120,53 +134,62 @@ class LoopHub(Hub):
             self._deliver(True)
             self._serve()
             return
-        self._turned = self.loop.time()
-        for _ in range(_ROUNDS):
-            moved = hot.progress(self.number)
-            if moved or self._stirred:  # the descriptor will not tell of it
-                self.let_look()
-            self._deliver(moved)
-            self._serve()
-            if hot.arm(self.number):
+        begun = self._turned = time.monotonic()
+        soon = begun - self._armed < _SOON_S
+        spin_us = 0
+        while time.monotonic() - begun < _TURN_S:
+            what = hot.progress(self.number, spin_us)
+            if what == _MOVED and (soon or spin_us):
+                self._idle = 0
+            elif spin_us:
+                self._idle += 1
+            woke = bool(what or self._stirred) and self.let_look()
+            woke = self._deliver(what >= _CAME) or woke
+            woke = self._serve() or woke
+            soon = False
+            # Of what is large there is more at once.
+            spin_us = self.spin_us if what == _MOVED and not woke and \
+                self._idle < _MISSES else 0
+            if spin_us == 0 and hot.arm(self.number):
+                self._armed = time.monotonic()
                 return
         self.kick()
 
-    def _serve(self) -> None:
+    def _serve(self) -> bool:
         server = None if self.server is None else self.server()
-        if server is not None:
-            server._turn()
+        return server is not None and server._turn()
 
-    def _deliver(self, stirred: bool) -> None:
+    def _deliver(self, came: bool) -> bool:
+        """Whether somebody was woken."""
+        woke = False
         if self.pending:
             ended = hot.reap(self.pending)
             for op in ended:
                 future = self._ops.pop(op, None)
                 if future is not None and not future.done():
                     future.set_result(None)
+                    woke = True
             if ended and self._waiters:
-                self._wake_waiters(0)
+                woke = self._wake_waiters(0) or woke
         if self.watches:
             for number in hot.told(self.number):
-                self._wake_waiters(number)
+                woke = self._wake_waiters(number) or woke
                 if number == 0:
                     for each in list(self._waiters):
-                        self._wake_waiters(each)
-        if stirred or self._stirred:
+                        woke = self._wake_waiters(each) or woke
+        if came or self._stirred:
             self._stirred = False
-            self._wake_receivers()
+            woke = self._wake_receivers() or woke
+        return woke
 
-    def _wake_receivers(self) -> None:
+    def _wake_receivers(self) -> bool:
         """Each looks for itself: a message is only taken by a task that runs,
         so that none is lost with one that is cancelled."""
-        while self._receivers:
-            future = self._receivers.popleft()
-            if not future.done():
-                future.set_result(None)
+        receivers, self._receivers = self._receivers, deque()
+        return _end_waits(receivers)
 
-    def _wake_waiters(self, number: int) -> None:
-        for future in self._waiters.pop(number, ()):
-            if not future.done():
-                future.set_result(None)
+    def _wake_waiters(self, number: int) -> bool:
+        return _end_waits(self._waiters.pop(number, ()))
 
     def destroy(self) -> None:
         _unbind(self._bound)
@@ -189,9 +212,9 @@ class LoopHub(Hub):
         now and then, and sees to it that the worker is armed again."""
         if not self._kicked:
             self.kick()
-        elif loop.time() - self._turned > _TURN_S:
+        elif time.monotonic() - self._turned > _TURN_S:
             await asyncio.sleep(0)
-            self._turned = loop.time()
+            self._turned = time.monotonic()
 
     async def finish(self, op: Any, endpoint: int,
                      timeout: Optional[float] = None) -> bool:
@@ -237,17 +260,24 @@ class LoopHub(Hub):
                 return parts
             self._misses += 1
             while True:
-                since = loop.time()
+                since = time.monotonic()
                 await self._sleep(loop)
                 self.look_alive(endpoint)
                 parts = self._look(endpoint, 0)
                 if parts is not None:
-                    if loop.time() - since < _SOON_S:
+                    if time.monotonic() - since < _SOON_S:
                         self._misses = 0
                     return parts
         finally:
             if held:
                 self.let_go(endpoint)
+
+    def news(self, make: Any) -> None:
+        super().news(make)
+        if self.ended and self._receivers:  # one of them is to bury those
+            self._stirred = True
+            if asyncio._get_running_loop() is self.loop:
+                self.kick()
 
     def destroy_endpoint(self, endpoint: int) -> None:
         super().destroy_endpoint(endpoint)
@@ -260,10 +290,7 @@ class LoopHub(Hub):
         """Those that wait with buffers move what has come themselves, so that
         it goes straight there. False: nobody does."""
         lookers, self._lookers = self._lookers, []
-        for future in lookers:
-            if not future.done():
-                future.set_result(None)
-        return bool(lookers)
+        return _end_waits(lookers)
 
     async def take_into(self, endpoint: int, posted: Posted) -> Any:
         """Waits for a message, with buffers for it: its parts."""
