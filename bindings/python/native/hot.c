@@ -332,12 +332,8 @@ static PyObject *hot_wait(PyObject *self, PyObject *args)
     }
     over = is_over(op);
     PyEval_RestoreThread(threads);
-    return !over && status == TMSG_ERR_WOULD_BLOCK
-               ? tmsgpy_raise(status,
-                              "an allocator may not wait for its own "
-                              "connection",
-                              NULL)
-               : PyBool_FromLong(over);
+    return !over && status == TMSG_ERR_WOULD_BLOCK ? tmsgpy_raise_would_block()
+                                                   : PyBool_FromLong(over);
 }
 
 /* cancel(hub, op): gives it up; nothing where it has ended. */

@@ -54,6 +54,13 @@ PyObject *tmsgpy_raise_closed(void)
     return tmsgpy_raise(TMSG_ERR_CLOSED, "it was closed here", NULL);
 }
 
+PyObject *tmsgpy_raise_would_block(void)
+{
+    return tmsgpy_raise(TMSG_ERR_WOULD_BLOCK,
+                        "an allocator may not wait for its own connection",
+                        NULL);
+}
+
 bool tmsgpy_takes(PyObject *args, Py_ssize_t count)
 {
     if (PyTuple_Size(args) != count) {

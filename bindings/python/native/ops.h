@@ -80,6 +80,9 @@ PyObject *tmsgpy_raise_of(tmsg_status_t status, const char *reason, char *peer);
 
 PyObject *tmsgpy_raise_closed(void);
 
+/* Of a wait in an allocator of the same hub. */
+PyObject *tmsgpy_raise_would_block(void);
+
 /* Exceptions are made by this function of (status, reason, peer). */
 void tmsgpy_raise_by(PyObject *maker);
 

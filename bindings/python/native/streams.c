@@ -209,10 +209,11 @@ PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
     return result;
 }
 
-/* Waits up to timeout_ms; 0 looks, for spin_us. IN_PROGRESS: nothing came. */
+/* Waits up to timeout_ms; 0 looks, for spin_us. IN_PROGRESS: nothing came;
+ * *blocked_p: nor may it be waited for. */
 static tmsg_status_t pull(tmsg_worker_t *worker, tmsg_call_stream_t *stream,
                           int timeout_ms, int spin_us,
-                          tmsg_message_t **message_p)
+                          tmsg_message_t **message_p, bool *blocked_p)
 {
     uint64_t until = tmsgpy_until(spin_us);
     tmsg_status_t status = tmsg_call_stream_try_recv(stream, message_p);
@@ -225,7 +226,8 @@ static tmsg_status_t pull(tmsg_worker_t *worker, tmsg_call_stream_t *stream,
     }
     if (status == TMSG_IN_PROGRESS && timeout_ms > 0) {
         /* TIMED_OUT may be how the stream ended. */
-        tmsg_call_stream_recv(stream, timeout_ms, message_p);
+        *blocked_p = tmsg_call_stream_recv(stream, timeout_ms, message_p) ==
+                     TMSG_ERR_WOULD_BLOCK;
         status = *message_p != NULL
                      ? TMSG_OK
                      : tmsg_call_stream_try_recv(stream, message_p);
@@ -242,8 +244,8 @@ PyObject *tmsgpy_stream_recv(PyObject *self, PyObject *args)
     tmsgpy_stream_t *handle;
     PyThreadState *threads;
     int timeout_ms, spin_us;
+    bool open, blocked = false;
     tmsgpy_hub_t *hub;
-    bool open;
 
     (void)self;
     tmsgpy_drop_lent();
@@ -258,7 +260,7 @@ PyObject *tmsgpy_stream_recv(PyObject *self, PyObject *args)
     open = tmsgpy_hub_enter(hub);
     if (open) {
         status = pull(tmsgpy_hub_worker(hub), tmsgpy_stream_of(handle),
-                      timeout_ms, spin_us, &message);
+                      timeout_ms, spin_us, &message, &blocked);
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
@@ -271,7 +273,9 @@ PyObject *tmsgpy_stream_recv(PyObject *self, PyObject *args)
     if (status == TMSG_OK) {
         Py_RETURN_NONE;
     }
-    return PyBool_FromLong(status != TMSG_IN_PROGRESS);
+    return status == TMSG_IN_PROGRESS && blocked
+               ? tmsgpy_raise_would_block()
+               : PyBool_FromLong(status != TMSG_IN_PROGRESS);
 }
 
 /* Puts what was just said on its way, where nobody else does. */
@@ -357,6 +361,7 @@ PyObject *tmsgpy_stream_cancel(PyObject *self, PyObject *capsule)
 /* stream_wait(stream, timeout_ms): whether it is over. */
 PyObject *tmsgpy_stream_wait(PyObject *self, PyObject *args)
 {
+    tmsg_status_t status = TMSG_OK;
     tmsgpy_stream_t *handle;
     PyThreadState *threads;
     int timeout_ms;
@@ -370,13 +375,14 @@ PyObject *tmsgpy_stream_wait(PyObject *self, PyObject *args)
     timeout_ms = tmsgpy_int_at(args, 1);
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(tmsgpy_stream_hub(handle))) {
-        tmsg_call_stream_wait(tmsgpy_stream_of(handle), timeout_ms);
+        status = tmsg_call_stream_wait(tmsgpy_stream_of(handle), timeout_ms);
         tmsgpy_hub_leave(tmsgpy_stream_hub(handle));
     }
     over =
         tmsg_call_stream_status(tmsgpy_stream_of(handle)) != TMSG_IN_PROGRESS;
     PyEval_RestoreThread(threads);
-    return PyBool_FromLong(over);
+    return !over && status == TMSG_ERR_WOULD_BLOCK ? tmsgpy_raise_would_block()
+                                                   : PyBool_FromLong(over);
 }
 
 /* stream_state(stream): (status, milliseconds left or -1). */
@@ -455,6 +461,7 @@ PyObject *tmsgpy_told(PyObject *self, PyObject *hub)
 /* rest(hub, timeout_ms): until something has moved. */
 PyObject *tmsgpy_rest(PyObject *self, PyObject *args)
 {
+    tmsg_status_t status = TMSG_OK;
     PyThreadState *threads;
     tmsgpy_hub_t *hub;
     int timeout_ms;
@@ -467,9 +474,12 @@ PyObject *tmsgpy_rest(PyObject *self, PyObject *args)
     timeout_ms = tmsgpy_int_at(args, 1);
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(hub)) {
-        tmsg_worker_wait(tmsgpy_hub_worker(hub), timeout_ms);
+        status = tmsg_worker_wait(tmsgpy_hub_worker(hub), timeout_ms);
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
+    if (status == TMSG_ERR_WOULD_BLOCK) {
+        return tmsgpy_raise_would_block();
+    }
     Py_RETURN_NONE;
 }

@@ -415,6 +415,45 @@ def test_it_ends_the_connection_that_waits(kind, how):
     assert hub() is None and ref() is None
 
 
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("wait", ["recv", "wait", "send"])
+def test_it_waits_for_no_stream_of_its_connection(wait, background):
+    """Nobody would move what it waits for."""
+    told, stream = [], None
+
+    def take(nbytes):
+        if stream is not None and not told:
+            try:
+                if wait == "send":
+                    for _ in range(1000):
+                        stream.send({"y": np.ones(1)}, timeout=WAIT)
+                else:
+                    getattr(stream, wait)(timeout=WAIT)
+            except tensormsg.Error as error:
+                told.append(error)
+        return bytearray(nbytes)
+
+    with tensormsg.listen(":0", background=True) as listener, \
+            listener.serve() as server, \
+            tensormsg.connect(listener.url, background=background,
+                              allocators={"host": take}) as ep:
+
+        @server.method("waits", stream=True)
+        def waits(other):
+            while not other.over:
+                time.sleep(.001)
+
+        while not listener.peers:
+            time.sleep(.001)
+        with ep.stream("waits", queue=1) as stream:
+            listener.peers[0].send({"x": np.ones(1000)}, timeout=WAIT)
+            assert ep.recv(WAIT)["x"].all()
+            error, = told
+            assert isinstance(error, tensormsg.WouldBlock)
+            assert "its own connection" in str(error)
+            stream.cancel()
+
+
 def test_another_connection_ends_in_it():
     """What is ended there leaves nothing behind."""
     kept, refs = [], []
