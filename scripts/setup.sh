@@ -139,6 +139,30 @@ install_venv()
     cat $wanted $alone > $stamp
 }
 
+torch_folder()
+{
+    echo "${XDG_CACHE_HOME:-$HOME/.cache}/tensormsg/torch-$(
+        build/venv/bin/python -c 'import sys, sysconfig, hashlib
+print(sysconfig.get_config_var("SOABI"),
+      hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()[:12],
+      sep="-")' tests/requirements-torch.txt)"
+}
+
+# What the link leads to may be of other versions than are asked for now: the
+# tests are not to pass with these.
+check_torch()
+{
+    [ -L build/torch-venv ] || return 0
+    folder=$(torch_folder)
+    if [ -d "$folder" ]; then
+        ln -sfn "$folder" build/torch-venv
+    else
+        rm build/torch-venv
+        echo 'removed build/torch-venv, a link to other versions than' \
+            'tests/requirements-torch.txt asks for: make test-torch makes it'
+    fi
+}
+
 # One folder for all checkouts, 5 GB, in which torch and jax are beside what
 # build/venv has; build/torch-venv is a link to it. uv takes a third of pip's
 # time, where it can be had.
@@ -147,11 +171,7 @@ install_torch()
     wanted=tests/requirements-torch.txt
     python=build/venv/bin/python
     [ -x $python ] || return 1
-    cache=${XDG_CACHE_HOME:-$HOME/.cache}/tensormsg
-    folder=$cache/torch-$($python -c 'import sys, sysconfig, hashlib
-print(sysconfig.get_config_var("SOABI"),
-      hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()[:12],
-      sep="-")' $wanted)
+    folder=$(torch_folder)
     if [ ! -d "$folder" ]; then
         echo 'install build/torch-venv    torch, tensordict and jax for the tests'
         part=$folder.$$
@@ -189,7 +209,10 @@ install_packages <<EOF
 $wanted
 EOF
 for group in "$@"; do
-    [ "$group" != test ] || install_venv
+    if [ "$group" = test ]; then
+        install_venv
+        check_torch
+    fi
     [ "$group" != torch ] || install_torch ||
         echo 'not installed, and not tested: torch, tensordict and jax'
     [ "$group" != docs ] || install_docs_venv
