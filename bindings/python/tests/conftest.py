@@ -35,13 +35,13 @@ class Mode:
     def __init__(self, name):
         self.name = name
 
-    def run(self, url, scenario):
+    def run(self, url, scenario, **options):
         async def main():
             if self.name == "sync":
-                with tensormsg.connect(url) as endpoint:
+                with tensormsg.connect(url, **options) as endpoint:
                     await scenario(Blocking(endpoint))
             else:
-                async with tensormsg.connect(url) as endpoint:
+                async with tensormsg.connect(url, **options) as endpoint:
                     await scenario(endpoint)
 
         if self.name == "uvloop":
@@ -85,7 +85,7 @@ def python(*args, **options):
     """A Python process that ends with the block."""
     with subprocess.Popen([sys.executable, *map(str, args)],
                           stdout=subprocess.PIPE, text=True,
-                          env=environment(), **options) as process:
+                          **{"env": environment(), **options}) as process:
         try:
             yield process
         finally:
@@ -97,17 +97,22 @@ def place_of(transport, folder):
 
 
 @contextlib.contextmanager
-def echo(mode="sync", place=":0"):
-    """Where another process answers each message with itself."""
-    with python(HERE / "peer.py", mode, place) as process:
+def echo(mode="sync", place=":0", **more):
+    """Where another process answers each message with itself; `more` of its
+    environment."""
+    with python(HERE / "peer.py", mode, place,
+                env={**environment(), **more}) as process:
         yield process.stdout.readline().strip(), process
 
 
 @pytest.fixture(scope="session", params=["tcp", "unix"])
 def echo_url(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("echo")
-    mode = "sync" if request.param == "unix" else "asyncio"
-    with echo(mode, place_of(request.param, folder)) as (url, _):
+    if request.param == "unix":
+        mode, more = "sync", {}
+    else:  # on one machine shared memory would carry that, too
+        mode, more = "asyncio", {"UCX_TLS": "tcp,self"}
+    with echo(mode, place_of(request.param, folder), **more) as (url, _):
         yield url
 
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""gigabyte.py: an array of 1 GiB to another process and back, by tcp and by
-shared memory, blocking and in an event loop, to where the library puts it and
-into a buffer: each element arrives."""
+"""gigabyte.py [FOLDER]: an array of 1 GiB to another process and back, by tcp and
+by shared memory, blocking and in event loops, to where the library puts it and
+into a buffer, and as a tensor of torch's where that is in FOLDER: each element
+arrives."""
 
 import asyncio
+import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,7 +17,8 @@ import numpy as np
 import tensormsg
 
 COUNT = 1 << 28  # of 4 bytes
-ROUNDS = "blocking", "blocking, into", "asyncio", "asyncio, into"
+ROUNDS = [f"{way}{how}" for way in ("blocking", "asyncio", "uvloop")
+          for how in ("", ", into", ", torch")]
 
 
 def serve(place):
@@ -33,29 +37,47 @@ def is_whole(x, n):
 
 async def exchange(url, way, x, buffer):
     buffer[:] = 0
-    if "asyncio" in way:
-        async with tensormsg.connect(url) as ep:
+    like = None
+    if "torch" in way:
+        import torch
+        x, like = torch.from_numpy(x.view("i4")), "torch"
+    if "blocking" not in way:
+        async with tensormsg.connect(url, like=like) as ep:
             await ep.send({"x": x})
-            return (await (ep.recv_into({"x": buffer}) if "into" in way
-                           else ep.recv()))["x"]
-    with tensormsg.sync.connect(url) as ep:
-        ep.send({"x": x})
-        return (ep.recv_into({"x": buffer}) if "into" in way
-                else ep.recv())["x"]
+            got = (await (ep.recv_into({"x": buffer}) if "into" in way
+                          else ep.recv()))["x"]
+    else:
+        with tensormsg.sync.connect(url, like=like) as ep:
+            ep.send({"x": x})
+            got = (ep.recv_into({"x": buffer}) if "into" in way
+                   else ep.recv())["x"]
+    return got.numpy().view("u4") if like else got
 
 
-def main():
+def run_in(way, coroutine):
+    if "uvloop" in way:
+        import uvloop
+        return uvloop.run(coroutine)
+    return asyncio.run(coroutine)
+
+
+def main(folder=""):
+    sys.path.append(folder)
+    rounds = [way for way in ROUNDS
+              if "torch" not in way or importlib.util.find_spec("torch")]
     x, buffer = np.arange(COUNT, dtype="u4"), np.zeros(COUNT, "u4")
     with tempfile.TemporaryDirectory() as folder:
-        for place in ":0", f"unix://{folder}/socket":
-            for way in ROUNDS:
+        for place, more in ((":0", {"UCX_TLS": "tcp,self"}),
+                            (f"unix://{folder}/socket", {})):
+            for way in rounds:
                 with subprocess.Popen(
-                        [sys.executable, "-B", __file__, place], text=True,
+                        [sys.executable, "-B", __file__, "serve", place],
+                        env={**os.environ, **more}, text=True,
                         stdout=subprocess.PIPE) as peer:
                     try:
                         url = peer.stdout.readline().strip()
                         since = time.monotonic()
-                        got = asyncio.run(exchange(url, way, x, buffer))
+                        got = run_in(way, exchange(url, way, x, buffer))
                         took = time.monotonic() - since
                         is_whole(got, int(x[0]))
                         del got
@@ -67,4 +89,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main() if len(sys.argv) == 1 else serve(sys.argv[1])
+    serve(sys.argv[2]) if sys.argv[1:2] == ["serve"] else main(*sys.argv[1:])

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import tensormsg  # noqa: E402
 from conftest import blocks_of, environment, run_script  # noqa: E402
+from test_messages import SIZES  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 WAIT = 30
@@ -75,6 +76,25 @@ def made(dtype, count=12):
     size = torch.empty(0, dtype=of).element_size()
     raw = (torch.arange(count * size) % 37 + 50).to(torch.uint8)
     return raw.view(of)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tensors_come_back(mode, echo_url, size):
+    """In each way to drive it, over each transport, in every size."""
+    made = torch.Generator().manual_seed(size)
+    tensor = torch.randint(0, 255, (size,), dtype=torch.uint8, generator=made)
+
+    async def scenario(ep):
+        for frame in range(3):
+            await ep.send({"a": tensor, "b": tensor.flip(0)}, frame=frame)
+            msg = await ep.recv()
+            assert list(msg) == ["a", "b"]
+            assert isinstance(msg["a"], torch.Tensor)
+            assert torch.equal(msg["a"], tensor)
+            assert torch.equal(msg["b"], tensor.flip(0))
+            assert msg.meta == {"frame": frame}
+
+    mode.run(echo_url, scenario, like="torch")
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
