@@ -173,6 +173,13 @@ void tmsg_tasks_lost(tmsg_rpc_peer_t *peer);
 void tmsg_task_hold(tmsg_task_t *task);
 void tmsg_task_drop(tmsg_task_t *task); /* without a lock */
 
+/* IN_PROGRESS, or how it ended: with TMSG_TASK_ANSWERED where it was. */
+static inline tmsg_status_t tmsg_task_state(const tmsg_task_t *task)
+{
+    return (tmsg_status_t)atomic_load_explicit(&task->status,
+                                               memory_order_acquire);
+}
+
 /* Whether an answer is awaited. */
 bool tmsg_task_is_open(const tmsg_task_t *task);
 
@@ -181,6 +188,9 @@ void tmsg_task_close(tmsg_task_t *task, tmsg_status_t status);
 
 /* Lock held: ends it unanswered; its handler is told by an event. */
 void tmsg_task_abandon(tmsg_task_t *task, tmsg_status_t status);
+
+/* Lock held: its time is up. */
+void tmsg_task_expire(tmsg_expiry_t *expiry);
 
 /* Tells the caller that there is no reply. Without a lock. */
 void tmsg_task_send_failure(const tmsg_task_t *task, tmsg_status_t status,

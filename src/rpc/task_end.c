@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How tasks end that nobody answers. */
+#include "rpc/intercept.h"
+#include "rpc/refuse.h"
+#include "rpc/stream.h"
+
+/* Those who intercept it, unless that waits. It was abandoned. */
+static bool tell_over(const tmsg_task_t *task)
+{
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_status_t status = tmsg_task_state(task);
+    const char *words = task->stream != NULL
+                            ? tmsg_call_stream_error(task->stream)
+                            : tmsg_status_name(status);
+    tmsg_hooks_t *hooks;
+    bool unseen;
+
+    tmsg_hub_lock(hub);
+    hooks = task->hooks;
+    unseen = hooks == NULL && !task->ran && !task->refusal_told;
+    tmsg_hub_unlock(hub);
+    if (unseen) {
+        tmsg_refuse_task(task, status, words);
+    }
+    return tmsg_hooks_over(hooks, status, words);
+}
+
+static void fire(tmsg_rpc_event_t *event)
+{
+    tmsg_task_t *task = TMSG_CONTAINER_OF(event, tmsg_task_t, event);
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_task_fn on_over = NULL;
+    void *arg = NULL;
+
+    if (!tell_over(task)) {
+        return;
+    }
+    if (task->stream != NULL) {
+        tmsg_stream_fire(task->stream);
+        return;
+    }
+    tmsg_hub_lock(hub);
+    if (task->handles > 0 && task->on_over != NULL) {
+        on_over = task->on_over;
+        arg = task->on_over_arg;
+        task->handles++;
+        tmsg_task_hold(task);
+    }
+    tmsg_hub_unlock(hub);
+    if (on_over != NULL) {
+        (void)tmsg_trace_set_current(tmsg_hooks_context(task->hooks));
+        on_over(arg, task, tmsg_task_state(task));
+        (void)tmsg_trace_set_current(NULL);
+        tmsg_task_destroy(task);
+    }
+    tmsg_task_drop(task);
+}
+
+void tmsg_task_abandon(tmsg_task_t *task, tmsg_status_t status)
+{
+    tmsg_task_close(task, status);
+    tmsg_list_remove(&task->server->all, &task->node);
+    task->event.fire = fire;
+    tmsg_hub_tell(task->server->hub, &task->event);
+    tmsg_server_schedule(task->server); /* events run what is ready, too */
+}
+
+void tmsg_task_expire(tmsg_expiry_t *expiry)
+{
+    tmsg_task_abandon(TMSG_CONTAINER_OF(expiry, tmsg_task_t, expiry),
+                      TMSG_ERR_TIMED_OUT);
+}
+
+void tmsg_tasks_lost(tmsg_rpc_peer_t *peer)
+{
+    while (peer->tasks.head != NULL) {
+        tmsg_task_abandon(TMSG_CONTAINER_OF(peer->tasks.head, tmsg_task_t, own),
+                          TMSG_ERR_PEER_LOST);
+    }
+}
+
+/* A task is put into the table by who looks for one: most are over by then.
+ * Those that are not there yet are the last of the list. */
+static void index_tasks(tmsg_rpc_peer_t *peer)
+{
+    for (tmsg_node_t *node = peer->tasks.tail; node != NULL;
+         node = node->previous) {
+        tmsg_task_t *task = TMSG_CONTAINER_OF(node, tmsg_task_t, own);
+
+        if (task->indexed) {
+            return;
+        }
+        tmsg_table_add(&peer->tasks_by_id, &task->by_id, task->id);
+        task->indexed = true;
+    }
+}
+
+static tmsg_task_t *find(tmsg_rpc_peer_t *peer, uint64_t id)
+{
+    tmsg_keyed_t *found;
+
+    index_tasks(peer);
+    found = tmsg_table_find(&peer->tasks_by_id, id);
+    return found == NULL ? NULL : TMSG_CONTAINER_OF(found, tmsg_task_t, by_id);
+}
+
+void tmsg_task_canceled(void *arg, uint64_t id)
+{
+    tmsg_rpc_peer_t *peer = arg;
+    tmsg_hub_t *hub = peer->hub;
+    tmsg_task_t *task;
+
+    tmsg_hub_lock(hub);
+    task = find(peer, id);
+    if (task != NULL) {
+        tmsg_task_abandon(task, TMSG_ERR_CANCELED);
+        tmsg_calls_wake_held(hub->calls);
+    } else { /* it was answered, or has not come yet */
+        peer->early[peer->early_count++ % TMSG_RPC_EARLY] = id;
+    }
+    tmsg_hub_unlock(hub);
+}
