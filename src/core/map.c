@@ -11,7 +11,6 @@
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_MAP_ADD_PARAM_RELEASE | TMSG_MAP_ADD_PARAM_STREAM))
-#define WASTE_MIN 4096 /* below this packing is not worth it */
 
 tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
 {
@@ -550,58 +549,4 @@ tmsg_status_t tmsg_map_clear(tmsg_map_t *map)
     release_all(map);
     reset(map);
     return TMSG_OK;
-}
-
-/* Moves all that lives into a fresh arena. Where that cannot be had the old
- * one stays: packing is only thrift. */
-static void pack(tmsg_map_t *map)
-{
-    tmsg_map_t fresh = {0};
-
-    fresh.entries = calloc(map->capacity + 1, sizeof(*fresh.entries));
-    fresh.meta = calloc(map->meta_capacity + 1, sizeof(*fresh.meta));
-    if (fresh.entries == NULL || fresh.meta == NULL) {
-        goto err_free;
-    }
-    for (size_t i = 0; i < map->size; i++) {
-        fresh.entries[i] = map->entries[i];
-        if (!tmsg_map_adopt(&fresh, &fresh.entries[i])) {
-            goto err_free;
-        }
-    }
-    for (size_t i = 0; i < map->meta_size; i++) {
-        tmsg_map_meta_entry_t *entry = &fresh.meta[i];
-
-        *entry = map->meta[i];
-        entry->key = tmsg_map_copy(&fresh, entry->key, entry->key_bytes);
-        if (entry->key != NULL && entry->value.data != NULL) {
-            entry->value.data =
-                tmsg_map_copy(&fresh, entry->value.data, entry->value.bytes);
-        }
-        if (entry->key == NULL ||
-            (map->meta[i].value.data != NULL && entry->value.data == NULL)) {
-            goto err_free;
-        }
-    }
-    tmsg_arena_free(&map->arena);
-    free(map->entries);
-    free(map->meta);
-    map->arena = fresh.arena;
-    map->entries = fresh.entries;
-    map->meta = fresh.meta;
-    map->wasted = 0;
-    return;
-
-err_free:
-    tmsg_arena_free(&fresh.arena);
-    free(fresh.entries);
-    free(fresh.meta);
-}
-
-void tmsg_map_waste(tmsg_map_t *map, size_t bytes)
-{
-    map->wasted += bytes;
-    if (map->wasted > WASTE_MIN && map->wasted > map->arena.used / 2) {
-        pack(map);
-    }
 }
