@@ -104,7 +104,9 @@ typedef struct {
     unsigned count;
     size_t bytes, most_bytes; /* that the library has; at first, and most */
     uint64_t messages, calls, streams; /* of liars */
-    uint64_t ends[64];                 /* by -status */
+    tmsg_publisher_t *publisher;       /* which liars alone subscribe to */
+    uint64_t looks, published;
+    uint64_t ends[64]; /* by -status */
 } host_t;
 
 static void welcome(void *arg, tmsg_endpoint_t *endpoint)
@@ -118,6 +120,9 @@ static void welcome(void *arg, tmsg_endpoint_t *endpoint)
     must_true(place < GUESTS_MOST);
     host->guests[place] = endpoint;
     host->count += place == host->count;
+    if (endpoint->peer_hello.pid != (uint32_t)host->honest) {
+        tmsg_publisher_add(host->publisher, endpoint, NULL); /* or it is gone */
+    }
 }
 
 static void echo(void *arg, tmsg_task_t *task)
@@ -250,6 +255,21 @@ static void look(host_t *host, bool all)
     }
 }
 
+/* Now and then, for those who may or may not say that they took it. */
+static void publish(host_t *host)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_ACKED};
+    tmsg_map_t *map;
+
+    if (host->looks++ % 40 == 0) {
+        map = sample_bytes(host->published, 100 + host->published % 3000);
+        must(tmsg_publisher_publish(host->publisher, map, &params, NULL));
+        host->published++;
+        tmsg_map_destroy(map);
+    }
+}
+
 static void tend(host_t *host)
 {
     tmsg_message_t *message;
@@ -259,6 +279,7 @@ static void tend(host_t *host)
         take(host, message);
     }
     look(host, false);
+    publish(host);
     now = watched_alloc_bytes();
     bytes = now > host->bytes ? now - host->bytes : 0;
     host->most_bytes = bytes > host->most_bytes ? bytes : host->most_bytes;
@@ -329,6 +350,7 @@ static void open_host(host_t *host, link_t link, tmsg_server_t **server_p)
                    .message_bytes = LONGEST}};
 
     side_open(&host->side, &options);
+    must(tmsg_publisher_create(host->side.worker, NULL, &host->publisher));
     must(tmsg_server_create(host->side.worker, NULL, server_p));
     must(tmsg_server_register(*server_p, "echo", echo, host, NULL));
     must(tmsg_server_register_stream(*server_p, "talk", talk, host, NULL));
@@ -356,9 +378,10 @@ static void report(const host_t *host, const liar_role_t *role,
 {
     printf("%s, seed %" PRIu64 ": %" PRIu64 " changed; %" PRIu64
            " maps, %" PRIu64 " calls, %" PRIu64 " streams of theirs, %" PRIu64
-           " honest maps, %zu KiB at most; ends:",
+           " published, %" PRIu64 " honest maps, %zu KiB at most; ends:",
            link_names[role->link], role->seed, changed, host->messages,
-           host->calls, host->streams, host->got, host->most_bytes / 1024);
+           host->calls, host->streams, host->published, host->got,
+           host->most_bytes / 1024);
     for (int i = 0; i < 64; i++) {
         if (host->ends[i] > 0) {
             printf(" %s %" PRIu64, tmsg_status_name(-i), host->ends[i]);
@@ -397,6 +420,7 @@ static void run_slice(const liar_role_t *role, unsigned count)
     must_eq(said_number(&fair), host.got);
     child_join(&fair);
     tmsg_server_destroy(server);
+    tmsg_publisher_destroy(host.publisher);
     side_close(&host.side);
     report(&host, role, changed);
     if (left_behind == 0) {
