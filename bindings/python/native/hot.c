@@ -9,6 +9,7 @@
 #include <tensormsg/endpoint.h>
 
 #include "arrays.h"
+#include "device.h"
 #include "hub.h"
 #include "measure.h"
 #include "ops.h"
@@ -549,6 +550,8 @@ static PyMethodDef functions[] = {
     {"dlpack", hot_dlpack, METH_VARARGS, NULL},
     {"dtype", hot_dtype, METH_VARARGS, NULL},
     {"device", hot_device, METH_VARARGS, NULL},
+    {"device_tensor", tmsgpy_device_tensor, METH_VARARGS, NULL},
+    {"device_memory", tmsgpy_device_memory, METH_VARARGS, NULL},
     {"register", hot_register, METH_VARARGS, NULL},
     {"setup", hot_setup, METH_O, NULL},
     {NULL, NULL, 0, NULL},

@@ -7,6 +7,7 @@
 #include <tensormsg/meta.h>
 
 #include "arrays.h"
+#include "device.h"
 #include "ops.h"
 
 /* What Python calls the reserved keys. */
@@ -77,15 +78,13 @@ static int failed(tmsg_status_t status)
     return -1;
 }
 
-/* A capsule that the library refuses, under the name that it has here. */
-static int refuse(tmsg_status_t status, const char *name)
+void tmsgpy_refuse_tensor(tmsg_status_t status, const char *name)
 {
     char why[256];
 
     snprintf(why, sizeof(why), "tensor '%.100s': %s", name,
              tmsg_error_message());
     tmsgpy_raise(status, why, NULL);
-    return -1;
 }
 
 static tmsg_status_t add_kept(tmsg_map_t *map, const char *name,
@@ -108,26 +107,43 @@ static tmsg_status_t add_kept(tmsg_map_t *map, const char *name,
     return status;
 }
 
+static tmsg_status_t add_device(tmsg_map_t *map, const char *name,
+                                const tmsgpy_device_t *device)
+{
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_STREAM, .stream = device->stream};
+
+    return tmsg_map_add(map, name, &device->tensor,
+                        device->stream.kind == TMSG_STREAM_NONE ? NULL
+                                                                : &params);
+}
+
 static int add(tmsg_map_t *map, PyObject *name, PyObject *value, bool keep)
 {
     int64_t strides[TMSGPY_NDIM_MAX];
     tmsg_tensor_t tensor;
     const char *utf8;
     PyObject *bytes;
+    const tmsgpy_device_t *device = NULL;
     int rc = tmsgpy_tensor_of(value, &tensor, strides);
 
     if (rc == 0) {
-        return 0;
+        device = keep ? NULL : tmsgpy_device_of(value);
+        if (device == NULL) {
+            return 0;
+        }
     }
     bytes = utf8_of(name, &utf8);
     if (bytes == NULL) {
         return -1;
     }
     if (rc < 0) {
-        rc = refuse((tmsg_status_t)rc, utf8);
+        tmsgpy_refuse_tensor((tmsg_status_t)rc, utf8);
+        rc = -1;
     } else {
-        tmsg_status_t status = keep ? add_kept(map, utf8, &tensor, value)
-                                    : tmsg_map_add(map, utf8, &tensor, NULL);
+        tmsg_status_t status = device != NULL ? add_device(map, utf8, device)
+                               : keep ? add_kept(map, utf8, &tensor, value)
+                                      : tmsg_map_add(map, utf8, &tensor, NULL);
 
         rc = status == TMSG_OK ? 1 : PyErr_Occurred() ? -1 : failed(status);
     }

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
+from . import _device
 from ._lib import hot
 
 # Beside the tensors of a map there may be leaves that are no arrays: metadata
@@ -104,6 +105,8 @@ def _capsule(name: str, value: Any) -> Any:
                 pass
     try:
         device = value.__dlpack_device__()[0]
+        if device in _device.CUDA:
+            return _device.capsule(name, value)
         if device not in _CPU:
             raise TypeError(f"'{name}' is in memory of a device (DLPack's type "
                             f"{int(device)}), which this version cannot send: "
@@ -116,6 +119,15 @@ def _capsule(name: str, value: Any) -> Any:
         raise TypeError(f"'{name}' cannot be sent: {error}") from None
 
 
+def _cuda(name: str, value: Any) -> Any:
+    about = value.__cuda_array_interface__
+    dtype = np.dtype(about["typestr"])
+    _array(name, np.empty((), dtype))  # raises where it is no tensor's
+    if 0 in about["shape"]:  # and no memory
+        return np.empty(about["shape"], dtype.newbyteorder("="))
+    return _device.interface(name, value, about, dtype)
+
+
 def _leaf(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _array(name, value)
@@ -126,8 +138,7 @@ def _leaf(name: str, value: Any) -> Any:
     if hasattr(value, "__array_interface__"):
         return _array(name, np.asarray(value))
     if hasattr(value, "__cuda_array_interface__"):
-        raise TypeError(f"'{name}' is in CUDA memory, which this version "
-                        "cannot send: copy it to the CPU")
+        return _cuda(name, value)
     try:
         view = memoryview(value)
     except TypeError:
