@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import tensormsg
+from tensormsg._moving import Pinned
 
 WAIT = 30
 
@@ -661,6 +662,57 @@ with tensormsg.sync.listen(":0", background=True,
         except tensormsg.Error as error:
             assert words in error.reason, error
 """
+
+
+class Torch:
+    """What _moving.py asks torch for, without a GPU to be page-locked for."""
+    uint8 = np.uint8
+
+    def __init__(self):
+        self.pool = Pool()
+        self.full = False
+
+    def empty(self, nbytes, dtype, pin_memory):
+        assert dtype is np.uint8 and pin_memory
+        if self.full:
+            raise RuntimeError("no more memory can be page-locked")
+        return self.pool.take(nbytes)
+
+
+def test_pinned_memory_is_bounded():
+    torch = Torch()
+    pinned = Pinned(torch, 2500)
+    x = np.arange(1000, dtype="u1")
+    with pair({"host": pinned.take}) as (listener, ep):
+        held = []
+        for there in 1, 2, 2:  # the third finds no room
+            ep.send({"x": x})
+            held.append(listener.recv(WAIT)["x"])
+            assert (held[-1] == x).all() and torch.pool.out == there
+        del held[0]
+        torch.pool.wait_for(1)
+        ep.send({"x": x})  # into what was given back
+        held.append(listener.recv(WAIT)["x"])
+        assert torch.pool.out == 2
+        held.clear()
+        torch.pool.wait_for(0)
+        torch.full = True
+        for _ in range(5):  # what failed is not out
+            ep.send({"x": x})
+            assert (listener.recv(WAIT)["x"] == x).all()
+        torch.full = False
+        ep.send({"x": x})
+        held.append(listener.recv(WAIT)["x"])
+        assert torch.pool.out == 1
+
+
+def test_a_device_is_torchs():
+    for like in None, "numpy", "jax", np.asarray:
+        for module in tensormsg, tensormsg.sync:
+            with pytest.raises(ValueError, match="needs like='torch'"):
+                module.listen(":0", like=like, device="cuda")
+            with pytest.raises(ValueError, match="needs like='torch'"):
+                module.connect(":1", like=like, device="cuda")
 
 
 @pytest.mark.skipif(not os.environ.get("TMSG_FAKES"),

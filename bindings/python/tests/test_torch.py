@@ -262,6 +262,21 @@ def test_a_models_weights_in_another_process():
     assert "the same outputs: True" in run_script(example)
 
 
+@pytest.mark.parametrize("module", [tensormsg, tensormsg.sync])
+def test_tensors_are_moved_where_they_are_wanted(module):
+    for device in "meta", torch.device("meta"):
+        with module.listen(":0", background=True, like="torch",
+                           device=device) as listener, \
+                tensormsg.sync.connect(listener.url) as ep:
+            ep.send({"x": torch.ones(2, 3), "n": 7})
+            msg = listener.recv(WAIT)
+            assert msg["x"].device.type == "meta" and msg["x"].shape == (2, 3)
+            assert msg["x"] is msg["x"] and msg["n"] == 7  # moved once
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="torch finds no such device"):
+            module.listen(":0", like="torch", device="cuda")
+
+
 def test_the_tutorials_block(capsys):
     block, = blocks_of(HERE / "../README.md", "torch")
     exec(block, {})

@@ -30,6 +30,7 @@ from ._hub import Hub, url_of
 from ._lib import lib, text
 from ._loop import LoopHub
 from ._message import DLPack, Like
+from ._moving import moving
 from ._serve import Request
 from .allocators import Allocators, set_allocator
 from .context import Context, default_context
@@ -155,7 +156,8 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
             queue_depth: Optional[int] = None,
             spin_us: Optional[int] = None,
             background: bool = False,
-            allocators: Optional[Allocators] = None) -> Connecting:
+            allocators: Optional[Allocators] = None,
+            device: Any = None) -> Connecting:
     """Connects to a listener: `async with connect(...) as ep`, `ep = await
     connect(...)`, or `with connect(...) as ep`.
 
@@ -170,12 +172,15 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
     they move while a call of this connection's runs or, with asyncio, whenever
     the event loop does; meanwhile the peer may wait for us. `allocators`: by
     kind, what gives the memory for what is received, as set_allocator() says,
-    in place of those set there; None: the library.
+    in place of those set there; None: the library. `device`: with
+    like="torch", where to move arrays, "cuda:0" or torch.device("cuda", 0), the
+    first time that one is looked at; None: they stay where they came to.
 
     Leaving the block closes in order, so that the peer has what was sent; after
     an exception in it, at once. Raises NotFound, Unreachable, TimedOut,
     Refused, Incompatible, PeerLost, InvalidParam.
     """
+    like, allocators = moving(like, device, allocators)
     return Connecting(place, timeout, {
         "like": like, "context": context, "queue_depth": queue_depth,
         "spin_us": spin_us, "background": background,
@@ -187,7 +192,8 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
            queue_depth: Optional[int] = None,
            spin_us: Optional[int] = None,
            background: bool = False,
-           allocators: Optional[Allocators] = None) -> Listening:
+           allocators: Optional[Allocators] = None,
+           device: Any = None) -> Listening:
     """Listens, at once: `async for msg in listen(...)`, or `for`, or by `async
     with` or `with`, whose listener can be closed in order.
 
@@ -197,6 +203,7 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
     `queue_depth` is for each peer. Raises AlreadyExists, Insecure, NotFound,
     InvalidParam.
     """
+    like, allocators = moving(like, device, allocators)
     hub = LoopHub(context, queue_depth, spin_us, background, allocators)
     try:
         listening = Listening(place, allow_unauthenticated, like, hub)

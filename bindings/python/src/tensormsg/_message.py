@@ -58,7 +58,8 @@ class BaseMessage(Mapping[str, Any]):
     counts against the limit `held_bytes` until its last array is gone.
     """
 
-    __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_peer")
+    __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_converted",
+                 "_peer")
 
     def __init__(self, parts: Any, peer: Any,
                  convert: Optional[Callable[[Any], Any]]) -> None:
@@ -67,6 +68,7 @@ class BaseMessage(Mapping[str, Any]):
         self._meta: Dict[str, Any] = parts[2] or {}
         self._peer = peer
         self._convert = convert
+        self._converted: Optional[Dict[str, Any]] = None
 
     def _index(self, name: str) -> int:
         for index, key in enumerate(self._arrays):
@@ -93,10 +95,17 @@ class BaseMessage(Mapping[str, Any]):
         self._arrays[name] = value
         return value
 
+    def _as_wished(self, name: str, convert: Callable[[Any], Any]) -> Any:
+        if self._converted is None:
+            self._converted = {}
+        if name not in self._converted:
+            self._converted[name] = convert(self.dlpack(name))
+        return self._converted[name]
+
     def __getitem__(self, name: str) -> Any:
         if name in self._arrays:
             if self._convert is not None:
-                return self._convert(self.dlpack(name))
+                return self._as_wished(name, self._convert)
             value = self._arrays[name]
             return self._without_numpy(name) if value is None else value
         if name and _data.MARK + name in self._meta:

@@ -17,6 +17,7 @@ from ._endpoint import BaseEndpoint, BaseListener, flags_of
 from ._hub import CLOSE_TIMEOUT, SLICE_MS, Hub, Meta, merge_meta, url_of
 from ._lib import hot, lib
 from ._message import BaseMessage, Like
+from ._moving import moving
 from ._serve import BaseServer, Request, health_of, methods_of
 from ._stream import QUEUE
 from ._sync_stream import ServerStream, Stream
@@ -390,9 +391,11 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
             queue_depth: Optional[int] = None,
             spin_us: Optional[int] = None,
             background: bool = False,
-            allocators: Optional[Allocators] = None) -> Endpoint:
+            allocators: Optional[Allocators] = None,
+            device: Any = None) -> Endpoint:
     """Connects and returns the endpoint: as `with tensormsg.connect(...)`,
     which says what the arguments are."""
+    like, allocators = moving(like, device, allocators)
     hub = Hub(context, queue_depth, spin_us, background, allocators)
     try:
         number = hub.connect(url_of(place), timeout)
@@ -409,9 +412,11 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
            queue_depth: Optional[int] = None,
            spin_us: Optional[int] = None,
            background: bool = False,
-           allocators: Optional[Allocators] = None) -> Listener:
+           allocators: Optional[Allocators] = None,
+           device: Any = None) -> Listener:
     """Listens and returns the listener: as `with tensormsg.listen(...)`, which
     says what the arguments are."""
+    like, allocators = moving(like, device, allocators)
     return Listener(
         Hub(context, queue_depth, spin_us, background, allocators),
         url_of(place), like, allow_unauthenticated)
