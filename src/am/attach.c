@@ -30,12 +30,23 @@
 #define KNOCKS_MOST 5 /* of what UCX may never send at once */
 #define END_MS 1000   /* for a socket to say that the peer is gone */
 
+/* Without it no peer, of whatever version, takes the two for the same machine.
+ */
+void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint, tmsg_hello_t *mine)
+{
+    if (endpoint->link.apart != NULL) {
+        memset(mine->boot_id, 0, sizeof(mine->boot_id));
+    }
+}
+
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only)
 {
-    tmsg_status_t status =
-        tmsg_hello_check(&endpoint->ucx->hello, theirs, shm_only);
+    tmsg_hello_t mine = endpoint->ucx->hello;
+    tmsg_status_t status;
 
+    tmsg_attach_keep_apart(endpoint, &mine);
+    status = tmsg_hello_check(&mine, theirs, shm_only);
     if (status != TMSG_OK) {
         return status;
     }
@@ -46,7 +57,11 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                               theirs->max_am_header, TMSG_AM_HEADER_LEAST);
     }
     endpoint->link.net_only = !tmsg_hello_same_machine(
-        &endpoint->ucx->hello, theirs, endpoint->why, sizeof(endpoint->why));
+        &mine, theirs, endpoint->why, sizeof(endpoint->why));
+    if (endpoint->link.apart != NULL) {
+        snprintf(endpoint->why, sizeof(endpoint->why), "%s",
+                 endpoint->link.apart);
+    }
     if (shm_only && endpoint->link.net_only) {
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                               "a unix:// URL needs shared memory: %s",

@@ -29,6 +29,11 @@ tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint);
 /* The endpoint ends: gives up knocking. */
 void tmsg_attach_end(tmsg_endpoint_t *endpoint);
 
+/* Takes out of our hello, where link.apart is set, what would let the peer take
+ * the two sides for one machine. */
+void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint,
+                            tmsg_hello_t *mine);
+
 /* Decides by both hellos whether the two may work together, and how: fills in
  * the endpoint's why and link.net_only. */
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,

@@ -23,7 +23,7 @@ bool tmsg_carrier_shares(const char *transports)
 bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
 {
     return (endpoint->ep != NULL || endpoint->link.address_sent) &&
-           !endpoint->link.net_only &&
+           !endpoint->link.net_only && endpoint->ucx->shares &&
            (endpoint->transports[0] == '\0' ||
             tmsg_carrier_shares(endpoint->transports));
 }

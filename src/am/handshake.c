@@ -20,6 +20,7 @@
 #include "am/control.h"
 #include "am/listener.h"
 #include "am/netif.h"
+#include "am/park.h"
 #include "am/reach.h"
 #include "am/resume.h"
 #include "am/silence.h"
@@ -37,7 +38,7 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     tmsg_status_t status;
 
     tmsg_resume_hello(endpoint, &hello);
-
+    tmsg_attach_keep_apart(endpoint, &hello);
     hello.subscribe = endpoint->subscribe;
     hello.eager_bytes = tmsg_credit_open(endpoint);
     endpoint->credit.rx_edge = hello.eager_bytes;
@@ -141,14 +142,37 @@ static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
                                             4 + 2 * count_beside(endpoint));
 }
 
+/* Whether a peer gets shared memory is its own word, but for what the kernel
+ * says of its address; and those that keep what they got bound what others get.
+ */
+static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
+{
+    static const char full[] = "too many peers that were given up have not "
+                               "hung up, and may write to shared memory";
+    tmsg_link_t *link = &endpoint->link;
+
+    link->apart = NULL;
+    if (link->url.kind == TMSG_URL_TCP && !tmsg_sock_is_local(link->fd)) {
+        link->apart = "other host";
+    } else if (tmsg_park_is_full(endpoint->worker)) {
+        link->apart = full;
+    }
+    return link->apart == NULL || link->url.kind == TMSG_URL_TCP
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED, "%s", full);
+}
+
 /* The scope of the address at our end of the socket. */
 static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_scope_t scope = {.device = ""};
     tmsg_address_t local;
     char device[IFNAMSIZ];
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status = judge_memory(endpoint);
 
+    if (status != TMSG_OK) {
+        return status;
+    }
     if (endpoint->link.url.kind == TMSG_URL_TCP) {
         status = tmsg_sock_local(endpoint->link.fd, &local);
         if (status == TMSG_OK) {

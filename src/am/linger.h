@@ -16,9 +16,15 @@
  * socket is kept for the 250 ms below. */
 void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking);
 
-/* Whether all such peers have hung up: then the UCX worker may be closed. Those
- * that do not within 250 ms make it ucx->forsaken: it must not be, ever. */
+/* Whether each such peer has hung up, or has had its 250 ms. */
 bool tmsg_linger_over(const tmsg_ucx_t *ucx);
+
+/* Whether one has had them and has not hung up, which it looks for: the UCX
+ * worker must not be closed yet. Nobody else may use that meanwhile. */
+bool tmsg_linger_is_late(tmsg_ucx_t *ucx);
+
+/* The number of such peers, of the whole process. */
+unsigned tmsg_linger_count_late(void);
 
 /* Waits for it. Lock held, by the only one left. */
 void tmsg_linger_await(tmsg_ucx_t *ucx);

@@ -367,6 +367,7 @@ static void forget(tmsg_link_t *link)
     link->hello_done = false;
     link->address_sent = false;
     link->address_done = false;
+    link->apart = NULL;
     link->net_only = false;
     link->explained = false;
     link->unread = false;

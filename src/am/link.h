@@ -37,6 +37,8 @@ typedef struct {
     bool hello_done;   /* the peer's hello was accepted */
     bool address_sent; /* it may have ours: it can write to our UCX */
     bool address_done; /* its worker address came */
+    const char *apart; /* why this side rules shared memory out, whatever the
+                        * peer is; NULL: it does not */
     bool net_only;
     bool explained; /* REFUSE was said or heard: both know why it ends */
     bool unread;    /* frames may lie in the stream: for tmsg_link_read_on() */

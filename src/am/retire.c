@@ -55,6 +55,7 @@ static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
     *place = ucx->next;
     tmsg_loop_remove(&worker->loop, &ucx->source);
     tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
+    tmsg_loop_clear_timer(&worker->loop, &ucx->linger);
     tmsg_probe_close(ucx);
     worker->inside = true; /* it may report some now, or never */
     tmsg_ucx_close(ucx);

@@ -491,6 +491,34 @@ tmsg_status_t tmsg_sock_peer(int fd, tmsg_address_t *address_p)
     return get_name(fd, getpeername, "a peer", address_p);
 }
 
+/* What can be bound to is ours, whether it is a device's or routed to us. */
+bool tmsg_sock_is_local(int fd)
+{
+    tmsg_address_t peer;
+    bool local = true;
+    int probe;
+
+    if (tmsg_sock_peer(fd, &peer) != TMSG_OK) {
+        return true;
+    }
+    if (peer.sa.any.sa_family == AF_INET) {
+        ((struct sockaddr_in *)&peer.sa.storage)->sin_port = 0;
+    } else if (peer.sa.any.sa_family == AF_INET6) {
+        ((struct sockaddr_in6 *)&peer.sa.storage)->sin6_port = 0;
+    } else {
+        return true;
+    }
+    probe = socket(peer.sa.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) {
+        return true;
+    }
+    if (bind(probe, &peer.sa.any, peer.bytes) != 0) {
+        local = errno != EADDRNOTAVAIL;
+    }
+    close(probe);
+    return local;
+}
+
 const char *tmsg_sock_peer_name(int fd, char *text, size_t bytes)
 {
     tmsg_address_t address;

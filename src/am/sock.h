@@ -3,6 +3,7 @@
 #ifndef TMSG_AM_SOCK_H
 #define TMSG_AM_SOCK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -61,6 +62,11 @@ void tmsg_sock_set_patience(int fd, uint32_t timeout_ms);
 /* The address of this end, and of the other. Errors: IO (not connected). */
 tmsg_status_t tmsg_sock_local(int fd, tmsg_address_t *address_p);
 tmsg_status_t tmsg_sock_peer(int fd, tmsg_address_t *address_p);
+
+/* Whether the other end has an address of this machine, or of this network
+ * namespace, by the kernel's word. True where that does not tell, as with its
+ * setting ip_nonlocal_bind. */
+bool tmsg_sock_is_local(int fd);
 
 /* The other end in words, as tmsg_url_format_sockaddr(); of a Unix socket the
  * path that either end is bound to. Returns `text`. */

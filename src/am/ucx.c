@@ -10,8 +10,10 @@
 
 #include "am/forked.h"
 #include "am/kin.h"
+#include "am/linger.h"
 #include "am/lying.h"
 #include "am/pair.h"
+#include "am/park.h"
 #include "am/ucx_known.h"
 #include "am/worker.h"
 #include "core/error.h"
@@ -195,6 +197,24 @@ tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed)
     return status;
 }
 
+/* Whether a peer that has its address could write to memory of ours: by UCX's
+ * word, in what the address holds beside that of the network. */
+static bool shares_memory(const tmsg_ucx_t *ucx)
+{
+    void *whole = NULL, *net = NULL;
+    size_t whole_bytes = 0, net_bytes = 0;
+    bool shares = true;
+
+    if (ucx->scope.device[0] != '\0' &&
+        tmsg_ucx_address(ucx, false, &whole, &whole_bytes) == TMSG_OK &&
+        tmsg_ucx_address(ucx, true, &net, &net_bytes) == TMSG_OK) {
+        shares = whole_bytes != net_bytes || memcmp(whole, net, net_bytes) != 0;
+    }
+    tmsg_ucx_address_free(whole);
+    tmsg_ucx_address_free(net);
+    return shares;
+}
+
 tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
@@ -207,6 +227,7 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
     if (status != TMSG_OK) {
         return status;
     }
+    tmsg_park_sweep();
     ucx = calloc(1, sizeof(*ucx));
     if (ucx == NULL) {
         status = tmsg_error_memory("a UCX worker");
@@ -234,6 +255,7 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
         goto err_close;
     }
     fill_hello(ucx);
+    ucx->shares = shares_memory(ucx);
     tmsg_kin_enter(ucx);
     *ucx_p = ucx;
     return TMSG_OK;
@@ -253,15 +275,28 @@ err:
 /* What must not be closed, for leak checkers to find. */
 static _Atomic(tmsg_ucx_t *) left_behind;
 
+/* What UCX still reports while it is closed has to be heard at once. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx)
 {
+    bool late;
+
+    tmsg_park_sweep();
     tmsg_kin_leave(ucx);
-    if (ucx->forsaken || (ucx->owes && atomic_load(&ucx->holders) > 1)) {
+    late = tmsg_linger_is_late(ucx);
+    if (ucx->owes && !late && atomic_load(&ucx->holders) > 1) {
         ucx->next = atomic_exchange(&left_behind, ucx);
+        tmsg_log(TMSG_LOG_WARN, "UCX does not report the end of a peer: shared "
+                                "memory that may be written to is left behind");
+        return;
+    }
+    if (late) {
+        ucx->forsaken |= ucx->owes;
+        ucx->worker = NULL;
         tmsg_log(TMSG_LOG_WARN,
-                 "%s: shared memory that may be written to is left behind",
-                 ucx->forsaken ? "a peer does not hang up"
-                               : "UCX does not report the end of a peer");
+                 "a peer does not hang up: shared memory that may be written "
+                 "to is left behind%s",
+                 ucx->forsaken ? "" : " until it does");
+        tmsg_park(ucx);
         return;
     }
     if (ucx->door != NULL) {

@@ -59,11 +59,13 @@ typedef struct tmsg_ucx {
     tmsg_timer_t watch; /* when retired; see retire.c */
     tmsg_probe_t *probe;
     tmsg_list_t lingering; /* see linger.h */
+    tmsg_list_t late;      /* of these, which have had their time */
     tmsg_timer_t linger;
-    bool full;                    /* see tmsg_ucxx_is_full() */
-    ucp_listener_h door;          /* UCX's listener, of a ucx:// one */
+    bool shares;         /* its address tells of more than the network */
+    bool full;           /* see tmsg_ucxx_is_full() */
+    ucp_listener_h door; /* UCX's listener, of a ucx:// one */
     struct tmsg_listener *keeper; /* that; NULL: nobody is let in any more */
-    bool forsaken; /* its peers may still write: it is never closed */
+    bool forsaken; /* for ever its peers may write: it is never closed */
     bool owes;     /* reports for which nobody waits any more: nor is it closed
                     * but at once */
     size_t max_am_header;
@@ -112,7 +114,8 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);
 
 /* Nobody works with it any more. It is closed when the last message, and the
- * last of its kin, has let go of it, which they do from any thread. */
+ * last of its kin, has let go of it, which they do from any thread; and when no
+ * peer is late to hang up (park.h). */
 void tmsg_ucx_close(tmsg_ucx_t *ucx);
 void tmsg_ucx_let_go(tmsg_ucx_t *ucx);
 

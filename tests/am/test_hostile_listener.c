@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "am/park.h"
 #include "support/false_host.h"
 #include "support/keys.h"
 #include "support/sample.h"
@@ -286,3 +287,125 @@ static void expect_changed(scene_t *scene)
 }
 
 Test(hostile_listener, changes_what_it_says) { run(expect_changed); }
+
+enum {
+    DIALS = 100,
+    KEPT_UCX = 16, /* at most, that wait for peers to hang up; am/park.c */
+    KEPT_PEERS = 64,
+    DESCRIPTORS_EACH = 24, /* more than a UCX worker takes */
+    KEPT_MOST = (KEPT_UCX + 2) * DESCRIPTORS_EACH + KEPT_PEERS,
+    HASTE_MS = 40 /* for a handshake that is not to be finished */
+};
+
+/* Dials once more, and dies where too many descriptors are open. True: it was
+ * told that shared memory is given to nobody now. */
+static bool dial_stubborn(scene_t *scene, const char *script, int timeout_ms,
+                          tmsg_status_t status)
+{
+    const false_talk_t talk = {.script = script, .cut = -1};
+    char words[512];
+    tmsg_status_t got = false_host_dial(scene->host, &scene->side, &talk,
+                                        timeout_ms, words, sizeof(words));
+
+    if (got == TMSG_ERR_LIMIT_EXCEEDED && scene->host->link == LINK_UNIX) {
+        must_say(words, "have not hung up");
+    } else if (got != status) {
+        die("%s: %s (%s)", script, tmsg_status_name(got), words);
+    }
+    must_true(count_descriptors() - scene->descriptors < KEPT_MOST);
+    return got == TMSG_ERR_LIMIT_EXCEEDED;
+}
+
+static bool may_share(void *arg)
+{
+    const scene_t *scene = arg;
+
+    return !tmsg_park_is_full(scene->side.worker);
+}
+
+/* Nothing is left. */
+static void close_whole(scene_t *scene)
+{
+    false_host_honest(scene->host, &scene->side);
+    side_close(&scene->side);
+    must_eq(count_descriptors(), scene->descriptors);
+    false_host_end(scene->host);
+}
+
+/* Once it has hung up on all, shared memory is given again. */
+static void relent(scene_t *scene)
+{
+    dial_stubborn(scene, "U", LONG_MS, TMSG_ERR_PEER_LOST);
+    side_await(&scene->side, may_share, scene, "peers that have hung up");
+    close_whole(scene);
+}
+
+/* A redial loop, of what ends as `status`. */
+static void redial(link_t link, const char *script, int timeout_ms,
+                   tmsg_status_t status)
+{
+    static false_host_t host;
+    unsigned refused = 0;
+    scene_t scene;
+
+    false_host_start(&host, link, false);
+    open_scene(&scene, &host);
+    for (int i = 0; i < DIALS; i++) {
+        refused += dial_stubborn(&scene, script, timeout_ms, status);
+    }
+    must_eq(refused > 0, link == LINK_UNIX);
+    if (link == LINK_TCP) {
+        must_eq(left_behind, 0);
+        must_true(may_share(&scene));
+        close_whole(&scene);
+        must_eq(left_behind, 0);
+    } else {
+        relent(&scene);
+    }
+}
+
+/* Who says why it ends and stays has had the whole address. */
+Test(hostile_listener, does_not_hang_up_by_tcp)
+{
+    redial(LINK_TCP, "mHhaKo", LONG_MS, TMSG_ERR_PEER_LOST);
+}
+
+Test(hostile_listener, does_not_hang_up_by_shm)
+{
+    redial(LINK_SHM, "mHhaKo", LONG_MS, TMSG_ERR_PEER_LOST);
+}
+
+Test(hostile_listener, does_not_hang_up_by_unix)
+{
+    redial(LINK_UNIX, "mHhaKo", LONG_MS, TMSG_ERR_PEER_LOST);
+}
+
+Test(hostile_listener, does_not_answer_nor_hang_up_by_tcp)
+{
+    redial(LINK_TCP, "mHhaKw", HASTE_MS, TMSG_ERR_TIMED_OUT);
+}
+
+Test(hostile_listener, does_not_answer_nor_hang_up_by_shm)
+{
+    redial(LINK_SHM, "mHhaKw", HASTE_MS, TMSG_ERR_TIMED_OUT);
+}
+
+/* A worker of its own for each dial leaves as little. */
+Test(hostile_listener, does_not_hang_up_on_any_worker)
+{
+    static false_host_t host;
+    scene_t scene, next;
+    unsigned refused = 0;
+
+    false_host_start(&host, LINK_UNIX, false);
+    open_scene(&scene, &host);
+    for (unsigned i = 0; refused < 4; i++) {
+        must_true(i < DIALS);
+        next = scene;
+        side_open(&next.side, NULL);
+        refused += dial_stubborn(&next, "mHhaKw", SHORT_MS, TMSG_ERR_TIMED_OUT);
+        side_close(&next.side);
+    }
+    must_eq(left_behind, KEPT_UCX);
+    relent(&scene);
+}

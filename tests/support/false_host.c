@@ -2,6 +2,7 @@
 #include "support/false_host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ enum {
     POST_TURNS = 200, /* for a message to go at once */
     LATE_MS = 5000,   /* beyond a deadline, on a machine that is busy */
     FRAME_MOST = 8192,
-    BODY_MOST = 64
+    BODY_MOST = 64,
+    KEPT_MOST = 256
 };
 
 /* The false one itself, and its conversation. */
@@ -47,6 +49,8 @@ typedef struct {
     uint64_t peer_ucx;
     ucp_ep_h ep;
 
+    int kept[KEPT_MOST]; /* sockets that it does not hang up on */
+    unsigned kept_count;
     int fd; /* -1: it is over */
     uint32_t peer_id;
     tmsg_frame_stream_t in;
@@ -344,14 +348,30 @@ static void reset(liar_t *liar)
     hang_up(liar);
 }
 
-static void say_status(liar_t *liar, uint8_t type, const char *words)
+static void keep(liar_t *liar)
+{
+    must_true(liar->kept_count < KEPT_MOST);
+    if (liar->fd >= 0) {
+        liar->kept[liar->kept_count] = fcntl(liar->fd, F_DUPFD_CLOEXEC, 0);
+        must_true(liar->kept[liar->kept_count++] >= 0);
+    }
+}
+
+static void let_go(liar_t *liar)
+{
+    while (liar->kept_count > 0) {
+        close(liar->kept[--liar->kept_count]);
+    }
+}
+
+static void refuse(liar_t *liar, tmsg_status_t status, const char *words)
 {
     uint8_t data[64];
     size_t bytes = strlen(words);
 
-    tmsg_put_le(data, (uint32_t)TMSG_ERR_BUSY, 4);
+    tmsg_put_le(data, (uint32_t)status, 4);
     memcpy(data + 4, words, bytes);
-    say(liar, type, data, 4 + bytes);
+    say(liar, TMSG_FRAME_REFUSE, data, 4 + bytes);
 }
 
 /* What needs no more than a few bytes. */
@@ -445,7 +465,16 @@ static void act(liar_t *liar, char letter)
         say_each_type(liar);
         break;
     case 'r':
-        say_status(liar, TMSG_FRAME_REFUSE, "for no reason");
+        refuse(liar, TMSG_ERR_BUSY, "for no reason");
+        break;
+    case 'o':
+        refuse(liar, TMSG_ERR_PEER_LOST, "for no reason");
+        break;
+    case 'K':
+        keep(liar);
+        break;
+    case 'U':
+        let_go(liar);
         break;
     case 's':
         shutdown(liar->fd, SHUT_WR);
@@ -511,7 +540,7 @@ static void open_ucx(liar_t *liar, const side_options_t *options)
     tmsg_ucx_t *ucx;
 
     snprintf(scope.device, sizeof(scope.device), "%s",
-             liar->host->link == LINK_TCP ? "lo" : "");
+             liar->host->link == LINK_UNIX ? "" : "lo");
     side_open(&liar->side, options);
     must(tmsg_worker_ucx(liar->side.worker, &scope, false, &liar->ucx));
     side_open(&liar->speaker, options);

@@ -8,7 +8,7 @@
 #include "support/peers.h"
 
 typedef struct {
-    link_t link; /* LINK_TCP or LINK_UNIX */
+    link_t link; /* none by blob */
     bool keyed;  /* both listeners ask for the key of number 1 */
     child_t child;
     char url[128];
@@ -34,6 +34,9 @@ typedef struct {
  *   g  a heartbeat                   s  that it sends no more
  *   w  waits for the other to hang up
  *   R  hangs up by a reset
+ *   K  does not hang up on this one, whatever follows
+ *   U  hangs up on all those
+ *   o  REFUSE, as if its own peer were lost
  *
  * By UCX it reaches who has told it an address, then or in an earlier
  * conversation. */
