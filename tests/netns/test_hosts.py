@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What two hosts see of each other's troubles, and of the network's."""
 
+import json
 import signal
+import sys
 import time
 
 import numpy as np
@@ -60,6 +62,38 @@ def test_the_command_transfers(pair, tmp_path):
         for name, array in arrays.items():
             np.testing.assert_array_equal(got[name], array)
     assert receiving.carried()[0] - before >= 24 * MIB
+
+
+HEARS = """import socket, sys
+listener = socket.create_server((sys.argv[1], 0))
+print(listener.getsockname()[1], flush=True)
+peer, heard = listener.accept()[0], b""
+while len(heard) < 200:
+    heard += peer.recv(4096) or exit()
+print(heard.hex(), flush=True)
+"""
+
+
+def test_another_host_gets_no_shared_memory(pair):
+    """Both are on one machine here, and say so but for the kernel's word; nor
+    is a peer told which machine it is, to say that it was the same."""
+    receiving, sending = pair
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot_id = file.read().strip().encode()
+    for hearer, teller, told in ((receiving, sending, False),
+                                 (receiving, receiving, True)):
+        false = hearer.start(sys.executable, "-c", HEARS, hearer.address)
+        url = f"tcp://{hearer.address}:{false.line()}"
+        teller.run(TOOL, "info", "--connect", url, check=False)
+        assert (boot_id in bytes.fromhex(false.line())) == told
+        false.leave()
+    there = receiving.start(TOOL, "recv", "--listen",
+                            f"tcp://{receiving.address}:0",
+                            "--allow-unauthenticated", "--count", 1)
+    seen = sending.run(TOOL, "info", "--json", "--connect", there.line(),
+                       check=False)
+    assert json.loads(seen.stdout)["connection"]["why"] == "other host"
+    there.kill()
 
 
 def test_many_messages_arrive_by_the_cable(pair):
