@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ enum {
     LATE_MS = 5000,   /* beyond a deadline, on a machine that is busy */
     FRAME_MOST = 8192,
     BODY_MOST = 64,
-    KEPT_MOST = 256
+    KEPT_MOST = 512
 };
 
 /* The false one itself, and its conversation. */
@@ -502,6 +504,7 @@ static void converse(liar_t *liar, const char *line)
             4);
     liar->fd = accept4(liar->listener, NULL, NULL, SOCK_CLOEXEC);
     must_true(liar->fd >= 0);
+    setsockopt(liar->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     tmsg_frame_init(&liar->in, liar->fd, TMSG_FRAME_MAX_BYTES);
     if (liar->left == 0) {
         hang_up(liar);
