@@ -443,7 +443,7 @@ tmsg_status_t tmsg_intercepted_set_meta(tmsg_intercepted_t *call,
 
     if (hooks == NULL || hooks->call == NULL || !hooks->beginning) {
         return tmsg_error_set(
-            hooks == NULL ? TMSG_ERR_INVALID_PARAM : TMSG_ERR_UNSUPPORTED,
+            call == NULL ? TMSG_ERR_INVALID_PARAM : TMSG_ERR_UNSUPPORTED,
             "interceptor: metadata is given to a request in a caller's begin");
     }
     hooks->asked = true;

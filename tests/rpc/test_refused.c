@@ -52,7 +52,8 @@ static void refused(void *arg, const tmsg_intercepted_t *call)
     must_true(call->map == NULL && call->state == NULL);
     must_true(call->endpoint != NULL);
     must_be(tmsg_intercepted_get_meta(call, "any", NULL), TMSG_ERR_NOT_FOUND);
-    must_true(tmsg_intercepted_set_string(mine, "any", "late") != TMSG_OK);
+    must_be(tmsg_intercepted_set_string(mine, "any", "late"),
+            TMSG_ERR_UNSUPPORTED);
     must_be(tmsg_intercepted_refuse(mine, TMSG_ERR_REFUSED, "late"),
             TMSG_ERR_REFUSED);
     seer->refusals++;
