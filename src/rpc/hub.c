@@ -232,13 +232,18 @@ static uint64_t expire(tmsg_hub_t *hub, uint64_t now)
 }
 
 /* Each begins without a context of the thread's, and so does what comes next.
+ * Those that are told of meanwhile, which a peer may have go on for ever where
+ * another thread progresses, come behind what else is due; `last`: nothing is.
  */
-static void fire_all(tmsg_hub_t *hub)
+static void fire_all(tmsg_hub_t *hub, bool last)
 {
     tmsg_node_t *node;
+    size_t left;
+    bool more;
 
     tmsg_hub_lock(hub);
-    while ((node = tmsg_list_pop(&hub->events)) != NULL) {
+    left = last ? SIZE_MAX : hub->events.count;
+    for (; left > 0 && (node = tmsg_list_pop(&hub->events)) != NULL; left--) {
         tmsg_rpc_event_t *event =
             TMSG_CONTAINER_OF(node, tmsg_rpc_event_t, node);
 
@@ -247,7 +252,11 @@ static void fire_all(tmsg_hub_t *hub)
         tmsg_calls_clear_context();
         tmsg_hub_lock(hub);
     }
+    more = hub->events.count > 0;
     tmsg_hub_unlock(hub);
+    if (more) {
+        tmsg_hub_wake(hub);
+    }
 }
 
 static void run(void *start)
@@ -259,7 +268,7 @@ static void run(void *start)
         tmsg_calls_alarm(hub->calls, next);
     }
     tmsg_hub_hold(hub); /* a callback may destroy the server */
-    fire_all(hub);
+    fire_all(hub, false);
     tmsg_server_run(hub);
     tmsg_hub_drop(hub);
 }
@@ -270,7 +279,7 @@ static void over(void *start)
     const void *before = tmsg_calls_set_context(NULL); /* of who destroys it */
 
     atomic_store(&hub->over, true);
-    fire_all(hub);
+    fire_all(hub, true);
     (void)tmsg_calls_set_context(before);
     tmsg_hub_drop(hub);
 }
@@ -286,7 +295,7 @@ static void ended(void *arg, tmsg_status_t status, const char *error)
     tmsg_tasks_lost(peer);
     tmsg_hub_unlock(hub);
     tmsg_streams_let_go(peer);
-    fire_all(hub);
+    fire_all(hub, false);
     tmsg_server_run(hub);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/endpoint.h"
+#include "am/worker.h"
 #include "rpc/hub.h"
 #include "support/failing_alloc.h"
 #include "support/peers.h"
@@ -305,12 +306,13 @@ Test(refused, is_what_its_caller_gives_up_before_it_is_here)
     close_scene(&scene);
 }
 
+static const tmsg_call_head_t strange = {
+    .type = TMSG_CALL_REQUEST, .text = "strange", .text_bytes = 7};
+
 /* As many as come while nobody drives the worker that tells them, which a
  * shared one makes possible. */
 Test(refused, are_told_up_to_a_bound_and_all_counted)
 {
-    const tmsg_call_head_t head = {
-        .type = TMSG_CALL_REQUEST, .text = "strange", .text_bytes = 7};
     tmsg_call_metrics_t counts;
     tmsg_call_in_t *in;
     scene_t scene;
@@ -320,7 +322,7 @@ Test(refused, are_told_up_to_a_bound_and_all_counted)
     must(tmsg_metrics_start(scene.pair.a.worker));
     must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &peer));
     for (int i = 0; i < BURST; i++) {
-        must_be(tmsg_hub_ops.begins(peer, &head, &in, NULL),
+        must_be(tmsg_hub_ops.begins(peer, &strange, &in, NULL),
                 TMSG_ERR_NOT_FOUND);
     }
     must(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "", &counts));
@@ -332,18 +334,75 @@ Test(refused, are_told_up_to_a_bound_and_all_counted)
     close_scene(&scene);
 }
 
+/* Has another refused for each that it hears of, as a thread does that takes in
+ * what a peer sends while this one tells of it. */
+typedef struct {
+    void *peer;
+    unsigned more, told, told_before; /* what else was due */
+    tmsg_due_t due;
+} flood_t;
+
+static void refuse_another(void *arg, const tmsg_intercepted_t *call)
+{
+    flood_t *flood = arg;
+    tmsg_call_in_t *in;
+
+    (void)call;
+    flood->told++;
+    if (flood->more > 0) {
+        flood->more--;
+        must_be(tmsg_hub_ops.begins(flood->peer, &strange, &in, NULL),
+                TMSG_ERR_NOT_FOUND);
+    }
+}
+
+static void have_turn(tmsg_due_t *due)
+{
+    flood_t *flood = TMSG_CONTAINER_OF(due, flood_t, due);
+
+    flood->told_before = flood->told;
+}
+
+static bool is_told(void *arg)
+{
+    const flood_t *flood = arg;
+
+    return flood->told > BURST;
+}
+
+Test(refused, hold_up_nothing_that_is_due)
+{
+    flood_t flood = {.more = BURST, .due = {.run = have_turn}};
+    const tmsg_interceptor_t interceptor = {.field_mask =
+                                                TMSG_INTERCEPTOR_REFUSED,
+                                            .refused = refuse_another,
+                                            .arg = &flood};
+    tmsg_call_in_t *in;
+    scene_t scene;
+
+    open_scene(&scene);
+    must(tmsg_worker_intercept(scene.pair.a.worker, TMSG_SIDE_SERVER,
+                               &interceptor));
+    must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &flood.peer));
+    must_be(tmsg_hub_ops.begins(flood.peer, &strange, &in, NULL),
+            TMSG_ERR_NOT_FOUND);
+    tmsg_worker_due(scene.pair.a.worker, &flood.due);
+    pair_await(&scene.pair, is_told, &flood, "all to be told of");
+    must_eq(flood.told, BURST + 1);
+    must_eq(flood.told_before, 1);
+    close_scene(&scene);
+}
+
 /* Those that wait to be told of are, when the worker goes. */
 Test(refused, are_told_when_the_worker_goes)
 {
-    const tmsg_call_head_t head = {
-        .type = TMSG_CALL_REQUEST, .text = "strange", .text_bytes = 7};
     tmsg_call_in_t *in;
     scene_t scene;
     void *peer;
 
     open_scene(&scene);
     must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &peer));
-    must_be(tmsg_hub_ops.begins(peer, &head, &in, NULL), TMSG_ERR_NOT_FOUND);
+    must_be(tmsg_hub_ops.begins(peer, &strange, &in, NULL), TMSG_ERR_NOT_FOUND);
     tmsg_server_destroy(scene.server);
     pair_drop(&scene.pair);
     must_eq(scene.outer.refusals, 1);
@@ -351,8 +410,6 @@ Test(refused, are_told_when_the_worker_goes)
 
 Test(refused, without_memory_is_counted_and_answered_all_the_same)
 {
-    const tmsg_call_head_t head = {
-        .type = TMSG_CALL_REQUEST, .text = "strange", .text_bytes = 7};
     tmsg_call_metrics_t counts;
     tmsg_status_t status;
     tmsg_call_in_t *in;
@@ -364,7 +421,7 @@ Test(refused, without_memory_is_counted_and_answered_all_the_same)
     finish(&scene, make(&scene, "strange", 1), TMSG_ERR_NOT_FOUND);
     must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &peer));
     failing_alloc_arm(1);
-    status = tmsg_hub_ops.begins(peer, &head, &in, NULL);
+    status = tmsg_hub_ops.begins(peer, &strange, &in, NULL);
     must_true(failing_alloc_disarm());
     must_be(status, TMSG_ERR_NOT_FOUND);
     must(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "", &counts));
