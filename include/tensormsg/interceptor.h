@@ -98,8 +98,8 @@ typedef struct tmsg_interceptor {
      * way. `status` and `error` are as in `end`; `method` is what the caller
      * said, up to 199 bytes of UTF-8, be it registered or not; `map` is NULL.
      * On the thread that progresses, in the order of `end`. Where 1,024 wait to
-     * be told of, further ones are counted (tensormsg/metrics.h) and not told.
-     */
+     * be told of, or 512 of one endpoint's, further ones are counted
+     * (tensormsg/metrics.h) and not told. */
     void (*refused)(void *arg, const tmsg_intercepted_t *call);
     void *arg; /* passed to all; must be there until the worker was destroyed */
 } tmsg_interceptor_t;

@@ -117,6 +117,7 @@ typedef struct {
     uint32_t stream_count;
     tmsg_stream_slot_t *slots; /* its, likewise */
     uint32_t slot_count;
+    unsigned refusals; /* of its, as the hub's */
 } tmsg_rpc_peer_t;
 
 extern const tmsg_calls_ops_t tmsg_hub_ops;

@@ -10,6 +10,7 @@
 #include "rpc/metrics.h"
 
 #define REFUSALS_MOST 1024 /* that wait to be told of */
+#define PEERS_MOST 512     /* of a peer's, which is not to silence others */
 #define NAME_MOST 255      /* bytes that a head has room for */
 
 /* One that interceptors are to be told of. */
@@ -67,6 +68,13 @@ void tmsg_refuse_task(const tmsg_task_t *task, tmsg_status_t status,
     tell(task->server->hub, &view);
 }
 
+/* Lock held. */
+static void add(tmsg_rpc_peer_t *peer, int more)
+{
+    peer->hub->refusals += (unsigned)more;
+    peer->refusals += (unsigned)more;
+}
+
 static void fire(tmsg_rpc_event_t *event)
 {
     refusal_t *refusal = TMSG_CONTAINER_OF(event, refusal_t, event);
@@ -83,7 +91,7 @@ static void fire(tmsg_rpc_event_t *event)
                  .error = refusal->words}};
 
     tmsg_hub_lock(hub);
-    hub->refusals--;
+    add(refusal->peer, -1);
     tmsg_hub_unlock(hub);
     tell(hub, &view);
     tmsg_calls_drop(endpoint);
@@ -124,15 +132,17 @@ static size_t known_bytes(const tmsg_server_t *server,
 }
 
 /* Lock held: whether one more is to be told. */
-static bool is_watched(const tmsg_hub_t *hub)
+static bool is_watched(const tmsg_rpc_peer_t *peer)
 {
+    const tmsg_hub_t *hub = peer->hub;
     const tmsg_chain_t *chain = chain_of(hub);
     bool watched = false;
 
     for (unsigned i = 0; chain != NULL && i < chain->count; i++) {
         watched = watched || chain->of[i].refused != NULL;
     }
-    return watched && hub->refusals < REFUSALS_MOST;
+    return watched && hub->refusals < REFUSALS_MOST &&
+           peer->refusals < PEERS_MOST;
 }
 
 bool tmsg_refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
@@ -144,8 +154,8 @@ bool tmsg_refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
 
     tmsg_hub_lock(hub);
     tmsg_meter_reject(hub, head->text, known_bytes(hub->server, head), status);
-    watched = is_watched(hub);
-    hub->refusals += watched;
+    watched = is_watched(peer);
+    add(peer, watched);
     tmsg_hub_unlock(hub);
     if (!watched) {
         return false;
@@ -155,7 +165,7 @@ bool tmsg_refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     if (refusal != NULL) {
         tmsg_hub_tell(hub, &refusal->event);
     } else {
-        hub->refusals--;
+        add(peer, -1);
     }
     tmsg_hub_unlock(hub);
     return refusal != NULL;

@@ -12,7 +12,13 @@
 #include "support/peers.h"
 #include "support/sample.h"
 
-enum { HELD_BYTES = 1 << 20, TIMEOUT_MS = 60000, BURST = 1300, MOST = 1024 };
+enum {
+    HELD_BYTES = 1 << 20,
+    TIMEOUT_MS = 60000,
+    BURST = 1300,
+    MOST = 1024,
+    MOST_OF_ONE = 512
+};
 
 /* What the hooks of one saw; the strings are those of the last. */
 typedef struct {
@@ -309,28 +315,63 @@ Test(refused, is_what_its_caller_gives_up_before_it_is_here)
 static const tmsg_call_head_t strange = {
     .type = TMSG_CALL_REQUEST, .text = "strange", .text_bytes = 7};
 
-/* As many as come while nobody drives the worker that tells them, which a
- * shared one makes possible. */
-Test(refused, are_told_up_to_a_bound_and_all_counted)
+/* So many come of a peer while nobody drives the worker that tells them, which
+ * a shared one makes possible. */
+static void refuse(tmsg_endpoint_t *endpoint, int calls)
 {
-    tmsg_call_metrics_t counts;
     tmsg_call_in_t *in;
-    scene_t scene;
     void *peer;
 
-    open_scene(&scene);
-    must(tmsg_metrics_start(scene.pair.a.worker));
-    must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &peer));
-    for (int i = 0; i < BURST; i++) {
+    must(tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer));
+    for (int i = 0; i < calls; i++) {
         must_be(tmsg_hub_ops.begins(peer, &strange, &in, NULL),
                 TMSG_ERR_NOT_FOUND);
     }
+}
+
+Test(refused, are_told_up_to_a_bound_and_all_counted)
+{
+    tmsg_call_metrics_t counts;
+    scene_t scene;
+
+    open_scene(&scene);
+    must(tmsg_metrics_start(scene.pair.a.worker));
+    refuse(scene.pair.to_b, BURST);
     must(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "", &counts));
     must_eq(counts.rejected, BURST);
     finish(&scene, make(&scene, "echo", 1), TMSG_OK);
-    must_eq(scene.outer.refusals, MOST);
+    must_eq(scene.outer.refusals, MOST_OF_ONE);
     finish(&scene, make(&scene, "strange", 1), TMSG_ERR_NOT_FOUND);
-    must_eq(scene.outer.refusals, MOST + 1);
+    must_eq(scene.outer.refusals, MOST_OF_ONE + 1);
+    close_scene(&scene);
+}
+
+static bool is_here(void *arg)
+{
+    return atomic_load(&((side_t *)arg)->accepts) > 1;
+}
+
+/* One peer's leave room for others', up to the bound of all. */
+Test(refused, of_one_peer_hide_no_other_s)
+{
+    tmsg_endpoint_t *one, *other, *dialled;
+    scene_t scene;
+
+    open_scene(&scene);
+    one = scene.pair.to_b;
+    dialled = side_dial(&scene.pair.b, &scene.pair.a);
+    pair_await(&scene.pair, is_here, &scene.pair.a, "a second connection");
+    other = scene.pair.a.accepted;
+    must_true(other != one);
+    refuse(one, BURST);
+    refuse(other, 1);
+    finish(&scene, make(&scene, "echo", 1), TMSG_OK);
+    must_eq(scene.outer.refusals, MOST_OF_ONE + 1);
+    refuse(one, BURST);
+    refuse(other, BURST);
+    finish(&scene, make(&scene, "echo", 1), TMSG_OK);
+    must_eq(scene.outer.refusals, MOST_OF_ONE + 1 + MOST);
+    tmsg_endpoint_destroy(dialled);
     close_scene(&scene);
 }
 
