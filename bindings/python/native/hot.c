@@ -272,21 +272,23 @@ static PyObject *hot_came(PyObject *self, PyObject *number)
     return PyBool_FromLong(came);
 }
 
-/* arm(hub): False where there is work, True where one may sleep. */
+/* arm(hub): False where there is work, True where one may sleep. The descriptor
+ * does not tell of what other threads have received before it was armed. */
 static PyObject *hot_arm(PyObject *self, PyObject *number)
 {
     PyThreadState *threads;
     tmsgpy_hub_t *hub = PyLong_AsVoidPtr(number);
-    tmsg_status_t status = TMSG_OK;
+    bool busy = false;
 
     (void)self;
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(hub)) {
-        status = tmsg_worker_arm(tmsgpy_hub_worker(hub));
+        busy = tmsg_worker_arm(tmsgpy_hub_worker(hub)) == TMSG_ERR_BUSY ||
+               tmsgpy_hub_has_come(hub);
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
-    return PyBool_FromLong(status != TMSG_ERR_BUSY);
+    return PyBool_FromLong(!busy);
 }
 
 /* op(request, keep): an operation of a request, which it takes. */

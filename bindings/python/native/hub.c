@@ -56,17 +56,33 @@ tmsg_worker_t *tmsgpy_hub_worker(const tmsgpy_hub_t *hub)
     return hub->worker;
 }
 
+/* Lock held. */
+static uint64_t arrivals(const tmsgpy_hub_t *hub)
+{
+    return tmsg_worker_arrivals(hub->worker) + hub->refusals;
+}
+
 int tmsgpy_hub_came(tmsgpy_hub_t *hub)
 {
-    uint64_t count = tmsg_worker_arrivals(hub->worker);
+    uint64_t count;
     bool came;
 
     pthread_mutex_lock(&hub->lock);
-    count += hub->refusals;
+    count = arrivals(hub);
     came = count != hub->seen;
     hub->seen = count;
     pthread_mutex_unlock(&hub->lock);
     return came;
+}
+
+int tmsgpy_hub_has_come(tmsgpy_hub_t *hub)
+{
+    bool come;
+
+    pthread_mutex_lock(&hub->lock);
+    come = arrivals(hub) != hub->seen;
+    pthread_mutex_unlock(&hub->lock);
+    return come;
 }
 
 int tmsgpy_hub_enter(tmsgpy_hub_t *hub)

@@ -28,6 +28,9 @@ tmsg_worker_t *tmsgpy_hub_worker(const tmsgpy_hub_t *hub);
  * last, by whichever call. Inside of the hub, by one thread at a time. */
 int tmsgpy_hub_came(tmsgpy_hub_t *hub);
 
+/* The same, and it may be asked again. */
+int tmsgpy_hub_has_come(tmsgpy_hub_t *hub);
+
 /* Around each use of the worker or of what is on it. enter() answers 0 when it
  * was closed, and then leave() must not follow. */
 int tmsgpy_hub_enter(tmsgpy_hub_t *hub);

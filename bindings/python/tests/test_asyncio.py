@@ -12,6 +12,7 @@ import pytest
 
 import tensormsg
 from conftest import WAIT, becomes_idle
+from tensormsg._lib import hot, lib
 
 
 def loops():
@@ -175,6 +176,69 @@ def test_other_tasks_run_meanwhile(run):
             await ep.close()
 
     run(main())
+
+
+class Hot:
+    """The extension, where something else happens just before the descriptor is
+    armed."""
+
+    def __init__(self):
+        self.first = []
+
+    def __getattr__(self, name):
+        return getattr(hot, name)
+
+    def arm(self, number):
+        if self.first:
+            self.first.pop()()
+        return hot.arm(number)
+
+
+@run_in
+@pytest.mark.parametrize("what", ["recv", "recv_into", "send"])
+def test_what_another_thread_ends_before_the_loop_sleeps(run, what,
+                                                         monkeypatch):
+    """The descriptor does not tell of it."""
+    hook = Hot()
+    monkeypatch.setattr("tensormsg._loop.hot", hook)
+    quiet = tensormsg.Context(heartbeat_thread=False, peer_timeout=0)
+
+    async def main(listener):
+        async with tensormsg.connect(listener.url, background=True,
+                                     context=quiet) as ep:
+            while not listener.peers:
+                await asyncio.sleep(.001)
+            peer, = listener.peers
+            before = lib.tmsg_worker_arrivals(ep._hub.worker)
+
+            def end():
+                if what == "send":
+                    listener.recv(WAIT)
+                    while not hot.ended(ep._hub.pending[0]):
+                        time.sleep(.001)
+                else:
+                    peer.send({"x": np.ones(3)}, timeout=WAIT)
+                    while lib.tmsg_worker_arrivals(ep._hub.worker) == before:
+                        time.sleep(.001)
+                while lib.tmsg_worker_arm(ep._hub.worker) != 0:
+                    time.sleep(.001)  # until that is done with
+
+            waiting = asyncio.ensure_future(
+                ep.send({"x": np.ones(3)}, acked=True) if what == "send" else
+                ep.recv() if what == "recv" else
+                ep.recv_into({"x": np.zeros(3)}))
+            await asyncio.sleep(.1)
+            assert not waiting.done()
+            hook.first.append(end)
+            ep._hub.kick()
+            for _ in range(20):  # and not when something else happens
+                await asyncio.sleep(0)
+            assert waiting.done() and not hook.first
+            await waiting
+
+    with tensormsg.sync.listen(":0", background=True,
+                               context=quiet) as listener:
+        run(main(listener))
 
 
 def test_loops_in_threads_talk_to_each_other():

@@ -150,10 +150,29 @@ class LoopHub(Hub):
             # Of what is large there is more at once.
             spin_us = self.spin_us if what == _MOVED and not woke and \
                 self._idle < _MISSES else 0
-            if spin_us == 0 and hot.arm(self.number):
+            if spin_us == 0 and self._arm():
                 self._armed = time.monotonic()
                 return
         self.kick()
+
+    def _arm(self) -> bool:
+        """False: there is more to do. The descriptor tells of what happens from
+        now on, not of what another thread has ended just before."""
+        if not hot.arm(self.number):
+            return False
+        self._reap()
+        return True
+
+    def _reap(self) -> bool:
+        """Whether somebody waited for an operation that has ended."""
+        woke = False
+        ended = hot.reap(self.pending) if self.pending else ()
+        for op in ended:
+            future = self._ops.pop(op, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+                woke = True
+        return bool(ended and self._waiters and self._wake_waiters(0)) or woke
 
     def _serve(self) -> bool:
         server = None if self.server is None else self.server()
@@ -161,16 +180,7 @@ class LoopHub(Hub):
 
     def _deliver(self, came: bool) -> bool:
         """Whether somebody was woken."""
-        woke = False
-        if self.pending:
-            ended = hot.reap(self.pending)
-            for op in ended:
-                future = self._ops.pop(op, None)
-                if future is not None and not future.done():
-                    future.set_result(None)
-                    woke = True
-            if ended and self._waiters:
-                woke = self._wake_waiters(0) or woke
+        woke = self._reap()
         if self.watches:
             for number in hot.told(self.number):
                 woke = self._wake_waiters(number) or woke
@@ -328,7 +338,7 @@ class LoopHub(Hub):
                 self.let_look()
             self._deliver(True)
             self._serve()
-            if came or self.closed or not hot.arm(self.number):
+            if came or self.closed or not self._arm():
                 await asyncio.sleep(0)
                 continue
             future: "asyncio.Future[None]" = loop.create_future()
