@@ -18,6 +18,7 @@ import pytest
 
 import tensormsg
 from tensormsg._moving import Pinned
+from test_asyncio import run_in
 
 WAIT = 30
 
@@ -414,6 +415,105 @@ def test_it_ends_the_connection_that_waits(kind, how):
     del asker, listener, ends, mine
     gc.collect()
     assert hub() is None and ref() is None
+
+
+@contextlib.contextmanager
+def stuck():
+    """Who listens, and answers nothing."""
+    with tensormsg.sync.listen(":0", background=True) as listener, \
+            listener.serve() as server:
+
+        @server.method("waits", stream=True)
+        def waits(stream):
+            while not stream.over:
+                time.sleep(.001)
+
+        yield listener
+
+
+async def wait_on(ep, way):
+    if way == "recv":
+        await ep.recv()
+    elif way == "recv_into":
+        await ep.recv_into({"y": np.zeros(3)})
+    elif way == "send":
+        await ep.send({"y": np.ones(3)}, acked=True)
+    else:
+        await ep.stream("waits").wait()
+
+
+def send_to(listener):
+    """In a thread of its own: the allocator of that peer is asked."""
+    def send():
+        with contextlib.suppress(tensormsg.Error):
+            listener.peers[0].send({"x": np.ones(1000)}, timeout=WAIT)
+
+    while not listener.peers:
+        time.sleep(.001)
+    threading.Thread(target=send).start()
+
+
+@run_in
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("way", ["recv", "recv_into", "send", "stream"])
+def test_it_ends_a_connection_that_a_loop_waits_for(run, way, debug):
+    """In the thread that asks it, while the loop sleeps."""
+    kept = []
+
+    def take(nbytes):
+        if kept:
+            kept.pop().abort()
+        return bytearray(nbytes)
+
+    async def main(listener):
+        asyncio.get_running_loop().set_debug(debug)
+        ep = await tensormsg.connect(listener.url, background=True,
+                                     allocators={"host": take})
+        waiting = asyncio.ensure_future(wait_on(ep, way))
+        await asyncio.sleep(.1)
+        kept.append(ep)
+        since = time.monotonic()
+        send_to(listener)
+        await asyncio.wait({waiting}, timeout=WAIT)
+        assert time.monotonic() - since < WAIT / 2 and not kept
+        assert isinstance(waiting.exception(), tensormsg.Error)
+
+    with stuck() as listener:
+        run(main(listener))
+
+
+@pytest.mark.parametrize("way", ["recv", "recv_into", "send", "stream"])
+def test_a_loop_goes_on_until_it_has_returned(way):
+    """The connection has ended then, and its worker has not."""
+    kept, ticks, seen = [], [], []
+
+    def take(nbytes):
+        if kept:
+            kept.pop().abort()
+            wanted = len(ticks) + 50
+            if threading.current_thread() is threading.main_thread():
+                wanted = 0  # the loop came first, and asks it itself
+            end = time.monotonic() + WAIT / 2
+            while len(ticks) < wanted and time.monotonic() < end:
+                time.sleep(.001)
+            seen.append(len(ticks) >= wanted)
+        return bytearray(nbytes)
+
+    async def main(listener):
+        ep = await tensormsg.connect(listener.url, background=True,
+                                     allocators={"host": take})
+        waiting = asyncio.ensure_future(wait_on(ep, way))
+        await asyncio.sleep(.1)
+        kept.append(ep)
+        send_to(listener)
+        while not (waiting.done() and seen):
+            await asyncio.sleep(.001)
+            ticks.append(0)
+        assert seen == [True]
+        assert isinstance(waiting.exception(), tensormsg.Error)
+
+    with stuck() as listener:
+        asyncio.run(asyncio.wait_for(main(listener), WAIT))
 
 
 @pytest.mark.parametrize("background", [False, True])

@@ -8,8 +8,8 @@ import os
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, List, \
-    Optional
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, \
+    List, Optional
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
@@ -107,10 +107,7 @@ class LoopHub(Hub):
         finally:
             self.leave()
         _unbind(self._bound)
-        self._ops.clear()
-        self._receivers.clear()
-        self._waiters.clear()
-        self._lookers.clear()
+        self._forget_waits()
         for fd in fds:
             loop.add_reader(fd, _wake, weakref.ref(self))
             self._bound.append((loop, fd))
@@ -204,14 +201,29 @@ class LoopHub(Hub):
     def destroy(self) -> None:
         _unbind(self._bound)
         super().destroy()
-        if self.loop is not None and not self.loop.is_closed():
-            waiters = [one for some in self._waiters.values() for one in some]
-            for future in [*self._ops.values(), *self._receivers, *waiters,
-                           *self._lookers]:
-                if not future.done():
-                    future.set_result(None)
-            if self.server is not None:
-                self.loop.call_soon_threadsafe(self._serve)
+        self._in_loop(self._end_all)
+
+    def _in_loop(self, work: Callable[[], object]) -> None:
+        """At once, unless this is another thread, an allocator's."""
+        loop = self.loop
+        if loop is None or asyncio._get_running_loop() is loop:
+            work()
+            return
+        try:
+            loop.call_soon_threadsafe(work)
+        except RuntimeError:  # it is closed
+            self._forget_waits()
+
+    def _end_all(self) -> None:
+        for waiters in self._waiters.values():
+            _end_waits(waiters)
+        for futures in self._ops.values(), self._receivers, self._lookers:
+            _end_waits(futures)
+        if self.server is not None and self.loop is not None:
+            self.loop.call_soon(self._serve)
+        self._forget_waits()
+
+    def _forget_waits(self) -> None:
         self._ops.clear()
         self._receivers.clear()
         self._waiters.clear()
@@ -236,6 +248,9 @@ class LoopHub(Hub):
         while not hot.ended(op):
             if end is not None and loop.time() >= end:
                 return False
+            if self.closed:  # it ends with the call that the worker is in
+                await asyncio.sleep(_TURN_S)
+                continue
             future: "asyncio.Future[None]" = loop.create_future()
             self._ops[op] = future
             # No wait_for(): of old Pythons that may lose a cancellation.
@@ -293,8 +308,11 @@ class LoopHub(Hub):
         super().destroy_endpoint(endpoint)
         if endpoint in self.doomed:  # who waits for it is to see that
             self._stirred = True
-            self.let_look()
-            self.kick()
+            self._in_loop(self._stir)
+
+    def _stir(self) -> None:
+        self.let_look()
+        self.kick()
 
     def let_look(self) -> bool:
         """Those that wait with buffers move what has come themselves, so that
@@ -394,7 +412,8 @@ class LoopHub(Hub):
         """Until something was told of a stream; 0: a send has ended, so that
         there may be room. For nothing, perhaps: look again."""
         loop = self.bind()
-        if self.closed:
+        if self.closed:  # what is over ends with the call that the worker is in
+            await asyncio.sleep(_TURN_S)
             return
         future: "asyncio.Future[None]" = loop.create_future()
         self._waiters.setdefault(number, []).append(future)
