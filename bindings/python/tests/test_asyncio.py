@@ -286,6 +286,40 @@ def test_one_connection_in_one_loop_after_the_other(echo_unix):
     asyncio.run(ep.close())
 
 
+def test_it_is_handed_from_loop_to_loop(echo_unix):
+    """While the one before is about to look after it once more."""
+    count, failed, over = 500, [], threading.Event()
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    threads = [threading.Thread(target=loop.run_forever) for loop in loops]
+    for loop in loops:
+        loop.set_debug(True)
+        loop.set_exception_handler(lambda _, context: failed.append(context))
+
+    async def use(ep, n):
+        try:
+            ep = ep or await tensormsg.connect(echo_unix)
+            await ep.send({"n": np.array(n)})
+            assert int((await ep.recv())["n"]) == n
+            if n == count:
+                await ep.close()
+        except BaseException as error:
+            failed.append(error)
+        if failed or n == count:
+            over.set()
+        else:
+            asyncio.run_coroutine_threadsafe(use(ep, n + 1), loops[n % 2])
+
+    for thread in threads:
+        thread.start()
+    asyncio.run_coroutine_threadsafe(use(None, 1), loops[0])
+    in_time = over.wait(WAIT)
+    for loop, thread in zip(loops, threads):
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WAIT)
+        loop.close()
+    assert in_time and not failed
+
+
 def test_a_loop_that_waits_is_not_robbed():
     async def main():
         async with tensormsg.listen(":0") as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 import weakref
 from collections import deque
@@ -26,7 +27,7 @@ _MOVED, _CAME = 1, 2  # of hot.progress()
 
 def _wake(reference: "weakref.ref[LoopHub]") -> None:
     hub = reference()
-    if hub is not None and not hub.let_look():
+    if hub is not None and hub.drives() and not hub.let_look():
         hub.turn()
 
 
@@ -81,6 +82,7 @@ class LoopHub(Hub):
         self.watches = False  # there have been streams
         # Of those that wait for a stream, by its number; by 0 for room.
         self._waiters: Dict[int, List["asyncio.Future[None]"]] = {}
+        self._turning = threading.RLock()  # with other loops' threads
         self._kicked = False
         self._turned = 0.0
         self._misses = 0
@@ -93,9 +95,18 @@ class LoopHub(Hub):
         """To the running loop; from one that has ended, or waits for nothing
         of ours."""
         loop = asyncio.get_running_loop()
-        if loop is self.loop:
-            return loop
-        check_process(self.generation)
+        if loop is not self.loop:
+            check_process(self.generation)
+            with self._turning:  # of the loop before
+                self._bind(loop)
+        return loop
+
+    def drives(self) -> bool:
+        """Whether the running loop is the one that it is bound to. What another
+        has scheduled may come later."""
+        return asyncio._get_running_loop() is self.loop
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.loop is not None and self.loop.is_running() and \
                 (self._ops or self._receivers or self._waiters or
                  self._lookers):
@@ -113,8 +124,8 @@ class LoopHub(Hub):
             self._bound.append((loop, fd))
         self.loop = loop
         self._kicked = False
+        self._stirred = True  # the loop before may have been told of it
         self.kick()
-        return loop
 
     def kick(self) -> None:
         """Before the loop sleeps next the worker is armed."""
@@ -125,6 +136,11 @@ class LoopHub(Hub):
 
     def turn(self) -> None:
         """Does what there is to do, and arms the descriptor."""
+        with self._turning:
+            if self.loop is None or self.drives():
+                self._turn()
+
+    def _turn(self) -> None:
         self._kicked = False
         if self.loop is None or self.closed:
             _unbind(self._bound)
@@ -206,7 +222,7 @@ class LoopHub(Hub):
     def _in_loop(self, work: Callable[[], object]) -> None:
         """At once, unless this is another thread, an allocator's."""
         loop = self.loop
-        if loop is None or asyncio._get_running_loop() is loop:
+        if loop is None or self.drives():
             work()
             return
         try:
@@ -301,7 +317,7 @@ class LoopHub(Hub):
         super().news(make)
         if self.ended and self._receivers:  # one of them is to bury those
             self._stirred = True
-            if asyncio._get_running_loop() is self.loop:
+            if self.drives():
                 self.kick()
 
     def destroy_endpoint(self, endpoint: int) -> None:
