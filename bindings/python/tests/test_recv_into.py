@@ -13,6 +13,7 @@ import pytest
 
 import tensormsg
 from conftest import WAIT, becomes_idle, place_of, python
+from tensormsg._lib import hot
 
 BIG = 1 << 20  # bytes that are not sent at once
 
@@ -291,6 +292,34 @@ def test_what_a_call_that_spins_moves_wakes_who_waits(way):
                 await asyncio.sleep(0)
             assert op is not None and receiving.done()
             assert (await receiving)["x"].all()
+
+    asyncio.run(main())
+
+
+def test_a_receive_that_is_given_up_leaves_its_work_to_the_loop(monkeypatch):
+    """Where it had just found that there is more to do."""
+    calls = []
+
+    class Hot:
+        def __getattr__(self, name):
+            calls.append(name)
+            return getattr(hot, name)
+
+        def came(self, number):
+            return True
+
+    async def main():
+        async with idle_peer() as (ep, _):
+            monkeypatch.setattr("tensormsg._loop.hot", Hot())
+            receiving = asyncio.ensure_future(
+                ep.recv_into({"x": np.zeros(12, "u1")}))
+            await asyncio.sleep(.1)
+            receiving.cancel()
+            calls.clear()
+            await asyncio.gather(receiving, return_exceptions=True)
+            await asyncio.sleep(.01)
+            assert "arm" in calls
+            monkeypatch.undo()
 
     asyncio.run(main())
 

@@ -344,6 +344,9 @@ class LoopHub(Hub):
         try:
             await self.breathe(loop)
             return await self._take_into(loop, endpoint, posted)
+        except BaseException:
+            self.kick()  # it was to move what comes, or to arm
+            raise
         finally:
             if held:
                 self.let_go(endpoint)
@@ -382,7 +385,6 @@ class LoopHub(Hub):
             finally:
                 if future in self._lookers:
                     self._lookers.remove(future)
-                    self.kick()
 
     def _look(self, endpoint: int, spin_us: int) -> Any:
         try:
