@@ -205,6 +205,45 @@ print("end")
     assert ran.stderr == ""
 
 
+def test_tasks_that_are_left_behind():
+    """They leave their blocks when they are collected, with their connection;
+    what was freed by then would not be as it was."""
+    program = """
+import asyncio, gc, tensormsg
+server = tensormsg.listen(":0", background=True).__enter__()
+
+async def receive(ep):
+    async for message in ep:
+        pass
+
+async def use():
+    async with tensormsg.connect(server.url) as ep:
+        try:
+            await receive(ep)
+        finally:
+            assert ep.peer and ep.closed in (True, False)
+
+def leave():
+    loop = asyncio.new_event_loop()
+    tasks = [loop.create_task(use()) for _ in range(5)]
+    for task in tasks:
+        task._log_destroy_pending = False
+    loop.run_until_complete(asyncio.sleep(.2))
+    loop.close()
+
+gc.disable()
+for _ in range(3):
+    leave()
+    gc.collect()
+print("end")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, timeout=50,
+        env={**environment(), "MALLOC_PERTURB_": "85"})
+    assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
+
+
 def test_another_thread_may_end_a_wait():
     server = tensormsg.listen(":0").__enter__()
     seen = []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import threading
@@ -16,7 +17,7 @@ from . import _data
 from .allocators import Allocator, Allocators, in_use
 from ._lib import address, ffi, hot, lib, take_text, text
 from .context import Context, check_process, default_context, \
-    generation, park_at_exit
+    generation, is_exiting, park_at_exit
 from .errors import Closed, Error, Status, check, error_of
 
 SLICE_MS = 100  # a wait looks for signals so often
@@ -47,9 +48,11 @@ def _end(hub: Any, made_in: int, pending: List[Any],
         used.clear()
 
 
-def _free(ended: "weakref.finalize[Any, Any]", hub: Any, made_in: int) -> None:
-    ended()  # whichever of the two is called first; it runs once
-    if made_in == generation():
+def _free(made_in: int, hub: Any) -> None:
+    """When nothing can call it any more. Not as a finalizer of the Hub: where a
+    coroutine goes with it that one is called first, and the coroutine then
+    leaves its blocks. At exit a daemon thread may still be in a call."""
+    if made_in == generation() and not is_exiting():
         lib.tmsgpy_hub_free(hub)
 
 
@@ -126,16 +129,13 @@ class Hub:
         if spin_us is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_SPIN_US
             params.spin_us = spin_us
-        self.hub = lib.tmsgpy_hub_create()
-        if self.hub == ffi.NULL:
+        hub = lib.tmsgpy_hub_create()
+        if hub == ffi.NULL:
             raise MemoryError
+        self.hub = ffi.gc(hub, functools.partial(_free, generation()))
         keep = self._give(params)
         worker_p = ffi.new("tmsg_worker_t **")
-        try:
-            check(lib.tmsg_worker_create(context.pointer, params, worker_p))
-        except BaseException:
-            lib.tmsgpy_hub_free(self.hub)
-            raise
+        check(lib.tmsg_worker_create(context.pointer, params, worker_p))
         del keep
         lib.tmsgpy_hub_own(self.hub, worker_p[0])
         self.spin_us = 50 if spin_us is None else spin_us
@@ -155,12 +155,8 @@ class Hub:
         self._departed: Set[int] = set()  # addresses of those destroyed
         self._holding = threading.RLock()  # a finalizer may come in between
         self._closing = threading.RLock()  # an allocator may come in between
-        ended = weakref.finalize(self, _end, self.hub, self.generation,
-                                 self.pending, self.allocators)
-        freed = weakref.finalize(self, _free, ended, self.hub,
-                                 self.generation)
-        freed.atexit = False  # a daemon thread may still be in a call
-        self._finalizers = ended, freed
+        weakref.finalize(self, _end, self.hub, self.generation, self.pending,
+                         self.allocators)
 
     def _give(self, params: Any) -> List[Any]:
         """The allocators, for the worker: what must live until it has them."""

@@ -32,6 +32,10 @@ def _exit() -> None:
     _Process.exiting = True
 
 
+def is_exiting() -> bool:
+    return _Process.exiting
+
+
 def park_at_exit() -> None:
     """At exit, when only daemon threads are left: theirs is not to hear of
     it."""
