@@ -12,6 +12,7 @@ import pytest
 
 import tensormsg
 from conftest import WAIT, becomes_idle
+from tensormsg import _loop
 from tensormsg._lib import hot, lib
 
 
@@ -105,6 +106,62 @@ def test_a_cancelled_send_harms_no_other(run):
             await ep.close()
 
     run(main())
+
+
+@run_in
+def test_a_send_may_have_a_timeout(run):
+    """It is no metadata, and the connection goes on."""
+    async def main():
+        large = {"x": np.zeros(1 << 24, "u1")}
+        async with tensormsg.listen(":0", queue_depth=1) as listener, \
+                tensormsg.connect(listener.url) as ep:
+            with pytest.raises(tensormsg.TimedOut, match="the send took more"):
+                for _ in range(3):  # nobody receives
+                    await ep.send(large, acked=True, timeout=.2)
+            task = asyncio.ensure_future(
+                ep.send({"y": np.ones(2)}, timeout=WAIT, frame=3))
+            msg = await listener.recv()
+            while "y" not in msg:
+                msg = await listener.recv()
+            assert msg.meta == {"frame": 3}
+            await task
+
+    run(main())
+
+
+@run_in
+@pytest.mark.parametrize("count", [200, 600])
+def test_many_that_wait_take_no_turn_each(run, monkeypatch, count):
+    """Both ends in one loop: the peer has to get its turn."""
+    rounds = 0
+
+    class Counted:
+        def __getattr__(self, name):
+            return getattr(hot, name)
+
+        def progress(self, *args):
+            nonlocal rounds
+            rounds += 1
+            return hot.progress(*args)
+
+    async def main():
+        async with tensormsg.listen(":0", queue_depth=4 * count) as listener, \
+                tensormsg.connect(listener.url) as ep:
+            await ep.send({})
+            monkeypatch.setattr(_loop, "hot", Counted())
+            sends = [ep.send({}, frame=i) for i in range(count)]
+            await asyncio.wait_for(asyncio.gather(*sends), WAIT)
+            for i in range(-1, count):
+                assert (await listener.recv()).meta.get("frame", -1) == i
+
+    run(main())
+    assert 0 < rounds < 20 * count, rounds
+
+
+def test_what_is_not_entered_says_how():
+    with pytest.raises(AttributeError, match="'send' yet: enter it by"):
+        tensormsg.connect(":1").send({})
+    assert not hasattr(tensormsg.connect(":1"), "recv")
 
 
 @run_in

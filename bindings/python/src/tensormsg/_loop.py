@@ -84,6 +84,7 @@ class LoopHub(Hub):
         self._waiters: Dict[int, List["asyncio.Future[None]"]] = {}
         self._turning = threading.RLock()  # with other loops' threads
         self._kicked = False
+        self._stuck = 0  # turns in a row
         self._turned = 0.0
         self._misses = 0
         self._idle = 0  # the same of what moves and is no message yet
@@ -134,6 +135,14 @@ class LoopHub(Hub):
             self._kicked = True
             self.loop.call_soon(self.turn)
 
+    def _begin_wait(self, alone: bool) -> None:
+        """Looks at once for one that waits alone; many would have a turn each
+        before the loop had its own."""
+        if alone:
+            self.turn()
+        else:
+            self.kick()
+
     def turn(self) -> None:
         """Does what there is to do, and arms the descriptor."""
         with self._turning:
@@ -163,10 +172,26 @@ class LoopHub(Hub):
             # Of what is large there is more at once.
             spin_us = self.spin_us if what == _MOVED and not woke and \
                 self._idle < _MISSES else 0
-            if spin_us == 0 and self._arm():
-                self._armed = time.monotonic()
-                return
+            if spin_us == 0:
+                if self._arm():
+                    self._armed = time.monotonic()
+                    self._stuck = 0
+                    return
+                if not (what or woke):
+                    self._look_later()
+                    return
+            self._stuck = 0
         self.kick()
+
+    def _look_later(self) -> None:
+        """UCX has something to send that the peer has no room for, and cannot
+        tell when it has (1.13, shared memory)."""
+        self._stuck += 1
+        if self._stuck <= _MISSES:
+            self.kick()
+        elif not self._kicked and self.loop is not None:
+            self._kicked = True
+            self.loop.call_later(_TURN_S, self.turn)
 
     def _arm(self) -> bool:
         """False: there is more to do. The descriptor tells of what happens from
@@ -272,7 +297,7 @@ class LoopHub(Hub):
             # No wait_for(): of old Pythons that may lose a cancellation.
             timer = None if end is None else loop.call_at(end, _end_wait,
                                                           future)
-            self.turn()
+            self._begin_wait(len(self._ops) == 1)
             try:
                 await future
             except asyncio.CancelledError:
@@ -410,7 +435,7 @@ class LoopHub(Hub):
     async def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
         future: "asyncio.Future[None]" = loop.create_future()
         self._receivers.append(future)
-        self.turn()
+        self._begin_wait(len(self._receivers) == 1)
         try:
             await future
         finally:
