@@ -187,13 +187,49 @@ CALLS = {
     "connect": "tensormsg.sync.connect(mute_url, timeout=100)",
     "send": "ep.send({'x': np.zeros(1 << 26, 'u1')}, acked=True)",
     "close": "ep.close(timeout=100)",
+    "recv_into": "ep.recv_into({'x': np.zeros(1)})",
+    "call": "ep.call('method', {'x': np.zeros(1)})",
+    "stream_send": "fill(ep.stream('method', timeout=100))",
+    "stream_recv": "ep.stream('method', timeout=100).recv()",
+    "stream_wait": "ep.stream('method', timeout=100).wait()",
+    "run": "tensormsg.sync.listen(':0').serve().run()",
+    "drain": "drain()",
 }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_ctrl_c_ends_a_blocking_call(call):
+    """And other threads run meanwhile."""
     program = f"""
-import socket, sys, numpy as np, tensormsg
+import itertools, socket, sys, threading, time, numpy as np, tensormsg
+
+def fill(stream):
+    while True:
+        stream.send({{"x": np.zeros(1 << 20)}})
+
+def drain():
+    listener = tensormsg.sync.listen(":0", background=True)
+    server = listener.serve()
+    called, let_go = threading.Event(), threading.Event()
+    @server.method("slow")
+    def slow(request):
+        called.set()
+        let_go.wait()
+        return {{}}
+    caller = tensormsg.sync.connect(listener.url, background=True)
+    threading.Thread(target=caller.call, args=["slow"]).start()
+    called.wait()
+    try:
+        server.drain(100)
+    finally:
+        let_go.set()
+
+def tick():
+    for ticks[0] in itertools.count():
+        time.sleep(.001)
+
+ticks = [0]
+threading.Thread(target=tick, daemon=True).start()
 mute = socket.create_server(("127.0.0.1", 0))
 mute_url = f"127.0.0.1:{{mute.getsockname()[1]}}"
 context = tensormsg.Context(peer_timeout=0)
@@ -205,9 +241,10 @@ print("ready", flush=True)
 try:
     sys.stdin.readline()
     print("calling", flush=True)
+    before = ticks[0]
     {CALLS[call]}
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    print("interrupted", ticks[0] - before, flush=True)
 ep.abort()
 """
     with echo("sync") as (url, peer):
@@ -221,7 +258,8 @@ ep.abort()
             assert process.stdout.readline() == "calling\n"
             time.sleep(.5)
             process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "interrupted\n"
+            said, ticks = process.stdout.readline().split()
+            assert said == "interrupted" and int(ticks) > 10
             peer.kill()
             assert process.wait(20) == 0
 

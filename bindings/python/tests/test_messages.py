@@ -3,11 +3,14 @@
 size, to another process and back."""
 
 import asyncio
+import sys
+import types
 
 import numpy as np
 import pytest
 
 import tensormsg
+from conftest import WAIT
 
 SIZES = [0, 1, 64, 5000, 1 << 16, 1 << 20, 12 << 20]  # bytes
 
@@ -191,3 +194,28 @@ def test_the_peer_closes_and_iteration_ends():
                     await ep.send({"x": np.zeros(1)})
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["cupy", "some.module"])
+def test_arrays_are_like_those_of_any_module(monkeypatch, name):
+    module = types.ModuleType(name)
+    module.from_dlpack = lambda tensor: (name, np.from_dlpack(tensor))
+    monkeypatch.setitem(sys.modules, name, module)
+    for like in name, module:
+        with tensormsg.sync.listen(":0", background=True,
+                                   like=like) as listener, \
+                tensormsg.sync.connect(listener.url) as ep:
+            ep.send({"x": np.arange(5)})
+            msg = listener.recv(WAIT)
+            said, array = msg["x"]
+            assert said == name and (array == np.arange(5)).all()
+            assert np.shares_memory(array, msg.raw("x"))  # nothing is copied
+
+
+@pytest.mark.parametrize("like", ["os", 3, sys])
+def test_what_arrays_cannot_be_like_is_named(like):
+    with tensormsg.sync.listen(":0", background=True) as listener:
+        with pytest.raises(TypeError, match="like="):
+            tensormsg.sync.connect(listener.url, like=like)
+    with pytest.raises(TypeError, match="like="):
+        tensormsg.sync.listen(":0", like=like)

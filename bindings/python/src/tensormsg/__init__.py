@@ -65,6 +65,11 @@ class Connecting:
         self._options = options
         self._endpoint: Any = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"what connect() gives has no '{name}' yet: enter it by `async "
+            "with` or `with`, or await it; sync.connect() connects at once")
+
     async def _open(self) -> Endpoint:
         options = self._options
         hub = LoopHub(options["context"], options["queue_depth"],
@@ -164,7 +169,8 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
     `place`: "host:port" or a URL: tcp://host:port, unix:///path, ucx://...
     `timeout`: seconds for resolving, connecting and the hello together.
     `like`: what received arrays are: None or "numpy", "torch", "jax" (or any
-    module with from_dlpack()), or a function of an object with __dlpack__.
+    module with from_dlpack(), by name or itself), or a function of an object
+    with __dlpack__.
     `context`: settings other than the process's. `queue_depth`: messages that
     may wait to be received, 256 unless said; beyond it the peer waits.
     `spin_us`: microseconds that a wait polls before it sleeps, 50 unless said.

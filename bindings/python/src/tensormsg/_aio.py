@@ -40,7 +40,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
 
     async def send(self, data: Any, *, meta: Optional[Meta] = None,
                    acked: bool = False, verify: bool = False,
-                   **more: Any) -> None:
+                   timeout: Optional[float] = None, **more: Any) -> None:
         """Sends a dict of arrays, and returns when they may be changed again:
         where the peer does not keep up, that is when it does.
 
@@ -49,7 +49,8 @@ class Endpoint(BaseEndpoint[LoopHub]):
         and tuples of arrays and of bool, int, float, str, bytes and None.
         `meta` and further keywords: metadata, frame=7 among them. `acked`:
         return when the peer's application has it. `verify`: the same, with a
-        checksum of each array.
+        checksum of each array. After `timeout` seconds it is given up with
+        TimedOut.
 
         Where its task is cancelled the message is given up: it arrives whole
         or not at all. The arrays are kept until nothing can read them any
@@ -62,8 +63,11 @@ class Endpoint(BaseEndpoint[LoopHub]):
         op = hub.post(self._number, data,
                       merge_meta(meta, more) if meta or more else None,
                       flags_of(acked, verify), hub.spin_us)
-        if op is not None:
-            await hub.finish(op, self._number)
+        if op is not None and \
+                not await hub.finish(op, self._number, timeout):
+            error = hub.late(op, self._number, timeout, "the send")
+            hub.kick()
+            raise error
 
     async def recv(self) -> Message:
         """The next message, in the order sent. Raises Closed when the peer has

@@ -446,6 +446,14 @@ class Hub:
             self.pending.append(op)
         return op
 
+    def late(self, op: Any, endpoint: int, timeout: Optional[float],
+             what: str) -> Error:
+        """Gives the operation up, with what is to be raised."""
+        hot.cancel(self.number, op)
+        peer = self.peer(endpoint)
+        return error_of(Status.TIMED_OUT,
+                        f"{peer}: {what} took more than {timeout} s", peer)
+
     def wait(self, op: Any, endpoint: int, timeout: Optional[float],
              what: str) -> None:
         """Blocks until the operation has ended, or gives it up."""
@@ -453,9 +461,7 @@ class Hub:
         try:
             while not hot.wait(self.number, op, deadline.slice_ms()):
                 if deadline.passed():
-                    raise error_of(
-                        Status.TIMED_OUT, f"{self.peer(endpoint)}: {what} took "
-                        f"more than {timeout} s", self.peer(endpoint))
+                    raise self.late(op, endpoint, timeout, what)
         except BaseException:
             hot.cancel(self.number, op)
             raise

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, \
     Union
 
@@ -12,7 +13,7 @@ from ._lib import hot
 
 CPU = 1  # as DLPack calls it
 
-Like = Union[None, str, Callable[[Any], Any]]
+Like = Union[None, str, ModuleType, Callable[[Any], Any]]
 
 
 class DLPack:
@@ -43,8 +44,15 @@ def _converter(like: Like) -> Optional[Callable[[Any], Any]]:
         return None
     if callable(like):
         return like
-    module = importlib.import_module("jax.numpy" if like == "jax" else like)
-    convert: Callable[[Any], Any] = module.from_dlpack
+    module: Any = like
+    if isinstance(like, str):
+        module = importlib.import_module(
+            "jax.numpy" if like == "jax" else like)
+    convert: Optional[Callable[[Any], Any]] = \
+        getattr(module, "from_dlpack", None)
+    if convert is None:
+        raise TypeError(f"like={like!r}: None, the name of a module with "
+                        "from_dlpack(), that module, or a function")
     return convert
 
 

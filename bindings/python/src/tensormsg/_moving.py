@@ -10,7 +10,7 @@ from typing import Any, Optional, Tuple
 
 import numpy as np
 
-from ._message import Like
+from ._message import Like, _converter
 from .allocators import Allocators, in_use
 
 PINNED_BYTES = 256 << 20  # of one connection or listener, at once
@@ -47,10 +47,12 @@ class Pinned:
 
 def moving(like: Like, device: Any, allocators: Optional[Allocators]
            ) -> Tuple[Like, Optional[Allocators]]:
-    """`like` and `allocators` of a connection with `device`."""
+    """`like` and `allocators` of a connection with `device`; raises TypeError
+    where arrays cannot be like that."""
     if device is None:
+        _converter(like)
         return like, allocators
-    if like != "torch":
+    if like != "torch" and getattr(like, "__name__", "") != "torch":
         raise ValueError(f"device={device!r} needs like='torch', not {like!r}")
     torch = importlib.import_module("torch")
     target = torch.device(device)

@@ -65,7 +65,7 @@ def load() -> None:
         raise ImportError(
             "tensormsg needs UCX 1.13.1 or later. Install the distribution's "
             "(apt-get install libucx0) or PyPI's (pip install "
-            "tensormsg[cuda13], which needs no GPU), or name the folder of "
+            "libucx-cu13, which needs no GPU), or name the folder of "
             f"{NAME} in TENSORMSG_UCX ({error})") from error
     number, text = version()
     if number < LEAST:
