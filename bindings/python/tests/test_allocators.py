@@ -428,6 +428,11 @@ def stuck():
             while not stream.over:
                 time.sleep(.001)
 
+        @server.method("late")
+        def late(request):
+            while not request.over:
+                time.sleep(.001)
+
         yield listener
 
 
@@ -514,6 +519,34 @@ def test_a_loop_goes_on_until_it_has_returned(way):
 
     with stuck() as listener:
         asyncio.run(asyncio.wait_for(main(listener), WAIT))
+
+
+@pytest.mark.parametrize("way", ["send", "call", "stream", "stream send"])
+def test_a_thread_that_waits_uses_no_processor_until_it_has_returned(way):
+    """The connection has ended then, and its worker has not."""
+    kept, returned = [], []
+
+    def take(nbytes):
+        if kept:
+            kept.pop().abort()
+            time.sleep(.5)
+            returned.append(time.monotonic())
+        return bytearray(nbytes)
+
+    with stuck() as listener:
+        ep = tensormsg.sync.connect(listener.url, background=True,
+                                    allocators={"host": take})
+        kept.append(ep)
+        later = threading.Timer(.2, send_to, [listener])
+        later.start()
+        before = time.thread_time()
+        with pytest.raises(tensormsg.Error):
+            if way == "send":
+                ep.send({"y": np.ones(3)}, acked=True, timeout=WAIT)
+            else:
+                ep.stream("waits").wait(WAIT)
+        assert returned and time.thread_time() - before < .15
+        later.join()
 
 
 @pytest.mark.parametrize("background", [False, True])

@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import os
 import random
 import threading
 import time
@@ -375,6 +376,41 @@ def test_it_is_handed_from_loop_to_loop(echo_unix):
         thread.join(WAIT)
         loop.close()
     assert in_time and not failed
+
+
+@pytest.mark.parametrize("place", ["dup", "add_reader"])
+@pytest.mark.parametrize("last", [1, 2])
+def test_what_a_loop_cannot_take_is_not_left_open(monkeypatch, place, last):
+    """It has no descriptor to give, or is no loop for them."""
+    async def main():
+        count = 0
+
+        def fails(*args):
+            nonlocal count
+            count += 1
+            if count == last:
+                raise OSError(24, "too many")
+            return real(*args)
+
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+
+        async with tensormsg.listen(":0", background=True) as server:
+            hub = _loop.LoopHub(None, None, None, False)
+            number = hub.connect(server.url, 10)
+            before = descriptors()
+            owner = os if place == "dup" else asyncio.get_running_loop()
+            with monkeypatch.context() as patch:
+                real = getattr(owner, place)
+                patch.setattr(owner, place, fails)
+                with pytest.raises(OSError, match="too many"):
+                    hub.bind()
+            assert descriptors() == before
+            await hub.finish(hub.operation(lib.tmsg_endpoint_ready, number),
+                             number)
+            hub.destroy()
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
 
 
 def test_a_loop_that_waits_is_not_robbed():

@@ -454,6 +454,12 @@ class Hub:
         return error_of(Status.TIMED_OUT,
                         f"{peer}: {what} took more than {timeout} s", peer)
 
+    def outwait(self) -> None:
+        """Nobody waits inside of what is closed: an operation on it ends with
+        the call that its worker is in."""
+        if self.closed:
+            time.sleep(0.001)
+
     def wait(self, op: Any, endpoint: int, timeout: Optional[float],
              what: str) -> None:
         """Blocks until the operation has ended, or gives it up."""
@@ -462,6 +468,7 @@ class Hub:
             while not hot.wait(self.number, op, deadline.slice_ms()):
                 if deadline.passed():
                     raise self.late(op, endpoint, timeout, what)
+                self.outwait()
         except BaseException:
             hot.cancel(self.number, op)
             raise

@@ -112,17 +112,21 @@ class LoopHub(Hub):
                 (self._ops or self._receivers or self._waiters or
                  self._lookers):
             raise RuntimeError("another event loop waits on this connection")
+        bound: List[Any] = []
         self.enter()
         try:
-            fds = [os.dup(lib.tmsg_worker_fd(self.worker)),
-                   os.dup(lib.tmsgpy_hub_wake_fd(self.hub))]
+            for fd in (lib.tmsg_worker_fd(self.worker),
+                       lib.tmsgpy_hub_wake_fd(self.hub)):
+                bound.append((loop, os.dup(fd)))
+                loop.add_reader(bound[-1][1], _wake, weakref.ref(self))
+        except BaseException:
+            _unbind(bound)
+            raise
         finally:
             self.leave()
         _unbind(self._bound)
         self._forget_waits()
-        for fd in fds:
-            loop.add_reader(fd, _wake, weakref.ref(self))
-            self._bound.append((loop, fd))
+        self._bound += bound
         self.loop = loop
         self._kicked = False
         self._stirred = True  # the loop before may have been told of it

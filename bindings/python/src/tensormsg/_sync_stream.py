@@ -56,6 +56,7 @@ class StreamSide(Base):
             while not hot.wait(hub.number, op, deadline.slice_ms()):
                 if deadline.passed():
                     raise self._late("the send", timeout)
+                hub.outwait()
         except BaseException:
             hot.cancel(hub.number, op)
             raise
@@ -118,6 +119,7 @@ class Stream(StreamSide):
                                                    deadline.slice_ms())):
             if deadline.passed():
                 raise self._late("the end of the stream", timeout)
+            self._hub.outwait()
         if self._hub.closed:
             park_at_exit()
         if self._failed():
