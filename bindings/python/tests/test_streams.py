@@ -603,7 +603,8 @@ def test_messages_and_requests_outlive_all():
 
 
 @pytest.mark.parametrize("place", [":0", "unix"])
-def test_an_opener_that_ends_is_no_fault_of_the_handlers(place, tmp_path,
+@pytest.mark.parametrize("how", ["abort", "close"])
+def test_an_opener_that_ends_is_no_fault_of_the_handlers(place, how, tmp_path,
                                                          caplog):
     """Whatever it hears of first: the end of what it sends, of the connection,
     or of the stream."""
@@ -624,7 +625,7 @@ def test_an_opener_that_ends_is_no_fault_of_the_handlers(place, tmp_path,
                 ep = tensormsg.sync.connect(listener.url)
                 stream = ep.stream("ever")
                 stream.recv(WAIT)
-                ep.abort()
+                getattr(ep, how)()
             for _ in range(count):
                 assert done.acquire(timeout=WAIT)
     assert not caplog.records

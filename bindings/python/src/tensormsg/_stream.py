@@ -58,7 +58,7 @@ class BaseStream(Generic[H, M]):
         self._finished = False
         self._given_up = False  # here
         self._told = False  # how it failed
-        self._lost = False  # the peer, as a call on it has said
+        self._lost = False  # the peer, or it closes, as a call on it has said
         self._going_through = False  # and not at the end
 
     def __repr__(self) -> str:
@@ -121,7 +121,8 @@ class BaseStream(Generic[H, M]):
         under way on a connection that has ended is told of before that."""
         if self._failed():
             return self._failure()
-        self._lost = self._lost or error.status == Status.PEER_LOST
+        self._lost = self._lost or error.status == Status.PEER_LOST or (
+            error.status == Status.CLOSED and not self._finished)
         return error
 
     def _message(self, parts: Any) -> Optional[M]:
