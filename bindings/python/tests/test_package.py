@@ -115,7 +115,8 @@ INFO = "import tensormsg; ucx = tensormsg.info()['ucx']; print(ucx)"
 def test_info_says_which_ucx_and_why():
     info = tensormsg.info()
     assert info["version"] == tensormsg.__version__
-    assert os.path.exists(info["ucx"]["path"]) and info["ucx"]["why"]
+    assert os.path.exists(info["ucx"]["path"])
+    assert info["ucx"]["why"].startswith("the loader found it")
     assert info["ucx"]["version"] == info["machine"]["ucx_version"] \
         if "ucx_version" in info["machine"] else info["machine"]
 
@@ -138,6 +139,60 @@ def test_a_ucx_that_is_loaded_already_is_used():
     ran = run("import libucx; libucx.load_library(); " + INFO)
     assert "'version': '1.22" in ran.stdout, ran.stderr
     assert "had loaded it before" in ran.stdout
+
+
+LOADED = """
+import os
+print(len({os.path.realpath(line.split()[-1]) for line in open("/proc/self/maps")
+           if "libucp.so" in line}))
+"""
+UCXX = """
+import asyncio, numpy as np, ucxx
+async def ucxx_alone():
+    there = asyncio.get_running_loop().create_future()
+    async def echo(ep):
+        x = np.empty(1000)
+        await ep.recv(x)
+        await ep.send(2 * x)
+        there.set_result(ep)
+    listener = ucxx.create_listener(echo)
+    ep = await ucxx.create_endpoint("127.0.0.1", listener.port)
+    x = np.ones(1000)
+    await ep.send(x)
+    await ep.recv(x)
+    assert (x == 2).all()
+    await (await there).close()
+    await ep.close()
+asyncio.run(ucxx_alone())
+"""
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+@pytest.mark.parametrize("first", ["ucxx", "tensormsg"])
+def test_one_ucx_for_ucxx_too(first):
+    """Whichever was imported first, both move their messages by it. UCXX asks
+    for libucx, but not where librmm is not, as here."""
+    pytest.importorskip("libucxx", reason="no UCXX in build/venv")
+    begin = "import libucx; libucx.load_library()\n" if first == "ucxx" else ""
+    parts = [UCXX, ROUND_TRIP]
+    if first == "tensormsg":
+        parts.reverse()
+    ran = run(begin + "".join(parts) + INFO + LOADED,
+              UCXPY_PROGRESS_MODE="polling", UCX_LOG_LEVEL="fatal",
+              **({} if first == "ucxx" else {"TENSORMSG_UCX": "wheel"}))
+    assert ran.returncode == 0, ran.stderr
+    *_, version, said, count = ran.stdout.splitlines()
+    assert version.startswith("1.22") and count == "1"
+    assert ("had loaded it before" in said) == (first == "ucxx")
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+def test_where_there_is_no_other_the_wheels_is_chosen(tmp_path):
+    """A library that is none hides the distribution's from the loader."""
+    (tmp_path / "libucp.so.0").touch()
+    ran = run(INFO, LD_LIBRARY_PATH=str(tmp_path))
+    assert "'version': '1.22" in ran.stdout, ran.stderr
+    assert "libucx 1.22" in ran.stdout and "no other was found" in ran.stdout
 
 
 def test_without_ucx_the_import_says_what_to_install(tmp_path):

@@ -257,6 +257,28 @@ def test_torch_is_not_imported_unless_the_user_did(echo_unix):
                    env=environment())
 
 
+@pytest.mark.parametrize("other", ["", "import libucx; libucx.load_library()"])
+def test_torch_may_come_first(other):
+    """That of PyPI brings no UCX; with one that does, or what else did, that is
+    the one."""
+    if other:
+        pytest.importorskip("libucx", reason="no UCX in build/venv")
+    ran = subprocess.run(
+        [sys.executable, "-c", f"""
+import torch
+{other}
+import tensormsg
+with tensormsg.listen(":0", background=True, like="torch") as server, \\
+        tensormsg.connect(server.url) as ep:
+    ep.send({{"x": torch.ones(1000)}})
+    assert server.recv(30)["x"].sum() == 1000
+print(tensormsg.info()["ucx"]["why"])
+"""], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=270,
+        env=environment())
+    assert ran.returncode == 0, ran.stderr
+    assert ("had loaded it before" in ran.stdout) == bool(other), ran.stdout
+
+
 def test_a_models_weights_in_another_process():
     example = HERE / "../../../examples/python/interop/state_dict.py"
     assert "the same outputs: True" in run_script(example)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""install.py DIST SOURCE FOLDER: what the README says of pip, each in a new
+environment in the folder: `pip install SOURCE[cuda13]`, as pip does it, which
+fetches what builds the wheel; and the wheel in DIST with [cuda12]. An index is
+asked. Then each block of the README runs with the UCX of the distribution, and,
+where the loader does not find that, with PyPI's."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import venv
+
+from alone import blocks_of
+
+WHICH = "import tensormsg; ucx = tensormsg.info()['ucx']; " \
+        "print(ucx['version'], ucx['path'], ucx['why'], sep='\\n')"
+
+
+class Installed:
+    """An environment that has it."""
+
+    def __init__(self, folder, what):
+        self.folder = folder
+        self.python = folder / "venv" / "bin" / "python"
+        venv.create(folder / "venv", with_pip=True)
+        since = time.monotonic()
+        subprocess.run([self.python, "-m", "pip",
+                        "--disable-pip-version-check", "-q", "install", what],
+                       check=True, cwd=folder)
+        self.seconds = time.monotonic() - since
+
+    def run(self, program, **environment):
+        kept = {key: value for key, value in os.environ.items()
+                if not key.startswith(("PYTHON", "TENSORMSG_", "LD_"))}
+        ran = subprocess.run(
+            [self.python, "-W", "error", "-c", program], cwd=self.folder,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=60, env={**kept, "UCX_LOG_LEVEL": "fatal", **environment})
+        if ran.returncode != 0:
+            sys.exit(f"{program}\n{ran.stdout}")
+        return ran.stdout
+
+    def listed(self):
+        return subprocess.run(
+            [self.python, "-m", "pip", "list", "--format=freeze"], text=True,
+            stdout=subprocess.PIPE, check=True).stdout.split()
+
+
+def main(dist, source, folder):
+    folder = pathlib.Path(folder).resolve()
+    wheel, = pathlib.Path(dist).resolve().glob("*.whl")
+    shutil.rmtree(folder, ignore_errors=True)
+    # What hides a library from the loader: one of its name that is none.
+    nowhere = folder / "nowhere"
+    nowhere.mkdir(parents=True)
+    (nowhere / "libucp.so.0").touch()
+    hidden = {"LD_LIBRARY_PATH": str(nowhere)}
+    blocks = blocks_of(wheel)
+    assert blocks
+    for extra, what in (("cuda13", pathlib.Path(source).resolve()),
+                        ("cuda12", wheel)):
+        there = Installed(folder / extra, f"{what}[{extra}]")
+        listed = there.listed()
+        assert any(one.startswith(f"libucx-{extra.replace('da', '')}==")
+                   for one in listed), listed
+        for environment, why in (({}, "the loader found it"),
+                                 (hidden, "from the package libucx")):
+            version, path, said = there.run(WHICH, **environment).splitlines()
+            assert said.startswith(why), said
+            assert path.startswith(f"{there.folder}") == bool(environment)
+            for block in blocks:
+                out = there.run(block, **environment)
+                assert (out != "") == ("print" in block), f"{block}\n{out}"
+            print(f"{what.name}[{extra}], {there.seconds:.0f} s: "
+                  f"{len(blocks)} blocks ran with UCX {version}: {said}",
+                  flush=True)
+        print(*listed)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
