@@ -19,6 +19,10 @@ _FORKED = ("this process was forked from one that uses tensormsg, whose "
            "before the first connection")
 
 
+_EXITED = "the interpreter is exiting, and has ended all connections"
+_PARK_S = 1.0
+
+
 class _Process:
     """How often we were forked, and whether UCX was in use before that."""
 
@@ -37,10 +41,13 @@ def is_exiting() -> bool:
 
 
 def park_at_exit() -> None:
-    """At exit, when only daemon threads are left: theirs is not to hear of
-    it."""
-    while _Process.exiting:
-        time.sleep(60)
+    """Daemon threads, which alone are left beside the main one then, are not to
+    hear of the end: they go with the interpreter. Where somebody waits for them,
+    as who registered before us with atexit, they end all the same."""
+    if _Process.exiting and \
+            threading.current_thread() is not threading.main_thread():
+        time.sleep(_PARK_S)
+        raise SystemExit
 
 
 def _forked() -> None:
@@ -95,6 +102,8 @@ class Context:
                  peer_timeout: Optional[float] = None,
                  heartbeat_thread: bool = True) -> None:
         check_process()
+        if is_exiting():
+            raise error_of(Status.CLOSED, _EXITED)
         params = ffi.new("tmsg_context_params_t *")
         keep = []
         if limits is not None:
@@ -128,6 +137,8 @@ class Context:
     def pointer(self) -> Any:
         """The context of the C library."""
         check_process(self._generation)
+        if not self._finalizer.alive:
+            raise error_of(Status.CLOSED, _EXITED)
         return self._context
 
     def describe(self) -> Dict[str, Any]:
