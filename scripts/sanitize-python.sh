@@ -27,7 +27,8 @@ if [ $# -eq 0 ]; then
     set -- "$tests"/test_streams.py "$tests"/test_recv_into.py \
         "$tests"/test_cancellations.py "$tests"/test_calls.py \
         "$tests"/test_asyncio.py "$tests"/test_lifetime.py \
-        "$tests"/test_messages.py "$tests"/test_data.py "$tests"/test_errors.py
+        "$tests"/test_messages.py "$tests"/test_data.py "$tests"/test_errors.py \
+        "$tests"/test_publish.py "$tests"/test_keys.py "$tests"/test_reconnect.py
 fi
 rc=0
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \

@@ -527,6 +527,7 @@ static PyMethodDef functions[] = {
     {"ended", hot_ended, METH_O, NULL},
     {"reap", hot_reap, METH_O, NULL},
     {"outcome", hot_outcome, METH_VARARGS, NULL},
+    {"publish", tmsgpy_publish, METH_VARARGS, NULL},
     {"call", tmsgpy_call, METH_VARARGS, NULL},
     {"result", tmsgpy_result, METH_O, NULL},
     {"task", tmsgpy_task, METH_VARARGS, NULL},

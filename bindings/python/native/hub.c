@@ -239,8 +239,23 @@ int tmsgpy_hub_event(tmsgpy_hub_t *hub, tmsgpy_event_t *event_p)
 
 void tmsgpy_on_accept(void *arg, tmsg_endpoint_t *endpoint)
 {
-    tmsg_endpoint_on_closed(endpoint, tmsgpy_on_closed, arg);
-    tell(arg, 1, endpoint);
+    tmsgpy_hub_t *hub = arg;
+
+    /* First: what was told of may be gone. */
+    if (hub->publisher != NULL &&
+        tmsg_publisher_add(hub->publisher, endpoint, NULL) != TMSG_OK) {
+        tmsg_endpoint_abort(endpoint, TMSG_ERR_UNAVAILABLE,
+                            tmsg_error_message());
+        tmsg_endpoint_destroy(endpoint);
+        return;
+    }
+    tmsg_endpoint_on_closed(endpoint, tmsgpy_on_closed, hub);
+    tell(hub, 1, endpoint);
+}
+
+void tmsgpy_hub_publish_by(tmsgpy_hub_t *hub, tmsg_publisher_t *publisher)
+{
+    hub->publisher = publisher;
 }
 
 void tmsgpy_on_closed(void *arg, tmsg_endpoint_t *endpoint,

@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include <tensormsg/domain.h>
+#include <tensormsg/key.h>
+#include <tensormsg/publisher.h>
 #include <tensormsg/server.h>
 #include <tensormsg/stream.h>
 #include <tensormsg/worker.h>
@@ -149,6 +151,20 @@ void tmsgpy_on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
  */
 int tmsgpy_hub_refused(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint,
                        tmsgpy_refused_t *refused_p);
+
+/* Keys, each with its principal, one behind the other. */
+typedef struct tmsgpy_keys {
+    size_t count;
+    char **principals;
+    const uint8_t *keys;
+} tmsgpy_keys_t;
+
+/* For tmsg_keyring_fill(), with a tmsgpy_keys_t as its arg. */
+tmsg_status_t tmsgpy_give_keys(void *arg, tmsg_keyring_t *keyring);
+
+/* From now on those who come in are added to that publisher of the worker's,
+ * which goes with that. Before the hub has a listener. */
+void tmsgpy_hub_publish_by(tmsgpy_hub_t *hub, tmsg_publisher_t *publisher);
 
 /* Callback for the library, with the hub as its arg. */
 void tmsgpy_on_done(void *arg, tmsg_call_t *call);

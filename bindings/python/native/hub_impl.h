@@ -33,7 +33,8 @@ struct tmsgpy_hub {
     bool missed;                /* something that is not in `told` */
     tmsgpy_stream_t *left_over; /* to be dropped when the worker is gone */
     struct refused *refused;
-    uint64_t refusals; /* that there were */
+    uint64_t refusals;           /* that there were */
+    tmsg_publisher_t *publisher; /* of those who come in; NULL: none */
     tmsg_server_t *server;
     pthread_mutex_t serving; /* who uses the server, but for its drain */
     struct method *methods;

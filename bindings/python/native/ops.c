@@ -9,6 +9,7 @@
 #include <tensormsg/endpoint.h>
 #include <tensormsg/meta.h>
 
+#include "arrays.h"
 #include "pack.h"
 
 #define SPARE_MAX 8
@@ -145,18 +146,47 @@ tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **result_p)
     return NULL;
 }
 
+/* The tensor with each element once that strides of 0 repeat; in `shape`. */
+static tmsg_tensor_t once(const tmsg_tensor_t *tensor, int64_t *shape)
+{
+    tmsg_tensor_t made = *tensor;
+
+    for (int i = 0; i < tensor->ndim; i++) {
+        bool repeats = tensor->strides != NULL && tensor->strides[i] == 0;
+
+        shape[i] = repeats && tensor->shape[i] > 1 ? 1 : tensor->shape[i];
+    }
+    made.shape = shape;
+    return made;
+}
+
+/* Those of C order for the shape of once(), in which the tensor repeats what it
+ * did. */
+static void strides_of(const tmsg_tensor_t *tensor, const int64_t *shape,
+                       int64_t *strides)
+{
+    int64_t stride = 1;
+
+    for (int i = tensor->ndim; i-- > 0;) {
+        strides[i] = shape[i] == tensor->shape[i] ? stride : 0;
+        stride *= shape[i] > 0 ? shape[i] : 1;
+    }
+}
+
 /* A tensor of `from` at `index`, copied, as one of `to`. */
 static tmsg_status_t copy(const tmsg_map_t *from, size_t index, tmsg_map_t *to)
 {
     tmsg_map_add_params_t owned = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
                                    .release = free};
+    int64_t shape[TMSGPY_NDIM_MAX], strides[TMSGPY_NDIM_MAX];
+    tmsg_tensor_t tensor, packed;
     tmsg_status_t status;
-    tmsg_tensor_t tensor;
     const char *name;
     uint64_t bytes;
 
     tmsg_map_at(from, index, &name, &tensor);
-    status = tmsg_tensor_bytes(&tensor, &bytes);
+    packed = once(&tensor, shape);
+    status = tmsg_tensor_bytes(&packed, &bytes);
     if (status != TMSG_OK) {
         return status;
     }
@@ -164,10 +194,11 @@ static tmsg_status_t copy(const tmsg_map_t *from, size_t index, tmsg_map_t *to)
     if (owned.release_arg == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    status = tmsg_tensor_pack(&tensor, owned.release_arg);
+    status = tmsg_tensor_pack(&packed, owned.release_arg);
     if (status == TMSG_OK) {
+        strides_of(&tensor, shape, strides);
         tensor.data = owned.release_arg;
-        tensor.strides = NULL;
+        tensor.strides = strides;
         status = tmsg_map_add(to, name, &tensor, &owned);
     }
     if (status != TMSG_OK) {
@@ -176,31 +207,47 @@ static tmsg_status_t copy(const tmsg_map_t *from, size_t index, tmsg_map_t *to)
     return status;
 }
 
-/* Nobody tells when the details of a failure were read. NULL: no memory. */
-static tmsg_map_t *copy_map(const tmsg_map_t *map)
+tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, tmsg_map_t **copy_p,
+                              const char **failed_p)
 {
     tmsg_map_t *made;
+    tmsg_status_t status = tmsg_map_create(&made);
 
-    if (tmsg_map_create(&made) != TMSG_OK) {
-        return NULL;
+    *failed_p = NULL;
+    if (status != TMSG_OK) {
+        return status;
     }
-    for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
+    for (size_t i = 0; i < tmsg_map_meta_size(map) && status == TMSG_OK; i++) {
         const char *key;
         tmsg_meta_t meta;
 
         tmsg_map_meta_at(map, i, &key, &meta);
-        if (tmsg_map_set_meta(made, key, &meta) != TMSG_OK) {
-            tmsg_map_destroy(made);
-            return NULL;
+        status = tmsg_map_set_meta(made, key, &meta);
+    }
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
+        status = copy(map, i, made);
+        if (status != TMSG_OK) {
+            tmsg_map_at(map, i, failed_p, NULL);
         }
     }
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (copy(map, i, made) != TMSG_OK) {
-            tmsg_map_destroy(made);
-            return NULL;
-        }
+    if (status != TMSG_OK) {
+        tmsg_map_destroy(made);
+        return status;
     }
-    return made;
+    *copy_p = made;
+    return TMSG_OK;
+}
+
+PyObject *tmsgpy_raise_copy(tmsg_status_t status, const char *failed)
+{
+    if (status == TMSG_ERR_NO_MEMORY) {
+        return PyErr_NoMemory();
+    }
+    if (failed == NULL) {
+        return tmsgpy_raise(status, tmsg_error_message(), NULL);
+    }
+    tmsgpy_refuse_tensor(status, failed);
+    return NULL;
 }
 
 PyObject *tmsgpy_answered(tmsg_status_t status)
@@ -214,6 +261,8 @@ bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
     tmsg_map_t *map =
         tmsgpy_pack_new(PyTuple_GetItem(args, 5), PyTuple_GetItem(args, 6),
                         &failure_p->instead);
+    const char *failed = NULL;
+    tmsg_status_t status;
 
     if (map == NULL) {
         return false;
@@ -222,15 +271,19 @@ bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
     failure_p->status = (tmsg_status_t)tmsgpy_int_at(args, 2);
     failure_p->code = tmsgpy_int_at(args, 3);
     failure_p->words = PyUnicode_AsUTF8String(PyTuple_GetItem(args, 4));
-    failure_p->details = failure_p->words == NULL ? NULL : copy_map(map);
-    tmsgpy_give_map(map);
+    failure_p->details = NULL;
+    status = failure_p->words == NULL
+                 ? TMSG_OK
+                 : tmsgpy_copy_map(map, &failure_p->details, &failed);
     if (failure_p->details == NULL) {
         if (failure_p->words != NULL) {
-            PyErr_NoMemory();
+            tmsgpy_raise_copy(status, failed);
         }
+        tmsgpy_give_map(map);
         Py_XDECREF(failure_p->words);
         return false;
     }
+    tmsgpy_give_map(map);
     failure_p->text = PyBytes_AsString(failure_p->words);
     return true;
 }

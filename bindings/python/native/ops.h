@@ -42,6 +42,16 @@ void tmsgpy_give_map(tmsg_map_t *map);
 tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta,
                             PyObject **result_p);
 
+/* A map with the same names and metadata and copies of the tensors, each in C
+ * order, of what is broadcast one element. Needs no lock. Where it fails
+ * *failed_p is the name of the tensor, or NULL. Errors: UNSUPPORTED (memory of
+ * a device), NO_MEMORY, which leaves no words. */
+tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, tmsg_map_t **copy_p,
+                              const char **failed_p);
+
+/* Raises what that answered. Returns NULL. */
+PyObject *tmsgpy_raise_copy(tmsg_status_t status, const char *failed);
+
 /* (status, words) of what was just answered with. */
 PyObject *tmsgpy_answered(tmsg_status_t status);
 
@@ -126,6 +136,9 @@ PyObject *tmsgpy_stream_wait(PyObject *self, PyObject *args);
 PyObject *tmsgpy_stream_state(PyObject *self, PyObject *stream);
 PyObject *tmsgpy_stream_result(PyObject *self, PyObject *stream);
 PyObject *tmsgpy_stream_watching(PyObject *self, PyObject *stream);
+/* publish(hub, publisher, data, meta, flags, timeout_ms, copy). */
+PyObject *tmsgpy_publish(PyObject *self, PyObject *args);
+
 PyObject *tmsgpy_told(PyObject *self, PyObject *hub);
 PyObject *tmsgpy_rest(PyObject *self, PyObject *args);
 

@@ -291,7 +291,7 @@ def test_how_it_ends(serve):
             with pytest.raises(kind):  # and by leaving alone
                 async with stream(method):
                     pass
-        for wrong in {"timeout": 0}, {"queue": 0}:
+        for wrong in {"timeout": -1}, {"queue": 0}:
             with pytest.raises(ValueError):
                 stream("count", **wrong)
         with pytest.raises(ValueError):

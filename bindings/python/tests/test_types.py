@@ -24,8 +24,16 @@ async def use() -> None:
             async for answer in stream:
                 reveal_type(answer)
     reveal_type(await tensormsg.connect("host:1"))
-    async for msg in tensormsg.listen(":1"):
+    async for msg in tensormsg.listen(":1", key="farm.key", reconnect=30):
         reveal_type(msg.peer)
+        reveal_type(msg.peer.principal)
+    async with tensormsg.publish(":1", keep=1, slow="disconnect") as camera:
+        reveal_type(camera)
+        await camera.send({"x": 1}, copy=False, frame=7)
+        reveal_type(await camera.listener.recv())
+    ring = tensormsg.Keyring({"a": tensormsg.generate_key(), "b": [bytes(32)]})
+    for key in "farm.key", bytes(32), {"a": bytes(32)}, ring:
+        await tensormsg.connect("host:1", key=key, reconnect=True, newest=True)
 
 with tensormsg.connect("host:1") as ep:
     reveal_type(ep.recv())
@@ -35,6 +43,10 @@ with tensormsg.connect("host:1") as ep:
         for said in blocking:
             said["x"]
 with tensormsg.listen(":1") as listener:
+    with tensormsg.publish(":1") as publisher:
+        reveal_type(publisher)
+        publisher.send({"x": 1})
+        reveal_type(publisher.listener)
     with listener.serve() as server:
         @server.method("x")
         def x(request: tensormsg.Request) -> Dict[str, object]:
@@ -71,7 +83,12 @@ def test_the_package_is_strict(cache):
 def test_a_user_sees_the_types(cache, tmp_path):
     (tmp_path / "user.py").write_text(USER)
     out = mypy(cache, tmp_path / "user.py")
-    assert out.count('"tensormsg._aio.Message"') == 3
+    assert out.count('"tensormsg._aio.Message"') == 4
+    assert out.count('"tensormsg._aio.Publisher"') == 1
+    assert out.count('"tensormsg.sync.Publisher"') == 1
+    assert out.count('"tensormsg.sync.Listener"') == 1
+    assert out.count('"str | None"') + \
+        out.count('"Union[builtins.str, None]"') == 1
     assert out.count('"tensormsg._sync_stream.Stream"') == 1
     assert out.count('"tensormsg._aio.Endpoint"') == 2
     assert out.count('"tensormsg.sync.Message"') == 2

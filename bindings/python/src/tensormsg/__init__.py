@@ -13,6 +13,9 @@
         await stream.send({"image": image})
         print((await stream.recv())["boxes"])
 
+    async with tensormsg.publish(":13338", keep=1) as camera:
+        await camera.send({"image": image}, frame=7)
+
 The same without asyncio: `with` and `for`.
 """
 
@@ -21,16 +24,19 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 from typing import Any, AsyncIterator, Dict, Generator, Iterator, Optional, \
-    Type
+    Tuple, Type
 
 from . import _ucx, sync
-from ._aio import Endpoint, Listener, Message, Server
+from ._aio import Endpoint, Listener, Message, Publisher, Server
 from ._aio_stream import ServerStream, Stream
 from ._hub import Hub, url_of
 from ._lib import lib, text
+from ._link import BACKOFF, Admission, Dialling, Reconnect, admission, \
+    dialling
 from ._loop import LoopHub
 from ._message import DLPack, Like
 from ._moving import moving
+from ._publish import bounds, make_publisher
 from ._serve import Request
 from .allocators import Allocators, set_allocator
 from .context import Context, default_context
@@ -39,16 +45,19 @@ from .errors import AlreadyExists, ApplicationFailed, Busy, CallError, \
     Internal, InvalidParam, IOFailed, LimitExceeded, Malformed, NoMemory, \
     NotFound, PeerLost, Refused, ResourceExhausted, Status, TimedOut, \
     Unavailable, Unreachable, Unsupported, WouldBlock
+from .keys import Key, Keyring, generate_key, save_key
 
 __all__ = [
     "AlreadyExists", "ApplicationFailed", "Busy", "CallError", "Canceled",
     "Closed", "Connecting", "Context", "Corrupt", "DLPack", "Dropped",
     "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
-    "InvalidParam", "LimitExceeded", "Listener", "Listening", "Malformed",
-    "Message", "NoMemory", "NotFound", "PeerLost", "Refused", "Request",
+    "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
+    "Malformed", "Message", "NoMemory", "NotFound", "PeerLost", "Publisher",
+    "Publishing", "Refused", "Request",
     "ResourceExhausted", "Server", "ServerStream", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
-    "connect", "info", "listen", "set_allocator", "sync",
+    "connect", "generate_key", "info", "listen", "publish", "save_key",
+    "set_allocator", "sync",
 ]
 
 __version__ = text(lib.tmsg_version())
@@ -58,10 +67,10 @@ class Connecting:
     """What connect() gives: enter it by `async with` or await it for an
     Endpoint, by `with` for a sync.Endpoint."""
 
-    def __init__(self, place: str, timeout: float, options: Dict[str, Any]
+    def __init__(self, place: str, how: Dialling, options: Dict[str, Any]
                  ) -> None:
         self._place = place
-        self._timeout = timeout
+        self._how = how
         self._options = options
         self._endpoint: Any = None
 
@@ -76,7 +85,7 @@ class Connecting:
                       options["spin_us"], options["background"],
                       options["allocators"])
         try:
-            number = hub.connect(url_of(self._place), self._timeout)
+            number = hub.connect(url_of(self._place), self._how)
             await hub.finish(hub.operation(lib.tmsg_endpoint_ready, number),
                              number)
         except BaseException:
@@ -98,8 +107,8 @@ class Connecting:
         await endpoint.__aexit__(kind, error, trace)
 
     def __enter__(self) -> sync.Endpoint:
-        endpoint = self._endpoint = sync.connect(
-            self._place, timeout=self._timeout, **self._options)
+        endpoint = self._endpoint = sync._connect(
+            self._place, self._how, **self._options)
         return endpoint
 
     def __exit__(self, kind: Optional[Type[BaseException]],
@@ -115,11 +124,10 @@ class Listening:
     for a sync.Listener. Where nobody holds it any more it is closed at once.
     """
 
-    def __init__(self, place: str, allow_unauthenticated: bool, like: Like,
-                 hub: LoopHub) -> None:
+    def __init__(self, place: str, how: Admission, like: Like, hub: LoopHub
+                 ) -> None:
         self._hub = hub
-        self._listener = Listener(hub, url_of(place), like,
-                                  allow_unauthenticated)
+        self._listener = Listener(hub, url_of(place), like, how)
         self._sync: Optional[sync.Listener] = None
 
     @property
@@ -156,13 +164,58 @@ class Listening:
         self._blocking().__exit__(kind, error, trace)
 
 
-def connect(place: str, *, timeout: float = 10.0, like: Like = None,
+class Publishing:
+    """What publish() gives: the port is open. Enter it by `async with` for a
+    Publisher, by `with` for a sync.Publisher. Where nobody holds it any more it
+    is closed at once."""
+
+    def __init__(self, listening: Listening, publisher: Any) -> None:
+        self._listening = listening
+        self._pointer = publisher
+        self._publisher: Any = None
+
+    @property
+    def url(self) -> str:
+        """Where to connect to, with the port that was picked."""
+        return self._listening.url
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"what publish() gives has no '{name}' yet: enter it by `async "
+            "with` or `with`; sync.publish() gives a publisher at once")
+
+    async def __aenter__(self) -> Publisher:
+        publisher = self._publisher = Publisher(self._listening._listener,
+                                                self._pointer)
+        return await publisher.__aenter__()
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        await self._publisher.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> sync.Publisher:
+        publisher = self._publisher = sync.Publisher(
+            self._listening._blocking(), self._pointer)
+        return publisher
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self._publisher.__exit__(kind, error, trace)
+
+
+def connect(place: str, *, timeout: Optional[float] = 10.0, like: Like = None,
             context: Optional[Context] = None,
             queue_depth: Optional[int] = None,
             spin_us: Optional[int] = None,
             background: bool = False,
             allocators: Optional[Allocators] = None,
-            device: Any = None) -> Connecting:
+            device: Any = None,
+            key: Optional[Key] = None,
+            reconnect: Reconnect = None,
+            backoff: Tuple[float, float] = BACKOFF,
+            newest: bool = False) -> Connecting:
     """Connects to a listener: `async with connect(...) as ep`, `ep = await
     connect(...)`, or `with connect(...) as ep`.
 
@@ -182,12 +235,23 @@ def connect(place: str, *, timeout: float = 10.0, like: Like = None,
     like="torch", where to move arrays, "cuda:0" or torch.device("cuda", 0), the
     first time that one is looked at; None: they stay where they came to.
 
+    `key`: what the listener has to prove, and this side proves: a key file's
+    name, the 32 bytes of a key, a dict of principals to these, or a Keyring,
+    which may change meanwhile; None: that of the context, or none.
+    `reconnect`: the endpoint comes back by itself when its connection breaks,
+    if the listener says so, too: True for 60 s, or so many seconds, math.inf
+    for ever. `backoff`: seconds between its attempts, the first time and at
+    most; each time twice as long. `newest`: of a publisher, always the newest
+    message alone, in place of each in its turn.
+
     Leaving the block closes in order, so that the peer has what was sent; after
     an exception in it, at once. Raises NotFound, Unreachable, TimedOut,
-    Refused, Incompatible, PeerLost, InvalidParam.
+    Refused (also for want of a key), Insecure (the listener has no such key),
+    Incompatible, PeerLost, InvalidParam.
     """
     like, allocators = moving(like, device, allocators)
-    return Connecting(place, timeout, {
+    how = dialling(timeout, key, reconnect, backoff, newest)
+    return Connecting(place, how, {
         "like": like, "context": context, "queue_depth": queue_depth,
         "spin_us": spin_us, "background": background,
         "allocators": allocators})
@@ -199,23 +263,65 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
            spin_us: Optional[int] = None,
            background: bool = False,
            allocators: Optional[Allocators] = None,
-           device: Any = None) -> Listening:
+           device: Any = None,
+           key: Optional[Key] = None,
+           reconnect: Reconnect = None) -> Listening:
     """Listens, at once: `async for msg in listen(...)`, or `for`, or by `async
     with` or `with`, whose listener can be closed in order.
 
     `place`: ":port" for the loopback, port 0 for a free one; "host:port"; or a
-    URL: tcp://, unix:///path, ucx://. An address that others can reach needs
-    allow_unauthenticated=True (docs/security.md). The rest as for connect();
+    URL: tcp://, unix:///path, ucx://. An address that others can reach needs a
+    `key`, which peers have to prove, or allow_unauthenticated=True
+    (docs/security.md). `reconnect`: seconds for which a peer whose connection
+    broke may come back, as of connect(). The rest as for connect();
     `queue_depth` is for each peer. Raises AlreadyExists, Insecure, NotFound,
     InvalidParam.
     """
     like, allocators = moving(like, device, allocators)
+    how = admission(allow_unauthenticated, key, reconnect)
     hub = LoopHub(context, queue_depth, spin_us, background, allocators)
     try:
-        listening = Listening(place, allow_unauthenticated, like, hub)
+        listening = Listening(place, how, like, hub)
         if asyncio._get_running_loop() is not None:
             hub.bind()  # peers are let in from now on
         return listening
+    except BaseException:
+        hub.destroy()
+        raise
+
+
+def publish(place: str, *, keep: int = 0, queue: int = 16,
+            queue_bytes: Optional[int] = None, window: int = 32,
+            slow: str = "drop oldest", newest: bool = False,
+            allow_unauthenticated: bool = False,
+            context: Optional[Context] = None, spin_us: Optional[int] = None,
+            background: Optional[bool] = None, key: Optional[Key] = None,
+            reconnect: Reconnect = None) -> Publishing:
+    """Listens, at once, to publish: `async with publish(...) as publisher`, or
+    `with`. What it sends goes to all who connect, who are subscribers by that;
+    they receive by recv(), or go through their endpoint.
+
+    `place`: as for listen(), as are the arguments that are not named here.
+    `keep`: newest messages that a newcomer is sent first. `queue` and
+    `queue_bytes`: how many messages, and bytes, may wait for a subscriber;
+    `window`: how many more may be on their way to it that its application has
+    not taken. `slow`: what happens beyond that, to that subscriber alone: "drop
+    oldest" or "drop newest" of what waits, or "disconnect", which it sees as
+    LimitExceeded. `newest`: always the newest alone, for all of them; one asks
+    for it by connect(..., newest=True). `background`: the library's own thread
+    moves the messages; unless said, that is without asyncio.
+    """
+    how = admission(allow_unauthenticated, key, reconnect)
+    each = bounds(keep, queue, queue_bytes, window, slow, newest)
+    looping = asyncio._get_running_loop() is not None
+    hub = LoopHub(context, None, spin_us,
+                  not looping if background is None else background)
+    try:
+        publisher = make_publisher(hub, each)
+        listening = Listening(place, how, None, hub)
+        if looping:
+            hub.bind()
+        return Publishing(listening, publisher)
     except BaseException:
         hub.destroy()
         raise

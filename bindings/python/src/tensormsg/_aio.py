@@ -13,10 +13,11 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, \
 
 from ._aio_stream import ServerStream, Stream
 from ._endpoint import BaseEndpoint, BaseListener, flags_of
-from ._hub import CLOSE_TIMEOUT, Meta, merge_meta
+from ._hub import CLOSE_TIMEOUT, Deadline, Meta, merge_meta
 from ._lib import hot, lib
 from ._loop import LoopHub
 from ._message import BaseMessage, Like
+from ._publish import LOOK_S, BasePublisher
 from ._serve import BaseServer, Request, health_of, methods_of
 from ._stream import QUEUE
 from .errors import Closed, Error, Status, TimedOut, error_of
@@ -158,6 +159,13 @@ class Endpoint(BaseEndpoint[LoopHub]):
             "tensormsg.health", meta=None if method is None
             else {"method": method}, timeout=timeout))
 
+    async def ready(self, timeout: Optional[float] = None) -> None:
+        """Waits until the connection stands, after it broke and where it comes
+        back (`reconnect`). Raises PeerLost where it does not, TimedOut."""
+        op = self._begin_ready()
+        if not await self._hub.finish(op, self._number, timeout):
+            raise self._hub.late(op, self._number, timeout, "to come back")
+
     def serve(self, *, concurrency: int = 1024, queue: int = 1024) -> "Server":
         """Serves what the peer calls, as Listener.serve()."""
         self._hub.bind()
@@ -260,6 +268,76 @@ class Listener(BaseListener[LoopHub]):
 
     async def __aenter__(self) -> "Listener":
         self._hub.bind()
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self.abort()
+
+
+class Publisher(BasePublisher[Listener]):
+    """Sends each dict to all who have connected, and never waits for one of
+    them. Leaving the block of `async with` closes in order: it returns when
+    those who keep up have all that waits for them, at the latest after 10 s."""
+
+    async def send(self, data: Any, *, meta: Optional[Meta] = None,
+                   verify: bool = False, timeout: Optional[float] = None,
+                   copy: bool = True, **more: Any) -> None:
+        """Sends a dict of arrays to all subscribers, and waits for none of
+        them: when it returns the arrays may be changed again.
+
+        `data`, `meta` and further keywords, `verify`: as of Endpoint.send().
+        `timeout`: seconds after which it goes to nobody any more who has not
+        begun to receive it, nor is kept for newcomers. `copy`: False where the
+        arrays will not be changed any more: they are kept as they are until
+        all have them, and no copy is made; so go arrays of a GPU alone."""
+        hub = self._listener._hub
+        await hub.breathe(hub.bind())
+        self._send(data, meta, more, verify, timeout, copy)
+        hub.kick()
+
+    async def flush(self, timeout: Optional[float] = None) -> None:
+        """Waits until every subscriber's application has taken what was sent,
+        or it was dropped for it. Raises TimedOut after `timeout` seconds."""
+        await self._until(self._is_idle, timeout,
+                          "a subscriber did not take all")
+
+    async def wait_for(self, count: int = 1, timeout: Optional[float] = None
+                       ) -> None:
+        """Waits until there are so many subscribers. Raises TimedOut after
+        `timeout` seconds."""
+        await self._until(lambda: self.subscribers >= count, timeout,
+                          f"not {count} subscribers")
+
+    async def _until(self, holds: Callable[[], bool], timeout: Optional[float],
+                     what: str) -> None:
+        deadline, nap_s = Deadline(timeout), 0.0005
+        self._listener._hub.bind()
+        while not holds():
+            if deadline.passed():
+                raise error_of(Status.TIMED_OUT, f"{what} in {timeout} s")
+            nap_s = min(2 * nap_s, LOOK_S)
+            await asyncio.sleep(min(nap_s, deadline.left()))
+
+    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Closes in order: nothing more is sent and nobody let in, what waits
+        is sent, and the subscribers see Closed. Those who do not keep up are
+        left after `timeout` seconds. Again does nothing."""
+        op = self._begin_close()
+        if op is None:
+            return
+        try:
+            if not await self._listener._hub.finish(op, 0, timeout):
+                self.abort()
+        finally:
+            await self._listener.close(timeout)
+
+    async def __aenter__(self) -> "Publisher":
+        self._listener._hub.bind()
         return self
 
     async def __aexit__(self, kind: Optional[Type[BaseException]],

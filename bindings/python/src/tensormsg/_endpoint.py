@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Generic, Mapping, Optional, Type, \
 from . import _data
 from ._hub import Hub, Meta, Posted, merge_meta
 from ._lib import hot, lib
+from ._link import Admission
 from ._message import BaseMessage, Like, _converter
 from ._serve import sender_of
 from .errors import Error, Status, error_of
@@ -38,6 +39,7 @@ class BaseEndpoint(Generic[H]):
         self._closing = False
         self._like = like
         self._server: Any = None
+        self._principal = hub.principal(number)
         # Buffers of a receive that was given up, and may still be written to.
         self._left: Optional[Posted] = None
 
@@ -51,14 +53,29 @@ class BaseEndpoint(Generic[H]):
             self._hub.peer(self._number)
 
     @property
+    def principal(self) -> Optional[str]:
+        """Whose key the peer has proved, by the name in this side's keys; None
+        where no key was asked for. It stays when the endpoint has ended."""
+        return self._principal
+
+    @property
     def closed(self) -> bool:
         """Whether it has ended: closed on either side, or failed."""
+        return self._status() < 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands: False once it has ended, and while it
+        is broken and to come back (`reconnect`). ready() waits for that."""
+        return self._status() == 0
+
+    def _status(self) -> int:
         if self._gone:
-            return True
+            return Status.CLOSED
         try:
-            return self._hub.status(self._number) < 0
-        except Error:
-            return True
+            return self._hub.status(self._number)
+        except Error as error:
+            return error.status
 
     def describe(self) -> Dict[str, Any]:
         """Peer, versions, which transports carry it and why, counters."""
@@ -142,6 +159,10 @@ class BaseEndpoint(Generic[H]):
                                      self._like, **options)
         return server
 
+    def _begin_ready(self) -> Any:
+        self._check()
+        return self._hub.operation(lib.tmsg_endpoint_ready, self._number)
+
     def _begin_close(self) -> Any:
         return self._hub.operation(lib.tmsg_endpoint_close, self._number)
 
@@ -149,13 +170,12 @@ class BaseEndpoint(Generic[H]):
 class BaseListener(Generic[H]):
     """A door that peers come in by."""
 
-    def __init__(self, hub: H, url: str, like: Like,
-                 allow_unauthenticated: bool) -> None:
+    def __init__(self, hub: H, url: str, like: Like, how: Admission) -> None:
         self._hub = hub
         self._like = like
         self._convert = _converter(like)
         self._server: Any = None
-        self._listener, self._url = hub.listen(url, allow_unauthenticated)
+        self._listener, self._url = hub.listen(url, how)
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._url}>"

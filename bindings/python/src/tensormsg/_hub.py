@@ -16,6 +16,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
 from . import _data
 from .allocators import Allocator, Allocators, in_use
 from ._lib import address, ffi, hot, lib, take_text, text
+from ._link import Admission, Dialling
+from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
     generation, is_exiting, park_at_exit
 from .errors import Closed, Error, Status, check, error_of
@@ -70,7 +72,10 @@ class Deadline:
     """Slices of a wait of so many seconds; None is no limit."""
 
     def __init__(self, timeout: Optional[float]) -> None:
-        self._end = math.inf if timeout is None else time.monotonic() + timeout
+        self._end = time.monotonic() + seconds(timeout)
+
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
 
     def slice_ms(self) -> int:
         left = self._end - time.monotonic()
@@ -149,7 +154,7 @@ class Hub:
         self.methods: List[Any] = []  # handlers, by the numbers C has for them
         self.offering = threading.Lock()  # who adds one
         self._listens = False
-        self._background = background
+        self.background = background
         self._held: Dict[int, int] = {}  # how many wait for an endpoint's
         self.doomed: Set[int] = set()  # of those, to be destroyed
         self._departed: Set[int] = set()  # addresses of those destroyed
@@ -243,10 +248,8 @@ class Hub:
 
     # Connections
 
-    def connect(self, url: str, timeout: float) -> int:
-        params = ffi.new("tmsg_endpoint_params_t *")
-        params.field_mask = lib.TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT
-        params.connect_timeout_ms = max(1, round(timeout * 1000))
+    def connect(self, url: str, how: Dialling) -> int:
+        params = how.params()
         endpoint_p = ffi.new("tmsg_endpoint_t **")
         self.enter()
         try:
@@ -256,13 +259,11 @@ class Hub:
             self.leave()
         return address(endpoint_p[0])
 
-    def listen(self, url: str, allow_unauthenticated: bool) -> Tuple[Any, str]:
-        params = ffi.new("tmsg_listener_params_t *")
-        params.field_mask = lib.TMSG_LISTENER_PARAM_ON_ACCEPT | \
-            lib.TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED
+    def listen(self, url: str, how: Admission) -> Tuple[Any, str]:
+        params = how.params()
+        params.field_mask |= lib.TMSG_LISTENER_PARAM_ON_ACCEPT
         params.on_accept = ffi.addressof(lib, "tmsgpy_on_accept")
         params.on_accept_arg = self.hub
-        params.allow_unauthenticated = allow_unauthenticated
         listener_p = ffi.new("tmsg_listener_t **")
         self._listens = True
         self.enter()
@@ -306,6 +307,19 @@ class Hub:
         finally:
             self.leave()
 
+    def principal(self, endpoint: int) -> Optional[str]:
+        """Whose key the peer has proved. Of one that nobody destroys now."""
+        try:
+            self.enter()
+        except Error:
+            return None
+        try:
+            name = lib.tmsg_endpoint_principal(
+                ffi.cast("tmsg_endpoint_t *", endpoint))
+            return None if name == ffi.NULL else text(name)
+        finally:
+            self.leave()
+
     def describe(self, endpoint: int) -> Dict[str, Any]:
         text_p = ffi.new("char **")
         with self.holding(endpoint):
@@ -340,7 +354,7 @@ class Hub:
         any for a peer that has been destroyed here."""
         patience = _SOON_S if number in self._departed else _TOLD_S
         deadline = time.monotonic() + (
-            patience if self._background and not over else 0)
+            patience if self.background and not over else 0)
         while number not in self.endpoints:
             self.news(make)
             if number in self.endpoints or time.monotonic() >= deadline:
@@ -544,7 +558,7 @@ class Hub:
         if "\0" in method:
             raise ValueError("a method's name has no NUL")
         what = self.number, endpoint, method
-        how = (timeout_ms(timeout), lib.TMSG_CALL_IDEMPOTENT if idempotent
+        how = (milliseconds(timeout), lib.TMSG_CALL_IDEMPOTENT if idempotent
                else 0, attempts, spin_us)
         held = False
         try:
@@ -576,7 +590,7 @@ class Hub:
         if not 0 < queue < 1 << 31:
             raise ValueError(f"a queue of {queue}")
         what = self.number, endpoint, method
-        how = timeout_ms(timeout), queue
+        how = milliseconds(timeout), queue
         held = False
         try:
             held = self.hold(endpoint)
@@ -596,12 +610,3 @@ class Hub:
             raise TypeError("one of the arrays cannot be described")
         owner, number = opened
         return owner, number
-
-
-def timeout_ms(timeout: Optional[float]) -> int:
-    """As the library takes it: -1 is no limit."""
-    if timeout is None:
-        return -1
-    if not timeout > 0:
-        raise ValueError(f"a timeout of {timeout} s")
-    return min(0x7fffffff, max(1, math.ceil(timeout * 1000)))

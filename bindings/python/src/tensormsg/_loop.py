@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, \
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
+from ._time import seconds
 from .context import check_process
 
 if TYPE_CHECKING:
@@ -288,7 +290,8 @@ class LoopHub(Hub):
         """Waits until an operation has ended. False: it did not in so many
         seconds. Cancelled, it is given up."""
         loop = self.bind()
-        end = None if timeout is None else loop.time() + timeout
+        end = None if timeout in (None, math.inf) else \
+            loop.time() + seconds(timeout)
         self._stirred = True
         while not hot.ended(op):
             if end is not None and loop.time() >= end:

@@ -10,10 +10,11 @@ import threading
 from typing import Any, Callable, Dict, Generic, Optional, TypeVar
 
 from . import _data
-from ._hub import Hub, timeout_ms
+from ._hub import Hub
 from ._lib import ffi, hot, lib
 from ._message import BaseMessage, Like, _converter
 from ._stream import BaseStream, streams
+from ._time import milliseconds
 from .errors import CallError, Closed, Error, Status, check, \
     error_of
 
@@ -276,7 +277,7 @@ class BaseServer(Generic[H]):
                 return
             try:
                 check(lib.tmsgpy_hub_drain(
-                    self._hub.hub, 0 if timeout == 0 else timeout_ms(timeout)))
+                    self._hub.hub, 0 if timeout == 0 else milliseconds(timeout)))
             finally:
                 self._hub.leave()
 

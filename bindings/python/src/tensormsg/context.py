@@ -12,7 +12,9 @@ import weakref
 from typing import Any, Dict, Mapping, Optional
 
 from ._lib import ffi, lib, take_text
+from ._time import milliseconds
 from .errors import Status, check, error_of
+from .keys import Key, keyring_of
 
 _FORKED = ("this process was forked from one that uses tensormsg, whose "
            "connections are not in it: use multiprocessing's 'spawn', or fork "
@@ -81,8 +83,10 @@ def _destroy(context: Any, made_in: int) -> None:
         lib.tmsg_context_destroy(context)
 
 
-def _milliseconds(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+def _silence_ms(timeout: float) -> int:
+    """0: it is never too long."""
+    made = milliseconds(timeout, "peer_timeout")
+    return 0 if timeout == 0 or made < 0 else made
 
 
 class Context:
@@ -94,13 +98,16 @@ class Context:
     message_bytes, held_bytes (counts, or bytes). `ucx_config`: keys of UCX,
     "TLS=tcp;RNDV_THRESH=64k". `peer_timeout`: seconds of silence after which a
     peer is lost, 0 for never, at least 0.2, default 5. `heartbeat_thread`:
-    False forbids the small thread that sends signs of life.
+    False forbids the small thread that sends signs of life. `key`: whom
+    listeners let in, and whom connections trust, that are given no key of
+    their own; as for connect().
     """
 
     def __init__(self, *, limits: Optional[Mapping[str, int]] = None,
                  ucx_config: Optional[str] = None,
                  peer_timeout: Optional[float] = None,
-                 heartbeat_thread: bool = True) -> None:
+                 heartbeat_thread: bool = True,
+                 key: Optional[Key] = None) -> None:
         check_process()
         if is_exiting():
             raise error_of(Status.CLOSED, _EXITED)
@@ -120,12 +127,16 @@ class Context:
             params.field_mask |= lib.TMSG_CONTEXT_PARAM_UCX_CONFIG
             keep.append(ffi.new("char[]", ucx_config.encode()))
             params.ucx_config = keep[-1]
+        keyring = keyring_of(key)
+        if keyring is not None:
+            params.field_mask |= lib.TMSG_CONTEXT_PARAM_KEYRING
+            params.keyring = keyring.pointer
         if not heartbeat_thread:
             params.field_mask |= lib.TMSG_CONTEXT_PARAM_FLAGS
             params.flags = lib.TMSG_CONTEXT_NO_THREAD
         if peer_timeout is not None:
             params.field_mask |= lib.TMSG_CONTEXT_PARAM_PEER_TIMEOUT
-            params.peer_timeout_ms = _milliseconds(peer_timeout)
+            params.peer_timeout_ms = _silence_ms(peer_timeout)
         context_p = ffi.new("tmsg_context_t **")
         check(lib.tmsg_context_create(params, context_p))
         self._context = context_p[0]

@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 import weakref
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
-    Type
+    Tuple, Type
 
 from ._endpoint import BaseEndpoint, BaseListener, flags_of
-from ._hub import CLOSE_TIMEOUT, SLICE_MS, Hub, Meta, merge_meta, url_of
+from ._hub import CLOSE_TIMEOUT, SLICE_MS, Deadline, Hub, Meta, merge_meta, \
+    url_of
 from ._lib import hot, lib
+from ._link import BACKOFF, Dialling, Reconnect, admission, dialling
 from ._message import BaseMessage, Like
 from ._moving import moving
+from ._publish import LOOK_S, BasePublisher, bounds, make_publisher
 from ._serve import BaseServer, Request, health_of, methods_of
 from ._stream import QUEUE
 from ._sync_stream import ServerStream, Stream
 from .allocators import Allocators
 from .context import Context, park_at_exit
-from .errors import Closed, Error, TimedOut
+from .errors import Closed, Error, Status, TimedOut, error_of
+from .keys import Key
 
-__all__ = ["Endpoint", "Listener", "Message", "Request", "Server",
-           "ServerStream", "Stream", "connect", "listen"]
+__all__ = ["Endpoint", "Listener", "Message", "Publisher", "Request", "Server",
+           "ServerStream", "Stream", "connect", "listen", "publish"]
 
 
 class Message(BaseMessage):
@@ -140,6 +145,12 @@ class Endpoint(BaseEndpoint[Hub]):
         return health_of(self.call(
             "tensormsg.health", meta=None if method is None
             else {"method": method}, timeout=timeout))
+
+    def ready(self, timeout: Optional[float] = None) -> None:
+        """Waits until the connection stands, after it broke and where it comes
+        back (`reconnect`). Raises PeerLost where it does not, TimedOut."""
+        self._hub.wait(self._begin_ready(), self._number, timeout,
+                       "to come back")
 
     def serve(self, *, threads: int = 1, concurrency: int = 1024,
               queue: int = 1024) -> "Server":
@@ -386,19 +397,106 @@ class Server(BaseServer[Hub]):
         self.close(CLOSE_TIMEOUT if kind is None else 0)
 
 
-def connect(place: str, *, timeout: float = 10.0, like: Like = None,
+class Publisher(BasePublisher[Listener]):
+    """Sends each dict to all who have connected, and never waits for one of
+    them. Any thread may use it. The library's own thread moves the messages,
+    unless it was made with background=False.
+
+    Leaving the block of `with` closes in order: it returns when those who keep
+    up have all that waits for them, at the latest after 10 s."""
+
+    def send(self, data: Any, *, meta: Optional[Meta] = None,
+             verify: bool = False, timeout: Optional[float] = None,
+             copy: bool = True, **more: Any) -> None:
+        """Sends a dict of arrays to all subscribers, and returns at once: they
+        may be changed again.
+
+        `data`, `meta` and further keywords, `verify`: as of Endpoint.send().
+        `timeout`: seconds after which it goes to nobody any more who has not
+        begun to receive it, nor is kept for newcomers. `copy`: False where the
+        arrays will not be changed any more: they are kept as they are until
+        all have them, and no copy is made; so go arrays of a GPU alone."""
+        self._send(data, meta, more, verify, timeout, copy)
+        self._drive()
+
+    def _drive(self) -> None:
+        if not self._listener._hub.background:
+            hot.progress(self._listener._hub.number, 0)
+
+    def flush(self, timeout: Optional[float] = None) -> None:
+        """Waits until every subscriber's application has taken what was sent,
+        or it was dropped for it. Raises TimedOut after `timeout` seconds."""
+        self._until(self._is_idle, timeout, "a subscriber did not take all")
+
+    def wait_for(self, count: int = 1, timeout: Optional[float] = None
+                 ) -> None:
+        """Waits until there are so many subscribers. Raises TimedOut after
+        `timeout` seconds."""
+        self._until(lambda: self.subscribers >= count, timeout,
+                    f"not {count} subscribers")
+
+    def _until(self, holds: Callable[[], bool], timeout: Optional[float],
+               what: str) -> None:
+        deadline, nap_s = Deadline(timeout), 0.0005
+        while not holds():
+            if deadline.passed():
+                raise error_of(Status.TIMED_OUT, f"{what} in {timeout} s")
+            self._drive()
+            nap_s = min(2 * nap_s, LOOK_S)
+            time.sleep(min(nap_s, deadline.left()))
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Closes in order: nothing more is sent and nobody let in, what waits
+        is sent, and the subscribers see Closed. Those who do not keep up are
+        left after `timeout` seconds. Again does nothing."""
+        op = self._begin_close()
+        if op is None:
+            return
+        try:
+            self._listener._hub.wait(op, 0, timeout, "closing")
+        except TimedOut:
+            self.abort()
+        finally:
+            self._listener.close(timeout)
+
+    def __enter__(self) -> "Publisher":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def connect(place: str, *, timeout: Optional[float] = 10.0, like: Like = None,
             context: Optional[Context] = None,
             queue_depth: Optional[int] = None,
             spin_us: Optional[int] = None,
             background: bool = False,
             allocators: Optional[Allocators] = None,
-            device: Any = None) -> Endpoint:
+            device: Any = None,
+            key: Optional[Key] = None,
+            reconnect: Reconnect = None,
+            backoff: Tuple[float, float] = BACKOFF,
+            newest: bool = False) -> Endpoint:
     """Connects and returns the endpoint: as `with tensormsg.connect(...)`,
     which says what the arguments are."""
     like, allocators = moving(like, device, allocators)
+    return _connect(place, dialling(timeout, key, reconnect, backoff, newest),
+                    like, context, queue_depth, spin_us, background,
+                    allocators)
+
+
+def _connect(place: str, how: Dialling, like: Like,
+             context: Optional[Context], queue_depth: Optional[int],
+             spin_us: Optional[int], background: bool,
+             allocators: Optional[Allocators]) -> Endpoint:
     hub = Hub(context, queue_depth, spin_us, background, allocators)
     try:
-        number = hub.connect(url_of(place), timeout)
+        number = hub.connect(url_of(place), how)
         hub.wait(hub.operation(lib.tmsg_endpoint_ready, number), number, None,
                  "connecting")
     except BaseException:
@@ -413,10 +511,29 @@ def listen(place: str, *, allow_unauthenticated: bool = False,
            spin_us: Optional[int] = None,
            background: bool = False,
            allocators: Optional[Allocators] = None,
-           device: Any = None) -> Listener:
+           device: Any = None,
+           key: Optional[Key] = None,
+           reconnect: Reconnect = None) -> Listener:
     """Listens and returns the listener: as `with tensormsg.listen(...)`, which
     says what the arguments are."""
     like, allocators = moving(like, device, allocators)
+    how = admission(allow_unauthenticated, key, reconnect)
     return Listener(
         Hub(context, queue_depth, spin_us, background, allocators),
-        url_of(place), like, allow_unauthenticated)
+        url_of(place), like, how)
+
+
+def publish(place: str, *, keep: int = 0, queue: int = 16,
+            queue_bytes: Optional[int] = None, window: int = 32,
+            slow: str = "drop oldest", newest: bool = False,
+            allow_unauthenticated: bool = False,
+            context: Optional[Context] = None, spin_us: Optional[int] = None,
+            background: bool = True, key: Optional[Key] = None,
+            reconnect: Reconnect = None) -> Publisher:
+    """Listens and returns the publisher: as `with tensormsg.publish(...)`,
+    which says what the arguments are."""
+    how = admission(allow_unauthenticated, key, reconnect)
+    each = bounds(keep, queue, queue_bytes, window, slow, newest)
+    hub = Hub(context, None, spin_us, background)
+    publisher = make_publisher(hub, each)
+    return Publisher(Listener(hub, url_of(place), None, how), publisher)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How connections are made and kept, beside where to."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Tuple, Union
+
+from ._lib import ffi, lib
+from ._time import bounded_ms, milliseconds, seconds
+from .keys import Key, Keyring, keyring_of
+
+KEPT_S = 60.0  # a connection that broke, unless said
+BACKOFF = 0.1, 5.0  # seconds
+
+Reconnect = Union[None, bool, float]
+
+
+def _kept_ms(reconnect: Reconnect) -> Optional[int]:
+    """How long it is kept; None: it ends when it breaks."""
+    if reconnect is None or reconnect is False:
+        return None
+    kept = KEPT_S if reconnect is True else reconnect
+    if seconds(kept, "reconnect") == 0:
+        raise ValueError("reconnect=0: seconds are above 0; False keeps "
+                         "nothing")
+    return milliseconds(kept, "reconnect")
+
+
+class Dialling(NamedTuple):
+    timeout_ms: int
+    keyring: Optional[Keyring]
+    kept_ms: Optional[int]
+    backoff_ms: Tuple[int, int]
+    newest: bool
+
+    def params(self) -> Any:
+        params = ffi.new("tmsg_endpoint_params_t *")
+        params.field_mask = lib.TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT
+        params.connect_timeout_ms = self.timeout_ms
+        if self.keyring is not None:
+            params.field_mask |= lib.TMSG_ENDPOINT_PARAM_KEYRING
+            params.keyring = self.keyring.pointer
+        if self.newest:
+            params.field_mask |= lib.TMSG_ENDPOINT_PARAM_SUBSCRIBE
+            params.subscribe = lib.TMSG_SUBSCRIBE_NEWEST
+        if self.kept_ms is not None:
+            params.field_mask |= lib.TMSG_ENDPOINT_PARAM_RECONNECT
+            again = params.reconnect
+            again.first_backoff_ms, again.most_backoff_ms = self.backoff_ms
+            again.give_up_ms = self.kept_ms
+        return params
+
+
+def dialling(timeout: Optional[float], key: Optional[Key],
+             reconnect: Reconnect, backoff: Tuple[float, float],
+             newest: bool) -> Dialling:
+    """Of the arguments of connect()."""
+    if not isinstance(backoff, (tuple, list)) or len(backoff) != 2:
+        raise TypeError(f"backoff={backoff!r}: two numbers, of seconds")
+    first, most = backoff
+    return Dialling(bounded_ms(timeout), keyring_of(key), _kept_ms(reconnect),
+                    (bounded_ms(first, "backoff"), bounded_ms(most, "backoff")),
+                    newest)
+
+
+class Admission(NamedTuple):
+    allow_unauthenticated: bool
+    keyring: Optional[Keyring]
+    kept_ms: Optional[int]
+
+    def params(self) -> Any:
+        params = ffi.new("tmsg_listener_params_t *")
+        params.field_mask = lib.TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED
+        params.allow_unauthenticated = self.allow_unauthenticated
+        if self.keyring is not None:
+            params.field_mask |= lib.TMSG_LISTENER_PARAM_KEYRING
+            params.keyring = self.keyring.pointer
+        if self.kept_ms is not None:
+            params.field_mask |= lib.TMSG_LISTENER_PARAM_RESUME
+            params.resume_ms = self.kept_ms
+        return params
+
+
+def admission(allow_unauthenticated: bool, key: Optional[Key],
+              reconnect: Reconnect) -> Admission:
+    """Of the arguments of listen()."""
+    return Admission(allow_unauthenticated, keyring_of(key),
+                     _kept_ms(reconnect))

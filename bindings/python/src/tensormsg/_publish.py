@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What publishers of both kinds have in common."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Generic, NamedTuple, Optional, TypeVar
+
+from . import _data
+from ._hub import Hub, Meta, merge_meta
+from ._lib import address, ffi, hot, lib, take_text
+from ._time import milliseconds
+from .errors import Status, check, error_of
+
+L = TypeVar("L", bound=Any)
+
+_SLOW = {"drop oldest": "TMSG_SLOW_DROP_OLDEST",
+         "drop newest": "TMSG_SLOW_DROP_NEWEST",
+         "disconnect": "TMSG_SLOW_DISCONNECT"}
+_VERIFY = 1 << 1
+LOOK_S = 0.02  # what waits for others looks so often at last
+
+
+class Bounds(NamedTuple):
+    """What may wait for a subscriber, and what becomes of the rest."""
+
+    keep: int
+    queue: int
+    queue_bytes: Optional[int]
+    window: int
+    slow: str
+    newest: bool
+
+
+def bounds(keep: int, queue: int, queue_bytes: Optional[int], window: int,
+           slow: str, newest: bool) -> Bounds:
+    """Of the arguments of publish()."""
+    for name, value, least, bits in (
+            ("keep", keep, 0, 32), ("queue", queue, 1, 32),
+            ("queue_bytes", queue_bytes or 0, 0, 64),
+            ("window", window, 1, 32)):
+        if not least <= value < 1 << bits:
+            raise ValueError(f"{name}={value!r}: {least} or more, in {bits} "
+                             "bits")
+    if slow not in _SLOW:
+        raise ValueError(f"slow={slow!r}: it is one of {', '.join(_SLOW)}")
+    return Bounds(keep, queue, queue_bytes, window, slow, newest)
+
+
+def make_publisher(hub: Hub, how: Bounds) -> Any:
+    """Of all who come in from now on: before the hub has a listener."""
+    each = ffi.new("tmsg_subscriber_params_t *")
+    each.field_mask = lib.TMSG_SUBSCRIBER_PARAM_FLAGS | \
+        lib.TMSG_SUBSCRIBER_PARAM_MESSAGES | \
+        lib.TMSG_SUBSCRIBER_PARAM_WINDOW | lib.TMSG_SUBSCRIBER_PARAM_SLOW
+    each.flags = lib.TMSG_SUBSCRIBER_NEWEST if how.newest else 0
+    each.messages, each.window = how.queue, how.window
+    each.slow = getattr(lib, _SLOW[how.slow])
+    if how.queue_bytes is not None:
+        each.field_mask |= lib.TMSG_SUBSCRIBER_PARAM_BYTES
+        each.bytes = how.queue_bytes
+    params = ffi.new("tmsg_publisher_params_t *")
+    params.field_mask = lib.TMSG_PUBLISHER_PARAM_KEEP | \
+        lib.TMSG_PUBLISHER_PARAM_SUBSCRIBER
+    params.keep = how.keep
+    params.subscriber = each
+    publisher_p = ffi.new("tmsg_publisher_t **")
+    hub.enter()
+    try:
+        check(lib.tmsg_publisher_create(hub.worker, params, publisher_p))
+        lib.tmsgpy_hub_publish_by(hub.hub, publisher_p[0])
+    finally:
+        hub.leave()
+    return publisher_p[0]
+
+
+class BasePublisher(Generic[L]):
+    """Sends each map to all who have connected to its listener. None of them
+    slows another, or the publisher."""
+
+    def __init__(self, listener: L, publisher: Any) -> None:
+        self._listener = listener
+        self._publisher = publisher
+        self._closing = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where to connect to, with the port that was picked."""
+        url: str = self._listener.url
+        return url
+
+    @property
+    def listener(self) -> L:
+        """What the subscribers came in by: has `peers`, and recv() and serve()
+        for what they say or call."""
+        return self._listener
+
+    @property
+    def subscribers(self) -> int:
+        """How many there are."""
+        hub: Hub = self._listener._hub
+        hub.enter()
+        try:
+            return int(lib.tmsg_publisher_size(self._publisher))
+        finally:
+            hub.leave()
+
+    def describe(self) -> Dict[str, Any]:
+        """How many maps were "published" and are "kept"; messages "delivered"
+        (the peer's application took it), "dropped" (by `slow`, or its
+        subscriber left) and "failed" (under way when it left, or refused by
+        it); and "subscribers", a list with "peer", the same three, and how many
+        are "waiting" and "under_way"."""
+        hub: Hub = self._listener._hub
+        text_p = ffi.new("char **")
+        hub.enter()
+        try:
+            check(lib.tmsg_publisher_describe(self._publisher, text_p))
+        finally:
+            hub.leave()
+        description: Dict[str, Any] = json.loads(take_text(text_p))
+        return description
+
+    def _send(self, data: Any, meta: Optional[Meta], more: Dict[str, Any],
+              verify: bool, timeout: Optional[float], copy: bool) -> None:
+        if self._closing:
+            raise error_of(Status.CLOSED, "the publisher is closed")
+        hub: Hub = self._listener._hub
+        merged = merge_meta(meta, more) if meta or more else None
+        timeout_ms = milliseconds(timeout)
+
+        def hand_over(data: Any, meta: Optional[Dict[str, Any]]) -> Any:
+            return hot.publish(hub.number, address(self._publisher), data, meta,
+                               _VERIFY if verify else 0, timeout_ms,
+                               bool(copy))
+
+        op = hand_over(data, merged)
+        if op is NotImplemented:
+            arrays, leaves = _data.flatten(data)
+            leaves.update(merged or {})
+            op = hand_over(arrays, leaves or None)
+            if op is NotImplemented:
+                raise TypeError("one of the arrays cannot be described")
+        if op is not None:
+            hub.pending.append(op)
+        if hub.pending:
+            hot.reap(hub.pending)
+        if not hub.pulls:  # those that have ended are looked for by nobody else
+            hub.news(self._listener._make)
+            hub.bury()
+
+    def _is_idle(self) -> bool:
+        return all(one["waiting"] + one["under_way"] == 0
+                   for one in self.describe()["subscribers"])
+
+    def _begin_close(self) -> Any:
+        """The operation of closing in order; None: it is closed."""
+        if self._closing or self._listener._hub.closed:
+            return None
+        self._closing = True
+        hub: Hub = self._listener._hub
+        request_p = ffi.new("tmsg_request_t **")
+        hub.enter()
+        try:
+            check(lib.tmsg_publisher_close(self._publisher, request_p))
+        finally:
+            hub.leave()
+        op = hot.op(address(request_p[0]), None)
+        hub.pending.append(op)
+        return op
+
+    def abort(self) -> None:
+        """Ends it and its connections at once: the subscribers see
+        PeerLost."""
+        self._closing = True
+        self._listener.abort()

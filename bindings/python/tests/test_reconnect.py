@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Connections that break while both sides live come back by themselves, and
+nothing that was acknowledged, or is to be, is lost or comes twice."""
+
+import asyncio
+import math
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tensormsg
+from conftest import WAIT
+
+SOON = {"reconnect": True, "backoff": (.005, .02)}
+
+
+class Cable:
+    """What connections to a listener go through, and can be cut."""
+
+    def __init__(self, url):
+        host, _, port = url.rpartition("//")[2].rpartition(":")
+        self._to = host, int(port)
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._lock = threading.Lock()
+        self._ends = set()
+        self._out = False
+        self.cuts = 0
+        self.url = "127.0.0.1:%d" % self._door.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                near, _ = self._door.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._out:
+                    near.close()
+                    continue
+                far = socket.create_connection(self._to)
+                self._ends |= {near, far}
+            for one, other in (near, far), (far, near):
+                threading.Thread(target=self._pump, args=(one, other),
+                                 daemon=True).start()
+
+    def _pump(self, one, other):
+        try:
+            while True:
+                data = one.recv(65536)
+                if not data:
+                    break
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in one, other:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self, stays_out=False):
+        with self._lock:
+            self._out = stays_out
+            ends, self._ends = self._ends, set()
+            self.cuts += bool(ends)
+            for end in ends:
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                end.close()
+
+    def mend(self):
+        self._out = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *why):
+        self._door.close()
+        self.cut(True)
+
+
+def until(holds):
+    end = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(.002)
+
+
+async def auntil(holds):
+    end = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < end
+        await asyncio.sleep(.002)
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))])
+def test_what_is_acked_comes_once_and_in_order(mode, key):
+    """Under a cable that is cut again and again."""
+    got = []
+    with tensormsg.listen(":0", reconnect=True, background=True,
+                          key=key) as server, Cable(server.url) as cable:
+        def receive():
+            for msg in server:
+                got.append((msg.meta["i"], int(msg["x"][-1]), msg.peer))
+                if msg.meta["i"] == -1:
+                    return
+
+        receiving = threading.Thread(target=receive, daemon=True)
+        receiving.start()
+
+        async def scenario(ep):
+            for i in range(60):
+                if i % 10 == 5:
+                    cable.cut()
+                await ep.send({"x": np.full(1000 * (i % 3) + 1, i)}, i=i,
+                              acked=True)
+            about = getattr(ep, "endpoint", ep).describe()
+            assert about["reconnects"] and about["reconnected"] > 0
+            await ep.send({"x": np.zeros(1)}, i=-1, acked=True)
+
+        mode.run(cable.url, scenario, key=key, **SOON)
+        receiving.join(WAIT)
+        assert cable.cuts == 6
+        assert [pair[:2] for pair in got] == [(i, i) for i in range(60)] + [
+            (-1, 0)]
+        assert len({pair[2] for pair in got}) == 1, "one peer, all the time"
+
+
+def test_it_is_away_and_back():
+    with tensormsg.listen(":0", reconnect=30, background=True) as server, \
+            Cable(server.url) as cable, \
+            tensormsg.connect(cable.url, background=True, reconnect=30,
+                              backoff=(.005, .02)) as ep:
+        ep.send({"x": np.arange(3)}, timeout=WAIT)
+        peer = server.recv(WAIT).peer
+        assert ep.connected and peer.connected
+        ep.ready(WAIT)
+        cable.cut(stays_out=True)
+        until(lambda: not ep.connected and not peer.connected)
+        assert not ep.closed and not peer.closed
+        with pytest.raises(tensormsg.TimedOut, match="to come back"):
+            ep.ready(.05)
+        with pytest.raises(tensormsg.TimedOut):
+            ep.send({"x": np.arange(3)}, i=0, acked=True, timeout=.05)
+        sender = threading.Thread(
+            target=ep.send, args=({"x": np.arange(3)},),
+            kwargs={"acked": True, "i": 1, "timeout": WAIT})
+        sender.start()
+        cable.mend()
+        ep.ready(WAIT)
+        assert ep.connected
+        assert server.recv(WAIT).meta["i"] == 1
+        sender.join(WAIT)
+        assert not sender.is_alive()
+        peer.send({"x": np.arange(2)}, timeout=WAIT)
+        assert len(ep.recv(WAIT)["x"]) == 2
+    assert not ep.connected and ep.closed
+
+
+def test_a_task_waits_while_it_is_away():
+    async def main():
+        async with tensormsg.listen(":0", reconnect=True) as server, \
+                tensormsg.connect(server.url) as direct:
+            await direct.send({"x": np.arange(1)})
+            await server.recv()
+            with Cable(server.url) as cable:
+                ep = await tensormsg.connect(cable.url, **SOON)
+                await ep.send({"x": np.arange(3)})
+                peer = (await server.recv()).peer
+                waiting = asyncio.ensure_future(ep.recv())
+                await asyncio.sleep(0)
+                cable.cut(stays_out=True)
+                await auntil(lambda: not ep.connected)
+                await auntil(lambda: not peer.connected)
+                sending = asyncio.ensure_future(
+                    peer.send({"x": np.arange(7)}, acked=True))
+                with pytest.raises(tensormsg.TimedOut):
+                    await ep.ready(.02)
+                assert not sending.done() and not waiting.done()
+                await direct.send({"x": np.arange(2)})  # others go on
+                assert len((await server.recv())["x"]) == 2
+                cable.mend()
+                assert len((await asyncio.wait_for(waiting, WAIT))["x"]) == 7
+                await asyncio.wait_for(sending, WAIT)
+                await ep.ready(WAIT)
+                await ep.close()
+
+    asyncio.run(main())
+
+
+def test_calls_and_streams_go_on():
+    async def main():
+        async with tensormsg.listen(":0", reconnect=True) as listener:
+            server = listener.serve()
+            ran = []
+
+            @server.method("slow")
+            async def slow(request):
+                ran.append(request["i"])
+                await asyncio.sleep(.05)
+                return {"i": request["i"]}
+
+            @server.method("twice")
+            async def twice(stream):
+                async for msg in stream:
+                    yield {"y": 2 * msg["x"]}
+
+            with Cable(listener.url) as cable:
+                async with tensormsg.connect(cable.url, **SOON) as ep, \
+                        ep.stream("twice") as stream:
+                    for i in range(5):
+                        call = asyncio.ensure_future(
+                            ep.call("slow", {"i": i}, timeout=WAIT))
+                        await stream.send({"x": np.full(3, i)})
+                        await asyncio.sleep(.01)
+                        cable.cut()
+                        assert (await call)["i"] == i
+                        assert (await stream.recv())["y"][0] == 2 * i
+                assert cable.cuts == 5 and ran == list(range(5))
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+@pytest.mark.parametrize("there, here", [(None, True), (True, None),
+                                         (False, False)])
+def test_both_sides_have_to_wish_it(there, here):
+    with tensormsg.listen(":0", reconnect=there, background=True) as server, \
+            Cable(server.url) as cable:
+        ep = tensormsg.sync.connect(cable.url, reconnect=here)
+        ep.send({"x": np.arange(3)}, timeout=WAIT)
+        server.recv(WAIT)
+        assert not ep.describe()["reconnects"]
+        cable.cut()
+        with pytest.raises(tensormsg.PeerLost):
+            ep.recv(WAIT)
+        assert ep.closed and not ep.connected
+        ep.abort()
+
+
+def test_it_gives_up_in_time(mode):
+    with tensormsg.listen(":0", reconnect=.4, background=True) as server, \
+            Cable(server.url) as cable:
+        async def scenario(ep):
+            await ep.send({"x": np.arange(3)})
+            server.recv(WAIT)
+            cable.cut(stays_out=True)
+            await ep.recv()
+
+        since = time.monotonic()
+        with pytest.raises(tensormsg.PeerLost):
+            mode.run(cable.url, scenario, reconnect=.3, backoff=(.01, .01))
+        assert .25 < time.monotonic() - since < WAIT
+
+
+def test_it_may_never_give_up():
+    with tensormsg.listen(":0", reconnect=math.inf, background=True) as server, \
+            Cable(server.url) as cable, \
+            tensormsg.connect(cable.url, reconnect=math.inf,
+                              backoff=(.005, .02)) as ep:
+        cable.cut()
+        sending = threading.Thread(
+            target=ep.send, args=({"x": np.arange(3)},),
+            kwargs={"acked": True, "timeout": WAIT})
+        sending.start()
+        assert len(server.recv(WAIT)["x"]) == 3
+        sending.join(WAIT)
+        ep.ready(WAIT)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, "60", 0.0])
+def test_what_is_no_time_is_refused(value):
+    for use in tensormsg.connect, tensormsg.listen, tensormsg.publish:
+        with pytest.raises((ValueError, TypeError), match="reconnect"):
+            use(":0", reconnect=value)
+    with pytest.raises((ValueError, TypeError), match="backoff"):
+        tensormsg.connect(":0", backoff=(-1, 5))
+    with pytest.raises((ValueError, TypeError), match="backoff"):
+        tensormsg.connect(":0", backoff=3)
+
+
+def test_by_ucx_nothing_comes_back():
+    with pytest.raises(tensormsg.Unsupported):
+        tensormsg.listen("ucx://:0", reconnect=True)
