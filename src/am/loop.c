@@ -21,10 +21,10 @@ uint64_t tmsg_now_ns(void)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* The two descriptors of the loop itself have no source. */
-static int watch(const tmsg_loop_t *loop, int fd)
+/* The two descriptors of the loop itself: only the timer has a source. */
+static int watch(const tmsg_loop_t *loop, int fd, tmsg_source_t *source)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
 
     return epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
@@ -39,7 +39,8 @@ tmsg_status_t tmsg_loop_open(tmsg_loop_t *loop)
     loop->timer_fd =
         timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (loop->epoll_fd >= 0 && loop->event_fd >= 0 && loop->timer_fd >= 0 &&
-        watch(loop, loop->event_fd) == 0 && watch(loop, loop->timer_fd) == 0) {
+        watch(loop, loop->event_fd, NULL) == 0 &&
+        watch(loop, loop->timer_fd, &loop->timer) == 0) {
         return TMSG_OK;
     }
     status = tmsg_error_errno(TMSG_ERR_IO, "the worker's epoll descriptor");
@@ -172,15 +173,14 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop)
     for (int i = 0; i < ready; i++) {
         tmsg_source_t *source = loop->events[i].data.ptr;
 
-        if (source != NULL && source->ready != NULL) {
+        if (source == &loop->timer) {
+            drain(loop->timer_fd);
+        } else if (source != NULL && source->ready != NULL) {
             source->ready(source, loop->events[i].events);
             count++;
         }
     }
     loop->event_count = 0;
-    if (ready > 0) {
-        drain(loop->timer_fd);
-    }
     return count + run_timers(loop);
 }
 

@@ -28,8 +28,9 @@ typedef struct tmsg_timer {
 
 typedef struct {
     int epoll_fd;
-    int event_fd; /* tmsg_loop_signal() */
-    int timer_fd; /* wakes whoever sleeps on epoll_fd */
+    int event_fd;        /* tmsg_loop_signal() */
+    int timer_fd;        /* wakes whoever sleeps on epoll_fd */
+    tmsg_source_t timer; /* that it was this one */
     uint64_t timer_set_ns;
     tmsg_timer_t *timers;     /* soonest first */
     tmsg_timer_t *last_timer; /* where most of them belong */

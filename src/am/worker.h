@@ -78,6 +78,7 @@ struct tmsg_worker {
 
     tmsg_loop_t loop;
     unsigned quiet;       /* progress calls since the loop was looked at */
+    unsigned seldom;      /* how many times as many as usual that takes */
     unsigned busy;        /* those in a row that found something */
     bool look;            /* look at it in the next one */
     struct timespec tick; /* when it was last looked at by the clock */
