@@ -312,7 +312,9 @@ static const uint8_t *step_tensor(tmsg_parts_out_t *parts, uint64_t bytes,
     parts->number++;
     parts->offset += bytes;
     if (parts->offset == entry->bytes) {
-        parts->packed += dense ? 0 : entry->bytes;
+        if (!dense) {
+            parts->packed += entry->bytes;
+        }
         parts->offset = 0;
         parts->tensor++;
         find_next(parts);
