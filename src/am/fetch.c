@@ -203,9 +203,7 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
 
 static tmsg_status_t take_eager(tmsg_message_t *message)
 {
-    const uint8_t *data = message->data;
-    tmsg_status_t status =
-        tmsg_place_copy(message, data + tmsg_payload_spill(&message->head));
+    tmsg_status_t status = tmsg_place_copy(message, message->data);
 
     if (status == TMSG_OK) {
         tmsg_message_drop_data(message);
@@ -234,11 +232,9 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
 
 bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
 {
-    uint64_t spill = tmsg_payload_spill(&message->head);
-
     return tmsg_post_is_simple(message) && tmsg_post_take(message) == TMSG_OK &&
            tmsg_place_missing(message->map) == 0 &&
-           tmsg_place_copy(message, (const uint8_t *)data + spill) == TMSG_OK;
+           tmsg_place_copy(message, data) == TMSG_OK;
 }
 
 /* Memory for a spilled body, which is the library's, whoever has the rest. */

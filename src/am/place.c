@@ -89,10 +89,9 @@ static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart, size_t index)
     const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
     uint8_t *data = message->stage == NULL ? entry->tensor.data
                                            : tmsg_stage_in_host(message, index);
-    const uint8_t *end = (uint8_t *)pieces->last.buffer + pieces->last.length;
 
     if (!apart && pieces->count > 0 && pieces->last.buffer != message->body &&
-        data == end + gap &&
+        data == (uint8_t *)pieces->last.buffer + pieces->last.length + gap &&
         (gap == 0 ||
          (is_own(message, data) && is_own(message, pieces->last.buffer)))) {
         extend(pieces, gap + entry->bytes);
@@ -181,7 +180,7 @@ tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
 
 tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)
 {
-    const uint8_t *from = payload;
+    uint64_t at = tmsg_payload_spill(&message->head);
     const ucp_dt_iov_t *pieces;
     size_t count;
     tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
@@ -190,8 +189,9 @@ tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)
         return status;
     }
     for (size_t i = 0; i < count; i++) {
-        memcpy(pieces[i].buffer, from, pieces[i].length);
-        from += pieces[i].length;
+        memcpy(pieces[i].buffer, (const uint8_t *)payload + at,
+               pieces[i].length);
+        at += pieces[i].length;
     }
     return TMSG_OK;
 }

@@ -31,7 +31,8 @@ tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
 tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
                                 const ucp_dt_iov_t **pieces_p, size_t *count_p);
 
-/* Copies a payload that is here to where it belongs. Errors: NO_MEMORY. */
+/* Copies a payload that is here, as it travelled, to where its tensors belong.
+ * Errors: NO_MEMORY. */
 tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload);
 
 #endif
