@@ -282,6 +282,7 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
 
     tmsg_park_sweep();
     tmsg_kin_leave(ucx);
+    ucx->worker = NULL;
     late = tmsg_linger_is_late(ucx);
     if (ucx->owes && !late && atomic_load(&ucx->holders) > 1) {
         ucx->next = atomic_exchange(&left_behind, ucx);
@@ -291,7 +292,6 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     }
     if (late) {
         ucx->forsaken |= ucx->owes;
-        ucx->worker = NULL;
         tmsg_log(TMSG_LOG_WARN,
                  "a peer does not hang up: shared memory that may be written "
                  "to is left behind%s",
@@ -302,7 +302,6 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     if (ucx->door != NULL) {
         ucp_listener_destroy(ucx->door);
     }
-    ucx->worker = NULL;
     tmsg_ucx_let_go(ucx);
 }
 
