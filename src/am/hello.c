@@ -482,8 +482,14 @@ bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
 {
     const char *space = other_namespace(mine, theirs);
 
-    if (mine->boot_id[0] == '\0' || theirs->boot_id[0] == '\0') {
-        snprintf(why, why_bytes, "perhaps another host: no boot id known");
+    if (mine->boot_id[0] == '\0') {
+        snprintf(why, why_bytes,
+                 "perhaps another host: none can be told without "
+                 "/proc/sys/kernel/random/boot_id");
+    } else if (theirs->boot_id[0] == '\0') {
+        snprintf(why, why_bytes,
+                 "other host, or the peer rules shared memory out: it tells no "
+                 "boot id");
     } else if (strcmp(mine->boot_id, theirs->boot_id) != 0) {
         snprintf(why, why_bytes, "other host");
     } else if (mine->uid != theirs->uid) {

@@ -659,7 +659,8 @@ static const struct {
 } machines[] = {
     {same, true, "same machine, user and namespaces"},
     {other_boot, false, "other host"},
-    {no_boot, false, "perhaps another host: no boot id known"},
+    {no_boot, false,
+     "other host, or the peer rules shared memory out: it tells no boot id"},
     {other_user, false, "other user (uid 0, here 1000)"},
     {other_pid_space, false, "other pid namespace"},
     {other_ipc_space, false, "other ipc namespace"},
@@ -685,6 +686,9 @@ Test(hello, tells_whether_memory_can_be_shared_and_why)
                      tmsg_hello_same_machine(&theirs, &mine, why, sizeof(why)),
                      machines[i].shared),
                   "row %zu", i);
+        cr_expect(machines[i].change != no_boot ||
+                      strstr(why, "perhaps another host: ") == why,
+                  "row %zu: %s", i, why);
     }
 }
 
