@@ -165,7 +165,12 @@ static void survive(const scene_t *scene, side_t *side, child_t *child,
     while (count > 0) {
         tmsg_status_t status = side_wait(side, sent[--count]);
 
-        must_true(status == TMSG_OK || status == TMSG_ERR_PEER_LOST);
+        must_true(status == TMSG_ERR_PEER_LOST ||
+                  (status == TMSG_OK && scene->work == SMALL));
+        if (status != TMSG_OK) {
+            must_say(tmsg_request_error(sent[count]), url);
+            must_say(tmsg_request_error(sent[count]), "the connection broke");
+        }
         tmsg_request_destroy(sent[count]);
     }
     while (tmsg_endpoint_recv(endpoint, 0, &message) == TMSG_OK) {

@@ -155,6 +155,37 @@ Test(queue, drops_the_oldest_that_waits)
     pair_close(&pair);
 }
 
+/* Which channel it is on does not matter. */
+Test(queue, drops_the_oldest_of_all_channels)
+{
+    static const uint16_t channels[] = {0, 1, 2, 1, 2, 0, 1};
+    enum { SENDS = sizeof(channels) / sizeof(channels[0]) };
+    tmsg_request_t *sent[SENDS];
+    tmsg_endpoint_t *second;
+    pair_t pair;
+
+    open_narrow(&pair, DRIVE_POLLING, NULL);
+    second = side_dial(&pair.b, &pair.a); /* all of it waits */
+    set_queue(second, 3, TMSG_QUEUE_DROP_OLDEST);
+    for (uint64_t i = 0; i < SENDS; i++) {
+        const tmsg_send_params_t params = {
+            .field_mask = TMSG_SEND_PARAM_CHANNEL, .channel = channels[i]};
+
+        must(try_send(second, i, 100, &params, &sent[i]));
+    }
+    for (uint64_t i = 0; i < SENDS; i++) {
+        must_be(tmsg_request_test(sent[i]),
+                i < SENDS - 3 ? TMSG_ERR_DROPPED : TMSG_IN_PROGRESS);
+    }
+    for (uint64_t i = SENDS - 3; i < SENDS; i++) {
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+    }
+    for (uint64_t i = 0; i < SENDS; i++) {
+        tmsg_request_destroy(sent[i]);
+    }
+    pair_close(&pair);
+}
+
 Test(queue, drops_as_many_of_the_oldest_as_take_the_room)
 {
     const tmsg_queue_params_t params = {.field_mask = TMSG_QUEUE_PARAM_BYTES |

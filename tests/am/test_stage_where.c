@@ -124,6 +124,42 @@ static void is_strict(link_t link)
     device_maps_end();
 }
 
+/* Eager or by rendezvous, alone or not: one policy. */
+static void is_strict_about(link_t link, size_t bytes)
+{
+    static char words[300];
+    const device_tensor_t alone = {.device = 1, .bytes = bytes};
+    side_options_t strict = host_only;
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_POLICY,
+                                       .policy = TMSG_POLICY_STRICT};
+    tmsg_map_t *map;
+    pair_t pair;
+
+    words[0] = '\0';
+    strict.worker.field_mask |= TMSG_WORKER_PARAM_ON_REFUSED;
+    strict.worker.on_refused = note_refusal;
+    strict.worker.on_refused_arg = words;
+    device_maps_begin();
+    pair_open(&pair, link, DRIVE_POLLING, &strict, NULL);
+    map = device_map(3, &alone, 1);
+    must(tmsg_endpoint_send(pair.to_a, map, &params, NULL));
+    tmsg_map_destroy(map);
+    pair_await(&pair, has_words, words, "the refusal");
+    cr_expect_str_eq(words, words_of_the_strict());
+    pair_close(&pair);
+    device_maps_end();
+}
+
+Test(stage_where, is_nowhere_whatever_its_size)
+{
+    static const size_t sizes[] = {1, 100, 900, 9000, 100000, 3000000};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        is_strict_about(LINK_SHM, sizes[i]);
+        is_strict_about(LINK_TCP, sizes[i]);
+    }
+}
+
 Test(stage_where, is_nowhere_if_it_is_not_shm) { is_strict(LINK_SHM); }
 Test(stage_where, is_nowhere_if_it_is_not_tcp) { is_strict(LINK_TCP); }
 
