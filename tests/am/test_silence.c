@@ -14,6 +14,7 @@
 #include "am/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
+#include "support/whole.h"
 
 /* What is found late is no failure, for the machine may be busy, but what is
  * found too early is: the timeout is longer than one lets a thread wait for the
@@ -41,7 +42,7 @@ static void compute(int ms) { poll(NULL, 0, ms); }
 typedef struct {
     link_t link;
     side_options_t options;
-    bool computes;        /* after its first message */
+    int compute_ms;       /* after its first message; 0: it does not */
     tmsg_status_t wanted; /* the end of its connection */
 } receiver_t;
 
@@ -70,8 +71,8 @@ static void be_receiver(pipes_t *pipes, void *arg)
            TMSG_OK) {
         check(++count, message);
         tmsg_message_destroy(message);
-        if (count == 1 && receiver->computes) {
-            compute(LONGER_MS);
+        if (count == 1 && receiver->compute_ms > 0) {
+            compute(receiver->compute_ms);
         }
     }
     must_be(tmsg_endpoint_status(side.accepted), receiver->wanted);
@@ -162,20 +163,31 @@ Test(silence, a_stopped_peer_is_lost_tcp)
 }
 
 /* The child computes, and this side waits for it. */
-static void keep_computing(link_t link)
+static void keep(link_t link, const side_options_t *options, int compute_ms)
 {
     const receiver_t receiver = {.link = link,
-                                 .options = brief,
-                                 .computes = true,
+                                 .options = *options,
+                                 .compute_ms = compute_ms,
                                  .wanted = TMSG_ERR_CLOSED};
     tmsg_endpoint_t *endpoint;
     child_t child;
     side_t side;
 
-    endpoint = open_to(&child, &side, &brief, &receiver);
+    endpoint = open_to(&child, &side, options, &receiver);
     must(side_finish(
         &side, send_map(endpoint, sample_bytes(2, LARGE), TMSG_SEND_ACKED)));
     close_to(&child, &side, endpoint);
+}
+
+/* `make soak` waits four times as long as a peer may be silent by default. */
+static void keep_computing(link_t link)
+{
+    const side_options_t usual = {.ucx_config = NULL};
+
+    keep(link, &brief, LONGER_MS);
+    if (whole_run()) {
+        keep(link, &usual, 20000);
+    }
 }
 
 Test(silence, a_peer_that_computes_is_kept_tcp) { keep_computing(LINK_TCP); }

@@ -203,6 +203,32 @@ Test(stats, ping_needs_no_credit)
     pair_drop(&pair);
 }
 
+/* Nor does it wait behind payload, there or back. */
+static void passes_bulk(link_t link)
+{
+    enum { BULK = 48 << 20 };
+    tmsg_request_t *there, *back, *sends[2];
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    sends[0] = send_map(pair.to_a, sample_bytes(1, BULK), 0);
+    sends[1] = send_map(pair.to_b, sample_bytes(2, BULK), 0);
+    must(tmsg_endpoint_ping(pair.to_a, &there));
+    must(tmsg_endpoint_ping(pair.to_b, &back));
+    must(pair_finish(&pair, there));
+    must(pair_finish(&pair, back));
+    must_eq(pair.to_b->ready.count, 0);
+    must_eq(pair.to_a->ready.count, 0);
+    must_be(tmsg_request_test(sends[0]), TMSG_IN_PROGRESS);
+    must_be(tmsg_request_test(sends[1]), TMSG_IN_PROGRESS);
+    tmsg_request_destroy(sends[0]);
+    tmsg_request_destroy(sends[1]);
+    pair_drop(&pair);
+}
+
+Test(stats, ping_passes_bulk_tcp) { passes_bulk(LINK_TCP); }
+Test(stats, ping_passes_bulk_shm) { passes_bulk(LINK_SHM); }
+
 Test(stats, ping_ends_with_its_endpoint)
 {
     pair_t pair;
