@@ -51,6 +51,7 @@ typedef struct {
     bool made; /* by its worker, not by a message that asked for a reply */
     bool closed;
     bool failing, failed; /* its worker is to hear of the other's end; has */
+    bool over;            /* nobody knows of it any more */
     ucp_err_handler_t on_failed;
 } end_t;
 
@@ -406,6 +407,19 @@ ucs_status_t ucp_ep_create(ucp_worker_h ucp, const ucp_ep_params_t *params,
     return UCS_OK;
 }
 
+static bool is_known(const worker_t *worker, const ucp_worker_attr_t *attr)
+{
+    for (tmsg_node_t *node = addresses.head; node != NULL; node = node->next) {
+        const address_t *known = TMSG_CONTAINER_OF(node, address_t, node);
+
+        if (known->worker == worker && known->bytes == attr->address_length &&
+            memcmp(known->data, attr->address, known->bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 ucs_status_t ucp_worker_query(ucp_worker_h ucp, ucp_worker_attr_t *attr)
 {
     typedef ucs_status_t (*query_fn)(ucp_worker_h, ucp_worker_attr_t *);
@@ -413,7 +427,8 @@ ucs_status_t ucp_worker_query(ucp_worker_h ucp, ucp_worker_attr_t *attr)
     ucs_status_t status = real(ucp, attr);
     address_t *address;
 
-    if (status == UCS_OK && attr->field_mask & UCP_WORKER_ATTR_FIELD_ADDRESS) {
+    if (status == UCS_OK && attr->field_mask & UCP_WORKER_ATTR_FIELD_ADDRESS &&
+        !is_known(worker_of(ucp), attr)) {
         address = take(sizeof(*address) + attr->address_length);
         address->worker = worker_of(ucp);
         address->bytes = attr->address_length;
@@ -637,35 +652,65 @@ static uint8_t *exactly(const void *data, size_t bytes)
     return made;
 }
 
+/* What it was, to come again. */
+static void repeat(worker_t *at, const message_t *message)
+{
+    message_t *again = take(sizeof(*again));
+
+    *again = *message;
+    again->request = NULL;
+    again->from.of = take((again->from.count + 1) * sizeof(*again->from.of));
+    memcpy(again->from.of, message->from.of,
+           again->from.count * sizeof(*again->from.of));
+    tmsg_list_push(&messages, &again->node);
+    again->copied = false;
+    copy(again);
+    happens(at, ARRIVES, UCS_OK)->message = again;
+}
+
+/* False: it does not arrive. From here on a changed one is what it is now. */
+static bool change(worker_t *at, message_t *message, fake_am_t *am)
+{
+    bool arrives;
+
+    if (fake_ucx.change == NULL) {
+        return true;
+    }
+    am->payload = gather(&message->from);
+    arrives = fake_ucx.change(fake_ucx.arg, am);
+    if (am->again) {
+        repeat(at, message);
+    }
+    if (am->changed) {
+        copy(message);
+        free(message->from.of[0].buffer);
+        message->from.of[0] = (ucp_dt_iov_t){am->payload, am->payload_bytes};
+        message->from.bytes = am->payload_bytes;
+        message->rendezvous = am->rendezvous;
+    } else {
+        free(am->payload);
+    }
+    am->payload = NULL;
+    return arrives;
+}
+
 static void arrive(worker_t *at, message_t *message)
 {
-    if (message->by->from == NULL) { /* it can be answered by nothing */
-        forget(message);
-        return;
-    }
     fake_am_t am = {.header = exactly(message->header, message->header_bytes),
                     .header_bytes = message->header_bytes,
                     .payload_bytes = message->from.bytes,
                     .rendezvous = message->rendezvous,
                     .replies = message->replies};
 
-    if (!message->rendezvous) {
-        uint8_t *data = gather(&message->from);
-
-        am.payload = exactly(data, am.payload_bytes);
-        free(data);
-    }
-    if (fake_ucx.change != NULL && !fake_ucx.change(fake_ucx.arg, &am)) {
-        free(am.payload);
+    if (message->by->from == NULL || !change(at, message, &am)) {
         end_message(message, UCS_OK);
-    } else if (am.rendezvous && !message->rendezvous) { /* it was changed */
-        copy(message);
-        free(message->from.of[0].buffer);
-        message->from.of[0].buffer = am.payload;
-        message->from.of[0].length = message->from.bytes = am.payload_bytes;
-        message->rendezvous = true;
-        deliver(at, message, &am);
     } else {
+        if (!message->rendezvous) {
+            uint8_t *data = gather(&message->from);
+
+            am.payload = exactly(data, am.payload_bytes);
+            free(data);
+        }
         deliver(at, message, &am);
     }
     free(am.header);
@@ -679,6 +724,44 @@ static void report_fetch(message_t *message)
 
     end_message(message, status);
     report(request, status, true, bytes);
+}
+
+static bool is_over(const end_t *end)
+{
+    return end == NULL || end->from == NULL || end->closed || !end->made;
+}
+
+/* Whether something that is still to happen comes from an end, or is for it. */
+static bool is_awaited(const end_t *end)
+{
+    bool found = end->failing && !end->failed;
+
+    for (tmsg_node_t *of = messages.head; of != NULL && !found; of = of->next) {
+        found = TMSG_CONTAINER_OF(of, message_t, node)->by == end;
+    }
+    return found;
+}
+
+/* Frees the ends of connections that are over on both sides. */
+static void sweep(void)
+{
+    tmsg_node_t *next, *node;
+
+    for (node = ends.head; node != NULL; node = next) {
+        end_t *end = TMSG_CONTAINER_OF(node, end_t, node);
+
+        next = node->next;
+        end->over = is_over(end) && is_over(other_of(end)) && !is_awaited(end);
+    }
+    for (node = ends.head; node != NULL; node = next) {
+        end_t *end = TMSG_CONTAINER_OF(node, end_t, node);
+
+        next = node->next;
+        if (end->over) {
+            tmsg_list_remove(&ends, node);
+            free(end);
+        }
+    }
 }
 
 static void happen(worker_t *at, event_t *event)
@@ -697,6 +780,10 @@ static void happen(worker_t *at, event_t *event)
                                      (ucp_ep_h)(void *)event->end,
                                      event->status);
         }
+        break;
+    case IS_CLOSED:
+        report(event->request, event->status, false, 0);
+        sweep();
         break;
     default:
         report(event->request, event->status, false, 0);
@@ -896,26 +983,6 @@ static void drop_addresses(const worker_t *worker)
         if (address->worker == worker) {
             tmsg_list_remove(&addresses, node);
             free(address);
-        }
-    }
-}
-
-/* Ends of which nobody knows any more. */
-static void sweep(void)
-{
-    tmsg_node_t *next, *node;
-
-    for (node = ends.head; node != NULL; node = next) {
-        end_t *end = TMSG_CONTAINER_OF(node, end_t, node);
-        bool used = end->from != NULL || end->to != NULL;
-
-        next = node->next;
-        for (tmsg_node_t *of = messages.head; of != NULL; of = of->next) {
-            used |= TMSG_CONTAINER_OF(of, message_t, node)->by == end;
-        }
-        if (!used) {
-            tmsg_list_remove(&ends, node);
-            free(end);
         }
     }
 }

@@ -16,9 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An active message that is about to arrive. Header and payload are on the
- * heap, exactly as long as they say; a rendezvous has no payload yet, only its
- * length. */
+/* An active message that is about to arrive, its header and payload on the
+ * heap. */
 typedef struct {
     uint8_t *header;
     size_t header_bytes;
@@ -26,13 +25,15 @@ typedef struct {
     size_t payload_bytes;
     bool rendezvous;
     bool replies; /* it brings an endpoint to reply to */
+    bool changed; /* something of this was */
+    bool again;   /* as it was it comes once more */
 } fake_am_t;
 
 typedef struct {
     /* A number below `below`; 0 is what a UCX with one lane does. NULL:
      * always 0. */
     uint64_t (*choose)(void *arg, uint64_t below);
-    /* May change a message in its place; NULL: all are honest. False: it does
+    /* May change a message, and says so. NULL: all are honest. False: it does
      * not arrive. */
     bool (*change)(void *arg, fake_am_t *message);
     void *arg;
