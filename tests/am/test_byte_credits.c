@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ctest: once */
 /* How much a peer may send ahead of the receiver's finding memory. */
 #include <criterion/criterion.h>
 #include <stdio.h>

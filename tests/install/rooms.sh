@@ -1,8 +1,8 @@
 #!/bin/sh
 # rooms.sh SOURCE_DIR: dependencies point down. A room includes headers of
 # itself and of the rooms below it; only am includes UCX, only memory CUDA; the
-# command and the examples see public headers alone. And what must not be said
-# to UCX, or to Criterion.
+# command, the examples and some tests see public headers alone. And what must
+# not be said to UCX, or to Criterion.
 set -eu
 cd "$1"
 failed=0
@@ -31,6 +31,17 @@ for folder in tools examples; do
     forbid $folder '((core|serialize|memory|am|rpc|ucp|ucs)/|cuda)'
 done
 forbid include '(ucp|ucs|uct|dlpack)/|cuda|cJSON|msgpack'
+
+# What anybody may expect is tested as anybody would use it.
+if grep -nE '^ *# *include *"(core|serialize|memory|am|rpc)/' \
+    tests/am/test_conformance.c tests/am/test_self.c \
+    tests/am/test_counterparts.c tests/am/test_callbacks.c \
+    tests/am/test_place.c tests/am/test_queue.c tests/am/test_reconnect.c \
+    tests/support/peers.[ch] tests/support/sample.[ch] \
+    tests/support/joined.[ch] tests/support/mixed.[ch] tests/netns/peer.c; then
+    echo 'not allowed there: the inside of the library' >&2
+    failed=1
+fi
 
 # Old UCX wants its handlers registered in the order of their ids, which one
 # alone cannot break; and the value of an unknown memory type has moved.
