@@ -123,7 +123,13 @@ enum {
 
     /* WOULD_BLOCK, and nothing is sent, unless it can go at once: the
      * connection stands, the peer takes one more, none waits before it. */
-    TMSG_SEND_TRY = 1 << 3
+    TMSG_SEND_TRY = 1 << 3,
+
+    /* UNSUPPORTED, and nothing is sent, if a tensor has strides for which it
+     * would have to be packed, which takes time and memory; it is named. Its
+     * strides are kept, else: what is in C order, a permutation of that, or
+     * broadcast. For a ucx:// peer all but C order is packed. */
+    TMSG_SEND_NO_PACK = 1 << 4
 };
 
 /* What a receiver does that cannot place a tensor in memory of the kind it
@@ -188,7 +194,7 @@ typedef struct tmsg_send_params {
  * then the caller keeps borrowed data as it is; the map itself may be destroyed
  * at any time, and a received one with its message, so that it can be sent on.
  * A tensor that is neither in C order nor a permutation of it is packed on the
- * way.
+ * way, or refused (TMSG_SEND_NO_PACK).
  *
  * on_release, where it is given, is called once when no byte of what the map
  * borrows can be read any more: before on_done, and long before it where
@@ -201,12 +207,12 @@ typedef struct tmsg_send_params {
  * shows only in on_done and the log); else *request_p is the caller's.
  * Errors here: INVALID_PARAM, UNSUPPORTED (memory of an unknown kind; a channel
  * that the peer does not take, which is any but 0 of an older or a ucx:// peer;
- * what else a ucx:// peer cannot take), LIMIT_EXCEEDED (the peer's limits),
- * BUSY (a full queue that rejects), WOULD_BLOCK (TMSG_SEND_TRY; a full queue
- * that blocks, in a callback), TIMED_OUT (waiting for room), CLOSED, NO_MEMORY,
- * and the endpoint's own where it has failed. Errors of the operation:
- * PEER_LOST, REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT, TIMED_OUT,
- * CANCELED, DROPPED, CLOSED. */
+ * what else a ucx:// peer cannot take; TMSG_SEND_NO_PACK), LIMIT_EXCEEDED (the
+ * peer's limits), BUSY (a full queue that rejects), WOULD_BLOCK (TMSG_SEND_TRY;
+ * a full queue that blocks, in a callback), TIMED_OUT (waiting for room),
+ * CLOSED, NO_MEMORY, and the endpoint's own where it has failed. Errors of the
+ * operation: PEER_LOST, REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT,
+ * TIMED_OUT, CANCELED, DROPPED, CLOSED. */
 TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                           const tmsg_map_t *map,
                                           const tmsg_send_params_t *params,

@@ -15,11 +15,12 @@
 #include "am/trace.h"
 #include "core/bytes.h"
 #include "core/map.h"
+#include "core/tensor.h"
 #include "memory/domain.h"
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_UNORDERED |     \
-                TMSG_SEND_TRY))
+                TMSG_SEND_TRY | TMSG_SEND_NO_PACK))
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
@@ -252,6 +253,30 @@ static tmsg_status_t check_memory(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
+static tmsg_status_t check_strides(const tmsg_send_t *send,
+                                   const tmsg_endpoint_t *endpoint,
+                                   const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    bool keeps = endpoint->dialect->answers; /* else C order is all it knows */
+
+    for (size_t i = 0;
+         send->flags & TMSG_SEND_NO_PACK && i < tmsg_map_size(map); i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        if (entries[i].bytes > 0 &&
+            (keeps ? !tmsg_tensor_is_dense(tensor)
+                   : !tmsg_tensor_is_contiguous(tensor))) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': its strides would have it packed, which "
+                "TMSG_SEND_NO_PACK rules out",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
+        }
+    }
+    return TMSG_OK;
+}
+
 static tmsg_status_t check_answers(const tmsg_send_t *send,
                                    const tmsg_endpoint_t *endpoint)
 {
@@ -345,6 +370,9 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     }
     if (status == TMSG_OK) {
         status = check_memory(endpoint, map, &foreign);
+    }
+    if (status == TMSG_OK) {
+        status = check_strides(send, endpoint, map);
     }
     if (status == TMSG_OK && call == NULL) {
         status = check_channel(channel_of(params));
