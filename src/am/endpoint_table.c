@@ -24,10 +24,10 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
     if (atomic_fetch_sub_explicit(&endpoint->refs, 1, memory_order_acq_rel) ==
         1) {
         tmsg_call_forget(endpoint);
-        tmsg_life_drop(endpoint->life);
         tmsg_aborts_free(endpoint);
         free(endpoint->peer_address);
         tmsg_channels_free(endpoint);
+        tmsg_life_drop(endpoint->life);
         tmsg_resume_free(endpoint);
         tmsg_admit_end(endpoint);
         free(endpoint->ucxx);

@@ -56,6 +56,7 @@ static tmsg_schema_store_t *store_of(tmsg_channel_t *channel)
 
     if (channel->rx_schemas == NULL && mine->schema_slots > 0) {
         endpoint->rx_budget.limit = mine->schema_bytes;
+        endpoint->rx_budget.total = &endpoint->life->schemas;
         (void)tmsg_schema_store_create(mine->schema_slots, &endpoint->rx_budget,
                                        &channel->rx_schemas);
     }

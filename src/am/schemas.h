@@ -6,10 +6,12 @@
 #include "am/endpoint.h"
 #include "am/message.h"
 
-/* What a side offers its peers to keep. A map that is filled from a schema
- * takes some 12 bytes for each of these. */
+/* What a side offers each of its peers to keep, of which there are 10,000
+ * tensors in 400 KB; and what a worker keeps of all of them. A map that is
+ * filled from a schema takes some 12 bytes for each of these. */
 #define TMSG_SCHEMA_SLOTS 32
-#define TMSG_SCHEMA_BYTES (256u * 1024u)
+#define TMSG_SCHEMA_BYTES (2048u * 1024u)
+#define TMSG_SCHEMA_WORKER_BYTES (16u * 1024u * 1024u)
 
 /* The sender's table, made when first asked for; NULL where the peer keeps
  * none, or there is no memory: then maps go in full. */

@@ -22,6 +22,7 @@
 #include "am/store.h"
 #include "am/ucx.h"
 #include "core/list.h"
+#include "serialize/schema.h"
 
 /* Embedded in what has a callback to run. */
 typedef struct tmsg_due {
@@ -29,10 +30,12 @@ typedef struct tmsg_due {
     void (*run)(struct tmsg_due *due);
 } tmsg_due_t;
 
-/* Outlives the worker for those who may ask whether it is over. */
+/* Outlives the worker for those who may ask whether it is over, and for what
+ * else they share. */
 typedef struct {
     atomic_uint refs;
     atomic_bool over;
+    tmsg_schema_total_t schemas; /* of peers that are kept for them */
 } tmsg_life_t;
 
 void tmsg_life_hold(tmsg_life_t *life);

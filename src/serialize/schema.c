@@ -33,6 +33,7 @@ tmsg_status_t tmsg_schema_create(const tmsg_map_t *map,
     schema->count = use->count;
     schema->body_bytes = body_bytes;
     schema->charged = charged;
+    schema->total = NULL;
     *charged += body_bytes;
     *schema_p = schema;
     return TMSG_OK;
@@ -51,6 +52,9 @@ void tmsg_schema_destroy(tmsg_schema_t *schema)
         return;
     }
     *schema->charged -= schema->body_bytes;
+    if (schema->total != NULL) {
+        atomic_fetch_sub(&schema->total->used, schema->body_bytes);
+    }
     tmsg_map_destroy(schema->layout);
     free(schema);
 }

@@ -8,7 +8,16 @@
 #ifndef TMSG_SERIALIZE_SCHEMA_H
 #define TMSG_SERIALIZE_SCHEMA_H
 
+#include <stdatomic.h>
+
 #include "serialize/header.h"
+
+/* The same of many budgets, for stores: what their schemas are, pending or
+ * not. From any thread; outlives them. */
+typedef struct {
+    uint64_t limit;
+    _Atomic uint64_t used;
+} tmsg_schema_total_t;
 
 /* Bytes of defining bodies that one end may keep, in all channels that share
  * this. It outlives tables, stores and schemas. */
@@ -17,6 +26,7 @@ typedef struct {
     uint64_t used; /* by what is in slots */
     uint64_t
         pending; /* by definitions whose turn is to come: up to limit, too */
+    tmsg_schema_total_t *total; /* that this is part of; NULL: none */
 } tmsg_schema_budget_t;
 
 /* A layout that is kept, and which of its extents vary. */

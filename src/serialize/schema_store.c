@@ -44,6 +44,18 @@ static bool fits(uint64_t bytes, uint64_t used, uint64_t limit)
     return used <= limit && bytes <= limit - used;
 }
 
+/* Whether it fits into the total, if there is one; then it is part of that. */
+static bool join(tmsg_schema_total_t *total, tmsg_schema_t *schema)
+{
+    if (total == NULL) {
+        return true;
+    }
+    schema->total = total; /* whose bytes it gives back in either case */
+    return fits(schema->body_bytes,
+                atomic_fetch_add(&total->used, schema->body_bytes),
+                total->limit);
+}
+
 tmsg_schema_t *tmsg_schema_store_prepare(tmsg_schema_store_t *store,
                                          const tmsg_map_t *map,
                                          const tmsg_schema_use_t *use,
@@ -55,6 +67,10 @@ tmsg_schema_t *tmsg_schema_store_prepare(tmsg_schema_store_t *store,
         !fits(body_bytes, store->budget->pending, store->budget->limit) ||
         tmsg_schema_create(map, use, body_bytes, &store->budget->pending,
                            &schema) != TMSG_OK) {
+        return NULL;
+    }
+    if (!join(store->budget->total, schema)) {
+        tmsg_schema_destroy(schema);
         return NULL;
     }
     return schema;

@@ -9,8 +9,9 @@
 struct tmsg_schema {
     tmsg_map_t *layout;
     uint64_t body_bytes;
-    uint64_t *charged; /* the counter that holds body_bytes */
-    uint32_t count;    /* of varying extents, in order */
+    uint64_t *charged;          /* the counter that holds body_bytes */
+    tmsg_schema_total_t *total; /* which has them, too, or NULL */
+    uint32_t count;             /* of varying extents, in order */
     tmsg_schema_place_t places[];
 };
 

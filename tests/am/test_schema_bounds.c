@@ -63,6 +63,43 @@ Test(schema_bounds, a_greedy_offer_is_not_taken)
     pair_close(&pair);
 }
 
+static uint64_t kept_for_all(const pair_t *pair)
+{
+    return atomic_load(&pair->a.worker->life->schemas.used);
+}
+
+static bool keeps_none(void *pair) { return kept_for_all(pair) == 0; }
+
+/* Two connections, of which each may have a layout kept, but not both. */
+Test(schema_bounds, a_worker_keeps_no_more_of_all_its_peers_together)
+{
+    const sample_t sample = {.seed = 1, .tensors = 10, .name_bytes = 100};
+    tmsg_endpoint_t *second;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    pair.a.worker->life->schemas.limit = 2000;
+    (void)noted(&pair, &sample);
+    (void)noted(&pair, &sample);
+    cr_expect(eq(u64, pair.to_a->stats.sent_by_schema, 1));
+    cr_expect(gt(u64, kept_for_all(&pair), 1000));
+    second = side_dial(&pair.b, &pair.a);
+    for (int i = 0; i < 3; i++) {
+        tmsg_request_t *request =
+            send_map(second, sample_make(&sample), TMSG_SEND_ACKED);
+
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        must(pair_finish(&pair, request));
+        cr_expect(eq(u64, second->stats.sent_by_schema, 0));
+    }
+    cr_expect(le(u64, kept_for_all(&pair), 2000));
+    tmsg_endpoint_destroy(pair.to_a);
+    tmsg_endpoint_destroy(pair.to_b);
+    pair.to_a = second;
+    pair_await(&pair, keeps_none, &pair, "its layouts to go");
+    pair_drop(&pair);
+}
+
 /* From b, of which nothing is read that comes back. */
 static void send_blindly(pair_t *pair, uint32_t sequence)
 {
