@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "workload.h"
+
 typedef enum { BENCH_NOWHERE, BENCH_SHM, BENCH_TCP } bench_transport_t;
 
 typedef enum {
@@ -42,17 +44,28 @@ typedef struct {
     bench_protocol_t protocol; /* raw ways only */
 } bench_way_t;
 
+typedef struct bench_side bench_side_t;
+typedef struct bench_run bench_run_t;
+
+/* Connects one side of a run to the other, by the socket between them. */
+typedef bench_side_t *(*bench_opener_t)(const bench_run_t *run, bool dialling,
+                                        int socket);
+
 /* One measurement: `blocks` times `rounds` round trips, or messages. */
-typedef struct {
-    size_t tensors;
-    size_t tensor_bytes;
+struct bench_run {
+    size_t tensors;      /* of one map, each of */
+    size_t tensor_bytes; /* so many; unless there is a workload */
+    const bench_workload_t *workload;
     bench_transport_t transport;
     bench_metric_t metric;
     bench_way_t way;
     unsigned window; /* messages in flight, bandwidth; or calls */
     unsigned blocks;
     unsigned rounds;
-} bench_run_t;
+    double block_s; /* > 0: so many rounds as take this long; workloads only */
+    bench_opener_t open; /* of another way; NULL: as `way.layout` says */
+    const char *folder;  /* for the sockets of such a way */
+};
 
 #define BENCH_WINDOW_MAX 16 /* bandwidth */
 #define BENCH_CALLS_MS 50   /* a block of calls, whatever `rounds` says */

@@ -62,7 +62,7 @@ static void verify(bench_side_t *side, const bench_run_t *run, uint64_t seed,
 {
     uint64_t wanted = side->checked + run->window;
 
-    bench_payload_fill(&side->payload, seed);
+    bench_payload_fill(&side->payloads[0], seed);
     side->check = true;
     bench_meet(socket);
     if (called != NULL) {

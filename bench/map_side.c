@@ -19,7 +19,7 @@ typedef struct {
     tmsg_worker_t *worker;
     tmsg_listener_t *listener;
     tmsg_endpoint_t *endpoint;
-    tmsg_map_t *map;
+    tmsg_map_t **maps; /* of each payload */
     tmsg_map_t *answer;
     char answer_data[8];
     tmsg_map_t *call;
@@ -60,8 +60,10 @@ static void send_map(map_side_t *self, tmsg_map_t *map)
 static void send_payload(bench_side_t *side)
 {
     map_side_t *self = (map_side_t *)side;
+    tmsg_map_t *map = self->maps[side->turn];
 
-    send_map(self, self->map);
+    (void)bench_side_next(side);
+    send_map(self, map);
 }
 
 static void send_answer(bench_side_t *side)
@@ -86,14 +88,9 @@ static void progress(bench_side_t *side)
     tmsg_worker_progress(((map_side_t *)side)->worker);
 }
 
-static void name_tensor(size_t index, char *name, size_t bytes)
-{
-    snprintf(name, bytes, "tensor%zu", index);
-}
-
 static void check(map_side_t *self, const tmsg_map_t *map)
 {
-    const bench_payload_t *payload = &self->side.payload;
+    const bench_payload_t *payload = bench_side_expected(&self->side);
     const char *name;
     tmsg_tensor_t tensor;
 
@@ -101,19 +98,14 @@ static void check(map_side_t *self, const tmsg_map_t *map)
     if (strcmp(name, "answer") == 0) {
         return;
     }
-    if (tmsg_map_size(map) != payload->tensors) {
+    if (tmsg_map_size(map) != payload->map->count) {
         bench_die("tensormsg: %zu tensors arrived, not %zu", tmsg_map_size(map),
-                  payload->tensors);
+                  payload->map->count);
     }
-    for (size_t i = 0; i < payload->tensors; i++) {
-        char wanted[32];
-
-        name_tensor(i, wanted, sizeof(wanted));
+    for (size_t i = 0; i < payload->map->count; i++) {
         must(tmsg_map_at(map, i, &name, &tensor));
-        if (strcmp(name, wanted) != 0 || tensor.ndim != 1 ||
-            (size_t)tensor.shape[0] != payload->bytes) {
-            bench_die("tensormsg: '%s' arrived in place of '%s'", name, wanted);
-        }
+        bench_payload_is(payload, i, name, strlen(name), tensor.dtype,
+                         tensor.ndim, tensor.shape);
         bench_payload_check(payload, i, tensor.data);
     }
     self->side.checked++;
@@ -155,7 +147,8 @@ static void send_unary(bench_side_t *side)
         .on_done_arg = self,
     };
 
-    must(tmsg_endpoint_call(self->endpoint, "echo", self->map, &params, NULL));
+    must(tmsg_endpoint_call(self->endpoint, "echo", self->maps[0], &params,
+                            NULL));
 }
 
 static void released(void *arg) { ((bench_side_t *)arg)->in_flight--; }
@@ -173,7 +166,7 @@ static void answer_unary(void *arg, tmsg_task_t *task)
         check(self, tmsg_task_map(task));
     }
     self->side.in_flight++;
-    must(tmsg_task_reply(task, self->map, &params));
+    must(tmsg_task_reply(task, self->maps[0], &params));
     self->side.received++;
 }
 
@@ -203,19 +196,48 @@ static void add(tmsg_map_t *map, const char *name, void *data,
     must(tmsg_map_add(map, name, &tensor, NULL));
 }
 
+static void add_meta(tmsg_map_t *map, const bench_meta_t *meta)
+{
+    if (meta->text != NULL) {
+        must(tmsg_map_set_string(map, meta->name, meta->text));
+    } else if (meta->is_whole) {
+        must(tmsg_map_set_i64(map, meta->name, (int64_t)meta->number));
+    } else {
+        must(tmsg_map_set_f64(map, meta->name, meta->number));
+    }
+}
+
+static tmsg_map_t *make_map(const bench_payload_t *payload)
+{
+    const bench_map_t *wanted = payload->map;
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    for (size_t i = 0; i < wanted->count; i++) {
+        const bench_tensor_t *like = &wanted->tensors[i];
+        const tmsg_tensor_t tensor = {.data = payload->data[i],
+                                      .device = {TMSG_DEVICE_CPU, 0},
+                                      .dtype = like->dtype,
+                                      .ndim = like->ndim,
+                                      .shape = like->shape};
+
+        must(tmsg_map_add(map, like->name, &tensor, NULL));
+    }
+    for (size_t i = 0; i < wanted->meta_count; i++) {
+        add_meta(map, &wanted->meta[i]);
+    }
+    return map;
+}
+
 static void make_maps(map_side_t *self)
 {
-    const bench_payload_t *payload = &self->side.payload;
-    const int64_t bytes = (int64_t)payload->bytes;
+    const bench_side_t *side = &self->side;
     const int64_t answer_bytes = sizeof(self->answer_data);
     const int64_t call_bytes = sizeof(self->call_data);
 
-    must(tmsg_map_create(&self->map));
-    for (size_t i = 0; i < payload->tensors; i++) {
-        char name[32];
-
-        name_tensor(i, name, sizeof(name));
-        add(self->map, name, payload->data[i], &bytes);
+    self->maps = bench_memory(side->payload_count * sizeof(*self->maps));
+    for (size_t i = 0; i < side->payload_count; i++) {
+        self->maps[i] = make_map(&side->payloads[i]);
     }
     must(tmsg_map_create(&self->answer));
     add(self->answer, "answer", self->answer_data, &answer_bytes);
@@ -260,10 +282,13 @@ static void close_map_side(bench_side_t *side)
     tmsg_server_destroy(self->server);
     tmsg_worker_destroy(self->worker);
     tmsg_context_destroy(self->context);
-    tmsg_map_destroy(self->map);
+    for (size_t i = 0; i < side->payload_count; i++) {
+        tmsg_map_destroy(self->maps[i]);
+    }
+    free(self->maps);
     tmsg_map_destroy(self->answer);
     tmsg_map_destroy(self->call);
-    bench_payload_free(&side->payload);
+    bench_side_unload(side);
     free(self);
 }
 
@@ -280,6 +305,7 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
         .handler = arrived,
         .handler_arg = self,
     };
+    bench_run_t sends;
 
     self->side.send = send_payload;
     self->side.answer = send_answer;
@@ -287,8 +313,9 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     self->serves = run->metric == BENCH_UNDER_BULK && !dialling;
     self->side.progress = progress;
     self->side.close = close_map_side;
-    bench_payload_create(run->tensors, self->serves ? 1 : run->tensor_bytes,
-                         false, &self->side.payload);
+    sends = *run;
+    sends.tensor_bytes = self->serves ? 1 : run->tensor_bytes;
+    bench_side_load(&self->side, &sends, false);
     make_maps(self);
     must(tmsg_context_create(&context_params, &self->context));
     must(tmsg_worker_create(self->context, &worker_params, &self->worker));

@@ -82,6 +82,16 @@ void bench_meet(int socket)
     bench_hear(socket, &byte, 1);
 }
 
+static bench_side_t *open_side(const bench_run_t *run, bool dialling,
+                               int socket)
+{
+    if (run->open != NULL) {
+        return run->open(run, dialling, socket);
+    }
+    return run->way.layout == BENCH_MAP ? bench_map_open(run, dialling, socket)
+                                        : bench_raw_open(run, socket);
+}
+
 __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,
                                             int socket, int result)
 {
@@ -92,8 +102,7 @@ __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,
     signal(SIGPIPE, SIG_IGN);
     alarm(RUN_SECONDS_MAX);
     bench_bind_core(first ? 0 : 1);
-    side = run->way.layout == BENCH_MAP ? bench_map_open(run, first, socket)
-                                        : bench_raw_open(run, socket);
+    side = open_side(run, first, socket);
     bench_play(side, run, first, socket, &sample);
     side->close(side);
     if (first) {

@@ -20,23 +20,25 @@ void *bench_memory(size_t bytes)
     return memory;
 }
 
-void bench_payload_create(size_t tensors, size_t bytes, bool in_one_piece,
+void bench_payload_create(const bench_map_t *map, bool in_one_piece,
                           bench_payload_t *payload)
 {
-    payload->tensors = tensors;
-    payload->bytes = bytes;
-    payload->total = tensors * bytes;
-    payload->whole = in_one_piece ? bench_memory(payload->total) : NULL;
-    payload->data = bench_memory(tensors * sizeof(*payload->data));
-    for (size_t i = 0; i < tensors; i++) {
-        payload->data[i] =
-            in_one_piece ? payload->whole + i * bytes : bench_memory(bytes);
+    uint8_t *piece = in_one_piece ? bench_memory(map->bytes) : NULL;
+
+    payload->map = map;
+    payload->whole = piece;
+    payload->data = bench_memory(map->count * sizeof(*payload->data));
+    for (size_t i = 0; i < map->count; i++) {
+        size_t bytes = map->tensors[i].bytes;
+
+        payload->data[i] = in_one_piece ? piece : bench_memory(bytes);
+        piece += in_one_piece ? bytes : 0;
     }
 }
 
 void bench_payload_free(bench_payload_t *payload)
 {
-    for (size_t i = 0; payload->whole == NULL && i < payload->tensors; i++) {
+    for (size_t i = 0; payload->whole == NULL && i < payload->map->count; i++) {
         free(payload->data[i]);
     }
     free(payload->data);
@@ -45,26 +47,46 @@ void bench_payload_free(bench_payload_t *payload)
 
 void bench_payload_fill(bench_payload_t *payload, uint64_t seed)
 {
-    for (size_t i = 0; i < payload->tensors; i++) {
+    for (size_t i = 0; i < payload->map->count; i++) {
         uint64_t state = seed * 0x9e3779b97f4a7c15ULL + i;
 
-        for (size_t at = 0; at < payload->bytes; at++) {
+        for (size_t at = 0; at < payload->map->tensors[i].bytes; at++) {
             state = state * 6364136223846793005ULL + 1442695040888963407ULL;
             payload->data[i][at] = (uint8_t)(state >> 56);
         }
     }
 }
 
+void bench_payload_is(const bench_payload_t *payload, size_t index,
+                      const char *name, size_t name_bytes, tmsg_dtype_t dtype,
+                      int ndim, const int64_t *shape)
+{
+    const bench_tensor_t *wanted = &payload->map->tensors[index];
+
+    if (strlen(wanted->name) != name_bytes ||
+        memcmp(wanted->name, name, name_bytes) != 0) {
+        bench_die("'%.*s' arrived in place of '%s'", (int)name_bytes, name,
+                  wanted->name);
+    }
+    if (memcmp(&dtype, &wanted->dtype, sizeof(dtype)) != 0 ||
+        ndim != wanted->ndim ||
+        (ndim > 0 &&
+         memcmp(shape, wanted->shape, (size_t)ndim * sizeof(*shape)) != 0)) {
+        bench_die("%s arrived with another dtype or shape", wanted->name);
+    }
+}
+
 void bench_payload_check(const bench_payload_t *payload, size_t index,
                          const void *arrived)
 {
+    const bench_tensor_t *tensor = &payload->map->tensors[index];
     const uint8_t *bytes = arrived;
     const uint8_t *wanted = payload->data[index];
 
-    for (size_t at = 0; at < payload->bytes; at++) {
+    for (size_t at = 0; at < tensor->bytes; at++) {
         if (bytes[at] != wanted[at]) {
-            bench_die("tensor %zu of %zu: byte %zu is 0x%02x, not 0x%02x",
-                      index, payload->tensors, at, bytes[at], wanted[at]);
+            bench_die("%s: byte %zu is 0x%02x, not 0x%02x", tensor->name, at,
+                      bytes[at], wanted[at]);
         }
     }
 }

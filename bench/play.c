@@ -3,6 +3,7 @@
 #include "side.h"
 
 #define BLOCKS_MAX 1024
+#define ROUNDS_MOST 10000
 
 /* What comes early, as while a block is drained, counts for later. */
 static void await(bench_side_t *side, unsigned messages)
@@ -64,17 +65,21 @@ static void block(bench_side_t *side, const bench_run_t *run, unsigned rounds,
     }
 }
 
-/* One message each way, or one way, whose every byte is compared. */
+/* Every map once each way, or one way, whose every byte is compared. */
 static void verify(bench_side_t *side, const bench_run_t *run, uint64_t seed,
                    bool first, int socket)
 {
-    uint64_t wanted =
-        side->checked + (run->metric != BENCH_BANDWIDTH || !first);
+    size_t maps = side->payload_count;
+    bool compares = run->metric != BENCH_BANDWIDTH || !first;
+    uint64_t wanted = side->checked + (compares ? maps : 0);
 
-    bench_payload_fill(&side->payload, seed);
+    for (size_t i = 0; i < maps; i++) {
+        bench_payload_fill(&side->payloads[i], seed + i);
+    }
+    side->turn = 0;
     side->check = true;
     bench_meet(socket);
-    block(side, run, 1, first);
+    block(side, run, (unsigned)maps, first);
     side->check = false;
     if (side->checked != wanted) {
         bench_die("a message was not compared");
@@ -85,7 +90,8 @@ static void verify(bench_side_t *side, const bench_run_t *run, uint64_t seed,
 static double measure(bench_side_t *side, const bench_run_t *run, bool first)
 {
     double values[BLOCKS_MAX];
-    double bytes = (double)side->payload.total * run->rounds;
+    double bytes =
+        (double)side->payload_bytes * run->rounds / (double)side->payload_count;
 
     for (unsigned i = 0; i < run->blocks; i++) {
         double begin = bench_now();
@@ -113,9 +119,34 @@ static void count(bench_side_t *side, const bench_run_t *run, bool first,
     sample_p->allocations_in_ucx = (double)in_ucx / run->rounds;
 }
 
-void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
+/* How many rounds of a workload, each map as often as the others, take as long
+ * as is asked for; the first side finds out, and the second hears of it. */
+static unsigned agree(bench_side_t *side, const bench_run_t *run, bool first,
+                      int socket)
+{
+    unsigned maps = (unsigned)side->payload_count, times = 1;
+    double begin = bench_now();
+
+    block(side, run, maps, first);
+    block(side, run, maps, first);
+    if (!first) {
+        bench_hear(socket, &times, sizeof(times));
+        return times * maps;
+    }
+    while (times < ROUNDS_MOST / maps &&
+           (bench_now() - begin) / 2 * times < run->block_s) {
+        times++;
+    }
+    bench_tell(socket, &times, sizeof(times));
+    return times * maps;
+}
+
+void bench_play(bench_side_t *side, const bench_run_t *given, bool first,
                 int socket, bench_sample_t *sample_p)
 {
+    bench_run_t timed = *given;
+    const bench_run_t *run = &timed;
+
     if (run->metric == BENCH_UNDER_BULK) {
         bench_bulk_play(side, run, first, socket, sample_p);
         return;
@@ -125,6 +156,9 @@ void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
         return;
     }
     verify(side, run, 1, first, socket);
+    if (run->block_s > 0) {
+        timed.rounds = agree(side, run, first, socket);
+    }
     for (unsigned i = 0; i < run->blocks / 4 + 1; i++) { /* warm-up */
         block(side, run, run->rounds, first);
     }

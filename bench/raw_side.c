@@ -30,7 +30,8 @@ struct raw_side {
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_ep_h ep;
-    ucp_dt_iov_t *iov;
+    ucp_dt_iov_t **iov;                 /* of each payload */
+    size_t largest;                     /* payload, in bytes */
     slot_t sending[BENCH_WINDOW_MAX];   /* buffers for BENCH_GATHER */
     slot_t receiving[BENCH_WINDOW_MAX]; /* for rendezvous; made when needed */
 };
@@ -57,24 +58,25 @@ static slot_t *take_slot(raw_side_t *self, slot_t *slots)
 static uint8_t *slot_buffer(slot_t *slot)
 {
     if (slot->buffer == NULL) {
-        slot->buffer = bench_memory(slot->self->side.payload.total);
+        slot->buffer = bench_memory(slot->self->largest);
     }
     return slot->buffer;
 }
 
 static void arrived(raw_side_t *self, const uint8_t *data, size_t bytes)
 {
-    const bench_payload_t *payload = &self->side.payload;
+    const bench_payload_t *payload = bench_side_expected(&self->side);
 
     self->side.received++;
     if (!self->side.check || bytes == 0) { /* an answer is empty */
         return;
     }
-    if (bytes != payload->total) {
+    if (bytes != payload->map->bytes) {
         bench_die("raw UCX: %zu bytes arrived", bytes);
     }
-    for (size_t i = 0; i < payload->tensors; i++) {
-        bench_payload_check(payload, i, data + i * payload->bytes);
+    for (size_t i = 0; i < payload->map->count; i++) {
+        bench_payload_check(payload, i, data);
+        data += payload->map->tensors[i].bytes;
     }
     self->side.checked++;
 }
@@ -171,8 +173,11 @@ static void post(raw_side_t *self, slot_t *slot, const void *data, size_t count,
 
 static const uint8_t *gather(const bench_payload_t *payload, uint8_t *to)
 {
-    for (size_t i = 0; i < payload->tensors; i++) {
-        memcpy(to + i * payload->bytes, payload->data[i], payload->bytes);
+    uint8_t *end = to;
+
+    for (size_t i = 0; i < payload->map->count; i++) {
+        memcpy(end, payload->data[i], payload->map->tensors[i].bytes);
+        end += payload->map->tensors[i].bytes;
     }
     return to;
 }
@@ -180,21 +185,22 @@ static const uint8_t *gather(const bench_payload_t *payload, uint8_t *to)
 static void send_payload(bench_side_t *side)
 {
     raw_side_t *self = (raw_side_t *)side;
-    const bench_payload_t *payload = &side->payload;
+    const ucp_dt_iov_t *iov = self->iov[side->turn];
+    const bench_payload_t *payload = bench_side_next(side);
     slot_t *slot = take_slot(self, self->sending);
 
     switch (self->way.layout) {
     case BENCH_IOV:
-        post(self, slot, self->iov, payload->tensors, true, self->way.protocol);
+        post(self, slot, iov, payload->map->count, true, self->way.protocol);
         break;
     case BENCH_GATHER:
-        post(self, slot, gather(payload, slot_buffer(slot)), payload->total,
-             false, self->way.protocol);
+        post(self, slot, gather(payload, slot_buffer(slot)),
+             payload->map->bytes, false, self->way.protocol);
         break;
     case BENCH_CONTIGUOUS:
     case BENCH_MAP:
     case BENCH_GRPC:
-        post(self, slot, payload->whole, payload->total, false,
+        post(self, slot, payload->whole, payload->map->bytes, false,
              self->way.protocol);
         break;
     }
@@ -302,14 +308,27 @@ static void connect_ucx(raw_side_t *self, int socket)
     must(ucp_ep_create(self->worker, &params, &self->ep), "ucp_ep_create");
 }
 
-static void make_iov(raw_side_t *self)
+static ucp_dt_iov_t *make_iov(const bench_payload_t *payload)
 {
-    const bench_payload_t *payload = &self->side.payload;
+    ucp_dt_iov_t *iov = bench_memory(payload->map->count * sizeof(*iov));
 
-    self->iov = bench_memory(payload->tensors * sizeof(*self->iov));
-    for (size_t i = 0; i < payload->tensors; i++) {
-        self->iov[i].buffer = payload->data[i];
-        self->iov[i].length = payload->bytes;
+    for (size_t i = 0; i < payload->map->count; i++) {
+        iov[i].buffer = payload->data[i];
+        iov[i].length = payload->map->tensors[i].bytes;
+    }
+    return iov;
+}
+
+static void make_lists(raw_side_t *self)
+{
+    const bench_side_t *side = &self->side;
+
+    self->iov = bench_memory(side->payload_count * sizeof(*self->iov));
+    for (size_t i = 0; i < side->payload_count; i++) {
+        size_t bytes = side->payloads[i].map->bytes;
+
+        self->iov[i] = make_iov(&side->payloads[i]);
+        self->largest = bytes > self->largest ? bytes : self->largest;
     }
 }
 
@@ -337,8 +356,11 @@ static void close_raw_side(bench_side_t *side)
         free(self->sending[i].buffer);
         free(self->receiving[i].buffer);
     }
+    for (size_t i = 0; i < side->payload_count; i++) {
+        free(self->iov[i]);
+    }
     free(self->iov);
-    bench_payload_free(&side->payload);
+    bench_side_unload(side);
     free(self);
 }
 
@@ -351,10 +373,8 @@ bench_side_t *bench_raw_open(const bench_run_t *run, int socket)
     self->side.progress = progress;
     self->side.close = close_raw_side;
     self->way = run->way;
-    bench_payload_create(run->tensors, run->tensor_bytes,
-                         run->way.layout == BENCH_CONTIGUOUS,
-                         &self->side.payload);
-    make_iov(self);
+    bench_side_load(&self->side, run, run->way.layout == BENCH_CONTIGUOUS);
+    make_lists(self);
     open_ucx(self, run->transport);
     connect_ucx(self, socket);
     return &self->side;

@@ -7,21 +7,34 @@
 #include "bench.h"
 #include "payload.h"
 
-typedef struct bench_side bench_side_t;
-
 struct bench_side {
-    bench_payload_t payload; /* what send() sends, and what arrivals must be */
-    uint64_t received;       /* messages, whole */
-    uint64_t awaited;        /* of these, by the loops so far */
-    unsigned in_flight;      /* sends that still need their buffers */
-    bool check;              /* compare what arrives with the payload */
-    uint64_t checked;        /* payloads that were compared, and right */
+    bench_workload_t plain;    /* what it sends, if no file says that */
+    bench_payload_t *payloads; /* of the workload's maps, which send() sends */
+    size_t payload_count;      /* in turn, and which arrivals must be */
+    size_t payload_bytes;      /* of all */
+    size_t turn;               /* which goes next */
+    uint64_t received;         /* messages, whole */
+    uint64_t awaited;          /* of these, by the loops so far */
+    unsigned in_flight;        /* sends that still need their buffers */
+    bool check;                /* compare what arrives with the payload */
+    uint64_t checked;          /* payloads that were compared, and right */
     void (*send)(bench_side_t *side);
     void (*answer)(bench_side_t *side); /* a few bytes, "all arrived" */
     void (*call)(bench_side_t *side);   /* 64 B there, and at once back */
     void (*progress)(bench_side_t *side);
     void (*close)(bench_side_t *side);
 };
+
+/* Makes the payloads of a run, and frees them. */
+void bench_side_load(bench_side_t *side, const bench_run_t *run,
+                     bool in_one_piece);
+void bench_side_unload(bench_side_t *side);
+
+/* The payload that goes now. */
+const bench_payload_t *bench_side_next(bench_side_t *side);
+
+/* Of those that are compared, the one that must arrive now. */
+const bench_payload_t *bench_side_expected(const bench_side_t *side);
 
 /* Connects two sides that have a socket between them. */
 bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket);

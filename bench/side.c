@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "side.h"
+
+#include <stdlib.h>
+
+void bench_side_load(bench_side_t *side, const bench_run_t *run,
+                     bool in_one_piece)
+{
+    const bench_workload_t *workload = run->workload;
+
+    if (workload == NULL) {
+        bench_workload_uniform(run->tensors, run->tensor_bytes, &side->plain);
+        workload = &side->plain;
+    }
+    side->payload_count = workload->count;
+    side->payload_bytes = workload->bytes;
+    side->payloads = bench_memory(workload->count * sizeof(*side->payloads));
+    for (size_t i = 0; i < workload->count; i++) {
+        bench_payload_create(&workload->maps[i], in_one_piece,
+                             &side->payloads[i]);
+    }
+}
+
+void bench_side_unload(bench_side_t *side)
+{
+    for (size_t i = 0; i < side->payload_count; i++) {
+        bench_payload_free(&side->payloads[i]);
+    }
+    free(side->payloads);
+    bench_workload_free(&side->plain);
+}
+
+const bench_payload_t *bench_side_next(bench_side_t *side)
+{
+    const bench_payload_t *payload = &side->payloads[side->turn];
+
+    side->turn = side->turn + 1 == side->payload_count ? 0 : side->turn + 1;
+    return payload;
+}
+
+const bench_payload_t *bench_side_expected(const bench_side_t *side)
+{
+    return &side->payloads[side->checked % side->payload_count];
+}
