@@ -16,7 +16,7 @@ ctest = ctest --test-dir $(BUILD) --output-on-failure
 override FILE := $(value FILE)
 export FILE
 
-.PHONY: all test test-torch demo docs bench soak fuzz coverage format check-format \
+.PHONY: all test test-torch demo docs bench compare soak fuzz coverage format check-format \
         install update-symbols clean
 
 all:
@@ -51,6 +51,13 @@ bench: all
 	@scripts/bench-grpc.sh $(BUILD)/grpc || echo 'bench: no gRPC beside' >&2
 	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json \
 	    --grpc $(BUILD)/grpc/tensormsg-bench-grpc
+
+# Beside what one would use instead: bench/compare/README.md.
+compare:
+	@scripts/setup.sh build compare
+	@$(configure) -DTMSG_BUILD_COMPARE=ON > /dev/null
+	@$(compile) --target tensormsg_compare
+	@scripts/compare.sh $(BUILD)
 
 # The large counts; a soak that was stopped goes on where it was. Then races of
 # calls and streams, under each sanitizer.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
-# why. Silent when nothing is. Groups: build (default), test, torch, bench, python,
-# docs, format, fuzz. Run it as often as you like.
+# why. Silent when nothing is. Groups: build (default), test, torch, bench,
+# compare, python, docs, format, fuzz. Run it as often as you like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -38,6 +38,16 @@ libgrpc++-dev             gRPC: calls are measured beside its
 libprotobuf-dev           protobuf: its messages
 protobuf-compiler-grpc    writes its code, with protoc
 EOF
+    compare) cat <<'EOF' ;;
+libgrpc++-dev             gRPC: a contestant
+libprotobuf-dev           protobuf: its messages
+protobuf-compiler-grpc    writes its code, with protoc
+libzmq3-dev               ZeroMQ: a contestant
+libnng-dev                nng: a contestant
+python3-venv              build/compare-venv: the contestants in Python
+python3-dev               Python.h: compiles the Python package
+ca-certificates           lets pip reach its index
+EOF
     python) cat <<'EOF' ;;
 python3-venv       an environment of its own for the Python package
 python3-dev        Python.h: compiles its extension
@@ -54,8 +64,8 @@ clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, torch, bench, python," \
-            "docs, format, fuzz)" >&2
+        echo "setup.sh: no group '$1' (build, test, torch, bench, compare," \
+            "python, docs, format, fuzz)" >&2
         exit 2
         ;;
     esac

@@ -349,19 +349,18 @@ def program(way: str, *args: str) -> List[str]:
                               ("-m", "tensormsg.bench")), *args]
 
 
-def ask(way: str, place: str, data: Data) -> float:
-    """Seconds of a round trip, the median."""
+def ask(way: str, place: str, data: Data, work: List[str]) -> float:
+    """Seconds of a round trip, the median. `work`: the options that say so."""
     if way not in APART:
         return statistics.median(WAYS[way][1](place, data))
-    sizes = [len(array) for array in data.values()]
     said = subprocess.run(
-        program(way, "--ask", way, place, "--work", f"{len(sizes)}x{sizes[0]}",
-                "--seconds", str(SECONDS)), text=True, check=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        program(way, "--ask", way, place, *work, "--seconds", str(SECONDS)),
+        text=True, check=True, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL).stdout
     return float(said.splitlines()[-1])
 
 
-def measure(way: str, data: Data) -> float:
+def measure(way: str, data: Data, work: List[str]) -> float:
     """Seconds of half a round trip."""
     with tempfile.TemporaryDirectory() as folder:
         place = f"unix://{folder}/socket"
@@ -372,7 +371,7 @@ def measure(way: str, data: Data) -> float:
             try:
                 if f"{READY}\n" not in peer.stdout:
                     raise RuntimeError(f"{way}: the other process ended")
-                return ask(way, place, data) / 2
+                return ask(way, place, data, work) / 2
             finally:
                 peer.kill()
 
@@ -402,13 +401,22 @@ def plot(rows: List[Dict[str, Any]], path: str) -> None:
     figure, axes = pyplot.subplots()
     for way in WAYS:
         mine = [row for row in rows if row["way"] == way]
-        axes.plot([f"{row['tensors']} x {row['bytes_each']}" for row in mine],
+        axes.plot([row["work"] for row in mine],
                   [row["half_round_trip_us"] for row in mine], "o-", label=way)
     axes.set(yscale="log", ylabel="half a round trip, us",
              xlabel="tensors x bytes")
     axes.tick_params(axis="x", rotation=45)
     axes.legend()
     figure.savefig(path, bbox_inches="tight")
+
+
+def read_workload(path: str) -> Data:
+    """The first map of a file as bench/workloads/ of the library has them."""
+    with open(path, encoding="utf-8") as file:
+        entries = json.load(file)["maps"][0]["tensors"]
+    return {entry["name"].replace("{}", str(i)):
+            np.zeros(entry["shape"], entry["dtype"])
+            for entry in entries for i in range(entry.get("times", 1))}
 
 
 def numbers(text: str) -> List[Tuple[int, int]]:
@@ -423,6 +431,8 @@ def main() -> None:
     parser.add_argument("--work", type=numbers, metavar="NxBYTES,...",
                         default="1x64,8x64,64x64,8x65536,8x2097152,8x33554432",
                         help="number of arrays and bytes of each")
+    parser.add_argument("--workload", metavar="FILE",
+                        help="the map of a workload file, in place of --work")
     parser.add_argument("--ways", default=",".join(WAYS), help="which to take")
     parser.add_argument("--seconds", type=float, default=SECONDS,
                         help="to measure each for")
@@ -437,7 +447,8 @@ def main() -> None:
         return
     if args.ask:
         way, place = args.ask
-        times = WAYS[way][1](place, made(*args.work[0]))
+        times = WAYS[way][1](place, read_workload(args.workload)
+                             if args.workload else made(*args.work[0]))
         print(statistics.median(times), flush=True)
         os._exit(0)  # in whatever state others' threads are
     ways = [way for way in args.ways.split(",") if is_there(way)]
@@ -445,18 +456,25 @@ def main() -> None:
     lines: List[str] = []
     print(f"{'tensors x bytes':>16}" + "".join(f"{way:>15}" for way in ways)
           + "   us, half a round trip")
-    for count, size in args.work:
-        data = made(count, size)
+    works = ([["--workload", args.workload]] if args.workload else
+             [["--work", f"{count}x{size}"] for count, size in args.work])
+    for work in works:
+        data = (read_workload(args.workload) if args.workload else
+                made(*numbers(work[1])[0]))
+        total = sum(array.nbytes for array in data.values())
+        label = (os.path.basename(args.workload) if args.workload else
+                 work[1].replace("x", " x "))
         took: Dict[str, float] = {}
-        line = f"{f'{count} x {size}':>16}"
+        line = f"{label:>16}"
         for way in ways:
-            took[way] = seconds = measure(way, data)
-            rows.append({"way": way, "tensors": count, "bytes_each": size,
+            took[way] = seconds = measure(way, data, work)
+            rows.append({"way": way, "work": label, "tensors": len(data),
+                         "bytes_each": total / max(1, len(data)),
                          "half_round_trip_us": seconds * 1e6,
-                         "gb_per_s": count * size / seconds / 1e9})
+                         "gb_per_s": total / seconds / 1e9})
             line += f"{seconds * 1e6:15.1f}"
         print(line, flush=True)
-        lines += [f"{count} x {size}, {said}" for said in compare(took)]
+        lines += [f"{label}, {said}" for said in compare(took)]
     print("\n".join(lines))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

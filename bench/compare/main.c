@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg-compare WAY WORKLOAD TRANSPORT SECONDS: measures one way to move
+ * the maps of a workload file between two processes, and prints a line of JSON.
+ * With no argument: the ways, a line each; --version: theirs. Who compares is
+ * compare.py. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "way.h"
+
+#define BLOCKS 8
+
+static const compare_way_t *find(const char *name)
+{
+    const compare_way_t *way = compare_ways;
+
+    while (way->name != NULL && strcmp(way->name, name) != 0) {
+        way++;
+    }
+    if (way->name == NULL) {
+        bench_die("no way '%s' here", name);
+    }
+    return way;
+}
+
+static int list(void)
+{
+    for (const compare_way_t *way = compare_ways; way->name != NULL; way++) {
+        puts(way->name);
+    }
+    return 0;
+}
+
+static int tell_versions(void)
+{
+    const char *comma = "";
+
+    for (const compare_way_t *way = compare_ways; way->name != NULL; way++) {
+        if (way->version != NULL) {
+            printf("%s%s %s", comma, way->name, way->version());
+            comma = ", ";
+        }
+    }
+    puts("");
+    return 0;
+}
+
+static double measure(bench_run_t run, bench_metric_t metric)
+{
+    char folder[] = "/tmp/tensormsg-compare-XXXXXX", path[64];
+    bench_sample_t sample;
+    bool ok;
+
+    if (mkdtemp(folder) == NULL) {
+        bench_die("no folder in /tmp");
+    }
+    run.folder = folder;
+    run.metric = metric;
+    ok = bench_pair_run(&run, &sample);
+    snprintf(path, sizeof(path), "%s/socket", folder);
+    unlink(path);
+    rmdir(folder);
+    if (!ok) {
+        bench_die("a run failed");
+    }
+    return sample.value;
+}
+
+int main(int argc, char **argv)
+{
+    bench_workload_t workload;
+    const compare_way_t *way;
+    bench_run_t run;
+    double latency, bandwidth;
+
+    if (argc == 1) {
+        return list();
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        return tell_versions();
+    }
+    if (argc != 5) {
+        bench_die("needs WAY WORKLOAD TRANSPORT SECONDS");
+    }
+    way = find(argv[1]);
+    bench_workload_read(argv[2], &workload);
+    run = (bench_run_t){
+        .workload = &workload,
+        .transport = strcmp(argv[3], "tcp") == 0 ? BENCH_TCP : BENCH_SHM,
+        .open = way->open,
+        .way = way->way,
+        .window = BENCH_WINDOW_MAX,
+        .blocks = BLOCKS,
+        .block_s = strtod(argv[4], NULL) / BLOCKS,
+    };
+    latency = measure(run, BENCH_LATENCY);
+    bandwidth = measure(run, BENCH_BANDWIDTH);
+    printf("{\"way\": \"%s\", \"workload\": \"%s\", \"over\": \"%s\", "
+           "\"half_round_trip_us\": %.3f, \"gb_per_s\": %.6f}\n",
+           way->name, workload.name, argv[3], latency * 1e6, bandwidth * 1e-9);
+    bench_workload_free(&workload);
+    return 0;
+}

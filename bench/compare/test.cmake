@@ -1,0 +1,52 @@
+# One short round: the pages have a row for each way.
+file(REMOVE_RECURSE ${OUT})
+set(robot ${CMAKE_CURRENT_LIST_DIR}/../workloads/robot-observation.json)
+file(WRITE ${OUT}/list.json [[{"name": "list", "maps": [
+    {"tensors": [{"name": "a", "dtype": "float32", "shape": [3, 5]}]},
+    {"meta": {"n": 1, "x": 0.5, "t": "text"},
+     "tensors": [{"name": "b/{}", "dtype": "uint8", "shape": [5000],
+                  "times": 3}]}]}]])
+execute_process(
+    COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/compare.py ${PROGRAM}
+            --rounds 1 --seconds 0.01 --out ${OUT} ${robot} ${OUT}/list.json
+    RESULT_VARIABLE result OUTPUT_VARIABLE text)
+if(NOT result EQUAL 0)
+    message(FATAL_ERROR "compare.py: ${result}")
+endif()
+if(text MATCHES "Not measured")
+    message(FATAL_ERROR "${text}")
+endif()
+execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE ways
+                OUTPUT_STRIP_TRAILING_WHITESPACE)
+string(REPLACE "\n" ";" ways "${ways}")
+foreach(way ${ways})
+    string(REGEX MATCHALL "\\| ${way} \\| [0-9.,]+ " rows "${text}")
+    list(LENGTH rows found)
+    if(NOT found EQUAL 4) # two workloads, over shared memory and TCP
+        message(FATAL_ERROR "${way}: ${found} rows\n${text}")
+    endif()
+endforeach()
+file(GLOB pages ${OUT}/*.md ${OUT}/*.html)
+list(LENGTH pages found)
+if(NOT found EQUAL 2)
+    message(FATAL_ERROR "pages: ${pages}")
+endif()
+
+# The other workloads can be read, and arrive.
+file(GLOB workloads ${CMAKE_CURRENT_LIST_DIR}/../workloads/*.json)
+foreach(workload ${workloads})
+    execute_process(COMMAND ${PROGRAM} tensormsg ${workload} shm 0.01
+                    RESULT_VARIABLE result)
+    if(NOT result EQUAL 0)
+        message(FATAL_ERROR "${workload}: ${result}")
+    endif()
+endforeach()
+
+# What is wrong with a workload is said.
+file(WRITE ${OUT}/wrong.json [[{"name": "wrong", "maps": [
+    {"tensors": [{"name": "a", "dtype": "float31", "shape": []}]}]}]])
+execute_process(COMMAND ${PROGRAM} tensormsg ${OUT}/wrong.json shm 0.01
+                RESULT_VARIABLE result ERROR_VARIABLE text)
+if(result EQUAL 0 OR NOT text MATCHES "map 0: a: .*dtype")
+    message(FATAL_ERROR "${result}: ${text}")
+endif()

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench/compare/way.h - who takes part: one side each, as in ../side.h. */
+#ifndef TMSG_BENCH_WAY_H
+#define TMSG_BENCH_WAY_H
+
+#include "../side.h"
+#include "framing.h"
+
+typedef struct {
+    const char *name;
+    bench_opener_t open;
+    bench_way_t way;              /* of raw UCX */
+    const char *(*version)(void); /* of the library; may be NULL */
+} compare_way_t;
+
+/* Those of this program; the last has no name. */
+extern const compare_way_t compare_ways[];
+
+/* Sides that wait in progress() for the next message, whole. */
+bench_side_t *compare_socket_open(const bench_run_t *run, bool dialling,
+                                  int socket);
+bench_side_t *compare_zmq_open(const bench_run_t *run, bool dialling,
+                               int socket);
+bench_side_t *compare_nng_open(const bench_run_t *run, bool dialling,
+                               int socket);
+bench_side_t *compare_grpc_open(const bench_run_t *run, bool dialling,
+                                int socket);
+
+const char *compare_zmq_version(void);
+const char *compare_nng_version(void);
+const char *compare_grpc_version(void);
+
+/* What these have in common: a side and what it sends and receives. */
+typedef struct {
+    bench_side_t side;
+    framing_out_t *outs; /* of each payload */
+    framing_in_t in;
+} compare_framed_t;
+
+void compare_framed_load(compare_framed_t *framed, const bench_run_t *run);
+void compare_framed_unload(compare_framed_t *framed);
+
+/* What goes now, its small tensors copied. */
+const framing_out_t *compare_framed_next(compare_framed_t *framed);
+
+/* A message is there, whole, and where its tensors lie is known; or it was an
+ * answer. */
+void compare_framed_arrived(compare_framed_t *framed);
+void compare_framed_answered(compare_framed_t *framed);
+
+#endif

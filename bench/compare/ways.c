@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who takes part, as far as it was found. */
+#include <tensormsg/tensormsg.h>
+#include <ucp/api/ucp.h>
+
+#include "way.h"
+
+const compare_way_t compare_ways[] = {
+    {"tensormsg", NULL, {.layout = BENCH_MAP}, tmsg_version},
+    {"raw ucp_am", NULL, {.layout = BENCH_CONTIGUOUS}, ucp_get_version_string},
+    {"raw ucp_am iov", NULL, {.layout = BENCH_IOV}, NULL},
+    {"socket", compare_socket_open, {0}, NULL},
+#ifdef COMPARE_ZMQ
+    {"ZeroMQ", compare_zmq_open, {0}, compare_zmq_version},
+#endif
+#ifdef COMPARE_NNG
+    {"nng", compare_nng_open, {0}, compare_nng_version},
+#endif
+#ifdef COMPARE_GRPC
+    {"gRPC C++", compare_grpc_open, {0}, compare_grpc_version},
+#endif
+    {0},
+};

@@ -1,0 +1,29 @@
+#!/bin/sh
+# compare.sh BUILD_DIR [OPTION...]: measures tensormsg beside what one would use
+# instead, and writes bench/results/DATE.md and .html. Options: those of
+# bench/compare/compare.py. Python's part is left out where pip finds nothing.
+set -eu
+cd "$(dirname "$0")/.."
+build=$1
+shift
+venv=$build/compare-venv
+pip="$venv/bin/python -m pip --disable-pip-version-check -q install"
+
+install_python()
+{
+    [ -x "$venv/bin/pip" ] || python3 -m venv --clear "$venv"
+    $pip -r bench/compare/requirements.txt && $pip ./bindings/python || return 1
+    $pip --no-deps -r tests/requirements-alone.txt || echo 'compare: no UCXX'
+}
+
+if install_python; then
+    set -- --python "$venv/bin/python" "$@"
+else
+    echo 'compare: no contestants in Python' >&2
+fi
+if [ -x "$venv/bin/python" ]; then
+    python=$venv/bin/python # which has matplotlib, mostly
+else
+    python=python3
+fi
+exec "$python" bench/compare/compare.py "$build/tensormsg-compare" "$@"
