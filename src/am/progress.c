@@ -14,15 +14,14 @@
 #include "am/ucxx.h"
 #include "core/error.h"
 
-#define LOOK_EVERY_QUIET 256 /* progress calls that found nothing */
-#define LOOK_EVERY_BUSY 1024 /* or anything; and at every tick of the clock */
-#define LOOK_SELDOM 16     /* as often, of looks that find nothing themselves */
-#define TICK_EVERY 4       /* of those in a row that found something */
-#define LATE_MOST 64       /* turns after a deadline, while things come */
-#define GIVE_WAY_MOST 1000 /* yields to those who wait for the lock */
-#define TIDY_MS 1000       /* what lies unused for longer goes back */
-#define DRAIN_MOST 10000   /* progress calls to hear a dead peer out */
-#define DRAIN_QUIET 16     /* of them without event, to call it silent */
+#define LOOK_EVERY_QUIET 256 /* progress calls in a row that found nothing */
+#define LOOK_EVERY_BUSY 4096 /* or any; and at every tick of the clock */
+#define TICK_EVERY 4         /* of those in a row that found something */
+#define LATE_MOST 64         /* turns after a deadline, while things come */
+#define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
+#define TIDY_MS 1000         /* what lies unused for longer goes back */
+#define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
+#define DRAIN_QUIET 16       /* of them without event, to call it silent */
 
 static _Thread_local const tmsg_callback_t *callbacks;
 static _Thread_local const void *thread_context;
@@ -163,26 +162,19 @@ static void tidy(tmsg_timer_t *timer)
     tmsg_pool_trim(tmsg_store_pool(worker->store));
 }
 
-/* Descriptors and timers: system calls, which a message that comes meanwhile
- * waits for. While nothing happens at them they are looked at less often. */
+/* Descriptors and timers: system calls, for which a message that comes
+ * meanwhile has to wait. */
 static unsigned look(tmsg_worker_t *worker)
 {
-    unsigned count;
-
     worker->look = false;
     worker->quiet = 0;
+    worker->steps = 0;
     if (worker->tidy.deadline_ns == 0 &&
         tmsg_pool_hoards(tmsg_store_pool(worker->store))) {
         worker->tidy.expired = tidy;
         tmsg_loop_set_timer(&worker->loop, &worker->tidy, TIDY_MS);
     }
-    count = tmsg_loop_run(&worker->loop);
-    if (count > 0) {
-        worker->seldom = 1;
-    } else if (worker->seldom < LOOK_SELDOM) {
-        worker->seldom++;
-    }
-    return count;
+    return tmsg_loop_run(&worker->loop);
 }
 
 unsigned tmsg_worker_step(tmsg_worker_t *worker)
@@ -199,9 +191,11 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         count += tmsg_ucxx_is_full(ucx) ? 0 : ucp_worker_progress(ucx->ucp);
     }
     worker->inside = false;
-    worker->quiet += count == 0 ? LOOK_EVERY_BUSY / LOOK_EVERY_QUIET : 1;
+    worker->steps++;
+    worker->quiet = count == 0 ? worker->quiet + 1 : 0;
     worker->busy = count == 0 ? 0 : worker->busy + 1;
-    if (worker->look || worker->quiet >= worker->seldom * LOOK_EVERY_BUSY ||
+    if (worker->look || worker->quiet >= LOOK_EVERY_QUIET ||
+        worker->steps >= LOOK_EVERY_BUSY ||
         (worker->busy % TICK_EVERY == 0 && has_ticked(worker))) {
         count += look(worker);
     }

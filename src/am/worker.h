@@ -80,8 +80,8 @@ struct tmsg_worker {
     pthread_t thread; /* with TMSG_WORKER_THREAD */
 
     tmsg_loop_t loop;
-    unsigned quiet;       /* progress calls since the loop was looked at */
-    unsigned seldom;      /* how many times as many as usual that takes */
+    unsigned steps;       /* progress calls since the loop was looked at */
+    unsigned quiet;       /* those in a row that found nothing */
     unsigned busy;        /* those in a row that found something */
     bool look;            /* look at it in the next one */
     struct timespec tick; /* when it was last looked at by the clock */

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 
+#include "am/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/stuck.h"
@@ -124,6 +125,26 @@ Test(progress, a_worker_with_nothing_to_do_says_so)
         must_true(events < 10); /* a heartbeat or two */
         pair_close(&pair);
     }
+}
+
+/* It takes some hundred calls, not thousands, whatever was before. */
+Test(progress, a_quiet_worker_hears_soon_that_a_peer_has_gone)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < 50000; i++) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    tmsg_endpoint_destroy(pair.to_a);
+    for (int i = 0; i < 600; i++) {
+        tmsg_worker_progress(pair.b.worker);
+    }
+    for (int i = 0; i < 600; i++) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    must_true(pair.to_b->state == TMSG_EP_ENDED);
+    pair_drop(&pair);
 }
 
 /* What a wait for something else received is told of by nothing but a number.
