@@ -50,10 +50,22 @@
 /* Payloads up to here cost no credit in bytes and lie in records. */
 #define TMSG_REPEAT_BYTES 512
 
+/* And of so many tensors at most: who has data begins at a multiple of 16. */
+#define TMSG_REPEAT_TENSORS 32
+
+/* Where in the payload the data of a tensor go. */
+typedef struct {
+    uint16_t at;
+    uint16_t bytes;
+} tmsg_repeat_piece_t;
+
 typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
     size_t payload_bytes;
+    tmsg_repeat_piece_t pieces[TMSG_REPEAT_TENSORS];
+    uint32_t tensors;  /* that there are */
+    bool has_gaps;     /* between them, which are zeros */
     uint64_t stamp;    /* of the layout */
     uint8_t slot;      /* which the peer keeps there */
     bool is_call;      /* or a reply */

@@ -30,6 +30,25 @@ static bool has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
            tmsg_map_has_layout(map, layout);
 }
 
+/* Notes where the tensors of a layout go. */
+static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(layout);
+    uint64_t end = 0;
+
+    repeat->tensors = (uint32_t)tmsg_map_size(layout);
+    repeat->has_gaps = false;
+    for (uint32_t i = 0; i < repeat->tensors; i++) {
+        uint64_t at =
+            tmsg_layout_next(end, entries[i].tensor.dtype, entries[i].bytes);
+
+        repeat->pieces[i].at = (uint16_t)at;
+        repeat->pieces[i].bytes = (uint16_t)entries[i].bytes;
+        repeat->has_gaps |= at > end;
+        end = at + entries[i].bytes;
+    }
+}
+
 void tmsg_repeat_note_out(const tmsg_send_t *send,
                           const tmsg_payload_t *payload)
 {
@@ -50,6 +69,7 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
         payload->measures->foreign > 0 || send->charge > 0 ||
         send->plan.bytes > TMSG_REPEAT_BYTES || send->plan.bytes == 0 ||
         send->header_bytes > sizeof(repeat->header) ||
+        tmsg_map_size(send->map) > TMSG_REPEAT_TENSORS ||
         tmsg_map_meta_size(send->map) > 0 || send->more != NULL ||
         tmsg_trace_is_on(endpoint) || endpoint->resume != NULL ||
         !has_layout(send->map, layout)) {
@@ -58,6 +78,7 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     memcpy(repeat->header, send->header, send->header_bytes);
     repeat->header_bytes = send->header_bytes;
     repeat->payload_bytes = send->plan.bytes;
+    note_pieces(repeat, layout);
     repeat->stamp = tmsg_map_stamp(layout);
     repeat->slot = use->slot;
     repeat->is_call = send->call.type != 0;
@@ -127,23 +148,30 @@ static bool repeats(const tmsg_channel_t *channel, const tmsg_map_t *map)
                                          channel->tx_schemas, repeat->slot)));
 }
 
-static void gather(const tmsg_map_t *map, uint8_t *to)
+/* Of a record what its end looks at: the rest waits for UCX to go on. */
+static void begin(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
+{
+    tmsg_send_init_request(send, endpoint->worker);
+    send->endpoint = endpoint;
+    send->on_release = NULL;
+    send->release_due.run = NULL;
+    send->answer_text = NULL;
+    send->call_text = NULL;
+}
+
+static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
+                   uint8_t *to)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    size_t count = tmsg_map_size(map);
-    uint64_t end = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        uint64_t begin =
-            tmsg_layout_next(end, entries[i].tensor.dtype, entries[i].bytes);
-
-        if (begin > end) {
-            memset(to + end, 0, begin - end);
+    if (repeat->has_gaps) {
+        memset(to, 0, repeat->payload_bytes);
+    }
+    for (uint32_t i = 0; i < repeat->tensors; i++) {
+        if (repeat->pieces[i].bytes > 0) {
+            memcpy(to + repeat->pieces[i].at, entries[i].tensor.data,
+                   repeat->pieces[i].bytes);
         }
-        if (entries[i].bytes > 0) {
-            memcpy(to + begin, entries[i].tensor.data, entries[i].bytes);
-        }
-        end = begin + entries[i].bytes;
     }
 }
 
@@ -190,8 +218,7 @@ static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send)
 }
 
 /* UCX has copied it: nothing of it is left but to tell whoever asked. */
-static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns,
-                tmsg_request_t **request_p)
+static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -200,11 +227,6 @@ static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns,
     if (begun_ns != 0) {
         tmsg_histogram_note(&endpoint->stats.send_ns, tmsg_now_ns() - begun_ns);
     }
-    if (request_p != NULL) {
-        tmsg_request_hold_hidden(&send->request);
-        *request_p = &send->request;
-    }
-    send->endpoint = endpoint;
     tmsg_send_released(send);
     tmsg_request_end(&send->request, TMSG_OK, NULL);
 }
@@ -223,10 +245,11 @@ static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
 /* UCX reads header and payload yet: from here on it is a send like others. */
 static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
                   const tmsg_map_t *map, const tmsg_call_send_t *call,
-                  uint64_t begun_ns, tmsg_request_t **request_p)
+                  uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
 
+    tmsg_send_clear(send);
     tmsg_send_take(send, endpoint, map);
     take_call(send, call);
     send->channel = channel;
@@ -244,10 +267,6 @@ static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_list_push(&endpoint->posted, &send->node);
     tmsg_send_count(channel, send->bytes);
     tmsg_send_hand_over(send);
-    if (request_p != NULL) {
-        tmsg_request_hold_hidden(&send->request);
-        *request_p = &send->request;
-    }
 }
 
 static void take_params(const tmsg_send_params_t *params, tmsg_send_t *send)
@@ -292,14 +311,8 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (endpoint->next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    gather(map, send->small_payload);
-    tmsg_send_clear(send);
-    tmsg_send_init_request(send, endpoint->worker);
-    if (call == NULL) {
-        take_params(params, send);
-    } else {
-        take_hooks(call, send);
-    }
+    begin(send, endpoint);
+    gather(&channel->repeat_out, map, send->small_payload);
     write_header(channel, send, call);
     request = post(channel, send);
     if (UCS_PTR_IS_ERR(request)) { /* which it says again the general way */
@@ -309,10 +322,20 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     tmsg_schema_table_used(channel->tx_schemas, channel->repeat_out.slot);
     endpoint->stats.sent_by_schema++;
     endpoint->stats.sent_repeats++;
-    if (request == NULL) {
-        end(channel, send, begun_ns, request_p);
+    if (request != NULL) {
+        go_on(channel, send, map, call, begun_ns);
+    }
+    if (call == NULL) {
+        take_params(params, send);
     } else {
-        go_on(channel, send, map, call, begun_ns, request_p);
+        take_hooks(call, send);
+    }
+    if (request_p != NULL) {
+        tmsg_request_hold_hidden(&send->request);
+        *request_p = &send->request;
+    }
+    if (request == NULL) {
+        end(channel, send, begun_ns);
     }
     return true;
 }

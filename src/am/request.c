@@ -14,6 +14,9 @@ void tmsg_request_init(tmsg_request_t *request, tmsg_worker_t *worker,
     atomic_init(&request->refs, 1);
     atomic_init(&request->status, TMSG_IN_PROGRESS);
     request->worker = worker;
+    request->error = NULL;
+    request->on_done = NULL;
+    request->on_done_arg = NULL;
     request->destroy = destroy;
     request->cancel = cancel;
 }

@@ -73,7 +73,8 @@ tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
 
 void tmsg_send_clear(tmsg_send_t *send)
 {
-    tmsg_zero(send, offsetof(tmsg_send_t, store));
+    tmsg_zero(&send->spare,
+              offsetof(tmsg_send_t, store) - offsetof(tmsg_send_t, spare));
 }
 
 static void forsaken(tmsg_op_t *op)

@@ -81,11 +81,11 @@ void tmsg_send_free_spare(tmsg_spare_t *spare);
  * with nothing but its store set, NULL without memory; */
 tmsg_send_t *tmsg_send_record(tmsg_store_t *store);
 
-/* zeroed, but for store and small memory; */
-void tmsg_send_clear(tmsg_send_t *send);
-
 /* with a request that goes on; */
 void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker);
+
+/* zeroed, but for request, store and small memory; */
+void tmsg_send_clear(tmsg_send_t *send);
 
 /* holding endpoint and map, with a message id; */
 void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,

@@ -183,6 +183,110 @@ Test(repeat, metadata_now_and_then)
     pair_close(&pair);
 }
 
+/* `count` tensors, of 1, 2 and more bytes up to 16, and each fifth of none. */
+static tmsg_map_t *make_few(uint32_t count, uint8_t *data)
+{
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    for (uint32_t i = 0; i < count; i++) {
+        const int64_t shape = i % 5 == 4 ? 0 : 1 + (int64_t)i % 16;
+        const tmsg_tensor_t tensor = {.data = shape == 0 ? NULL : data + 16 * i,
+                                      .device = {TMSG_DEVICE_CPU, 0},
+                                      .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                      .ndim = 1,
+                                      .shape = &shape};
+        char name[16];
+
+        snprintf(name, sizeof(name), "few %u", i);
+        must(tmsg_map_add(map, name, &tensor, NULL));
+    }
+    return map;
+}
+
+/* Each tensor has its bytes, and what is between two of them is zero. */
+static void check_few(uint32_t count, const uint8_t *data,
+                      const tmsg_map_t *map)
+{
+    const uint8_t *end = NULL;
+
+    must_eq(tmsg_map_size(map), (size_t)count);
+    for (uint32_t i = 0; i < count; i++) {
+        tmsg_tensor_t tensor;
+        const uint8_t *at;
+
+        must(tmsg_map_at(map, i, NULL, &tensor));
+        at = tensor.data;
+        if (tensor.shape[0] == 0) {
+            continue;
+        }
+        must_true(memcmp(at, data + 16 * i, (size_t)tensor.shape[0]) == 0);
+        while (end != NULL && end < at) {
+            must_eq(*end++, 0);
+        }
+        end = at + tensor.shape[0];
+    }
+}
+
+/* On another channel, so that both ends' records are full of something. */
+static void pass_full(pair_t *pair)
+{
+    const tmsg_send_params_t aside = {.field_mask = TMSG_SEND_PARAM_CHANNEL,
+                                      .channel = 1};
+    const int64_t shape = TMSG_REPEAT_BYTES;
+    uint8_t data[TMSG_REPEAT_BYTES];
+    const tmsg_tensor_t tensor = {.data = data,
+                                  .device = {TMSG_DEVICE_CPU, 0},
+                                  .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                  .ndim = 1,
+                                  .shape = &shape};
+    tmsg_map_t *map;
+
+    memset(data, 0xff, sizeof(data));
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "full", &tensor, NULL));
+    must(tmsg_endpoint_send(pair->to_a, map, &aside, NULL));
+    tmsg_message_destroy(pair_take(pair, &pair->a));
+    tmsg_map_destroy(map);
+}
+
+/* What was in the records before does not travel with it, whose sender may have
+ * meant it for somebody else. */
+Test(repeat, tensors_of_nothing_and_gaps)
+{
+    static const uint32_t counts[] = {
+        1, 5, 8, 31, TMSG_REPEAT_TENSORS, TMSG_REPEAT_TENSORS + 1};
+    uint8_t data[16 * (TMSG_REPEAT_TENSORS + 1)];
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        tmsg_map_t *map = make_few(counts[c], data);
+        uint64_t repeated = 0;
+
+        for (uint64_t i = 0; i < 20; i++) {
+            uint64_t before = sent(&pair);
+            tmsg_message_t *message;
+
+            sample_fill(i, data, sizeof(data));
+            must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+            repeated += sent(&pair) - before;
+            message = pair_take(&pair, &pair.a);
+            check_few(counts[c], data, tmsg_message_map(message));
+            tmsg_message_destroy(message);
+            pass_full(&pair);
+            let_hear(&pair);
+        }
+        if (counts[c] <= TMSG_REPEAT_TENSORS) {
+            cr_expect(ge(u64, repeated, 15));
+        } else {
+            cr_expect(eq(u64, repeated, 0));
+        }
+        tmsg_map_destroy(map);
+    }
+    pair_close(&pair);
+}
+
 static tmsg_map_t *named(uint64_t name, uint8_t *data)
 {
     const int64_t shape = 8;
