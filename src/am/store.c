@@ -20,7 +20,8 @@ struct tmsg_store {
     atomic_uint refs;
     tmsg_allocator_t allocator; /* alloc NULL: our own memory */
     uint64_t budget;
-    atomic_ullong held;
+    atomic_ullong held; /* with held_inside: neither means anything alone */
+    atomic_ullong held_inside; /* what the thread inside has added and taken */
     atomic_ullong noted; /* beside it: came with headers, nobody has it yet */
     atomic_bool missed;  /* somebody waits for memory */
     int event_fd;
@@ -99,16 +100,21 @@ void tmsg_store_leave(tmsg_store_t *store)
     atomic_store_explicit(&store->inside, 0, memory_order_relaxed);
 }
 
-bool tmsg_store_is_inside(const tmsg_store_t *store)
+static inline bool is_inside(const tmsg_store_t *store)
 {
     return atomic_load_explicit(&store->inside, memory_order_relaxed) ==
            pthread_self();
 }
 
+bool tmsg_store_is_inside(const tmsg_store_t *store)
+{
+    return is_inside(store);
+}
+
 void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
                      tmsg_spare_t *spare)
 {
-    if (tmsg_store_is_inside(store)) {
+    if (is_inside(store)) {
         tmsg_spares_put_back(spares, spare);
     } else {
         tmsg_spares_give(spares, spare);
@@ -175,9 +181,33 @@ static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
     return judge_theirs(status, block->data, bytes);
 }
 
+static uint64_t held(const tmsg_store_t *store)
+{
+    return atomic_load(&store->held) + atomic_load(&store->held_inside);
+}
+
+/* Of a sum that nobody else changes meanwhile. */
+static inline uint64_t add_alone(atomic_ullong *sum, uint64_t bytes)
+{
+    uint64_t now = atomic_load_explicit(sum, memory_order_relaxed) + bytes;
+
+    atomic_store_explicit(sum, now, memory_order_relaxed);
+    return now;
+}
+
+static inline void add_held(tmsg_store_t *store, uint64_t bytes)
+{
+    if (is_inside(store)) {
+        add_alone(&store->held_inside, bytes);
+    } else {
+        atomic_fetch_add(&store->held, bytes);
+    }
+}
+
 static bool try_reserve(tmsg_store_t *store, uint64_t bytes)
 {
-    if (atomic_fetch_add(&store->held, bytes) + bytes <= store->budget) {
+    atomic_fetch_add(&store->held, bytes);
+    if (held(store) <= store->budget) {
         return true;
     }
     atomic_fetch_sub(&store->held, bytes);
@@ -202,28 +232,22 @@ void tmsg_store_signal(const tmsg_store_t *store)
 
 void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
 {
-    atomic_fetch_sub(&store->held, bytes);
+    add_held(store, -bytes);
     if (atomic_load(&store->missed) && atomic_exchange(&store->missed, false)) {
         tmsg_loop_signal(store->event_fd);
     }
 }
 
 /* Of `noted`, which no thread but the worker's own changes. */
-static uint64_t add_noted(tmsg_store_t *store, uint64_t bytes)
+static inline uint64_t add_noted(tmsg_store_t *store, uint64_t bytes)
 {
-    if (tmsg_store_is_inside(store)) {
-        uint64_t sum =
-            atomic_load_explicit(&store->noted, memory_order_relaxed) + bytes;
-
-        atomic_store_explicit(&store->noted, sum, memory_order_relaxed);
-        return sum;
-    }
-    return atomic_fetch_add(&store->noted, bytes) + bytes;
+    return is_inside(store) ? add_alone(&store->noted, bytes)
+                            : atomic_fetch_add(&store->noted, bytes) + bytes;
 }
 
 tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
 {
-    uint64_t all = add_noted(store, bytes) + atomic_load(&store->held);
+    uint64_t all = add_noted(store, bytes) + held(store);
 
     if (all <= store->budget + TMSG_STORE_SLACK) {
         return TMSG_OK;
@@ -244,18 +268,18 @@ void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes)
 void tmsg_store_move(tmsg_store_t *store, uint64_t bytes)
 {
     add_noted(store, -bytes);
-    atomic_fetch_add(&store->held, bytes);
+    add_held(store, bytes);
 }
 
 /* What is kept and what is held are within the budget together, but for what
  * little is always kept. */
 static void make_room(tmsg_store_t *store)
 {
-    uint64_t held = atomic_load(&store->held);
-
     if (tmsg_pool_hoards(&store->pool)) {
+        uint64_t now = held(store);
+
         tmsg_pool_shrink(&store->pool,
-                         held < store->budget ? store->budget - held : 0);
+                         now < store->budget ? store->budget - now : 0);
     }
 }
 
