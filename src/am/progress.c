@@ -308,7 +308,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
 
     tmsg_worker_enter(worker);
     before = worker->changes;
-    if (pthread_equal(worker->armer, pthread_self())) {
+    if (worker->armed && pthread_equal(worker->armer, pthread_self())) {
         worker->armed = false; /* it is awake */
     }
     if (!tmsg_worker_in_callback(worker)) {

@@ -4,11 +4,6 @@
 #include "am/endpoint.h"
 #include "core/map.h"
 
-bool tmsg_trace_is_on(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->worker->context->on_trace != NULL;
-}
-
 static void tell(const tmsg_endpoint_t *endpoint, tmsg_trace_event_t *event)
 {
     const tmsg_context_t *context = endpoint->worker->context;
@@ -112,20 +107,18 @@ void tmsg_trace_failed(const tmsg_send_t *send, tmsg_status_t status)
     }
 }
 
-void tmsg_trace_received(const tmsg_message_t *message, tmsg_trace_step_t step,
-                         tmsg_status_t status)
+void tmsg_trace_tell_received(const tmsg_message_t *message,
+                              tmsg_trace_step_t step, tmsg_status_t status)
 {
-    if (tmsg_trace_is_on(message->endpoint)) {
-        tmsg_trace_event_t event = {
-            .step = step,
-            .status = status,
-            .time_ns = tmsg_now_ns(),
-            .bytes = tmsg_message_bytes(message),
-            .message_id = message->head.message_id,
-            .sequence = message->head.sequence,
-            .channel = message->head.channel,
-        };
+    tmsg_trace_event_t event = {
+        .step = step,
+        .status = status,
+        .time_ns = tmsg_now_ns(),
+        .bytes = tmsg_message_bytes(message),
+        .message_id = message->head.message_id,
+        .sequence = message->head.sequence,
+        .channel = message->head.channel,
+    };
 
-        tell(message->endpoint, &event);
-    }
+    tell(message->endpoint, &event);
 }

@@ -169,9 +169,9 @@ bool tmsg_preamble_repeats(const uint8_t *before, const void *header,
 {
     const uint8_t *at = header;
 
-    if (memcmp(at, before, AT_MESSAGE_ID) != 0 ||
-        memcmp(at + AT_ENDPOINT_ID, before + AT_ENDPOINT_ID,
-               AT_SEQUENCE - AT_ENDPOINT_ID) != 0 ||
+    if (tmsg_get_le(at, 8) != tmsg_get_le(before, 8) ||
+        tmsg_get_le(at + AT_ENDPOINT_ID, 4) !=
+            tmsg_get_le(before + AT_ENDPOINT_ID, 4) ||
         memcmp(at + AT_BODY_BYTES, before + AT_BODY_BYTES,
                bytes - AT_BODY_BYTES) != 0) {
         return false;
