@@ -16,7 +16,8 @@ typedef enum {
     BENCH_BANDWIDTH,
     BENCH_ALLOCATIONS,
     BENCH_UNDER_BULK, /* small calls while large maps flow; maps only */
-    BENCH_UNARY,      /* a call and its reply, both the payload; maps only */
+    BENCH_UNARY,      /* a call and its reply, both the payload, over half a
+                         ping-pong of maps; maps only */
     BENCH_CALLS       /* of those, how many with `window` in flight */
 } bench_metric_t;
 
@@ -71,7 +72,9 @@ struct bench_run {
 #define BENCH_CALLS_MS 50   /* a block of calls, whatever `rounds` says */
 
 typedef struct {
-    double value;              /* median of the blocks: s, bytes/s, calls/s */
+    double value;              /* median of the blocks: s, bytes/s, calls/s; of
+                                  UNARY the ratio */
+    double one_way;            /* of a map, s; UNARY only */
     double idle, loaded;       /* p99 of a call, s; UNDER_BULK only */
     double allocations;        /* a message, ours; ALLOCATIONS only */
     double allocations_in_ucx; /* a message, in UCX's libraries */

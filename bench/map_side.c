@@ -170,11 +170,9 @@ static void answer_unary(void *arg, tmsg_task_t *task)
     self->side.received++;
 }
 
-static void was_sent(bench_side_t *side) { (void)side; }
-
 static void serve_unary(map_side_t *self, bool dialling)
 {
-    self->side.send = dialling ? send_unary : was_sent;
+    self->side.ask = send_unary;
     if (!dialling) {
         must(tmsg_server_create(self->worker, NULL, &self->server));
         must(tmsg_server_register(self->server, "echo", answer_unary, self,

@@ -4,6 +4,7 @@
 
 #define BLOCKS_MAX 1024
 #define ROUNDS_MOST 10000
+#define SETTLE_ROUNDS 24 /* from calls to maps and back, not timed */
 
 /* What comes early, as while a block is drained, counts for later. */
 static void await(bench_side_t *side, unsigned messages)
@@ -35,6 +36,18 @@ static void ping_pong(bench_side_t *side, unsigned rounds, bool first)
     drain(side);
 }
 
+/* The other side answers calls by itself. */
+static void ask(bench_side_t *side, unsigned rounds, bool first)
+{
+    for (unsigned i = 0; i < rounds; i++) {
+        if (first) {
+            side->ask(side);
+        }
+        await(side, 1);
+    }
+    drain(side);
+}
+
 /* The receiver answers when the last message is whole. */
 static void stream(bench_side_t *side, unsigned rounds, unsigned window,
                    bool first)
@@ -60,9 +73,12 @@ static void block(bench_side_t *side, const bench_run_t *run, unsigned rounds,
 {
     if (run->metric == BENCH_BANDWIDTH) {
         stream(side, rounds, run->window, first);
-    } else {
-        ping_pong(side, rounds, first);
+        return;
     }
+    if (run->metric == BENCH_UNARY) {
+        ask(side, rounds, first);
+    }
+    ping_pong(side, rounds, first);
 }
 
 /* Every map once each way, or one way, whose every byte is compared. */
@@ -70,8 +86,10 @@ static void verify(bench_side_t *side, const bench_run_t *run, uint64_t seed,
                    bool first, int socket)
 {
     size_t maps = side->payload_count;
-    bool compares = run->metric != BENCH_BANDWIDTH || !first;
-    uint64_t wanted = side->checked + (compares ? maps : 0);
+    unsigned times = run->metric == BENCH_UNARY                 ? 2
+                     : run->metric != BENCH_BANDWIDTH || !first ? 1
+                                                                : 0;
+    uint64_t wanted = side->checked + times * maps;
 
     for (size_t i = 0; i < maps; i++) {
         bench_payload_fill(&side->payloads[i], seed + i);
@@ -103,6 +121,36 @@ static double measure(bench_side_t *side, const bench_run_t *run, bool first)
                                                    : seconds / run->rounds / 2;
     }
     return bench_median(values, run->blocks);
+}
+
+/* Of a round of rounds, those before not counted. */
+static double time_rounds(void (*go)(bench_side_t *side, unsigned rounds,
+                                     bool first),
+                          bench_side_t *side, unsigned rounds, bool first)
+{
+    double begin;
+
+    go(side, SETTLE_ROUNDS, first);
+    begin = bench_now();
+    go(side, rounds, first);
+    return (bench_now() - begin) / rounds;
+}
+
+/* Calls and maps in turns, so that whatever else happens, and where the host
+ * has placed both cores, falls on both alike. */
+static void measure_unary(bench_side_t *side, const bench_run_t *run,
+                          bool first, bench_sample_t *sample_p)
+{
+    double ratios[BLOCKS_MAX], maps[BLOCKS_MAX];
+
+    for (unsigned i = 0; i < run->blocks; i++) {
+        double call = time_rounds(ask, side, run->rounds, first);
+
+        maps[i] = time_rounds(ping_pong, side, run->rounds, first) / 2;
+        ratios[i] = call / maps[i];
+    }
+    sample_p->value = bench_median(ratios, run->blocks);
+    sample_p->one_way = bench_median(maps, run->blocks);
 }
 
 /* In a round trip each side sends one message and receives one, so what one
@@ -164,6 +212,8 @@ void bench_play(bench_side_t *side, const bench_run_t *given, bool first,
     }
     if (run->metric == BENCH_ALLOCATIONS) {
         count(side, run, first, sample_p);
+    } else if (run->metric == BENCH_UNARY) {
+        measure_unary(side, run, first, sample_p);
     } else {
         sample_p->value = measure(side, run, first);
     }

@@ -21,6 +21,7 @@ struct bench_side {
     void (*send)(bench_side_t *side);
     void (*answer)(bench_side_t *side); /* a few bytes, "all arrived" */
     void (*call)(bench_side_t *side);   /* 64 B there, and at once back */
+    void (*ask)(bench_side_t *side);    /* a call, whose reply is the payload */
     void (*progress)(bench_side_t *side);
     void (*close)(bench_side_t *side);
 };

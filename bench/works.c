@@ -19,6 +19,7 @@ typedef struct {
     bench_run_t run;
     bool is_limit; /* raw UCX, as the row wants it */
     double values[BENCH_RUNS_MAX];
+    double one_way[BENCH_RUNS_MAX];
     bench_sample_t last;
 } entrant_t;
 
@@ -45,8 +46,9 @@ static void enter(contest_t *contest, bench_run_t run)
 static void tell(const bench_run_t *run, const double *values, unsigned runs)
 {
     double scale = run->metric == BENCH_BANDWIDTH ? 1e-9
-                   : run->metric == BENCH_CALLS   ? 1
-                                                  : 1e6;
+                   : run->metric == BENCH_CALLS || run->metric == BENCH_UNARY
+                       ? 1
+                       : 1e6;
     char name[64];
 
     bench_way_name(run->way, name, sizeof(name));
@@ -74,6 +76,7 @@ static void hold(contest_t *contest)
                           bench_transport_name(entrant->run.transport), name);
             }
             entrant->values[i] = entrant->last.value;
+            entrant->one_way[i] = entrant->last.one_way;
         }
     }
     for (size_t j = 0; contest->options->verbose && j < contest->count; j++) {
@@ -152,6 +155,21 @@ static void latency(const bench_options_t *options, const char *work,
     bench_report_add(report, &row);
 }
 
+/* Of runs near and far, which a map tells: the quickest and the slowest. */
+static void tell_apart(const double *ratios, const double *maps, unsigned runs,
+                       bench_row_t *row)
+{
+    unsigned least = 0, most = 0;
+
+    for (unsigned i = 1; i < runs; i++) {
+        least = maps[i] < maps[least] ? i : least;
+        most = maps[i] > maps[most] ? i : most;
+    }
+    snprintf(row->limit_way, sizeof(row->limit_way),
+             "%.2f of maps of %.2f us, %.2f of %.2f", ratios[least],
+             maps[least] * 1e6, ratios[most], maps[most] * 1e6);
+}
+
 /* A call and its reply, each 8 x 64 B, over the time of one such message. */
 static void unary(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
@@ -164,7 +182,6 @@ static void unary(const bench_options_t *options, const char *work,
                        .way = map_way,
                        .blocks = 401,
                        .rounds = 64};
-    double ratios[BENCH_RUNS_MAX];
     bench_row_t row = {.work = work,
                        .transport = bench_transport_name(transport),
                        .metric = "latency_over_one_way",
@@ -172,14 +189,10 @@ static void unary(const bench_options_t *options, const char *work,
                        .limit = NAN};
 
     enter(&contest, run);
-    run.metric = BENCH_LATENCY;
-    enter(&contest, run);
     hold(&contest);
-    for (unsigned i = 0; i < options->runs; i++) { /* half a round trip each */
-        ratios[i] =
-            2 * contest.entrants[0].values[i] / contest.entrants[1].values[i];
-    }
-    summarize(ratios, options->runs, 1, &row);
+    summarize(contest.entrants[0].values, options->runs, 1, &row);
+    tell_apart(contest.entrants[0].values, contest.entrants[0].one_way,
+               options->runs, &row);
     bench_report_add(report, &row);
 }
 
