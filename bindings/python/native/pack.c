@@ -52,6 +52,30 @@ static const char *name_of(const char *key)
     return key;
 }
 
+/* What a user calls it: leaves that are no arrays have a mark before it. */
+static PyObject *called(PyObject *name)
+{
+    Py_ssize_t length = PyUnicode_GetLength(name);
+
+    if (length > 1 && PyUnicode_ReadChar(name, 0) == '/') {
+        return PyUnicode_Substring(name, 1, length);
+    }
+    Py_INCREF(name);
+    return name;
+}
+
+/* Raises another in place of what there is, about that name; returns NULL. */
+static PyObject *refuse(PyObject *name, PyObject *kind, const char *words)
+{
+    PyErr_Clear();
+    name = called(name);
+    if (name != NULL) {
+        PyErr_Format(kind, "%R: %s", name, words);
+        Py_DECREF(name);
+    }
+    return NULL;
+}
+
 /* UTF-8 of a str that becomes a C string; the caller drops the bytes. */
 static PyObject *utf8_of(PyObject *text, const char **utf8_p)
 {
@@ -62,11 +86,15 @@ static PyObject *utf8_of(PyObject *text, const char **utf8_p)
         return NULL;
     }
     bytes = PyUnicode_AsUTF8String(text);
-    /* Refuses what holds a NUL. */
-    if (bytes != NULL &&
-        PyBytes_AsStringAndSize(bytes, (char **)utf8_p, NULL) != 0) {
+    if (bytes == NULL) {
+        return PyErr_ExceptionMatches(PyExc_UnicodeError)
+                   ? refuse(text, PyExc_ValueError,
+                            "a name has no lone surrogate, which UTF-8 lacks")
+                   : NULL;
+    }
+    if (PyBytes_AsStringAndSize(bytes, (char **)utf8_p, NULL) != 0) {
         Py_DECREF(bytes);
-        bytes = NULL;
+        return refuse(text, PyExc_ValueError, "a name has no NUL");
     }
     return bytes;
 }
@@ -165,8 +193,9 @@ static int meta_of(PyObject *name, PyObject *value, tmsg_meta_t *meta_p,
         *meta_p = (tmsg_meta_t){.type = TMSG_META_TYPE_I64,
                                 .i64 = PyLong_AsLongLong(value)};
         if (meta_p->i64 == -1 && PyErr_Occurred()) {
-            PyErr_Format(PyExc_OverflowError,
-                         "%R: an int travels as 64 bits with a sign", name);
+            refuse(name, PyExc_OverflowError,
+                   "an int travels as 64 bits with a sign, -2**63 to 2**63 - 1;"
+                   " send a larger one as str");
             return -1;
         }
     } else if (PyFloat_Check(value)) {
@@ -175,6 +204,12 @@ static int meta_of(PyObject *name, PyObject *value, tmsg_meta_t *meta_p,
     } else if (PyUnicode_Check(value) || PyBytes_Check(value)) {
         if (PyUnicode_Check(value)) {
             value = *hold_p = PyUnicode_AsUTF8String(value);
+        }
+        if (value == NULL && PyErr_ExceptionMatches(PyExc_UnicodeError)) {
+            refuse(
+                name, PyExc_ValueError,
+                "the str has a lone surrogate, which UTF-8 lacks: send bytes");
+            return -1;
         }
         if (value == NULL || PyBytes_AsStringAndSize(value, &data, &size) < 0) {
             return -1;
@@ -222,7 +257,8 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
         return 0;
     }
     while (PyDict_Next(data, &at, &name, &value)) {
-        int rc = add(map, name, value, false);
+        /* Of what is no str flatten() of _data.py says where it is. */
+        int rc = PyUnicode_Check(name) ? add(map, name, value, false) : 0;
 
         if (rc != 1) {
             return rc;

@@ -158,7 +158,7 @@ class Interface:
     ({"typestr": "|V2"}, TypeError, "'x' has dtype"),
     ({"typestr": "<f8", "strides": (12,)}, TypeError,
      "'x' has strides that are no whole elements"),
-    ({}, TypeError, "'x' says that it is CUDA's memory, which"),
+    ({}, TypeError, "'x' says that it is CUDA's memory, at"),
 ])
 def test_what_cannot_be_sent_is_named(about, error, words):
     with tensormsg.sync.listen(":0", background=True) as listener, \

@@ -253,6 +253,26 @@ def test_subclasses_of_what_travels(ep):
     assert list(msg) == ["a", "colour"] and msg["colour"] == 1
 
 
+def deep(levels):
+    made = np.zeros(1)
+    for _ in range(levels):
+        made = {"a": made}
+    return made
+
+
+def ring():
+    made = {"x": []}
+    made["x"].append(made)
+    return made
+
+
+class Device:
+    def __init__(self, **about):
+        self.__cuda_array_interface__ = {
+            "shape": (3,), "typestr": "<f4", "data": (4096, False),
+            "version": 3, **about}
+
+
 REFUSED = [
     ({"x": np.array([object()])}, TypeError, "Python objects"),
     ({"x": np.array(["a"])}, TypeError, "dtype <U1"),
@@ -269,8 +289,29 @@ REFUSED = [
     ({1: np.zeros(1)}, TypeError, "names are str"),
     ({"x": {1: np.zeros(1)}}, TypeError, "names are str"),
     ({"": np.zeros(1)}, tensormsg.InvalidParam, "name"),
-    ({"a\0b": np.zeros(1)}, ValueError, "null"),
-    ({"\ud800": np.zeros(1)}, UnicodeEncodeError, "surrogates"),
+    ({"x": [{2: np.zeros(1)}]}, TypeError, r"'x/0' has the key 2 \(int\)"),
+    ({"x": {"y": {b"z": 1}}}, TypeError, r"'x/y' has the key b'z' \(bytes\)"),
+    ({"a\0b": np.zeros(1)}, ValueError, r"'a\\x00b': a name has no NUL"),
+    ({"x": {"a\0b": 1}}, ValueError, r"'x/a\\x00b': a name has no NUL"),
+    ({"\ud800": np.zeros(1)}, ValueError, r"'\\ud800': a name has no lone"),
+    ({"x": "\ud800"}, ValueError, "'x': the str has a lone surrogate"),
+    ({"x": [1, -(1 << 63) - 1]}, OverflowError, "^'x/1': an int travels as 64"),
+    ({"x": np.longdouble(1)}, TypeError, "float64"),
+    ({"x": np.datetime64("2026-01-01")}, TypeError, "'x' has dtype datetime64"),
+    (deep(257), ValueError, "a/a' is nested more than 256 deep"),
+    (deep(100000), ValueError, "is nested more than 256 deep"),
+    (ring(), ValueError, "'x/0' holds itself"),
+    ({"x": Device()}, TypeError, "'x' says that it is CUDA's memory.*no driver"),
+    ({"x": [Device(shape=(-1,))]}, TypeError, r"'x/0': .* shape=\(-1,\)"),
+    ({"x": Device(shape=3)}, TypeError, "shape=3, which is no tuple"),
+    ({"x": Device(shape=None)}, TypeError, "shape=None"),
+    ({"x": Device(shape=(1 << 70,))}, TypeError, "more than there is memory"),
+    ({"x": Device(shape=(1,) * 65)}, TypeError, "65 dimensions"),
+    ({"x": Device(strides=(1, 2))}, TypeError, "strides="),
+    ({"x": Device(typestr="zz")}, TypeError, "typestr='zz'"),
+    ({"x": Device(typestr=None)}, TypeError, "typestr=None"),
+    ({"x": Device(data=None)}, TypeError, "data=None"),
+    ({"x": Device(data=(-5, False))}, TypeError, "no address"),
     ({"n" * 4097: np.zeros(1)}, tensormsg.Error, "4096"),
     ({"a/b": np.zeros(1), "a": {"b": 2}}, ValueError, "two leaves"),
     (np.zeros(3), TypeError, "a dict of arrays"),
@@ -289,11 +330,45 @@ def test_what_cannot_be_sent_is_refused(ep, data, kind, words):
 @pytest.mark.parametrize("meta, kind", [
     ({"k": [1]}, TypeError), ({"k": None}, TypeError), ({1: 1}, TypeError),
     ({"k": 1 << 64}, OverflowError), ({"/k": 1}, ValueError),
+    ({"k": -(1 << 63) - 1}, OverflowError), ({"k\0": 1}, ValueError),
+    ({"k": "\ud800"}, ValueError), ({"\ud800": 1}, ValueError),
+    ({"k": np.longdouble(1)}, TypeError), ({"k": np.complex64(1)}, TypeError),
+    ({"k": np.datetime64("2026-01-01")}, TypeError),
+    ({"k": np.zeros(())}, TypeError),
     ({"frame": "seven"}, tensormsg.InvalidParam),
     ({"tensormsg.x": 1}, tensormsg.InvalidParam)])
 def test_metadata_that_cannot_be_sent_is_refused(ep, meta, kind):
-    with pytest.raises(kind):
+    with pytest.raises(kind) as caught:
         ep.send({"x": np.zeros(1)}, meta=meta)
+    name, = meta
+    assert str(name).strip("/").encode(errors="backslashreplace") in \
+        str(caught.value).encode() or repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("value, arrives", [
+    (np.bool_(True), True), (np.int8(-3), -3), (np.uint64(7), 7),
+    (np.float16(.5), .5), (np.float32(3), 3.), (np.float64(1e300), 1e300),
+    (np.str_("abc"), "abc"), (np.bytes_(b"abc"), b"abc")])
+def test_scalars_of_numpy_are_metadata_too(ep, value, arrives):
+    meta = back(ep, {}, k=value).meta
+    assert meta == {"k": arrives} and type(meta["k"]) is type(arrives)
+    meta = {"k": value}
+    assert back(ep, {}, meta=meta).meta == {"k": arrives}
+    assert meta["k"] is value, "what was given stays"
+    assert back(ep, {}, frame=np.int32(7)).meta == {"frame": 7}
+    got = back(ep, {"k": [value]}).tree()["k"][0]
+    if isinstance(arrives, (str, bytes)):
+        assert got == arrives and type(got) is type(arrives)
+    else:  # an array, which keeps its dtype
+        assert got.shape == () and got.dtype == value.dtype and got == value
+
+
+@pytest.mark.parametrize("levels", [1, 10, 256])
+def test_a_deep_tree_arrives(ep, levels):
+    got = back(ep, deep(levels)).tree()
+    for _ in range(levels):
+        got = got["a"]
+    assert got.shape == (1,)
 
 
 def test_a_peer_may_send_a_tree_that_lies(ep):

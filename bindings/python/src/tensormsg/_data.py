@@ -17,6 +17,7 @@ from ._lib import hot
 # leaves hang together, the key "/" has that as JSON: an object is a dict,
 # ["l", ...] a list, ["t", ...] a tuple, 0 a leaf, null None.
 MARK = "/"
+DEPTH_MOST = 256  # of a tree: what the other side can build
 
 _CPU = (1, 3)  # DLPack's device types of memory that the CPU reads
 _ML_DTYPES = (  # name, code of DLPack, bits
@@ -120,7 +121,7 @@ def _capsule(name: str, value: Any) -> Any:
 
 
 def _cuda(name: str, value: Any) -> Any:
-    about = value.__cuda_array_interface__
+    about = _device.checked(name, value.__cuda_array_interface__)
     dtype = np.dtype(about["typestr"])
     _array(name, np.empty((), dtype))  # raises where it is no tensor's
     if 0 in about["shape"]:  # and no memory
@@ -149,11 +150,30 @@ def _leaf(name: str, value: Any) -> Any:
     return _array(name, np.asarray(view))
 
 
+def scalar(name: str, value: "np.generic[Any]") -> Any:
+    """One of numpy's as Python's own, which it arrives as."""
+    if isinstance(value, (np.bool_, np.integer, np.str_, np.bytes_)) or (
+            isinstance(value, np.floating) and value.dtype.itemsize <= 8):
+        return value.item()
+    raise TypeError(f"{name} is a {type(value).__name__}, which is neither a "
+                    "bool, int or float of 64 bits, str nor bytes: send it "
+                    "among the arrays")
+
+
 class _Flat:
     def __init__(self) -> None:
         self.arrays: Dict[str, Any] = {}
         self.meta: Dict[str, Any] = {}
         self.seen: Set[str] = set()
+        self.around: List[int] = []  # what we are in
+
+    def _enter(self, name: str, value: Any) -> None:
+        if id(value) in self.around:
+            raise ValueError(f"'{shortened(name)}' holds itself")
+        if len(self.around) == DEPTH_MOST:
+            raise ValueError(f"'{shortened(name)}' is nested more than "
+                             f"{DEPTH_MOST} deep")
+        self.around.append(id(value))
 
     def _put(self, into: Dict[str, Any], key: str, name: str,
              value: Any) -> int:
@@ -165,6 +185,8 @@ class _Flat:
 
     def walk(self, name: str, value: Any, top: bool = False) -> Any:
         """Adds what hangs at `name`; returns how, in the words above."""
+        if isinstance(value, (np.str_, np.bytes_)):
+            value = value.item()
         if not isinstance(value, np.generic) and \
                 isinstance(value, (bool, int, float, str, bytes)):
             return self._put(self.meta, MARK + name, name, value)
@@ -172,16 +194,29 @@ class _Flat:
             return None
         below = "" if top else name + "/"
         if isinstance(value, (list, tuple)):
-            return ["t" if isinstance(value, tuple) else "l",
-                    *(self.walk(f"{below}{i}", item)
-                      for i, item in enumerate(value))]
+            self._enter(name, value)
+            form: Any = ["t" if isinstance(value, tuple) else "l"]
+            for i, item in enumerate(value):
+                form.append(self.walk(f"{below}{i}", item))
+            self.around.pop()
+            return form
         if isinstance(value, Mapping):
-            for key in value:
+            self._enter(name, value)
+            form = {}
+            for key, item in value.items():
                 if not isinstance(key, str):
-                    raise TypeError(f"names are str, not {key!r}")
-            return {str(key): self.walk(below + key, item)
-                    for key, item in value.items()}
+                    raise TypeError(
+                        ("the dict" if top else f"'{shortened(name)}'") +
+                        f" has the key {key!r} ({type(key).__name__}): names "
+                        "are str")
+                form[str(key)] = self.walk(below + key, item)
+            self.around.pop()
+            return form
         return self._put(self.arrays, name, name, _leaf(name, value))
+
+
+def shortened(name: str) -> str:
+    return name if len(name) <= 100 else f"{name[:60]}...{name[-30:]}"
 
 
 def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:

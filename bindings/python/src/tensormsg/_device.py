@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+import math
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ._lib import ffi, hot, lib
 from .errors import check
 
 CUDA = (2, 13)  # DLPack's device types: its own memory, and managed memory
+_NDIM_MOST = 64
 _LEGACY = 1  # of CUDA's streams, as DLPack and __cuda_array_interface__ have it
 
 
@@ -22,6 +24,46 @@ def capsule(name: str, value: Any) -> Any:
     except TypeError:
         tensor = value.__dlpack__(stream=_LEGACY)
     return hot.device_tensor(name, tensor, _LEGACY)
+
+
+def _whole(value: Any, least: Optional[int] = None) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(
+        value, bool) and (least is None or int(value) >= least)
+
+
+def checked(name: str, about: Any) -> Dict[str, Any]:
+    """What an object says of itself by __cuda_array_interface__."""
+    def wrong(key: str, words: str) -> TypeError:
+        said = repr(about.get(key))
+        return TypeError(f"'{name}': its __cuda_array_interface__ has "
+                         f"{key}={said[:60]}, which is {words}")
+
+    if not isinstance(about, dict):
+        raise TypeError(f"'{name}': its __cuda_array_interface__ is a "
+                        f"{type(about).__name__}, no dict")
+    shape, strides = about.get("shape"), about.get("strides")
+    if not isinstance(shape, tuple) or not all(_whole(n, 0) for n in shape):
+        raise wrong("shape", "no tuple of ints, each 0 or more")
+    if len(shape) > _NDIM_MOST:
+        raise wrong("shape", f"{len(shape)} dimensions: {_NDIM_MOST} are the "
+                    "most")
+    if strides is not None and not (
+            isinstance(strides, tuple) and len(strides) == len(shape) and
+            all(_whole(n) for n in strides)):
+        raise wrong("strides", "neither None nor a tuple of as many ints")
+    try:
+        if not isinstance(about.get("typestr"), str):
+            raise TypeError
+        itemsize = np.dtype(about["typestr"]).itemsize
+    except (TypeError, ValueError):
+        raise wrong("typestr", "no type of numpy's") from None
+    if math.prod(int(n) for n in shape) * itemsize >= 1 << 63:
+        raise wrong("shape", "more than there is memory")
+    data = about.get("data")
+    if not (isinstance(data, tuple) and len(data) == 2 and
+            _whole(data[0], 0) and data[0] < 1 << 64):
+        raise wrong("data", "no address with whether it is read-only")
+    return about
 
 
 def _stream(name: str, about: Any) -> int:
@@ -39,8 +81,11 @@ def _device(name: str, address: int) -> Tuple[int, int]:
     memory = ffi.new("tmsg_memory_t *")
     check(lib.tmsg_memory_query(ffi.cast("void *", address), memory))
     if memory.device.type == 1:
-        raise TypeError(f"'{name}' says that it is CUDA's memory, which this "
-                        "process's driver does not know")
+        from .context import default_context
+        driver = default_context().describe()["cuda_driver"]
+        raise TypeError(f"'{name}' says that it is CUDA's memory, at "
+                        f"{address:#x}, which no driver of this process knows "
+                        f"({driver})")
     return memory.device.type, memory.device.id
 
 

@@ -13,6 +13,8 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
     Set, Tuple
 
+import numpy as np
+
 from . import _data
 from .allocators import Allocator, Allocators, in_use
 from ._lib import address, ffi, hot, lib, take_text, text
@@ -62,9 +64,13 @@ def merge_meta(meta: Optional[Meta], more: Dict[str, Any]) -> Optional[
         Dict[str, Any]]:
     """Both as one dict; None if that would be empty."""
     merged = {**meta, **more} if meta else more
-    for key in merged:
+    for key, value in merged.items():
+        if not isinstance(key, str):
+            raise TypeError(f"metadata has a key {key!r}: names are str")
         if key[:1] == _data.MARK:
             raise ValueError(f"metadata {key!r}: '/' begins no key")
+        if isinstance(value, np.generic):
+            merged = {**merged, key: _data.scalar(f"metadata '{key}'", value)}
     return merged or None
 
 
