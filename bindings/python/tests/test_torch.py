@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors of torch, sent and received, on the CPU."""
 
+import asyncio
 import pathlib
 import subprocess
 import sys
@@ -170,10 +171,22 @@ class Wrapper(torch.Tensor):
         raise NotImplementedError
 
 
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        return torch.ones(3)
+
+
 REFUSED = {
     "sparse": (lambda: torch.eye(3).to_sparse(), "layout other than"),
     "meta": (lambda: torch.zeros(3, device="meta"), "meta"),
     "wrapper": (lambda: Wrapper(torch.ones(3)), "wraps other tensors"),
+    "nested": (lambda: torch.nested.nested_tensor(
+        [torch.ones(2), torch.ones(3)]), "is nested"),
+    "jagged": (lambda: torch.nested.nested_tensor(
+        [torch.ones(2), torch.ones(3)], layout=torch.jagged), "is nested"),
+    "fake": (lambda: fake(), "has no data"),
+    "mkldnn": (lambda: torch.ones(3).to_mkldnn(), "cannot be sent"),
     "bits": (lambda: torch.zeros(3, dtype=torch.uint8).view(torch.bits8),
              "not supported by dlpack"),
 }
@@ -184,6 +197,18 @@ def test_what_cannot_be_sent_is_refused_by_name(torch_ep, kind):
     make, words = REFUSED[kind]
     with pytest.raises(TypeError, match=f"'a/{kind}' .*{words}"):
         torch_ep.send({"a": {kind: make()}})
+    assert back(torch_ep, {"x": torch.ones(1)})["x"] == 1
+
+
+@pytest.mark.parametrize("transform", ["vmap", "grad", "functionalize"])
+def test_what_a_transform_has_is_refused_by_name(torch_ep, transform):
+    def send(x):
+        for send in torch_ep.send, lambda data: torch_ep.recv_into(data["a"]):
+            with pytest.raises(TypeError, match="x' stands for others inside"):
+                send({"a": {"x": x}})
+        return x.sum()
+
+    getattr(torch.func, transform)(send)(torch.ones(3))
     assert back(torch_ep, {"x": torch.ones(1)})["x"] == 1
 
 
@@ -222,6 +247,29 @@ def test_received_into_tensors(ep, dtype):
     assert torch.equal(bits(into), bits(sent))
     assert msg["x"].ctypes.data == into.data_ptr()
     assert msg["more"].ctypes.data != into.data_ptr()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_is_received_into_is_what_the_message_has(echo_unix, asynchronous):
+    into = {"x": torch.zeros(3), "y": np.zeros(2), "none": torch.zeros(1)}
+    sent = {"x": torch.ones(3), "y": np.ones(2), "z": torch.ones(4)}
+
+    def check(msg):
+        assert msg["x"] is into["x"] and msg["y"] is into["y"]
+        assert into["x"].sum() == 3 and into["y"].sum() == 2
+        assert torch.is_tensor(msg["z"]) and "none" not in msg
+
+    async def main():
+        async with tensormsg.connect(echo_unix, like="torch") as ep:
+            await ep.send(sent)
+            check(await ep.recv_into(into))
+
+    if asynchronous:
+        asyncio.run(main())
+    else:
+        with tensormsg.connect(echo_unix, like="torch") as ep:
+            ep.send(sent, timeout=WAIT)
+            check(ep.recv_into(into, timeout=WAIT))
 
 
 def test_received_into_parameters(ep):

@@ -87,7 +87,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
         gaps; those of the message have the same dtype and shape, else this
         raises InvalidParam and the message stays the next one. What only one of
         the two has is left as it is, and received as by recv(). In the message
-        returned those names are the arrays given.
+        returned those names are the arrays given (with `like`, the tensors).
 
         A task that is cancelled meanwhile takes none. Where one was on its way
         into the buffers just then they stay lent, and it is the next to be
@@ -98,7 +98,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
         except BaseException:
             self._leave(posted)
             raise
-        return Message(parts, self, self._convert)
+        return self._received_into(posted, parts, Message)
 
     async def call(self, method: str, data: Any = None, *,
                    meta: Optional[Meta] = None,

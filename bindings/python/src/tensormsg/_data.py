@@ -80,6 +80,30 @@ def _is_torch(value: Any) -> bool:
                                             getattr(torch, "Tensor", ()))
 
 
+def _is_transforming(torch: Any) -> bool:
+    """Whether a transform runs, whose tensors stand for others."""
+    functorch = getattr(torch._C, "_functorch", None)
+    return functorch is None or functorch.peek_interpreter_stack() is not None
+
+
+def _refuse_without_memory(name: str, value: Any) -> None:
+    """Tensors of torch's that stand for others, or for none."""
+    torch = sys.modules["torch"]
+    functorch = getattr(torch._C, "_functorch", None)
+    what = None
+    if value.is_nested:
+        what = "is nested: send its tensors, .unbind() of it"
+    elif hasattr(value, "fake_mode"):
+        what = "is a FakeTensor, which has no data"
+    elif (functorch is not None and
+          functorch.is_functorch_wrapped_tensor(value)) or \
+            torch._is_functional_tensor(value):
+        what = "stands for others inside of a transform (vmap, grad, jvp, " \
+            "functionalize): send outside of it"
+    if what is not None:
+        raise TypeError(f"'{name}' {what}")
+
+
 def _plain(name: str, value: Any) -> Any:
     """A tensor of torch's whose memory has what it stands for. DLPack knows no
     gradients, and torch hands out the memory of lazily negated tensors as it
@@ -96,8 +120,11 @@ def _plain(name: str, value: Any) -> Any:
 
 def _capsule(name: str, value: Any) -> Any:
     if _is_torch(value):
-        value = _plain(name, value)
         torch = sys.modules["torch"]
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or \
+                value.is_nested or _is_transforming(torch):
+            _refuse_without_memory(name, value)
+        value = _plain(name, value)
         if type(value) is torch.Tensor and value.device.type == "cpu" and \
                 value.layout is torch.strided:
             try:  # as __dlpack__(), whose checks are above: ten times as fast
@@ -116,8 +143,9 @@ def _capsule(name: str, value: Any) -> Any:
             return value.__dlpack__(max_version=(1, 0))
         except TypeError:
             return value.__dlpack__()
-    except (AttributeError, BufferError, ValueError) as error:
-        raise TypeError(f"'{name}' cannot be sent: {error}") from None
+    except (AttributeError, BufferError, RuntimeError, ValueError) as error:
+        words = str(error).split("\n")[0]
+        raise TypeError(f"'{name}' cannot be sent: {words}") from None
 
 
 def _cuda(name: str, value: Any) -> Any:
@@ -255,6 +283,7 @@ def unflatten(form: str, leaves: Mapping[str, Any]) -> Any:
 def _torch_buffer(name: str, value: Any) -> Any:
     """The memory of a tensor of torch's as an array, also of a dtype that numpy
     lacks."""
+    _refuse_without_memory(name, value)
     value = _plain(name, value) if not (value.is_conj() or value.is_neg()) \
         else None
     if value is None or value.device.type != "cpu":

@@ -7,7 +7,6 @@ import weakref
 from typing import Any, Callable, Dict, Generic, Mapping, Optional, Type, \
     TypeVar
 
-from . import _data
 from ._hub import Hub, Meta, Posted, merge_meta
 from ._lib import hot, lib
 from ._link import Admission
@@ -108,14 +107,25 @@ class BaseEndpoint(Generic[H]):
         """What to receive into: that of a receive that was given up goes on,
         where it is the same memory."""
         self._check()
-        posted = Posted(_data.buffers(buffers))
+        posted = Posted(buffers)
         left, self._left = self._left, None
-        return left if left is not None and left.same(posted) else posted
+        if left is None or not left.same(posted):
+            return posted
+        left.given = posted.given
+        return left
 
     def _leave(self, posted: Posted) -> None:
         """Of a receive that was given up."""
         if posted.lent:
             self._left = posted
+
+    def _received_into(self, posted: Posted, parts: Any, kind: Type[M]) -> M:
+        """A message, in which what was received into is as it was given."""
+        message = kind(parts, self, self._convert)
+        if self._convert is not None:
+            message._converted = {name: posted.given[name]
+                                  for name in posted.given if name in parts[0]}
+        return message
 
     def _call(self, method: str, data: Any, meta: Optional[Meta],
               timeout: Optional[float], idempotent: bool, attempts: int,

@@ -95,8 +95,9 @@ class Deadline:
 class Posted:
     """Arrays to receive into."""
 
-    def __init__(self, arrays: Dict[str, Any]) -> None:
-        self.arrays = arrays
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.arrays = arrays = _data.buffers(given)
+        self.given = dict(given)
         self.map = hot.posted(arrays)
         self.lent = False  # a message is on its way into them
 
