@@ -13,7 +13,7 @@ import pytest
 
 import tensormsg
 from conftest import WAIT, becomes_idle
-from tensormsg import _loop
+from tensormsg import _link, _loop
 from tensormsg._lib import hot, lib
 
 
@@ -397,7 +397,7 @@ def test_what_a_loop_cannot_take_is_not_left_open(monkeypatch, place, last):
 
         async with tensormsg.listen(":0", background=True) as server:
             hub = _loop.LoopHub(None, None, None, False)
-            number = hub.connect(server.url, 10)
+            number = hub.connect(server.url, _link.Dialling())
             before = descriptors()
             owner = os if place == "dup" else asyncio.get_running_loop()
             with monkeypatch.context() as patch:

@@ -27,11 +27,11 @@ def _kept_ms(reconnect: Reconnect) -> Optional[int]:
 
 
 class Dialling(NamedTuple):
-    timeout_ms: int
-    keyring: Optional[Keyring]
-    kept_ms: Optional[int]
-    backoff_ms: Tuple[int, int]
-    newest: bool
+    timeout_ms: int = 10000
+    keyring: Optional[Keyring] = None
+    kept_ms: Optional[int] = None
+    backoff_ms: Tuple[int, int] = (100, 5000)
+    newest: bool = False
 
     def params(self) -> Any:
         params = ffi.new("tmsg_endpoint_params_t *")
