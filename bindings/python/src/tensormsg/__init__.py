@@ -44,7 +44,7 @@ from .errors import AlreadyExists, ApplicationFailed, Busy, CallError, \
     Canceled, Closed, Corrupt, Dropped, Error, Incompatible, Insecure, \
     Internal, InvalidParam, IOFailed, LimitExceeded, Malformed, NoMemory, \
     NotFound, PeerLost, Refused, ResourceExhausted, Status, TimedOut, \
-    Unavailable, Unreachable, Unsupported, WouldBlock
+    Unavailable, Unreachable, Unsupported, WouldBlock, error_of
 from .keys import Key, Keyring, generate_key, save_key
 
 __all__ = [
@@ -74,6 +74,11 @@ class Connecting:
         self._options = options
         self._endpoint: Any = None
 
+    def _enter(self) -> None:
+        if self._endpoint is not None:
+            raise RuntimeError("this connect() is entered already: for another "
+                               "connection call it again")
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"what connect() gives has no '{name}' yet: enter it by `async "
@@ -97,7 +102,12 @@ class Connecting:
         return self._open().__await__()
 
     async def __aenter__(self) -> Endpoint:
-        endpoint = self._endpoint = await self._open()
+        self._enter()
+        self._endpoint = False  # until it is here
+        try:
+            endpoint = self._endpoint = await self._open()
+        finally:
+            self._endpoint = self._endpoint or None
         return endpoint
 
     async def __aexit__(self, kind: Optional[Type[BaseException]],
@@ -107,6 +117,7 @@ class Connecting:
         await endpoint.__aexit__(kind, error, trace)
 
     def __enter__(self) -> sync.Endpoint:
+        self._enter()
         endpoint = self._endpoint = sync._connect(
             self._place, self._how, **self._options)
         return endpoint
@@ -135,19 +146,27 @@ class Listening:
         """Where it listens, with the port that was picked."""
         return self._listener.url
 
+    def _check(self) -> None:
+        if self._hub.closed:
+            raise error_of(Status.CLOSED, f"the listener at {self.url} was "
+                           "closed: listen() makes another")
+
     def _blocking(self) -> sync.Listener:
+        self._check()
         if self._sync is None:
             made = self._sync = sync.Listener.__new__(sync.Listener)
             made.__dict__.update(self._listener.__dict__)
         return self._sync
 
     def __aiter__(self) -> AsyncIterator[Message]:
+        self._check()
         return self._listener.__aiter__()
 
     def __iter__(self) -> Iterator[sync.Message]:
         return iter(self._blocking())
 
     async def __aenter__(self) -> Listener:
+        self._check()
         return await self._listener.__aenter__()
 
     async def __aexit__(self, kind: Optional[Type[BaseException]],
@@ -161,7 +180,8 @@ class Listening:
     def __exit__(self, kind: Optional[Type[BaseException]],
                  error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
-        self._blocking().__exit__(kind, error, trace)
+        if self._sync is not None:
+            self._sync.__exit__(kind, error, trace)
 
 
 class Publishing:
@@ -184,7 +204,13 @@ class Publishing:
             f"what publish() gives has no '{name}' yet: enter it by `async "
             "with` or `with`; sync.publish() gives a publisher at once")
 
+    def _enter(self) -> None:
+        self._listening._check()
+        if self._publisher is not None:
+            raise RuntimeError("this publish() is entered already")
+
     async def __aenter__(self) -> Publisher:
+        self._enter()
         publisher = self._publisher = Publisher(self._listening._listener,
                                                 self._pointer)
         return await publisher.__aenter__()
@@ -195,6 +221,7 @@ class Publishing:
         await self._publisher.__aexit__(kind, error, trace)
 
     def __enter__(self) -> sync.Publisher:
+        self._enter()
         publisher = self._publisher = sync.Publisher(
             self._listening._blocking(), self._pointer)
         return publisher

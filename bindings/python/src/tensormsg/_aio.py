@@ -20,6 +20,7 @@ from ._message import BaseMessage, Like
 from ._publish import LOOK_S, BasePublisher
 from ._serve import BaseServer, Request, health_of, methods_of
 from ._stream import QUEUE
+from ._time import seconds
 from .errors import Closed, Error, Status, TimedOut, error_of
 
 _LOOK_S = 0.5  # a server looks for peers that have ended
@@ -58,6 +59,8 @@ class Endpoint(BaseEndpoint[LoopHub]):
         more, and must not be changed right away.
         """
         self._check()
+        if timeout is not None:
+            seconds(timeout)
         hub = self._hub
         await hub.breathe(hub.bind())
         self._check()
@@ -162,6 +165,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
     async def ready(self, timeout: Optional[float] = None) -> None:
         """Waits until the connection stands, after it broke and where it comes
         back (`reconnect`). Raises PeerLost where it does not, TimedOut."""
+        seconds(timeout)
         op = self._begin_ready()
         if not await self._hub.finish(op, self._number, timeout):
             raise self._hub.late(op, self._number, timeout, "to come back")
@@ -180,10 +184,11 @@ class Endpoint(BaseEndpoint[LoopHub]):
                 return
             yield message
 
-    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    async def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Closes in order: returns when the peer has all that was sent. Again
         does nothing. Raises PeerLost where that cannot be known, TimedOut
         after `timeout` seconds."""
+        seconds(timeout)
         if self._gone or self._closing:
             return
         self._closing = True
@@ -249,8 +254,9 @@ class Listener(BaseListener[LoopHub]):
         self._hub.news(self._make)
         return list(self._hub.endpoints.values())
 
-    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    async def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Lets nobody in any more and closes what came in, in order."""
+        seconds(timeout)
         if self._hub.closed:
             return
         try:
@@ -323,10 +329,11 @@ class Publisher(BasePublisher[Listener]):
             nap_s = min(2 * nap_s, LOOK_S)
             await asyncio.sleep(min(nap_s, deadline.left()))
 
-    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    async def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Closes in order: nothing more is sent and nobody let in, what waits
         is sent, and the subscribers see Closed. Those who do not keep up are
         left after `timeout` seconds. Again does nothing."""
+        seconds(timeout)
         op = self._begin_close()
         if op is None:
             return
@@ -452,6 +459,7 @@ class Server(BaseServer[LoopHub]):
         those that are here have been answered. Raises TimedOut after `timeout`
         seconds: what was left failed with Unavailable, and its handlers were
         cancelled."""
+        seconds(timeout)
         loop = self._hub.bind()
         try:
             await loop.run_in_executor(None, self._drain, timeout)
@@ -461,6 +469,7 @@ class Server(BaseServer[LoopHub]):
 
     async def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Drains it, and ends it. Again does nothing."""
+        seconds(timeout)
         if self._closed:
             return
         try:

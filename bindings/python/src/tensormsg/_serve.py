@@ -277,7 +277,8 @@ class BaseServer(Generic[H]):
                 return
             try:
                 check(lib.tmsgpy_hub_drain(
-                    self._hub.hub, 0 if timeout == 0 else milliseconds(timeout)))
+                    self._hub.hub, 0 if timeout == 0 else
+                    milliseconds(timeout)))
             finally:
                 self._hub.leave()
 

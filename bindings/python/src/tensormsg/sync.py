@@ -25,6 +25,7 @@ from ._publish import LOOK_S, BasePublisher, bounds, make_publisher
 from ._serve import BaseServer, Request, health_of, methods_of
 from ._stream import QUEUE
 from ._sync_stream import ServerStream, Stream
+from ._time import seconds
 from .allocators import Allocators
 from .context import Context, park_at_exit
 from .errors import Closed, Error, Status, TimedOut, error_of
@@ -63,6 +64,8 @@ class Endpoint(BaseEndpoint[Hub]):
         nothing can read them any more, and must not be changed right away.
         """
         self._check()
+        if timeout is not None:
+            seconds(timeout)
         op = self._hub.post(self._number, data,
                             merge_meta(meta, more) if meta or more else None,
                             flags_of(acked, verify), 0)
@@ -149,6 +152,7 @@ class Endpoint(BaseEndpoint[Hub]):
     def ready(self, timeout: Optional[float] = None) -> None:
         """Waits until the connection stands, after it broke and where it comes
         back (`reconnect`). Raises PeerLost where it does not, TimedOut."""
+        seconds(timeout)
         self._hub.wait(self._begin_ready(), self._number, timeout,
                        "to come back")
 
@@ -167,9 +171,10 @@ class Endpoint(BaseEndpoint[Hub]):
                 return
             yield message
 
-    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Closes in order: returns when the peer has all that was sent. Again
         does nothing. Raises PeerLost where that cannot be known."""
+        seconds(timeout)
         if self._gone or self._closing:
             return
         self._closing = True
@@ -232,8 +237,9 @@ class Listener(BaseListener[Hub]):
         self._hub.news(self._make)
         return list(self._hub.endpoints.values())
 
-    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Lets nobody in any more and closes what came in, in order."""
+        seconds(timeout)
         if self._hub.closed:
             return
         try:
@@ -349,6 +355,7 @@ class Server(BaseServer[Hub]):
         """Takes no further calls (they fail with Unavailable) and waits until
         those that are here have been answered. Raises TimedOut after `timeout`
         seconds: what was left failed with Unavailable."""
+        seconds(timeout)
         failed: List[Error] = []
 
         def run() -> None:
@@ -370,6 +377,7 @@ class Server(BaseServer[Hub]):
 
     def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Drains it, and ends it. Again does nothing."""
+        seconds(timeout)
         if self._closed:
             return
         try:
@@ -445,10 +453,11 @@ class Publisher(BasePublisher[Listener]):
             nap_s = min(2 * nap_s, LOOK_S)
             time.sleep(min(nap_s, deadline.left()))
 
-    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Closes in order: nothing more is sent and nobody let in, what waits
         is sent, and the subscribers see Closed. Those who do not keep up are
         left after `timeout` seconds. Again does nothing."""
+        seconds(timeout)
         op = self._begin_close()
         if op is None:
             return

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What newcomers do: it works, or is told in words that help."""
+
+import asyncio
+import math
+import time
+
+import numpy as np
+import pytest
+
+import tensormsg
+from conftest import WAIT
+
+X = {"x": np.arange(3)}
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, WAIT))
+
+
+# --- times ---
+
+WRONG = [-1, -.001, -math.inf, math.nan, "1", b"1", [], True]
+
+
+def kind_of(value):
+    return ValueError if isinstance(value, (int, float)) and \
+        not isinstance(value, bool) else TypeError
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_time_that_is_none_is_refused_before_anything_is_done(wrong):
+    def refused(function, *args, name="timeout"):
+        with pytest.raises(kind_of(wrong), match=f"{name}=.*seconds are"):
+            function(*args, **{name: wrong})
+
+    with tensormsg.listen(":0", background=True) as server, \
+            tensormsg.connect(server.url) as ep, \
+            tensormsg.sync.publish(":0") as camera:
+        refused(tensormsg.connect, server.url)
+        refused(tensormsg.sync.connect, server.url)
+        refused(tensormsg.Context, name="peer_timeout")
+        refused(server.recv)
+        for use in ep.recv, ep.ready, ep.methods, ep.health, ep.close:
+            refused(use)
+        refused(ep.send, X)
+        refused(ep.send, {"x": np.zeros(1 << 22)})
+        refused(ep.recv_into, {"x": np.zeros(3)})
+        refused(ep.call, "x")
+        refused(ep.stream, "x")
+        refused(camera.send, X)
+        for use in camera.flush, camera.wait_for, camera.close, server.close:
+            refused(use)
+        door = server.serve()
+        door.method("s", stream=True)(lambda stream: None)
+        for use in door.drain, door.close:
+            refused(use)
+        stream = ep.stream("s")
+        for use in stream.recv, stream.wait:
+            refused(use)
+        refused(stream.send, X)
+        stream.wait(WAIT)
+        assert not ep.closed and camera.describe()["published"] == 0
+        with pytest.raises(tensormsg.TimedOut):  # nothing was sent
+            server.recv(0)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_time_that_is_none_is_refused_with_asyncio_too(wrong):
+    async def main():
+        async def refused(use, *args):
+            with pytest.raises(kind_of(wrong), match="timeout=.*seconds are"):
+                made = use(*args, timeout=wrong)
+                if asyncio.iscoroutine(made):
+                    await made
+
+        async with tensormsg.listen(":0") as server, \
+                tensormsg.connect(server.url) as ep, \
+                tensormsg.publish(":0") as camera:
+            door = server.serve()
+            for use in ep.ready, ep.methods, ep.health, ep.close, \
+                    camera.flush, camera.wait_for, camera.close, \
+                    door.drain, door.close, server.close:
+                await refused(use)
+            await refused(tensormsg.connect, server.url)
+            await refused(ep.send, X)
+            await refused(ep.call, "x")
+            await refused(ep.stream, "x")
+            await refused(camera.send, X)
+            await ep.send(X)
+            assert (await server.recv())["x"][2] == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("endless", [None, math.inf, 1e300,
+                                     np.float64(1e9)], ids=repr)
+def test_no_limit(endless):
+    with tensormsg.listen(":0", background=True) as server:
+        with tensormsg.connect(server.url, timeout=endless) as ep:
+            ep.send(X, timeout=endless)
+            assert server.recv(endless)["x"][2] == 2
+            ep.ready(endless)
+            with pytest.raises(tensormsg.Unsupported):
+                ep.call("x", timeout=endless)
+            ep.close(endless)
+
+
+def test_no_limit_with_asyncio():
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            for endless in None, math.inf:
+                ep = await tensormsg.connect(server.url, timeout=endless)
+                await ep.send(X, timeout=endless, acked=False)
+                await server.recv()
+                await ep.ready(endless)
+                await ep.close(endless)
+
+    run(main())
+
+
+def test_not_to_wait():
+    with tensormsg.listen(":0", background=True) as server:
+        with tensormsg.connect(server.url) as ep:
+            since = time.monotonic()
+            for use in (lambda: ep.recv(0), lambda: server.recv(0),
+                        lambda: ep.send(X, acked=True, timeout=0),
+                        lambda: tensormsg.sync.connect("127.0.0.1:1",
+                                                       timeout=0)):
+                with pytest.raises((tensormsg.TimedOut,
+                                    tensormsg.Unreachable)):
+                    use()
+            ep.send(X, timeout=0, i=1)
+            assert time.monotonic() - since < 5
+            msg = server.recv(WAIT)
+            while msg.meta.get("i") != 1:
+                msg = server.recv(WAIT)
+            ep.send(X)
+            end = time.monotonic() + WAIT
+            while True:  # what is there is taken
+                try:
+                    assert server.recv(0)["x"][2] == 2
+                    break
+                except tensormsg.TimedOut:
+                    assert time.monotonic() < end
+
+
+# --- what is entered more than once ---
+
+def test_a_connect_is_entered_once_at_a_time():
+    with tensormsg.listen(":0", background=True) as server:
+        connecting = tensormsg.connect(server.url)
+        for _ in range(2):  # one after the other is two connections
+            with connecting as ep:
+                with pytest.raises(RuntimeError, match="is entered already"):
+                    with connecting:
+                        pass
+                ep.send(X, timeout=WAIT)
+                assert server.recv(WAIT)["x"][2] == 2
+
+
+def test_a_connect_is_entered_once_at_a_time_with_asyncio():
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            connecting = tensormsg.connect(server.url)
+            for _ in range(2):
+                async with connecting as ep:
+                    with pytest.raises(RuntimeError, match="entered already"):
+                        async with connecting:
+                            pass
+                    await ep.send(X)
+                    await server.recv()
+
+            async def enter():
+                async with connecting as ep:
+                    await ep.send(X)
+                    await server.recv()
+
+            outcomes = await asyncio.gather(enter(), enter(),
+                                            return_exceptions=True)
+            assert sorted(map(type, outcomes), key=str) == [
+                type(None), RuntimeError]
+            bad = tensormsg.connect("127.0.0.1:1")
+            for _ in range(2):
+                with pytest.raises(tensormsg.Unreachable):
+                    async with bad:
+                        pass
+
+    run(main())
+
+
+def test_a_listener_that_was_closed_says_so():
+    async def aenter(made):
+        async with made:
+            pass
+
+    async def through(made):
+        async for _ in made:
+            pass
+
+    for use in (lambda made: made.__enter__(), iter,
+                lambda made: run(aenter(made)), lambda made: run(through(made))):
+        made = tensormsg.listen(":0")
+        with made:
+            pass
+        with pytest.raises(tensormsg.Closed, match="listen\\(\\) makes another"):
+            use(made)
+
+
+def test_a_publish_is_entered_once():
+    made = tensormsg.publish(":0")
+    with made as camera:
+        with pytest.raises(RuntimeError, match="entered already"):
+            made.__enter__()
+        camera.send(X)
+    with pytest.raises(tensormsg.Closed):
+        made.__enter__()
