@@ -18,9 +18,9 @@ BLOCKS = blocks_of(HERE / "../README.md")
 EXAMPLES = sorted((HERE / "../../../examples/python").glob("*.py"))
 
 
-def run(*args):
+def run(*args, **where):
     ran = subprocess.run([sys.executable, "-W", "error", *map(str, args)],
-                         text=True, stdout=subprocess.PIPE, timeout=50,
+                         text=True, **where, stdout=subprocess.PIPE, timeout=50,
                          stderr=subprocess.STDOUT,
                          env={**os.environ, "UCX_LOG_LEVEL": "fatal"})
     assert ran.returncode == 0, ran.stdout
@@ -30,7 +30,7 @@ def run(*args):
 @pytest.mark.parametrize("index", range(len(BLOCKS)))
 def test_a_block_of_the_tutorial(index, tmp_path):
     (tmp_path / "block.py").write_text(BLOCKS[index])
-    out = run(tmp_path / "block.py")
+    out = run(tmp_path / "block.py", cwd=tmp_path)
     assert (out != "") == ("print" in BLOCKS[index]), out
 
 
