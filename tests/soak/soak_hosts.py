@@ -3,12 +3,13 @@
 5 s: each side is stopped and killed amid one, the cable is cut for 30 s, a
 program computes for 20 s, and packets are lost. Over a relay, which delays,
 reorders and loses packets, 3,000 messages up to 100 KB, a cut of 30 s, 1,000
-connections made and ended, 1,000 that cross each other, and random runs of
-tests/model."""
+connections made and ended, 1,000 that cross each other, 1,000 at once from 10
+workers, and random runs of tests/model."""
 
 import collections
 import os
 import pathlib
+import resource
 import signal
 import sys
 import time
@@ -136,6 +137,32 @@ def cross(pair, relay):
     return come_and_go(pair, relay, crossing=True)
 
 
+def all_at_once(pair, relay, clients=10, each=100):
+    """From so many workers of the one host to one of the other, messages both
+    ways by every connection while all of them stand."""
+    def act(made):
+        server, *dialling = made.actors
+        for _ in range(each):
+            links = [made.dial(client, server) for client in dialling]
+            for link in links:
+                made.await_connected(link)
+        for _ in range(3):
+            for link in made.links:
+                for end in link.ends:
+                    made.send_one(link, end, False)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4 * clients * each:
+        return f"SKIPPED: RLIMIT_NOFILE allows {hard} descriptors"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    relay.set(delay_ms=1, loss=.1)
+    totals = model.Run(SEED, "tcp", hosts=[pair[0]] + clients * [pair[1]],
+                       timeout_ms=20000, actors=1 + clients).play(act)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert totals["connected"] == clients * each
+    return dict(totals)
+
+
 def random_runs(pair, relay, count=10):
     relay.set(delay_ms=5, reorder=5, loss=.5)
     totals = collections.Counter()
@@ -159,6 +186,7 @@ RELAYED = {
     "cut for 30 s by the relay": relayed_cut,
     "1,000 connections that come and go": come_and_go,
     "1,000 connections that cross": cross,
+    "1,000 connections at once": all_at_once,
     "random runs": random_runs,
 }
 
