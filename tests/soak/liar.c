@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "am/endpoint.h"
 #include "core/bytes.h"
+#include "support/keys.h"
 #include "support/mutator.h"
 #include "support/sample.h"
 
@@ -145,6 +147,74 @@ ssize_t send(int fd, const void *data, size_t bytes, int flags)
         return (ssize_t)bytes;
     }
     return real(fd, data, bytes, flags);
+}
+
+void liar_open_side(side_t *side, const liar_role_t *role,
+                    const side_options_t *options)
+{
+    side_options_t made = {.ucx_config = NULL};
+
+    if (options != NULL) {
+        made = *options;
+    }
+    made.ucx_config = link_config(role->link);
+    made.keyring = role->keyed ? ring("peer", 1) : NULL;
+    side_open(side, &made);
+    tmsg_keyring_destroy(made.keyring);
+}
+
+void door_put(int fd, const tmsg_listener_t *listener)
+{
+    const char *url = tmsg_listener_url(listener);
+
+    line_put(fd, url);
+    if (strncmp(url, "blob", 4) == 0) {
+        blob_put(fd, listener);
+    }
+}
+
+void door_get(int fd, door_t *door)
+{
+    char line[16];
+
+    memset(door, 0, sizeof(*door));
+    line_get(fd, door->url, sizeof(door->url));
+    if (strncmp(door->url, "blob", 4) != 0) {
+        return;
+    }
+    line_get(fd, line, sizeof(line));
+    door->blob_bytes = strtoul(line, NULL, 10);
+    must_true(door->blob_bytes <= sizeof(door->blob));
+    for (size_t got = 0; got < door->blob_bytes;) {
+        ssize_t n = read(fd, door->blob + got, door->blob_bytes - got);
+
+        must_true(n > 0);
+        got += (size_t)n;
+    }
+}
+
+tmsg_endpoint_t *door_enter(const door_t *door, side_t *side,
+                            const tmsg_endpoint_params_t *params)
+{
+    tmsg_endpoint_params_t patient = {.field_mask = 0};
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+
+    if (params != NULL) {
+        patient = *params;
+    }
+    patient.field_mask |= TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT;
+    patient.connect_timeout_ms = PEERS_CONNECT_MS;
+    if (door->blob_bytes > 0) {
+        must(tmsg_endpoint_connect_blob(side->worker, door->blob,
+                                        door->blob_bytes, &patient, &endpoint));
+    } else {
+        must(tmsg_endpoint_connect(side->worker, door->url, &patient,
+                                   &endpoint));
+    }
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    must(side_finish(side, ready));
+    return endpoint;
 }
 
 typedef struct {
@@ -309,29 +379,19 @@ static void begin_to_lie(const liar_t *liar)
     }
 }
 
-static void dial(liar_t *liar, const char *url)
+static void visit(const door_t *door, const liar_role_t *role, uint64_t *state)
 {
-    const tmsg_endpoint_params_t params = {
-        .field_mask = liar->has_session ? TMSG_ENDPOINT_PARAM_RECONNECT : 0,
+    const tmsg_endpoint_params_t resumed = {
+        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT,
         .reconnect = {1, 20, LIAR_RESUME_MS}};
-    tmsg_request_t *ready;
-
-    must(tmsg_endpoint_connect(liar->side.worker, url, &params,
-                               &liar->endpoint));
-    must(tmsg_endpoint_ready(liar->endpoint, &ready));
-    must(side_finish(&liar->side, ready));
-}
-
-static void visit(const char *url, const liar_role_t *role, uint64_t *state)
-{
-    const side_options_t options = {.ucx_config = link_config(role->link)};
     liar_t liar = {.state = state};
     tmsg_request_t *closed;
 
-    liar.has_session = dice(&liar, 3) == 0;
+    liar.has_session = dice(&liar, 3) == 0 && role->link != LINK_BLOB;
     liar.lies_in_frames = dice(&liar, 3) == 0;
-    side_open(&liar.side, &options);
-    dial(&liar, url);
+    liar_open_side(&liar.side, role, NULL);
+    liar.endpoint =
+        door_enter(door, &liar.side, liar.has_session ? &resumed : NULL);
     evil.mutator.state = sample_random(state);
     evil.mutator.one_in = 1u << (1 + 2 * dice(&liar, 4));
     for (int i = 0; i < ACTIONS && tmsg_endpoint_status(liar.endpoint) >= 0;
@@ -360,12 +420,13 @@ void liar_run(pipes_t *pipes, void *arg)
     const liar_role_t *role = arg;
     uint64_t state = role->seed;
     struct pollfd told = {pipes->in, POLLIN, 0};
-    char line[256];
+    char line[32];
+    door_t door;
 
     poll(&told, 1, -1); /* others have their turns first */
-    line_get(pipes->in, line, sizeof(line));
+    door_get(pipes->in, &door);
     for (int i = 0; i < CONNECTIONS; i++) {
-        visit(line, role, &state);
+        visit(&door, role, &state);
     }
     snprintf(line, sizeof(line), "%" PRIu64, evil.mutator.changed);
     line_put(pipes->out, line);

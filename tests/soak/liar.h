@@ -10,10 +10,28 @@
 
 typedef struct {
     link_t link;
+    bool keyed; /* both sides have the key of number 1 */
     uint64_t seed;
 } liar_role_t;
 
-/* Of child_start(), with its role: is told a URL, connects there some times,
+/* How all sides of that role are made. */
+void liar_open_side(side_t *side, const liar_role_t *role,
+                    const side_options_t *options);
+
+/* Where to connect: told through a pipe, and as often as is wanted. */
+typedef struct {
+    char url[256];
+    uint8_t blob[8192];
+    size_t blob_bytes; /* 0: there is none */
+} door_t;
+
+void door_put(int fd, const tmsg_listener_t *listener);
+void door_get(int fd, door_t *door);
+/* Connects, or dies. `params` may be NULL. */
+tmsg_endpoint_t *door_enter(const door_t *door, side_t *side,
+                            const tmsg_endpoint_params_t *params);
+
+/* Of child_start(), with its role: is told a door, connects there some times,
  * calls "echo" and opens streams to "talk", and says how many messages and
  * frames it has changed. */
 void liar_run(pipes_t *pipes, void *role);

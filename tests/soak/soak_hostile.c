@@ -38,9 +38,9 @@ static tmsg_map_t *honest_map(uint64_t n)
     return map;
 }
 
-static void honest_visit(side_t *side, const char *url, uint64_t *n)
+static void honest_visit(side_t *side, const door_t *door, uint64_t *n)
 {
-    tmsg_endpoint_t *endpoint = side_connect(side, url);
+    tmsg_endpoint_t *endpoint = door_enter(door, side, NULL);
     tmsg_request_t *sent[AT_ONCE] = {NULL}, *closed;
 
     for (unsigned i = 0; i < A_VISIT + AT_ONCE; i++) {
@@ -63,16 +63,16 @@ static void honest_visit(side_t *side, const char *url, uint64_t *n)
 static void honest(pipes_t *pipes, void *arg)
 {
     const liar_role_t *role = arg;
-    const side_options_t options = {.ucx_config = link_config(role->link)};
     struct pollfd told = {pipes->in, POLLIN, 0};
-    char url[256], line[32];
+    char line[32];
     uint64_t n = 0;
+    door_t door;
     side_t side;
 
-    line_get(pipes->in, url, sizeof(url));
-    side_open(&side, &options);
+    door_get(pipes->in, &door);
+    liar_open_side(&side, role, NULL);
     while (poll(&told, 1, 0) == 0) {
-        honest_visit(&side, url, &n);
+        honest_visit(&side, &door, &n);
     }
     side_close(&side);
     snprintf(line, sizeof(line), "%" PRIu64, n);
@@ -336,26 +336,28 @@ static uint64_t said_number(child_t *child)
     return strtoull(line, NULL, 10);
 }
 
-static void open_host(host_t *host, link_t link, tmsg_server_t **server_p)
+static void open_host(host_t *host, const liar_role_t *role,
+                      tmsg_server_t **server_p)
 {
     const tmsg_listener_params_t listener = {.field_mask =
                                                  TMSG_LISTENER_PARAM_ON_ACCEPT,
                                              .on_accept = welcome,
                                              .on_accept_arg = host};
     const side_options_t options = {
-        .ucx_config = link_config(link),
         .limits = {.field_mask =
                        TMSG_LIMIT_HELD_BYTES | TMSG_LIMIT_MESSAGE_BYTES,
                    .held_bytes = HELD,
                    .message_bytes = LONGEST}};
 
-    side_open(&host->side, &options);
+    liar_open_side(&host->side, role, &options);
     must(tmsg_publisher_create(host->side.worker, NULL, &host->publisher));
     must(tmsg_server_create(host->side.worker, NULL, server_p));
     must(tmsg_server_register(*server_p, "echo", echo, host, NULL));
     must(tmsg_server_register_stream(*server_p, "talk", talk, host, NULL));
-    must(tmsg_listener_create(host->side.worker, "tcp://127.0.0.1:0", &listener,
-                              &host->side.listener));
+    must(tmsg_listener_create(host->side.worker,
+                              role->link == LINK_BLOB ? "blob://"
+                                                      : "tcp://127.0.0.1:0",
+                              &listener, &host->side.listener));
 }
 
 static uint64_t meet(host_t *host, child_t *liar)
@@ -363,7 +365,7 @@ static uint64_t meet(host_t *host, child_t *liar)
     uint64_t changed;
 
     host->liar = liar;
-    line_put(liar->out, tmsg_listener_url(host->side.listener));
+    door_put(liar->out, host->side.listener);
     side_await(&host->side, has_spoken, host, "the end of a liar");
     changed = said_number(liar);
     child_join(liar);
@@ -376,12 +378,12 @@ static uint64_t meet(host_t *host, child_t *liar)
 static void report(const host_t *host, const liar_role_t *role,
                    uint64_t changed)
 {
-    printf("%s, seed %" PRIu64 ": %" PRIu64 " changed; %" PRIu64
+    printf("%s%s, seed %" PRIu64 ": %" PRIu64 " changed; %" PRIu64
            " maps, %" PRIu64 " calls, %" PRIu64 " streams of theirs, %" PRIu64
            " published, %" PRIu64 " honest maps, %zu KiB at most; ends:",
-           link_names[role->link], role->seed, changed, host->messages,
-           host->calls, host->streams, host->published, host->got,
-           host->most_bytes / 1024);
+           link_names[role->link], role->keyed ? " with a key" : "", role->seed,
+           changed, host->messages, host->calls, host->streams, host->published,
+           host->got, host->most_bytes / 1024);
     for (int i = 0; i < 64; i++) {
         if (host->ends[i] > 0) {
             printf(" %s %" PRIu64, tmsg_status_name(-i), host->ends[i]);
@@ -401,16 +403,17 @@ static void run_slice(const liar_role_t *role, unsigned count)
     uint64_t changed = 0;
 
     for (unsigned i = 0; i < count; i++) {
-        roles[i] = (liar_role_t){role->link, role->seed * LIARS + i};
+        roles[i] = *role;
+        roles[i].seed = role->seed * LIARS + i;
         child_start(&liars[i], liar_run, &roles[i]);
     }
     child_start(&fair, honest, &roles[0]);
     host.honest = fair.pid;
     watched_alloc_start();
     tmsg_log_set(TMSG_LOG_WARN, hear, NULL);
-    open_host(&host, role->link, &server);
+    open_host(&host, role, &server);
     host.bytes = watched_alloc_bytes();
-    line_put(fair.out, tmsg_listener_url(host.side.listener));
+    door_put(fair.out, host.side.listener);
     for (unsigned i = 0; i < count; i++) {
         changed += meet(&host, &liars[i]);
     }
@@ -428,52 +431,68 @@ static void run_slice(const liar_role_t *role, unsigned count)
     }
 }
 
-static void start_slice(const char *self, link_t link, uint64_t seed,
+static void start_slice(const char *self, const liar_role_t *role,
                         unsigned count)
 {
-    char words[3][32];
+    char words[4][32];
     pid_t child;
     int status;
 
-    snprintf(words[0], sizeof(words[0]), "%d", (int)link);
-    snprintf(words[1], sizeof(words[1]), "%" PRIu64, seed);
-    snprintf(words[2], sizeof(words[2]), "%u", count);
+    snprintf(words[0], sizeof(words[0]), "%d", (int)role->link);
+    snprintf(words[1], sizeof(words[1]), "%d", role->keyed);
+    snprintf(words[2], sizeof(words[2]), "%" PRIu64, role->seed);
+    snprintf(words[3], sizeof(words[3]), "%u", count);
     child = fork();
     must_true(child >= 0);
     if (child == 0) {
-        execl("/proc/self/exe", self, words[0], words[1], words[2], NULL);
+        execl("/proc/self/exe", self, words[0], words[1], words[2], words[3],
+              NULL);
         _exit(127);
     }
     must_eq(waitpid(child, &status, 0), child);
     if (status != 0) {
-        die("%s %s %s %s: status %#x", self, words[0], words[1], words[2],
-            status);
+        die("%s %s %s %s %s: status %#x", self, words[0], words[1], words[2],
+            words[3], status);
     }
 }
 
+static const liar_role_t turns[] = {
+    {.link = LINK_SHM},
+    {.link = LINK_TCP},
+    {.link = LINK_BLOB},
+    {.link = LINK_SHM, .keyed = true},
+    {.link = LINK_TCP, .keyed = true},
+    {.link = LINK_BLOB, .keyed = true},
+};
+
+#define TURNS (sizeof(turns) / sizeof(turns[0]))
+
 int main(int argc, char **argv)
 {
-    static const link_t links[] = {LINK_SHM, LINK_TCP};
     const char *size = getenv("TMSG_HOSTILE"), *name = "hostile";
+    bool small = size != NULL && strcmp(size, "small") == 0;
+    uint64_t slices = small ? TURNS : SLICES;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc == 4) {
-        const liar_role_t role = {(link_t)atoi(argv[1]),
-                                  strtoull(argv[2], NULL, 10)};
+    if (argc == 5) {
+        const liar_role_t role = {(link_t)atoi(argv[1]), atoi(argv[2]) != 0,
+                                  strtoull(argv[3], NULL, 10)};
 
-        run_slice(&role, (unsigned)atoi(argv[3]));
+        run_slice(&role, (unsigned)atoi(argv[4]));
         return 0;
     }
-    if (size != NULL && strcmp(size, "small") == 0) {
-        for (int i = 0; i < 2; i++) {
-            start_slice(argv[0], links[i], 20261123, 2);
+    for (uint64_t slice = small ? 0 : soak_place(name); slice < slices;
+         slice++) {
+        liar_role_t role = turns[slice % TURNS];
+
+        role.seed = small ? 20261123 : soak_seed() + slice;
+        start_slice(argv[0], &role, small ? 1 : LIARS);
+        if (!small) {
+            soak_keep(name, slice + 1);
         }
-        return 0;
     }
-    for (uint64_t slice = soak_place(name); slice < SLICES; slice++) {
-        start_slice(argv[0], links[slice % 2], soak_seed() + slice, LIARS);
-        soak_keep(name, slice + 1);
+    if (!small) {
+        soak_keep(name, 0);
     }
-    soak_keep(name, 0);
     return 0;
 }
