@@ -11,7 +11,7 @@ static void call(bench_side_t *side, uint64_t *called, unsigned window,
 {
     while (*called < end && *called - side->received < window) {
         (*called)++;
-        side->send(side);
+        side->ask(side);
     }
     side->progress(side);
 }
