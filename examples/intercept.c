@@ -37,10 +37,24 @@ static tmsg_status_t want_token(void *arg, tmsg_intercepted_t *call)
     return TMSG_OK;
 }
 
+/* The method of a call that was refused is whatever a peer said: a line of its
+ * own in the log, for one, or an order to the terminal. */
+static void print_name(const char *name)
+{
+    for (; *name != '\0'; name++) {
+        if (*name < ' ' || *name > '~' || *name == '\\') {
+            printf("\\x%02x", (unsigned)(unsigned char)*name);
+        } else {
+            putchar(*name);
+        }
+    }
+}
+
 static void log_end(void *arg, const tmsg_intercepted_t *call)
 {
     (void)arg;
-    printf("%s: %s\n", call->method, tmsg_status_name(call->status));
+    print_name(call->method);
+    printf(": %s\n", tmsg_status_name(call->status));
 }
 
 static void print_span(void *arg, const tmsg_span_t *span)
