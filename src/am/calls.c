@@ -338,6 +338,15 @@ static tmsg_status_t check_type(uint8_t kind, uint8_t type)
                                 "call: type %u is not of kind %u", type, kind);
 }
 
+/* Whether it comes once more, with the next connection of its session: only
+ * then is it taken or refused, of which others are told and counts are made. */
+static bool comes_again(const tmsg_endpoint_t *endpoint,
+                        const tmsg_call_head_t *call)
+{
+    return endpoint->broken != TMSG_OK && endpoint->resume != NULL &&
+           (call->type == TMSG_CALL_REQUEST || call->type == TMSG_STREAM_OPEN);
+}
+
 tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
                               const tmsg_arrival_t *arrival)
 {
@@ -352,6 +361,9 @@ tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
     }
     if (status == TMSG_OK && endpoint->worker->calls == NULL) {
         status = tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
+    }
+    if (status == TMSG_OK && comes_again(endpoint, &call)) {
+        status = tmsg_error_set(endpoint->broken, "%s", endpoint->broken_why);
     }
     if (status == TMSG_OK) {
         status = meet(endpoint);
