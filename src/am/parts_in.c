@@ -6,36 +6,13 @@
 
 #include "am/control.h"
 #include "am/fetch.h"
-#include "am/incoming.h"
 #include "am/parts.h"
-#include "am/place.h"
+#include "am/parts_layout.h"
 #include "am/receive.h"
 #include "am/stage_in.h"
 #include "core/bytes.h"
-#include "core/map.h"
-#include "serialize/split.h"
 
 #define NUMBER_BYTES 4
-
-/* A tensor that travels as parts. */
-typedef struct {
-    uint32_t first; /* number of its first part */
-    uint32_t index; /* in the map */
-} run_t;
-
-struct tmsg_parts_in {
-    uint64_t chunk;
-    uint32_t count;
-    uint32_t left; /* that are not in their place yet */
-    size_t runs;
-    run_t *run;          /* by `first` */
-    uint8_t *arrived;    /* a bit for each part */
-    uint32_t sliced;     /* number of the first slice, `count` without any */
-    uint64_t left_bytes; /* that travel so */
-    const ucp_dt_iov_t *place; /* of these, once there is one */
-    size_t places;
-    uint64_t *ends; /* of each of several places, among these bytes */
-};
 
 /* One that came, until it is in its place. */
 typedef struct {
@@ -46,67 +23,28 @@ typedef struct {
     bool refused;
     tmsg_preamble_t head;
     uint32_t number;
-    void *data;          /* UCX's descriptor */
-    ucp_dt_iov_t *iov;   /* where it goes, if that is several places */
-    tmsg_chunk_t *chunk; /* where it is copied on from; NULL: it is not */
+    tmsg_part_range_t range; /* known once `message` is */
+    void *data;              /* UCX's descriptor */
+    ucp_dt_iov_t *iov;       /* where it goes, if that is several places */
+    tmsg_chunk_t *chunk;     /* where it is copied on from; NULL: it is not */
     tmsg_copy_t copy;
 } part_t;
-
-static uint64_t slice_bytes(const tmsg_message_t *message, uint32_t number)
-{
-    const tmsg_parts_in_t *parts = message->parts;
-    uint64_t slice = message->extra.split.slice;
-    uint64_t left =
-        parts->left_bytes - (uint64_t)(number - parts->sliced) * slice;
-
-    return left < slice ? left : slice;
-}
-
-static uint64_t bytes_of(const tmsg_message_t *message, uint32_t number,
-                         uint32_t *index_p, uint64_t *offset_p)
-{
-    const tmsg_parts_in_t *parts = message->parts;
-    size_t low = 0, high = parts->runs;
-    uint64_t bytes;
-
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-
-        if (parts->run[middle].first <= number) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    *index_p = parts->run[low].index;
-    *offset_p = (number - parts->run[low].first) * parts->chunk;
-    bytes = tmsg_map_entries(message->map)[*index_p].bytes - *offset_p;
-    return bytes < parts->chunk ? bytes : parts->chunk;
-}
 
 /* Gives a part to the message that it is of. What is wrong with it, or NULL. */
 static const char *claim(tmsg_message_t *message, part_t *part)
 {
-    tmsg_parts_in_t *parts = message->parts;
-    uint32_t number = part->number, index;
-    uint64_t offset;
-
     if (part->head.message_id != message->head.message_id) {
         return "a part of another message than its number says";
     }
-    if (parts == NULL || number >= parts->count) {
+    if (!tmsg_parts_layout_find(message, part->number, &part->range)) {
         return "a part that its message does not have";
     }
-    if (part->head.payload_bytes !=
-        (number >= parts->sliced
-             ? slice_bytes(message, number)
-             : bytes_of(message, number, &index, &offset))) {
+    if (part->head.payload_bytes != part->range.bytes) {
         return "a part of another length than its message says";
     }
-    if (parts->arrived[number / 8] >> number % 8 & 1) {
+    if (!tmsg_parts_layout_note(message, part->number)) {
         return "a part that came twice";
     }
-    parts->arrived[number / 8] |= (uint8_t)(1u << number % 8);
     part->message = message;
     return NULL;
 }
@@ -134,118 +72,11 @@ static tmsg_status_t claim_kept(tmsg_message_t *message)
     return tmsg_error_set(TMSG_ERR_MALFORMED, "%s", wrong);
 }
 
-static void count(const tmsg_message_t *message, tmsg_parts_in_t *parts)
-{
-    const tmsg_split_t *split = &message->extra.split;
-    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
-
-    parts->runs = 0;
-    parts->count = 0;
-    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
-        if (!tmsg_split_has(split, i, entries[i].bytes)) {
-            continue;
-        }
-        if (parts->run != NULL) {
-            parts->run[parts->runs] = (run_t){parts->count, (uint32_t)i};
-        }
-        parts->runs++;
-        parts->count += (uint32_t)tmsg_split_parts(split, entries[i].bytes);
-    }
-    parts->sliced = parts->count;
-    parts->left_bytes =
-        split->slice == 0 ? 0 : tmsg_split_left_bytes(split, message->map);
-    parts->count += (uint32_t)tmsg_split_slices(split, parts->left_bytes);
-}
-
-/* What they add to the memory that the payload takes, where all tensors lie as
- * if there were no parts. */
-static uint64_t parts_bytes(const tmsg_message_t *message)
-{
-    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
-    uint64_t whole = 0;
-
-    (void)tmsg_layout_bytes(message->map, limits, &whole); /* it was checked */
-    return whole - tmsg_split_head_bytes(&message->extra.split, message->map);
-}
-
-/* The memory for all of it, and not for the head alone, must be to be had. */
-static tmsg_status_t check_total(const tmsg_message_t *message)
-{
-    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
-    uint64_t spill = tmsg_payload_spill(&message->head);
-    uint64_t bytes = message->head.payload_bytes + parts_bytes(message);
-
-    if (bytes > limits->message_bytes) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "payload of %llu bytes, at most %llu",
-                              (unsigned long long)bytes,
-                              (unsigned long long)limits->message_bytes);
-    }
-    if (!tmsg_incoming_may_be_placed(message) &&
-        !tmsg_store_fits(message->store, bytes, spill)) {
-        return tmsg_store_too_small(message->store, bytes);
-    }
-    return TMSG_OK;
-}
-
 tmsg_status_t tmsg_parts_expect(tmsg_message_t *message)
 {
-    tmsg_split_t *split = &message->extra.split;
-    tmsg_parts_in_t counted = {.run = NULL};
-    tmsg_parts_in_t *parts;
-    uint8_t *others;
-    size_t runs_bytes, bytes;
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_parts_layout_make(message);
 
-    if (split->large > 0) {
-        count(message, &counted);
-    }
-    if (counted.count == 0) {
-        message->extra.split = (tmsg_split_t){0};
-        return claim_kept(message);
-    }
-    status = check_total(message);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    runs_bytes = counted.runs * sizeof(*counted.run);
-    bytes = sizeof(*parts) + runs_bytes + split->others_bytes +
-            counted.count / 8 + 1;
-    status = tmsg_message_note(message, bytes);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    parts = calloc(1, bytes);
-    if (parts == NULL) {
-        return tmsg_error_memory("a message's parts");
-    }
-    parts->run = (run_t *)(parts + 1);
-    others = (uint8_t *)(parts + 1) + runs_bytes;
-    parts->arrived = others + split->others_bytes;
-    parts->chunk = split->chunk;
-    if (split->others_bytes > 0) { /* the body does not stay */
-        memcpy(others, split->others, split->others_bytes);
-        split->others = others;
-    }
-    count(message, parts);
-    parts->left = parts->count;
-    message->parts = parts;
-    message->parts_bytes = parts_bytes(message);
-    return claim_kept(message);
-}
-
-bool tmsg_parts_missing(const tmsg_message_t *message)
-{
-    return message->parts != NULL && message->parts->left > 0;
-}
-
-void tmsg_parts_forget(tmsg_message_t *message)
-{
-    if (message->parts != NULL) {
-        free(message->parts->ends);
-    }
-    free(message->parts);
-    message->parts = NULL;
+    return status == TMSG_OK ? claim_kept(message) : status;
 }
 
 static void end(part_t *part, ucs_status_t ucs)
@@ -259,7 +90,9 @@ static void end(part_t *part, ucs_status_t ucs)
     }
     free(part->iov);
     free(part);
-    message->parts->left -= ucs == UCS_OK;
+    if (ucs == UCS_OK) {
+        tmsg_parts_layout_landed(message);
+    }
     tmsg_message_fetched(message, ucs);
     tmsg_endpoint_reported(endpoint);
 }
@@ -276,9 +109,8 @@ static void copied(tmsg_copy_t *copy, tmsg_status_t status)
 
 static void over(part_t *part, ucs_status_t ucs)
 {
+    const tmsg_part_range_t *range = &part->range;
     tmsg_message_t *message = part->message;
-    uint32_t index;
-    uint64_t offset, bytes;
     tmsg_status_t status;
 
     tmsg_op_over(part->endpoint, &part->op);
@@ -287,10 +119,9 @@ static void over(part_t *part, ucs_status_t ucs)
         end(part, ucs);
         return;
     }
-    bytes = bytes_of(message, part->number, &index, &offset);
     part->copy = (tmsg_copy_t){.over = copied};
-    status = tmsg_stage_in_copy(message, index, offset, part->chunk, bytes,
-                                &part->copy);
+    status = tmsg_stage_in_copy(message, range->index, range->offset,
+                                part->chunk, range->bytes, &part->copy);
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
         end(part, UCS_OK);
@@ -310,70 +141,17 @@ static void part_reported(void *request, ucs_status_t ucs, size_t length,
     over(arg, ucs);
 }
 
-/* The first place that ends behind a byte of what travels in slices. */
-static size_t find_place(const tmsg_parts_in_t *parts, uint64_t offset)
+/* Where a part goes: a slice perhaps as a list of *count_p; and as what
+ * memory. */
+static void *place_part(part_t *part, size_t *count_p, int *memory_type_p)
 {
-    size_t low = 0, high = parts->places - 1;
+    const tmsg_part_range_t *range = &part->range;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (parts->ends[middle] <= offset) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* Where a slice goes: in one piece, or as a list in part->iov, the length of
- * which is then *count_p. NULL: no memory. */
-static void *place_slice(part_t *part, uint64_t bytes, size_t *count_p)
-{
-    const tmsg_parts_in_t *parts = part->message->parts;
-    uint64_t offset = (uint64_t)(part->number - parts->sliced) *
-                      part->message->extra.split.slice;
-    size_t first, last;
-
-    if (parts->places == 1) {
-        return (uint8_t *)parts->place[0].buffer + offset;
-    }
-    first = find_place(parts, offset);
-    last = find_place(parts, offset + bytes - 1);
-    part->iov = malloc((last - first + 1) * sizeof(*part->iov));
-    if (part->iov == NULL) {
-        return NULL;
-    }
-    for (size_t i = first; i <= last; i++) {
-        uint64_t skip =
-            i > first ? 0 : offset - (parts->ends[i] - parts->place[i].length);
-        uint64_t room = parts->place[i].length - skip;
-
-        part->iov[i - first] =
-            (ucp_dt_iov_t){(uint8_t *)parts->place[i].buffer + skip,
-                           room < bytes ? room : bytes};
-        bytes -= part->iov[i - first].length;
-    }
-    *count_p = last - first + 1;
-    return *count_p > 1 ? (void *)part->iov : part->iov[0].buffer;
-}
-
-/* Where a part goes, of which place_slice() says more, and as what memory. */
-static void *place_part(part_t *part, uint64_t *bytes_p, size_t *count_p,
-                        int *memory_type_p)
-{
-    tmsg_message_t *message = part->message;
-    uint32_t index;
-    uint64_t offset;
-
-    if (part->number >= message->parts->sliced) {
-        *bytes_p = slice_bytes(message, part->number);
-        return place_slice(part, *bytes_p, count_p);
-    }
-    *bytes_p = bytes_of(message, part->number, &index, &offset);
-    return tmsg_stage_in_target(message, index, offset, memory_type_p,
-                                &part->chunk);
+    return range->is_slice ? tmsg_parts_layout_slice(part->message, range,
+                                                     &part->iov, count_p)
+                           : tmsg_stage_in_target(part->message, range->index,
+                                                  range->offset, memory_type_p,
+                                                  &part->chunk);
 }
 
 /* The next fetch of it has begun: it is kept no more. */
@@ -389,9 +167,8 @@ static void fetch(part_t *part)
         .user_data = part,
     };
     int memory_type = (int)UCS_MEMORY_TYPE_HOST;
-    uint64_t bytes;
     size_t count = 0;
-    void *place = place_part(part, &bytes, &count, &memory_type);
+    void *place = place_part(part, &count, &memory_type);
     ucs_status_ptr_t request;
 
     if (place == NULL) {
@@ -408,8 +185,9 @@ static void fetch(part_t *part)
     tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
     message->pending++;
     tmsg_op_begin(part->endpoint, &part->op, forsaken);
-    request = ucp_am_recv_data_nbx(message->ucx->ucp, part->data, place,
-                                   count > 1 ? count : bytes, &param);
+    request =
+        ucp_am_recv_data_nbx(message->ucx->ucp, part->data, place,
+                             count > 1 ? count : part->range.bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         over(part, UCS_PTR_STATUS(request));
     }
@@ -433,15 +211,9 @@ static bool may_be_fetched(const part_t *part)
 /* Where it is copied on there has to be a chunk for it. */
 static bool has_room(const part_t *part)
 {
-    uint32_t index;
-    uint64_t offset, bytes;
-
-    if (part->message->stage == NULL ||
-        part->number >= part->message->parts->sliced) {
-        return true;
-    }
-    bytes = bytes_of(part->message, part->number, &index, &offset);
-    return tmsg_stage_in_has_room(part->message, index, bytes);
+    return part->message->stage == NULL || part->range.is_slice ||
+           tmsg_stage_in_has_room(part->message, part->range.index,
+                                  part->range.bytes);
 }
 
 /* Fetches the next that may be. Where UCX reads the sender's memory that takes
@@ -470,35 +242,10 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Notes where what travels in slices is to lie. */
-static tmsg_status_t find_places(tmsg_message_t *message)
-{
-    tmsg_parts_in_t *parts = message->parts;
-    tmsg_status_t status =
-        tmsg_place_slices(message, &parts->place, &parts->places);
-    uint64_t end = 0;
-
-    if (status != TMSG_OK || parts->places == 1) {
-        return status;
-    }
-    parts->ends = malloc(parts->places * sizeof(*parts->ends));
-    if (parts->ends == NULL) {
-        return tmsg_error_memory("a list of a message's tensors");
-    }
-    for (size_t i = 0; i < parts->places; i++) {
-        end += parts->place[i].length;
-        parts->ends[i] = end;
-    }
-    return TMSG_OK;
-}
-
 tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message)
 {
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status = tmsg_parts_layout_place(message);
 
-    if (message->parts != NULL && message->parts->left_bytes > 0) {
-        status = find_places(message);
-    }
     if (status != TMSG_OK) {
         return status;
     }
