@@ -12,6 +12,7 @@ tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
 /* Makes the UCX endpoint from that, and knocks or answers a knock by it. */
 tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint);
 
+/* The dialling side's start by a blob. In attach_blob.c, as is the next. */
 tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms);
 
