@@ -409,7 +409,9 @@ static void visit(const door_t *door, const liar_role_t *role, uint64_t *state)
     }
     evil.ep = NULL;
     evil.fd = -1;
-    if (dice(&liar, 4) > 0) {
+    /* Who leaves a blob's listener without a word may take it along, which is
+     * told there and no finding (docs/connection.md). */
+    if (dice(&liar, 4) > 0 || role->link == LINK_BLOB) {
         tmsg_call_stream_destroy(liar.stream);
         side_close(&liar.side);
     } /* else it is still there when the process ends */
