@@ -18,6 +18,7 @@ import numpy as np
 from . import _data
 from .allocators import Allocator, Allocators, in_use
 from ._lib import address, ffi, hot, lib, take_text, text
+from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
 from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
@@ -41,15 +42,22 @@ _left: List[Any] = []  # allocators of workers that go after their hub
 
 
 def _end(hub: Any, made_in: int, pending: List[Any],
-         used: Dict[str, Allocator]) -> None:
-    """The worker goes with the last that uses it, or at exit; never in the
-    child of a fork, whose parent still talks over its sockets. Its allocators
-    live as long."""
-    if made_in == generation():
+         used: Dict[str, Allocator], life: Life) -> None:
+    """The worker goes with the last that uses it, or at exit, when what was
+    sent has gone; never in the child of a fork, whose parent still talks over
+    its sockets. Its allocators live as long."""
+    if made_in != generation():
+        return
+
+    def end() -> None:
         if not lib.tmsgpy_hub_close(hub):
             _left.append(dict(used))
         pending.clear()
         used.clear()
+
+    if not life.sent or is_exiting() or lib.tmsgpy_hub_is_closed(hub) or \
+            not drop(life, end):
+        end()
 
 
 def _free(made_in: int, hub: Any) -> None:
@@ -167,8 +175,10 @@ class Hub:
         self._departed: Set[int] = set()  # addresses of those destroyed
         self._holding = threading.RLock()  # a finalizer may come in between
         self._closing = threading.RLock()  # an allocator may come in between
+        self.life = Life(self.hub, self.worker)
+        keep_in_mind(self.life)
         weakref.finalize(self, _end, self.hub, self.generation, self.pending,
-                         self.allocators)
+                         self.allocators, self.life)
 
     def _give(self, params: Any) -> List[Any]:
         """The allocators, for the worker: what must live until it has them."""
@@ -264,6 +274,7 @@ class Hub:
                                             endpoint_p))
         finally:
             self.leave()
+        self.life.numbers.add(address(endpoint_p[0]))
         return address(endpoint_p[0])
 
     def listen(self, url: str, how: Admission) -> Tuple[Any, str]:
@@ -351,6 +362,7 @@ class Hub:
                     self.ended = [one for one in self.ended if one != number]
                     self._departed.discard(number)
                     self.endpoints[number] = make(number)
+                    self.life.numbers.add(number)
                 elif number in self.endpoints:
                     self.ended.append(number)
 
@@ -430,6 +442,7 @@ class Hub:
                 self.doomed.add(endpoint)
                 return
             self._departed.add(endpoint)
+            self.life.numbers.discard(endpoint)
         try:
             self.enter()
         except Error:
@@ -451,6 +464,7 @@ class Hub:
         """Starts to send: None where that has ended, else the operation."""
         check_process(self.generation)
         held = self.hold(endpoint)
+        self.life.sent = True
         try:
             op = hot.send(self.number, endpoint, data, meta, flags, spin_us)
             if op is NotImplemented:

@@ -207,6 +207,7 @@ class BaseServer(Generic[H]):
         if data is None:
             data = {}
         number, task = self._hub.number, request._owner
+        self._hub.life.sent = True
         try:
             outcome = hot.answer(number, task, data, None)
             if outcome is NotImplemented:

@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Dict, Mapping, Optional
 
 from ._lib import ffi, lib, take_text
+from ._linger import at_exit
 from ._time import milliseconds
 from .errors import Status, check, error_of
 from .keys import Key, keyring_of
@@ -35,6 +36,8 @@ class _Process:
 
 
 def _exit() -> None:
+    if not _Process.orphan:
+        at_exit()
     _Process.exiting = True
 
 
