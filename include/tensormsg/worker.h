@@ -146,7 +146,9 @@ typedef struct tmsg_worker_params {
     void *handler_arg;       /* passed to handler; set with it */
     uint32_t queue_depth;    /* messages that may wait to be pulled, for
                               * each channel of each endpoint; beyond it the
-                              * sender waits. 1 to 2^20, default 256 */
+                              * sender waits, and it may from half of it on:
+                              * it is told of room when half of it is free. 1
+                              * to 2^20, default 256 */
     const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
     uint32_t spin_us;           /* waits and the library's thread poll this
                                  * long before they sleep; default 50 */

@@ -215,3 +215,27 @@ def test_a_publish_is_entered_once():
         camera.send(X)
     with pytest.raises(tensormsg.Closed):
         made.__enter__()
+
+
+# --- what is bounded ---
+
+def test_a_queue_takes_between_half_of_it_and_all():
+    """As `queue_depth` says, whatever was received before."""
+    with tensormsg.listen(":0", background=True, queue_depth=16) as server:
+        ep = tensormsg.sync.connect(server.url)
+        counts = set()
+        for taken in 1, 7, 8, 15:
+            for _ in range(taken):
+                ep.send(X, timeout=WAIT)
+                server.recv(WAIT)
+            count = 0
+            try:
+                while True:
+                    ep.send(X, timeout=.5)
+                    count += 1
+            except tensormsg.TimedOut:
+                counts.add(count)
+            for _ in range(count):
+                server.recv(WAIT)
+        assert min(counts) >= 8 and max(counts) <= 17, counts
+        ep.abort()

@@ -252,7 +252,8 @@ def connect(place: str, *, timeout: Optional[float] = 10.0, like: Like = None,
     module with from_dlpack(), by name or itself), or a function of an object
     with __dlpack__.
     `context`: settings other than the process's. `queue_depth`: messages that
-    may wait to be received, 256 unless said; beyond it the peer waits.
+    may wait to be received, 256 unless said; beyond it the peer waits, and it
+    may from half of it on: it hears of room when half is free.
     `spin_us`: microseconds that a wait polls before it sleeps, 50 unless said.
     `background`: a thread of the library's own moves the messages. Without it
     they move while a call of this connection's runs or, with asyncio, whenever
