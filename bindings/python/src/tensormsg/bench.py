@@ -16,8 +16,9 @@ import asyncio
 import importlib
 import importlib.util
 import json
-import pickle
 import os
+import pickle
+import re
 import socket
 import statistics
 import subprocess
@@ -397,9 +398,11 @@ def compare(took: Dict[str, float]) -> List[str]:
 
 
 def plot(rows: List[Dict[str, Any]], path: str) -> None:
-    from matplotlib import pyplot  # type: ignore[import-not-found, unused-ignore]
-    figure, axes = pyplot.subplots()
-    for way in WAYS:
+    # Not pyplot, which may look for a screen.
+    Figure: Any = importlib.import_module("matplotlib.figure").Figure
+    figure = Figure()
+    axes = figure.subplots()
+    for way in dict.fromkeys(row["way"] for row in rows):
         mine = [row for row in rows if row["way"] == way]
         axes.plot([row["work"] for row in mine],
                   [row["half_round_trip_us"] for row in mine], "o-", label=way)
@@ -420,8 +423,24 @@ def read_workload(path: str) -> Data:
 
 
 def numbers(text: str) -> List[Tuple[int, int]]:
+    if not re.fullmatch(r"([1-9]\d*x\d+)(,[1-9]\d*x\d+)*", text):
+        raise argparse.ArgumentTypeError(f"{text}: not NxBYTES,...")
     return [(int(count), int(size)) for count, size in
             (one.split("x") for one in text.split(","))]
+
+
+def names(text: str) -> List[str]:
+    for name in text.split(","):
+        if name not in WAYS:
+            raise argparse.ArgumentTypeError(
+                f"{name}: none of {', '.join(WAYS)}")
+    return text.split(",")
+
+
+def time_of(text: str) -> float:
+    if not 0 < float(text) < 3600:
+        raise argparse.ArgumentTypeError(f"{text}: not 0 to 3600")
+    return float(text)
 
 
 def main() -> None:
@@ -433,14 +452,22 @@ def main() -> None:
                         help="number of arrays and bytes of each")
     parser.add_argument("--workload", metavar="FILE",
                         help="the map of a workload file, in place of --work")
-    parser.add_argument("--ways", default=",".join(WAYS), help="which to take")
-    parser.add_argument("--seconds", type=float, default=SECONDS,
+    parser.add_argument("--ways", type=names, default=",".join(WAYS),
+                        help="which to take")
+    parser.add_argument("--seconds", type=time_of, default=SECONDS,
                         help="to measure each for")
     parser.add_argument("--json", help="a file for the rows")
     parser.add_argument("--plot", help="a .png or .svg (needs matplotlib)")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.plot and not importlib.util.find_spec("matplotlib"):
+        parser.error("--plot needs matplotlib: pip install matplotlib")
+    if args.plot and not args.plot.endswith((".png", ".svg")):
+        parser.error(f"--plot {args.plot}: neither .png nor .svg")
+    for path in args.json, args.plot:
+        if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
+            parser.error(f"{path}: no folder that can be written to")
     SECONDS = args.seconds
     if args.serve:
         WAYS[args.serve[0]][0](args.serve[1])
@@ -451,7 +478,7 @@ def main() -> None:
                              if args.workload else made(*args.work[0]))
         print(statistics.median(times), flush=True)
         os._exit(0)  # in whatever state others' threads are
-    ways = [way for way in args.ways.split(",") if is_there(way)]
+    ways = [way for way in args.ways if is_there(way)]
     rows: List[Dict[str, Any]] = []
     lines: List[str] = []
     print(f"{'tensors x bytes':>16}" + "".join(f"{way:>15}" for way in ways)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Under an event loop that runs already: a notebook's kernel, which is real, and
+IPython."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from conftest import WAIT, echo, environment
+
+manager = pytest.importorskip("jupyter_client.manager")
+
+
+class Notebook:
+    """Runs cells in a kernel."""
+
+    def __init__(self, folder):
+        self.manager = manager.KernelManager(
+            transport="ipc", connection_file=str(folder / "kernel.json"))
+        self.manager.start_kernel(
+            env={**environment(), "IPYTHONDIR": str(folder)},
+            stdout=subprocess.DEVNULL)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=WAIT)
+
+    def begin(self, code):
+        self.client.execute(textwrap.dedent(code))
+
+    def end(self):
+        """What the cell printed, and the name of what it raised."""
+        out, error = "", None
+        while True:
+            message = self.client.get_iopub_msg(timeout=WAIT)
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                out += content["text"]
+            elif message["msg_type"] == "error":
+                error = content["ename"]
+            elif message["msg_type"] == "status" and \
+                    content["execution_state"] == "idle":
+                self.client.get_shell_msg(timeout=WAIT)
+                return out, error
+
+    def run(self, code):
+        self.begin(code)
+        return self.end()
+
+    def close(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel()
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    made = Notebook(tmp_path_factory.mktemp("kernel"))
+    yield made
+    made.close()
+
+
+def test_await_in_cells(notebook):
+    """What is under way goes on between them."""
+    assert notebook.run("""
+        import asyncio, time, numpy as np, tensormsg
+        server = tensormsg.listen(":0")
+        got = []
+
+        async def receive():
+            async for msg in server:
+                got.append(msg.meta["frame"])
+                await msg.peer.send(msg)
+
+        receiving = asyncio.ensure_future(receive())
+        ep = await tensormsg.connect(server.url)
+        """) == ("", None)
+    assert notebook.run("""
+        await ep.send({"x": np.arange(6.)}, frame=7)
+        print((await ep.recv())["x"].sum(), got)
+        """) == ("15.0 [7]\n", None)
+    assert notebook.run("""
+        sent = [asyncio.ensure_future(ep.send({"x": np.zeros(1 << 18)}, frame=i))
+                for i in range(5)]
+        """) == ("", None)
+    assert notebook.run("""
+        print([(await ep.recv())["x"].size for _ in range(5)], got[1:],
+              [task.done() for task in sent])
+        """) == (f"{[1 << 18] * 5} [0, 1, 2, 3, 4] {[True] * 5}\n", None)
+    assert notebook.run("""
+        await ep.close()
+        receiving.cancel()
+        """) == ("", None)
+
+
+def test_calls_that_block_in_cells(notebook):
+    """The loop stands still meanwhile, and needs nothing of it."""
+    with echo("sync") as (url, _):
+        assert notebook.run(f"""
+            import numpy as np, tensormsg
+            with tensormsg.connect("{url}") as ep:
+                ep.send({{"x": np.arange(6.)}}, frame=7)
+                print(ep.recv({WAIT})["x"].sum())
+            """) == ("15.0\n", None)
+
+
+def test_asyncio_run_is_refused_by_asyncio_alone(notebook):
+    """And harms no connection."""
+    assert notebook.run("""
+        import asyncio, warnings, numpy as np, tensormsg
+        warnings.simplefilter("ignore")
+        server = tensormsg.listen(":0")
+        ep = await tensormsg.connect(server.url)
+        asyncio.run(ep.recv())
+        """)[1] == "RuntimeError"
+    assert notebook.run("""
+        async with server as listener:
+            await ep.send({"x": np.arange(6.)})
+            print((await listener.recv())["x"].sum())
+            await ep.close()
+        """) == ("15.0\n", None)
+
+
+@pytest.mark.parametrize("wait", ["ep.recv()", "await aep.recv()"])
+def test_a_cell_is_interrupted(notebook, wait):
+    """By what the button sends."""
+    assert notebook.run("""
+        import asyncio, numpy as np, tensormsg
+        server = tensormsg.listen(":0", background=True)
+        ep = tensormsg.sync.connect(server.url)
+        aep = await tensormsg.connect(server.url)
+        """) == ("", None)
+    notebook.begin(f"print('waits', flush=True)\n{wait}")
+    while True:
+        message = notebook.client.get_iopub_msg(timeout=WAIT)
+        if message["msg_type"] == "stream":
+            break
+    notebook.manager.interrupt_kernel()
+    assert notebook.end()[1] in ("KeyboardInterrupt", "CancelledError")
+    assert notebook.run("""
+        ep.send({"x": np.arange(3)})
+        await aep.send({"x": np.arange(4)})
+        with server as listener:
+            print(sorted(listener.recv(10)["x"].size for _ in range(2)))
+            ep.abort(), aep.abort()
+        """) == ("[3, 4]\n", None)
+
+
+def test_it_ends_with_connections_open(tmp_path):
+    """At once, when it is told to."""
+    notebook = Notebook(tmp_path)
+    assert notebook.run("""
+        import asyncio, numpy as np, tensormsg
+        server = tensormsg.listen(":0")
+        ep = await tensormsg.connect(server.url)
+        receiving = asyncio.ensure_future(ep.recv())
+        """) == ("", None)
+    notebook.client.shutdown()
+    code = notebook.manager.provisioner.process.wait(WAIT)
+    notebook.close()
+    assert code == 0
+
+
+def test_ipython(tmp_path):
+    """Its loop runs during a cell alone."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "IPython", "--quick",
+         "--no-banner", "--no-confirm-exit", "--colors=nocolor",
+         "--simple-prompt", "--HistoryManager.enabled=False"],
+        input="""\
+import asyncio, numpy as np, tensormsg
+server = tensormsg.listen(":0")
+listener = await server.__aenter__()
+ep = await tensormsg.connect(server.url)
+await ep.send({"x": np.arange(6.)}, frame=7)
+print("sum", (await listener.recv())["x"].sum())
+task = asyncio.ensure_future(ep.recv()); await asyncio.sleep(0)
+await listener.peers[0].send({"x": np.arange(4.)})
+print("sum", (await task)["x"].sum())
+await ep.close()
+print("closed", ep.closed)
+""", text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        timeout=50, env={**os.environ, "IPYTHONDIR": str(tmp_path),
+                         "UCX_LOG_LEVEL": "fatal"})
+    said = [line.partition(": ")[2] for line in ran.stdout.splitlines()
+            if line.endswith((".0", "True"))]
+    assert said == ["sum 15.0", "sum 6.0", "closed True"], ran.stdout
+    assert "Error" not in ran.stdout
