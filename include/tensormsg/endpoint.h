@@ -232,12 +232,19 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint,
                                           int timeout_ms,
                                           tmsg_message_t **message_p);
 
-/* The same, with the tensors that are in `map`, too, received into the memory
- * of those: for a loop that gets the same map for ever, without an allocation
- * and, where UCX can do it (tensormsg/incoming.h), without a copy. What is in
- * `map` alone keeps its data; what is in the message alone goes where it would
- * go without; what on_header has placed stays there. The message's map says
- * where each tensor is.
+/* Whether tmsg_endpoint_recv() would answer at once, as nothing has to come
+ * first: 1 where a message waits to be pulled, or the endpoint has ended, 0
+ * where neither is. For who drives a worker of many endpoints and asks, when
+ * tmsg_worker_arrivals() has changed, of which something has come. Drives
+ * nothing. From any thread. */
+TMSG_API int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint);
+
+/* As tmsg_endpoint_recv(), with the tensors that are in `map`, too, received
+ * into the memory of those: for a loop that gets the same map for ever, without
+ * an allocation and, where UCX can do it (tensormsg/incoming.h), without a
+ * copy. What is in `map` alone keeps its data; what is in the message alone
+ * goes where it would go without; what on_header has placed stays there. The
+ * message's map says where each tensor is.
  *
  * A message that arrives while this waits is received into `map` at once, one
  * that was here before is copied into it. If a tensor has another dtype, shape

@@ -411,6 +411,19 @@ static bool has_message(void *arg)
     return endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
 }
 
+int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint)
+{
+    bool readable;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return 1;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    readable = endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
+    tmsg_worker_unlock(endpoint->worker);
+    return readable;
+}
+
 tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);

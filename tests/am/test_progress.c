@@ -147,6 +147,35 @@ Test(progress, a_quiet_worker_hears_soon_that_a_peer_has_gone)
     pair_drop(&pair);
 }
 
+static bool is_readable(void *arg) { return tmsg_endpoint_readable(arg); }
+
+/* Of many endpoints who drives them asks which has something. */
+Test(progress, an_endpoint_says_whether_there_is_something_to_receive)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        tmsg_endpoint_t *to_b;
+        tmsg_request_t *sent;
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        to_b = pair.to_b;
+        cr_assert_eq(tmsg_endpoint_readable(to_b), 0);
+        for (uint64_t i = 0; i < 3; i++) {
+            sent = send_map(pair.to_a, sample_bytes(i, 100), 0);
+            must(pair_finish(&pair, sent));
+        }
+        for (unsigned left = 3; left > 0; left--) {
+            pair_await(&pair, is_readable, to_b, "a message");
+            cr_assert_eq(tmsg_endpoint_readable(pair.to_a), 0);
+            tmsg_message_destroy(pair_take(&pair, &pair.a));
+        }
+        cr_assert_eq(tmsg_endpoint_readable(to_b), 0);
+        tmsg_endpoint_destroy(pair.to_a);
+        pair_await(&pair, is_readable, to_b, "its end");
+        pair_drop(&pair);
+    }
+}
+
 /* What a wait for something else received is told of by nothing but a number.
  */
 Test(progress, what_a_wait_received_for_others_is_counted)
