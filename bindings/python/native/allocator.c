@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <tensormsg/domain.h>
+#include <tensormsg/endpoint.h>
 
 #include "hub_impl.h"
 
@@ -198,6 +199,19 @@ void tmsgpy_on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
     tmsgpy_hub_stir(hub);
     pthread_mutex_unlock(&hub->lock);
     free(refused);
+}
+
+int tmsgpy_hub_readable(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint)
+{
+    const struct refused *refused;
+
+    pthread_mutex_lock(&hub->lock);
+    refused = hub->refused;
+    while (refused != NULL && refused->what.endpoint != endpoint) {
+        refused = refused->next;
+    }
+    pthread_mutex_unlock(&hub->lock);
+    return refused != NULL || tmsg_endpoint_readable(endpoint);
 }
 
 int tmsgpy_hub_refused(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint,

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <tensormsg/endpoint.h>
 
@@ -272,6 +273,58 @@ static PyObject *hot_came(PyObject *self, PyObject *number)
     return PyBool_FromLong(came);
 }
 
+/* readable(hub, endpoints): those of a list that a receive has something to
+ * find of, 0 among them; all where it is closed. */
+static PyObject *hot_readable(PyObject *self, PyObject *args)
+{
+    PyObject *list, *found = NULL;
+    PyThreadState *threads;
+    bool *is_readable;
+    tmsgpy_hub_t *hub;
+    void **endpoints;
+    Py_ssize_t count;
+
+    (void)self;
+    if (!tmsgpy_takes(args, 2)) {
+        return NULL;
+    }
+    hub = tmsgpy_pointer_at(args, 0);
+    list = PyTuple_GetItem(args, 1);
+    count = PyList_Size(list);
+    endpoints = calloc((size_t)count + 1, sizeof(*endpoints));
+    is_readable = calloc((size_t)count + 1, sizeof(*is_readable));
+    if (endpoints == NULL || is_readable == NULL) {
+        PyErr_NoMemory();
+        goto out;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        endpoints[i] = PyLong_AsVoidPtr(PyList_GetItem(list, i));
+    }
+    threads = PyEval_SaveThread();
+    if (tmsgpy_hub_enter(hub)) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            is_readable[i] =
+                endpoints[i] == NULL || tmsgpy_hub_readable(hub, endpoints[i]);
+        }
+        tmsgpy_hub_leave(hub);
+    } else {
+        memset(is_readable, true, (size_t)count);
+    }
+    PyEval_RestoreThread(threads);
+    found = PyList_New(0);
+    for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
+        if (is_readable[i] &&
+            PyList_Append(found, PyList_GetItem(list, i)) != 0) {
+            Py_DECREF(found);
+            found = NULL;
+        }
+    }
+out:
+    free(is_readable);
+    free(endpoints);
+    return found;
+}
+
 /* arm(hub): False where there is work, True where one may sleep. The descriptor
  * does not tell of what other threads have received before it was armed. */
 static PyObject *hot_arm(PyObject *self, PyObject *number)
@@ -518,6 +571,7 @@ static PyMethodDef functions[] = {
     {"recv", hot_recv, METH_VARARGS, NULL},
     {"progress", hot_progress, METH_VARARGS, NULL},
     {"came", hot_came, METH_O, NULL},
+    {"readable", hot_readable, METH_VARARGS, NULL},
     {"arm", hot_arm, METH_O, NULL},
     {"op", hot_op, METH_VARARGS, NULL},
     {"wait", hot_wait, METH_VARARGS, NULL},

@@ -135,6 +135,10 @@ void tmsgpy_dealloc(void *arg, void *data, uint64_t bytes, void *token);
 void tmsgpy_device_dealloc(void *arg, tmsg_device_t device, void *data,
                            uint64_t bytes, tmsg_stream_t stream, void *token);
 
+/* Whether a receive of that endpoint has something to tell, a refusal, too.
+ * Inside of the hub. */
+int tmsgpy_hub_readable(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint);
+
 /* A message that was refused because an allocator gave it no memory. */
 typedef struct tmsgpy_refused {
     tmsg_endpoint_t *endpoint; /* it may be gone: a number */

@@ -34,6 +34,43 @@ def place(tmp_path):
     return f"unix://{tmp_path}/socket"
 
 
+def test_only_those_are_woken_that_something_came_for(tmp_path, monkeypatch):
+    """Each peer has a task of its own that receives from it."""
+    peers, count = 40, 25
+    looked = []
+
+    async def take(peer):
+        got = []
+        async for message in peer:
+            got.append(int(message["i"]))
+        return got
+
+    async def main():
+        async with tensormsg.listen(f"unix://{tmp_path}/s") as server:
+            eps = [await tensormsg.connect(server.url) for _ in range(peers)]
+            while len(server.peers) < peers:
+                await asyncio.sleep(.001)
+            tasks = [asyncio.ensure_future(take(peer))
+                     for peer in server.peers]
+            anybody = asyncio.ensure_future(take(eps[0]))
+            await asyncio.sleep(.1)
+            look = server._hub._look
+            monkeypatch.setattr(
+                server._hub, "_look",
+                lambda number, *more: looked.append(number) or look(
+                    number, *more))
+            for i in range(count):
+                await eps[i % peers].send({"i": np.array(i)}, acked=True)
+            assert len(looked) < 4 * count
+            for ep in eps:
+                await ep.close()
+            got = await asyncio.gather(*tasks)
+            assert sorted(sum(got, [])) == list(range(count))
+            assert await anybody == []
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
 def test_what_one_sent_is_not_lost_by_looking_for_anothers(place):
     async def main():
         async with tensormsg.listen(place) as server:

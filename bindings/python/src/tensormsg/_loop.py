@@ -9,9 +9,8 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, \
-    List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, \
+    Optional
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
@@ -48,6 +47,15 @@ def _end_waits(futures: Iterable["asyncio.Future[None]"]) -> bool:
     return woke
 
 
+def _forget_wait(waits: Dict[int, List["asyncio.Future[None]"]], number: int,
+                 future: "asyncio.Future[None]") -> None:
+    futures = waits.get(number, [])
+    if future in futures:
+        futures.remove(future)
+        if not futures:
+            del waits[number]
+
+
 def _forget(loop: asyncio.AbstractEventLoop, fd: int) -> None:
     if not loop.is_closed():
         loop.remove_reader(fd)
@@ -78,7 +86,8 @@ class LoopHub(Hub):
         self._bound: List[Any] = []  # (loop, a copy of a descriptor)
         self.server: Optional["weakref.ref[Server]"] = None
         self._ops: Dict[Any, "asyncio.Future[None]"] = {}
-        self._receivers: Deque["asyncio.Future[None]"] = deque()
+        # Of those that wait for messages, by endpoint; by 0 for any's.
+        self._receivers: Dict[int, List["asyncio.Future[None]"]] = {}
         self._lookers: List["asyncio.Future[None]"] = []  # with buffers
         self._stirred = False  # something may have come since a turn
         self.watches = False  # there have been streams
@@ -237,10 +246,16 @@ class LoopHub(Hub):
         return woke
 
     def _wake_receivers(self) -> bool:
-        """Each looks for itself: a message is only taken by a task that runs,
-        so that none is lost with one that is cancelled."""
-        receivers, self._receivers = self._receivers, deque()
-        return _end_waits(receivers)
+        """Those of endpoints that something has come of. Each looks for itself:
+        a message is only taken by a task that runs, so that none is lost with
+        one that is cancelled."""
+        if not self._receivers:
+            return False
+        found = hot.readable(self.number, list(self._receivers))
+        woke = False
+        for number in [*found, *self.doomed.intersection(self._receivers)]:
+            woke = _end_waits(self._receivers.pop(number, ())) or woke
+        return woke
 
     def _wake_waiters(self, number: int) -> bool:
         return _end_waits(self._waiters.pop(number, ()))
@@ -262,10 +277,9 @@ class LoopHub(Hub):
             self._forget_waits()
 
     def _end_all(self) -> None:
-        for waiters in self._waiters.values():
+        for waiters in *self._waiters.values(), *self._receivers.values(), \
+                self._ops.values(), self._lookers:
             _end_waits(waiters)
-        for futures in self._ops.values(), self._receivers, self._lookers:
-            _end_waits(futures)
         if self.server is not None and self.loop is not None:
             self.loop.call_soon(self._serve)
         self._forget_waits()
@@ -334,7 +348,7 @@ class LoopHub(Hub):
             self._misses += 1
             while True:
                 since = time.monotonic()
-                await self._sleep(loop)
+                await self._sleep(loop, endpoint)
                 self.look_alive(endpoint)
                 parts = self._look(endpoint, 0)
                 if parts is not None:
@@ -439,19 +453,15 @@ class LoopHub(Hub):
             self._stirred = True
             self.kick()
 
-    async def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _sleep(self, loop: asyncio.AbstractEventLoop,
+                     endpoint: int) -> None:
         future: "asyncio.Future[None]" = loop.create_future()
-        self._receivers.append(future)
+        self._receivers.setdefault(endpoint, []).append(future)
         self._begin_wait(len(self._receivers) == 1)
         try:
             await future
         finally:
-            if not future.done() or future.cancelled():
-                try:
-                    self._receivers.remove(future)
-                except ValueError:
-                    pass
-
+            _forget_wait(self._receivers, endpoint, future)
 
     def watch(self, owner: Any) -> None:
         """Whoever waits for that stream is woken from now on."""
@@ -471,8 +481,4 @@ class LoopHub(Hub):
         try:
             await future
         finally:
-            waiters = self._waiters.get(number, [])
-            if future in waiters:
-                waiters.remove(future)
-                if not waiters:
-                    del self._waiters[number]
+            _forget_wait(self._waiters, number, future)

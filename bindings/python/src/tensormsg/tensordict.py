@@ -68,7 +68,7 @@ class _Door:
             # No wait_for(): of old Pythons that may lose a cancellation.
             timer = loop.call_later(_LOOK_S, hub._wake_receivers)
             try:
-                await hub._sleep(loop)
+                await hub._sleep(loop, 0)
             finally:
                 timer.cancel()
             self._look()
