@@ -16,6 +16,7 @@ import tensormsg
 from conftest import WAIT, echo
 from tensormsg import sync
 from test_package import public_of
+from test_reconnect import Cable
 
 WAITS = .3  # seconds
 BIG = np.zeros(1 << 23)
@@ -105,6 +106,31 @@ def runs(stage):
     server.run()
 
 
+def away(stage):
+    listener = stage.opened.enter_context(
+        sync.listen(":0", background=True, reconnect=True))
+    cable = stage.opened.enter_context(Cable(listener.url))
+    ep = sync.connect(cable.url, reconnect=True)
+    stage.opened.callback(ep.abort)
+    cable.cut(True)
+    while ep.connected:
+        with contextlib.suppress(tensormsg.TimedOut):
+            ep.recv(.01)
+    ep.ready(WAITS)
+
+
+def publishes(stage, call):
+    """To one who does not take it."""
+    publisher = sync.publish(":0")
+    stage.opened.callback(publisher.abort)
+    subscriber = sync.connect(publisher.url)
+    stage.opened.callback(subscriber.abort)
+    publisher.wait_for(1, WAIT)
+    publisher.send({"x": BIG})
+    stage.later(subscriber.abort)
+    call(publisher)
+
+
 def closes(stage, which, leaves=False):
     *both, go = stage.busy()
     stage.later(go.set)
@@ -131,6 +157,15 @@ WAITING = {
         stage.later(stage.ep.abort), list(stage.ep)),
     "Endpoint.__exit__": lambda stage: (
         stage.later(stage.ep.abort), stage.ep.__exit__(None, None, None)),
+    "Endpoint.ready": away,
+    "Publisher.wait_for": lambda stage: publishes(
+        stage, lambda publisher: publisher.wait_for(2, WAITS)),
+    "Publisher.flush": lambda stage: publishes(
+        stage, lambda publisher: publisher.flush(WAITS)),
+    "Publisher.close": lambda stage: publishes(
+        stage, lambda publisher: publisher.close(WAITS)),
+    "Publisher.__exit__": lambda stage: publishes(
+        stage, lambda publisher: publisher.__exit__(None, None, None)),
     "Listener.recv": lambda stage: sync.listen(":0").recv(WAITS),
     "Listener.__iter__": iterates,
     "Listener.close": lambda stage: closes(stage, 0),
@@ -147,7 +182,10 @@ WAITING = {
 }
 # Those that never do. They begin something, or tell of what is here.
 OTHERS = {
-    "listen", "Endpoint.abort", "Endpoint.bury", "Endpoint.closed",
+    "listen", "publish", "Publisher.abort", "Publisher.describe",
+    "Publisher.listener", "Publisher.send", "Publisher.subscribers",
+    "Publisher.url", "Publisher.__enter__", "Endpoint.abort", "Endpoint.bury",
+    "Endpoint.closed", "Endpoint.connected", "Endpoint.principal",
     "Endpoint.describe", "Endpoint.peer", "Endpoint.serve", "Endpoint.stream",
     "Endpoint.__enter__", "Listener.abort", "Listener.peers", "Listener.serve",
     "Listener.url", "Listener.__enter__", "Server.method", "Server.__enter__",
@@ -158,7 +196,8 @@ OTHERS = {
 def test_each_call_is_known_to_wait_or_not():
     """A new one has its line in a table above."""
     special = {"__iter__", "__enter__", "__exit__"}
-    kinds = sync.Endpoint, sync.Listener, sync.Server, sync.Stream
+    kinds = sync.Endpoint, sync.Listener, sync.Publisher, sync.Server, \
+        sync.Stream
     public = {f"{kind.__name__}.{name}" for kind in kinds
               for name in dir(kind) if name in special or name[0] != "_"}
     public |= {name.split(".")[-1] for name, thing in public_of(sync)
