@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* perf.h - the inside of `tensormsg perf`. perf.c has its arguments,
- * perf_sink.c the side that receives, perf_peer.c the connection to that,
- * perf_measure.c the clock, perf_table.c and perf_tune.c what is measured,
- * perf_file.c the configuration file. */
+/* perf.h - the inside of `tensormsg perf`. perf.c has its arguments, sink.c the
+ * side that receives, peer.c the connection to that, stream.c the clock,
+ * table.c and tune.c what is measured, config_file.c the configuration file. */
 #ifndef TMSG_PERF_H
 #define TMSG_PERF_H
 
