@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "workload.h"
+#include "tools/workload.h"
 
 typedef enum { BENCH_NOWHERE, BENCH_SHM, BENCH_TCP } bench_transport_t;
 
@@ -56,7 +56,7 @@ typedef bench_side_t *(*bench_opener_t)(const bench_run_t *run, bool dialling,
 struct bench_run {
     size_t tensors;      /* of one map, each of */
     size_t tensor_bytes; /* so many; unless there is a workload */
-    const bench_workload_t *workload;
+    const workload_t *workload;
     bench_transport_t transport;
     bench_metric_t metric;
     bench_way_t way;

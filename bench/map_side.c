@@ -194,7 +194,7 @@ static void add(tmsg_map_t *map, const char *name, void *data,
     must(tmsg_map_add(map, name, &tensor, NULL));
 }
 
-static void add_meta(tmsg_map_t *map, const bench_meta_t *meta)
+static void add_meta(tmsg_map_t *map, const workload_meta_t *meta)
 {
     if (meta->text != NULL) {
         must(tmsg_map_set_string(map, meta->name, meta->text));
@@ -207,12 +207,12 @@ static void add_meta(tmsg_map_t *map, const bench_meta_t *meta)
 
 static tmsg_map_t *make_map(const bench_payload_t *payload)
 {
-    const bench_map_t *wanted = payload->map;
+    const workload_map_t *wanted = payload->map;
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
     for (size_t i = 0; i < wanted->count; i++) {
-        const bench_tensor_t *like = &wanted->tensors[i];
+        const workload_tensor_t *like = &wanted->tensors[i];
         const tmsg_tensor_t tensor = {.data = payload->data[i],
                                       .device = {TMSG_DEVICE_CPU, 0},
                                       .dtype = like->dtype,

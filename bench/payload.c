@@ -20,7 +20,7 @@ void *bench_memory(size_t bytes)
     return memory;
 }
 
-void bench_payload_create(const bench_map_t *map, bool in_one_piece,
+void bench_payload_create(const workload_map_t *map, bool in_one_piece,
                           bench_payload_t *payload)
 {
     uint8_t *piece = in_one_piece ? bench_memory(map->bytes) : NULL;
@@ -61,7 +61,7 @@ void bench_payload_is(const bench_payload_t *payload, size_t index,
                       const char *name, size_t name_bytes, tmsg_dtype_t dtype,
                       int ndim, const int64_t *shape)
 {
-    const bench_tensor_t *wanted = &payload->map->tensors[index];
+    const workload_tensor_t *wanted = &payload->map->tensors[index];
 
     if (strlen(wanted->name) != name_bytes ||
         memcmp(wanted->name, name, name_bytes) != 0) {
@@ -79,7 +79,7 @@ void bench_payload_is(const bench_payload_t *payload, size_t index,
 void bench_payload_check(const bench_payload_t *payload, size_t index,
                          const void *arrived)
 {
-    const bench_tensor_t *tensor = &payload->map->tensors[index];
+    const workload_tensor_t *tensor = &payload->map->tensors[index];
     const uint8_t *bytes = arrived;
     const uint8_t *wanted = payload->data[index];
 

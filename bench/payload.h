@@ -3,16 +3,16 @@
 #ifndef TMSG_BENCH_PAYLOAD_H
 #define TMSG_BENCH_PAYLOAD_H
 
-#include "workload.h"
+#include "tools/workload.h"
 
 typedef struct {
-    const bench_map_t *map;
+    const workload_map_t *map;
     uint8_t **data; /* of its tensors: each on its own, or pieces of `whole` */
     uint8_t *whole; /* NULL: each on its own */
 } bench_payload_t;
 
 /* Allocates the tensors of a map, in one piece or each on its own. */
-void bench_payload_create(const bench_map_t *map, bool in_one_piece,
+void bench_payload_create(const workload_map_t *map, bool in_one_piece,
                           bench_payload_t *payload);
 void bench_payload_free(bench_payload_t *payload);
 

@@ -6,10 +6,15 @@
 void bench_side_load(bench_side_t *side, const bench_run_t *run,
                      bool in_one_piece)
 {
-    const bench_workload_t *workload = run->workload;
+    const workload_t *workload = run->workload;
 
     if (workload == NULL) {
-        bench_workload_uniform(run->tensors, run->tensor_bytes, &side->plain);
+        char why[WORKLOAD_WHY_BYTES];
+
+        if (!workload_uniform(run->tensors, run->tensor_bytes, &side->plain,
+                              why)) {
+            bench_die("%s", why);
+        }
         workload = &side->plain;
     }
     side->payload_count = workload->count;
@@ -27,7 +32,7 @@ void bench_side_unload(bench_side_t *side)
         bench_payload_free(&side->payloads[i]);
     }
     free(side->payloads);
-    bench_workload_free(&side->plain);
+    workload_free(&side->plain);
 }
 
 const bench_payload_t *bench_side_next(bench_side_t *side)

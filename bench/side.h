@@ -8,7 +8,7 @@
 #include "payload.h"
 
 struct bench_side {
-    bench_workload_t plain;    /* what it sends, if no file says that */
+    workload_t plain;          /* what it sends, if no file says that */
     bench_payload_t *payloads; /* of the workload's maps, which send() sends */
     size_t payload_count;      /* in turn, and which arrivals must be */
     size_t payload_bytes;      /* of all */

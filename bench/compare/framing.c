@@ -19,7 +19,7 @@ static void pack_text(msgpack_packer *packer, const char *text)
     msgpack_pack_str_body(packer, text, bytes);
 }
 
-static void pack_meta(msgpack_packer *packer, const bench_meta_t *meta)
+static void pack_meta(msgpack_packer *packer, const workload_meta_t *meta)
 {
     pack_text(packer, meta->name);
     if (meta->text != NULL) {
@@ -31,7 +31,7 @@ static void pack_meta(msgpack_packer *packer, const bench_meta_t *meta)
     }
 }
 
-static void pack_tensor(msgpack_packer *packer, const bench_tensor_t *tensor)
+static void pack_tensor(msgpack_packer *packer, const workload_tensor_t *tensor)
 {
     char dtype[TMSG_DTYPE_NAME_MAX];
 
@@ -45,7 +45,7 @@ static void pack_tensor(msgpack_packer *packer, const bench_tensor_t *tensor)
 }
 
 /* [{meta}, [[name, dtype, [extent, ...]], ...]] */
-static framing_piece_t pack_head(const bench_map_t *map)
+static framing_piece_t pack_head(const workload_map_t *map)
 {
     msgpack_sbuffer buffer;
     msgpack_packer packer;
@@ -69,7 +69,7 @@ static framing_piece_t pack_head(const bench_map_t *map)
 
 void framing_out_create(const bench_payload_t *payload, framing_out_t *out)
 {
-    const bench_map_t *map = payload->map;
+    const workload_map_t *map = payload->map;
     size_t small_bytes = 0;
 
     *out = (framing_out_t){.payload = payload};
@@ -101,7 +101,7 @@ void framing_out_free(framing_out_t *out)
 
 void framing_out_fill(framing_out_t *out)
 {
-    const bench_map_t *map = out->payload->map;
+    const workload_map_t *map = out->payload->map;
     uint8_t *end = out->small;
 
     for (size_t i = 0; i < map->count; i++) {
@@ -141,7 +141,7 @@ static void read_tensor(const msgpack_object *entry, framing_tensor_t *tensor)
     size_t elements = 1;
 
     must_be(dtype.size < sizeof(text) &&
-            shape->via.array.size <= BENCH_NDIM_MAX);
+            shape->via.array.size <= WORKLOAD_NDIM_MAX);
     memcpy(text, dtype.ptr, dtype.size);
     must_be(tmsg_dtype_parse(text, &tensor->dtype) == TMSG_OK);
     tensor->name = name.ptr;

@@ -37,7 +37,7 @@ typedef struct {
     size_t name_bytes;
     tmsg_dtype_t dtype;
     int ndim;
-    int64_t shape[BENCH_NDIM_MAX];
+    int64_t shape[WORKLOAD_NDIM_MAX];
     size_t bytes;
     const uint8_t *data;
 } framing_tensor_t;

@@ -99,12 +99,12 @@ struct Side {
 Side *of(bench_side_t *side) { return reinterpret_cast<Side *>(side); }
 
 /* All but the data. */
-compare::Map describe(const bench_map_t &wanted)
+compare::Map describe(const workload_map_t &wanted)
 {
     compare::Map map;
 
     for (size_t i = 0; i < wanted.count; i++) {
-        const bench_tensor_t &like = wanted.tensors[i];
+        const workload_tensor_t &like = wanted.tensors[i];
         compare::Tensor *tensor = map.add_tensors();
         char name[kNameBytes];
 
@@ -115,7 +115,7 @@ compare::Map describe(const bench_map_t &wanted)
         }
     }
     for (size_t i = 0; i < wanted.meta_count; i++) {
-        const bench_meta_t &meta = wanted.meta[i];
+        const workload_meta_t &meta = wanted.meta[i];
         compare::Value &value = (*map.mutable_meta())[meta.name];
 
         if (meta.text != nullptr) {

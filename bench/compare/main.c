@@ -71,7 +71,8 @@ static double measure(bench_run_t run, bench_metric_t metric)
 
 int main(int argc, char **argv)
 {
-    bench_workload_t workload;
+    char why[WORKLOAD_WHY_BYTES];
+    workload_t workload;
     const compare_way_t *way;
     bench_run_t run;
     double latency, bandwidth;
@@ -86,7 +87,9 @@ int main(int argc, char **argv)
         bench_die("needs WAY WORKLOAD TRANSPORT SECONDS");
     }
     way = find(argv[1]);
-    bench_workload_read(argv[2], &workload);
+    if (!workload_read(argv[2], &workload, why)) {
+        bench_die("%s", why);
+    }
     run = (bench_run_t){
         .workload = &workload,
         .transport = strcmp(argv[3], "tcp") == 0 ? BENCH_TCP : BENCH_SHM,
@@ -101,6 +104,6 @@ int main(int argc, char **argv)
     printf("{\"way\": \"%s\", \"workload\": \"%s\", \"over\": \"%s\", "
            "\"half_round_trip_us\": %.3f, \"gb_per_s\": %.6f}\n",
            way->name, workload.name, argv[3], latency * 1e6, bandwidth * 1e-9);
-    bench_workload_free(&workload);
+    workload_free(&workload);
     return 0;
 }
