@@ -185,6 +185,93 @@ def test_an_idle_program_uses_no_processor(run):
 
 
 @run_in
+def test_open_streams_that_wait_use_no_processor(run):
+    """On either side: for a message, for room, and for the end."""
+    async def main():
+        over = asyncio.Event()
+        async with tensormsg.listen(":0") as listener:
+            server = listener.serve()
+
+            @server.method("reads", stream=True)
+            async def reads(stream):
+                async for _ in stream:
+                    pass
+
+            @server.method("keeps", stream=True)
+            async def keeps(stream):
+                await over.wait()
+                async for _ in stream:
+                    pass
+
+            @server.method("waits")
+            async def waits(stream):
+                await over.wait()
+                yield {"x": np.ones(1)}
+
+            async def fill(stream):
+                while not over.is_set():
+                    await stream.send({"x": np.zeros(1 << 14)})
+                await stream.done_writing()
+
+            async with tensormsg.connect(listener.url) as ep:
+                read, kept, waited = streams = [
+                    ep.stream(name, queue=2)
+                    for name in ("reads", "keeps", "waits")]
+                await read.send({"x": np.ones(1)})
+                waiting = [asyncio.ensure_future(one) for one in (
+                    read.recv(), fill(kept), waited.recv(), kept.wait())]
+                idle = await becomes_idle(2, .04)
+                assert [task for task in waiting if task.done()] == []
+                over.set()
+                await read.done_writing()
+                for task in waiting:
+                    await asyncio.wait_for(task, WAIT)
+                for stream in streams:
+                    stream.cancel()
+                return idle
+
+    assert run(main())
+
+
+def test_threads_of_the_library_that_wait_use_no_processor():
+    """Of both ends (background=True), and those that wait on them."""
+    def ends(wait):
+        try:
+            wait()
+        except tensormsg.Error:
+            pass
+
+    with tensormsg.sync.listen(":0", background=True) as listener, \
+            listener.serve(threads=2) as server, \
+            tensormsg.sync.publish(":0") as publisher, \
+            tensormsg.sync.connect(publisher.url,
+                                   background=True) as subscriber, \
+            tensormsg.sync.connect(listener.url, background=True) as ep:
+        @server.method("reads", stream=True)
+        def reads(stream):
+            for _ in stream:
+                pass
+
+        ep.send({"x": np.ones(1)}, acked=False)
+        assert listener.recv(WAIT)["x"].all()
+        stream = ep.stream("reads")
+        stream.send({"x": np.ones(1)})
+        waiting = [threading.Thread(target=ends, args=[wait]) for wait in (
+            listener.recv, ep.recv, stream.recv, subscriber.recv)]
+        for thread in waiting:
+            thread.start()
+        idle = asyncio.run(becomes_idle(1.5, .05))
+        assert all(thread.is_alive() for thread in waiting)
+        stream.cancel()
+        for one in subscriber, ep, listener:
+            one.abort()
+        for thread in waiting:
+            thread.join(WAIT)
+            assert not thread.is_alive()
+    assert idle
+
+
+@run_in
 def test_a_receiver_that_lags_holds_the_sender_back(run):
     async def main():
         async with tensormsg.listen(":0", queue_depth=4) as server:
