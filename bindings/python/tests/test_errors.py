@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import tensormsg
-from conftest import WAIT, echo, environment, python
+from conftest import HERE, WAIT, echo, environment, python
 from tensormsg import _native
+from waiting import WAITING
 
 X = {"x": np.arange(4)}
 
@@ -181,87 +182,19 @@ def test_an_exception_in_the_block_ends_it_at_once():
         assert ep.closed
 
 
-CALLS = {
-    "recv": "tensormsg.sync.listen(':0').recv()",
-    "iterate": "[*tensormsg.listen(':0')]",
-    "connect": "tensormsg.sync.connect(mute_url, timeout=100)",
-    "send": "ep.send({'x': np.zeros(1 << 26, 'u1')}, acked=True)",
-    "close": "ep.close(timeout=100)",
-    "recv_into": "ep.recv_into({'x': np.zeros(1)})",
-    "call": "ep.call('method', {'x': np.zeros(1)})",
-    "stream_send": "fill(ep.stream('method', timeout=100))",
-    "stream_recv": "ep.stream('method', timeout=100).recv()",
-    "stream_wait": "ep.stream('method', timeout=100).wait()",
-    "run": "tensormsg.sync.listen(':0').serve().run()",
-    "drain": "drain()",
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", WAITING)
 def test_ctrl_c_ends_a_blocking_call(call):
     """And other threads run meanwhile."""
-    program = f"""
-import itertools, socket, sys, threading, time, numpy as np, tensormsg
-
-def fill(stream):
-    while True:
-        stream.send({{"x": np.zeros(1 << 20)}})
-
-def drain():
-    listener = tensormsg.sync.listen(":0", background=True)
-    server = listener.serve()
-    called, let_go = threading.Event(), threading.Event()
-    @server.method("slow")
-    def slow(request):
-        called.set()
-        let_go.wait()
-        return {{}}
-    caller = tensormsg.sync.connect(listener.url, background=True)
-    threading.Thread(target=caller.call, args=["slow"]).start()
-    called.wait()
-    try:
-        server.drain(100)
-    finally:
-        let_go.set()
-
-def tick():
-    for ticks[0] in itertools.count():
-        time.sleep(.001)
-
-ticks = [0]
-threading.Thread(target=tick, daemon=True).start()
-mute = socket.create_server(("127.0.0.1", 0))
-mute_url = f"127.0.0.1:{{mute.getsockname()[1]}}"
-context = tensormsg.Context(peer_timeout=0)
-url = sys.stdin.readline().strip()
-ep = tensormsg.sync.connect(url, context=context)
-ep.send({{"x": np.zeros(1)}})
-ep.recv()
-print("ready", flush=True)
-try:
-    sys.stdin.readline()
-    print("calling", flush=True)
-    before = ticks[0]
-    {CALLS[call]}
-except KeyboardInterrupt:
-    print("interrupted", ticks[0] - before, flush=True)
-ep.abort()
-"""
     with echo("sync") as (url, peer):
-        with python("-c", program, stdin=subprocess.PIPE) as process:
-            process.stdin.write(f"{url}\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == "ready\n"
-            peer.send_signal(signal.SIGSTOP)  # it answers nothing any more
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == "calling\n"
-            time.sleep(.5)
+        with python(HERE / "waiting.py", call, url, peer.pid) as process:
+            assert process.stdout.readline() == "waits\n"
+            time.sleep(.3)
             process.send_signal(signal.SIGINT)
+            since = time.monotonic()
             said, ticks = process.stdout.readline().split()
             assert said == "interrupted" and int(ticks) > 10
-            peer.kill()
-            assert process.wait(20) == 0
+            assert process.wait(WAIT) == 0
+            assert time.monotonic() - since < 10
 
 
 def test_fork_is_refused_in_the_child_and_harms_nobody():

@@ -4,8 +4,7 @@ and callbacks have it."""
 
 import contextlib
 import ctypes
-import signal
-import socket
+import inspect
 import threading
 import time
 
@@ -16,10 +15,10 @@ import tensormsg
 from conftest import WAIT, echo
 from tensormsg import sync
 from test_package import public_of
-from test_reconnect import Cable
+from waiting import OTHERS, WAITING, Stage
 
 WAITS = .3  # seconds
-BIG = np.zeros(1 << 23)
+SPECIAL = {"__iter__", "__enter__", "__exit__"}
 
 
 @pytest.fixture(scope="module")
@@ -28,181 +27,46 @@ def peer():
         yield url_and_process
 
 
-class Stage:
-    """A peer that is stopped, and a server whose handler does not return."""
-
-    def __init__(self, opened, peer):
-        self.opened = opened
-        url, self.process = peer
-        self.ep = sync.connect(url, context=tensormsg.Context(peer_timeout=0))
-        opened.callback(self.ep.abort)
-        self.ep.send({"x": np.ones(1)})
-        self.ep.recv(WAIT)
-        self.mute = opened.enter_context(
-            socket.create_server(("127.0.0.1", 0)))
-
-    def stream(self):
-        return self.ep.stream("method", timeout=WAITS)
-
-    def stop(self):
-        self.opened.callback(self.process.send_signal, signal.SIGCONT)
-        self.process.send_signal(signal.SIGSTOP)
-
-    def later(self, end):
-        """What ends a wait that has no timeout."""
-        timer = threading.Timer(WAITS, end)
-        timer.start()
-        self.opened.callback(timer.join)
-
-    def busy(self):
-        """A listener and its server, whose handler does not return."""
-        listener = sync.listen(":0", background=True)
-        self.opened.callback(listener.abort)
-        server = listener.serve()
-        called, go = threading.Event(), threading.Event()
-        self.opened.callback(go.set)
-
-        @server.method("slow")
-        def slow(request):
-            called.set()
-            go.wait()
-
-        caller = sync.connect(listener.url, background=True)
-        self.opened.callback(caller.abort)
-        thread = threading.Thread(target=call_it, args=[caller])
-        thread.start()
-        self.opened.callback(thread.join)
-        self.opened.callback(go.set)
-        assert called.wait(WAIT)
-        return listener, server, go
-
-
-def call_it(caller):
-    with contextlib.suppress(tensormsg.Error):
-        caller.call("slow")
-
-
-def fill(stage):
-    stream = stage.stream()
-    while True:
-        stream.send({"x": BIG}, timeout=WAITS)
-
-
-def waits_in_block(stage):
-    with stage.stream() as stream:
-        stage.later(stream.cancel)
-
-
-def iterates(stage):
-    listener = sync.listen(":0")
-    stage.later(listener.abort)
-    assert list(listener) == []
-
-
-def runs(stage):
-    listener = sync.listen(":0")
-    server = listener.serve()
-    stage.later(server.close)
-    server.run()
-
-
-def away(stage):
-    listener = stage.opened.enter_context(
-        sync.listen(":0", background=True, reconnect=True))
-    cable = stage.opened.enter_context(Cable(listener.url))
-    ep = sync.connect(cable.url, reconnect=True)
-    stage.opened.callback(ep.abort)
-    cable.cut(True)
-    while ep.connected:
-        with contextlib.suppress(tensormsg.TimedOut):
-            ep.recv(.01)
-    ep.ready(WAITS)
-
-
-def publishes(stage, call):
-    """To one who does not take it."""
-    publisher = sync.publish(":0")
-    stage.opened.callback(publisher.abort)
-    subscriber = sync.connect(publisher.url)
-    stage.opened.callback(subscriber.abort)
-    publisher.wait_for(1, WAIT)
-    publisher.send({"x": BIG})
-    stage.later(subscriber.abort)
-    call(publisher)
-
-
-def closes(stage, which, leaves=False):
-    *both, go = stage.busy()
-    stage.later(go.set)
-    if leaves:
-        both[which].__exit__(None, None, None)
-    else:
-        both[which].close(WAITS)
-
-
-# The public calls that may wait, and how each is had to.
-WAITING = {
-    "connect": lambda stage: sync.connect(
-        f"127.0.0.1:{stage.mute.getsockname()[1]}", timeout=WAITS),
-    "Endpoint.send": lambda stage: stage.ep.send(
-        {"x": BIG}, acked=True, timeout=WAITS),
-    "Endpoint.recv": lambda stage: stage.ep.recv(WAITS),
-    "Endpoint.recv_into": lambda stage: stage.ep.recv_into(
-        {"x": BIG}, timeout=WAITS),
-    "Endpoint.call": lambda stage: stage.ep.call("method", timeout=WAITS),
-    "Endpoint.methods": lambda stage: stage.ep.methods(WAITS),
-    "Endpoint.health": lambda stage: stage.ep.health(timeout=WAITS),
-    "Endpoint.close": lambda stage: stage.ep.close(WAITS),
-    "Endpoint.__iter__": lambda stage: (
-        stage.later(stage.ep.abort), list(stage.ep)),
-    "Endpoint.__exit__": lambda stage: (
-        stage.later(stage.ep.abort), stage.ep.__exit__(None, None, None)),
-    "Endpoint.ready": away,
-    "Publisher.wait_for": lambda stage: publishes(
-        stage, lambda publisher: publisher.wait_for(2, WAITS)),
-    "Publisher.flush": lambda stage: publishes(
-        stage, lambda publisher: publisher.flush(WAITS)),
-    "Publisher.close": lambda stage: publishes(
-        stage, lambda publisher: publisher.close(WAITS)),
-    "Publisher.__exit__": lambda stage: publishes(
-        stage, lambda publisher: publisher.__exit__(None, None, None)),
-    "Listener.recv": lambda stage: sync.listen(":0").recv(WAITS),
-    "Listener.__iter__": iterates,
-    "Listener.close": lambda stage: closes(stage, 0),
-    "Listener.__exit__": lambda stage: closes(stage, 0, True),
-    "Server.drain": lambda stage: stage.busy()[1].drain(WAITS),
-    "Server.close": lambda stage: closes(stage, 1),
-    "Server.__exit__": lambda stage: closes(stage, 1, True),
-    "Server.run": runs,
-    "Stream.send": fill,
-    "Stream.recv": lambda stage: stage.stream().recv(WAITS),
-    "Stream.__iter__": lambda stage: list(stage.stream()),
-    "Stream.wait": lambda stage: stage.stream().wait(WAITS),
-    "Stream.__exit__": waits_in_block,
-}
-# Those that never do. They begin something, or tell of what is here.
-OTHERS = {
-    "listen", "publish", "Publisher.abort", "Publisher.describe",
-    "Publisher.listener", "Publisher.send", "Publisher.subscribers",
-    "Publisher.url", "Publisher.__enter__", "Endpoint.abort", "Endpoint.bury",
-    "Endpoint.closed", "Endpoint.connected", "Endpoint.principal",
-    "Endpoint.describe", "Endpoint.peer", "Endpoint.serve", "Endpoint.stream",
-    "Endpoint.__enter__", "Listener.abort", "Listener.peers", "Listener.serve",
-    "Listener.url", "Listener.__enter__", "Server.method", "Server.__enter__",
-    "Stream.cancel", "Stream.done_writing", "Stream.method", "Stream.over",
-    "Stream.peer", "Stream.remaining", "Stream.__enter__"}
+def members(kind):
+    return {f"{kind.__name__}.{name}" for name in dir(kind)
+            if name in SPECIAL or name[0] != "_"}
 
 
 def test_each_call_is_known_to_wait_or_not():
-    """A new one has its line in a table above."""
-    special = {"__iter__", "__enter__", "__exit__"}
+    """A new one has its line in a table of waiting.py."""
     kinds = sync.Endpoint, sync.Listener, sync.Publisher, sync.Server, \
-        sync.Stream
-    public = {f"{kind.__name__}.{name}" for kind in kinds
-              for name in dir(kind) if name in special or name[0] != "_"}
+        sync.Stream, tensormsg.Connecting, tensormsg.Listening, \
+        tensormsg.Publishing, tensormsg.Context, tensormsg.Keyring
+    public = set().union(*map(members, kinds))
     public |= {name.split(".")[-1] for name, thing in public_of(sync)
                if not isinstance(thing, type) and name.count(".") == 2}
     assert public == WAITING.keys() | OTHERS
+
+
+def test_no_kind_of_thing_is_left_out():
+    """What is public and in no table: what is awaited, what handlers are given,
+    errors, and functions that begin something or compute."""
+    left = {name for name in tensormsg.__all__
+            if not inspect.isclass(getattr(tensormsg, name)) or not issubclass(
+                getattr(tensormsg, name), BaseException)}
+    assert left - {one.split(".")[0] for one in WAITING.keys() | OTHERS} == {
+        "DLPack", "Message", "Request", "ServerStream", "Status", "generate_key", "info",
+        "save_key", "set_allocator", "sync"}
+    assert {name.partition(".")[2] for name in members(sync.ServerStream)} - {
+        "__iter__", "recv", "send"} == {
+            name.partition(".")[2] for name in OTHERS
+            if name.startswith("Stream.") and "__" not in name} | {
+                "principal", "request"}
+
+
+def test_with_asyncio_what_may_wait_is_awaited():
+    kinds = tensormsg.Endpoint, tensormsg.Listener, tensormsg.Publisher, \
+        tensormsg.Server, tensormsg.Stream
+    plain = {name for kind in kinds for name in members(kind)
+             if not any(is_async(getattr(kind, name.partition(".")[2]))
+                        for is_async in (inspect.iscoroutinefunction,
+                                         inspect.isasyncgenfunction))}
+    assert plain <= OTHERS, plain - OTHERS
 
 
 @pytest.mark.parametrize("call", WAITING)
@@ -218,12 +82,12 @@ def test_other_threads_run_while_it_waits(call, peer):
             ticks += 1
 
     with contextlib.ExitStack() as opened:
-        stage = Stage(opened, peer)
+        url, process = peer
+        stage = Stage(opened, url, process.pid, WAITS)
         thread = threading.Thread(target=tick)
         thread.start()
         opened.callback(thread.join)
         opened.callback(over.set)
-        stage.stop()
         since, before = time.monotonic(), ticks
         with contextlib.suppress(tensormsg.Error):
             WAITING[call](stage)

@@ -236,6 +236,22 @@ def test_who_takes_nothing_does_not_hold_up_the_end():
         ep.abort()
 
 
+def test_a_cancelled_close_waits_for_nobody():
+    async def main():
+        camera = tensormsg.publish(":0")
+        async with camera as publisher:
+            slow = await asyncio.to_thread(tensormsg.sync.connect, camera.url)
+            await publisher.wait_for(1, WAIT)
+            await publisher.send({"x": np.zeros(1 << 23)})
+            since = time.monotonic()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(publisher.close(), .2)
+            assert time.monotonic() - since < 5
+        slow.abort()
+
+    run(main)
+
+
 def test_subscribers_have_keys_and_come_back(tmp_path):
     from test_reconnect import SOON, Cable
     key = tensormsg.generate_key()

@@ -338,10 +338,10 @@ class Publisher(BasePublisher[Listener]):
         if op is None:
             return
         try:
-            if not await self._listener._hub.finish(op, 0, timeout):
-                self.abort()
+            if await self._listener._hub.finish(op, 0, timeout):
+                await self._listener.close(timeout)
         finally:
-            await self._listener.close(timeout)
+            self.abort()
 
     async def __aenter__(self) -> "Publisher":
         self._listener._hub.bind()

@@ -463,10 +463,11 @@ class Publisher(BasePublisher[Listener]):
             return
         try:
             self._listener._hub.wait(op, 0, timeout, "closing")
-        except TimedOut:
-            self.abort()
-        finally:
             self._listener.close(timeout)
+        except TimedOut:
+            pass
+        finally:
+            self.abort()
 
     def __enter__(self) -> "Publisher":
         return self
