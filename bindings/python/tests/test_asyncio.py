@@ -533,6 +533,79 @@ def test_blocking_calls_work_under_a_running_loop(echo_unix):
     assert asyncio.run(main()) == 3
 
 
+WAITS_FOR_ITSELF = {
+    "recv": lambda ep: ep.recv(WAIT),
+    "acked": lambda ep: ep.send({}, acked=True, timeout=WAIT),
+    "call": lambda ep: ep.call("method", timeout=WAIT),
+    "stream_recv": lambda ep: ep.stream("method", timeout=WAIT).recv(),
+    "stream_wait": lambda ep: ep.stream("method", timeout=WAIT).wait(),
+    "close": lambda ep: ep.close(WAIT),
+}
+
+
+@pytest.mark.parametrize("call, background", [
+    *((call, False) for call in WAITS_FOR_ITSELF), ("call", True),
+    ("stream_recv", True), ("stream_wait", True)])
+def test_a_call_that_its_own_loop_would_answer_says_so(call, background):
+    """It would wait for ever."""
+    async def main():
+        async with tensormsg.listen(":0", background=background) as listener:
+            server = listener.serve()
+
+            @server.method("method", stream="stream" in call)
+            async def method(request):
+                await asyncio.sleep(WAIT)
+
+            ep = await asyncio.to_thread(tensormsg.sync.connect, listener.url)
+            since = time.monotonic()
+            with pytest.raises(tensormsg.WouldBlock,
+                               match="await the same.*asyncio.to_thread"):
+                WAITS_FOR_ITSELF[call](ep)
+            assert time.monotonic() - since < WAIT / 3
+            ep.abort()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("place", [":0", "unix"])
+def test_to_connect_to_its_own_loop_says_so(place, tmp_path):
+    async def main():
+        async with tensormsg.listen(
+                f"unix://{tmp_path}/s" if place == "unix" else place) as server:
+            url = server.url.replace("127.0.0.1", "localhost")
+            with pytest.raises(tensormsg.WouldBlock, match="stands still"):
+                with tensormsg.connect(url, timeout=WAIT):
+                    pass
+            with pytest.raises(tensormsg.TimedOut):  # no time to find out
+                tensormsg.sync.connect(url, timeout=.1)
+
+    asyncio.run(main())
+
+
+def test_what_a_thread_moves_may_be_waited_for_in_the_loop():
+    """As in a notebook: the listener is made in the loop, and served by calls
+    that block in a thread."""
+    async def main():
+        listening = tensormsg.listen(":0")
+
+        def serve():
+            time.sleep(.2)
+            for message in listening:
+                time.sleep(.8)
+                message.peer.send(dict(message))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with tensormsg.connect(listening.url) as ep:
+            for _ in range(2):
+                ep.send({"x": np.ones(3)})
+                assert ep.recv(WAIT)["x"].all()
+        listening.__enter__().abort()
+        thread.join(WAIT)
+
+    asyncio.run(main())
+
+
 def test_a_listener_that_nobody_holds_is_closed():
     async def main():
         url = None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -20,6 +21,7 @@ from .allocators import Allocator, Allocators, in_use
 from ._lib import address, ffi, hot, lib, take_text, text
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
+from ._own_loop import look_at_own_loop, note_door
 from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
     generation, is_exiting, park_at_exit
@@ -86,7 +88,8 @@ class Deadline:
     """Slices of a wait of so many seconds; None is no limit."""
 
     def __init__(self, timeout: Optional[float]) -> None:
-        self._end = time.monotonic() + seconds(timeout)
+        self._begun = time.monotonic()
+        self._end = self._begun + seconds(timeout)
 
     def left(self) -> float:
         return max(0.0, self._end - time.monotonic())
@@ -98,6 +101,10 @@ class Deadline:
 
     def passed(self) -> bool:
         return time.monotonic() >= self._end
+
+    def waited(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._begun
 
 
 class Posted:
@@ -169,7 +176,12 @@ class Hub:
         self.methods: List[Any] = []  # handlers, by the numbers C has for them
         self.offering = threading.Lock()  # who adds one
         self._listens = False
+        self.place = ""  # where it listens
+        self._dialled = ""  # or whom it has connected to
         self.background = background
+        self.loop: Optional[asyncio.AbstractEventLoop] = None
+        self.server: Optional["weakref.ref[Any]"] = None  # of that loop's
+        self.threads_move_it = False  # by calls that block
         self._held: Dict[int, int] = {}  # how many wait for an endpoint's
         self.doomed: Set[int] = set()  # of those, to be destroyed
         self._departed: Set[int] = set()  # addresses of those destroyed
@@ -274,6 +286,7 @@ class Hub:
                                             endpoint_p))
         finally:
             self.leave()
+        self._dialled = url
         self.life.numbers.add(address(endpoint_p[0]))
         return address(endpoint_p[0])
 
@@ -288,7 +301,9 @@ class Hub:
         try:
             check(lib.tmsg_listener_create(self.worker, url.encode(), params,
                                            listener_p))
-            return listener_p[0], text(lib.tmsg_listener_url(listener_p[0]))
+            self.place = text(lib.tmsg_listener_url(listener_p[0]))
+            note_door(self)
+            return listener_p[0], self.place
         finally:
             self.leave()
 
@@ -495,6 +510,17 @@ class Hub:
         if self.closed:
             time.sleep(0.001)
 
+    def moved_by_thread(self) -> None:
+        """A call that blocks does, in another thread than its loop's."""
+        if asyncio._get_running_loop() is not self.loop:
+            self.threads_move_it = True
+
+    def look_around(self, deadline: Deadline, asks: bool = False) -> None:
+        """Of a call that waits, now and then: raises WouldBlock where it waits
+        for the event loop that it is made in. `asks`: for a handler."""
+        if self._dialled:
+            look_at_own_loop(self._dialled, deadline.waited(), asks)
+
     def wait(self, op: Any, endpoint: int, timeout: Optional[float],
              what: str) -> None:
         """Blocks until the operation has ended, or gives it up."""
@@ -503,6 +529,7 @@ class Hub:
             while not hot.wait(self.number, op, deadline.slice_ms()):
                 if deadline.passed():
                     raise self.late(op, endpoint, timeout, what)
+                self.look_around(deadline, what == "the call")
                 self.outwait()
         except BaseException:
             hot.cancel(self.number, op)
@@ -519,6 +546,8 @@ class Hub:
         check_process(self.generation)
         deadline = Deadline(timeout)
         self.pulls = True
+        if self.loop is not None:
+            self.moved_by_thread()
         held = self.hold(endpoint)
         try:
             while True:
@@ -531,6 +560,7 @@ class Hub:
                 if deadline.passed():
                     raise error_of(Status.TIMED_OUT,
                                    f"no message in {timeout} s")
+                self.look_around(deadline)
         except Closed:
             park_at_exit()
             raise

@@ -9,16 +9,12 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, \
-    Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
 from ._time import seconds
 from .context import check_process
-
-if TYPE_CHECKING:
-    from ._aio import Server
 
 _TURN_S = 0.001  # a task that never waits lets others run so often
 _SOON_S = 0.0002  # a message that came so soon could have been spun for
@@ -82,9 +78,7 @@ class LoopHub(Hub):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.loop: Optional[asyncio.AbstractEventLoop] = None
         self._bound: List[Any] = []  # (loop, a copy of a descriptor)
-        self.server: Optional["weakref.ref[Server]"] = None
         self._ops: Dict[Any, "asyncio.Future[None]"] = {}
         # Of those that wait for messages, by endpoint; by 0 for any's.
         self._receivers: Dict[int, List["asyncio.Future[None]"]] = {}
@@ -229,7 +223,7 @@ class LoopHub(Hub):
 
     def _serve(self) -> bool:
         server = None if self.server is None else self.server()
-        return server is not None and server._turn()
+        return server is not None and bool(server._turn())
 
     def _deliver(self, came: bool) -> bool:
         """Whether somebody was woken."""

@@ -48,6 +48,7 @@ class StreamSide(Base):
                 break
             if deadline.passed():
                 raise self._late("the send", timeout)
+            hub.look_around(deadline, True)
             hot.rest(hub.number, min(_ROOM_MS, deadline.slice_ms()))
             hot.reap(hub.pending)
         if op is None:
@@ -56,6 +57,7 @@ class StreamSide(Base):
             while not hot.wait(hub.number, op, deadline.slice_ms()):
                 if deadline.passed():
                     raise self._late("the send", timeout)
+                hub.look_around(deadline, True)
                 hub.outwait()
         except BaseException:
             hot.cancel(hub.number, op)
@@ -83,6 +85,7 @@ class StreamSide(Base):
                 return self._message(parts)
             if deadline.passed():
                 raise self._late("a message", timeout)
+            self._hub.look_around(deadline, True)
 
     def __iter__(self) -> "Iterator[Message]":
         """Messages until the other side has finished. Raises how it failed."""
@@ -119,6 +122,7 @@ class Stream(StreamSide):
                                                    deadline.slice_ms())):
             if deadline.passed():
                 raise self._late("the end of the stream", timeout)
+            self._hub.look_around(deadline, True)
             self._hub.outwait()
         if self._hub.closed:
             park_at_exit()

@@ -289,6 +289,7 @@ class Server(BaseServer[Hub]):
         if threads < 1:
             raise ValueError(f"{threads} threads")
         super().__init__(hub, sender, like, concurrency, queue)
+        hub.threads_move_it = True
         self._make = lambda number: Endpoint(hub, number, like, dialled=False)
         self._threads = [threading.Thread(
             target=_serve, args=(weakref.ref(self),), daemon=True,
@@ -428,8 +429,10 @@ class Publisher(BasePublisher[Listener]):
         self._drive()
 
     def _drive(self) -> None:
-        if not self._listener._hub.background:
-            hot.progress(self._listener._hub.number, 0)
+        hub = self._listener._hub
+        if not hub.background:
+            hub.moved_by_thread()
+            hot.progress(hub.number, 0)
 
     def flush(self, timeout: Optional[float] = None) -> None:
         """Waits until every subscriber's application has taken what was sent,

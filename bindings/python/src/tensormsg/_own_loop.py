@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A call that blocks the event loop which is to answer it waits for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import weakref
+from typing import TYPE_CHECKING, Tuple
+
+from .errors import Status, error_of
+
+if TYPE_CHECKING:
+    from ._hub import Hub
+
+_AFTER_S = 0.5  # before that a thread may be about to move it
+
+_doors: "weakref.WeakSet[Hub]" = weakref.WeakSet()
+
+
+def note_door(hub: "Hub") -> None:
+    """Of a listener."""
+    _doors.add(hub)
+
+
+def _host_and_port(url: str) -> Tuple[str, str]:
+    host, _, port = url.partition("://")[2].rpartition(":")
+    return host.strip("[]"), port
+
+
+def _is_here(host: str) -> bool:
+    return host in ("", "localhost", "::1", "0.0.0.0", "::",
+                    socket.gethostname()) or host.startswith("127.")
+
+
+def _is_same(dialled: str, place: str) -> bool:
+    kind = dialled.partition("://")[0]
+    if kind != place.partition("://")[0]:
+        return False
+    if kind == "unix":
+        return os.path.realpath(dialled[len("unix://"):]) == \
+            os.path.realpath(place[len("unix://"):])
+    (to, port), (at, its) = _host_and_port(dialled), _host_and_port(place)
+    return port == its and (to == at or (_is_here(to) and _is_here(at)))
+
+
+def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:
+    """Of a call that has waited so many seconds for who listens at that URL:
+    raises WouldBlock where that is the loop that runs in this thread. `asks`: it
+    waits for a handler."""
+    loop = asyncio._get_running_loop()
+    if loop is None or waited < _AFTER_S:
+        return
+    for hub in list(_doors):
+        if hub.loop is not loop or hub.threads_move_it or hub.closed or \
+                not _is_same(dialled, hub.place) or \
+                (hub.background and not (asks and hub.server is not None)):
+            continue
+        raise error_of(
+            Status.WOULD_BLOCK, f"{hub.place} is served by the event loop that "
+            "runs in this thread, which stands still while this call waits for "
+            "it: await the same (`async with tensormsg.connect(...)`), or make "
+            "the call in another thread (asyncio.to_thread())")
