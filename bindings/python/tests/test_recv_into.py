@@ -396,3 +396,42 @@ def test_receives_that_wait_use_no_processor():
                 return idle
 
     assert asyncio.run(main())
+
+
+def test_of_those_that_wait_few_are_woken(tmp_path, monkeypatch):
+    """Each peer has a task of its own that receives into its buffers; one
+    looks for all."""
+    peers, count = 40, 25
+    looked = []
+
+    async def take(peer):
+        got, x = [], np.zeros(3)
+        with contextlib.suppress(tensormsg.Closed):
+            while True:
+                message = await peer.recv_into({"x": x})
+                assert message["x"] is x
+                got.append(int(x[0]))
+        return got
+
+    async def main():
+        async with tensormsg.listen(f"unix://{tmp_path}/s") as server:
+            eps = [await tensormsg.connect(server.url) for _ in range(peers)]
+            while len(server.peers) < peers:
+                await asyncio.sleep(.001)
+            tasks = [asyncio.ensure_future(take(peer))
+                     for peer in server.peers]
+            await asyncio.sleep(.1)
+            look = server._hub.receive_into
+            monkeypatch.setattr(
+                server._hub, "receive_into",
+                lambda *args: looked.append(1) or look(*args))
+            for i in range(count):
+                await eps[i % peers].send({"x": np.full(3, float(i))},
+                                          acked=True)
+            assert len(looked) < 8 * count, len(looked)
+            for ep in eps:
+                await ep.close()
+            assert sorted(sum(await asyncio.gather(*tasks), [])) == \
+                list(range(count))
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
@@ -82,7 +82,8 @@ class LoopHub(Hub):
         self._ops: Dict[Any, "asyncio.Future[None]"] = {}
         # Of those that wait for messages, by endpoint; by 0 for any's.
         self._receivers: Dict[int, List["asyncio.Future[None]"]] = {}
-        self._lookers: List["asyncio.Future[None]"] = []  # with buffers
+        # With buffers, of which endpoint: who came last looks for all.
+        self._lookers: List[Tuple[int, "asyncio.Future[None]"]] = []
         self._stirred = False  # something may have come since a turn
         self.watches = False  # there have been streams
         # Of those that wait for a stream, by its number; by 0 for room.
@@ -272,7 +273,7 @@ class LoopHub(Hub):
 
     def _end_all(self) -> None:
         for waiters in *self._waiters.values(), *self._receivers.values(), \
-                self._ops.values(), self._lookers:
+                self._ops.values(), [future for _, future in self._lookers]:
             _end_waits(waiters)
         if self.server is not None and self.loop is not None:
             self.loop.call_soon(self._serve)
@@ -371,10 +372,26 @@ class LoopHub(Hub):
         self.kick()
 
     def let_look(self) -> bool:
-        """Those that wait with buffers move what has come themselves, so that
-        it goes straight there. False: nobody does."""
-        lookers, self._lookers = self._lookers, []
-        return _end_waits(lookers)
+        """Those that wait with buffers and have something to find look. Where
+        none has, the last that came moves what there is, so that it goes
+        straight there if it is for its endpoint. False: nobody waits so."""
+        if self._wake_lookers():
+            return True
+        while self._lookers:
+            if _end_waits([self._lookers.pop()[1]]):
+                return True
+        return False
+
+    def _wake_lookers(self) -> bool:
+        """Those whose endpoints something has come of."""
+        if not self._lookers:
+            return False
+        found = {*hot.readable(self.number,
+                               list({number for number, _ in self._lookers})),
+                 *self.doomed}
+        woken = [future for number, future in self._lookers if number in found]
+        self._lookers = [one for one in self._lookers if one[0] not in found]
+        return _end_waits(woken)
 
     async def take_into(self, endpoint: int, posted: Posted) -> Any:
         """Waits for a message, with buffers for it: its parts."""
@@ -412,19 +429,20 @@ class LoopHub(Hub):
             lib.tmsgpy_hub_calm(self.hub)  # first, or what is told is lost
             came = hot.came(self.number)
             if came:  # for others that wait with buffers, or for us
-                self.let_look()
+                self._wake_lookers()
             self._deliver(True)
             self._serve()
             if came or self.closed or not self._arm():
                 await asyncio.sleep(0)
                 continue
             future: "asyncio.Future[None]" = loop.create_future()
-            self._lookers.append(future)
+            waits = endpoint, future
+            self._lookers.append(waits)
             try:
                 await future
             finally:
-                if future in self._lookers:
-                    self._lookers.remove(future)
+                if waits in self._lookers:
+                    self._lookers.remove(waits)
 
     def _look(self, endpoint: int, spin_us: int) -> Any:
         try:
