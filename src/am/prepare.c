@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From a map to what UCX is handed: a header, and a plan for the payload. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "am/context.h"
@@ -247,6 +248,28 @@ static tmsg_status_t judge(tmsg_send_t *send, tmsg_payload_t *payload)
     return write_out(send, payload);
 }
 
+static tmsg_status_t too_large(const tmsg_send_t *send,
+                               const tmsg_payload_t *payload, uint64_t bytes,
+                               uint64_t most)
+{
+    const tmsg_measures_t *measures = payload->measures;
+    char travels[160] = "";
+
+    if (measures->broadcast > 0) {
+        snprintf(
+            travels, sizeof(travels),
+            " with all that is broadcast in it, of which %llu travel: send "
+            "it without what repeats, or raise the limit there",
+            (unsigned long long)(bytes - measures->out_bytes +
+                                 measures->bytes));
+    }
+    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                          "%s: payload of %llu bytes, the peer allows %llu "
+                          "(its limit message_bytes)%s",
+                          send->endpoint->peer, (unsigned long long)bytes,
+                          (unsigned long long)most, travels);
+}
+
 static tmsg_status_t check_payload(const tmsg_send_t *send,
                                    const tmsg_payload_t *payload)
 {
@@ -255,10 +278,7 @@ static tmsg_status_t check_payload(const tmsg_send_t *send,
         payload->measures->out_bytes + tmsg_layout_spill(payload->spill);
 
     if (bytes > most) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: payload of %llu bytes, the peer allows %llu",
-                              send->endpoint->peer, (unsigned long long)bytes,
-                              (unsigned long long)most);
+        return too_large(send, payload, bytes, most);
     }
     return check_metadata(send);
 }

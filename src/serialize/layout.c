@@ -56,10 +56,14 @@ tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
             bytes > limits->message_bytes - begin) {
             return tmsg_error_set(
                 TMSG_ERR_LIMIT_EXCEEDED,
-                "tensor %zu '%s': %" PRIu64 " bytes from offset %" PRIu64
-                " exceed the limit of %" PRIu64 " bytes a message",
+                "tensor %zu '%s': %" PRIu64 " bytes%s from offset %" PRIu64
+                " exceed the limit message_bytes %" PRIu64 "%s",
                 i, tmsg_error_name(entry->name, entry->name_bytes).text, bytes,
-                out, limits->message_bytes);
+                bytes == entry->bytes ? "" : " with all that is broadcast", out,
+                limits->message_bytes,
+                bytes == entry->bytes
+                    ? ""
+                    : ": send it without what repeats, or raise the limit");
         }
         out = begin + bytes;
         end = tmsg_layout_next(end, dtype, entry->bytes) + entry->bytes;

@@ -38,7 +38,10 @@ Test(broadcast_limits, the_limit_is_for_all_of_it)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
     must_be(tmsg_endpoint_send(pair.to_a, exceeds, NULL, NULL),
             TMSG_ERR_LIMIT_EXCEEDED);
-    must_say(tmsg_error_message(), "1048577");
+    must_say(tmsg_error_message(),
+             "payload of 1048577 bytes, the peer allows 1048576 (its limit "
+             "message_bytes) with all that is broadcast in it, of which 1 "
+             "travel: send it without what repeats, or raise the limit there");
     must(tmsg_endpoint_send(pair.to_a, fits, NULL, NULL));
     tmsg_message_destroy(pair_take(&pair, &pair.a));
     /* a peer that sends it nevertheless is refused, and costs nothing more */
@@ -48,7 +51,11 @@ Test(broadcast_limits, the_limit_is_for_all_of_it)
         exceeds = bytes_of(&byte, i == 0 ? (1 << 20) + 1 : INT64_C(1) << 59);
         sent = send_map(pair.to_a, exceeds, TMSG_SEND_ACKED);
         exceeds = NULL;
-        must_be(pair_finish(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
+        must_be(pair_wait(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
+        must_say(tmsg_request_error(sent),
+                 "bytes with all that is broadcast from offset 0 exceed the "
+                 "limit message_bytes 1048576: send it without what repeats");
+        tmsg_request_destroy(sent);
         must(tmsg_endpoint_send(pair.to_a, fits, NULL, NULL));
         message = pair_take(&pair, &pair.a);
         tmsg_message_destroy(message);
