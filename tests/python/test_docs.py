@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The documents: each block of code is run, or where it is no whole program
-compiled; links lead somewhere; what is named exists.
+"""The documents: each block of code is run, and what is no whole program within
+one; links lead somewhere; what is named exists.
 
-Beside this, test_cli.py runs README's C program and examples/, and
-bindings/python/tests/test_docs.py the Python of README and of its tutorial.
+Beside this, test_cli.py runs README's C program and examples/, test_ucxx.py the
+Python of docs/ucxx.md, and bindings/python/tests/test_docs.py that of README and
+of its tutorial.
 """
 
 import ast
@@ -13,6 +14,7 @@ import os
 import pathlib
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -27,10 +29,12 @@ from cli import BOUND, DONE, SOURCE, TOOL
 
 pytestmark = pytest.mark.once
 
+HERE = pathlib.Path(__file__).parent
 TUTORIAL = "bindings/python/README.md"
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
-         "tests/README.md", *sorted(f"docs/{page.name}" for page in
-                                    (SOURCE / "docs").glob("*.md"))]
+         "tests/README.md", "bench/compare/README.md",
+         *sorted(f"docs/{page.name}"
+                 for page in (SOURCE / "docs").glob("*.md"))]
 TEXT = {page: (SOURCE / page).read_text() for page in PAGES}
 FENCE = re.compile(r"^( *)```([a-z]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
@@ -73,70 +77,153 @@ def test_the_site_has_a_place_for_every_page():
 # Fragments lean on what the page spoke of before. A name that a fragment does
 # not make itself is declared here, and the compiler does the rest.
 DECLARED = {
-    "call": "tmsg_call_t *call;",
+    "call": "extern tmsg_call_t *call;",
     "check": "void check(tmsg_status_t status);",
-    "context": "tmsg_context_t *context;",
-    "count": "nfds_t count;",
-    "door": "tmsg_listener_params_t door;",
-    "endpoint": "tmsg_endpoint_t *endpoint;",
-    "fds": "struct pollfd *fds;",
-    "frame": "float frame[16];",
+    "context": "extern tmsg_context_t *context;",
+    "count": "extern nfds_t count;",
+    "door": "extern tmsg_listener_params_t door;",
+    "endpoint": "extern tmsg_endpoint_t *endpoint;",
+    "fds": "extern struct pollfd *fds;",
+    "frame": "extern float frame[16];",
     "handle": "void handle(tmsg_message_t *message);",
     "infer": "void infer(void *arg, tmsg_task_t *task);",
-    "listener": "tmsg_listener_t *listener;",
+    "listener": "extern tmsg_listener_t *listener;",
     "LARGEST": "enum { LARGEST = 1 << 20 };",
-    "map": "tmsg_map_t *map;",
-    "message": "tmsg_message_t *message;",
+    "map": "extern tmsg_map_t *map;",
+    "message": "extern tmsg_message_t *message;",
     "next_frame": "tmsg_map_t *next_frame(void);",
-    "no_stream": "tmsg_stream_t no_stream;",
-    "out": "tmsg_map_t *out;",
-    "params": "tmsg_call_params_t params;",
-    "publisher": "tmsg_publisher_t *publisher;",
+    "no_stream": "extern tmsg_stream_t no_stream;",
+    "out": "extern tmsg_map_t *out;",
+    "params": "extern tmsg_call_params_t params;",
+    "publisher": "extern tmsg_publisher_t *publisher;",
     "reuse": "void reuse(float *data);",
-    "sent": "tmsg_request_t *sent;",
-    "server": "tmsg_server_t *server;",
-    "status": "tmsg_status_t status;",
-    "stream": "tmsg_call_stream_t *stream;",
-    "target": "tmsg_map_t *target;",
-    "timeout_ms": "int timeout_ms;",
-    "url": "const char *url;",
+    "sent": "extern tmsg_request_t *sent;",
+    "server": "extern tmsg_server_t *server;",
+    "status": "extern tmsg_status_t status;",
+    "stream": "extern tmsg_call_stream_t *stream;",
+    "target": "extern tmsg_map_t *target;",
+    "timeout_ms": "extern int timeout_ms;",
+    "url": "extern const char *url;",
     "use": "void use(const tmsg_map_t *map);",
-    "worker": "tmsg_worker_t *worker;",
+    "worker": "extern tmsg_worker_t *worker;",
 }
 FUNCTION = re.compile(r"^static .*?^}\n", re.MULTILINE | re.DOTALL)
 
 
+# Functions that a fragment leaves to the reader to use: how, by what they take.
+USED = {"tmsg_endpoint_t *": "use_endpoint", "void *arg, tmsg_message_t *":
+        "use_handler", "void *arg, tmsg_incoming_t *": "use_on_header"}
+# What a fragment hands to functions of the reader's.
+HANDED = "use", "handle", "reuse", "next_frame"
+
+
+def makes(code):
+    """Lines that make what a fragment takes from another of its page."""
+    for thing in "server", "publisher":
+        create = f"tmsg_{thing}_create"
+        if re.search(rf"\b{thing}\b", code) and create not in code:
+            yield f"check({create}(worker, NULL, &{thing}));"
+
+
+def uses(code, body):
+    """Lines that use what a fragment only makes."""
+    for name, takes in re.findall(r"^static void (\w+)\((.*?)\w+\)$", code,
+                                  re.MULTILINE):
+        if not re.search(rf"\b{name}\b", body):
+            yield f"void {USED[takes]}(void (*)({takes}));"
+            yield f"{USED[takes]}({name});"
+    if "tmsg_send_params_t params" in body and "&params" not in body:
+        yield "check(tmsg_endpoint_send(endpoint, map, &params, NULL));"
+
+
+def checked(body):
+    """Statements that drop a status have it looked at."""
+    answers = re.findall(r"TMSG_API tmsg_status_t\s+(\w+)\(", "".join(
+        path.read_text() for path in
+        sorted((SOURCE / "include/tensormsg").glob("*.h"))))
+    return re.sub(rf"^( *)((?:{'|'.join(answers)})\([^;]*\));",
+                  r"\1check(\2);", body, flags=re.MULTILINE)
+
+
 def program(code):
     """A fragment as a file: functions stay as they are, what else it has is
-    the body of one."""
+    the body of one, which fragment.c calls."""
     if "int main(" in code:
         return code
     functions = FUNCTION.findall(code)
     made = re.findall(r"^static .*?\*?(\w+)\(", code, re.MULTILINE)
     body = FUNCTION.sub("", code)
+    body = "\n".join([*makes(code), checked(body), *uses(code, body)])
+    code = re.sub(r"/\*.*?\*/", "", body + "".join(functions),
+                  flags=re.DOTALL)
     words = set(re.findall(r"\w+", code)) - set(made)
     declared = [line for name, line in DECLARED.items() if name in words]
     return "\n".join([
         "#include <poll.h>", "#include <stdio.h>", "#include <string.h>",
         "#include <tensormsg/tensormsg.h>", *declared, *functions,
-        "void fragment(void);", "void fragment(void)\n{", body, "}\n"])
+        "void end(int used);", "void fragment(void);",
+        "void fragment(void)\n{", body,
+        f"end({int(bool(words.intersection(HANDED)))});", "}\n"])
+
+
+def is_sanitized():
+    """A library with a sanitizer asks for programs that have it, too."""
+    needs = subprocess.run(["ldd", TOOL], capture_output=True, text=True,
+                           check=True).stdout
+    return bool(re.search("lib[at]san", needs))
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        return door.getsockname()[1]
 
 
 @pytest.mark.parametrize("page, code", blocks("c"))
-def test_c_compiles(page, code):
+def test_c_runs(page, code, tmp_path):
+    """A fragment in fragment.c; README's program does by test_cli.py."""
+    code = code.replace('"tcp://:4000"', '"tcp://:0"')
+    code = re.sub(r"ucx://[\d.]+:13337", f"ucx://127.0.0.1:{free_port()}", code)
+    (tmp_path / "page.c").write_text(program(code))
+    elsewhere = "int main(" in code or is_sanitized()
+    library = pathlib.Path(os.environ["LIBTENSORMSG"])
     compiled = subprocess.run(
         ["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror",
-         "-Wno-unused", "-Wno-unused-parameter", "-fsyntax-only", "-I",
-         SOURCE / "include", "-x", "c", "-"], input=program(code),
+         "-Wno-unused", "-Wno-unused-parameter", "-I", SOURCE / "include",
+         tmp_path / "page.c", *(
+             ["-fsyntax-only"] if elsewhere else
+             [HERE / "fragment.c", "-o", tmp_path / "page", library,
+              f"-Wl,-rpath,{library.parent}"])],
         capture_output=True, text=True, timeout=BOUND)
     assert compiled.returncode == 0, compiled.stderr
+    if not elsewhere:
+        ran = subprocess.run(
+            [tmp_path / "page", f"unix://{tmp_path}/socket"], text=True,
+            capture_output=True, timeout=BOUND)
+        assert ran.returncode == 0, ran.stderr
 
 
 # --- data, and languages that others run ---
 
+# What the library writes, or reads of others: the tests of that have its form.
+SHOWN = {"docs/guide.md": "tmsg_map_to_json", "docs/rpc.md": "tensormsg.methods",
+         "docs/signatures.md": "tmsg_signature_to_json",
+         "docs/ucxx.md": "dtype"}
+
+
 @pytest.mark.parametrize("page, code", blocks("json"))
 def test_json_is_whole(page, code):
     json.loads(code)
+    assert page in ("docs/configuration.md", "docs/devices.md") or \
+        SHOWN[page] in TEXT[page]
+
+
+@pytest.mark.parametrize("page, code", [
+    block for block in blocks("json") if block.values[0] == "docs/devices.md"])
+def test_a_device_table_is_read(page, code):
+    """To its first device, which is not here."""
+    shown = cli.run("info", env={**os.environ, "TENSORMSG_DEVICE_TABLE": code})
+    assert shown.returncode != DONE
+    assert "entry 0" in shown.stderr and "0000:33:00.0" in shown.stderr
 
 
 def test_the_configuration_file_is_taken(tmp_path):
@@ -177,9 +264,10 @@ def test_the_bytes_of_the_wire_format_are_what_it_says():
             ast.literal_eval(body[:end]), said
 
 
-@pytest.mark.parametrize("page, code", blocks("python"))
-def test_python_compiles(page, code):
-    compile(code, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+def test_python_is_run_by_others():
+    """On these pages, wholly; on another they would not see it."""
+    assert {block.values[0] for block in blocks("python")} == {
+        "README.md", "docs/ucxx.md"}
 
 
 @pytest.mark.parametrize("page, code", blocks("cmake"))
@@ -228,10 +316,7 @@ class Terminal:
         assert done.returncode == 0, f"{command}: {done.stderr}"
 
     def built(self, command):
-        """A library with a sanitizer asks for programs that have it, too."""
-        needs = subprocess.run(["ldd", TOOL], capture_output=True, text=True,
-                               check=True).stdout
-        if re.search("lib[at]san", needs):
+        if is_sanitized():
             self.read(command)
         else:
             self.ran(command)
@@ -292,9 +377,10 @@ WAYS = [
     (r"cc mine\.c|\./mine", Terminal.built),
     (r"(scripts|tests|\.ci)/", Terminal.there),
     (r"cc app\.c|cmake |ctest |export ", Terminal.read),  # install/packages
+    # soak/python_install, which asks an index
     (r"python3 -m venv|env/bin/pip|pip download", Terminal.read),
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
-    (r"find /dev/shm ", Terminal.read),
+    (r"find /dev/shm ", Terminal.read),  # of all programs of the machine
 ]
 
 

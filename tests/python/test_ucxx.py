@@ -5,9 +5,11 @@ both sides run on that of build/venv."""
 import contextlib
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -105,6 +107,23 @@ def test_python_dials():
             assert ours.hear() == f"data uint8 [{8 * count}]"
             assert theirs.hear() == str(count)
         assert theirs.end()[0] == 0
+
+
+def test_what_the_page_says_in_python():
+    """As it stands in docs/ucxx.md, but for the port."""
+    page = (cli.SOURCE / "docs/ucxx.md").read_text()
+    code, = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert "13337" in code and "reply = " in code
+    with listening() as (ours, port):
+        program = "import asyncio\nasync def main():\n" + textwrap.indent(
+            code.replace("13337", port) +
+            "print(bytes(reply) == np.arange(6, dtype='f4').tobytes())\n"
+            "await endpoint.close()\n",
+            "    ") + "asyncio.run(main())"
+        with started(sys.executable, "-c", program) as theirs:
+            assert ours.hear() == "data uint8 [24]"
+            assert theirs.hear() == "True"
+            assert theirs.end()[0] == 0
 
 
 def test_python_listens():
