@@ -626,7 +626,17 @@ static PyModuleDef module = {
     NULL,
 };
 
+/* What is here counts on the lock of the interpreter: one that goes without
+ * (3.13t and later) takes it up when this is imported. */
 PyMODINIT_FUNC PyInit__hot(void)
 {
-    return tmsgpy_arrays_init() == 0 ? PyModule_Create(&module) : NULL;
+    PyObject *made =
+        tmsgpy_arrays_init() == 0 ? PyModule_Create(&module) : NULL;
+
+#ifdef Py_GIL_DISABLED
+    if (made != NULL) {
+        PyUnstable_Module_SetGIL(made, Py_MOD_GIL_USED);
+    }
+#endif
+    return made;
 }

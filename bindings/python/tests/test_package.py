@@ -13,6 +13,7 @@ import zipfile
 import pytest
 
 import tensormsg
+from conftest import environment
 
 PACKAGE = os.environ.get("TMSG_PACKAGE")
 UCX_1_22 = os.environ.get("TMSG_UCX_1_22")
@@ -89,6 +90,18 @@ def test_whatever_is_public_says_what_it_is():
               for name, thing in public_of(module)
               if not inspect.getdoc(thing)]
     assert silent == []
+
+
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_a_python_without_its_lock_is_refused(has_lock):
+    """As a free-threaded one says it."""
+    ran = subprocess.run(
+        [sys.executable, "-c", "import sys; "
+         f"sys._is_gil_enabled = lambda: {has_lock}; import tensormsg"],
+        capture_output=True, text=True, env=environment())
+    assert (ran.returncode == 0) == has_lock
+    assert has_lock or "ImportError: tensormsg counts on the interpreter's " \
+        "lock" in ran.stderr
 
 
 def test_nothing_of_it_pickles():

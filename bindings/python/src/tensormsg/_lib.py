@@ -29,6 +29,12 @@ else:
         return module
 
     hot = _load_hot()
+    _has_lock = getattr(sys, "_is_gil_enabled", lambda: True)
+    if not _has_lock():
+        raise ImportError(
+            "tensormsg counts on the interpreter's lock, which a free-threaded "
+            "Python takes up for it unless that is forbidden: run it without "
+            "PYTHON_GIL=0 and -X gil=0")
 
 __all__ = ["address", "ffi", "hot", "lib", "take_text", "text"]
 
