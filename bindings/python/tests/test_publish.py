@@ -383,7 +383,7 @@ def test_made_in_a_loop_or_before_it():
 
 
 def test_a_program_that_just_ends():
-    """In the middle of it; quietly."""
+    """In the middle of it, with one who takes nothing: it says so."""
     with python("-W", "error", "-c", """
 import numpy as np, tensormsg
 camera = tensormsg.sync.publish(":0", keep=3)
@@ -392,5 +392,29 @@ for i in range(50):
     camera.send({"x": np.zeros(100000)}, copy=i % 2 == 0)
 print(ep.recv(30)["x"].shape)
 """, stderr=-2, env=environment()) as process:
-        assert process.communicate(timeout=WAIT)[0] == "(100000,)\n"
+        said = process.communicate(timeout=WAIT)[0].splitlines()
+        assert said[0] == "(100000,)" and process.returncode == 0
+        assert len(said) == 2 and "ended before its peer had all" in said[1]
+
+
+@pytest.mark.parametrize("ends", ["", "del camera; import gc; gc.collect()"])
+@pytest.mark.parametrize("background", [True, False])
+def test_what_waits_when_a_program_just_ends_arrives(background, ends):
+    with python("-W", "error", "-c", f"""
+import numpy as np, tensormsg
+camera = tensormsg.sync.publish(":0", queue=100, window=1,
+                                background={background})
+print(camera.url, flush=True)
+camera.wait_for(1, 30)
+for i in range(20):
+    camera.send({{"x": np.full(1000, i)}}, frame=i)
+{ends}
+""", stderr=-2, env=environment()) as process:
+        with tensormsg.connect(process.stdout.readline().strip()) as ep:
+            frames = []
+            for msg in ep:
+                frames.append(msg.meta["frame"])
+                time.sleep(.02)
+        assert frames == list(range(20))
+        assert process.communicate(timeout=WAIT)[0] == ""
         assert process.returncode == 0

@@ -26,22 +26,35 @@ class Life:
         self.hub = hub
         self.worker = worker
         self.numbers: Set[int] = set()  # of its endpoints
+        self.publisher: Any = None  # where it has one
+        self.publishing = False  # that is being closed
         self.sent = False  # something, that may be on its way
 
     def begin(self) -> List[Tuple["Life", Any]]:
-        """Closes its endpoints in order: the requests."""
+        """Closes its endpoints in order, its publisher before them: the
+        requests."""
         begun: List[Tuple[Life, Any]] = []
         if not self.sent or not lib.tmsgpy_hub_enter(self.hub):
             return begun
         try:
+            request_p = ffi.new("tmsg_request_t **")
+            publisher, self.publisher = self.publisher, None
+            if publisher is not None and \
+                    lib.tmsg_publisher_close(publisher, request_p) == 0:
+                self.publishing = True
+                return [(self, request_p[0])]
             for number in list(self.numbers):
-                request_p = ffi.new("tmsg_request_t **")
                 if lib.tmsg_endpoint_close(
                         ffi.cast("tmsg_endpoint_t *", number), request_p) == 0:
                     begun.append((self, request_p[0]))
         finally:
             lib.tmsgpy_hub_leave(self.hub)
         return begun
+
+    def begin_next(self) -> List[Tuple["Life", Any]]:
+        """What follows where one of the requests has ended."""
+        publishing, self.publishing = self.publishing, False
+        return self.begin() if publishing else []
 
     def move(self) -> bool:
         """Whether something did."""
@@ -78,6 +91,7 @@ def _flush(those: List[Life], beside: List[Life]) -> None:
                 left.append((life, request))
             else:
                 lib.tmsg_request_destroy(request)
+                left += life.begin_next()
         begun = left
         if begun and not any(moved):
             time.sleep(_NAP_S)
@@ -101,6 +115,7 @@ def drop(life: Life, after: Callable[[], None]) -> bool:
     """Of a hub that was collected. True: a thread flushes it and calls
     `after`."""
     token = object()
+    _lives.discard(life)  # at exit it is not closed a second time
 
     def run() -> None:
         try:

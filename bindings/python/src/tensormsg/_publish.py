@@ -69,6 +69,7 @@ def make_publisher(hub: Hub, how: Bounds) -> Any:
     try:
         check(lib.tmsg_publisher_create(hub.worker, params, publisher_p))
         lib.tmsgpy_hub_publish_by(hub.hub, publisher_p[0])
+        hub.life.publisher = publisher_p[0]
     finally:
         hub.leave()
     return publisher_p[0]
@@ -131,6 +132,8 @@ class BasePublisher(Generic[L]):
         hub: Hub = self._listener._hub
         merged = merge_meta(meta, more) if meta or more else None
         timeout_ms = milliseconds(timeout)
+
+        hub.life.sent = True
 
         def hand_over(data: Any, meta: Optional[Dict[str, Any]]) -> Any:
             return hot.publish(hub.number, address(self._publisher), data, meta,
