@@ -213,8 +213,18 @@ SHOWN = {"docs/guide.md": "tmsg_map_to_json", "docs/rpc.md": "tensormsg.methods"
 @pytest.mark.parametrize("page, code", blocks("json"))
 def test_json_is_whole(page, code):
     json.loads(code)
-    assert page in ("docs/configuration.md", "docs/devices.md") or \
-        SHOWN[page] in TEXT[page]
+    assert page in ("docs/configuration.md", "docs/devices.md",
+                    "docs/perf.md") or SHOWN[page] in TEXT[page]
+
+
+def test_a_workload_is_measured(tmp_path):
+    (_, code), = [block.values for block in blocks("json")
+                  if block.values[0] == "docs/perf.md"]
+    (tmp_path / "file.json").write_text(code)
+    shown = cli.run("perf", "--quick", "--over", "tcp", "-w",
+                    tmp_path / "file.json")
+    assert (shown.returncode, shown.stderr) == (DONE, "")
+    assert json.loads(code)["name"] in shown.stdout
 
 
 @pytest.mark.parametrize("page, code", [

@@ -14,7 +14,8 @@ import pytest
 
 from cli import BOUND, DONE, FAILED, TOOL, USAGE, one_line, receiver, run
 
-MAPS = ["8x64B", "1000x1KiB", "64x256KiB", "8x2MiB"]
+MAPS = ["8x64B", "8x1KiB", "8x16KiB", "8x256KiB", "8x2MiB", "64x256KiB",
+        "1000x1KiB"]
 THRESHOLDS = {"gather_bytes", "gather_mean_bytes", "gather_most_bytes",
               "part_bytes", "chunk_bytes", "eager_bytes", "rndv_bytes",
               "eager_list_bytes", "rndv_list_bytes"}
@@ -59,10 +60,12 @@ def test_both_carriers_are_measured():
     assert (done.returncode, done.stderr) == (DONE, "")
     for carrier in "shm", "tcp":
         assert re.search(rf"^{carrier}: .+ \(.+\)$", done.stdout, re.M)
-    rows = re.findall(r"^  (\d+x\S+) +([\d.]+) +(\d+) +([\d.]+)$", done.stdout,
-                      re.M)
+    rows = re.findall(r"^  (\d+x\S+)((?: +[\d.]+){7})$", done.stdout, re.M)
     assert [row[0] for row in rows] == MAPS * 2
-    assert all(float(row[1]) > 0 and int(row[2]) > 0 for row in rows)
+    for _, figures in rows:
+        *times, messages, gigabytes = map(float, figures.split())
+        assert times == sorted(times) and times[0] > 0
+        assert messages > 0 and gigabytes >= 0
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "unix"])
@@ -76,13 +79,8 @@ def test_between_two_commands(tmp_path, scheme):
         done = perf("--quick", "--json", there.stdout.readline().strip())
         assert (done.returncode, done.stderr) == (DONE, "")
         rows = json.loads(done.stdout)
-        assert [row["map"] for row in rows] == MAPS
-        assert [row["bytes"] for row in rows] == \
-            [512, 1024000, 1 << 24, 1 << 24]
-        for row in rows:
-            assert row["carrier"] == "shm" and row["latency_us"] > 0
-            assert row["gb_per_s"] == pytest.approx(
-                row["bytes"] * row["messages_per_s"] / 1e9)
+        assert [row["map"] for row in rows[::2]] == MAPS
+        assert {row["carrier"] for row in rows} == {"shm"}
         assert there.communicate(timeout=BOUND) == ("", "")
         assert there.returncode == DONE
     finally:
@@ -218,7 +216,7 @@ def test_a_file_that_the_library_refuses_is_not_updated(tmp_path, text, words):
     (["--listen", "tcp://0.0.0.0:0"], "--allow-unauthenticated"),
     (["--listen", "nonsense://"], "nonsense"),
     (["--count", "3"], "go with --listen"),
-    (["--json", "--tune"], "--json goes without --tune"),
+    (["--json", "--tune"], "go without --tune"),
     (["--out", "x.json"], "--out goes with --tune"),
     (["--tune", "--force"], "go with --out"),
     (["--tune", "--update"], "go with --out"),

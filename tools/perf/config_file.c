@@ -28,8 +28,7 @@ static bool check_contents(const char *path)
     return true;
 }
 
-/* Whether a file can be made there. */
-static bool check_folder(const char *path)
+bool perf_folder_check(const char *path)
 {
     char *folder = strdup(path);
     char *slash = folder == NULL ? NULL : strrchr(folder, '/');
@@ -55,7 +54,7 @@ bool perf_file_check(const perf_options_t *options)
         return true;
     }
     if (stat(options->out, &about) != 0) {
-        return check_folder(options->out);
+        return perf_folder_check(options->out);
     }
     if (!S_ISREG(about.st_mode)) {
         complain("%s: not a regular file", options->out);
@@ -68,7 +67,7 @@ bool perf_file_check(const perf_options_t *options)
         return false;
     }
     return (!options->update || check_contents(options->out)) &&
-           check_folder(options->out);
+           perf_folder_check(options->out);
 }
 
 static cJSON *load(const char *path)

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "control.h"
 #include "key.h"
-#include "perf.h"
 
 #define CLOSE_MS 10000
 #define THRESHOLDS "TENSORMSG_THRESHOLDS"
@@ -20,10 +20,12 @@ static bool fail(void)
     return false;
 }
 
-/* The child, which ends when we do. */
+/* The child, which ends when we do, and not by a Ctrl-C that we shall tell of.
+ */
 static void become_sink(pid_t parent, int out, const char *tls)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signal(SIGINT, SIG_IGN);
     if (getppid() != parent) {
         _exit(EXIT_FAILED);
     }
@@ -109,34 +111,6 @@ static bool read_description(perf_peer_t *peer)
     return true;
 }
 
-/* That it answers tells a sink from other receivers, and makes UCX choose what
- * carries the connection. */
-static bool say_hello(perf_peer_t *peer)
-{
-    tmsg_map_t *map = perf_map(NULL, 0, 0, true);
-    tmsg_message_t *answer = NULL;
-    tmsg_status_t status;
-
-    if (map == NULL) {
-        return false;
-    }
-    status = tmsg_endpoint_send(peer->endpoint, map, NULL, NULL);
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_recv(peer->endpoint, peer->options->timeout_ms,
-                                    &answer);
-    }
-    tmsg_map_destroy(map);
-    if (status == TMSG_ERR_TIMED_OUT || status == TMSG_ERR_CLOSED) {
-        complain("%s: no answer: what listens there is no 'tensormsg perf "
-                 "--listen'",
-                 peer->url);
-    } else if (status != TMSG_OK) {
-        return fail();
-    }
-    tmsg_message_destroy(answer);
-    return status == TMSG_OK && read_description(peer);
-}
-
 /* What the caller gave is wrong. */
 static bool fail_by(perf_peer_t *peer, tmsg_status_t status)
 {
@@ -168,7 +142,9 @@ static bool dial(perf_peer_t *peer)
         status = tmsg_request_wait(ready, -1);
         tmsg_request_destroy(ready);
     }
-    return status == TMSG_OK ? say_hello(peer) : fail();
+    /* Words there and back, and UCX has chosen what carries the connection. */
+    return status == TMSG_OK ? perf_say_hello(peer) && read_description(peer)
+                             : fail();
 }
 
 /* With the thresholds of the file that is to be updated, if there is one: what
@@ -235,6 +211,13 @@ bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
     free(kept);
     free(text);
     return ok;
+}
+
+void perf_peer_drop(perf_peer_t *peer)
+{
+    tmsg_worker_destroy(peer->worker);
+    peer->worker = NULL;
+    peer->endpoint = NULL;
 }
 
 void perf_peer_close(perf_peer_t *peer)

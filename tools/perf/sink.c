@@ -1,62 +1,232 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The side of `tensormsg perf` that receives: it takes every map, and sends
- * back those that ask for it. */
-#include <signal.h>
+/* The side of `tensormsg perf` that receives: it takes every map, and does with
+ * it what its sender asked for (control.h). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "connect.h"
+#include "contents.h"
+#include "control.h"
 #include "key.h"
 #include "output.h"
-#include "perf.h"
 
-#define LOOK_MS 100 /* how often for a signal */
-
-static volatile sig_atomic_t stopped;
-
-static void stop(int signal)
-{
-    (void)signal;
-    stopped = 1;
-}
+typedef struct visitor visitor_t;
 
 typedef struct {
     unsigned gone; /* senders that came and went */
+    visitor_t *visitors;
+    bool poll; /* as the last visitor said */
 } sink_t;
+
+/* One connection. */
+struct visitor {
+    sink_t *sink;
+    visitor_t *next;
+    bool echo, verify;
+    uint64_t taken, wrong;          /* messages and calls since PERF_BEGIN */
+    char words[CONTENTS_WHY_BYTES]; /* of the first that was wrong */
+    tmsg_task_t *ending;            /* PERF_END, or NULL */
+    uint64_t sent;                  /* what that says */
+};
+
+static void answer_end(visitor_t *visitor)
+{
+    tmsg_map_t *map = NULL;
+
+    if (visitor->ending == NULL || visitor->taken < visitor->sent) {
+        return;
+    }
+    if (tmsg_map_create(&map) == TMSG_OK &&
+        tmsg_map_set_i64(map, "wrong", (int64_t)visitor->wrong) == TMSG_OK &&
+        tmsg_map_set_string(map, "words", visitor->words) == TMSG_OK) {
+        (void)tmsg_task_reply(visitor->ending, map, NULL);
+    }
+    tmsg_map_destroy(map);
+    tmsg_task_destroy(visitor->ending);
+    visitor->ending = NULL;
+}
+
+static void look_at(visitor_t *visitor, const tmsg_map_t *map)
+{
+    char why[CONTENTS_WHY_BYTES];
+
+    if (visitor->verify && !contents_check(map, why) && visitor->wrong++ == 0) {
+        memcpy(visitor->words, why, sizeof(why));
+    }
+}
 
 static void take(void *arg, tmsg_message_t *message)
 {
-    const tmsg_map_t *map = tmsg_message_map(message);
-    tmsg_meta_t echo;
+    tmsg_endpoint_t *endpoint = tmsg_message_endpoint(message);
+    visitor_t *visitor = tmsg_endpoint_user(endpoint);
 
     (void)arg;
-    if (tmsg_map_get_meta(map, PERF_ECHO, &echo) == TMSG_OK) {
-        (void)tmsg_endpoint_send(tmsg_message_endpoint(message), map, NULL,
-                                 NULL); /* who does not take it has left */
+    if (visitor != NULL) {
+        look_at(visitor, tmsg_message_map(message));
+        if (visitor->echo) { /* who does not take it has left */
+            (void)tmsg_endpoint_send(endpoint, tmsg_message_map(message), NULL,
+                                     NULL);
+        }
+        visitor->taken++;
+        answer_end(visitor);
     }
     tmsg_message_destroy(message);
+}
+
+static void on_hello(void *arg, tmsg_task_t *task)
+{
+    tmsg_map_t *map = NULL;
+
+    (void)arg;
+    if (tmsg_map_create(&map) == TMSG_OK &&
+        tmsg_map_set_i64(map, "protocol", PERF_PROTOCOL) == TMSG_OK &&
+        tmsg_map_set_string(map, "version", tmsg_version()) == TMSG_OK) {
+        (void)tmsg_task_reply(task, map, NULL);
+    }
+    tmsg_map_destroy(map);
+}
+
+/* Where the sender's memory is of a kind that is not here, it hears so before
+ * it sends any. */
+static bool can_hold(tmsg_task_t *task, int64_t type, int64_t id)
+{
+    const tmsg_device_t device = {.type = (tmsg_device_type_t)type,
+                                  .id = (int32_t)id};
+    tmsg_status_t status =
+        device.type == TMSG_DEVICE_CPU ? TMSG_OK : tmsg_domain_use(device);
+
+    if (status != TMSG_OK) {
+        (void)tmsg_task_fail(task, status, 0, tmsg_error_message(), NULL);
+    }
+    return status == TMSG_OK;
+}
+
+static void on_begin(void *arg, tmsg_task_t *task)
+{
+    visitor_t *visitor = tmsg_endpoint_user(tmsg_task_endpoint(task));
+    const tmsg_map_t *map = tmsg_task_map(task);
+    int64_t type = 0, id = 0;
+    int echo = 0, verify = 0, poll = 0;
+
+    (void)arg;
+    if (visitor == NULL || tmsg_map_get_bool(map, "echo", &echo) != TMSG_OK ||
+        tmsg_map_get_bool(map, "verify", &verify) != TMSG_OK ||
+        tmsg_map_get_bool(map, "poll", &poll) != TMSG_OK ||
+        tmsg_map_get_i64(map, "device_type", &type) != TMSG_OK ||
+        tmsg_map_get_i64(map, "device_id", &id) != TMSG_OK) {
+        (void)tmsg_task_fail(task, TMSG_ERR_MALFORMED, 0,
+                             "no beginning of a measurement", NULL);
+        return;
+    }
+    if (can_hold(task, type, id)) {
+        visitor->echo = echo != 0;
+        visitor->verify = verify != 0;
+        visitor->sink->poll = poll != 0;
+        visitor->taken = visitor->wrong = 0;
+        visitor->words[0] = '\0';
+        (void)tmsg_task_reply(task, NULL, NULL);
+    }
+}
+
+/* Calls overtake messages. */
+static void on_end(void *arg, tmsg_task_t *task)
+{
+    visitor_t *visitor = tmsg_endpoint_user(tmsg_task_endpoint(task));
+    int64_t sent = 0;
+
+    (void)arg;
+    if (visitor == NULL || visitor->ending != NULL ||
+        tmsg_map_get_i64(tmsg_task_map(task), "sent", &sent) != TMSG_OK) {
+        (void)tmsg_task_fail(task, TMSG_ERR_MALFORMED, 0,
+                             "no end of a measurement", NULL);
+        return;
+    }
+    visitor->sent = (uint64_t)sent;
+    visitor->ending = tmsg_task_keep(task);
+    answer_end(visitor);
+}
+
+static void on_echo(void *arg, tmsg_task_t *task)
+{
+    visitor_t *visitor = tmsg_endpoint_user(tmsg_task_endpoint(task));
+
+    (void)arg;
+    if (visitor != NULL) {
+        look_at(visitor, tmsg_task_map(task));
+        visitor->taken++;
+    }
+    (void)tmsg_task_reply(task, tmsg_task_map(task), NULL);
+}
+
+static void remove_visitor(visitor_t *visitor)
+{
+    visitor_t **at = &visitor->sink->visitors;
+
+    while (*at != visitor) {
+        at = &(*at)->next;
+    }
+    *at = visitor->next;
+    tmsg_task_destroy(visitor->ending);
+    free(visitor);
 }
 
 static void closed(void *arg, tmsg_endpoint_t *endpoint, tmsg_status_t status,
                    const char *error)
 {
-    sink_t *sink = arg;
+    visitor_t *visitor = arg;
 
     (void)status;
     (void)error; /* the log has it */
-    sink->gone++;
+    visitor->sink->gone++;
+    visitor->sink->poll = false;
+    tmsg_endpoint_set_user(endpoint, NULL);
     tmsg_endpoint_destroy(endpoint);
+    remove_visitor(visitor);
 }
 
 static void accepted(void *arg, tmsg_endpoint_t *endpoint)
 {
-    tmsg_endpoint_on_closed(endpoint, closed, arg);
+    visitor_t *visitor = calloc(1, sizeof(*visitor));
+    sink_t *sink = arg;
+
+    if (visitor == NULL) {
+        tmsg_endpoint_destroy(endpoint);
+        return;
+    }
+    visitor->sink = sink;
+    visitor->next = sink->visitors;
+    sink->visitors = visitor;
+    tmsg_endpoint_set_user(endpoint, visitor);
+    tmsg_endpoint_on_closed(endpoint, closed, visitor);
+}
+
+static tmsg_status_t open_server(tmsg_worker_t *worker, tmsg_server_t **server)
+{
+    static const struct {
+        const char *name;
+        tmsg_handler_fn handler;
+    } methods[] = {
+        {PERF_HELLO, on_hello},
+        {PERF_BEGIN, on_begin},
+        {PERF_END, on_end},
+        {PERF_ECHO, on_echo},
+    };
+    tmsg_status_t status = tmsg_server_create(worker, NULL, server);
+
+    for (size_t i = 0;
+         i < sizeof(methods) / sizeof(methods[0]) && status == TMSG_OK; i++) {
+        status = tmsg_server_register(*server, methods[i].name,
+                                      methods[i].handler, NULL, NULL);
+    }
+    return status;
 }
 
 static int serve(const perf_options_t *options, tmsg_worker_t *worker,
                  const sink_t *sink)
 {
-    while (!stopped && (options->count == 0 || sink->gone < options->count)) {
-        tmsg_status_t status = tmsg_worker_wait(worker, LOOK_MS);
+    while (!perf_stopped() &&
+           (options->count == 0 || sink->gone < options->count)) {
+        tmsg_status_t status = perf_drive(worker, sink->poll);
 
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
             complain("%s", tmsg_error_message());
@@ -80,17 +250,19 @@ int perf_listen(const perf_options_t *options)
         .on_accept_arg = &sink,
         .allow_unauthenticated = options->allow_unauthenticated,
     };
-    const struct sigaction action = {.sa_handler = stop};
     tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
+    tmsg_server_t *server = NULL;
     tmsg_listener_t *listener;
     tmsg_status_t status = create_context(options->key, NULL, &context);
     int code;
 
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    perf_catch_signals();
     if (status == TMSG_OK) {
         status = tmsg_worker_create(context, &params, &worker);
+    }
+    if (status == TMSG_OK) {
+        status = open_server(worker, &server);
     }
     if (status == TMSG_OK) {
         status = tmsg_listener_create(worker, options->listen, &listening,
@@ -102,7 +274,11 @@ int perf_listen(const perf_options_t *options)
     } else {
         code = listen_failed(status);
     }
+    tmsg_server_destroy(server);
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);
+    while (sink.visitors != NULL) {
+        remove_visitor(sink.visitors);
+    }
     return code;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The clock of --tune. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,15 +47,11 @@ static bool add_tensors(tmsg_map_t *map, char *memory, size_t tensors,
     return true;
 }
 
-tmsg_map_t *perf_map(void *memory, size_t tensors, uint64_t bytes_each,
-                     bool echo)
+tmsg_map_t *perf_map(void *memory, size_t tensors, uint64_t bytes_each)
 {
     tmsg_map_t *map = NULL;
     tmsg_status_t status = tmsg_map_create(&map);
 
-    if (status == TMSG_OK && echo) {
-        status = tmsg_map_set_bool(map, PERF_ECHO, 1);
-    }
     if (status == TMSG_OK && add_tensors(map, memory, tensors, bytes_each)) {
         return map;
     }
@@ -134,29 +131,4 @@ double perf_stream(const perf_peer_t *peer, const tmsg_map_t *map,
         ok = finish(peer, &under_way[i]) && ok;
     }
     return ok ? perf_median(batches, count) : 0;
-}
-
-double perf_round_trip(const perf_peer_t *peer, const tmsg_map_t *map,
-                       uint64_t block_ns)
-{
-    uint64_t start = now_ns();
-    unsigned times = 0;
-
-    do {
-        tmsg_message_t *message;
-        tmsg_status_t status =
-            tmsg_endpoint_send(peer->endpoint, map, NULL, NULL);
-
-        if (status == TMSG_OK) {
-            status = tmsg_endpoint_recv(peer->endpoint,
-                                        peer->options->timeout_ms, &message);
-        }
-        if (status != TMSG_OK) {
-            complain("%s", tmsg_error_message());
-            return 0;
-        }
-        tmsg_message_destroy(message);
-        times++;
-    } while (now_ns() - start < block_ns);
-    return (double)(now_ns() - start) / times / 2;
 }

@@ -1,115 +1,173 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Latency and bandwidth of a few maps, as the library sends them by itself. */
-#include <stdlib.h>
+/* What was measured, for people: a line a map, a group of columns a measure. */
+#include <math.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "output.h"
-#include "perf.h"
+#include "rows.h"
 
-#define MEMORY_BYTES (16u << 20)
-#define RUNS 5
-#define RUNS_QUICK 1
-#define BLOCK_NS 60000000ULL
-#define BLOCK_QUICK_NS 3000000ULL
+#define COLUMNS_MOST 8
 
 typedef struct {
-    const char *name;
-    size_t tensors;
-    uint64_t bytes_each;
-} shape_t;
+    const char *title;
+    size_t offset; /* in a row, of a double */
+    int width;
+} column_t;
 
-static const shape_t shapes[] = {
-    {"8x64B", 8, 64},
-    {"1000x1KiB", 1000, 1024},
-    {"64x256KiB", 64, 256 << 10},
-    {"8x2MiB", 8, 2 << 20},
+typedef struct {
+    unsigned measure;
+    const char *title;
+    column_t columns[COLUMNS_MOST];
+} group_t;
+
+#define COLUMN(title, name, width)                                             \
+    {                                                                          \
+        title, offsetof(perf_row_t, name), width                               \
+    }
+
+/* Wide enough for a second in microseconds. */
+static const group_t groups[] = {
+    {PERF_LATENCY,
+     "latency, us",
+     {COLUMN("p50", p50_us, 9), COLUMN("p90", p90_us, 9),
+      COLUMN("p99", p99_us, 9), COLUMN("p99.9", p999_us, 9),
+      COLUMN("max", max_us, 9)}},
+    {PERF_BANDWIDTH,
+     "bandwidth",
+     {COLUMN("messages/s", messages_per_s, 12), COLUMN("GB/s", gb_per_s, 8)}},
+    {PERF_CALLS,
+     "calls, us",
+     {COLUMN("p50", p50_us, 9), COLUMN("p99", p99_us, 9),
+      COLUMN("max", max_us, 9), COLUMN("calls/s", messages_per_s, 10)}},
 };
 
-static bool measure(const perf_peer_t *peer, const tmsg_map_t *map, bool echo,
-                    double *ns_p)
+static const column_t phases[] = {
+    COLUMN("prepare", prepare_us, 9),
+    COLUMN("post", post_us, 9),
+    COLUMN("transfer", transfer_us, 9),
+};
+
+#define GROUPS (sizeof(groups) / sizeof(groups[0]))
+#define PHASES (sizeof(phases) / sizeof(phases[0]))
+#define NAME_WIDTH 12
+#define FILE_NAME_WIDTH 22
+#define NUMBER_WIDTH 7
+
+static int name_width(const perf_options_t *options)
 {
-    const perf_way_t by_itself = {TMSG_WAY_AUTO, TMSG_PROTOCOL_AUTO};
-    bool quick = peer->options->quick;
-    uint64_t block_ns = quick ? BLOCK_QUICK_NS : BLOCK_NS;
-    size_t runs = quick ? RUNS_QUICK : RUNS;
-    double ns[RUNS];
+    return options->plan.workload_count > 0 ? FILE_NAME_WIDTH : NAME_WIDTH;
+}
 
-    for (size_t i = 0; i <= runs; i++) { /* the first makes ready */
-        double value = echo ? perf_round_trip(peer, map, block_ns)
-                            : perf_stream(peer, map, by_itself, block_ns);
+/* Of a group's columns, those of --phases behind the others. */
+static int width_of(const group_t *group, bool with_phases)
+{
+    int width = 0;
 
-        if (value <= 0) {
-            return false;
+    for (size_t i = 0; group->columns[i].title != NULL; i++) {
+        width += group->columns[i].width;
+    }
+    for (size_t i = 0; i < PHASES && with_phases; i++) {
+        width += phases[i].width;
+    }
+    return width;
+}
+
+static void put_titles(const group_t *group, bool with_phases)
+{
+    for (size_t i = 0; group->columns[i].title != NULL; i++) {
+        printf("%*s", group->columns[i].width, group->columns[i].title);
+    }
+    for (size_t i = 0; i < PHASES && with_phases; i++) {
+        printf("%*s", phases[i].width, phases[i].title);
+    }
+}
+
+/* Five digits are more than a clock knows, and do for a table. */
+static void put_number(double value, int width)
+{
+    if (isnan(value)) {
+        printf("%*s", width, "-");
+    } else {
+        printf("%*.*f", width, value < 10 ? 2 : value < 1000 ? 1 : 0, value);
+    }
+}
+
+static void put_values(const group_t *group, bool with_phases,
+                       const perf_row_t *row)
+{
+    const char *at = (const char *)row;
+
+    for (size_t i = 0; group->columns[i].title != NULL; i++) {
+        put_number(row == NULL
+                       ? NAN
+                       : *(const double *)(at + group->columns[i].offset),
+                   group->columns[i].width);
+    }
+    for (size_t i = 0; i < PHASES && with_phases; i++) {
+        put_number(row == NULL ? NAN : *(const double *)(at + phases[i].offset),
+                   phases[i].width);
+    }
+}
+
+static bool many_in_flight(const perf_options_t *options)
+{
+    return options->plan.in_flight.count > 1;
+}
+
+void perf_table_head(const perf_options_t *options, const perf_peer_t *peer,
+                     const perf_memory_t *memory)
+{
+    const perf_plan_t *plan = &options->plan;
+    int number = many_in_flight(options) ? NUMBER_WIDTH : 0;
+
+    printf("%s: ", peer->carrier);
+    put_text(stdout, peer->transports);
+    printf(" (");
+    put_text(stdout, peer->why);
+    printf(")%s%s\n  %-*s%*s", plan->memory_count > 1 ? ", memory: " : "",
+           plan->memory_count > 1 ? memory->name : "", name_width(options), "",
+           number, "");
+    for (size_t i = 0; i < GROUPS; i++) {
+        if (plan->measures & groups[i].measure) {
+            printf("%*s", width_of(&groups[i], plan->phases), groups[i].title);
         }
-        ns[i == 0 ? 0 : i - 1] = value;
     }
-    *ns_p = perf_median(ns, runs);
-    return true;
+    printf("\n  %-*s%*s", name_width(options), "map", number,
+           number > 0 ? "flight" : "");
+    for (size_t i = 0; i < GROUPS; i++) {
+        if (plan->measures & groups[i].measure) {
+            put_titles(&groups[i], plan->phases);
+        }
+    }
+    putchar('\n');
 }
 
-static bool add_row(const perf_peer_t *peer, cJSON *rows, const shape_t *shape,
-                    double latency_ns, double each_ns)
+void perf_table_line(const perf_options_t *options, const perf_row_t *rows,
+                     size_t count)
 {
-    double bytes = (double)(shape->tensors * shape->bytes_each);
-    cJSON *row;
+    const perf_plan_t *plan = &options->plan;
+    int pad;
 
-    if (rows == NULL) {
-        printf("  %-10s %10.2f %12.0f %10.3f\n", shape->name, latency_ns / 1e3,
-               1e9 / each_ns, bytes / each_ns);
-        return output_flush();
+    if (count == 0) {
+        return;
     }
-    row = cJSON_CreateObject();
-    cJSON_AddItemToArray(rows, row);
-    return cJSON_AddStringToObject(row, "carrier", peer->carrier) != NULL &&
-           cJSON_AddStringToObject(row, "transports", peer->transports) !=
-               NULL &&
-           cJSON_AddStringToObject(row, "map", shape->name) != NULL &&
-           cJSON_AddNumberToObject(row, "tensors", (double)shape->tensors) !=
-               NULL &&
-           cJSON_AddNumberToObject(row, "bytes", bytes) != NULL &&
-           cJSON_AddNumberToObject(row, "latency_us", latency_ns / 1e3) !=
-               NULL &&
-           cJSON_AddNumberToObject(row, "messages_per_s", 1e9 / each_ns) !=
-               NULL &&
-           cJSON_AddNumberToObject(row, "gb_per_s", bytes / each_ns) != NULL;
-}
-
-static bool measure_shape(const perf_peer_t *peer, void *memory,
-                          const shape_t *shape, cJSON *rows)
-{
-    double latency_ns = 0, each_ns = 0;
-    bool ok = true;
-
-    for (int echo = 1; echo >= 0 && ok; echo--) {
-        tmsg_map_t *map =
-            perf_map(memory, shape->tensors, shape->bytes_each, echo);
-
-        ok = map != NULL &&
-             measure(peer, map, echo, echo ? &latency_ns : &each_ns);
-        tmsg_map_destroy(map);
+    pad = name_width(options) - (int)strlen(rows->map);
+    printf("  ");
+    put_text(stdout, rows->map);
+    printf("%*s", pad > 0 ? pad : 1, "");
+    if (many_in_flight(options)) {
+        printf("%*llu", NUMBER_WIDTH,
+               (unsigned long long)rows[count - 1].in_flight);
     }
-    return ok && add_row(peer, rows, shape, latency_ns, each_ns);
-}
+    for (size_t i = 0; i < GROUPS; i++) {
+        const perf_row_t *row = NULL;
 
-bool perf_table(const perf_peer_t *peer, cJSON *rows)
-{
-    void *memory = perf_memory(MEMORY_BYTES);
-    bool ok = memory != NULL;
-
-    if (ok && rows == NULL) {
-        printf("%s: ", peer->carrier);
-        put_text(stdout, peer->transports);
-        printf(" (");
-        put_text(stdout, peer->why);
-        printf(")\n  %-10s %10s %12s %10s\n", "map", "latency us", "messages/s",
-               "GB/s");
+        for (size_t j = 0; j < count; j++) {
+            row = rows[j].kind == groups[i].measure ? &rows[j] : row;
+        }
+        if (plan->measures & groups[i].measure) {
+            put_values(&groups[i], plan->phases, row);
+        }
     }
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && ok; i++) {
-        ok = measure_shape(peer, memory, &shapes[i], rows);
-    }
-    if (memory != NULL) {
-        munmap(memory, MEMORY_BYTES);
-    }
-    return ok;
+    putchar('\n');
 }

@@ -171,7 +171,7 @@ static tmsg_map_t *make_map(const threshold_t *threshold, void *memory,
     uint64_t total = threshold->size_is_each ? threshold->total_bytes : size;
     size_t tensors = threshold->tensors > 0 ? threshold->tensors : total / each;
 
-    return perf_map(memory, tensors, each > 0 ? each : total / tensors, false);
+    return perf_map(memory, tensors, each > 0 ? each : total / tensors);
 }
 
 static bool make_maps(series_t *series, void *memory)
@@ -471,8 +471,7 @@ static bool tune_chunks(const tuner_t *tuner)
     chunks_t chunks = {.count = 0};
     tmsg_map_t *map = perf_map(tuner->memory, 1,
                                tuner->peer->options->quick ? CHUNKED_QUICK_BYTES
-                                                           : CHUNKED_BYTES,
-                               false);
+                                                           : CHUNKED_BYTES);
     bool ok = map != NULL && open_chunks(tuner, &chunks) &&
               measure_chunks(tuner, &chunks, map) &&
               decide_chunks(tuner, &chunks);

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`tensormsg perf`: what is measured, how it is told, and who is told where it
+cannot be."""
+
+import csv
+import io
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from cli import (BOUND, DONE, FAILED, SOURCE, TOOL, USAGE, one_line, receiver,
+                 run)
+
+LONG = 4 * BOUND  # on a machine that is busy with other things
+FAST = ["--warmup", .001, "--seconds", .005, "--repeat", 2]
+TIMES = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"]
+RATES = ["messages_per_s", "gb_per_s"]
+PHASES = ["prepare_us", "post_us", "transfer_us"]
+COLUMNS = ["measure", "carrier", "transports", "memory", "map", "tensors",
+           "bytes", "in_flight", "repetitions", "messages", *TIMES, "mean_us",
+           *RATES, "spread_percent", *PHASES, "verified"]
+SVG = "{http://www.w3.org/2000/svg}"
+FAKES = pathlib.Path(os.environ["LIBTENSORMSG"]).parent / "tests/fakes"
+
+
+def perf(*words, **options):
+    return run("perf", *words, timeout=LONG, **options)
+
+
+def measured(*words, **options):
+    done = perf("--json", *FAST, *words, **options)
+    assert (done.returncode, done.stderr) == (DONE, "")
+    return json.loads(done.stdout)
+
+
+def damaged():
+    """The environment of a command that gets other bytes than were sent."""
+    asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+    return os.environ | {"LD_PRELOAD": os.environ["TMSG_DAMAGE"],
+                         "ASAN_OPTIONS": asan}
+
+
+# --- what is measured ---
+
+def test_each_with_each_other():
+    rows = measured("-m", "latency,bandwidth,calls", "--bytes", "64,4K",
+                    "--tensors", "1,3", "--in-flight", "1:4:4")
+    assert len(rows) == 2 * 2 * 2 * (1 + 2 + 2)
+    assert [row["carrier"] for row in rows] == ["shm"] * 20 + ["tcp"] * 20
+    got = {(row["carrier"], row["measure"], row["tensors"], row["bytes"],
+            row["in_flight"]) for row in rows}
+    maps = [(1, 64), (1, 4096), (3, 192), (3, 3 * 4096)]
+    want = set()
+    for carrier, (tensors, size) in itertools.product(("shm", "tcp"), maps):
+        want.add((carrier, "latency", tensors, size, 1))
+        want |= {(carrier, measure, tensors, size, number)
+                 for measure in ("bandwidth", "calls") for number in (1, 4)}
+    assert got == want
+
+
+def test_columns_are_what_they_say():
+    for row in measured("-m", "latency,bandwidth,calls", "-b", "1K",
+                        "--over", "shm"):
+        assert list(row) == COLUMNS
+        assert row["map"] == "8x1KiB" and row["memory"] == "host"
+        assert row["repetitions"] == 2 and row["verified"] is False
+        times = [row[name] for name in TIMES]
+        assert times == sorted(times) and times[0] > 0
+        assert times[0] / 10 < row["mean_us"] <= row["max_us"]
+        assert row["spread_percent"] >= 0
+        assert all(row[name] is None for name in PHASES)
+        if row["measure"] == "latency":
+            assert all(row[name] is None for name in RATES)
+        else:
+            assert row["gb_per_s"] == pytest.approx(
+                row["messages_per_s"] * row["bytes"] / 1e9)
+
+
+@pytest.mark.once
+def test_csv_says_what_json_does():
+    words = ["--over", "tcp", "--bytes", "64:256", "--phases", *FAST]
+    done = perf("--csv", *words)
+    assert (done.returncode, done.stderr) == (DONE, "")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert list(rows[0]) == COLUMNS
+    assert [row["bytes"] for row in rows] == \
+        [str(8 * size) for size in (64, 64, 128, 128, 256, 256)]
+    for row in rows:
+        assert row["transports"] and row["verified"] == "false"
+        for name in TIMES + PHASES:
+            assert float(row[name]) > 0
+        assert (row["messages_per_s"] == "") == (row["measure"] == "latency")
+
+
+@pytest.mark.once
+def test_a_number_of_messages():
+    done = perf("--json", "-m", "latency,bandwidth,calls", "-b", 64, "--over",
+                "tcp", "--messages", 37, "--repeat", 3)
+    for row in json.loads(done.stdout):
+        assert row["messages"] == 3 * 37
+
+
+@pytest.mark.once
+def test_phases_are_parts_of_the_whole():
+    for row in measured("-m", "bandwidth,calls", "-b", 64, "--in-flight", 1,
+                        "--over", "tcp", "--phases"):
+        assert all(0 < row[name] <= row["max_us"] for name in PHASES)
+        parts = sum(row[name] for name in PHASES)  # medians, each for itself
+        assert row["p50_us"] / 2 < parts < row["p50_us"] * 2
+
+
+def test_both_sides_may_sleep():
+    assert len(measured("--sleep", "-b", "64")) == 4
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name, tensors, size", [
+    ("robot-observation", 6, 3 * 14 * 4 + 3 * 480 * 640 * 3),
+    ("tiny-10000", 10000, 160000)])
+def test_a_workload(name, tensors, size):
+    path = SOURCE / f"bench/workloads/{name}.json"
+    rows = measured("--workload", path, "--over", "shm", "--verify")
+    assert [row["measure"] for row in rows] == ["latency", "bandwidth"]
+    for row in rows:
+        assert (row["map"], row["tensors"], row["bytes"]) == \
+            (name, tensors, size)
+
+
+@pytest.mark.once
+def test_maps_of_a_workload_take_turns(tmp_path):
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps({"name": 'two, "quoted"', "maps": [
+        {"meta": {"n": 1, "x": 1.5, "s": "text"},
+         "tensors": [{"name": "a", "dtype": "float32", "shape": [4]}]},
+        {"tensors": [{"name": "b/{}", "dtype": "uint8", "shape": [100],
+                      "times": 3}, {"name": "c", "dtype": "bfloat16",
+                                    "shape": []}]}]}))
+    done = perf("--csv", "-w", path, "--over", "tcp", "--verify", "-m",
+                "latency,bandwidth,calls", "--phases", "--messages", 10)
+    assert (done.returncode, done.stderr) == (DONE, "")
+    for row in csv.DictReader(io.StringIO(done.stdout)):
+        assert row["map"] == 'two, "quoted"' and row["messages"] == "30"
+        assert (row["tensors"], row["bytes"]) == ("2", str((16 + 302) // 2))
+
+
+# --- contents ---
+
+@pytest.mark.parametrize("measure", ["latency", "bandwidth", "calls"])
+def test_damage_is_found(measure):
+    with receiver("--listen", "tcp://127.0.0.1:0", command="perf",
+                  env=damaged()) as there:
+        words = [there.url, "-b", "1K", "-m", measure, *FAST]
+        assert perf(*words).returncode == DONE  # nobody looked
+        done = perf("--verify", *words)
+        assert done.returncode == FAILED
+        one_line(done.stderr, "--verify", there.url, "tensor 'tensor0'",
+                 "byte 13 of 1024")
+
+
+def test_what_is_whole_is_verified():
+    for row in measured("-m", "latency,bandwidth,calls", "--verify",
+                        "--bytes", "1,7,100K", "--tensors", "1,5",
+                        "--over", "shm,tcp"):
+        assert row["verified"] is True
+
+
+# --- the picture ---
+
+@pytest.mark.once
+def test_a_plot_has_every_row(tmp_path):
+    path = tmp_path / "plot.svg"
+    rows = measured("--plot", path, "-b", "64:64K:32", "--tensors", "1,8")
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == f"{SVG}svg"
+    points = list(root.iter(f"{SVG}circle"))
+    assert len(points) == len(rows)
+    assert {point.find(f"{SVG}title").text.split(":")[0] for point in points} \
+        == {f"{row['map']}, {row['carrier']}" for row in rows}
+    texts = {text.text for text in root.iter(f"{SVG}text")}
+    assert {"shm, 1 tensors", "tcp, 8 tensors", "bandwidth, GB/s"} <= texts
+    for line in root.iter(f"{SVG}polyline"):
+        along = [float(pair.split(",")[0])
+                 for pair in line.get("points").split()]
+        assert along == sorted(along) and len(set(along)) == 3
+    width, height = (float(root.get(name)) for name in ("width", "height"))
+    for point in points:
+        assert 0 < float(point.get("cx")) < width
+        assert 0 < float(point.get("cy")) < height
+
+
+@pytest.mark.once
+def test_a_plot_is_no_place_for_markup(tmp_path):
+    workload, path = tmp_path / "w.json", tmp_path / "plot.svg"
+    workload.write_text(json.dumps({"name": "<b>&\u0001\"", "maps": [
+        {"tensors": [{"name": "a", "dtype": "uint8", "shape": [0]}]}]}))
+    measured("-w", workload, "--plot", path, "--over", "tcp")
+    texts = [text.text for text in
+             ElementTree.parse(path).getroot().iter(f"{SVG}text")]
+    assert 'tcp, <b>&?"' in texts
+
+
+@pytest.mark.once
+def test_a_picture_that_is_there_stays(tmp_path):
+    path = tmp_path / "plot.svg"
+    path.write_text("mine")
+    done = perf("--plot", path, "-b", 64)
+    assert done.returncode == USAGE
+    one_line(done.stderr, str(path), "exists", "--force")
+    assert path.read_text() == "mine"
+    measured("--plot", path, "--force", "-b", 64)
+    assert path.read_text().startswith("<svg")
+
+
+# --- memory ---
+
+@pytest.mark.once
+def test_there_is_no_device():
+    done = perf("--memory", "cuda", "--quick", "-b", 64)
+    assert done.returncode == FAILED
+    one_line(done.stderr, "--memory cuda:", "CUDA")
+
+
+@pytest.mark.once
+def test_memory_of_a_device(tmp_path):
+    if not (FAKES / "new").exists():
+        pytest.skip("no driver that is none in this build")
+    paths = [str(FAKES / "new"), os.environ.get("LD_LIBRARY_PATH", "")]
+    rows = measured("--memory", "host,cuda", "--verify", "-b", "64K", "--over",
+                    "tcp", "-m", "latency,bandwidth,calls",
+                    env=os.environ | {"LD_LIBRARY_PATH": ":".join(paths)})
+    assert [row["memory"] for row in rows] == ["host"] * 3 + ["cuda"] * 3
+
+
+# --- the end ---
+
+def start(*words):
+    return subprocess.Popen([TOOL, "perf", *map(str, words)], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_other_side_dies(way):
+    with receiver("--listen", "tcp://127.0.0.1:0", command="perf") as there:
+        here = start("--csv", "-m", "latency,bandwidth", "-b", "64",
+                     "--tensors", "1:64", "--seconds", .3, there.url)
+        names, first = here.stdout.readline(), here.stdout.readline()
+        there.process.send_signal(way)
+        rest, errors = here.communicate(timeout=BOUND)
+    assert here.returncode == FAILED
+    assert names.startswith("measure,") and first.startswith("latency,shm,")
+    one_line(errors, there.url)
+
+
+@pytest.mark.parametrize("how", ["--csv", "--json", None])
+def test_a_signal_shows_what_there_is(how, tmp_path):
+    plot = tmp_path / "plot.svg"
+    here = start(*[how] * bool(how), "-b", "64:64K", "--seconds", 60,
+                 "--plot", plot, "--warmup", .01)
+    child = None
+    while child is None:
+        children = pathlib.Path(f"/proc/{here.pid}/task/{here.pid}/children")
+        child = children.read_text().split() or None
+    with pytest.raises(subprocess.TimeoutExpired):
+        here.wait(timeout=2)
+    for pid in [here.pid, *map(int, child)]:  # as a terminal does
+        os.kill(pid, signal.SIGINT)
+    out, errors = here.communicate(timeout=BOUND)
+    assert here.returncode == FAILED
+    one_line(errors, "a signal came")
+    if how == "--csv":
+        row, = csv.DictReader(io.StringIO(out))
+    elif how == "--json":
+        row, = json.loads(out)
+    else:
+        assert "8x64B" in out
+        return
+    assert row["measure"] == "latency" and int(row["messages"]) > 0
+    assert len(list(ElementTree.parse(plot).getroot().iter(f"{SVG}circle"))) \
+        == 1
+
+
+def test_another_version_is_named():
+    there = subprocess.Popen([os.environ["TMSG_OTHER_PERF"]], text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with there:
+        url = there.stdout.readline().strip()
+        done = perf("--quick", url)
+        there.stdin.close()
+        there.wait(timeout=BOUND)
+    version = run("--version").stdout.split()[1]
+    assert done.returncode == FAILED
+    one_line(done.stderr, url, "9.8.7", version)
+
+
+# --- what is wrong ---
+
+@pytest.mark.once
+@pytest.mark.parametrize("words", [
+    ["--bytes", text] for text in ("", "0", "a", "1,,2", "-3", "4K:1K", "1:2:1",
+                                   "64:", "64KB", "99999G", "1:2:3:4", "64,")]
+    + [["--tensors", "2M"], ["--in-flight", "0"], ["--in-flight", "5000"],
+       ["--measure", "speed"], ["--memory", "gpu"], ["--memory", "cuda:x"],
+       ["--repeat", "101"], ["--seconds", "0"], ["--messages", "0"]])
+def test_usage_that_is_explained(words):
+    done = perf(*words)
+    assert done.returncode == USAGE and done.stdout == ""
+    assert done.stderr.startswith("tensormsg perf: '")
+    assert words[1].split(",")[0] in done.stderr
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("words, says", [
+    (["--json", "--csv"], "one of both"),
+    (["--messages", "5", "--seconds", "1"], "one of both"),
+    (["--workload", "x", "--bytes", "1"], "goes without --bytes"),
+    (["--tune", "--bytes", "1"], "--tune measures what it has to"),
+    (["--tune", "--csv"], "go without --tune"),
+    (["--tune", "--plot", "x"], "--tune measures what it has to"),
+    (["--listen", "tcp://127.0.0.1:0", "--verify"], "it measures nothing"),
+    (["--over", "tcp,rdma"], "--over is shm or tcp"),
+    (["--workload", "no/such.json"], "no/such.json: No such file"),
+    (["--plot", "no/such/x.svg"], "No such file"),
+])
+def test_bad_usage(words, says, tmp_path):
+    done = perf(*words, cwd=tmp_path)
+    assert done.returncode == USAGE
+    one_line(done.stderr, says)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("text, says", [
+    ("{", "no JSON"), ('{"name": "x", "maps": []}', 'no "maps"'),
+    ('{"name": "x", "maps": [{}]}', 'map 0: "tensors": no list'),
+    ('{"name": "x", "maps": [{"tensors": []}, {"tensors": [{"name": "a"}]}]}',
+     'map 1: a: "dtype" is none that is known'),
+    ('{"name": "x", "maps": [{"tensors": [{"name": "a", "dtype": "int8", '
+     '"shape": [1.5]}]}]}', "an extent is no whole number"),
+    ('{"name": "x", "maps": [{"tensors": [{"name": "a", "dtype": "int8", '
+     '"shape": [1], "times": 0}]}]}', '"times" is no whole number'),
+    ('{"name": "x", "maps": [{"tensors": [], "meta": {"k": []}}]}',
+     "k: neither a number nor text"),
+])
+def test_a_workload_that_is_none(text, says, tmp_path):
+    path = tmp_path / "w.json"
+    path.write_text(text)
+    done = perf("--workload", path)
+    assert done.returncode == USAGE
+    one_line(done.stderr, str(path), says)

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "control.h"
+
+/* Calls a method of the sink's; NULL: it was said why there is no reply. */
+static tmsg_call_t *ask(const perf_peer_t *peer, const char *method,
+                        const tmsg_map_t *map)
+{
+    const tmsg_call_params_t params = {
+        .field_mask = TMSG_CALL_PARAM_TIMEOUT,
+        .timeout_ms = peer->options->timeout_ms,
+    };
+    tmsg_call_t *call;
+    tmsg_status_t status =
+        tmsg_endpoint_call(peer->endpoint, method, map, &params, &call);
+    if (status != TMSG_OK) {
+        complain("%s", tmsg_error_message());
+        return NULL;
+    }
+    status = tmsg_call_wait(call, -1); /* it has its timeout */
+    if (status == TMSG_OK) {
+        return call;
+    }
+    if (status == TMSG_ERR_UNSUPPORTED || status == TMSG_ERR_NOT_FOUND) {
+        complain("%s: what listens there is no 'tensormsg perf --listen' of "
+                 "this version, %s",
+                 peer->url, tmsg_version());
+    } else {
+        complain("%s", tmsg_call_error(call));
+    }
+    tmsg_call_destroy(call);
+    return NULL;
+}
+
+static tmsg_map_t *create_map(void)
+{
+    tmsg_map_t *map = NULL;
+
+    if (tmsg_map_create(&map) != TMSG_OK) {
+        complain("%s", tmsg_error_message());
+    }
+    return map;
+}
+
+/* One that is too large to be told, or no text, is none. */
+static bool check_hello(const perf_peer_t *peer, const tmsg_map_t *reply)
+{
+    const char *version;
+    int64_t protocol;
+
+    if (tmsg_map_get_i64(reply, "protocol", &protocol) != TMSG_OK ||
+        tmsg_map_get_string(reply, "version", &version) != TMSG_OK) {
+        complain("%s: what answers there is no 'tensormsg perf --listen'",
+                 peer->url);
+        return false;
+    }
+    if (protocol != PERF_PROTOCOL) {
+        complain("%s: 'tensormsg perf' of version %.40s there and of %s here "
+                 "measure differently (%lld and %d): use one of them on both "
+                 "sides",
+                 peer->url, version, tmsg_version(), (long long)protocol,
+                 PERF_PROTOCOL);
+        return false;
+    }
+    return true;
+}
+
+bool perf_say_hello(perf_peer_t *peer)
+{
+    tmsg_map_t *map = create_map();
+    tmsg_call_t *call = NULL;
+    bool ok;
+
+    if (map != NULL &&
+        tmsg_map_set_i64(map, "protocol", PERF_PROTOCOL) == TMSG_OK &&
+        tmsg_map_set_string(map, "version", tmsg_version()) == TMSG_OK) {
+        call = ask(peer, PERF_HELLO, map);
+    }
+    tmsg_map_destroy(map);
+    ok = call != NULL && check_hello(peer, tmsg_call_reply(call));
+    tmsg_call_destroy(call);
+    return ok;
+}
+
+bool perf_begin(perf_peer_t *peer, bool echo, const perf_memory_t *memory)
+{
+    tmsg_map_t *map = create_map();
+    tmsg_call_t *call = NULL;
+    bool ok;
+
+    if (map != NULL && tmsg_map_set_bool(map, "echo", echo) == TMSG_OK &&
+        tmsg_map_set_bool(map, "verify", peer->options->plan.verify) ==
+            TMSG_OK &&
+        tmsg_map_set_bool(map, "poll", !peer->options->plan.sleep) == TMSG_OK &&
+        tmsg_map_set_i64(map, "device_type", memory->device.type) == TMSG_OK &&
+        tmsg_map_set_i64(map, "device_id", memory->device.id) == TMSG_OK) {
+        call = ask(peer, PERF_BEGIN, map);
+    }
+    tmsg_map_destroy(map);
+    ok = call != NULL;
+    tmsg_call_destroy(call);
+    return ok;
+}
+
+static bool check_end(const perf_peer_t *peer, const tmsg_map_t *reply,
+                      uint64_t sent)
+{
+    const char *words = "";
+    int64_t wrong = -1;
+
+    (void)tmsg_map_get_string(reply, "words", &words);
+    if (tmsg_map_get_i64(reply, "wrong", &wrong) == TMSG_OK && wrong == 0) {
+        return true;
+    }
+    complain("--verify: %lld of %llu messages did not arrive at %s as they "
+             "were sent: %.300s",
+             (long long)wrong, (unsigned long long)sent, peer->url, words);
+    return false;
+}
+
+bool perf_end(perf_peer_t *peer, uint64_t sent)
+{
+    tmsg_map_t *map = create_map();
+    tmsg_call_t *call = NULL;
+    bool ok;
+
+    if (map != NULL &&
+        tmsg_map_set_i64(map, "sent", (int64_t)sent) == TMSG_OK) {
+        call = ask(peer, PERF_END, map);
+    }
+    tmsg_map_destroy(map);
+    ok = call != NULL && check_end(peer, tmsg_call_reply(call), sent);
+    tmsg_call_destroy(call);
+    return ok;
+}

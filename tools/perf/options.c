@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command line of `tensormsg perf`. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "key.h"
+#include "perf.h"
+
+#define BYTES_MOST (1ULL << 40)
+#define TENSORS_MOST (1ULL << 20)
+#define NS_PER_MS 1000000ULL
+
+enum {
+    KEY_TUNE = 1000,
+    KEY_OVER,
+    KEY_UPDATE,
+    KEY_QUICK,
+    KEY_JSON,
+    KEY_CSV,
+    KEY_PLOT,
+    KEY_ALLOW,
+    KEY_KEY,
+    KEY_MEMORY,
+    KEY_IN_FLIGHT,
+    KEY_SECONDS,
+    KEY_MESSAGES,
+    KEY_WARMUP,
+    KEY_REPEAT,
+    KEY_PHASES,
+    KEY_VERIFY,
+    KEY_SLEEP,
+};
+
+static const struct argp_option option_list[] = {
+    {NULL, 0, NULL, 0, "What is measured:", 1},
+    {"measure", 'm', "LIST", 0,
+     "Of latency, bandwidth (and message rate) and calls (and call rate); "
+     "default latency,bandwidth",
+     1},
+    {"bytes", 'b', "LIST", 0,
+     "Bytes of each tensor: 64,4K,1M, or 64:1M (twice as many each time), or "
+     "64:1M:4 "
+     "(four times)",
+     1},
+    {"tensors", 'T', "LIST", 0, "Tensors of each map: a list of numbers, too",
+     1},
+    {"workload", 'w', "FILE", 0,
+     "The maps of a file instead (docs/perf.md); may be given several times",
+     1},
+    {"in-flight", KEY_IN_FLIGHT, "LIST", 0,
+     "Messages, or calls, that are under way at a time; default 8", 1},
+    {"over", KEY_OVER, "LIST", 0,
+     "Of shm and tcp, between two processes here; default both", 1},
+    {"memory", KEY_MEMORY, "LIST", 0,
+     "Where tensors lie: of host, cuda and cuda:N; default host", 1},
+    {NULL, 0, NULL, 0, "How:", 2},
+    {"seconds", KEY_SECONDS, "S", 0, "Each figure takes so long; default 0.1",
+     2},
+    {"messages", KEY_MESSAGES, "N", 0, "Each takes N messages instead", 2},
+    {"warmup", KEY_WARMUP, "S", 0,
+     "So long before each, not counted; default 0.05", 2},
+    {"repeat", KEY_REPEAT, "N", 0, "So many times; default 3", 2},
+    {"quick", KEY_QUICK, NULL, 0, "In a second or two, and less exactly", 2},
+    {"phases", KEY_PHASES, NULL, 0,
+     "Make each map anew, and tell apart what making it (prepare), handing it "
+     "over (post) and its transfer took",
+     2},
+    {"verify", KEY_VERIFY, NULL, 0,
+     "Have every byte that arrives compared, which takes time", 2},
+    {"sleep", KEY_SLEEP, NULL, 0,
+     "Sleep where nothing comes, on both sides, as a program does that has "
+     "other "
+     "things to do; by default they poll, each on a core of its own",
+     2},
+    {"timeout", 't', "S", 0, "For connecting, and for each message; default 10",
+     2},
+    {NULL, 0, NULL, 0, "What comes out:", 3},
+    {"csv", KEY_CSV, NULL, 0, "As CSV, a line of names first", 3},
+    {"json", KEY_JSON, NULL, 0, "As a JSON array of objects", 3},
+    {"plot", KEY_PLOT, "FILE", 0, "Draw it, too: an SVG picture", 3},
+    {NULL, 0, NULL, 0, "Thresholds:", 4},
+    {"tune", KEY_TUNE, NULL, 0,
+     "Measure the thresholds of docs/transfer-ways.md and write them as a "
+     "configuration file",
+     4},
+    {"out", 'o', "FILE", 0, "With --tune: write FILE, not standard output", 4},
+    {"update", KEY_UPDATE, NULL, 0,
+     "With --out: keep what else FILE says, if it exists", 4},
+    {"force", 'f', NULL, 0, "With --out or --plot: replace FILE", 4},
+    {NULL, 0, NULL, 0, "The other side:", 5},
+    {"listen", 'l', "URL", 0,
+     "Be the other side of a measurement: tcp://HOST:PORT (port 0: any) or "
+     "unix:///PATH",
+     5},
+    {"count", 'n', "N", 0,
+     "With --listen: end when N connections have come and gone", 5},
+    {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
+     "With --listen: on an address that strangers reach (see "
+     "docs/security.md)",
+     5},
+    {"key", KEY_KEY, "FILE", 0, KEY_HELP "; with a URL or --listen", 5},
+    {0},
+};
+
+static void parse_numbers(const char *arg, uint64_t most, numbers_t *numbers,
+                          const struct argp_state *state)
+{
+    const char *wrong = numbers_parse(arg, 1, most, numbers);
+
+    if (wrong != NULL) {
+        argp_error(state, "'%s': %s", arg, wrong);
+    }
+}
+
+/* Hands on each word of a list; false: that took one to be wrong. */
+static void each_word(char *list, struct argp_state *state,
+                      bool (*take)(perf_options_t *options, const char *word),
+                      const char *words)
+{
+    char *rest;
+
+    for (char *word = strtok_r(list, ",", &rest); word != NULL;
+         word = strtok_r(NULL, ",", &rest)) {
+        if (!take(state->input, word)) {
+            argp_error(state, "'%s' is none of %s", word, words);
+        }
+    }
+}
+
+static bool take_measure(perf_options_t *options, const char *word)
+{
+    static const char *const names[] = {"latency", "bandwidth", "calls"};
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(word, names[i]) == 0) {
+            options->plan.measures |= 1u << i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_memory(perf_options_t *options, const char *word)
+{
+    perf_plan_t *plan = &options->plan;
+    perf_memory_t memory = {.device = {.type = TMSG_DEVICE_CPU}};
+    char *end = NULL;
+    unsigned long id = 0;
+
+    if (plan->memory_count == PERF_MEMORIES_MOST ||
+        strlen(word) >= sizeof(memory.name)) {
+        return false;
+    }
+    strcpy(memory.name, word);
+    if (strncmp(word, "cuda", 4) == 0) {
+        memory.device.type = TMSG_DEVICE_CUDA;
+        if (word[4] == ':' && word[5] >= '0' && word[5] <= '9') {
+            id = strtoul(word + 5, &end, 10);
+        }
+        if ((word[4] != '\0' && (end == NULL || *end != '\0')) ||
+            id > INT_MAX) {
+            return false;
+        }
+        memory.device.id = (int)id;
+    } else if (strcmp(word, "host") != 0) {
+        return false;
+    }
+    plan->memories[plan->memory_count++] = memory;
+    return true;
+}
+
+static void parse_workload(const char *path, struct argp_state *state)
+{
+    perf_plan_t *plan = &((perf_options_t *)state->input)->plan;
+
+    if (plan->workload_count == PERF_WORKLOADS_MOST) {
+        argp_error(state, "more than %d workloads", PERF_WORKLOADS_MOST);
+    }
+    plan->workloads[plan->workload_count++] = path;
+}
+
+static uint64_t parse_ns(const char *arg, struct argp_state *state)
+{
+    return (uint64_t)(unsigned)parse_seconds(arg, state) * NS_PER_MS;
+}
+
+/* What says how it is measured. */
+static error_t parse_plan(int key, char *arg, struct argp_state *state)
+{
+    perf_options_t *options = state->input;
+    perf_plan_t *plan = &options->plan;
+
+    switch (key) {
+    case 'm':
+        each_word(arg, state, take_measure, "latency, bandwidth and calls");
+        return 0;
+    case 'b':
+        parse_numbers(arg, BYTES_MOST, &plan->bytes, state);
+        return 0;
+    case 'T':
+        parse_numbers(arg, TENSORS_MOST, &plan->tensors, state);
+        return 0;
+    case 'w':
+        parse_workload(arg, state);
+        return 0;
+    case KEY_IN_FLIGHT:
+        parse_numbers(arg, PERF_IN_FLIGHT_MOST, &plan->in_flight, state);
+        return 0;
+    case KEY_MEMORY:
+        each_word(arg, state, take_memory, "host, cuda and cuda:N");
+        return 0;
+    case KEY_SECONDS:
+        plan->block_ns = parse_ns(arg, state);
+        return 0;
+    case KEY_MESSAGES:
+        plan->messages = parse_count(arg, state);
+        return 0;
+    case KEY_WARMUP:
+        plan->warmup_ns = parse_ns(arg, state);
+        return 0;
+    case KEY_REPEAT:
+        plan->repetitions = parse_count(arg, state);
+        if (plan->repetitions > PERF_REPETITIONS_MOST) {
+            argp_error(state, "'%s' is more than %d times", arg,
+                       PERF_REPETITIONS_MOST);
+        }
+        return 0;
+    case KEY_PHASES:
+        plan->phases = true;
+        return 0;
+    case KEY_VERIFY:
+        plan->verify = true;
+        return 0;
+    case KEY_SLEEP:
+        plan->sleep = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    perf_options_t *options = state->input;
+
+    switch (key) {
+    case 'l':
+        options->listen = arg;
+        return 0;
+    case 'n':
+        options->count = parse_count(arg, state);
+        return 0;
+    case KEY_ALLOW:
+        options->allow_unauthenticated = true;
+        return 0;
+    case KEY_KEY:
+        options->key = arg;
+        return 0;
+    case KEY_OVER:
+        options->over = arg;
+        return 0;
+    case KEY_TUNE:
+        options->tune = true;
+        return 0;
+    case 'o':
+        options->out = arg;
+        return 0;
+    case KEY_UPDATE:
+        options->update = true;
+        return 0;
+    case 'f':
+        options->force = true;
+        return 0;
+    case 't':
+        options->timeout_ms = parse_seconds(arg, state);
+        return 0;
+    case KEY_QUICK:
+        options->quick = true;
+        return 0;
+    case KEY_JSON:
+        options->json = true;
+        return 0;
+    case KEY_CSV:
+        options->csv = true;
+        return 0;
+    case KEY_PLOT:
+        options->plot = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->url != NULL) {
+            argp_error(state, "'%s' is one argument too many", arg);
+            return EINVAL;
+        }
+        options->url = arg;
+        return 0;
+    default:
+        return parse_plan(key, arg, state);
+    }
+}
+
+static const struct argp parser = {
+    .options = option_list,
+    .parser = parse_option,
+    .args_doc = "[URL]",
+    .doc = "Measure what sending costs between two processes here, or to a "
+           "'tensormsg perf --listen' at URL: a table of latency (half a round "
+           "trip), message rate and bandwidth; with --tune, the thresholds "
+           "that suit this machine.",
+};
+
+/* Whether the plan says anything that --tune or --listen has no use for. */
+static bool has_plan(const perf_plan_t *plan)
+{
+    return plan->measures != 0 || plan->bytes.count > 0 ||
+           plan->tensors.count > 0 || plan->in_flight.count > 0 ||
+           plan->memory_count > 0 || plan->workload_count > 0 ||
+           plan->block_ns > 0 || plan->warmup_ns > 0 || plan->messages > 0 ||
+           plan->repetitions > 0 || plan->phases || plan->verify || plan->sleep;
+}
+
+static bool is_carriers(const char *over)
+{
+    return strcmp(over, "shm") == 0 || strcmp(over, "tcp") == 0 ||
+           strcmp(over, "shm,tcp") == 0 || strcmp(over, "tcp,shm") == 0;
+}
+
+static const char *check_listen(const perf_options_t *options)
+{
+    const char *url = options->listen;
+
+    if (url == NULL) {
+        return options->count > 0 || options->allow_unauthenticated
+                   ? "--count and --allow-unauthenticated go with --listen"
+                   : NULL;
+    }
+    if (options->url != NULL || options->tune || options->json ||
+        options->csv || options->quick || options->over != NULL ||
+        options->out != NULL || options->plot != NULL ||
+        has_plan(&options->plan)) {
+        return "--listen is the other side: it measures nothing";
+    }
+    if (strncmp(url, "blob:", 5) == 0 || strncmp(url, "ucx:", 4) == 0) {
+        return "--listen takes tcp://HOST:PORT or unix:///PATH";
+    }
+    return NULL;
+}
+
+static const char *check_output(const perf_options_t *options)
+{
+    if (options->tune && (options->json || options->csv)) {
+        return "--json and --csv go without --tune, which writes JSON anyway";
+    }
+    if (options->json && options->csv) {
+        return "--json or --csv: one of both";
+    }
+    if (options->tune && (options->plot != NULL || has_plan(&options->plan))) {
+        return "--tune measures what it has to: of what else there is to say "
+               "it takes --over, --quick and --timeout";
+    }
+    if (options->out != NULL && !options->tune) {
+        return "--out goes with --tune";
+    }
+    if ((options->update && options->out == NULL) ||
+        (options->force && options->out == NULL && options->plot == NULL)) {
+        return "--update and --force go with --out";
+    }
+    if (options->update && options->force) {
+        return "--update keeps what --force would replace: one of both";
+    }
+    return NULL;
+}
+
+/* What goes with what. NULL: all is well. */
+static const char *check(const perf_options_t *options)
+{
+    const perf_plan_t *plan = &options->plan;
+    const char *wrong = check_listen(options);
+
+    if (wrong != NULL) {
+        return wrong;
+    }
+    if (options->key != NULL && options->listen == NULL &&
+        options->url == NULL) {
+        return "--key goes with a URL or --listen: two processes here need "
+               "none";
+    }
+    if (options->over != NULL && !is_carriers(options->over)) {
+        return "--over is shm or tcp, or both: shm,tcp";
+    }
+    if (options->over != NULL && options->url != NULL) {
+        return "--over is for two processes here: a URL's transport is what it "
+               "is";
+    }
+    if (plan->messages > 0 && plan->block_ns > 0) {
+        return "--messages or --seconds: one of both";
+    }
+    if (plan->workload_count > 0 &&
+        (plan->bytes.count > 0 || plan->tensors.count > 0)) {
+        return "--workload says how many tensors there are and of how many "
+               "bytes: it goes without --bytes and --tensors";
+    }
+    return check_output(options);
+}
+
+/* What was not said. */
+static void complete(perf_options_t *options)
+{
+    perf_plan_t *plan = &options->plan;
+    bool quick = options->quick;
+
+    if (plan->measures == 0) {
+        plan->measures = PERF_LATENCY | PERF_BANDWIDTH;
+    }
+    if (plan->in_flight.count == 0) {
+        plan->in_flight = (numbers_t){.values = {8}, .count = 1};
+    }
+    if (plan->memory_count == 0) {
+        plan->memories[plan->memory_count++] =
+            (perf_memory_t){{.type = TMSG_DEVICE_CPU}, "host"};
+    }
+    if (plan->block_ns == 0) {
+        plan->block_ns = (quick ? 10 : 100) * NS_PER_MS;
+    }
+    if (plan->warmup_ns == 0) {
+        plan->warmup_ns = (quick ? 5 : 50) * NS_PER_MS;
+    }
+    if (plan->repetitions == 0) {
+        plan->repetitions = quick ? 1 : 3;
+    }
+}
+
+void perf_options_read(int argc, char **argv, perf_options_t *options)
+{
+    const char *wrong;
+
+    argp_parse(&parser, argc, argv, 0, NULL, options);
+    wrong = check(options);
+    if (wrong != NULL) {
+        complain("%s", wrong);
+        exit(EXIT_USAGE);
+    }
+    complete(options);
+}

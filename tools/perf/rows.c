@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rows.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+
+typedef enum { TEXT, WORD, WHOLE, REAL, TRUTH } type_t;
+
+#define FIELD(name, type)                                                      \
+    {                                                                          \
+#name, type, offsetof(perf_row_t, name)                                \
+    }
+
+/* The columns of CSV and the keys of JSON; the man page has them. */
+static const struct {
+    const char *name;
+    type_t type;
+    size_t offset;
+} fields[] = {
+    FIELD(measure, WORD),
+    FIELD(carrier, TEXT),
+    FIELD(transports, TEXT),
+    FIELD(memory, TEXT),
+    FIELD(map, TEXT),
+    FIELD(tensors, WHOLE),
+    FIELD(bytes, WHOLE),
+    FIELD(in_flight, WHOLE),
+    FIELD(repetitions, WHOLE),
+    FIELD(messages, WHOLE),
+    FIELD(p50_us, REAL),
+    FIELD(p90_us, REAL),
+    FIELD(p99_us, REAL),
+    FIELD(p999_us, REAL),
+    FIELD(max_us, REAL),
+    FIELD(mean_us, REAL),
+    FIELD(messages_per_s, REAL),
+    FIELD(gb_per_s, REAL),
+    FIELD(spread_percent, REAL),
+    FIELD(prepare_us, REAL),
+    FIELD(post_us, REAL),
+    FIELD(transfer_us, REAL),
+    FIELD(verified, TRUTH),
+};
+
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static const char *name_of(unsigned measure)
+{
+    return measure == PERF_LATENCY     ? "latency"
+           : measure == PERF_BANDWIDTH ? "bandwidth"
+                                       : "calls";
+}
+
+static double micro(const histogram_t *histogram, double percent)
+{
+    return histogram->count == 0
+               ? NAN
+               : histogram_percentile(histogram, percent) / 1e3;
+}
+
+/* Of a ping-pong there is no rate. */
+static void set_rates(perf_row_t *row, const result_t *result)
+{
+    double rates[PERF_REPETITIONS_MOST];
+    size_t count = result->repetitions;
+    double middle;
+
+    memcpy(rates, result->rates, sizeof(rates));
+    middle = perf_median(rates, count);
+    row->spread_percent = (rates[count - 1] - rates[0]) / middle * 100;
+    row->messages_per_s = row->kind == PERF_LATENCY ? NAN : middle;
+    row->gb_per_s = row->messages_per_s * (double)row->bytes / 1e9;
+}
+
+static void set_times(perf_row_t *row, const result_t *result)
+{
+    const histogram_t *times = &result->times;
+
+    row->messages = times->count;
+    row->p50_us = micro(times, 50);
+    row->p90_us = micro(times, 90);
+    row->p99_us = micro(times, 99);
+    row->p999_us = micro(times, 99.9);
+    row->max_us = micro(times, 100);
+    row->mean_us = histogram_mean(times) / 1e3;
+    row->prepare_us = micro(&result->prepare, 50);
+    row->post_us = micro(&result->post, 50);
+    row->transfer_us = micro(&result->transfer, 50);
+}
+
+static perf_row_t *make_room(perf_rows_t *rows)
+{
+    if (rows->count == rows->room) {
+        size_t room = rows->room * 2 + 16;
+        perf_row_t *more = realloc(rows->rows, room * sizeof(*more));
+
+        if (more == NULL) {
+            complain("out of memory");
+            return NULL;
+        }
+        rows->rows = more;
+        rows->room = room;
+    }
+    return &rows->rows[rows->count++];
+}
+
+perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
+                          const load_t *load, unsigned measure,
+                          unsigned in_flight, const result_t *result)
+{
+    const workload_t *workload = &load->workload;
+    perf_row_t *row = make_room(rows);
+    size_t tensors = 0;
+
+    if (row == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < workload->count; i++) {
+        tensors += workload->maps[i].count;
+    }
+    *row = (perf_row_t){
+        .measure = name_of(measure),
+        .kind = measure,
+        .tensors = tensors / workload->count,
+        .bytes = workload->bytes / workload->count,
+        .in_flight = measure == PERF_LATENCY ? 1 : in_flight,
+        .repetitions = result->repetitions,
+        .verified = load->verify,
+        .is_file = peer->options->plan.workload_count > 0,
+    };
+    memcpy(row->carrier, peer->carrier, sizeof(row->carrier));
+    memcpy(row->transports, peer->transports, sizeof(row->transports));
+    memcpy(row->memory, load->memory.name, sizeof(row->memory));
+    memcpy(row->map, load->name, sizeof(row->map));
+    set_times(row, result);
+    set_rates(row, result);
+    return row;
+}
+
+static const void *field_of(const perf_row_t *row, size_t field)
+{
+    return (const char *)row + fields[field].offset;
+}
+
+/* As RFC 4180 has it. */
+static void put_quoted(FILE *stream, const char *text)
+{
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, stream);
+        return;
+    }
+    putc('"', stream);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') {
+            putc('"', stream);
+        }
+        putc(*text, stream);
+    }
+    putc('"', stream);
+}
+
+void perf_csv_head(FILE *stream)
+{
+    for (size_t i = 0; i < FIELDS; i++) {
+        fprintf(stream, "%s%s", i == 0 ? "" : ",", fields[i].name);
+    }
+    putc('\n', stream);
+}
+
+void perf_csv_row(FILE *stream, const perf_row_t *row)
+{
+    for (size_t i = 0; i < FIELDS; i++) {
+        const void *field = field_of(row, i);
+
+        if (i > 0) {
+            putc(',', stream);
+        }
+        if (fields[i].type == WORD) {
+            fputs(*(const char *const *)field, stream);
+        } else if (fields[i].type == TEXT) {
+            put_quoted(stream, field);
+        } else if (fields[i].type == WHOLE) {
+            fprintf(stream, "%llu",
+                    (unsigned long long)*(const uint64_t *)field);
+        } else if (fields[i].type == TRUTH) {
+            fputs(*(const bool *)field ? "true" : "false", stream);
+        } else if (!isnan(*(const double *)field)) {
+            fprintf(stream, "%.6g", *(const double *)field);
+        }
+    }
+    putc('\n', stream);
+}
+
+static bool add_field(cJSON *object, const perf_row_t *row, size_t i)
+{
+    const void *field = field_of(row, i);
+    const char *name = fields[i].name;
+
+    switch (fields[i].type) {
+    case WORD:
+        return cJSON_AddStringToObject(object, name,
+                                       *(const char *const *)field) != NULL;
+    case TEXT:
+        return cJSON_AddStringToObject(object, name, field) != NULL;
+    case WHOLE:
+        return cJSON_AddNumberToObject(
+                   object, name, (double)*(const uint64_t *)field) != NULL;
+    case TRUTH:
+        return cJSON_AddBoolToObject(object, name, *(const bool *)field) !=
+               NULL;
+    default:
+        return (isnan(*(const double *)field)
+                    ? cJSON_AddNullToObject(object, name)
+                    : cJSON_AddNumberToObject(object, name,
+                                              *(const double *)field)) != NULL;
+    }
+}
+
+bool perf_json(FILE *stream, const perf_rows_t *rows)
+{
+    cJSON *array = cJSON_CreateArray();
+    bool ok = array != NULL;
+    char *text = NULL;
+
+    for (size_t i = 0; i < rows->count && ok; i++) {
+        cJSON *object = cJSON_CreateObject();
+
+        ok = cJSON_AddItemToArray(array, object);
+        for (size_t j = 0; j < FIELDS && ok; j++) {
+            ok = add_field(object, &rows->rows[i], j);
+        }
+    }
+    if (ok) {
+        text = cJSON_Print(array);
+    }
+    if (text == NULL) {
+        complain("out of memory");
+    } else {
+        put_json(stream, text);
+        putc('\n', stream);
+    }
+    free(text);
+    cJSON_Delete(array);
+    return text != NULL;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "contents.h"
+#include "control.h"
+
+typedef struct run run_t;
+
+/* What may be under way beside others. */
+typedef struct {
+    run_t *run;
+    size_t copy;
+    uint64_t begun_ns, made_ns, posted_ns;
+} slot_t;
+
+struct run {
+    perf_peer_t *peer;
+    load_t *load;
+    const perf_plan_t *plan;
+    unsigned measure, in_flight;
+    slot_t *slots;
+    slot_t **idle;
+    unsigned idle_count;
+    uint64_t sent;
+    uint64_t heard_ns; /* when something came back */
+    result_t *result;  /* NULL: it is not counted */
+    bool failed;       /* and it was said why */
+};
+
+static bool fail(run_t *run, const char *words)
+{
+    if (!run->failed) {
+        complain("%s", words);
+    }
+    run->failed = true;
+    return false;
+}
+
+static void count(const run_t *run, const slot_t *slot, uint64_t end_ns)
+{
+    result_t *result = run->result;
+    uint64_t ways = run->measure == PERF_LATENCY ? 2 : 1;
+
+    if (result == NULL) {
+        return;
+    }
+    histogram_add(&result->times, (end_ns - slot->begun_ns) / ways);
+    if (run->plan->phases) {
+        histogram_add(&result->prepare, slot->made_ns - slot->begun_ns);
+        histogram_add(&result->post, slot->posted_ns - slot->made_ns);
+        histogram_add(&result->transfer, end_ns - slot->posted_ns);
+    }
+}
+
+static void look_at(run_t *run, const tmsg_map_t *map)
+{
+    char why[CONTENTS_WHY_BYTES];
+
+    if (run->plan->verify && !contents_check(map, why) && !run->failed) {
+        complain("--verify: what %s sent back is not what was sent: %s",
+                 run->peer->url, why);
+        run->failed = true;
+    }
+}
+
+static void sent(void *arg, tmsg_status_t status, const char *error)
+{
+    slot_t *slot = arg;
+    run_t *run = slot->run;
+
+    run->idle[run->idle_count++] = slot;
+    if (status != TMSG_OK) {
+        fail(run, error);
+    } else if (run->measure == PERF_BANDWIDTH) {
+        run->heard_ns = now_ns();
+        count(run, slot, run->heard_ns);
+    }
+}
+
+static void replied(void *arg, tmsg_call_t *call)
+{
+    slot_t *slot = arg;
+    run_t *run = slot->run;
+
+    run->idle[run->idle_count++] = slot;
+    if (tmsg_call_status(call) != TMSG_OK) {
+        fail(run, tmsg_call_error(call));
+        return;
+    }
+    run->heard_ns = now_ns();
+    count(run, slot, run->heard_ns);
+    look_at(run, tmsg_call_reply(call));
+}
+
+static tmsg_status_t hand_over(run_t *run, slot_t *slot, const tmsg_map_t *map)
+{
+    const tmsg_send_params_t send = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |
+                      TMSG_SEND_PARAM_ON_DONE,
+        .flags = run->measure == PERF_BANDWIDTH ? TMSG_SEND_ACKED : 0,
+        .policy = TMSG_POLICY_STRICT,
+        .on_done = sent,
+        .on_done_arg = slot,
+    };
+    const tmsg_call_params_t call = {
+        .field_mask = TMSG_CALL_PARAM_ON_DONE,
+        .on_done = replied,
+        .on_done_arg = slot,
+    };
+
+    return run->measure == PERF_CALLS
+               ? tmsg_endpoint_call(run->peer->endpoint, PERF_ECHO, map, &call,
+                                    NULL)
+               : tmsg_endpoint_send(run->peer->endpoint, map, &send, NULL);
+}
+
+/* The next one. There is an idle slot. */
+static slot_t *post(run_t *run)
+{
+    slot_t *slot = run->idle[--run->idle_count];
+    tmsg_map_t *map;
+
+    slot->begun_ns = slot->made_ns = slot->posted_ns = now_ns();
+    if (run->plan->phases) {
+        map = perf_load_renew(run->load, slot->copy, run->sent);
+        slot->made_ns = slot->posted_ns = now_ns();
+    } else {
+        map = perf_load_map(run->load, slot->copy, run->sent);
+    }
+    if (map == NULL) { /* it was said why */
+        run->idle[run->idle_count++] = slot;
+        run->failed = true;
+        return slot;
+    }
+    if (hand_over(run, slot, map) != TMSG_OK) {
+        run->idle[run->idle_count++] = slot;
+        fail(run, tmsg_error_message());
+        return slot;
+    }
+    run->sent++;
+    if (run->plan->phases) {
+        slot->posted_ns = now_ns();
+    }
+    return slot;
+}
+
+/* Whether nothing has come back for so long that nothing will. */
+static bool is_late(run_t *run)
+{
+    char words[400];
+
+    if (now_ns() - run->heard_ns <
+        (uint64_t)run->peer->options->timeout_ms * 1000000) {
+        return false;
+    }
+    snprintf(words, sizeof(words), "%s: nothing came back for %g s",
+             run->peer->url, run->peer->options->timeout_ms / 1e3);
+    fail(run, words);
+    return true;
+}
+
+static tmsg_status_t drive(const run_t *run)
+{
+    return perf_drive(run->peer->worker, !run->plan->sleep);
+}
+
+static bool await_idle(run_t *run, unsigned count)
+{
+    while (!run->failed && run->idle_count < count) {
+        tmsg_status_t status = drive(run);
+
+        if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
+            return fail(run, tmsg_error_message());
+        }
+        if (status == TMSG_ERR_TIMED_OUT && is_late(run)) {
+            return false;
+        }
+    }
+    return !run->failed;
+}
+
+static bool await_echo(run_t *run, const slot_t *slot)
+{
+    tmsg_message_t *message;
+    tmsg_status_t status = TMSG_OK;
+
+    while (!tmsg_endpoint_readable(run->peer->endpoint)) {
+        status = drive(run);
+        if (status == TMSG_ERR_TIMED_OUT && is_late(run)) {
+            return false;
+        }
+    }
+    status = tmsg_endpoint_recv(run->peer->endpoint, 0, &message);
+    if (status != TMSG_OK) {
+        return fail(run, tmsg_error_message());
+    }
+    run->heard_ns = now_ns();
+    count(run, slot, run->heard_ns);
+    look_at(run, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    return !run->failed;
+}
+
+static bool send_one(run_t *run)
+{
+    const slot_t *slot;
+
+    if (!await_idle(run, 1)) {
+        return false;
+    }
+    slot = post(run);
+    return !run->failed &&
+           (run->measure != PERF_LATENCY || await_echo(run, slot));
+}
+
+/* For so long, or so many. */
+static bool send_block(run_t *run, uint64_t ns, uint64_t messages)
+{
+    uint64_t end = now_ns() + ns, last = run->sent + messages;
+    bool ok;
+
+    run->heard_ns = now_ns();
+    do {
+        ok = send_one(run);
+    } while (ok && !perf_stopped() &&
+             (messages > 0 ? run->sent < last : now_ns() < end));
+    return await_idle(run, run->in_flight) && ok;
+}
+
+/* A repetition, each with other contents. */
+static bool repeat(run_t *run, result_t *result)
+{
+    static uint64_t seed;
+    uint64_t start, before = run->sent;
+
+    if (run->load->verify && !perf_load_refill(run->load, ++seed)) {
+        return false;
+    }
+    run->result = result;
+    start = now_ns();
+    if (!send_block(run, run->plan->block_ns, run->plan->messages)) {
+        return false;
+    }
+    result->rates[result->repetitions++] =
+        (double)(run->sent - before) * 1e9 / (double)(now_ns() - start);
+    return perf_end(run->peer, run->sent);
+}
+
+static bool measure_all(run_t *run, result_t *result)
+{
+    const perf_plan_t *plan = run->plan;
+
+    if (!perf_begin(run->peer, run->measure == PERF_LATENCY,
+                    &run->load->memory) ||
+        (run->load->verify && !perf_load_refill(run->load, 0)) ||
+        !send_block(run, plan->warmup_ns, 0)) {
+        return false;
+    }
+    for (unsigned i = 0; i < plan->repetitions && !perf_stopped(); i++) {
+        if (!repeat(run, result)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool make_slots(run_t *run)
+{
+    run->slots = calloc(run->in_flight, sizeof(*run->slots));
+    run->idle = calloc(run->in_flight, sizeof(*run->idle));
+    if (run->slots == NULL || run->idle == NULL) {
+        return fail(run, "out of memory");
+    }
+    while (run->idle_count < run->in_flight) {
+        slot_t *slot = &run->slots[run->idle_count];
+
+        *slot = (slot_t){.run = run, .copy = run->idle_count};
+        run->idle[run->idle_count++] = slot;
+    }
+    return true;
+}
+
+bool perf_run(perf_peer_t *peer, load_t *load, unsigned measure,
+              unsigned in_flight, result_t *result)
+{
+    run_t run = {
+        .peer = peer,
+        .load = load,
+        .plan = &peer->options->plan,
+        .measure = measure,
+        .in_flight = measure == PERF_LATENCY ? 1 : in_flight,
+    };
+    bool ok;
+
+    memset(result, 0, sizeof(*result));
+    ok = make_slots(&run) && measure_all(&run, result);
+    if (!ok) {
+        perf_peer_drop(peer); /* slots are told of their end here */
+    }
+    free(run.slots);
+    free(run.idle);
+    return ok;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every measure of every map, by every number under way, kind of memory and
+ * carrier that was asked for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+#include "rows.h"
+
+/* What shows most of a machine in the least time. */
+static const struct {
+    size_t tensors;
+    uint64_t bytes;
+} usual[] = {
+    {8, 64},      {8, 1 << 10},    {8, 16 << 10}, {8, 256 << 10},
+    {8, 2 << 20}, {64, 256 << 10}, {1000, 1024},
+};
+
+#define USUAL (sizeof(usual) / sizeof(usual[0]))
+
+typedef struct {
+    const perf_options_t *options;
+    perf_rows_t rows;
+    size_t printed; /* of them */
+    result_t *result;
+} sweep_t;
+
+static size_t or_one(size_t count) { return count == 0 ? 1 : count; }
+
+static size_t maps_of(const perf_plan_t *plan)
+{
+    if (plan->workload_count > 0) {
+        return plan->workload_count;
+    }
+    return plan->bytes.count == 0 && plan->tensors.count == 0
+               ? USUAL
+               : or_one(plan->bytes.count) * or_one(plan->tensors.count);
+}
+
+/* The nth map: of a file, of the lists, or of the usual ones. */
+static bool choose(const perf_plan_t *plan, size_t n, load_t *load)
+{
+    char why[WORKLOAD_WHY_BYTES], text[NUMBERS_TEXT];
+    uint64_t bytes = 1024, tensors = 8;
+    bool ok;
+
+    if (plan->workload_count > 0) {
+        ok = workload_read(plan->workloads[n], &load->workload, why);
+        snprintf(load->name, sizeof(load->name), "%s",
+                 ok ? load->workload.name : "");
+    } else {
+        if (maps_of(plan) == USUAL && plan->bytes.count == 0 &&
+            plan->tensors.count == 0) {
+            bytes = usual[n].bytes;
+            tensors = usual[n].tensors;
+        }
+        if (plan->bytes.count > 0) {
+            bytes = plan->bytes.values[n % plan->bytes.count];
+        }
+        if (plan->tensors.count > 0) {
+            tensors = plan->tensors.values[n / or_one(plan->bytes.count)];
+        }
+        ok = workload_uniform(tensors, bytes, &load->workload, why);
+        snprintf(load->name, sizeof(load->name), "%llux%s",
+                 (unsigned long long)tensors,
+                 numbers_format_bytes(bytes, text));
+    }
+    if (!ok) {
+        complain("%s", why);
+    }
+    return ok;
+}
+
+static bool show_row(sweep_t *sweep)
+{
+    if (sweep->options->csv) {
+        perf_csv_row(stdout, &sweep->rows.rows[sweep->rows.count - 1]);
+    }
+    return !sweep->options->csv || output_flush();
+}
+
+/* A line of the table has all measures of a map. */
+static bool show_line(sweep_t *sweep)
+{
+    const perf_options_t *options = sweep->options;
+    size_t printed = sweep->printed;
+
+    sweep->printed = sweep->rows.count;
+    if (options->csv || options->json) {
+        return true;
+    }
+    perf_table_line(options, sweep->rows.rows + printed,
+                    sweep->rows.count - printed);
+    return output_flush();
+}
+
+static bool measure_one(sweep_t *sweep, perf_peer_t *peer, load_t *load,
+                        unsigned measure, unsigned in_flight)
+{
+    if (!perf_run(peer, load, measure, in_flight, sweep->result)) {
+        return false;
+    }
+    return sweep->result->repetitions == 0 || /* a signal was faster */
+           (perf_rows_add(&sweep->rows, peer, load, measure, in_flight,
+                          sweep->result) != NULL &&
+            show_row(sweep));
+}
+
+/* Of a ping-pong one is under way, whatever there is else. */
+static bool measure_line(sweep_t *sweep, perf_peer_t *peer, load_t *load,
+                         size_t nth)
+{
+    const perf_plan_t *plan = &sweep->options->plan;
+    bool ok = true;
+
+    for (unsigned measure = PERF_LATENCY; measure <= PERF_CALLS && ok;
+         measure <<= 1) {
+        if ((plan->measures & measure) &&
+            (measure != PERF_LATENCY || nth == 0) && !perf_stopped()) {
+            ok = measure_one(sweep, peer, load, measure,
+                             (unsigned)plan->in_flight.values[nth]);
+        }
+    }
+    return show_line(sweep) && ok;
+}
+
+static uint64_t most_of(const numbers_t *numbers)
+{
+    uint64_t most = 1;
+
+    for (size_t i = 0; i < numbers->count; i++) {
+        most = numbers->values[i] > most ? numbers->values[i] : most;
+    }
+    return most;
+}
+
+static bool measure_map(sweep_t *sweep, perf_peer_t *peer, size_t n,
+                        const perf_memory_t *memory)
+{
+    const perf_plan_t *plan = &sweep->options->plan;
+    bool copies = plan->verify || plan->phases;
+    load_t load = {.copies = 0};
+    bool ok =
+        choose(plan, n, &load) &&
+        perf_load_open(&load, memory, copies ? most_of(&plan->in_flight) : 1,
+                       plan->verify);
+
+    for (size_t i = 0; i < plan->in_flight.count && ok && !perf_stopped();
+         i++) {
+        if (plan->in_flight.count > 1 && plan->measures == PERF_LATENCY &&
+            i > 0) {
+            break;
+        }
+        ok = measure_line(sweep, peer, &load, i);
+    }
+    perf_load_close(&load);
+    return ok;
+}
+
+static bool measure(void *arg, perf_peer_t *peer)
+{
+    sweep_t *sweep = arg;
+    const perf_options_t *options = sweep->options;
+    const perf_plan_t *plan = &options->plan;
+    bool ok = true;
+
+    for (size_t i = 0; i < plan->memory_count && ok; i++) {
+        if (!options->csv && !options->json) {
+            perf_table_head(options, peer, &plan->memories[i]);
+            ok = output_flush();
+        }
+        for (size_t n = 0; n < maps_of(plan) && ok && !perf_stopped(); n++) {
+            ok = measure_map(sweep, peer, n, &plan->memories[i]);
+        }
+    }
+    return ok;
+}
+
+/* What is wrong with a file is found before anything is measured. */
+static bool check_workloads(const perf_plan_t *plan)
+{
+    char why[WORKLOAD_WHY_BYTES];
+    bool ok = true;
+
+    for (size_t i = 0; i < plan->workload_count && ok; i++) {
+        workload_t workload;
+
+        ok = workload_read(plan->workloads[i], &workload, why);
+        if (!ok) {
+            complain("%s", why);
+        }
+        workload_free(&workload);
+    }
+    return ok;
+}
+
+/* Whatever came of it: what was measured is shown. */
+static int finish(sweep_t *sweep, int code)
+{
+    const perf_options_t *options = sweep->options;
+
+    if (options->json && !perf_json(stdout, &sweep->rows)) {
+        code = EXIT_FAILED;
+    }
+    if (options->plot != NULL && sweep->rows.count > 0 &&
+        !perf_plot(options->plot, options->force, &sweep->rows)) {
+        code = EXIT_FAILED;
+    }
+    if (perf_stopped()) {
+        complain("a signal came: this is what was measured until then");
+        code = EXIT_FAILED;
+    }
+    return code;
+}
+
+int perf_sweep(const perf_options_t *options)
+{
+    sweep_t sweep = {.options = options};
+    int code;
+
+    if (!check_workloads(&options->plan) || !perf_plot_check(options)) {
+        return EXIT_USAGE;
+    }
+    sweep.result = malloc(sizeof(*sweep.result));
+    if (sweep.result == NULL) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
+    perf_catch_signals();
+    if (options->csv) {
+        perf_csv_head(stdout);
+    }
+    code = perf_each_carrier(options, measure, &sweep);
+    code = finish(&sweep, code);
+    free(sweep.result);
+    free(sweep.rows.rows);
+    return code;
+}
