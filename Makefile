@@ -16,8 +16,8 @@ ctest = ctest --test-dir $(BUILD) --output-on-failure
 override FILE := $(value FILE)
 export FILE
 
-.PHONY: all test test-torch demo docs bench compare soak fuzz coverage format check-format \
-        install update-symbols clean
+.PHONY: all test test-torch demo docs bench counts compare soak fuzz coverage format check-format \
+        install update-symbols update-counts clean
 
 all:
 	@scripts/setup.sh build
@@ -51,6 +51,21 @@ bench: all
 	@scripts/bench-grpc.sh $(BUILD)/grpc || echo 'bench: no gRPC beside' >&2
 	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json \
 	    --grpc $(BUILD)/grpc/tensormsg-bench-grpc
+
+# What no clock tells (bench/counts/README.md), against its ceilings: a part of
+# `make test`, too.
+counts:
+	@scripts/setup.sh build test
+	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
+	@$(compile) --target tensormsg_counts
+	@$(ctest) -R '^counts/' --verbose
+
+# After a change of these figures that was meant.
+update-counts:
+	@scripts/setup.sh build test
+	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
+	@$(compile) --target tensormsg_counts
+	@$(compile) --target update-counts
 
 # Beside what one would use instead: bench/compare/README.md.
 compare:

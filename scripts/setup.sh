@@ -31,6 +31,8 @@ iproute2           ip: two namespaces joined by a cable are the tests' hosts
 iputils-ping       ping: whether they reach each other yet
 nftables           nft: loses packets between them, or lets nobody in
 ucx-utils          ucx_info: what UCX itself says of its keys
+valgrind           callgrind: counts the instructions of a message
+strace             counts its system calls
 EOF
     torch) echo 'ca-certificates    lets pip reach its index' ;;
     bench) cat <<'EOF' ;;
