@@ -20,6 +20,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, \
 
 import tensormsg  # noqa: E402
 from conftest import blocks_of, run_script  # noqa: E402
+from tensormsg import _tensordict  # noqa: E402
 from tensormsg.tensordict import Pipe, Server, TensorDictPipe, \
     TensorDictServer, recv_tensordict, send_tensordict  # noqa: E402
 
@@ -186,6 +187,64 @@ def test_each_receive_is_its_own(place):
         assert [td["obs"][0, 0].item() for td in got] == [0, 1, 2]
         got[0]["obs"] += 10
         assert got[1]["obs"].sum() == 12
+
+    run(scenario, place)
+
+
+FLAT = {
+    "plain": lambda i: TensorDict(a=torch.full((3,), i), b=torch.ones(2, i)),
+    "batched": lambda i: TensorDict(
+        {"a": torch.full((2, 3), i), "/": torch.ones(2)}, [2], names=["t"]),
+    "on the cpu": lambda i: TensorDict(a=torch.arange(i), device="cpu"),
+    "empty": lambda i: TensorDict({}, [4]),
+    "strided": lambda i: TensorDict(a=torch.full((3, 4), i).t()[1:]),
+}
+
+
+@pytest.mark.parametrize("kind", FLAT)
+def test_the_same_structure_over_and_over(kind, place, monkeypatch):
+    """Whose form is known from the second time on, on both sides."""
+    async def scenario(a, b):
+        for i in range(2):
+            await b.asend(FLAT[kind](i))
+            same(await a.arecv(), FLAT[kind](i))
+        monkeypatch.setattr(_tensordict, "_pack", None)
+        monkeypatch.setattr(_tensordict._Builder, "entry", None)
+        for i in range(3):
+            await b.asend(FLAT[kind](i))
+            got = await a.arecv()
+            same(got, FLAT[kind](i))
+            if got.batch_dims:  # what is changed in one is in no other
+                got.names = ["other"]
+            got["more"] = torch.zeros(got.batch_size)
+
+    run(scenario, place)
+
+
+def test_a_form_that_is_known_and_lies(place):
+    async def scenario(a, b):
+        honest = FLAT["batched"]
+        for more in {"a": np.ones((2, 1))}, {}, {
+                "a": np.ones(3), "/": np.ones(2)}, {
+                "a": np.ones(()), "/": np.ones(2)}:
+            await b.asend(honest(1))
+            same(await a.arecv(), honest(1))
+            form = _tensordict.pack(honest(1))[1]
+            await b._endpoint.send(more, meta=form)
+            with pytest.raises(tensormsg.Malformed, match="malformed"):
+                await a.arecv()
+
+    run(scenario, place)
+
+
+def test_many_forms_are_not_kept_for_ever(place):
+    async def scenario(a, b):
+        for i in range(200):
+            td = TensorDict({f"x{i}": torch.ones(1)}, [])
+            await b.asend(td)
+            same(await a.arecv(), td)
+        assert len(_tensordict._flats) <= 64
+        assert len(_tensordict._forms) <= 64
 
     run(scenario, place)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _data
 from ._lib import hot
@@ -114,8 +114,65 @@ class _Packer:
         return node
 
 
+# Most TensorDicts are flat, of plain tensors, and like the one before: the forms
+# of those are known, by what they are of, and what they are, by the form.
+_FORMS_MOST = 64
+_FORM_CHARS_MOST = 1 << 16
+_forms: Dict[Any, str] = {}
+
+
+class _Flat(NamedTuple):
+    keys: Tuple[str, ...]
+    batch: Any  # torch.Size
+    names: Optional[List[Optional[str]]]
+    device: Any
+
+
+_flats: Dict[str, _Flat] = {}
+
+
+def _remember(known: Dict[Any, Any], key: Any, value: Any) -> None:
+    if len(known) >= _FORMS_MOST:
+        known.clear()  # at once, as other threads may look
+    known[key] = value
+
+
+def _flat_tensors(td: Any) -> Optional[Dict[str, Any]]:
+    """As pack(); None where it takes more than this."""
+    tensors: Dict[str, Any] = {}
+    plain, strided = torch.Tensor, torch.strided
+    capsule = torch.utils.dlpack.to_dlpack
+    if type(td) is not tensordict.TensorDict or _data._is_transforming(torch):
+        return None
+    try:
+        for key, value in td.items():
+            if type(value) is not plain or not value.is_cpu or \
+                    value.requires_grad or value.layout is not strided or \
+                    value.is_nested or value.is_conj() or value.is_neg():
+                return None
+            tensors[key] = capsule(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError):
+        return None
+    return None if "" in tensors else tensors
+
+
 def pack(td: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """What to send: tensors (as DLPack's capsules), and metadata."""
+    tensors = _flat_tensors(td)
+    if tensors is None:
+        return _pack(td)
+    names, device = td.names, td.device
+    about = (tuple(tensors), td.batch_size, tuple(names), device)
+    form = _forms.get(about)
+    if form is None:
+        tensors, meta = _pack(td)
+        form = meta[FORM]
+        if len(form) <= _FORM_CHARS_MOST:
+            _remember(_forms, about, form)
+    return tensors, {FORM: form}
+
+
+def _pack(td: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     packer = _Packer()
     form = packer.entry("", td)
     if not isinstance(form, dict) and form[0] != "lazy":
@@ -172,11 +229,44 @@ class _Builder:
         return made(*items, stack_dim=first)
 
 
+def _flat_of(node: Any, td: Any) -> Optional[_Flat]:
+    """Of what was built by entry(); None: it is not flat, or its tensors are
+    not in their order."""
+    if not isinstance(node, dict) or \
+            list(node["of"].values()) != list(range(len(node["of"]))) or \
+            not all(type(place) is int for place in node["of"].values()):
+        return None
+    return _Flat(tuple(node["of"]), td.batch_size, node.get("names"), td.device)
+
+
+def _build_flat(flat: _Flat, owner: Any) -> Any:
+    """The TensorDict; None where tensordict itself is to say what is wrong."""
+    dlpack, tensor = hot.dlpack, torch._C._from_dlpack
+    batch = flat.batch
+    dims = len(batch)
+    source = {}
+    for i, key in enumerate(flat.keys):
+        value = source[key] = tensor(dlpack(owner, i, True))
+        if not value.is_cpu or (dims and value.shape[:dims] != batch):
+            return None
+    return tensordict.TensorDict._new_unsafe(
+        source, batch_size=batch, device=flat.device,
+        names=flat.names and list(flat.names))
+
+
 def unpack(message: BaseMessage) -> Any:
     """A TensorDict whose tensors view the memory of the message, and keep it.
     What another program sent as a dict of arrays is one without a batch
     size."""
     form = message._meta.get(FORM)
+    flat = _flats.get(form) if isinstance(form, str) else None
+    if flat is not None and len(flat.keys) == len(message._arrays):
+        try:
+            td = _build_flat(flat, message._owner)
+        except AttributeError:  # of another version
+            td = None
+        if td is not None:
+            return td
     builder = _Builder(message._owner, len(message._arrays))
     if not isinstance(form, str):
         return tensordict.TensorDict(
@@ -186,7 +276,11 @@ def unpack(message: BaseMessage) -> Any:
         node = json.loads(form)
         if not isinstance(node, dict) and node[0] != "lazy":
             raise ValueError("it is none")
-        return builder.entry(node)
+        td = builder.entry(node)
+        flat = _flat_of(node, td)
+        if flat is not None and len(form) <= _FORM_CHARS_MOST:
+            _remember(_flats, form, flat)
+        return td
     except (ValueError, TypeError, KeyError, IndexError, RuntimeError,
             AttributeError, RecursionError) as error:
         peer = None if message._peer is None else message._peer.peer
