@@ -208,6 +208,13 @@ TMSG_API tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker);
  * received neither the descriptor nor progress() tells of. From any thread. */
 TMSG_API uint64_t tmsg_worker_arrivals(const tmsg_worker_t *worker);
 
+/* Whether a message waits for memory that messages hold which came before it
+ * and were not released (`held_bytes`): 1 or 0. Until they are nothing more
+ * comes. The counter `starved_messages` is how many have waited so; the first
+ * is logged, and the words of a receive's TIMED_OUT tell of it. From any
+ * thread. */
+TMSG_API int tmsg_worker_starves(tmsg_worker_t *worker);
+
 /* Drives the worker until something has been handled or timeout_ms passed (0:
  * look once; -1: no limit). Errors: TIMED_OUT, WOULD_BLOCK (in a callback). */
 TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);

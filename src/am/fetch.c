@@ -17,6 +17,7 @@
 #include "am/resume.h"
 #include "am/stage_in.h"
 #include "core/error.h"
+#include "core/log.h"
 
 /* What UCX keeps may take one of its segments, however short it is: where it is
  * to wait for memory it is copied instead. Longer than that it is in memory of
@@ -378,6 +379,59 @@ static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
     tmsg_message_drop_data(message);
 }
 
+bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
+                             size_t room)
+{
+    bool starving =
+        worker->fetch.count > 0 && tmsg_store_is_missed(worker->store);
+
+    if (room > 0) {
+        why[0] = '\0';
+    }
+    if (starving && room > 0) {
+        snprintf(why, room,
+                 "; a message waits for memory: those that came and were not "
+                 "released hold %llu bytes, and held_bytes is %llu",
+                 (unsigned long long)tmsg_store_held(worker->store),
+                 (unsigned long long)tmsg_store_budget(worker->store));
+    }
+    return starving;
+}
+
+int tmsg_worker_starves(tmsg_worker_t *worker)
+{
+    bool starving = tmsg_store_is_missed(worker->store);
+
+    if (starving) {
+        tmsg_worker_lock(worker);
+        starving = tmsg_worker_is_starving(worker, NULL, 0);
+        tmsg_worker_unlock(worker);
+    }
+    return starving;
+}
+
+/* Of one that finds no memory: that looks like a peer that sends nothing. */
+static void starve(tmsg_message_t *message)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+
+    if (message->starved || !tmsg_store_is_missed(worker->store)) {
+        return;
+    }
+    message->starved = true;
+    message->endpoint->stats.starved_messages++;
+    if (!worker->starved) {
+        worker->starved = true;
+        tmsg_log(TMSG_LOG_WARN,
+                 "%s: a message waits for memory: those that came and were not "
+                 "released hold %llu bytes, and held_bytes is %llu; this is "
+                 "said once",
+                 message->endpoint->peer,
+                 (unsigned long long)tmsg_store_held(worker->store),
+                 (unsigned long long)tmsg_store_budget(worker->store));
+    }
+}
+
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 {
     unsigned count = 0;
@@ -407,6 +461,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
             status = message->refusal;
         }
         if (status == TMSG_IN_PROGRESS) {
+            starve(message);
             message->pending--;
             message->state = TMSG_RX_WAITING;
             tmsg_list_insert(&worker->fetch, NULL, &message->queue);

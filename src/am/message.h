@@ -61,6 +61,7 @@ struct tmsg_message {
     bool decoded;           /* the map is known */
     bool placed;            /* and where its tensors lie */
     bool head_here;         /* what travels in the message itself */
+    bool starved;           /* it has waited for memory */
     unsigned pending;       /* operations that will look at it when they end */
     tmsg_parts_in_t *parts; /* large tensors; NULL: none */
     uint64_t parts_bytes;

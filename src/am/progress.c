@@ -499,6 +499,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
 {
     lead_t lead = {done, arg, deadline_of(timeout_ms), 0};
     unsigned late = 0; /* turns that began after the deadline */
+    char why[200];
     tmsg_status_t status = TMSG_IN_PROGRESS;
 
     while (status == TMSG_IN_PROGRESS) {
@@ -514,8 +515,9 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
         } else if ((follows || is_late(&lead, late)) &&
                    expired(lead.deadline)) {
-            status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms",
-                                    missing, of, timeout_ms);
+            tmsg_worker_is_starving(worker, why, sizeof(why));
+            status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms%s",
+                                    missing, of, timeout_ms, why);
         } else if (follows) {
             await_change(worker, lead.deadline);
         } else {

@@ -76,6 +76,7 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->received_bytes += more->received_bytes;
     sum->received_in_place += more->received_in_place;
     sum->refused_messages += more->refused_messages;
+    sum->starved_messages += more->starved_messages;
     sum->lost_messages += more->lost_messages;
     sum->aborted_messages += more->aborted_messages;
     sum->canceled_messages += more->canceled_messages;
@@ -166,6 +167,7 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_number(object, "received_in_place", stats->received_in_place) &&
            add_number(object, "received_repeats", stats->received_repeats) &&
            add_number(object, "refused_messages", stats->refused_messages) &&
+           add_number(object, "starved_messages", stats->starved_messages) &&
            add_number(object, "lost_messages", stats->lost_messages) &&
            add_number(object, "aborted_messages", stats->aborted_messages) &&
            add_number(object, "canceled_messages", stats->canceled_messages) &&

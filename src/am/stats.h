@@ -46,6 +46,7 @@ typedef struct {
     uint64_t received_in_place; /* of these, those that UCX's memory holds */
     uint64_t refused_messages;  /* of the peer's, by us */
     uint64_t aborted_messages;  /* of the peer's, by it */
+    uint64_t starved_messages;  /* of the peer's, that waited for memory */
     uint64_t lost_messages;     /* of the peer's, that never came */
     uint64_t canceled_messages, timed_out_messages; /* of ours */
     /* Of tensors in device memory: those that UCX moved itself, those that went

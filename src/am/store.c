@@ -186,6 +186,8 @@ static uint64_t held(const tmsg_store_t *store)
     return atomic_load(&store->held) + atomic_load(&store->held_inside);
 }
 
+uint64_t tmsg_store_held(const tmsg_store_t *store) { return held(store); }
+
 /* Of a sum that nobody else changes meanwhile. */
 static inline uint64_t add_alone(atomic_ullong *sum, uint64_t bytes)
 {

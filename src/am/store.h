@@ -58,8 +58,9 @@ void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
  * bytes are a body, which the library keeps itself. */
 bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill);
 
-/* What may be held at once. */
+/* What may be held at once, and what is. */
 uint64_t tmsg_store_budget(const tmsg_store_t *store);
+uint64_t tmsg_store_held(const tmsg_store_t *store);
 
 /* LIMIT_EXCEEDED, with the words to it. */
 tmsg_status_t tmsg_store_too_small(const tmsg_store_t *store, uint64_t bytes);

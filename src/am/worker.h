@@ -72,6 +72,7 @@ struct tmsg_worker {
     pthread_t armer;           /* in this thread */
     bool inside;               /* UCX is calling us: it is not to be called */
     bool fetching;             /* a thread asks for memory */
+    bool starved;              /* a message has waited for it, as was logged */
     bool dispatching;          /* a thread runs what is due */
     atomic_uint callbacks;     /* that threads are in; changed with the lock */
     unsigned entered;          /* calls that must leave before it is freed */

@@ -157,6 +157,43 @@ Test(store, decoded_maps_and_captured_headers_count)
                                                                */
 }
 
+/* To whom it would look as if the peer sent nothing. */
+Test(store, a_full_one_says_so)
+{
+    const side_options_t options = options_of(BUDGET, 0);
+    tmsg_message_t *held, *message = NULL;
+    tmsg_request_t *sent[2];
+    pair_t pair;
+    char *json;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    sent[0] = send_map(pair.to_a, sample_bytes(1, BUDGET - 1000), 0);
+    held = pair_take(&pair, &pair.a);
+    must_be(tmsg_worker_recv(pair.a.worker, 0, &message), TMSG_ERR_TIMED_OUT);
+    cr_expect(strstr(tmsg_error_message(), "held_bytes") == NULL);
+    cr_expect_not(tmsg_worker_starves(pair.a.worker));
+    sent[1] = send_map(pair.to_a, sample_bytes(1, BUDGET / 2), 0);
+    for (int i = 0; i < 2000; i++) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    must_be(tmsg_worker_recv(pair.a.worker, 0, &message), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_error_message(),
+             "; a message waits for memory: those that came and were not "
+             "released hold ");
+    must_say(tmsg_error_message(), " bytes, and held_bytes is 1000000");
+    cr_expect(tmsg_worker_starves(pair.a.worker));
+    must(tmsg_worker_describe(pair.a.worker, &json));
+    must_say(json, "\"starved_messages\":\t1");
+    tmsg_string_free(json);
+    tmsg_message_destroy(held);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    cr_expect_not(tmsg_worker_starves(pair.a.worker));
+    must(pair_finish(&pair, sent[0]));
+    must(pair_finish(&pair, sent[1]));
+    pair_close(&pair);
+}
+
 /* A spilled body is the library's even where the payload is not. */
 Test(store, a_spilled_body_counts_beside_an_allocator)
 {

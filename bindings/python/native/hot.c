@@ -18,7 +18,7 @@
 
 #define TURN_NS 1000000ULL
 
-enum { MOVED = 1, CAME = 2 }; /* as _loop.py has them */
+enum { MOVED = 1, CAME = 2, STARVES = 4 }; /* as _loop.py has them */
 
 /* Given up is not over while UCX may read what was lent. */
 static bool is_over(const tmsgpy_op_t *op)
@@ -228,8 +228,8 @@ static bool drive(tmsg_worker_t *worker, int spin_us)
 }
 
 /* progress(hub, spin_us): MOVED where something has, CAME where something has
- * come by whichever call since the last time, that a receive may wait for; 0
- * where it is closed. */
+ * come by whichever call since the last time, that a receive may wait for,
+ * STARVES where a message waits for memory; 0 where it is closed. */
 static PyObject *hot_progress(PyObject *self, PyObject *args)
 {
     PyThreadState *threads;
@@ -248,6 +248,7 @@ static PyObject *hot_progress(PyObject *self, PyObject *args)
         what = drive(tmsgpy_hub_worker(hub), spin_us) ? MOVED : 0;
         tmsgpy_hub_calm(hub); /* first, or what is told is lost */
         what |= tmsgpy_hub_came(hub) ? CAME : 0;
+        what |= tmsg_worker_starves(tmsgpy_hub_worker(hub)) ? STARVES : 0;
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tensormsg
-from conftest import environment
+from conftest import WAIT, environment
 
 
 def pair(**more):
@@ -278,3 +278,52 @@ def test_threads_share_a_connection():
         thread.join(30)
     assert sorted(got) == [[n, i] for n in range(count) for i in range(each)]
     ep.close()
+
+
+def test_memory_that_is_used_up_says_so(caplog):
+    """To who receives, and to who sends; nothing is lost."""
+    context = tensormsg.Context(limits={"held_bytes": 1 << 20})
+    with tensormsg.sync.listen(":0", context=context,
+                               background=True) as server, \
+            tensormsg.sync.connect(server.url, background=True) as ep:
+        kept = []
+        for i in range(2):
+            thread = threading.Thread(target=ep.send, args=[
+                {"x": np.full(600 << 10, i, "u1")}])
+            thread.start()
+            if i == 0:
+                kept.append(server.recv(WAIT)["x"])
+                thread.join(WAIT)
+                with pytest.raises(tensormsg.TimedOut) as nothing:
+                    server.recv(.1)
+        with pytest.raises(tensormsg.TimedOut) as starves:
+            server.recv(1)
+        assert "held_bytes" not in nothing.value.reason
+        assert "limit held_bytes. Drop them" in starves.value.reason
+        assert [record.getMessage()[:19] for record in caplog.records] == \
+            ["nothing is received"]
+        with pytest.raises(tensormsg.TimedOut, match="keeps so many.*held_bytes"):
+            ep.send({"x": np.zeros(600 << 10, "u1")}, acked=True, timeout=.1)
+        kept.clear()
+        assert server.recv(WAIT)["x"].all()
+        thread.join(WAIT)
+
+
+def test_memory_that_is_used_up_says_so_with_asyncio(caplog):
+    context = tensormsg.Context(limits={"held_bytes": 1 << 20})
+
+    async def main():
+        async with tensormsg.listen(":0", context=context) as server, \
+                tensormsg.connect(server.url) as ep:
+            sends = [asyncio.ensure_future(ep.send(
+                {"x": np.full(600 << 10, i, "u1")})) for i in range(2)]
+            kept = [(await server.recv())["x"]]
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(server.recv(), .3)
+            assert [record.getMessage()[:19] for record in caplog.records] == \
+                ["nothing is received"]
+            kept.clear()
+            assert (await server.recv())["x"].all()
+            await asyncio.gather(*sends)
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 import math
 import threading
 import time
@@ -40,6 +41,7 @@ def url_of(place: str) -> str:
     return place if "://" in place else f"tcp://{place}"
 
 
+_log = logging.getLogger("tensormsg")
 _left: List[Any] = []  # allocators of workers that go after their hub
 
 
@@ -182,6 +184,7 @@ class Hub:
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.server: Optional["weakref.ref[Any]"] = None  # of that loop's
         self.threads_move_it = False  # by calls that block
+        self._starved = False  # a message has waited for memory
         self._held: Dict[int, int] = {}  # how many wait for an endpoint's
         self.doomed: Set[int] = set()  # of those, to be destroyed
         self._departed: Set[int] = set()  # addresses of those destroyed
@@ -501,14 +504,39 @@ class Hub:
         """Gives the operation up, with what is to be raised."""
         hot.cancel(self.number, op)
         peer = self.peer(endpoint)
+        why = "; its application takes no messages, or keeps so many that " \
+            "its limit held_bytes is used up, or it does not run" \
+            if what == "the send" and self.status(endpoint) == 0 else ""
         return error_of(Status.TIMED_OUT,
-                        f"{peer}: {what} took more than {timeout} s", peer)
+                        f"{peer}: {what} took more than {timeout} s{why}", peer)
 
     def outwait(self) -> None:
         """Nobody waits inside of what is closed: an operation on it ends with
         the call that its worker is in."""
         if self.closed:
             time.sleep(0.001)
+
+    def starvation(self) -> str:
+        """Why nothing comes, in words, where a message waits for memory."""
+        if not lib.tmsgpy_hub_enter(self.hub):
+            return ""
+        try:
+            if not lib.tmsg_worker_starves(self.worker):
+                return ""
+        finally:
+            lib.tmsgpy_hub_leave(self.hub)
+        return "; a message waits for memory: those that came and are still " \
+            "kept, by themselves or by an array of theirs, have used up the " \
+            "limit held_bytes. Drop them, copy what you keep, or raise it " \
+            "(Context(limits=...))"
+
+    def tell_that_it_starves(self) -> None:
+        """Once."""
+        if not self._starved:
+            words = self.starvation()
+            if words:
+                self._starved = True
+                _log.warning("nothing is received%s", words)
 
     def moved_by_thread(self) -> None:
         """A call that blocks does, in another thread than its loop's."""
@@ -559,7 +587,9 @@ class Hub:
                 self.look_alive(endpoint)
                 if deadline.passed():
                     raise error_of(Status.TIMED_OUT,
-                                   f"no message in {timeout} s")
+                                   f"no message in {timeout} s"
+                                   f"{self.starvation()}")
+                self.tell_that_it_starves()
                 self.look_around(deadline)
         except Closed:
             park_at_exit()

@@ -19,7 +19,7 @@ from .context import check_process
 _TURN_S = 0.001  # a task that never waits lets others run so often
 _SOON_S = 0.0002  # a message that came so soon could have been spun for
 _MISSES = 3  # in a row, and nobody spins any more
-_MOVED, _CAME = 1, 2  # of hot.progress()
+_MOVED, _CAME, _STARVES = 1, 2, 4  # of hot.progress()
 
 
 def _wake(reference: "weakref.ref[LoopHub]") -> None:
@@ -171,6 +171,9 @@ class LoopHub(Hub):
         spin_us = 0
         while time.monotonic() - begun < _TURN_S:
             what = hot.progress(self.number, spin_us)
+            if what & _STARVES:
+                what &= ~_STARVES
+                self.tell_that_it_starves()
             if what == _MOVED and (soon or spin_us):
                 self._idle = 0
             elif spin_us:
