@@ -222,7 +222,7 @@ def test_a_picture_that_is_there_stays(tmp_path):
 @pytest.mark.once
 def test_there_is_no_device():
     done = perf("--memory", "cuda", "--quick", "-b", 64)
-    assert done.returncode == FAILED
+    assert (done.returncode, done.stdout) == (FAILED, "")
     one_line(done.stderr, "--memory cuda:", "CUDA")
 
 

@@ -164,17 +164,18 @@ static bool make_copy(load_t *load, size_t copy)
     return true;
 }
 
-static bool find_domain(load_t *load)
+bool perf_memory_find(const perf_memory_t *memory,
+                      const tmsg_domain_t **domain_p)
 {
-    tmsg_device_t device = load->memory.device;
+    tmsg_device_t device = memory->device;
     tmsg_status_t status =
         device.type == TMSG_DEVICE_CPU ? TMSG_OK : tmsg_domain_use(device);
 
     if (status == TMSG_OK) {
-        status = tmsg_domain_find(device, &load->domain);
+        status = tmsg_domain_find(device, domain_p);
     }
     if (status != TMSG_OK) {
-        complain("--memory %s: %s", load->memory.name, tmsg_error_message());
+        complain("--memory %s: %s", memory->name, tmsg_error_message());
     }
     return status == TMSG_OK;
 }
@@ -187,7 +188,7 @@ bool perf_load_open(load_t *load, const perf_memory_t *memory, size_t copies,
     load->copies = copies;
     load->copy_bytes = bytes_of(&load->workload);
     load->copy_bytes += load->copy_bytes == 0 ? ALIGNMENT : 0;
-    if (!find_domain(load)) {
+    if (!perf_memory_find(memory, &load->domain)) {
         return false;
     }
     load->data = calloc(copies, sizeof(*load->data));

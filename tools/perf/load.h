@@ -18,6 +18,10 @@ typedef struct {
     tmsg_map_t **maps; /* of each copy all of the workload's, one by one */
 } load_t;
 
+/* Who reaches memory of that kind. False: it was said why nobody does. */
+bool perf_memory_find(const perf_memory_t *memory,
+                      const tmsg_domain_t **domain_p);
+
 /* Makes the memory and the maps of load->workload, which it takes over. False:
  * it was said why; what was made is freed by perf_load_close() all the same. */
 bool perf_load_open(load_t *load, const perf_memory_t *memory, size_t copies,

@@ -310,136 +310,15 @@ static const struct argp parser = {
            "that suit this machine.",
 };
 
-/* Whether the plan says anything that --tune or --listen has no use for. */
-static bool has_plan(const perf_plan_t *plan)
-{
-    return plan->measures != 0 || plan->bytes.count > 0 ||
-           plan->tensors.count > 0 || plan->in_flight.count > 0 ||
-           plan->memory_count > 0 || plan->workload_count > 0 ||
-           plan->block_ns > 0 || plan->warmup_ns > 0 || plan->messages > 0 ||
-           plan->repetitions > 0 || plan->phases || plan->verify || plan->sleep;
-}
-
-static bool is_carriers(const char *over)
-{
-    return strcmp(over, "shm") == 0 || strcmp(over, "tcp") == 0 ||
-           strcmp(over, "shm,tcp") == 0 || strcmp(over, "tcp,shm") == 0;
-}
-
-static const char *check_listen(const perf_options_t *options)
-{
-    const char *url = options->listen;
-
-    if (url == NULL) {
-        return options->count > 0 || options->allow_unauthenticated
-                   ? "--count and --allow-unauthenticated go with --listen"
-                   : NULL;
-    }
-    if (options->url != NULL || options->tune || options->json ||
-        options->csv || options->quick || options->over != NULL ||
-        options->out != NULL || options->plot != NULL ||
-        has_plan(&options->plan)) {
-        return "--listen is the other side: it measures nothing";
-    }
-    if (strncmp(url, "blob:", 5) == 0 || strncmp(url, "ucx:", 4) == 0) {
-        return "--listen takes tcp://HOST:PORT or unix:///PATH";
-    }
-    return NULL;
-}
-
-static const char *check_output(const perf_options_t *options)
-{
-    if (options->tune && (options->json || options->csv)) {
-        return "--json and --csv go without --tune, which writes JSON anyway";
-    }
-    if (options->json && options->csv) {
-        return "--json or --csv: one of both";
-    }
-    if (options->tune && (options->plot != NULL || has_plan(&options->plan))) {
-        return "--tune measures what it has to: of what else there is to say "
-               "it takes --over, --quick and --timeout";
-    }
-    if (options->out != NULL && !options->tune) {
-        return "--out goes with --tune";
-    }
-    if ((options->update && options->out == NULL) ||
-        (options->force && options->out == NULL && options->plot == NULL)) {
-        return "--update and --force go with --out";
-    }
-    if (options->update && options->force) {
-        return "--update keeps what --force would replace: one of both";
-    }
-    return NULL;
-}
-
-/* What goes with what. NULL: all is well. */
-static const char *check(const perf_options_t *options)
-{
-    const perf_plan_t *plan = &options->plan;
-    const char *wrong = check_listen(options);
-
-    if (wrong != NULL) {
-        return wrong;
-    }
-    if (options->key != NULL && options->listen == NULL &&
-        options->url == NULL) {
-        return "--key goes with a URL or --listen: two processes here need "
-               "none";
-    }
-    if (options->over != NULL && !is_carriers(options->over)) {
-        return "--over is shm or tcp, or both: shm,tcp";
-    }
-    if (options->over != NULL && options->url != NULL) {
-        return "--over is for two processes here: a URL's transport is what it "
-               "is";
-    }
-    if (plan->messages > 0 && plan->block_ns > 0) {
-        return "--messages or --seconds: one of both";
-    }
-    if (plan->workload_count > 0 &&
-        (plan->bytes.count > 0 || plan->tensors.count > 0)) {
-        return "--workload says how many tensors there are and of how many "
-               "bytes: it goes without --bytes and --tensors";
-    }
-    return check_output(options);
-}
-
-/* What was not said. */
-static void complete(perf_options_t *options)
-{
-    perf_plan_t *plan = &options->plan;
-    bool quick = options->quick;
-
-    if (plan->measures == 0) {
-        plan->measures = PERF_LATENCY | PERF_BANDWIDTH;
-    }
-    if (plan->in_flight.count == 0) {
-        plan->in_flight = (numbers_t){.values = {8}, .count = 1};
-    }
-    if (plan->memory_count == 0) {
-        plan->memories[plan->memory_count++] =
-            (perf_memory_t){{.type = TMSG_DEVICE_CPU}, "host"};
-    }
-    if (plan->block_ns == 0) {
-        plan->block_ns = (quick ? 10 : 100) * NS_PER_MS;
-    }
-    if (plan->warmup_ns == 0) {
-        plan->warmup_ns = (quick ? 5 : 50) * NS_PER_MS;
-    }
-    if (plan->repetitions == 0) {
-        plan->repetitions = quick ? 1 : 3;
-    }
-}
-
 void perf_options_read(int argc, char **argv, perf_options_t *options)
 {
     const char *wrong;
 
     argp_parse(&parser, argc, argv, 0, NULL, options);
-    wrong = check(options);
+    wrong = perf_options_check(options);
     if (wrong != NULL) {
         complain("%s", wrong);
         exit(EXIT_USAGE);
     }
-    complete(options);
+    perf_options_complete(options);
 }

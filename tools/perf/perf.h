@@ -69,6 +69,12 @@ typedef struct {
 /* Reads the command line; what is wrong with it ends the program with 2. */
 void perf_options_read(int argc, char **argv, perf_options_t *options);
 
+/* What of it does not go together; NULL: all does. */
+const char *perf_options_check(const perf_options_t *options);
+
+/* Puts what is usual where nothing was said. */
+void perf_options_complete(perf_options_t *options);
+
 /* One connection to a sink. */
 typedef struct {
     const perf_options_t *options;

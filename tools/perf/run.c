@@ -156,7 +156,7 @@ static bool is_late(run_t *run)
         (uint64_t)run->peer->options->timeout_ms * 1000000) {
         return false;
     }
-    snprintf(words, sizeof(words), "%s: nothing came back for %g s",
+    snprintf(words, sizeof(words), "%s: nothing came back for %g s (--timeout)",
              run->peer->url, run->peer->options->timeout_ms / 1e3);
     fail(run, words);
     return true;

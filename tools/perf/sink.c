@@ -15,14 +15,13 @@ typedef struct visitor visitor_t;
 typedef struct {
     unsigned gone; /* senders that came and went */
     visitor_t *visitors;
-    bool poll; /* as the last visitor said */
 } sink_t;
 
 /* One connection. */
 struct visitor {
     sink_t *sink;
     visitor_t *next;
-    bool echo, verify;
+    bool echo, verify, poll;
     uint64_t taken, wrong;          /* messages and calls since PERF_BEGIN */
     char words[CONTENTS_WHY_BYTES]; /* of the first that was wrong */
     tmsg_task_t *ending;            /* PERF_END, or NULL */
@@ -121,7 +120,7 @@ static void on_begin(void *arg, tmsg_task_t *task)
     if (can_hold(task, type, id)) {
         visitor->echo = echo != 0;
         visitor->verify = verify != 0;
-        visitor->sink->poll = poll != 0;
+        visitor->poll = poll != 0;
         visitor->taken = visitor->wrong = 0;
         visitor->words[0] = '\0';
         (void)tmsg_task_reply(task, NULL, NULL);
@@ -178,7 +177,6 @@ static void closed(void *arg, tmsg_endpoint_t *endpoint, tmsg_status_t status,
     (void)status;
     (void)error; /* the log has it */
     visitor->sink->gone++;
-    visitor->sink->poll = false;
     tmsg_endpoint_set_user(endpoint, NULL);
     tmsg_endpoint_destroy(endpoint);
     remove_visitor(visitor);
@@ -221,12 +219,22 @@ static tmsg_status_t open_server(tmsg_worker_t *worker, tmsg_server_t **server)
     return status;
 }
 
+static bool polls(const sink_t *sink)
+{
+    const visitor_t *visitor = sink->visitors;
+
+    while (visitor != NULL && !visitor->poll) {
+        visitor = visitor->next;
+    }
+    return visitor != NULL;
+}
+
 static int serve(const perf_options_t *options, tmsg_worker_t *worker,
                  const sink_t *sink)
 {
     while (!perf_stopped() &&
            (options->count == 0 || sink->gone < options->count)) {
-        tmsg_status_t status = perf_drive(worker, sink->poll);
+        tmsg_status_t status = perf_drive(worker, polls(sink));
 
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
             complain("%s", tmsg_error_message());

@@ -194,6 +194,17 @@ static bool check_workloads(const perf_plan_t *plan)
     return ok;
 }
 
+static bool check_memories(const perf_plan_t *plan)
+{
+    const tmsg_domain_t *domain;
+    bool ok = true;
+
+    for (size_t i = 0; i < plan->memory_count && ok; i++) {
+        ok = perf_memory_find(&plan->memories[i], &domain);
+    }
+    return ok;
+}
+
 /* Whatever came of it: what was measured is shown. */
 static int finish(sweep_t *sweep, int code)
 {
@@ -220,6 +231,9 @@ int perf_sweep(const perf_options_t *options)
 
     if (!check_workloads(&options->plan) || !perf_plot_check(options)) {
         return EXIT_USAGE;
+    }
+    if (!check_memories(&options->plan)) {
+        return EXIT_FAILED;
     }
     sweep.result = malloc(sizeof(*sweep.result));
     if (sweep.result == NULL) {
