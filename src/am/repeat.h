@@ -62,6 +62,7 @@ typedef struct {
 typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
+    struct tmsg_send *ready; /* the record of the next one, or NULL */
     size_t payload_bytes;
     tmsg_repeat_piece_t pieces[TMSG_REPEAT_TENSORS];
     uint32_t tensors;  /* that there are */

@@ -18,9 +18,18 @@ _Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
                    TMSG_REPEAT_BYTES <= TMSG_SEND_SMALL_PAYLOAD,
                "a repeat lies in the record of its send");
 
+static void drop_ready(tmsg_repeat_out_t *repeat)
+{
+    if (repeat->ready != NULL) {
+        tmsg_request_drop(&repeat->ready->request);
+        repeat->ready = NULL;
+    }
+}
+
 void tmsg_repeat_forget_out(tmsg_channel_t *channel)
 {
     channel->repeat_out.header_bytes = 0;
+    drop_ready(&channel->repeat_out);
 }
 
 /* Of equal layouts all have one stamp from then on. */
@@ -75,6 +84,7 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
         !has_layout(send->map, layout)) {
         return;
     }
+    drop_ready(repeat);
     memcpy(repeat->header, send->header, send->header_bytes);
     repeat->header_bytes = send->header_bytes;
     repeat->payload_bytes = send->plan.bytes;
@@ -159,6 +169,51 @@ static void begin(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
     send->call_text = NULL;
 }
 
+static void number(const tmsg_channel_t *channel, tmsg_send_t *send)
+{
+    tmsg_preamble_renumber(send->small_header,
+                           channel->endpoint->next_message_id,
+                           channel->tx_sequence);
+}
+
+/* A record with all that is known before the map is: it is made when the one
+ * before has gone, for then the peer has something to do. And UCX reads the
+ * header by larger pieces than its numbers, for which the processor waits where
+ * they were written just now. NULL: no memory. */
+static tmsg_send_t *make_ready(const tmsg_channel_t *channel)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    tmsg_send_t *send = tmsg_send_record(channel->endpoint->worker->store);
+
+    if (send != NULL) {
+        begin(send, channel->endpoint);
+        memcpy(send->small_header, repeat->header, sizeof(repeat->header));
+        number(channel, send);
+    }
+    return send;
+}
+
+static tmsg_send_t *take_ready(tmsg_channel_t *channel)
+{
+    tmsg_send_t *send = channel->repeat_out.ready;
+
+    channel->repeat_out.ready = NULL;
+    return send != NULL ? send : make_ready(channel);
+}
+
+/* Most tensors of a small map, for which a call costs more than the moves. */
+static inline void copy(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    if (bytes < 32 || bytes > 64) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    memcpy(to, from, 16);
+    memcpy(to + 16, from + 16, 16);
+    memcpy(to + bytes - 32, from + bytes - 32, 16);
+    memcpy(to + bytes - 16, from + bytes - 16, 16);
+}
+
 static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
                    uint8_t *to)
 {
@@ -169,23 +224,23 @@ static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
     }
     for (uint32_t i = 0; i < repeat->tensors; i++) {
         if (repeat->pieces[i].bytes > 0) {
-            memcpy(to + repeat->pieces[i].at, entries[i].tensor.data,
-                   repeat->pieces[i].bytes);
+            copy(to + repeat->pieces[i].at, entries[i].tensor.data,
+                 repeat->pieces[i].bytes);
         }
     }
 }
 
-/* The header of the last one, with numbers of its own. */
+/* What of the header was not known before. */
 static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
                          const tmsg_call_send_t *call)
 {
-    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
     uint32_t message_id = channel->endpoint->next_message_id;
     tmsg_call_head_t head;
 
-    memcpy(send->small_header, repeat->header, sizeof(repeat->header));
-    tmsg_preamble_renumber(send->small_header, message_id,
-                           channel->tx_sequence);
+    if (!tmsg_preamble_has_numbers(send->small_header, message_id,
+                                   channel->tx_sequence)) {
+        number(channel, send);
+    }
     if (call == NULL) {
         return;
     }
@@ -304,14 +359,13 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (channel == NULL || !is_plain(channel) || !repeats(channel, map)) {
         return false;
     }
-    send = tmsg_send_record(endpoint->worker->store);
+    send = take_ready(channel);
     if (send == NULL) {
         return false;
     }
     if (endpoint->next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    begin(send, endpoint);
     gather(&channel->repeat_out, map, send->small_payload);
     write_header(channel, send, call);
     request = post(channel, send);
@@ -337,5 +391,6 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (request == NULL) {
         end(channel, send, begun_ns);
     }
+    channel->repeat_out.ready = make_ready(channel);
     return true;
 }

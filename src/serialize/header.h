@@ -69,9 +69,11 @@ bool tmsg_preamble_repeats(const uint8_t *before, const void *header,
                            size_t bytes, uint32_t *message_id_p,
                            uint32_t *sequence_p);
 
-/* Makes an encoded header that of another message. */
+/* Makes an encoded header that of another message; whether it is that one's. */
 void tmsg_preamble_renumber(uint8_t *header, uint32_t message_id,
                             uint32_t sequence);
+bool tmsg_preamble_has_numbers(const uint8_t *header, uint32_t message_id,
+                               uint32_t sequence);
 
 typedef struct tmsg_checksum tmsg_checksum_t; /* serialize/checksum.h */
 

@@ -181,6 +181,13 @@ bool tmsg_preamble_repeats(const uint8_t *before, const void *header,
     return true;
 }
 
+bool tmsg_preamble_has_numbers(const uint8_t *header, uint32_t message_id,
+                               uint32_t sequence)
+{
+    return tmsg_get_le(header + AT_MESSAGE_ID, 4) == message_id &&
+           tmsg_get_le(header + AT_SEQUENCE, 4) == sequence;
+}
+
 void tmsg_preamble_renumber(uint8_t *header, uint32_t message_id,
                             uint32_t sequence)
 {
