@@ -67,7 +67,7 @@ static void end_message(void *arg)
     free(message->stream);
     free(message->checksums);
     free(message->raw);
-    if (message->state == TMSG_RX_DELIVERED) {
+    if (message->state == TMSG_RX_DELIVERED || message->again != 0) {
         tmsg_store_discharge(message->store, message->noted);
     } else {
         tmsg_store_forget(message->store, message->noted);
@@ -78,6 +78,7 @@ static void end_message(void *arg)
         tmsg_map_free(message->posted);
     }
     tmsg_endpoint_drop(message->endpoint);
+    message->again = 0;
     message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
                            message->piece_room * sizeof(*message->pieces);
     tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
@@ -93,14 +94,16 @@ static void end_laid(void *arg)
         end_message(message);
         return;
     }
-    tmsg_store_discharge(store, message->noted);
+    if (message->aborted || message->discarded) {
+        message->again = 0;
+    }
     if (tmsg_store_is_inside(store)) { /* then its worker lives */
         tmsg_endpoint_return(message->endpoint);
     } else {
         tmsg_endpoint_drop(message->endpoint);
     }
     message->spare.bytes = message->noted; /* record and map, no more */
-    tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
+    tmsg_store_give_back(store, &message->spare, message->noted);
 }
 
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
@@ -127,7 +130,9 @@ void tmsg_message_delivered(tmsg_message_t *message)
 {
     message->state = TMSG_RX_DELIVERED;
     tmsg_post_delivered(message);
-    tmsg_store_move(message->store, message->noted);
+    if (message->again == 0) {
+        tmsg_store_move(message->store, message->noted);
+    }
     if (message->laid) {
         tmsg_map_recycle_laid(message->map, end_laid, message);
     } else {
@@ -135,9 +140,24 @@ void tmsg_message_delivered(tmsg_message_t *message)
     }
 }
 
+/* Gives back one that is still as it began, as it is. False: it is not. */
+static bool end_again(tmsg_message_t *message)
+{
+    if (message->again == 0 || message->state != TMSG_RX_DELIVERED ||
+        message->aborted || message->discarded ||
+        !tmsg_store_is_inside(message->store) ||
+        !tmsg_map_unrecycle(message->map)) {
+        return false;
+    }
+    tmsg_endpoint_return(message->endpoint);
+    message->spare.bytes = message->noted;
+    tmsg_store_give_back(message->store, &message->spare, message->noted);
+    return true;
+}
+
 void tmsg_message_destroy(tmsg_message_t *message)
 {
-    if (message == NULL) {
+    if (message == NULL || end_again(message)) {
         return;
     }
     if (message->state == TMSG_RX_DELIVERED) {
@@ -197,6 +217,7 @@ static tmsg_message_t *get_record(tmsg_store_t *store)
         tmsg_error_memory("a message");
         return NULL;
     }
+    message->again = 0;
     message->pieces = NULL;
     message->piece_room = 0;
     if (tmsg_map_create(&message->map) != TMSG_OK) {
@@ -214,7 +235,6 @@ static void begin(tmsg_message_t *message, const tmsg_preamble_t *head,
     tmsg_zero(message, offsetof(tmsg_message_t, store));
     message->endpoint = channel->endpoint;
     message->channel = channel;
-    tmsg_endpoint_borrow(channel->endpoint);
     message->head = *head;
     message->ucx = ucx;
 }
@@ -231,6 +251,7 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
     }
     (void)lay(message, NULL);
     begin(message, head, ucx, channel);
+    tmsg_endpoint_borrow(channel->endpoint);
     *message_p = message;
     return TMSG_OK;
 }
@@ -243,14 +264,23 @@ tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
     if (message == NULL) {
         return NULL;
     }
-    if (lay(message, repeat->layout) != TMSG_OK ||
-        tmsg_store_note(message->store, repeat->noted) != TMSG_OK) {
+    if (message->again == repeat->number) {
+        message->state = TMSG_RX_WAITING;
+        message->call = NULL;
+    } else if (lay(message, repeat->layout) == TMSG_OK) {
+        begin(message, &repeat->head, ucx, channel);
+        message->noted = repeat->noted;
+        message->laid = true;
+        message->again = repeat->number;
+    } else {
         tmsg_message_free_spare(&message->spare);
         return NULL;
     }
-    begin(message, &repeat->head, ucx, channel);
-    message->noted = repeat->noted;
-    message->laid = true;
+    if (tmsg_store_charge(message->store, repeat->noted) != TMSG_OK) {
+        tmsg_message_free_spare(&message->spare);
+        return NULL;
+    }
+    tmsg_endpoint_borrow(channel->endpoint);
     return message;
 }
 

@@ -56,6 +56,9 @@ struct tmsg_message {
     bool discarded; /* it is destroyed soon, wherever it is still listed */
     bool laid;      /* the record keeps its map for a repeat */
     bool copied;    /* data is ours, for UCX was not to keep it */
+    /* Which repeat it is of, for which it stays as it began; 0: of none. Of
+     * such a one `noted` is charged from the start. */
+    uint64_t again;
     uint64_t lying_bytes;   /* not 0: the tensors lie in data; see lying.h */
     uint64_t charged;       /* against the sender's window; see credit.h */
     bool decoded;           /* the map is known */

@@ -80,6 +80,7 @@ typedef struct {
     tmsg_preamble_t head;     /* the same, decoded */
     const tmsg_map_t *layout; /* of the schema that it refers to */
     uint64_t noted;           /* what such a message counts for */
+    uint64_t number;          /* its worker has had no other with it */
 } tmsg_repeat_in_t;
 
 typedef struct tmsg_channel tmsg_channel_t;

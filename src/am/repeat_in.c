@@ -76,6 +76,7 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
     repeat->head = arrival->head;
     repeat->layout = layout;
     repeat->noted = message->noted;
+    repeat->number = ++message->endpoint->worker->repeats;
     message->laid = true;
 }
 
@@ -157,6 +158,7 @@ static bool deliver_call(tmsg_message_t *message, const tmsg_call_head_t *call)
  * anything, the header first, waits for one. */
 static void prefetch(const uint8_t *data, size_t bytes)
 {
+#pragma GCC unroll 4
     for (size_t at = 0; at < bytes; at += LINE_BYTES) {
         __builtin_prefetch(data + at);
     }

@@ -232,11 +232,29 @@ void tmsg_store_signal(const tmsg_store_t *store)
     tmsg_loop_signal(store->event_fd);
 }
 
+static inline void tell_of_room(tmsg_store_t *store)
+{
+    if (atomic_load(&store->missed) && atomic_exchange(&store->missed, false)) {
+        tmsg_loop_signal(store->event_fd);
+    }
+}
+
 void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes)
 {
     add_held(store, -bytes);
-    if (atomic_load(&store->missed) && atomic_exchange(&store->missed, false)) {
-        tmsg_loop_signal(store->event_fd);
+    tell_of_room(store);
+}
+
+void tmsg_store_give_back(tmsg_store_t *store, tmsg_spare_t *message,
+                          uint64_t bytes)
+{
+    if (is_inside(store)) {
+        add_alone(&store->held_inside, -bytes);
+        tell_of_room(store);
+        tmsg_spares_put_back(&store->messages, message);
+    } else {
+        tmsg_store_discharge(store, bytes);
+        tmsg_spares_give(&store->messages, message); /* the store may go */
     }
 }
 
@@ -247,6 +265,16 @@ static inline uint64_t add_noted(tmsg_store_t *store, uint64_t bytes)
                             : atomic_fetch_add(&store->noted, bytes) + bytes;
 }
 
+__attribute__((cold)) static tmsg_status_t too_much(const tmsg_store_t *store,
+                                                    uint64_t bytes)
+{
+    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                          "names, shapes and metadata of %llu bytes exceed "
+                          "held_bytes %llu by more than %llu",
+                          (unsigned long long)bytes,
+                          (unsigned long long)store->budget, TMSG_STORE_SLACK);
+}
+
 tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
 {
     uint64_t all = add_noted(store, bytes) + held(store);
@@ -255,11 +283,18 @@ tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
         return TMSG_OK;
     }
     tmsg_store_forget(store, bytes);
-    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                          "names, shapes and metadata of %llu bytes exceed "
-                          "held_bytes %llu by more than %llu",
-                          (unsigned long long)bytes,
-                          (unsigned long long)store->budget, TMSG_STORE_SLACK);
+    return too_much(store, bytes);
+}
+
+tmsg_status_t tmsg_store_charge(tmsg_store_t *store, uint64_t bytes)
+{
+    add_held(store, bytes);
+    if (held(store) + atomic_load(&store->noted) <=
+        store->budget + TMSG_STORE_SLACK) {
+        return TMSG_OK;
+    }
+    tmsg_store_discharge(store, bytes);
+    return too_much(store, bytes);
 }
 
 void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes)

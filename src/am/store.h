@@ -118,6 +118,15 @@ void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes);
 /* The application has it now: it counts in the budget. */
 void tmsg_store_move(tmsg_store_t *store, uint64_t bytes);
 
+/* Both in one, for what the application is sure to have at once. Errors:
+ * LIMIT_EXCEEDED (and nothing is counted). */
+tmsg_status_t tmsg_store_charge(tmsg_store_t *store, uint64_t bytes);
+
+/* Gives back the record of a message and the bytes that were charged for it, by
+ * any thread. */
+void tmsg_store_give_back(tmsg_store_t *store, tmsg_spare_t *message,
+                          uint64_t bytes);
+
 /* Records of messages that ended, and of sends. */
 tmsg_spares_t *tmsg_store_messages(tmsg_store_t *store);
 tmsg_spares_t *tmsg_store_sends(tmsg_store_t *store);

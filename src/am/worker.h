@@ -105,6 +105,7 @@ struct tmsg_worker {
     tmsg_stage_t stage; /* copies to and from devices */
 
     tmsg_store_t *store;
+    uint64_t repeats;  /* kinds of message that could be repeated, so far */
     tmsg_list_t fetch; /* messages that arrived and wait for memory */
     tmsg_list_t ready; /* and those to be pulled */
 };

@@ -135,6 +135,16 @@ void tmsg_map_recycle_laid(tmsg_map_t *map, tmsg_release_fn recycle,
     map->laid = true;
 }
 
+bool tmsg_map_unrecycle(tmsg_map_t *map)
+{
+    if (!tmsg_map_is_idle(map)) {
+        return false;
+    }
+    map->recycle = NULL;
+    map->laid = false;
+    return true;
+}
+
 const tmsg_map_t *tmsg_map_layout(const tmsg_map_t *map) { return map->layout; }
 
 tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map)

@@ -131,6 +131,10 @@ tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors);
  * to change. */
 void tmsg_map_hold(const tmsg_map_t *map);
 
+/* Takes that back, where nobody but its owner has the map: it ends like others.
+ * False: somebody has it. */
+bool tmsg_map_unrecycle(tmsg_map_t *map);
+
 /* Whether nobody but its owner has it. */
 bool tmsg_map_is_idle(const tmsg_map_t *map);
 
