@@ -76,31 +76,25 @@ static ucs_status_t end_connection(const tmsg_arrival_t *arrival, uint32_t id,
     return ignore(arrival, why);
 }
 
-ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
-                                size_t header_bytes, void *data,
-                                size_t data_bytes,
-                                const ucp_am_recv_param_t *param)
+static bool is_rendezvous(const ucp_am_recv_param_t *param)
+{
+    return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+}
+
+/* Of a message that repeats none. */
+__attribute__((noinline)) static ucs_status_t
+arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
+        size_t data_bytes, const ucp_am_recv_param_t *param)
 {
     tmsg_arrival_t arrival = {
-        .ucx = arg,
+        .ucx = ucx,
         .data = data,
         .data_bytes = data_bytes,
-        .rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0,
+        .rendezvous = is_rendezvous(param),
     };
-    tmsg_status_t status;
+    tmsg_status_t status =
+        tmsg_preamble_decode(header, header_bytes, &arrival.head);
 
-    if (arrival.ucx->worker == NULL) { /* it is being closed */
-        return arrival.rendezvous ? UCS_ERR_REJECTED : UCS_OK;
-    }
-    if (arrival.ucx->suspect) {
-        tmsg_probe_note(arrival.ucx, header, header_bytes);
-    }
-    if (!arrival.rendezvous &&
-        tmsg_repeat_arrived(arrival.ucx, header, header_bytes, data,
-                            data_bytes)) {
-        return UCS_OK;
-    }
-    status = tmsg_preamble_decode(header, header_bytes, &arrival.head);
     if (status != TMSG_OK) {
         char why[TMSG_ERROR_BYTES];
         uint32_t id;
@@ -130,4 +124,24 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
         return ignore(&arrival, "a control message by rendezvous");
     }
     return handlers[arrival.head.kind](&arrival);
+}
+
+ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
+                                size_t header_bytes, void *data,
+                                size_t data_bytes,
+                                const ucp_am_recv_param_t *param)
+{
+    tmsg_ucx_t *ucx = arg;
+
+    if (ucx->worker == NULL) { /* it is being closed */
+        return is_rendezvous(param) ? UCS_ERR_REJECTED : UCS_OK;
+    }
+    if (ucx->suspect) {
+        tmsg_probe_note(ucx, header, header_bytes);
+    }
+    if (!is_rendezvous(param) &&
+        tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
+        return UCS_OK;
+    }
+    return arrived(ucx, header, header_bytes, data, data_bytes, param);
 }

@@ -27,24 +27,28 @@ static _Thread_local const tmsg_callback_t *callbacks;
 static _Thread_local const void *thread_context;
 static atomic_bool has_contexts; /* some thread has had one */
 
+/* Most programs have none, and need not look for the thread's. */
+static inline bool has_context(void)
+{
+    return atomic_load_explicit(&has_contexts, memory_order_relaxed);
+}
+
 const void *tmsg_thread_context(void) { return thread_context; }
 
 const void *tmsg_thread_set_context(const void *now)
 {
     const void *before = thread_context;
 
-    if (now != NULL &&
-        !atomic_load_explicit(&has_contexts, memory_order_relaxed)) {
+    if (now != NULL && !has_context()) {
         atomic_store_explicit(&has_contexts, true, memory_order_relaxed);
     }
     thread_context = now;
     return before;
 }
 
-/* Most programs have none, and need not look for the thread's. */
 void tmsg_thread_clear_context(void)
 {
-    if (atomic_load_explicit(&has_contexts, memory_order_relaxed)) {
+    if (has_context()) {
         thread_context = NULL;
     }
 }
@@ -88,24 +92,35 @@ void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker)
     give_up_lead(worker);
     count_callbacks(worker, 1);
     callback->worker = worker;
-    callback->outer = callbacks;
-    callback->context = tmsg_thread_set_context(NULL);
-    callbacks = callback;
+    callback->context = has_context() ? tmsg_thread_set_context(NULL) : NULL;
+    if (tmsg_worker_is_shared(worker)) {
+        callback->outer = callbacks;
+        callbacks = callback;
+    }
 }
 
 void tmsg_callback_leave(const tmsg_callback_t *callback)
 {
     count_callbacks(callback->worker, -1u);
-    callbacks = callback->outer;
-    thread_context = callback->context;
+    if (tmsg_worker_is_shared(callback->worker)) {
+        callbacks = callback->outer;
+    }
+    if (has_context()) {
+        thread_context = callback->context;
+    }
 }
 
 bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
 {
-    bool none =
-        atomic_load_explicit(&worker->callbacks, memory_order_relaxed) == 0;
-    const tmsg_callback_t *callback = none ? NULL : callbacks;
+    const tmsg_callback_t *callback;
 
+    if (atomic_load_explicit(&worker->callbacks, memory_order_relaxed) == 0) {
+        return false;
+    }
+    if (!tmsg_worker_is_shared(worker)) {
+        return true; /* of which there is but one thread */
+    }
+    callback = callbacks;
     while (callback != NULL && callback->worker != worker) {
         callback = callback->outer;
     }
@@ -294,6 +309,9 @@ static unsigned drive(tmsg_worker_t *worker)
 {
     unsigned count = tmsg_worker_step(worker);
 
+    if (count == 0 && worker->due.count == 0) {
+        return 0;
+    }
     count += tmsg_worker_dispatch(worker);
     if (count > 0) {
         tmsg_worker_changed(worker);

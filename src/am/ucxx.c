@@ -177,11 +177,10 @@ static bool is_ahead(const tmsg_ucx_t *ucx)
 }
 
 /* Its descriptor then stays readable, and would let nobody sleep. */
-bool tmsg_ucxx_is_full(tmsg_ucx_t *ucx)
+bool tmsg_ucxx_fills(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
-    bool full = ucx->scope.family != 0 &&
-                worker->ready.count >= worker->queue_depth && is_ahead(ucx);
+    bool full = worker->ready.count >= worker->queue_depth && is_ahead(ucx);
 
     if (full != ucx->full) {
         ucx->full = full;

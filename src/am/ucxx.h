@@ -48,7 +48,12 @@ void tmsg_ucxx_unlisten(tmsg_listener_t *listener);
 
 /* Lock held, outside UCX: whether it is to be left alone, because a peer has
  * sent queue_depth messages that nobody takes and nothing else is under way. */
-bool tmsg_ucxx_is_full(tmsg_ucx_t *ucx);
+bool tmsg_ucxx_fills(tmsg_ucx_t *ucx);
+
+static inline bool tmsg_ucxx_is_full(tmsg_ucx_t *ucx)
+{
+    return ucx->scope.family != 0 && tmsg_ucxx_fills(ucx);
+}
 
 /* UCX's callback for every message. */
 ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,

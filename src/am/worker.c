@@ -46,11 +46,6 @@
     ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD |                      \
                 TMSG_WORKER_CAPTURE | TMSG_WORKER_HOST_ONLY))
 
-bool tmsg_worker_is_shared(const tmsg_worker_t *worker)
-{
-    return (worker->flags & (TMSG_WORKER_SHARED | TMSG_WORKER_THREAD)) != 0;
-}
-
 void tmsg_worker_lock(tmsg_worker_t *worker)
 {
     if (tmsg_worker_is_shared(worker) &&

@@ -110,7 +110,10 @@ struct tmsg_worker {
     tmsg_list_t ready; /* and those to be pulled */
 };
 
-bool tmsg_worker_is_shared(const tmsg_worker_t *worker);
+static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)
+{
+    return (worker->flags & (TMSG_WORKER_SHARED | TMSG_WORKER_THREAD)) != 0;
+}
 
 /* Giving the lock back wakes whoever sleeps: there may be work. */
 void tmsg_worker_lock(tmsg_worker_t *worker);
