@@ -43,7 +43,7 @@ def examples():
 USE, WIRE = listed()
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
          "docs/README.md", *(f"docs/{name}.md" for name in USE + WIRE),
-         "bench/compare/README.md"]
+         "bench/compare/README.md", "bench/counts/README.md"]
 SHOWN = {name: f"{name}.md" for name in examples()}
 SHOWN.update({
     f"include/tensormsg/{path.name}": f"c/{path.stem}.md"
@@ -93,8 +93,8 @@ def contents():
                            if name != "tutorial"]),
         toctree("Reference", ["C <c/index>", "Python <python>"]),
         toctree("What travels", [f"docs/{name}" for name in WIRE]),
-        toctree("The project", ["bench/compare/README", "CHANGELOG",
-                                "CONTRIBUTING", "license"])])
+        toctree("The project", ["bench/compare/README", "bench/counts/README",
+                                "CHANGELOG", "CONTRIBUTING", "license"])])
 
 
 def write_c():
