@@ -41,9 +41,11 @@ def examples():
 
 
 USE, WIRE = listed()
+RESULTS = sorted((path.relative_to(SOURCE).as_posix() for path in
+                  (SOURCE / "bench/results").glob("*.md")), reverse=True)
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
          "docs/README.md", *(f"docs/{name}.md" for name in USE + WIRE),
-         "bench/compare/README.md", "bench/counts/README.md"]
+         "bench/compare/README.md", "bench/counts/README.md", *RESULTS]
 SHOWN = {name: f"{name}.md" for name in examples()}
 SHOWN.update({
     f"include/tensormsg/{path.name}": f"c/{path.stem}.md"
@@ -93,8 +95,9 @@ def contents():
                            if name != "tutorial"]),
         toctree("Reference", ["C <c/index>", "Python <python>"]),
         toctree("What travels", [f"docs/{name}" for name in WIRE]),
-        toctree("The project", ["bench/compare/README", "bench/counts/README",
-                                "CHANGELOG", "CONTRIBUTING", "license"])])
+        toctree("The project", [
+            "bench/compare/README", *(page[:-3] for page in RESULTS),
+            "bench/counts/README", "CHANGELOG", "CONTRIBUTING", "license"])])
 
 
 def write_c():
