@@ -63,6 +63,7 @@ struct bench_run {
     unsigned window; /* messages in flight, bandwidth; or calls */
     unsigned blocks;
     unsigned rounds;
+    bool look;      /* at a word of each line of what comes */
     double block_s; /* > 0: so many rounds as take this long; workloads only */
     bench_opener_t open; /* of another way; NULL: as `way.layout` says */
     const char *folder;  /* for the sockets of such a way */

@@ -111,10 +111,28 @@ static void check(map_side_t *self, const tmsg_map_t *map)
     self->side.checked++;
 }
 
+/* Not at an answer, which raw UCX sends empty. */
+static void look(const map_side_t *self, const tmsg_map_t *map)
+{
+    const workload_map_t *like = bench_side_expected(&self->side)->map;
+
+    if (!self->side.look || tmsg_map_size(map) != like->count) {
+        return;
+    }
+    for (size_t i = 0; i < like->count; i++) {
+        const char *name;
+        tmsg_tensor_t tensor;
+
+        must(tmsg_map_at(map, i, &name, &tensor));
+        bench_payload_look(tensor.data, like->tensors[i].bytes);
+    }
+}
+
 static void arrived(void *arg, tmsg_message_t *message)
 {
     map_side_t *self = arg;
 
+    look(self, tmsg_message_map(message));
     if (self->side.check) {
         check(self, tmsg_message_map(message));
     }

@@ -28,6 +28,10 @@ void bench_payload_is(const bench_payload_t *payload, size_t index,
 void bench_payload_check(const bench_payload_t *payload, size_t index,
                          const void *arrived);
 
+/* Reads a word of each line of what arrived. Where nobody does, bytes that are
+ * used where they lie never leave the cache of who sent them. */
+void bench_payload_look(const void *arrived, size_t bytes);
+
 /* Memory that starts on a cache line, touched. */
 void *bench_memory(size_t bytes);
 

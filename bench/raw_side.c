@@ -68,6 +68,9 @@ static void arrived(raw_side_t *self, const uint8_t *data, size_t bytes)
     const bench_payload_t *payload = bench_side_expected(&self->side);
 
     self->side.received++;
+    if (self->side.look) {
+        bench_payload_look(data, bytes);
+    }
     if (!self->side.check || bytes == 0) { /* an answer is empty */
         return;
     }

@@ -17,6 +17,7 @@ void bench_side_load(bench_side_t *side, const bench_run_t *run,
         }
         workload = &side->plain;
     }
+    side->look = run->look;
     side->payload_count = workload->count;
     side->payload_bytes = workload->bytes;
     side->payloads = bench_memory(workload->count * sizeof(*side->payloads));

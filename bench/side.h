@@ -16,6 +16,7 @@ struct bench_side {
     uint64_t received;         /* messages, whole */
     uint64_t awaited;          /* of these, by the loops so far */
     unsigned in_flight;        /* sends that still need their buffers */
+    bool look;                 /* at each line of what arrives, by both ways */
     bool check;                /* compare what arrives with the payload */
     uint64_t checked;          /* payloads that were compared, and right */
     void (*send)(bench_side_t *side);
