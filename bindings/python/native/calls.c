@@ -117,7 +117,7 @@ static PyObject *begin(const asked_t *asked, const tmsg_map_t *map,
  * spin_us): an operation; NotImplemented where data has to be converted. */
 PyObject *tmsgpy_call(PyObject *self, PyObject *args)
 {
-    PyObject *method, *result;
+    PyObject *method, *keep, *result;
     tmsgpy_lent_t *lent;
     tmsg_map_t *map;
     asked_t asked;
@@ -128,15 +128,15 @@ PyObject *tmsgpy_call(PyObject *self, PyObject *args)
         return NULL;
     }
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 3), PyTuple_GetItem(args, 4),
-                          &result);
+                          &keep, &result);
     if (map == NULL) {
         return result;
     }
     method = PyUnicode_AsUTF8String(PyTuple_GetItem(args, 2));
-    lent = method == NULL
-               ? NULL
-               : tmsgpy_lend(PyDict_Values(PyTuple_GetItem(args, 3)));
-    if (lent != NULL) {
+    lent = tmsgpy_lend(keep);
+    if (method == NULL && lent != NULL) {
+        tmsgpy_unlend(lent);
+    } else if (lent != NULL) {
         asked = (asked_t){
             tmsgpy_pointer_at(args, 0),
             tmsgpy_pointer_at(args, 1),
@@ -252,7 +252,7 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
 {
     tmsg_status_t status = TMSG_ERR_UNAVAILABLE;
     PyThreadState *threads;
-    PyObject *result;
+    PyObject *keep, *result = NULL;
     tmsg_task_t *task;
     tmsgpy_lent_t *lent;
     tmsgpy_hub_t *hub;
@@ -265,11 +265,11 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
     }
     hub = tmsgpy_pointer_at(args, 0);
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
-                          &result);
+                          &keep, &result);
     if (map == NULL) {
         return result;
     }
-    lent = tmsgpy_lend(PyDict_Values(PyTuple_GetItem(args, 2)));
+    lent = tmsgpy_lend(keep);
     if (lent != NULL) {
         tmsg_reply_params_t params = {.field_mask = TMSG_REPLY_PARAM_ON_RELEASE,
                                       .on_release = tmsgpy_on_release,

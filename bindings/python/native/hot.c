@@ -113,7 +113,7 @@ static PyObject *post(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
 static PyObject *hot_send(PyObject *self, PyObject *args)
 {
     tmsg_request_t *request = NULL;
-    PyObject *data, *keep, *result;
+    PyObject *keep, *result;
     bool going = false;
     tmsg_map_t *map;
 
@@ -121,17 +121,14 @@ static PyObject *hot_send(PyObject *self, PyObject *args)
     if (!tmsgpy_takes(args, 6)) {
         return NULL;
     }
-    data = PyTuple_GetItem(args, 2);
-    map = tmsgpy_pack_new(data, PyTuple_GetItem(args, 3), &result);
+    map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
+                          &keep, &result);
     if (map == NULL) {
         return result;
     }
-    keep = PyDict_Values(data); /* who has the dict may change it meanwhile */
-    result = keep == NULL
-                 ? NULL
-                 : post(tmsgpy_pointer_at(args, 0), tmsgpy_pointer_at(args, 1),
-                        map, (unsigned)tmsgpy_int_at(args, 4),
-                        tmsgpy_int_at(args, 5), &request, &going);
+    result = post(tmsgpy_pointer_at(args, 0), tmsgpy_pointer_at(args, 1), map,
+                  (unsigned)tmsgpy_int_at(args, 4), tmsgpy_int_at(args, 5),
+                  &request, &going);
     if (going) {
         tmsg_map_destroy(map);
         Py_DECREF(result);
@@ -139,7 +136,7 @@ static PyObject *hot_send(PyObject *self, PyObject *args)
     }
     tmsg_request_destroy(request);
     tmsgpy_give_map(map);
-    Py_XDECREF(keep);
+    Py_DECREF(keep);
     return result;
 }
 

@@ -124,21 +124,32 @@ void tmsgpy_give_map(tmsg_map_t *map)
     }
 }
 
-tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **result_p)
+/* The values first: the list of them may have the collector run, and with it
+ * what changes the dict. Nothing in tmsgpy_pack() does; later others may. */
+tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
+                            PyObject **result_p)
 {
-    tmsg_map_t *map = tmsgpy_take_map();
+    PyObject *keep = PyDict_CheckExact(data) ? PyDict_Values(data) : NULL;
+    tmsg_map_t *map = NULL;
     int packed;
 
     *result_p = NULL;
+    if (keep == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    map = tmsgpy_take_map();
     if (map == NULL) {
+        Py_XDECREF(keep);
         PyErr_NoMemory();
         return NULL;
     }
     packed = tmsgpy_pack(data, meta, map);
     if (packed == 1) {
+        *keep_p = keep;
         return map;
     }
     tmsgpy_give_map(map);
+    Py_XDECREF(keep);
     if (packed == 0) {
         Py_INCREF(Py_NotImplemented);
         *result_p = Py_NotImplemented;
@@ -258,9 +269,10 @@ PyObject *tmsgpy_answered(tmsg_status_t status)
 
 bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
 {
+    PyObject *keep;
     tmsg_map_t *map =
         tmsgpy_pack_new(PyTuple_GetItem(args, 5), PyTuple_GetItem(args, 6),
-                        &failure_p->instead);
+                        &keep, &failure_p->instead);
     const char *failed = NULL;
     tmsg_status_t status;
 
@@ -275,15 +287,15 @@ bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
     status = failure_p->words == NULL
                  ? TMSG_OK
                  : tmsgpy_copy_map(map, &failure_p->details, &failed);
+    if (failure_p->details == NULL && failure_p->words != NULL) {
+        tmsgpy_raise_copy(status, failed);
+    }
+    tmsgpy_give_map(map);
+    Py_DECREF(keep);
     if (failure_p->details == NULL) {
-        if (failure_p->words != NULL) {
-            tmsgpy_raise_copy(status, failed);
-        }
-        tmsgpy_give_map(map);
         Py_XDECREF(failure_p->words);
         return false;
     }
-    tmsgpy_give_map(map);
     failure_p->text = PyBytes_AsString(failure_p->words);
     return true;
 }

@@ -37,9 +37,10 @@ void tmsgpy_drop_lent(void);
 tmsg_map_t *tmsgpy_take_map(void);
 void tmsgpy_give_map(tmsg_map_t *map);
 
-/* A map of a dict and metadata, to be given back; NULL with an exception, or
- * *result_p is NotImplemented: convert it. */
-tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta,
+/* A map of a dict and metadata, to be given back, and in *keep_p a reference to
+ * the values that it borrows from; NULL with an exception, or *result_p is
+ * NotImplemented: convert it. */
+tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
                             PyObject **result_p);
 
 /* A map with the same names and metadata and copies of the tensors, each in C

@@ -89,7 +89,7 @@ PyObject *tmsgpy_publish(PyObject *self, PyObject *args)
 {
     publishing_t how = {.params.field_mask =
                             TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_TIMEOUT};
-    PyObject *data, *keep, *result;
+    PyObject *keep, *result;
     tmsg_map_t *map;
 
     (void)self;
@@ -101,15 +101,7 @@ PyObject *tmsgpy_publish(PyObject *self, PyObject *args)
     how.params.flags = (uint32_t)tmsgpy_int_at(args, 4);
     how.params.timeout_ms = tmsgpy_int_at(args, 5);
     how.copies = PyTuple_GetItem(args, 6) == Py_True;
-    data = PyTuple_GetItem(args, 2);
-    map = tmsgpy_pack_new(data, PyTuple_GetItem(args, 3), &result);
-    if (map == NULL) {
-        return result;
-    }
-    keep = PyDict_Values(data);
-    if (keep == NULL) {
-        tmsgpy_give_map(map);
-        return NULL;
-    }
-    return outcome(&how, map, keep);
+    map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
+                          &keep, &result);
+    return map == NULL ? result : outcome(&how, map, keep);
 }

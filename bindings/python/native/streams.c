@@ -68,7 +68,7 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
                                         .on_release = tmsgpy_on_release};
     tmsg_status_t status = TMSG_ERR_CLOSED;
     tmsg_call_stream_t *stream = NULL;
-    PyObject *method, *result, *capsule;
+    PyObject *method, *keep, *result, *capsule;
     tmsg_endpoint_t *endpoint;
     PyThreadState *threads;
     tmsgpy_lent_t *lent;
@@ -87,15 +87,16 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
     params.timeout_ms = tmsgpy_int_at(args, 5);
     params.queue = (uint32_t)tmsgpy_int_at(args, 6);
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 3), PyTuple_GetItem(args, 4),
-                          &result);
+                          &keep, &result);
     if (map == NULL) {
         return result;
     }
     method = PyUnicode_AsUTF8String(PyTuple_GetItem(args, 2));
-    lent = method == NULL
-               ? NULL
-               : tmsgpy_lend(PyDict_Values(PyTuple_GetItem(args, 3)));
-    if (lent == NULL) {
+    lent = tmsgpy_lend(keep);
+    if (method == NULL || lent == NULL) {
+        if (lent != NULL) {
+            tmsgpy_unlend(lent);
+        }
         Py_XDECREF(method);
         tmsgpy_give_map(map);
         return NULL;
@@ -186,14 +187,9 @@ PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
     }
     spin_us = tmsgpy_int_at(args, 3);
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 1), PyTuple_GetItem(args, 2),
-                          &result);
+                          &keep, &result);
     if (map == NULL) {
         return result;
-    }
-    keep = PyDict_Values(PyTuple_GetItem(args, 1));
-    if (keep == NULL) {
-        tmsgpy_give_map(map);
-        return NULL;
     }
     threads = PyEval_SaveThread();
     status = post(handle, map, spin_us, &open, &request);

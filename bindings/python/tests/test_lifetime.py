@@ -327,3 +327,65 @@ def test_memory_that_is_used_up_says_so_with_asyncio(caplog):
             await asyncio.gather(*sends)
 
     asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+SWAPPED = 64 << 10  # bytes, which the next array of that size may get
+
+
+@pytest.mark.parametrize("send", ["send", "publish", "call", "stream"])
+def test_what_the_collector_runs_may_change_the_dict(send):
+    """What arrives was in the dict, whole: no memory that was given back."""
+    def swap(phase, info):
+        if armed:
+            armed.clear()
+            data["a"] = np.full(SWAPPED, 9, "u1")
+            junk.append(np.full(SWAPPED, 3, "u1"))
+
+    hot = tensormsg._hub.hot
+    armed, junk, threshold = [], [], gc.get_threshold()
+    with tensormsg.publish(":0") as publisher, \
+            publisher.listener.serve(threads=2) as server, \
+            tensormsg.connect(publisher.url, background=True) as ep:
+        @server.method("take")
+        def take(request):
+            return {"a": request["a"]}
+
+        @server.method("both")
+        def both(stream):
+            yield {"a": stream.request["a"]}
+            for msg in stream:
+                yield {"a": msg["a"]}
+
+        publisher.wait_for(1, WAIT)
+        stream = ep.stream("both", {"a": np.zeros(1)})
+        stream.recv()
+        hub = ep._hub
+        data = {"a": np.full(SWAPPED, 7, "u1"),
+                **{f"k{i}": np.zeros(1, "u1") for i in range(3)}}
+        begin, args, arrived = {
+            "send": (hot.send, (hub.number, ep._number, data, None, 0, 0),
+                     publisher.listener.recv),
+            "publish": (hot.publish, (
+                publisher._listener._hub.number,
+                tensormsg._lib.address(publisher._publisher), data, None, 0,
+                -1, True), ep.recv),
+            "call": (hot.call, (hub.number, ep._number, "take", data, None, -1,
+                                0, 1, 0), None),
+            "stream": (hot.stream_send, (stream._owner, data, None, 0),
+                       stream.recv),
+        }[send]
+        gc.collect()
+        gc.callbacks.append(swap)
+        try:
+            gc.set_threshold(1)
+            armed.append(True)
+            op = begin(*args)
+        finally:
+            armed.clear()
+            gc.set_threshold(*threshold)
+            gc.callbacks.remove(swap)
+        if op is not None:
+            hub.wait(op, ep._number, WAIT, "the call")
+        msg = arrived() if arrived else ep._reply(op, tensormsg.sync.Message)
+        assert set(np.unique(msg["a"])) <= {7, 9}
+        stream.cancel()
