@@ -16,7 +16,7 @@ ctest = ctest --test-dir $(BUILD) --output-on-failure
 override FILE := $(value FILE)
 export FILE
 
-.PHONY: all test test-torch demo docs bench counts compare soak fuzz coverage format check-format \
+.PHONY: all test test-torch demo docs bench counts scale compare soak fuzz coverage format check-format \
         install update-symbols update-counts clean
 
 all:
@@ -51,6 +51,14 @@ bench: all
 	@scripts/bench-grpc.sh $(BUILD)/grpc || echo 'bench: no gRPC beside' >&2
 	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json \
 	    --grpc $(BUILD)/grpc/tensormsg-bench-grpc
+
+# How costs go with the number of tensors, bytes, endpoints and processes: some
+# minutes, and up to 20 GB of memory where that is free.
+scale:
+	@scripts/setup.sh build test
+	@$(configure) > /dev/null
+	@$(compile) --target tensormsg_bench
+	@build/venv/bin/python bench/scale.py $(BUILD)/tensormsg-bench
 
 # What no clock tells (bench/counts/README.md), against its ceilings: a part of
 # `make test`, too.

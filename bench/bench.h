@@ -124,7 +124,9 @@ long bench_counts_held(void); /* bytes, ours */
 
 /* So many endpoints at once on one worker, dialled by workers of `clients`
  * processes, and messages of 8 x 64 B that come over all of them in turn. */
+#define BENCH_CLIENTS_MAX 16
 typedef struct {
+    bench_transport_t transport;
     unsigned clients;
     unsigned endpoints; /* of all clients together */
     unsigned blocks;
@@ -137,6 +139,11 @@ typedef struct {
 } bench_many_sample_t;
 
 void bench_many_run(const bench_many_t *many, bench_many_sample_t *sample_p);
+
+/* Measures how a figure goes with a number: one of "tensors", "bytes",
+ * "endpoints", "processes", or "all"; "bytes:64" is one point. Prints a JSON
+ * object a line as it goes. False: there is no such series. */
+bool bench_scale_run(const char *series, bool quick);
 
 /* Binds this process to the n-th core that it may use, where it may several. */
 void bench_bind_core(int n);

@@ -18,7 +18,6 @@
 #include "bench.h"
 #include "side.h"
 
-#define CLIENTS_MAX 10
 #define BLOCKS_MAX 64
 #define CONNECT_MS 60000
 #define RUN_SECONDS_MAX 180
@@ -70,7 +69,8 @@ static void open_player(player_t *self)
     const tmsg_context_params_t context_params = {
         .field_mask =
             TMSG_CONTEXT_PARAM_UCX_CONFIG | TMSG_CONTEXT_PARAM_PEER_TIMEOUT,
-        .ucx_config = "TLS=tcp,self",
+        .ucx_config = self->many->transport == BENCH_SHM ? "TLS=posix,cma,self"
+                                                         : "TLS=tcp,self",
         .peer_timeout_ms = CONNECT_MS};
     const tmsg_worker_params_t worker_params = {.field_mask =
                                                     TMSG_WORKER_PARAM_HANDLER,
@@ -283,7 +283,7 @@ static void let_all_meet(const played_t *players, unsigned count)
 
 void bench_many_run(const bench_many_t *many, bench_many_sample_t *sample_p)
 {
-    played_t players[1 + CLIENTS_MAX];
+    played_t players[1 + BENCH_CLIENTS_MAX];
     unsigned count = 1 + many->clients;
     char url[256];
     size_t bytes;

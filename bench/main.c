@@ -15,6 +15,7 @@ typedef struct {
     const char *only;
     const char *over;
     const char *grpc;
+    const char *scale; /* a series, or "all" */
 } arguments_t;
 
 static const struct argp_option options[] = {
@@ -24,6 +25,10 @@ static const struct argp_option options[] = {
     {"grpc", 'g', "PROGRAM", 0, "Calls beside those of PROGRAM, of bench/grpc",
      0},
     {"runs", 'r', "N", 0, "Median of N runs (5)", 0},
+    {"scale", 's', "SERIES", OPTION_ARG_OPTIONAL,
+     "No table, but how figures go with a number: of tensors, bytes, "
+     "endpoints, processes, or (all) each of these",
+     0},
     {"quick", 'q', NULL, 0,
      "A short run to see that it works; its figures "
      "mean nothing",
@@ -56,6 +61,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
             argp_error(state, "--runs takes 1 to %d", BENCH_RUNS_MAX);
         }
         arguments->options.runs = (unsigned)runs;
+        return 0;
+    case 's':
+        arguments->scale = value == NULL ? "all" : value;
         return 0;
     case 'q':
         arguments->options.quick = true;
@@ -91,6 +99,12 @@ int main(int argc, char **argv)
     }
     if (arguments.grpc != NULL && access(arguments.grpc, X_OK) == 0) {
         bench_grpc_program = arguments.grpc;
+    }
+    if (arguments.scale != NULL) {
+        if (!bench_scale_run(arguments.scale, arguments.options.quick)) {
+            bench_die("there is no series %s", arguments.scale);
+        }
+        return 0;
     }
     bench_machine_look(&machine);
     if (!bench_works_run(&arguments.options, arguments.only, arguments.over,

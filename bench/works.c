@@ -513,12 +513,13 @@ static void header(const bench_options_t *options, const char *work,
 static void endpoints(const bench_options_t *options, const char *work,
                       bench_transport_t transport, bench_report_t *report)
 {
-    const bench_many_t many = {.clients = options->quick ? 2 : 10,
+    const bench_many_t many = {.transport = transport,
+                               .clients = options->quick ? 2 : 10,
                                .endpoints = options->quick ? 20 : 1000,
                                .blocks = options->quick ? 1 : 9,
                                .messages = options->quick ? 200 : 20000};
-    const bench_many_t one = {many.clients, many.clients, many.blocks,
-                              many.messages};
+    const bench_many_t one = {transport, many.clients, many.clients,
+                              many.blocks, many.messages};
     double bytes[BENCH_RUNS_MAX], rates[BENCH_RUNS_MAX], limits[BENCH_RUNS_MAX];
     bench_row_t row = {.work = work,
                        .transport = bench_transport_name(transport),

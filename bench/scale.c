@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a message's cost goes with the number of tensors, bytes, endpoints and
+ * processes: a JSON object a line for each point, which scale.py makes plots
+ * of. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+#define TENSOR_BYTES 64
+#define ONE_WAY_FROM (64u << 20) /* above, the map does not come back */
+#define ROOM 5 /* times a map's bytes that both sides hold, and some more */
+#define MESSAGES 19200
+
+/* The only point that is wanted, or 0: all. */
+static size_t only;
+
+static const bench_way_t ours = {.layout = BENCH_MAP};
+
+static bool is_left_out(size_t x) { return only != 0 && x != only; }
+
+static void tell(const char *series, const char *way, size_t x, double y,
+                 const char *unit)
+{
+    printf("{\"series\": \"%s\", \"way\": \"%s\", \"x\": %zu, \"y\": %.9g, "
+           "\"unit\": \"%s\"}\n",
+           series, way, x, y, unit);
+    fflush(stdout);
+}
+
+static void tell_pair(const char *series, const char *way, size_t x,
+                      const bench_run_t *run)
+{
+    bench_sample_t sample;
+    double bytes = (double)run->tensors * (double)run->tensor_bytes;
+
+    if (!bench_pair_run(run, &sample)) {
+        fprintf(stderr, "%s, %s: a run of %zu failed\n", series, way, x);
+        return;
+    }
+    tell(series, way, x,
+         run->metric == BENCH_LATENCY ? sample.value : bytes / sample.value,
+         "s");
+}
+
+static bench_run_t latency(bool quick)
+{
+    return (bench_run_t){.tensors = 1,
+                         .tensor_bytes = TENSOR_BYTES,
+                         .transport = BENCH_SHM,
+                         .metric = BENCH_LATENCY,
+                         .way = ours,
+                         .blocks = quick ? 1 : 5,
+                         .block_s = quick ? 1e-4 : 0.02};
+}
+
+/* 1, 2, 5, 10, 20, ... */
+static size_t next(size_t x)
+{
+    size_t tens = 1;
+
+    while (tens * 10 <= x) {
+        tens *= 10;
+    }
+    return x / tens == 2 ? 5 * tens : 2 * x;
+}
+
+static void tensors(bool quick)
+{
+    size_t most = quick ? 10 : 100000;
+    bench_run_t run = latency(quick);
+
+    for (size_t x = 1; x <= most; x = next(x)) {
+        if (is_left_out(x)) {
+            continue;
+        }
+        run.tensors = x;
+        run.transport = BENCH_SHM;
+        run.way = ours;
+        tell_pair("tensors", "tensormsg, shm", x, &run);
+        run.transport = BENCH_TCP;
+        tell_pair("tensors", "tensormsg, tcp", x, &run);
+        run.transport = BENCH_SHM;
+        run.way = (bench_way_t){BENCH_GATHER, BENCH_OUR_SETTINGS, BENCH_AUTO};
+        tell_pair("tensors", "raw ucp_am gathered, shm", x, &run);
+    }
+}
+
+static size_t available_bytes(void)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "MemAvailable: %zu", &kib) == 1) {
+            break;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kib << 10;
+}
+
+static void bytes(bool quick)
+{
+    static const bench_way_t raw = {BENCH_CONTIGUOUS, BENCH_OUR_SETTINGS,
+                                    BENCH_AUTO};
+    size_t most = quick ? 4096 : (size_t)4 << 30;
+    bench_run_t run = latency(quick);
+
+    for (size_t x = 0; x <= most; x = x == 0 ? 1 : 4 * x) {
+        if (is_left_out(x)) {
+            continue;
+        }
+        if (x > available_bytes() / ROOM) {
+            fprintf(stderr, "%zu bytes: not measured, for want of memory\n", x);
+            return;
+        }
+        if (x >= ONE_WAY_FROM) {
+            run.metric = BENCH_BANDWIDTH;
+            run.window = 1;
+            run.blocks = 3;
+            run.rounds = 1;
+            run.block_s = 0;
+        }
+        run.tensor_bytes = x;
+        run.transport = BENCH_SHM;
+        run.way = ours;
+        tell_pair("bytes", "tensormsg, shm", x, &run);
+        if (x > 0) {
+            run.way = raw;
+            tell_pair("bytes", "raw ucp_am contiguous, shm", x, &run);
+        }
+        run.way = ours;
+        run.transport = BENCH_TCP;
+        tell_pair("bytes", "tensormsg, tcp", x, &run);
+    }
+}
+
+static void many(const char *series, size_t x, const bench_many_t *wanted)
+{
+    bench_many_sample_t sample;
+
+    bench_many_run(wanted, &sample);
+    tell(series, wanted->transport == BENCH_SHM ? "shm" : "tcp", x,
+         1 / sample.rate, "s");
+    if (bench_counts_available() && strcmp(series, "endpoints") == 0) {
+        tell("memory", "the dearer side, tcp", x, sample.bytes_each * (double)x,
+             "bytes");
+    }
+}
+
+static void endpoints(bool quick)
+{
+    for (size_t x = 1; x <= (quick ? 5u : 1000u); x = next(x)) {
+        const bench_many_t wanted = {.transport = BENCH_TCP,
+                                     .clients = 1,
+                                     .endpoints = (unsigned)x,
+                                     .blocks = quick ? 1 : 3,
+                                     .messages = quick ? 100 : MESSAGES};
+
+        if (!is_left_out(x)) {
+            many("endpoints", x, &wanted);
+        }
+    }
+}
+
+static void processes(bool quick)
+{
+    static const unsigned counts[] = {1, 2, 3, 4, 6, 8, 12, 16};
+
+    for (size_t i = 0; i < (quick ? 2u : 8u); i++) {
+        for (int transport = BENCH_SHM; transport <= BENCH_TCP; transport++) {
+            const bench_many_t wanted = {.transport =
+                                             (bench_transport_t)transport,
+                                         .clients = counts[i],
+                                         .endpoints = counts[i],
+                                         .blocks = quick ? 1 : 3,
+                                         .messages = quick ? 96 : MESSAGES};
+
+            if (!is_left_out(counts[i])) {
+                many("processes", counts[i], &wanted);
+            }
+        }
+    }
+}
+
+bool bench_scale_run(const char *series, bool quick)
+{
+    static const struct {
+        const char *name;
+        void (*measure)(bool quick);
+    } all[] = {{"tensors", tensors},
+               {"bytes", bytes},
+               {"endpoints", endpoints},
+               {"processes", processes}};
+    size_t name = strcspn(series, ":");
+    bool found = false;
+
+    only = series[name] == ':' ? strtoul(series + name + 1, NULL, 10) : 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (strcmp(series, "all") == 0 ||
+            (strncmp(series, all[i].name, name) == 0 &&
+             all[i].name[name] == '\0')) {
+            all[i].measure(quick);
+            found = true;
+        }
+    }
+    return found;
+}
