@@ -854,6 +854,28 @@ def test_pinned_memory_is_bounded():
         assert torch.pool.out == 1
 
 
+def test_pinned_memory_goes_back_whenever_it_is_dropped():
+    """Between any two steps of the main thread, which may hold the lock."""
+    class Tensor:
+        pass
+
+    class Dropping(int):
+        def __gt__(self, other):
+            held.clear()
+            return int(self) > other
+
+    torch = Torch()
+    torch.empty = lambda *args, **more: Tensor()
+    pinned = Pinned(torch, 1000)
+    held = [pinned.take(1000)]
+    thread = threading.Thread(target=pinned.take, args=(Dropping(5000),),
+                              daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert isinstance(pinned.take(1000), Tensor)
+
+
 def test_a_device_is_torchs():
     for like in None, "numpy", "jax", np.asarray:
         for module in tensormsg, tensormsg.sync:

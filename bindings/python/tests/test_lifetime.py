@@ -389,3 +389,64 @@ def test_what_the_collector_runs_may_change_the_dict(send):
         msg = arrived() if arrived else ep._reply(op, tensormsg.sync.Message)
         assert set(np.unique(msg["a"])) <= {7, 9}
         stream.cancel()
+
+
+def run_alone(program):
+    """In a new process: what it says."""
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", program],
+                         text=True, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, timeout=50,
+                         env=environment())
+    assert ran.returncode == 0, ran.stdout
+    return ran.stdout
+
+
+def test_connections_that_follow_another_leave_nothing_at_exit():
+    assert run_alone("""
+import multiprocessing.util, tensormsg
+for i in range(5):
+    tensormsg.sync.listen(":0").close()
+print(len(multiprocessing.util._finalizer_registry))
+""") == "1\n"
+
+
+def test_who_is_known_weakly_may_be_gone_through_while_others_come():
+    class One:
+        pass
+
+    known = tensormsg._weakly.Weakly()
+    held = [One() for _ in range(3)]
+    for one in held:
+        known.add(one)
+    for one in known:  # as another thread would
+        held.append(One())
+        known.add(held[-1])
+    assert len(list(known)) == 6
+    known.discard(held.pop())
+    del one, held[:2]
+    assert list(known) == held
+    assert len(known._references) == 3
+    for many in tensormsg._linger._lives, tensormsg._own_loop._doors:
+        assert isinstance(many, tensormsg._weakly.Weakly)
+
+
+def test_threads_that_meet_at_ml_dtypes():
+    pytest.importorskip("ml_dtypes")
+    assert run_alone("""
+import sys, threading
+from tensormsg import _data
+sys.setswitchinterval(1e-6)
+barrier, known = threading.Barrier(4), []
+
+def meet():
+    barrier.wait()
+    known.append(_data.know_ml_dtypes())
+    known.append(len(_data._known) == len(_data._ML_DTYPES))
+
+threads = [threading.Thread(target=meet) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(known), all(known))
+""") == "8 True\n"

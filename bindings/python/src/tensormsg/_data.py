@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
@@ -27,6 +28,7 @@ _ML_DTYPES = (  # name, code of DLPack, bits
     ("float8_e5m2fnuz", 13, 8), ("float8_e8m0fnu", 14, 8))
 _ml_dtypes: Optional[bool] = None
 _known: Set[Any] = set()  # of their types
+_registering = threading.RLock()
 
 
 def know_ml_dtypes() -> bool:
@@ -39,12 +41,13 @@ def know_ml_dtypes() -> bool:
         except ImportError:
             _ml_dtypes = False
             return False
-        _ml_dtypes = True
-        for name, code, bits in _ML_DTYPES:
-            if hasattr(ml_dtypes, name):
-                dtype = np.dtype(getattr(ml_dtypes, name))
-                hot.register(dtype, code, bits)
-                _known.add(dtype)
+        with _registering:
+            for name, code, bits in _ML_DTYPES:
+                if not _ml_dtypes and hasattr(ml_dtypes, name):
+                    dtype = np.dtype(getattr(ml_dtypes, name))
+                    hot.register(dtype, code, bits)
+                    _known.add(dtype)
+            _ml_dtypes = True  # last: others look without the lock
     return _ml_dtypes
 
 

@@ -8,10 +8,10 @@ import _thread
 import logging
 import sys
 import time
-import weakref
 from typing import Any, Callable, List, Set, Tuple
 
 from ._lib import ffi, lib
+from ._weakly import Weakly
 
 LINGER_S = 2.0
 _NAP_S = 0.0005
@@ -66,16 +66,19 @@ class Life:
             lib.tmsgpy_hub_leave(self.hub)
 
 
-_lives: "weakref.WeakSet[Life]" = weakref.WeakSet()
+_lives: Weakly[Life] = Weakly()
+_finalize: Any = None  # of multiprocessing
 _dropped: List[Any] = []  # those that a thread looks after
 
 
 def keep_in_mind(life: Life) -> None:
     """At the program's end. Processes of multiprocessing have one of their
     own."""
+    global _finalize
     util = sys.modules.get("multiprocessing.util")
-    if not _lives and util is not None:
-        util.Finalize(None, at_exit, exitpriority=10)
+    if util is not None and (
+            _finalize is None or not _finalize.still_active()):
+        _finalize = util.Finalize(None, at_exit, exitpriority=10)
     _lives.add(life)
 
 
@@ -104,7 +107,7 @@ def _flush(those: List[Life], beside: List[Life]) -> None:
 
 
 def at_exit() -> None:
-    lives = [life for life in _lives]
+    lives = list(_lives)
     _flush(lives, lives)
     end = time.monotonic() + LINGER_S
     while _dropped and time.monotonic() < end:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import collections
 import importlib
 import threading
 import weakref
-from typing import Any, Optional, Tuple
+from typing import Any, Deque, Optional, Tuple
 
 import numpy as np
 
@@ -24,14 +25,19 @@ class Pinned:
     def __init__(self, torch: Any, limit: int = PINNED_BYTES) -> None:
         self._torch = torch
         self._left = limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._back: Deque[int] = collections.deque()
 
     def _give_back(self, nbytes: int) -> None:
-        with self._lock:
-            self._left += nbytes
+        """Without the lock: what drops a tensor may come in between, in the
+        thread that has it."""
+        self._back.append(nbytes)
 
     def take(self, nbytes: int) -> Any:
         with self._lock:
+            while self._back:
+                back = self._back.popleft()
+                self._left += back
             if nbytes > self._left:
                 return np.empty(nbytes, "u1")
             self._left -= nbytes

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import weakref
 from typing import TYPE_CHECKING, Tuple
 
+from ._weakly import Weakly
 from .errors import Status, error_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _AFTER_S = 0.5  # before that a thread may be about to move it
 
-_doors: "weakref.WeakSet[Hub]" = weakref.WeakSet()
+_doors: "Weakly[Hub]" = Weakly()
 
 
 def note_door(hub: "Hub") -> None:
@@ -52,7 +52,7 @@ def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:
     loop = asyncio._get_running_loop()
     if loop is None or waited < _AFTER_S:
         return
-    for hub in list(_doors):
+    for hub in _doors:
         if hub.loop is not loop or hub.threads_move_it or hub.closed or \
                 not _is_same(dialled, hub.place) or \
                 (hub.background and not (asks and hub.server is not None)):
