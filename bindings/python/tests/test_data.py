@@ -289,6 +289,10 @@ REFUSED = [
     ({1: np.zeros(1)}, TypeError, "names are str"),
     ({"x": {1: np.zeros(1)}}, TypeError, "names are str"),
     ({"": np.zeros(1)}, tensormsg.InvalidParam, "name"),
+    *(({"": value, **more}, ValueError, "the key ''")
+      for value in (1, "x", b"", '{"y":0}')
+      for more in ({}, {"x": np.zeros(1)}, {"x": [np.zeros(1)], "y": 2})),
+    ({"": np.zeros(1), "x": 1}, ValueError, "the key ''|name is empty"),
     ({"x": [{2: np.zeros(1)}]}, TypeError, r"'x/0' has the key 2 \(int\)"),
     ({"x": {"y": {b"z": 1}}}, TypeError, r"'x/y' has the key b'z' \(bytes\)"),
     ({"a\0b": np.zeros(1)}, ValueError, r"'a\\x00b': a name has no NUL"),
@@ -439,6 +443,13 @@ def equal(got, want):
     if isinstance(want, (list, tuple)):
         return len(got) == len(want) and all(map(equal, got, want))
     return got == want
+
+
+@pytest.mark.parametrize("tree", [
+    {"": {"x": 1, "": "y"}, "x": np.ones(2)}, {"a": {"": np.ones(2), "b": 1}},
+    {"": [1, np.ones(2)], "a": None}, {"": None, "a": {"": [{"": 2}]}}])
+def test_keys_of_no_characters_in_a_tree(ep, tree):
+    assert equal(back(ep, tree).tree(), tree)
 
 
 @settings(max_examples=50, deadline=None,

@@ -208,6 +208,9 @@ class _Flat:
 
     def _put(self, into: Dict[str, Any], key: str, name: str,
              value: Any) -> int:
+        if not name:
+            raise ValueError("the dict has the key '' for what is no dict, "
+                             "list or tuple: such names have a character")
         if name in self.seen:
             raise ValueError(f"two leaves would be called '{name}'")
         self.seen.add(name)
