@@ -5,6 +5,7 @@ import asyncio
 import gc
 import os
 import random
+import socket
 import threading
 import time
 
@@ -580,6 +581,45 @@ def test_to_connect_to_its_own_loop_says_so(place, tmp_path):
                 tensormsg.sync.connect(url, timeout=.1)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("spelled", [
+    "", "127.0.0.1", "127.1", "0", "0.0.0.0", "localhost", "LOCALHOST",
+    "[::ffff:127.0.0.1]"])
+def test_an_address_may_be_spelled_otherwise(spelled):
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            port = server.url.rpartition(":")[2]
+            with pytest.raises(tensormsg.WouldBlock, match="stands still"):
+                tensormsg.sync.connect(f"{spelled}:{port}", timeout=WAIT)
+
+    asyncio.run(main())
+
+
+def test_another_at_another_address_is_not_its_own_loop():
+    """With the same port, and slow to answer."""
+    async def main():
+        async with tensormsg.listen(":0") as server:
+            port = int(server.url.rpartition(":")[2])
+            with socket.create_server(("127.0.0.2", port)), \
+                    pytest.raises(tensormsg.TimedOut):
+                tensormsg.sync.connect(f"127.0.0.2:{port}", timeout=1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("to, at, same", [
+    ("127.0.0.1", "127.0.0.1", True), ("127.0.0.2", "127.0.0.1", False),
+    ("[::1]", "127.0.0.1", False), ("127.0.0.1", "[::1]", False),
+    ("127.0.0.2", "0.0.0.0", True), ("[::1]", "0.0.0.0", False),
+    ("192.0.2.1", "0.0.0.0", False), ("0.0.0.0", "0.0.0.0", True),
+    ("0.0.0.0", "127.0.0.1", True), ("[::]", "[::1]", True),
+    ("[::1]", "[::]", True), ("nowhere.invalid", "127.0.0.1", False)])
+def test_who_connects_comes_to(to, at, same):
+    reaches = tensormsg._own_loop._is_same
+    assert reaches(f"tcp://{to}:4000", f"tcp://{at}:4000") == same
+    assert not reaches(f"tcp://{to}:4000", f"tcp://{at}:4001")
+    assert not reaches(f"ucx://{to}:4000", f"tcp://{at}:4000")
 
 
 def test_what_a_thread_moves_may_be_waited_for_in_the_loop():

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import socket
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, List, Tuple, Union
 
 from ._weakly import Weakly
 from .errors import Status, error_of
 
 if TYPE_CHECKING:
     from ._hub import Hub
+
+_Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 _AFTER_S = 0.5  # before that a thread may be about to move it
 
@@ -29,9 +32,36 @@ def _host_and_port(url: str) -> Tuple[str, str]:
     return host.strip("[]"), port
 
 
-def _is_here(host: str) -> bool:
-    return host in ("", "localhost", "::1", "0.0.0.0", "::",
-                    socket.gethostname()) or host.startswith("127.")
+def _addresses(host: str) -> List[_Address]:
+    """What stands for itself in a URL, or is looked up."""
+    try:
+        found = [ipaddress.ip_address(entry[4][0]) for entry in
+                 socket.getaddrinfo(host or None, 0,
+                                    type=socket.SOCK_STREAM)]
+    except (OSError, ValueError):
+        return []
+    return [getattr(address, "ipv4_mapped", None) or address
+            for address in found]
+
+
+def _is_own(address: _Address) -> bool:
+    """Whether it is one of this machine's."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+def _reaches(to: _Address, at: _Address) -> bool:
+    """Whether who connects to one comes to who listens at the other."""
+    if to.version != at.version:
+        return False
+    if to.is_unspecified:  # that is the loopback, to the system
+        to = ipaddress.ip_address("127.0.0.1" if to.version == 4 else "::1")
+    return to == at or (at.is_unspecified and _is_own(to))
 
 
 def _is_same(dialled: str, place: str) -> bool:
@@ -42,7 +72,9 @@ def _is_same(dialled: str, place: str) -> bool:
         return os.path.realpath(dialled[len("unix://"):]) == \
             os.path.realpath(place[len("unix://"):])
     (to, port), (at, its) = _host_and_port(dialled), _host_and_port(place)
-    return port == its and (to == at or (_is_here(to) and _is_here(at)))
+    return port == its and (to == at or any(
+        _reaches(one, other) for one in _addresses(to)
+        for other in _addresses(at)))
 
 
 def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:
