@@ -218,6 +218,7 @@ PyObject *tmsgpy_task(PyObject *self, PyObject *args)
 {
     PyThreadState *threads;
     tmsgpy_work_t work = {NULL, NULL, 0};
+    tmsgpy_came_t came = {NULL, NULL};
     tmsgpy_hub_t *hub;
     int timeout_ms, spin_us;
     bool open;
@@ -234,11 +235,14 @@ PyObject *tmsgpy_task(PyObject *self, PyObject *args)
     open = tmsgpy_hub_enter(hub);
     if (open) {
         tmsgpy_hub_task(hub, timeout_ms, spin_us, &work);
+        if (work.stream != NULL) {
+            came = tmsgpy_take_stream(hub, &work);
+        }
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
     if (work.stream != NULL) {
-        return tmsgpy_unpack_stream(hub, &work);
+        return tmsgpy_unpack_stream(&work, came);
     }
     if (work.task != NULL) {
         return unpack_task(&work);

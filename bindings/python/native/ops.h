@@ -123,8 +123,18 @@ PyObject *tmsgpy_task_state(PyObject *self, PyObject *task);
 PyObject *tmsgpy_posted(PyObject *self, PyObject *arrays);
 PyObject *tmsgpy_recv_into(PyObject *self, PyObject *args);
 
-/* What task() gives for a stream that came in, whose handle it takes. */
-PyObject *tmsgpy_unpack_stream(tmsgpy_hub_t *hub, const tmsgpy_work_t *work);
+/* A stream that came in, and who opened it, to be freed, or NULL. */
+typedef struct {
+    tmsgpy_stream_t *handle; /* NULL: no memory */
+    char *principal;
+} tmsgpy_came_t;
+
+/* Takes the stream. Inside of the hub, without the interpreter's lock: who left
+ * it may find the endpoint destroyed. */
+tmsgpy_came_t tmsgpy_take_stream(tmsgpy_hub_t *hub, const tmsgpy_work_t *work);
+
+/* What task() gives for it, which it takes. */
+PyObject *tmsgpy_unpack_stream(const tmsgpy_work_t *work, tmsgpy_came_t came);
 
 /* The functions of streams. */
 PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args);

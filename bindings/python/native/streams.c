@@ -3,6 +3,9 @@
  * handle; where it came in it owns the map that it was opened with. */
 #include "ops.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include <tensormsg/stream.h>
 
 #include "hub.h"
@@ -18,14 +21,23 @@ static tmsgpy_stream_t *handle_of(PyObject *capsule)
     return PyCapsule_GetPointer(capsule, "tensormsg.stream");
 }
 
-/* Takes the stream's handle; inside of the hub, or it is over. */
-static PyObject *make(tmsgpy_hub_t *hub, tmsg_call_stream_t *stream)
+/* Takes the stream. Inside of the hub. NULL: no memory. */
+static tmsgpy_stream_t *take(tmsgpy_hub_t *hub, tmsg_call_stream_t *stream)
 {
     tmsgpy_stream_t *handle = tmsgpy_stream_make(hub, stream);
-    PyObject *capsule = NULL;
 
     if (handle == NULL) {
         tmsg_call_stream_destroy(stream);
+    }
+    return handle;
+}
+
+/* Takes what take() gave. */
+static PyObject *make(tmsgpy_stream_t *handle)
+{
+    PyObject *capsule;
+
+    if (handle == NULL) {
         return PyErr_NoMemory();
     }
     capsule = PyCapsule_New(handle, "tensormsg.stream", drop_stream);
@@ -35,25 +47,41 @@ static PyObject *make(tmsgpy_hub_t *hub, tmsg_call_stream_t *stream)
     return capsule;
 }
 
-PyObject *tmsgpy_unpack_stream(tmsgpy_hub_t *hub, const tmsgpy_work_t *work)
+tmsgpy_came_t tmsgpy_take_stream(tmsgpy_hub_t *hub, const tmsgpy_work_t *work)
 {
-    PyObject *owner = make(hub, work->stream), *parts, *number, *result = NULL;
-    tmsg_endpoint_t *endpoint;
+    const char *principal =
+        tmsg_endpoint_principal(tmsg_call_stream_endpoint(work->stream));
+    tmsgpy_came_t came = {NULL, NULL};
 
-    if (owner == NULL) {
-        return NULL;
+    if (principal != NULL) {
+        came.principal = strdup(principal);
     }
-    endpoint = tmsg_call_stream_endpoint(work->stream);
-    parts =
-        tmsgpy_unpack_map(tmsg_call_stream_map(work->stream), owner, endpoint);
-    number = PyLong_FromVoidPtr(work->stream);
+    came.handle = take(hub, work->stream);
+    if (came.handle != NULL && principal != NULL && came.principal == NULL) {
+        tmsgpy_stream_drop(came.handle); /* it is nobody's otherwise */
+        came.handle = NULL;
+    }
+    return came;
+}
+
+PyObject *tmsgpy_unpack_stream(const tmsgpy_work_t *work, tmsgpy_came_t came)
+{
+    PyObject *owner = make(came.handle), *parts = NULL, *number = NULL;
+    PyObject *result = NULL;
+
+    if (owner != NULL) {
+        parts = tmsgpy_unpack_map(tmsg_call_stream_map(work->stream), owner,
+                                  tmsg_call_stream_endpoint(work->stream));
+        number = PyLong_FromVoidPtr(work->stream);
+    }
     if (parts != NULL && number != NULL) {
-        result = Py_BuildValue("(iOzO)", work->index, parts,
-                               tmsg_endpoint_principal(endpoint), number);
+        result =
+            Py_BuildValue("(iOzO)", work->index, parts, came.principal, number);
     }
     Py_XDECREF(parts);
     Py_XDECREF(number);
-    Py_DECREF(owner);
+    Py_XDECREF(owner);
+    free(came.principal);
     return result;
 }
 
@@ -69,6 +97,7 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
     tmsg_status_t status = TMSG_ERR_CLOSED;
     tmsg_call_stream_t *stream = NULL;
     PyObject *method, *keep, *result, *capsule;
+    tmsgpy_stream_t *handle = NULL;
     tmsg_endpoint_t *endpoint;
     PyThreadState *threads;
     tmsgpy_lent_t *lent;
@@ -108,6 +137,7 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
         status = tmsg_endpoint_open_stream(endpoint, PyBytes_AsString(method),
                                            map, &params, &stream);
         peer = status != TMSG_OK ? tmsgpy_peer_words(endpoint) : NULL;
+        handle = status == TMSG_OK ? take(hub, stream) : NULL;
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
@@ -118,7 +148,7 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
         return open ? tmsgpy_raise_of(status, tmsg_error_message(), peer)
                     : tmsgpy_raise_closed();
     }
-    capsule = make(hub, stream);
+    capsule = make(handle);
     if (capsule == NULL) {
         return NULL;
     }
