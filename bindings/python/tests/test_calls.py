@@ -166,6 +166,43 @@ def test_a_handler_that_breaks_is_logged(caplog):
     assert "break" in record.getMessage() and record.exc_info[0] is KeyError
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_handler_that_exits_ends_its_call_alone(kind, caplog):
+    with tensormsg.listen(":0") as listener, listener.serve() as server:
+        @server.method("quit")
+        def leave(request):
+            raise kind
+
+        @server.method("quit/stream", stream=True)
+        def leave_stream(stream):
+            raise kind
+
+        @server.method("quit/end")
+        def leave_late(stream):
+            try:
+                while True:
+                    yield {"x": np.zeros(1)}
+            finally:
+                raise kind
+
+        @server.method("ok")
+        def ok(request):
+            return {}
+
+        with tensormsg.connect(listener.url) as ep:
+            with pytest.raises(tensormsg.Internal, match=kind.__name__):
+                ep.call("quit", timeout=WAIT)
+            with pytest.raises(tensormsg.Internal, match=kind.__name__):
+                with ep.stream("quit/stream", timeout=WAIT) as stream:
+                    stream.recv()
+            stream = ep.stream("quit/end", timeout=WAIT)
+            stream.recv()
+            stream.cancel()
+            ep.call("ok", timeout=WAIT)
+    assert "'quit' failed" in caplog.text
+    assert "'quit/end' failed at its end" in caplog.text
+
+
 def test_methods_and_health():
     with served() as (server, ep):
         methods = ep.methods()

@@ -7,6 +7,7 @@ They let other threads run meanwhile, and Ctrl-C ends their wait within 0.1 s.
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 import time
 import weakref
@@ -30,6 +31,8 @@ from .allocators import Allocators
 from .context import Context, park_at_exit
 from .errors import Closed, Error, Status, TimedOut, error_of
 from .keys import Key
+
+_log = logging.getLogger("tensormsg")
 
 __all__ = ["Endpoint", "Listener", "Message", "Publisher", "Request", "Server",
            "ServerStream", "Stream", "connect", "listen", "publish"]
@@ -322,11 +325,8 @@ class Server(BaseServer[Hub]):
             return True
         try:
             result = handler(request)
-        except Exception as error:
+        except BaseException as error:  # sys.exit(), too, ends just the call
             self._fail(request, error)
-        except BaseException as error:
-            self._fail(request, error)
-            raise
         else:
             self._answer(request, result)
         return True
@@ -341,16 +341,15 @@ class Server(BaseServer[Hub]):
                     stream.send(data)
             elif made is not None:
                 stream.send(made)
-        except Exception as error:
-            self._fail(stream, error)
         except BaseException as error:
             self._fail(stream, error)
-            raise
         else:
             self._refuse(stream, 0, 0, "", {})
-        finally:
-            if inspect.isgenerator(made):
+        if inspect.isgenerator(made):
+            try:
                 made.close()
+            except BaseException:
+                _log.exception("method '%s' failed at its end", stream.method)
 
     def drain(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Takes no further calls (they fail with Unavailable) and waits until
