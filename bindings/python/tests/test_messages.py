@@ -171,6 +171,16 @@ def test_a_message_is_a_mapping(echo_unix):
         assert "x" in repr(msg)
 
 
+def test_to_ask_for_a_name_converts_nothing(echo_unix):
+    with tensormsg.connect(echo_unix, like=lambda _: 1 / 0) as ep:
+        ep.send({"x": np.zeros(3), "n": 7})
+        msg = ep.recv(WAIT)
+    assert "x" in msg and "n" in msg.keys() and "y" not in msg
+    assert 3 not in msg and "" not in msg and "/n" not in msg
+    with pytest.raises(ZeroDivisionError):
+        msg["x"]
+
+
 def test_an_endpoint_describes_itself(echo_url):
     with tensormsg.connect(echo_url) as ep:
         assert "pid" in ep.peer and not ep.closed

@@ -120,6 +120,11 @@ class BaseMessage(Mapping[str, Any]):
             return self._meta[_data.MARK + name]
         raise KeyError(name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays or (
+            isinstance(name, str) and name != "" and
+            _data.MARK + name in self._meta)
+
     def __iter__(self) -> Iterator[str]:
         yield from self._arrays
         for key in self._meta:
