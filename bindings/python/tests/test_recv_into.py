@@ -115,8 +115,8 @@ def test_what_cannot_be_received_into(run):
         constant = np.zeros(12, "u1")
         constant.flags.writeable = False
         for value, kind, words in (
-                (constant, ValueError, "'x' is read-only"),
-                (b"12345678", ValueError, "'x' is read-only"),
+                (constant, tensormsg.InvalidParam, "'x' is read-only"),
+                (b"12345678", tensormsg.InvalidParam, "'x' is read-only"),
                 (np.zeros(12, ">i2"), ValueError, "byte order"),
                 (np.ma.zeros(12), (TypeError, ValueError), "mask"),
                 (np.zeros(12, object), TypeError, "objects"),
@@ -127,7 +127,7 @@ def test_what_cannot_be_received_into(run):
             await ep.recv_into([constant])
         with pytest.raises(TypeError, match="names"):
             await ep.recv_into({1: np.zeros(1)})
-        with pytest.raises(tensormsg.Unsupported, match="without gaps"):
+        with pytest.raises(tensormsg.InvalidParam, match="without gaps"):
             await ep.recv_into({"x": np.zeros(24, "u1")[::2]})
         await ep.send({}, count=1, size=12)
         for wrong in np.zeros(11, "u1"), np.zeros(12, "i1"), np.zeros((3, 4)):

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _device
 from ._lib import hot
+from .errors import Status, error_of
 
 # Beside the tensors of a map there may be leaves that are no arrays: metadata
 # whose key is "/" and the leaf's name. Where names alone do not tell how the
@@ -305,6 +306,13 @@ def _torch_buffer(name: str, value: Any) -> Any:
     return value.view(as_bits).numpy().view(getattr(ml_dtypes, dtype))
 
 
+def _is_dense(array: "np.ndarray[Any, Any]") -> bool:
+    """Whether it has no gaps, in some order of its dimensions."""
+    order = sorted(range(array.ndim), key=lambda i: -array.strides[i])
+    return bool(array.flags.c_contiguous or
+                array.transpose(order).flags.c_contiguous)
+
+
 def buffer(name: str, value: Any) -> Any:
     """An array of numpy's class itself that shares the memory of a buffer."""
     if isinstance(value, np.ndarray):
@@ -326,11 +334,16 @@ def buffer(name: str, value: Any) -> Any:
         know_ml_dtypes()
     if isinstance(value, np.ma.MaskedArray) or \
             _array(name, array) is not array:
-        raise ValueError(f"buffer '{name}' cannot be received into: its memory "
-                         "is masked, in another byte order, or not in whole "
-                         "elements")
+        raise error_of(
+            Status.INVALID_PARAM, f"buffer '{name}' cannot be received into: its "
+            "memory is masked, in another byte order, or not in whole elements")
     if not array.flags.writeable:
-        raise ValueError(f"buffer '{name}' is read-only")
+        raise error_of(Status.INVALID_PARAM, f"buffer '{name}' is read-only")
+    if not _is_dense(array):
+        raise error_of(Status.INVALID_PARAM,
+                       f"buffer '{name}' of shape {array.shape} has strides of "
+                       f"{array.strides} bytes: what is received into is memory "
+                       "without gaps")
     return array
 
 
