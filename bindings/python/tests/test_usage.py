@@ -239,3 +239,80 @@ def test_a_queue_takes_between_half_of_it_and_all():
                 server.recv(WAIT)
         assert min(counts) >= 8 and max(counts) <= 17, counts
         ep.abort()
+
+
+@pytest.mark.parametrize("place", [13337, None, b"127.0.0.1:1", ("a", 1)])
+def test_a_place_is_a_str(place):
+    for module in tensormsg, tensormsg.sync:
+        with pytest.raises(TypeError, match='is no place: a str, "host:port"'):
+            module.listen(place)
+        with pytest.raises(TypeError, match='is no place: a str, "host:port"'):
+            with module.connect(place):
+                pass
+    with pytest.raises(ValueError, match="has no NUL"):
+        tensormsg.sync.connect("127.0.0.1:5\0x")
+
+
+def test_a_method_has_a_name():
+    with tensormsg.sync.listen(":0") as listener, listener.serve() as server:
+        with pytest.raises(TypeError, match="the name that is called"):
+            @server.method
+            def method(request):
+                return {}
+        with pytest.raises(ValueError, match="has a NUL"):
+            server.method("a\0b")
+        with pytest.raises(ValueError, match="has a NUL"):
+            server.method("a", principals="b\0c")
+
+
+def test_what_listen_gives_says_what_to_do():
+    with pytest.raises(AttributeError, match="listen.. gives has no 'recv' yet"):
+        tensormsg.listen(":0").recv()
+
+
+def test_insecure_says_it_in_pythons_words():
+    with pytest.raises(tensormsg.Insecure,
+                       match="give key=, or allow_unauthenticated=True if"):
+        tensormsg.listen("0.0.0.0:0")
+
+
+def test_a_listener_that_nobody_moves_is_named():
+    async def main():
+        with pytest.raises(tensormsg.TimedOut, match="nothing moves"):
+            await tensormsg.connect(server.url, timeout=.5)
+
+    server = tensormsg.sync.listen(":0")
+    for background in False, True:
+        with pytest.raises(tensormsg.TimedOut, match="nothing moves: make it"):
+            tensormsg.sync.connect(server.url, timeout=.5,
+                                   background=background)
+    asyncio.run(main())
+    server.abort()
+
+
+@pytest.mark.parametrize("way", ["sync", "asyncio"])
+def test_a_listener_leaves_those_that_stand_still_together(way, caplog):
+    async def close(listening, eps):
+        async with listening as listener:
+            while len(listener.peers) < len(eps):
+                await asyncio.sleep(.01)
+            await listener.close(.5)
+
+    listening = tensormsg.listen(":0", background=True)
+    eps = [tensormsg.sync.connect(listening.url) for _ in range(3)]
+    since = time.monotonic()
+    if way == "asyncio":
+        asyncio.run(close(listening, eps))
+    else:
+        with listening as listener:
+            while len(listener.peers) < len(eps):
+                time.sleep(.01)
+            since = time.monotonic()
+            listener.close(.5)
+    assert time.monotonic() - since < 1.4
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 3 and all(
+        "closing took more than 0.5 s" in one and "needs background=True" in one
+        for one in said), said
+    for ep in eps:
+        ep.abort()

@@ -36,6 +36,7 @@ from ._link import BACKOFF, Admission, Dialling, Reconnect, admission, \
 from ._loop import LoopHub
 from ._message import DLPack, Like
 from ._moving import moving
+from ._own_loop import explain
 from ._publish import bounds, make_publisher
 from ._serve import Request
 from .allocators import Allocators, set_allocator
@@ -93,8 +94,9 @@ class Connecting:
             number = hub.connect(url_of(self._place), self._how)
             await hub.finish(hub.operation(lib.tmsg_endpoint_ready, number),
                              number)
-        except BaseException:
+        except BaseException as error:
             hub.destroy()
+            explain(error, url_of(self._place))
             raise
         return Endpoint(hub, number, options["like"], dialled=True)
 
@@ -150,6 +152,12 @@ class Listening:
         if self._hub.closed:
             raise error_of(Status.CLOSED, f"the listener at {self.url} was "
                            "closed: listen() makes another")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"what listen() gives has no '{name}' yet: enter it by `async with` "
+            "or `with`, or go through its messages; sync.listen() gives a "
+            "listener at once")
 
     def _blocking(self) -> sync.Listener:
         self._check()

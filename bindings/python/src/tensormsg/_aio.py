@@ -12,8 +12,9 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, \
     Optional, Type
 
 from ._aio_stream import ServerStream, Stream
-from ._endpoint import BaseEndpoint, BaseListener, flags_of
-from ._hub import CLOSE_TIMEOUT, Deadline, Meta, merge_meta
+from ._endpoint import BaseEndpoint, BaseListener, flags_of, \
+    tell_unclosed
+from ._hub import CLOSE_TIMEOUT, WHY_NOT_CLOSED, Deadline, Meta, merge_meta
 from ._lib import hot, lib
 from ._loop import LoopHub
 from ._message import BaseMessage, Like
@@ -199,8 +200,8 @@ class Endpoint(BaseEndpoint[LoopHub]):
                                           timeout):
                 raise error_of(
                     Status.TIMED_OUT,
-                    f"{self.peer}: closing took more than {timeout} s",
-                    self.peer)
+                    f"{self.peer}: closing took more than {timeout} s"
+                    f"{WHY_NOT_CLOSED}", self.peer)
         except Closed:
             pass
         finally:
@@ -263,8 +264,12 @@ class Listener(BaseListener[LoopHub]):
             if self._server is not None:
                 await self._server.close(timeout)
             self._hub.stop_listening(self._listener)
-            await asyncio.gather(*(peer.close(timeout) for peer in self.peers),
-                                 return_exceptions=True)
+            ends = await asyncio.gather(
+                *(peer.close(timeout) for peer in self.peers),
+                return_exceptions=True)
+            for end in ends:
+                if isinstance(end, TimedOut):
+                    tell_unclosed(end.peer or "a peer", timeout)
         finally:
             self.abort()
 

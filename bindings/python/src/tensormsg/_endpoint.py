@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from typing import Any, Callable, Dict, Generic, Mapping, Optional, Type, \
     TypeVar
 
-from ._hub import Hub, Meta, Posted, merge_meta
+from ._hub import WHY_NOT_CLOSED, Hub, Meta, Posted, merge_meta
 from ._lib import hot, lib
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
@@ -18,12 +19,20 @@ H = TypeVar("H", bound=Hub)
 M = TypeVar("M", bound=BaseMessage)
 S = TypeVar("S")
 
+_log = logging.getLogger("tensormsg")
+
 ACKED = 1 << 0
 VERIFY = 1 << 1
 
 
 def flags_of(acked: bool, verify: bool) -> int:
     return (ACKED if acked else 0) | (VERIFY if verify else 0)
+
+
+def tell_unclosed(peer: str, timeout: Optional[float]) -> None:
+    """Of a peer of a listener that is closed."""
+    _log.warning("%s: closing took more than %s s, and it may lack what was sent "
+                 "to it%s", peer, timeout, WHY_NOT_CLOSED)
 
 
 class BaseEndpoint(Generic[H]):

@@ -26,18 +26,25 @@ from ._own_loop import look_at_own_loop, note_door
 from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
     generation, is_exiting, park_at_exit
-from .errors import Closed, Error, Status, check, error_of
+from .errors import Closed, Error, Insecure, Status, check, error_of
 
 SLICE_MS = 100  # a wait looks for signals so often
 _TOLD_S = 1.0  # the library tells of a peer within that
 _SOON_S = 0.25  # of one at the address of another that is gone
 CLOSE_TIMEOUT = 10.0  # seconds
+WHY_NOT_CLOSED = "; the peer does not run, or nothing moves its messages: in " \
+    "this thread, without asyncio, it needs background=True"
 
 Meta = Mapping[str, Any]
 
 
 def url_of(place: str) -> str:
     """ "host:port", ":port" and URLs."""
+    if not isinstance(place, str):
+        raise TypeError(f'{place!r} is no place: a str, "host:port", ":port" or '
+                        "a URL")
+    if "\0" in place:
+        raise ValueError(f"{place!r}: a place has no NUL")
     return place if "://" in place else f"tcp://{place}"
 
 
@@ -307,6 +314,11 @@ class Hub:
             self.place = text(lib.tmsg_listener_url(listener_p[0]))
             note_door(self)
             return listener_p[0], self.place
+        except Insecure as error:
+            error.reason = error.reason.replace(
+                "set a keyring, or allow_unauthenticated",
+                "give key=, or allow_unauthenticated=True")
+            raise
         finally:
             self.leave()
 
@@ -506,7 +518,8 @@ class Hub:
         peer = self.peer(endpoint)
         why = "; its application takes no messages, or keeps so many that " \
             "its limit held_bytes is used up, or it does not run" \
-            if what == "the send" and self.status(endpoint) == 0 else ""
+            if what == "the send" and self.status(endpoint) == 0 else \
+            WHY_NOT_CLOSED if what == "closing" else ""
         return error_of(Status.TIMED_OUT,
                         f"{peer}: {what} took more than {timeout} s{why}", peer)
 

@@ -10,7 +10,7 @@ import socket
 from typing import TYPE_CHECKING, List, Tuple, Union
 
 from ._weakly import Weakly
-from .errors import Status, error_of
+from .errors import Status, TimedOut, error_of
 
 if TYPE_CHECKING:
     from ._hub import Hub
@@ -75,6 +75,25 @@ def _is_same(dialled: str, place: str) -> bool:
     return port == its and (to == at or any(
         _reaches(one, other) for one in _addresses(to)
         for other in _addresses(at)))
+
+
+def nobody_moves(dialled: str) -> str:
+    """Why nobody answers at that URL, in words, where it is a listener of this
+    process that nobody looks after."""
+    for hub in _doors:
+        if not (hub.background or hub.closed or hub.threads_move_it) and (
+                hub.loop is None or not hub.loop.is_running()) and \
+                _is_same(dialled, hub.place):
+            return (f"; {hub.place} is a listener of this process, whose "
+                    "messages nothing moves: make it with background=True, or "
+                    "receive from it, or serve it, in a thread or by asyncio")
+    return ""
+
+
+def explain(error: BaseException, dialled: str) -> None:
+    """Of a connection that did not come about."""
+    if isinstance(error, TimedOut):
+        error.reason += nobody_moves(dialled)
 
 
 def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:

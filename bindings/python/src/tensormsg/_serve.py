@@ -127,6 +127,13 @@ class BaseServer(Generic[H]):
         A handler fails its call with CallError; another exception is logged,
         and its caller gets Internal with its type and words. Raises
         InvalidParam (a signature, with line and column), AlreadyExists."""
+        if not isinstance(name, str):
+            raise TypeError('@server.method("name"): the name that is called '
+                            f"comes first, not {name!r}")
+        for words in name, signature, description, principals:
+            if words is not None and "\0" in words:
+                raise ValueError(f"{words!r} has a NUL")
+
         def decorate(handler: F) -> F:
             self._offer(name, handler, signature, description, concurrency,
                         queue, principals, idempotent, stream)

@@ -15,13 +15,15 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
     Tuple, Type
 
-from ._endpoint import BaseEndpoint, BaseListener, flags_of
+from ._endpoint import BaseEndpoint, BaseListener, flags_of, \
+    tell_unclosed
 from ._hub import CLOSE_TIMEOUT, SLICE_MS, Deadline, Hub, Meta, merge_meta, \
     url_of
 from ._lib import hot, lib
 from ._link import BACKOFF, Dialling, Reconnect, admission, dialling
 from ._message import BaseMessage, Like
 from ._moving import moving
+from ._own_loop import explain
 from ._publish import LOOK_S, BasePublisher, bounds, make_publisher
 from ._serve import BaseServer, Request, health_of, methods_of
 from ._stream import QUEUE
@@ -230,7 +232,8 @@ class Listener(BaseListener[Hub]):
         calls may run or wait for a thread, `queue`: how many more may be here;
         others fail with ResourceExhausted. While all threads are in handlers
         nothing moves, unless the listener has background=True or another
-        thread waits on it. Keep the server: where nobody holds it, it ends. Raises AlreadyExists (there is one)."""
+        thread waits on it. Keep the server: where nobody holds it, it ends.
+        Raises AlreadyExists (there is one)."""
         return self._serving(Server, Endpoint, threads=threads,
                              concurrency=concurrency, queue=queue)
 
@@ -249,13 +252,31 @@ class Listener(BaseListener[Hub]):
             if self._server is not None:
                 self._server.close(timeout)
             self._hub.stop_listening(self._listener)
-            for peer in self.peers:
-                try:
-                    peer.close(timeout)
-                except Error:  # it is gone, which is what was asked for
-                    pass
+            self._close_peers(timeout)
         finally:
             self.abort()
+
+    def _close_peers(self, timeout: Optional[float]) -> None:
+        """All at once, and as long as that for all of them."""
+        deadline = Deadline(timeout)
+        begun = []
+        for peer in self.peers:
+            if peer._gone or peer._closing:
+                continue
+            peer._closing = True
+            try:
+                begun.append((peer, peer._begin_close()))
+            except Error:  # it is gone, which is what was asked for
+                pass
+        for peer, op in begun:
+            try:
+                self._hub.wait(op, peer._number, deadline.left(), "closing")
+            except TimedOut:
+                tell_unclosed(peer.peer, timeout)
+            except Error:
+                pass
+        for peer, _ in begun:
+            peer.abort()
 
     def abort(self) -> None:
         """Ends it and its connections at once."""
@@ -511,8 +532,9 @@ def _connect(place: str, how: Dialling, like: Like,
         number = hub.connect(url_of(place), how)
         hub.wait(hub.operation(lib.tmsg_endpoint_ready, number), number, None,
                  "connecting")
-    except BaseException:
+    except BaseException as error:
         hub.destroy()
+        explain(error, url_of(place))
         raise
     return Endpoint(hub, number, like, dialled=True)
 
