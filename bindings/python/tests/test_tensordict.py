@@ -222,9 +222,13 @@ def test_the_same_structure_over_and_over(kind, place, monkeypatch):
 
 
 def test_a_form_that_is_known_and_lies(place):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    unknown = np.ones((2, 1), ml_dtypes.float8_e3m4)  # to torch
+
     async def scenario(a, b):
         honest = FLAT["batched"]
         for more in {"a": np.ones((2, 1))}, {}, {
+                "a": unknown, "/": unknown}, {
                 "a": np.ones(3), "/": np.ones(2)}, {
                 "a": np.ones(()), "/": np.ones(2)}:
             await b.asend(honest(1))

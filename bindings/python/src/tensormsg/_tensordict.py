@@ -263,7 +263,7 @@ def unpack(message: BaseMessage) -> Any:
     if flat is not None and len(flat.keys) == len(message._arrays):
         try:
             td = _build_flat(flat, message._owner)
-        except AttributeError:  # of another version
+        except Exception:  # of another version, or what is told below
             td = None
         if td is not None:
             return td
@@ -282,7 +282,7 @@ def unpack(message: BaseMessage) -> Any:
             _remember(_flats, form, flat)
         return td
     except (ValueError, TypeError, KeyError, IndexError, RuntimeError,
-            AttributeError, RecursionError) as error:
+            AttributeError, RecursionError, BufferError) as error:
         peer = None if message._peer is None else message._peer.peer
         raise error_of(
             Status.MALFORMED, f"the peer's TensorDict is malformed: "
