@@ -21,6 +21,22 @@ from waiting import WAITING
 X = {"x": np.arange(4)}
 
 
+@pytest.mark.parametrize("made", [
+    lambda server: tensormsg.sync.connect("127.0.0.1:5\0x"),
+    lambda server: tensormsg.sync.listen(":0\0x", background=True),
+    lambda server: tensormsg.Context(ucx_config="A=1\0B=2"),
+    lambda server: server.method("a\0b")(print),
+    lambda server: server.method("a", principals="a\0b")(print),
+    lambda server: server.method("a", signature="() -> ()\0b")(print),
+    lambda server: server.method("a", description="a\0b")(print)])
+def test_a_nul_ends_no_word(made):
+    with tensormsg.listen(":0") as listener, listener.serve() as server:
+        with pytest.raises(ValueError, match="has a NUL"):
+            made(server)
+        with tensormsg.connect(listener.url) as ep:
+            assert "a" not in ep.methods()
+
+
 def test_there_is_a_class_for_each_status():
     statuses = _native.ffi.typeof("tmsg_status_t").elements
     failures = {name[len("TMSG_ERR_"):]: value

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import _data
 from .allocators import Allocator, Allocators, in_use
-from ._lib import address, ffi, hot, lib, take_text, text
+from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
 from ._own_loop import look_at_own_loop, note_door
@@ -292,8 +292,8 @@ class Hub:
         endpoint_p = ffi.new("tmsg_endpoint_t **")
         self.enter()
         try:
-            check(lib.tmsg_endpoint_connect(self.worker, url.encode(), params,
-                                            endpoint_p))
+            check(lib.tmsg_endpoint_connect(self.worker, utf8("URL", url),
+                                            params, endpoint_p))
         finally:
             self.leave()
         self._dialled = url
@@ -309,8 +309,8 @@ class Hub:
         self._listens = True
         self.enter()
         try:
-            check(lib.tmsg_listener_create(self.worker, url.encode(), params,
-                                           listener_p))
+            check(lib.tmsg_listener_create(self.worker, utf8("URL", url),
+                                           params, listener_p))
             self.place = text(lib.tmsg_listener_url(listener_p[0]))
             note_door(self)
             return listener_p[0], self.place

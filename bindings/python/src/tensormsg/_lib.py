@@ -36,7 +36,7 @@ else:
             "Python takes up for it unless that is forbidden: run it without "
             "PYTHON_GIL=0 and -X gil=0")
 
-__all__ = ["address", "ffi", "hot", "lib", "take_text", "text"]
+__all__ = ["address", "ffi", "hot", "lib", "take_text", "text", "utf8"]
 
 ffi = _native.ffi
 lib = _native.lib
@@ -51,6 +51,13 @@ def text(pointer: Any) -> str:
     """A C string."""
     return "" if pointer == ffi.NULL else \
         str(ffi.string(pointer).decode("utf-8", "replace"))
+
+
+def utf8(what: str, value: str) -> bytes:
+    """Of what becomes a C string, which a NUL would end."""
+    if "\0" in value:
+        raise ValueError(f"{what} {value!r} has a NUL")
+    return value.encode()
 
 
 def take_text(pointer_p: Any) -> str:

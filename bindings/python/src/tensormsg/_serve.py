@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Generic, Optional, TypeVar
 
 from . import _data
 from ._hub import Hub
-from ._lib import ffi, hot, lib
+from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
 from ._stream import BaseStream, streams
 from ._time import milliseconds
@@ -153,6 +153,7 @@ class BaseServer(Generic[H]):
         if description is None:
             lines = (inspect.getdoc(handler) or "").splitlines()
             description = _words_of(lines[0])[:250] if lines else None
+        called = utf8("method", name)
         params = ffi.new("tmsg_method_params_t *")
         kept = []
         for field, value, bit in (
@@ -161,7 +162,7 @@ class BaseServer(Generic[H]):
                  lib.TMSG_METHOD_PARAM_DESCRIPTION),
                 ("principals", principals, lib.TMSG_METHOD_PARAM_PRINCIPALS)):
             if value is not None:
-                kept.append(ffi.new("char[]", value.encode()))
+                kept.append(ffi.new("char[]", utf8(field, value)))
                 setattr(params, field, kept[-1])
                 params.field_mask |= bit
         for field, number, bit in (
@@ -180,8 +181,8 @@ class BaseServer(Generic[H]):
             hub.methods.append((name, handler))
             hub.enter()
             try:
-                check(lib.tmsgpy_hub_offer(hub.hub, name.encode(), index,
-                                           stream, params))
+                check(lib.tmsgpy_hub_offer(hub.hub, called, index, stream,
+                                           params))
             except BaseException:
                 hub.methods[index] = None
                 raise

@@ -11,7 +11,7 @@ import time
 import weakref
 from typing import Any, Dict, Mapping, Optional
 
-from ._lib import ffi, lib, take_text
+from ._lib import ffi, lib, take_text, utf8
 from ._linger import at_exit
 from ._time import milliseconds
 from .errors import Status, check, error_of
@@ -128,7 +128,7 @@ class Context:
                 setattr(bounds, name, value)
         if ucx_config is not None:
             params.field_mask |= lib.TMSG_CONTEXT_PARAM_UCX_CONFIG
-            keep.append(ffi.new("char[]", ucx_config.encode()))
+            keep.append(ffi.new("char[]", utf8("ucx_config", ucx_config)))
             params.ucx_config = keep[-1]
         keyring = keyring_of(key)
         if keyring is not None:
