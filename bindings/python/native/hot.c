@@ -34,33 +34,43 @@ static bool is_over(const tmsgpy_op_t *op)
 
 /* What a request still reads is never given back: where the worker lives on
  * without us, it leaks. */
-static void drop_op(PyObject *capsule)
+static void end(const tmsgpy_op_t *op)
 {
-    tmsgpy_op_t *op = tmsgpy_op_of(capsule);
-
     if (op->call != NULL) {
         tmsg_call_destroy(op->call);
-        PyMem_Free(op);
         return;
     }
     if (is_over(op)) {
         Py_DECREF(op->keep);
     }
     tmsg_request_destroy(op->request);
+}
+
+static void drop_op(PyObject *capsule)
+{
+    tmsgpy_op_t *op = tmsgpy_op_of(capsule);
+
+    end(op);
     PyMem_Free(op);
 }
 
 PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
                          tmsg_call_t *call)
 {
+    const tmsgpy_op_t made = {request, keep, call};
     tmsgpy_op_t *op = PyMem_Malloc(sizeof(*op));
     PyObject *capsule = NULL;
 
     if (op != NULL) {
-        *op = (tmsgpy_op_t){request, keep, call};
+        *op = made;
         capsule = PyCapsule_New(op, "tensormsg.op", drop_op);
     }
-    return capsule == NULL ? PyErr_NoMemory() : capsule;
+    if (capsule == NULL) {
+        PyMem_Free(op);
+        end(&made);
+        PyErr_NoMemory();
+    }
+    return capsule;
 }
 
 tmsgpy_op_t *tmsgpy_op_of(PyObject *capsule)

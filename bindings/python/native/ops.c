@@ -28,9 +28,15 @@ void tmsgpy_raise_by(PyObject *maker)
 PyObject *tmsgpy_raise(tmsg_status_t status, const char *reason,
                        const char *peer)
 {
+    /* Words that were cut may end within a character. */
+    PyObject *why =
+        PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
     PyObject *error =
-        PyObject_CallFunction(error_of, "isz", (int)status, reason, peer);
+        why == NULL
+            ? NULL
+            : PyObject_CallFunction(error_of, "iOz", (int)status, why, peer);
 
+    Py_XDECREF(why);
     if (error != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);

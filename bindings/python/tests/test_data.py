@@ -210,6 +210,13 @@ def test_capsules_that_are_refused(ep, capsules, words):
     assert references == 2, "the capsule still has it"
 
 
+@pytest.mark.parametrize("before", ["", "a", "ab"])
+def test_a_long_name_is_told_to_a_whole_character(ep, before):
+    with pytest.raises(tensormsg.Unsupported,
+                       match=f"tensor '{before}(\xe9)+.?': unknown dtype"):
+        ep.send({before + 60 * "\xe9": Capsules(False, 20, [99])})
+
+
 def test_a_byte_offset_counts(ep):
     sent = Capsules(False, 40, [8])
     assert back(ep, {"x": sent})["x"].tolist() == [2, 3, 4, 5, 6, 7]
