@@ -311,7 +311,8 @@ def test_another_version_is_named():
     ["--bytes", text] for text in ("", "0", "a", "1,,2", "-3", "4K:1K", "1:2:1",
                                    "64:", "64KB", "99999G", "1:2:3:4", "64,")]
     + [["--tensors", "2M"], ["--in-flight", "0"], ["--in-flight", "5000"],
-       ["--measure", "speed"], ["--memory", "gpu"], ["--memory", "cuda:x"],
+       ["--measure", "speed"], ["--measure", ""], ["--memory", ","],
+       ["--memory", "gpu"], ["--memory", "cuda:x"],
        ["--repeat", "101"], ["--seconds", "0"], ["--messages", "0"]])
 def test_usage_that_is_explained(words):
     done = perf(*words)

@@ -121,6 +121,9 @@ static void each_word(char *list, struct argp_state *state,
 {
     char *rest;
 
+    if (list[strspn(list, ",")] == '\0') {
+        argp_error(state, "'%s' is none of %s", list, words);
+    }
     for (char *word = strtok_r(list, ",", &rest); word != NULL;
          word = strtok_r(NULL, ",", &rest)) {
         if (!take(state->input, word)) {

@@ -57,9 +57,11 @@ static const char *check_output(const perf_options_t *options)
     if (options->out != NULL && !options->tune) {
         return "--out goes with --tune";
     }
-    if ((options->update && options->out == NULL) ||
-        (options->force && options->out == NULL && options->plot == NULL)) {
-        return "--update and --force go with --out";
+    if (options->update && options->out == NULL) {
+        return "--update goes with --out";
+    }
+    if (options->force && options->out == NULL && options->plot == NULL) {
+        return "--force goes with --out or --plot";
     }
     if (options->update && options->force) {
         return "--update keeps what --force would replace: one of both";

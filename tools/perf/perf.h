@@ -2,9 +2,9 @@
 /* perf.h - the inside of `tensormsg perf`. options.c has its arguments, sink.c
  * the side that receives, peer.c the connection to that, control.c what both
  * tell each other; sweep.c goes through what is to be measured, load.c makes
- * the maps, run.c sends them, report.c, table.c and plot.c show what came of
- * it. tune.c measures thresholds by the clock of stream.c, and config_file.c
- * writes them. */
+ * the maps, run.c sends them, table.c, rows.c and plot.c, by svg.c, show what
+ * came of it. tune.c measures thresholds by the clock of stream.c, and
+ * config_file.c writes them. */
 #ifndef TMSG_PERF_H
 #define TMSG_PERF_H
 

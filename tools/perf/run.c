@@ -189,6 +189,9 @@ static bool await_echo(run_t *run, const slot_t *slot)
 
     while (!tmsg_endpoint_readable(run->peer->endpoint)) {
         status = drive(run);
+        if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
+            return fail(run, tmsg_error_message());
+        }
         if (status == TMSG_ERR_TIMED_OUT && is_late(run)) {
             return false;
         }
