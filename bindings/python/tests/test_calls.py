@@ -490,23 +490,3 @@ def test_retries_run_until_it_is_there():
 
         ep.call("flaky", attempts=5)
         assert len(tried) == 3
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_handler_that_exits_fails_its_call_alone(stream):
-    with tensormsg.listen(":0") as listener, listener.serve() as server:
-        @server.method("quit", stream=stream)
-        def leave(request):
-            sys.exit(3)
-
-        @server.method("ok")
-        def ok(request):
-            return {}
-
-        with tensormsg.connect(listener.url) as ep:
-            with pytest.raises(tensormsg.Internal, match="SystemExit: 3"):
-                if stream:
-                    ep.stream("quit", timeout=WAIT).wait()
-                else:
-                    ep.call("quit", timeout=WAIT)
-            ep.call("ok", timeout=5)

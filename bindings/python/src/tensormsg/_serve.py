@@ -130,9 +130,6 @@ class BaseServer(Generic[H]):
         if not isinstance(name, str):
             raise TypeError('@server.method("name"): the name that is called '
                             f"comes first, not {name!r}")
-        for words in name, signature, description, principals:
-            if words is not None and "\0" in words:
-                raise ValueError(f"{words!r} has a NUL")
 
         def decorate(handler: F) -> F:
             self._offer(name, handler, signature, description, concurrency,
