@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 import numpy as np
 
 from . import _data
-from .errors import Error, Status
+from .errors import Error, InvalidParam, Status
 
 KINDS = ("host", "cuda")
 
@@ -80,7 +80,10 @@ def in_use(allocators: Optional[Allocators]) -> "Dict[str, Allocator]":
 
 
 def _host(value: Any, nbytes: int, alignment: int) -> Tuple[int, Any]:
-    array = _data.buffer("memory", value)
+    try:
+        array = _data.buffer("memory", value)
+    except InvalidParam as error:  # for who has buffers, not functions
+        raise ValueError(error.reason) from None
     if not array.flags.c_contiguous:
         raise ValueError("memory with gaps")
     if array.nbytes < nbytes:
