@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sphinx's settings for the site. scripts/docs.sh runs it."""
 
+import ast
 import os
 import re
 import sys
@@ -41,9 +42,13 @@ autodoc_typehints = "signature"
 
 # The package is read from its sources, without its extension.
 sys.path.insert(0, f"{SOURCE}/bindings/python/src")
+with open(f"{SOURCE}/bindings/python/src/tensormsg/_lib.py",
+          encoding="utf-8") as lib:
+    names = ast.literal_eval(re.search(r"^__all__ = (.*)$", lib.read(),
+                                       re.MULTILINE)[1])
 native = types.ModuleType("tensormsg._lib")
-native.ffi = native.lib = native.hot = mock.MagicMock()
-native.address = native.take_text = mock.MagicMock()
+for name in names:
+    setattr(native, name, mock.MagicMock())
 native.text = lambda pointer: release
 sys.modules["tensormsg._lib"] = native
 
