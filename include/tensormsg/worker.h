@@ -151,7 +151,9 @@ typedef struct tmsg_worker_params {
                               * to 2^20, default 256 */
     const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
     uint32_t spin_us;           /* waits and the library's thread poll this
-                                 * long before they sleep; default 50 */
+                                 * long before they sleep, and four times as
+                                 * long where others ended soon after; default
+                                 * 50 */
     tmsg_refused_fn on_refused; /* default NULL: refusals show in the log and
                                  * in tmsg_endpoint_describe() */
     void *on_refused_arg;       /* passed to on_refused; set with it */

@@ -429,7 +429,20 @@ typedef struct {
     void *arg;
     uint64_t deadline;
     uint64_t quiet_since;
+    bool slept;
 } lead_t;
+
+/* Something has happened. */
+static void end_quiet(lead_t *lead, tmsg_patience_t *patience)
+{
+    if (lead->slept) {
+        tmsg_patience_slept(patience, tmsg_now_ns() - lead->quiet_since);
+    } else if (lead->quiet_since != 0) {
+        tmsg_patience_polled(patience);
+    }
+    lead->quiet_since = 0;
+    lead->slept = false;
+}
 
 /* Spins for a while, then sleeps. What it waits for is looked at again once
  * others see that it sleeps. */
@@ -441,7 +454,8 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
     if (lead->quiet_since == 0) {
         lead->quiet_since = tmsg_now_ns();
     }
-    if (tmsg_now_ns() - lead->quiet_since < worker->spin_ns) {
+    if (tmsg_now_ns() - lead->quiet_since <
+        tmsg_patience_ns(&worker->patience)) {
         return;
     }
     tmsg_worker_lock(worker);
@@ -456,6 +470,7 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
         return;
     }
     worker->asleep = true;
+    lead->slept = true;
     unlock_quietly(worker);
     poll(fds, 2, left_ms(lead->deadline));
     tmsg_worker_lock(worker);
@@ -477,7 +492,7 @@ static void take_turn(tmsg_worker_t *worker, lead_t *lead)
     if (quiet) {
         rest(worker, lead);
     } else {
-        lead->quiet_since = 0;
+        end_quiet(lead, &worker->patience);
     }
     give_way(worker);
     tmsg_worker_lock(worker);
@@ -515,7 +530,8 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                                 void *arg, int timeout_ms, const char *missing,
                                 const char *of)
 {
-    lead_t lead = {done, arg, deadline_of(timeout_ms), 0};
+    lead_t lead = {
+        .done = done, .arg = arg, .deadline = deadline_of(timeout_ms)};
     unsigned late = 0; /* turns that began after the deadline */
     char why[200];
     tmsg_status_t status = TMSG_IN_PROGRESS;
@@ -551,7 +567,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
 void *tmsg_worker_run(void *arg)
 {
     tmsg_worker_t *worker = arg;
-    lead_t lead = {NULL, NULL, 0, 0};
+    lead_t lead = {.done = NULL};
     bool doomed;
 
     tmsg_worker_enter(worker);

@@ -160,7 +160,7 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
         worker->on_header_arg = params->on_header_arg;
     }
     if (params->field_mask & TMSG_WORKER_PARAM_SPIN_US) {
-        worker->spin_ns = params->spin_us * 1000ULL;
+        worker->patience.spin_ns = params->spin_us * 1000ULL;
     }
     if ((params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) &&
         params->allocator != NULL &&
@@ -235,7 +235,7 @@ static tmsg_status_t configure(const tmsg_worker_params_t *params,
 {
     worker->queue_depth = QUEUE_DEPTH_DEFAULT;
     worker->channels = TMSG_CHANNELS_DEFAULT;
-    worker->spin_ns = SPIN_US_DEFAULT * 1000ULL;
+    worker->patience.spin_ns = SPIN_US_DEFAULT * 1000ULL;
     worker->send_queue = tmsg_queue_usual;
     return params == NULL ? TMSG_OK : read_params(params, worker);
 }

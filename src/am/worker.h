@@ -17,6 +17,7 @@
 
 #include "am/context.h"
 #include "am/loop.h"
+#include "am/patience.h"
 #include "am/stage.h"
 #include "am/stats.h"
 #include "am/store.h"
@@ -55,7 +56,7 @@ struct tmsg_worker {
     uint16_t channels; /* that each peer may use */
     uint64_t windows;  /* bytes that peers may send ahead; see credit.h */
     uint32_t window_count;
-    uint64_t spin_ns;
+    tmsg_patience_t patience;       /* of its waits, whoever leads */
     tmsg_queue_params_t send_queue; /* of its endpoints; all set */
 
     pthread_mutex_t lock; /* taken only where several threads may call */

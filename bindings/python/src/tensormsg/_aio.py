@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import time
 import weakref
 from types import TracebackType
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, \
@@ -124,10 +125,14 @@ class Endpoint(BaseEndpoint[LoopHub]):
         self._check()
         hub = self._hub
         await hub.breathe(hub.bind())
+        since = time.monotonic()
         op = self._call(method, data, meta, timeout, idempotent, attempts,
-                        hub.spin_us)
-        if not hot.ended(op):
+                        hub.patience.next_us())
+        if hot.ended(op):
+            hub.patience.polled()
+        else:
             await hub.finish(op, self._number)
+            hub.patience.slept(since)
         return self._reply(op, Message)
 
     def stream(self, method: str, data: Any = None, *,

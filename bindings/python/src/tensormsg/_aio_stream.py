@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Optional, Type
 
@@ -63,10 +64,15 @@ class StreamSide(Base):
         is cancelled meanwhile takes none, and the stream goes on."""
         hub = self._hub
         await hub.breathe(hub.bind())
-        parts = hot.stream_recv(self._owner, 0, hub.spin_us)
+        since = time.monotonic()
+        parts = hot.stream_recv(self._owner, 0, hub.patience.next_us())
+        if parts is not False:
+            hub.patience.polled()
         while parts is False:
             await hub.stirred(self._number)
             parts = hot.stream_recv(self._owner, 0, 0)
+            if parts is not False:
+                hub.patience.slept(since)
         hub.kick()
         return self._message(parts)
 

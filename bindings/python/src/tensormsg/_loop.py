@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
+from ._patience import Patience
 from ._time import seconds
 from .context import check_process
 
@@ -92,8 +93,8 @@ class LoopHub(Hub):
         self._kicked = False
         self._stuck = 0  # turns in a row
         self._turned = 0.0
-        self._misses = 0
-        self._idle = 0  # the same of what moves and is no message yet
+        self.patience = Patience(self.spin_us)
+        self._idle = 0  # looks in a row at what moves, and that was in vain
         self._armed = 0.0
         self._unbinder = weakref.finalize(self, _unbind, self._bound)
         self._unbinder.atexit = False
@@ -337,22 +338,18 @@ class LoopHub(Hub):
         held = self.hold(endpoint)
         try:
             await self.breathe(loop)
-            spin_us = self.spin_us if self._misses < _MISSES else 0
             self.look_alive(endpoint)
-            parts = self._look(endpoint, spin_us)
+            since = time.monotonic()
+            parts = self._look(endpoint, self.patience.next_us())
             if parts is not None:
-                self._misses = 0
-                return parts
-            self._misses += 1
-            while True:
-                since = time.monotonic()
+                self.patience.polled()
+            while parts is None:
                 await self._sleep(loop, endpoint)
                 self.look_alive(endpoint)
                 parts = self._look(endpoint, 0)
                 if parts is not None:
-                    if time.monotonic() - since < _SOON_S:
-                        self._misses = 0
-                    return parts
+                    self.patience.slept(since)
+            return parts
         finally:
             if held:
                 self.let_go(endpoint)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How long a wait of asyncio polls before it sleeps."""
+
+import time
+
+_LONGER = 4  # times spin_us
+_SHORT_OF = 8  # times spin_us: had both polled, it would have been
+_TRIES = 3  # in a row
+_WARY_AFTER = 64  # short waits, once all were in vain
+
+
+class Patience:
+    """To be woken costs tens of microseconds, and a peer that sleeps too costs
+    as many again. So where a wait turns out to end soon after polling was given
+    up, the next ones poll longer, and where polling is in vain a few times in a
+    row they sleep at once (src/am/patience.h, and one step more)."""
+
+    __slots__ = "spin_us", "_longer", "_wary", "_misses"
+
+    def __init__(self, spin_us: int) -> None:
+        self.spin_us = spin_us
+        self._longer = self._wary = self._misses = 0
+
+    def next_us(self) -> int:
+        """What the next wait polls."""
+        if self._longer:
+            return _LONGER * self.spin_us
+        return self.spin_us if self._misses < _TRIES else 0
+
+    def polled(self) -> None:
+        """A wait has ended while it polled."""
+        self._misses = 0
+        if self._longer:
+            self._longer = _TRIES
+
+    def slept(self, since: float) -> None:
+        """One that began then has ended, and had to sleep."""
+        self._misses += 1
+        if time.monotonic() - since >= _SHORT_OF * self.spin_us * 1e-6:
+            self._longer = 0
+        elif self._longer:
+            self._longer -= 1
+            if not self._longer:
+                self._wary = _WARY_AFTER
+        elif self._wary:
+            self._wary -= 1
+        else:
+            self._longer = _TRIES

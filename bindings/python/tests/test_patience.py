@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How long waits of asyncio poll, from how those before them ended."""
+
+import time
+
+from tensormsg._patience import Patience
+
+
+def ago(us: float) -> float:
+    return time.monotonic() - us * 1e-6
+
+
+def test_waits_that_end_soon_are_polled_for() -> None:
+    patience = Patience(5000)
+    assert patience.next_us() == 5000
+    patience.slept(ago(19000))
+    assert patience.next_us() == 20000
+    for _ in range(1000):
+        patience.polled()
+    assert patience.next_us() == 20000
+
+
+def test_waits_that_last_are_not_polled_for_at_all() -> None:
+    patience = Patience(50)
+    for _ in range(3):
+        assert patience.next_us() == 50
+        patience.slept(ago(1e6))
+    for _ in range(1000):
+        assert patience.next_us() == 0
+        patience.slept(ago(1e6))
+    patience.polled()
+    assert patience.next_us() == 50
+
+
+def test_what_is_in_vain_is_seldom_tried() -> None:
+    patience = Patience(50000)
+    longer = 0
+    for _ in range(1000):
+        longer += patience.next_us() > 50000
+        patience.slept(ago(250000))
+    assert 3 <= longer < 60
+
+
+def test_who_never_polls_never_does() -> None:
+    patience = Patience(0)
+    patience.slept(ago(0))
+    patience.polled()
+    assert patience.next_us() == 0
