@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
@@ -263,6 +263,21 @@ def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     if not (isinstance(form, dict) and all(at == 0 for at in form.values())):
         flat.meta[MARK] = json.dumps(form, separators=(",", ":"))
     return flat.arrays, flat.meta
+
+
+def packed(take: Callable[[Any, Optional[Dict[str, Any]]], Any], data: Any,
+           meta: Optional[Dict[str, Any]]) -> Any:
+    """What `take`, of a dict and metadata, does: a call of the extension, which
+    takes arrays of numpy's. Others, and trees, are flattened for it."""
+    done = take(data, meta)
+    if done is not NotImplemented:
+        return done
+    arrays, leaves = flatten(data)
+    leaves.update(meta or {})
+    done = take(arrays, leaves or None)
+    if done is NotImplemented:
+        raise TypeError("one of the arrays cannot be described")
+    return done
 
 
 def unflatten(form: str, leaves: Mapping[str, Any]) -> Any:

@@ -494,14 +494,9 @@ class Hub:
         held = self.hold(endpoint)
         self.life.sent = True
         try:
-            op = hot.send(self.number, endpoint, data, meta, flags, spin_us)
-            if op is NotImplemented:
-                arrays, leaves = _data.flatten(data)
-                leaves.update(meta or {})
-                op = hot.send(self.number, endpoint, arrays, leaves or None,
-                              flags, spin_us)
-                if op is NotImplemented:
-                    raise TypeError("one of the arrays cannot be described")
+            op = _data.packed(
+                lambda data, meta: hot.send(self.number, endpoint, data, meta,
+                                            flags, spin_us), data, meta)
         finally:
             if held:
                 self.let_go(endpoint)
@@ -655,19 +650,15 @@ class Hub:
         held = False
         try:
             held = self.hold(endpoint)
-            op = hot.call(*what, {} if data is None else data, meta, *how)
-            if op is NotImplemented:
-                arrays, leaves = _data.flatten(data)
-                leaves.update(meta or {})
-                op = hot.call(*what, arrays, leaves or None, *how)
+            op = _data.packed(
+                lambda data, meta: hot.call(*what, data, meta, *how),
+                {} if data is None else data, meta)
         except Error as error:
             error.may_have_run = False
             raise
         finally:
             if held:
                 self.let_go(endpoint)
-        if op is NotImplemented:
-            raise TypeError("one of the arrays cannot be described")
         if not hot.ended(op):
             self.pending.append(op)
         return op
@@ -686,19 +677,13 @@ class Hub:
         held = False
         try:
             held = self.hold(endpoint)
-            opened = hot.stream_open(*what, {} if data is None else data, meta,
-                                     *how)
-            if opened is NotImplemented:
-                arrays, leaves = _data.flatten(data)
-                leaves.update(meta or {})
-                opened = hot.stream_open(*what, arrays, leaves or None, *how)
+            owner, number = _data.packed(
+                lambda data, meta: hot.stream_open(*what, data, meta, *how),
+                {} if data is None else data, meta)
         except Error as error:
             error.may_have_run = False
             raise
         finally:
             if held:
                 self.let_go(endpoint)
-        if opened is NotImplemented:
-            raise TypeError("one of the arrays cannot be described")
-        owner, number = opened
         return owner, number

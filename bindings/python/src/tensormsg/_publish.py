@@ -132,21 +132,12 @@ class BasePublisher(Generic[L]):
         hub: Hub = self._listener._hub
         merged = merge_meta(meta, more) if meta or more else None
         timeout_ms = milliseconds(timeout)
-
         hub.life.sent = True
-
-        def hand_over(data: Any, meta: Optional[Dict[str, Any]]) -> Any:
-            return hot.publish(hub.number, address(self._publisher), data, meta,
-                               _VERIFY if verify else 0, timeout_ms,
-                               bool(copy))
-
-        op = hand_over(data, merged)
-        if op is NotImplemented:
-            arrays, leaves = _data.flatten(data)
-            leaves.update(merged or {})
-            op = hand_over(arrays, leaves or None)
-            if op is NotImplemented:
-                raise TypeError("one of the arrays cannot be described")
+        op = _data.packed(
+            lambda data, meta: hot.publish(
+                hub.number, address(self._publisher), data, meta,
+                _VERIFY if verify else 0, timeout_ms, bool(copy)),
+            data, merged)
         if op is not None:
             hub.pending.append(op)
         if hub.pending:

@@ -214,12 +214,9 @@ class BaseServer(Generic[H]):
         number, task = self._hub.number, request._owner
         self._hub.life.sent = True
         try:
-            outcome = hot.answer(number, task, data, None)
-            if outcome is NotImplemented:
-                arrays, leaves = _data.flatten(data)
-                outcome = hot.answer(number, task, arrays, leaves or None)
-                if outcome is NotImplemented:
-                    raise TypeError("one of the arrays cannot be described")
+            outcome = _data.packed(
+                lambda data, meta: hot.answer(number, task, data, meta), data,
+                None)
         except Exception as error:
             self._fail(request, error)
             return
@@ -260,12 +257,8 @@ class BaseServer(Generic[H]):
             hot.refuse
         number, task = self._hub.number, request._owner
         how = number, task, int(status), code, _words_of(str(words))
-        outcome = refuse(*how, details, None)
-        if outcome is NotImplemented:
-            arrays, leaves = _data.flatten(details)
-            outcome = refuse(*how, arrays, leaves or None)
-            if outcome is NotImplemented:
-                raise TypeError("one of the arrays cannot be described")
+        outcome = _data.packed(
+            lambda data, meta: refuse(*how, data, meta), details, None)
         self._tell(request, outcome)
 
     def _tell(self, request: Any, outcome: Any) -> None:

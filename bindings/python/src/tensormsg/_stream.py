@@ -27,13 +27,6 @@ def describe(data: Any, meta: Optional[Meta], more: Dict[str, Any]
         merge_meta(meta, more) if meta or more else None
 
 
-def converted(data: Any, meta: Optional[Dict[str, Any]]
-              ) -> Tuple[Any, Optional[Dict[str, Any]]]:
-    arrays, leaves = _data.flatten(data)
-    leaves.update(meta or {})
-    return arrays, leaves or None
-
-
 def streams(handler: Callable[..., Any]) -> bool:
     """Whether a handler tells by what it is that it serves a stream."""
     return inspect.isgeneratorfunction(handler) or \
@@ -152,13 +145,13 @@ class BaseStream(Generic[H, M]):
     def _post(self, data: Any, meta: Any, spin_us: int) -> Any:
         """(operation; None: it has ended; False: there is no room, the data,
         metadata: to be tried again with)."""
+        def take(arrays: Any, leaves: Any) -> Any:
+            nonlocal data, meta
+            data, meta = arrays, leaves
+            return hot.stream_send(self._owner, data, meta, spin_us)
+
         try:
-            op = hot.stream_send(self._owner, data, meta, spin_us)
-            if op is NotImplemented:
-                data, meta = converted(data, meta)
-                op = hot.stream_send(self._owner, data, meta, spin_us)
-                if op is NotImplemented:
-                    raise TypeError("one of the arrays cannot be described")
+            op = _data.packed(take, data, meta)
         except Error as error:
             raise self._better(error) from None
         if op is not None and op is not False:
