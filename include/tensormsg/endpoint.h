@@ -249,12 +249,13 @@ TMSG_API int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint);
  * A message that arrives while this waits is received into `map` at once, one
  * that was here before is copied into it. If a tensor has another dtype, shape
  * or order of elements than the one of its name in `map`, this fails with
- * INVALID_PARAM and names it; the message stays where it is and is the next to
- * be received, and its sender hears nothing. A transfer that breaks off may
- * have written into `map`.
+ * INVALID_PARAM and tells what came and what `map` has; the message stays where
+ * it is and is the next to be received, and its sender hears nothing. A
+ * transfer that breaks off may have written into `map`.
  *
  * The data of `map` are CPU memory and lie in some order of their dimensions
- * without gaps, each element in its own place. A message's tensor that is
+ * without gaps, each element in its own place, and no two tensors share a byte:
+ * that is looked for once, until `map` changes. A message's tensor that is
  * broadcast (a stride is 0) is written out into them, in whatever order they
  * are, by copying. They are lent until this returns anything but
  * CANCEL_PENDING, and where it returns a message until that is destroyed; until
@@ -264,10 +265,10 @@ TMSG_API int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint);
  * until a further call with this map returns something else, or the message is
  * received by another call and destroyed. A peer that dies ends that, too.
  *
- * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs;
- * map is NULL), UNSUPPORTED (a tensor of `map` that cannot be received into),
- * BUSY (`map` is being sent, belongs to a message, or another map is waited
- * with for this endpoint). */
+ * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs,
+ * two of `map` that overlap, both named; map is NULL), UNSUPPORTED (a tensor of
+ * `map` that cannot be received into), BUSY (`map` is being sent, belongs to a
+ * message, or another map is waited with for this endpoint), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
                                                const tmsg_map_t *map,
                                                int timeout_ms,

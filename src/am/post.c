@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/post.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "am/endpoint.h"
@@ -62,13 +64,70 @@ static bool same_order(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
     return true;
 }
 
-static tmsg_status_t differs(const tmsg_map_entry_t *entry, const char *what)
+#define NUMBERS_MOST 100 /* characters, and a number beyond that */
+
+typedef struct {
+    char text[NUMBERS_MOST + sizeof("-9223372036854775808,...]")];
+} words_t;
+
+/* Numbers as "[2,3]", behind what there is; of what is long "..." at the end.
+ */
+static void put_numbers(words_t *words, const int64_t *numbers, int32_t count)
+{
+    size_t at = strlen(words->text);
+    int32_t i = 0;
+
+    words->text[at++] = '[';
+    for (; i < count && at < NUMBERS_MOST; i++) {
+        at += (size_t)sprintf(words->text + at, "%s%" PRId64, i == 0 ? "" : ",",
+                              numbers[i]);
+    }
+    strcpy(words->text + at, i < count ? ",...]" : "]");
+}
+
+/* "float32[2,3]" */
+static words_t describe(const tmsg_tensor_t *tensor)
+{
+    words_t words;
+
+    tmsg_dtype_format(tensor->dtype, words.text, sizeof(words.text));
+    put_numbers(&words, tensor->shape, tensor->ndim);
+    return words;
+}
+
+/* "[3,1]" */
+static words_t strides_of(const tmsg_tensor_t *tensor)
+{
+    int64_t strides[TMSG_NDIM_MAX];
+    words_t words = {""};
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        strides[i] = stride_of(tensor, i);
+    }
+    put_numbers(&words, strides, tensor->ndim);
+    return words;
+}
+
+static tmsg_status_t differs(const tmsg_map_entry_t *theirs,
+                             const tmsg_map_entry_t *ours)
 {
     return tmsg_error_set(
         TMSG_ERR_INVALID_PARAM,
-        "tensor '%s': the message's %s differs from that of the map to "
-        "receive into",
-        tmsg_error_name(entry->name, entry->name_bytes).text, what);
+        "tensor '%s': %s came, and the map to receive into has %s",
+        tmsg_error_name(ours->name, ours->name_bytes).text,
+        describe(&theirs->tensor).text, describe(&ours->tensor).text);
+}
+
+static tmsg_status_t lies_otherwise(const tmsg_map_entry_t *theirs,
+                                    const tmsg_map_entry_t *ours)
+{
+    return tmsg_error_set(
+        TMSG_ERR_INVALID_PARAM,
+        "tensor '%s': the elements of %s came in another order, with strides "
+        "of %s, than the map to receive into has, %s",
+        tmsg_error_name(ours->name, ours->name_bytes).text,
+        describe(&theirs->tensor).text, strides_of(&theirs->tensor).text,
+        strides_of(&ours->tensor).text);
 }
 
 /* A broadcast tensor is written out into one that is not; `copied`: it is here
@@ -79,18 +138,15 @@ static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
     const tmsg_tensor_t *a = &theirs->tensor, *b = &ours->tensor;
 
     if (a->dtype.code != b->dtype.code || a->dtype.bits != b->dtype.bits ||
-        a->dtype.lanes != b->dtype.lanes) {
-        return differs(ours, "dtype");
-    }
-    if (a->ndim != b->ndim ||
+        a->dtype.lanes != b->dtype.lanes || a->ndim != b->ndim ||
         (a->ndim > 0 && memcmp(a->shape, b->shape,
                                (size_t)a->ndim * sizeof(*a->shape)) != 0)) {
-        return differs(ours, "shape");
+        return differs(theirs, ours);
     }
     return theirs->bytes == 0 || same_order(a, b) ||
                    (copied && tmsg_tensor_is_broadcast(a))
                ? TMSG_OK
-               : differs(ours, "order of elements");
+               : lies_otherwise(theirs, ours);
 }
 
 /* Whether what both maps have fits. Errors: INVALID_PARAM. */
@@ -356,7 +412,7 @@ static tmsg_status_t check_map(const tmsg_map_t *map)
                 tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
         }
     }
-    return TMSG_OK;
+    return tmsg_map_check_apart(map);
 }
 
 static bool has_foreign(const tmsg_map_t *map)

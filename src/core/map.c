@@ -490,6 +490,7 @@ void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
 {
     map->entries[index].tensor.data = data;
     map->laid = false;
+    atomic_store_explicit(&map->apart, false, memory_order_relaxed);
 }
 
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
@@ -502,6 +503,7 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
     if (status == TMSG_OK) {
         entry->tensor.data = data;
         map->lent = true;
+        atomic_store_explicit(&map->apart, false, memory_order_relaxed);
     }
     return status;
 }

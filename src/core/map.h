@@ -120,6 +120,11 @@ int32_t tmsg_meta_reserved(const char *key, size_t key_bytes);
 tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
                                    size_t key_bytes, const tmsg_meta_t *value);
 
+/* Whether each tensor has memory of its own; each lies without gaps. It is
+ * remembered. Thread-safe, as reading is. Errors: INVALID_PARAM, with the names
+ * of two that overlap; NO_MEMORY. */
+tmsg_status_t tmsg_map_check_apart(const tmsg_map_t *map);
+
 /* Bytes that it takes without its tensors' data, as an estimate. */
 uint64_t tmsg_map_memory(const tmsg_map_t *map);
 

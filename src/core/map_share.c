@@ -75,6 +75,7 @@ bool tmsg_map_has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
 void tmsg_map_restamp(tmsg_map_t *map)
 {
     atomic_store_explicit(&map->stamp, 0, memory_order_relaxed);
+    atomic_store_explicit(&map->apart, false, memory_order_relaxed);
 }
 
 void tmsg_map_drop_index(tmsg_map_t *map)

@@ -35,6 +35,7 @@ struct tmsg_map {
     void *recycle_arg;
     bool laid; /* recycled as it is, not emptied */
     bool lent; /* tensors have release functions, whosever the layout is */
+    atomic_bool apart; /* the tensors' memory is known not to overlap */
 };
 
 /* INVALID_PARAM where the caller gave NULL. */

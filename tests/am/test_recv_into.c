@@ -249,22 +249,34 @@ Test(recv_into, a_tensor_that_differs_is_named)
     static const tmsg_dtype_t i32 = {TMSG_DTYPE_INT, 32, 1};
     static const int64_t shape[] = {40, 50}, turned[] = {50, 40};
     static const int64_t fortran[] = {1, 40}, flat[] = {2000};
+    static int64_t ones[64];
     static const struct {
-        const char *word;
+        const char *words;
         const tmsg_dtype_t *dtype;
         int32_t ndim;
         const int64_t *shape;
         const int64_t *strides;
     } rows[] = {
-        {"dtype", &i32, 2, shape, NULL},
-        {"shape", &f32, 2, turned, NULL},
-        {"shape", &f32, 1, flat, NULL},
-        {"order", &f32, 2, shape, fortran},
+        {"float32[40,50] came, and the map to receive into has int32[40,50]",
+         &i32, 2, shape, NULL},
+        {"float32[40,50] came, and the map to receive into has float32[50,40]",
+         &f32, 2, turned, NULL},
+        {"has float32[2000]", &f32, 1, flat, NULL},
+        {"has float32[]", &f32, 0, NULL, NULL},
+        {"has float32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+         "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,...]",
+         &f32, 64, ones, NULL},
+        {"the elements of float32[40,50] came in another order, with strides "
+         "of [50,1], than the map to receive into has, [1,40]",
+         &f32, 2, shape, fortran},
     };
     static float from[2000], into[2000];
     tmsg_map_t *sent = one_tensor("x", f32, 2, shape, NULL, from);
     pair_t pair;
 
+    for (size_t i = 0; i < COUNT(ones); i++) {
+        ones[i] = 1;
+    }
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (size_t i = 0; i < COUNT(rows); i++) {
         receiving_t receiving = {.pair = &pair};
@@ -282,7 +294,7 @@ Test(recv_into, a_tensor_that_differs_is_named)
         pair_await(&pair, has_come, &receiving, "a message that differs");
         must_be(receiving.status, TMSG_ERR_INVALID_PARAM);
         must_say(tmsg_error_message(), "tensor 'x'");
-        must_say(tmsg_error_message(), rows[i].word);
+        must_say(tmsg_error_message(), rows[i].words);
         must(tmsg_map_clear(map)); /* it is free */
         must_be(tmsg_request_test(request), TMSG_IN_PROGRESS);
         message = pair_take(&pair, &pair.a);
@@ -293,6 +305,37 @@ Test(recv_into, a_tensor_that_differs_is_named)
         must(pair_finish(&pair, request));
         tmsg_map_destroy(map);
     }
+    tmsg_map_destroy(sent);
+    pair_close(&pair);
+}
+
+/* Nor is anything of a message written anywhere. */
+Test(recv_into, memory_that_overlaps_is_refused)
+{
+    static const tmsg_dtype_t u8 = {TMSG_DTYPE_UINT, 8, 1};
+    static const int64_t shape[] = {10};
+    static uint8_t from[10] = {1, 2, 3}, into[19];
+    tmsg_map_t *sent = one_tensor("x", u8, 1, shape, NULL, from);
+    tmsg_map_t *map = one_tensor("x", u8, 1, shape, NULL, into);
+    tmsg_tensor_t tensor;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    must(tmsg_map_find(map, "x", &tensor));
+    tensor.data = into + 9;
+    must(tmsg_map_add(map, "never sent", &tensor, NULL));
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_endpoint_send(pair.to_a, sent, NULL, &request));
+    must_be(tmsg_endpoint_recv_into(pair.to_b, map, 0, &message),
+            TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "tensors 'x' and 'never sent' overlap");
+    must(tmsg_map_remove(map, "never sent")); /* it is free */
+    message = take_into(&pair, map);
+    must_eq(memcmp(into, from, sizeof(from)), 0);
+    tmsg_message_destroy(message);
+    must(pair_finish(&pair, request));
+    tmsg_map_destroy(map);
     tmsg_map_destroy(sent);
     pair_close(&pair);
 }

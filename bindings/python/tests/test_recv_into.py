@@ -141,6 +141,43 @@ def test_what_cannot_be_received_into(run):
     run(scenario)
 
 
+def test_buffers_that_overlap_are_refused(run):
+    """Which of them would be whole is chance."""
+    async def scenario(ep):
+        memory, other = np.zeros(40, "u1"), np.zeros(0, "u1")
+        for x, more in ((memory[:12], memory[4:28].view("i8")),
+                        (memory[12:24], memory[:24].view("i8")),
+                        (memory[:12], memory[:24].view("i8"))):
+            await ep.send({}, count=1, size=12)
+            with pytest.raises(tensormsg.InvalidParam,
+                               match="tensors 'x' and 'more' overlap"):
+                await ep.recv_into({"x": x, "more": more})
+            with pytest.raises(tensormsg.InvalidParam, match="'b' and 'x' over"):
+                await ep.recv_into({"a": other, "b": more, "x": x})
+            assert not (await ep.recv())["x"].any() and not memory.any()
+        await ep.send({}, count=1, size=12)
+        await ep.recv_into({"x": memory[:12], "more": memory[12:36].view("i8"),
+                            "empty": memory[5:5]})
+        assert not memory[:12].any() and memory[20] == 1
+
+    run(scenario)
+
+
+def test_what_differs_is_told(run):
+    async def scenario(ep):
+        await ep.send({}, count=1, size=12)
+        for wrong, words in (
+                (np.zeros((3, 4), "f4"), r"float32\[3,4\]"),
+                (np.zeros(11, "u1"), r"uint8\[11\]"),
+                (np.zeros((), "c8"), r"complex64\[\]")):
+            with pytest.raises(tensormsg.InvalidParam, match=(
+                    r"tensor 'x': uint8\[12\] came, and the map to receive "
+                    f"into has {words}$")):
+                await ep.recv_into({"x": wrong})
+
+    run(scenario)
+
+
 def test_buffers_are_kept_and_given_back(run):
     async def scenario(ep):
         await ep.send({}, count=2, size=BIG)

@@ -92,8 +92,9 @@ class Endpoint(BaseEndpoint[Hub]):
         into these: without a copy where UCX can, else by one.
 
         `buffers`: names to arrays or buffers that can be written to, without
-        gaps; those of the message have the same dtype and shape, else this
-        raises InvalidParam and the message stays the next one. What only one of
+        gaps, none of which shares a byte with another; those of the message
+        have the same dtype and shape, else this raises InvalidParam, which says
+        what came, and the message stays the next one. What only one of
         the two has is left as it is, and received as by recv(). In the message
         returned those names are the arrays given (with `like`, the tensors).
 

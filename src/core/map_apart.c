@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "core/device.h"
+#include "core/error.h"
+#include "core/map_struct.h"
+
+typedef struct {
+    tmsg_device_t device;
+    uintptr_t begin, end;
+    size_t index;
+} span_t;
+
+/* False: it takes no memory, or none that has addresses. */
+static bool span_of(const tmsg_map_t *map, size_t index, span_t *span)
+{
+    const tmsg_map_entry_t *entry = &map->entries[index];
+
+    span->device = entry->tensor.device;
+    span->begin = (uintptr_t)entry->tensor.data;
+    span->end = span->begin + entry->bytes;
+    span->index = index;
+    return entry->bytes > 0 && tmsg_device_has_addresses(span->device.type);
+}
+
+static bool same_device(const span_t *a, const span_t *b)
+{
+    return a->device.type == b->device.type && a->device.id == b->device.id;
+}
+
+/* Whether each begins where the one before ends, or beyond: as they mostly lie.
+ */
+static bool ascends(const tmsg_map_t *map)
+{
+    span_t before = {.end = 0}, span;
+    bool first = true;
+
+    for (size_t i = 0; i < map->size; i++) {
+        if (!span_of(map, i, &span)) {
+            continue;
+        }
+        if (!first &&
+            (!same_device(&before, &span) || span.begin < before.end)) {
+            return false;
+        }
+        before = span;
+        first = false;
+    }
+    return true;
+}
+
+static int compare(const void *left, const void *right)
+{
+    const span_t *a = left, *b = right;
+
+    if (a->device.type != b->device.type) {
+        return a->device.type < b->device.type ? -1 : 1;
+    }
+    if (a->device.id != b->device.id) {
+        return a->device.id < b->device.id ? -1 : 1;
+    }
+    return a->begin < b->begin ? -1 : a->begin > b->begin;
+}
+
+static tmsg_status_t refuse(const tmsg_map_t *map, size_t a, size_t b)
+{
+    const tmsg_map_entry_t *first = &map->entries[a < b ? a : b];
+    const tmsg_map_entry_t *second = &map->entries[a < b ? b : a];
+
+    return tmsg_error_set(
+        TMSG_ERR_INVALID_PARAM,
+        "tensors '%s' and '%s' overlap: each is received into memory of its "
+        "own",
+        tmsg_error_name(first->name, first->name_bytes).text,
+        tmsg_error_name(second->name, second->name_bytes).text);
+}
+
+static tmsg_status_t check_sorted(const tmsg_map_t *map, span_t *spans)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < map->size; i++) {
+        count += span_of(map, i, &spans[count]);
+    }
+    qsort(spans, count, sizeof(*spans), compare);
+    for (size_t i = 1; i < count; i++) {
+        if (same_device(&spans[i - 1], &spans[i]) &&
+            spans[i].begin < spans[i - 1].end) {
+            return refuse(map, spans[i - 1].index, spans[i].index);
+        }
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_check_apart(const tmsg_map_t *map)
+{
+    tmsg_status_t status = TMSG_OK;
+    span_t *spans;
+
+    if (atomic_load_explicit(&map->apart, memory_order_relaxed)) {
+        return TMSG_OK;
+    }
+    if (!ascends(map)) {
+        spans = malloc((map->size + 1) * sizeof(*spans));
+        if (spans == NULL) {
+            return tmsg_error_memory("the order of tensors in memory");
+        }
+        status = check_sorted(map, spans);
+        free(spans);
+    }
+    if (status == TMSG_OK) {
+        atomic_store_explicit(&((tmsg_map_t *)(uintptr_t)map)->apart, true,
+                              memory_order_relaxed);
+    }
+    return status;
+}
