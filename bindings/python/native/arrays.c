@@ -210,6 +210,31 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
     return own(array, owner);
 }
 
+static bool is_writable(PyObject *capsule)
+{
+    tmsg_tensor_t tensor;
+    uint64_t flags;
+
+    return PyCapsule_IsValid(capsule, VERSIONED) &&
+           tmsg_tensor_from_dlpack_versioned(
+               PyCapsule_GetPointer(capsule, VERSIONED), &tensor, &flags) ==
+               TMSG_OK &&
+           (flags & TMSG_DLPACK_READ_ONLY) == 0;
+}
+
+PyObject *tmsgpy_view_of(const tmsg_tensor_t *tensor, PyObject *capsule)
+{
+    PyObject *made = tmsgpy_array_of(tensor, capsule);
+
+    if (made != NULL && made != Py_None) {
+        PyArray_UpdateFlags((PyArrayObject *)made, NPY_ARRAY_ALIGNED);
+        if (!is_writable(capsule)) {
+            PyArray_CLEARFLAGS((PyArrayObject *)made, NPY_ARRAY_WRITEABLE);
+        }
+    }
+    return made;
+}
+
 PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
 {
     uint64_t bytes = 0;

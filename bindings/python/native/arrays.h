@@ -28,6 +28,11 @@ int tmsgpy_tensor_of(PyObject *value, tmsg_tensor_t *tensor_p,
  * has no such dtype or too few dimensions; NULL with an exception. */
 PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner);
 
+/* The same of what tmsgpy_tensor_of() found in a capsule, which is held. It can
+ * be written to where the capsule says so, which one without a version
+ * cannot. */
+PyObject *tmsgpy_view_of(const tmsg_tensor_t *tensor, PyObject *capsule);
+
 /* The tensor's bytes as a flat uint8 array. */
 PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner);
 

@@ -42,6 +42,30 @@ const tmsgpy_device_t *tmsgpy_device_of(PyObject *value)
                : NULL;
 }
 
+bool tmsgpy_is_host(const tmsg_tensor_t *tensor)
+{
+    return tensor->device.type == TMSG_DEVICE_CPU ||
+           tensor->device.type == TMSG_DEVICE_CUDA_HOST;
+}
+
+int tmsgpy_capsule_of(const char *name, PyObject *capsule,
+                      tmsg_tensor_t *tensor_p, int64_t *strides)
+{
+    int rc = PyCapsule_CheckExact(capsule)
+                 ? tmsgpy_tensor_of(capsule, tensor_p, strides)
+                 : 0;
+
+    if (rc == 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "'%s': its __dlpack__() gave no capsule of DLPack's, but "
+                     "%R",
+                     name, capsule);
+    } else if (rc < 0) {
+        tmsgpy_refuse_tensor((tmsg_status_t)rc, name);
+    }
+    return rc == 1 ? 0 : -1;
+}
+
 /* device_tensor(name, capsule, stream): what is in a capsule of DLPack's, with
  * CUDA's number of a stream, or 0. */
 PyObject *tmsgpy_device_tensor(PyObject *self, PyObject *args)
@@ -50,7 +74,6 @@ PyObject *tmsgpy_device_tensor(PyObject *self, PyObject *args)
     tmsgpy_device_t *device;
     PyObject *owner;
     const char *name;
-    int rc;
 
     (void)self;
     if (!PyArg_ParseTuple(args, "sOK", &name, &owner, &handle)) {
@@ -62,17 +85,10 @@ PyObject *tmsgpy_device_tensor(PyObject *self, PyObject *args)
     }
     device->owner = owner;
     device->stream = stream_of(handle);
-    rc = tmsgpy_tensor_of(owner, &device->tensor, device->strides);
-    if (rc == 1) {
+    if (tmsgpy_capsule_of(name, owner, &device->tensor, device->strides) == 0) {
         return wrap(device);
     }
     PyMem_Free(device);
-    if (rc == 0) {
-        PyErr_Format(PyExc_TypeError, "'%s' is not in a capsule of DLPack's",
-                     name);
-    } else {
-        tmsgpy_refuse_tensor((tmsg_status_t)rc, name);
-    }
     return NULL;
 }
 

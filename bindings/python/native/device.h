@@ -20,6 +20,14 @@ typedef struct {
 /* NULL: another value. It lives as long as the value. */
 const tmsgpy_device_t *tmsgpy_device_of(PyObject *value);
 
+/* What is in a capsule of DLPack's that is to be there: 0, or -1 with an
+ * exception. */
+int tmsgpy_capsule_of(const char *name, PyObject *capsule,
+                      tmsg_tensor_t *tensor_p, int64_t *strides);
+
+/* Whether the CPU reads it. */
+bool tmsgpy_is_host(const tmsg_tensor_t *tensor);
+
 /* The functions of module tensormsg._hot. */
 PyObject *tmsgpy_device_tensor(PyObject *self, PyObject *args);
 PyObject *tmsgpy_device_memory(PyObject *self, PyObject *args);

@@ -606,6 +606,7 @@ static PyMethodDef functions[] = {
     {"stream_state", tmsgpy_stream_state, METH_O, NULL},
     {"stream_result", tmsgpy_stream_result, METH_O, NULL},
     {"stream_watch", tmsgpy_stream_watching, METH_O, NULL},
+    {"view", tmsgpy_view, METH_VARARGS, NULL},
     {"posted", tmsgpy_posted, METH_O, NULL},
     {"recv_into", tmsgpy_recv_into, METH_VARARGS, NULL},
     {"told", tmsgpy_told, METH_O, NULL},

@@ -5,8 +5,46 @@
 
 #include <tensormsg/endpoint.h>
 
+#include "arrays.h"
 #include "hub.h"
 #include "pack.h"
+
+/* view(name, capsule): an array that views what is in a capsule of DLPack's, in
+ * memory of the host. The library looks at it first: numpy believes it. */
+PyObject *tmsgpy_view(PyObject *self, PyObject *args)
+{
+    int64_t strides[TMSGPY_NDIM_MAX];
+    PyObject *capsule, *array;
+    tmsg_tensor_t tensor;
+    const char *name;
+    int rc;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sO", &name, &capsule)) {
+        return NULL;
+    }
+    rc = tmsgpy_capsule_of(name, capsule, &tensor, strides);
+    if (rc != 0) {
+        return NULL;
+    }
+    if (!tmsgpy_is_host(&tensor)) {
+        return PyErr_Format(PyExc_TypeError,
+                            "'%s': what its __dlpack__() gave is in memory of "
+                            "a device, unlike its __dlpack_device__()",
+                            name);
+    }
+    tensor.device = (tmsg_device_t){TMSG_DEVICE_CPU, 0};
+    array = tmsgpy_view_of(&tensor, capsule);
+    if (array == Py_None) {
+        char dtype[TMSG_DTYPE_NAME_MAX];
+
+        Py_DECREF(array);
+        return PyErr_Format(
+            PyExc_TypeError, "buffer '%s' is %s, which numpy has no type for",
+            name, tmsg_dtype_format(tensor.dtype, dtype, sizeof(dtype)));
+    }
+    return array;
+}
 
 static void drop_map(PyObject *capsule)
 {

@@ -120,6 +120,7 @@ PyObject *tmsgpy_refuse(PyObject *self, PyObject *args);
 PyObject *tmsgpy_task_state(PyObject *self, PyObject *task);
 
 /* Receiving into buffers. */
+PyObject *tmsgpy_view(PyObject *self, PyObject *args);
 PyObject *tmsgpy_posted(PyObject *self, PyObject *arrays);
 PyObject *tmsgpy_recv_into(PyObject *self, PyObject *args);
 

@@ -168,6 +168,11 @@ static int add(tmsg_map_t *map, PyObject *name, PyObject *value, bool keep)
     if (rc < 0) {
         tmsgpy_refuse_tensor((tmsg_status_t)rc, utf8);
         rc = -1;
+    } else if (device == NULL && !tmsgpy_is_host(&tensor)) {
+        refuse(name, PyExc_TypeError,
+               "the capsule is of memory of a device: give what has "
+               "__dlpack__(), and a __dlpack_device__() that says so");
+        rc = -1;
     } else {
         tmsg_status_t status = device != NULL ? add_device(map, utf8, device)
                                : keep ? add_kept(map, utf8, &tensor, value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _device
 from ._lib import hot
-from .errors import Status, error_of
+from .errors import Error, Status, error_of
 
 # Beside the tensors of a map there may be leaves that are no arrays: metadata
 # whose key is "/" and the leaf's name. Where names alone do not tell how the
@@ -135,21 +135,21 @@ def _capsule(name: str, value: Any) -> Any:
                 return torch.utils.dlpack.to_dlpack(value)
             except (AttributeError, BufferError, RuntimeError, TypeError):
                 pass
+    device = _device.type_of(name, value)
+    if device in _device.CUDA:
+        return _device.capsule(name, value)
+    if device not in _CPU:
+        raise TypeError(f"'{name}' is in memory of a device (DLPack's type "
+                        f"{device}), which this version cannot send: copy it "
+                        "to the CPU")
+    return _host_capsule(value)
+
+
+def _host_capsule(value: Any) -> Any:
     try:
-        device = value.__dlpack_device__()[0]
-        if device in _device.CUDA:
-            return _device.capsule(name, value)
-        if device not in _CPU:
-            raise TypeError(f"'{name}' is in memory of a device (DLPack's type "
-                            f"{int(device)}), which this version cannot send: "
-                            "copy it to the CPU")
-        try:
-            return value.__dlpack__(max_version=(1, 0))
-        except TypeError:
-            return value.__dlpack__()
-    except (AttributeError, BufferError, RuntimeError, ValueError) as error:
-        words = str(error).split("\n")[0]
-        raise TypeError(f"'{name}' cannot be sent: {words}") from None
+        return value.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return value.__dlpack__()
 
 
 def _cuda(name: str, value: Any) -> Any:
@@ -161,7 +161,34 @@ def _cuda(name: str, value: Any) -> Any:
     return _device.interface(name, value, about, dtype)
 
 
-def _leaf(name: str, value: Any) -> Any:
+# Whose words say what is wrong without their name.
+_SPEAKING = (AttributeError, BufferError, NotImplementedError, RuntimeError,
+             TypeError, ValueError)
+
+
+def _telling(error: Exception, name: str, what: str) -> Optional[Exception]:
+    """What an object of the user's has answered, with which that is; None: it
+    says so."""
+    words = str(error).split("\n")[0]
+    if isinstance(error, (Error, MemoryError)) or \
+            words.startswith((f"'{name}'", f"buffer '{name}'")):
+        return None
+    kind = "" if isinstance(error, _SPEAKING) else f"{type(error).__name__}: "
+    return TypeError(f"{what}: {kind}{words}")
+
+
+def leaf(name: str, value: Any) -> Any:
+    """An array as the extension takes it, or a capsule."""
+    try:
+        return _taken(name, value)
+    except Exception as error:
+        told = _telling(error, name, f"'{name}' cannot be sent")
+        if told is None:
+            raise
+        raise told from error
+
+
+def _taken(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _array(name, value)
     if isinstance(value, np.generic):
@@ -247,7 +274,7 @@ class _Flat:
                 form[str(key)] = self.walk(below + key, item)
             self.around.pop()
             return form
-        return self._put(self.arrays, name, name, _leaf(name, value))
+        return self._put(self.arrays, name, name, leaf(name, value))
 
 
 def shortened(name: str) -> str:
@@ -276,6 +303,9 @@ def packed(take: Callable[[Any, Optional[Dict[str, Any]]], Any], data: Any,
     leaves.update(meta or {})
     done = take(arrays, leaves or None)
     if done is NotImplemented:
+        for name, value in arrays.items():
+            if not isinstance(value, np.ndarray):
+                hot.device_tensor(name, value, 0)  # raises where that is it
         raise TypeError("one of the arrays cannot be described")
     return done
 
@@ -328,23 +358,46 @@ def _is_dense(array: "np.ndarray[Any, Any]") -> bool:
                 array.transpose(order).flags.c_contiguous)
 
 
-def buffer(name: str, value: Any) -> Any:
+def _imported(name: str, value: Any) -> Any:
+    """The memory of what has __dlpack__(), which is checked: numpy's own import
+    believes it."""
+    device = _device.type_of(name, value)
+    if device not in _CPU:
+        raise TypeError(f"buffer '{name}' is in memory of a device (DLPack's "
+                        f"type {device}), not of the CPU")
+    know_ml_dtypes()
+    return hot.view(name, _host_capsule(value))
+
+
+def _shared(name: str, value: Any) -> Any:
     """An array of numpy's class itself that shares the memory of a buffer."""
     if isinstance(value, np.ndarray):
-        array = np.asarray(value)
-    elif _is_torch(value):
-        array = _torch_buffer(name, value)
-    elif hasattr(value, "__array_interface__"):
-        array = np.asarray(value)
-    else:
-        try:
-            array = np.asarray(memoryview(value))
-        except TypeError:
-            if not hasattr(value, "__dlpack__"):
-                raise TypeError(
-                    f"buffer '{name}' is of {type(value)}: neither an array "
-                    "(__array_interface__, DLPack) nor a buffer") from None
-            array = np.from_dlpack(value)
+        return np.asarray(value)
+    if _is_torch(value):
+        return _torch_buffer(name, value)
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    try:
+        view = memoryview(value)
+    except TypeError:
+        if hasattr(value, "__dlpack__"):
+            return _imported(name, value)
+        raise TypeError(
+            f"buffer '{name}' is of {type(value)}: neither an array "
+            "(__array_interface__, DLPack) nor a buffer") from None
+    return np.asarray(view)
+
+
+def buffer(name: str, value: Any) -> Any:
+    """The same, of memory that can be received into."""
+    try:
+        array = _shared(name, value)
+    except Exception as error:
+        told = _telling(error, name,
+                        f"buffer '{name}' cannot be received into")
+        if told is None:
+            raise
+        raise told from error
     if array.dtype.kind == "V":
         know_ml_dtypes()
     if isinstance(value, np.ma.MaskedArray) or \

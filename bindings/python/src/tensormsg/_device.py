@@ -16,6 +16,17 @@ _NDIM_MOST = 64
 _LEGACY = 1  # of CUDA's streams, as DLPack and __cuda_array_interface__ have it
 
 
+def type_of(name: str, value: Any) -> int:
+    """Of the device, as DLPack numbers them."""
+    said = value.__dlpack_device__()
+    try:
+        kind, _ = said
+        return int(kind)
+    except (TypeError, ValueError):
+        raise TypeError(f"'{name}': its __dlpack_device__() gave {said!r}, no "
+                        "pair of ints") from None
+
+
 def capsule(name: str, value: Any) -> Any:
     """A tensor that has __dlpack__(). Its owner has the legacy default stream
     wait for its work, and the library reads behind that."""
@@ -63,6 +74,11 @@ def checked(name: str, about: Any) -> Dict[str, Any]:
     if not (isinstance(data, tuple) and len(data) == 2 and
             _whole(data[0], 0) and data[0] < 1 << 64):
         raise wrong("data", "no address with whether it is read-only")
+    if data[0] == 0 and 0 not in shape:
+        raise wrong("data", "no address for elements that there are")
+    stream = about.get("stream")
+    if stream is not None and not (_whole(stream, 0) and stream < 1 << 64):
+        raise wrong("stream", "neither None nor CUDA's number of a stream")
     return about
 
 

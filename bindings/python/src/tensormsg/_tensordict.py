@@ -81,7 +81,7 @@ class _Packer:
         place = len(self.tensors)
         if name in self.tensors or not name:
             name = f"{name}~{place}"
-        self.tensors[name] = _data._capsule(name, tensor)
+        self.tensors[name] = _data.leaf(name, tensor)
         return place
 
     def entry(self, name: str, value: Any) -> Any:

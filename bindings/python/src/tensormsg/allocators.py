@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from . import _data
+from . import _data, _device
 from .errors import Error, InvalidParam, Status
 
 KINDS = ("host", "cuda")
@@ -97,6 +97,7 @@ def _cuda(value: Any, nbytes: int, alignment: int) -> Tuple[int, Any]:
     if about is None:
         raise TypeError(f"{type(value)}, which has no "
                         "__cuda_array_interface__")
+    _device.checked("memory", about)
     address, read_only = about["data"]
     if read_only or about.get("strides") is not None:
         raise ValueError("memory that is read-only, or with gaps")
