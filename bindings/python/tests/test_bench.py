@@ -4,10 +4,14 @@ soak (peers.py)."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
+
+import tensormsg.bench
 
 
 def bench(*args, **environment):
@@ -45,22 +49,110 @@ def test_the_comparison_runs(tmp_path):
     (["--work", "8"], "--work: 8: not NxBYTES"),
     (["--work", "0x8"], "--work: 0x8: not NxBYTES"),
     (["--ways", "C,D"], "--ways: D: none of C, blocking,"),
-    (["--seconds", "-1"], "--seconds"),
+    *((["--seconds", text], f"--seconds: {text}: seconds are above 0 and below")
+      for text in ("-1", "0", "nan", "inf", "1h")),
+    (["--workload", "/nowhere.json"], "--workload: /nowhere.json: No such file"),
+    (["--workload", "."], "--workload: .: Is a directory"),
+    *((["--workload", "FILE", text], "work.json: no workload, which is JSON")
+      for text in ("", "[]", "{}", '{"maps": []}', '{"maps": [{"tensors": [7]}]}',
+                   '{"maps": [{"tensors": [{"name": "x", "shape": "y"}]}]}',
+                   '{"maps": [{"tensors": [{"name": "x", "shape": [-1],'
+                   ' "dtype": "u1"}]}]}')),
 ])
-def test_what_is_mistaken_is_said_before_anything_is_measured(args, words):
+def test_what_is_mistaken_is_said_before_anything_is_measured(args, words,
+                                                              tmp_path):
+    if args[1] == "FILE":
+        path = tmp_path / "work.json"
+        path.write_text(args[2])
+        args = args[0], path
     ran = bench(*args)
     assert ran.returncode == 2 and ran.stdout == ""
     assert words in ran.stderr and "Traceback" not in ran.stderr
 
 
-def test_without_matplotlib_it_says_what_to_install(tmp_path):
-    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+def hidden(module, *args):
+    """Where that is not installed."""
     program = "import importlib.util, sys; find = importlib.util.find_spec; " \
         "importlib.util.find_spec = lambda name, *args: None " \
-        "if name == 'matplotlib' else find(name, *args); " \
-        "sys.argv = ['bench', '--plot', 'plot.png']; " \
+        f"if name == '{module}' else find(name, *args); " \
+        f"sys.argv = ['bench', *{args}]; " \
         "from tensormsg.bench import main; main()"
-    ran = subprocess.run([sys.executable, "-c", program], text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.run([sys.executable, "-c", program], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_without_matplotlib_it_says_what_to_install():
+    ran = hidden("matplotlib", "--plot", "plot.png")
     assert ran.returncode == 2 and ran.stdout == ""
     assert "--plot needs matplotlib: pip install matplotlib" in ran.stderr
+
+
+def test_its_help_tells_the_ways_and_what_is_usual():
+    ran = bench("--help")
+    assert ran.returncode == 0
+    for way, about in tensormsg.bench.ABOUT.items():
+        assert f"  {way:<15} {about}\n" in ran.stdout
+    assert list(tensormsg.bench.ABOUT) == list(tensormsg.bench.WAYS)
+    for words in "8x33554432)", "for (0.6)", "(all that are installed)", \
+            "(needs pyzmq)":
+        assert words in " ".join(ran.stdout.split()), words
+
+
+def test_what_is_not_installed_is_told():
+    reason = "there is no module zmq: pip install pyzmq"
+    ran = hidden("zmq", "--work", "1x1", "--seconds", ".01")
+    assert f"ZeroMQ is left out: {reason}" in ran.stderr
+    assert "ZeroMQ" not in ran.stdout and "asyncio" in ran.stdout
+    ran = hidden("zmq", "--work", "1x1", "--ways", "C,ZeroMQ")
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert f"--ways ZeroMQ: {reason}" in ran.stderr
+
+
+def test_a_way_that_fails_leaves_the_others(tmp_path):
+    """With what its other process said last."""
+    (tmp_path / "zmq.py").write_text("raise ImportError('this zmq is none')")
+    ran = bench("--work", "1x8", "--seconds", ".01", "--ways", "ZeroMQ,C",
+                PYTHONPATH=str(tmp_path))
+    assert ran.returncode == 1 and "Traceback" not in ran.stderr
+    assert "1 x 8, ZeroMQ: its other process ended: ImportError: this zmq is " \
+        "none" in ran.stderr
+    said = ran.stdout.splitlines()[1].split()
+    assert said[:4] == ["1", "x", "8", "-"] and float(said[4]) > 0
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return file.read().split()
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("way", ["C", "blocking", "asyncio", "pickle"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_it_leaves_no_process(way, number, tmp_path):
+    errors = tmp_path / "errors"
+    with open(errors, "wb") as file, subprocess.Popen(
+            [sys.executable, "-m", "tensormsg.bench", "--work",
+             "1x33554432", "--ways", way, "--seconds", "30"],
+            stdout=subprocess.DEVNULL, stderr=file) as process:
+        try:
+            end = time.monotonic() + 30
+            while not (children := children_of(process.pid)):
+                assert time.monotonic() < end
+                time.sleep(.01)
+            time.sleep(.4)  # anywhere in it
+            process.send_signal(number)
+            assert process.wait(30) == (130 if number == signal.SIGINT else
+                                        -number)
+        finally:
+            process.kill()
+    while not all(map(is_gone, children)):
+        assert time.monotonic() < end
+        time.sleep(.01)
+    assert "Traceback" not in errors.read_text()

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m tensormsg.bench: dicts of arrays to another process and back, by
-this package, by its library in C, and by what one would use instead: of ZeroMQ,
-UCXX and tensordict's pipe over that, what is installed.
-
-Prints a table of half round trips in microseconds (the median), and what Python
-costs over C, and by how much it is faster than others; writes rows {way,
-tensors, bytes_each, half_round_trip_us, gb_per_s} as JSON, and a plot where
-matplotlib is installed.
+"""Dicts of arrays to another process and back, by this package, by its library
+in C, and by what one would use instead, where it is installed. Prints a table of
+half round trips in microseconds (the median), and what Python costs over C, and
+by how much it is faster than others.
 """
 
 from __future__ import annotations
@@ -24,9 +20,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, Awaitable, Callable, Dict, List, Tuple
+from typing import Any, Awaitable, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -36,6 +33,7 @@ from tensormsg._lib import hot
 Data = Dict[str, Any]
 SECONDS = 0.6  # of measuring for a row
 MOST = 3000  # round trips
+SLICE = 0.1  # seconds of those that C makes at once
 FIRST = 3  # that do not count: memory is fetched, and what repeats made known
 READY = "listening"  # a line of the other process, amid UCX's
 
@@ -127,7 +125,11 @@ def in_c(place: str, data: Data) -> List[float]:
         hot.ping(ep._hub.number, ep._number, data, FIRST)
         once = hot.ping(ep._hub.number, ep._number, data, 5)
         count = max(5, min(MOST, int(SECONDS / statistics.median(once))))
-        times = hot.ping(ep._hub.number, ep._number, data, count)
+        each = max(1, int(SLICE / statistics.median(once)))
+        times: List[float] = []
+        while len(times) < count:  # between which Ctrl-C is heard
+            times += hot.ping(ep._hub.number, ep._number, data,
+                              min(each, count - len(times)))
         ep.abort()
         return times
 
@@ -322,8 +324,20 @@ WAYS: Dict[str, Tuple[Callable[[str], None],
     "Pipe": (serve_pipe, with_pipe),
     "TensorDictPipe": (serve_theirs, with_theirs),
 }
-NEEDS = {"ZeroMQ": ["zmq"], "UCXX": ["ucxx"], "Pipe": ["tensordict"],
-         "TensorDictPipe": ["tensordict", "ucxx"]}
+ABOUT = {
+    "C": "the library, driven by C, with a map that is made once",
+    "blocking": "this package: connect(), send(), recv()",
+    "asyncio": "the same with asyncio",
+    "pickle": "multiprocessing's Connection, on a Unix socket",
+    "ZeroMQ": "pyzmq, with pickle 5 and buffers out of band",
+    "UCXX": "ucxx: send_multi(), on loopback, with pickle 5",
+    "Pipe": "tensormsg.tensordict.Pipe, of TensorDicts",
+    "TensorDictPipe": "tensordict's own over UCXX, consolidated before",
+}
+NEEDS = {  # modules, and the packages that have them
+    "ZeroMQ": {"zmq": "pyzmq"}, "UCXX": {"ucxx": "ucxx-cu13"},
+    "Pipe": {"tensordict": "tensordict"},
+    "TensorDictPipe": {"tensordict": "tensordict", "ucxx": "ucxx-cu13"}}
 OURS = "C", "blocking", "asyncio", "Pipe"
 
 # These want a newer UCX than the distribution's, and so processes of their own,
@@ -341,8 +355,12 @@ bench.main()
 """
 
 
-def is_there(way: str) -> bool:
-    return all(importlib.util.find_spec(name) for name in NEEDS.get(way, ()))
+def lacks(way: str) -> str:
+    """Why a way cannot be taken, in words; "": it can."""
+    return "; ".join(
+        f"there is no module {module}: pip install {package}"
+        for module, package in NEEDS.get(way, {}).items()
+        if not importlib.util.find_spec(module))
 
 
 def program(way: str, *args: str) -> List[str]:
@@ -350,29 +368,55 @@ def program(way: str, *args: str) -> List[str]:
                               ("-m", "tensormsg.bench")), *args]
 
 
+class Failed(Exception):
+    """A way that was taken and led nowhere: why."""
+
+
+def last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def end_with_parent() -> None:
+    """Of the other process: when nobody holds its input any more."""
+    def wait() -> None:
+        while os.read(0, 1):  # not sys.stdin, which would be locked at exit
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def ask(way: str, place: str, data: Data, work: List[str]) -> float:
     """Seconds of a round trip, the median. `work`: the options that say so."""
     if way not in APART:
         return statistics.median(WAYS[way][1](place, data))
-    said = subprocess.run(
+    ran = subprocess.run(
         program(way, "--ask", way, place, *work, "--seconds", str(SECONDS)),
-        text=True, check=True, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL).stdout
-    return float(said.splitlines()[-1])
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if ran.returncode != 0:
+        raise Failed(f"its process ended: {last_line(ran.stderr)}")
+    return float(ran.stdout.splitlines()[-1])
 
 
 def measure(way: str, data: Data, work: List[str]) -> float:
-    """Seconds of half a round trip."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Seconds of half a round trip. Raises Failed."""
+    with tempfile.TemporaryDirectory() as folder, \
+            open(f"{folder}/words", "w+", encoding="utf-8",
+                 errors="replace") as words:
         place = f"unix://{folder}/socket"
         with subprocess.Popen(program(way, "--serve", way, place), text=True,
-                              stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL) as peer:
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=words) as peer:
             assert peer.stdout is not None
             try:
                 if f"{READY}\n" not in peer.stdout:
-                    raise RuntimeError(f"{way}: the other process ended")
+                    words.seek(0)
+                    raise Failed("its other process ended: " +
+                                 last_line(words.read()))
                 return ask(way, place, data, work) / 2
+            except (OSError, EOFError, ImportError) as error:
+                raise Failed(f"{type(error).__name__}: {error}") from error
             finally:
                 peer.kill()
 
@@ -422,6 +466,23 @@ def read_workload(path: str) -> Data:
             for entry in entries for i in range(entry.get("times", 1))}
 
 
+class Workload(NamedTuple):
+    path: str
+    data: Data
+
+
+def workload(path: str) -> Workload:
+    try:
+        return Workload(path, read_workload(path))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{path}: no workload, which is JSON with maps[0].tensors, each "
+            f"with name, dtype and shape: {type(error).__name__}: {error}"
+        ) from None
+
+
 def numbers(text: str) -> List[Tuple[int, int]]:
     if not re.fullmatch(r"([1-9]\d*x\d+)(,[1-9]\d*x\d+)*", text):
         raise argparse.ArgumentTypeError(f"{text}: not NxBYTES,...")
@@ -438,29 +499,47 @@ def names(text: str) -> List[str]:
 
 
 def time_of(text: str) -> float:
-    if not 0 < float(text) < 3600:
-        raise argparse.ArgumentTypeError(f"{text}: not 0 to 3600")
-    return float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 < value < 3600:
+        raise argparse.ArgumentTypeError(
+            f"{text}: seconds are above 0 and below 3600")
+    return value
 
 
-def main() -> None:
-    global SECONDS
-    parser = argparse.ArgumentParser(prog="python -m tensormsg.bench",
-                                     description=__doc__)
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tensormsg.bench", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="ways:\n" + "\n".join(
+            f"  {way:<15} {about}" + (
+                f"\n{'':<18}(needs {', '.join(NEEDS[way].values())})"
+                if way in NEEDS else "")
+            for way, about in ABOUT.items()))
     parser.add_argument("--work", type=numbers, metavar="NxBYTES,...",
                         default="1x64,8x64,64x64,8x65536,8x2097152,8x33554432",
-                        help="number of arrays and bytes of each")
-    parser.add_argument("--workload", metavar="FILE",
-                        help="the map of a workload file, in place of --work")
-    parser.add_argument("--ways", type=names, default=",".join(WAYS),
-                        help="which to take")
+                        help="numbers of arrays, and bytes of each (%(default)s)")
+    parser.add_argument("--workload", type=workload, metavar="FILE",
+                        help="the first map of a workload file, in place of "
+                        "--work")
+    parser.add_argument("--ways", type=names, metavar="WAY,...",
+                        help="which to take (all that are installed)")
     parser.add_argument("--seconds", type=time_of, default=SECONDS,
-                        help="to measure each for")
-    parser.add_argument("--json", help="a file for the rows")
-    parser.add_argument("--plot", help="a .png or .svg (needs matplotlib)")
+                        help="to measure each for (%(default)s); five round "
+                        "trips at least")
+    parser.add_argument("--json", metavar="FILE", help="to write rows {way, work, "
+                        "tensors, bytes_each, half_round_trip_us, gb_per_s}")
+    parser.add_argument("--plot", metavar="FILE",
+                        help="to draw, .png or .svg (needs matplotlib)")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    return parser
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """What is mistaken is said before anything is measured."""
     if args.plot and not importlib.util.find_spec("matplotlib"):
         parser.error("--plot needs matplotlib: pip install matplotlib")
     if args.plot and not args.plot.endswith((".png", ".svg")):
@@ -468,47 +547,92 @@ def main() -> None:
     for path in args.json, args.plot:
         if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
             parser.error(f"{path}: no folder that can be written to")
-    SECONDS = args.seconds
+    for way in args.ways or ():
+        if lacks(way):
+            parser.error(f"--ways {way}: {lacks(way)}")
+
+
+def help_measure(args: argparse.Namespace) -> None:
+    """As the process that another of these has started."""
     if args.serve:
+        end_with_parent()
         WAYS[args.serve[0]][0](args.serve[1])
         return
-    if args.ask:
-        way, place = args.ask
-        times = WAYS[way][1](place, read_workload(args.workload)
-                             if args.workload else made(*args.work[0]))
-        print(statistics.median(times), flush=True)
-        os._exit(0)  # in whatever state others' threads are
-    ways = [way for way in args.ways if is_there(way)]
-    rows: List[Dict[str, Any]] = []
-    lines: List[str] = []
-    print(f"{'tensors x bytes':>16}" + "".join(f"{way:>15}" for way in ways)
-          + "   us, half a round trip")
-    works = ([["--workload", args.workload]] if args.workload else
-             [["--work", f"{count}x{size}"] for count, size in args.work])
-    for work in works:
-        data = (read_workload(args.workload) if args.workload else
-                made(*numbers(work[1])[0]))
+    way, place = args.ask
+    times = WAYS[way][1](place, args.workload.data if args.workload else
+                         made(*args.work[0]))
+    print(statistics.median(times), flush=True)
+    os._exit(0)  # in whatever state others' threads are
+
+
+class Table:
+    """Of what was measured: printed line by line."""
+
+    def __init__(self, ways: List[str]) -> None:
+        self.ways = ways
+        self.rows: List[Dict[str, Any]] = []
+        self.comparisons: List[str] = []
+        self.failed = False
+        print(f"{'tensors x bytes':>16}" +
+              "".join(f"{way:>15}" for way in ways) +
+              "   us, half a round trip", flush=True)
+
+    def measure(self, label: str, data: Data, work: List[str]) -> None:
         total = sum(array.nbytes for array in data.values())
-        label = (os.path.basename(args.workload) if args.workload else
-                 work[1].replace("x", " x "))
         took: Dict[str, float] = {}
         line = f"{label:>16}"
-        for way in ways:
-            took[way] = seconds = measure(way, data, work)
-            rows.append({"way": way, "work": label, "tensors": len(data),
-                         "bytes_each": total / max(1, len(data)),
-                         "half_round_trip_us": seconds * 1e6,
-                         "gb_per_s": total / seconds / 1e9})
+        for way in self.ways:
+            try:
+                took[way] = seconds = measure(way, data, work)
+            except Failed as error:
+                print(f"{label}, {way}: {error}", file=sys.stderr)
+                self.failed = True
+                line += f"{'-':>15}"
+                continue
+            self.rows.append({
+                "way": way, "work": label, "tensors": len(data),
+                "bytes_each": total / max(1, len(data)),
+                "half_round_trip_us": seconds * 1e6,
+                "gb_per_s": total / seconds / 1e9})
             line += f"{seconds * 1e6:15.1f}"
         print(line, flush=True)
-        lines += [f"{label}, {said}" for said in compare(took)]
-    print("\n".join(lines))
+        self.comparisons += [f"{label}, {said}" for said in compare(took)]
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Whether all of it could be measured."""
+    for way in [] if args.ways else [way for way in WAYS if lacks(way)]:
+        print(f"{way} is left out: {lacks(way)}", file=sys.stderr)
+    table = Table(args.ways or [way for way in WAYS if not lacks(way)])
+    if args.workload:
+        path, data = args.workload
+        table.measure(os.path.basename(path), data, ["--workload", path])
+    for count, size in () if args.workload else args.work:
+        table.measure(f"{count} x {size}", made(count, size),
+                      ["--work", f"{count}x{size}"])
+    print("\n".join(table.comparisons))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"info": tensormsg.info()["ucx"], "rows": rows}, file,
-                      indent=1)
+            json.dump({"info": tensormsg.info()["ucx"], "rows": table.rows},
+                      file, indent=1)
     if args.plot:
-        plot(rows, args.plot)
+        plot(table.rows, args.plot)
+    return not table.failed
+
+
+def main() -> None:
+    global SECONDS
+    parser = options()
+    args = parser.parse_args()
+    check(parser, args)
+    SECONDS = args.seconds
+    try:
+        if args.serve or args.ask:
+            help_measure(args)
+        elif not run(args):
+            sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
