@@ -13,23 +13,22 @@
 
 #define REPLY_PARAMS_KNOWN ((uint64_t)TMSG_REPLY_PARAM_ON_RELEASE)
 
-static tmsg_status_t send(const tmsg_task_t *task, const tmsg_map_t *map,
+static tmsg_status_t send(tmsg_task_t *task, const tmsg_map_t *map,
                           const tmsg_call_head_t *head,
                           const tmsg_reply_params_t *params)
 {
-    tmsg_call_send_t how;
+    tmsg_call_send_t *how = &task->how;
 
-    tmsg_zero(&how, sizeof(how));
-    how.head = head;
-    how.queues = true;
+    how->head = head;
+    how->queues = true;
     if (params != NULL && params->field_mask & TMSG_REPLY_PARAM_ON_RELEASE) {
-        how.on_release = params->on_release;
-        how.on_release_arg = params->on_release_arg;
+        how->on_release = params->on_release;
+        how->on_release_arg = params->on_release_arg;
     }
     if (map == NULL) {
         map = task->server->hub->empty;
     }
-    return tmsg_calls_send(task->endpoint, map, &how);
+    return tmsg_calls_send(task->endpoint, map, how);
 }
 
 /* Whether it is what the method gives. */
@@ -205,12 +204,24 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
                                      : "nobody waits for an answer any more");
 }
 
+/* An answer was claimed and is not sent, with tmsg_error_message(). */
+__attribute__((noinline)) static tmsg_status_t
+answer_failed(tmsg_task_t *task, tmsg_status_t status)
+{
+    char words[TMSG_ERROR_BYTES];
+
+    strcpy(words, tmsg_error_message());
+    tmsg_hooks_words(task->hooks, words, strlen(words));
+    tmsg_task_send_failure(task, status, words, true);
+    tmsg_task_settle(task);
+    return tmsg_error_set(status, "%s", words);
+}
+
 static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
                             const tmsg_map_t *map,
                             const tmsg_reply_params_t *params)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
-    char words[TMSG_ERROR_BYTES];
     tmsg_status_t status, claimed;
 
     if (mask & ~REPLY_PARAMS_KNOWN) {
@@ -230,12 +241,10 @@ static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
     }
     tmsg_hooks_words(task->hooks, head->text, head->text_bytes);
     if (status != TMSG_OK) {
-        strcpy(words, tmsg_error_message());
-        tmsg_hooks_words(task->hooks, words, strlen(words));
-        tmsg_task_send_failure(task, status, words, true);
+        return answer_failed(task, status);
     }
     tmsg_task_settle(task);
-    return status == TMSG_OK ? status : tmsg_error_set(status, "%s", words);
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)

@@ -88,6 +88,7 @@ struct tmsg_task {
     tmsg_expiry_t expiry;
     tmsg_rpc_event_t event;
     tmsg_call_in_t in;
+    tmsg_call_send_t how; /* its reply is sent, of zeros until then */
     tmsg_message_t *message;
     tmsg_call_stream_t *stream; /* that it is, or NULL; lives as long */
     unsigned handles;           /* with the lock */
@@ -128,6 +129,10 @@ void tmsg_task_leave(tmsg_task_t *task);
  * reference is the caller's then. */
 void tmsg_task_wait(tmsg_task_t *task);
 void tmsg_task_unqueue(tmsg_task_t *task);
+
+/* Lock held: the same of one that runs here and now, before which there is
+ * nobody, as of tmsg_task_take(). False: there is, or threads run it. */
+bool tmsg_task_run_at_once(tmsg_task_t *task);
 
 /* Lock held: hands out turns as far as the bounds allow. True: there are some
  * for the thread that progresses. */

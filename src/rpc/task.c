@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,8 @@ static remains_t remains_of(tmsg_task_t *task)
         .server = --server->refs == 0 ? server : NULL,
     };
 
+    /* Here and not where it is taken, for which a caller waits. */
+    tmsg_zero(task, sizeof(*task));
     if (!tmsg_hub_keep_record(&server->hub->tasks_kept, task)) {
         remains.record = task;
     }
@@ -200,11 +203,15 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
             tmsg_meter_bytes(tmsg_message_map(message));
     }
     open = tmsg_task_is_open(task);
-    if (open) {
-        tmsg_task_wait(task); /* with what was its message's reference */
-        tmsg_server_schedule(server);
+    if (open && tmsg_task_run_at_once(task)) {
+        next = task; /* with what was its message's reference */
+    } else {
+        if (open) {
+            tmsg_task_wait(task); /* with that, too */
+            tmsg_server_schedule(server);
+        }
+        next = tmsg_server_next(hub);
     }
-    next = tmsg_server_next(hub);
     tmsg_hub_unlock_live(hub);
     if (!open) {
         tmsg_task_drop(task);
@@ -250,6 +257,10 @@ static void task_dropped(tmsg_call_in_t *in)
     tmsg_task_drop(task);
 }
 
+_Static_assert(offsetof(tmsg_task_t, server) + sizeof(tmsg_server_t *) >=
+                   sizeof(tmsg_node_t),
+               "what is set at once covers a kept record's node");
+
 static tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
                            const tmsg_call_head_t *head)
 {
@@ -261,7 +272,7 @@ static tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
         tmsg_error_memory("a call");
         return NULL;
     }
-    tmsg_zero(task, sizeof(*task));
+    /* All but what its place in the list has had is zeros. */
     atomic_init(&task->refs, 2); /* the message's, and the list's */
     atomic_init(&task->status, TMSG_IN_PROGRESS);
     task->server = server;

@@ -94,14 +94,19 @@ static bool has_slot(const tmsg_load_t *load)
     return load->running < load->concurrency;
 }
 
+static void count_running(tmsg_task_t *task)
+{
+    task->running = true;
+    task->server->load.running++;
+    task->method->load.running++;
+}
+
 /* It has had its turn. */
 static void make_ready(tmsg_task_t *task)
 {
     tmsg_server_t *server = task->server;
 
-    task->running = true;
-    server->load.running++;
-    task->method->load.running++;
+    count_running(task);
     task->queue = &server->ready;
     tmsg_list_push(&server->ready, &task->turn);
     if (server->pooled) {
@@ -188,6 +193,21 @@ tmsg_task_t *tmsg_task_take(tmsg_server_t *server)
         task->ran = true;
     }
     return task;
+}
+
+bool tmsg_task_run_at_once(tmsg_task_t *task)
+{
+    tmsg_server_t *server = task->server;
+    bool now = !server->pooled && server->turns.count == 0 &&
+               server->ready.count == 0 && has_slot(&server->load) &&
+               has_slot(&task->method->load);
+
+    if (now) {
+        count_running(task);
+        task->handles = 1;
+        task->ran = true;
+    }
+    return now;
 }
 
 tmsg_task_t *tmsg_server_next(const tmsg_hub_t *hub)
