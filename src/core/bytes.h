@@ -4,6 +4,7 @@
 #define TMSG_CORE_BYTES_H
 
 #include <endian.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -27,6 +28,30 @@ static inline uint64_t tmsg_get_le(const uint8_t *from, unsigned width)
 
     memcpy(&bytes, from, width);
     return le64toh(bytes);
+}
+
+/* memcmp() == 0 of a few bytes, mostly less than a call of that costs. */
+static inline bool tmsg_is_same(const void *one, const void *other,
+                                size_t bytes)
+{
+    const uint8_t *a = one, *b = other;
+    size_t i = 0;
+
+    if (bytes < 4) {
+        while (i < bytes && a[i] == b[i]) {
+            i++;
+        }
+        return i == bytes;
+    }
+    if (bytes < 8) {
+        return tmsg_get_le(a, 4) == tmsg_get_le(b, 4) &&
+               tmsg_get_le(a + bytes - 4, 4) == tmsg_get_le(b + bytes - 4, 4);
+    }
+    while (i + 8 < bytes && tmsg_get_le(a + i, 8) == tmsg_get_le(b + i, 8)) {
+        i += 8;
+    }
+    return i + 8 >= bytes &&
+           tmsg_get_le(a + bytes - 8, 8) == tmsg_get_le(b + bytes - 8, 8);
 }
 
 /* A memset of a length that the compiler is not to know: where it knows, gcc

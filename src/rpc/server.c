@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "rpc/method.h"
 #include "rpc/pool.h"
 #include "rpc/reflect.h"
@@ -189,7 +190,7 @@ static bool is_named(const tmsg_method_t *method, const char *name,
                      size_t bytes)
 {
     return method->name_bytes == bytes &&
-           memcmp(method->name, name, bytes) == 0;
+           tmsg_is_same(method->name, name, bytes);
 }
 
 tmsg_method_t *tmsg_method_find(const tmsg_server_t *server, const char *name,

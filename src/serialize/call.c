@@ -58,7 +58,7 @@ bool tmsg_call_is_like(const uint8_t *preamble, const tmsg_call_head_t *head)
            preamble[AT_FLAGS] == head->flags &&
            preamble[AT_TEXT_BYTES] == head->text_bytes &&
            (int32_t)tmsg_get_le(preamble + AT_STATUS, 4) == head->status &&
-           memcmp(preamble + AT_TEXT, head->text, head->text_bytes) == 0;
+           tmsg_is_same(preamble + AT_TEXT, head->text, head->text_bytes);
 }
 
 /* Its fields, of a preamble that has them. */
@@ -88,7 +88,7 @@ bool tmsg_call_repeats(const uint8_t *before, const uint8_t *header,
 {
     if (!tmsg_preamble_repeats(before, header, AT_ID, message_id_p,
                                sequence_p) ||
-        memcmp(header + AT_TEXT, before + AT_TEXT, bytes - AT_TEXT) != 0) {
+        !tmsg_is_same(header + AT_TEXT, before + AT_TEXT, bytes - AT_TEXT)) {
         return false;
     }
     *head_p = read(header);
