@@ -175,15 +175,14 @@ static tmsg_status_t meet(tmsg_endpoint_t *endpoint)
     return endpoint->calls_peer != NULL ? TMSG_OK : TMSG_ERR_NO_MEMORY;
 }
 
-tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
-                              const tmsg_calls_ops_t *ops, void **peer_p)
+/* Not inlined, so that who has met it before saves nothing for this. */
+__attribute__((noinline)) static tmsg_status_t
+meet_at_first(tmsg_endpoint_t *endpoint, const tmsg_calls_ops_t *ops,
+              void **peer_p)
 {
     tmsg_worker_t *worker = endpoint->worker;
-    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+    tmsg_status_t status;
 
-    if (status != TMSG_OK) {
-        return status;
-    }
     tmsg_worker_lock(worker);
     status = start(worker, ops);
     if (status == TMSG_OK) {
@@ -196,10 +195,27 @@ tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
     return status;
 }
 
-/* The general way. */
-static tmsg_status_t send_generally(tmsg_endpoint_t *endpoint,
-                                    const tmsg_map_t *map,
-                                    const tmsg_call_send_t *how)
+tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
+                              const tmsg_calls_ops_t *ops, void **peer_p)
+{
+    const tmsg_worker_t *worker = endpoint->worker;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (tmsg_worker_is_shared(worker) || endpoint->calls_peer == NULL ||
+        worker->ending) {
+        return meet_at_first(endpoint, ops, peer_p);
+    }
+    *peer_p = endpoint->calls_peer;
+    return TMSG_OK;
+}
+
+/* The general way, likewise. */
+__attribute__((noinline)) static tmsg_status_t
+send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+               const tmsg_call_send_t *how)
 {
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |

@@ -164,6 +164,8 @@ typedef struct {
     bool last;
     void (*began)(void *arg, uint32_t message_id);
     void *began_arg;
+    uint64_t *number_p;     /* where the message is sent at once that number is
+                             * written there, and `began` not called; NULL: it is */
     const tmsg_map_t *more; /* whose metadata goes with it, too, and before the
                              * map's own; NULL: none. Has no tensors, and is
                              * held until it was sent */

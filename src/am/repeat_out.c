@@ -249,7 +249,9 @@ static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
         head.left_us = tmsg_send_left_us(call->deadline_ns);
     }
     tmsg_call_renumber(&head, send->small_header);
-    if (call->began != NULL) {
+    if (call->number_p != NULL) {
+        *call->number_p = message_id;
+    } else if (call->began != NULL) {
         call->began(call->began_arg, message_id);
     }
 }

@@ -75,6 +75,17 @@ static tmsg_status_t read_params(const tmsg_call_params_t *params,
                                     : tmsg_calls_check_into(read->reply_into);
 }
 
+/* What a plain call may have. */
+#define PARAMS_PLAIN                                                           \
+    ((uint64_t)(TMSG_CALL_PARAM_ON_DONE | TMSG_CALL_PARAM_ON_RELEASE))
+
+static void take_name(tmsg_call_t *call, const char *method, size_t bytes)
+{
+    call->method_bytes = bytes;
+    memcpy(call->method, method, bytes + 1);
+    call->head.text_bytes = bytes;
+}
+
 /* Mostly it is the method of the record's last call, whose name was checked. */
 static tmsg_status_t take_method(tmsg_call_t *call, const char *method)
 {
@@ -85,19 +96,61 @@ static tmsg_status_t take_method(tmsg_call_t *call, const char *method)
         strcmp(call->method, method) != 0) {
         status = tmsg_method_check(method, &bytes);
         if (status == TMSG_OK) {
-            call->method_bytes = bytes;
-            memcpy(call->method, method, bytes + 1);
+            take_name(call, method, bytes);
         }
     }
     return status;
+}
+
+/* A record with all that is the same in each. NULL: no memory. */
+static tmsg_call_t *new_record(tmsg_hub_t *hub)
+{
+    tmsg_call_t *call = tmsg_hub_record(hub, &hub->calls_kept, sizeof(*call));
+
+    if (call != NULL) {
+        tmsg_zero(call, offsetof(tmsg_call_t, method_bytes));
+        call->error[0] = '\0';
+        atomic_init(&call->refs, 2);
+        atomic_init(&call->status, TMSG_IN_PROGRESS);
+        atomic_init(&call->attempts, 1);
+        tmsg_call_init(call);
+        call->timeout_ms = -1;
+        call->head.text_bytes = call->method_bytes;
+    }
+    return call;
+}
+
+static tmsg_call_t *take_record(tmsg_hub_t *hub)
+{
+    tmsg_call_t *call = hub->call_ready;
+
+    if (call == NULL) {
+        return new_record(hub);
+    }
+    hub->call_ready = NULL;
+    return call;
+}
+
+/* For a call of the same method. Done when that one has gone, for then the peer
+ * has something to do. */
+static void make_ready(const tmsg_call_t *like)
+{
+    tmsg_hub_t *hub = like->peer->hub;
+
+    if (hub->shared || hub->call_ready != NULL) {
+        return;
+    }
+    hub->call_ready = new_record(hub);
+    if (hub->call_ready != NULL && hub->call_ready->method_bytes == 0) {
+        take_name(hub->call_ready, like->method, like->method_bytes);
+    }
 }
 
 tmsg_status_t tmsg_call_make(tmsg_rpc_peer_t *peer, const char *method,
                              const tmsg_call_params_t *params,
                              tmsg_call_t **call_p)
 {
-    tmsg_call_t *call =
-        tmsg_hub_record(peer->hub, &peer->hub->calls_kept, sizeof(*call));
+    tmsg_call_t *call = take_record(peer->hub);
 
     if (call == NULL) {
         return tmsg_error_memory("a call");
@@ -106,24 +159,21 @@ tmsg_status_t tmsg_call_make(tmsg_rpc_peer_t *peer, const char *method,
         tmsg_hub_give_record(peer->hub, &peer->hub->calls_kept, call, true);
         return TMSG_ERR_INVALID_PARAM;
     }
-    tmsg_zero(call, offsetof(tmsg_call_t, method_bytes));
-    call->error[0] = '\0';
-    atomic_init(&call->refs, 2);
-    atomic_init(&call->status, TMSG_IN_PROGRESS);
     call->peer = peer;
     call->endpoint = peer->endpoint;
     tmsg_calls_borrow(call->endpoint);
-    tmsg_call_init(call);
     call->on_done = params->on_done;
     call->on_done_arg = params->on_done_arg;
+    call->how.on_release = params->on_release;
+    call->how.on_release_arg = params->on_release_arg;
     call->timeout_ms = params->timeout_ms;
     call->deadline_ns =
         params->timeout_ms < 0
             ? 0
             : tmsg_calls_now_ns() + (uint64_t)params->timeout_ms * 1000000;
+    call->how.deadline_ns = call->deadline_ns;
     call->retry = params->retry;
     call->flags = params->flags;
-    atomic_init(&call->attempts, 1);
     call->into = params->reply_into;
     if (call->into != NULL) {
         tmsg_map_hold(call->into);
@@ -151,6 +201,9 @@ tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map,
             call->begun_ns = tmsg_calls_now_ns();
             call->meter->counts.sent_bytes += tmsg_meter_bytes(map);
         }
+        call->plain = !hub->shared && call->retry.attempts == 0 &&
+                      call->into == NULL && call->hooks == NULL &&
+                      call->stream == NULL && call->meter == NULL;
         tmsg_list_push(&call->peer->calls, &call->node);
         alarm = deadline_ns != 0 &&
                 tmsg_hub_expect(hub, &call->expiry, deadline_ns);
@@ -176,57 +229,53 @@ bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status)
     return mine;
 }
 
-tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
-                             const tmsg_map_t *map,
-                             const tmsg_call_params_t *params)
+static void fill(const tmsg_call_t *call, uint64_t id, tmsg_call_head_t *head,
+                 tmsg_call_send_t *how)
 {
-    const tmsg_call_head_t head = {.type = TMSG_CALL_REQUEST,
-                                   .id = id,
-                                   .text = call->method,
-                                   .text_bytes = call->method_bytes};
-    tmsg_call_send_t how = {
-        .head = &head,
-        .deadline_ns = call->deadline_ns,
-        .began = tmsg_call_began,
-        .began_arg = call,
-        .more = tmsg_hooks_more(call->hooks),
-        .spares_more = tmsg_hooks_spare_more(call->hooks),
-    };
+    head->id = id;
+    if (call->hooks != NULL) {
+        how->more = tmsg_hooks_more(call->hooks);
+        how->spares_more = tmsg_hooks_spare_more(call->hooks);
+    }
+}
+
+/* An attempt of several: of the one before the record may still be read. */
+static tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
+                               const tmsg_map_t *map)
+{
+    tmsg_call_head_t head = call->head;
+    tmsg_call_send_t how = call->how;
     tmsg_status_t status;
 
-    if (call->retry.attempts > 0) {
-        tmsg_retry_lend(call, &how);
-    } else {
-        how.on_release = params->on_release;
-        how.on_release_arg = params->on_release_arg;
-    }
-    status = tmsg_calls_send(call->endpoint,
-                             map == NULL ? call->peer->hub->empty : map, &how);
-    if (status != TMSG_OK && call->retry.attempts > 0) {
+    fill(call, id, &head, &how);
+    how.head = &head;
+    tmsg_retry_lend(call, &how);
+    status = tmsg_calls_send(call->endpoint, map, &how);
+    if (status != TMSG_OK) {
         tmsg_retry_unlend(call);
     }
     return status;
 }
 
-static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
-                            const tmsg_call_params_t *params)
+tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
+                             const tmsg_map_t *map)
 {
-    bool retries = call->retry.attempts > 0;
-    tmsg_status_t status;
-    uint64_t id;
+    if (map == NULL) {
+        map = call->peer->hub->empty;
+    }
+    if (call->retry.attempts > 0) {
+        return send_lent(call, id, map);
+    }
+    fill(call, id, &call->head, &call->how);
+    return tmsg_calls_send(call->endpoint, map, &call->how);
+}
 
-    if (retries) {
-        tmsg_retry_init(call, map, params);
-    }
-    status = tmsg_call_enlist(call, map, call->deadline_ns);
-    id = call->id;
-    if (status != TMSG_OK) {
-        return status;
-    }
-    status = tmsg_call_send(call, id, map, params);
+/* Whether it was sent, or has ended otherwise, which is told. */
+static tmsg_status_t sent(tmsg_call_t *call, uint64_t id, tmsg_status_t status)
+{
     if (status != TMSG_OK && !tmsg_call_delist(call, status)) {
-        if (!retries && params->on_release != NULL) {
-            params->on_release(params->on_release_arg);
+        if (call->retry.attempts == 0 && call->how.on_release != NULL) {
+            call->how.on_release(call->how.on_release_arg);
         }
         return TMSG_OK;
     }
@@ -236,19 +285,45 @@ static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
     return status;
 }
 
-tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
-                                 const tmsg_map_t *map,
-                                 const tmsg_call_params_t *params,
-                                 tmsg_call_t **call_p)
+static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
+                            const tmsg_call_params_t *params)
+{
+    tmsg_status_t status;
+    uint64_t id;
+
+    if (call->retry.attempts > 0) {
+        tmsg_retry_init(call, map, params);
+    }
+    status = tmsg_call_enlist(call, map, call->deadline_ns);
+    id = call->id;
+    return status == TMSG_OK ? sent(call, id, tmsg_call_send(call, id, map))
+                             : status;
+}
+
+/* It goes on, with or without a handle; or was not sent. */
+static void finish(tmsg_call_t *call, tmsg_status_t status,
+                   tmsg_call_t **call_p)
+{
+    make_ready(call);
+    if (status != TMSG_OK) {
+        tmsg_hooks_unsent(call->hooks, status);
+        tmsg_call_drop_own(call, 2);
+    } else if (call_p != NULL) {
+        *call_p = call;
+    } else {
+        tmsg_call_drop_unseen(call);
+    }
+}
+
+/* Any call. Not inlined, so that a plain one saves nothing for it. */
+__attribute__((noinline)) static tmsg_status_t
+call_generally(tmsg_rpc_peer_t *peer, const char *method, const tmsg_map_t *map,
+               const tmsg_call_params_t *params, tmsg_call_t **call_p)
 {
     tmsg_call_params_t read;
     tmsg_call_t *call = NULL;
-    void *peer;
     tmsg_status_t status = read_params(params, &read);
 
-    if (status == TMSG_OK) {
-        status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
-    }
     if (status == TMSG_OK) {
         status = tmsg_call_make(peer, method, &read, &call);
     }
@@ -259,16 +334,79 @@ tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
         if (status == TMSG_OK) {
             status = launch(call, map, &read);
         }
-        if (status != TMSG_OK) {
-            tmsg_hooks_unsent(call->hooks, status);
-            tmsg_call_drop_own(call, 2);
-        } else if (call_p != NULL) {
-            *call_p = call;
-        } else {
-            tmsg_call_drop_unseen(call);
-        }
+        finish(call, status, call_p);
     }
     return status;
+}
+
+/* The record that is ready, if the call takes no more than that: it asks for
+ * nothing but to hear of its end, is of the same method as the record's last
+ * one, and nobody counts or intercepts it or is to be asked beside. */
+static tmsg_call_t *ready_for(const tmsg_rpc_peer_t *peer, const char *method,
+                              uint64_t mask)
+{
+    const tmsg_hub_t *hub = peer->hub;
+    tmsg_call_t *call = hub->call_ready; /* none where it is shared */
+
+    return call != NULL && (mask & ~PARAMS_PLAIN) == 0 && !hub->counts &&
+                   !peer->refuses && method != NULL &&
+                   !tmsg_is_intercepted(hub, TMSG_SIDE_CALLER) &&
+                   hub->free_slot < hub->slot_count && call->method_bytes > 0 &&
+                   strcmp(call->method, method) == 0
+               ? call
+               : NULL;
+}
+
+static tmsg_status_t call_plainly(tmsg_rpc_peer_t *peer, tmsg_call_t *call,
+                                  const tmsg_map_t *map,
+                                  const tmsg_call_params_t *params,
+                                  tmsg_call_t **call_p)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+    tmsg_hub_t *hub = peer->hub;
+    tmsg_status_t status;
+
+    hub->call_ready = NULL;
+    call->peer = peer;
+    call->endpoint = peer->endpoint;
+    tmsg_calls_borrow(call->endpoint);
+    if (mask & TMSG_CALL_PARAM_ON_DONE) {
+        call->on_done = params->on_done;
+        call->on_done_arg = params->on_done_arg;
+    }
+    if (mask & TMSG_CALL_PARAM_ON_RELEASE) {
+        call->how.on_release = params->on_release;
+        call->how.on_release_arg = params->on_release_arg;
+    }
+    call->plain = true;
+    call->numbered = true; /* no message has that until it is known */
+    call->by_message.key = UINT64_MAX;
+    call->how.number_p = &call->by_message.key;
+    (void)tmsg_call_take_slot(hub, call); /* there is one */
+    tmsg_list_push(&peer->calls, &call->node);
+    call->head.id = call->id;
+    status = tmsg_calls_send(call->endpoint, map == NULL ? hub->empty : map,
+                             &call->how);
+    status = sent(call, call->id, status);
+    finish(call, status, call_p);
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
+                                 const tmsg_map_t *map,
+                                 const tmsg_call_params_t *params,
+                                 tmsg_call_t **call_p)
+{
+    tmsg_call_t *ready;
+    void *peer;
+    tmsg_status_t status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    ready = ready_for(peer, method, params == NULL ? 0 : params->field_mask);
+    return ready != NULL ? call_plainly(peer, ready, map, params, call_p)
+                         : call_generally(peer, method, map, params, call_p);
 }
 
 tmsg_status_t tmsg_call_status(const tmsg_call_t *call)

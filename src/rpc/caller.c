@@ -32,12 +32,26 @@ static void hold_live(tmsg_call_t *call)
 
 /* `own`: on the worker's thread, or it is shared. The call may outlive it: who
  * waits in a hook may find it gone. */
-static void destroy(tmsg_call_t *call, bool own)
+static void give_back(tmsg_call_t *call, bool own)
 {
     tmsg_endpoint_t *endpoint = call->endpoint;
     tmsg_hub_t *hub = call->peer->hub;
 
+    tmsg_hub_give_record(hub, &hub->calls_kept, call, own || hub->shared);
+    if (own && !hub->shared && !atomic_load(&hub->over)) {
+        tmsg_calls_return(endpoint);
+    } else {
+        tmsg_calls_drop(endpoint);
+    }
+}
+
+static void destroy(tmsg_call_t *call, bool own)
+{
     tmsg_message_destroy(call->reply);
+    if (call->plain) {
+        give_back(call, own);
+        return;
+    }
     tmsg_hooks_drop(call->hooks);
     tmsg_stream_free(call->stream);
     if (call->into != NULL && tmsg_map_unhold(call->into)) {
@@ -52,12 +66,7 @@ static void destroy(tmsg_call_t *call, bool own)
     if (call->spent_map != NULL) {
         tmsg_map_free(call->spent_map);
     }
-    tmsg_hub_give_record(hub, &hub->calls_kept, call, own || hub->shared);
-    if (own && !hub->shared && !atomic_load(&hub->over)) {
-        tmsg_calls_return(endpoint);
-    } else {
-        tmsg_calls_drop(endpoint);
-    }
+    give_back(call, own);
 }
 
 void tmsg_call_drop(tmsg_call_t *call)
@@ -336,9 +345,27 @@ bool tmsg_call_bounces(void *arg, uint32_t message_id, bool sent,
     return known;
 }
 
-static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
+/* Of a call that nothing else hangs on. */
+static void end_plainly(tmsg_call_t *call, tmsg_message_t *message)
 {
-    tmsg_call_t *call = TMSG_CONTAINER_OF(in, tmsg_call_t, in);
+    tmsg_call_fn on_done = hearer(call);
+
+    call->may_have_run = !(call->reply_flags & TMSG_CALL_NOT_RUN);
+    call->code = call->reply_code;
+    call->reply = message;
+    tmsg_call_leave(call);
+    tmsg_list_remove(&call->peer->calls, &call->node);
+    tmsg_hub_forgo(call->peer->hub, &call->expiry);
+    atomic_store_explicit(&call->status, TMSG_OK, memory_order_release);
+    if (on_done != NULL) {
+        on_done(call->on_done_arg, call);
+    }
+    tmsg_call_drop_own(call, 2); /* the list's, and the message's */
+}
+
+__attribute__((noinline)) static void end_by(tmsg_call_t *call,
+                                             tmsg_message_t *message)
+{
     tmsg_hub_t *hub = call->peer->hub;
     tmsg_call_fn on_done = NULL;
     bool wanted, again = false;
@@ -376,6 +403,18 @@ static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
         tmsg_hub_wake(hub);
     }
     tmsg_call_drop_own(call, 1);
+}
+
+static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
+{
+    tmsg_call_t *call = TMSG_CONTAINER_OF(in, tmsg_call_t, in);
+
+    if (call->plain && call->coming && !tmsg_call_has_ended(call) &&
+        call->reply_status == TMSG_OK) {
+        end_plainly(call, message);
+    } else {
+        end_by(call, message);
+    }
 }
 
 static void reply_failed(tmsg_call_in_t *in, tmsg_status_t status,
@@ -427,6 +466,37 @@ static void take_head(tmsg_call_t *call, const tmsg_call_head_t *head)
     }
 }
 
+__attribute__((noinline)) static tmsg_status_t
+begin_reply(tmsg_call_t *call, const tmsg_call_head_t *head,
+            tmsg_call_in_t **in_p, const tmsg_map_t **into_p)
+{
+    bool posted = call->into != NULL && head->status == TMSG_OK;
+
+    if (posted && into_p == NULL) {
+        return TMSG_IN_PROGRESS;
+    }
+    take_head(call, head);
+    hold_live(call);
+    *in_p = &call->in;
+    if (posted) {
+        tmsg_map_hold(call->into);
+        *into_p = call->into;
+    }
+    return TMSG_OK;
+}
+
+/* The same of one to a plain call that succeeded: nobody reads its text. */
+static void begin_plainly(tmsg_call_t *call, const tmsg_call_head_t *head,
+                          tmsg_call_in_t **in_p)
+{
+    call->coming = true;
+    call->reply_status = TMSG_OK;
+    call->reply_code = head->code;
+    call->reply_flags = head->flags;
+    tmsg_refs_hold_alone(&call->refs);
+    *in_p = &call->in;
+}
+
 tmsg_status_t tmsg_reply_begins(tmsg_rpc_peer_t *peer,
                                 const tmsg_call_head_t *head,
                                 tmsg_call_in_t **in_p,
@@ -434,26 +504,18 @@ tmsg_status_t tmsg_reply_begins(tmsg_rpc_peer_t *peer,
 {
     tmsg_hub_t *hub = peer->hub;
     tmsg_status_t status = TMSG_OK;
-    tmsg_call_t *call = NULL;
-    bool posted;
+    tmsg_call_t *call;
 
     tmsg_hub_lock_live(hub);
     call = tmsg_call_find(peer, head->id);
-    posted = call != NULL && call->into != NULL && head->status == TMSG_OK;
     if (call == NULL || call->coming || call->stream != NULL) {
         hub->late_replies++;
         status = tmsg_error_set(TMSG_ERR_CANCELED,
                                 "nobody waits for this reply (any more)");
-    } else if (posted && into_p == NULL) {
-        status = TMSG_IN_PROGRESS;
+    } else if (call->plain && head->status == TMSG_OK) {
+        begin_plainly(call, head, in_p);
     } else {
-        take_head(call, head);
-        hold_live(call);
-        *in_p = &call->in;
-        if (posted) {
-            tmsg_map_hold(call->into);
-            *into_p = call->into;
-        }
+        status = begin_reply(call, head, in_p, into_p);
     }
     tmsg_hub_unlock_live(hub);
     return status;
@@ -464,4 +526,9 @@ void tmsg_call_init(tmsg_call_t *call)
     call->in = (tmsg_call_in_t){reply_arrived, reply_failed, reply_dropped};
     call->event.fire = fire;
     call->expiry.expire = expire;
+    call->head.type = TMSG_CALL_REQUEST;
+    call->head.text = call->method;
+    call->how.head = &call->head;
+    call->how.began = tmsg_call_began;
+    call->how.began_arg = call;
 }

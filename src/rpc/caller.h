@@ -49,6 +49,10 @@ struct tmsg_call {
     void *on_release_arg;
     tmsg_expiry_t backoff; /* until the next attempt, */
     tmsg_rpc_event_t next; /* which this begins */
+    bool plain; /* none of reply_into, retries, hooks and meter is there, nor
+                 * other threads: of its end these need not be asked */
+    tmsg_call_head_t head; /* of its request, */
+    tmsg_call_send_t how;  /* which is sent so */
     /* Not zeroed with the rest: */
     size_t method_bytes; /* that and the name: of the record's last call */
     char reply_text[TMSG_CALL_TEXT_MOST + 1];
@@ -121,8 +125,7 @@ void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why);
 /* Sends it, which has an id; `map` may be NULL. Without a lock. Errors: as
  * tmsg_calls_send(), and nothing was sent. */
 tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
-                             const tmsg_map_t *map,
-                             const tmsg_call_params_t *params);
+                             const tmsg_map_t *map);
 
 /* retry.c: reads that part of what a call is made with. Errors:
  * INVALID_PARAM. */

@@ -118,6 +118,7 @@ void tmsg_hub_drop(tmsg_hub_t *hub)
 {
     if (atomic_fetch_sub_explicit(&hub->refs, 1, memory_order_acq_rel) == 1) {
         pthread_mutex_destroy(&hub->lock);
+        free(hub->call_ready);
         free_records(&hub->calls_kept);
         free_records(&hub->tasks_kept);
         tmsg_map_destroy(hub->empty);

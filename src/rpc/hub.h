@@ -77,6 +77,8 @@ struct tmsg_hub {
     unsigned names_called; /* that have a meter */
     tmsg_map_t *empty;     /* what stands for a NULL */
     tmsg_records_t calls_kept;
+    tmsg_call_t *call_ready; /* the next call's record, with all that is known
+                              * before; NULL: none, as where it is shared */
     tmsg_records_t tasks_kept;
     _Atomic(struct tmsg_chain *) chains[2]; /* by tmsg_side_t - 1; NULL: none */
     struct tmsg_tracer *tracer;             /* NULL: none */

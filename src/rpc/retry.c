@@ -178,7 +178,7 @@ static void fire_next(tmsg_rpc_event_t *event)
     id = call->id;
     tmsg_hub_unlock(hub);
     if (!over && status == TMSG_OK) {
-        status = tmsg_call_send(call, id, map, NULL);
+        status = tmsg_call_send(call, id, map);
     }
     if (map != NULL && tmsg_map_unhold(map)) {
         tmsg_map_free(map);

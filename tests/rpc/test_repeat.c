@@ -217,6 +217,69 @@ Test(repeat, each_has_its_own_time)
     close_scene(&scene);
 }
 
+static void count_done(void *arg, tmsg_call_t *made)
+{
+    (void)made;
+    ++*(unsigned *)arg;
+}
+
+/* Records of calls are used again. */
+Test(repeat, what_one_asks_for_is_not_the_next_ones)
+{
+    enum { TIMES = 20 };
+    unsigned done = 0;
+    atomic_uint freed = 0;
+    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_ON_DONE |
+                                                     TMSG_CALL_PARAM_ON_RELEASE,
+                                       .on_done = count_done,
+                                       .on_done_arg = &done,
+                                       .on_release = released,
+                                       .on_release_arg = &freed};
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING);
+    warm_up(&scene);
+    for (unsigned i = 0; i < TIMES; i++) {
+        tmsg_call_destroy(call(&scene, "echo", i, &params));
+        must_eq(done, i + 1);
+        echoes(&scene, i);
+        must_eq(done, i + 1);
+        tmsg_call_destroy(call(&scene, "fail", i, NULL));
+    }
+    close_scene(&scene);
+    must_eq(done, TIMES);
+    must_eq(atomic_load(&freed), TIMES);
+}
+
+/* Though the one before was of another, with a name as long. */
+Test(repeat, each_is_of_the_method_it_names)
+{
+    tmsg_call_t *made = NULL;
+    tmsg_map_t *map = make(1);
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING);
+    must_be(tmsg_endpoint_call(scene.pair.to_a, "", map, NULL, &made),
+            TMSG_ERR_INVALID_PARAM);
+    warm_up(&scene);
+    for (uint64_t i = 0; i < 20; i++) {
+        echoes(&scene, i);
+        made = call(&scene, "fail", i, NULL);
+        must_be(tmsg_call_status(made), TMSG_ERR_APPLICATION);
+        must_eq(tmsg_call_code(made), 42);
+        tmsg_call_destroy(made);
+        must_be(tmsg_endpoint_call(scene.pair.to_a, "", map, NULL, &made),
+                TMSG_ERR_INVALID_PARAM);
+        must_be(tmsg_endpoint_call(scene.pair.to_a, NULL, map, NULL, &made),
+                TMSG_ERR_INVALID_PARAM);
+        made = call(&scene, "echoes", i, NULL);
+        must_be(tmsg_call_status(made), TMSG_ERR_NOT_FOUND);
+        tmsg_call_destroy(made);
+    }
+    tmsg_map_destroy(map);
+    close_scene(&scene);
+}
+
 /* A reply that has a place waiting for it goes there. */
 Test(repeat, between_replies_that_are_received_into)
 {
