@@ -69,6 +69,8 @@ struct tmsg_hub {
     uint32_t slot_count, free_slot;
     uint32_t generation;        /* of the newest id: its high half */
     struct tmsg_server *server; /* NULL: none */
+    struct tmsg_task *running;  /* whose handler the worker's thread is in;
+                                 * NULL: none, as where it is shared */
     uint64_t late_replies;      /* that nobody waited for any more */
     uint64_t retried;           /* attempts beyond a call's first */
     bool counts;                /* metrics are wanted */

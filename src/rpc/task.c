@@ -455,6 +455,21 @@ static void handle(tmsg_task_t *task)
     }
 }
 
+static void handle_here(tmsg_task_t *task)
+{
+    tmsg_hub_t *hub = task->server->hub;
+
+    if (hub->shared) {
+        handle(task);
+    } else {
+        tmsg_task_t *before = hub->running;
+
+        hub->running = task;
+        handle(task);
+        hub->running = before;
+    }
+}
+
 void tmsg_task_run(tmsg_task_t *task)
 {
     handle(task);
@@ -465,7 +480,7 @@ void tmsg_tasks_run(tmsg_task_t *task)
 {
     while (task != NULL) {
         if (tmsg_task_is_open(task)) { /* a hook may have ended its server */
-            handle(task);
+            handle_here(task);
             tmsg_calls_clear_context(); /* whatever that has left */
         }
         task = give_back(task, true);
