@@ -176,7 +176,8 @@ void tmsg_task_settle(tmsg_task_t *task)
 }
 
 tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
-                              const tmsg_map_t *map)
+                              const tmsg_map_t *map, const char *words,
+                              size_t bytes)
 {
     tmsg_hub_t *hub = task->server->hub;
     tmsg_status_t status;
@@ -186,6 +187,9 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
     if (status == TMSG_IN_PROGRESS) {
         task->outcome = outcome;
         if (task->stream != NULL) {
+            /* Who sees that it has ended may read them. */
+            snprintf(task->stream->error, sizeof(task->stream->error), "%.*s",
+                     (int)bytes, words == NULL ? "" : words);
             atomic_store(&task->stream->outcome, outcome);
         }
         if (task->meter != NULL) {
@@ -247,7 +251,7 @@ static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
     } else {
         claimed = tmsg_task_claim(
             task, status == TMSG_OK ? (tmsg_status_t)head->status : status,
-            status == TMSG_OK ? map : NULL);
+            status == TMSG_OK ? map : NULL, NULL, 0);
     }
     if (claimed != TMSG_OK) {
         return claimed;

@@ -201,10 +201,11 @@ void tmsg_task_expire(tmsg_expiry_t *expiry);
 void tmsg_task_send_failure(const tmsg_task_t *task, tmsg_status_t status,
                             const char *words, bool ran);
 
-/* Who gets OK is to answer, with that, which is counted. Errors: why not, in
- * words. */
+/* Who gets OK is to answer, with that, which is counted; of a stream the words
+ * (NULL: none) are its error from then on. Errors: why not, in words. */
 tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
-                              const tmsg_map_t *map);
+                              const tmsg_map_t *map, const char *words,
+                              size_t bytes);
 
 /* What a failure's words may be: UTF-8. Cuts them to what fits. Errors:
  * INVALID_PARAM. */

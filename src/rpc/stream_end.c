@@ -382,15 +382,14 @@ tmsg_status_t tmsg_call_stream_end(tmsg_call_stream_t *stream,
     if (tmsg_task_words(words, &bytes) != TMSG_OK) {
         return TMSG_ERR_INVALID_PARAM;
     }
-    ended = tmsg_task_claim(task, status, NULL);
+    ended = tmsg_task_claim(task, status, NULL,
+                            status == TMSG_OK ? NULL : words, bytes);
     if (ended != TMSG_OK) {
         return ended;
     }
     tmsg_hub_lock(stream->hub);
     stream->orderly = true;
     stream->over_told = true;
-    snprintf(stream->error, sizeof(stream->error), "%.*s", (int)bytes,
-             words == NULL || status == TMSG_OK ? "" : words);
     if (details != NULL) {
         tmsg_hooks_count(task->hooks, true, details);
     }
