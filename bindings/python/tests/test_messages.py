@@ -4,6 +4,7 @@ size, to another process and back."""
 
 import asyncio
 import sys
+import time
 import types
 
 import numpy as np
@@ -204,6 +205,19 @@ def test_the_peer_closes_and_iteration_ends():
                     await ep.send({"x": np.zeros(1)})
 
     asyncio.run(main())
+
+
+def test_many_are_converted_in_little_time(echo_unix):
+    """Each is found at once: to look for it from the first on takes 15 s."""
+    names = [f"n{i}" for i in range(30000)]
+    with tensormsg.connect(echo_unix, like=lambda tensor: tensor) as ep:
+        ep.send(dict.fromkeys(names, np.zeros(1, "u1")))
+        msg = ep.recv(WAIT)
+        since = time.process_time()
+        assert all(msg[name] is msg[name] for name in names)
+        assert time.process_time() - since < 2
+        with pytest.raises(KeyError):
+            msg.dlpack("n")
 
 
 @pytest.mark.parametrize("name", ["cupy", "some.module"])

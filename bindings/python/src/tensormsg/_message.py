@@ -67,7 +67,7 @@ class BaseMessage(Mapping[str, Any]):
     """
 
     __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_converted",
-                 "_peer")
+                 "_peer", "_places")
 
     def __init__(self, parts: Any, peer: Any,
                  convert: Optional[Callable[[Any], Any]]) -> None:
@@ -77,12 +77,12 @@ class BaseMessage(Mapping[str, Any]):
         self._peer = peer
         self._convert = convert
         self._converted: Optional[Dict[str, Any]] = None
+        self._places: Optional[Dict[str, int]] = None  # once one is asked for
 
     def _index(self, name: str) -> int:
-        for index, key in enumerate(self._arrays):
-            if key == name:
-                return index
-        raise KeyError(name)
+        if self._places is None:
+            self._places = {key: i for i, key in enumerate(self._arrays)}
+        return self._places[name]
 
     def _without_numpy(self, name: str) -> Any:
         index = self._index(name)
