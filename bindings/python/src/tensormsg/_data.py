@@ -142,14 +142,7 @@ def _capsule(name: str, value: Any) -> Any:
         raise TypeError(f"'{name}' is in memory of a device (DLPack's type "
                         f"{device}), which this version cannot send: copy it "
                         "to the CPU")
-    return _host_capsule(value)
-
-
-def _host_capsule(value: Any) -> Any:
-    try:
-        return value.__dlpack__(max_version=(1, 0))
-    except TypeError:
-        return value.__dlpack__()
+    return _device.dlpack(value)
 
 
 def _cuda(name: str, value: Any) -> Any:
@@ -366,7 +359,7 @@ def _imported(name: str, value: Any) -> Any:
         raise TypeError(f"buffer '{name}' is in memory of a device (DLPack's "
                         f"type {device}), not of the CPU")
     know_ml_dtypes()
-    return hot.view(name, _host_capsule(value))
+    return hot.view(name, _device.dlpack(value))
 
 
 def _shared(name: str, value: Any) -> Any:

@@ -27,14 +27,18 @@ def type_of(name: str, value: Any) -> int:
                         "pair of ints") from None
 
 
+def dlpack(value: Any, **more: int) -> Any:
+    """Its capsule, with a version where it knows of them."""
+    try:
+        return value.__dlpack__(max_version=(1, 0), **more)
+    except TypeError:
+        return value.__dlpack__(**more)
+
+
 def capsule(name: str, value: Any) -> Any:
     """A tensor that has __dlpack__(). Its owner has the legacy default stream
     wait for its work, and the library reads behind that."""
-    try:
-        tensor = value.__dlpack__(stream=_LEGACY, max_version=(1, 0))
-    except TypeError:
-        tensor = value.__dlpack__(stream=_LEGACY)
-    return hot.device_tensor(name, tensor, _LEGACY)
+    return hot.device_tensor(name, dlpack(value, stream=_LEGACY), _LEGACY)
 
 
 def _whole(value: Any, least: Optional[int] = None) -> bool:

@@ -637,21 +637,19 @@ class Hub:
 
     # Calls
 
-    def call(self, endpoint: int, method: str, data: Any,
-             meta: Optional[Dict[str, Any]], timeout: Optional[float],
-             idempotent: bool, attempts: int, spin_us: int) -> Any:
-        """Starts a call: its operation."""
+    def _ask(self, endpoint: int, method: str, begin: Callable[..., Any],
+             data: Any, meta: Optional[Dict[str, Any]], *how: int) -> Any:
+        """What `begin`, of the extension, makes of a method's name and what goes
+        to it. Where it raises nothing has run."""
         check_process(self.generation)
         if "\0" in method:
             raise ValueError("a method's name has no NUL")
-        what = self.number, endpoint, method
-        how = (milliseconds(timeout), lib.TMSG_CALL_IDEMPOTENT if idempotent
-               else 0, attempts, spin_us)
         held = False
         try:
             held = self.hold(endpoint)
-            op = _data.packed(
-                lambda data, meta: hot.call(*what, data, meta, *how),
+            return _data.packed(
+                lambda data, meta: begin(self.number, endpoint, method, data,
+                                         meta, *how),
                 {} if data is None else data, meta)
         except Error as error:
             error.may_have_run = False
@@ -659,6 +657,15 @@ class Hub:
         finally:
             if held:
                 self.let_go(endpoint)
+
+    def call(self, endpoint: int, method: str, data: Any,
+             meta: Optional[Dict[str, Any]], timeout: Optional[float],
+             idempotent: bool, attempts: int, spin_us: int) -> Any:
+        """Starts a call: its operation."""
+        op = self._ask(endpoint, method, hot.call, data, meta,
+                       milliseconds(timeout),
+                       lib.TMSG_CALL_IDEMPOTENT if idempotent else 0, attempts,
+                       spin_us)
         if not hot.ended(op):
             self.pending.append(op)
         return op
@@ -667,23 +674,8 @@ class Hub:
                     meta: Optional[Dict[str, Any]], timeout: Optional[float],
                     queue: int) -> Tuple[Any, int]:
         """A stream: its owner, and its number."""
-        check_process(self.generation)
-        if "\0" in method:
-            raise ValueError("a method's name has no NUL")
         if not 0 < queue < 1 << 31:
             raise ValueError(f"a queue of {queue}")
-        what = self.number, endpoint, method
-        how = milliseconds(timeout), queue
-        held = False
-        try:
-            held = self.hold(endpoint)
-            owner, number = _data.packed(
-                lambda data, meta: hot.stream_open(*what, data, meta, *how),
-                {} if data is None else data, meta)
-        except Error as error:
-            error.may_have_run = False
-            raise
-        finally:
-            if held:
-                self.let_go(endpoint)
+        owner, number = self._ask(endpoint, method, hot.stream_open, data, meta,
+                                  milliseconds(timeout), queue)
         return owner, number
