@@ -94,3 +94,13 @@ def test_a_user_sees_the_types(cache, tmp_path):
     assert out.count('"tensormsg.sync.Message"') == 2
     assert out.count('"tensormsg.sync.Server"') == 1
     assert out.count('"tensormsg.sync.Endpoint"') == 1
+
+
+def test_the_stubs_are_of_what_the_extension_has(cache):
+    """Each name, and no other."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "tensormsg._hot",
+         "tensormsg._native"],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cache)
+    assert ran.returncode == 0, ran.stdout
+    assert "no issues found in 2 modules" in ran.stdout
