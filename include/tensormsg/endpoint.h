@@ -129,7 +129,17 @@ enum {
      * would have to be packed, which takes time and memory; it is named. Its
      * strides are kept, else: what is in C order, a permutation of that, or
      * broadcast. For a ucx:// peer all but C order is packed. */
-    TMSG_SEND_NO_PACK = 1 << 4
+    TMSG_SEND_NO_PACK = 1 << 4,
+
+    /* A tensor that would have to be packed travels as its span instead, all
+     * memory from its lowest element to its highest, and arrives with the
+     * strides that it has here, negative ones and those by which elements
+     * overlap among them. What lies in its gaps is read, and sent: the peer
+     * gets it, so it must be memory that may be read, and nothing that the peer
+     * is not to see. A peer of an older version, or of ucx://, gets it packed,
+     * unless TMSG_SEND_NO_PACK is given, too, which then fails with
+     * UNSUPPORTED. See docs/transfer-ways.md for when it pays. */
+    TMSG_SEND_KEEP_STRIDES = 1 << 5
 };
 
 /* What a receiver does that cannot place a tensor in memory of the kind it
@@ -194,7 +204,8 @@ typedef struct tmsg_send_params {
  * then the caller keeps borrowed data as it is; the map itself may be destroyed
  * at any time, and a received one with its message, so that it can be sent on.
  * A tensor that is neither in C order nor a permutation of it is packed on the
- * way, or refused (TMSG_SEND_NO_PACK).
+ * way, or refused (TMSG_SEND_NO_PACK), or sent with all that is between its
+ * elements (TMSG_SEND_KEEP_STRIDES).
  *
  * on_release, where it is given, is called once when no byte of what the map
  * borrows can be read any more: before on_done, and long before it where
@@ -256,14 +267,15 @@ TMSG_API int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint);
  * The data of `map` are CPU memory and lie in some order of their dimensions
  * without gaps, each element in its own place, and no two tensors share a byte:
  * that is looked for once, until `map` changes. A message's tensor that is
- * broadcast (a stride is 0) is written out into them, in whatever order they
- * are, by copying. They are lent until this returns anything but
- * CANCEL_PENDING, and where it returns a message until that is destroyed; until
- * then `map` answers BUSY to changes, and neither this nor another receive
- * takes it. With CANCEL_PENDING timeout_ms has passed and a message is under
- * way into `map`, of which UCX cannot be made to let go: the memory stays lent
- * until a further call with this map returns something else, or the message is
- * received by another call and destroyed. A peer that dies ends that, too.
+ * broadcast (a stride is 0), or came with gaps (TMSG_SEND_KEEP_STRIDES), is
+ * written out into them, in whatever order they are, by copying. They are lent
+ * until this returns anything but CANCEL_PENDING, and where it returns a
+ * message until that is destroyed; until then `map` answers BUSY to changes,
+ * and neither this nor another receive takes it. With CANCEL_PENDING timeout_ms
+ * has passed and a message is under way into `map`, of which UCX cannot be made
+ * to let go: the memory stays lent until a further call with this map returns
+ * something else, or the message is received by another call and destroyed. A
+ * peer that dies ends that, too.
  *
  * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs,
  * two of `map` that overlap, both named; map is NULL), UNSUPPORTED (a tensor of

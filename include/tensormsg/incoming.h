@@ -33,7 +33,9 @@ typedef struct tmsg_incoming tmsg_incoming_t;
 typedef void (*tmsg_header_fn)(void *arg, tmsg_incoming_t *incoming);
 
 /* The map as it will be delivered, to be read and not to be sent: the data of
- * its tensors are NULL until they are placed. */
+ * its tensors are NULL until they are placed. But one that comes with gaps
+ * (TMSG_SEND_KEEP_STRIDES) is the memory that it needs here, a tensor of one
+ * dimension, and gets its own shape and strides when it is delivered. */
 TMSG_API const tmsg_map_t *tmsg_incoming_map(const tmsg_incoming_t *incoming);
 
 /* The endpoint that it comes over. Valid as that of a message. */

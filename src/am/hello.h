@@ -19,6 +19,7 @@
 #define TMSG_FEATURE_BROADCAST 2u /* takes tensors with strides of 0 */
 #define TMSG_FEATURE_CALLS 4u     /* takes CALL and UNCALL */
 #define TMSG_FEATURE_STREAMS 16u  /* takes STREAM and STREAM_OVER */
+#define TMSG_FEATURE_SPANS 32u    /* takes spans, with their strides */
 #define TMSG_FEATURE_LEASE 128u   /* says where its lease stands; lease.h */
 #define TMSG_FEATURE_SLICES 8u /* takes slices of what is left beside parts */
 

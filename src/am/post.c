@@ -130,12 +130,19 @@ static tmsg_status_t lies_otherwise(const tmsg_map_entry_t *theirs,
         strides_of(&ours->tensor).text);
 }
 
-/* A broadcast tensor is written out into one that is not; `copied`: it is here
- * for that. */
+/* Whether it lies as nothing does that is received into. */
+static bool is_loose(const tmsg_tensor_t *tensor)
+{
+    return tmsg_tensor_is_broadcast(tensor) || !tmsg_tensor_is_dense(tensor);
+}
+
+/* A tensor that is broadcast, or has gaps, is written out into one that is not
+ * and has none; `copied`: it is here for that. */
 static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
                                   const tmsg_map_entry_t *ours, bool copied)
 {
-    const tmsg_tensor_t *a = &theirs->tensor, *b = &ours->tensor;
+    const tmsg_map_entry_t shown = tmsg_map_shown(theirs);
+    const tmsg_tensor_t *a = &shown.tensor, *b = &ours->tensor;
 
     if (a->dtype.code != b->dtype.code || a->dtype.bits != b->dtype.bits ||
         a->dtype.lanes != b->dtype.lanes || a->ndim != b->ndim ||
@@ -143,8 +150,8 @@ static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
                                (size_t)a->ndim * sizeof(*a->shape)) != 0)) {
         return differs(theirs, ours);
     }
-    return theirs->bytes == 0 || same_order(a, b) ||
-                   (copied && tmsg_tensor_is_broadcast(a))
+    return theirs->bytes == 0 || (theirs->view == NULL && same_order(a, b)) ||
+                   (copied && (is_loose(a) || same_order(a, b)))
                ? TMSG_OK
                : lies_otherwise(theirs, ours);
 }
@@ -215,12 +222,14 @@ static bool is_on_host(const tmsg_map_entry_t *entry)
 static tmsg_status_t move_across(const tmsg_map_entry_t *from,
                                  const tmsg_map_entry_t *to)
 {
-    if (tmsg_tensor_is_broadcast(&from->tensor)) {
+    if (is_loose(&from->tensor)) {
         return tmsg_error_set(
             TMSG_ERR_UNSUPPORTED,
-            "tensor '%s': a stride of it is 0, and only the CPU can write it "
-            "out",
-            tmsg_error_name(to->name, to->name_bytes).text);
+            "tensor '%s': %s, and only the CPU can write it out",
+            tmsg_error_name(to->name, to->name_bytes).text,
+            tmsg_tensor_is_broadcast(&from->tensor)
+                ? "a stride of it is 0"
+                : "its strides leave gaps or overlap");
     }
     return tmsg_stage_in_move(&to->tensor, to->stream, &from->tensor,
                               from->bytes);
@@ -245,7 +254,7 @@ static tmsg_status_t copy_in(tmsg_map_t *map, const tmsg_map_t *ours)
             tmsg_map_place(map, i, place->tensor.data);
             continue;
         }
-        if (tmsg_tensor_is_broadcast(&entries[i].tensor)) {
+        if (is_loose(&entries[i].tensor)) {
             write_out(&entries[i], place);
             tmsg_map_replace(map, i, place);
             continue;

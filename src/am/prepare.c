@@ -217,6 +217,67 @@ static tmsg_status_t judge_layout(const tmsg_send_t *send,
     return status;
 }
 
+const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send)
+{
+    return send->kept != NULL ? send->kept : send->map;
+}
+
+static const tmsg_map_entry_t *find_packed(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
+            return &entries[i];
+        }
+    }
+    return NULL;
+}
+
+static tmsg_status_t cannot_keep(const tmsg_send_t *send,
+                                 const tmsg_map_entry_t *entry)
+{
+    if (!(send->flags & TMSG_SEND_NO_PACK)) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(
+        TMSG_ERR_UNSUPPORTED,
+        "tensor '%s': %s takes no strides with gaps, which would have it "
+        "packed, and TMSG_SEND_NO_PACK rules that out",
+        tmsg_error_name(entry->name, entry->name_bytes).text,
+        send->endpoint->peer);
+}
+
+/* Makes spans of what would have to be packed, if that is asked for and the
+ * peer takes them; one map for all sends to such peers. */
+static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    const tmsg_map_entry_t *entry =
+        send->flags & TMSG_SEND_KEEP_STRIDES && send->kept == NULL
+            ? find_packed(send->map)
+            : NULL;
+    tmsg_map_t **kept_p =
+        send->share == NULL ? &send->kept : &send->share->kept;
+    tmsg_status_t status = TMSG_OK;
+
+    if (entry != NULL &&
+        !(send->endpoint->peer_hello.features & TMSG_FEATURE_SPANS)) {
+        return cannot_keep(send, entry);
+    }
+    if (entry != NULL && *kept_p == NULL) {
+        status = tmsg_map_copy_spans(send->map, kept_p);
+    }
+    if (entry != NULL && status == TMSG_OK && send->share != NULL) {
+        tmsg_map_hold(*kept_p);
+        send->kept = *kept_p;
+    }
+    if (send->kept != NULL) {
+        payload->map = send->kept;
+        payload->extra->shared = NULL;
+    }
+    return status;
+}
+
 /* Has the payload be that of a map in which nothing is broadcast, one for all
  * sends to such peers. */
 static tmsg_status_t write_out(tmsg_send_t *send, tmsg_payload_t *payload)
@@ -239,7 +300,7 @@ static tmsg_status_t write_out(tmsg_send_t *send, tmsg_payload_t *payload)
 /* Judges the map that travels, which depends on what the peer can read. */
 static tmsg_status_t judge(tmsg_send_t *send, tmsg_payload_t *payload)
 {
-    tmsg_status_t status = judge_layout(send, send->map, &payload->measures);
+    tmsg_status_t status = judge_layout(send, payload->map, &payload->measures);
 
     if (status != TMSG_OK || payload->measures->broadcast == 0 ||
         send->endpoint->peer_hello.features & TMSG_FEATURE_BROADCAST) {
@@ -255,7 +316,7 @@ static tmsg_status_t too_large(const tmsg_send_t *send,
     const tmsg_measures_t *measures = payload->measures;
     char travels[160] = "";
 
-    if (measures->broadcast > 0) {
+    if (measures->out_bytes > measures->bytes) {
         snprintf(
             travels, sizeof(travels),
             " with all that is broadcast in it, of which %llu travel: send "
@@ -288,7 +349,7 @@ static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
 
     return send->share != NULL && payload->spill == 0 &&
-                   payload->map == send->map
+                   payload->map == tmsg_send_map(send)
                ? tmsg_share_plan(send->share, payload, pool, &send->plan)
                : tmsg_plan_make(payload, pool, &send->plan);
 }
@@ -563,6 +624,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = keep_strides(send, &payload);
     }
     if (status == TMSG_OK && send->stage != NULL) {
         status = tmsg_stage_out_check(send);

@@ -16,7 +16,8 @@
                 TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
                 TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_WAY))
 
-#define FLAGS_KNOWN ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY))
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_KEEP_STRIDES))
 
 static void destroy_publication(tmsg_request_t *request)
 {

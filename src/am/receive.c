@@ -412,6 +412,7 @@ void tmsg_message_whole(tmsg_message_t *message)
         tmsg_message_reject(message, status);
         return;
     }
+    tmsg_map_show(message->map);
     message->state = TMSG_RX_WHOLE;
     tmsg_trace_received(message, TMSG_TRACE_RECV_FETCHED, TMSG_OK);
     channel = message->channel;

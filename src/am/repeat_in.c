@@ -68,7 +68,7 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
         bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
         arrival->data_bytes > TMSG_REPEAT_BYTES || !refers(message) ||
         !is_unwatched(message) || !is_of_host(layout) ||
-        tmsg_map_memory(layout) > LAYOUT_BYTES) {
+        tmsg_map_has_spans(layout) || tmsg_map_memory(layout) > LAYOUT_BYTES) {
         return;
     }
     memcpy(repeat->header, arrival->body - arrival->head.bytes, bytes);

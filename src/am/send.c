@@ -20,7 +20,7 @@
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_UNORDERED |     \
-                TMSG_SEND_TRY | TMSG_SEND_NO_PACK))
+                TMSG_SEND_TRY | TMSG_SEND_NO_PACK | TMSG_SEND_KEEP_STRIDES))
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
@@ -261,6 +261,9 @@ static tmsg_status_t check_strides(const tmsg_send_t *send,
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     bool keeps = endpoint->dialect->answers; /* else C order is all it knows */
 
+    if (keeps && send->flags & TMSG_SEND_KEEP_STRIDES) {
+        return TMSG_OK; /* it depends on the peer; see prepare.c */
+    }
     for (size_t i = 0;
          send->flags & TMSG_SEND_NO_PACK && i < tmsg_map_size(map); i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;

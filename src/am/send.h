@@ -52,6 +52,7 @@ typedef struct tmsg_send {
     tmsg_share_t *share;       /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
     tmsg_written_t written;  /* where that is of no map of the caller's */
+    tmsg_map_t *kept;        /* its map with spans, that goes; NULL: none */
     uint64_t charge;         /* against the peer's window; see credit.h */
     tmsg_parts_out_t *parts; /* of large tensors; NULL: none */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
@@ -112,6 +113,9 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_send_params_t *params,
                               tmsg_share_t *share, const tmsg_call_send_t *call,
                               tmsg_request_t **request_p);
+
+/* The map that goes, as far as it is not written out. */
+const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send);
 
 /* Turns the map into a header of ours and a plan for the payload. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);

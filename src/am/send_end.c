@@ -98,6 +98,8 @@ static void unplan(tmsg_send_t *send)
     tmsg_parts_free(send);
     tmsg_plan_free(&send->plan, pool);
     tmsg_written_free(&send->written, pool);
+    tmsg_map_destroy(send->kept); /* which has nothing of an application */
+    send->kept = NULL;
     tmsg_send_drop_header(send);
 }
 

@@ -26,6 +26,7 @@ void tmsg_share_drop(tmsg_share_t *share, tmsg_pool_t *pool)
         tmsg_plan_free(&share->plan, pool);
         tmsg_body_shared_free(&share->body);
         tmsg_written_free(&share->written, pool);
+        tmsg_map_destroy(share->kept);
         free(share->checksums);
         free(share);
     }
@@ -59,7 +60,7 @@ static tmsg_status_t make(tmsg_share_t *share, tmsg_payload_t *payload,
         tmsg_plan_free(&share->plan, pool);
         return status;
     }
-    share->made = true;
+    share->made = payload->map;
     share->way = payload->way;
     share->large = payload->measures->large;
     return TMSG_OK;
@@ -68,7 +69,8 @@ static tmsg_status_t make(tmsg_share_t *share, tmsg_payload_t *payload,
 /* Whether what was made for another send is what this one needs. */
 static bool suits(const tmsg_share_t *share, const tmsg_payload_t *payload)
 {
-    return share->way.gather == payload->way.gather &&
+    return share->made == payload->map &&
+           share->way.gather == payload->way.gather &&
            share->way.parts == payload->way.parts &&
            share->large == payload->measures->large &&
            (payload->checksums == NULL || share->checksums != NULL);
@@ -78,7 +80,8 @@ tmsg_status_t tmsg_share_plan(tmsg_share_t *share, tmsg_payload_t *payload,
                               tmsg_pool_t *pool, tmsg_plan_t *plan)
 {
     size_t bytes = checksum_bytes(payload);
-    tmsg_status_t status = share->made ? TMSG_OK : make(share, payload, pool);
+    tmsg_status_t status =
+        share->made != NULL ? TMSG_OK : make(share, payload, pool);
 
     if (status != TMSG_OK) {
         return status;

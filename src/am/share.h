@@ -15,13 +15,14 @@
 /* Its references are counted under the worker's lock. */
 typedef struct {
     unsigned refs;
-    bool made;
-    tmsg_way_t way; /* of these: */
+    const tmsg_map_t *made; /* what the plan is of; NULL: there is none */
+    tmsg_way_t way;         /* of these: */
     uint64_t large;
     tmsg_plan_t plan;
     uint8_t *checksums; /* NULL: nobody wanted any */
     tmsg_body_shared_t body;
     tmsg_written_t written; /* for peers that take nothing broadcast */
+    tmsg_map_t *kept;       /* for those that take spans, if that is asked */
     uint8_t small[TMSG_SHARE_SMALL];
 } tmsg_share_t;
 

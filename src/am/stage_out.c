@@ -271,11 +271,12 @@ static tmsg_status_t check(tmsg_send_t *send, const tmsg_map_entry_t *entry,
 
 tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(send->map);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(tmsg_send_map(send));
     tmsg_status_t status = TMSG_OK;
 
     send->stage->staged = 0;
-    for (size_t i = 0; i < tmsg_map_size(send->map) && status == TMSG_OK; i++) {
+    for (size_t i = 0;
+         i < tmsg_map_size(tmsg_send_map(send)) && status == TMSG_OK; i++) {
         const tmsg_domain_t *domain = foreign(&entries[i]);
 
         if (domain != NULL) {
@@ -309,8 +310,9 @@ static const tmsg_domain_t *staged(const tmsg_send_t *send,
 /* Goes on to the next tensor that is copied, from stage->tensor on. */
 static const tmsg_domain_t *find_next(tmsg_stage_out_t *stage)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(stage->send->map);
-    size_t size = tmsg_map_size(stage->send->map);
+    const tmsg_map_entry_t *entries =
+        tmsg_map_entries(tmsg_send_map(stage->send));
+    size_t size = tmsg_map_size(tmsg_send_map(stage->send));
     const tmsg_domain_t *domain = NULL;
 
     while (stage->tensor < size &&
@@ -322,10 +324,10 @@ static const tmsg_domain_t *find_next(tmsg_stage_out_t *stage)
 
 static void note_sent(tmsg_send_t *send)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(send->map);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(tmsg_send_map(send));
     tmsg_stats_t *stats = &send->endpoint->stats;
 
-    for (size_t i = 0; i < tmsg_map_size(send->map); i++) {
+    for (size_t i = 0; i < tmsg_map_size(tmsg_send_map(send)); i++) {
         if (staged(send, &entries[i]) != NULL) {
             stats->sent_staged++;
             stats->sent_staged_bytes += entries[i].bytes;
@@ -351,7 +353,7 @@ void tmsg_stage_out_begin(tmsg_send_t *send, const tmsg_split_t *split)
 static uint64_t next_bytes(const tmsg_stage_out_t *stage)
 {
     const tmsg_map_entry_t *entry =
-        &tmsg_map_entries(stage->send->map)[stage->tensor];
+        &tmsg_map_entries(tmsg_send_map(stage->send))[stage->tensor];
     uint64_t left = entry->bytes - stage->offset;
 
     return left < stage->split->chunk ? left : stage->split->chunk;
@@ -390,7 +392,8 @@ static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
                                 const tmsg_domain_t *domain,
                                 tmsg_device_t device, tmsg_stream_t stream)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(stage->send->map);
+    const tmsg_map_entry_t *entries =
+        tmsg_map_entries(tmsg_send_map(stage->send));
     uint64_t at = 0;
     tmsg_status_t status = TMSG_OK;
 
@@ -425,7 +428,7 @@ static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
     static const tmsg_stream_t none;
     tmsg_endpoint_t *endpoint = stage->send->endpoint;
     const tmsg_map_entry_t *entry =
-        &tmsg_map_entries(stage->send->map)[stage->tensor];
+        &tmsg_map_entries(tmsg_send_map(stage->send))[stage->tensor];
     tmsg_stream_t stream;
     tmsg_status_t status =
         tmsg_stage_stream(domain, entry->tensor.device, &stream);
@@ -496,7 +499,8 @@ void tmsg_stage_out_pump(tmsg_send_t *send)
 bool tmsg_stage_out_ready(const tmsg_send_t *send, size_t index)
 {
     const tmsg_stage_out_t *stage = send->stage;
-    const tmsg_map_entry_t *entry = &tmsg_map_entries(send->map)[index];
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[index];
 
     if (foreign(entry) == NULL) {
         return true;
@@ -513,7 +517,8 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
                                    int *memory_type_p, tmsg_fill_t **fill_p)
 {
     tmsg_stage_out_t *stage = send->stage;
-    const tmsg_map_entry_t *entry = &tmsg_map_entries(send->map)[index];
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[index];
     const tmsg_domain_t *domain = foreign(entry);
     const uint8_t *data = entry->tensor.data;
     tmsg_fill_t *fill = &stage->fills[stage->first];

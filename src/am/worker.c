@@ -337,7 +337,8 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.parts = TMSG_PARTS_KEPT;
     hello.features = TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST |
                      TMSG_FEATURE_CALLS | TMSG_FEATURE_SLICES |
-                     TMSG_FEATURE_STREAMS | TMSG_FEATURE_LEASE;
+                     TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
+                     TMSG_FEATURE_LEASE;
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;

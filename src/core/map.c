@@ -64,6 +64,7 @@ static void reset(tmsg_map_t *map)
     tmsg_map_restamp(map);
     map->meta_size = 0;
     map->wasted = 0;
+    map->spans = false;
     tmsg_arena_reset(&map->arena);
 }
 
@@ -282,7 +283,7 @@ bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
     memcpy(name, entry->name, entry->name_bytes);
     name[entry->name_bytes] = '\0';
     entry->name = name;
-    return true;
+    return entry->view == NULL || tmsg_map_adopt_view(map, entry);
 }
 
 static tmsg_names_t names_of(const tmsg_map_t *map)
@@ -327,11 +328,11 @@ static tmsg_status_t blame(tmsg_status_t status, const char *name,
                           tmsg_error_message());
 }
 
-tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
-                              size_t name_bytes, const tmsg_tensor_t *tensor)
+/* What a decoder has read of a tensor. */
+static tmsg_status_t read_entry(const tmsg_map_t *map, const char *name,
+                                size_t name_bytes, const tmsg_tensor_t *tensor,
+                                tmsg_map_entry_t *entry)
 {
-    tmsg_map_entry_t entry = {
-        .name = name, .name_bytes = name_bytes, .tensor = *tensor};
     tmsg_status_t status;
 
     if (name_bytes == 0 || !tmsg_utf8_valid(name, name_bytes) ||
@@ -340,12 +341,40 @@ tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
                               "tensor %zu: name is not UTF-8 without NUL",
                               map->size);
     }
-    status = tmsg_tensor_check_shape(tensor, &entry.bytes);
+    *entry = (tmsg_map_entry_t){
+        .name = name, .name_bytes = name_bytes, .tensor = *tensor};
+    status = tmsg_tensor_check_shape(tensor, &entry->bytes);
+    return status == TMSG_OK ? TMSG_OK : blame(status, name, name_bytes);
+}
+
+tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
+                              size_t name_bytes, const tmsg_tensor_t *tensor)
+{
+    tmsg_map_entry_t entry;
+    tmsg_status_t status = read_entry(map, name, name_bytes, tensor, &entry);
+
     if (status != TMSG_OK) {
-        return blame(status, name, name_bytes);
+        return status;
     }
     entry.bytes = tmsg_tensor_bytes_once(tensor, entry.bytes);
     return append(map, &entry);
+}
+
+tmsg_status_t tmsg_map_append_span(tmsg_map_t *map, const char *name,
+                                   size_t name_bytes,
+                                   const tmsg_tensor_t *tensor)
+{
+    tmsg_map_entry_t entry;
+    tmsg_status_t status = read_entry(map, name, name_bytes, tensor, &entry);
+
+    if (status == TMSG_OK) {
+        status = append(map, &entry);
+    }
+    if (status == TMSG_OK &&
+        !tmsg_map_make_span(map, &map->entries[map->size - 1], entry.bytes)) {
+        return tmsg_error_memory("a tensor's shape and strides");
+    }
+    return status;
 }
 
 static tmsg_status_t read_params(const tmsg_map_add_params_t *params,

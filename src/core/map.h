@@ -12,6 +12,17 @@
 
 #define TMSG_NAME_BYTES_MAX 4096 /* of a tensor or a key that we write */
 
+/* How a tensor looks that travels as its span: all memory from its lowest
+ * element to its highest. */
+typedef struct {
+    int32_t ndim;
+    const int64_t *shape; /* these belong to the map */
+    const int64_t *strides;
+    int64_t elements; /* of the span */
+    int64_t before;   /* of these, before the first of the tensor */
+    uint64_t bytes;   /* of the tensor's elements, packed */
+} tmsg_map_view_t;
+
 typedef struct {
     const char *name; /* UTF-8, with a NUL after it */
     size_t name_bytes;
@@ -20,6 +31,8 @@ typedef struct {
     tmsg_release_fn release;
     void *release_arg;
     tmsg_stream_t stream; /* that its data are ready on */
+    /* NULL, or on its way: `tensor` is the span, of one dimension. */
+    const tmsg_map_view_t *view;
 } tmsg_map_entry_t;
 
 typedef struct {
@@ -44,6 +57,29 @@ size_t tmsg_map_position(const tmsg_map_t *map, const char *name,
  * name is checked for UTF-8 and uniqueness but not for length. */
 tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
                               size_t name_bytes, const tmsg_tensor_t *tensor);
+
+/* The same of a tensor that travels as its span, which has strides and elements
+ * of whole bytes. */
+tmsg_status_t tmsg_map_append_span(tmsg_map_t *map, const char *name,
+                                   size_t name_bytes,
+                                   const tmsg_tensor_t *tensor);
+
+/* Whether two tensors of one span, or none (NULL), are seen alike. */
+bool tmsg_map_same_view(const tmsg_map_view_t *a, const tmsg_map_view_t *b);
+
+/* Whether a tensor is there as its span. */
+bool tmsg_map_has_spans(const tmsg_map_t *map);
+
+/* Has the tensors that are spans be what these are to be seen as. The map has
+ * a layout of its own from then on. */
+void tmsg_map_show(tmsg_map_t *map);
+
+/* One tensor of a map as that would have it. */
+tmsg_map_entry_t tmsg_map_shown(const tmsg_map_entry_t *entry);
+
+/* What a tensor takes where nothing of it is broadcast, or the elements of its
+ * span come more often than once: what a limit is for. */
+uint64_t tmsg_map_bytes_out(const tmsg_map_entry_t *entry);
 
 /* Gives tensor `index` its data, or says where that will be. */
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
@@ -99,6 +135,10 @@ tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p);
  * have no data yet, the others have those of `map`. With the metadata. Errors:
  * NO_MEMORY. */
 tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p);
+
+/* A copy in which what would have to be packed is its span, with the data that
+ * it has and the metadata. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_map_copy_spans(const tmsg_map_t *map, tmsg_map_t **copy_p);
 
 /* Gives a map without tensors those of a copied layout, which it keeps alive
  * and which is not changed any more: names, shapes and index stay there. The

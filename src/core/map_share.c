@@ -40,6 +40,15 @@ static bool same_extents(const int64_t *a, const int64_t *b, int32_t ndim)
     return memcmp(a, b, (size_t)ndim * sizeof(*a)) == 0;
 }
 
+bool tmsg_map_same_view(const tmsg_map_view_t *a, const tmsg_map_view_t *b)
+{
+    if (a == NULL || b == NULL) {
+        return a == b;
+    }
+    return a->ndim == b->ndim && same_extents(a->shape, b->shape, a->ndim) &&
+           same_extents(a->strides, b->strides, a->ndim);
+}
+
 static bool is_like(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
 {
     const tmsg_tensor_t *s = &a->tensor, *t = &b->tensor;
@@ -50,7 +59,8 @@ static bool is_like(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
            s->device.type == t->device.type && s->device.id == t->device.id &&
            memcmp(a->name, b->name, a->name_bytes) == 0 &&
            same_extents(s->shape, t->shape, s->ndim) &&
-           same_extents(s->strides, t->strides, s->ndim);
+           same_extents(s->strides, t->strides, s->ndim) &&
+           tmsg_map_same_view(a->view, b->view);
 }
 
 bool tmsg_map_has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
@@ -112,6 +122,7 @@ static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
         }
         copy->size++;
     }
+    copy->spans = map->spans;
     return tmsg_index_copy(&map->index, map->size, &copy->index);
 }
 
@@ -136,17 +147,37 @@ tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p)
 
 /* An entry of a copy as it is without being broadcast, or with its data
  * where it is not. */
-static void put_out(const tmsg_map_entry_t *from, tmsg_map_entry_t *entry)
+static tmsg_status_t put_out(tmsg_map_t *copy, const tmsg_map_entry_t *from,
+                             tmsg_map_entry_t *entry)
 {
+    (void)copy;
     if (!tmsg_tensor_is_broadcast(&from->tensor)) {
         entry->tensor.data = from->tensor.data;
-        return;
+        return TMSG_OK;
     }
     entry->bytes = tmsg_tensor_bytes_out(&from->tensor, from->bytes);
     entry->tensor.strides = NULL;
+    return TMSG_OK;
 }
 
-tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
+/* The same as its span, if it would have to be packed. */
+static tmsg_status_t put_span(tmsg_map_t *copy, const tmsg_map_entry_t *from,
+                              tmsg_map_entry_t *entry)
+{
+    uint64_t packed = tmsg_tensor_bytes_out(&from->tensor, from->bytes);
+
+    entry->tensor.data = from->tensor.data;
+    return tmsg_tensor_is_dense(&from->tensor) ||
+                   tmsg_map_make_span(copy, entry, packed)
+               ? TMSG_OK
+               : tmsg_error_memory("the layout of a map");
+}
+
+typedef tmsg_status_t (*put_fn)(tmsg_map_t *copy, const tmsg_map_entry_t *from,
+                                tmsg_map_entry_t *entry);
+
+static tmsg_status_t copy_map(const tmsg_map_t *map, put_fn put,
+                              tmsg_map_t **copy_p)
 {
     tmsg_map_t *copy;
     tmsg_status_t status = tmsg_map_copy_layout(map, &copy);
@@ -154,8 +185,8 @@ tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
     if (status != TMSG_OK) {
         return status;
     }
-    for (size_t i = 0; i < map->size; i++) {
-        put_out(&map->entries[i], &copy->entries[i]);
+    for (size_t i = 0; i < map->size && status == TMSG_OK; i++) {
+        status = put(copy, &map->entries[i], &copy->entries[i]);
     }
     tmsg_map_restamp(copy);
     for (size_t i = 0; i < map->meta_size && status == TMSG_OK; i++) {
@@ -172,6 +203,16 @@ tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
     return TMSG_OK;
 }
 
+tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
+{
+    return copy_map(map, put_out, copy_p);
+}
+
+tmsg_status_t tmsg_map_copy_spans(const tmsg_map_t *map, tmsg_map_t **copy_p)
+{
+    return copy_map(map, put_span, copy_p);
+}
+
 tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
 {
     tmsg_status_t status = tmsg_map_reserve(map, layout->size);
@@ -184,6 +225,7 @@ tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
                layout->size * sizeof(*map->entries));
     }
     map->size = layout->size;
+    map->spans = layout->spans;
     tmsg_map_drop_index(map);
     map->index = layout->index;
     map->layout = layout;

@@ -33,8 +33,9 @@ struct tmsg_map {
     void *release_arg;
     tmsg_release_fn recycle; /* takes it in place of its end */
     void *recycle_arg;
-    bool laid; /* recycled as it is, not emptied */
-    bool lent; /* tensors have release functions, whosever the layout is */
+    bool spans; /* there are some; see tmsg_map_has_spans() */
+    bool laid;  /* recycled as it is, not emptied */
+    bool lent;  /* tensors have release functions, whosever the layout is */
     atomic_bool apart; /* the tensors' memory is known not to overlap */
 };
 
@@ -56,6 +57,15 @@ void *tmsg_map_grow(void *items, size_t *capacity, size_t size, size_t stride);
 /* Copies what an entry's descriptor points to into the map's arena; the name,
  * too. False: no memory. */
 bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry);
+
+/* Has an entry that has its tensor be the span of that, by a view in the map's
+ * arena. False: no memory. */
+bool tmsg_map_make_span(tmsg_map_t *map, tmsg_map_entry_t *entry,
+                        uint64_t packed_bytes);
+
+/* Copies an entry's view, which it has, with what that points to into the map's
+ * arena. False: no memory. */
+bool tmsg_map_adopt_view(tmsg_map_t *map, tmsg_map_entry_t *entry);
 
 /* The layout is another from now on. */
 void tmsg_map_restamp(tmsg_map_t *map);

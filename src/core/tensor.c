@@ -196,6 +196,23 @@ bool tmsg_tensor_is_broadcast(const tmsg_tensor_t *tensor)
     return false;
 }
 
+void tmsg_tensor_span(const tmsg_tensor_t *tensor, int64_t *elements_p,
+                      int64_t *before_p)
+{
+    bool empty = is_empty(tensor);
+    int64_t lowest = 0, highest = 0, step = 1;
+
+    for (int32_t i = tensor->ndim; !empty && i-- > 0;) {
+        int64_t stride = tensor->strides == NULL ? step : tensor->strides[i];
+        int64_t reach = (tensor->shape[i] - 1) * stride;
+
+        *(reach < 0 ? &lowest : &highest) += reach;
+        step *= tensor->shape[i];
+    }
+    *elements_p = empty ? 0 : highest - lowest + 1;
+    *before_p = -lowest;
+}
+
 tmsg_tensor_t tmsg_tensor_once(const tmsg_tensor_t *tensor, int64_t *shape)
 {
     tmsg_tensor_t once = *tensor;

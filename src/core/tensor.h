@@ -25,6 +25,12 @@ bool tmsg_tensor_is_dense(const tmsg_tensor_t *tensor);
 /* Whether a dimension of 2 or more has stride 0, and there are elements. */
 bool tmsg_tensor_is_broadcast(const tmsg_tensor_t *tensor);
 
+/* Of a tensor that was checked: how many elements there are from the lowest in
+ * memory to the highest, with what lies in between, and how many of these are
+ * before its first. Both are 0 where it has none. */
+void tmsg_tensor_span(const tmsg_tensor_t *tensor, int64_t *elements_p,
+                      int64_t *before_p);
+
 /* The tensor with extent 1 where it is broadcast: each element once. It uses
  * `shape`, which has room for TMSG_NDIM_MAX. */
 tmsg_tensor_t tmsg_tensor_once(const tmsg_tensor_t *tensor, int64_t *shape);

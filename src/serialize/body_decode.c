@@ -243,10 +243,20 @@ static tmsg_status_t check_record(const record_t *record,
                      "device id %" PRId64 " is out of range",
                      record->device_id);
     }
-    if (record->encoding != TMSG_ENCODING_RAW) {
+    if (record->encoding != TMSG_ENCODING_RAW &&
+        record->encoding != TMSG_ENCODING_SPAN) {
         return blame(TMSG_ERR_UNSUPPORTED, record,
                      "encoding %" PRId64 " is not known here",
                      record->encoding);
+    }
+    if (record->encoding == TMSG_ENCODING_SPAN && !record->has_strides) {
+        return blame(TMSG_ERR_UNSUPPORTED, record, "a span without strides");
+    }
+    if (record->encoding == TMSG_ENCODING_SPAN &&
+        record->bits * record->lanes % 8 != 0) {
+        return blame(TMSG_ERR_UNSUPPORTED, record,
+                     "a span of elements of %" PRId64 " bits",
+                     record->bits * record->lanes);
     }
     return TMSG_OK;
 }
@@ -285,19 +295,20 @@ static tmsg_status_t add_record(tmsg_decoder_t *decoder, const record_t *record)
         .shape = record->shape,
         .strides = record->has_strides ? record->strides : NULL,
     };
-    tmsg_status_t status = tmsg_map_append(decoder->map, record->name,
-                                           record->name_bytes, &tensor);
+    bool span = record->encoding == TMSG_ENCODING_SPAN;
+    tmsg_status_t status = (span ? tmsg_map_append_span : tmsg_map_append)(
+        decoder->map, record->name, record->name_bytes, &tensor);
     const tmsg_map_entry_t *entry;
 
     if (status != TMSG_OK) {
         return blame_append(status, record, &tensor);
     }
     entry = &tmsg_map_entries(decoder->map)[record->index];
-    if (tensor.strides != NULL && !tmsg_tensor_is_dense(&tensor)) {
+    if (!span && tensor.strides != NULL && !tmsg_tensor_is_dense(&tensor)) {
         return blame(TMSG_ERR_UNSUPPORTED, record,
                      "strides leave gaps or overlap");
     }
-    if (tmsg_tensor_is_broadcast(&tensor) &&
+    if (!span && tmsg_tensor_is_broadcast(&tensor) &&
         tmsg_tensor_check_packable(&tensor) != TMSG_OK) {
         return blame(TMSG_ERR_UNSUPPORTED, record, "%s", tmsg_error_message());
     }

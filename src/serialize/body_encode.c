@@ -102,9 +102,10 @@ static bool sends_device(const tmsg_tensor_t *tensor)
 }
 
 static void pack_options(msgpack_packer *packer, const tmsg_tensor_t *tensor,
-                         const int64_t *strides, bool device)
+                         const int64_t *strides, bool device, bool span)
 {
-    msgpack_pack_map(packer, (size_t)(strides != NULL) + (size_t)device);
+    msgpack_pack_map(packer,
+                     (size_t)(strides != NULL) + (size_t)device + (size_t)span);
     if (strides != NULL) {
         msgpack_pack_uint8(packer, TMSG_OPTION_STRIDES);
         pack_extents(packer, strides, tensor->ndim);
@@ -115,14 +116,26 @@ static void pack_options(msgpack_packer *packer, const tmsg_tensor_t *tensor,
         msgpack_pack_int32(packer, tensor->device.type);
         msgpack_pack_int32(packer, tensor->device.id);
     }
+    if (span) {
+        msgpack_pack_uint8(packer, TMSG_OPTION_ENCODING);
+        msgpack_pack_uint8(packer, TMSG_ENCODING_SPAN);
+    }
 }
 
 static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
     int64_t room[TMSG_NDIM_MAX];
-    const int64_t *strides = tmsg_body_strides(tensor, room);
+    bool span = entry->view != NULL;
+    tmsg_map_entry_t shown;
+    const int64_t *strides;
     bool device = sends_device(tensor);
+
+    if (span) {
+        shown = tmsg_map_shown(entry);
+        tensor = &shown.tensor;
+    }
+    strides = span ? tensor->strides : tmsg_body_strides(tensor, room);
 
     msgpack_pack_array(packer, (size_t)TMSG_TENSOR_FIELDS +
                                    (size_t)(strides != NULL || device));
@@ -132,7 +145,7 @@ static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
     msgpack_pack_uint16(packer, tensor->dtype.lanes);
     pack_extents(packer, tensor->shape, tensor->ndim);
     if (strides != NULL || device) {
-        pack_options(packer, tensor, strides, device);
+        pack_options(packer, tensor, strides, device, span);
     }
 }
 

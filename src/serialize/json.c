@@ -164,7 +164,8 @@ static cJSON *json_extents(const int64_t *extents, int32_t count)
 
 static cJSON *json_tensor(const tmsg_map_entry_t *entry)
 {
-    const tmsg_tensor_t *tensor = &entry->tensor;
+    const tmsg_map_entry_t shown = tmsg_map_shown(entry);
+    const tmsg_tensor_t *tensor = &shown.tensor;
     char dtype[TMSG_DTYPE_NAME_MAX], device[TMSG_DEVICE_NAME_MAX];
     cJSON *object = cJSON_CreateObject();
     bool complete = object != NULL;
@@ -181,6 +182,10 @@ static cJSON *json_tensor(const tmsg_map_entry_t *entry)
         complete = complete &&
                    tmsg_json_add(object, "strides",
                                  json_extents(tensor->strides, tensor->ndim));
+    }
+    if (entry->view != NULL) {
+        complete = complete && tmsg_json_add(object, "encoding",
+                                             cJSON_CreateString("span"));
     }
     tmsg_device_format(tensor->device, device, sizeof(device));
     complete =

@@ -48,7 +48,7 @@ tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
     for (size_t i = 0; i < size; i++) {
         const tmsg_map_entry_t *entry = &entries[i];
         tmsg_dtype_t dtype = entry->tensor.dtype;
-        uint64_t bytes = tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
+        uint64_t bytes = tmsg_map_bytes_out(entry);
         uint64_t begin = tmsg_layout_next(out, dtype, bytes);
 
         /* begin < out: rounding up went round 2^64 */

@@ -36,7 +36,7 @@ static bool same_but_shape(const tmsg_map_entry_t *kept,
            a->dtype.lanes == b->dtype.lanes &&
            a->device.type == b->device.type && a->device.id == b->device.id &&
            memcmp(kept->name, entry->name, kept->name_bytes) == 0 &&
-           same_strides(a, b);
+           same_strides(a, b) && tmsg_map_same_view(kept->view, entry->view);
 }
 
 /* Goes through the extents of a map in order. */
@@ -106,8 +106,14 @@ tmsg_match_t tmsg_schema_match(const tmsg_schema_t *schema,
         return TMSG_MATCH_NONE;
     }
     for (size_t i = 0; i < size; i++) {
-        if (!same_but_shape(&kept[i], &entries[i]) ||
-            !walk_shape(&walk, (uint32_t)i, &kept[i].tensor,
+        if (!same_but_shape(&kept[i], &entries[i])) {
+            return TMSG_MATCH_NONE;
+        }
+        if (kept[i].view != NULL) { /* alike to the last extent */
+            walk.flat += (uint32_t)kept[i].view->ndim;
+            continue;
+        }
+        if (!walk_shape(&walk, (uint32_t)i, &kept[i].tensor,
                         &entries[i].tensor)) {
             return TMSG_MATCH_NONE;
         }

@@ -115,6 +115,11 @@ tmsg_cursor_t tmsg_schema_numbers(const tmsg_schema_use_t *use)
     return (tmsg_cursor_t){.at = at, .end = at + use->numbers_bytes};
 }
 
+static int32_t ndim_of(const tmsg_map_entry_t *entry)
+{
+    return entry->view == NULL ? entry->tensor.ndim : entry->view->ndim;
+}
+
 tmsg_status_t tmsg_schema_locate(const tmsg_schema_use_t *use,
                                  const tmsg_map_t *map,
                                  tmsg_schema_place_t *places)
@@ -133,8 +138,8 @@ tmsg_status_t tmsg_schema_locate(const tmsg_schema_use_t *use,
             return malformed(use->form, "varying extents are out of order");
         }
         last = at;
-        while (tensor < size && at - begin >= entries[tensor].tensor.ndim) {
-            begin += entries[tensor++].tensor.ndim;
+        while (tensor < size && at - begin >= ndim_of(&entries[tensor])) {
+            begin += ndim_of(&entries[tensor++]);
         }
         if (tensor == size) {
             return malformed(use->form, "there are fewer extents than it says");
@@ -153,7 +158,9 @@ tmsg_status_t tmsg_schema_check(const tmsg_schema_use_t *use,
     tmsg_status_t status = tmsg_schema_locate(use, map, places);
 
     for (uint32_t i = 0; i < use->count && status == TMSG_OK; i++) {
-        if (entries[places[i].tensor].tensor.strides != NULL) {
+        const tmsg_map_entry_t *entry = &entries[places[i].tensor];
+
+        if (entry->tensor.strides != NULL || entry->view != NULL) {
             status = malformed(use->form, "an extent of a tensor with strides "
                                           "varies");
         }

@@ -26,6 +26,6 @@ enum {
 };
 
 /* Encodings of a tensor's bytes. */
-enum { TMSG_ENCODING_RAW = 0 };
+enum { TMSG_ENCODING_RAW = 0, TMSG_ENCODING_SPAN = 1 };
 
 #endif

@@ -151,6 +151,17 @@ VALID = {
         ["empty", 0, 8, 1, [0, 9], {1: [0, 0]}],
         ["ones", 0, 8, 1, [1, 5, 1], {1: [0, 1, 0]}],
         ["lanes", 17, 4, 2, [9], {1: [0]}]),
+    "spans": Header(payload=3561).body(1).tensors(
+        ["x", 2, 32, 1, [3, 2], {1: [-4, 2], 4: 1}],
+        ["columns", 1, 8, 1, [100, 3], {1: [10, 1], 3: 993, 4: 1}],
+        ["back", 5, 64, 1, [7], {1: [-1], 4: 1}],
+        ["windows", 0, 16, 1, [1000, 64], {1: [1, 1], 2: [2, 3], 4: 1}],
+        ["repeats", 1, 8, 1, [2**38, 2], {1: [0, -5], 4: 1}],
+        ["empty", 1, 8, 1, [9, 0], {1: [-7, 2**40], 4: 1}],
+        ["one", 3, 128, 1, [1, 1], {1: [2**62, -2**63], 4: 1}],
+        ["dense", 1, 8, 1, [2, 2, 2], {1: [2, 4, 1], 4: 1}],
+        ["lanes", 17, 4, 6, [2, 2], {1: [-20, 60], 4: 1}],
+        ["raw", 1, 8, 1, [9], {4: 0}]),
     "devices": Header(payload=36).body(1).tensors(
         ["a", 0, 32, 1, [1], {2: [1, 0]}],
         ["b", 0, 32, 1, [1], {2: [13, 2**31 - 1]}],
@@ -254,6 +265,13 @@ SCHEMA = {
     "16_spilled": Header(flags=1, payload=64 + 68).body(1).refer(0, 1, [2, 4]),
 }
 
+SPANS = (["x", 2, 32, 1, [3, 2], {1: [4, 2], 4: 1}], ["y", 1, 8, 1, [4]],
+         ["z", 1, 8, 1, [5], {1: [-3], 4: 1}])
+SCHEMA |= {
+    "17_spans": Header(payload=77).body(2).define(1, 0, [2]).tensors(*SPANS),
+    "18_spans": Header(payload=109).body(1).refer(1, 0, [33]),
+}
+
 M, U, L, I = "MALFORMED", "UNSUPPORTED", "LIMIT_EXCEEDED", "INCOMPATIBLE"
 INVALID = {
     "cut_at_0": (M, Header(cut=0)),
@@ -344,6 +362,23 @@ INVALID = {
     "bytes_differ": (M, one(x(more=({3: 23},)))),
     "bytes_negative": (M, one(x(more=({3: -24},)))),
     "encoding_1": (U, one(x(more=({4: 1},)))),
+    "encoding_2": (U, one(x(more=({1: [3, 1], 4: 2},)))),
+    "span_scalar": (U, Header(payload=4).body(1).tensors(
+        x(shape=(), more=({1: [], 4: 1},)))),
+    "span_packed": (U, Header(payload=2).body(1).tensors(
+        x(code=17, bits=4, shape=[4], more=({1: [1], 4: 1},)))),
+    "span_strides_missing": (M, one(x(more=({1: [3], 4: 1},)))),
+    "span_payload_packed": (M, one(x(more=({1: [4, 1], 4: 1},)))),
+    "span_bytes_packed": (M, Header(payload=28).body(1).tensors(
+        x(more=({1: [4, 1], 3: 24, 4: 1},)))),
+    "span_overflow": (L, one(x(more=({1: [2**62, 1], 4: 1},)))),
+    "span_least": (L, one(x(more=({1: [2**61 - 3, 1], 4: 1},)))),
+    "span_negative_overflow": (L, one(x(more=({1: [-2**63, 1], 4: 1},)))),
+    "span_both_ways_overflow": (
+        L, one(x(more=({1: [2**60, -2**60], 4: 1},)))),
+    "span_within": (L, one(x(more=({1: [2**61 - 4, 1], 4: 1},)))),  # of 1 TiB
+    "span_limit": (L, Header(payload=2).body(1).tensors(
+        x(code=1, bits=8, shape=[2**39 + 1, 2], more=({1: [0, 1], 4: 1},)))),
     "encoding_negative": (U, one(x(more=({4: -1},)))),
     "option_negative": (U, one(x(more=({-5: 0},)))),
     "option_twice": (M, raw(BODY + pack(x()).replace(b"\x95", b"\x96") +
@@ -422,6 +457,8 @@ INVALID = {
         M, Header(payload=24).body(2).define(0, 0, [1, 1]).tensors(x())),
     "schema_varying_descends": (
         M, Header(payload=24).body(2).define(0, 0, [1, 0]).tensors(x())),
+    "schema_varying_span": (
+        M, Header(payload=77).body(2).define(1, 0, [3]).tensors(*SPANS)),
     "schema_varying_strided": (
         M, Header(payload=68).body(2).define(0, 0, [2]).tensors(*TWO)),
     "schema_varying_of_scalar": (

@@ -264,7 +264,7 @@ def msgpack_examples():
 
 def test_the_bytes_of_the_wire_format_are_what_it_says():
     examples = list(msgpack_examples())
-    assert len(examples) == 4
+    assert len(examples) == 5
     for data, said in examples:
         body, end = said[said.index("{"):], 0
         while body[:end].count("{") == 0 or \

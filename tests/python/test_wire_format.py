@@ -137,6 +137,10 @@ def random_tensor(rng, index):
             strides[axis], step = step, step * shape[axis]
         if max(strides, default=0) < 2**40:
             options[1] = strides
+    if shape and rng.random() < .3:
+        options[4] = 1
+        options[1] = [rng.choice([0, 1, 1, 2, -1, -3, 70000, 2**40, -2**62])
+                      for _ in shape]
     if rng.random() < .3:
         options[2] = [rng.choice([1, 2, 3, 10, 13, 77]), rng.randrange(9)]
     if rng.random() < .1:

@@ -157,6 +157,18 @@ def require_dense(shape, strides, bits):
     faults.check()
 
 
+def span_of(shape, strides, bits):
+    """Bytes from the lowest element to the highest, both included."""
+    require(bits % 8 == 0, "a span of no whole bytes", "UNSUPPORTED")
+    if 0 in shape:
+        return 0
+    steps = [(n - 1) * s for n, s in zip(shape, strides)]
+    elements = sum(abs(step) for step in steps) + 1
+    require(elements - 1 < (2**63 - 1) // (bits // 8), "span",
+            "LIMIT_EXCEEDED")
+    return elements * (bits // 8)
+
+
 def repeats(shape, strides):
     """How often each element lies in the tensor."""
     return 1 if 0 in shape else math.prod(
@@ -181,22 +193,32 @@ def decode_options(value, shape, bits, size):
     """size is None where it is not known, for another rule was broken."""
     result, faults = {"device": (1, 0)}, Faults()
     options = keyed(value, (1, 2, 3, 4), faults)
+    span = None  # of encoding 1
+    with faults:
+        encoding = integer(options.get(4, 0))
+        require(encoding in (0, 1), "encoding", "UNSUPPORTED")
+        require(encoding == 0 or array(options.get(1, ())),
+                "a span without strides", "UNSUPPORTED")
     with faults:
         if 1 in options:
             strides = [integer(s) for s in array(options[1])]
             require(len(strides) == len(shape), "strides for other dimensions")
-            require_dense(shape, strides, bits)
+            if not faults.first and encoding == 1:
+                span = span_of(shape, strides, bits)
+            else:
+                require_dense(shape, strides, bits)
             if strides:
                 result["strides"] = strides
+            if span is not None:
+                result["encoding"] = "span"
     with faults:
         if 2 in options:
             require(len(array(options[2])) == 2, "device")
             result["device"] = (integer(options[2][0], 1, 2**31 - 1),
                                 integer(options[2][1], 0, 2**31 - 1))
-    with faults:
-        require(integer(options.get(4, 0)) == 0, "encoding", "UNSUPPORTED")
     if size is not None and not faults.first:
-        size //= repeats(shape, result.get("strides", ()))
+        size = span if span is not None else size // repeats(
+            shape, result.get("strides", ()))
     with faults:
         told = integer(options.get(3, size or 0))
         require(size is None or faults.first or told == size, "byte length")
@@ -242,8 +264,11 @@ def decode_tensor(fields, taken):
 
 
 def written_out(tensors, sizes):
-    """The sizes without anything broadcast."""
-    return [(bits, size * repeats(tensor["shape"], tensor.get("strides", ())))
+    """The sizes without anything broadcast, or all elements of a span where
+    these are more."""
+    return [(bits, max(size, math.prod(tensor["shape"]) * bits // 8)
+             if "encoding" in tensor else
+             size * repeats(tensor["shape"], tensor.get("strides", ())))
             for tensor, (bits, size) in zip(tensors, sizes)]
 
 
@@ -363,6 +388,8 @@ def resolve(channel, schema):
                                       schema["extents"]):
         tensor["shape"][axis] = integer(extent, 0)
     for tensor, (bits, _) in zip(tensors, sizes):
+        if "encoding" in tensor:
+            continue  # whose extents do not vary
         total = math.prod(tensor["shape"]) * bits
         require(total < 2**63, "size", "LIMIT_EXCEEDED")
         tensor["bytes"] = ((total + 7) // 8 //

@@ -107,6 +107,17 @@ Test(body, says_what_is_wrong_and_where)
          "tensor 0 'a': byte length 2 does not match dtype and shape"},
         {"81 01 91 96 a1 61 00 08 01 90 81 04 09",
          "tensor 0 'a': encoding 9 is not known here"},
+        {"81 01 91 96 a1 61 00 08 01 91 02 81 04 01",
+         "tensor 0 'a': a span without strides"},
+        {"81 01 91 96 a1 61 00 04 01 91 02 82 01 91 01 04 01",
+         "tensor 0 'a': a span of elements of 4 bits"},
+        {"81 01 91 96 a1 61 00 08 01 91 02 82 01 92 01 01 04 01",
+         "tensor 0 'a': 2 strides for 1 dimensions"},
+        {"81 01 91 96 a1 61 00 08 01 91 02 83 01 91 05 03 02 04 01",
+         "tensor 0 'a': byte length 2 does not match dtype and shape"},
+        {"81 01 92 95 a1 61 00 08 01 90 96 a1 61 00 08 01 91 02 82 01 91 05 04 "
+         "01",
+         "tensor 1 'a': the name comes twice"},
         {"81 01 91 96 a1 61 00 08 01 90 81 09 c1",
          "tensor 0 'a': an unknown option holds a byte that msgpack never "
          "uses"},

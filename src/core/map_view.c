@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tensors that travel as their span: everything between the two ends of a map's
+ * way takes them for what their memory is, one row of elements. */
+#include <string.h>
+
+#include "core/map_struct.h"
+#include "core/tensor.h"
+
+bool tmsg_map_has_spans(const tmsg_map_t *map) { return map->spans; }
+
+bool tmsg_map_make_span(tmsg_map_t *map, tmsg_map_entry_t *entry,
+                        uint64_t packed_bytes)
+{
+    tmsg_tensor_t *tensor = &entry->tensor;
+    uint64_t element = tmsg_dtype_bytes(tensor->dtype);
+    tmsg_map_view_t *view = tmsg_arena_alloc(&map->arena, sizeof(*view));
+
+    if (view == NULL) {
+        return false;
+    }
+    *view = (tmsg_map_view_t){.ndim = tensor->ndim,
+                              .shape = tensor->shape,
+                              .strides = tensor->strides,
+                              .bytes = packed_bytes};
+    tmsg_tensor_span(tensor, &view->elements, &view->before);
+    tensor->ndim = 1;
+    tensor->shape = &view->elements;
+    tensor->strides = NULL;
+    if (tensor->data != NULL) {
+        tensor->data =
+            (uint8_t *)tensor->data - (uint64_t)view->before * element;
+    }
+    entry->bytes = (uint64_t)view->elements * element;
+    entry->view = view;
+    map->spans = true;
+    return true;
+}
+
+bool tmsg_map_adopt_view(tmsg_map_t *map, tmsg_map_entry_t *entry)
+{
+    size_t bytes = (size_t)entry->view->ndim * sizeof(int64_t);
+    tmsg_map_view_t *view =
+        tmsg_arena_alloc(&map->arena, sizeof(*view) + 2 * bytes);
+    int64_t *extents;
+
+    if (view == NULL) {
+        return false;
+    }
+    *view = *entry->view;
+    extents = (int64_t *)(view + 1);
+    if (bytes > 0) {
+        memcpy(extents, view->shape, bytes);
+        memcpy(extents + view->ndim, view->strides, bytes);
+    }
+    view->shape = extents;
+    view->strides = extents + view->ndim;
+    entry->view = view;
+    return true;
+}
+
+tmsg_map_entry_t tmsg_map_shown(const tmsg_map_entry_t *entry)
+{
+    const tmsg_map_view_t *view = entry->view;
+    tmsg_map_entry_t shown = *entry;
+
+    if (view == NULL) {
+        return shown;
+    }
+    shown.tensor.ndim = view->ndim;
+    shown.tensor.shape = view->shape;
+    shown.tensor.strides = view->strides;
+    if (entry->tensor.data != NULL) {
+        shown.tensor.data =
+            (uint8_t *)entry->tensor.data +
+            (uint64_t)view->before * tmsg_dtype_bytes(entry->tensor.dtype);
+    }
+    shown.bytes = tmsg_tensor_bytes_once(&shown.tensor, view->bytes);
+    shown.view = NULL;
+    return shown;
+}
+
+void tmsg_map_show(tmsg_map_t *map)
+{
+    for (size_t i = 0; map->spans && i < map->size; i++) {
+        if (map->entries[i].view != NULL) {
+            map->entries[i] = tmsg_map_shown(&map->entries[i]);
+            map->laid = false;
+            tmsg_map_restamp(map);
+        }
+    }
+    map->spans = false;
+}
+
+uint64_t tmsg_map_bytes_out(const tmsg_map_entry_t *entry)
+{
+    if (entry->view == NULL) {
+        return tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
+    }
+    return entry->view->bytes > entry->bytes ? entry->view->bytes
+                                             : entry->bytes;
+}
