@@ -123,12 +123,12 @@ class Host:
         self.programs.append(Program(self, *words))
         return self.programs[-1]
 
-    def carried(self):
-        """Bytes that came, and that went, by the cable."""
+    def carried(self, cable=CABLE):
+        """Bytes that came, and that went, by a cable."""
         with open(f"/proc/{self.holder.pid}/net/dev") as table:
             for line in table:
                 name, _, counts = line.partition(":")
-                if name.strip() == CABLE:
+                if name.strip() == cable:
                     return int(counts.split()[0]), int(counts.split()[8])
         raise AssertionError("the cable is gone")
 
@@ -216,6 +216,15 @@ def bring_up(a, b):
     for host in (a, b):
         host.run(f"ip addr add {host.address}/24 dev {CABLE} && "
                  f"ip link set lo up && ip link set {CABLE} up")
+
+
+def lay(a, b, cable, addresses):
+    """A further cable, which has a network of its own."""
+    a.run("ip", "link", "add", "name", cable, "type", "veth",
+          "peer", "name", cable, "netns", b.holder.pid)
+    for host, address in zip((a, b), addresses):
+        host.run(f"ip addr add {address}/24 dev {cable} && "
+                 f"ip link set lo up && ip link set {cable} up")
 
 
 def await_cable(a, b):

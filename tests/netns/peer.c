@@ -15,7 +15,8 @@
  * sender's buffer is overwritten whenever it has it back.
  * With TMSG_KEEP_MS in the environment both keep their session for so long
  * while the connection is broken, and the sender ends with how often it came
- * back. */
+ * back. TMSG_DEVICES names the devices that UCX may use, TMSG_ADVERTISE is the
+ * URL that the receiver says. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,8 @@ static int keep_ms(void)
     return value == NULL ? 0 : atoi(value);
 }
 
+static const char *devices(void) { return getenv("TMSG_DEVICES"); }
+
 static unsigned returns_of(const tmsg_endpoint_t *endpoint)
 {
     unsigned count;
@@ -124,10 +127,14 @@ static int receive(char **words)
     const tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
                       TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |
-                      TMSG_LISTENER_PARAM_RESUME,
+                      TMSG_LISTENER_PARAM_RESUME |
+                      TMSG_LISTENER_PARAM_DEVICES |
+                      TMSG_LISTENER_PARAM_ADVERTISE,
         .on_accept = accepted,
         .on_accept_arg = &endpoint,
         .allow_unauthenticated = 1,
+        .advertise = getenv("TMSG_ADVERTISE"),
+        .devices = devices(),
         .resume_ms = keep_ms()};
     tmsg_listener_t *listener;
     tmsg_message_t *message;
@@ -309,7 +316,9 @@ static void send_all(side_t *side, tmsg_endpoint_t *endpoint, send_fn send,
 static int send_messages(char **words, send_fn send)
 {
     const tmsg_endpoint_params_t params = {
-        .field_mask = keep_ms() > 0 ? TMSG_ENDPOINT_PARAM_RECONNECT : 0,
+        .field_mask = TMSG_ENDPOINT_PARAM_DEVICES |
+                      (keep_ms() > 0 ? TMSG_ENDPOINT_PARAM_RECONNECT : 0),
+        .devices = devices(),
         .reconnect = {.most_backoff_ms = 500, .give_up_ms = keep_ms()}};
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *request;
