@@ -341,6 +341,7 @@ Test(keep_strides, go_by_schema)
  * message for the next one like it. */
 Test(keep_strides, again_and_again)
 {
+    tmsg_message_t *before = NULL; /* is kept, so that the next is another */
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
@@ -354,10 +355,16 @@ Test(keep_strides, again_and_again)
                        &sent));
         message = pair_take(&pair, &pair.a);
         check_map(&views[i % 2], 1, tmsg_message_map(message), kept);
-        tmsg_message_destroy(message);
+        if (i % 4 < 3) {
+            tmsg_message_destroy(before);
+            before = message;
+        } else {
+            tmsg_message_destroy(message);
+        }
         must(pair_finish(&pair, sent));
         tmsg_map_destroy(map);
     }
+    tmsg_message_destroy(before);
     pair_close(&pair);
 }
 
@@ -667,6 +674,33 @@ Test(keep_strides, the_limit_is_for_all_elements)
     tmsg_map_destroy(exceeds);
     tmsg_map_destroy(fits);
     pair_close(&pair);
+}
+
+/* What is seen in another way is not of the same layout. */
+Test(keep_strides, tell_layouts_apart)
+{
+    static const view_t seen[] = {{"x", 0, 2, {6, 6}, {8, 1}, 46},
+                                  {"x", 0, 2, {6, 6}, {1, 8}, 46},
+                                  {"x", 0, 2, {4, 2}, {15, 0}, 46},
+                                  {"x", 45, 2, {6, 6}, {-8, -1}, 46},
+                                  {"x", 0, 1, {46}, {1}, 0}};
+
+    for (size_t i = 0; i < COUNT(seen); i++) {
+        for (size_t j = 0; j < COUNT(seen); j++) {
+            tmsg_map_t *a = map_of(&seen[i], 1), *b = map_of(&seen[j], 1);
+            tmsg_map_t *spans[2], *layout;
+
+            must(tmsg_map_copy_spans(a, &spans[0]));
+            must(tmsg_map_copy_spans(b, &spans[1]));
+            must(tmsg_map_copy_layout(spans[1], &layout));
+            must_eq(tmsg_map_has_layout(spans[0], layout), i == j);
+            tmsg_map_destroy(layout);
+            tmsg_map_destroy(spans[0]);
+            tmsg_map_destroy(spans[1]);
+            tmsg_map_destroy(a);
+            tmsg_map_destroy(b);
+        }
+    }
 }
 
 /* Each allocation of making spans fails in turn. */
