@@ -127,8 +127,7 @@ static int receive(char **words)
     const tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
                       TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |
-                      TMSG_LISTENER_PARAM_RESUME |
-                      TMSG_LISTENER_PARAM_DEVICES |
+                      TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_DEVICES |
                       TMSG_LISTENER_PARAM_ADVERTISE,
         .on_accept = accepted,
         .on_accept_arg = &endpoint,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "arrays.h"
 
+#include <stdlib.h>
+
 #include <tensormsg/dlpack.h>
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
@@ -172,11 +174,45 @@ static uint64_t repeats(const tmsg_tensor_t *tensor)
     return product;
 }
 
-/* Of what is not in C order; one that is broadcast is to be read, as those that
- * numpy makes. */
+/* How the elements of an array lie that is not empty, each once. */
+typedef struct {
+    bool loose;   /* with gaps, backwards or one above the other */
+    bool overlap; /* the last of these */
+} lie_t;
+
+static lie_t lie_of(const tmsg_tensor_t *tensor)
+{
+    bool seen[TMSGPY_NDIM_MAX] = {false};
+    lie_t lie = {false, false};
+    int64_t reach = 0; /* of the dimensions with the shorter strides */
+
+    for (int n = 0; tensor->strides != NULL && n < tensor->ndim; n++) {
+        int next = -1;
+
+        for (int i = 0; i < tensor->ndim; i++) {
+            if (!seen[i] && (next < 0 || llabs(tensor->strides[i]) <
+                                             llabs(tensor->strides[next]))) {
+                next = i;
+            }
+        }
+        seen[next] = true;
+        if (tensor->shape[next] > 1 && tensor->strides[next] != 0) {
+            int64_t step = llabs(tensor->strides[next]);
+
+            lie.loose |= tensor->strides[next] != reach + 1;
+            lie.overlap |= step <= reach;
+            reach += (tensor->shape[next] - 1) * step;
+        }
+    }
+    return lie;
+}
+
+/* Of what is not in C order; one in which elements share their place is to be
+ * read, as those that numpy makes. */
 static int flags_of(const tmsg_tensor_t *tensor)
 {
-    return repeats(tensor) > 1 ? NPY_ARRAY_ALIGNED : NPY_ARRAY_BEHAVED;
+    return repeats(tensor) > 1 || lie_of(tensor).overlap ? NPY_ARRAY_ALIGNED
+                                                         : NPY_ARRAY_BEHAVED;
 }
 
 PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
@@ -235,6 +271,20 @@ PyObject *tmsgpy_view_of(const tmsg_tensor_t *tensor, PyObject *capsule)
     return made;
 }
 
+static PyObject *packed(const tmsg_tensor_t *tensor, npy_intp size)
+{
+    PyObject *array = PyArray_SimpleNew(1, &size, NPY_UINT8);
+
+    if (array != NULL &&
+        tmsg_tensor_pack(tensor, PyArray_DATA((PyArrayObject *)array)) !=
+            TMSG_OK) {
+        PyErr_SetString(PyExc_TypeError, tmsg_error_message());
+        Py_DECREF(array);
+        return NULL;
+    }
+    return array;
+}
+
 PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
 {
     uint64_t bytes = 0;
@@ -245,6 +295,10 @@ PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
         return NULL;
     }
     tmsg_tensor_bytes(tensor, &bytes);
+    if (bytes > 0 && lie_of(tensor).loose) {
+        size = (npy_intp)bytes;
+        return packed(tensor, size);
+    }
     size = (npy_intp)(bytes == 0 ? 0 : bytes / repeats(tensor));
     return own(PyArray_NewFromDescr(&PyArray_Type,
                                     PyArray_DescrFromType(NPY_UINT8), 1, &size,

@@ -82,6 +82,70 @@ def test_every_layout(ep, layout):
         assert got[name].dtype.isnative
 
 
+KEPT = {
+    "columns": lambda a: a[:, 2:5],
+    "stepped": lambda a: a[1::2, 1::3],
+    "reversed": lambda a: a[::-1, ::-2],
+    "windows": lambda a: np.lib.stride_tricks.sliding_window_view(a[0], 4),
+    "windows of windows": lambda a: np.lib.stride_tricks.sliding_window_view(
+        a, (3, 3))[::-1],
+    "shared": lambda a: np.lib.stride_tricks.as_strided(
+        a, (2, 2, 2), (8, 8, 40), writeable=False),
+    "transposed": lambda a: a.T,
+    "c order": lambda a: a,
+}
+
+
+@pytest.fixture(scope="module")
+def straight():
+    """One way, as the echo's way back packs."""
+    with tensormsg.listen(":0", background=True) as listener, \
+            tensormsg.connect(listener.url, background=True) as ep:
+        yield listener, ep
+
+
+@pytest.mark.parametrize("layout", KEPT)
+def test_strides_are_kept(straight, ep, layout):
+    values = KEPT[layout](np.arange(96.).reshape(8, 12))
+    listener, sending = straight
+    sending.send({"x": values, "y": values}, keep_strides=True)
+    got = listener.recv(30)
+    assert "keep_strides" not in got.meta
+    shared = layout.startswith("windows") or layout == "shared"
+    for name in "xy":
+        assert np.array_equal(got[name], values)
+        assert got[name].strides == values.strides
+        assert got[name].flags.writeable != shared
+    order = "F" if layout == "transposed" else "C"
+    assert got.raw("x").tobytes() == values.tobytes(order)
+    again = back(ep, {"x": got["x"]})  # packed, unless that is asked for
+    assert np.array_equal(again["x"], values)
+    assert layout in ("transposed", "c order") or again["x"].flags.c_contiguous
+    if not shared:
+        got["x"][...] = -1
+        assert (got["x"] == -1).all() and np.array_equal(got["y"], values)
+
+
+def test_what_lies_between_arrives(straight):
+    table = np.arange(96.).reshape(8, 12)
+    listener, ep = straight
+    ep.send({"x": table[:, ::11]}, keep_strides=True)
+    x = listener.recv(30)["x"]
+    rest = np.lib.stride_tricks.as_strided(x, (8, 12), (96, 8))
+    assert np.array_equal(rest, table)
+
+
+def test_kept_strides_are_received_into_arrays_without(straight):
+    values = np.arange(96.).reshape(8, 12)[::-1, ::2]
+    listener, ep = straight
+    ep.send({"x": values}, keep_strides=True)
+    peer = listener.recv(30).peer
+    ep.send({"x": values}, keep_strides=True)
+    room = np.zeros((8, 6))
+    assert peer.recv_into({"x": room}, 30)["x"] is room
+    assert np.array_equal(room, values)
+
+
 def test_broadcast_travels_once(ep):
     x = np.arange(96.).reshape(8, 12)
     views = {

@@ -44,6 +44,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
 
     async def send(self, data: Any, *, meta: Optional[Meta] = None,
                    acked: bool = False, verify: bool = False,
+                   keep_strides: bool = False,
                    timeout: Optional[float] = None, **more: Any) -> None:
         """Sends a dict of arrays, and returns when they may be changed again:
         where the peer does not keep up, that is when it does.
@@ -53,7 +54,9 @@ class Endpoint(BaseEndpoint[LoopHub]):
         and tuples of arrays and of bool, int, float, str, bytes and None.
         `meta` and further keywords: metadata, frame=7 among them. `acked`:
         return when the peer's application has it. `verify`: the same, with a
-        checksum of each array. After `timeout` seconds it is given up with
+        checksum of each array. `keep_strides`: what lies with gaps, or
+        backwards, arrives with its strides, and what is in the gaps, which is
+        sent; else it is packed. After `timeout` seconds it is given up with
         TimedOut.
 
         Where its task is cancelled the message is given up: it arrives whole
@@ -68,7 +71,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
         self._check()
         op = hub.post(self._number, data,
                       merge_meta(meta, more) if meta or more else None,
-                      flags_of(acked, verify), hub.spin_us)
+                      flags_of(acked, verify, keep_strides), hub.spin_us)
         if op is not None and \
                 not await hub.finish(op, self._number, timeout):
             error = hub.late(op, self._number, timeout, "the send")

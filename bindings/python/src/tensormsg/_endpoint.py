@@ -23,10 +23,12 @@ _log = logging.getLogger("tensormsg")
 
 ACKED = 1 << 0
 VERIFY = 1 << 1
+KEEP_STRIDES = 1 << 5
 
 
-def flags_of(acked: bool, verify: bool) -> int:
-    return (ACKED if acked else 0) | (VERIFY if verify else 0)
+def flags_of(acked: bool, verify: bool, keep_strides: bool) -> int:
+    return (ACKED if acked else 0) | (VERIFY if verify else 0) | \
+        (KEEP_STRIDES if keep_strides else 0)
 
 
 def tell_unclosed(peer: str, timeout: Optional[float]) -> None:

@@ -156,7 +156,8 @@ class BaseMessage(Mapping[str, Any]):
 
     def raw(self, name: str) -> Any:
         """The tensor's bytes, packed in C order or a permutation of it, of a
-        broadcast one each element once, as a flat uint8 array."""
+        broadcast one each element once, as a flat uint8 array. Where it came
+        with gaps (`keep_strides`) it is a copy."""
         return hot.raw(self._owner, self._index(name))
 
     def dtype(self, name: str) -> str:

@@ -56,6 +56,7 @@ class Endpoint(BaseEndpoint[Hub]):
 
     def send(self, data: Any, *, meta: Optional[Meta] = None,
              acked: bool = False, verify: bool = False,
+             keep_strides: bool = False,
              timeout: Optional[float] = None, **more: Any) -> None:
         """Sends a dict of arrays, and returns when they may be changed again.
 
@@ -64,7 +65,9 @@ class Endpoint(BaseEndpoint[Hub]):
         and tuples of arrays and of bool, int, float, str, bytes and None.
         `meta` and further keywords: metadata, frame=7 among them. `acked`:
         return when the peer's application has it. `verify`: the same, with a
-        checksum of each array. After `timeout` seconds it is given up with
+        checksum of each array. `keep_strides`: what lies with gaps, or
+        backwards, arrives with its strides, and what is in the gaps, which is
+        sent; else it is packed. After `timeout` seconds it is given up with
         TimedOut: it arrives whole or not at all. The arrays are kept until
         nothing can read them any more, and must not be changed right away.
         """
@@ -73,7 +76,7 @@ class Endpoint(BaseEndpoint[Hub]):
             seconds(timeout)
         op = self._hub.post(self._number, data,
                             merge_meta(meta, more) if meta or more else None,
-                            flags_of(acked, verify), 0)
+                            flags_of(acked, verify, keep_strides), 0)
         if op is not None:
             self._hub.wait(op, self._number, timeout, "the send")
 
