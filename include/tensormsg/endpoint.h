@@ -250,6 +250,11 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint,
  * nothing. From any thread. */
 TMSG_API int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint);
 
+/* How many of its messages wait to be pulled. Of an endpoint that has ended no
+ * more come: where this is 0 it may be destroyed, and none is lost. 0 with a
+ * message handler. Drives nothing. From any thread. */
+TMSG_API size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint);
+
 /* As tmsg_endpoint_recv(), with the tensors that are in `map`, too, received
  * into the memory of those: for a loop that gets the same map for ever, without
  * an allocation and, where UCX can do it (tensormsg/incoming.h), without a

@@ -424,6 +424,19 @@ int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint)
     return readable;
 }
 
+size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint)
+{
+    size_t count;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return 0;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    count = endpoint->ready.count;
+    tmsg_worker_unlock(endpoint->worker);
+    return count;
+}
+
 tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);

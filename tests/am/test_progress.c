@@ -176,6 +176,41 @@ Test(progress, an_endpoint_says_whether_there_is_something_to_receive)
     }
 }
 
+/* Who serves many that come and go destroys those that have ended, when all
+ * that they sent was taken. */
+static bool all_three_wait(void *arg)
+{
+    return tmsg_endpoint_waiting(arg) == 3;
+}
+
+static bool has_ended(void *arg) { return tmsg_endpoint_status(arg) < 0; }
+
+Test(progress, an_endpoint_says_how_many_messages_wait)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        tmsg_endpoint_t *to_b;
+        tmsg_request_t *sent;
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+        to_b = pair.to_b;
+        cr_assert_eq(tmsg_endpoint_waiting(to_b), 0);
+        for (uint64_t i = 0; i < 3; i++) {
+            sent = send_map(pair.to_a, sample_bytes(i, 100), 0);
+            must(pair_finish(&pair, sent));
+        }
+        pair_await(&pair, all_three_wait, to_b, "all messages");
+        tmsg_endpoint_destroy(pair.to_a);
+        pair_await(&pair, has_ended, to_b, "its end");
+        for (size_t left = 3; left > 0; left--) {
+            cr_assert_eq(tmsg_endpoint_waiting(to_b), left);
+            tmsg_message_destroy(pair_take(&pair, &pair.a));
+        }
+        cr_assert_eq(tmsg_endpoint_waiting(to_b), 0);
+        pair_drop(&pair);
+    }
+}
+
 /* What a wait for something else received is told of by nothing but a number.
  */
 Test(progress, what_a_wait_received_for_others_is_counted)
