@@ -201,7 +201,7 @@ void tmsgpy_on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
     free(refused);
 }
 
-int tmsgpy_hub_readable(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint)
+static bool has_refused(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint)
 {
     const struct refused *refused;
 
@@ -211,7 +211,17 @@ int tmsgpy_hub_readable(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint)
         refused = refused->next;
     }
     pthread_mutex_unlock(&hub->lock);
-    return refused != NULL || tmsg_endpoint_readable(endpoint);
+    return refused != NULL;
+}
+
+int tmsgpy_hub_readable(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint)
+{
+    return has_refused(hub, endpoint) || tmsg_endpoint_readable(endpoint);
+}
+
+int tmsgpy_hub_waits(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint)
+{
+    return has_refused(hub, endpoint) || tmsg_endpoint_waiting(endpoint) > 0;
 }
 
 int tmsgpy_hub_refused(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint,

@@ -213,7 +213,14 @@ static void tell(tmsgpy_hub_t *hub, int accepted, tmsg_endpoint_t *endpoint)
     pthread_mutex_lock(&hub->lock);
     *hub->last = event;
     hub->last = &event->next;
+    __atomic_fetch_add(&hub->events, 1, __ATOMIC_RELEASE);
+    tmsgpy_hub_stir(hub);
     pthread_mutex_unlock(&hub->lock);
+}
+
+const unsigned *tmsgpy_hub_events(const tmsgpy_hub_t *hub)
+{
+    return &hub->events;
 }
 
 int tmsgpy_hub_event(tmsgpy_hub_t *hub, tmsgpy_event_t *event_p)

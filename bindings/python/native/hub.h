@@ -59,9 +59,12 @@ typedef struct tmsgpy_event {
 /* Takes the oldest event: 1, or 0 if there is none. */
 int tmsgpy_hub_event(tmsgpy_hub_t *hub, tmsgpy_event_t *event_p);
 
-/* A descriptor that is readable when a call has ended or come in, or a task is
- * over, since tmsgpy_hub_calm(), whichever thread saw it; -1: there is none.
- * For the hub's life. */
+/* How many there have been, where it can be looked at without a call. */
+const unsigned *tmsgpy_hub_events(const tmsgpy_hub_t *hub);
+
+/* A descriptor that is readable when a call has ended or come in, a task is
+ * over, or there was an event, since tmsgpy_hub_calm(), whichever thread saw
+ * it; -1: there is none. For the hub's life. */
 int tmsgpy_hub_wake_fd(tmsgpy_hub_t *hub);
 void tmsgpy_hub_calm(tmsgpy_hub_t *hub);
 
@@ -138,6 +141,9 @@ void tmsgpy_device_dealloc(void *arg, tmsg_device_t device, void *data,
 /* Whether a receive of that endpoint has something to tell, a refusal, too.
  * Inside of the hub. */
 int tmsgpy_hub_readable(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint);
+
+/* The same, and its end is nothing. */
+int tmsgpy_hub_waits(tmsgpy_hub_t *hub, const tmsg_endpoint_t *endpoint);
 
 /* A message that was refused because an allocator gave it no memory. */
 typedef struct tmsgpy_refused {

@@ -29,6 +29,7 @@ struct tmsgpy_hub {
     bool outlived; /* the worker goes by itself, after the hub's end */
     bool put_off;  /* the last to leave destroys the worker */
     struct event *first, **last;
+    unsigned events; /* that there were: written with the lock held */
     struct told *told, **last_told;
     bool missed;                /* something that is not in `told` */
     tmsgpy_stream_t *left_over; /* to be dropped when the worker is gone */

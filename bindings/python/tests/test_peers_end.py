@@ -236,21 +236,25 @@ def test_an_address_is_used_again(place, monkeypatch):
             event.endpoint = tensormsg._lib.ffi.cast("void *", number)
             return 1
 
+        def tmsg_endpoint_status(self, _):
+            return 0
+
     class Peer:
-        def __init__(self, number):
+        def __init__(self, _, number):
             self.number = number
 
-        def bury(self):
+        def bury(self, _):
             buried.append(self)
 
     with tensormsg.listen(place) as server:
         hub = server._hub
+        hub.kind = Peer
         monkeypatch.setattr("tensormsg._hub.lib", Lib())
         happened += [(1, 4711), (1, 4712), (0, 4711), (0, 4712)]
-        hub.news(Peer)
+        hub.news()
         first = hub.endpoints.pop(4711)  # as its abort() does
         happened.append((1, 4711))
-        hub.news(Peer)
+        hub.news()
         second = hub.endpoints[4711]
         hub.bury()
         assert second is not first and hub.endpoints == {4711: second}
@@ -281,7 +285,7 @@ def test_who_is_gone_is_not_waited_for(place, monkeypatch):
     with tensormsg.listen(place, background=True) as server:
         hub = server._hub
         monkeypatch.setattr("tensormsg._hub.time.sleep", None)
-        assert hub.sender(4711, None, over=True) is None
+        assert hub.sender(4711, over=True) is None
 
 
 def test_the_peer_of_a_first_message_is_known(tmp_path):

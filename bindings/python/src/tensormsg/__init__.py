@@ -164,6 +164,7 @@ class Listening:
         if self._sync is None:
             made = self._sync = sync.Listener.__new__(sync.Listener)
             made.__dict__.update(self._listener.__dict__)
+            made._make_peers()
         return self._sync
 
     def __aiter__(self) -> AsyncIterator[Message]:

@@ -25,8 +25,6 @@ from ._stream import QUEUE
 from ._time import seconds
 from .errors import Closed, Error, Status, TimedOut, error_of
 
-_LOOK_S = 0.5  # a server looks for peers that have ended
-
 
 class Message(BaseMessage):
     __doc__ = BaseMessage.__doc__
@@ -231,8 +229,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
 class Listener(BaseListener[LoopHub]):
     """A door that peers come in by; gives their messages."""
 
-    def _make(self, number: int) -> Endpoint:
-        return Endpoint(self._hub, number, self._like, dialled=False)
+    _kind = Endpoint
 
     async def recv(self) -> Message:
         """The next message of any peer."""
@@ -255,13 +252,13 @@ class Listener(BaseListener[LoopHub]):
         where nobody holds the server or the listener it ends. Raises
         AlreadyExists (there is one)."""
         self._hub.bind()
-        return self._serving(Server, Endpoint, concurrency=concurrency,
+        return self._serving(Server, concurrency=concurrency,
                              queue=queue)
 
     @property
     def peers(self) -> List[Endpoint]:
         """Those that are connected now."""
-        self._hub.news(self._make)
+        self._hub.tidy()
         return list(self._hub.endpoints.values())
 
     async def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
@@ -379,10 +376,8 @@ class Server(BaseServer[LoopHub]):
     def __init__(self, hub: LoopHub, sender: Callable[[int, bool], Any],
                  like: Like, *, concurrency: int, queue: int) -> None:
         super().__init__(hub, sender, like, concurrency, queue)
-        self._make = lambda number: Endpoint(hub, number, like, dialled=False)
         self._running: Dict["asyncio.Task[None]", Any] = {}
         self._overs = 0
-        self._looked = 0.0
         self._context = contextvars.copy_context()
         self._ended = asyncio.Event()
         hub.server = weakref.ref(self)
@@ -415,9 +410,6 @@ class Server(BaseServer[LoopHub]):
                 if request is not None and request.over:
                     self._running[task] = None  # it is cancelled once
                     task.cancel()
-        if loop.time() - self._looked > _LOOK_S and not hub.closed:
-            self._looked = loop.time()
-            self._bury(self._make)
         return woke
 
     async def _run(self, handler: Callable[[Request], Any],

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import weakref
 from typing import Any, Callable, Dict, Generic, Mapping, Optional, Type, \
     TypeVar
 
-from ._hub import WHY_NOT_CLOSED, Hub, Meta, Posted, merge_meta
+from ._hub import CLOSED, WHY_NOT_CLOSED, End, Hub, Meta, Posted, end_of, \
+    merge_meta
 from ._lib import hot, lib
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
-from ._serve import sender_of
 from .errors import Error, Status, error_of
 
 H = TypeVar("H", bound=Hub)
@@ -46,6 +47,7 @@ class BaseEndpoint(Generic[H]):
         self._convert = _converter(like)
         self._dialled = dialled  # and so alone on its hub
         self._gone = False
+        self._end = CLOSED  # where it is gone
         self._closing = False
         self._like = like
         self._server: Any = None
@@ -59,8 +61,7 @@ class BaseEndpoint(Generic[H]):
     @property
     def peer(self) -> str:
         """The peer in words: "tcp://10.0.0.7:4000 (pid 4711 on node7)"."""
-        return "a closed endpoint" if self._gone else \
-            self._hub.peer(self._number)
+        return self._end.peer if self._gone else self._hub.peer(self._number)
 
     @property
     def principal(self) -> Optional[str]:
@@ -100,19 +101,21 @@ class BaseEndpoint(Generic[H]):
         self._gone = True
         if self._dialled:
             self._hub.destroy()
-        else:
-            self._hub.endpoints.pop(self._number, None)
+        elif self._hub.take_out(self._number, self):
             self._hub.destroy_endpoint(self._number)
 
-    def bury(self) -> None:
-        """It has ended and all was pulled."""
+    def bury(self, end: End) -> None:
+        """It has ended so, all was pulled, and it was taken out."""
         if not self._gone:
+            self._end = end
             self._gone = True
-            self._hub.destroy_endpoint(self._number)
+        self._hub.destroy_endpoint(self._number, end.peer)
 
     def _check(self) -> None:
         if self._gone:
-            raise error_of(Status.CLOSED, "the endpoint is closed")
+            end = self._end
+            raise error_of(end.status, end.reason,
+                           None if end is CLOSED else end.peer)
 
     def _post(self, buffers: Mapping[str, Any]) -> Posted:
         """What to receive into: that of a receive that was given up goes on,
@@ -191,12 +194,20 @@ class BaseEndpoint(Generic[H]):
 class BaseListener(Generic[H]):
     """A door that peers come in by."""
 
+    _kind: Any  # of its peers
+
     def __init__(self, hub: H, url: str, like: Like, how: Admission) -> None:
         self._hub = hub
         self._like = like
         self._convert = _converter(like)
         self._server: Any = None
+        self._make_peers()
         self._listener, self._url = hub.listen(url, how)
+
+    def _make_peers(self) -> None:
+        """From now on those who come in are of its kind."""
+        self._hub.kind = functools.partial(self._kind, like=self._like,
+                                           dialled=False)
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._url}>"
@@ -206,19 +217,17 @@ class BaseListener(Generic[H]):
         """Where it listens, with the port that was picked."""
         return self._url
 
-    def _serving(self, make: Callable[..., S], kind: Any,
-                 **options: Any) -> S:
+    def _serving(self, make: Callable[..., S], **options: Any) -> S:
         """The server of what its peers call."""
-        hub, like = self._hub, self._like
-
-        def peer(number: int) -> Any:
-            return kind(hub, number, like, dialled=False)
-
-        server = self._server = make(hub, sender_of(hub, peer), like, **options)
+        server = self._server = make(self._hub, self._hub.sender, self._like,
+                                     **options)
         return server
 
-    def _make(self, number: int) -> Any:
-        raise NotImplementedError
-
     def _sender(self, number: int) -> Any:
-        return self._hub.sender(number, self._make)
+        """Of a message, which keeps the memory of an endpoint that was destroyed
+        meanwhile."""
+        peer = self._hub.sender(number)
+        if peer is None:
+            peer = self._hub.kind(self._hub, number)
+            peer._end, peer._gone = end_of(number), True
+        return peer

@@ -12,8 +12,8 @@ import math
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
-    Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, \
+    NamedTuple, Optional, Set, Tuple
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from .errors import Closed, Error, Insecure, Status, check, error_of
 SLICE_MS = 100  # a wait looks for signals so often
 _TOLD_S = 1.0  # the library tells of a peer within that
 _SOON_S = 0.25  # of one at the address of another that is gone
+_AGAIN_S = 0.05  # those that have ended are looked at again
+_DEPARTED_MAX = 4096
 CLOSE_TIMEOUT = 10.0  # seconds
 WHY_NOT_CLOSED = "; the peer does not run, or nothing moves its messages: in " \
     "this thread, without asyncio, it needs background=True"
@@ -89,6 +91,26 @@ def merge_meta(meta: Optional[Meta], more: Dict[str, Any]) -> Optional[
         if isinstance(value, np.generic):
             merged = {**merged, key: _data.scalar(f"metadata '{key}'", value)}
     return merged or None
+
+
+class End(NamedTuple):
+    """How an endpoint has ended, and whose it was."""
+
+    status: int
+    reason: str
+    peer: str
+
+
+CLOSED = End(Status.CLOSED, "the endpoint is closed", "a closed endpoint")
+
+
+def end_of(number: int) -> End:
+    """Of one that nobody destroys now."""
+    endpoint = ffi.cast("tmsg_endpoint_t *", number)
+    status = int(lib.tmsg_endpoint_status(endpoint))
+    return CLOSED if status >= 0 else End(
+        status, text(lib.tmsg_endpoint_error(endpoint)),
+        text(lib.tmsg_endpoint_peer(endpoint)))
 
 
 class Deadline:
@@ -179,6 +201,10 @@ class Hub:
         self.pending: List[Any] = []  # operations that go on
         self.endpoints: Dict[int, Any] = {}  # by address
         self.ended: List[int] = []  # of those, to be destroyed
+        self.kind: Any = None  # makes those that come in, of (hub, number)
+        self._events = lib.tmsgpy_hub_events(self.hub)  # how many there were
+        self._seen = 0  # of these
+        self._buried = 0.0  # when that was done
         self.pulls = False  # somebody receives messages
         self.methods: List[Any] = []  # handlers, by the numbers C has for them
         self.offering = threading.Lock()  # who adds one
@@ -192,7 +218,8 @@ class Hub:
         self._starved = False  # a message has waited for memory
         self._held: Dict[int, int] = {}  # how many wait for an endpoint's
         self.doomed: Set[int] = set()  # of those, to be destroyed
-        self._departed: Set[int] = set()  # addresses of those destroyed
+        # Addresses of those destroyed, and the peers of those that had ended.
+        self._departed: Dict[int, str] = {}
         self._holding = threading.RLock()  # a finalizer may come in between
         self._closing = threading.RLock()  # an allocator may come in between
         self.life = Life(self.hub, self.worker)
@@ -347,7 +374,7 @@ class Hub:
             with self._holding:
                 if self._listens and endpoint not in self.endpoints and \
                         endpoint not in self._held:
-                    return "a closed endpoint"
+                    return self._departed.get(endpoint) or "a closed endpoint"
                 return text(lib.tmsg_endpoint_peer(
                     ffi.cast("tmsg_endpoint_t *", endpoint)))
         finally:
@@ -379,22 +406,21 @@ class Hub:
             return int(lib.tmsg_endpoint_status(
                 ffi.cast("tmsg_endpoint_t *", endpoint)))
 
-    def news(self, make: Any) -> None:
-        """Takes note of peers that came in (`make` makes their objects) and of
-        those that have ended."""
+    def news(self) -> None:
+        """Takes note of peers that came in and of those that have ended."""
         event = ffi.new("tmsgpy_event_t *")
-        while lib.tmsgpy_hub_event(self.hub, event):
-            number = address(event.endpoint)
-            with self._holding:
+        with self._holding:
+            while lib.tmsgpy_hub_event(self.hub, event):
+                number = address(event.endpoint)
                 if event.accepted:  # at the address of another that is gone
                     self.ended = [one for one in self.ended if one != number]
-                    self._departed.discard(number)
-                    self.endpoints[number] = make(number)
+                    self._departed.pop(number, None)
+                    self.endpoints[number] = self.kind(self, number)
                     self.life.numbers.add(number)
                 elif number in self.endpoints:
                     self.ended.append(number)
 
-    def sender(self, number: int, make: Any, over: bool = False) -> Any:
+    def sender(self, number: int, over: bool = False) -> Any:
         """The peer that a message is of; None: it is gone. The thread of the
         library's own may have queued it before it told of the peer, which it is
         about to; to wait for that is no use where the call is `over`, and hardly
@@ -403,23 +429,61 @@ class Hub:
         deadline = time.monotonic() + (
             patience if self.background and not over else 0)
         while number not in self.endpoints:
-            self.news(make)
+            self.news()
             if number in self.endpoints or time.monotonic() >= deadline:
                 break
             time.sleep(0.0002)
         return self.endpoints.get(number)
 
+    def look_for_ended(self) -> None:
+        """So that who has gone is not kept while messages of others come; costs
+        next to nothing while all stay. Not between a pull and sender()."""
+        if self._events[0] != self._seen or (
+                self.ended and time.monotonic() - self._buried > _AGAIN_S):
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Takes note of peers, and destroys the endpoints that are over."""
+        self._seen = self._events[0]
+        self.news()
+        self.bury()
+
+    def _is_over(self, endpoint: int) -> bool:
+        """Of one that has ended: whether no message of it waits to be pulled, or
+        nobody pulls any. One that somebody receives from is not: the end is for
+        them to see. Inside, with _holding."""
+        return endpoint not in self._held and (
+            not self.pulls or not lib.tmsgpy_hub_waits(
+                self.hub, ffi.cast("tmsg_endpoint_t *", endpoint)))
+
     def bury(self) -> None:
-        """Destroys the endpoints that have ended, when no message of any peer
-        waits to be pulled any more. One that somebody receives from stays:
-        the end is for them to see."""
+        """Destroys the endpoints that have ended and are over."""
+        if not self.ended or not lib.tmsgpy_hub_enter(self.hub):
+            return
+        gone = []
+        try:
+            with self._holding:
+                ended, self.ended = self.ended, []
+                for number in ended:
+                    endpoint: Any = self.endpoints.get(number)
+                    if endpoint is not None and not self._is_over(number):
+                        self.ended.append(number)
+                    elif self.take_out(number, endpoint):
+                        gone.append((endpoint, end_of(number)))
+        finally:
+            lib.tmsgpy_hub_leave(self.hub)
+        for endpoint, end in gone:
+            endpoint.bury(end)
+        self._buried = time.monotonic()
+
+    def take_out(self, number: int, endpoint: Any) -> bool:
+        """True: it is the caller's to destroy."""
         with self._holding:
-            ended = [one for one in self.ended if one not in self._held]
-            self.ended = [one for one in self.ended if one in self._held]
-        for number in ended:
-            endpoint = self.endpoints.pop(number, None)
-            if endpoint is not None:
-                endpoint.bury()
+            there = endpoint is not None and \
+                self.endpoints.get(number) is endpoint
+            if there:
+                del self.endpoints[number]
+            return there
 
     def hold(self, endpoint: int) -> bool:
         """Somebody waits for messages of it. True: it came in, and is not
@@ -441,8 +505,11 @@ class Hub:
             del self._held[endpoint]
             gone = endpoint in self.doomed
             self.doomed.discard(endpoint)
+            ended = endpoint in self.ended
         if gone:
             self.destroy_endpoint(endpoint)
+        elif ended:
+            self.bury()
 
     @contextlib.contextmanager
     def holding(self, endpoint: int) -> Iterator[None]:
@@ -464,12 +531,15 @@ class Hub:
         if endpoint in self.doomed:
             raise error_of(Status.CLOSED, "the endpoint is closed")
 
-    def destroy_endpoint(self, endpoint: int) -> None:
+    def destroy_endpoint(self, endpoint: int, peer: str = "") -> None:
         with self._holding:
             if endpoint in self._held:
                 self.doomed.add(endpoint)
                 return
-            self._departed.add(endpoint)
+            self._departed.pop(endpoint, None)
+            self._departed[endpoint] = peer
+            if len(self._departed) > _DEPARTED_MAX:
+                del self._departed[next(iter(self._departed))]
             self.life.numbers.discard(endpoint)
         try:
             self.enter()
@@ -585,6 +655,7 @@ class Hub:
         held = self.hold(endpoint)
         try:
             while True:
+                self.look_for_ended()
                 parts = look(deadline.slice_ms())
                 if self.pending:
                     hot.reap(self.pending)

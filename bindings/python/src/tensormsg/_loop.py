@@ -182,6 +182,7 @@ class LoopHub(Hub):
             woke = bool(what or self._stirred) and self.let_look()
             woke = self._deliver(what >= _CAME) or woke
             woke = self._serve() or woke
+            self.look_for_ended()
             soon = False
             # Of what is large there is more at once.
             spin_us = self.spin_us if what == _MOVED and not woke and \
@@ -354,15 +355,8 @@ class LoopHub(Hub):
             if held:
                 self.let_go(endpoint)
 
-    def news(self, make: Any) -> None:
-        super().news(make)
-        if self.ended and self._receivers:  # one of them is to bury those
-            self._stirred = True
-            if self.drives():
-                self.kick()
-
-    def destroy_endpoint(self, endpoint: int) -> None:
-        super().destroy_endpoint(endpoint)
+    def destroy_endpoint(self, endpoint: int, peer: str = "") -> None:
+        super().destroy_endpoint(endpoint, peer)
         if endpoint in self.doomed:  # who waits for it is to see that
             self._stirred = True
             self._in_loop(self._stir)
@@ -432,6 +426,7 @@ class LoopHub(Hub):
                 self._wake_lookers()
             self._deliver(True)
             self._serve()
+            self.look_for_ended()
             if came or self.closed or not self._arm():
                 await asyncio.sleep(0)
                 continue

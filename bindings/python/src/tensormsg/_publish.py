@@ -142,9 +142,7 @@ class BasePublisher(Generic[L]):
             hub.pending.append(op)
         if hub.pending:
             hot.reap(hub.pending)
-        if not hub.pulls:  # those that have ended are looked for by nobody else
-            hub.news(self._listener._make)
-            hub.bury()
+        hub.look_for_ended()
 
     def _is_idle(self) -> bool:
         return all(one["waiting"] + one["under_way"] == 0

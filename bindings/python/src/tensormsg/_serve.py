@@ -297,20 +297,6 @@ class BaseServer(Generic[H]):
             finally:
                 self._hub.leave()
 
-    def _bury(self, make: Callable[[int], Any]) -> None:
-        """Peers that have ended go, where nobody receives their messages."""
-        if not self._hub.pulls:
-            self._hub.news(make)
-            self._hub.bury()
-
-
-def sender_of(hub: Hub, make: Callable[[int], Any]
-              ) -> Callable[[int, bool], Any]:
-    """Finds the peers of a listener."""
-    def sender(number: int, over: bool) -> Any:
-        return hub.sender(number, make, over)
-    return sender
-
 
 def methods_of(reply: BaseMessage) -> Dict[str, Dict[str, Any]]:
     """What a peer says of its methods."""

@@ -212,8 +212,7 @@ class Endpoint(BaseEndpoint[Hub]):
 class Listener(BaseListener[Hub]):
     """A door that peers come in by; gives their messages."""
 
-    def _make(self, number: int) -> Endpoint:
-        return Endpoint(self._hub, number, self._like, dialled=False)
+    _kind = Endpoint
 
     def recv(self, timeout: Optional[float] = None) -> Message:
         """The next message of any peer; waits up to `timeout` seconds."""
@@ -238,13 +237,13 @@ class Listener(BaseListener[Hub]):
         nothing moves, unless the listener has background=True or another
         thread waits on it. Keep the server: where nobody holds it, it ends.
         Raises AlreadyExists (there is one)."""
-        return self._serving(Server, Endpoint, threads=threads,
+        return self._serving(Server, threads=threads,
                              concurrency=concurrency, queue=queue)
 
     @property
     def peers(self) -> List[Endpoint]:
         """Those that are connected now."""
-        self._hub.news(self._make)
+        self._hub.tidy()
         return list(self._hub.endpoints.values())
 
     def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
@@ -318,7 +317,6 @@ class Server(BaseServer[Hub]):
             raise ValueError(f"{threads} threads")
         super().__init__(hub, sender, like, concurrency, queue)
         hub.threads_move_it = True
-        self._make = lambda number: Endpoint(hub, number, like, dialled=False)
         self._threads = [threading.Thread(
             target=_serve, args=(weakref.ref(self),), daemon=True,
             name=f"tensormsg-{i}") for i in range(threads)]
@@ -333,13 +331,9 @@ class Server(BaseServer[Hub]):
                             "`async with`")
 
     def _step(self) -> bool:
+        self._hub.look_for_ended()
         work = hot.task(self._hub.number, SLICE_MS, self._hub.spin_us)
         if work is None:
-            if not self._closed and self._draining.acquire(False):
-                try:
-                    self._bury(self._make)
-                finally:
-                    self._draining.release()
             return not self._closed
         if not work:
             park_at_exit()
