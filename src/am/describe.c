@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <tensormsg/version.h>
@@ -18,6 +19,8 @@
 #include "core/utf8.h"
 #include "memory/domain.h"
 #include "serialize/json.h"
+
+#define DESCRIPTORS 16 /* more than UCX takes that is only looked at */
 
 static bool add_number(cJSON *object, const char *key, uint64_t value)
 {
@@ -262,6 +265,18 @@ static bool add_failure(cJSON *object, const char *why)
 
 /* Opens UCX as an unrestricted worker would, only to see what it finds. The
  * keys come first: where it does not open they are why. */
+/* UCX aborts the process where it finds none for its thread. */
+static tmsg_status_t check_descriptors(void)
+{
+    int any = eventfd(0, EFD_CLOEXEC);
+    tmsg_status_t status = tmsg_ucx_check_descriptors(any, DESCRIPTORS);
+
+    if (any >= 0) {
+        close(any);
+    }
+    return status;
+}
+
 static bool add_ucx(cJSON *object, const tmsg_context_t *context,
                     uint64_t *memory_types_p)
 {
@@ -278,6 +293,9 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
 
     *memory_types_p = 0;
     ok = add_keys(object, &keys);
+    if (status == TMSG_OK) {
+        status = check_descriptors();
+    }
     if (status == TMSG_OK) {
         status = tmsg_ucx_config_apply(&keys, &config);
     }

@@ -368,3 +368,31 @@ Test(descriptors, that_run_out_while_it_listens_are_said_unix)
 {
     listens(LINK_UNIX);
 }
+
+/* What is asked first, when something does not work, works in the end. */
+Test(descriptors, that_run_out_are_said_by_the_description)
+{
+    tmsg_context_t *context;
+    bool looked = false;
+    unsigned left;
+
+    must(tmsg_context_create(NULL, &context));
+    for (left = 0; left < LEFT_MOST && !looked; left++) {
+        int count = count_descriptors();
+        char *json = NULL;
+
+        spare_leave(left);
+        must_be(tmsg_context_describe(context, &json), TMSG_OK);
+        spare_leave_all();
+        looked = strstr(json, "\"ucx_error\"") == NULL;
+        if (!looked) {
+            must_say(json, "RLIMIT_NOFILE");
+            must_say(json, "\"transports\":\t[]");
+            must_eq(count_descriptors(), count);
+        }
+        tmsg_string_free(json);
+    }
+    must_true(looked);
+    printf("to describe: %u descriptors do\n", left - 1);
+    tmsg_context_destroy(context);
+}

@@ -296,3 +296,30 @@ if child:
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          timeout=50, env=environment())
     assert ran.stdout == "both\n", ran.stderr
+
+
+def test_info_without_descriptors(tmp_path):
+    """What there is says what is missing; UCX would end the process."""
+    ran = subprocess.run(
+        [sys.executable, "-c", """if True:
+            import os, resource, tensormsg
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+            for left in (0, 1, 2, 3, 5, 9, 12):
+                taken = []
+                try:
+                    while True:
+                        taken.append(os.dup(1))
+                except OSError:
+                    pass
+                for _ in range(left):
+                    os.close(taken.pop())
+                info = tensormsg.info()
+                for fd in taken:
+                    os.close(fd)
+                assert info["ucx"]["path"] and info["version"]
+                assert info["machine"]["transports"] == []
+                assert "RLIMIT_NOFILE" in info["machine"]["ucx_error"]
+            assert tensormsg.info()["machine"]["transports"]"""],
+        env=environment(), text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=WAIT)
+    assert (ran.returncode, ran.stdout) == (0, "")

@@ -13,6 +13,7 @@ LEAST = (1, 13)
 NAME = "libucp.so.0"
 
 _why = ""
+_path = ""
 
 
 def _loaded() -> Optional[str]:
@@ -58,9 +59,10 @@ def _choose() -> str:
 
 def load() -> None:
     """Loads one, if none is loaded. Raises ImportError."""
-    global _why
+    global _why, _path
     try:
         _why = _choose()
+        _path = _loaded() or ""
     except (OSError, ImportError) as error:
         raise ImportError(
             "tensormsg needs UCX 1.13.1 or later. Install the distribution's "
@@ -85,4 +87,4 @@ def version() -> Tuple[Tuple[int, int], str]:
 
 def describe() -> Dict[str, str]:
     """Which UCX, from where, and why that one."""
-    return {"version": version()[1], "path": _loaded() or "", "why": _why}
+    return {"version": version()[1], "path": _path, "why": _why}
