@@ -261,6 +261,7 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
     tmsgpy_lent_t *lent;
     tmsgpy_hub_t *hub;
     tmsg_map_t *map;
+    bool open;
 
     (void)self;
     if (!tmsgpy_takes(args, 4) ||
@@ -280,12 +281,13 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
                                       .on_release_arg = lent};
 
         threads = PyEval_SaveThread();
-        if (tmsgpy_hub_enter(hub)) {
+        open = tmsgpy_hub_enter(hub);
+        if (open) {
             status = tmsg_task_reply(task, map, &params);
             tmsgpy_hub_leave(hub);
         }
         PyEval_RestoreThread(threads);
-        result = tmsgpy_answered(status);
+        result = tmsgpy_answered(status, open);
         if (status != TMSG_OK) {
             tmsgpy_unlend(lent);
         }
@@ -303,6 +305,7 @@ PyObject *tmsgpy_refuse(PyObject *self, PyObject *args)
     PyThreadState *threads;
     tmsg_task_t *task;
     tmsgpy_hub_t *hub;
+    bool open;
 
     (void)self;
     if (!tmsgpy_takes(args, 7) ||
@@ -314,13 +317,14 @@ PyObject *tmsgpy_refuse(PyObject *self, PyObject *args)
     }
     hub = tmsgpy_pointer_at(args, 0);
     threads = PyEval_SaveThread();
-    if (tmsgpy_hub_enter(hub)) {
+    open = tmsgpy_hub_enter(hub);
+    if (open) {
         status = tmsg_task_fail(task, failure.status, failure.code,
                                 failure.text, failure.details);
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
-    return tmsgpy_failure_told(&failure, status);
+    return tmsgpy_failure_told(&failure, status, open);
 }
 
 /* task_state(task): (status, milliseconds left or -1). */

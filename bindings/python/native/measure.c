@@ -6,6 +6,7 @@
 #include <tensormsg/endpoint.h>
 
 #include "hub.h"
+#include "ops.h"
 #include "pack.h"
 
 #define WAIT_MS 10000
@@ -73,35 +74,37 @@ static PyObject *run(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     return all;
 }
 
+/* What is sent is held, whatever becomes of the dict, and where it fails for
+ * good: it may still be read. */
 PyObject *tmsgpy_ping(PyObject *self, PyObject *args)
 {
-    PyObject *hub, *endpoint, *data, *result = NULL;
-    tmsg_map_t *map = NULL;
+    PyObject *hub, *endpoint, *data, *keep, *result = NULL;
+    tmsg_map_t *map;
     long count;
 
     (void)self;
     if (!PyArg_ParseTuple(args, "OOOl", &hub, &endpoint, &data, &count)) {
         return NULL;
     }
-    if (tmsg_map_create(&map) != TMSG_OK) {
-        return PyErr_NoMemory();
+    map = tmsgpy_pack_new(data, Py_None, &keep, &result);
+    if (map == NULL) {
+        if (result != NULL) {
+            Py_DECREF(result);
+            PyErr_SetString(PyExc_TypeError, "a dict of plain arrays");
+        }
+        return NULL;
     }
     if (!tmsgpy_hub_enter(PyLong_AsVoidPtr(hub))) {
-        tmsg_map_destroy(map);
-        return tmsgpy_raise(TMSG_ERR_CLOSED, "it was closed here", NULL);
+        Py_DECREF(keep);
+        tmsgpy_give_map(map);
+        return tmsgpy_raise_closed();
     }
-    switch (tmsgpy_pack(data, Py_None, map)) {
-    case 1:
-        result = run(PyLong_AsVoidPtr(endpoint), map, count);
-        break;
-    case 0:
-        PyErr_SetString(PyExc_TypeError, "a dict of plain arrays");
-        break;
-    default:
-        break;
-    }
+    result = run(PyLong_AsVoidPtr(endpoint), map, count);
     tmsgpy_hub_leave(PyLong_AsVoidPtr(hub));
     tmsg_map_destroy(map);
+    if (result != NULL) {
+        Py_DECREF(keep);
+    }
     return result;
 }
 

@@ -12,6 +12,8 @@
 #include "arrays.h"
 #include "pack.h"
 
+#define CLOSED_HERE "it was closed here"
+
 #define SPARE_MAX 8
 
 static PyObject *error_of; /* makes an exception of (status, reason, peer) */
@@ -58,7 +60,7 @@ PyObject *tmsgpy_raise_of(tmsg_status_t status, const char *reason, char *peer)
 
 PyObject *tmsgpy_raise_closed(void)
 {
-    return tmsgpy_raise(TMSG_ERR_CLOSED, "it was closed here", NULL);
+    return tmsgpy_raise(TMSG_ERR_CLOSED, CLOSED_HERE, NULL);
 }
 
 PyObject *tmsgpy_raise_would_block(void)
@@ -267,10 +269,13 @@ PyObject *tmsgpy_raise_copy(tmsg_status_t status, const char *failed)
     return NULL;
 }
 
-PyObject *tmsgpy_answered(tmsg_status_t status)
+PyObject *tmsgpy_answered(tmsg_status_t status, bool open)
 {
-    return Py_BuildValue("(is)", (int)status,
-                         status == TMSG_OK ? "" : tmsg_error_message());
+    const char *words = !open               ? CLOSED_HERE
+                        : status == TMSG_OK ? ""
+                                            : tmsg_error_message();
+
+    return Py_BuildValue("(is)", (int)status, words);
 }
 
 bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
@@ -306,9 +311,10 @@ bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
     return true;
 }
 
-PyObject *tmsgpy_failure_told(tmsgpy_failure_t *failure, tmsg_status_t status)
+PyObject *tmsgpy_failure_told(tmsgpy_failure_t *failure, tmsg_status_t status,
+                              bool open)
 {
-    PyObject *answered = tmsgpy_answered(status);
+    PyObject *answered = tmsgpy_answered(status, open);
 
     tmsg_map_destroy(failure->details);
     Py_DECREF(failure->words);

@@ -53,8 +53,9 @@ tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, tmsg_map_t **copy_p,
 /* Raises what that answered. Returns NULL. */
 PyObject *tmsgpy_raise_copy(tmsg_status_t status, const char *failed);
 
-/* (status, words) of what was just answered with. */
-PyObject *tmsgpy_answered(tmsg_status_t status);
+/* (status, words) of what was just answered with; in a hub that is not `open`
+ * it was not. */
+PyObject *tmsgpy_answered(tmsg_status_t status, bool open);
 
 /* How a task or a stream is failed: of the arguments (hub, what, status, code,
  * words, data, meta). False: `instead` is what is answered, NULL with an
@@ -69,7 +70,8 @@ typedef struct {
     tmsg_map_t *details; /* a copy: nobody tells when they were read */
 } tmsgpy_failure_t;
 bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p);
-PyObject *tmsgpy_failure_told(tmsgpy_failure_t *failure, tmsg_status_t status);
+PyObject *tmsgpy_failure_told(tmsgpy_failure_t *failure, tmsg_status_t status,
+                              bool open);
 
 /* How a call or a stream has ended: (status, reason, code, may have run, the
  * map's parts or None). */

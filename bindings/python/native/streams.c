@@ -343,6 +343,7 @@ PyObject *tmsgpy_stream_end(PyObject *self, PyObject *args)
     PyThreadState *threads;
     tmsgpy_stream_t *handle;
     tmsgpy_hub_t *hub;
+    bool open;
 
     (void)self;
     if (!tmsgpy_takes(args, 7) ||
@@ -354,14 +355,15 @@ PyObject *tmsgpy_stream_end(PyObject *self, PyObject *args)
     }
     hub = tmsgpy_pointer_at(args, 0);
     threads = PyEval_SaveThread();
-    if (tmsgpy_hub_enter(hub)) {
+    open = tmsgpy_hub_enter(hub);
+    if (open) {
         status =
             tmsg_call_stream_end(tmsgpy_stream_of(handle), failure.status,
                                  failure.code, failure.text, failure.details);
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
-    return tmsgpy_failure_told(&failure, status);
+    return tmsgpy_failure_told(&failure, status, open);
 }
 
 /* stream_cancel(stream) */

@@ -490,3 +490,30 @@ def test_retries_run_until_it_is_there():
 
         ep.call("flaky", attempts=5)
         assert len(tried) == 3
+
+
+def test_an_answer_after_the_end_says_that_it_was_closed():
+    """And nothing of what went wrong before in that thread."""
+    told = []
+    with tensormsg.listen(":0", background=True) as listener, \
+            tensormsg.connect(listener.url, background=True) as ep:
+        server = listener.serve()
+        hot = tensormsg._lib.hot
+
+        @server.method("last")
+        def last(request):
+            hub = listener._hub
+            with pytest.raises(tensormsg.InvalidParam):
+                tensormsg.connect("nowhere://").__enter__()
+            hub.destroy()
+            told.append(hot.answer(hub.number, request._owner, {}, None))
+            told.append(hot.refuse(hub.number, request._owner, -1, 0, "no", {},
+                                   None))
+            over.set()
+
+        over = threading.Event()
+        with pytest.raises(tensormsg.Error):
+            ep.call("last", timeout=WAIT)
+        assert over.wait(WAIT)
+        assert [words for _, words in told] == 2 * ["it was closed here"]
+        ep.abort()
