@@ -492,6 +492,64 @@ def test_retries_run_until_it_is_there():
         assert len(tried) == 3
 
 
+@pytest.mark.parametrize("kind", ["call", "stream"])
+@pytest.mark.parametrize("how", ["sys.exit(3)", "raise KeyboardInterrupt"])
+def test_a_handler_that_exits_ends_its_program(tmp_path, kind, how):
+    """With asyncio, as any task that does; who called is told."""
+    body = f"async def exits(request):\n        {how}"
+    if kind == "stream":
+        body += "\n        yield {}"
+    (tmp_path / "main.py").write_text(f"""
+import asyncio, sys, tensormsg
+
+async def main():
+    async with tensormsg.listen(":0") as listener, listener.serve() as server:
+        print(listener.url, flush=True)
+        server.method("exits")(exits)
+        await server.run()
+
+if True:
+    {body}
+
+asyncio.run(main())
+""")
+    with subprocess.Popen(
+            [sys.executable, str(tmp_path / "main.py")], env=environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+        ep = tensormsg.sync.connect(process.stdout.readline().strip())
+        with pytest.raises(tensormsg.Internal,
+                           match="SystemExit: 3|KeyboardInterrupt"):
+            if kind == "call":
+                ep.call("exits", timeout=WAIT)
+            else:
+                with ep.stream("exits", timeout=WAIT) as stream:
+                    stream.recv()
+        _, error = process.communicate(timeout=WAIT)
+        assert process.returncode == (3 if "exit" in how else -2)
+        assert "method 'exits' failed" in error
+        ep.abort()
+
+
+def test_a_handler_that_raises_what_is_no_exception_fails_its_call():
+    class Odd(BaseException):
+        pass
+
+    async def main():
+        async with tensormsg.listen(":0") as listener, \
+                listener.serve() as server, \
+                tensormsg.connect(listener.url) as ep:
+            @server.method("odd")
+            async def odd(request):
+                raise Odd("one")
+
+            for _ in range(2):
+                with pytest.raises(tensormsg.Internal, match="Odd: one"):
+                    await ep.call("odd", timeout=WAIT)
+
+    asyncio.run(main())
+
+
 def test_an_answer_after_the_end_says_that_it_was_closed():
     """And nothing of what went wrong before in that thread."""
     told = []

@@ -25,6 +25,8 @@ from ._stream import QUEUE
 from ._time import seconds
 from .errors import Closed, Error, Status, TimedOut, error_of
 
+_ENDS_THE_LOOP = SystemExit, KeyboardInterrupt  # out of a task, asyncio says
+
 
 class Message(BaseMessage):
     __doc__ = BaseMessage.__doc__
@@ -423,11 +425,14 @@ class Server(BaseServer[LoopHub]):
                 self._refuse(request, Status.UNAVAILABLE, 0,
                              "its handler was cancelled", {})
             raise
-        except Exception as error:
+        except BaseException as error:
             self._fail(request, error)
+            self._hub.kick()
+            if isinstance(error, _ENDS_THE_LOOP):
+                raise
         else:
             self._answer(request, result)
-        self._hub.kick()
+            self._hub.kick()
 
     async def _run_stream(self, handler: Callable[[Any], Any],
                           stream: ServerStream) -> None:
@@ -449,8 +454,10 @@ class Server(BaseServer[LoopHub]):
                 self._refuse(stream, Status.UNAVAILABLE, 0,
                              "its handler was cancelled", {})
             raise
-        except Exception as error:
+        except BaseException as error:
             self._fail(stream, error)
+            if isinstance(error, _ENDS_THE_LOOP):
+                raise
         else:
             self._refuse(stream, 0, 0, "", {})
         finally:
