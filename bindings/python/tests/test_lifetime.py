@@ -401,6 +401,31 @@ def test_memory_that_is_used_up_says_so(caplog):
         thread.join(WAIT)
 
 
+def test_what_the_librarys_log_says_is_not_said_twice():
+    ran = subprocess.run(
+        [sys.executable, "-c", """if True:
+            import numpy as np, tensormsg, threading
+            context = tensormsg.Context(limits={"held_bytes": 1 << 20})
+            server = tensormsg.sync.listen(":0", context=context,
+                                           background=True)
+            ep = tensormsg.sync.connect(server.url, background=True)
+            x = {"x": np.zeros(600 << 10, "u1")}
+            ep.send(x)
+            kept = server.recv(60)
+            thread = threading.Thread(target=ep.send, args=[x])
+            thread.start()
+            try:
+                server.recv(1)
+            except tensormsg.TimedOut:
+                del kept
+            server.recv(60)
+            thread.join()"""],
+        env={**environment(), "TENSORMSG_LOG": "warn"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=WAIT)
+    assert ran.returncode == 0, ran.stdout
+    assert ran.stdout.count("memory: those that came") == 1, ran.stdout
+
+
 def test_memory_that_is_used_up_says_so_with_asyncio(caplog):
     context = tensormsg.Context(limits={"held_bytes": 1 << 20})
 

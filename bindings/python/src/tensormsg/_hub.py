@@ -9,6 +9,7 @@ import functools
 import json
 import logging
 import math
+import os
 import threading
 import time
 import weakref
@@ -49,6 +50,8 @@ def url_of(place: str) -> str:
 
 
 _log = logging.getLogger("tensormsg")
+# Whether the library's own log says what goes wrong.
+_LOGS = os.environ.get("TENSORMSG_LOG") in ("warn", "info", "debug")
 _left: List[Any] = []  # allocators of workers that go after their hub
 
 
@@ -612,7 +615,8 @@ class Hub:
             words = self.starvation()
             if words:
                 self._starved = True
-                _log.warning("nothing is received%s", words)
+                if not _LOGS:
+                    _log.warning("nothing is received%s", words)
 
     def moved_by_thread(self) -> None:
         """A call that blocks does, in another thread than its loop's."""
