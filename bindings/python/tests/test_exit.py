@@ -121,3 +121,50 @@ def test_abort_waits_for_nobody():
         ep.abort()
         del ep
         assert time.monotonic() - since < 1
+
+
+USES = {
+    "send": "ep.send(X)",
+    "acked": "ep.send(X, acked=True)",
+    "recv": "ep.recv()",
+    "call": "ep.call('none')",
+    "describe": "ep.describe()",
+    "connect": "tensormsg.sync.connect(listener.url).abort()",
+    "peers": "listener.peers",
+    "publish": "publisher.send(X)",
+    "subscribers": "publisher.subscribers",
+    "wait_for": "publisher.wait_for(1000)",
+    "flush": "publisher.flush()",
+    "info": "tensormsg.info()",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_daemon_threads_are_not_heard_of_at_exit(tmp_path, use):
+    (tmp_path / "main.py").write_text(f"""
+import numpy as np, tensormsg, threading, time
+X = {{"x": np.arange(3)}}
+listener = tensormsg.sync.listen(":0", background=True)
+publisher = tensormsg.sync.publish(":0", keep=1)
+ep = tensormsg.sync.connect(listener.url, background=True)
+
+def run():
+    while True:
+        try:
+            {USES[use]}
+        except tensormsg.Unsupported:  # nobody serves
+            pass
+
+def take():
+    while True:
+        listener.recv()
+
+for work in (run, run, take):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(.2)
+""")
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(tmp_path / "main.py")],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        timeout=WAIT, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "")

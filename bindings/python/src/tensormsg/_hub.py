@@ -283,7 +283,7 @@ class Hub:
         """To be followed by lib.tmsgpy_hub_leave(self.hub)."""
         check_process(self.generation)
         if not lib.tmsgpy_hub_enter(self.hub):
-            raise Closed("it was closed here", Status.CLOSED)
+            raise error_of(Status.CLOSED, "it was closed here")
 
     def leave(self) -> None:
         lib.tmsgpy_hub_leave(self.hub)

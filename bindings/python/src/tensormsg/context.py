@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional
 from ._lib import ffi, lib, take_text, utf8
 from ._linger import at_exit
 from ._time import milliseconds
-from .errors import Status, check, error_of
+from .errors import Status, before_error, check, error_of
 from .keys import Key, keyring_of
 
 _FORKED = ("this process was forked from one that uses tensormsg, whose "
@@ -32,10 +32,12 @@ class _Process:
     generation = 0
     opened = False
     orphan = False
+    leaving = False  # what was sent goes on its way still
     exiting = False
 
 
 def _exit() -> None:
+    _Process.leaving = True
     if not _Process.orphan:
         at_exit()
     _Process.exiting = True
@@ -49,10 +51,13 @@ def park_at_exit() -> None:
     """Daemon threads, which alone are left beside the main one then, are not to
     hear of the end: they go with the interpreter. Where somebody waits for them,
     as who registered before us with atexit, they end all the same."""
-    if _Process.exiting and \
+    if _Process.leaving and \
             threading.current_thread() is not threading.main_thread():
         time.sleep(_PARK_S)
         raise SystemExit
+
+
+before_error.append(park_at_exit)
 
 
 def _forked() -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type
 
 from ._lib import hot, lib, text
 
@@ -197,8 +197,14 @@ _classes: Dict[int, Type[Error]] = {
 }
 
 
+# Called before each: a daemon thread goes by that when the interpreter exits.
+before_error: List[Callable[[], None]] = []
+
+
 def error_of(status: int, reason: str, peer: Optional[str] = None) -> Error:
     """The exception of a status."""
+    for call in before_error:
+        call()
     kind = _classes.get(status, Error)
     known = Status(status) if status in _classes else status
     return kind(reason or text(lib.tmsg_status_name(status)), known, peer)
