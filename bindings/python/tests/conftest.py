@@ -37,18 +37,28 @@ class Mode:
 
     def run(self, url, scenario, **options):
         async def main():
-            if self.name == "sync":
-                with tensormsg.connect(url, **options) as endpoint:
-                    await scenario(Blocking(endpoint))
-            else:
-                async with tensormsg.connect(url, **options) as endpoint:
-                    await scenario(endpoint)
+            async with tensormsg.connect(url, **options) as endpoint:
+                await scenario(endpoint)
 
-        if self.name == "uvloop":
+        if self.name == "sync":
+            with tensormsg.connect(url, **options) as endpoint:
+                without_loop(scenario(Blocking(endpoint)))
+        elif self.name == "uvloop":
             uvloop = pytest.importorskip("uvloop")
             uvloop.run(main())
         else:
             asyncio.run(main())
+
+
+def without_loop(coroutine):
+    """Runs one all of whose calls block, in a thread that has no event loop."""
+    assert asyncio._get_running_loop() is None
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise AssertionError("it waits for an event loop")
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "sync"])

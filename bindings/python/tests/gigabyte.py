@@ -35,30 +35,35 @@ def is_whole(x, n):
                               np.arange(at + n, at + n + (1 << 24), dtype="u4"))
 
 
-async def exchange(url, way, x, buffer):
+def block(url, like, x, buffer):
+    with tensormsg.connect(url, like=like) as ep:
+        ep.send({"x": x})
+        return (ep.recv() if buffer is None else
+                ep.recv_into({"x": buffer}))["x"]
+
+
+async def wait(url, like, x, buffer):
+    async with tensormsg.connect(url, like=like) as ep:
+        await ep.send({"x": x})
+        return (await (ep.recv() if buffer is None else
+                       ep.recv_into({"x": buffer})))["x"]
+
+
+def exchange(url, way, x, buffer):
     buffer[:] = 0
     like = None
     if "torch" in way:
         import torch
         x, like = torch.from_numpy(x.view("i4")), "torch"
-    if "blocking" not in way:
-        async with tensormsg.connect(url, like=like) as ep:
-            await ep.send({"x": x})
-            got = (await (ep.recv_into({"x": buffer}) if "into" in way
-                          else ep.recv()))["x"]
-    else:
-        with tensormsg.sync.connect(url, like=like) as ep:
-            ep.send({"x": x})
-            got = (ep.recv_into({"x": buffer}) if "into" in way
-                   else ep.recv())["x"]
-    return got.numpy().view("u4") if like else got
-
-
-def run_in(way, coroutine):
-    if "uvloop" in way:
+    args = url, like, x, buffer if "into" in way else None
+    if "blocking" in way:  # in a thread without a loop
+        got = block(*args)
+    elif "uvloop" in way:
         import uvloop
-        return uvloop.run(coroutine)
-    return asyncio.run(coroutine)
+        got = uvloop.run(wait(*args))
+    else:
+        got = asyncio.run(wait(*args))
+    return got.numpy().view("u4") if like else got
 
 
 def main(folder=""):
@@ -77,7 +82,7 @@ def main(folder=""):
                     try:
                         url = peer.stdout.readline().strip()
                         since = time.monotonic()
-                        got = run_in(way, exchange(url, way, x, buffer))
+                        got = exchange(url, way, x, buffer)
                         took = time.monotonic() - since
                         is_whole(got, int(x[0]))
                         del got
