@@ -382,7 +382,7 @@ static tmsg_status_t call_plainly(tmsg_rpc_peer_t *peer, tmsg_call_t *call,
     call->numbered = true; /* no message has that until it is known */
     call->by_message.key = UINT64_MAX;
     call->how.number_p = &call->by_message.key;
-    (void)tmsg_call_take_slot(hub, call); /* there is one */
+    tmsg_call_take_free_slot(hub, call);
     tmsg_list_push(&peer->calls, &call->node);
     call->head.id = call->id;
     status = tmsg_calls_send(call->endpoint, map == NULL ? hub->empty : map,

@@ -37,7 +37,9 @@ static void give_back(tmsg_call_t *call, bool own)
     tmsg_endpoint_t *endpoint = call->endpoint;
     tmsg_hub_t *hub = call->peer->hub;
 
-    tmsg_hub_give_record(hub, &hub->calls_kept, call, own || hub->shared);
+    if (!own || hub->shared || !tmsg_hub_put_at_hand(&hub->calls_kept, call)) {
+        tmsg_hub_give_record(hub, &hub->calls_kept, call, own || hub->shared);
+    }
     if (own && !hub->shared && !atomic_load(&hub->over)) {
         tmsg_calls_return(endpoint);
     } else {
@@ -117,13 +119,11 @@ static tmsg_status_t grow(tmsg_hub_t *hub)
 
 tmsg_status_t tmsg_call_take_slot(tmsg_hub_t *hub, tmsg_call_t *call)
 {
-    uint32_t slot = hub->free_slot;
-    tmsg_status_t status = slot == hub->slot_count ? grow(hub) : TMSG_OK;
+    tmsg_status_t status =
+        hub->free_slot == hub->slot_count ? grow(hub) : TMSG_OK;
 
     if (status == TMSG_OK) {
-        hub->free_slot = hub->slots[slot].next_free;
-        hub->slots[slot].call = call;
-        call->id = (uint64_t)++hub->generation << 32 | slot;
+        tmsg_call_take_free_slot(hub, call);
     }
     return status;
 }

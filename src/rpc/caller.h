@@ -107,6 +107,16 @@ void tmsg_call_init(tmsg_call_t *call);
 /* Lock held: an id for an attempt. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_call_take_slot(tmsg_hub_t *hub, tmsg_call_t *call);
 
+/* The same where one is free. */
+static inline void tmsg_call_take_free_slot(tmsg_hub_t *hub, tmsg_call_t *call)
+{
+    uint32_t slot = hub->free_slot;
+
+    hub->free_slot = hub->slots[slot].next_free;
+    hub->slots[slot].call = call;
+    call->id = (uint64_t)++hub->generation << 32 | slot;
+}
+
 /* Lock held: the attempt is over, whose id nobody finds any more. */
 void tmsg_call_leave(tmsg_call_t *call);
 

@@ -48,11 +48,7 @@ static bool put_at_hand(const tmsg_hub_t *hub, tmsg_records_t *records,
             &records->at_hand, &none, record, memory_order_release,
             memory_order_relaxed);
     }
-    if (atomic_load_explicit(&records->at_hand, memory_order_relaxed) != NULL) {
-        return false;
-    }
-    atomic_store_explicit(&records->at_hand, record, memory_order_relaxed);
-    return true;
+    return tmsg_hub_put_at_hand(records, record);
 }
 
 void *tmsg_hub_take_record(tmsg_records_t *records, size_t bytes)

@@ -204,6 +204,20 @@ void *tmsg_hub_record(tmsg_hub_t *hub, tmsg_records_t *records, size_t bytes);
 void tmsg_hub_give_record(tmsg_hub_t *hub, tmsg_records_t *records,
                           void *record, bool own);
 
+/* The first place of a record that is given back on the thread of a worker that
+ * is not shared. False: it is taken, or none are kept. */
+static inline bool tmsg_hub_put_at_hand(tmsg_records_t *records, void *record)
+{
+    bool free_place =
+        TMSG_RPC_SPARES > 0 &&
+        atomic_load_explicit(&records->at_hand, memory_order_relaxed) == NULL;
+
+    if (free_place) {
+        atomic_store_explicit(&records->at_hand, record, memory_order_relaxed);
+    }
+    return free_place;
+}
+
 /* The same with the lock held, of records that are always given back so. False:
  * it is not kept, and to be freed. */
 void *tmsg_hub_take_record(tmsg_records_t *records, size_t bytes);

@@ -335,9 +335,9 @@ static void refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     }
 }
 
-tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
-                               const tmsg_call_head_t *head,
-                               tmsg_call_in_t **in_p)
+__attribute__((noinline)) tmsg_status_t
+tmsg_task_begins(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
+                 tmsg_call_in_t **in_p)
 {
     tmsg_hub_t *hub = peer->hub;
     uint64_t alarm_ns;
