@@ -251,6 +251,26 @@ Test(repeat, what_one_asks_for_is_not_the_next_ones)
     must_eq(atomic_load(&freed), TIMES);
 }
 
+/* Also those that took the short way before that was asked for. */
+Test(repeat, each_is_counted_once_counts_are_wanted)
+{
+    enum { CALLS = 20 };
+    tmsg_call_metrics_t counts;
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING);
+    warm_up(&scene);
+    must(tmsg_metrics_start(scene.pair.b.worker));
+    for (uint64_t i = 0; i < CALLS; i++) {
+        echoes(&scene, i);
+    }
+    must(tmsg_metrics_read(scene.pair.b.worker, TMSG_SIDE_CALLER, "echo",
+                           &counts));
+    must_eq(counts.ended, CALLS);
+    must_eq(counts.in_flight, 0);
+    close_scene(&scene);
+}
+
 /* Though the one before was of another, with a name as long. */
 Test(repeat, each_is_of_the_method_it_names)
 {
@@ -314,6 +334,43 @@ static void hold_it(scene_t *scene, tmsg_call_t **held_p)
     scene->task = NULL;
     *held_p = begin(scene, "keep", 0, NULL);
     pair_await(&scene->pair, is_kept, scene, "a task");
+}
+
+static void answer_it(scene_t *scene, tmsg_task_t *task, tmsg_call_t *made)
+{
+    must(tmsg_task_reply(task, tmsg_task_map(task), NULL));
+    tmsg_task_destroy(task);
+    pair_await(&scene->pair, has_ended, made, "the end of a call");
+    must_be(tmsg_call_status(made), TMSG_OK);
+    tmsg_call_destroy(made);
+}
+
+/* A method that runs one at a time has the next one wait for it. */
+Test(repeat, each_runs_in_its_turn)
+{
+    const tmsg_method_params_t one = {
+        .field_mask = TMSG_METHOD_PARAM_CONCURRENCY, .concurrency = 1};
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING);
+    must(tmsg_server_register(scene.server, "turn", keep, &scene, &one));
+    warm_up(&scene);
+    for (uint64_t i = 0; i < 20; i++) {
+        tmsg_call_t *first = begin(&scene, "turn", i, NULL), *second;
+        tmsg_task_t *task;
+
+        scene.task = NULL;
+        pair_await(&scene.pair, is_kept, &scene, "a task");
+        task = scene.task;
+        scene.task = NULL;
+        second = begin(&scene, "turn", i, NULL);
+        echoes(&scene, i); /* it has come, too */
+        must_true(scene.task == NULL);
+        answer_it(&scene, task, first);
+        pair_await(&scene.pair, is_kept, &scene, "the next task");
+        answer_it(&scene, scene.task, second);
+    }
+    close_scene(&scene);
 }
 
 Test(repeat, one_that_is_refused_is_that_calls_alone)
