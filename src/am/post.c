@@ -148,12 +148,13 @@ static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
         a->dtype.lanes != b->dtype.lanes || a->ndim != b->ndim ||
         (a->ndim > 0 && memcmp(a->shape, b->shape,
                                (size_t)a->ndim * sizeof(*a->shape)) != 0)) {
-        return differs(theirs, ours);
+        return differs(&shown, ours);
     }
-    return theirs->bytes == 0 || (theirs->view == NULL && same_order(a, b)) ||
+    return theirs->bytes == 0 ||
+                   (tmsg_map_view(theirs) == NULL && same_order(a, b)) ||
                    (copied && (is_loose(a) || same_order(a, b)))
                ? TMSG_OK
-               : lies_otherwise(theirs, ours);
+               : lies_otherwise(&shown, ours);
 }
 
 /* Whether what both maps have fits. Errors: INVALID_PARAM. */

@@ -263,9 +263,13 @@ bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
 {
     tmsg_tensor_t *tensor = &entry->tensor;
     size_t dims = (size_t)tensor->ndim;
-    int64_t *shape = tmsg_arena_alloc(&map->arena, adopted_bytes(entry));
+    int64_t *shape;
     char *name;
 
+    if (tmsg_map_view(entry) != NULL) {
+        return tmsg_map_adopt_view(map, entry);
+    }
+    shape = tmsg_arena_alloc(&map->arena, adopted_bytes(entry));
     if (shape == NULL) {
         return false;
     }
@@ -283,7 +287,7 @@ bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
     memcpy(name, entry->name, entry->name_bytes);
     name[entry->name_bytes] = '\0';
     entry->name = name;
-    return entry->view == NULL || tmsg_map_adopt_view(map, entry);
+    return true;
 }
 
 static tmsg_names_t names_of(const tmsg_map_t *map)

@@ -15,12 +15,12 @@
 /* How a tensor looks that travels as its span: all memory from its lowest
  * element to its highest. */
 typedef struct {
+    int64_t elements; /* of the span, first: it is that one's shape */
+    int64_t before;   /* of these, before the first of the tensor */
     int32_t ndim;
     const int64_t *shape; /* these belong to the map */
     const int64_t *strides;
-    int64_t elements; /* of the span */
-    int64_t before;   /* of these, before the first of the tensor */
-    uint64_t bytes;   /* of the tensor's elements, packed */
+    uint64_t bytes; /* of the tensor's elements, packed */
 } tmsg_map_view_t;
 
 typedef struct {
@@ -31,9 +31,20 @@ typedef struct {
     tmsg_release_fn release;
     void *release_arg;
     tmsg_stream_t stream; /* that its data are ready on */
-    /* NULL, or on its way: `tensor` is the span, of one dimension. */
-    const tmsg_map_view_t *view;
 } tmsg_map_entry_t;
+
+/* The strides of a span, told from others by where they are: entries are copied
+ * for each message, and have no room for what few of them need. */
+extern const int64_t tmsg_map_span_strides[1];
+
+/* NULL, or on its way, where `tensor` is the span, of one dimension. */
+static inline const tmsg_map_view_t *
+tmsg_map_view(const tmsg_map_entry_t *entry)
+{
+    return entry->tensor.strides == tmsg_map_span_strides
+               ? (const tmsg_map_view_t *)(const void *)entry->tensor.shape
+               : NULL;
+}
 
 typedef struct {
     const char *key; /* UTF-8, with a NUL after it */

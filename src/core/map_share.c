@@ -60,7 +60,7 @@ static bool is_like(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
            memcmp(a->name, b->name, a->name_bytes) == 0 &&
            same_extents(s->shape, t->shape, s->ndim) &&
            same_extents(s->strides, t->strides, s->ndim) &&
-           tmsg_map_same_view(a->view, b->view);
+           tmsg_map_same_view(tmsg_map_view(a), tmsg_map_view(b));
 }
 
 bool tmsg_map_has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)

@@ -63,8 +63,7 @@ bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry);
 bool tmsg_map_make_span(tmsg_map_t *map, tmsg_map_entry_t *entry,
                         uint64_t packed_bytes);
 
-/* Copies an entry's view, which it has, with what that points to into the map's
- * arena. False: no memory. */
+/* As tmsg_map_adopt() of an entry that is a span. */
 bool tmsg_map_adopt_view(tmsg_map_t *map, tmsg_map_entry_t *entry);
 
 /* The layout is another from now on. */

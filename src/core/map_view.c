@@ -6,6 +6,8 @@
 #include "core/map_struct.h"
 #include "core/tensor.h"
 
+const int64_t tmsg_map_span_strides[1] = {1};
+
 bool tmsg_map_has_spans(const tmsg_map_t *map) { return map->spans; }
 
 bool tmsg_map_make_span(tmsg_map_t *map, tmsg_map_entry_t *entry,
@@ -25,42 +27,42 @@ bool tmsg_map_make_span(tmsg_map_t *map, tmsg_map_entry_t *entry,
     tmsg_tensor_span(tensor, &view->elements, &view->before);
     tensor->ndim = 1;
     tensor->shape = &view->elements;
-    tensor->strides = NULL;
+    tensor->strides = tmsg_map_span_strides;
     if (tensor->data != NULL) {
         tensor->data =
             (uint8_t *)tensor->data - (uint64_t)view->before * element;
     }
     entry->bytes = (uint64_t)view->elements * element;
-    entry->view = view;
     map->spans = true;
     return true;
 }
 
 bool tmsg_map_adopt_view(tmsg_map_t *map, tmsg_map_entry_t *entry)
 {
-    size_t bytes = (size_t)entry->view->ndim * sizeof(int64_t);
+    const tmsg_map_view_t *from = tmsg_map_view(entry);
+    size_t dims = (size_t)from->ndim * sizeof(int64_t);
     tmsg_map_view_t *view =
-        tmsg_arena_alloc(&map->arena, sizeof(*view) + 2 * bytes);
+        tmsg_arena_alloc(&map->arena, sizeof(*view) + 2 * dims);
     int64_t *extents;
+    char *name = tmsg_map_copy(map, entry->name, entry->name_bytes);
 
-    if (view == NULL) {
+    if (view == NULL || name == NULL) {
         return false;
     }
-    *view = *entry->view;
+    *view = *from;
     extents = (int64_t *)(view + 1);
-    if (bytes > 0) {
-        memcpy(extents, view->shape, bytes);
-        memcpy(extents + view->ndim, view->strides, bytes);
-    }
+    memcpy(extents, from->shape, dims);
+    memcpy(extents + view->ndim, from->strides, dims);
     view->shape = extents;
     view->strides = extents + view->ndim;
-    entry->view = view;
+    entry->tensor.shape = &view->elements;
+    entry->name = name;
     return true;
 }
 
 tmsg_map_entry_t tmsg_map_shown(const tmsg_map_entry_t *entry)
 {
-    const tmsg_map_view_t *view = entry->view;
+    const tmsg_map_view_t *view = tmsg_map_view(entry);
     tmsg_map_entry_t shown = *entry;
 
     if (view == NULL) {
@@ -75,14 +77,13 @@ tmsg_map_entry_t tmsg_map_shown(const tmsg_map_entry_t *entry)
             (uint64_t)view->before * tmsg_dtype_bytes(entry->tensor.dtype);
     }
     shown.bytes = tmsg_tensor_bytes_once(&shown.tensor, view->bytes);
-    shown.view = NULL;
     return shown;
 }
 
 void tmsg_map_show(tmsg_map_t *map)
 {
     for (size_t i = 0; map->spans && i < map->size; i++) {
-        if (map->entries[i].view != NULL) {
+        if (tmsg_map_view(&map->entries[i]) != NULL) {
             map->entries[i] = tmsg_map_shown(&map->entries[i]);
             map->laid = false;
             tmsg_map_restamp(map);
@@ -93,9 +94,10 @@ void tmsg_map_show(tmsg_map_t *map)
 
 uint64_t tmsg_map_bytes_out(const tmsg_map_entry_t *entry)
 {
-    if (entry->view == NULL) {
+    const tmsg_map_view_t *view = tmsg_map_view(entry);
+
+    if (view == NULL) {
         return tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
     }
-    return entry->view->bytes > entry->bytes ? entry->view->bytes
-                                             : entry->bytes;
+    return view->bytes > entry->bytes ? view->bytes : entry->bytes;
 }

@@ -126,7 +126,7 @@ static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
     int64_t room[TMSG_NDIM_MAX];
-    bool span = entry->view != NULL;
+    bool span = tmsg_map_view(entry) != NULL;
     tmsg_map_entry_t shown;
     const int64_t *strides;
     bool device = sends_device(tensor);

@@ -183,7 +183,7 @@ static cJSON *json_tensor(const tmsg_map_entry_t *entry)
                    tmsg_json_add(object, "strides",
                                  json_extents(tensor->strides, tensor->ndim));
     }
-    if (entry->view != NULL) {
+    if (tmsg_map_view(entry) != NULL) {
         complete = complete && tmsg_json_add(object, "encoding",
                                              cJSON_CreateString("span"));
     }

@@ -36,7 +36,8 @@ static bool same_but_shape(const tmsg_map_entry_t *kept,
            a->dtype.lanes == b->dtype.lanes &&
            a->device.type == b->device.type && a->device.id == b->device.id &&
            memcmp(kept->name, entry->name, kept->name_bytes) == 0 &&
-           same_strides(a, b) && tmsg_map_same_view(kept->view, entry->view);
+           same_strides(a, b) &&
+           tmsg_map_same_view(tmsg_map_view(kept), tmsg_map_view(entry));
 }
 
 /* Goes through the extents of a map in order. */
@@ -109,8 +110,8 @@ tmsg_match_t tmsg_schema_match(const tmsg_schema_t *schema,
         if (!same_but_shape(&kept[i], &entries[i])) {
             return TMSG_MATCH_NONE;
         }
-        if (kept[i].view != NULL) { /* alike to the last extent */
-            walk.flat += (uint32_t)kept[i].view->ndim;
+        if (tmsg_map_view(&kept[i]) != NULL) { /* alike to the last extent */
+            walk.flat += (uint32_t)tmsg_map_view(&kept[i])->ndim;
             continue;
         }
         if (!walk_shape(&walk, (uint32_t)i, &kept[i].tensor,

@@ -117,7 +117,9 @@ tmsg_cursor_t tmsg_schema_numbers(const tmsg_schema_use_t *use)
 
 static int32_t ndim_of(const tmsg_map_entry_t *entry)
 {
-    return entry->view == NULL ? entry->tensor.ndim : entry->view->ndim;
+    const tmsg_map_view_t *view = tmsg_map_view(entry);
+
+    return view == NULL ? entry->tensor.ndim : view->ndim;
 }
 
 tmsg_status_t tmsg_schema_locate(const tmsg_schema_use_t *use,
@@ -158,9 +160,7 @@ tmsg_status_t tmsg_schema_check(const tmsg_schema_use_t *use,
     tmsg_status_t status = tmsg_schema_locate(use, map, places);
 
     for (uint32_t i = 0; i < use->count && status == TMSG_OK; i++) {
-        const tmsg_map_entry_t *entry = &entries[places[i].tensor];
-
-        if (entry->tensor.strides != NULL || entry->view != NULL) {
+        if (entries[places[i].tensor].tensor.strides != NULL) {
             status = malformed(use->form, "an extent of a tensor with strides "
                                           "varies");
         }
