@@ -209,3 +209,33 @@ def test_a_message_names_who_was_destroyed_meanwhile(place):
         assert peer.closed and "pid" in peer.peer
         with pytest.raises(tensormsg.Closed):
             peer.send(X)
+
+
+def test_whichever_thread_receives_it_may_answer(place):
+    """Nothing moves but what those who wait do, each of whom may find a message
+    of a peer that another is just about to tell of."""
+    listener = tensormsg.sync.listen(place)
+    unanswered = []
+
+    def answer():
+        try:
+            for message in listener:
+                message.peer.send(X, timeout=WAIT)
+        except tensormsg.Error as error:
+            unanswered.append(error)
+
+    threads = [threading.Thread(target=answer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(40):
+            with tensormsg.sync.connect(place) as ep:
+                for i in range(3):
+                    ep.send(X, timeout=WAIT)
+                for i in range(3):
+                    assert not unanswered
+                    ep.recv(WAIT)
+    finally:
+        listener.abort()
+        for thread in threads:
+            thread.join()

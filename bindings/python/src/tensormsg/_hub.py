@@ -424,19 +424,32 @@ class Hub:
                     self.ended.append(number)
 
     def sender(self, number: int, over: bool = False) -> Any:
-        """The peer that a message is of; None: it is gone. The thread of the
-        library's own may have queued it before it told of the peer, which it is
-        about to; to wait for that is no use where the call is `over`, and hardly
-        any for a peer that has been destroyed here."""
+        """The peer that a message is of; None: it is gone. The thread that moves
+        things, the library's own or another that waits here, may have queued it
+        before it told of the peer, which it is about to; to wait for that is no
+        use where the call is `over`, and hardly any for a peer that has been
+        destroyed here."""
         patience = _SOON_S if number in self._departed else _TOLD_S
-        deadline = time.monotonic() + (
-            patience if self.background and not over else 0)
+        if over or not self.background and (
+                self.loop is not None or number in self._departed):
+            patience = 0.0
+        deadline = time.monotonic() + patience
         while number not in self.endpoints:
             self.news()
             if number in self.endpoints or time.monotonic() >= deadline:
                 break
+            if not self.background:
+                self._move()  # who was about to has left
             time.sleep(0.0002)
         return self.endpoints.get(number)
+
+    def _move(self) -> None:
+        """Outside of a wait."""
+        if lib.tmsgpy_hub_enter(self.hub):
+            try:
+                lib.tmsg_worker_progress(self.worker)
+            finally:
+                lib.tmsgpy_hub_leave(self.hub)
 
     def look_for_ended(self) -> None:
         """So that who has gone is not kept while messages of others come; costs
