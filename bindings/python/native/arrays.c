@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "arrays.h"
 
-#include <stdlib.h>
-
 #include <tensormsg/dlpack.h>
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
@@ -174,11 +172,29 @@ static uint64_t repeats(const tmsg_tensor_t *tensor)
     return product;
 }
 
-/* How the elements of an array lie that is not empty, each once. */
+/* How the elements of an array lie, each once. */
 typedef struct {
     bool loose;   /* with gaps, backwards or one above the other */
     bool overlap; /* the last of these */
 } lie_t;
+
+static bool is_empty(const tmsg_tensor_t *tensor)
+{
+    for (int i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of an extent of 1, or in an empty array, it may be any number. */
+static uint64_t step_of(const tmsg_tensor_t *tensor, int i)
+{
+    int64_t stride = tensor->strides[i];
+
+    return stride < 0 ? -(uint64_t)stride : (uint64_t)stride;
+}
 
 static lie_t lie_of(const tmsg_tensor_t *tensor)
 {
@@ -186,18 +202,22 @@ static lie_t lie_of(const tmsg_tensor_t *tensor)
     lie_t lie = {false, false};
     int64_t reach = 0; /* of the dimensions with the shorter strides */
 
+    if (is_empty(tensor)) {
+        return lie;
+    }
+
     for (int n = 0; tensor->strides != NULL && n < tensor->ndim; n++) {
         int next = -1;
 
         for (int i = 0; i < tensor->ndim; i++) {
-            if (!seen[i] && (next < 0 || llabs(tensor->strides[i]) <
-                                             llabs(tensor->strides[next]))) {
+            if (!seen[i] &&
+                (next < 0 || step_of(tensor, i) < step_of(tensor, next))) {
                 next = i;
             }
         }
         seen[next] = true;
         if (tensor->shape[next] > 1 && tensor->strides[next] != 0) {
-            int64_t step = llabs(tensor->strides[next]);
+            int64_t step = (int64_t)step_of(tensor, next);
 
             lie.loose |= tensor->strides[next] != reach + 1;
             lie.overlap |= step <= reach;
@@ -226,7 +246,8 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
         Py_RETURN_NONE;
     }
     for (int i = 0; tensor->strides != NULL && i < tensor->ndim; i++) {
-        strides[i] = (npy_intp)tensor->strides[i] * (known->bits / 8);
+        strides[i] =
+            (npy_intp)((uint64_t)tensor->strides[i] * (known->bits / 8u));
     }
     if (known->descr != NULL) {
         descr = known->descr;
