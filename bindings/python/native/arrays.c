@@ -259,9 +259,9 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
         &PyArray_Type, descr, tensor->ndim, (const npy_intp *)tensor->shape,
         tensor->strides == NULL ? NULL : strides, tensor->data,
         tensor->strides == NULL ? NPY_ARRAY_CARRAY : flags_of(tensor), NULL);
-    if (array == NULL && tensor->ndim > 32 &&
-        PyErr_ExceptionMatches(PyExc_ValueError)) {
-        PyErr_Clear(); /* numpy 1 ends at 32 dimensions */
+    /* numpy 1 ends at 32 dimensions, and an empty array may be too large. */
+    if (array == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear();
         Py_RETURN_NONE;
     }
     return own(array, owner);

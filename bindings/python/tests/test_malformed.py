@@ -235,3 +235,22 @@ def test_a_stride_that_leads_nowhere_may_be_any(pair, shape, strides):
     got = peer.recv(WAIT)
     assert got["x"].shape == shape and (got["x"] == 1).all()
     assert len(got.raw("x")) == got["x"].size * 8
+
+
+def test_a_shape_that_numpy_refuses_costs_its_array_alone(pair):
+    """Without elements it may be of any size; a server goes on, too."""
+    ep, peer = pair
+    wide = Foreign(shape=(0, 1 << 62))
+    ep.send({"x": wide, "y": np.ones(2)})
+    got = peer.recv(WAIT)
+    assert (got["y"] == 1).all() and len(got.raw("x")) == 0
+    with pytest.raises(TypeError, match="'x' has a shape that numpy has no"):
+        got["x"]
+    with tensormsg.sync.listen(":0", background=True) as listener, \
+            tensormsg.sync.connect(listener.url, background=True) as caller:
+        with listener.serve() as server:
+            server.method("names")(lambda request: {
+                "n": np.array(len(request))})
+            for _ in range(2):
+                reply = caller.call("names", {"x": wide}, timeout=WAIT)
+                assert reply["n"] == 1

@@ -8,6 +8,8 @@ from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, \
     Union
 
+import numpy as np
+
 from . import _data
 from ._lib import hot
 
@@ -95,6 +97,10 @@ class BaseMessage(Mapping[str, Any]):
                 "like='torch' or 'cupy'")
         if value is None:
             dtype = hot.dtype(self._owner, index)
+            if hasattr(np, dtype):  # numpy 1 has 32 dimensions, too
+                raise TypeError(
+                    f"tensor '{name}' has a shape that numpy has no array of: "
+                    f"take it by msg.dlpack('{name}')")
             raise TypeError(
                 f"tensor '{name}' is {dtype}, which numpy has no type for: "
                 + ("pip install ml_dtypes, or " if "float" in dtype else "")
