@@ -192,20 +192,58 @@ static void strides_of(const tmsg_tensor_t *tensor, const int64_t *shape,
     }
 }
 
+/* Whether its elements, which are whole bytes, lie as its strides say. */
+static bool has_span(const tmsg_tensor_t *tensor)
+{
+    bool is = tensor->strides != NULL &&
+              tensor->dtype.bits * tensor->dtype.lanes % 8 == 0;
+
+    for (int i = 0; i < tensor->ndim; i++) {
+        is = is && tensor->shape[i] > 0;
+    }
+    return is;
+}
+
+/* The row of all that lies from its lowest element to its highest, as long as
+ * *elements_p, and how many bytes of it are before its first one. */
+static tmsg_tensor_t span(const tmsg_tensor_t *tensor, int64_t *elements_p,
+                          int64_t *before_p)
+{
+    const int64_t bytes = tensor->dtype.bits * tensor->dtype.lanes / 8;
+    tmsg_tensor_t made = *tensor;
+    int64_t lowest = 0, highest = 0;
+
+    for (int i = 0; i < tensor->ndim; i++) {
+        int64_t reach = (tensor->shape[i] - 1) * tensor->strides[i];
+
+        *(reach < 0 ? &lowest : &highest) += reach;
+    }
+    *elements_p = highest - lowest + 1;
+    *before_p = -lowest * bytes;
+    made.data = (char *)tensor->data - *before_p;
+    made.ndim = 1;
+    made.shape = elements_p;
+    made.strides = NULL;
+    return made;
+}
+
 /* A tensor of `from` at `index`, copied, as one of `to`. */
-static tmsg_status_t copy(const tmsg_map_t *from, size_t index, tmsg_map_t *to)
+static tmsg_status_t copy(const tmsg_map_t *from, size_t index, bool gaps,
+                          tmsg_map_t *to)
 {
     tmsg_map_add_params_t owned = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
                                    .release = free};
     int64_t shape[TMSGPY_NDIM_MAX], strides[TMSGPY_NDIM_MAX];
-    tmsg_tensor_t tensor, packed;
+    tmsg_tensor_t tensor, plain;
+    int64_t before = 0;
     tmsg_status_t status;
     const char *name;
     uint64_t bytes;
 
     tmsg_map_at(from, index, &name, &tensor);
-    packed = once(&tensor, shape);
-    status = tmsg_tensor_bytes(&packed, &bytes);
+    gaps = gaps && has_span(&tensor);
+    plain = gaps ? span(&tensor, shape, &before) : once(&tensor, shape);
+    status = tmsg_tensor_bytes(&plain, &bytes);
     if (status != TMSG_OK) {
         return status;
     }
@@ -213,11 +251,13 @@ static tmsg_status_t copy(const tmsg_map_t *from, size_t index, tmsg_map_t *to)
     if (owned.release_arg == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    status = tmsg_tensor_pack(&packed, owned.release_arg);
+    status = tmsg_tensor_pack(&plain, owned.release_arg);
     if (status == TMSG_OK) {
-        strides_of(&tensor, shape, strides);
-        tensor.data = owned.release_arg;
-        tensor.strides = strides;
+        if (!gaps) {
+            strides_of(&tensor, shape, strides);
+            tensor.strides = strides;
+        }
+        tensor.data = (char *)owned.release_arg + before;
         status = tmsg_map_add(to, name, &tensor, &owned);
     }
     if (status != TMSG_OK) {
@@ -226,8 +266,8 @@ static tmsg_status_t copy(const tmsg_map_t *from, size_t index, tmsg_map_t *to)
     return status;
 }
 
-tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, tmsg_map_t **copy_p,
-                              const char **failed_p)
+tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, bool gaps,
+                              tmsg_map_t **copy_p, const char **failed_p)
 {
     tmsg_map_t *made;
     tmsg_status_t status = tmsg_map_create(&made);
@@ -244,7 +284,7 @@ tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, tmsg_map_t **copy_p,
         status = tmsg_map_set_meta(made, key, &meta);
     }
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
-        status = copy(map, i, made);
+        status = copy(map, i, gaps, made);
         if (status != TMSG_OK) {
             tmsg_map_at(map, i, failed_p, NULL);
         }
@@ -297,7 +337,7 @@ bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
     failure_p->details = NULL;
     status = failure_p->words == NULL
                  ? TMSG_OK
-                 : tmsgpy_copy_map(map, &failure_p->details, &failed);
+                 : tmsgpy_copy_map(map, false, &failure_p->details, &failed);
     if (failure_p->details == NULL && failure_p->words != NULL) {
         tmsgpy_raise_copy(status, failed);
     }

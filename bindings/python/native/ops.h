@@ -44,11 +44,12 @@ tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
                             PyObject **result_p);
 
 /* A map with the same names and metadata and copies of the tensors, each in C
- * order, of what is broadcast one element. Needs no lock. Where it fails
+ * order, of what is broadcast one element; or, with `gaps`, each with all that
+ * lies between its elements, and its strides. Needs no lock. Where it fails
  * *failed_p is the name of the tensor, or NULL. Errors: UNSUPPORTED (memory of
  * a device), NO_MEMORY, which leaves no words. */
-tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, tmsg_map_t **copy_p,
-                              const char **failed_p);
+tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, bool gaps,
+                              tmsg_map_t **copy_p, const char **failed_p);
 
 /* Raises what that answered. Returns NULL. */
 PyObject *tmsgpy_raise_copy(tmsg_status_t status, const char *failed);

@@ -38,6 +38,7 @@ static void hand_over(const publishing_t *how, const tmsg_map_t *map,
 static void publish(const publishing_t *how, const tmsg_map_t *map,
                     published_t *done)
 {
+    const bool gaps = (how->params.flags & TMSG_SEND_KEEP_STRIDES) != 0;
     tmsg_map_t *copy;
 
     if (!how->copies) {
@@ -45,7 +46,7 @@ static void publish(const publishing_t *how, const tmsg_map_t *map,
         hand_over(how, map, done);
         return;
     }
-    done->status = tmsgpy_copy_map(map, &copy, &done->failed);
+    done->status = tmsgpy_copy_map(map, gaps, &copy, &done->failed);
     done->copied = done->status == TMSG_OK;
     if (done->copied) {
         hand_over(how, copy, done);

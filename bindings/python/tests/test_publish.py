@@ -64,6 +64,54 @@ def test_all_get_all():
         camera.send({"x": x})
 
 
+LIES = {
+    "columns": lambda a: a[:, ::11],
+    "backwards": lambda a: a[::-1, ::-2],
+    "windows": lambda a: np.lib.stride_tricks.sliding_window_view(a[3], 4),
+    "repeated": lambda a: np.broadcast_to(a[:, ::3], (5, 8, 4)),
+    "transposed": lambda a: a.T,
+    "c order": lambda a: a,
+    "number": lambda a: a[3, 4],
+}
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("layout", LIES)
+def test_strides_are_kept(layout, copy):
+    values = LIES[layout](np.arange(96.).reshape(8, 12))
+    none = np.zeros((4, 0, 3))[::-2]
+    with tensormsg.publish(":0") as camera, \
+            tensormsg.connect(camera.url, background=True) as ep:
+        camera.wait_for(1, WAIT)
+        camera.send({"x": values, "none": none}, copy=copy,
+                    keep_strides=True, verify=True)
+        camera.send({"x": values}, copy=copy)
+        got, packed = ep.recv(WAIT), ep.recv(WAIT)
+    assert not got.meta and not packed.meta
+    assert np.array_equal(got["x"], values)
+    assert got["x"].strides == values.strides
+    assert np.array_equal(packed["x"], values)
+    assert got["none"].shape == none.shape
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_what_lies_between_arrives_if_strides_are_kept(copy):
+    table = np.arange(96.).reshape(8, 12)
+
+    async def main():
+        async with tensormsg.publish(":0") as camera, \
+                tensormsg.connect(camera.url) as ep:
+            await camera.wait_for(1, WAIT)
+            await camera.send({"x": table[::-1, ::11]}, copy=copy,
+                              keep_strides=True)
+            return (await ep.recv())["x"]
+
+    x = asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert x.strides == (-96, 88)
+    rest = np.lib.stride_tricks.as_strided(x, (8, 12), (-96, 8))
+    assert np.array_equal(rest, table[::-1])
+
+
 def test_all_get_all_with_asyncio():
     async def main():
         async def view(url):

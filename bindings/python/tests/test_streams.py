@@ -303,6 +303,8 @@ def test_how_it_ends(serve):
         async with stream("twice") as s:
             with pytest.raises(TypeError):
                 await s.send({"x": object()})
+            with pytest.raises(TypeError, match="keep_strides: .* pack"):
+                await s.send({"x": np.ones(1)}, keep_strides=True)
             await s.send({"x": np.ones(1)})  # it goes on
 
     serve(scenario)

@@ -304,19 +304,22 @@ class Publisher(BasePublisher[Listener]):
     those who keep up have all that waits for them, at the latest after 10 s."""
 
     async def send(self, data: Any, *, meta: Optional[Meta] = None,
-                   verify: bool = False, timeout: Optional[float] = None,
-                   copy: bool = True, **more: Any) -> None:
+                   verify: bool = False, keep_strides: bool = False,
+                   timeout: Optional[float] = None, copy: bool = True,
+                   **more: Any) -> None:
         """Sends a dict of arrays to all subscribers, and waits for none of
         them: when it returns the arrays may be changed again.
 
-        `data`, `meta` and further keywords, `verify`: as of Endpoint.send().
-        `timeout`: seconds after which it goes to nobody any more who has not
-        begun to receive it, nor is kept for newcomers. `copy`: False where the
-        arrays will not be changed any more: they are kept as they are until
-        all have them, and no copy is made; so go arrays of a GPU alone."""
+        `data`, `meta` and further keywords, `verify`, `keep_strides`: as of
+        Endpoint.send(). `timeout`: seconds after which it goes to nobody any
+        more who has not begun to receive it, nor is kept for newcomers.
+        `copy`: False where the arrays will not be changed any more: they are
+        kept as they are until all have them, and no copy is made; so go arrays
+        of a GPU alone."""
         hub = self._listener._hub
         await hub.breathe(hub.bind())
-        self._send(data, meta, more, verify, timeout, copy)
+        self._send(data, meta, more, flags_of(False, verify, keep_strides),
+                   timeout, copy)
         hub.kick()
 
     async def flush(self, timeout: Optional[float] = None) -> None:

@@ -17,7 +17,6 @@ L = TypeVar("L", bound=Any)
 _SLOW = {"drop oldest": "TMSG_SLOW_DROP_OLDEST",
          "drop newest": "TMSG_SLOW_DROP_NEWEST",
          "disconnect": "TMSG_SLOW_DISCONNECT"}
-_VERIFY = 1 << 1
 LOOK_S = 0.02  # what waits for others looks so often at last
 
 
@@ -126,7 +125,7 @@ class BasePublisher(Generic[L]):
         return description
 
     def _send(self, data: Any, meta: Optional[Meta], more: Dict[str, Any],
-              verify: bool, timeout: Optional[float], copy: bool) -> None:
+              flags: int, timeout: Optional[float], copy: bool) -> None:
         if self._closing:
             raise error_of(Status.CLOSED, "the publisher is closed")
         hub: Hub = self._listener._hub
@@ -136,7 +135,7 @@ class BasePublisher(Generic[L]):
         op = _data.packed(
             lambda data, meta: hot.publish(
                 hub.number, address(self._publisher), data, meta,
-                _VERIFY if verify else 0, timeout_ms, bool(copy)),
+                flags, timeout_ms, bool(copy)),
             data, merged)
         if op is not None:
             hub.pending.append(op)

@@ -433,17 +433,20 @@ class Publisher(BasePublisher[Listener]):
     up have all that waits for them, at the latest after 10 s."""
 
     def send(self, data: Any, *, meta: Optional[Meta] = None,
-             verify: bool = False, timeout: Optional[float] = None,
-             copy: bool = True, **more: Any) -> None:
+             verify: bool = False, keep_strides: bool = False,
+             timeout: Optional[float] = None, copy: bool = True,
+             **more: Any) -> None:
         """Sends a dict of arrays to all subscribers, and returns at once: they
         may be changed again.
 
-        `data`, `meta` and further keywords, `verify`: as of Endpoint.send().
-        `timeout`: seconds after which it goes to nobody any more who has not
-        begun to receive it, nor is kept for newcomers. `copy`: False where the
-        arrays will not be changed any more: they are kept as they are until
-        all have them, and no copy is made; so go arrays of a GPU alone."""
-        self._send(data, meta, more, verify, timeout, copy)
+        `data`, `meta` and further keywords, `verify`, `keep_strides`: as of
+        Endpoint.send(). `timeout`: seconds after which it goes to nobody any
+        more who has not begun to receive it, nor is kept for newcomers.
+        `copy`: False where the arrays will not be changed any more: they are
+        kept as they are until all have them, and no copy is made; so go arrays
+        of a GPU alone."""
+        self._send(data, meta, more, flags_of(False, verify, keep_strides),
+                   timeout, copy)
         self._drive()
 
     def _drive(self) -> None:
