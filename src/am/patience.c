@@ -33,3 +33,5 @@ void tmsg_patience_slept(tmsg_patience_t *patience, uint64_t ns)
         patience->longer = TRIES;
     }
 }
+
+void tmsg_patience_gave_up(tmsg_patience_t *patience) { patience->longer = 0; }

@@ -552,6 +552,9 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
             tmsg_worker_is_starving(worker, why, sizeof(why));
             status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms%s",
                                     missing, of, timeout_ms, why);
+            if (lead.slept) {
+                tmsg_patience_gave_up(&worker->patience);
+            }
         } else if (follows) {
             await_change(worker, lead.deadline);
         } else {

@@ -242,3 +242,20 @@ Test(progress, what_a_wait_received_for_others_is_counted)
         pair_drop(&pair);
     }
 }
+
+/* Whoever looks for a message every other millisecond, of which none comes,
+ * polls as if there had been none before. */
+Test(progress, waits_that_time_out_are_not_polled_for_longer)
+{
+    tmsg_patience_t *patience;
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    patience = &pair.a.worker->patience;
+    tmsg_patience_slept(patience, 2 * patience->spin_ns);
+    must_true(tmsg_patience_ns(patience) > patience->spin_ns);
+    must_be(tmsg_endpoint_recv(pair.to_b, 2, &message), TMSG_ERR_TIMED_OUT);
+    must_eq(tmsg_patience_ns(patience), patience->spin_ns);
+    pair_close(&pair);
+}
