@@ -263,8 +263,6 @@ static bool add_failure(cJSON *object, const char *why)
            add_text(object, "ucx_error", why);
 }
 
-/* Opens UCX as an unrestricted worker would, only to see what it finds. The
- * keys come first: where it does not open they are why. */
 /* UCX aborts the process where it finds none for its thread. */
 static tmsg_status_t check_descriptors(void)
 {
@@ -277,6 +275,8 @@ static tmsg_status_t check_descriptors(void)
     return status;
 }
 
+/* Opens UCX as an unrestricted worker would, only to see what it finds. The
+ * keys come first: where it does not open they are why. */
 static bool add_ucx(cJSON *object, const tmsg_context_t *context,
                     uint64_t *memory_types_p)
 {
