@@ -40,6 +40,18 @@ static void fail(void *arg, tmsg_task_t *task)
                         tmsg_task_map(task)));
 }
 
+/* The second time it is no more than told so. */
+static void twice(void *arg, tmsg_task_t *task)
+{
+    echo(arg, task);
+    must_be(tmsg_task_reply(task, tmsg_task_map(task), NULL),
+            TMSG_ERR_ALREADY_EXISTS);
+    must_say(tmsg_error_message(), "answered before");
+    must_be(tmsg_task_fail(task, TMSG_ERR_APPLICATION, 42, "so", NULL),
+            TMSG_ERR_ALREADY_EXISTS);
+    must_say(tmsg_error_message(), "answered before");
+}
+
 static void keep(void *arg, tmsg_task_t *task)
 {
     ((scene_t *)arg)->task = tmsg_task_keep(task);
@@ -55,6 +67,7 @@ static void open_scene(scene_t *scene, link_t link, drive_t drive)
     pair_open(&scene->pair, link, drive, NULL, NULL);
     must(tmsg_server_create(scene->pair.a.worker, NULL, &scene->server));
     must(tmsg_server_register(scene->server, "echo", echo, scene, NULL));
+    must(tmsg_server_register(scene->server, "twice", twice, scene, NULL));
     must(tmsg_server_register(scene->server, "fail", fail, NULL, NULL));
     must(tmsg_server_register(scene->server, "keep", keep, scene, &one));
 }
@@ -327,6 +340,25 @@ Test(repeat, between_replies_that_are_received_into)
 }
 
 static bool is_kept(void *arg) { return ((scene_t *)arg)->task != NULL; }
+
+Test(repeat, is_answered_once)
+{
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING);
+    warm_up(&scene);
+    for (uint64_t i = 0; i < 20; i++) {
+        uint64_t received = scene.pair.to_a->stats.received_messages;
+        tmsg_call_t *made = call(&scene, "twice", i, NULL);
+
+        must_be(tmsg_call_status(made), TMSG_OK);
+        check(i, tmsg_call_reply(made));
+        tmsg_call_destroy(made);
+        echoes(&scene, i);
+        must_eq(scene.pair.to_a->stats.received_messages, received + 2);
+    }
+    close_scene(&scene);
+}
 
 /* The method runs one and keeps none. */
 static void hold_it(scene_t *scene, tmsg_call_t **held_p)
