@@ -10,10 +10,26 @@ def ago(us: float) -> float:
     return time.monotonic() - us * 1e-6
 
 
+def sleep(patience: Patience, us: float) -> None:
+    """A wait that polls in vain, and ends so long after it began."""
+    patience.missed()
+    patience.slept(ago(us))
+
+
+def test_many_that_wait_at_once_do_not_poll_in_turn() -> None:
+    patience = Patience(5000)
+    sleep(patience, 19000)
+    polled = []
+    for _ in range(64):
+        polled.append(patience.next_us())
+        patience.missed()
+    assert polled == 3 * [20000] + 61 * [0]
+
+
 def test_waits_that_end_soon_are_polled_for() -> None:
     patience = Patience(5000)
     assert patience.next_us() == 5000
-    patience.slept(ago(19000))
+    sleep(patience, 19000)
     assert patience.next_us() == 20000
     for _ in range(1000):
         patience.polled()
@@ -24,10 +40,10 @@ def test_waits_that_last_are_not_polled_for_at_all() -> None:
     patience = Patience(50)
     for _ in range(3):
         assert patience.next_us() == 50
-        patience.slept(ago(1e6))
+        sleep(patience, 1e6)
     for _ in range(1000):
         assert patience.next_us() == 0
-        patience.slept(ago(1e6))
+        sleep(patience, 1e6)
     patience.polled()
     assert patience.next_us() == 50
 
@@ -37,12 +53,12 @@ def test_what_is_in_vain_is_seldom_tried() -> None:
     longer = 0
     for _ in range(1000):
         longer += patience.next_us() > 50000
-        patience.slept(ago(250000))
+        sleep(patience, 250000)
     assert 3 <= longer < 60
 
 
 def test_who_never_polls_never_does() -> None:
     patience = Patience(0)
-    patience.slept(ago(0))
+    sleep(patience, 0)
     patience.polled()
     assert patience.next_us() == 0

@@ -135,6 +135,7 @@ class Endpoint(BaseEndpoint[LoopHub]):
         if hot.ended(op):
             hub.patience.polled()
         else:
+            hub.patience.missed()
             await hub.finish(op, self._number)
             hub.patience.slept(since)
         return self._reply(op, Message)

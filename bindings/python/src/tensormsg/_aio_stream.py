@@ -68,6 +68,8 @@ class StreamSide(Base):
         parts = hot.stream_recv(self._owner, 0, hub.patience.next_us())
         if parts is not False:
             hub.patience.polled()
+        else:
+            hub.patience.missed()
         while parts is False:
             await hub.stirred(self._number)
             parts = hot.stream_recv(self._owner, 0, 0)

@@ -344,6 +344,8 @@ class LoopHub(Hub):
             parts = self._look(endpoint, self.patience.next_us())
             if parts is not None:
                 self.patience.polled()
+            else:
+                self.patience.missed()
             while parts is None:
                 await self._sleep(loop, endpoint)
                 self.look_alive(endpoint)

@@ -23,9 +23,14 @@ class Patience:
 
     def next_us(self) -> int:
         """What the next wait polls."""
-        if self._longer:
-            return _LONGER * self.spin_us
-        return self.spin_us if self._misses < _TRIES else 0
+        if self._misses >= _TRIES:
+            return 0
+        return (_LONGER if self._longer else 1) * self.spin_us
+
+    def missed(self) -> None:
+        """A wait has polled in vain, and sleeps: of many that begin at once all
+        but the first few do that at once."""
+        self._misses += 1
 
     def polled(self) -> None:
         """A wait has ended while it polled."""
@@ -35,7 +40,6 @@ class Patience:
 
     def slept(self, since: float) -> None:
         """One that began then has ended, and had to sleep."""
-        self._misses += 1
         if time.monotonic() - since >= _SHORT_OF * self.spin_us * 1e-6:
             self._longer = 0
         elif self._longer:
@@ -46,3 +50,4 @@ class Patience:
             self._wary -= 1
         else:
             self._longer = _TRIES
+            self._misses = 0
