@@ -93,6 +93,60 @@ def test_a_time_that_is_none_is_refused_with_asyncio_too(wrong):
     run(main())
 
 
+# --- counts ---
+
+NO_COUNTS = [-1, 1.5, "5", b"5", 1 << 64, (1 << 64) + 2, math.nan]
+
+
+@pytest.mark.parametrize("wrong", NO_COUNTS, ids=repr)
+def test_a_count_that_is_none_is_refused_before_anything_is_done(wrong):
+    kind = ValueError if type(wrong) is int else TypeError
+
+    def refused(function, *args, **names):
+        for name in names:
+            with pytest.raises(kind, match=f"{name}=.* (no whole|possible)"):
+                function(*args, **{name: names[name]})
+
+    refused(lambda **limits: tensormsg.Context(limits=limits), held_bytes=wrong)
+    for made in tensormsg, tensormsg.sync:
+        refused(made.listen, ":0", spin_us=wrong, queue_depth=wrong)
+        refused(made.publish, ":0", keep=wrong, queue=wrong, window=wrong,
+                queue_bytes=wrong, spin_us=wrong)
+    with tensormsg.listen(":0") as listener:
+        refused(listener.serve, threads=wrong, concurrency=wrong, queue=wrong)
+        with listener.serve(threads=1) as server:  # none was left half made
+            @server.method("m")
+            def method(request):
+                return {"n": np.array(1)}
+
+            with tensormsg.sync.connect(listener.url) as ep:
+                refused(ep.call, "m", attempts=wrong)
+                refused(ep.stream, "m", queue=wrong)
+                assert ep.call("m", attempts=np.int64(2))["n"] == 1
+
+
+def test_counts_have_a_most():
+    with tensormsg.listen(":0") as listener:
+        with pytest.raises(ValueError, match="threads=2000: 1 to 1024"):
+            listener.serve(threads=2000)
+        with pytest.raises(TypeError, match="threads=True"):
+            listener.serve(threads=True)
+        with listener.serve(), tensormsg.connect(listener.url) as ep:
+            with pytest.raises(ValueError, match="attempts=4294967297"):
+                ep.call("m", attempts=(1 << 32) + 1)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"m"], ids=repr)
+def test_a_method_that_has_no_name_is_refused(wrong):
+    with tensormsg.listen(":0") as listener, listener.serve(), \
+            tensormsg.connect(listener.url) as ep:
+        for use in ep.call, ep.stream:
+            with pytest.raises(TypeError, match="name is str, not"):
+                use(wrong)
+
+
+# --- no limit ---
+
 @pytest.mark.parametrize("endless", [None, math.inf, 1e300,
                                      np.float64(1e9)], ids=repr)
 def test_no_limit(endless):

@@ -20,6 +20,7 @@ import numpy as np
 
 from . import _data
 from .allocators import Allocator, Allocators, in_use
+from ._count import count
 from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
@@ -34,6 +35,8 @@ _TOLD_S = 1.0  # the library tells of a peer within that
 _SOON_S = 0.25  # of one at the address of another that is gone
 _AGAIN_S = 0.05  # those that have ended are looked at again
 _DEPARTED_MAX = 4096
+_MOST_ATTEMPTS = 100  # of a call
+_MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds
 WHY_NOT_CLOSED = "; the peer does not run, or nothing moves its messages: in " \
     "this thread, without asyncio, it needs background=True"
@@ -184,10 +187,10 @@ class Hub:
             params.flags |= lib.TMSG_WORKER_HOST_ONLY
         if queue_depth is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_QUEUE_DEPTH
-            params.queue_depth = queue_depth
+            params.queue_depth = count(queue_depth, "queue_depth")
         if spin_us is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_SPIN_US
-            params.spin_us = spin_us
+            params.spin_us = count(spin_us, "spin_us")
         hub = lib.tmsgpy_hub_create()
         if hub == ffi.NULL:
             raise MemoryError
@@ -197,7 +200,7 @@ class Hub:
         check(lib.tmsg_worker_create(context.pointer, params, worker_p))
         del keep
         lib.tmsgpy_hub_own(self.hub, worker_p[0])
-        self.spin_us = 50 if spin_us is None else spin_us
+        self.spin_us = 50 if spin_us is None else params.spin_us
         self.worker = worker_p[0]
         self.number = address(self.hub)
         self.generation = generation()
@@ -730,6 +733,8 @@ class Hub:
         """What `begin`, of the extension, makes of a method's name and what goes
         to it. Where it raises nothing has run."""
         check_process(self.generation)
+        if not isinstance(method, str):
+            raise TypeError(f"a method's name is str, not {type(method)}")
         if "\0" in method:
             raise ValueError("a method's name has no NUL")
         held = False
@@ -750,6 +755,8 @@ class Hub:
              meta: Optional[Dict[str, Any]], timeout: Optional[float],
              idempotent: bool, attempts: int, spin_us: int) -> Any:
         """Starts a call: its operation."""
+        if attempts != 1:
+            attempts = count(attempts, "attempts", 1, _MOST_ATTEMPTS)
         op = self._ask(endpoint, method, hot.call, data, meta,
                        milliseconds(timeout),
                        lib.TMSG_CALL_IDEMPOTENT if idempotent else 0, attempts,
@@ -762,8 +769,7 @@ class Hub:
                     meta: Optional[Dict[str, Any]], timeout: Optional[float],
                     queue: int) -> Tuple[Any, int]:
         """A stream: its owner, and its number."""
-        if not 0 < queue < 1 << 31:
-            raise ValueError(f"a queue of {queue}")
+        queue = count(queue, "queue", 1, _MOST_QUEUE)
         owner, number = self._ask(endpoint, method, hot.stream_open, data, meta,
                                   milliseconds(timeout), queue)
         return owner, number

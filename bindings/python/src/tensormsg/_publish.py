@@ -7,6 +7,7 @@ import json
 from typing import Any, Dict, Generic, NamedTuple, Optional, TypeVar
 
 from . import _data
+from ._count import UINT64, count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import address, ffi, hot, lib, take_text
 from ._time import milliseconds
@@ -34,13 +35,11 @@ class Bounds(NamedTuple):
 def bounds(keep: int, queue: int, queue_bytes: Optional[int], window: int,
            slow: str, newest: bool) -> Bounds:
     """Of the arguments of publish()."""
-    for name, value, least, bits in (
-            ("keep", keep, 0, 32), ("queue", queue, 1, 32),
-            ("queue_bytes", queue_bytes or 0, 0, 64),
-            ("window", window, 1, 32)):
-        if not least <= value < 1 << bits:
-            raise ValueError(f"{name}={value!r}: {least} or more, in {bits} "
-                             "bits")
+    for name, value, least in (("keep", keep, 0), ("queue", queue, 1),
+                               ("window", window, 1)):
+        count(value, name, least)
+    if queue_bytes is not None:
+        count(queue_bytes, "queue_bytes", 0, UINT64)
     if slow not in _SLOW:
         raise ValueError(f"slow={slow!r}: it is one of {', '.join(_SLOW)}")
     return Bounds(keep, queue, queue_bytes, window, slow, newest)

@@ -10,6 +10,7 @@ import threading
 from typing import Any, Callable, Dict, Generic, Optional, TypeVar
 
 from . import _data
+from ._count import count
 from ._hub import Hub
 from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
@@ -94,8 +95,8 @@ class BaseServer(Generic[H]):
         params = ffi.new("tmsg_server_params_t *")
         params.field_mask = lib.TMSG_SERVER_PARAM_CONCURRENCY | \
             lib.TMSG_SERVER_PARAM_QUEUE
-        params.concurrency = concurrency
-        params.queue = queue
+        params.concurrency = count(concurrency, "concurrency", 1)
+        params.queue = count(queue, "queue")
         hub.enter()
         try:
             check(lib.tmsgpy_hub_serve(hub.hub, params))

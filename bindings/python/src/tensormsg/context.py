@@ -11,6 +11,7 @@ import time
 import weakref
 from typing import Any, Dict, Mapping, Optional
 
+from ._count import UINT64, count
 from ._lib import ffi, lib, take_text, utf8
 from ._linger import at_exit
 from ._time import milliseconds
@@ -130,7 +131,7 @@ class Context:
                 if bit is None or name == "all":
                     raise ValueError(f"no limit is called {name!r}")
                 bounds.field_mask |= bit
-                setattr(bounds, name, value)
+                setattr(bounds, name, count(value, name, 0, UINT64))
         if ucx_config is not None:
             params.field_mask |= lib.TMSG_CONTEXT_PARAM_UCX_CONFIG
             keep.append(ffi.new("char[]", utf8("ucx_config", ucx_config)))

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, \
     Tuple, Type
 
+from ._count import count
 from ._endpoint import BaseEndpoint, BaseListener, flags_of, \
     tell_unclosed
 from ._hub import CLOSE_TIMEOUT, SLICE_MS, Deadline, Hub, Meta, merge_meta, \
@@ -33,6 +34,8 @@ from .allocators import Allocators
 from .context import Context, park_at_exit
 from .errors import Closed, Error, Status, TimedOut, error_of
 from .keys import Key
+
+_MOST_THREADS = 1024  # of a server
 
 _log = logging.getLogger("tensormsg")
 
@@ -313,8 +316,7 @@ class Server(BaseServer[Hub]):
     def __init__(self, hub: Hub, sender: Callable[[int, bool], Any],
                  like: Like, *, threads: int, concurrency: int,
                  queue: int) -> None:
-        if threads < 1:
-            raise ValueError(f"{threads} threads")
+        threads = count(threads, "threads", 1, _MOST_THREADS)
         super().__init__(hub, sender, like, concurrency, queue)
         hub.threads_move_it = True
         self._threads = [threading.Thread(
