@@ -145,6 +145,53 @@ def test_a_method_that_has_no_name_is_refused(wrong):
                 use(wrong)
 
 
+# --- options ---
+
+def test_an_option_of_another_call_is_no_metadata():
+    def refused(use, *names):
+        for name in names:
+            with pytest.raises(TypeError, match=f"{name}= .*meta={{'{name}'"):
+                use(X, **{name: True})
+
+    with tensormsg.listen(":0") as listener, listener.serve(threads=1) as server, \
+            tensormsg.connect(listener.url) as ep, \
+            tensormsg.sync.publish(":0") as camera:
+        @server.method("m")
+        def method(stream):
+            refused(stream.send, "acked", "copy", "keep_strides", "verify")
+            for msg in stream:
+                yield {"x": msg["x"], "copy": msg.meta["copy"]}
+
+        refused(ep.send, "copy")
+        refused(camera.send, "acked", "keep_strides")
+        with ep.stream("m") as stream:
+            refused(stream.send, "acked", "copy", "keep_strides", "verify")
+            stream.send(X, meta={"copy": 3})
+            stream.done_writing()
+            assert stream.recv(WAIT)["copy"] == 3
+
+
+def test_an_option_of_another_call_is_no_metadata_with_asyncio():
+    async def main():
+        async with tensormsg.listen(":0") as listener, \
+                tensormsg.connect(listener.url) as ep, \
+                tensormsg.publish(":0") as camera:
+            @listener.serve().method("m")
+            async def method(stream):
+                async for msg in stream:
+                    yield {"x": msg["x"]}
+
+            with pytest.raises(TypeError, match="keep_strides= "):
+                await camera.send(X, keep_strides=True)
+            async with ep.stream("m") as stream:
+                with pytest.raises(TypeError, match="timeout= "):
+                    await stream.send(X, timeout=1)  # wait_for() is asyncio's
+                await stream.done_writing()
+                assert await stream.recv() is None
+
+    run(main())
+
+
 # --- no limit ---
 
 @pytest.mark.parametrize("endless", [None, math.inf, 1e300,

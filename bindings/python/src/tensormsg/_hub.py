@@ -35,6 +35,8 @@ _TOLD_S = 1.0  # the library tells of a peer within that
 _SOON_S = 0.25  # of one at the address of another that is gone
 _AGAIN_S = 0.05  # those that have ended are looked at again
 _DEPARTED_MAX = 4096
+# What other calls that send take beside metadata.
+_OPTIONS = frozenset(("acked", "copy", "keep_strides", "timeout", "verify"))
 _MOST_ATTEMPTS = 100  # of a call
 _MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds
@@ -87,7 +89,12 @@ def _free(made_in: int, hub: Any) -> None:
 
 def merge_meta(meta: Optional[Meta], more: Dict[str, Any]) -> Optional[
         Dict[str, Any]]:
-    """Both as one dict; None if that would be empty."""
+    """Both as one dict; None if that would be empty. `more`: what a call does
+    not take of its keywords."""
+    if not _OPTIONS.isdisjoint(more):
+        option = min(_OPTIONS.intersection(more))
+        raise TypeError(f"{option}= is nothing that can be asked for here; as "
+                        f"metadata it is meta={{{option!r}: ...}}")
     merged = {**meta, **more} if meta else more
     for key, value in merged.items():
         if not isinstance(key, str):
