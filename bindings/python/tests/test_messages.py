@@ -236,6 +236,25 @@ def test_arrays_are_like_those_of_any_module(monkeypatch, name):
             assert np.shares_memory(array, msg.raw("x"))  # nothing is copied
 
 
+def test_what_knows_no_strides_backwards_gets_a_copy():
+    """As torch, which said how a size overflowed."""
+    def forwards(tensor):
+        array = np.from_dlpack(tensor)
+        if min(array.strides) < 0:
+            raise RuntimeError("overflowed")
+        return array
+
+    x = np.arange(12.).reshape(3, 4)
+    with tensormsg.sync.listen(":0", background=True,
+                               like=forwards) as listener, \
+            tensormsg.sync.connect(listener.url) as ep:
+        ep.send({"x": x[::-1], "y": x[:, ::2]}, keep_strides=True)
+        msg = listener.recv(WAIT)
+        assert (msg["x"] == x[::-1]).all() and msg["x"] is msg["x"]
+        assert msg["y"].strides == (32, 16)  # as it came
+        assert np.shares_memory(msg["y"], msg._arrays["y"])
+
+
 @pytest.mark.parametrize("like", ["os", 3, sys])
 def test_what_arrays_cannot_be_like_is_named(like):
     with tensormsg.sync.listen(":0", background=True) as listener:

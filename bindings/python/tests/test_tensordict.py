@@ -525,6 +525,8 @@ def test_dicts_of_arrays_of_other_programs(place):
         await b._endpoint.send({"x": np.arange(3), "y": np.ones((2, 2))})
         got = await a.arecv()
         assert got.batch_size == torch.Size([]) and set(got.keys()) == {"x", "y"}
+        await b._endpoint.send({"x": np.arange(3)[::-1]}, keep_strides=True)
+        assert (await a.arecv())["x"].tolist() == [2, 1, 0]
         await send_tensordict(b._endpoint, step(2))
         got = await recv_tensordict(a._endpoint, step(0), consolidated=True)
         assert got["obs"][0, 0] == 2

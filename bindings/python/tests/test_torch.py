@@ -146,6 +146,16 @@ def test_values_are_sent_without_their_graph(torch_ep):
     assert x.requires_grad and parameter.requires_grad
 
 
+def test_what_came_backwards_is_turned():
+    x = np.arange(6.)
+    with tensormsg.listen(":0", background=True, like="torch") as server, \
+            tensormsg.connect(server.url) as ep:
+        ep.send({"x": x[::-1], "y": x[::2]}, keep_strides=True)
+        msg = server.recv()
+        assert msg["x"].tolist() == [5, 4, 3, 2, 1, 0]
+        assert msg["y"].stride() == (2,) and msg["y"].tolist() == [0, 2, 4]
+
+
 def test_lazy_conjugates_and_negatives_are_what_they_stand_for(torch_ep):
     x = torch.tensor([1 + 2j, 3 - 4j])
     assert x.conj().is_conj() and x.conj().imag.is_neg()

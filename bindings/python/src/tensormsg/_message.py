@@ -109,11 +109,22 @@ class BaseMessage(Mapping[str, Any]):
         self._arrays[name] = value
         return value
 
+    def _made(self, name: str, convert: Callable[[Any], Any]) -> Any:
+        """The tensor by another's from_dlpack(), from a copy where that knows
+        no strides that go backwards, as torch."""
+        try:
+            return convert(self.dlpack(name))
+        except Exception:
+            array = self._arrays[name]
+            if array is None or min(array.strides, default=0) >= 0:
+                raise
+            return convert(array.copy())
+
     def _as_wished(self, name: str, convert: Callable[[Any], Any]) -> Any:
         if self._converted is None:
             self._converted = {}
         if name not in self._converted:
-            self._converted[name] = convert(self.dlpack(name))
+            self._converted[name] = self._made(name, convert)
         return self._converted[name]
 
     def __getitem__(self, name: str) -> Any:

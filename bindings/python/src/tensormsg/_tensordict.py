@@ -267,11 +267,11 @@ def unpack(message: BaseMessage) -> Any:
             td = None
         if td is not None:
             return td
-    builder = _Builder(message._owner, len(message._arrays))
     if not isinstance(form, str):
         return tensordict.TensorDict(
-            {name: builder.tensor(i)
-             for i, name in enumerate(message._arrays)}, batch_size=[])
+            {name: message._made(name, torch.from_dlpack)
+             for name in message._arrays}, batch_size=[])
+    builder = _Builder(message._owner, len(message._arrays))
     try:
         node = json.loads(form)
         if not isinstance(node, dict) and node[0] != "lazy":
