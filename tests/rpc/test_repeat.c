@@ -57,19 +57,26 @@ static void keep(void *arg, tmsg_task_t *task)
     ((scene_t *)arg)->task = tmsg_task_keep(task);
 }
 
-static void open_scene(scene_t *scene, link_t link, drive_t drive)
+/* `a`: the server's side; may be NULL. */
+static void open_scene_with(scene_t *scene, link_t link, drive_t drive,
+                            const side_options_t *a)
 {
     const tmsg_method_params_t one = {
         .field_mask = TMSG_METHOD_PARAM_CONCURRENCY | TMSG_METHOD_PARAM_QUEUE,
         .concurrency = 1};
 
     memset(scene, 0, sizeof(*scene));
-    pair_open(&scene->pair, link, drive, NULL, NULL);
+    pair_open(&scene->pair, link, drive, a, NULL);
     must(tmsg_server_create(scene->pair.a.worker, NULL, &scene->server));
     must(tmsg_server_register(scene->server, "echo", echo, scene, NULL));
     must(tmsg_server_register(scene->server, "twice", twice, scene, NULL));
     must(tmsg_server_register(scene->server, "fail", fail, NULL, NULL));
     must(tmsg_server_register(scene->server, "keep", keep, scene, &one));
+}
+
+static void open_scene(scene_t *scene, link_t link, drive_t drive)
+{
+    open_scene_with(scene, link, drive, NULL);
 }
 
 static void close_scene(scene_t *scene)
@@ -427,6 +434,76 @@ Test(repeat, the_first_that_is_refused_is_found_by_its_number)
     must_be(tmsg_call_status(made), TMSG_ERR_RESOURCE_EXHAUSTED);
     tmsg_call_destroy(made);
     answer_it(&scene, scene.task, held);
+    close_scene(&scene);
+}
+
+typedef struct {
+    tmsg_task_t *tasks[4]; /* as they had their turns */
+    size_t count;
+} turns_t;
+
+static void keep_all(void *arg, tmsg_task_t *task)
+{
+    turns_t *turns = arg;
+
+    turns->tasks[turns->count++] = tmsg_task_keep(task);
+}
+
+static void answer_two(void *arg, tmsg_message_t *message)
+{
+    const turns_t *turns = arg;
+
+    for (size_t i = 0; i < 2; i++) {
+        must(tmsg_task_reply(turns->tasks[i], tmsg_task_map(turns->tasks[i]),
+                             NULL));
+        tmsg_task_destroy(turns->tasks[i]);
+    }
+    tmsg_message_destroy(message);
+}
+
+static bool are_two(void *arg) { return ((turns_t *)arg)->count == 2; }
+static bool are_four(void *arg) { return ((turns_t *)arg)->count == 4; }
+
+/* Of two calls for which there is room in one step the one that came first,
+ * though it had to wait. */
+Test(repeat, none_runs_before_who_waited)
+{
+    const tmsg_method_params_t two = {
+        .field_mask = TMSG_METHOD_PARAM_CONCURRENCY, .concurrency = 2};
+    turns_t turns;
+    const side_options_t answers = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
+                   .handler = answer_two,
+                   .handler_arg = &turns}};
+    tmsg_map_t *map = make(1);
+    scene_t scene;
+
+    open_scene_with(&scene, LINK_SHM, DRIVE_POLLING, &answers);
+    must(tmsg_server_register(scene.server, "turns", keep_all, &turns, &two));
+    for (uint64_t round = 0; round < 20; round++) {
+        tmsg_call_t *made[4];
+
+        turns.count = 0;
+        warm_up(&scene);
+        made[0] = begin(&scene, "turns", 0, NULL);
+        made[1] = begin(&scene, "turns", 1, NULL);
+        pair_await(&scene.pair, are_two, &turns, "two tasks");
+        made[2] = begin(&scene, "turns", 2, NULL);
+        echoes(&scene, 9); /* it has come, too */
+        must_eq(turns.count, 2);
+        must(tmsg_endpoint_send(scene.pair.to_a, map, NULL, NULL));
+        made[3] = begin(&scene, "turns", 3, NULL);
+        pair_await(&scene.pair, are_four, &turns, "the other tasks");
+        check(2, tmsg_task_map(turns.tasks[2]));
+        check(3, tmsg_task_map(turns.tasks[3]));
+        answer_it(&scene, turns.tasks[2], made[2]);
+        answer_it(&scene, turns.tasks[3], made[3]);
+        for (size_t i = 0; i < 2; i++) {
+            pair_await(&scene.pair, has_ended, made[i], "the end of a call");
+            tmsg_call_destroy(made[i]);
+        }
+    }
+    tmsg_map_destroy(map);
     close_scene(&scene);
 }
 
