@@ -303,7 +303,7 @@ def test_how_it_ends(serve):
         async with stream("twice") as s:
             with pytest.raises(TypeError):
                 await s.send({"x": object()})
-            with pytest.raises(TypeError, match="keep_strides: .* pack"):
+            with pytest.raises(TypeError, match="keep_strides= "):
                 await s.send({"x": np.ones(1)}, keep_strides=True)
             await s.send({"x": np.ones(1)})  # it goes on
 

@@ -23,9 +23,6 @@ def describe(data: Any, meta: Optional[Meta], more: Dict[str, Any]
              ) -> Tuple[Any, Optional[Dict[str, Any]]]:
     """What is sent as the extension takes it, but for arrays of other kinds
     than numpy's."""
-    if "keep_strides" in more:
-        raise TypeError("keep_strides: calls and streams pack; an endpoint's "
-                        "or a publisher's send() keeps strides")
     return {} if data is None else data, \
         merge_meta(meta, more) if meta or more else None
 
