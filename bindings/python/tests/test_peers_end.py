@@ -239,11 +239,14 @@ def test_an_address_is_used_again(place, monkeypatch):
         def tmsg_endpoint_status(self, _):
             return 0
 
+        def tmsg_endpoint_destroy(self, _):
+            pass
+
     class Peer:
         def __init__(self, _, number):
             self.number = number
 
-        def bury(self, _):
+        def over(self, _):
             buried.append(self)
 
     with tensormsg.listen(place) as server:

@@ -104,12 +104,12 @@ class BaseEndpoint(Generic[H]):
         elif self._hub.take_out(self._number, self):
             self._hub.destroy_endpoint(self._number)
 
-    def bury(self, end: End) -> None:
-        """It has ended so, all was pulled, and it was taken out."""
+    def over(self, end: End) -> None:
+        """It has ended so, all was pulled, it was taken out, and is to be
+        destroyed."""
         if not self._gone:
             self._end = end
             self._gone = True
-        self._hub.destroy_endpoint(self._number, end.peer)
 
     def _check(self) -> None:
         if self._gone:

@@ -440,8 +440,7 @@ class Hub:
         use where the call is `over`, and hardly any for a peer that has been
         destroyed here."""
         patience = _SOON_S if number in self._departed else _TOLD_S
-        if over or not self.background and (
-                self.loop is not None or number in self._departed):
+        if over or (self.loop is not None and not self.background):
             patience = 0.0
         deadline = time.monotonic() + patience
         while number not in self.endpoints:
@@ -495,11 +494,13 @@ class Hub:
                     if endpoint is not None and not self._is_over(number):
                         self.ended.append(number)
                     elif self.take_out(number, endpoint):
-                        gone.append((endpoint, end_of(number)))
+                        end = end_of(number)
+                        endpoint.over(end)  # of all, before one is destroyed
+                        gone.append((number, end.peer))
         finally:
             lib.tmsgpy_hub_leave(self.hub)
-        for endpoint, end in gone:
-            endpoint.bury(end)
+        for number, peer in gone:
+            self.destroy_endpoint(number, peer)
         self._buried = time.monotonic()
 
     def take_out(self, number: int, endpoint: Any) -> bool:
