@@ -18,6 +18,7 @@ import tensormsg
 from conftest import environment, python
 
 WAIT = 30  # seconds, before something is called a failure
+X = {"x": np.arange(3)}
 
 
 def offer(server):
@@ -156,6 +157,49 @@ def test_calls_of_asyncio(run, background):
                     await asyncio.wait_for(scenario(ep.call), WAIT)
 
     run(main())
+
+
+class NoMemory:
+    """The extension, that once has no memory for a call that came in."""
+
+    def __init__(self, extension):
+        self._extension = extension
+        self.had_none = False
+
+    def __getattr__(self, name):
+        return getattr(self._extension, name)
+
+    def task(self, *args):
+        work = self._extension.task(*args)
+        if work and not self.had_none:
+            self.had_none = True
+            del work
+            raise MemoryError
+        return work
+
+
+def test_a_call_that_there_is_no_memory_for_fails_alone(caplog, monkeypatch):
+    monkeypatch.setattr("tensormsg._serve.hot", NoMemory(tensormsg._lib.hot))
+    with served() as (_, ep):
+        with pytest.raises(tensormsg.Internal):
+            ep.call("echo", X, timeout=WAIT)
+        assert len(ep.call("echo", X, timeout=WAIT)) == 1
+    assert "a call that came in was dropped" in caplog.text
+
+
+def test_a_call_that_there_is_no_memory_for_with_asyncio(caplog, monkeypatch):
+    monkeypatch.setattr("tensormsg._serve.hot", NoMemory(tensormsg._lib.hot))
+
+    async def main():
+        async with tensormsg.listen(":0") as listener, \
+                tensormsg.connect(listener.url) as ep:
+            offer(listener.serve())
+            with pytest.raises(tensormsg.Internal):
+                await ep.call("echo", X, timeout=WAIT)
+            assert len(await ep.call("echo", X, timeout=WAIT)) == 1
+
+    asyncio.run(main())
+    assert "a call that came in was dropped" in caplog.text
 
 
 def test_a_handler_that_breaks_is_logged(caplog):

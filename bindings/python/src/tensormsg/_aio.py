@@ -396,7 +396,7 @@ class Server(BaseServer[LoopHub]):
         assert loop is not None
         woke = False
         while True:
-            work = hot.task(hub.number, -1, 0)
+            work = self._take(-1, 0)
             if not work:
                 break
             woke = True

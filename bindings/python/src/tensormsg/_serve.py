@@ -191,8 +191,17 @@ class BaseServer(Generic[H]):
         if not callable(handler):
             raise TypeError(f"a handler is a function, not {handler!r}")
 
+    def _take(self, timeout_ms: int, spin_us: int) -> Any:
+        """What hot.task() gives. A call that there is no memory to look at fails
+        alone, as nobody holds it."""
+        while True:
+            try:
+                return hot.task(self._hub.number, timeout_ms, spin_us)
+            except Exception:
+                _log.exception("a call that came in was dropped")
+
     def _request(self, work: Any, kind: Any, message: Any) -> Any:
-        """(handler, request or stream) of what hot.task() gave."""
+        """(handler, request or stream) of what _take() gave."""
         index, parts, principal, number = work
         name, handler = self._hub.methods[index]
         if not number:

@@ -334,7 +334,7 @@ class Server(BaseServer[Hub]):
 
     def _step(self) -> bool:
         self._hub.look_for_ended()
-        work = hot.task(self._hub.number, SLICE_MS, self._hub.spin_us)
+        work = self._take(SLICE_MS, self._hub.spin_us)
         if work is None:
             return not self._closed
         if not work:
