@@ -246,7 +246,7 @@ def test_an_address_is_used_again(place, monkeypatch):
         def __init__(self, _, number):
             self.number = number
 
-        def over(self, _):
+        def _over(self, _):
             buried.append(self)
 
     with tensormsg.listen(place) as server:

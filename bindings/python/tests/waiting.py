@@ -217,7 +217,7 @@ WAITING = {
 OTHERS = {
     "listen", "publish", "Publisher.abort", "Publisher.describe",
     "Publisher.listener", "Publisher.send", "Publisher.subscribers",
-    "Publisher.url", "Publisher.__enter__", "Endpoint.abort", "Endpoint.bury",
+    "Publisher.url", "Publisher.__enter__", "Endpoint.abort",
     "Endpoint.closed", "Endpoint.connected", "Endpoint.principal",
     "Endpoint.describe", "Endpoint.peer", "Endpoint.serve", "Endpoint.stream",
     "Endpoint.__enter__", "Listener.abort", "Listener.peers", "Listener.serve",

@@ -104,7 +104,7 @@ class BaseEndpoint(Generic[H]):
         elif self._hub.take_out(self._number, self):
             self._hub.destroy_endpoint(self._number)
 
-    def over(self, end: End) -> None:
+    def _over(self, end: End) -> None:
         """It has ended so, all was pulled, it was taken out, and is to be
         destroyed."""
         if not self._gone:

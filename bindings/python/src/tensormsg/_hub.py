@@ -495,7 +495,7 @@ class Hub:
                         self.ended.append(number)
                     elif self.take_out(number, endpoint):
                         end = end_of(number)
-                        endpoint.over(end)  # of all, before one is destroyed
+                        endpoint._over(end)  # of all, before one is destroyed
                         gone.append((number, end.peer))
         finally:
             lib.tmsgpy_hub_leave(self.hub)
