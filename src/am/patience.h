@@ -11,12 +11,15 @@
 #ifndef TMSG_AM_PATIENCE_H
 #define TMSG_AM_PATIENCE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
+/* Threads that take turns to lead may meet here, which costs a count at most.
+ */
 typedef struct {
-    uint64_t spin_ns; /* that every wait polls */
-    unsigned longer;  /* waits that may poll longer, unless one succeeds */
-    unsigned wary;    /* short waits until that is tried again */
+    uint64_t spin_ns;   /* that every wait polls */
+    atomic_uint longer; /* waits that may poll longer, unless one succeeds */
+    atomic_uint wary;   /* short waits until that is tried again */
 } tmsg_patience_t;
 
 /* What the next wait polls. */
