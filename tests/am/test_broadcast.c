@@ -13,21 +13,11 @@
 #include "support/failing_alloc.h"
 #include "support/joined.h"
 #include "support/sample.h"
+#include "support/views.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const tmsg_dtype_t i32 = {TMSG_DTYPE_INT, 32, 1};
-
-/* A view into a buffer of int32, every element its own index. */
-typedef struct {
-    const char *name;
-    int64_t first; /* element of the buffer */
-    int32_t ndim;
-    int64_t shape[3];
-    int64_t strides[3];
-    int64_t once; /* elements that travel */
-} view_t;
-
+/* What travels is each element once. */
 static const view_t views[] = {
     {"rows", 3, 3, {1000, 5, 6}, {0, 6, 1}, 30},
     {"columns", 0, 3, {5, 6, 1000}, {6, 1, 0}, 30},
@@ -50,78 +40,29 @@ static const view_t views[] = {
 };
 
 #define VIEWS COUNT(views)
-#define ELEMENTS 70000
-
-static int32_t buffer[ELEMENTS];
-
-static tmsg_tensor_t tensor_of(const view_t *view)
-{
-    return (tmsg_tensor_t){
-        buffer + view->first, {TMSG_DEVICE_CPU, 0}, i32,
-        view->ndim,           view->shape,          view->strides};
-}
-
-static tmsg_map_t *map_of(const view_t *first, size_t count)
-{
-    tmsg_map_t *map;
-
-    for (int i = 0; i < ELEMENTS; i++) {
-        buffer[i] = i;
-    }
-    must(tmsg_map_create(&map));
-    for (size_t i = 0; i < count; i++) {
-        const tmsg_tensor_t tensor = tensor_of(&first[i]);
-
-        must(tmsg_map_add(map, first[i].name, &tensor, NULL));
-    }
-    return map;
-}
-
 /* Of int32 one behind the other, each at a multiple of 16. */
 static uint64_t payload_of(const view_t *first, size_t count, bool once)
 {
     uint64_t end = 0;
 
     for (size_t i = 0; i < count; i++) {
-        const tmsg_tensor_t tensor = tensor_of(&first[i]);
+        const tmsg_tensor_t tensor = view_tensor(&first[i]);
         uint64_t bytes;
 
         must(tmsg_tensor_bytes(&tensor, &bytes));
         if (once) {
-            bytes = (uint64_t)first[i].once * sizeof(int32_t);
+            bytes = (uint64_t)first[i].travels * sizeof(int32_t);
         }
         end = bytes == 0 ? end : (end + 15) / 16 * 16 + bytes;
     }
     return end;
 }
 
-/* Every element, wherever it lies. */
-static void check_elements(const view_t *view, const tmsg_tensor_t *tensor)
-{
-    const tmsg_tensor_t wanted = tensor_of(view);
-    int32_t *got, *expected;
-    uint64_t bytes;
-
-    must_eq(tensor->ndim, view->ndim);
-    must_true(memcmp(tensor->shape, view->shape,
-                     (size_t)view->ndim * sizeof(int64_t)) == 0);
-    must(tmsg_tensor_bytes(&wanted, &bytes));
-    got = malloc(bytes + 1);
-    expected = malloc(bytes + 1);
-    must(tmsg_tensor_pack(tensor, got));
-    must(tmsg_tensor_pack(&wanted, expected));
-    if (memcmp(got, expected, bytes) != 0) {
-        die("'%s' is not what was sent", view->name);
-    }
-    free(got);
-    free(expected);
-}
-
 /* Broadcast as it was, or not at all. */
 static void check_strides(const view_t *view, const tmsg_tensor_t *tensor,
                           bool once)
 {
-    for (int32_t i = 0; i < view->ndim && view->once > 0; i++) {
+    for (int32_t i = 0; i < view->ndim && view->travels > 0; i++) {
         if (view->shape[i] > 1 && view->strides[i] == 0) {
             must_eq(tensor->strides != NULL && tensor->strides[i] == 0, once);
         }
@@ -137,7 +78,7 @@ static void check_map(const view_t *first, size_t count, const tmsg_map_t *map,
 
         must(tmsg_map_find(map, first[i].name, &tensor));
         check_strides(&first[i], &tensor, once);
-        check_elements(&first[i], &tensor);
+        view_check(&first[i], &tensor);
     }
 }
 
@@ -162,7 +103,7 @@ static void exchange(pair_t *pair, const view_t *first, size_t count,
                                        .way = how.way,
                                        .protocol = how.protocol};
     uint64_t before = pair->to_a->stats.sent_bytes;
-    tmsg_map_t *map = map_of(first, count);
+    tmsg_map_t *map = views_map(first, count);
     tmsg_message_t *message;
     tmsg_request_t *sent;
 
@@ -217,19 +158,12 @@ Test(broadcast, is_written_out_for_an_older_peer_tcp)
 Test(broadcast, travels_behind_a_spilled_body)
 {
     enum { TENSORS = 300 };
-    static char names[TENSORS][200];
     static view_t many[TENSORS];
     pair_t pair;
 
-    for (size_t i = 0; i < TENSORS; i++) {
-        many[i] = views[i % 12];
-        memset(names[i], 'x', sizeof(names[i]) - 1);
-        names[i][0] = (char)('a' + i % 26);
-        names[i][1] = (char)('a' + i / 26);
-        many[i].name = names[i];
-    }
+    views_repeat(many, TENSORS, views, 12);
     for (int older = 0; older < 2; older++) {
-        tmsg_map_t *map = map_of(many, TENSORS);
+        tmsg_map_t *map = views_map(many, TENSORS);
         tmsg_message_t *message;
 
         pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
@@ -270,7 +204,7 @@ Test(broadcast, goes_by_schema)
 Test(broadcast, is_sent_on)
 {
     tmsg_message_t *message, *back;
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     uint64_t before;
     pair_t pair;
 
@@ -296,7 +230,7 @@ Test(broadcast, is_published_to_peers_of_both_kinds)
     enum { EACH = 2 };
     tmsg_endpoint_t *dialled[2 * EACH];
     tmsg_publisher_t *publisher;
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     tmsg_request_t *sent;
     pair_t pair;
 
@@ -343,7 +277,7 @@ static void over_a_break(link_t link, bool older)
                                                      TMSG_SEND_PARAM_WAY,
                                        .flags = TMSG_SEND_VERIFY,
                                        .way = TMSG_WAY_PARTS};
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     tmsg_request_t *sent[MESSAGES];
     joined_t joined;
 
@@ -366,7 +300,7 @@ static void over_a_break(link_t link, bool older)
 
             must(tmsg_map_find(tmsg_message_map(message), views[j].name,
                                &tensor));
-            check_elements(&views[j], &tensor);
+            view_check(&views[j], &tensor);
         }
         tmsg_message_destroy(message);
         must(pair_finish(&joined.pair, sent[i]));
@@ -382,54 +316,15 @@ Test(broadcast, outlives_a_break)
 }
 Test(broadcast, outlives_a_break_written_out) { over_a_break(LINK_SHM, true); }
 
-/* A map to receive all views into; `strides` are those of its tensors' memory,
- * in Fortran order or none. */
-static tmsg_map_t *room_for(bool fortran)
+/* Some lie in one order only. */
+static void place_alike(const view_t *view, tmsg_tensor_t *tensor)
 {
-    tmsg_map_t *map;
-
-    must(tmsg_map_create(&map));
-    for (size_t i = 0; i < VIEWS; i++) {
-        tmsg_map_add_params_t params = {
-            .field_mask = TMSG_MAP_ADD_PARAM_RELEASE, .release = free};
-        tmsg_tensor_t tensor = tensor_of(&views[i]);
-        int64_t strides[3], step = 1;
-        uint64_t bytes;
-
-        for (int32_t axis = 0; axis < tensor.ndim; axis++) {
-            strides[axis] = step;
-            step *= tensor.shape[axis];
-        }
-        tensor.strides = fortran ? strides : NULL;
-        if (strcmp(views[i].name, "permuted") == 0) {
-            tensor.strides = views[i].strides; /* it is as it is */
-        } else if (strcmp(views[i].name, "C order") == 0 ||
-                   strcmp(views[i].name, "extent 1") == 0) {
-            tensor.strides = NULL;
-        }
-        must(tmsg_tensor_bytes(&tensor, &bytes));
-        tensor.data = malloc(bytes + 1);
-        params.release_arg = tensor.data;
-        must(tmsg_map_add(map, views[i].name, &tensor, &params));
+    if (strcmp(view->name, "permuted") == 0) {
+        tensor->strides = view->strides; /* it is as it is */
+    } else if (strcmp(view->name, "C order") == 0 ||
+               strcmp(view->name, "extent 1") == 0) {
+        tensor->strides = NULL;
     }
-    return map;
-}
-
-typedef struct {
-    pair_t *pair;
-    const tmsg_map_t *map;
-    tmsg_status_t status;
-    tmsg_message_t *message;
-} receiving_t;
-
-static bool has_come(void *arg)
-{
-    receiving_t *receiving = arg;
-
-    receiving->status = tmsg_endpoint_recv_into(
-        receiving->pair->to_b, receiving->map, 0, &receiving->message);
-    return receiving->status != TMSG_ERR_TIMED_OUT &&
-           receiving->status != TMSG_CANCEL_PENDING;
 }
 
 /* Memory that is of the full shape gets all of the elements. */
@@ -437,7 +332,8 @@ static void received_into(link_t link, bool fortran, bool early, int32_t way)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
                                        .way = way};
-    tmsg_map_t *map = map_of(views, VIEWS), *room = room_for(fortran);
+    tmsg_map_t *map = views_map(views, VIEWS),
+               *room = views_room(views, VIEWS, fortran, place_alike);
     tmsg_message_t *message;
     tmsg_request_t *sent;
     pair_t pair;
@@ -447,10 +343,11 @@ static void received_into(link_t link, bool fortran, bool early, int32_t way)
         receiving_t receiving = {.pair = &pair, .map = room};
 
         if (early) {
-            must_true(!has_come(&receiving));
+            must_true(!receiving_has_ended(&receiving));
         }
         must(tmsg_endpoint_send(pair.to_a, map, &params, NULL));
-        pair_await(&pair, has_come, &receiving, "a map in its place");
+        pair_await(&pair, receiving_has_ended, &receiving,
+                   "a map in its place");
         must(receiving.status);
         check_map(views, VIEWS, tmsg_message_map(receiving.message), false);
         for (size_t i = 0; i < VIEWS; i++) {
@@ -460,7 +357,7 @@ static void received_into(link_t link, bool fortran, bool early, int32_t way)
             must(tmsg_map_find(tmsg_message_map(receiving.message),
                                views[i].name, &tensor));
             must_true(place.data == tensor.data);
-            check_elements(&views[i], &place);
+            view_check(&views[i], &place);
         }
         must(tmsg_endpoint_send(pair.to_b, tmsg_message_map(receiving.message),
                                 NULL, &sent));
@@ -489,7 +386,7 @@ Test(broadcast, is_received_into_fortran_order)
 
 Test(broadcast, memory_to_receive_into_is_not)
 {
-    tmsg_map_t *map = map_of(views, 1);
+    tmsg_map_t *map = views_map(views, 1);
     tmsg_message_t *message;
     pair_t pair;
 
@@ -538,7 +435,7 @@ Test(broadcast, is_placed_once)
 /* Each allocation of writing a map out fails in turn. */
 Test(broadcast, is_not_written_out_without_memory)
 {
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     tmsg_written_t written = {.map = NULL};
     tmsg_status_t status = TMSG_ERR_NO_MEMORY;
     tmsg_pool_t pool;

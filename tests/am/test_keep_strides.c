@@ -15,22 +15,12 @@
 #include "support/failing_alloc.h"
 #include "support/joined.h"
 #include "support/sample.h"
+#include "support/views.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define KEEP TMSG_SEND_KEEP_STRIDES
 
-static const tmsg_dtype_t i32 = {TMSG_DTYPE_INT, 32, 1};
-
-/* A view into a buffer of int32, every element its own index. */
-typedef struct {
-    const char *name;
-    int64_t first; /* element of the buffer */
-    int32_t ndim;
-    int64_t shape[3];
-    int64_t strides[3];
-    int64_t span; /* elements that travel; 0: as they do without */
-} view_t;
-
+/* What travels is their span; 0: as they do without. */
 static const view_t views[] = {
     {"columns", 1, 3, {4, 5, 3}, {60, 12, 2}, 180 + 48 + 4 + 1},
     {"rows", 3, 2, {10, 6}, {64, 1}, 9 * 64 + 6},
@@ -53,48 +43,21 @@ static const view_t views[] = {
 };
 
 #define VIEWS COUNT(views)
-#define ELEMENTS 70000
-
-static int32_t buffer[ELEMENTS];
-
-static tmsg_tensor_t tensor_of(const view_t *view)
-{
-    return (tmsg_tensor_t){
-        buffer + view->first, {TMSG_DEVICE_CPU, 0}, i32,
-        view->ndim,           view->shape,          view->strides};
-}
-
-static tmsg_map_t *map_of(const view_t *first, size_t count)
-{
-    tmsg_map_t *map;
-
-    for (int i = 0; i < ELEMENTS; i++) {
-        buffer[i] = i;
-    }
-    must(tmsg_map_create(&map));
-    for (size_t i = 0; i < count; i++) {
-        const tmsg_tensor_t tensor = tensor_of(&first[i]);
-
-        must(tmsg_map_add(map, first[i].name, &tensor, NULL));
-    }
-    return map;
-}
-
 /* Of int32 one behind the other, each at a multiple of 16. */
 static uint64_t payload_of(const view_t *first, size_t count)
 {
     uint64_t end = 0;
 
     for (size_t i = 0; i < count; i++) {
-        const tmsg_tensor_t tensor = tensor_of(&first[i]);
+        const tmsg_tensor_t tensor = view_tensor(&first[i]);
         uint64_t bytes;
 
         must(tmsg_tensor_bytes(&tensor, &bytes));
         if (strcmp(first[i].name, "broadcast") == 0) {
             bytes = 30 * sizeof(int32_t);
         }
-        if (first[i].span > 0) {
-            bytes = (uint64_t)first[i].span * sizeof(int32_t);
+        if (first[i].travels > 0) {
+            bytes = (uint64_t)first[i].travels * sizeof(int32_t);
         }
         end = bytes == 0 ? end : (end + 15) / 16 * 16 + bytes;
     }
@@ -113,26 +76,11 @@ static bool has_strides(const view_t *view, const tmsg_tensor_t *tensor)
 static void check_tensor(const view_t *view, const tmsg_tensor_t *tensor,
                          bool kept)
 {
-    const tmsg_tensor_t wanted = tensor_of(view);
     const int32_t *data = tensor->data;
-    int32_t *got, *expected;
     int64_t lowest = 0;
-    uint64_t bytes;
 
-    must_eq(tensor->ndim, view->ndim);
-    must_true(memcmp(tensor->shape, view->shape,
-                     (size_t)view->ndim * sizeof(int64_t)) == 0);
-    must(tmsg_tensor_bytes(&wanted, &bytes));
-    got = malloc(bytes + 1);
-    expected = malloc(bytes + 1);
-    must(tmsg_tensor_pack(tensor, got));
-    must(tmsg_tensor_pack(&wanted, expected));
-    if (memcmp(got, expected, bytes) != 0) {
-        die("'%s' is not what was sent", view->name);
-    }
-    free(got);
-    free(expected);
-    if (view->span == 0) {
+    view_check(view, tensor);
+    if (view->travels == 0) {
         return;
     }
     must_eq(has_strides(view, tensor), kept);
@@ -140,7 +88,7 @@ static void check_tensor(const view_t *view, const tmsg_tensor_t *tensor,
         lowest +=
             view->strides[i] < 0 ? (view->shape[i] - 1) * view->strides[i] : 0;
     }
-    for (int64_t i = lowest; kept && i < lowest + view->span; i++) {
+    for (int64_t i = lowest; kept && i < lowest + view->travels; i++) {
         must_eq(data[i], view->first + i);
     }
 }
@@ -185,7 +133,7 @@ static void exchange(pair_t *pair, const view_t *first, size_t count,
                      manner_t how, bool kept)
 {
     uint64_t before = pair->to_a->stats.sent_bytes;
-    tmsg_map_t *map = map_of(first, count);
+    tmsg_map_t *map = views_map(first, count);
     tmsg_message_t *message;
     tmsg_request_t *sent;
 
@@ -242,8 +190,8 @@ Test(keep_strides, are_packed_for_an_older_peer)
 Test(keep_strides, are_kept_or_refused)
 {
     const manner_t how = {KEEP | TMSG_SEND_NO_PACK, 0, 0};
-    tmsg_map_t *map = map_of(views, VIEWS);
-    tmsg_map_t *dense = map_of(&views[10], 6);
+    tmsg_map_t *map = views_map(views, VIEWS);
+    tmsg_map_t *dense = views_map(&views[10], 6);
     tmsg_request_t *sent;
     pair_t pair;
 
@@ -264,7 +212,7 @@ Test(keep_strides, are_kept_or_refused)
 /* What waits for the connection does not know the peer yet. */
 Test(keep_strides, of_what_was_sent_before_there_was_a_connection)
 {
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     tmsg_message_t *message;
     tmsg_endpoint_t *to_a;
     pair_t pair;
@@ -284,20 +232,13 @@ Test(keep_strides, of_what_was_sent_before_there_was_a_connection)
 Test(keep_strides, behind_a_spilled_body)
 {
     enum { TENSORS = 300 };
-    static char names[TENSORS][200];
     static view_t many[TENSORS];
     tmsg_message_t *message;
     tmsg_map_t *map;
     pair_t pair;
 
-    for (size_t i = 0; i < TENSORS; i++) {
-        many[i] = views[i % 10];
-        memset(names[i], 'x', sizeof(names[i]) - 1);
-        names[i][0] = (char)('a' + i % 26);
-        names[i][1] = (char)('a' + i / 26);
-        many[i].name = names[i];
-    }
-    map = map_of(many, TENSORS);
+    views_repeat(many, TENSORS, views, 10);
+    map = views_map(many, TENSORS);
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
         must(send_like(pair.to_a, map, (manner_t){KEEP, way, 0}, NULL));
@@ -347,7 +288,7 @@ Test(keep_strides, again_and_again)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (int i = 0; i < 60; i++) {
         bool kept = i / 10 % 2 == 0 || i % 3 == 0;
-        tmsg_map_t *map = map_of(&views[i % 2], 1);
+        tmsg_map_t *map = views_map(&views[i % 2], 1);
         tmsg_message_t *message;
         tmsg_request_t *sent;
 
@@ -372,7 +313,7 @@ Test(keep_strides, again_and_again)
 Test(keep_strides, are_sent_on)
 {
     tmsg_message_t *message, *back;
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
@@ -398,7 +339,7 @@ Test(keep_strides, are_published_to_peers_of_both_kinds)
                                        .flags = KEEP | TMSG_SEND_VERIFY};
     tmsg_endpoint_t *dialled[2 * EACH];
     tmsg_publisher_t *publisher;
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     tmsg_request_t *sent;
     pair_t pair;
 
@@ -441,7 +382,7 @@ static void over_a_break(link_t link)
 {
     enum { MESSAGES = 6 };
     const how_t how = {.link = link};
-    tmsg_map_t *map = map_of(views, VIEWS);
+    tmsg_map_t *map = views_map(views, VIEWS);
     tmsg_request_t *sent[MESSAGES];
     joined_t joined;
 
@@ -473,53 +414,12 @@ Test(keep_strides, outlive_a_break)
     over_a_break(LINK_TCP);
 }
 
-/* A map to receive into, of memory without gaps: its tensors are as large as
- * the views, or as their spans and one-dimensional. */
-static tmsg_map_t *room_for(size_t count, bool fortran, bool spans)
+/* As long as the span. */
+static void place_flat(const view_t *view, tmsg_tensor_t *tensor)
 {
-    tmsg_map_t *map;
-
-    must(tmsg_map_create(&map));
-    for (size_t i = 0; i < count; i++) {
-        tmsg_map_add_params_t params = {
-            .field_mask = TMSG_MAP_ADD_PARAM_RELEASE, .release = free};
-        tmsg_tensor_t tensor = tensor_of(&views[i]);
-        int64_t strides[3], step = 1;
-        uint64_t bytes;
-
-        for (int32_t axis = 0; axis < tensor.ndim; axis++) {
-            strides[axis] = step;
-            step *= tensor.shape[axis];
-        }
-        tensor.strides = fortran ? strides : NULL;
-        if (spans) {
-            tensor.ndim = 1;
-            tensor.shape = &views[i].span;
-            tensor.strides = NULL;
-        }
-        must(tmsg_tensor_bytes(&tensor, &bytes));
-        tensor.data = malloc(bytes + 1);
-        params.release_arg = tensor.data;
-        must(tmsg_map_add(map, views[i].name, &tensor, &params));
-    }
-    return map;
-}
-
-typedef struct {
-    pair_t *pair;
-    const tmsg_map_t *map;
-    tmsg_status_t status;
-    tmsg_message_t *message;
-} receiving_t;
-
-static bool has_come(void *arg)
-{
-    receiving_t *receiving = arg;
-
-    receiving->status = tmsg_endpoint_recv_into(
-        receiving->pair->to_b, receiving->map, 0, &receiving->message);
-    return receiving->status != TMSG_ERR_TIMED_OUT &&
-           receiving->status != TMSG_CANCEL_PENDING;
+    tensor->ndim = 1;
+    tensor->shape = &view->travels;
+    tensor->strides = NULL;
 }
 
 #define LOOSE 10 /* of the views: those with a span */
@@ -527,8 +427,8 @@ static bool has_come(void *arg)
 /* Memory without gaps gets the elements alone. */
 static void received_into(link_t link, bool fortran, bool early, int32_t way)
 {
-    tmsg_map_t *map = map_of(views, LOOSE);
-    tmsg_map_t *room = room_for(LOOSE, fortran, false);
+    tmsg_map_t *map = views_map(views, LOOSE);
+    tmsg_map_t *room = views_room(views, LOOSE, fortran, NULL);
     pair_t pair;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
@@ -536,10 +436,11 @@ static void received_into(link_t link, bool fortran, bool early, int32_t way)
         receiving_t receiving = {.pair = &pair, .map = room};
 
         if (early) {
-            must_true(!has_come(&receiving));
+            must_true(!receiving_has_ended(&receiving));
         }
         must(send_like(pair.to_a, map, (manner_t){KEEP, way, 0}, NULL));
-        pair_await(&pair, has_come, &receiving, "a map in its place");
+        pair_await(&pair, receiving_has_ended, &receiving,
+                   "a map in its place");
         must(receiving.status);
         check_map(views, LOOSE, tmsg_message_map(receiving.message), false);
         for (size_t i = 0; i < LOOSE; i++) {
@@ -573,8 +474,8 @@ Test(keep_strides, are_received_into_fortran_order)
 /* Memory as long as the span is not of the shape that was sent. */
 Test(keep_strides, are_not_received_into_their_span)
 {
-    tmsg_map_t *map = map_of(views, LOOSE);
-    tmsg_map_t *room = room_for(LOOSE, false, true);
+    tmsg_map_t *map = views_map(views, LOOSE);
+    tmsg_map_t *room = views_room(views, LOOSE, false, place_flat);
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
@@ -582,10 +483,11 @@ Test(keep_strides, are_not_received_into_their_span)
         receiving_t receiving = {.pair = &pair, .map = room};
 
         if (early) {
-            must_true(!has_come(&receiving));
+            must_true(!receiving_has_ended(&receiving));
         }
         must(send_like(pair.to_a, map, (manner_t){KEEP, 0, 0}, NULL));
-        pair_await(&pair, has_come, &receiving, "a map that does not fit");
+        pair_await(&pair, receiving_has_ended, &receiving,
+                   "a map that does not fit");
         must_be(receiving.status, TMSG_ERR_INVALID_PARAM);
         must_say(tmsg_error_message(), "'columns'");
         receiving.message = pair_take(&pair, &pair.a);
@@ -604,7 +506,8 @@ static void place_span(void *arg, tmsg_incoming_t *incoming)
     static const size_t which[] = {0, 17};
 
     for (size_t i = 0; i < 2; i++) {
-        const uint64_t bytes = (uint64_t)views[which[i]].span * sizeof(int32_t);
+        const uint64_t bytes =
+            (uint64_t)views[which[i]].travels * sizeof(int32_t);
         tmsg_tensor_t tensor;
         uint64_t said;
 
@@ -687,7 +590,7 @@ Test(keep_strides, tell_layouts_apart)
 
     for (size_t i = 0; i < COUNT(seen); i++) {
         for (size_t j = 0; j < COUNT(seen); j++) {
-            tmsg_map_t *a = map_of(&seen[i], 1), *b = map_of(&seen[j], 1);
+            tmsg_map_t *a = views_map(&seen[i], 1), *b = views_map(&seen[j], 1);
             tmsg_map_t *spans[2], *layout;
 
             must(tmsg_map_copy_spans(a, &spans[0]));
@@ -706,7 +609,7 @@ Test(keep_strides, tell_layouts_apart)
 /* Each allocation of making spans fails in turn. */
 Test(keep_strides, are_not_kept_without_memory)
 {
-    tmsg_map_t *map = map_of(views, VIEWS), *copy = NULL;
+    tmsg_map_t *map = views_map(views, VIEWS), *copy = NULL;
     tmsg_status_t status = TMSG_ERR_NO_MEMORY;
 
     must(tmsg_map_set_string(map, "a key", "and a value"));

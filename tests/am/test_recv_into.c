@@ -62,28 +62,11 @@ static tmsg_map_t *like(const tmsg_map_t *map, size_t every)
 }
 
 /* Drives both sides, receiving into `map` at a. */
-typedef struct {
-    pair_t *pair;
-    const tmsg_map_t *map;
-    tmsg_status_t status;
-    tmsg_message_t *message;
-} receiving_t;
-
-static bool has_come(void *arg)
-{
-    receiving_t *receiving = arg;
-
-    receiving->status = tmsg_endpoint_recv_into(
-        receiving->pair->to_b, receiving->map, 0, &receiving->message);
-    return receiving->status != TMSG_ERR_TIMED_OUT &&
-           receiving->status != TMSG_CANCEL_PENDING;
-}
-
 static tmsg_message_t *take_into(pair_t *pair, const tmsg_map_t *map)
 {
     receiving_t receiving = {.pair = pair, .map = map};
 
-    pair_await(pair, has_come, &receiving, "a message into a map");
+    pair_await(pair, receiving_has_ended, &receiving, "a message into a map");
     must(receiving.status);
     return receiving.message;
 }
@@ -291,7 +274,8 @@ Test(recv_into, a_tensor_that_differs_is_named)
         sample_fill(i, from, sizeof(from));
         must(tmsg_endpoint_send(pair.to_a, sent, &params, &request));
         receiving.map = map;
-        pair_await(&pair, has_come, &receiving, "a message that differs");
+        pair_await(&pair, receiving_has_ended, &receiving,
+                   "a message that differs");
         must_be(receiving.status, TMSG_ERR_INVALID_PARAM);
         must_say(tmsg_error_message(), "tensor 'x'");
         must_say(tmsg_error_message(), rows[i].words);

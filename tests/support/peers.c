@@ -420,6 +420,16 @@ tmsg_request_t *send_map(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
     return request;
 }
 
+bool receiving_has_ended(void *arg)
+{
+    receiving_t *receiving = arg;
+
+    receiving->status = tmsg_endpoint_recv_into(
+        receiving->pair->to_b, receiving->map, 0, &receiving->message);
+    return receiving->status != TMSG_ERR_TIMED_OUT &&
+           receiving->status != TMSG_CANCEL_PENDING;
+}
+
 bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport)
 {
     char *json, *from, *to;

@@ -119,6 +119,16 @@ tmsg_endpoint_t *side_connect(side_t *side, const char *url);
 tmsg_request_t *send_map(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
                          unsigned flags);
 
+/* For pair_await(): a receive into a map at a, until it ends. */
+typedef struct {
+    pair_t *pair;
+    const tmsg_map_t *map;
+    tmsg_status_t status;
+    tmsg_message_t *message;
+} receiving_t;
+
+bool receiving_has_ended(void *receiving);
+
 /* Whether tmsg_endpoint_describe() says that a transport is in use. */
 bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport);
 
