@@ -136,42 +136,68 @@ static bool is_loose(const tmsg_tensor_t *tensor)
     return tmsg_tensor_is_broadcast(tensor) || !tmsg_tensor_is_dense(tensor);
 }
 
+static bool same_kind(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
+{
+    return a->dtype.code == b->dtype.code && a->dtype.bits == b->dtype.bits &&
+           a->dtype.lanes == b->dtype.lanes && a->ndim == b->ndim &&
+           (a->ndim == 0 || memcmp(a->shape, b->shape,
+                                   (size_t)a->ndim * sizeof(*a->shape)) == 0);
+}
+
 /* A tensor that is broadcast, or has gaps, is written out into one that is not
  * and has none; `copied`: it is here for that. */
-static tmsg_status_t match_tensor(const tmsg_map_entry_t *theirs,
-                                  const tmsg_map_entry_t *ours, bool copied)
+static bool tensor_fits(const tmsg_map_entry_t *theirs,
+                        const tmsg_map_entry_t *ours, bool copied)
 {
     const tmsg_map_entry_t shown = tmsg_map_shown(theirs);
     const tmsg_tensor_t *a = &shown.tensor, *b = &ours->tensor;
 
-    if (a->dtype.code != b->dtype.code || a->dtype.bits != b->dtype.bits ||
-        a->dtype.lanes != b->dtype.lanes || a->ndim != b->ndim ||
-        (a->ndim > 0 && memcmp(a->shape, b->shape,
-                               (size_t)a->ndim * sizeof(*a->shape)) != 0)) {
-        return differs(&shown, ours);
-    }
-    return theirs->bytes == 0 ||
-                   (tmsg_map_view(theirs) == NULL && same_order(a, b)) ||
-                   (copied && (is_loose(a) || same_order(a, b)))
-               ? TMSG_OK
-               : lies_otherwise(&shown, ours);
+    return same_kind(a, b) &&
+           (theirs->bytes == 0 ||
+            (tmsg_map_view(theirs) == NULL && same_order(a, b)) ||
+            (copied && (is_loose(a) || same_order(a, b))));
 }
 
-/* Whether what both maps have fits. Errors: INVALID_PARAM. */
-static tmsg_status_t match(const tmsg_map_t *theirs, const tmsg_map_t *ours,
-                           bool copied)
+/* Of what both maps have the first that does not fit, and what it is to fit
+ * into; NULL: all does. */
+static const tmsg_map_entry_t *misfit(const tmsg_map_t *theirs,
+                                      const tmsg_map_t *ours, bool copied,
+                                      const tmsg_map_entry_t **into_p)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(ours);
-    tmsg_status_t status = TMSG_OK;
 
-    for (size_t i = 0; status == TMSG_OK && i < tmsg_map_size(ours); i++) {
+    for (size_t i = 0; i < tmsg_map_size(ours); i++) {
         const tmsg_map_entry_t *entry = find(theirs, i, &entries[i]);
 
-        if (entry != NULL) {
-            status = match_tensor(entry, &entries[i], copied);
+        if (entry != NULL && !tensor_fits(entry, &entries[i], copied)) {
+            *into_p = &entries[i];
+            return entry;
         }
     }
-    return status;
+    return NULL;
+}
+
+static bool fits(const tmsg_map_t *theirs, const tmsg_map_t *ours)
+{
+    const tmsg_map_entry_t *into;
+
+    return misfit(theirs, ours, false, &into) == NULL;
+}
+
+/* Whether it fits to be copied. Errors: INVALID_PARAM. */
+static tmsg_status_t check_copied(const tmsg_map_t *theirs,
+                                  const tmsg_map_t *ours)
+{
+    const tmsg_map_entry_t *into, *entry = misfit(theirs, ours, true, &into);
+    tmsg_map_entry_t shown;
+
+    if (entry == NULL) {
+        return TMSG_OK;
+    }
+    shown = tmsg_map_shown(entry);
+    return same_kind(&shown.tensor, &into->tensor)
+               ? lies_otherwise(&shown, into)
+               : differs(&shown, into);
 }
 
 /* The dimensions of a tensor without gaps or broadcast that has more than one
@@ -301,9 +327,8 @@ static tmsg_status_t take_call(tmsg_message_t *message)
     if (message->posted == NULL || message->lent) {
         return TMSG_OK;
     }
-    status = match(message->map, message->posted, true);
-    if (status != TMSG_OK ||
-        match(message->map, message->posted, false) != TMSG_OK) {
+    status = check_copied(message->map, message->posted);
+    if (status != TMSG_OK || !fits(message->map, message->posted)) {
         return status;
     }
     message->lent = true;
@@ -328,7 +353,7 @@ tmsg_status_t tmsg_post_take(tmsg_message_t *message)
     if (post->map == NULL || post->message != NULL || !post->waiting ||
         message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
         message->head.sequence != message->channel->rx_sequence ||
-        match(message->map, post->map, false) != TMSG_OK) {
+        !fits(message->map, post->map)) {
         return TMSG_OK;
     }
     post->message = message;
@@ -531,7 +556,7 @@ static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (message == NULL && status == TMSG_OK && endpoint->ready.count > 0) {
         message =
             TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
-        status = match(message->map, map, true);
+        status = check_copied(message->map, map);
         *copy_p = status == TMSG_OK;
     }
     if (status == TMSG_OK && message == NULL) {
