@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From a map to what UCX is handed: a header, and a plan for the payload. */
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "am/allowed.h"
 #include "am/context.h"
 #include "am/parts.h"
 #include "am/repeat.h"
@@ -85,103 +85,6 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
                                 : TMSG_OK;
 }
 
-static tmsg_status_t check_tensors(const tmsg_send_t *send)
-{
-    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
-    const tmsg_map_entry_t *entries = tmsg_map_entries(send->map);
-
-    for (size_t i = 0; i < tmsg_map_size(send->map); i++) {
-        if (entries[i].name_bytes > peer->max_name_bytes) {
-            return tmsg_error_set(
-                TMSG_ERR_LIMIT_EXCEEDED,
-                "%s: the name of tensor %zu has %zu bytes, the peer allows "
-                "%llu",
-                send->endpoint->peer, i, entries[i].name_bytes,
-                (unsigned long long)peer->max_name_bytes);
-        }
-        if ((uint64_t)entries[i].tensor.ndim > peer->max_ndim) {
-            return tmsg_error_set(
-                TMSG_ERR_LIMIT_EXCEEDED,
-                "%s: tensor '%.256s': ndim %d, the peer allows %llu",
-                send->endpoint->peer, entries[i].name, entries[i].tensor.ndim,
-                (unsigned long long)peer->max_ndim);
-        }
-    }
-    return TMSG_OK;
-}
-
-/* Adds the bytes of a map's keys and values, but of those that another (NULL:
- * none) has, too. */
-static tmsg_status_t check_keys(const tmsg_send_t *send, const tmsg_map_t *map,
-                                const tmsg_map_t *but, uint64_t *bytes)
-{
-    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
-    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
-
-    for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
-        if (tmsg_map_meta_has(but, &entries[i])) {
-            continue;
-        }
-        *bytes += entries[i].key_bytes + entries[i].value.bytes;
-        if (entries[i].key_bytes > peer->max_name_bytes) {
-            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                  "%s: a metadata key has %zu bytes, the peer "
-                                  "allows %llu",
-                                  send->endpoint->peer, entries[i].key_bytes,
-                                  (unsigned long long)peer->max_name_bytes);
-        }
-    }
-    return TMSG_OK;
-}
-
-static tmsg_status_t check_metadata(const tmsg_send_t *send)
-{
-    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
-    size_t keys = tmsg_body_count_keys(send->map, send->more);
-    uint64_t bytes = 0;
-    tmsg_status_t status;
-
-    if (keys > peer->max_metadata_keys) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: %zu metadata keys, the peer allows %llu",
-                              send->endpoint->peer, keys,
-                              (unsigned long long)peer->max_metadata_keys);
-    }
-    status = check_keys(send, send->map, send->more, &bytes);
-    if (status == TMSG_OK && send->more != NULL) {
-        status = check_keys(send, send->more, NULL, &bytes);
-    }
-    if (status != TMSG_OK) {
-        return status;
-    }
-    if (bytes > peer->max_metadata_bytes) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: %llu bytes of metadata, the peer allows "
-                              "%llu",
-                              send->endpoint->peer, (unsigned long long)bytes,
-                              (unsigned long long)peer->max_metadata_bytes);
-    }
-    return TMSG_OK;
-}
-
-/* What the peer would refuse is not sent. */
-static tmsg_status_t check_layout(const tmsg_send_t *send)
-{
-    const tmsg_hello_t *peer = &send->endpoint->peer_hello;
-
-    if (tmsg_map_size(send->map) > peer->max_tensors) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: %zu tensors, the peer allows %llu",
-                              send->endpoint->peer, tmsg_map_size(send->map),
-                              (unsigned long long)peer->max_tensors);
-    }
-    if (peer->max_name_bytes < TMSG_NAME_BYTES_MAX ||
-        peer->max_ndim < TMSG_NDIM_MAX) {
-        return check_tensors(send);
-    }
-    return TMSG_OK;
-}
-
 tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
                                     const tmsg_map_t *map)
 {
@@ -209,7 +112,7 @@ static tmsg_status_t judge_layout(const tmsg_send_t *send,
     }
     status = tmsg_plan_measure(map, large, &measures);
     if (status == TMSG_OK) {
-        status = check_layout(send);
+        status = tmsg_allowed_layout(send);
     }
     if (status == TMSG_OK) {
         *known = measures;
@@ -307,41 +210,6 @@ static tmsg_status_t judge(tmsg_send_t *send, tmsg_payload_t *payload)
         return status;
     }
     return write_out(send, payload);
-}
-
-static tmsg_status_t too_large(const tmsg_send_t *send,
-                               const tmsg_payload_t *payload, uint64_t bytes,
-                               uint64_t most)
-{
-    const tmsg_measures_t *measures = payload->measures;
-    char travels[160] = "";
-
-    if (measures->out_bytes > measures->bytes) {
-        snprintf(
-            travels, sizeof(travels),
-            " with all that is broadcast in it, of which %llu travel: send "
-            "it without what repeats, or raise the limit there",
-            (unsigned long long)(bytes - measures->out_bytes +
-                                 measures->bytes));
-    }
-    return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                          "%s: payload of %llu bytes, the peer allows %llu "
-                          "(its limit message_bytes)%s",
-                          send->endpoint->peer, (unsigned long long)bytes,
-                          (unsigned long long)most, travels);
-}
-
-static tmsg_status_t check_payload(const tmsg_send_t *send,
-                                   const tmsg_payload_t *payload)
-{
-    uint64_t most = send->endpoint->peer_hello.max_message_bytes;
-    uint64_t bytes =
-        payload->measures->out_bytes + tmsg_layout_spill(payload->spill);
-
-    if (bytes > most) {
-        return too_large(send, payload, bytes, most);
-    }
-    return check_metadata(send);
 }
 
 static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
@@ -584,7 +452,7 @@ static tmsg_status_t choose_and_check(tmsg_send_t *send, tmsg_preamble_t *head,
     tmsg_status_t status = choose_way(send, head, payload);
 
     if (status == TMSG_OK) {
-        status = check_payload(send, payload);
+        status = tmsg_allowed_payload(send, payload);
     }
     if (send->more != NULL && send->spares_more &&
         (status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_LIMIT_EXCEEDED)) {

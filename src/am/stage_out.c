@@ -57,7 +57,7 @@ static const tmsg_domain_t *foreign(const tmsg_map_entry_t *entry)
 {
     const tmsg_domain_t *domain;
 
-    if (entry->bytes == 0 || entry->tensor.device.type == TMSG_DEVICE_CPU) {
+    if (entry->bytes == 0 || tmsg_map_entry_is_on_host(entry)) {
         return NULL;
     }
     domain = tmsg_domain_of(entry->tensor.device);

@@ -100,7 +100,7 @@ tmsg_status_t tmsg_stage_in_decoded(tmsg_message_t *message)
          i++) {
         const tmsg_domain_t *domain;
 
-        if (entries[i].tensor.device.type == TMSG_DEVICE_CPU) {
+        if (tmsg_map_entry_is_on_host(&entries[i])) {
             continue;
         }
         domain = domain_of(message, entries[i].tensor.device);
@@ -148,8 +148,7 @@ void tmsg_stage_in_placed(tmsg_message_t *message, size_t index)
         return;
     }
     dest->domain = NULL;
-    if (tmsg_map_entries(message->map)[index].tensor.device.type !=
-        TMSG_DEVICE_CPU) {
+    if (!tmsg_map_entry_is_on_host(&tmsg_map_entries(message->map)[index])) {
         tmsg_map_set_device(message->map, index, cpu);
     }
 }

@@ -37,6 +37,11 @@ typedef struct {
  * for each message, and have no room for what few of them need. */
 extern const int64_t tmsg_map_span_strides[1];
 
+static inline bool tmsg_map_entry_is_on_host(const tmsg_map_entry_t *entry)
+{
+    return entry->tensor.device.type == TMSG_DEVICE_CPU;
+}
+
 /* NULL, or on its way, where `tensor` is the span, of one dimension. */
 static inline const tmsg_map_view_t *
 tmsg_map_view(const tmsg_map_entry_t *entry)
