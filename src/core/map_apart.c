@@ -12,12 +12,26 @@ typedef struct {
     size_t index;
 } span_t;
 
+/* Memory of the host's has one address by whatever name it goes. */
+static tmsg_device_t memory_of(tmsg_device_t device)
+{
+    switch (device.type) {
+    case TMSG_DEVICE_CPU:
+    case TMSG_DEVICE_CUDA_HOST:
+    case TMSG_DEVICE_ROCM_HOST:
+    case TMSG_DEVICE_CUDA_MANAGED:
+        return (tmsg_device_t){TMSG_DEVICE_CPU, 0};
+    default:
+        return device;
+    }
+}
+
 /* False: it takes no memory, or none that has addresses. */
 static bool span_of(const tmsg_map_t *map, size_t index, span_t *span)
 {
     const tmsg_map_entry_t *entry = &map->entries[index];
 
-    span->device = entry->tensor.device;
+    span->device = memory_of(entry->tensor.device);
     span->begin = (uintptr_t)entry->tensor.data;
     span->end = span->begin + entry->bytes;
     span->index = index;

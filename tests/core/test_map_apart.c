@@ -23,6 +23,8 @@ Test(map_apart, of_what_overlaps_two_are_named)
     static const tmsg_device_t cpu = {TMSG_DEVICE_CPU, 0};
     static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
     static const tmsg_device_t other = {TMSG_DEVICE_CUDA, 1};
+    static const tmsg_device_t pinned = {TMSG_DEVICE_CUDA_HOST, 0};
+    static const tmsg_device_t managed = {TMSG_DEVICE_CUDA_MANAGED, 1};
     static const tmsg_device_t handle = {TMSG_DEVICE_VULKAN, 0};
     static const struct {
         const char *words; /* NULL: they do not */
@@ -42,6 +44,9 @@ Test(map_apart, of_what_overlaps_two_are_named)
         {NULL, {{cpu, 0, 10}, {cpu, 0, 0}, {cpu, 5, 0}}},
         {NULL, {{cpu, 0, 10}, {gpu, 0, 10}, {other, 0, 10}}},
         {"'t/0' and 't/2' overlap", {{gpu, 0, 10}, {cpu, 0, 9}, {gpu, 3, 1}}},
+        {"'t/0' and 't/2' overlap", {{cpu, 0, 9}, {gpu, 3, 1}, {pinned, 8, 1}}},
+        {"'t/1' and 't/2' overlap",
+         {{gpu, 0, 9}, {managed, 3, 9}, {pinned, 8, 1}}},
         {NULL, {{handle, 0, 10}, {handle, 0, 10}, {cpu, 0, 10}}},
     };
 
