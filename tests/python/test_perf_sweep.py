@@ -2,6 +2,7 @@
 """`tensormsg perf`: what is measured, how it is told, and who is told where it
 cannot be."""
 
+import contextlib
 import csv
 import io
 import itertools
@@ -238,16 +239,25 @@ def test_memory_of_a_device():
 
 # --- the end ---
 
-def start(*words):
-    return subprocess.Popen([TOOL, "perf", *map(str, words)], text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@contextlib.contextmanager
+def started(*words):
+    """A sweep, which does not outlive its test."""
+    here = subprocess.Popen([TOOL, "perf", *map(str, words)], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            start_new_session=True)
+    try:
+        yield here
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(here.pid, signal.SIGKILL)
+        here.communicate()
 
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_other_side_dies(way):
-    with receiver("--listen", "tcp://127.0.0.1:0", command="perf") as there:
-        here = start("--csv", "-m", "latency,bandwidth", "-b", "64",
-                     "--tensors", "1:64", "--seconds", .3, there.url)
+    with receiver("--listen", "tcp://127.0.0.1:0", command="perf") as there, \
+            started("--csv", "-m", "latency,bandwidth", "-b", "64",
+                    "--tensors", "1:64", "--seconds", .3, there.url) as here:
         names, first = here.stdout.readline(), here.stdout.readline()
         there.process.send_signal(way)
         rest, errors = here.communicate(timeout=BOUND)
@@ -264,19 +274,19 @@ def cpu_seconds(pid):
 @pytest.mark.parametrize("how", ["--csv", "--json", None])
 def test_a_signal_shows_what_there_is(how, tmp_path):
     plot = tmp_path / "plot.svg"
-    here = start(*[how] * bool(how), "-b", "64:64K", "--seconds", 60,
-                 "--plot", plot, "--warmup", .01)
-    child = None
-    while child is None:
-        children = pathlib.Path(f"/proc/{here.pid}/task/{here.pid}/children")
-        child = children.read_text().split() or None
-    deadline = time.monotonic() + 2 * BOUND
-    while cpu_seconds(child[0]) < 1:  # that is beyond what opening takes
-        assert time.monotonic() < deadline and here.poll() is None
-        time.sleep(.05)
-    for pid in [here.pid, *map(int, child)]:  # as a terminal does
-        os.kill(pid, signal.SIGINT)
-    out, errors = here.communicate(timeout=BOUND)
+    with started(*[how] * bool(how), "-b", "64:64K", "--seconds", 60,
+                 "--plot", plot, "--warmup", .01) as here:
+        child = None
+        while child is None:
+            children = pathlib.Path(
+                f"/proc/{here.pid}/task/{here.pid}/children")
+            child = children.read_text().split() or None
+        deadline = time.monotonic() + 2 * BOUND
+        while cpu_seconds(child[0]) < 1:  # that is beyond what opening takes
+            assert time.monotonic() < deadline and here.poll() is None
+            time.sleep(.05)
+        os.killpg(here.pid, signal.SIGINT)  # as a terminal does
+        out, errors = here.communicate(timeout=BOUND)
     assert here.returncode == FAILED
     one_line(errors, "a signal came")
     if how == "--csv":
