@@ -112,8 +112,10 @@ enum {
     /* The same, with a checksum of each tensor (XXH3, 64 bit), which the peer
      * compares before its application gets the message: a mismatch ends the
      * send with CORRUPT, naming the tensor, and the message is not delivered.
-     * Both sides read every byte once more, on the thread that progresses.
-     * A peer that cannot check them fails the send with UNSUPPORTED. */
+     * Both sides read every byte once more, on the thread that progresses; of
+     * device memory it is copied out for that, so that such a message may wait
+     * in the send queue (UNSUPPORTED with TMSG_SEND_TRY). A peer that cannot
+     * check them fails the send with UNSUPPORTED. */
     TMSG_SEND_VERIFY = 1 << 1,
 
     /* Delivered as soon as it is whole, whatever is before it on its channel;

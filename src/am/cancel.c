@@ -11,6 +11,7 @@
 #include "am/parts.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
+#include "am/stage_out.h"
 #include "core/map.h"
 
 /* Whether UCX reads memory that stays the caller's. */
@@ -110,6 +111,9 @@ static const char *missing(const tmsg_send_t *send)
 {
     if (send->posted) {
         return send->in_ucx ? "it was not sent" : "it was not acknowledged";
+    }
+    if (tmsg_stage_out_sums(send)) {
+        return "its checksums were not known";
     }
     return send->endpoint->state == TMSG_EP_CONNECTING ||
                    send->endpoint->state == TMSG_EP_AWAY

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/stage_sum.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -26,7 +27,8 @@ void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
     const tmsg_checksum_t *checksum =
         payload->extra == NULL ? NULL : payload->extra->checksum;
 
-    if (checksum != NULL) {
+    if (checksum != NULL &&
+        !tmsg_sums_has(&tmsg_map_entries(payload->map)[index])) {
         tmsg_put_le(payload->checksums + index * checksum->bytes,
                     checksum->compute(data, bytes), checksum->bytes);
     }

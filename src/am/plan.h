@@ -61,7 +61,7 @@ const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way);
 tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to);
 
 /* A tensor is at `data` as it will lie in the payload: writes its checksum, if
- * there are to be any. */
+ * there are to be any; that of device memory is there already. */
 void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
                              const void *data, uint64_t bytes);
 

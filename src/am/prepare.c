@@ -499,6 +499,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     if (status == TMSG_OK && send->stage != NULL) {
         status = tmsg_stage_out_check(send);
     }
+    if (status == TMSG_OK && send->stage != NULL && extra.checksum != NULL) {
+        status = tmsg_stage_out_sum(send, &payload);
+    }
     if (status == TMSG_OK) {
         status = judge(send, &payload);
     }

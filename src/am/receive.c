@@ -404,7 +404,8 @@ void tmsg_message_whole(tmsg_message_t *message)
 {
     tmsg_status_t status =
         message->aborted ? message->refusal
-                         : tmsg_checksum_verify(message->map, &message->extra);
+                         : tmsg_checksum_verify(message->map, &message->extra,
+                                                tmsg_stage_in_sum, message);
     tmsg_channel_t *channel;
 
     tmsg_message_drop_body(message);

@@ -217,14 +217,72 @@ static tmsg_status_t copy_on(tmsg_message_t *message, size_t index)
     return status;
 }
 
+static void sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
+{
+    TMSG_CONTAINER_OF(sums, tmsg_stage_in_t, sums)->dests[index].sum = value;
+}
+
+static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
+{
+    tmsg_stage_in_t *stage = TMSG_CONTAINER_OF(sums, tmsg_stage_in_t, sums);
+    tmsg_message_t *message = stage->message;
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    stage->summed = status == TMSG_OK;
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(message, status);
+    }
+    tmsg_message_fetched(message, UCS_OK);
+    tmsg_endpoint_reported(endpoint);
+}
+
+/* Compared is what the device's memory holds in the end. */
+static bool sums(tmsg_message_t *message)
+{
+    tmsg_stage_in_t *stage = message->stage;
+    tmsg_worker_t *worker = message->endpoint->worker;
+
+    if (message->extra.checksum == NULL || stage->summing) {
+        return false;
+    }
+    stage->summing = true;
+    stage->message = message;
+    stage->sums = (tmsg_sums_t){.worker = worker,
+                                .chunks = &worker->stage.in,
+                                .map = message->map,
+                                .checksum = message->extra.checksum,
+                                .found = sum_found,
+                                .over = sums_over};
+    message->pending++;
+    message->endpoint->in_ucx++; /* it stays until that is done */
+    tmsg_sums_begin(&stage->sums);
+    return true;
+}
+
+bool tmsg_stage_in_sum(const void *message, size_t index, uint64_t *value_p)
+{
+    const tmsg_message_t *of = message;
+    const tmsg_stage_in_t *stage = of->stage;
+
+    if (stage == NULL || !stage->summed ||
+        !tmsg_sums_has(&tmsg_map_entries(of->map)[index])) {
+        return false;
+    }
+    *value_p = stage->dests[index].sum;
+    return true;
+}
+
 bool tmsg_stage_in_copies(tmsg_message_t *message)
 {
     tmsg_stage_in_t *stage = message->stage;
     tmsg_status_t status = TMSG_OK;
     bool any = false;
 
-    if (message->aborted || stage->copied) {
+    if (message->aborted) {
         return false;
+    }
+    if (stage->copied) {
+        return sums(message);
     }
     if (stage->awaited > 0 || !stage->begun) {
         return true;
@@ -244,7 +302,7 @@ bool tmsg_stage_in_copies(tmsg_message_t *message)
         }
         return true;
     }
-    return any;
+    return any || sums(message);
 }
 
 void tmsg_stage_in_stop(tmsg_message_t *message)
@@ -254,6 +312,9 @@ void tmsg_stage_in_stop(tmsg_message_t *message)
 
     if (stage == NULL) {
         return;
+    }
+    if (stage->summing) {
+        tmsg_sums_stop(&stage->sums);
     }
     tmsg_soon_forget(&stage->call);
     if (stage->chunk != NULL) {

@@ -67,8 +67,12 @@ bool tmsg_stage_in_is_wanted(const tmsg_message_t *message);
 void tmsg_stage_in_failed(tmsg_message_t *message, tmsg_status_t status);
 
 /* All that travelled is here. True: what the message itself brought is still
- * to be copied; tmsg_message_fetched() is called again. */
+ * to be copied, or checksums to be read; tmsg_message_fetched() is called
+ * again. */
 bool tmsg_stage_in_copies(tmsg_message_t *message);
+
+/* As tmsg_checksum_known_fn, of a message. */
+bool tmsg_stage_in_sum(const void *message, size_t index, uint64_t *value_p);
 
 /* Nothing is waited for any more; copies under way go on. */
 void tmsg_stage_in_stop(tmsg_message_t *message);

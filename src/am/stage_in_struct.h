@@ -5,6 +5,7 @@
 #define TMSG_AM_STAGE_IN_STRUCT_H
 
 #include "am/stage_in.h"
+#include "am/stage_sum.h"
 #include "am/store.h"
 
 /* Of one tensor. Its device is the map's, its memory too, once it is known. */
@@ -15,6 +16,7 @@ typedef struct {
     bool on_host;    /* it had to */
     bool direct;     /* UCX writes there */
     int memory_type; /* as what */
+    uint64_t sum;    /* its checksum, once that is known */
     uint8_t *host;   /* what is copied on: of a tensor that is no part */
     tmsg_device_memory_t memory; /* where it is not lent */
 } tmsg_dest_t;
@@ -35,8 +37,11 @@ struct tmsg_stage_in {
     size_t awaited;         /* streams that are not done */
     size_t copying;         /* copies of tensors that are no parts */
     bool begun;
-    bool copied; /* these were begun */
-    bool stopped;
+    bool copied;  /* these were begun */
+    bool summing; /* then the checksums were */
+    bool summed;
+    tmsg_message_t *message; /* of these */
+    tmsg_sums_t sums;
     tmsg_step_t *steps; /* one a tensor, once memory is found */
     size_t count;
     tmsg_dest_t dests[];

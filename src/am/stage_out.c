@@ -8,7 +8,8 @@
 #include "am/cancel.h"
 #include "am/context.h"
 #include "am/parts.h"
-#include "am/stage.h"
+#include "am/stage_sum.h"
+#include "core/bytes.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
@@ -48,7 +49,10 @@ struct tmsg_stage_out {
     unsigned copying;
     unsigned first, filled; /* of fills, in the order of parts */
     tmsg_fill_t fills[FILLS];
-    size_t awaited; /* streams that are not done */
+    tmsg_sums_t sums; /* where values is set */
+    uint64_t *values; /* checksums, one a tensor */
+    bool summed;      /* these are known */
+    size_t awaited;   /* streams that are not done */
     size_t streams;
     await_t streams_of[];
 };
@@ -184,11 +188,25 @@ static void give_fill(tmsg_fill_t *fill)
     }
 }
 
+/* Those that are not known yet are begun anew if it is sent after all. */
+static void end_sums(tmsg_stage_out_t *stage)
+{
+    if (stage->values != NULL && !stage->summed) {
+        tmsg_sums_end(&stage->sums);
+        free(stage->values);
+        stage->values = NULL;
+    }
+}
+
 void tmsg_stage_out_stop(tmsg_send_t *send)
 {
     tmsg_stage_out_t *stage = send->stage;
 
-    if (stage == NULL || stage->stopped) {
+    if (stage == NULL) {
+        return;
+    }
+    end_sums(stage);
+    if (stage->stopped) {
         return;
     }
     stage->stopped = true;
@@ -209,6 +227,7 @@ void tmsg_stage_out_free(tmsg_send_t *send)
     for (size_t i = 0; i < stage->streams; i++) {
         tmsg_copy_forget(send->endpoint->worker, &stage->streams_of[i].copy);
     }
+    free(stage->values);
     free(stage);
     send->stage = NULL;
 }
@@ -251,8 +270,13 @@ static tmsg_status_t check(tmsg_send_t *send, const tmsg_map_entry_t *entry,
     int type;
 
     if (!tmsg_domain_is_plain(domain)) {
-        if (send->flags & TMSG_SEND_VERIFY) {
-            return only_by_cpu(entry, "a checksum is asked for");
+        if (send->flags & TMSG_SEND_VERIFY && send->flags & TMSG_SEND_TRY) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': its checksum is read from memory of device type "
+                "%d before it is sent, and TMSG_SEND_TRY waits for nothing",
+                tmsg_error_name(entry->name, entry->name_bytes).text,
+                entry->tensor.device.type);
         }
         if (tmsg_tensor_is_broadcast(&entry->tensor)) {
             return only_by_cpu(entry, "a stride of it is 0");
@@ -284,6 +308,74 @@ tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send)
         }
     }
     return status;
+}
+
+static void sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
+{
+    TMSG_CONTAINER_OF(sums, tmsg_stage_out_t, sums)->values[index] = value;
+}
+
+static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
+{
+    tmsg_stage_out_t *stage = TMSG_CONTAINER_OF(sums, tmsg_stage_out_t, sums);
+    tmsg_endpoint_t *endpoint = stage->send->endpoint;
+
+    if (status != TMSG_OK) {
+        fail(stage, status);
+    } else {
+        stage->summed = true;
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+static tmsg_status_t begin_sums(tmsg_stage_out_t *stage, const tmsg_map_t *map,
+                                const tmsg_checksum_t *checksum)
+{
+    tmsg_worker_t *worker = stage->send->endpoint->worker;
+
+    stage->values = calloc(tmsg_map_size(map), sizeof(*stage->values));
+    if (stage->values == NULL) {
+        return tmsg_error_memory("a message's checksums");
+    }
+    stage->sums = (tmsg_sums_t){.worker = worker,
+                                .chunks = &worker->stage.out,
+                                .map = map,
+                                .checksum = checksum,
+                                .found = sum_found,
+                                .over = sums_over};
+    tmsg_sums_begin(&stage->sums);
+    return TMSG_IN_PROGRESS;
+}
+
+tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
+                                 const tmsg_payload_t *payload)
+{
+    const tmsg_checksum_t *checksum = payload->extra->checksum;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    tmsg_stage_out_t *stage = send->stage;
+
+    if (stage->awaited > 0 || stage->failure != TMSG_OK) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (stage->values == NULL) {
+        return begin_sums(stage, payload->map, checksum);
+    }
+    if (!stage->summed) {
+        return TMSG_IN_PROGRESS;
+    }
+    for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
+        if (tmsg_sums_has(&entries[i])) {
+            tmsg_put_le(payload->checksums + i * checksum->bytes,
+                        stage->values[i], checksum->bytes);
+        }
+    }
+    return TMSG_OK;
+}
+
+bool tmsg_stage_out_sums(const tmsg_send_t *send)
+{
+    return send->stage != NULL && send->flags & TMSG_SEND_VERIFY &&
+           !send->stage->summed;
 }
 
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)

@@ -22,6 +22,15 @@ void tmsg_stage_out_free(tmsg_send_t *send); /* with nothing under way */
  * only the CPU could do; a path that is required). */
 tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send);
 
+/* Of one with checksums: those of device memory, which is read before it is
+ * sent, go to payload->checksums. Errors: IN_PROGRESS (it is worth another try
+ * when the endpoint has a chore), NO_MEMORY. */
+tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
+                                 const tmsg_payload_t *payload);
+
+/* Whether they are not known yet. */
+bool tmsg_stage_out_sums(const tmsg_send_t *send);
+
 /* The largest part of a message, if its chunk would be `chunk`. */
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk);
 

@@ -169,12 +169,6 @@ static tmsg_status_t judge(tmsg_message_t *message, size_t index)
     dest->direct = tmsg_ucx_reaches(message->ucx, dest->domain,
                                     entry->tensor.device, &dest->memory_type) &&
                    (plain || is_part(message, index));
-    if (message->extra.checksum != NULL && !plain) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "tensor '%s': its checksum cannot be compared in "
-                              "memory of device type %d",
-                              name_of(entry).text, entry->tensor.device.type);
-    }
     if (dest->direct) {
         return TMSG_OK;
     }

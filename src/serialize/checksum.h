@@ -13,6 +13,11 @@ struct tmsg_checksum {
     uint8_t bytes;  /* of a value there: up to 8, little-endian */
     const char *name;
     uint64_t (*compute)(const void *data, uint64_t bytes);
+    /* The same of what comes piece by piece; begin() gives NULL without memory,
+     * end() the value, and frees what begin() gave. */
+    void *(*begin)(void);
+    void (*add)(void *state, const void *data, uint64_t bytes);
+    uint64_t (*end)(void *state);
 };
 
 #define TMSG_CHECKSUM_XXH3 1
@@ -33,9 +38,17 @@ tmsg_status_t tmsg_checksum_check_count(const tmsg_map_t *map,
 /* Value `index` of a body's checksums. */
 uint64_t tmsg_checksum_value(const tmsg_body_extra_t *extra, size_t index);
 
+/* Whether the value of tensor `index`, which the CPU may not be able to read,
+ * was computed elsewhere. */
+typedef bool (*tmsg_checksum_known_fn)(const void *arg, size_t index,
+                                       uint64_t *value_p);
+
 /* Compares the tensors of a received map, packed as they are, with their
- * checksums, if any. Errors: CORRUPT (names the first that differs). */
+ * checksums, if any; `known` may be NULL. Errors: CORRUPT (names the first that
+ * differs). */
 tmsg_status_t tmsg_checksum_verify(const tmsg_map_t *map,
-                                   const tmsg_body_extra_t *extra);
+                                   const tmsg_body_extra_t *extra,
+                                   tmsg_checksum_known_fn known,
+                                   const void *arg);
 
 #endif

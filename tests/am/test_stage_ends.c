@@ -18,12 +18,16 @@ static const device_tensor_t large[] = {{.device = 0, .bytes = 7000000},
                                         {.device = ON_HOST, .bytes = 30},
                                         {.device = 1, .bytes = 4000000}};
 
+/* With checksums it is read once more, before it is sent and when it is there.
+ */
+static uint32_t flags = TMSG_SEND_ACKED;
+
 static tmsg_request_t *send_large(tmsg_endpoint_t *endpoint, uint64_t seed,
                                   int32_t timeout_ms)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT |
                                                      TMSG_SEND_PARAM_FLAGS,
-                                       .flags = TMSG_SEND_ACKED,
+                                       .flags = flags,
                                        .timeout_ms = timeout_ms};
     tmsg_map_t *map = device_map(seed, large, 3);
     tmsg_request_t *request;
@@ -90,6 +94,11 @@ static void cancel_all(link_t link)
 
 Test(stage_ends, by_cancel_shm) { cancel_all(LINK_SHM); }
 Test(stage_ends, by_cancel_tcp) { cancel_all(LINK_TCP); }
+Test(stage_ends, by_cancel_with_checksums)
+{
+    flags = TMSG_SEND_VERIFY;
+    cancel_all(LINK_SHM);
+}
 
 static void dropped(link_t link, unsigned turns, int how)
 {
@@ -129,15 +138,27 @@ Test(stage_ends, by_abort_shm) { drop_all(LINK_SHM, 0); }
 Test(stage_ends, by_abort_tcp) { drop_all(LINK_TCP, 0); }
 Test(stage_ends, by_the_workers_end_shm) { drop_all(LINK_SHM, 1); }
 Test(stage_ends, by_the_workers_end_tcp) { drop_all(LINK_TCP, 1); }
+Test(stage_ends, by_abort_with_checksums)
+{
+    flags = TMSG_SEND_VERIFY;
+    drop_all(LINK_TCP, 0);
+}
+Test(stage_ends, by_the_workers_end_with_checksums)
+{
+    flags = TMSG_SEND_VERIFY;
+    drop_all(LINK_SHM, 1);
+}
 
 /* The stream is never done: the message is given up, its memory is free at
  * once, and others go on. */
-Test(stage_ends, by_its_deadline_while_the_stream_is_not_done)
+static void sender_blocked(const char *why)
 {
     const tmsg_stream_t stream = device_stream(0);
     const device_tensor_t late[] = {
         {.device = 0, .bytes = 100000, .stream = stream}};
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT |
+                                                     TMSG_SEND_PARAM_FLAGS,
+                                       .flags = flags & TMSG_SEND_VERIFY,
                                        .timeout_ms = 50};
     tmsg_request_t *sent;
     tmsg_map_t *map;
@@ -149,11 +170,23 @@ Test(stage_ends, by_its_deadline_while_the_stream_is_not_done)
     device_block(stream);
     must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
     tmsg_map_destroy(map);
-    must_be(pair_finish(&pair, sent), TMSG_ERR_TIMED_OUT);
+    must_be(pair_wait(&pair, sent), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_request_error(sent), why);
+    tmsg_request_destroy(sent);
     goes_on(&pair);
     pair_close(&pair);
     device_unblock(stream);
     device_maps_end();
+}
+
+Test(stage_ends, by_its_deadline_while_the_stream_is_not_done)
+{
+    sender_blocked("");
+}
+Test(stage_ends, by_its_deadline_before_its_checksums_are_known)
+{
+    flags = TMSG_SEND_VERIFY;
+    sender_blocked("its checksums were not known in 50 ms");
 }
 
 /* The same at the other end, whose memory is not free. */
@@ -285,7 +318,7 @@ static bool failing(pair_t *pair, unsigned n)
         {.device = 0, .bytes = 64}};
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_POLICY |
                                                      TMSG_SEND_PARAM_FLAGS,
-                                       .flags = TMSG_SEND_ACKED,
+                                       .flags = flags,
                                        .policy = TMSG_POLICY_STRICT};
     tmsg_map_t *map;
     tmsg_request_t *sent = NULL;
@@ -345,6 +378,11 @@ static void driver_fails(link_t link)
 
 Test(stage_ends, by_a_driver_that_fails_shm) { driver_fails(LINK_SHM); }
 Test(stage_ends, by_a_driver_that_fails_tcp) { driver_fails(LINK_TCP); }
+Test(stage_ends, by_a_driver_that_fails_with_checksums)
+{
+    flags = TMSG_SEND_VERIFY;
+    driver_fails(LINK_SHM);
+}
 
 /* A peer that is killed while its memory is fetched. */
 static void send_and_wait(pipes_t *pipes, void *arg)

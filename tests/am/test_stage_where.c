@@ -456,31 +456,6 @@ Test(stage_where, is_a_map_that_is_received_into_late)
     is_posted(LINK_SHM, false, device_stream(2));
 }
 
-/* The host's data to a device, with a checksum that the CPU cannot compare. */
-static void choose_all(void *arg, tmsg_incoming_t *incoming)
-{
-    (void)arg;
-    must(tmsg_incoming_choose_all(incoming, device_at(0), none));
-}
-
-Test(stage_where, is_no_device_for_what_has_a_checksum)
-{
-    const side_options_t options = {
-        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
-                   .on_header = choose_all}};
-    tmsg_request_t *sent;
-    pair_t pair;
-
-    device_maps_begin();
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
-    sent = send_map(pair.to_a, sample_bytes(3, 100), TMSG_SEND_VERIFY);
-    must_be(pair_wait(&pair, sent), TMSG_ERR_UNSUPPORTED);
-    must_say(tmsg_request_error(sent), "its checksum cannot be compared");
-    tmsg_request_destroy(sent);
-    pair_close(&pair);
-    device_maps_end();
-}
-
 /* More than the receiver may ever hold: refused, not waited for. */
 Test(stage_where, is_bounded_by_what_may_be_held)
 {

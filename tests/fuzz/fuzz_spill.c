@@ -108,7 +108,7 @@ static void receive(const tmsg_preamble_t *head, const uint8_t *body,
             return;
         }
         tmsg_payload_place(map, block);
-        (void)tmsg_checksum_verify(map, &extra);
+        (void)tmsg_checksum_verify(map, &extra, NULL, NULL);
         for (size_t i = 0; i < tmsg_map_size(map); i++) {
             tmsg_map_set_device(map, i, (tmsg_device_t){TMSG_DEVICE_CPU, 0});
         }

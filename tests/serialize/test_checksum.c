@@ -218,21 +218,22 @@ Test(checksum, verifies_each_tensor_by_name)
         tmsg_put_le(values + 8 * i,
                     xxh3()->compute(entry->tensor.data, entry->bytes), 8);
     }
-    cr_expect_eq(tmsg_checksum_verify(map, &none), TMSG_OK);
-    cr_expect_eq(tmsg_checksum_verify(map, &extra), TMSG_OK);
+    cr_expect_eq(tmsg_checksum_verify(map, &none, NULL, NULL), TMSG_OK);
+    cr_expect_eq(tmsg_checksum_verify(map, &extra, NULL, NULL), TMSG_OK);
     for (size_t at = 0; at < sizeof(values); at++) {
         char wanted[32];
 
         snprintf(wanted, sizeof(wanted), "tensor %zu '%c': xxh3_64 is ", at / 8,
                  (char)('a' + at / 8));
         values[at] ^= 0x10;
-        cr_expect_eq(tmsg_checksum_verify(map, &extra), TMSG_ERR_CORRUPT);
+        cr_expect_eq(tmsg_checksum_verify(map, &extra, NULL, NULL),
+                     TMSG_ERR_CORRUPT);
         cr_expect_eq(strncmp(tmsg_error_message(), wanted, strlen(wanted)), 0,
                      "%s: '%s'", wanted, tmsg_error_message());
         values[at] ^= 0x10;
     }
     values[7] = 0;
-    tmsg_checksum_verify(map, &extra);
+    tmsg_checksum_verify(map, &extra, NULL, NULL);
     cr_expect_str_eq(tmsg_error_message(),
                      "tensor 0 'a': xxh3_64 is 2d06800538d394c2, its sender's "
                      "0006800538d394c2");
