@@ -70,39 +70,31 @@ static framing_piece_t pack_head(const workload_map_t *map)
 void framing_out_create(const bench_payload_t *payload, framing_out_t *out)
 {
     const workload_map_t *map = payload->map;
-    size_t small_bytes = 0;
 
-    *out = (framing_out_t){.payload = payload};
-    out->pieces = bench_memory((map->count + 2) * sizeof(*out->pieces));
-    out->pieces[out->count++] = pack_head(map);
+    *out = (framing_out_t){.payload = payload, .head = pack_head(map)};
+    out->large = bench_memory((map->count + 1) * sizeof(*out->large));
     for (size_t i = 0; i < map->count; i++) {
-        small_bytes +=
-            is_small(map->tensors[i].bytes) ? map->tensors[i].bytes : 0;
-    }
-    if (small_bytes > 0) {
-        out->small = bench_memory(small_bytes);
-        out->pieces[out->count++] = (framing_piece_t){out->small, small_bytes};
-    }
-    for (size_t i = 0; i < map->count; i++) {
-        if (!is_small(map->tensors[i].bytes)) {
-            out->pieces[out->count++] =
-                (framing_piece_t){payload->data[i], map->tensors[i].bytes};
+        size_t bytes = map->tensors[i].bytes;
+
+        if (is_small(bytes)) {
+            out->small_bytes += bytes;
+        } else {
+            out->large[out->large_count++] =
+                (framing_piece_t){payload->data[i], bytes};
         }
     }
-    out->bytes = out->pieces[0].bytes + map->bytes;
 }
 
 void framing_out_free(framing_out_t *out)
 {
-    free(out->pieces[0].data);
-    free(out->pieces);
-    free(out->small);
+    free(out->head.data);
+    free(out->large);
 }
 
-void framing_out_fill(framing_out_t *out)
+void framing_gather(const framing_out_t *out, void *small)
 {
     const workload_map_t *map = out->payload->map;
-    uint8_t *end = out->small;
+    uint8_t *end = small;
 
     for (size_t i = 0; i < map->count; i++) {
         if (is_small(map->tensors[i].bytes) && map->tensors[i].bytes > 0) {
@@ -166,7 +158,7 @@ static void make_room(framing_in_t *in, size_t count)
     }
 }
 
-void framing_read(framing_in_t *in, const void *head, size_t bytes)
+size_t framing_read(framing_in_t *in, const void *head, size_t bytes)
 {
     msgpack_unpacked unpacked;
     const msgpack_object *list;
@@ -187,6 +179,7 @@ void framing_read(framing_in_t *in, const void *head, size_t bytes)
         in->small_bytes += is_small(tensor->bytes) ? tensor->bytes : 0;
     }
     msgpack_unpacked_destroy(&unpacked);
+    return offset;
 }
 
 void framing_place_small(framing_in_t *in, const uint8_t *data)

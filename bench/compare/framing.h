@@ -19,17 +19,17 @@ typedef struct {
  * and shapes stay. */
 typedef struct {
     const bench_payload_t *payload;
-    framing_piece_t *pieces; /* head; small ones if there are; each large one */
-    size_t count;
-    size_t bytes; /* of all pieces */
-    uint8_t *small;
+    framing_piece_t head;
+    size_t small_bytes; /* of the small ones together */
+    framing_piece_t *large;
+    size_t large_count;
 } framing_out_t;
 
 void framing_out_create(const bench_payload_t *payload, framing_out_t *out);
 void framing_out_free(framing_out_t *out);
 
-/* Copies the small tensors as they are now. */
-void framing_out_fill(framing_out_t *out);
+/* Copies the small tensors, as they are now, to `small_bytes` of memory. */
+void framing_gather(const framing_out_t *out, void *small);
 
 /* A tensor of a message that arrived. */
 typedef struct {
@@ -51,8 +51,9 @@ typedef struct {
     size_t bytes;       /* of all tensors */
 } framing_in_t;
 
-/* Reads a head; the tensors' data are unknown yet. */
-void framing_read(framing_in_t *in, const void *head, size_t bytes);
+/* Reads a head, and returns how long it is; the tensors' data are unknown yet.
+ */
+size_t framing_read(framing_in_t *in, const void *head, size_t bytes);
 
 /* Says where the small tensors lie, and the next large ones, in turn; `next`
  * begins with 0 and is kept from one to the next. */

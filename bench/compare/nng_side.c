@@ -24,22 +24,24 @@ static void must(int status, const char *what)
     }
 }
 
-/* The head's length, the head, small tensors, large ones. */
+/* The head, which says itself where it ends, small tensors, large ones. */
 static void send_payload(bench_side_t *side)
 {
     nng_side_t *self = (nng_side_t *)side;
     const framing_out_t *out = compare_framed_next(&self->framed);
-    uint64_t head_bytes = out->pieces[0].bytes;
     nng_msg *message;
     uint8_t *end;
 
-    must(nng_msg_alloc(&message, sizeof(head_bytes) + out->bytes), "memory");
+    must(nng_msg_alloc(&message, out->head.bytes + out->payload->map->bytes),
+         "memory");
     end = nng_msg_body(message);
-    memcpy(end, &head_bytes, sizeof(head_bytes));
-    end += sizeof(head_bytes);
-    for (size_t i = 0; i < out->count; i++) {
-        memcpy(end, out->pieces[i].data, out->pieces[i].bytes);
-        end += out->pieces[i].bytes;
+    memcpy(end, out->head.data, out->head.bytes);
+    end += out->head.bytes;
+    framing_gather(out, end);
+    end += out->small_bytes;
+    for (size_t i = 0; i < out->large_count; i++) {
+        memcpy(end, out->large[i].data, out->large[i].bytes);
+        end += out->large[i].bytes;
     }
     must(nng_sendmsg(self->socket, message, 0), "nng_sendmsg");
 }
@@ -68,7 +70,6 @@ static void place(nng_side_t *self, const uint8_t *data, const uint8_t *end)
 static void progress(bench_side_t *side)
 {
     nng_side_t *self = (nng_side_t *)side;
-    uint64_t head_bytes;
     const uint8_t *body;
     size_t bytes;
 
@@ -81,9 +82,8 @@ static void progress(bench_side_t *side)
         compare_framed_answered(&self->framed);
         return;
     }
-    memcpy(&head_bytes, body, sizeof(head_bytes));
-    framing_read(&self->framed.in, body + sizeof(head_bytes), head_bytes);
-    place(self, body + sizeof(head_bytes) + head_bytes, body + bytes);
+    place(self, body + framing_read(&self->framed.in, body, bytes),
+          body + bytes);
     compare_framed_arrived(&self->framed);
 }
 

@@ -28,6 +28,10 @@ typedef struct {
 typedef struct {
     compare_framed_t framed;
     int fd;
+    struct iovec *iov; /* of what is sent, and its small tensors; grow */
+    size_t iov_room;
+    uint8_t *small;
+    size_t small_room;
     uint8_t *head; /* of the message that arrived last; grow */
     size_t head_room;
     uint8_t *data;
@@ -37,6 +41,16 @@ typedef struct {
 __attribute__((noreturn)) static void fail(const char *what)
 {
     bench_die("socket: %s: %s", what, strerror(errno));
+}
+
+static void *grown(void *memory, size_t *room, size_t bytes)
+{
+    if (bytes > *room) {
+        free(memory);
+        memory = bench_memory(bytes);
+        *room = bytes;
+    }
+    return memory;
 }
 
 static void write_pieces(const socket_side_t *self, struct iovec *iov,
@@ -63,15 +77,20 @@ static void send_payload(bench_side_t *side)
 {
     socket_side_t *self = (socket_side_t *)side;
     const framing_out_t *out = compare_framed_next(&self->framed);
-    prefix_t prefix = {out->pieces[0].bytes, out->payload->map->bytes};
-    struct iovec *iov = bench_memory((out->count + 1) * sizeof(*iov));
+    prefix_t prefix = {out->head.bytes, out->payload->map->bytes};
+    struct iovec *iov = grown(self->iov, &self->iov_room,
+                              (out->large_count + 3) * sizeof(*iov));
 
-    iov[0] = (struct iovec){&prefix, sizeof(prefix)};
-    for (size_t i = 0; i < out->count; i++) {
-        iov[i + 1] = (struct iovec){out->pieces[i].data, out->pieces[i].bytes};
+    self->iov = iov;
+    self->small = grown(self->small, &self->small_room, out->small_bytes);
+    framing_gather(out, self->small);
+    *iov++ = (struct iovec){&prefix, sizeof(prefix)};
+    *iov++ = (struct iovec){out->head.data, out->head.bytes};
+    *iov++ = (struct iovec){self->small, out->small_bytes};
+    for (size_t i = 0; i < out->large_count; i++) {
+        *iov++ = (struct iovec){out->large[i].data, out->large[i].bytes};
     }
-    write_pieces(self, iov, out->count + 1);
-    free(iov);
+    write_pieces(self, self->iov, (size_t)(iov - self->iov));
 }
 
 static void send_answer(bench_side_t *side)
@@ -96,16 +115,6 @@ static void read_whole(const socket_side_t *self, void *data, size_t bytes)
         }
         done += n > 0 ? (size_t)n : 0;
     }
-}
-
-static uint8_t *grown(uint8_t *memory, size_t *room, size_t bytes)
-{
-    if (bytes > *room) {
-        free(memory);
-        memory = bench_memory(bytes);
-        *room = bytes;
-    }
-    return memory;
 }
 
 /* The small ones come first, then each large one in its order. */
@@ -149,6 +158,8 @@ static void close_side(bench_side_t *side)
     socket_side_t *self = (socket_side_t *)side;
 
     close(self->fd);
+    free(self->iov);
+    free(self->small);
     free(self->head);
     free(self->data);
     compare_framed_unload(&self->framed);
@@ -221,10 +232,11 @@ bench_side_t *compare_socket_open(const bench_run_t *run, bool dialling,
     self->framed.side.close = close_side;
     compare_framed_load(&self->framed, run);
     self->fd = dialling ? dial(socket) : accept_one(run, socket);
-    setsockopt(self->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-    setsockopt(self->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-    if (run->transport == BENCH_TCP) {
+    if (run->transport == BENCH_TCP) { /* whose buffers the kernel tunes */
         setsockopt(self->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    } else {
+        setsockopt(self->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+        setsockopt(self->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     }
     return &self->framed.side;
 }

@@ -20,6 +20,7 @@ execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE ways
                 OUTPUT_STRIP_TRAILING_WHITESPACE)
 string(REPLACE "\n" ";" ways "${ways}")
 foreach(way ${ways})
+    string(REPLACE "+" "\\+" way "${way}")
     string(REGEX MATCHALL "\\| ${way} \\| [0-9.,]+ " rows "${text}")
     list(LENGTH rows found)
     if(NOT found EQUAL 4) # two workloads, over shared memory and TCP

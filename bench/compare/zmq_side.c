@@ -25,40 +25,46 @@ static void must(bool right, const char *what)
     }
 }
 
-static void send_part(zmq_side_t *self, framing_piece_t piece, bool copied,
-                      bool more)
+static void send_part(zmq_side_t *self, zmq_msg_t *part, bool more)
 {
-    zmq_msg_t part;
-
-    if (copied) {
-        must(zmq_msg_init_size(&part, piece.bytes) == 0, "a part");
-        if (piece.bytes > 0) {
-            memcpy(zmq_msg_data(&part), piece.data, piece.bytes);
-        }
-    } else {
-        must(zmq_msg_init_data(&part, piece.data, piece.bytes, NULL, NULL) == 0,
-             "a part");
-    }
-    must(zmq_msg_send(&part, self->socket, more ? ZMQ_SNDMORE : 0) >= 0,
+    must(zmq_msg_send(part, self->socket, more ? ZMQ_SNDMORE : 0) >= 0,
          "zmq_msg_send");
 }
 
-/* Head and large tensors stay as they are; the small ones' piece is filled
- * again for the next message, while ZeroMQ's thread may still read this one. */
+static void send_piece(zmq_side_t *self, framing_piece_t piece, bool more)
+{
+    zmq_msg_t part;
+
+    must(zmq_msg_init_data(&part, piece.data, piece.bytes, NULL, NULL) == 0,
+         "a part");
+    send_part(self, &part, more);
+}
+
+/* Head and large tensors go as they lie. */
 static void send_payload(bench_side_t *side)
 {
     zmq_side_t *self = (zmq_side_t *)side;
     const framing_out_t *out = compare_framed_next(&self->framed);
 
-    for (size_t i = 0; i < out->count; i++) {
-        send_part(self, out->pieces[i], out->pieces[i].data == out->small,
-                  i + 1 < out->count);
+    zmq_msg_t small;
+
+    send_piece(self, out->head, out->payload->map->bytes > 0);
+    if (out->small_bytes > 0) {
+        must(zmq_msg_init_size(&small, out->small_bytes) == 0, "a part");
+        framing_gather(out, zmq_msg_data(&small));
+        send_part(self, &small, out->large_count > 0);
+    }
+    for (size_t i = 0; i < out->large_count; i++) {
+        send_piece(self, out->large[i], i + 1 < out->large_count);
     }
 }
 
 static void send_answer(bench_side_t *side)
 {
-    send_part((zmq_side_t *)side, (framing_piece_t){0}, true, false);
+    zmq_msg_t empty;
+
+    zmq_msg_init(&empty);
+    send_part((zmq_side_t *)side, &empty, false);
 }
 
 static void make_room(zmq_side_t *self, size_t count)
