@@ -108,15 +108,20 @@ static void bytes(bool quick)
 {
     static const bench_way_t raw = {BENCH_CONTIGUOUS, BENCH_OUR_SETTINGS,
                                     BENCH_AUTO};
-    size_t most = quick ? 4096 : (size_t)4 << 30;
+    size_t most = only != 0 ? only : quick ? 4096 : (size_t)4 << 30;
     bench_run_t run = latency(quick);
 
     for (size_t x = 0; x <= most; x = x == 0 ? 1 : 4 * x) {
+        size_t available = available_bytes();
+
         if (is_left_out(x)) {
             continue;
         }
-        if (x > available_bytes() / ROOM) {
-            fprintf(stderr, "%zu bytes: not measured, for want of memory\n", x);
+        if (x > available / ROOM) {
+            fprintf(stderr,
+                    "%zu bytes: %d times as much memory is not here, "
+                    "%zu MiB are\n",
+                    x, ROOM, available >> 20);
             return;
         }
         if (x >= ONE_WAY_FROM) {

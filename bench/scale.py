@@ -4,8 +4,9 @@
 endpoints and processes, fits straight lines, and writes a page of Markdown and
 one of HTML with plots. `make scale` calls it.
 
-A line is fitted to each way's points by least squares of the relative error;
-two lines, with a knee between them, where that halves the error.
+A line is fitted to each way's points, the least of the rounds, by least squares
+of the relative error; two lines, with a knee between them, where that halves
+the error.
 """
 
 import argparse
@@ -44,18 +45,56 @@ SERIES = {
 }
 
 
-def measure(program, series, rounds, quick):
-    """Points as {series: {way: {x: least y}}}."""
-    command = [program, f"--scale={series}"] + ["--quick"] * quick
-    points = {}
-    for _ in range(rounds):
-        done = subprocess.run(command, text=True, stdout=subprocess.PIPE,
-                              timeout=LIMIT_S, check=True)
+class Points:
+    """What each round had: {series: {way: {x: [y, ...]}}}; and in words, what
+    could not be measured."""
+
+    def __init__(self):
+        self.rounds = {}
+        self.missing = []
+
+    def note(self, series, way, x, ys):
+        self.rounds.setdefault(series, {}).setdefault(way, {}) \
+            .setdefault(int(x), []).extend(ys)
+
+    def measure(self, program, series, quick):
+        """One round."""
+        done = subprocess.run(
+            [program, f"--scale={series}"] + ["--quick"] * quick, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S)
+        sys.stderr.write(done.stderr)
+        done.check_returncode()
         for line in done.stdout.splitlines():
             one = json.loads(line)
-            ys = points.setdefault(one["series"], {}).setdefault(one["way"], {})
-            ys[one["x"]] = min(one["y"], ys.get(one["x"], one["y"]))
-    return points
+            self.note(one["series"], one["way"], one["x"], [one["y"]])
+        self.missing += [line for line in done.stderr.splitlines()
+                         if line not in self.missing]
+
+    def join(self, earlier):
+        """What write() has left."""
+        kept = json.loads(earlier.read_text("utf-8"))
+        for series, ways in kept["rounds"].items():
+            for way, ys in ways.items():
+                for x, values in ys.items():
+                    self.note(series, way, x, values)
+        self.missing += [line for line in kept["missing"]
+                         if line not in self.missing]
+
+    def write(self, path):
+        path.write_text(json.dumps({"rounds": self.rounds,
+                                    "missing": self.missing}),
+                        encoding="utf-8")
+
+    def least(self, series):
+        return {way: {x: min(values) for x, values in sorted(ys.items())}
+                for way, ys in self.rounds[series].items()}
+
+    def count(self):
+        """Of the rounds: the fewest and the most that any point has."""
+        counts = {len(values) for ways in self.rounds.values()
+                  for ys in ways.values() for values in ys.values()}
+        return f"{min(counts)}" if len(counts) == 1 else \
+            f"{min(counts)} to {max(counts)}"
 
 
 class Line:
@@ -107,13 +146,20 @@ def describe(line, series):
             amount(line.at_first, unit), amount(line.each, unit))
 
 
-def plot(series, ways):
-    counted, _, what = SERIES[series]
+def plot(points, series):
+    counted, one, what = SERIES[series]
+    ways = points.least(series)
     figure, axis = pyplot.subplots(figsize=(9, 4))
     for way, ys in ways.items():
-        xs = sorted(ys)
-        (drawn,) = axis.plot(xs, [ys[x] for x in xs], "o", label=way)
-        for line in fit(ys):
+        lines = fit(ys)
+        slopes = ", then ".join(amount(line.each, unit_of(series))
+                                for line in lines)
+        most = [max(points.rounds[series][way][x]) for x in ys]
+        above = [high - y for high, y in zip(most, ys.values())]
+        drawn = axis.errorbar(list(ys), list(ys.values()), fmt="o",
+                              yerr=([0] * len(ys), above), elinewidth=0.7,
+                              label=f"{way}: {slopes} a {one}")[0]
+        for line in lines:
             some = numpy.geomspace(max(line.range[0], 0.5),
                                    max(line.range[1], 1), 50)
             axis.plot(some, numpy.maximum(line(some), 1e-12),
@@ -139,6 +185,7 @@ def machine():
 
 
 HEADS = ("way", "from, to", "at first", "each more")
+SPREAD = "Least of {} rounds, and the most; a figure of a round is a median."
 
 
 def fits(series, ways):
@@ -146,10 +193,18 @@ def fits(series, ways):
             for way, ys in ways.items() for line in fit(ys)]
 
 
+def spread(values, unit):
+    """The least and, of several, the most."""
+    if not values:
+        return ""
+    least = amount(min(values), unit)
+    return least if len(values) == 1 else \
+        f"{least} .. {amount(max(values), unit)}"
+
+
 def figures(series, ways):
-    unit = unit_of(series)
     xs = sorted({x for ys in ways.values() for x in ys})
-    return [(f"{x:,}", *(amount(ys[x], unit) if x in ys else ""
+    return [(f"{x:,}", *(spread(ys.get(x), unit_of(series))
                          for ys in ways.values())) for x in xs]
 
 
@@ -165,14 +220,14 @@ def counts(one):
 
 def markdown(points, about):
     lines = [f"# {about['date']}: how costs go with numbers", "",
-             f"Least of {about['rounds']} rounds; a figure of a round is a median.",
-             "", *about["machine"], ""]
-    for series, ways in points.items():
+             SPREAD.format(points.count()), "", *about["machine"], ""]
+    for series, ways in points.rounds.items():
         counted, one, what = SERIES[series]
         lines += [f"## {counted}", "", f"{what}. A line fitted: so much, and "
                   f"for each {one} so much more.", "",
-                  *table(HEADS, fits(series, ways)),
+                  *table(HEADS, fits(series, points.least(series))),
                   *table((counts(one), *ways), figures(series, ways))]
+    lines += [f"- not measured: {line}" for line in points.missing]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -191,12 +246,15 @@ def page(points, about):
              "td:first-child,th:first-child{text-align:left}</style>",
              f"<h1>How costs go with numbers, {about['date']}</h1><ul>",
              *(f"<li>{html.escape(line[2:])}" for line in about["machine"]),
-             "</ul>"]
-    for series, ways in points.items():
+             f"</ul><p>{SPREAD.format(points.count())}"]
+    for series, ways in points.rounds.items():
         counted, one, what = SERIES[series]
         parts += [f"<h2>{html.escape(counted)}</h2><p>{html.escape(what)}",
-                  plot(series, ways), *rows(HEADS, fits(series, ways)),
+                  plot(points, series),
+                  *rows(HEADS, fits(series, points.least(series))),
                   "<p>", *rows((counts(one), *ways), figures(series, ways))]
+    parts += [f"<p>Not measured: {html.escape(line)}"
+              for line in points.missing]
     return "\n".join(parts) + "\n"
 
 
@@ -204,7 +262,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="build/tensormsg-bench")
     parser.add_argument("--series", default="all",
-                        help="tensors, bytes, endpoints, processes or all")
+                        help="tensors, bytes, endpoints, processes or all; "
+                        "bytes:4096 is one point")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true",
                         help="that it works; the figures mean nothing")
@@ -213,20 +272,16 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results",
                         help="folder of the pages")
     args = parser.parse_args()
-    points = {}
+    points = Points()
     for earlier in args.points:
-        for series, ways in json.loads(earlier.read_text("utf-8")).items():
-            points[series] = {way: {int(x): y for x, y in ys.items()}
-                              for way, ys in ways.items()}
-    if args.rounds > 0:
-        points.update(measure(args.program, args.series, args.rounds,
-                              args.quick))
-    about = {"date": datetime.date.today().isoformat(), "rounds": args.rounds,
-             "machine": machine()}
+        points.join(earlier)
+    for _ in range(args.rounds):
+        points.measure(args.program, args.series, args.quick)
+    about = {"date": datetime.date.today().isoformat(), "machine": machine()}
     args.out.mkdir(parents=True, exist_ok=True)
     name = args.out / f"{about['date']}-scale"
     text = markdown(points, about)
-    name.with_suffix(".json").write_text(json.dumps(points), encoding="utf-8")
+    points.write(name.with_suffix(".json"))
     name.with_suffix(".md").write_text(text, encoding="utf-8")
     name.with_suffix(".html").write_text(page(points, about), encoding="utf-8")
     print(text)

@@ -1,0 +1,25 @@
+# Two rounds of one series become pages, to which a third of another is joined;
+# what there is no memory for is told there.
+cmake_minimum_required(VERSION 3.25)
+set(scale ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/scale.py ${BENCH} --quick)
+file(REMOVE_RECURSE ${OUT})
+execute_process(COMMAND ${scale} --series tensors --rounds 2 --out ${OUT}
+                OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB points ${OUT}/*-scale.json)
+execute_process(COMMAND ${scale} --series bytes:1152921504606846976 --rounds 1
+                --points ${points} --out ${OUT}
+                OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+foreach(wanted IN ITEMS "Least of 2 rounds" "5 [|] [0-9.]+ [nu]s [.][.] [0-9]"
+        "tensormsg, shm [|] 1 to 10 [|] "
+        "not measured: 1152921504606846976 bytes: [^\n]*memory")
+    if(NOT text MATCHES "${wanted}")
+        message(FATAL_ERROR "no '${wanted}' in\n${text}")
+    endif()
+endforeach()
+file(GLOB page ${OUT}/*-scale.html)
+file(READ ${page} page)
+foreach(wanted IN ITEMS "<svg" "a tensor -->" "Not measured: 1152921504606846976")
+    if(NOT page MATCHES "${wanted}")
+        message(FATAL_ERROR "no '${wanted}' in ${OUT}/*-scale.html")
+    endif()
+endforeach()
