@@ -67,6 +67,7 @@ struct bench_run {
     double block_s; /* > 0: so many rounds as take this long; workloads only */
     bench_opener_t open; /* of another way; NULL: as `way.layout` says */
     const char *folder;  /* for the sockets of such a way */
+    bool has_threads;    /* of its own, which may use all cores */
 };
 
 #define BENCH_WINDOW_MAX 16 /* bandwidth */

@@ -101,8 +101,13 @@ __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     alarm(RUN_SECONDS_MAX);
-    bench_bind_core(first ? 0 : 1);
+    if (!run->has_threads) {
+        bench_bind_core(first ? 0 : 1);
+    }
     side = open_side(run, first, socket);
+    if (run->has_threads) { /* made by now, and not to inherit that */
+        bench_bind_core(first ? 0 : 1);
+    }
     bench_play(side, run, first, socket, &sample);
     side->close(side);
     if (first) {

@@ -95,6 +95,7 @@ int main(int argc, char **argv)
         .transport = strcmp(argv[3], "tcp") == 0 ? BENCH_TCP : BENCH_SHM,
         .open = way->open,
         .way = way->way,
+        .has_threads = way->has_threads,
         .window = BENCH_WINDOW_MAX,
         .blocks = BLOCKS,
         .block_s = strtod(argv[4], NULL) / BLOCKS,

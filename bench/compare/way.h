@@ -11,6 +11,7 @@ typedef struct {
     bench_opener_t open;
     bench_way_t way;              /* of raw UCX */
     const char *(*version)(void); /* of the library; may be NULL */
+    bool has_threads;             /* of its own, which may use all cores */
 } compare_way_t;
 
 /* Those of this program; the last has no name. */
@@ -40,7 +41,7 @@ typedef struct {
 void compare_framed_load(compare_framed_t *framed, const bench_run_t *run);
 void compare_framed_unload(compare_framed_t *framed);
 
-/* What goes now, its small tensors copied. */
+/* What goes now. */
 const framing_out_t *compare_framed_next(compare_framed_t *framed);
 
 /* A message is there, whole, and where its tensors lie is known; or it was an

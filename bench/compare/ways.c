@@ -6,18 +6,22 @@
 #include "way.h"
 
 const compare_way_t compare_ways[] = {
-    {"tensormsg", NULL, {.layout = BENCH_MAP}, tmsg_version},
-    {"raw ucp_am", NULL, {.layout = BENCH_CONTIGUOUS}, ucp_get_version_string},
-    {"raw ucp_am iov", NULL, {.layout = BENCH_IOV}, NULL},
-    {"socket", compare_socket_open, {0}, NULL},
+    {"tensormsg", NULL, {.layout = BENCH_MAP}, tmsg_version, false},
+    {"raw ucp_am",
+     NULL,
+     {.layout = BENCH_CONTIGUOUS},
+     ucp_get_version_string,
+     false},
+    {"raw ucp_am iov", NULL, {.layout = BENCH_IOV}, NULL, false},
+    {"socket", compare_socket_open, {0}, NULL, false},
 #ifdef COMPARE_ZMQ
-    {"ZeroMQ", compare_zmq_open, {0}, compare_zmq_version},
+    {"ZeroMQ", compare_zmq_open, {0}, compare_zmq_version, true},
 #endif
 #ifdef COMPARE_NNG
-    {"nng", compare_nng_open, {0}, compare_nng_version},
+    {"nng", compare_nng_open, {0}, compare_nng_version, true},
 #endif
 #ifdef COMPARE_GRPC
-    {"gRPC C++", compare_grpc_open, {0}, compare_grpc_version},
+    {"gRPC C++", compare_grpc_open, {0}, compare_grpc_version, true},
 #endif
     {0},
 };
