@@ -16,10 +16,26 @@ install_python()
     $pip --no-deps -r tests/requirements-alone.txt || echo 'compare: no UCXX'
 }
 
+# UCXX in C++, of the same packages, as a program of its own.
+build_ucxx()
+{
+    set -- "$venv"/lib/python3*/site-packages/libucxx/lib*/libucxx.so
+    [ -e "$1" ] || return 1
+    site=${1%/libucxx/*}
+    cmake -S . -B "$build" -DTMSG_BUILD_COMPARE=ON \
+        -DTMSG_UCXX="$(realpath "$site")" > /dev/null &&
+        cmake --build "$build" --target tensormsg_compare_ucxx > /dev/null
+}
+
 if install_python; then
     set -- --python "$venv/bin/python" "$@"
 else
     echo 'compare: no contestants in Python' >&2
+fi
+if build_ucxx; then
+    set -- --also "$build/tensormsg-compare-ucxx" "$@"
+else
+    echo 'compare: no UCXX in C++' >&2
 fi
 if [ -x "$venv/bin/python" ]; then
     python=$venv/bin/python # which has matplotlib, mostly

@@ -29,6 +29,9 @@ PYTHON = {  # as `python -m tensormsg.bench` knows them: as the table does
     "ZeroMQ": "ZeroMQ + pickle 5, Python",
     "UCXX": "UCXX, Python",
 }
+# Those with another UCX than ours: what they are compared with.
+BESIDE = {way: "tensormsg, UCXX's UCX"
+          for way in ("raw ucp_am, UCXX's UCX", "UCXX C++", "UCXX, Python")}
 LIMIT_S = 120  # a run that takes longer is none
 
 
@@ -66,7 +69,8 @@ class Table:
     def rows(self, place):
         """way, us, how often ours is as fast, GB/s, the same; by us."""
         ways = self.seen[place]
-        return sorted((self.row(ways[OURS], way, ways[way]) for way in ways),
+        return sorted((self.row(ways.get(BESIDE.get(way)) or ways[OURS], way,
+                                ways[way]) for way in ways),
                       key=lambda row: row[1])
 
     @staticmethod
@@ -104,13 +108,14 @@ def cells(row):
             figure(rate, 2), "" if way == OURS else spread(more))
 
 
-def machine(program, python):
+def machine(programs, python):
     lines = [f"- {platform.platform()}, {os.cpu_count()} cores"]
     with open("/proc/cpuinfo", encoding="utf-8") as info:
         names = {line.split(":", 1)[1].strip() for line in info
                  if line.startswith("model name")}
     lines += [f"- {name}" for name in sorted(names)]
-    lines.append("- " + run([program, "--version"]).strip())
+    lines += ["- " + run([program, "--version"]).strip()
+              for program in programs]
     if python:
         lines.append("- " + run([python, "--version"]).strip())
     return lines
@@ -184,14 +189,15 @@ def page(table, about):
 def contest(args, table):
     """Every way once a round, so that what else the machine does falls on
     all. Returns what was not measured, and why."""
-    ways = run([args.program]).splitlines()
+    ways = {way: program for program in args.programs
+            for way in run([program]).splitlines()}
     missing = {}
     for number in range(args.rounds):
         for workload in args.workloads:
             name = pathlib.Path(workload).stem
             turns = [((name, over), way,
                       lambda way=way, over=over: in_c(
-                          args.program, way, workload, over, args.seconds))
+                          ways[way], way, workload, over, args.seconds))
                      for over in ("shm", "tcp") for way in ways]
             if args.python:
                 turns += [((name, "shm"), PYTHON[way],
@@ -218,6 +224,8 @@ def contest(args, table):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program", help="build/tensormsg-compare")
+    parser.add_argument("--also", metavar="PROGRAM", action="append",
+                        default=[], help="with other ways")
     parser.add_argument("--python", help="of an environment with tensormsg")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3,
@@ -227,11 +235,12 @@ def main():
     parser.add_argument("workloads", nargs="*", default=sorted(
         str(path) for path in (HERE / "../workloads").glob("*.json")))
     args = parser.parse_intermixed_args()
+    args.programs = [args.program, *args.also]
     table = Table()
     missing = contest(args, table)
     about = {"date": datetime.date.today().isoformat(), "rounds": args.rounds,
              "seconds": args.seconds, "missing": missing,
-             "machine": machine(args.program, args.python)}
+             "machine": machine(args.programs, args.python)}
     args.out.mkdir(parents=True, exist_ok=True)
     text = markdown(table, about)
     (args.out / f"{about['date']}.md").write_text(text, encoding="utf-8")

@@ -26,10 +26,13 @@ bench_side_t *compare_nng_open(const bench_run_t *run, bool dialling,
                                int socket);
 bench_side_t *compare_grpc_open(const bench_run_t *run, bool dialling,
                                 int socket);
+bench_side_t *compare_ucxx_open(const bench_run_t *run, bool dialling,
+                                int socket);
 
 const char *compare_zmq_version(void);
 const char *compare_nng_version(void);
 const char *compare_grpc_version(void);
+const char *compare_ucxx_version(void);
 
 /* What these have in common: a side and what it sends and receives. */
 typedef struct {

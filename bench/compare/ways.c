@@ -6,6 +6,15 @@
 #include "way.h"
 
 const compare_way_t compare_ways[] = {
+#ifdef COMPARE_UCXX /* a program of its own, for another UCX */
+    {"tensormsg, UCXX's UCX", NULL, {.layout = BENCH_MAP}, NULL, false},
+    {"raw ucp_am, UCXX's UCX",
+     NULL,
+     {.layout = BENCH_CONTIGUOUS},
+     ucp_get_version_string,
+     false},
+    {"UCXX C++", compare_ucxx_open, {0}, compare_ucxx_version, false},
+#else
     {"tensormsg", NULL, {.layout = BENCH_MAP}, tmsg_version, false},
     {"raw ucp_am",
      NULL,
@@ -22,6 +31,7 @@ const compare_way_t compare_ways[] = {
 #endif
 #ifdef COMPARE_GRPC
     {"gRPC C++", compare_grpc_open, {0}, compare_grpc_version, true},
+#endif
 #endif
     {0},
 };
