@@ -171,7 +171,7 @@ bench_side_t *compare_zmq_open(const bench_run_t *run, bool dialling,
     self->framed.side.close = close_side;
     compare_framed_load(&self->framed, run);
     self->context = zmq_ctx_new();
-    self->socket = zmq_socket(self->context, ZMQ_PAIR);
+    self->socket = zmq_socket(self->context, ZMQ_DEALER);
     must(self->socket != NULL, "a socket");
     zmq_setsockopt(self->socket, ZMQ_SNDHWM, &most, sizeof(most));
     zmq_setsockopt(self->socket, ZMQ_RCVHWM, &most, sizeof(most));

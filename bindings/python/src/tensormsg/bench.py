@@ -168,7 +168,7 @@ def unpack(frames: List[Any]) -> Any:
 
 
 def serve_zmq(place: str) -> None:
-    pair = zmq_socket("PAIR")
+    pair = zmq_socket("DEALER")
     pair.bind(place.replace("unix://", "ipc://"))
     say_ready()
     while True:
@@ -178,7 +178,7 @@ def serve_zmq(place: str) -> None:
 
 
 def with_zmq(place: str, data: Data) -> List[float]:
-    pair = zmq_socket("PAIR")
+    pair = zmq_socket("DEALER")
     pair.connect(place.replace("unix://", "ipc://"))
 
     def round_trip(sent: Data) -> Any:
