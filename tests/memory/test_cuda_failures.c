@@ -140,15 +140,20 @@ static const char done_without[] =
     "cuCtxGetDevice cuPointerGetAttributes cuMemRetainAllocationHandle "
     "cuMemRelease";
 
+static void *current; /* of the application's, while all happens, or NULL */
+
 /* A context that cannot be popped stays. */
 static void restore(const char *failed)
 {
+    int depth = current != NULL;
     void *context;
 
-    if (fake->depth() == 1 && strncmp(failed, "cuCtxPop", 8) == 0) {
+    if (fake->depth() == depth + 1 && strncmp(failed, "cuCtxPop", 8) == 0) {
         must_eq(fn->cuCtxPopCurrent(&context), 0);
     }
-    must_eq(fake->depth(), 0);
+    must_eq(fake->depth(), depth);
+    must_eq(fn->cuCtxGetCurrent(&context), 0);
+    must_true(context == current);
 }
 
 /* The n-th call fails while all is used, or while it is let go. */
@@ -210,12 +215,40 @@ static void fail_all(int result, bool while_let_go, tmsg_stream_t stream)
 
 static const tmsg_stream_t legacy = {TMSG_STREAM_CUDA, 1};
 
+/* The application has a context of another device current, which it has not
+ * named: that stays current, and nothing is made on its device. */
+static void fail_beside(tmsg_stream_t stream, bool while_let_go)
+{
+    void *context;
+
+    current = fake->context(1);
+    must_eq(fn->cuCtxPushCurrent(current), 0);
+    fail_all(999, while_let_go, stream);
+    must_eq(fake->primary_uses(1), 0);
+    must_eq(fn->cuCtxPopCurrent(&context), 0);
+    must_eq(fake->depth(), 0);
+    free(current);
+    current = NULL;
+}
+
 Test(cuda_failures, of_any_call_are_told) { fail_all(999, false, app); }
 Test(cuda_failures, of_memory_are_told) { fail_all(2, false, app); }
 Test(cuda_failures, of_values_are_told) { fail_all(1, false, app); }
 Test(cuda_failures, on_a_default_stream_are_told)
 {
     fail_all(999, false, legacy);
+}
+Test(cuda_failures, leave_the_context_of_another_device_current)
+{
+    fail_beside(app, false);
+}
+Test(cuda_failures, on_a_default_stream_leave_it_current)
+{
+    fail_beside(legacy, false);
+}
+Test(cuda_failures, while_things_end_leave_it_current)
+{
+    fail_beside(app, true);
 }
 Test(cuda_failures, while_things_end_do_no_harm) { fail_all(999, true, app); }
 Test(cuda_failures, while_things_end_on_a_default_stream_do_no_harm)
