@@ -82,6 +82,7 @@ static const field_t fields[] = {
     FIELD(42, BYTES, false, nonce),
     FIELD(43, TEXT, false, near_end),
     FIELD(44, TEXT, false, far_end),
+    FIELD(45, TEXT, false, devices),
 };
 
 #define SPARED 42 /* from here on, what is empty is left out */

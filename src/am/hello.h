@@ -12,7 +12,7 @@
 
 #define TMSG_INSTANCE_BYTES 16
 #define TMSG_NONCE_BYTES 32
-#define TMSG_HELLO_BYTES_MAX 768 /* of every hello that we write */
+#define TMSG_HELLO_BYTES_MAX 1024 /* of every hello that we write */
 
 /* What a side does, a bit each; unknown ones are passed over. */
 #define TMSG_FEATURE_PING 1u      /* answers PING */
@@ -71,6 +71,7 @@ typedef struct {
     uint8_t nonce[TMSG_NONCE_BYTES]; /* random; zeros without admission */
     char near_end[80];               /* of its socket, with admission */
     char far_end[80];
+    char devices[256]; /* by number; see numbers.h */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,

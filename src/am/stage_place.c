@@ -5,6 +5,7 @@
 
 #include "am/context.h"
 #include "am/endpoint.h"
+#include "am/numbers.h"
 #include "am/stage_in_struct.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -91,27 +92,66 @@ void tmsg_stage_in_on_host(tmsg_message_t *message)
                       "there is no memory of its kind here");
 }
 
+/* A device for which both sides' tables have one number is here what that is
+ * here. Errors: UNSUPPORTED (no driver shows it). */
+static tmsg_status_t renumber(tmsg_message_t *message, size_t index)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+    const tmsg_context_t *context = endpoint->worker->context;
+    tmsg_device_t device;
+    tmsg_status_t status;
+    uint32_t number;
+
+    if (context->devices == NULL ||
+        !tmsg_numbers_find(endpoint->peer_hello.devices,
+                           tmsg_map_entries(message->map)[index].tensor.device,
+                           &number)) {
+        return TMSG_OK;
+    }
+    status = tmsg_context_device(context, number, &device);
+    if (status == TMSG_OK) {
+        tmsg_map_set_device(message->map, index, device);
+    }
+    return status == TMSG_ERR_NOT_FOUND ? TMSG_OK : status;
+}
+
+/* Of one that is a device's where it was sent. */
+static tmsg_status_t decoded(tmsg_message_t *message, size_t index)
+{
+    const tmsg_domain_t *domain = NULL;
+    char why[200] = "";
+    tmsg_status_t status;
+
+    if (renumber(message, index) == TMSG_OK) {
+        const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
+
+        if (tmsg_map_entry_is_on_host(entry)) { /* so says the table here */
+            return TMSG_OK;
+        }
+        domain = domain_of(message, entry->tensor.device);
+    } else {
+        snprintf(why, sizeof(why), " (%s)", tmsg_error_message());
+    }
+    if (domain == NULL) {
+        status = fall_back(message, index, why);
+        tmsg_stage_in_on_host(message);
+        return status;
+    }
+    status = make(message);
+    if (status == TMSG_OK) {
+        message->stage->dests[index].domain = domain;
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_stage_in_decoded(tmsg_message_t *message)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < tmsg_map_size(message->map) && status == TMSG_OK;
          i++) {
-        const tmsg_domain_t *domain;
-
-        if (tmsg_map_entry_is_on_host(&entries[i])) {
-            continue;
-        }
-        domain = domain_of(message, entries[i].tensor.device);
-        if (domain == NULL) {
-            status = fall_back(message, i, "");
-            tmsg_stage_in_on_host(message);
-            continue;
-        }
-        status = make(message);
-        if (status == TMSG_OK) {
-            message->stage->dests[i].domain = domain;
+        if (!tmsg_map_entry_is_on_host(&tmsg_map_entries(message->map)[i])) {
+            status = decoded(message, i);
         }
     }
     return status;

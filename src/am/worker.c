@@ -16,6 +16,7 @@
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/message.h"
+#include "am/numbers.h"
 #include "am/parts.h"
 #include "am/ping.h"
 #include "am/progress.h"
@@ -339,6 +340,8 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
                      TMSG_FEATURE_CALLS | TMSG_FEATURE_SLICES |
                      TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
                      TMSG_FEATURE_LEASE;
+    tmsg_numbers_tell(worker->context->devices, hello.devices,
+                      sizeof(hello.devices));
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;

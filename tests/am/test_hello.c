@@ -65,6 +65,7 @@ static const struct {
     {42, false, "nonce", 32},
     {43, false, "near_end", 0},
     {44, false, "far_end", 0},
+    {45, false, "devices", 0},
 };
 
 #define LAST_REQUIRED 27
@@ -118,6 +119,7 @@ static tmsg_hello_t sample(void)
     memset(hello.nonce, 0xaa, sizeof(hello.nonce));
     strcpy(hello.near_end, "tcp://10.0.0.7:4000");
     strcpy(hello.far_end, "tcp://10.0.0.8:5000");
+    strcpy(hello.devices, "0=2:1,7=2:0");
     return hello;
 }
 
@@ -162,6 +164,7 @@ Test(hello, always_fits_in_its_bound)
     memset(hello.boot_id, 'b', sizeof(hello.boot_id));
     memset(hello.near_end, 'n', sizeof(hello.near_end));
     memset(hello.far_end, 'f', sizeof(hello.far_end));
+    memset(hello.devices, '7', sizeof(hello.devices));
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_assert(eq(int, tmsg_hello_decode(bytes, length, &back), TMSG_OK), "%s",
@@ -207,11 +210,11 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 43 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
-     * 19 of either end */
-    cr_expect(
-        eq(sz, length,
-           43 * 4 + 8 + 3 * 2 + 16 + 10 * 4 + 17 * 8 + 7 + 36 + 32 + 2 * 19));
+    /* 44 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
+     * 19 of either end, 11 of devices */
+    cr_expect(eq(sz, length,
+                 44 * 4 + 8 + 3 * 2 + 16 + 10 * 4 + 17 * 8 + 7 + 36 + 32 +
+                     2 * 19 + 11));
 }
 
 /* Whether the first `cut` bytes are all that is required, and whole fields. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/numbers.h"
 #include "support/device_map.h"
 #include "support/devices.h"
 #include "support/peers.h"
@@ -161,5 +162,150 @@ Test(table, says_where_tensors_go)
     must(pair_finish(&pair, request));
     pair_close(&pair);
     tmsg_context_destroy(context);
+    devices_end();
+}
+
+static bool has_accepted(void *arg)
+{
+    return ((side_t *)arg)->accepted != NULL;
+}
+
+static void open_side(side_t *side, const char *table)
+{
+    setenv("TENSORMSG_DEVICE_TABLE", table, 1);
+    side_open(side, NULL);
+    unsetenv("TENSORMSG_DEVICE_TABLE");
+}
+
+/* A pair whose sides have tables of their own. */
+static void open_pair(pair_t *pair, const char *a, const char *b)
+{
+    tmsg_request_t *ready;
+
+    memset(pair, 0, sizeof(*pair));
+    pair->sides[0] = &pair->a;
+    pair->sides[1] = &pair->b;
+    open_side(&pair->a, a);
+    open_side(&pair->b, b);
+    side_listen_link(&pair->a, LINK_SHM);
+    pair->to_a = side_dial(&pair->b, &pair->a);
+    must(tmsg_endpoint_ready(pair->to_a, &ready));
+    must(pair_finish(pair, ready));
+    pair_await(pair, has_accepted, &pair->a, "an accepted endpoint");
+    pair->to_b = pair->a.accepted;
+}
+
+#define CUDA(index, bus)                                                       \
+    "{\"index\": " #index ", \"kind\": \"cuda\", \"bus_id\": \"" bus ":00."    \
+    "0\"}"
+#define TABLE_OF(...) "{\"version\": 1, \"devices\": [" __VA_ARGS__ "]}"
+#define THEIRS TABLE_OF(CUDA(7, "33") ", " CUDA(0, "34") ", " CUDA(5, "35"))
+#define OURS                                                                   \
+    TABLE_OF(CUDA(7, "36") ", " CUDA(0, "33") ", " CUDA(                       \
+        8, "34") ", {\"index\": 5, \"kind\": \"host\"}")
+
+static void comes_to(pair_t *pair, tmsg_endpoint_t *from, side_t *to,
+                     const device_tensor_t *sent, const device_tensor_t *there,
+                     size_t count)
+{
+    tmsg_request_t *request;
+    tmsg_message_t *message;
+
+    request = send_map(from, device_map(5, sent, count), TMSG_SEND_ACKED);
+    message = pair_take(pair, to);
+    device_map_check(5, there, count, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, request));
+}
+
+/* What the sender's table calls by a number is what the receiver's calls so;
+ * what has none, or none there, keeps its ordinal. Again and again, for what
+ * repeats goes by its schema. */
+Test(table, of_both_sides_say_where_tensors_go)
+{
+    static const device_tensor_t sent[] = {{.device = 0, .bytes = 400000},
+                                           {.device = 1, .bytes = 99},
+                                           {.device = 2, .bytes = 5000},
+                                           {.device = 3, .bytes = 70000},
+                                           {.device = ON_HOST, .bytes = 64}};
+    static const device_tensor_t there[] = {{.device = 3, .bytes = 400000},
+                                            {.device = 0, .bytes = 99},
+                                            {.device = ON_HOST, .bytes = 5000},
+                                            {.device = 3, .bytes = 70000},
+                                            {.device = ON_HOST, .bytes = 64}};
+    static const device_tensor_t back[] = {{.device = 0, .bytes = 100},
+                                           {.device = 1, .bytes = 100},
+                                           {.device = 3, .bytes = 100}};
+    static const device_tensor_t home[] = {{.device = 1, .bytes = 100},
+                                           {.device = 1, .bytes = 100},
+                                           {.device = 0, .bytes = 100}};
+    pair_t pair;
+
+    open_pair(&pair, OURS, THEIRS);
+    for (int i = 0; i < 3; i++) {
+        comes_to(&pair, pair.to_a, &pair.a, sent, there, 5);
+        comes_to(&pair, pair.to_b, &pair.b, back, home, 3);
+    }
+    pair_close(&pair);
+    devices_end();
+}
+
+Test(table, of_one_side_alone_says_nothing_of_the_others)
+{
+    static const device_tensor_t sent[] = {{.device = 0, .bytes = 400000},
+                                           {.device = 1, .bytes = 99}};
+    pair_t pair;
+
+    open_pair(&pair, OURS, "");
+    comes_to(&pair, pair.to_a, &pair.a, sent, sent, 2);
+    comes_to(&pair, pair.to_b, &pair.b, sent, sent, 2);
+    pair_close(&pair);
+    devices_end();
+}
+
+/* One that no driver shows there is none, and not another by its ordinal. */
+Test(table, names_a_device_that_is_hidden_there)
+{
+    static const device_tensor_t sent[] = {{.device = 1, .bytes = 1000}};
+    static const device_tensor_t there[] = {{.device = ON_HOST, .bytes = 1000}};
+    const tmsg_send_params_t strict = {.field_mask = TMSG_SEND_PARAM_FLAGS |
+                                                     TMSG_SEND_PARAM_POLICY,
+                                       .flags = TMSG_SEND_ACKED,
+                                       .policy = TMSG_POLICY_STRICT};
+    tmsg_request_t *request;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    setenv("FAKE_NVML_DEVICES", "6", 1);
+    open_pair(&pair, TABLE_OF(CUDA(0, "38")), THEIRS);
+    comes_to(&pair, pair.to_a, &pair.a, sent, there, 1);
+    map = device_map(5, sent, 1);
+    must(tmsg_endpoint_send(pair.to_a, map, &strict, &request));
+    tmsg_map_destroy(map);
+    must_be(pair_wait(&pair, request), TMSG_ERR_REFUSED);
+    must_say(tmsg_request_error(request),
+             "tensor '0': no memory of device type 2 here (index 0 of the "
+             "device table, cuda 0000:38:00.0, is shown by no driver here");
+    tmsg_request_destroy(request);
+    pair_close(&pair);
+    devices_end();
+}
+
+/* As many as there is room for. */
+Test(table, tells_its_numbers)
+{
+    tmsg_devices_t *devices;
+    char text[32];
+
+    must(create(TABLE, 0, &devices));
+    tmsg_numbers_tell(devices, text, sizeof(text));
+    cr_expect_str_eq(text, "7=2:0,0=2:2");
+    tmsg_numbers_tell(devices, text, 12);
+    cr_expect_str_eq(text, "7=2:0,0=2:2");
+    tmsg_numbers_tell(devices, text, 11);
+    cr_expect_str_eq(text, "7=2:0");
+    tmsg_numbers_tell(devices, text, 5);
+    cr_expect_str_eq(text, "");
+    tmsg_devices_destroy(devices);
     devices_end();
 }
