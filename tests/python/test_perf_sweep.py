@@ -4,6 +4,7 @@ cannot be."""
 
 import contextlib
 import csv
+import ctypes
 import io
 import itertools
 import json
@@ -239,12 +240,19 @@ def test_memory_of_a_device():
 
 # --- the end ---
 
+def end_with_the_test():
+    """Whoever ends that, and however: a sweep would go on for hours."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 @contextlib.contextmanager
 def started(*words):
     """A sweep, which does not outlive its test."""
     here = subprocess.Popen([TOOL, "perf", *map(str, words)], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            start_new_session=True)
+                            start_new_session=True,
+                            preexec_fn=end_with_the_test)
     try:
         yield here
     finally:
