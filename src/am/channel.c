@@ -26,8 +26,7 @@ void tmsg_channels_init(tmsg_endpoint_t *endpoint)
 
 static void free_content(tmsg_channel_t *channel)
 {
-    tmsg_repeat_forget_out(channel);
-    tmsg_repeat_forget_in(channel);
+    tmsg_repeat_free(channel);
     tmsg_schema_table_destroy(channel->tx_schemas);
     tmsg_schema_store_destroy(channel->rx_schemas);
     tmsg_schemas_forget(channel);

@@ -154,6 +154,17 @@ void tmsg_credit_free(tmsg_endpoint_t *endpoint, uint64_t *charged)
     }
 }
 
+bool tmsg_credit_allows(const tmsg_endpoint_t *endpoint, uint64_t charge)
+{
+    return charge <= endpoint->credit.rx_edge - endpoint->credit.rx_charged;
+}
+
+void tmsg_credit_pass(tmsg_endpoint_t *endpoint, uint64_t charge)
+{
+    endpoint->credit.rx_charged += charge;
+    tmsg_credit_free(endpoint, &charge);
+}
+
 uint64_t tmsg_credit_edge(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->credit.rx_freed + endpoint->credit.rx_window;

@@ -61,6 +61,11 @@ bool tmsg_credit_count(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
 /* What was charged is out of UCX's hands. */
 void tmsg_credit_free(tmsg_endpoint_t *endpoint, uint64_t *charged);
 
+/* Both of a repeat's, of which the window has so much left: it is copied at
+ * once. */
+bool tmsg_credit_allows(const tmsg_endpoint_t *endpoint, uint64_t charge);
+void tmsg_credit_pass(tmsg_endpoint_t *endpoint, uint64_t charge);
+
 /* Whether the peer is to be told, and of what. */
 bool tmsg_credit_is_due(const tmsg_endpoint_t *endpoint);
 uint64_t tmsg_credit_edge(const tmsg_endpoint_t *endpoint);

@@ -49,6 +49,7 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     tmsg_map_destroy(message->map);
     tmsg_store_drop(message->store);
     free(message->pieces);
+    free(message->room);
     free(message);
 }
 
@@ -80,11 +81,13 @@ static void end_message(void *arg)
     tmsg_endpoint_drop(message->endpoint);
     message->again = 0;
     message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
-                           message->piece_room * sizeof(*message->pieces);
+                           message->piece_room * sizeof(*message->pieces) +
+                           message->room_bytes;
     tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
 }
 
-/* The same of one that keeps its map: mostly it has nothing else. */
+/* The same of one that keeps its map: mostly it has nothing else. What that of
+ * a repeat takes was counted when it was laid out. */
 static void end_laid(void *arg)
 {
     tmsg_message_t *message = arg;
@@ -94,6 +97,9 @@ static void end_laid(void *arg)
         end_message(message);
         return;
     }
+    if (message->again == 0) {
+        message->spare.bytes = message->noted + message->room_bytes;
+    }
     if (message->aborted || message->discarded) {
         message->again = 0;
     }
@@ -102,7 +108,6 @@ static void end_laid(void *arg)
     } else {
         tmsg_endpoint_drop(message->endpoint);
     }
-    message->spare.bytes = message->noted; /* record and map, no more */
     tmsg_store_give_back(store, &message->spare, message->noted);
 }
 
@@ -150,7 +155,6 @@ static bool end_again(tmsg_message_t *message)
         return false;
     }
     tmsg_endpoint_return(message->endpoint);
-    message->spare.bytes = message->noted;
     tmsg_store_give_back(message->store, &message->spare, message->noted);
     return true;
 }
@@ -184,9 +188,29 @@ void tmsg_message_discard(tmsg_message_t *message)
     tmsg_worker_due(message->endpoint->worker, &message->due);
 }
 
-/* Makes the map of a record one with that layout, its tensors in the record; or
- * an empty one, with NULL. */
-static tmsg_status_t lay(tmsg_message_t *message, const tmsg_map_t *layout)
+/* Room for a payload, unless it is small and lies in the record. */
+static tmsg_status_t make_room(tmsg_message_t *message, size_t bytes)
+{
+    size_t whole = (bytes + TMSG_PAYLOAD_ALIGNMENT - 1) /
+                   TMSG_PAYLOAD_ALIGNMENT * TMSG_PAYLOAD_ALIGNMENT;
+
+    if (bytes <= TMSG_MESSAGE_SMALL || bytes <= message->room_bytes) {
+        return TMSG_OK;
+    }
+    free(message->room);
+    message->room_bytes = 0;
+    message->room = aligned_alloc(TMSG_PAYLOAD_ALIGNMENT, whole);
+    if (message->room == NULL) {
+        return tmsg_error_memory("a message's payload");
+    }
+    message->room_bytes = whole;
+    return TMSG_OK;
+}
+
+/* Makes the map of a record one with that layout, its tensors, of `bytes`, in
+ * the record's room; or an empty one, with NULL. */
+static tmsg_status_t lay(tmsg_message_t *message, const tmsg_map_t *layout,
+                         size_t bytes)
 {
     tmsg_status_t status;
 
@@ -197,9 +221,12 @@ static tmsg_status_t lay(tmsg_message_t *message, const tmsg_map_t *layout)
     if (layout == NULL) {
         return TMSG_OK;
     }
-    status = tmsg_map_share(message->map, layout);
+    status = make_room(message, bytes);
     if (status == TMSG_OK) {
-        tmsg_payload_place(message->map, tmsg_message_room(message));
+        status = tmsg_map_share(message->map, layout);
+    }
+    if (status == TMSG_OK) {
+        tmsg_payload_place(message->map, tmsg_message_room(message, bytes));
     }
     return status;
 }
@@ -220,6 +247,8 @@ static tmsg_message_t *get_record(tmsg_store_t *store)
     message->again = 0;
     message->pieces = NULL;
     message->piece_room = 0;
+    message->room = NULL;
+    message->room_bytes = 0;
     if (tmsg_map_create(&message->map) != TMSG_OK) {
         free(message);
         return NULL;
@@ -249,35 +278,58 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
     if (message == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    (void)lay(message, NULL);
+    (void)lay(message, NULL, 0);
     begin(message, head, ucx, channel);
     tmsg_endpoint_borrow(channel->endpoint);
     *message_p = message;
     return TMSG_OK;
 }
 
+/* A record with the map of a repeat. */
+static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
+                      tmsg_channel_t *channel)
+{
+    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+
+    if (lay(message, repeat->layout, (size_t)repeat->head.payload_bytes) !=
+        TMSG_OK) {
+        return false;
+    }
+    begin(message, &repeat->head, ucx, channel);
+    message->noted = repeat->noted;
+    message->laid = true;
+    message->again = repeat->number;
+    message->spare.bytes =
+        repeat->noted - repeat->room_bytes + message->room_bytes;
+    return true;
+}
+
+/* What has a payload beside it is held to the budget, as all payloads are. */
+static bool charge(tmsg_store_t *store, const tmsg_repeat_in_t *repeat)
+{
+    return repeat->room_bytes > 0
+               ? tmsg_store_claim(store, repeat->noted)
+               : tmsg_store_charge(store, repeat->noted) == TMSG_OK;
+}
+
 tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
 {
     const tmsg_repeat_in_t *repeat = &channel->repeat_in;
-    tmsg_message_t *message = get_record(channel->endpoint->worker->store);
+    tmsg_store_t *store = channel->endpoint->worker->store;
+    tmsg_message_t *message;
 
-    if (message == NULL) {
+    if (!charge(store, repeat)) {
         return NULL;
     }
-    if (message->again == repeat->number) {
+    message = get_record(store);
+    if (message != NULL && message->again == repeat->number) {
         message->state = TMSG_RX_WAITING;
         message->call = NULL;
-    } else if (lay(message, repeat->layout) == TMSG_OK) {
-        begin(message, &repeat->head, ucx, channel);
-        message->noted = repeat->noted;
-        message->laid = true;
-        message->again = repeat->number;
-    } else {
-        tmsg_message_free_spare(&message->spare);
-        return NULL;
-    }
-    if (tmsg_store_charge(message->store, repeat->noted) != TMSG_OK) {
-        tmsg_message_free_spare(&message->spare);
+    } else if (message == NULL || !lay_again(message, ucx, channel)) {
+        tmsg_store_discharge(store, repeat->noted);
+        if (message != NULL) {
+            tmsg_message_free_spare(&message->spare);
+        }
         return NULL;
     }
     tmsg_endpoint_borrow(channel->endpoint);

@@ -79,11 +79,13 @@ struct tmsg_message {
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready; a STREAM's: rx_unread */
-    /* Not zeroed with the rest, the first four kept with the record: */
+    /* Not zeroed with the rest, the first six kept with the record: */
     tmsg_store_t *store;
     tmsg_map_t *map;
     ucp_dt_iov_t *pieces; /* of a payload that is written to more */
     size_t piece_room;    /* of these */
+    uint8_t *room;        /* for the payload of a repeat that is not small */
+    size_t room_bytes;
     uint8_t gap[TMSG_PAYLOAD_ALIGNMENT]; /* takes what is no tensor's */
     /* with room to begin aligned. */
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
@@ -99,13 +101,16 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
 
 /* Starts one that repeats another of its channel's: with that one's head, its
  * tensors placed in its room, and its memory counted. NULL: there is no memory
- * for it. */
+ * for it, or the budget has none. */
 tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel);
 
-/* Where a small payload lies in the record. */
-static inline uint8_t *tmsg_message_room(tmsg_message_t *message)
+/* Where the payload of a repeat lies: in the record, if it is small. */
+static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
 {
-    return message->small + -(uintptr_t)message->small % TMSG_PAYLOAD_ALIGNMENT;
+    return bytes > TMSG_MESSAGE_SMALL
+               ? message->room
+               : message->small +
+                     -(uintptr_t)message->small % TMSG_PAYLOAD_ALIGNMENT;
 }
 
 /* Of its payload and, once they are known, its parts. */

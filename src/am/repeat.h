@@ -24,6 +24,11 @@
  *    says that nothing is queued, missing, closing or waited for. It must ask
  *    for all that changes. If it says no the message goes the general way,
  *    which then says what is wrong, if something is.
+ *  - what a payload of more than TMSG_REPEAT_SMALL bytes costs: credit in
+ * bytes, which is charged and given back here as there (credit.h), and memory
+ * of the receiver's, which each record keeps for the next message of the
+ * layout. That counts against held_bytes while a message lies in it, and is not
+ * had while another message waits for memory.
  *
  * So a peer is trusted with nothing more: what it sends is compared, byte by
  * byte, with what was checked before, and window, order and budget are asked
@@ -47,11 +52,16 @@
  * to a schema. */
 #define TMSG_REPEAT_HEADER_BYTES 104
 
-/* Payloads up to here cost no credit in bytes and lie in records. */
-#define TMSG_REPEAT_BYTES 512
+/* Payloads up to here, about as much as a segment of UCX's holds. */
+#define TMSG_REPEAT_BYTES 8192
+
+/* Of these, those up to here cost no credit in bytes and lie in records. */
+#define TMSG_REPEAT_SMALL 512
 
 /* And of so many tensors at most: who has data begins at a multiple of 16. */
-#define TMSG_REPEAT_TENSORS 32
+#define TMSG_REPEAT_TENSORS (TMSG_REPEAT_BYTES / 16)
+
+#define TMSG_REPEAT_LISTED UINT32_MAX /* there are several to be gathered */
 
 /* Where in the payload the data of a tensor go. */
 typedef struct {
@@ -64,9 +74,12 @@ typedef struct {
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
     struct tmsg_send *ready; /* the record of the next one, or NULL */
     size_t payload_bytes;
-    tmsg_repeat_piece_t pieces[TMSG_REPEAT_TENSORS];
+    tmsg_repeat_piece_t *pieces; /* of the tensors, with room for more */
+    uint32_t piece_room;
     uint32_t tensors;  /* that there are */
+    uint32_t only;     /* the one that has data; or TMSG_REPEAT_LISTED */
     bool has_gaps;     /* between them, which are zeros */
+    uint64_t charge;   /* against the peer's window */
     uint64_t stamp;    /* of the layout */
     uint8_t slot;      /* which the peer keeps there */
     bool is_call;      /* or a reply */
@@ -80,6 +93,8 @@ typedef struct {
     tmsg_preamble_t head;     /* the same, decoded */
     const tmsg_map_t *layout; /* of the schema that it refers to */
     uint64_t noted;           /* what such a message counts for */
+    uint64_t room_bytes;      /* of that, for a payload that is not small */
+    uint64_t charge;          /* against the window that its sender has */
     uint64_t number;          /* its worker has had no other with it */
 } tmsg_repeat_in_t;
 
@@ -113,5 +128,8 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
 /* A schema of the channel is about to be another, or the connection is gone. */
 void tmsg_repeat_forget_out(tmsg_channel_t *channel);
 void tmsg_repeat_forget_in(tmsg_channel_t *channel);
+
+/* The channel ends. */
+void tmsg_repeat_free(tmsg_channel_t *channel);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "am/call.h"
+#include "am/credit.h"
 #include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/incoming.h"
@@ -12,8 +13,9 @@
 #include "am/trace.h"
 #include "core/error.h"
 
-#define LAYOUT_BYTES 8192 /* that a record may keep, waiting for the next */
-#define LINE_BYTES 64     /* of a cache */
+#define LAYOUT_BYTES 131072 /* that a record may keep, waiting for the next */
+#define LINE_BYTES 64       /* of a cache */
+#define AHEAD_BYTES 512     /* that are asked for before they are needed */
 
 void tmsg_repeat_forget_in(tmsg_channel_t *channel)
 {
@@ -64,7 +66,8 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
     size_t bytes = (size_t)arrival->head.bytes + arrival->head.body_bytes;
 
     if (!is_kind(arrival->head.kind) || arrival->rendezvous ||
-        (arrival->head.flags & ~TMSG_HEADER_UNORDERED) != 0 ||
+        (arrival->head.flags &
+         ~(TMSG_HEADER_UNORDERED | TMSG_HEADER_CHARGED)) != 0 ||
         bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
         arrival->data_bytes > TMSG_REPEAT_BYTES || !refers(message) ||
         !is_unwatched(message) || !is_of_host(layout) ||
@@ -75,9 +78,12 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
     repeat->header_bytes = bytes;
     repeat->head = arrival->head;
     repeat->layout = layout;
-    repeat->noted = message->noted;
+    repeat->room_bytes =
+        arrival->data_bytes > TMSG_MESSAGE_SMALL ? arrival->data_bytes : 0;
+    repeat->noted = message->noted + repeat->room_bytes;
+    repeat->charge = message->charged;
     repeat->number = ++message->endpoint->worker->repeats;
-    message->laid = true;
+    message->laid = repeat->room_bytes == 0; /* else it has another room */
 }
 
 /* The channel that a message is for, whose state nothing hangs on. */
@@ -106,6 +112,17 @@ static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
            endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->bye_received && endpoint->broken == TMSG_OK &&
            endpoint->aborts.count == 0 && endpoint->post.map == NULL;
+}
+
+/* Whether there is credit for it, and nothing before it that waits for memory.
+ */
+static bool has_room(const tmsg_channel_t *channel)
+{
+    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+
+    return tmsg_credit_allows(channel->endpoint, repeat->charge) &&
+           (repeat->room_bytes == 0 ||
+            channel->endpoint->worker->fetch.count == 0);
 }
 
 /* What of a header is its own. */
@@ -176,12 +193,13 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
     if (data_bytes > TMSG_REPEAT_BYTES) {
         return false;
     }
-    prefetch(data, data_bytes);
+    prefetch(data, data_bytes < AHEAD_BYTES ? data_bytes : AHEAD_BYTES);
     channel = find(ucx, header, header_bytes);
     repeat = channel == NULL ? NULL : &channel->repeat_in;
     if (repeat == NULL || repeat->head.payload_bytes != data_bytes ||
         !repeats(repeat, header, header_bytes, &numbers) ||
-        !is_plain(channel, numbers.sequence)) {
+        !is_plain(channel, numbers.sequence) ||
+        (data_bytes > TMSG_REPEAT_SMALL && !has_room(channel))) {
         return false;
     }
     message = tmsg_message_again(ucx, channel);
@@ -190,10 +208,14 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
     }
     message->head.message_id = numbers.message_id;
     message->head.sequence = numbers.sequence;
-    memcpy(tmsg_message_room(message), data, data_bytes);
-    if (repeat->head.kind == TMSG_KIND_CALL) {
-        return deliver_call(message, &numbers.call);
+    memcpy(tmsg_message_room(message, data_bytes), data, data_bytes);
+    if (repeat->head.kind != TMSG_KIND_CALL) {
+        deliver(message);
+    } else if (!deliver_call(message, &numbers.call)) {
+        return false;
     }
-    deliver(message);
+    if (repeat->charge > 0) {
+        tmsg_credit_pass(channel->endpoint, repeat->charge);
+    }
     return true;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages that are sent and are like the last one; see repeat.h. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "am/credit.h"
 #include "am/progress.h"
 #include "am/repeat.h"
 #include "am/resume.h"
@@ -15,8 +17,8 @@
                 TMSG_SEND_PARAM_ON_RELEASE))
 
 _Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
-                   TMSG_REPEAT_BYTES <= TMSG_SEND_SMALL_PAYLOAD,
-               "a repeat lies in the record of its send");
+                   TMSG_REPEAT_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
+               "a small repeat lies in the record of its send");
 
 static void drop_ready(tmsg_repeat_out_t *repeat)
 {
@@ -32,11 +34,38 @@ void tmsg_repeat_forget_out(tmsg_channel_t *channel)
     drop_ready(&channel->repeat_out);
 }
 
+void tmsg_repeat_free(tmsg_channel_t *channel)
+{
+    tmsg_repeat_out_t *repeat = &channel->repeat_out;
+
+    tmsg_repeat_forget_out(channel);
+    tmsg_repeat_forget_in(channel);
+    free(repeat->pieces);
+    repeat->pieces = NULL;
+    repeat->piece_room = 0;
+}
+
 /* Of equal layouts all have one stamp from then on. */
 static bool has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
 {
     return tmsg_map_stamp_known(map) == tmsg_map_stamp(layout) ||
            tmsg_map_has_layout(map, layout);
+}
+
+/* Room for the pieces of so many tensors. False: no memory. */
+static bool make_room(tmsg_repeat_out_t *repeat, uint32_t tensors)
+{
+    tmsg_repeat_piece_t *pieces;
+
+    if (tensors <= repeat->piece_room) {
+        return true;
+    }
+    pieces = reallocarray(repeat->pieces, tensors, sizeof(*pieces));
+    if (pieces != NULL) {
+        repeat->pieces = pieces;
+        repeat->piece_room = tensors;
+    }
+    return pieces != NULL;
 }
 
 /* Notes where the tensors of a layout go. */
@@ -46,6 +75,7 @@ static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
     uint64_t end = 0;
 
     repeat->tensors = (uint32_t)tmsg_map_size(layout);
+    repeat->only = TMSG_REPEAT_LISTED;
     repeat->has_gaps = false;
     for (uint32_t i = 0; i < repeat->tensors; i++) {
         uint64_t at =
@@ -55,7 +85,18 @@ static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
         repeat->pieces[i].bytes = (uint16_t)entries[i].bytes;
         repeat->has_gaps |= at > end;
         end = at + entries[i].bytes;
+        if (entries[i].bytes == repeat->payload_bytes) {
+            repeat->only = i; /* for a payload is not empty */
+        }
     }
+}
+
+/* What a payload that is not small has to be for that. */
+static bool goes_eagerly(const tmsg_send_t *send)
+{
+    return send->plan.bytes <= TMSG_REPEAT_SMALL ||
+           (send->plan.iov_count == 0 &&
+            send->am_flags & UCP_AM_SEND_FLAG_EAGER);
 }
 
 void tmsg_repeat_note_out(const tmsg_send_t *send,
@@ -75,13 +116,14 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
         send->wish.protocol != TMSG_PROTOCOL_AUTO || use->count != 0 ||
         payload->spill > 0 || payload->way.parts ||
         payload->extra->checksum != NULL || payload->measures->packed > 0 ||
-        payload->measures->foreign > 0 || send->charge > 0 ||
+        payload->measures->foreign > 0 || !goes_eagerly(send) ||
         send->plan.bytes > TMSG_REPEAT_BYTES || send->plan.bytes == 0 ||
         send->header_bytes > sizeof(repeat->header) ||
         tmsg_map_size(send->map) > TMSG_REPEAT_TENSORS ||
         tmsg_map_meta_size(send->map) > 0 || send->more != NULL ||
         tmsg_trace_is_on(endpoint) || endpoint->resume != NULL ||
-        !has_layout(send->map, layout)) {
+        !has_layout(send->map, layout) ||
+        !make_room(repeat, (uint32_t)tmsg_map_size(layout))) {
         return;
     }
     drop_ready(repeat);
@@ -91,6 +133,7 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     note_pieces(repeat, layout);
     repeat->stamp = tmsg_map_stamp(layout);
     repeat->slot = use->slot;
+    repeat->charge = send->charge;
     repeat->is_call = send->call.type != 0;
     repeat->flags = send->flags;
     repeat->am_flags = send->am_flags;
@@ -103,7 +146,9 @@ static bool is_plain(const tmsg_channel_t *channel)
 
     return endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->worker->inside && channel->queued.count == 0 &&
-           tmsg_channel_has_credit(channel) && endpoint->parting.count == 0;
+           tmsg_channel_has_credit(channel) && endpoint->parting.count == 0 &&
+           channel->repeat_out.charge <=
+               endpoint->credit.tx_edge - endpoint->credit.tx_charged;
 }
 
 /* The channel of a map whose send asks for nothing unusual, and for what the
@@ -214,13 +259,25 @@ static inline void copy(uint8_t *to, const uint8_t *from, size_t bytes)
     memcpy(to + bytes - 16, from + bytes - 16, 16);
 }
 
+static void zero_gaps(const tmsg_repeat_out_t *repeat, uint8_t *to)
+{
+    size_t end = 0;
+
+    for (uint32_t i = 0; i < repeat->tensors; i++) {
+        if (repeat->pieces[i].at > end) {
+            memset(to + end, 0, repeat->pieces[i].at - end);
+        }
+        end = (size_t)repeat->pieces[i].at + repeat->pieces[i].bytes;
+    }
+}
+
 static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
                    uint8_t *to)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
     if (repeat->has_gaps) {
-        memset(to, 0, repeat->payload_bytes);
+        zero_gaps(repeat, to);
     }
     for (uint32_t i = 0; i < repeat->tensors; i++) {
         if (repeat->pieces[i].bytes > 0) {
@@ -228,6 +285,39 @@ static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
                  repeat->pieces[i].bytes);
         }
     }
+}
+
+/* Memory for what is not small; UCX mostly has copied it when a call of it
+ * returns. NULL: there is none. */
+static uint8_t *gather_room(tmsg_worker_t *worker)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(worker->store);
+
+    if (worker->gather.data == NULL &&
+        tmsg_pool_take(pool, TMSG_REPEAT_BYTES, &worker->gather) != TMSG_OK) {
+        worker->gather.data = NULL;
+    }
+    return worker->gather.data;
+}
+
+/* The payload in one piece: where it lies, if it does already. NULL: there is
+ * no memory. */
+static const void *put_together(const tmsg_channel_t *channel,
+                                const tmsg_map_t *map, tmsg_send_t *send)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    uint8_t *to = send->small_payload;
+
+    if (repeat->only != TMSG_REPEAT_LISTED) {
+        return tmsg_map_entries(map)[repeat->only].tensor.data;
+    }
+    if (repeat->payload_bytes > TMSG_REPEAT_SMALL) {
+        to = gather_room(channel->endpoint->worker);
+    }
+    if (to != NULL) {
+        gather(repeat, map, to);
+    }
+    return to;
 }
 
 /* What of the header was not known before. */
@@ -256,7 +346,8 @@ static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
     }
 }
 
-static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send)
+static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
+                             const void *payload)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
     const ucp_request_param_t param = {
@@ -270,8 +361,8 @@ static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send)
     };
 
     return ucp_am_send_nbx(channel->endpoint->ep, TMSG_AM_ID,
-                           send->small_header, repeat->header_bytes,
-                           send->small_payload, repeat->payload_bytes, &param);
+                           send->small_header, repeat->header_bytes, payload,
+                           repeat->payload_bytes, &param);
 }
 
 /* UCX has copied it: nothing of it is left but to tell whoever asked. */
@@ -301,10 +392,11 @@ static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
 
 /* UCX reads header and payload yet: from here on it is a send like others. */
 static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
-                  const tmsg_map_t *map, const tmsg_call_send_t *call,
-                  uint64_t begun_ns)
+                  const tmsg_map_t *map, const void *payload,
+                  const tmsg_call_send_t *call, uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
 
     tmsg_send_clear(send);
     tmsg_send_take(send, endpoint, map);
@@ -316,7 +408,11 @@ static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
     send->header = send->small_header;
     send->header_bytes = channel->repeat_out.header_bytes;
     send->plan.bytes = channel->repeat_out.payload_bytes;
-    send->plan.contiguous = send->small_payload;
+    send->plan.contiguous = payload;
+    if (payload == worker->gather.data) {
+        send->plan.staging = worker->gather;
+        worker->gather = (tmsg_pool_block_t){NULL, 0};
+    }
     send->bytes = send->plan.bytes;
     send->am_flags = channel->repeat_out.am_flags;
     send->sequence = channel->tx_sequence;
@@ -356,6 +452,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         call == NULL ? find(endpoint, params) : find_call(endpoint, call);
     tmsg_send_t *send;
     uint64_t begun_ns = 0;
+    const void *payload;
     ucs_status_ptr_t request;
 
     if (channel == NULL || !is_plain(channel) || !repeats(channel, map)) {
@@ -368,18 +465,23 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (endpoint->next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    gather(&channel->repeat_out, map, send->small_payload);
+    payload = put_together(channel, map, send);
+    if (payload == NULL) {
+        tmsg_request_drop_hidden(&send->request);
+        return false;
+    }
     write_header(channel, send, call);
-    request = post(channel, send);
+    request = post(channel, send, payload);
     if (UCS_PTR_IS_ERR(request)) { /* which it says again the general way */
         tmsg_request_drop_hidden(&send->request);
         return false;
     }
+    endpoint->credit.tx_charged += channel->repeat_out.charge;
     tmsg_schema_table_used(channel->tx_schemas, channel->repeat_out.slot);
     endpoint->stats.sent_by_schema++;
     endpoint->stats.sent_repeats++;
     if (request != NULL) {
-        go_on(channel, send, map, call, begun_ns);
+        go_on(channel, send, map, payload, call, begun_ns);
     }
     if (call == NULL) {
         take_params(params, send);

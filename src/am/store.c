@@ -320,6 +320,20 @@ static void make_room(tmsg_store_t *store)
     }
 }
 
+bool tmsg_store_claim(tmsg_store_t *store, uint64_t bytes)
+{
+    if (tmsg_store_is_missed(store)) {
+        return false;
+    }
+    add_held(store, bytes);
+    if (held(store) + atomic_load(&store->noted) > store->budget) {
+        tmsg_store_discharge(store, bytes);
+        return false;
+    }
+    make_room(store);
+    return true;
+}
+
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
                                tmsg_block_t *block_p)
 {

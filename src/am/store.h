@@ -122,6 +122,10 @@ void tmsg_store_move(tmsg_store_t *store, uint64_t bytes);
  * LIMIT_EXCEEDED (and nothing is counted). */
 tmsg_status_t tmsg_store_charge(tmsg_store_t *store, uint64_t bytes);
 
+/* The same of what is no more than the budget has left, where nobody waits for
+ * that. */
+bool tmsg_store_claim(tmsg_store_t *store, uint64_t bytes);
+
 /* Gives back the record of a message and the bytes that were charged for it, by
  * any thread. */
 void tmsg_store_give_back(tmsg_store_t *store, tmsg_spare_t *message,

@@ -106,9 +106,11 @@ struct tmsg_worker {
     tmsg_stage_t stage; /* copies to and from devices */
 
     tmsg_store_t *store;
-    uint64_t repeats;  /* kinds of message that could be repeated, so far */
-    tmsg_list_t fetch; /* messages that arrived and wait for memory */
-    tmsg_list_t ready; /* and those to be pulled */
+    uint64_t repeats; /* kinds of message that could be repeated, so far */
+    tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
+                               * small; of the store's pool */
+    tmsg_list_t fetch;        /* messages that arrived and wait for memory */
+    tmsg_list_t ready;        /* and those to be pulled */
 };
 
 static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)

@@ -15,7 +15,7 @@
 
 TestSuite(no_alloc, .init = watched_alloc_start);
 
-static const int64_t small[] = {64}, large[] = {40000};
+static const int64_t small[] = {64}, medium[] = {500}, large[] = {40000};
 static uint8_t from[TENSORS][40000], into[TENSORS][40000];
 
 static tmsg_map_t *frame(uint8_t memory[TENSORS][40000], const int64_t *shape)
@@ -110,6 +110,8 @@ static void expect_none(link_t link, const int64_t *shape, bool posted)
 
 Test(no_alloc, small_tensors) { expect_none(LINK_SHM, small, false); }
 Test(no_alloc, small_tensors_tcp) { expect_none(LINK_TCP, small, false); }
+Test(no_alloc, medium_tensors) { expect_none(LINK_SHM, medium, false); }
+Test(no_alloc, medium_tensors_tcp) { expect_none(LINK_TCP, medium, false); }
 Test(no_alloc, small_tensors_into_a_map) { expect_none(LINK_SHM, small, true); }
 Test(no_alloc, large_tensors_into_a_map) { expect_none(LINK_SHM, large, true); }
 Test(no_alloc, large_tensors_tcp) { expect_none(LINK_TCP, large, false); }

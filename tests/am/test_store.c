@@ -140,6 +140,31 @@ Test(store, what_is_charged_counts_until_its_record_is_back)
     close(fd);
 }
 
+/* What is not to wait is had where the budget has it, and nobody waits. */
+Test(store, what_is_claimed_is_within_the_budget)
+{
+    int fd = eventfd(0, EFD_NONBLOCK);
+    tmsg_store_t *store;
+
+    must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
+    must(tmsg_store_note(store, 100));
+    cr_expect_not(tmsg_store_claim(store, BUDGET - 99));
+    cr_expect(eq(u64, tmsg_store_held(store), 0));
+    cr_expect(tmsg_store_claim(store, BUDGET - 100));
+    cr_expect_not(tmsg_store_claim(store, 1));
+    cr_expect_not(tmsg_store_is_missed(store));
+    must_be(tmsg_store_reserve(store, 1000), TMSG_IN_PROGRESS);
+    cr_expect(tmsg_store_is_missed(store));
+    tmsg_store_forget(store, 100);
+    cr_expect_not(tmsg_store_claim(store, 1)); /* for somebody waits */
+    tmsg_store_discharge(store, BUDGET - 100);
+    cr_expect(is_signalled(fd));
+    cr_expect(tmsg_store_claim(store, BUDGET));
+    tmsg_store_discharge(store, BUDGET);
+    tmsg_store_drop(store);
+    close(fd);
+}
+
 static side_options_t options_of(uint64_t held_bytes, uint64_t params)
 {
     return (side_options_t){.limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
