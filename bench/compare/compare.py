@@ -6,7 +6,6 @@ plot. `make compare` calls it; bench/compare/README.md tells what is compared.
 """
 
 import argparse
-import base64
 import datetime
 import html
 import importlib.util
@@ -139,11 +138,12 @@ def markdown(table, about):
 
 
 def plot(table):
-    """Bars of all places as a PNG in a data: URL, or None."""
+    """Bars of all places as SVG, or None."""
     if importlib.util.find_spec("matplotlib") is None:
         return None
     import matplotlib
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "tensormsg"
     from matplotlib import pyplot
     places = list(table.seen)
     figure_, axes = pyplot.subplots(len(places), 1, squeeze=False,
@@ -156,10 +156,9 @@ def plot(table):
         axis.set(xscale="log", title=f"{place[0]}, {place[1]}",
                  xlabel="half a round trip, us")
     figure_.tight_layout()
-    out = io.BytesIO()
-    figure_.savefig(out, format="png", dpi=110)
-    return ("data:image/png;base64,"
-            + base64.b64encode(out.getvalue()).decode("ascii"))
+    out = io.StringIO()
+    figure_.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()[out.getvalue().index("<svg"):]
 
 
 def page(table, about):
@@ -182,7 +181,7 @@ def page(table, about):
                   *(escaped(cells(row), "td") for row in table.rows(place)),
                   "</table>"]
     if bars:
-        parts.append(f'<img alt="half a round trip of each" src="{bars}">')
+        parts.append(bars)
     return "\n".join(parts) + "\n"
 
 

@@ -33,6 +33,15 @@ if(NOT found EQUAL 2)
     message(FATAL_ERROR "pages: ${pages}")
 endif()
 
+# With its plot, where that can be drawn.
+execute_process(COMMAND ${PYTHON} -c "import matplotlib"
+                RESULT_VARIABLE result ERROR_QUIET)
+file(GLOB page ${OUT}/*.html)
+file(READ ${page} page)
+if(result EQUAL 0 AND NOT page MATCHES "<svg.*</svg>")
+    message(FATAL_ERROR "no plot in ${OUT}/*.html")
+endif()
+
 # The other workloads can be read, and arrive.
 file(GLOB workloads ${CMAKE_CURRENT_LIST_DIR}/../workloads/*.json)
 foreach(workload ${workloads})
