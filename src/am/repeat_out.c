@@ -274,15 +274,16 @@ static void zero_gaps(const tmsg_repeat_out_t *repeat, uint8_t *to)
 static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
                    uint8_t *to)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    const tmsg_map_entry_t *entry = tmsg_map_entries(map);
+    const tmsg_repeat_piece_t *piece = repeat->pieces;
+    const tmsg_repeat_piece_t *end = piece + repeat->tensors;
 
     if (repeat->has_gaps) {
         zero_gaps(repeat, to);
     }
-    for (uint32_t i = 0; i < repeat->tensors; i++) {
-        if (repeat->pieces[i].bytes > 0) {
-            copy(to + repeat->pieces[i].at, entries[i].tensor.data,
-                 repeat->pieces[i].bytes);
+    for (; piece < end; piece++, entry++) {
+        if (piece->bytes > 0) {
+            copy(to + piece->at, entry->tensor.data, piece->bytes);
         }
     }
 }
