@@ -85,6 +85,7 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     size_t count = tmsg_map_size(payload->map);
+    bool summed = payload->extra != NULL && payload->extra->checksum != NULL;
     cursor_t at = {0, 0};
     uint8_t *begin = payload->spare;
     uint8_t *to;
@@ -115,7 +116,9 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
         } else if (entries[i].bytes > 0) {
             memcpy(to, tensor->data, entries[i].bytes);
         }
-        tmsg_plan_note_checksum(payload, i, to, entries[i].bytes);
+        if (summed) {
+            tmsg_plan_note_checksum(payload, i, to, entries[i].bytes);
+        }
         to += entries[i].bytes;
     }
     if (status == TMSG_OK && payload->spill > 0) {
