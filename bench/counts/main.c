@@ -40,6 +40,8 @@ static const shape_t shapes[] = {
     {"8x64B", 8, 64, NULL, false, false, false, 600, 256},
     {"8x64B, with keys", 8, 64, NULL, false, false, true, 600, 256},
     {"8x64B, tcp", 8, 64, NULL, false, true, false, 600, 256},
+    {"32x64B", 32, 64, NULL, false, false, false, 600, 256},
+    {"1x2KiB", 1, 2 << 10, NULL, false, false, false, 600, 256},
     {"200x64B", 200, 64, NULL, false, false, false, 64, 16},
     {"1x2MiB", 1, 2 << 20, NULL, false, false, false, 32, 16},
     {"64x256KiB", 64, 256 << 10, NULL, false, false, false, 12, 4},
