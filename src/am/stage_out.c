@@ -282,7 +282,9 @@ static tmsg_status_t check(tmsg_send_t *send, const tmsg_map_entry_t *entry,
             return only_by_cpu(entry, "a stride of it is 0");
         }
         if (!tmsg_tensor_is_dense(&entry->tensor)) {
-            return only_by_cpu(entry, "its strides leave gaps or overlap");
+            return only_by_cpu(entry, "its strides leave gaps or overlap "
+                                      "(TMSG_SEND_KEEP_STRIDES sends it as it "
+                                      "lies)");
         }
     }
     if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,

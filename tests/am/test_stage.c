@@ -217,7 +217,10 @@ Test(stage, refuses_what_only_the_cpu_could_do)
     tensor.data = device_alloc(0, 100, 1);
     must(tmsg_map_create(&map));
     must(tmsg_map_add(map, "gaps", &tensor, NULL));
-    refused_here(&pair, map, 0, "tensor 'gaps': its strides leave gaps");
+    refused_here(&pair, map, 0,
+                 "tensor 'gaps': its strides leave gaps or overlap "
+                 "(TMSG_SEND_KEEP_STRIDES sends it as it lies), which the CPU "
+                 "cannot do in memory of device type");
     tensor.device.type = 99;
     tensor.strides = NULL;
     must(tmsg_map_create(&map));
