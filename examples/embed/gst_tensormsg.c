@@ -4,7 +4,7 @@
  * timestamps and the end of the stream travel as metadata.
  *
  *   gst-launch-1.0 tensormsgsrc uri=tcp://:9000 ! videoconvert ! autovideosink
- *   gst-launch-1.0 videotestsrc ! tensormsgsink uri=tcp://host:9000
+ *   gst-launch-1.0 videotestsrc ! tensormsgsink uri=tcp://localhost:9000
  *
  * Neither waits: what finds no room in the sink makes room for newer buffers,
  * and the source takes no more than a few before they are asked for. Each has a
