@@ -262,23 +262,54 @@ Test(ends, a_call_outlives_its_worker)
     tmsg_task_destroy(scene.task);
 }
 
+typedef struct {
+    tmsg_task_t *first;
+    unsigned answers;
+} answered_t;
+
+static void answer_first(void *arg, tmsg_task_t *task, tmsg_status_t status)
+{
+    answered_t *that = arg;
+
+    must_be(status, TMSG_ERR_CANCELED);
+    must(tmsg_task_reply(that->first, NULL, NULL));
+    tmsg_task_destroy(that->first);
+    tmsg_task_destroy(task);
+    that->answers++;
+}
+
+/* A cancel that comes meanwhile has the other call answered, behind which the
+ * third has its turn. */
 Test(ends, a_server_that_is_drained_waits_for_the_answers)
 {
     const tmsg_server_params_t params = {
-        .field_mask = TMSG_SERVER_PARAM_CONCURRENCY, .concurrency = 1};
+        .field_mask = TMSG_SERVER_PARAM_CONCURRENCY, .concurrency = 2};
+    answered_t that = {.answers = 0};
     scene_t scene;
-    tmsg_call_t *call, *waiting;
+    tmsg_call_t *call, *canceled, *waiting, *health;
 
     open_with(&scene, &params, NULL);
     call = start_kept(&scene, -1);
+    that.first = scene.task;
+    scene.task = NULL;
+    canceled = start_kept(&scene, -1);
+    tmsg_task_on_over(scene.task, answer_first, &that);
     waiting = start(&scene, "echo", -1);
-    must(tmsg_task_reply(scene.task, NULL, NULL));
-    tmsg_task_destroy(scene.task);
+    must(tmsg_endpoint_call(scene.pair.to_a, "tensormsg.health", NULL, NULL,
+                            &health));
+    must_be(finish(&scene, health), TMSG_OK); /* so that one is here, too */
+    tmsg_call_cancel(canceled);
+    side_await(&scene.pair.b, is_told, &scene, "on_done");
+    must_eq(that.answers, 0);
+    must(tmsg_server_drain(scene.server, 20000));
+    must_eq(that.answers, 1);
+    must_eq(scene.seen, 3);
     must_be(finish(&scene, call), TMSG_OK);
     must_be(finish(&scene, waiting), TMSG_OK);
-    must(tmsg_server_drain(scene.server, 20000));
     tmsg_call_destroy(call);
+    tmsg_call_destroy(canceled);
     tmsg_call_destroy(waiting);
+    tmsg_call_destroy(health);
     close_scene(&scene);
 }
 
