@@ -226,6 +226,49 @@ static tmsg_call_t *start_waiting(scene_t *scene, int32_t timeout_ms)
     return call;
 }
 
+/* How long it would wait behind that many attempts, as a part of `full`. */
+static double wait_of(tmsg_call_t *call, unsigned attempts, uint64_t full_ms)
+{
+    uint64_t now = tmsg_calls_now_ns();
+
+    tmsg_hub_forgo(call->peer->hub, &call->backoff);
+    atomic_store(&call->attempts, attempts);
+    must_true(tmsg_call_again(call, TMSG_ERR_UNAVAILABLE, false, false));
+    return (double)(call->backoff.at_ns - now) / 1e6 / (double)full_ms;
+}
+
+Test(retry, waits_twice_as_long_each_time_up_to_a_bound_and_not_all_alike)
+{
+    static const uint64_t full_ms[] = {100000, 200000, 400000, 500000, 500000};
+    scene_t scene;
+    tmsg_call_t *call;
+
+    open_scene(&scene);
+    must(tmsg_endpoint_set_retry_budget(scene.pair.to_a, 0, 0));
+    scene.fails = 1000;
+    call = start(&scene, "safe", 0, (tmsg_retry_t){100, 100000, 500000}, -1);
+    pair_await(&scene.pair, has_been_seen, &scene, "an attempt");
+    while (call->backoff.at_ns == 0) {
+        tmsg_worker_progress(scene.pair.b.worker);
+    }
+    for (unsigned i = 0; i < 5; i++) {
+        double least = 2, most = 0;
+
+        for (int n = 0; n < 100; n++) {
+            double part = wait_of(call, i + 1, full_ms[i]);
+
+            least = part < least ? part : least;
+            most = part > most ? part : most;
+        }
+        must_true(least >= 0.5 && most < 1.01);
+        must_true(most - least > 0.25); /* of a half, by chance */
+    }
+    atomic_store(&call->attempts, 1);
+    tmsg_call_cancel(call);
+    finish(&scene, call, TMSG_ERR_CANCELED, 1);
+    close_scene(&scene);
+}
+
 Test(retry, a_call_that_waits_for_its_next_attempt_can_be_canceled)
 {
     scene_t scene;
