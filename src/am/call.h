@@ -31,6 +31,18 @@ tmsg_status_t tmsg_stream_keep(tmsg_message_t *message,
 void tmsg_stream_arrived(tmsg_message_t *message);
 void tmsg_stream_failed(tmsg_message_t *message, const char *why);
 
+/* A message that is sent so has that number. Lock held. */
+static inline void tmsg_call_number(const tmsg_call_send_t *call,
+                                    uint32_t message_id)
+{
+    if (call->number_p != NULL) {
+        atomic_store_explicit(call->number_p, message_id, memory_order_relaxed);
+    }
+    if (call->began != NULL) {
+        call->began(call->began_arg);
+    }
+}
+
 /* A message's record goes: nobody else will hear of it. Any thread. */
 void tmsg_call_dropped(tmsg_message_t *message);
 

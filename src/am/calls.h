@@ -8,6 +8,7 @@
 #ifndef TMSG_AM_CALLS_H
 #define TMSG_AM_CALLS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include <tensormsg/endpoint.h>
@@ -148,10 +149,11 @@ bool tmsg_calls_are_shared(const tmsg_calls_t *calls);
 
 /* A message of kind CALL. *head and its text are copied where they are needed
  * longer than this call. deadline_ns, if not 0, is what left_us is counted from
- * when it is sent. on_release as in tmsg_send_params_t. `began`, if not NULL,
- * is called with the lock held, before `bounced` can name the message. Never
- * blocks, and is never dropped by a full queue's policy; `queues`: it is not
- * held to the queue's bounds either; `last`: that it failed later is not told.
+ * when it is sent. on_release as in tmsg_send_params_t. Before `bounced` can
+ * name the message, and with the lock held, its number is written to *number_p,
+ * and then `began` called; either may be NULL. Never blocks, and is never
+ * dropped by a full queue's policy; `queues`: it is not held to the queue's
+ * bounds either; `last`: that it failed later is not told.
  * Errors: as tmsg_endpoint_send(). */
 typedef struct {
     const tmsg_call_head_t *head;
@@ -162,10 +164,9 @@ typedef struct {
     tmsg_done_fn on_done; /* NULL: none */
     void *on_done_arg;
     bool last;
-    void (*began)(void *arg, uint32_t message_id);
+    _Atomic uint64_t *number_p;
+    void (*began)(void *arg);
     void *began_arg;
-    uint64_t *number_p;     /* where the message is sent at once that number is
-                             * written there, and `began` not called; NULL: it is */
     const tmsg_map_t *more; /* whose metadata goes with it, too, and before the
                              * map's own; NULL: none. Has no tensors, and is
                              * held until it was sent */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/call.h"
 #include "am/credit.h"
 #include "am/progress.h"
 #include "am/repeat.h"
@@ -340,11 +341,7 @@ static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
         head.left_us = tmsg_send_left_us(call->deadline_ns);
     }
     tmsg_call_renumber(&head, send->small_header);
-    if (call->number_p != NULL) {
-        *call->number_p = message_id;
-    } else if (call->began != NULL) {
-        call->began(call->began_arg, message_id);
-    }
+    tmsg_call_number(call, message_id);
 }
 
 static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send,

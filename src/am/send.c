@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/call.h"
 #include "am/cancel.h"
 #include "am/dialect.h"
 #include "am/parts.h"
@@ -314,9 +315,7 @@ static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
         if (send->more != NULL) {
             tmsg_map_hold(send->more);
         }
-        if (call->began != NULL) {
-            call->began(call->began_arg, send->message_id);
-        }
+        tmsg_call_number(call, send->message_id);
     }
 }
 

@@ -209,8 +209,8 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
 }
 
 /* An answer was claimed and is not sent, with tmsg_error_message(). */
-__attribute__((noinline)) static tmsg_status_t
-answer_failed(tmsg_task_t *task, tmsg_status_t status)
+TMSG_RPC_RARE tmsg_status_t answer_failed(tmsg_task_t *task,
+                                          tmsg_status_t status)
 {
     char words[TMSG_ERROR_BYTES];
 

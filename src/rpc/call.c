@@ -17,69 +17,76 @@
                 TMSG_CALL_PARAM_ON_RELEASE | TMSG_CALL_PARAM_REPLY_INTO |      \
                 TMSG_CALL_PARAM_FLAGS | TMSG_CALL_PARAM_RETRY))
 
-void tmsg_call_began(void *arg, uint32_t message_id)
-{
-    tmsg_call_t *call = arg;
-    tmsg_hub_t *hub = call->peer->hub;
+/* What calls are mostly made with; the rest is extras. */
+#define PARAMS_USUAL                                                           \
+    ((uint64_t)(TMSG_CALL_PARAM_TIMEOUT | TMSG_CALL_PARAM_ON_DONE |            \
+                TMSG_CALL_PARAM_ON_RELEASE))
 
-    tmsg_hub_lock_live(hub);
-    /* By an attempt that was answered before it was sent. */
-    if (call->indexed) {
-        tmsg_table_remove(&call->peer->calls_by_message, &call->by_message);
+/* By itself: with it the steps of a call that has none take longer. */
+TMSG_RPC_RARE tmsg_status_t take_timeout(tmsg_call_t *call, int32_t timeout_ms)
+{
+    if (timeout_ms == 0 || timeout_ms < -1) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "call: timeout_ms %d is neither above 0 nor -1",
+                              timeout_ms);
     }
-    call->numbered = call->id != 0;
-    call->by_message.key = message_id;
-    call->indexed =
-        call->peer->refuses && !tmsg_call_has_ended(call) && call->numbered;
-    if (call->indexed) {
-        tmsg_table_add(&call->peer->calls_by_message, &call->by_message,
-                       message_id);
+    call->timeout_ms = timeout_ms;
+    if (timeout_ms > 0) {
+        call->deadline_ns =
+            tmsg_calls_now_ns() + (uint64_t)timeout_ms * 1000000;
+        call->how.deadline_ns = call->deadline_ns;
     }
-    tmsg_hub_unlock_live(hub);
+    return TMSG_OK;
 }
 
-static tmsg_status_t read_params(const tmsg_call_params_t *params,
-                                 tmsg_call_params_t *read)
+TMSG_RPC_RARE tmsg_status_t take_extras(tmsg_call_t *call,
+                                        const tmsg_call_params_t *params)
 {
-    uint64_t mask = params == NULL ? 0 : params->field_mask;
+    uint64_t mask = params->field_mask;
+    tmsg_status_t status;
 
-    *read = (tmsg_call_params_t){.timeout_ms = -1};
     if (mask & ~PARAMS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "call: unknown field_mask bits 0x%llx",
                               (unsigned long long)(mask & ~PARAMS_KNOWN));
     }
-    if (mask & TMSG_CALL_PARAM_TIMEOUT) {
-        read->timeout_ms = params->timeout_ms;
+    call->extras = true;
+    status = tmsg_retry_read(params, call);
+    if (status == TMSG_OK && mask & TMSG_CALL_PARAM_REPLY_INTO &&
+        params->reply_into != NULL) {
+        status = tmsg_calls_check_into(params->reply_into);
+        if (status == TMSG_OK) {
+            call->into = params->reply_into;
+            tmsg_map_hold(call->into);
+        }
     }
-    if (mask & TMSG_CALL_PARAM_ON_DONE) {
-        read->on_done = params->on_done;
-        read->on_done_arg = params->on_done_arg;
-    }
-    if (mask & TMSG_CALL_PARAM_ON_RELEASE) {
-        read->on_release = params->on_release;
-        read->on_release_arg = params->on_release_arg;
-    }
-    if (mask & TMSG_CALL_PARAM_REPLY_INTO) {
-        read->reply_into = params->reply_into;
-    }
-    if (read->timeout_ms == 0 || read->timeout_ms < -1) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "call: timeout_ms %d is neither above 0 nor -1",
-                              read->timeout_ms);
-    }
-    if (tmsg_retry_read(params, read) != TMSG_OK) {
-        return TMSG_ERR_INVALID_PARAM;
-    }
-    return read->reply_into == NULL ? TMSG_OK
-                                    : tmsg_calls_check_into(read->reply_into);
+    return status;
 }
 
-/* What a plain call may have. */
-#define PARAMS_PLAIN                                                           \
-    ((uint64_t)(TMSG_CALL_PARAM_ON_DONE | TMSG_CALL_PARAM_ON_RELEASE))
+TMSG_RPC_STEP tmsg_status_t take_params(tmsg_call_t *call,
+                                        const tmsg_call_params_t *params)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+    tmsg_status_t status = TMSG_OK;
 
-static void take_name(tmsg_call_t *call, const char *method, size_t bytes)
+    if (mask & TMSG_CALL_PARAM_ON_DONE) {
+        call->on_done = params->on_done;
+        call->on_done_arg = params->on_done_arg;
+    }
+    if (mask & TMSG_CALL_PARAM_ON_RELEASE) {
+        call->how.on_release = params->on_release;
+        call->how.on_release_arg = params->on_release_arg;
+    }
+    if (mask & ~PARAMS_USUAL) {
+        status = take_extras(call, params);
+    }
+    return status == TMSG_OK && mask & TMSG_CALL_PARAM_TIMEOUT
+               ? take_timeout(call, params->timeout_ms)
+               : status;
+}
+
+TMSG_RPC_STEP void take_name(tmsg_call_t *call, const char *method,
+                             size_t bytes)
 {
     call->method_bytes = bytes;
     memcpy(call->method, method, bytes + 1);
@@ -87,7 +94,7 @@ static void take_name(tmsg_call_t *call, const char *method, size_t bytes)
 }
 
 /* Mostly it is the method of the record's last call, whose name was checked. */
-static tmsg_status_t take_method(tmsg_call_t *call, const char *method)
+TMSG_RPC_STEP tmsg_status_t take_method(tmsg_call_t *call, const char *method)
 {
     size_t bytes;
     tmsg_status_t status = TMSG_OK;
@@ -120,7 +127,7 @@ static tmsg_call_t *new_record(tmsg_hub_t *hub)
     return call;
 }
 
-static tmsg_call_t *take_record(tmsg_hub_t *hub)
+TMSG_RPC_STEP tmsg_call_t *take_record(tmsg_hub_t *hub)
 {
     tmsg_call_t *call = hub->call_ready;
 
@@ -146,44 +153,53 @@ static void make_ready(const tmsg_call_t *like)
     }
 }
 
-tmsg_status_t tmsg_call_make(tmsg_rpc_peer_t *peer, const char *method,
-                             const tmsg_call_params_t *params,
-                             tmsg_call_t **call_p)
+TMSG_RPC_STEP tmsg_status_t make(tmsg_rpc_peer_t *peer, const char *method,
+                                 const tmsg_call_params_t *params,
+                                 tmsg_call_t **call_p)
 {
     tmsg_call_t *call = take_record(peer->hub);
+    tmsg_status_t status;
 
     if (call == NULL) {
         return tmsg_error_memory("a call");
     }
-    if (take_method(call, method) != TMSG_OK) {
-        tmsg_hub_give_record(peer->hub, &peer->hub->calls_kept, call, true);
-        return TMSG_ERR_INVALID_PARAM;
-    }
     call->peer = peer;
     call->endpoint = peer->endpoint;
     tmsg_calls_borrow(call->endpoint);
-    call->on_done = params->on_done;
-    call->on_done_arg = params->on_done_arg;
-    call->how.on_release = params->on_release;
-    call->how.on_release_arg = params->on_release_arg;
-    call->timeout_ms = params->timeout_ms;
-    call->deadline_ns =
-        params->timeout_ms < 0
-            ? 0
-            : tmsg_calls_now_ns() + (uint64_t)params->timeout_ms * 1000000;
-    call->how.deadline_ns = call->deadline_ns;
-    call->retry = params->retry;
-    call->flags = params->flags;
-    call->into = params->reply_into;
-    if (call->into != NULL) {
-        tmsg_map_hold(call->into);
+    status = take_method(call, method);
+    if (status == TMSG_OK) {
+        status = take_params(call, params);
     }
-    *call_p = call;
-    return TMSG_OK;
+    if (status == TMSG_OK) {
+        *call_p = call;
+    } else {
+        tmsg_call_drop_own(call, 2);
+    }
+    return status;
 }
 
-tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map,
-                               uint64_t deadline_ns)
+tmsg_status_t tmsg_call_make(tmsg_rpc_peer_t *peer, const char *method,
+                             const tmsg_call_params_t *params,
+                             tmsg_call_t **call_p)
+{
+    return make(peer, method, params, call_p);
+}
+
+TMSG_RPC_RARE void enlist_extras(tmsg_call_t *call, const tmsg_map_t *map)
+{
+    if (call->stream != NULL) {
+        call->stream->id = call->id;
+    }
+    call->meter = tmsg_meter_begin(call->peer->hub, TMSG_SIDE_CALLER,
+                                   call->method, call->method_bytes);
+    if (call->meter != NULL) {
+        call->extras = true;
+        call->begun_ns = tmsg_calls_now_ns();
+        call->meter->counts.sent_bytes += tmsg_meter_bytes(map);
+    }
+}
+
+TMSG_RPC_STEP tmsg_status_t enlist(tmsg_call_t *call, const tmsg_map_t *map)
 {
     tmsg_hub_t *hub = call->peer->hub;
     bool alarm = false;
@@ -191,28 +207,24 @@ tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map,
 
     tmsg_hub_lock_live(hub);
     status = tmsg_call_take_slot(hub, call);
-    if (status == TMSG_OK && call->stream != NULL) {
-        call->stream->id = call->id;
-    }
     if (status == TMSG_OK) {
-        call->meter = tmsg_meter_begin(hub, TMSG_SIDE_CALLER, call->method,
-                                       call->method_bytes);
-        if (call->meter != NULL) {
-            call->begun_ns = tmsg_calls_now_ns();
-            call->meter->counts.sent_bytes += tmsg_meter_bytes(map);
+        if (call->extras || hub->counts) {
+            enlist_extras(call, map);
         }
-        call->plain = !hub->shared && call->retry.attempts == 0 &&
-                      call->into == NULL && call->hooks == NULL &&
-                      call->stream == NULL && call->meter == NULL;
         tmsg_list_push(&call->peer->calls, &call->node);
-        alarm = deadline_ns != 0 &&
-                tmsg_hub_expect(hub, &call->expiry, deadline_ns);
+        alarm = call->deadline_ns != 0 &&
+                tmsg_hub_expect(hub, &call->expiry, call->deadline_ns);
     }
     tmsg_hub_unlock_live(hub);
     if (alarm) {
-        tmsg_calls_alarm(hub->calls, deadline_ns);
+        tmsg_calls_alarm(hub->calls, call->deadline_ns);
     }
     return status;
+}
+
+tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map)
+{
+    return enlist(call, map);
 }
 
 bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status)
@@ -229,25 +241,15 @@ bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status)
     return mine;
 }
 
-static void fill(const tmsg_call_t *call, uint64_t id, tmsg_call_head_t *head,
-                 tmsg_call_send_t *how)
-{
-    head->id = id;
-    if (call->hooks != NULL) {
-        how->more = tmsg_hooks_more(call->hooks);
-        how->spares_more = tmsg_hooks_spare_more(call->hooks);
-    }
-}
-
 /* An attempt of several: of the one before the record may still be read. */
-static tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
-                               const tmsg_map_t *map)
+TMSG_RPC_RARE tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
+                                      const tmsg_map_t *map)
 {
     tmsg_call_head_t head = call->head;
     tmsg_call_send_t how = call->how;
     tmsg_status_t status;
 
-    fill(call, id, &head, &how);
+    head.id = id;
     how.head = &head;
     tmsg_retry_lend(call, &how);
     status = tmsg_calls_send(call->endpoint, map, &how);
@@ -257,8 +259,8 @@ static tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
     return status;
 }
 
-tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
-                             const tmsg_map_t *map)
+TMSG_RPC_STEP tmsg_status_t send(tmsg_call_t *call, uint64_t id,
+                                 const tmsg_map_t *map)
 {
     if (map == NULL) {
         map = call->peer->hub->empty;
@@ -266,12 +268,19 @@ tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
     if (call->retry.attempts > 0) {
         return send_lent(call, id, map);
     }
-    fill(call, id, &call->head, &call->how);
+    call->head.id = id;
     return tmsg_calls_send(call->endpoint, map, &call->how);
 }
 
+tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
+                             const tmsg_map_t *map)
+{
+    return send(call, id, map);
+}
+
 /* Whether it was sent, or has ended otherwise, which is told. */
-static tmsg_status_t sent(tmsg_call_t *call, uint64_t id, tmsg_status_t status)
+TMSG_RPC_STEP tmsg_status_t sent(tmsg_call_t *call, uint64_t id,
+                                 tmsg_status_t status)
 {
     if (status != TMSG_OK && !tmsg_call_delist(call, status)) {
         if (call->retry.attempts == 0 && call->how.on_release != NULL) {
@@ -285,19 +294,20 @@ static tmsg_status_t sent(tmsg_call_t *call, uint64_t id, tmsg_status_t status)
     return status;
 }
 
-static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
-                            const tmsg_call_params_t *params)
+TMSG_RPC_STEP tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map)
 {
     tmsg_status_t status;
     uint64_t id;
 
     if (call->retry.attempts > 0) {
-        tmsg_retry_init(call, map, params);
+        tmsg_retry_init(call, map);
     }
-    status = tmsg_call_enlist(call, map, call->deadline_ns);
+    if (call->extras || call->peer->hub->shared || call->peer->refuses) {
+        call->how.began = tmsg_call_began;
+    }
+    status = enlist(call, map);
     id = call->id;
-    return status == TMSG_OK ? sent(call, id, tmsg_call_send(call, id, map))
-                             : status;
+    return status == TMSG_OK ? sent(call, id, send(call, id, map)) : status;
 }
 
 /* It goes on, with or without a handle; or was not sent. */
@@ -315,80 +325,17 @@ static void finish(tmsg_call_t *call, tmsg_status_t status,
     }
 }
 
-/* Any call. Not inlined, so that a plain one saves nothing for it. */
-__attribute__((noinline)) static tmsg_status_t
-call_generally(tmsg_rpc_peer_t *peer, const char *method, const tmsg_map_t *map,
-               const tmsg_call_params_t *params, tmsg_call_t **call_p)
+/* Interceptors see it first, and may add to its metadata. */
+TMSG_RPC_RARE tmsg_status_t launch_intercepted(tmsg_call_t *call,
+                                               const tmsg_map_t *map)
 {
-    tmsg_call_params_t read;
-    tmsg_call_t *call = NULL;
-    tmsg_status_t status = read_params(params, &read);
+    tmsg_status_t status = tmsg_hooks_begin_call(call, map);
 
     if (status == TMSG_OK) {
-        status = tmsg_call_make(peer, method, &read, &call);
+        call->how.more = tmsg_hooks_more(call->hooks);
+        call->how.spares_more = tmsg_hooks_spare_more(call->hooks);
+        status = launch(call, map);
     }
-    if (status == TMSG_OK) {
-        if (tmsg_is_intercepted(call->peer->hub, TMSG_SIDE_CALLER)) {
-            status = tmsg_hooks_begin_call(call, map);
-        }
-        if (status == TMSG_OK) {
-            status = launch(call, map, &read);
-        }
-        finish(call, status, call_p);
-    }
-    return status;
-}
-
-/* The record that is ready, if the call takes no more than that: it asks for
- * nothing but to hear of its end, is of the same method as the record's last
- * one, and nobody counts or intercepts it or is to be asked beside. */
-static tmsg_call_t *ready_for(const tmsg_rpc_peer_t *peer, const char *method,
-                              uint64_t mask)
-{
-    const tmsg_hub_t *hub = peer->hub;
-    tmsg_call_t *call = hub->call_ready; /* none where it is shared */
-
-    return call != NULL && (mask & ~PARAMS_PLAIN) == 0 && !hub->counts &&
-                   !peer->refuses && method != NULL &&
-                   !tmsg_is_intercepted(hub, TMSG_SIDE_CALLER) &&
-                   hub->free_slot < hub->slot_count && call->method_bytes > 0 &&
-                   strcmp(call->method, method) == 0
-               ? call
-               : NULL;
-}
-
-static tmsg_status_t call_plainly(tmsg_rpc_peer_t *peer, tmsg_call_t *call,
-                                  const tmsg_map_t *map,
-                                  const tmsg_call_params_t *params,
-                                  tmsg_call_t **call_p)
-{
-    uint64_t mask = params == NULL ? 0 : params->field_mask;
-    tmsg_hub_t *hub = peer->hub;
-    tmsg_status_t status;
-
-    hub->call_ready = NULL;
-    call->peer = peer;
-    call->endpoint = peer->endpoint;
-    tmsg_calls_borrow(call->endpoint);
-    if (mask & TMSG_CALL_PARAM_ON_DONE) {
-        call->on_done = params->on_done;
-        call->on_done_arg = params->on_done_arg;
-    }
-    if (mask & TMSG_CALL_PARAM_ON_RELEASE) {
-        call->how.on_release = params->on_release;
-        call->how.on_release_arg = params->on_release_arg;
-    }
-    call->plain = true;
-    call->numbered = true; /* no message has that until it is known */
-    call->by_message.key = UINT64_MAX;
-    call->how.number_p = &call->by_message.key;
-    tmsg_call_take_free_slot(hub, call);
-    tmsg_list_push(&peer->calls, &call->node);
-    call->head.id = call->id;
-    status = tmsg_calls_send(call->endpoint, map == NULL ? hub->empty : map,
-                             &call->how);
-    status = sent(call, call->id, status);
-    finish(call, status, call_p);
     return status;
 }
 
@@ -397,16 +344,21 @@ tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
                                  const tmsg_call_params_t *params,
                                  tmsg_call_t **call_p)
 {
-    tmsg_call_t *ready;
+    tmsg_call_t *call = NULL;
     void *peer;
     tmsg_status_t status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
 
+    if (status == TMSG_OK) {
+        status = make(peer, method, params, &call);
+    }
     if (status != TMSG_OK) {
         return status;
     }
-    ready = ready_for(peer, method, params == NULL ? 0 : params->field_mask);
-    return ready != NULL ? call_plainly(peer, ready, map, params, call_p)
-                         : call_generally(peer, method, map, params, call_p);
+    status = tmsg_is_intercepted(call->peer->hub, TMSG_SIDE_CALLER)
+                 ? launch_intercepted(call, map)
+                 : launch(call, map);
+    finish(call, status, call_p);
+    return status;
 }
 
 tmsg_status_t tmsg_call_status(const tmsg_call_t *call)

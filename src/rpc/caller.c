@@ -21,7 +21,7 @@ void tmsg_call_hold(tmsg_call_t *call)
 }
 
 /* Of a worker that is not shared nobody else has one that goes on. */
-static void hold_live(tmsg_call_t *call)
+TMSG_RPC_STEP void hold_live(tmsg_call_t *call)
 {
     if (call->peer->hub->shared) {
         tmsg_call_hold(call);
@@ -47,13 +47,8 @@ static void give_back(tmsg_call_t *call, bool own)
     }
 }
 
-static void destroy(tmsg_call_t *call, bool own)
+TMSG_RPC_RARE void free_extras(tmsg_call_t *call)
 {
-    tmsg_message_destroy(call->reply);
-    if (call->plain) {
-        give_back(call, own);
-        return;
-    }
     tmsg_hooks_drop(call->hooks);
     tmsg_stream_free(call->stream);
     if (call->into != NULL && tmsg_map_unhold(call->into)) {
@@ -67,6 +62,14 @@ static void destroy(tmsg_call_t *call, bool own)
     }
     if (call->spent_map != NULL) {
         tmsg_map_free(call->spent_map);
+    }
+}
+
+static void destroy(tmsg_call_t *call, bool own)
+{
+    tmsg_message_destroy(call->reply);
+    if (call->extras) {
+        free_extras(call);
     }
     give_back(call, own);
 }
@@ -101,7 +104,7 @@ bool tmsg_call_has_ended(const tmsg_call_t *call)
            TMSG_IN_PROGRESS;
 }
 
-static tmsg_status_t grow(tmsg_hub_t *hub)
+tmsg_status_t tmsg_call_grow_slots(tmsg_hub_t *hub)
 {
     uint32_t count = hub->slot_count == 0 ? 16 : hub->slot_count * 2;
     tmsg_rpc_slot_t *slots = reallocarray(hub->slots, count, sizeof(*slots));
@@ -117,18 +120,7 @@ static tmsg_status_t grow(tmsg_hub_t *hub)
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_call_take_slot(tmsg_hub_t *hub, tmsg_call_t *call)
-{
-    tmsg_status_t status =
-        hub->free_slot == hub->slot_count ? grow(hub) : TMSG_OK;
-
-    if (status == TMSG_OK) {
-        tmsg_call_take_free_slot(hub, call);
-    }
-    return status;
-}
-
-static void free_slot(tmsg_hub_t *hub, const tmsg_call_t *call)
+TMSG_RPC_STEP void free_slot(tmsg_hub_t *hub, const tmsg_call_t *call)
 {
     uint32_t slot = (uint32_t)call->id;
 
@@ -145,7 +137,7 @@ tmsg_call_t *tmsg_call_find(const tmsg_rpc_peer_t *peer, uint64_t id)
     return call != NULL && call->id == id && call->peer == peer ? call : NULL;
 }
 
-void tmsg_call_leave(tmsg_call_t *call)
+TMSG_RPC_STEP void leave(tmsg_call_t *call)
 {
     if (call->id != 0) {
         free_slot(call->peer->hub, call);
@@ -156,11 +148,10 @@ void tmsg_call_leave(tmsg_call_t *call)
     call->indexed = false;
 }
 
-void tmsg_call_end(tmsg_call_t *call, tmsg_status_t status)
-{
-    tmsg_hub_t *hub = call->peer->hub;
+void tmsg_call_leave(tmsg_call_t *call) { leave(call); }
 
-    tmsg_call_leave(call);
+TMSG_RPC_RARE void end_extras(tmsg_call_t *call, tmsg_status_t status)
+{
     if (call->meter != NULL && call->reply != NULL) {
         call->meter->counts.received_bytes +=
             tmsg_meter_bytes(tmsg_message_map(call->reply));
@@ -169,9 +160,7 @@ void tmsg_call_end(tmsg_call_t *call, tmsg_status_t status)
         tmsg_hooks_count(call->hooks, false, tmsg_message_map(call->reply));
     }
     tmsg_meter_end(call->meter, status, call->begun_ns);
-    tmsg_hub_forgo(hub, &call->backoff);
-    tmsg_list_remove(&call->peer->calls, &call->node);
-    tmsg_hub_forgo(hub, &call->expiry);
+    tmsg_hub_forgo(call->peer->hub, &call->backoff);
     if (call->into != NULL && tmsg_map_unhold(call->into)) {
         call->spent = call->into;
     }
@@ -180,7 +169,22 @@ void tmsg_call_end(tmsg_call_t *call, tmsg_status_t status)
         call->spent_map = call->map;
     }
     call->map = NULL;
+}
+
+TMSG_RPC_STEP void end(tmsg_call_t *call, tmsg_status_t status)
+{
+    leave(call);
+    tmsg_list_remove(&call->peer->calls, &call->node);
+    tmsg_hub_forgo(call->peer->hub, &call->expiry);
+    if (call->extras) {
+        end_extras(call, status);
+    }
     atomic_store_explicit(&call->status, status, memory_order_release);
+}
+
+void tmsg_call_end(tmsg_call_t *call, tmsg_status_t status)
+{
+    end(call, status);
 }
 
 /* Lock held: who is to hear that it has ended; NULL: nobody. */
@@ -189,8 +193,8 @@ static tmsg_call_fn hearer(const tmsg_call_t *call)
     return call->forsaken ? NULL : call->on_done;
 }
 
-/* Tells that it has ended. */
-static void tell(tmsg_call_t *call, tmsg_call_fn on_done)
+/* Who is to hear of it then, as others were told first. */
+TMSG_RPC_RARE tmsg_call_fn tell_extras(tmsg_call_t *call, tmsg_call_fn on_done)
 {
     bool others = call->hooks != NULL || call->retry.attempts > 0;
 
@@ -200,6 +204,15 @@ static void tell(tmsg_call_t *call, tmsg_call_fn on_done)
         tmsg_hub_lock(call->peer->hub);
         on_done = hearer(call);
         tmsg_hub_unlock(call->peer->hub);
+    }
+    return on_done;
+}
+
+/* Tells that it has ended. */
+static void tell(tmsg_call_t *call, tmsg_call_fn on_done)
+{
+    if (call->extras) {
+        on_done = tell_extras(call, on_done);
     }
     if (on_done != NULL) {
         on_done(call->on_done_arg, call);
@@ -306,20 +319,42 @@ static bool was_refused(tmsg_status_t status)
            status != TMSG_ERR_CANCELED;
 }
 
+static void index_call(tmsg_call_t *call)
+{
+    uint64_t number = atomic_load(&call->number);
+
+    call->indexed = number != TMSG_CALL_NO_NUMBER && call->id != 0;
+    if (call->indexed) {
+        tmsg_table_add(&call->peer->calls_by_message, &call->by_message,
+                       number);
+    }
+}
+
 /* From now on each is in the table that has a number. */
 static void index_calls(tmsg_rpc_peer_t *peer)
 {
     for (tmsg_node_t *node = peer->calls.head; node != NULL && !peer->refuses;
          node = node->next) {
-        tmsg_call_t *call = TMSG_CONTAINER_OF(node, tmsg_call_t, node);
-
-        call->indexed = call->numbered && call->id != 0;
-        if (call->indexed) {
-            tmsg_table_add(&peer->calls_by_message, &call->by_message,
-                           call->by_message.key);
-        }
+        index_call(TMSG_CONTAINER_OF(node, tmsg_call_t, node));
     }
     peer->refuses = true;
+}
+
+void tmsg_call_began(void *arg)
+{
+    tmsg_call_t *call = arg;
+    tmsg_hub_t *hub = call->peer->hub;
+
+    tmsg_hub_lock_live(hub);
+    /* By an attempt that was answered before it was sent. */
+    if (call->indexed) {
+        tmsg_table_remove(&call->peer->calls_by_message, &call->by_message);
+        call->indexed = false;
+    }
+    if (call->peer->refuses && !tmsg_call_has_ended(call)) {
+        index_call(call);
+    }
+    tmsg_hub_unlock_live(hub);
 }
 
 bool tmsg_call_bounces(void *arg, uint32_t message_id, bool sent,
@@ -345,59 +380,13 @@ bool tmsg_call_bounces(void *arg, uint32_t message_id, bool sent,
     return known;
 }
 
-/* Of a call that nothing else hangs on. */
-static void end_plainly(tmsg_call_t *call, tmsg_message_t *message)
-{
-    tmsg_call_fn on_done = hearer(call);
-
-    call->may_have_run = !(call->reply_flags & TMSG_CALL_NOT_RUN);
-    call->code = call->reply_code;
-    call->reply = message;
-    tmsg_call_leave(call);
-    tmsg_list_remove(&call->peer->calls, &call->node);
-    tmsg_hub_forgo(call->peer->hub, &call->expiry);
-    atomic_store_explicit(&call->status, TMSG_OK, memory_order_release);
-    if (on_done != NULL) {
-        on_done(call->on_done_arg, call);
-    }
-    tmsg_call_drop_own(call, 2); /* the list's, and the message's */
-}
-
-__attribute__((noinline)) static void end_by(tmsg_call_t *call,
-                                             tmsg_message_t *message)
+/* A reply that is not what its call ends with: nobody waits for it any more, or
+ * the call is made `again`. */
+TMSG_RPC_RARE void drop_reply(tmsg_call_t *call, tmsg_message_t *message,
+                              bool again)
 {
     tmsg_hub_t *hub = call->peer->hub;
-    tmsg_call_fn on_done = NULL;
-    bool wanted, again = false;
 
-    tmsg_hub_lock_live(hub);
-    wanted = call->coming && !tmsg_call_has_ended(call);
-    if (wanted) {
-        again = tmsg_call_again(call, (tmsg_status_t)call->reply_status,
-                                !(call->reply_flags & TMSG_CALL_NOT_RUN),
-                                call->reply_flags & TMSG_CALL_SAFE);
-    }
-    if (again) {
-        wanted = false;
-    } else if (wanted) {
-        call->may_have_run =
-            !(call->reply_flags & TMSG_CALL_NOT_RUN) || call->ran_before;
-        call->code = call->reply_code;
-        call->reply = message;
-        if (call->reply_status != TMSG_OK) {
-            tmsg_call_explain(call, call->reply_text);
-        }
-        on_done = hearer(call); /* while it is there to be asked */
-        tmsg_call_end(call, (tmsg_status_t)call->reply_status);
-    } else {
-        hub->late_replies++;
-    }
-    tmsg_hub_unlock_live(hub);
-    if (wanted) {
-        tell(call, on_done);
-        tmsg_call_drop_own(call, 2); /* the list's, and the message's */
-        return;
-    }
     tmsg_message_destroy(message);
     if (again) {
         tmsg_hub_wake(hub);
@@ -405,16 +394,48 @@ __attribute__((noinline)) static void end_by(tmsg_call_t *call,
     tmsg_call_drop_own(call, 1);
 }
 
+/* Lock held: takes what the reply says. True: the call is made again. */
+TMSG_RPC_STEP bool take_reply(tmsg_call_t *call, tmsg_message_t *message)
+{
+    bool ran = !(call->reply_flags & TMSG_CALL_NOT_RUN);
+
+    if (call->extras &&
+        tmsg_call_again(call, (tmsg_status_t)call->reply_status, ran,
+                        call->reply_flags & TMSG_CALL_SAFE)) {
+        return true;
+    }
+    call->may_have_run = ran || call->ran_before;
+    call->code = call->reply_code;
+    call->reply = message;
+    if (call->reply_status != TMSG_OK) {
+        tmsg_call_explain(call, call->reply_text);
+    }
+    end(call, (tmsg_status_t)call->reply_status);
+    return false;
+}
+
 static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(in, tmsg_call_t, in);
+    tmsg_hub_t *hub = call->peer->hub;
+    tmsg_call_fn on_done = NULL;
+    bool wanted, again = false;
 
-    if (call->plain && call->coming && !tmsg_call_has_ended(call) &&
-        call->reply_status == TMSG_OK) {
-        end_plainly(call, message);
+    tmsg_hub_lock_live(hub);
+    wanted = call->coming && !tmsg_call_has_ended(call);
+    if (wanted) {
+        on_done = hearer(call); /* while it is there to be asked */
+        again = take_reply(call, message);
     } else {
-        end_by(call, message);
+        hub->late_replies++;
     }
+    tmsg_hub_unlock_live(hub);
+    if (!wanted || again) {
+        drop_reply(call, message, again);
+        return;
+    }
+    tell(call, on_done);
+    tmsg_call_drop_own(call, 2); /* the list's, and the message's */
 }
 
 static void reply_failed(tmsg_call_in_t *in, tmsg_status_t status,
@@ -452,49 +473,42 @@ int32_t tmsg_call_known_status(int32_t status)
                : TMSG_ERR_REFUSED;
 }
 
-static void take_head(tmsg_call_t *call, const tmsg_call_head_t *head)
+/* Of a failure, which says why. */
+TMSG_RPC_RARE void take_failure(tmsg_call_t *call, const tmsg_call_head_t *head)
 {
-    call->coming = true;
     call->reply_status = tmsg_call_known_status(head->status);
-    call->reply_code = head->code;
-    call->reply_flags = head->flags;
     memcpy(call->reply_text, head->text, head->text_bytes);
     call->reply_text[head->text_bytes] = '\0';
-    if (head->text_bytes == 0 && head->status != TMSG_OK) {
+    if (head->text_bytes == 0) {
         snprintf(call->reply_text, sizeof(call->reply_text), "%s",
                  tmsg_status_name((tmsg_status_t)call->reply_status));
     }
 }
 
-__attribute__((noinline)) static tmsg_status_t
-begin_reply(tmsg_call_t *call, const tmsg_call_head_t *head,
-            tmsg_call_in_t **in_p, const tmsg_map_t **into_p)
-{
-    bool posted = call->into != NULL && head->status == TMSG_OK;
-
-    if (posted && into_p == NULL) {
-        return TMSG_IN_PROGRESS;
-    }
-    take_head(call, head);
-    hold_live(call);
-    *in_p = &call->in;
-    if (posted) {
-        tmsg_map_hold(call->into);
-        *into_p = call->into;
-    }
-    return TMSG_OK;
-}
-
-/* The same of one to a plain call that succeeded: nobody reads its text. */
-static void begin_plainly(tmsg_call_t *call, const tmsg_call_head_t *head,
-                          tmsg_call_in_t **in_p)
+TMSG_RPC_STEP void take_head(tmsg_call_t *call, const tmsg_call_head_t *head)
 {
     call->coming = true;
     call->reply_status = TMSG_OK;
     call->reply_code = head->code;
     call->reply_flags = head->flags;
-    tmsg_refs_hold_alone(&call->refs);
-    *in_p = &call->in;
+    if (head->status != TMSG_OK) {
+        take_failure(call, head);
+    }
+    hold_live(call);
+}
+
+/* Where memory was posted for it. */
+TMSG_RPC_RARE tmsg_status_t begin_into(tmsg_call_t *call,
+                                       const tmsg_call_head_t *head,
+                                       const tmsg_map_t **into_p)
+{
+    if (into_p == NULL) {
+        return TMSG_IN_PROGRESS;
+    }
+    take_head(call, head);
+    tmsg_map_hold(call->into);
+    *into_p = call->into;
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_reply_begins(tmsg_rpc_peer_t *peer,
@@ -512,10 +526,13 @@ tmsg_status_t tmsg_reply_begins(tmsg_rpc_peer_t *peer,
         hub->late_replies++;
         status = tmsg_error_set(TMSG_ERR_CANCELED,
                                 "nobody waits for this reply (any more)");
-    } else if (call->plain && head->status == TMSG_OK) {
-        begin_plainly(call, head, in_p);
+    } else if (call->into != NULL && head->status == TMSG_OK) {
+        status = begin_into(call, head, into_p);
     } else {
-        status = begin_reply(call, head, in_p, into_p);
+        take_head(call, head);
+    }
+    if (status == TMSG_OK) {
+        *in_p = &call->in;
     }
     tmsg_hub_unlock_live(hub);
     return status;
@@ -529,6 +546,7 @@ void tmsg_call_init(tmsg_call_t *call)
     call->head.type = TMSG_CALL_REQUEST;
     call->head.text = call->method;
     call->how.head = &call->head;
-    call->how.began = tmsg_call_began;
+    call->how.number_p = &call->number;
     call->how.began_arg = call;
+    atomic_init(&call->number, TMSG_CALL_NO_NUMBER);
 }

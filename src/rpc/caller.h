@@ -6,6 +6,7 @@
 #include "rpc/hub.h"
 
 #define TMSG_CALL_ERROR_BYTES 400
+#define TMSG_CALL_NO_NUMBER UINT64_MAX
 
 struct tmsg_call {
     atomic_uint refs; /* handle, list, event, reply on its way */
@@ -14,9 +15,9 @@ struct tmsg_call {
     tmsg_rpc_peer_t *peer;
     tmsg_call_stream_t *stream; /* that it is, or NULL; lives as long */
     uint64_t id;
-    tmsg_keyed_t by_message; /* its request's number, */
-    bool numbered;           /* once it has one, */
-    bool indexed;            /* and is found by it */
+    _Atomic uint64_t number; /* of its request's message, or none: */
+    tmsg_keyed_t by_message; /* by which it is found, */
+    bool indexed;            /* if it is */
     tmsg_node_t node;        /* of the peer's calls */
     tmsg_expiry_t expiry;
     tmsg_rpc_event_t event;
@@ -49,8 +50,8 @@ struct tmsg_call {
     void *on_release_arg;
     tmsg_expiry_t backoff; /* until the next attempt, */
     tmsg_rpc_event_t next; /* which this begins */
-    bool plain; /* none of reply_into, retries, hooks and meter is there, nor
-                 * other threads: of its end these need not be asked */
+    bool extras; /* some of into, retry, hooks, meter and stream is there: what
+                  * these take is done beside what every call takes */
     tmsg_call_head_t head; /* of its request, */
     tmsg_call_send_t how;  /* which is sent so */
     /* Not zeroed with the rest: */
@@ -73,18 +74,18 @@ void tmsg_call_drop_unseen(tmsg_call_t *call);
 bool tmsg_call_has_ended(const tmsg_call_t *call);
 
 /* With two references, the list's and the handle's. Errors: INVALID_PARAM (the
- * method's name), NO_MEMORY. */
+ * method's name, params), UNSUPPORTED, BUSY (reply_into), NO_MEMORY. */
 tmsg_status_t tmsg_call_make(tmsg_rpc_peer_t *peer, const char *method,
                              const tmsg_call_params_t *params,
                              tmsg_call_t **call_p);
 
 /* From here on replies find it, and its end; `map` is counted. */
-tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map,
-                               uint64_t deadline_ns);
+tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map);
 
-/* A tmsg_call_send_t's `began`: its message has a number, by which it may
- * bounce. */
-void tmsg_call_began(void *call, uint32_t message_id);
+/* A tmsg_call_send_t's `began`: has it found by its message's number from now
+ * on, if its peer refuses. Not needed where nobody can look for it before it
+ * was sent, as one that has no extras, of a worker that is not shared. */
+void tmsg_call_began(void *call);
 
 /* It was not sent. False: it has ended otherwise, and that is told. */
 bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status);
@@ -104,17 +105,22 @@ int32_t tmsg_call_known_status(int32_t status);
 /* What a new call begins with: functions for its reply and its end. */
 void tmsg_call_init(tmsg_call_t *call);
 
-/* Lock held: an id for an attempt. Errors: NO_MEMORY. */
-tmsg_status_t tmsg_call_take_slot(tmsg_hub_t *hub, tmsg_call_t *call);
+/* Lock held: more slots. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_call_grow_slots(tmsg_hub_t *hub);
 
-/* The same where one is free. */
-static inline void tmsg_call_take_free_slot(tmsg_hub_t *hub, tmsg_call_t *call)
+/* Lock held: an id for an attempt. Errors: NO_MEMORY. */
+static inline tmsg_status_t tmsg_call_take_slot(tmsg_hub_t *hub,
+                                                tmsg_call_t *call)
 {
     uint32_t slot = hub->free_slot;
 
+    if (slot == hub->slot_count && tmsg_call_grow_slots(hub) != TMSG_OK) {
+        return TMSG_ERR_NO_MEMORY;
+    }
     hub->free_slot = hub->slots[slot].next_free;
     hub->slots[slot].call = call;
     call->id = (uint64_t)++hub->generation << 32 | slot;
+    return TMSG_OK;
 }
 
 /* Lock held: the attempt is over, whose id nobody finds any more. */
@@ -140,12 +146,11 @@ tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
 /* retry.c: reads that part of what a call is made with. Errors:
  * INVALID_PARAM. */
 tmsg_status_t tmsg_retry_read(const tmsg_call_params_t *params,
-                              tmsg_call_params_t *read);
+                              tmsg_call_t *call);
 
 /* Of a call that may be made again, before it is sent: keeps what that takes.
  */
-void tmsg_retry_init(tmsg_call_t *call, const tmsg_map_t *map,
-                     const tmsg_call_params_t *params);
+void tmsg_retry_init(tmsg_call_t *call, const tmsg_map_t *map);
 
 /* An attempt is to be sent, which holds the call until it reads the map no
  * more; it was not. */

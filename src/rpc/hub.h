@@ -28,6 +28,12 @@
 #define TMSG_RPC_SPARES 64 /* records of a kind that are kept */
 #endif
 
+/* A step that the other end of a call waits for: its functions are one with
+ * those around it, and what is rare in it is another, for which it saves
+ * nothing. */
+#define TMSG_RPC_STEP static inline __attribute__((always_inline))
+#define TMSG_RPC_RARE static __attribute__((noinline))
+
 typedef struct tmsg_hub tmsg_hub_t;
 
 /* Embedded in what has something to tell; `fire` runs without locks. */

@@ -314,6 +314,7 @@ tmsg_status_t tmsg_hooks_begin_call(tmsg_call_t *call, const tmsg_map_t *map)
     if (hooks == NULL) {
         return do_without(hub, TMSG_SIDE_CALLER);
     }
+    call->extras = true;
     call->hooks = hooks;
     hooks->call = call;
     hooks->map = map == NULL ? hub->empty : map;

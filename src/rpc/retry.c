@@ -28,28 +28,26 @@ static tmsg_status_t check(const tmsg_retry_t *retry)
 }
 
 tmsg_status_t tmsg_retry_read(const tmsg_call_params_t *params,
-                              tmsg_call_params_t *read)
+                              tmsg_call_t *call)
 {
-    uint64_t mask = params == NULL ? 0 : params->field_mask;
-
-    if (mask & TMSG_CALL_PARAM_FLAGS) {
-        read->flags = params->flags;
+    if (params->field_mask & TMSG_CALL_PARAM_FLAGS) {
+        call->flags = params->flags;
     }
-    if (read->flags & ~(uint32_t)TMSG_CALL_IDEMPOTENT) {
+    if (call->flags & ~(uint32_t)TMSG_CALL_IDEMPOTENT) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "call: unknown flags 0x%x", read->flags);
+                              "call: unknown flags 0x%x", call->flags);
     }
-    if (!(mask & TMSG_CALL_PARAM_RETRY)) {
+    if (!(params->field_mask & TMSG_CALL_PARAM_RETRY)) {
         return TMSG_OK;
     }
-    read->retry = params->retry;
-    if (read->retry.first_backoff_ms == 0) {
-        read->retry.first_backoff_ms = FIRST_MS;
+    call->retry = params->retry;
+    if (call->retry.first_backoff_ms == 0) {
+        call->retry.first_backoff_ms = FIRST_MS;
     }
-    if (read->retry.most_backoff_ms == 0) {
-        read->retry.most_backoff_ms = MOST_MS;
+    if (call->retry.most_backoff_ms == 0) {
+        call->retry.most_backoff_ms = MOST_MS;
     }
-    return check(&read->retry);
+    return check(&call->retry);
 }
 
 /* The application's memory is its own again, once. */
@@ -205,14 +203,13 @@ static void expire_backoff(tmsg_expiry_t *expiry)
     tmsg_hub_tell(call->peer->hub, &call->next);
 }
 
-void tmsg_retry_init(tmsg_call_t *call, const tmsg_map_t *map,
-                     const tmsg_call_params_t *params)
+void tmsg_retry_init(tmsg_call_t *call, const tmsg_map_t *map)
 {
     tmsg_hub_t *hub = call->peer->hub;
 
     tmsg_hub_lock(hub);
-    call->on_release = params->on_release;
-    call->on_release_arg = params->on_release_arg;
+    call->on_release = call->how.on_release;
+    call->on_release_arg = call->how.on_release_arg;
     call->backoff.expire = expire_backoff;
     call->next.fire = fire_next;
     if (!tmsg_call_has_ended(call)) {
@@ -245,7 +242,7 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
     }
     tmsg_call_leave(call);
     call->id = 0;
-    call->numbered = false;
+    call->number = TMSG_CALL_NO_NUMBER;
     call->coming = false;
     call->ran_before = call->ran_before || may_have_run;
     tmsg_hub_expect(hub, &call->backoff, at_ns);

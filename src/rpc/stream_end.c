@@ -352,8 +352,7 @@ bool tmsg_stream_bounces(tmsg_rpc_peer_t *peer, uint32_t message_id)
     for (uint32_t i = 0; i < peer->stream_count; i++) {
         tmsg_call_stream_t *stream = peer->streams[i];
 
-        if (stream != NULL && stream->call->numbered &&
-            stream->call->by_message.key == message_id) {
+        if (stream != NULL && stream->call->number == message_id) {
             stream->peer_done = true;
             tmsg_stream_note(stream);
             tmsg_calls_wake_held(peer->hub->calls);

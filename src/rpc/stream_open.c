@@ -149,6 +149,7 @@ static tmsg_status_t send_open(tmsg_call_t *call, const tmsg_map_t *map,
                  .on_release = params->on_release,
                  .on_release_arg = params->on_release_arg,
                  .queues = true,
+                 .number_p = &call->number,
                  .began = tmsg_call_began,
                  .began_arg = call,
                  .more = tmsg_hooks_more(call->hooks),
@@ -179,7 +180,7 @@ static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
                             bool dialled)
 {
     uint64_t deadline_ns = call->deadline_ns;
-    tmsg_status_t status = tmsg_call_enlist(call, map, deadline_ns);
+    tmsg_status_t status = tmsg_call_enlist(call, map);
 
     if (status != TMSG_OK) {
         return status;
@@ -206,9 +207,10 @@ static tmsg_status_t make(tmsg_rpc_peer_t *peer, const char *method,
                           const tmsg_call_stream_params_t *params,
                           tmsg_call_t **call_p)
 {
-    const tmsg_call_params_t plain = {.timeout_ms = params->timeout_ms};
+    const tmsg_call_params_t of_call = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
+                                        .timeout_ms = params->timeout_ms};
     tmsg_call_t *call;
-    tmsg_status_t status = tmsg_call_make(peer, method, &plain, &call);
+    tmsg_status_t status = tmsg_call_make(peer, method, &of_call, &call);
 
     if (status != TMSG_OK) {
         return status;
@@ -218,6 +220,7 @@ static tmsg_status_t make(tmsg_rpc_peer_t *peer, const char *method,
         tmsg_call_drop_own(call, 2);
         return TMSG_ERR_NO_MEMORY;
     }
+    call->extras = true;
     call->stream->call = call;
     call->stream->handles = 1;
     call->stream->signature = tmsg_signature_hold(params->signature);

@@ -346,8 +346,11 @@ Test(retry, a_number_that_comes_late_takes_the_place_of_the_other)
     finish(&scene, start(&scene, "nobody", 0, quick, -1), TMSG_ERR_NOT_FOUND,
            1);
     must_eq(peer->calls_by_message.count, 1);
-    tmsg_call_began(call, (uint32_t)call->by_message.key + 1000);
+    atomic_fetch_add(&call->number, 1000);
+    tmsg_call_began(call);
     must_eq(peer->calls_by_message.count, 1);
+    must_true(tmsg_table_find(&peer->calls_by_message, call->number) ==
+              &call->by_message);
     tmsg_call_cancel(call);
     must_eq(peer->calls_by_message.count, 0);
     finish(&scene, call, TMSG_ERR_CANCELED, 1);
