@@ -436,22 +436,38 @@ static tmsg_task_t *give_back(tmsg_task_t *task, bool runs)
     return next;
 }
 
-static void handle(tmsg_task_t *task)
+static void call_handler(tmsg_task_t *task)
 {
     const tmsg_method_t *method = task->method;
+
+    if (task->stream != NULL) {
+        method->stream_handler(method->arg, task->stream);
+    } else {
+        method->handler(method->arg, task);
+    }
+}
+
+/* In the context of its trace, if it has one. */
+TMSG_RPC_RARE void handle_hooked(tmsg_task_t *task)
+{
     const tmsg_trace_context_t *context = tmsg_hooks_context(task->hooks);
     const tmsg_trace_context_t *before = NULL;
 
     if (context != NULL) {
         before = tmsg_trace_set_current(context);
     }
-    if (task->stream != NULL) {
-        method->stream_handler(method->arg, task->stream);
-    } else {
-        method->handler(method->arg, task);
-    }
+    call_handler(task);
     if (context != NULL) {
         (void)tmsg_trace_set_current(before);
+    }
+}
+
+static void handle(tmsg_task_t *task)
+{
+    if (task->hooks != NULL) {
+        handle_hooked(task);
+    } else {
+        call_handler(task);
     }
 }
 
