@@ -57,6 +57,9 @@ struct bench_run {
     size_t tensors;      /* of one map, each of */
     size_t tensor_bytes; /* so many; unless there is a workload */
     const workload_t *workload;
+    size_t row_bytes; /* > 0: it is one tensor of such rows, so far apart; */
+    size_t gap_bytes; /* maps only, latency */
+    bool keeps;       /* these gaps travel, too */
     bench_transport_t transport;
     bench_metric_t metric;
     bench_way_t way;
@@ -142,8 +145,9 @@ typedef struct {
 void bench_many_run(const bench_many_t *many, bench_many_sample_t *sample_p);
 
 /* Measures how a figure goes with a number: one of "tensors", "bytes",
- * "endpoints", "processes", or "all"; "bytes:64" is one point. Prints a JSON
- * object a line as it goes. False: there is no such series. */
+ * "endpoints", "processes", or "all" of these; "bytes:64" is one point; or
+ * "strides". Prints a JSON object a line as it goes. False: there is no such
+ * series. */
 bool bench_scale_run(const char *series, bool quick);
 
 /* Binds this process to the n-th core that it may use, where it may several. */

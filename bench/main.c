@@ -27,7 +27,7 @@ static const struct argp_option options[] = {
     {"runs", 'r', "N", 0, "Median of N runs (5)", 0},
     {"scale", 's', "SERIES", OPTION_ARG_OPTIONAL,
      "No table, but how figures go with a number: of tensors, bytes, "
-     "endpoints, processes, or (all) each of these",
+     "endpoints, processes, or (all) each of these; or strides",
      0},
     {"quick", 'q', NULL, 0,
      "A short run to see that it works; its figures "

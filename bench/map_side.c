@@ -24,6 +24,9 @@ typedef struct {
     char answer_data[8];
     tmsg_map_t *call;
     char call_data[64];
+    int64_t rows[2]; /* shape of the tensor that has rows apart */
+    int64_t row_strides[2];
+    uint32_t flags;        /* of sends */
     bool serves;           /* calls, which it sends back */
     tmsg_server_t *server; /* of BENCH_UNARY, BENCH_CALLS */
 } map_side_t;
@@ -48,7 +51,8 @@ static void done(void *arg, tmsg_status_t status, const char *error)
 static void send_map(map_side_t *self, tmsg_map_t *map)
 {
     const tmsg_send_params_t params = {
-        .field_mask = TMSG_SEND_PARAM_ON_DONE,
+        .field_mask = TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_FLAGS,
+        .flags = self->flags,
         .on_done = done,
         .on_done_arg = &self->side,
     };
@@ -88,6 +92,28 @@ static void progress(bench_side_t *side)
     tmsg_worker_progress(((map_side_t *)side)->worker);
 }
 
+/* What lies between the rows may be anything. */
+static void check_rows(const map_side_t *self, const tmsg_tensor_t *tensor)
+{
+    const uint8_t *wanted = bench_side_expected(&self->side)->data[0];
+    int64_t stride =
+        tensor->strides == NULL ? tensor->shape[1] : tensor->strides[0];
+    bool keeps = (self->flags & TMSG_SEND_KEEP_STRIDES) != 0;
+
+    if (tensor->ndim != 2 ||
+        memcmp(tensor->shape, self->rows, sizeof(self->rows)) != 0 ||
+        stride != (keeps ? self->row_strides[0] : self->rows[1])) {
+        bench_die("tensormsg: the rows arrived with another shape or strides");
+    }
+    for (int64_t i = 0; i < self->rows[0]; i++) {
+        if (memcmp((const uint8_t *)tensor->data + i * stride,
+                   wanted + i * self->row_strides[0],
+                   (size_t)self->rows[1]) != 0) {
+            bench_die("tensormsg: row %lld is another", (long long)i);
+        }
+    }
+}
+
 static void check(map_side_t *self, const tmsg_map_t *map)
 {
     const bench_payload_t *payload = bench_side_expected(&self->side);
@@ -96,6 +122,11 @@ static void check(map_side_t *self, const tmsg_map_t *map)
 
     must(tmsg_map_at(map, 0, &name, &tensor));
     if (strcmp(name, "answer") == 0) {
+        return;
+    }
+    if (self->rows[0] > 0) {
+        check_rows(self, &tensor);
+        self->side.checked++;
         return;
     }
     if (tmsg_map_size(map) != payload->map->count) {
@@ -245,6 +276,27 @@ static tmsg_map_t *make_map(const bench_payload_t *payload)
     return map;
 }
 
+/* The first tensor's memory as rows, so far apart. */
+static void lay_rows(map_side_t *self, const bench_run_t *run)
+{
+    const size_t stride = run->row_bytes + run->gap_bytes;
+    tmsg_tensor_t tensor = {.device = {TMSG_DEVICE_CPU, 0},
+                            .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                            .ndim = 2,
+                            .shape = self->rows,
+                            .strides = self->row_strides};
+
+    self->rows[0] = (int64_t)(self->side.payload_bytes / stride);
+    self->rows[1] = (int64_t)run->row_bytes;
+    self->row_strides[0] = (int64_t)stride;
+    self->row_strides[1] = 1;
+    self->flags = run->keeps ? TMSG_SEND_KEEP_STRIDES : 0;
+    tensor.data = self->side.payloads[0].data[0];
+    tmsg_map_destroy(self->maps[0]);
+    must(tmsg_map_create(&self->maps[0]));
+    must(tmsg_map_add(self->maps[0], "rows", &tensor, NULL));
+}
+
 static void make_maps(map_side_t *self)
 {
     const bench_side_t *side = &self->side;
@@ -333,6 +385,9 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     sends.tensor_bytes = self->serves ? 1 : run->tensor_bytes;
     bench_side_load(&self->side, &sends, false);
     make_maps(self);
+    if (run->row_bytes > 0) {
+        lay_rows(self, run);
+    }
     must(tmsg_context_create(&context_params, &self->context));
     must(tmsg_worker_create(self->context, &worker_params, &self->worker));
     if (run->metric == BENCH_UNARY || run->metric == BENCH_CALLS) {

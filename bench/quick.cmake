@@ -29,9 +29,11 @@ message(STATUS "${count} rows")
 # And its series: a JSON object a line.
 execute_process(COMMAND ${BENCH} --scale --quick OUTPUT_VARIABLE text
                 COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX REPLACE "\n$" "" text "${text}")
+execute_process(COMMAND ${BENCH} --scale=strides --quick OUTPUT_VARIABLE strides
+                COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "\n$" "" text "${text}${strides}")
 string(REPLACE "\n" ";" points "${text}")
-foreach(wanted IN ITEMS tensors bytes endpoints processes)
+foreach(wanted IN ITEMS tensors bytes endpoints processes strides)
     set(found 0)
     foreach(point IN LISTS points)
         string(JSON series GET "${point}" series)

@@ -193,21 +193,63 @@ static void processes(bool quick)
     }
 }
 
+/* Rows that lie apart: packed, or as they lie. `x` is the length of a row. */
+static void rows(size_t bytes, size_t row, unsigned gap_percent,
+                 bench_transport_t transport, bool quick)
+{
+    bench_run_t run = latency(quick);
+
+    run.row_bytes = row;
+    run.gap_bytes = row * gap_percent / (100 - gap_percent);
+    run.tensor_bytes = bytes / row * (row + run.gap_bytes);
+    run.transport = transport;
+    for (int keeps = 0; keeps <= 1; keeps++) {
+        char way[80];
+
+        run.keeps = keeps == 1;
+        snprintf(way, sizeof(way), "%s, %s, %zu KiB, gaps %u %%",
+                 keeps ? "kept" : "packed", bench_transport_name(transport),
+                 bytes >> 10, gap_percent);
+        tell_pair("strides", way, row, &run);
+    }
+}
+
+static void strides(bool quick)
+{
+    static const unsigned gaps[] = {20, 50, 75};
+
+    for (size_t bytes = 64 << 10; bytes <= 16u << 20;
+         bytes *= quick ? 1024 : 16) {
+        for (int transport = BENCH_SHM; transport <= BENCH_TCP; transport++) {
+            for (size_t row = 4; row <= 16384; row *= quick ? 4096 : 8) {
+                for (size_t i = 0; i < (quick ? 1u : 3u); i++) {
+                    if (!is_left_out(row)) {
+                        rows(bytes, row, gaps[i], (bench_transport_t)transport,
+                             quick);
+                    }
+                }
+            }
+        }
+    }
+}
+
 bool bench_scale_run(const char *series, bool quick)
 {
     static const struct {
         const char *name;
         void (*measure)(bool quick);
-    } all[] = {{"tensors", tensors},
-               {"bytes", bytes},
-               {"endpoints", endpoints},
-               {"processes", processes}};
+        bool is_asked_for; /* else not a part of "all" */
+    } all[] = {{"tensors", tensors, false},
+               {"bytes", bytes, false},
+               {"endpoints", endpoints, false},
+               {"processes", processes, false},
+               {"strides", strides, true}};
     size_t name = strcspn(series, ":");
     bool found = false;
 
     only = series[name] == ':' ? strtoul(series + name + 1, NULL, 10) : 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (strcmp(series, "all") == 0 ||
+        if ((strcmp(series, "all") == 0 && !all[i].is_asked_for) ||
             (strncmp(series, all[i].name, name) == 0 &&
              all[i].name[name] == '\0')) {
             all[i].measure(quick);
