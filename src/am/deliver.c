@@ -27,6 +27,17 @@ static void note_taken(tmsg_message_t *message)
                                   ->head.sequence;
 }
 
+/* One that repeats another costs no credit but its own, and that goes back in
+ * halves of a window: before, nobody need be asked. */
+static bool may_owe_credit(const tmsg_message_t *message)
+{
+    const tmsg_channel_t *channel = message->channel;
+
+    return message->again == 0 ||
+           channel->rx_consumed - channel->rx_credited >=
+               message->endpoint->worker->queue_depth / 2;
+}
+
 void tmsg_message_taken(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -41,7 +52,9 @@ void tmsg_message_taken(tmsg_message_t *message)
         endpoint->dialect->answer(endpoint, message->head.message_id, TMSG_OK,
                                   "");
     }
-    endpoint->dialect->credit(message->channel);
+    if (may_owe_credit(message)) {
+        endpoint->dialect->credit(message->channel);
+    }
 }
 
 /* Takes it, unless nobody has the endpoint any more. */
