@@ -47,28 +47,25 @@
     ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD |                      \
                 TMSG_WORKER_CAPTURE | TMSG_WORKER_HOST_ONLY))
 
-void tmsg_worker_lock(tmsg_worker_t *worker)
+void tmsg_worker_lock_shared(tmsg_worker_t *worker)
 {
-    if (tmsg_worker_is_shared(worker) &&
-        pthread_mutex_trylock(&worker->lock) != 0) {
+    if (pthread_mutex_trylock(&worker->lock) != 0) {
         atomic_fetch_add(&worker->wanting, 1);
         pthread_mutex_lock(&worker->lock);
         atomic_fetch_sub(&worker->wanting, 1);
     }
 }
 
-void tmsg_worker_unlock(tmsg_worker_t *worker)
+void tmsg_worker_unlock_shared(tmsg_worker_t *worker)
 {
-    if (tmsg_worker_is_shared(worker)) {
-        if (worker->asleep) {
-            worker->asleep = false;
-            tmsg_loop_signal(worker->wake_fd);
-        }
-        if (worker->armed) {
-            tmsg_loop_signal(worker->loop.event_fd);
-        }
-        pthread_mutex_unlock(&worker->lock);
+    if (worker->asleep) {
+        worker->asleep = false;
+        tmsg_loop_signal(worker->wake_fd);
     }
+    if (worker->armed) {
+        tmsg_loop_signal(worker->loop.event_fd);
+    }
+    pthread_mutex_unlock(&worker->lock);
 }
 
 tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker)

@@ -118,9 +118,23 @@ static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)
     return (worker->flags & (TMSG_WORKER_SHARED | TMSG_WORKER_THREAD)) != 0;
 }
 
+void tmsg_worker_lock_shared(tmsg_worker_t *worker);
+void tmsg_worker_unlock_shared(tmsg_worker_t *worker);
+
+static inline void tmsg_worker_lock(tmsg_worker_t *worker)
+{
+    if (tmsg_worker_is_shared(worker)) {
+        tmsg_worker_lock_shared(worker);
+    }
+}
+
 /* Giving the lock back wakes whoever sleeps: there may be work. */
-void tmsg_worker_lock(tmsg_worker_t *worker);
-void tmsg_worker_unlock(tmsg_worker_t *worker);
+static inline void tmsg_worker_unlock(tmsg_worker_t *worker)
+{
+    if (tmsg_worker_is_shared(worker)) {
+        tmsg_worker_unlock_shared(worker);
+    }
+}
 
 /* Lock held. Errors: CLOSED (it is ending, and takes nothing new). */
 tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker);
