@@ -20,6 +20,8 @@
 #define LATE_MOST 64         /* turns after a deadline, while things come */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define TIDY_MS 1000         /* what lies unused for longer goes back */
+#define POLL_FROM 8          /* of these, with no send between: then UCX is */
+#define POLL_MOST 4          /* asked up to so many times in each */
 #define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
 #define DRAIN_QUIET 16       /* of them without event, to call it silent */
 
@@ -179,7 +181,7 @@ static void tidy(tmsg_timer_t *timer)
 
 /* Descriptors and timers: system calls, for which a message that comes
  * meanwhile has to wait. */
-static unsigned look(tmsg_worker_t *worker)
+__attribute__((noinline)) static unsigned look(tmsg_worker_t *worker)
 {
     worker->look = false;
     worker->quiet = 0;
@@ -192,28 +194,49 @@ static unsigned look(tmsg_worker_t *worker)
     return tmsg_loop_run(&worker->loop);
 }
 
-unsigned tmsg_worker_step(tmsg_worker_t *worker)
+static bool is_to_look(tmsg_worker_t *worker, unsigned found)
+{
+    worker->steps++;
+    worker->quiet = found == 0 ? worker->quiet + 1 : 0;
+    worker->busy = found == 0 ? 0 : worker->busy + 1;
+    return worker->look || worker->quiet >= LOOK_EVERY_QUIET ||
+           worker->steps >= LOOK_EVERY_BUSY ||
+           (worker->busy % TICK_EVERY == 0 && has_ticked(worker));
+}
+
+/* UCX's turn. */
+static inline unsigned poll_ucx(tmsg_ucx_t *ucx)
+{
+    return tmsg_ucxx_is_full(ucx) ? 0 : ucp_worker_progress(ucx->ucp);
+}
+
+/* Who does nothing but wait for an answer waits in the rest of a call, too,
+ * which is longer than UCX's turn where memory is shared. */
+__attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
 {
     unsigned count = 0;
-    bool bereaved = false;
 
-    worker->inside = true;
-    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        bereaved |= tmsg_kin_is_to_tend(ucx);
-        if (atomic_load_explicit(&ucx->lifted, memory_order_relaxed) != NULL) {
-            tmsg_ucx_release_lifted(ucx);
+    for (unsigned i = 1; i < POLL_MOST && count == 0; i++) {
+        for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+            count += poll_ucx(ucx);
         }
-        count += tmsg_ucxx_is_full(ucx) ? 0 : ucp_worker_progress(ucx->ucp);
     }
-    worker->inside = false;
-    worker->steps++;
-    worker->quiet = count == 0 ? worker->quiet + 1 : 0;
-    worker->busy = count == 0 ? 0 : worker->busy + 1;
-    if (worker->look || worker->quiet >= LOOK_EVERY_QUIET ||
-        worker->steps >= LOOK_EVERY_BUSY ||
-        (worker->busy % TICK_EVERY == 0 && has_ticked(worker))) {
-        count += look(worker);
-    }
+    return count;
+}
+
+/* Whether any of what tend_rest() does is to be done. */
+static bool has_rest(const tmsg_worker_t *worker)
+{
+    return (worker->stage.copies.count | worker->stage.calls.count |
+            worker->fetch.count | worker->chores.count | worker->has_retired) !=
+           0;
+}
+
+__attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
+                                                    bool bereaved)
+{
+    unsigned count = 0;
+
     if (tmsg_stage_is_busy(&worker->stage)) {
         count += tmsg_stage_poll(worker);
     }
@@ -228,6 +251,34 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     if (worker->has_retired) {
         tmsg_worker_close_retired(worker);
+    }
+    return count;
+}
+
+unsigned tmsg_worker_step(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+    bool bereaved = false;
+
+    worker->inside = true;
+    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        bereaved |= tmsg_kin_is_to_tend(ucx);
+        if (atomic_load_explicit(&ucx->lifted, memory_order_relaxed) != NULL) {
+            tmsg_ucx_release_lifted(ucx);
+        }
+        count += poll_ucx(ucx);
+    }
+    worker->idle = count == 0 ? worker->idle + 1 : 0;
+    if (worker->idle > POLL_FROM) {
+        count = poll_on(worker);
+        worker->idle = count == 0 ? worker->idle : 0;
+    }
+    worker->inside = false;
+    if (is_to_look(worker, count)) {
+        count += look(worker);
+    }
+    if (bereaved || has_rest(worker)) {
+        count += tend_rest(worker, bereaved);
     }
     return count;
 }

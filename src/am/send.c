@@ -94,6 +94,7 @@ void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes)
 {
     tmsg_stats_t *stats = &channel->endpoint->stats;
 
+    channel->endpoint->worker->idle = 0; /* nobody only waits */
     channel->tx_sequence++;
     channel->sent_messages++;
     stats->sent_messages++;

@@ -85,6 +85,7 @@ struct tmsg_worker {
     unsigned steps;       /* progress calls since the loop was looked at */
     unsigned quiet;       /* those in a row that found nothing */
     unsigned busy;        /* those in a row that found something */
+    unsigned idle;        /* as `quiet`, and since something was sent */
     bool look;            /* look at it in the next one */
     struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;
