@@ -293,6 +293,15 @@ static tmsg_status_t find_devices(tmsg_message_t *message)
     return status;
 }
 
+/* Whether the block that it gets is to have its whole payload, but for a
+ * spilled body. */
+static bool lies_in_block(const tmsg_message_t *message)
+{
+    return tmsg_map_is_bare(message->map) && message->parts == NULL &&
+           message->stage == NULL && message->extra.split.large == 0 &&
+           message->extra.split.slice == 0;
+}
+
 /* Memory for those tensors that nobody has placed. Lets the lock go. */
 static tmsg_status_t find_memory(tmsg_message_t *message)
 {
@@ -324,6 +333,7 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
     }
     if (status == TMSG_OK && bytes > 0) {
         status = tmsg_store_alloc(message->store, bytes, &message->block);
+        message->in_block = status == TMSG_OK && lies_in_block(message);
     }
     if (status == TMSG_OK) {
         tmsg_payload_place(message->map, message->block.data);

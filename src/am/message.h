@@ -63,6 +63,7 @@ struct tmsg_message {
     uint64_t charged;       /* against the sender's window; see credit.h */
     bool decoded;           /* the map is known */
     bool placed;            /* and where its tensors lie */
+    bool in_block;          /* all of them, there, as they travel */
     bool head_here;         /* what travels in the message itself */
     bool starved;           /* it has waited for memory */
     unsigned pending;       /* operations that will look at it when they end */

@@ -13,8 +13,12 @@ uint64_t tmsg_place_missing(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t size = tmsg_map_size(map);
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, out;
 
+    if (tmsg_map_is_bare(map) && tmsg_map_measured(map, &bytes, &out)) {
+        return bytes;
+    }
+    bytes = 0;
     for (size_t i = 0; i < size; i++) {
         if (entries[i].tensor.data == NULL && entries[i].bytes > 0) {
             bytes = tmsg_layout_next(bytes, entries[i].tensor.dtype,
@@ -121,6 +125,10 @@ static void make(pieces_t *pieces, bool slices)
         if (message->block.bytes > 0) {
             put(pieces, message->block.data, message->block.bytes);
         }
+        return;
+    }
+    if (message->in_block) {
+        put(pieces, message->block.data, message->block.bytes);
         return;
     }
     for (size_t i = 0; i < size; i++) {

@@ -148,6 +148,9 @@ tmsg_status_t tmsg_stage_in_decoded(tmsg_message_t *message)
 {
     tmsg_status_t status = TMSG_OK;
 
+    if (tmsg_map_is_of_host(message->map)) {
+        return TMSG_OK;
+    }
     for (size_t i = 0; i < tmsg_map_size(message->map) && status == TMSG_OK;
          i++) {
         if (!tmsg_map_entry_is_on_host(&tmsg_map_entries(message->map)[i])) {

@@ -65,6 +65,8 @@ static void reset(tmsg_map_t *map)
     map->meta_size = 0;
     map->wasted = 0;
     map->spans = false;
+    map->bare = false;
+    map->host = false;
     tmsg_arena_reset(&map->arena);
 }
 
@@ -521,10 +523,20 @@ tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
 
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
 {
-    map->entries[index].tensor.data = data;
-    map->laid = false;
-    atomic_store_explicit(&map->apart, false, memory_order_relaxed);
+    tmsg_map_placing(map)[index].tensor.data = data;
 }
+
+tmsg_map_entry_t *tmsg_map_placing(tmsg_map_t *map)
+{
+    map->laid = false;
+    map->bare = false;
+    atomic_store_explicit(&map->apart, false, memory_order_relaxed);
+    return map->entries;
+}
+
+bool tmsg_map_is_bare(const tmsg_map_t *map) { return map->bare; }
+
+bool tmsg_map_is_of_host(const tmsg_map_t *map) { return map->host; }
 
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
                             const tmsg_map_add_params_t *params)
@@ -536,6 +548,7 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
     if (status == TMSG_OK) {
         entry->tensor.data = data;
         map->lent = true;
+        map->bare = false;
         atomic_store_explicit(&map->apart, false, memory_order_relaxed);
     }
     return status;
@@ -548,12 +561,14 @@ void tmsg_map_replace(tmsg_map_t *map, size_t index,
     map->entries[index].tensor.strides = entry->tensor.strides;
     map->entries[index].bytes = entry->bytes;
     map->laid = false;
+    map->bare = false;
     tmsg_map_restamp(map);
 }
 
 void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device)
 {
     map->entries[index].tensor.device = device;
+    map->host = false;
     tmsg_map_restamp(map);
 }
 

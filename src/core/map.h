@@ -100,6 +100,22 @@ uint64_t tmsg_map_bytes_out(const tmsg_map_entry_t *entry);
 /* Gives tensor `index` its data, or says where that will be. */
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
 
+/* For who gives all of them their data: the entries. */
+tmsg_map_entry_t *tmsg_map_placing(tmsg_map_t *map);
+
+/* Whether it shares a layout and no tensor has data yet. */
+bool tmsg_map_is_bare(const tmsg_map_t *map);
+
+/* Whether all lie in the host's memory; false: it is not known. */
+bool tmsg_map_is_of_host(const tmsg_map_t *map);
+
+/* What tmsg_layout_measure() finds of a map, noted with the layout that it
+ * shares, as long as it is as that. False: nothing is noted. Thread-safe. */
+bool tmsg_map_measured(const tmsg_map_t *map, uint64_t *bytes_p,
+                       uint64_t *out_p);
+void tmsg_map_note_measured(const tmsg_map_t *map, uint64_t bytes,
+                            uint64_t out);
+
 /* The same for memory that tmsg_map_add()'s params give back when the map lets
  * go of its tensors. Errors: INVALID_PARAM (unknown bit). */
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,

@@ -103,6 +103,17 @@ void tmsg_map_drop_index(tmsg_map_t *map)
     }
 }
 
+static bool is_of_host(const tmsg_map_t *map)
+{
+    size_t i = 0;
+
+    while (i < map->size &&
+           map->entries[i].tensor.device.type == TMSG_DEVICE_CPU) {
+        i++;
+    }
+    return i == map->size;
+}
+
 static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
 {
     tmsg_status_t status = tmsg_map_reserve(copy, map->size);
@@ -123,6 +134,7 @@ static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
         copy->size++;
     }
     copy->spans = map->spans;
+    copy->host = is_of_host(copy);
     return tmsg_index_copy(&map->index, map->size, &copy->index);
 }
 
@@ -226,6 +238,8 @@ tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
     }
     map->size = layout->size;
     map->spans = layout->spans;
+    map->host = layout->host;
+    map->bare = true;
     tmsg_map_drop_index(map);
     map->index = layout->index;
     map->layout = layout;
@@ -233,6 +247,45 @@ tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
     atomic_store_explicit(&map->stamp, tmsg_map_stamp(layout),
                           memory_order_relaxed);
     return TMSG_OK;
+}
+
+/* Of a map that is as the layout that it shares, for which each has its stamp.
+ */
+static tmsg_map_t *layout_of(const tmsg_map_t *map)
+{
+    return map->layout != NULL && tmsg_map_stamp_known(map) ==
+                                      tmsg_map_stamp_known(map->layout)
+               ? (tmsg_map_t *)(uintptr_t)map->layout
+               : NULL;
+}
+
+bool tmsg_map_measured(const tmsg_map_t *map, uint64_t *bytes_p,
+                       uint64_t *out_p)
+{
+    tmsg_map_t *layout = layout_of(map);
+    uint64_t out = layout == NULL ? 0
+                                  : atomic_load_explicit(&layout->measured_out,
+                                                         memory_order_acquire);
+
+    if (out == 0) {
+        return false;
+    }
+    *bytes_p =
+        atomic_load_explicit(&layout->measured_bytes, memory_order_relaxed);
+    *out_p = out - 1;
+    return true;
+}
+
+void tmsg_map_note_measured(const tmsg_map_t *map, uint64_t bytes, uint64_t out)
+{
+    tmsg_map_t *layout = layout_of(map);
+
+    if (layout != NULL) {
+        atomic_store_explicit(&layout->measured_bytes, bytes,
+                              memory_order_relaxed);
+        atomic_store_explicit(&layout->measured_out, out + 1,
+                              memory_order_release);
+    }
 }
 
 tmsg_status_t tmsg_map_reshape(tmsg_map_t *map, size_t index,

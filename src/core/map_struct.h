@@ -35,8 +35,13 @@ struct tmsg_map {
     void *recycle_arg;
     bool spans; /* there are some; see tmsg_map_has_spans() */
     bool laid;  /* recycled as it is, not emptied */
+    bool bare;  /* its tensors are those of `layout`, and none has data yet */
+    bool host;  /* all lie in the host's memory; not known of each map */
     bool lent;  /* tensors have release functions, whosever the layout is */
     atomic_bool apart; /* the tensors' memory is known not to overlap */
+    /* Of a layout, what was measured for maps that share it. */
+    atomic_uint_least64_t measured_bytes;
+    atomic_uint_least64_t measured_out; /* and 1 more; 0: nothing was */
 };
 
 /* INVALID_PARAM where the caller gave NULL. */

@@ -86,6 +86,7 @@ void tmsg_map_show(tmsg_map_t *map)
         if (tmsg_map_view(&map->entries[i]) != NULL) {
             map->entries[i] = tmsg_map_shown(&map->entries[i]);
             map->laid = false;
+            map->bare = false;
             tmsg_map_restamp(map);
         }
     }

@@ -45,6 +45,12 @@ tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
     uint64_t end = 0;
     uint64_t out = 0; /* the same, were nothing broadcast */
 
+    if (tmsg_map_measured(map, &end, &out) && out <= limits->message_bytes) {
+        *bytes_p = end;
+        *out_p = out;
+        return TMSG_OK;
+    }
+    end = out = 0;
     for (size_t i = 0; i < size; i++) {
         const tmsg_map_entry_t *entry = &entries[i];
         tmsg_dtype_t dtype = entry->tensor.dtype;
@@ -68,6 +74,7 @@ tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
         out = begin + bytes;
         end = tmsg_layout_next(end, dtype, entry->bytes) + entry->bytes;
     }
+    tmsg_map_note_measured(map, end, out);
     *bytes_p = end;
     *out_p = out;
     return TMSG_OK;

@@ -58,12 +58,31 @@ tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
     return status;
 }
 
+/* None has its place yet. */
+static void place_all(tmsg_map_t *map, uint8_t *base)
+{
+    tmsg_map_entry_t *entries = tmsg_map_placing(map);
+    size_t size = tmsg_map_size(map);
+    uint64_t offset = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        offset =
+            tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
+        entries[i].tensor.data = base + offset;
+        offset += entries[i].bytes;
+    }
+}
+
 void tmsg_payload_place(tmsg_map_t *map, void *base)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t size = base == NULL ? 0 : tmsg_map_size(map);
     uint64_t offset = 0;
 
+    if (base != NULL && tmsg_map_is_bare(map)) {
+        place_all(map, base);
+        return;
+    }
     for (size_t i = 0; i < size; i++) {
         if (entries[i].tensor.data != NULL) {
             continue;

@@ -178,6 +178,85 @@ Test(layout, data_and_devices_are_each_map_s_own)
     tmsg_map_destroy(two);
 }
 
+/* With the layout, for all maps that are as it is, and for no others. */
+Test(layout, what_was_measured_is_known_where_it_is_true)
+{
+    const int64_t shape[] = {5, 3};
+    tmsg_map_t *layout = layout_of(3), *one = new_map(), *two = new_map();
+    uint64_t bytes = 7, out = 7;
+
+    tmsg_map_note_measured(one, 1, 1);
+    cr_expect_not(tmsg_map_measured(one, &bytes, &out));
+    cr_assert_eq(tmsg_map_share(one, layout), TMSG_OK);
+    cr_assert_eq(tmsg_map_share(two, layout), TMSG_OK);
+    cr_expect_not(tmsg_map_measured(one, &bytes, &out));
+    cr_expect_eq(bytes, 7);
+    tmsg_map_note_measured(one, 0, 0);
+    cr_expect(tmsg_map_measured(two, &bytes, &out));
+    cr_expect(bytes == 0 && out == 0);
+    tmsg_map_note_measured(one, 24, 48);
+    tmsg_map_place(two, 0, data);
+    cr_expect(tmsg_map_measured(two, &bytes, &out));
+    cr_expect(bytes == 24 && out == 48);
+    cr_assert_eq(tmsg_map_reshape(two, 2, shape), TMSG_OK);
+    cr_expect_not(tmsg_map_measured(two, &bytes, &out));
+    tmsg_map_note_measured(two, 1, 1);
+    cr_expect(tmsg_map_measured(one, &bytes, &out));
+    cr_expect_eq(bytes, 24);
+    tmsg_map_clear(one);
+    cr_expect_not(tmsg_map_measured(one, &bytes, &out));
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(one);
+    tmsg_map_destroy(two);
+}
+
+Test(layout, is_bare_until_a_tensor_has_its_place)
+{
+    tmsg_map_t *layout = layout_of(3), *map = new_map();
+    tmsg_map_entry_t other;
+
+    cr_expect_not(tmsg_map_is_bare(map));
+    for (int how = 0; how < 4; how++) {
+        cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+        cr_expect(tmsg_map_is_bare(map));
+        other = tmsg_map_entries(map)[1];
+        other.tensor.data = data;
+        if (how == 0) {
+            tmsg_map_place(map, 1, data);
+        } else if (how == 1) {
+            cr_assert_eq(tmsg_map_lend(map, 1, data, NULL), TMSG_OK);
+        } else if (how == 2) {
+            tmsg_map_replace(map, 1, &other);
+        } else {
+            (void)tmsg_map_placing(map);
+        }
+        cr_expect_not(tmsg_map_is_bare(map));
+        tmsg_map_clear(map);
+        cr_expect_not(tmsg_map_is_bare(map));
+    }
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(map);
+}
+
+Test(layout, is_known_to_be_of_the_host)
+{
+    const tmsg_device_t device = {TMSG_DEVICE_CUDA, 1};
+    tmsg_map_t *layout = layout_of(3), *map = new_map(), *copy;
+
+    cr_expect_not(tmsg_map_is_of_host(map));
+    cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+    cr_expect(tmsg_map_is_of_host(map));
+    tmsg_map_set_device(map, 2, device);
+    cr_expect_not(tmsg_map_is_of_host(map));
+    cr_assert_eq(tmsg_map_copy_layout(map, &copy), TMSG_OK);
+    tmsg_map_clear(map);
+    cr_assert_eq(tmsg_map_share(map, copy), TMSG_OK);
+    cr_expect_not(tmsg_map_is_of_host(map));
+    tmsg_map_destroy(copy);
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(map);
+}
+
 /* With and without an index of its own before. */
 Test(layout, cleared_map_is_as_any_other)
 {

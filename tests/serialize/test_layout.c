@@ -6,6 +6,7 @@
 #include <tensormsg/map.h>
 
 #include "core/limits.h"
+#include "core/map.h"
 #include "serialize/header.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -133,5 +134,56 @@ Test(layout, refuses_beyond_the_message_limit)
     limits.message_bytes = UINT64_MAX;
     cr_expect_eq(tmsg_layout_bytes(map, &limits, &bytes),
                  TMSG_ERR_LIMIT_EXCEEDED);
+    tmsg_map_destroy(map);
+}
+
+/* What was measured once is known, and gives each tensor the place that it has
+ * where nothing is. */
+Test(layout, of_maps_that_share_it_is_measured_once)
+{
+    static const int64_t shape[] = {3, 0, 5, 70, 1};
+    static float data[100];
+    tmsg_tensor_t tensors[COUNT(shape)];
+    tmsg_limits_t limits = tmsg_limits_usual();
+    tmsg_map_t *map, *layout, *shares;
+    uint64_t bytes, again = 0;
+
+    for (size_t i = 0; i < COUNT(shape); i++) {
+        tensors[i] = (tmsg_tensor_t){
+            .data = shape[i] > 0 ? data : NULL,
+            .device = {TMSG_DEVICE_CPU, 0},
+            .dtype = {TMSG_DTYPE_FLOAT, 32, 1},
+            .ndim = 1,
+            .shape = &shape[i],
+        };
+    }
+    map = map_of(tensors, COUNT(shape));
+    cr_assert_eq(tmsg_layout_bytes(map, &limits, &bytes), TMSG_OK);
+    cr_assert_eq(tmsg_map_copy_layout(map, &layout), TMSG_OK);
+    cr_assert_eq(tmsg_map_create(&shares), TMSG_OK);
+    for (int round = 0; round < 3; round++) {
+        cr_assert_eq(tmsg_map_share(shares, layout), TMSG_OK);
+        limits.message_bytes = bytes - 1;
+        cr_expect_eq(tmsg_layout_bytes(shares, &limits, &again),
+                     TMSG_ERR_LIMIT_EXCEEDED);
+        limits.message_bytes = bytes;
+        cr_assert_eq(tmsg_layout_bytes(shares, &limits, &again), TMSG_OK);
+        cr_expect_eq(again, bytes);
+        if (round == 1) { /* one by one, for it has one */
+            tmsg_map_place(shares, 0, data);
+            tmsg_map_place(shares, 0, NULL);
+        }
+        tmsg_payload_place(shares, data);
+        for (size_t i = 0; i < COUNT(shape); i++) {
+            static const ptrdiff_t begins[] = {0, 12, 16, 48, 336};
+
+            cr_expect_eq((uint8_t *)tmsg_map_entries(shares)[i].tensor.data -
+                             (uint8_t *)data,
+                         begins[i], "%zu", i);
+        }
+        tmsg_map_clear(shares);
+    }
+    tmsg_map_destroy(shares);
+    tmsg_map_destroy(layout);
     tmsg_map_destroy(map);
 }
