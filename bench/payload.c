@@ -61,11 +61,14 @@ void bench_payload_free(bench_payload_t *payload)
 void bench_payload_fill(bench_payload_t *payload, uint64_t seed)
 {
     for (size_t i = 0; i < payload->map->count; i++) {
-        uint64_t state = seed * 0x9e3779b97f4a7c15ULL + i;
+        uint64_t state = seed * 0x9e3779b97f4a7c15ULL + i, mixed;
+        size_t bytes = payload->map->tensors[i].bytes, some;
 
-        for (size_t at = 0; at < payload->map->tensors[i].bytes; at++) {
+        for (size_t at = 0; at < bytes; at += some) {
+            some = bytes - at < sizeof(mixed) ? bytes - at : sizeof(mixed);
             state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-            payload->data[i][at] = (uint8_t)(state >> 56);
+            mixed = state ^ state >> 32; /* whose low bits repeat soon */
+            memcpy(payload->data[i] + at, &mixed, some);
         }
     }
 }
@@ -96,6 +99,9 @@ void bench_payload_check(const bench_payload_t *payload, size_t index,
     const uint8_t *bytes = arrived;
     const uint8_t *wanted = payload->data[index];
 
+    if (tensor->bytes > 0 && memcmp(bytes, wanted, tensor->bytes) == 0) {
+        return;
+    }
     for (size_t at = 0; at < tensor->bytes; at++) {
         if (bytes[at] != wanted[at]) {
             bench_die("%s: byte %zu is 0x%02x, not 0x%02x", tensor->name, at,
