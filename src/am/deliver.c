@@ -27,8 +27,8 @@ static void note_taken(tmsg_message_t *message)
                                   ->head.sequence;
 }
 
-/* One that repeats another costs no credit but its own, and that goes back in
- * halves of a window: before, nobody need be asked. */
+/* One that repeats another has given its bytes back when it came; what is left
+ * is its number, and numbers go back in halves of a window. */
 static bool may_owe_credit(const tmsg_message_t *message)
 {
     const tmsg_channel_t *channel = message->channel;
