@@ -91,12 +91,15 @@ static int be_client(const char *url, unsigned from, unsigned to)
 {
     const side_options_t options = {.ucx_config = link_config(LINK_TCP),
                                     .peer_timeout_ms = BOUND_MS};
+    const tmsg_endpoint_params_t patient = {
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .connect_timeout_ms = BOUND_MS};
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *closed;
     side_t side;
 
     side_open(&side, &options);
-    must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
+    must(tmsg_endpoint_connect(side.worker, url, &patient, &endpoint));
     for (unsigned i = from; i < to; i++) {
         play_batch(endpoint, (int64_t)i * BATCH);
         must_eq(write(STDOUT_FILENO, "+", 1), 1);
@@ -243,6 +246,10 @@ static void run(const char *program, unsigned count, unsigned batches,
     const side_options_t options = {.drive = DRIVE_THREAD,
                                     .ucx_config = link_config(LINK_TCP),
                                     .peer_timeout_ms = BOUND_MS};
+    /* A hundred connect at once, on a machine that may be busy with others. */
+    const tmsg_listener_params_t patient = {
+        .field_mask = TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT,
+        .handshake_timeout_ms = BOUND_MS};
     const tmsg_server_params_t params = {
         .field_mask = TMSG_SERVER_PARAM_THREADS | TMSG_SERVER_PARAM_QUEUE,
         .threads = 4,
@@ -253,7 +260,7 @@ static void run(const char *program, unsigned count, unsigned batches,
     side_open(&scene.side, &options);
     must(tmsg_server_create(scene.side.worker, &params, &scene.server));
     must(tmsg_server_register(scene.server, "echo", echo, &scene, NULL));
-    must(tmsg_listener_create(scene.side.worker, "tcp://127.0.0.1:0", NULL,
+    must(tmsg_listener_create(scene.side.worker, "tcp://127.0.0.1:0", &patient,
                               &scene.side.listener));
     for (unsigned i = 0; i < count; i++) {
         start_client(&scene, &scene.clients[i]);
