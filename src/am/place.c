@@ -18,7 +18,6 @@ uint64_t tmsg_place_missing(const tmsg_map_t *map)
     if (tmsg_map_is_bare(map) && tmsg_map_measured(map, &bytes, &out)) {
         return bytes;
     }
-    bytes = 0;
     for (size_t i = 0; i < size; i++) {
         if (entries[i].tensor.data == NULL && entries[i].bytes > 0) {
             bytes = tmsg_layout_next(bytes, entries[i].tensor.dtype,

@@ -22,18 +22,6 @@ void tmsg_repeat_forget_in(tmsg_channel_t *channel)
     channel->repeat_in.header_bytes = 0;
 }
 
-static bool is_of_host(const tmsg_map_t *layout)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(layout);
-    size_t i = 0;
-
-    while (i < tmsg_map_size(layout) &&
-           entries[i].tensor.device.type == TMSG_DEVICE_CPU) {
-        i++;
-    }
-    return i == tmsg_map_size(layout);
-}
-
 /* Whether its body was a reference and nothing else. */
 static bool refers(const tmsg_message_t *message)
 {
@@ -70,7 +58,7 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
          ~(TMSG_HEADER_UNORDERED | TMSG_HEADER_CHARGED)) != 0 ||
         bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
         arrival->data_bytes > TMSG_REPEAT_BYTES || !refers(message) ||
-        !is_unwatched(message) || !is_of_host(layout) ||
+        !is_unwatched(message) || !tmsg_map_is_of_host(layout) ||
         tmsg_map_has_spans(layout) || tmsg_map_memory(layout) > LAYOUT_BYTES) {
         return;
     }

@@ -107,8 +107,7 @@ static bool is_of_host(const tmsg_map_t *map)
 {
     size_t i = 0;
 
-    while (i < map->size &&
-           map->entries[i].tensor.device.type == TMSG_DEVICE_CPU) {
+    while (i < map->size && tmsg_map_entry_is_on_host(&map->entries[i])) {
         i++;
     }
     return i == map->size;
