@@ -367,11 +367,11 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
                                           tmsg_request_t **request_p);
 
 /* Describes the connection as a JSON object: peer, versions, which transports
- * carry it and why, "carrier": whose thresholds hold for it (shm, tcp or other,
- * docs/transfer-ways.md), and counters, among them "waiting_messages": sends
- * that wait for the connection, or for the peer to take what it has; "queue":
- * how many may, under which policy, and how often a send found no room;
- * "canceled_messages" and "timed_out_messages" of this side's,
+ * carry it and why, "carrier": whose thresholds hold for it (shm, tcp, rdma or
+ * other, docs/transfer-ways.md), and counters, among them "waiting_messages":
+ * sends that wait for the connection, or for the peer to take what it has;
+ * "queue": how many may, under which policy, and how often a send found no
+ * room; "canceled_messages" and "timed_out_messages" of this side's,
  * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
  * shapes went by number; "sent_repeats" and "received_repeats": small ones that
  * were like the last one and took a short way; "received_in_place": those whose

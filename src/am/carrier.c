@@ -7,16 +7,22 @@
 #include "core/log.h"
 
 /* Names of transports as UCX begins them. */
-bool tmsg_carrier_shares(const char *transports)
-{
-    static const char *const shared[] = {"posix", "sysv", "xpmem", "cma"};
+static const char *const shared[] = {"posix", "sysv", "xpmem", "cma", NULL};
+static const char *const rdma[] = {"rc_", "dc_", "ud_", NULL};
 
-    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
-        if (strstr(transports, shared[i]) != NULL) {
+static bool has_any(const char *transports, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        if (strstr(transports, *names) != NULL) {
             return true;
         }
     }
     return false;
+}
+
+bool tmsg_carrier_shares(const char *transports)
+{
+    return has_any(transports, shared);
 }
 
 /* What carries an endpoint is known once it is open. */
@@ -28,10 +34,13 @@ bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
             tmsg_carrier_shares(endpoint->transports));
 }
 
-static tmsg_carrier_t carrier_of(const char *transports)
+tmsg_carrier_t tmsg_carrier_of(const char *transports)
 {
     if (tmsg_carrier_shares(transports)) {
         return TMSG_CARRIER_SHM;
+    }
+    if (has_any(transports, rdma)) {
+        return TMSG_CARRIER_RDMA;
     }
     return strstr(transports, "tcp") != NULL ? TMSG_CARRIER_TCP
                                              : TMSG_CARRIER_UNKNOWN;
@@ -63,7 +72,7 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
     endpoint->unexplained = false;
     tmsg_ucx_transports(endpoint->ep, endpoint->transports,
                         sizeof(endpoint->transports));
-    endpoint->carrier = carrier_of(endpoint->transports);
+    endpoint->carrier = tmsg_carrier_of(endpoint->transports);
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);

@@ -13,6 +13,9 @@ bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint);
 /* Whether some of tmsg_ucx_transports() are shared memory. */
 bool tmsg_carrier_shares(const char *transports);
 
+/* Whose thresholds hold where these of tmsg_ucx_transports() are. */
+tmsg_carrier_t tmsg_carrier_of(const char *transports);
+
 /* Asks UCX, outside it, and fills in the endpoint's transports and why. */
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
 

@@ -14,6 +14,7 @@ typedef enum {
     TMSG_CARRIER_UNKNOWN = 0, /* not known yet, or not measured by us */
     TMSG_CARRIER_SHM = 1,     /* shared memory, large ones by CMA */
     TMSG_CARRIER_TCP = 2,
+    TMSG_CARRIER_RDMA = 3, /* InfiniBand, RoCE */
     TMSG_CARRIER_COUNT
 } tmsg_carrier_t;
 
@@ -42,13 +43,13 @@ typedef struct {
     tmsg_thresholds_t of[TMSG_CARRIER_COUNT];
 } tmsg_tuning_t;
 
-/* What was measured for each. */
+/* What was measured for each; of RDMA, what docs/model.md reckons. */
 tmsg_tuning_t tmsg_tuning_usual(void);
 
 /* What a threshold that nothing reaches is. */
 #define TMSG_THRESHOLD_NEVER UINT64_MAX
 
-/* The names of settings: "shm", "tcp", "other". */
+/* The names of settings: "shm", "tcp", "rdma", "other". */
 const char *tmsg_carrier_name(tmsg_carrier_t carrier);
 
 /* The i-th threshold, or NULL behind the last. */
@@ -56,8 +57,8 @@ const char *tmsg_threshold_at(const tmsg_thresholds_t *thresholds, size_t i,
                               uint64_t *value_p);
 
 /* Changes thresholds as "tcp.eager_bytes=65536,shm.part_bytes=2097152" says; a
- * carrier is "shm", "tcp" or "other". On error *tuning_p is untouched. Errors:
- * INVALID_PARAM, which names what is wrong. */
+ * carrier is "shm", "tcp", "rdma" or "other". On error *tuning_p is untouched.
+ * Errors: INVALID_PARAM, which names what is wrong. */
 tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p);
 
 /* What a map's layout amounts to, which stays while the map's stamp does. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/carrier.h"
 #include "am/context.h"
 #include "am/way.h"
 #include "core/error.h"
@@ -265,6 +266,41 @@ Test(way, every_carrier_has_usual_thresholds)
     }
 }
 
+/* As tmsg_ucx_transports() gives them, of machines that are not here, too. */
+Test(way, transports_say_whose_thresholds_hold)
+{
+    static const struct {
+        const char *transports;
+        tmsg_carrier_t carrier;
+    } rows[] = {
+        {"", TMSG_CARRIER_UNKNOWN},
+        {"self/memory0", TMSG_CARRIER_UNKNOWN},
+        {"posix/memory, cma/memory", TMSG_CARRIER_SHM},
+        {"tcp/eth0", TMSG_CARRIER_TCP},
+        {"rc_verbs/mlx5_0:1", TMSG_CARRIER_RDMA},
+        {"rc_mlx5/mlx5_0:1, tcp/eth0", TMSG_CARRIER_RDMA},
+        {"dc_mlx5/mlx5_bond_0:1", TMSG_CARRIER_RDMA},
+        {"ud_mlx5/mlx5_0:1", TMSG_CARRIER_RDMA},
+        {"sysv/memory, rc_mlx5/mlx5_0:1", TMSG_CARRIER_SHM},
+        {"cuda_ipc/cuda, tcp/eth0", TMSG_CARRIER_TCP},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        cr_expect(eq(int, tmsg_carrier_of(rows[i].transports), rows[i].carrier),
+                  "%s", rows[i].transports);
+    }
+}
+
+/* A tensor of 128 KiB costs the wire more in UCX's copies of a list than as a
+ * part of its own. */
+Test(way, rdma_takes_parts_earlier_than_others)
+{
+    const tmsg_tuning_t tuning = tmsg_tuning_usual();
+
+    cr_expect(lt(u64, tuning.of[TMSG_CARRIER_RDMA].part_bytes,
+                 tuning.of[TMSG_CARRIER_UNKNOWN].part_bytes));
+}
+
 Test(way, thresholds_are_set_by_name)
 {
     tmsg_tuning_t tuning = tmsg_tuning_usual(), usual = tuning;
@@ -273,11 +309,13 @@ Test(way, thresholds_are_set_by_name)
     cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
     cr_expect(eq(int,
                  tmsg_tuning_read("tcp.eager_bytes=5,shm.part_bytes=6,"
+                                  "rdma.chunk_bytes=8388608,"
                                   "other.rndv_list_bytes=18446744073709551615",
                                   &tuning),
                  TMSG_OK));
     usual.of[TMSG_CARRIER_TCP].eager_bytes = 5;
     usual.of[TMSG_CARRIER_SHM].part_bytes = 6;
+    usual.of[TMSG_CARRIER_RDMA].chunk_bytes = 8388608;
     usual.of[TMSG_CARRIER_UNKNOWN].rndv_list_bytes = UINT64_MAX;
     cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
 }
