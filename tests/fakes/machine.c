@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #define PAGE 4096u
-#define BLOCKS 4096
+#define PAGES (FAKE_DEVICE_BYTES / PAGE)
+#define PINS 4096
 
 typedef enum { COPY, RECORD, WAIT, BORN, FREED, BLOCK } op_kind_t;
 
@@ -48,8 +49,12 @@ typedef struct {
 
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static char *face[FAKE_DEVICES], *inside[FAKE_DEVICES];
-static slot_t slots[BLOCKS];
-static size_t tops; /* the slots behind were never used */
+static slot_t *slots;
+static size_t room, lowest; /* of slots; none below `lowest` is free */
+static slot_t pins[PINS];   /* of host memory, which has no pages here */
+static size_t pin_tops;     /* those behind were never used */
+static uint32_t *pages[FAKE_DEVICES];    /* 1 + the slot that each belongs to */
+static size_t lowest_page[FAKE_DEVICES]; /* none below is free */
 static fake_stream_t *streams;
 static fake_event_t *events;
 static uint64_t orders;
@@ -124,6 +129,7 @@ static void map_device(int device)
     inside[device] = checked(mmap(NULL, FAKE_DEVICE_BYTES,
                                   PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
     close(fd);
+    pages[device] = made(PAGES * sizeof(*pages[device]));
 }
 
 static int device_at(uintptr_t address)
@@ -146,50 +152,98 @@ static void *view(uintptr_t address)
                       : inside[device] + (address - (uintptr_t)face[device]);
 }
 
+static bool is_in(const slot_t *slot, uintptr_t address)
+{
+    const fake_block_t *block = &slot->block;
+
+    return slot->used &&
+           address - block->base < (block->bytes > 0 ? block->bytes : 1);
+}
+
 static slot_t *slot_at(uintptr_t address)
 {
-    for (size_t i = 0; i < tops; i++) {
-        if (slots[i].used &&
-            address - slots[i].block.base <
-                (slots[i].block.bytes > 0 ? slots[i].block.bytes : 1)) {
-            return &slots[i];
+    int device = device_at(address);
+    uint32_t number;
+
+    for (size_t i = 0; device < 0 && i < pin_tops; i++) {
+        if (is_in(&pins[i], address)) {
+            return &pins[i];
         }
     }
-    return NULL;
+    if (device < 0) {
+        return NULL;
+    }
+    number = pages[device][(address - (uintptr_t)face[device]) / PAGE];
+    return number > 0 && is_in(&slots[number - 1], address) ? &slots[number - 1]
+                                                            : NULL;
 }
 
 static slot_t *free_slot(void)
 {
-    for (size_t i = 0; i < BLOCKS; i++) {
-        if (!slots[i].used) {
-            tops = i < tops ? tops : i + 1;
-            return &slots[i];
+    while (lowest < room && slots[lowest].used) {
+        lowest++;
+    }
+    if (lowest == room) {
+        room = room * 2 + 64;
+        slots = resized(slots, room * sizeof(*slots));
+        memset(slots + lowest, 0, (room - lowest) * sizeof(*slots));
+    }
+    return &slots[lowest];
+}
+
+static slot_t *free_pin(void)
+{
+    for (size_t i = 0; i < PINS; i++) {
+        if (!pins[i].used) {
+            pin_tops = i < pin_tops ? pin_tops : i + 1;
+            return &pins[i];
         }
     }
     abort();
 }
 
+/* Behind each block there is a byte at least that is nobody's. */
+static size_t pages_of(size_t bytes) { return bytes / PAGE + 1; }
+
+/* The first page from `page` on that begins at a multiple of so many pages. */
+static size_t aligned(int device, size_t page, size_t multiple)
+{
+    size_t first = (uintptr_t)face[device] / PAGE;
+
+    return (first + page + multiple - 1) / multiple * multiple - first;
+}
+
 /* The lowest place that is free, at a page of its own. */
 static uintptr_t place(int device, size_t bytes, size_t alignment)
 {
-    uintptr_t at = (uintptr_t)face[device], end = at + FAKE_DEVICE_BYTES;
-    bool moved = true;
+    size_t count = pages_of(bytes), multiple = alignment / PAGE, n;
+    size_t *lowest_p = &lowest_page[device];
 
-    while (moved) {
-        moved = false;
-        at = (at + alignment - 1) & ~(uintptr_t)(alignment - 1);
-        for (size_t i = 0; i < tops; i++) {
-            const fake_block_t *block = &slots[i].block;
-
-            if (slots[i].used && block->base < at + bytes &&
-                at < block->base + block->bytes + 1) {
-                at = (block->base + block->bytes + PAGE) &
-                     ~(uintptr_t)(PAGE - 1);
-                moved = true;
-            }
+    while (*lowest_p < PAGES && pages[device][*lowest_p] != 0) {
+        ++*lowest_p;
+    }
+    for (size_t at = aligned(device, *lowest_p, multiple); at + count <= PAGES;
+         at = aligned(device, at + n + 1, multiple)) {
+        for (n = 0; n < count && pages[device][at + n] == 0; n++) {
+        }
+        if (n == count) {
+            return (uintptr_t)face[device] + at * PAGE;
         }
     }
-    return bytes < FAKE_DEVICE_BYTES && at + bytes < end ? at : 0;
+    return 0;
+}
+
+static void own_pages(const fake_block_t *block, uint32_t number)
+{
+    size_t first = (block->base - (uintptr_t)face[block->device]) / PAGE;
+    size_t count = pages_of(block->bytes);
+
+    for (size_t i = 0; i < count; i++) {
+        pages[block->device][first + i] = number;
+    }
+    if (number == 0 && first < lowest_page[block->device]) {
+        lowest_page[block->device] = first;
+    }
 }
 
 static void push(fake_stream_t *stream, op_t op)
@@ -219,6 +273,7 @@ uintptr_t fake_alloc(int device, size_t bytes, size_t alignment,
         slot_t *slot = free_slot();
 
         *slot = (slot_t){{base, bytes, device, kind, owner}, true, true, false};
+        own_pages(&slot->block, (uint32_t)(slot - slots) + 1);
         memset(view(base), 0xa5, bytes);
         if (kind == FAKE_MANAGED) {
             mprotect(face[device] + (base - (uintptr_t)face[device]), bytes,
@@ -242,10 +297,13 @@ static void end_block(slot_t *slot)
                      (block->base - (uintptr_t)face[block->device]),
                  block->bytes, PROT_NONE);
     }
+    slot->used = false;
     if (block->kind != FAKE_PINNED) {
         memset(view(block->base), 0x5a, block->bytes);
+        own_pages(block, 0);
+        lowest =
+            (size_t)(slot - slots) < lowest ? (size_t)(slot - slots) : lowest;
     }
-    slot->used = false;
 }
 
 bool fake_free(uintptr_t base, fake_stream_t *stream)
@@ -275,17 +333,18 @@ bool fake_free(uintptr_t base, fake_stream_t *stream)
 
 bool fake_pin(uintptr_t base, size_t bytes)
 {
-    bool taken = false;
+    bool taken;
 
     lock();
-    for (size_t i = 0; i < tops; i++) {
-        const fake_block_t *block = &slots[i].block;
+    taken = device_at(base) >= 0;
+    for (size_t i = 0; i < pin_tops; i++) {
+        const fake_block_t *block = &pins[i].block;
 
-        taken |= slots[i].used && block->base < base + bytes &&
+        taken |= pins[i].used && block->base < base + bytes &&
                  base < block->base + block->bytes;
     }
     if (!taken) {
-        *free_slot() =
+        *free_pin() =
             (slot_t){{base, bytes, -1, FAKE_PINNED, NULL}, true, true, false};
     }
     unlock();
@@ -326,8 +385,11 @@ int fake_blocks(void)
     int count = 0;
 
     lock();
-    for (size_t i = 0; i < tops; i++) {
+    for (size_t i = 0; i < room; i++) {
         count += slots[i].used && !slots[i].dying;
+    }
+    for (size_t i = 0; i < pin_tops; i++) {
+        count += pins[i].used;
     }
     unlock();
     return count;

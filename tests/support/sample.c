@@ -252,6 +252,7 @@ static void *make_data(const item_t *item)
     if (is_host(item)) {
         return data;
     }
+    device_maps_begin(); /* where no side was opened before */
     there = device_alloc(item->tensor.device.id, item->bytes, 0);
     fake_poke((uintptr_t)there, data, item->bytes);
     free(data);
