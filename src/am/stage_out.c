@@ -278,8 +278,10 @@ static tmsg_status_t check(tmsg_send_t *send, const tmsg_map_entry_t *entry,
                 tmsg_error_name(entry->name, entry->name_bytes).text,
                 entry->tensor.device.type);
         }
-        if (tmsg_tensor_is_broadcast(&entry->tensor)) {
-            return only_by_cpu(entry, "a stride of it is 0");
+        if (tmsg_tensor_is_broadcast(&entry->tensor) &&
+            !(send->endpoint->peer_hello.features & TMSG_FEATURE_BROADCAST)) {
+            return only_by_cpu(entry, "a stride of it is 0, which is written "
+                                      "out for a peer of an older version");
         }
         if (!tmsg_tensor_is_dense(&entry->tensor)) {
             return only_by_cpu(entry, "its strides leave gaps or overlap "
