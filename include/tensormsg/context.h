@@ -80,17 +80,18 @@ typedef struct tmsg_context_params {
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
  * points to. The variable TENSORMSG_THRESHOLDS says at which sizes messages
- * take another way (docs/transfer-ways.md). On TMSG_OK the
- * caller owns *context_p and frees it with tmsg_context_destroy(). Opens no
- * network port and starts no thread yet: the first connection starts the small
- * one, which blocks all signals and ends with the context. Thread-safe.
- * Errors: INVALID_PARAM (unknown bit or flag, a limit of 0, a peer_timeout_ms
- * below 200, a variable that says no such thing, a configuration file that is
- * not as docs/configuration.md has it, a device table that is not as
- * docs/devices.md has it or names no device of this machine, malformed
- * ucx_config, a value that UCX cannot read or a key that it has not; up to UCX
- * 1.16 such a key shows when UCX is first opened, by a listener or a
- * connection), NOT_FOUND (no such file), IO, NO_MEMORY.
+ * take another way (docs/transfer-ways.md), TENSORMSG_HUGE_PAGE_BYTES from
+ * which size on the library asks for huge pages (docs/configuration.md). On
+ * TMSG_OK the caller owns *context_p and frees it with tmsg_context_destroy().
+ * Opens no network port and starts no thread yet: the first connection starts
+ * the small one, which blocks all signals and ends with the context.
+ * Thread-safe. Errors: INVALID_PARAM (unknown bit or flag, a limit of 0, a
+ * peer_timeout_ms below 200, a variable that says no such thing, a
+ * configuration file that is not as docs/configuration.md has it, a device
+ * table that is not as docs/devices.md has it or names no device of this
+ * machine, malformed ucx_config, a value that UCX cannot read or a key that it
+ * has not; up to UCX 1.16 such a key shows when UCX is first opened, by a
+ * listener or a connection), NOT_FOUND (no such file), IO, NO_MEMORY.
  */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);

@@ -99,6 +99,15 @@ static tmsg_status_t read_peer_timeout(const tmsg_context_params_t *params,
     return status;
 }
 
+static tmsg_status_t read_huge_pages(tmsg_context_t *context)
+{
+    context->huge_page_bytes = context->settings.has_huge_pages
+                                   ? context->settings.huge_page_bytes
+                                   : TMSG_HUGE_LEAST;
+    return read_variable("TENSORMSG_HUGE_PAGE_BYTES", UINT32_MAX,
+                         &context->huge_page_bytes);
+}
+
 static tmsg_status_t add_tuning(const char *text, const char *source,
                                 tmsg_tuning_t *tuning)
 {
@@ -259,6 +268,9 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
     }
     if (status == TMSG_OK) {
         status = read_peer_timeout(params, context);
+    }
+    if (status == TMSG_OK) {
+        status = read_huge_pages(context);
     }
     if (status == TMSG_OK) {
         status = read_devices(params, context);

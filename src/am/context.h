@@ -22,10 +22,11 @@ struct tmsg_context {
     tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
     uint32_t flags;
-    tmsg_devices_t *devices; /* with the numbers of a table; NULL: no table */
-    tmsg_keyring_t *keyring; /* of all that name none; NULL: no key */
-    tmsg_tuning_t tuning;    /* of the ways that messages travel */
-    tmsg_trace_fn on_trace;  /* NULL: nobody wants to know */
+    uint32_t huge_page_bytes; /* as docs/configuration.md has it */
+    tmsg_devices_t *devices;  /* with the numbers of a table; NULL: no table */
+    tmsg_keyring_t *keyring;  /* of all that name none; NULL: no key */
+    tmsg_tuning_t tuning;     /* of the ways that messages travel */
+    tmsg_trace_fn on_trace;   /* NULL: nobody wants to know */
     void *on_trace_arg;
     tmsg_heart_t heart;
     uint8_t instance_id[TMSG_INSTANCE_BYTES];

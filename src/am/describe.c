@@ -337,6 +337,7 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
                                !(context->flags & TMSG_CONTEXT_NO_THREAD)) !=
              NULL &&
          add_limits(object, &context->limits) &&
+         add_number(object, "huge_page_bytes", context->huge_page_bytes) &&
          add_thresholds(object, &context->tuning) &&
          add_ucx(object, context, &memory_types) &&
          add_domains(object, memory_types) && add_devices(object, context) &&

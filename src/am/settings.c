@@ -49,6 +49,13 @@ static void read_require_path(reader_t *reader, const cJSON *item)
     reader->settings->require_path = read_bool(reader, item);
 }
 
+static void read_huge_pages(reader_t *reader, const cJSON *item)
+{
+    reader->settings->has_huge_pages = true;
+    reader->settings->huge_page_bytes =
+        (uint32_t)tmsg_json_read_number(&reader->json, item, UINT32_MAX);
+}
+
 static void read_limits(reader_t *reader, const cJSON *object)
 {
     const cJSON *item;
@@ -183,7 +190,7 @@ static const struct {
     {"version", read_version},       {"peer_timeout_ms", read_peer_timeout},
     {"no_thread", read_no_thread},   {"require_path", read_require_path},
     {"limits", read_limits},         {"ucx", read_ucx},
-    {"thresholds", read_thresholds},
+    {"thresholds", read_thresholds}, {"huge_page_bytes", read_huge_pages},
 };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))

@@ -19,6 +19,8 @@ typedef struct {
     uint32_t peer_timeout_ms;
     bool no_thread;
     bool require_path;
+    bool has_huge_pages;
+    uint32_t huge_page_bytes;
 } tmsg_settings_t;
 
 /* Reads the file whose name is `path` or, where that is NULL, the value of

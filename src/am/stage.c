@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/context.h"
 #include "am/worker.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -178,7 +179,9 @@ static tmsg_status_t make_chunk(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
     tmsg_chunk_t *chunk = calloc(1, sizeof(*chunk));
     void *data = NULL;
 
-    if (chunk == NULL || tmsg_host_alloc(capacity, 4096, &data) != TMSG_OK) {
+    if (chunk == NULL ||
+        tmsg_host_alloc(capacity, 4096, worker->context->huge_page_bytes,
+                        &data) != TMSG_OK) {
         free(chunk);
         return tmsg_error_memory("a buffer between host and device");
     }

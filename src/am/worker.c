@@ -277,6 +277,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (status != TMSG_OK) {
         goto err_close;
     }
+    tmsg_store_pool(worker->store)->huge_least = context->huge_page_bytes;
     tmsg_store_set_devices(worker->store, device_allocator_of(params));
     worker->context = context;
     tmsg_context_hold(context);

@@ -21,10 +21,14 @@ bool tmsg_cuda_is_ready(void);
 bool tmsg_cuda_is_loaded(void);
 const char *tmsg_nvml_report(void);
 
-/* Host memory without words of a table; alignment is a power of two. Errors:
+/* Who is asked for nothing else has blocks of huge pages from here on. */
+#define TMSG_HUGE_LEAST (4u << 20)
+
+/* Host memory without words of a table; alignment is a power of two. Of
+ * `huge_least` bytes or more it is to be of huge pages; 0: never. Errors:
  * NO_MEMORY. */
 tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
-                              void **data_p);
+                              uint64_t huge_least, void **data_p);
 void tmsg_host_free(void *data);
 
 /* tmsg_domain_find() without words: NULL, nobody holds that device. */

@@ -7,8 +7,6 @@
 #include "core/error.h"
 #include "memory/domain.h"
 
-#define HUGE_LEAST (4ULL << 20)
-
 /* Fewer and larger pages: the first touch of fresh memory then takes half the
  * time, and giving it back a tenth. */
 static void ask_for_huge_pages(void *data, uint64_t bytes)
@@ -20,7 +18,8 @@ static void ask_for_huge_pages(void *data, uint64_t bytes)
     (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }
 
-tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment, void **data_p)
+tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
+                              uint64_t huge_least, void **data_p)
 {
     uint64_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
     void *data = aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
@@ -30,7 +29,7 @@ tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment, void **data_p)
                               "no memory for %llu bytes of tensors",
                               (unsigned long long)bytes);
     }
-    if (bytes >= HUGE_LEAST) {
+    if (huge_least > 0 && bytes >= huge_least) {
         ask_for_huge_pages(data, bytes);
     }
     *data_p = data;
@@ -66,8 +65,9 @@ static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
 
     (void)arg;
     (void)device;
-    return status == TMSG_OK ? tmsg_host_alloc(bytes, alignment, data_p)
-                             : status;
+    return status == TMSG_OK
+               ? tmsg_host_alloc(bytes, alignment, TMSG_HUGE_LEAST, data_p)
+               : status;
 }
 
 static void give_back(void *arg, tmsg_device_t device, void *data,

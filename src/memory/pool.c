@@ -16,7 +16,8 @@
 
 void tmsg_pool_init(tmsg_pool_t *pool, uint64_t most, uint64_t lasting)
 {
-    *pool = (tmsg_pool_t){.most = most, .lasting = lasting};
+    *pool = (tmsg_pool_t){
+        .most = most, .lasting = lasting, .huge_least = TMSG_HUGE_LEAST};
     pthread_mutex_init(&pool->lock, NULL);
 }
 
@@ -70,7 +71,8 @@ tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
     pthread_mutex_unlock(&pool->lock);
     if (block.data == NULL) {
         block.capacity = bytes;
-        status = tmsg_host_alloc(bytes, TMSG_POOL_ALIGNMENT, &block.data);
+        status = tmsg_host_alloc(bytes, TMSG_POOL_ALIGNMENT, pool->huge_least,
+                                 &block.data);
     }
     if (status == TMSG_OK) {
         *block_p = block;

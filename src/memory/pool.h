@@ -30,7 +30,9 @@ typedef struct {
     uint64_t kept; /* bytes of these */
     uint64_t most;
     uint64_t lasting;
-    atomic_bool hoards; /* kept > lasting */
+    uint64_t huge_least; /* a block of so many bytes is of huge pages; 0: none;
+                          * as in domain.h, until its owner sets it */
+    atomic_bool hoards;  /* kept > lasting */
 } tmsg_pool_t;
 
 /* Keeps `most` bytes at most, and `lasting` of them when nobody takes any. */

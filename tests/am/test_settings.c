@@ -101,6 +101,18 @@ Test(settings, a_file_sets_what_code_and_variables_leave)
     must_describe(&file, "\"peer_timeout_ms\":900,\"heartbeats\":true");
 }
 
+Test(settings, huge_pages_are_asked_for_where_it_is_said)
+{
+    const tmsg_context_params_t file = {
+        .field_mask = TMSG_CONTEXT_PARAM_CONFIG_FILE, .config_file = path};
+
+    write_text("{\"version\": 1, \"huge_page_bytes\": 65536}");
+    must_describe(NULL, "\"huge_page_bytes\":4194304");
+    must_describe(&file, "\"huge_page_bytes\":65536");
+    setenv("TENSORMSG_HUGE_PAGE_BYTES", "0", 1);
+    must_describe(&file, "\"huge_page_bytes\":0");
+}
+
 Test(settings, the_thresholds_in_force_are_told)
 {
     const tmsg_context_params_t file = {
@@ -186,6 +198,7 @@ static const bad_t bad[] = {
     {"{\"version\": 1, \"peer_timeout_ms\": 3e9}", "to 2147483647"},
     {"{\"version\": 1, \"peer_timeout_ms\": 100}", "neither 0 nor within"},
     {"{\"version\": 1, \"no_thread\": 1}", "neither true nor false"},
+    {"{\"version\": 1, \"huge_page_bytes\": 5e9}", "to 4294967295"},
     {"{\"version\": 1, \"limits\": 3}", "'limits' is not an object"},
     {"{\"version\": 1, \"limits\": {\"x\": 3}}", "'x' is no limit"},
     {"{\"version\": 1, \"limits\": {\"ndim\": 3, \"ndim\": 3}}",
