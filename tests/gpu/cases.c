@@ -5,7 +5,8 @@
  * One line a case, "name | outcome | figure". Exit: 0 all is well, 1 a case
  * failed, 3 there is no GPU here, 4 all is well, but the driver is none. Uses
  * the public interface alone, and three functions of the driver for what an
- * application has of its own: a context, streams, memory by cuMemAlloc. */
+ * application has of its own: a context, streams, memory by cuMemAlloc. With
+ * TMSG_GPU_KERNELS, which kernels.sh sets, kernels write and check, too. */
 #include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,6 +20,8 @@
 
 #include <tensormsg/tensormsg.h>
 
+#include "kernels.h"
+
 #define BOUND_MS 60000
 #define NO_GPU 3
 #define NO_DRIVER 4 /* all is well, and nothing was measured */
@@ -28,6 +31,7 @@ static const tmsg_stream_t none;
 static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
 static const tmsg_device_t cpu = {TMSG_DEVICE_CPU, 0};
 static const tmsg_domain_t *cuda;
+static tmsg_stream_t own_stream; /* of the side that runs a case */
 
 static void check(tmsg_status_t status, const char *what)
 {
@@ -410,23 +414,108 @@ static void take_from_host(side_t *side)
     tmsg_message_destroy(message);
 }
 
+#ifdef TMSG_GPU_KERNELS
+static void check_cuda(int error, const char *what)
+{
+    if (error != 0) {
+        fprintf(stderr, "%s: %s\n", what, kernels_error(error));
+        exit(1);
+    }
+}
+
+#define CHECK_CUDA(call) check_cuda((call), #call)
+
+#define KERNEL_BYTES (8 * MIB + 3)
+
+/* What the kernel writes is sent, which it does once the program goes on, so
+ * the call does not wait for it; and each time by another number than lies
+ * there from the time before. */
+static void send_by_kernel(side_t *side)
+{
+    const int64_t shape = KERNEL_BYTES;
+    const tmsg_tensor_t tensor = {.data = gpu_alloc(KERNEL_BYTES),
+                                  .device = gpu,
+                                  .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                  .ndim = 1,
+                                  .shape = &shape};
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_STREAM, .stream = gpu_stream()};
+    volatile int *go;
+    char why[300];
+
+    CHECK_CUDA(kernels_flag(&go));
+    for (unsigned i = 0; i < 8; i++) {
+        tmsg_request_t *request;
+        tmsg_map_t *map;
+
+        *go = i % 2 == 0;
+        CHECK_CUDA(kernels_write(tensor.data, KERNEL_BYTES, 40 + i, go,
+                                 params.stream.handle));
+        CHECK(tmsg_map_create(&map));
+        CHECK(tmsg_map_add(map, "x", &tensor, &params));
+        request = post(side, map, TMSG_POLICY_STRICT);
+        for (int turn = 0; *go == 0 && turn < 1000; turn++) {
+            tmsg_worker_progress(side->worker);
+            EXPECT(tmsg_request_test(request) == TMSG_IN_PROGRESS);
+        }
+        *go = 1;
+        check(finish(request, why, sizeof(why)), why);
+        tmsg_map_destroy(map);
+    }
+    gpu_free(tensor.data);
+}
+
+/* On the stream that was chosen for what is received, which the program does
+ * not wait for in between. */
+static void take_by_kernel(side_t *side)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        tmsg_message_t *message = take(side);
+        unsigned long long wrong;
+        tmsg_tensor_t tensor;
+
+        CHECK(tmsg_map_find(tmsg_message_map(message), "x", &tensor));
+        EXPECT(tensor.device.type == TMSG_DEVICE_CUDA);
+        CHECK_CUDA(kernels_count_wrong(tensor.data, KERNEL_BYTES, 40 + i,
+                                       own_stream.handle, &wrong));
+        if (wrong != 0) {
+            fprintf(stderr,
+                    "message %u: %llu bytes are not what the kernel "
+                    "wrote\n",
+                    i, wrong);
+            exit(1);
+        }
+        CHECK_CUDA(kernels_count_wrong(tensor.data, KERNEL_BYTES, 41 + i,
+                                       own_stream.handle, &wrong));
+        EXPECT(wrong > 0); /* else it counts nothing */
+        tmsg_message_destroy(message);
+    }
+}
+#endif
+
 typedef struct {
     const char *name;
     void (*send)(side_t *side);
     void (*take)(side_t *side);
     uint32_t flags; /* of the receiver */
     tmsg_header_fn on_header;
+    bool kernels; /* which a driver that is none does not run */
 } case_t;
 
 static const case_t cases[] = {
-    {"GPU to GPU, 1 B to 16 MiB", send_sizes, take_sizes, 0, NULL},
-    {"GPU and host in one map", send_mixed, take_mixed, 0, NULL},
-    {"memory of a pool", send_pool, take_pool, 0, NULL},
+    {"GPU to GPU, 1 B to 16 MiB", send_sizes, take_sizes, 0, NULL, false},
+    {"GPU and host in one map", send_mixed, take_mixed, 0, NULL, false},
+    {"memory of a pool", send_pool, take_pool, 0, NULL, false},
     {"streams of sender and receiver", send_streams, take_streams, 0,
-     choose_stream},
+     choose_stream, false},
     {"GPU to a host-only receiver", send_to_host, take_on_host,
-     TMSG_WORKER_HOST_ONLY, NULL},
-    {"host to the receiver's GPU", send_host, take_from_host, 0, choose_gpu},
+     TMSG_WORKER_HOST_ONLY, NULL, false},
+    {"host to the receiver's GPU", send_host, take_from_host, 0, choose_gpu,
+     false},
+#ifdef TMSG_GPU_KERNELS
+    {"a kernel writes, another checks", send_by_kernel, take_by_kernel, 0,
+     choose_stream, true},
+#endif
 };
 
 /* GB/s of maps of one tensor, in memory that both sides keep. */
@@ -522,18 +611,17 @@ static double copy_alone(uint64_t bytes)
 /* Both sides. */
 static void open_side(side_t *side, const case_t *of)
 {
-    static tmsg_stream_t stream;
     tmsg_worker_params_t params = {.field_mask = 0};
 
     open_driver();
     if (of != NULL) {
-        stream = gpu_stream();
+        own_stream = gpu_stream();
         params.field_mask = TMSG_WORKER_PARAM_FLAGS;
         params.flags = of->flags;
         if (of->on_header != NULL) {
             params.field_mask |= TMSG_WORKER_PARAM_ON_HEADER;
             params.on_header = of->on_header;
-            params.on_header_arg = &stream;
+            params.on_header_arg = &own_stream;
         }
     }
     CHECK(tmsg_context_create(NULL, &side->context));
@@ -687,8 +775,13 @@ int main(void)
         return found;
     }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        bool passed = run(&cases[i], 0, said, sizeof(said));
+        bool passed;
 
+        if (cases[i].kernels && found == NO_DRIVER) {
+            printf("case|%s|not run\n", cases[i].name);
+            continue;
+        }
+        passed = run(&cases[i], 0, said, sizeof(said));
         well = well && passed;
         printf("case|%s|%s\n", cases[i].name, passed ? "ok" : "FAILED");
     }

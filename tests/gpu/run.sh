@@ -31,6 +31,7 @@ work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 missing=()
 failed=0
+compiled=''
 
 if [ -z "$build" ]; then
     build=$root/build/gpu
@@ -59,8 +60,19 @@ for wheel in "$inputs"/libucx_cu1[0-9]*.whl; do
 done
 [ -n "$aware" ] || missing+=("a CUDA-aware UCX: carry PyPI's libucx-cu13 wheel \
 here and name its folder with --inputs")
-command -v nvcc > /dev/null ||
+# One that was compiled elsewhere does, too.
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2> /dev/null)
+if [ -n "$nvcc" ] && tests/gpu/kernels.sh "$nvcc" "$build" \
+    > "$work/nvcc" 2>&1; then
+    compiled=$(tail -1 "$work/nvcc")
+elif [ -n "$nvcc" ]; then
+    missing+=("kernels, for $nvcc fails: $(tail -1 "$work/nvcc")")
+fi
+if [ -x "$build/tests/gpu/gpu_kernels" ]; then
+    cases=$build/tests/gpu/gpu_kernels
+else
     missing+=("nvcc: no kernel of the toolkit's is run")
+fi
 
 # run NAME LIBRARIES: the cases with that UCX
 run()
@@ -102,6 +114,7 @@ table()
     echo "commit: $(git rev-parse --short HEAD 2> /dev/null || echo unknown)"
     "$build/tensormsg" info 2> /dev/null |
         grep -E '^  (ucx_version|cuda_driver|nvml) |^    cuda'
+    [ -z "$compiled" ] || echo "kernels: $compiled"
     command -v nvidia-smi > /dev/null && nvidia-smi -L
     printf '\n| UCX | case | outcome |\n|---|---|---|\n'
     cat "$work/cases"
