@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint.h"
 #include "am/worker.h"
 #include "support/device_map.h"
 #include "support/devices.h"
@@ -186,6 +187,33 @@ Test(stage, reads_what_the_stream_has_written)
     must(pair_finish(&pair, sent[1]));
     pair_close(&pair);
     free(host);
+    device_maps_end();
+}
+
+/* While UCX has parts of a chunk the next one is copied, at either end: it is
+ * begun before more than the first was handed over, let alone taken. */
+Test(stage, copies_beside_the_transfer)
+{
+    static const device_tensor_t one[] = {{.device = 0, .bytes = 6 << 20}};
+    tmsg_request_t *sent;
+    tmsg_message_t *message;
+    pair_t pair;
+
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    sent = send_map(pair.to_a, device_map(1, one, 1), 0);
+    for (int i = 0; i < 10000 && pair.to_a->parts_handed == 0; i++) {
+        tmsg_worker_progress(pair.b.worker);
+    }
+    must_true(pair.to_a->parts_handed * (256 << 10) <= TMSG_CHUNK_BYTES);
+    must_true(pair.b.worker->stage.out.bytes >= 2 * TMSG_CHUNK_BYTES);
+    must_be(tmsg_request_test(sent), TMSG_IN_PROGRESS);
+    message = pair_take(&pair, &pair.a);
+    device_map_check(1, one, 1, tmsg_message_map(message));
+    must_true(pair.a.worker->stage.in.bytes >= 2 * TMSG_CHUNK_BYTES);
+    must(pair_finish(&pair, sent));
+    tmsg_message_destroy(message);
+    pair_close(&pair);
     device_maps_end();
 }
 
