@@ -79,22 +79,38 @@ static tmsg_status_t retain(const tmsg_cuda_driver_t *driver, int id,
         "cuDevicePrimaryCtxRetain");
 }
 
+static bool is_now(const tmsg_cuda_functions_t *fn, const void *context)
+{
+    void *current = NULL;
+
+    return fn->cuCtxGetCurrent(&current) == TMSG_CU_SUCCESS &&
+           current == context;
+}
+
+/* What is current already is not pushed: what is, is another than before. */
 static tmsg_status_t push(const tmsg_cuda_driver_t *driver, void *context,
                           tmsg_cuda_scope_t *scope)
 {
-    tmsg_status_t status = tmsg_cuda_check(
-        driver, driver->fn.cuCtxPushCurrent(context), "cuCtxPushCurrent");
+    tmsg_status_t status = TMSG_OK;
 
-    scope->pushed = status == TMSG_OK;
     scope->context = context;
+    if (!is_now(&driver->fn, context)) {
+        status = tmsg_cuda_check(driver, driver->fn.cuCtxPushCurrent(context),
+                                 "cuCtxPushCurrent");
+        scope->pushed = status == TMSG_OK;
+    }
     return status;
 }
 
+/* Any call may answer with the failure of work before it, and have been done or
+ * not. */
 static void pop(const tmsg_cuda_scope_t *scope)
 {
     void *context;
 
-    if (scope->pushed) {
+    if (scope->pushed &&
+        scope->fn->cuCtxPopCurrent(&context) != TMSG_CU_SUCCESS &&
+        is_now(scope->fn, scope->context)) {
         scope->fn->cuCtxPopCurrent(&context);
     }
 }
