@@ -15,6 +15,21 @@ static const size_t counts[] = {1, 7, 64, 1000};
 
 #define COUNTS (sizeof(counts) / sizeof(counts[0]))
 
+/* Beside tensors of a device's memory what is not in parts must fit what the
+ * peer takes at once, which by blob is a header (docs/domains.md). */
+static bool with_devices(void) { return getenv("SAMPLE_DEVICES") != NULL; }
+
+/* As many of the largest elements as these do. */
+static size_t as_many(const sample_t *sample)
+{
+    const tmsg_dtype_t *dtype = &sample_dtypes[sample->dtype - 1];
+
+    return with_devices() && dtype->bits * dtype->lanes >= 512 &&
+                   sample->tensors > 100
+               ? 100
+               : sample->tensors;
+}
+
 /* The n-th sample of the matrix that is due; false behind the last. */
 static bool matrix(size_t n, sample_t *sample)
 {
@@ -31,7 +46,11 @@ static bool matrix(size_t n, sample_t *sample)
     sample->shape = 1 + (sample_shape_t)(n % (SAMPLE_SHAPES - 1));
     n /= SAMPLE_SHAPES - 1;
     sample->dtype = 1 + n;
-    return n < sample_dtype_count;
+    if (n >= sample_dtype_count) {
+        return false;
+    }
+    sample->tensors = as_many(sample);
+    return true;
 }
 
 static void expect_transport(const tmsg_endpoint_t *endpoint, link_t link)
@@ -232,10 +251,6 @@ static void on_links(link_t links, void (*body)(pair_t *pair))
 }
 
 static void on_each_link(void (*body)(pair_t *pair)) { on_links(LINKS, body); }
-
-/* Beside tensors of a device's memory what is not in parts must fit what the
- * peer takes at once, which by blob is a header (docs/domains.md). */
-static bool with_devices(void) { return getenv("SAMPLE_DEVICES") != NULL; }
 
 /* unix:// and blobs are two more ways to connect, to what carries the same. */
 static void on_each_carrier(void (*body)(pair_t *pair))
