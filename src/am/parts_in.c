@@ -14,6 +14,12 @@
 
 #define NUMBER_BYTES 4
 
+/* Pieces of an endpoint that are fetched at a time: a small message waits
+ * behind these. With two one is under way while the next is asked for; shared
+ * memory is read at once. */
+#define FETCHED_MOST 2
+#define READ_MOST 1
+
 /* One that came, until it is in its place. */
 typedef struct {
     tmsg_op_t op;
@@ -110,10 +116,15 @@ static void copied(tmsg_copy_t *copy, tmsg_status_t status)
 static void over(part_t *part, ucs_status_t ucs)
 {
     const tmsg_part_range_t *range = &part->range;
+    tmsg_endpoint_t *endpoint = part->endpoint;
     tmsg_message_t *message = part->message;
     tmsg_status_t status;
 
-    tmsg_op_over(part->endpoint, &part->op);
+    tmsg_op_over(endpoint, &part->op);
+    endpoint->parts_came++;
+    if (endpoint->kept_parts.count > 0) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
     if (part->chunk == NULL || ucs != UCS_OK ||
         !tmsg_stage_in_is_wanted(message)) {
         end(part, ucs);
@@ -184,6 +195,7 @@ static void fetch(part_t *part)
     param.memory_type = (ucs_memory_type_t)memory_type;
     tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
     message->pending++;
+    part->endpoint->parts_asked++;
     tmsg_op_begin(part->endpoint, &part->op, forsaken);
     request =
         ucp_am_recv_data_nbx(message->ucx->ucp, part->data, place,
@@ -216,12 +228,34 @@ static bool has_room(const part_t *part)
                                   part->range.bytes);
 }
 
-/* Fetches the next that may be. Where UCX reads the sender's memory that takes
- * its time: what else has come is looked at before the one behind it. */
+/* Whether another piece may be asked for. Where UCX reads the sender's memory
+ * that takes its time, at the end of the turn in which it looks for messages:
+ * between two pieces there is a turn that only looks. */
+static bool is_time(tmsg_endpoint_t *endpoint)
+{
+    bool reads = endpoint->carrier == TMSG_CARRIER_SHM;
+    bool came = endpoint->parts_came != endpoint->parts_seen;
+
+    endpoint->parts_seen = endpoint->parts_came;
+    if (endpoint->parts_asked - endpoint->parts_came >=
+        (reads ? READ_MOST : FETCHED_MOST)) {
+        return false; /* until one of them has come */
+    }
+    if (reads && came) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+        return false;
+    }
+    return true;
+}
+
+/* Fetches the next that may be. */
 static void fetch_next(tmsg_endpoint_t *endpoint)
 {
     part_t *next = NULL;
 
+    if (endpoint->kept_parts.count == 0 || !is_time(endpoint)) {
+        return;
+    }
     for (tmsg_node_t *node = endpoint->kept_parts.head; node != NULL;
          node = node->next) {
         part_t *part = TMSG_CONTAINER_OF(node, part_t, node);

@@ -490,6 +490,46 @@ Test(parts, are_not_sent_to_a_peer_that_takes_none)
     pair_close(&pair);
 }
 
+/* What a message from somebody else has to wait for: shared memory is read one
+ * piece at a time, and after each there is a turn that reads none; by TCP one
+ * is under way while the next is asked for. */
+static void few_at_a_time(link_t link, uint32_t most)
+{
+    enum { EACH = 400000, PIECES = 2 * (EACH / 4096 + 1) };
+    static const size_t bytes[] = {EACH, EACH};
+    uint32_t asked = 0, came = 0, under_way = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    sent = send_way(pair.to_a, map_of(1, bytes, 2), 0, TMSG_WAY_AUTO, 0);
+    for (unsigned turns = 0; came < PIECES; turns++) {
+        must_true(turns < 10000000);
+        if (turns % 8 == 0) { /* so that several lie there */
+            tmsg_worker_progress(pair.b.worker);
+        }
+        tmsg_worker_progress(pair.a.worker);
+        if (link == LINK_SHM && pair.to_b->parts_came != came) {
+            must_eq(pair.to_b->parts_asked, asked);
+        }
+        asked = pair.to_b->parts_asked;
+        came = pair.to_b->parts_came;
+        must_true(asked - came <= most);
+        under_way = asked - came > under_way ? asked - came : under_way;
+    }
+    must_eq(came, PIECES);
+    must_eq(under_way, most);
+    message = pair_take(&pair, &pair.a);
+    check(1, bytes, 2, message);
+    tmsg_message_destroy(message);
+    must(pair_finish(&pair, sent));
+    pair_close(&pair);
+}
+
+Test(parts, are_fetched_few_at_a_time_shm) { few_at_a_time(LINK_SHM, 1); }
+Test(parts, are_fetched_few_at_a_time_tcp) { few_at_a_time(LINK_TCP, 2); }
+
 /* Ends in the middle leave nothing behind, on either side. */
 static void dropped(link_t link, unsigned turns, bool by_sender)
 {
