@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <msgpack.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/error.h"
 #include "core/map.h"
@@ -10,68 +8,15 @@
 #include "serialize/header.h"
 #include "serialize/schema_wire.h"
 #include "serialize/wire.h"
+#include "serialize/writer.h"
 
-/* Where the packer writes. Beyond the bound it only counts. */
-typedef struct {
-    char *buffer;
-    size_t bound;
-    size_t used;
-} sink_t;
-
-static int sink_write(void *data, const char *bytes, size_t count)
+static uint8_t *put_extents(uint8_t *to, const int64_t *extents, int32_t count)
 {
-    sink_t *sink = data;
-    size_t used = sink->used;
-    char *to;
-
-    sink->used += count;
-    if (used > sink->bound || count > sink->bound - used) {
-        return 0;
-    }
-    to = sink->buffer + used;
-    /* Most writes are of a constant length: these need no call. */
-    switch (count) {
-    case 0: /* of nothing, which may be NULL */
-        break;
-    case 1:
-        *to = *bytes;
-        break;
-    case 2:
-        memcpy(to, bytes, 2);
-        break;
-    case 3:
-        memcpy(to, bytes, 3);
-        break;
-    case 5:
-        memcpy(to, bytes, 5);
-        break;
-    default:
-        memcpy(to, bytes, count);
-        break;
-    }
-    return 0;
-}
-
-static int sink_count(void *data, const char *bytes, size_t count)
-{
-    (void)bytes;
-    ((sink_t *)data)->used += count;
-    return 0;
-}
-
-static void pack_text(msgpack_packer *packer, const char *text, size_t bytes)
-{
-    msgpack_pack_str(packer, bytes);
-    msgpack_pack_str_body(packer, text, bytes);
-}
-
-static void pack_extents(msgpack_packer *packer, const int64_t *extents,
-                         int32_t count)
-{
-    msgpack_pack_array(packer, (size_t)count);
+    to = tmsg_put_array(to, (size_t)count);
     for (int32_t i = 0; i < count; i++) {
-        msgpack_pack_int64(packer, extents[i]);
+        to = tmsg_put_integer(to, extents[i]);
     }
+    return to;
 }
 
 const int64_t *tmsg_body_strides(const tmsg_tensor_t *tensor, int64_t *room)
@@ -101,28 +46,53 @@ static bool sends_device(const tmsg_tensor_t *tensor)
     return tensor->device.type != TMSG_DEVICE_CPU || tensor->device.id != 0;
 }
 
-static void pack_options(msgpack_packer *packer, const tmsg_tensor_t *tensor,
-                         const int64_t *strides, bool device, bool span)
+static uint8_t *put_options(uint8_t *to, const tmsg_tensor_t *tensor,
+                            const int64_t *strides, bool device, bool span)
 {
-    msgpack_pack_map(packer,
-                     (size_t)(strides != NULL) + (size_t)device + (size_t)span);
+    to = tmsg_put_map(to, (size_t)(strides != NULL) + (size_t)device +
+                              (size_t)span);
     if (strides != NULL) {
-        msgpack_pack_uint8(packer, TMSG_OPTION_STRIDES);
-        pack_extents(packer, strides, tensor->ndim);
+        *to++ = TMSG_OPTION_STRIDES;
+        to = put_extents(to, strides, tensor->ndim);
     }
     if (device) {
-        msgpack_pack_uint8(packer, TMSG_OPTION_DEVICE);
-        msgpack_pack_array(packer, 2);
-        msgpack_pack_int32(packer, tensor->device.type);
-        msgpack_pack_int32(packer, tensor->device.id);
+        *to++ = TMSG_OPTION_DEVICE;
+        to = tmsg_put_array(to, 2);
+        to = tmsg_put_integer(to, tensor->device.type);
+        to = tmsg_put_integer(to, tensor->device.id);
     }
     if (span) {
-        msgpack_pack_uint8(packer, TMSG_OPTION_ENCODING);
-        msgpack_pack_uint8(packer, TMSG_ENCODING_SPAN);
+        *to++ = TMSG_OPTION_ENCODING;
+        *to++ = TMSG_ENCODING_SPAN;
     }
+    return to;
 }
 
-static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
+/* How much of TMSG_WRITER_ASIDE a tensor may take behind its name. */
+static size_t most_of(const tmsg_tensor_t *tensor)
+{
+    return TMSG_WRITER_ASIDE -
+           2 * (size_t)(TMSG_NDIM_MAX - tensor->ndim) * TMSG_PUT_NUMBER_MOST;
+}
+
+/* What a tensor without options takes. */
+static size_t count_plain(const tmsg_map_entry_t *entry)
+{
+    const tmsg_tensor_t *tensor = &entry->tensor;
+    size_t bytes = tmsg_put_array_bytes(TMSG_TENSOR_FIELDS) +
+                   tmsg_put_text_bytes(entry->name_bytes) + entry->name_bytes +
+                   tmsg_put_unsigned_bytes(tensor->dtype.code) +
+                   tmsg_put_unsigned_bytes(tensor->dtype.bits) +
+                   tmsg_put_unsigned_bytes(tensor->dtype.lanes) +
+                   tmsg_put_array_bytes((size_t)tensor->ndim);
+
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        bytes += tmsg_put_unsigned_bytes((uint64_t)tensor->shape[i]);
+    }
+    return bytes;
+}
+
+static void write_tensor(tmsg_writer_t *writer, const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
     int64_t room[TMSG_NDIM_MAX];
@@ -130,61 +100,96 @@ static void pack_tensor(msgpack_packer *packer, const tmsg_map_entry_t *entry)
     tmsg_map_entry_t shown;
     const int64_t *strides;
     bool device = sends_device(tensor);
+    uint8_t *began, *to;
 
+    if (writer->bound == 0 && tensor->strides == NULL && !device) {
+        writer->used += count_plain(entry);
+        return;
+    }
     if (span) {
         shown = tmsg_map_shown(entry);
         tensor = &shown.tensor;
     }
     strides = span ? tensor->strides : tmsg_body_strides(tensor, room);
 
-    msgpack_pack_array(packer, (size_t)TMSG_TENSOR_FIELDS +
-                                   (size_t)(strides != NULL || device));
-    pack_text(packer, entry->name, entry->name_bytes);
-    msgpack_pack_uint8(packer, tensor->dtype.code);
-    msgpack_pack_uint8(packer, tensor->dtype.bits);
-    msgpack_pack_uint16(packer, tensor->dtype.lanes);
-    pack_extents(packer, tensor->shape, tensor->ndim);
+    began = to = tmsg_writer_begin(writer, 1 + TMSG_PUT_COUNT_MOST);
+    to = tmsg_put_array(to, (size_t)TMSG_TENSOR_FIELDS +
+                                (size_t)(strides != NULL || device));
+    to = tmsg_put_text(to, entry->name_bytes);
+    tmsg_writer_end(writer, began, to);
+    tmsg_writer_data(writer, entry->name, entry->name_bytes);
+
+    began = to = tmsg_writer_begin(writer, most_of(tensor));
+    to = tmsg_put_unsigned(to, tensor->dtype.code);
+    to = tmsg_put_unsigned(to, tensor->dtype.bits);
+    to = tmsg_put_unsigned(to, tensor->dtype.lanes);
+    to = put_extents(to, tensor->shape, tensor->ndim);
     if (strides != NULL || device) {
-        pack_options(packer, tensor, strides, device, span);
+        to = put_options(to, tensor, strides, device, span);
     }
+    tmsg_writer_end(writer, began, to);
 }
 
-static void pack_tensors(msgpack_packer *packer, const tmsg_map_t *map)
+/* A key of the body and the head of the array or map that is its value. */
+static void write_head(tmsg_writer_t *writer, uint8_t key,
+                       uint8_t *(*put)(uint8_t *to, size_t count), size_t count)
+{
+    uint8_t *began = tmsg_writer_begin(writer, 1 + TMSG_PUT_COUNT_MOST);
+
+    *began = key;
+    tmsg_writer_end(writer, began, put(began + 1, count));
+}
+
+static void write_tensors(tmsg_writer_t *writer, const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t tensors = tmsg_map_size(map);
 
-    msgpack_pack_uint8(packer, TMSG_BODY_TENSORS);
-    msgpack_pack_array(packer, tensors);
+    write_head(writer, TMSG_BODY_TENSORS, tmsg_put_array, tensors);
     for (size_t i = 0; i < tensors; i++) {
-        pack_tensor(packer, &entries[i]);
+        write_tensor(writer, &entries[i]);
     }
 }
 
-static void pack_value(msgpack_packer *packer, const tmsg_meta_t *value)
+static void write_text(tmsg_writer_t *writer, const void *text, size_t bytes)
 {
+    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_COUNT_MOST);
+
+    tmsg_writer_end(writer, began, tmsg_put_text(began, bytes));
+    tmsg_writer_data(writer, text, bytes);
+}
+
+static void write_binary(tmsg_writer_t *writer, const void *data, size_t bytes)
+{
+    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_COUNT_MOST);
+
+    tmsg_writer_end(writer, began, tmsg_put_binary(began, bytes));
+    tmsg_writer_data(writer, data, bytes);
+}
+
+static void write_value(tmsg_writer_t *writer, const tmsg_meta_t *value)
+{
+    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_NUMBER_MOST);
+    uint8_t *to = began;
+
     switch (value->type) {
     case TMSG_META_TYPE_BOOL:
-        if (value->boolean) {
-            msgpack_pack_true(packer);
-        } else {
-            msgpack_pack_false(packer);
-        }
+        *to++ = value->boolean ? 0xc3 : 0xc2;
         break;
     case TMSG_META_TYPE_I64:
-        msgpack_pack_int64(packer, value->i64);
+        to = tmsg_put_integer(to, value->i64);
         break;
     case TMSG_META_TYPE_F64:
-        msgpack_pack_double(packer, value->f64);
+        to = tmsg_put_double(to, value->f64);
         break;
     case TMSG_META_TYPE_STRING:
-        pack_text(packer, value->data, value->bytes);
-        break;
+        write_text(writer, value->data, value->bytes);
+        return;
     default:
-        msgpack_pack_bin(packer, value->bytes);
-        msgpack_pack_bin_body(packer, value->data, value->bytes);
-        break;
+        write_binary(writer, value->data, value->bytes);
+        return;
     }
+    tmsg_writer_end(writer, began, to);
 }
 
 size_t tmsg_body_count_keys(const tmsg_map_t *map, const tmsg_map_t *more)
@@ -197,42 +202,50 @@ size_t tmsg_body_count_keys(const tmsg_map_t *map, const tmsg_map_t *more)
     return keys;
 }
 
-static void pack_keys(msgpack_packer *packer, const tmsg_map_t *map,
-                      const tmsg_map_t *but)
+static void write_keys(tmsg_writer_t *writer, const tmsg_map_t *map,
+                       const tmsg_map_t *but)
 {
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
     size_t size = tmsg_map_meta_size(map);
 
     for (size_t i = 0; i < size; i++) {
         if (!tmsg_map_meta_has(but, &entries[i])) {
-            pack_text(packer, entries[i].key, entries[i].key_bytes);
-            pack_value(packer, &entries[i].value);
+            write_text(writer, entries[i].key, entries[i].key_bytes);
+            write_value(writer, &entries[i].value);
         }
     }
 }
 
-static void pack_metadata(msgpack_packer *packer, const tmsg_map_t *map,
-                          const tmsg_map_t *more)
+static void write_metadata(tmsg_writer_t *writer, const tmsg_map_t *map,
+                           const tmsg_map_t *more)
 {
-    msgpack_pack_uint8(packer, TMSG_BODY_METADATA);
-    msgpack_pack_map(packer, tmsg_body_count_keys(map, more));
-    pack_keys(packer, map, more);
+    write_head(writer, TMSG_BODY_METADATA, tmsg_put_map,
+               tmsg_body_count_keys(map, more));
+    write_keys(writer, map, more);
     if (more != NULL) {
-        pack_keys(packer, more, NULL);
+        write_keys(writer, more, NULL);
     }
 }
 
 /* What is the same for every peer. */
 typedef enum { SECTION_TENSORS = 0, SECTION_METADATA = 1 } section_t;
 
-static void pack_section(msgpack_packer *packer, section_t section,
-                         const tmsg_map_t *map, const tmsg_map_t *more)
+static void write_section(tmsg_writer_t *writer, section_t section,
+                          const tmsg_map_t *map, const tmsg_map_t *more)
 {
     if (section == SECTION_TENSORS) {
-        pack_tensors(packer, map);
+        write_tensors(writer, map);
     } else {
-        pack_metadata(packer, map, more);
+        write_metadata(writer, map, more);
     }
+}
+
+static void open_writer(tmsg_writer_t *writer, void *buffer, size_t bound)
+{
+    /* Not `= {0}`: what is put aside is a kilobyte. */
+    writer->buffer = buffer;
+    writer->bound = bound;
+    writer->used = 0;
 }
 
 /* Encodes a section for all peers, unless it is. False: there is no memory for
@@ -240,36 +253,35 @@ static void pack_section(msgpack_packer *packer, section_t section,
 static bool keep_section(tmsg_body_shared_t *shared, section_t section,
                          const tmsg_map_t *map)
 {
-    sink_t sink = {0};
-    msgpack_packer packer;
+    tmsg_writer_t writer;
+    uint8_t *buffer;
 
     if (shared->data[section] != NULL) {
         return true;
     }
-    msgpack_packer_init(&packer, &sink, sink_count);
-    pack_section(&packer, section, map, NULL);
-    sink = (sink_t){.buffer = malloc(sink.used), .bound = sink.used};
-    if (sink.buffer == NULL) {
+    open_writer(&writer, NULL, 0);
+    write_section(&writer, section, map, NULL);
+    buffer = malloc(writer.used);
+    if (buffer == NULL) {
         return false;
     }
-    msgpack_packer_init(&packer, &sink, sink_write);
-    pack_section(&packer, section, map, NULL);
-    shared->data[section] = (uint8_t *)sink.buffer;
-    shared->bytes[section] = sink.used;
+    open_writer(&writer, buffer, writer.used);
+    write_section(&writer, section, map, NULL);
+    shared->data[section] = buffer;
+    shared->bytes[section] = writer.used;
     shared->encoded++;
     return true;
 }
 
-static void put_section(msgpack_packer *packer, const tmsg_body_extra_t *extra,
+static void put_section(tmsg_writer_t *writer, const tmsg_body_extra_t *extra,
                         section_t section, const tmsg_map_t *map)
 {
     tmsg_body_shared_t *shared = extra == NULL ? NULL : extra->shared;
 
     if (shared != NULL && keep_section(shared, section, map)) {
-        packer->callback(packer->data, (const char *)shared->data[section],
-                         shared->bytes[section]);
+        tmsg_writer_data(writer, shared->data[section], shared->bytes[section]);
     } else {
-        pack_section(packer, section, map, extra == NULL ? NULL : extra->more);
+        write_section(writer, section, map, extra == NULL ? NULL : extra->more);
     }
 }
 
@@ -281,43 +293,47 @@ void tmsg_body_shared_free(tmsg_body_shared_t *shared)
     *shared = (tmsg_body_shared_t){0};
 }
 
-static void pack_schema(sink_t *sink, const tmsg_schema_use_t *use)
+static void write_schema(tmsg_writer_t *writer, const tmsg_schema_use_t *use)
 {
-    uint8_t head[TMSG_SCHEMA_HEAD_BYTES];
-    size_t bytes = tmsg_schema_head(use, head);
+    uint8_t *began = tmsg_writer_begin(writer, TMSG_SCHEMA_HEAD_BYTES);
 
-    sink_write(sink, (const char *)head, bytes);
+    tmsg_writer_end(writer, began, began + tmsg_schema_head(use, began));
     if (use->count > 0) {
-        sink_write(sink, (const char *)use->numbers, use->numbers_bytes);
+        tmsg_writer_data(writer, use->numbers, use->numbers_bytes);
     }
 }
 
-static void pack_checksums(msgpack_packer *packer,
-                           const tmsg_body_extra_t *extra, size_t tensors)
+/* Of a byte, as -32 and up are. */
+static uint8_t key_byte(int key) { return (uint8_t)(int8_t)key; }
+
+static void write_number(tmsg_writer_t *writer, uint64_t number)
 {
-    size_t bytes = tensors * extra->checksum->bytes;
+    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_NUMBER_MOST);
 
-    msgpack_pack_array(packer, 2);
-    msgpack_pack_uint8(packer, extra->checksum->number);
-    msgpack_pack_bin(packer, bytes);
-    if (bytes > 0) {
-        msgpack_pack_bin_body(packer, extra->checksums, bytes);
-    }
+    tmsg_writer_end(writer, began, tmsg_put_unsigned(began, number));
 }
 
-static void pack_split(msgpack_packer *packer, const tmsg_split_t *split)
+static void write_checksums(tmsg_writer_t *writer,
+                            const tmsg_body_extra_t *extra, size_t tensors)
+{
+    write_head(writer, key_byte(TMSG_BODY_CHECKSUMS), tmsg_put_array, 2);
+    write_number(writer, extra->checksum->number);
+    write_binary(writer, extra->checksums, tensors * extra->checksum->bytes);
+}
+
+static void write_split(tmsg_writer_t *writer, const tmsg_split_t *split)
 {
     bool others = split->others_bytes > 0 || split->slice > 0;
 
-    msgpack_pack_array(packer, 2 + (size_t)others + (split->slice > 0));
-    msgpack_pack_uint64(packer, split->large);
-    msgpack_pack_uint64(packer, split->chunk);
+    write_head(writer, key_byte(TMSG_BODY_PARTS), tmsg_put_array,
+               2 + (size_t)others + (split->slice > 0));
+    write_number(writer, split->large);
+    write_number(writer, split->chunk);
     if (others) {
-        msgpack_pack_bin(packer, split->others_bytes);
-        msgpack_pack_bin_body(packer, split->others, split->others_bytes);
+        write_binary(writer, split->others, split->others_bytes);
     }
     if (split->slice > 0) {
-        msgpack_pack_uint64(packer, split->slice);
+        write_number(writer, split->slice);
     }
 }
 
@@ -331,36 +347,37 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     bool split = extra != NULL && extra->split.large > 0;
     size_t keys = tmsg_map_meta_size(map) +
                   (extra == NULL ? 0 : tmsg_map_meta_size(extra->more));
-    sink_t sink = {.buffer = buffer, .bound = bound};
-    msgpack_packer packer;
+    tmsg_writer_t writer;
+    uint8_t *began;
 
-    msgpack_packer_init(&packer, &sink, bound == 0 ? sink_count : sink_write);
-    msgpack_pack_map(&packer, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
-                                  (size_t)(keys != 0) + (size_t)checksums +
-                                  (size_t)split);
+    open_writer(&writer, buffer, bound);
+    began = tmsg_writer_begin(&writer, TMSG_PUT_COUNT_MOST);
+    tmsg_writer_end(
+        &writer, began,
+        tmsg_put_map(began, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
+                                (size_t)(keys != 0) + (size_t)checksums +
+                                (size_t)split));
     if (form != TMSG_SCHEMA_NONE) {
-        pack_schema(&sink, &extra->schema);
+        write_schema(&writer, &extra->schema);
     }
     if (form != TMSG_SCHEMA_REFERS) {
-        put_section(&packer, extra, SECTION_TENSORS, map);
+        put_section(&writer, extra, SECTION_TENSORS, map);
     }
     if (keys != 0) {
-        put_section(&packer, extra, SECTION_METADATA, map);
+        put_section(&writer, extra, SECTION_METADATA, map);
     }
     if (checksums) {
-        msgpack_pack_int8(&packer, TMSG_BODY_CHECKSUMS);
-        pack_checksums(&packer, extra, tmsg_map_size(map));
+        write_checksums(&writer, extra, tmsg_map_size(map));
     }
     if (split) {
-        msgpack_pack_int8(&packer, TMSG_BODY_PARTS);
-        pack_split(&packer, &extra->split);
+        write_split(&writer, &extra->split);
     }
     /* This also catches every count and length that msgpack has no form for. */
-    if (sink.used > UINT32_MAX) {
+    if (writer.used > UINT32_MAX) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "header: %zu bytes are more than %u", sink.used,
+                              "header: %zu bytes are more than %u", writer.used,
                               UINT32_MAX);
     }
-    *needed_p = sink.used;
+    *needed_p = writer.used;
     return TMSG_OK;
 }

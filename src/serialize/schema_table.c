@@ -8,6 +8,7 @@
 #include "core/map.h"
 #include "serialize/schema_match.h"
 #include "serialize/schema_struct.h"
+#include "serialize/writer.h"
 
 #define STAMPS 64     /* maps in turn that are known again at once */
 #define SEEN 64       /* layouts that are known to have come before */
@@ -47,7 +48,7 @@ struct tmsg_schema_table {
     uint32_t seen_at;
     uint64_t seen[SEEN];
     stamp_t stamps[STAMPS];
-    uint8_t numbers[TMSG_SCHEMA_VARYING_MAX * TMSG_SCHEMA_NUMBER_BYTES];
+    uint8_t numbers[TMSG_SCHEMA_VARYING_MAX * TMSG_PUT_NUMBER_MOST];
     slot_t slots[];
 };
 
@@ -228,7 +229,7 @@ static void refer(tmsg_schema_table_t *table, slot_t *slot,
     for (uint32_t i = 0; i < schema->count; i++) {
         const tmsg_schema_place_t *place = &schema->places[i];
 
-        to = tmsg_schema_put(
+        to = tmsg_put_unsigned(
             to, (uint64_t)entries[place->tensor].tensor.shape[place->axis]);
     }
     use->form = TMSG_SCHEMA_REFERS;
@@ -245,7 +246,7 @@ static tmsg_schema_use_t definition(tmsg_schema_table_t *table,
     uint8_t *to = table->numbers;
 
     for (uint32_t i = 0; i < varying->count; i++) {
-        to = tmsg_schema_put(to, varying->at[i]);
+        to = tmsg_put_unsigned(to, varying->at[i]);
     }
     return (tmsg_schema_use_t){
         .form = TMSG_SCHEMA_DEFINES,

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/map.h"
 #include "serialize/wire.h"
+#include "serialize/writer.h"
 
 #define SLOT_FIELDS 2
 
@@ -18,37 +19,13 @@ size_t tmsg_schema_head(const tmsg_schema_use_t *use,
     /* Both keys are of one byte. */
     *to++ = (uint8_t)(use->form == TMSG_SCHEMA_DEFINES ? TMSG_BODY_DEFINITION
                                                        : TMSG_BODY_REFERENCE);
-    *to++ = use->count == 0 ? 0x92 : 0x93;
-    to = tmsg_schema_put(to, use->slot);
-    to = tmsg_schema_put(to, use->generation);
-    if (use->count >= 16) {
-        *to++ = 0xdc;
-        *to++ = (uint8_t)(use->count >> 8);
-        *to++ = (uint8_t)use->count;
-    } else if (use->count > 0) {
-        *to++ = (uint8_t)(0x90 | use->count);
+    to = tmsg_put_array(to, use->count == 0 ? 2 : 3);
+    to = tmsg_put_unsigned(to, use->slot);
+    to = tmsg_put_unsigned(to, use->generation);
+    if (use->count > 0) {
+        to = tmsg_put_array(to, use->count);
     }
     return (size_t)(to - head);
-}
-
-uint8_t *tmsg_schema_put(uint8_t *to, uint64_t number)
-{
-    unsigned width = 1;
-
-    if (number < 0x80) {
-        *to++ = (uint8_t)number;
-        return to;
-    }
-    *to = 0xcc;
-    while (width < 8 && number >> (8 * width) != 0) {
-        width *= 2;
-        ++*to;
-    }
-    to++;
-    while (width > 0) {
-        *to++ = (uint8_t)(number >> (8 * --width));
-    }
-    return to;
 }
 
 static tmsg_status_t malformed(tmsg_schema_form_t form, const char *why)

@@ -7,16 +7,12 @@
 #include "serialize/cursor.h"
 #include "serialize/header.h"
 
-#define TMSG_SCHEMA_NUMBER_BYTES 9 /* the longest integer of msgpack */
-#define TMSG_SCHEMA_HEAD_BYTES 9   /* what is before the numbers, at most */
+#define TMSG_SCHEMA_HEAD_BYTES 9 /* what is before the numbers, at most */
 
 /* Writes a key of the body with what comes before the numbers of its value, as
  * long as it is. */
 size_t tmsg_schema_head(const tmsg_schema_use_t *use,
                         uint8_t head[TMSG_SCHEMA_HEAD_BYTES]);
-
-/* Writes a number as the shortest integer of msgpack. Returns what follows. */
-uint8_t *tmsg_schema_put(uint8_t *to, uint64_t number);
 
 /* Reads the value of such a key into *use, which is all zero and stays so
  * unless there are a slot and a generation. What the cursor does not find is
