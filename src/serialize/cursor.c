@@ -181,23 +181,36 @@ static tmsg_value_t typed(tmsg_cursor_t *cursor, tmsg_value_type_t type,
     return value;
 }
 
-int64_t tmsg_cursor_integer(tmsg_cursor_t *cursor)
+/* An unsigned one of one or two bytes, as most extents are that are not of
+ * one; or -1. */
+static int64_t middling(tmsg_cursor_t *cursor)
 {
-    /* One of a byte, -32 to 127. */
-    if (cursor->at < cursor->end && (int8_t)*cursor->at >= -32) {
-        return (int8_t)*cursor->at++;
+    const uint8_t *at = cursor->at;
+    ptrdiff_t bytes = cursor->end - at;
+
+    if (bytes > 1 && at[0] == 0xcc) {
+        cursor->at += 2;
+        return at[1];
     }
-    return typed(cursor, TMSG_VALUE_INTEGER, "is not an integer of 63 bits")
-        .integer;
+    if (bytes > 2 && at[0] == 0xcd) {
+        cursor->at += 3;
+        return at[1] << 8 | at[2];
+    }
+    return -1;
 }
 
-uint32_t tmsg_cursor_array(tmsg_cursor_t *cursor)
+int64_t tmsg_cursor_any_integer(tmsg_cursor_t *cursor)
 {
-    /* A short one that fits. */
-    if (cursor->at < cursor->end && (*cursor->at & 0xf0) == 0x90 &&
-        (*cursor->at & 0x0fu) < left(cursor)) {
-        return *cursor->at++ & 0x0fu;
-    }
+    int64_t value = middling(cursor);
+
+    return value >= 0 ? value
+                      : typed(cursor, TMSG_VALUE_INTEGER,
+                              "is not an integer of 63 bits")
+                            .integer;
+}
+
+uint32_t tmsg_cursor_any_array(tmsg_cursor_t *cursor)
+{
     return typed(cursor, TMSG_VALUE_ARRAY, "is not an array").count;
 }
 
@@ -206,7 +219,7 @@ uint32_t tmsg_cursor_map(tmsg_cursor_t *cursor)
     return typed(cursor, TMSG_VALUE_MAP, "is not a map").count;
 }
 
-const char *tmsg_cursor_string(tmsg_cursor_t *cursor, size_t *bytes_p)
+const char *tmsg_cursor_any_string(tmsg_cursor_t *cursor, size_t *bytes_p)
 {
     tmsg_value_t value = typed(cursor, TMSG_VALUE_STRING, "is not a string");
 

@@ -49,11 +49,46 @@ typedef struct {
 /* Reads one value; of an array or a map, its head. */
 tmsg_value_t tmsg_cursor_value(tmsg_cursor_t *cursor);
 
-/* Reads one value of that type. */
-int64_t tmsg_cursor_integer(tmsg_cursor_t *cursor);
-uint32_t tmsg_cursor_array(tmsg_cursor_t *cursor);
+/* Reads one value of that type, in whatever form. */
+int64_t tmsg_cursor_any_integer(tmsg_cursor_t *cursor);
+uint32_t tmsg_cursor_any_array(tmsg_cursor_t *cursor);
+const char *tmsg_cursor_any_string(tmsg_cursor_t *cursor, size_t *bytes_p);
 uint32_t tmsg_cursor_map(tmsg_cursor_t *cursor);
-const char *tmsg_cursor_string(tmsg_cursor_t *cursor, size_t *bytes_p);
+
+/* The same, of which most are short ones: they are read in place. */
+static inline int64_t tmsg_cursor_integer(tmsg_cursor_t *cursor)
+{
+    /* One of a byte, -32 to 127. */
+    if (cursor->at < cursor->end && (int8_t)*cursor->at >= -32) {
+        return (int8_t)*cursor->at++;
+    }
+    return tmsg_cursor_any_integer(cursor);
+}
+
+static inline uint32_t tmsg_cursor_array(tmsg_cursor_t *cursor)
+{
+    /* A short one that fits. */
+    if (cursor->at < cursor->end && (*cursor->at & 0xf0) == 0x90 &&
+        (*cursor->at & 0x0f) < cursor->end - cursor->at) {
+        return *cursor->at++ & 0x0f;
+    }
+    return tmsg_cursor_any_array(cursor);
+}
+
+static inline const char *tmsg_cursor_string(tmsg_cursor_t *cursor,
+                                             size_t *bytes_p)
+{
+    /* Likewise. */
+    if (cursor->at < cursor->end && (*cursor->at & 0xe0) == 0xa0 &&
+        (*cursor->at & 0x1f) < cursor->end - cursor->at) {
+        const char *text = (const char *)cursor->at + 1;
+
+        *bytes_p = *cursor->at & 0x1f;
+        cursor->at += 1 + *bytes_p;
+        return text;
+    }
+    return tmsg_cursor_any_string(cursor, bytes_p);
+}
 
 /* Passes over one value with all that is in it. */
 void tmsg_cursor_skip(tmsg_cursor_t *cursor);
