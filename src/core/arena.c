@@ -36,32 +36,50 @@ static tmsg_arena_chunk_t *chunk_create(size_t at_least, size_t so_far)
 
 size_t tmsg_arena_size(size_t bytes) { return (bytes + 7) & ~(size_t)7; }
 
-void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes)
+/* The first chunk from the current one on that has so much room, a new one
+ * behind all others, or NULL. */
+static tmsg_arena_chunk_t *find(tmsg_arena_t *arena, size_t bytes)
 {
     tmsg_arena_chunk_t **link =
         arena->current == NULL ? &arena->chunks : &arena->current;
     tmsg_arena_chunk_t *chunk;
+
+    while ((chunk = *link) != NULL && chunk->size - chunk->used < bytes) {
+        link = &chunk->next;
+    }
+    if (chunk == NULL) {
+        chunk = *link = chunk_create(bytes, arena->used);
+    }
+    return chunk;
+}
+
+void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes)
+{
+    tmsg_arena_chunk_t *chunk = arena->current;
     void *given;
 
     if (bytes > SIZE_MAX / 2) {
         return NULL;
     }
     bytes = tmsg_arena_size(bytes);
-    while ((chunk = *link) != NULL && chunk->size - chunk->used < bytes) {
-        link = &chunk->next;
-    }
-    if (chunk == NULL) {
-        chunk = chunk_create(bytes, arena->used);
+    if (chunk == NULL || chunk->size - chunk->used < bytes) {
+        chunk = find(arena, bytes);
         if (chunk == NULL) {
             return NULL;
         }
-        *link = chunk;
+        arena->current = chunk;
     }
-    arena->current = chunk;
     given = chunk->bytes + chunk->used;
     chunk->used += bytes;
     arena->used += bytes;
     return given;
+}
+
+const void *tmsg_arena_piece(const tmsg_arena_t *arena)
+{
+    const tmsg_arena_chunk_t *first = arena->chunks;
+
+    return first != NULL && first->used == arena->used ? first->bytes : NULL;
 }
 
 void tmsg_arena_reset(tmsg_arena_t *arena)

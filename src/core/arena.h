@@ -17,6 +17,10 @@ typedef struct {
 /* Gives `bytes` aligned to 8, or NULL. */
 void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes);
 
+/* Where all that it gave since the last reset lies, one behind the other:
+ * arena->used bytes. NULL: it is in several places, or nowhere. */
+const void *tmsg_arena_piece(const tmsg_arena_t *arena);
+
 /* What a piece of `bytes` adds to arena->used. */
 size_t tmsg_arena_size(size_t bytes);
 

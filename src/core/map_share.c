@@ -103,23 +103,66 @@ void tmsg_map_drop_index(tmsg_map_t *map)
     }
 }
 
-static bool is_of_host(const tmsg_map_t *map)
-{
-    size_t i = 0;
+/* What the entries of a map point to, and where that was copied to. */
+typedef struct {
+    const uint8_t *from;
+    size_t bytes;
+    uint8_t *to; /* NULL: nowhere */
+} piece_t;
 
-    while (i < map->size && tmsg_map_entry_is_on_host(&map->entries[i])) {
-        i++;
+/* Copies all of it at once where there is nothing else in the arena. */
+static piece_t copy_piece(const tmsg_map_t *map, tmsg_map_t *copy)
+{
+    piece_t piece = {tmsg_arena_piece(&map->arena), map->arena.used, NULL};
+
+    if (piece.from != NULL && map->layout == NULL && map->meta_size == 0 &&
+        map->wasted == 0 && !map->spans) {
+        piece.to = tmsg_arena_alloc(&copy->arena, piece.bytes);
     }
-    return i == map->size;
+    if (piece.to != NULL) {
+        memcpy(piece.to, piece.from, piece.bytes);
+    }
+    return piece;
+}
+
+static bool is_in(const piece_t *piece, const void *data)
+{
+    return (uintptr_t)data - (uintptr_t)piece->from < piece->bytes;
+}
+
+static void *moved(const piece_t *piece, const void *data)
+{
+    return piece->to + ((const uint8_t *)data - piece->from);
+}
+
+/* Has an entry point to what was copied. False: some of it was not. */
+static bool move(const piece_t *piece, tmsg_map_entry_t *entry)
+{
+    tmsg_tensor_t *tensor = &entry->tensor;
+
+    if (piece->to == NULL || !is_in(piece, entry->name) ||
+        !is_in(piece, tensor->shape) ||
+        (tensor->strides != NULL && !is_in(piece, tensor->strides))) {
+        return false;
+    }
+    entry->name = moved(piece, entry->name);
+    tensor->shape = moved(piece, tensor->shape);
+    if (tensor->strides != NULL) {
+        tensor->strides = moved(piece, tensor->strides);
+    }
+    return true;
 }
 
 static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
 {
     tmsg_status_t status = tmsg_map_reserve(copy, map->size);
+    piece_t piece;
 
     if (status != TMSG_OK) {
         return status;
     }
+    piece = copy_piece(map, copy);
+    copy->host = true;
     for (size_t i = 0; i < map->size; i++) {
         tmsg_map_entry_t *entry = &copy->entries[i];
 
@@ -127,13 +170,13 @@ static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
         entry->tensor.data = NULL;
         entry->release = NULL;
         entry->release_arg = NULL;
-        if (!tmsg_map_adopt(copy, entry)) {
+        if (!move(&piece, entry) && !tmsg_map_adopt(copy, entry)) {
             return tmsg_error_memory("the layout of a map");
         }
+        copy->host &= tmsg_map_entry_is_on_host(entry);
         copy->size++;
     }
     copy->spans = map->spans;
-    copy->host = is_of_host(copy);
     return tmsg_index_copy(&map->index, map->size, &copy->index);
 }
 

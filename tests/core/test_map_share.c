@@ -68,6 +68,79 @@ static void expect_numbered(const tmsg_map_t *map, size_t tensors)
     cr_expect_eq(tmsg_map_find(map, "absent", NULL), TMSG_ERR_NOT_FOUND);
 }
 
+/* What there may be beside the names and shapes, or in their place. */
+static void with_nothing(tmsg_map_t *map) { (void)map; }
+
+static void with_metadata(tmsg_map_t *map) { tmsg_map_set_i64(map, "k", 1); }
+
+static void with_gaps(tmsg_map_t *map)
+{
+    add_numbered(map, 4, 6);
+    cr_assert_eq(tmsg_map_remove(map, "t5"), TMSG_OK);
+    cr_assert_eq(tmsg_map_remove(map, "t4"), TMSG_OK);
+}
+
+static void with_foreign_strides(tmsg_map_t *map)
+{
+    tmsg_map_entry_t entry = tmsg_map_entries(map)[1];
+
+    entry.tensor.strides = fortran;
+    tmsg_map_replace(map, 1, &entry);
+}
+
+static void with_a_span(tmsg_map_t *map)
+{
+    cr_assert_eq(tmsg_map_append_span(map, "span", 4, &strided), TMSG_OK);
+}
+
+static void with_much(tmsg_map_t *map)
+{
+    for (int i = 0; i < 1000; i++) { /* in several places */
+        char name[24];
+
+        snprintf(name, sizeof(name), "more%d", i);
+        cr_assert_eq(tmsg_map_add(map, name, &small, NULL), TMSG_OK);
+    }
+}
+
+Test(layout, a_copy_has_all_memory_for_itself)
+{
+    static void (*const kinds[])(tmsg_map_t * map) = {
+        with_nothing,         with_metadata, with_gaps,
+        with_foreign_strides, with_a_span,   with_much};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        tmsg_map_t *map = new_map(), *copy;
+        const tmsg_map_entry_t *from, *to;
+        char name[8];
+
+        add_numbered(map, 0, 4);
+        kinds[i](map);
+        cr_assert_eq(tmsg_map_copy_layout(map, &copy), TMSG_OK);
+        cr_assert_eq(tmsg_map_size(copy), tmsg_map_size(map));
+        from = tmsg_map_entries(map);
+        to = tmsg_map_entries(copy);
+        for (size_t j = 0; j < tmsg_map_size(map); j++) {
+            cr_expect_neq(from[j].name, to[j].name, "%zu: name %zu", i, j);
+            cr_expect_str_eq(from[j].name, to[j].name);
+            cr_expect_neq(from[j].tensor.shape, to[j].tensor.shape);
+            cr_expect(from[j].tensor.strides == NULL ||
+                          from[j].tensor.strides == tmsg_map_span_strides ||
+                          from[j].tensor.strides != to[j].tensor.strides,
+                      "%zu: strides %zu", i, j);
+        }
+        cr_expect(tmsg_map_has_layout(copy, map), "%zu", i);
+        tmsg_map_destroy(map);
+        for (size_t j = 0; j < 4; j++) { /* a sanitizer sees what is gone */
+            snprintf(name, sizeof(name), "t%zu", j);
+            cr_expect_str_eq(to[j].name, name);
+            cr_expect_eq(to[j].tensor.shape[1], 3);
+            cr_expect(j % 2 == 0 || to[j].tensor.strides[1] == 2);
+        }
+        tmsg_map_destroy(copy);
+    }
+}
+
 Test(stamp, stays_while_the_layout_stays)
 {
     tmsg_map_t *map = new_map();
