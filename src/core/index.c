@@ -44,10 +44,33 @@ static const item_t *item_at(const tmsg_names_t *names, size_t position)
                             position * names->stride);
 }
 
+/* Eight letters at a time: names of one length, in a map, differ soon. */
+static inline bool same_text(const char *a, const char *b, size_t bytes)
+{
+    uint64_t word[2];
+    size_t at = 0;
+
+    if (bytes < sizeof(word[0])) {
+        return memcmp(a, b, bytes) == 0;
+    }
+    while (at + sizeof(word[0]) < bytes) {
+        memcpy(&word[0], a + at, sizeof(word[0]));
+        memcpy(&word[1], b + at, sizeof(word[0]));
+        if (word[0] != word[1]) {
+            return false;
+        }
+        at += sizeof(word[0]);
+    }
+    at = bytes - sizeof(word[0]);
+    memcpy(&word[0], a + at, sizeof(word[0]));
+    memcpy(&word[1], b + at, sizeof(word[0]));
+    return word[0] == word[1];
+}
+
 static bool same(const item_t *item, const char *name, size_t name_bytes)
 {
     return item->name_bytes == name_bytes &&
-           memcmp(item->name, name, name_bytes) == 0;
+           same_text(item->name, name, name_bytes);
 }
 
 static void insert(tmsg_index_t *index, tmsg_index_slot_t slot)
@@ -69,6 +92,19 @@ static void insert_item(tmsg_index_t *index, const tmsg_names_t *names,
                                       hash(item->name, item->name_bytes)});
 }
 
+static size_t look_through(const tmsg_names_t *names, const char *name,
+                           size_t name_bytes)
+{
+    const char *item = names->items;
+
+    for (size_t i = 0; i < names->count; i++, item += names->stride) {
+        if (same((const item_t *)(const void *)item, name, name_bytes)) {
+            return i;
+        }
+    }
+    return TMSG_INDEX_NONE;
+}
+
 size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
                        const char *name, size_t name_bytes)
 {
@@ -77,12 +113,7 @@ size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
     size_t at;
 
     if (names->count <= LINEAR_MAX) {
-        for (size_t i = 0; i < names->count; i++) {
-            if (same(item_at(names, i), name, name_bytes)) {
-                return i;
-            }
-        }
-        return TMSG_INDEX_NONE;
+        return look_through(names, name, name_bytes);
     }
     wanted = hash(name, name_bytes);
     at = wanted & index->mask;

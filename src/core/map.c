@@ -297,6 +297,14 @@ static tmsg_names_t names_of(const tmsg_map_t *map)
     return (tmsg_names_t){map->entries, sizeof(*map->entries), map->size};
 }
 
+/* Where the next entry is to be made, or NULL. */
+static tmsg_map_entry_t *next_entry(tmsg_map_t *map)
+{
+    return make_room(map, map->size) == TMSG_OK ? &map->entries[map->size]
+                                                : NULL;
+}
+
+/* Takes the entry that was made there. */
 static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
 {
     tmsg_names_t names = names_of(map);
@@ -308,14 +316,10 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
             TMSG_ERR_ALREADY_EXISTS, "tensor '%s' is in the map already",
             tmsg_error_name(entry->name, entry->name_bytes).text);
     }
-    status = make_room(map, map->size);
-    if (status != TMSG_OK) {
-        return status;
-    }
     if (!tmsg_map_adopt(map, entry)) {
         return tmsg_error_memory("a tensor's name and shape");
     }
-    map->entries[map->size++] = *entry;
+    map->size++;
     tmsg_map_restamp(map);
     names = names_of(map);
     status = tmsg_index_add(&map->index, &names);
@@ -356,28 +360,35 @@ static tmsg_status_t read_entry(const tmsg_map_t *map, const char *name,
 tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
                               size_t name_bytes, const tmsg_tensor_t *tensor)
 {
-    tmsg_map_entry_t entry;
-    tmsg_status_t status = read_entry(map, name, name_bytes, tensor, &entry);
+    tmsg_map_entry_t *entry = next_entry(map);
+    tmsg_status_t status;
 
+    if (entry == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    status = read_entry(map, name, name_bytes, tensor, entry);
     if (status != TMSG_OK) {
         return status;
     }
-    entry.bytes = tmsg_tensor_bytes_once(tensor, entry.bytes);
-    return append(map, &entry);
+    entry->bytes = tmsg_tensor_bytes_once(tensor, entry->bytes);
+    return append(map, entry);
 }
 
 tmsg_status_t tmsg_map_append_span(tmsg_map_t *map, const char *name,
                                    size_t name_bytes,
                                    const tmsg_tensor_t *tensor)
 {
-    tmsg_map_entry_t entry;
-    tmsg_status_t status = read_entry(map, name, name_bytes, tensor, &entry);
+    tmsg_map_entry_t *entry = next_entry(map);
+    tmsg_status_t status;
 
-    if (status == TMSG_OK) {
-        status = append(map, &entry);
+    if (entry == NULL) {
+        return TMSG_ERR_NO_MEMORY;
     }
-    if (status == TMSG_OK &&
-        !tmsg_map_make_span(map, &map->entries[map->size - 1], entry.bytes)) {
+    status = read_entry(map, name, name_bytes, tensor, entry);
+    if (status == TMSG_OK) {
+        status = append(map, entry);
+    }
+    if (status == TMSG_OK && !tmsg_map_make_span(map, entry, entry->bytes)) {
         return tmsg_error_memory("a tensor's shape and strides");
     }
     return status;
@@ -405,7 +416,7 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
                            const tmsg_tensor_t *tensor,
                            const tmsg_map_add_params_t *params)
 {
-    tmsg_map_entry_t entry = {.name = name};
+    tmsg_map_entry_t entry = {.name = name}, *place;
     tmsg_status_t status = tmsg_map_check_idle(map);
 
     if (status == TMSG_OK && params != NULL) {
@@ -437,7 +448,12 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
         return blame(status, name, entry.name_bytes);
     }
     entry.bytes = tmsg_tensor_bytes_once(tensor, entry.bytes);
-    return append(map, &entry);
+    place = next_entry(map);
+    if (place == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    *place = entry;
+    return append(map, place);
 }
 
 size_t tmsg_map_size(const tmsg_map_t *map)

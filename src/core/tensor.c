@@ -7,27 +7,31 @@
 
 #include "core/error.h"
 
-/* Elements and packed bytes of a shape whose extents are not negative. */
+/* Elements and packed bytes of a shape. */
 static tmsg_status_t count(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
 {
     uint64_t bits = (uint64_t)tensor->dtype.bits * tensor->dtype.lanes;
-    bool empty = false;
+    bool empty = false, overflow = false;
 
     for (int32_t i = 0; i < tensor->ndim; i++) {
-        empty = empty || tensor->shape[i] == 0;
-    }
-    if (empty) {
-        *bytes_p = 0;
-        return TMSG_OK;
-    }
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        if (__builtin_mul_overflow(bits, (uint64_t)tensor->shape[i], &bits) ||
+        int64_t extent = tensor->shape[i];
+
+        if (extent < 0) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "shape[%d] is negative (%lld)", i,
+                                  (long long)extent);
+        }
+        empty |= extent == 0;
+        if (__builtin_mul_overflow(bits, (uint64_t)extent, &bits) ||
             bits > INT64_MAX) {
-            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                  "shape product overflows 63 bits");
+            overflow = true; /* unless it is empty further on */
         }
     }
-    *bytes_p = (bits + 7) / 8;
+    if (overflow && !empty) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "shape product overflows 63 bits");
+    }
+    *bytes_p = empty ? 0 : (bits + 7) / 8;
     return TMSG_OK;
 }
 
@@ -53,13 +57,6 @@ tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
     }
     if (tensor->ndim > 0 && tensor->shape == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "shape is NULL");
-    }
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        if (tensor->shape[i] < 0) {
-            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                  "shape[%d] is negative (%lld)", i,
-                                  (long long)tensor->shape[i]);
-        }
     }
     return count(tensor, bytes_p == NULL ? &bytes : bytes_p);
 }

@@ -57,10 +57,29 @@ static bool is_ascii(const uint8_t *at)
     return (word & 0x8080808080808080) == 0;
 }
 
+/* The same of a whole text, the last eight with some once more. */
+static bool is_all_ascii(const uint8_t *at, size_t bytes)
+{
+    const uint8_t *last;
+
+    if (bytes < sizeof(uint64_t)) {
+        return false; /* it is not asked */
+    }
+    last = at + bytes - sizeof(uint64_t);
+    while (at < last && is_ascii(at)) {
+        at += sizeof(uint64_t);
+    }
+    return at >= last && is_ascii(last);
+}
+
 bool tmsg_utf8_valid(const char *text, size_t bytes)
 {
     const uint8_t *at = (const uint8_t *)text;
     size_t left = bytes;
+
+    if (is_all_ascii(at, bytes)) {
+        return true;
+    }
 
     while (left > 0) {
         size_t length;

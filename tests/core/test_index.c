@@ -216,3 +216,28 @@ Test(index, survives_every_failed_allocation)
     cr_expect_eq(failures, 7, "%lu allocations for 32 to 2048 slots", failures);
     tmsg_index_free(&list.index);
 }
+
+/* Compared by eight: a letter in any place makes another name. */
+Test(index, names_differ_by_any_letter)
+{
+    char name[41], other[41];
+    item_t item = {name, 0, 0};
+    tmsg_names_t names = {&item, sizeof(item), 1};
+    tmsg_index_t index = {0};
+
+    for (size_t bytes = 1; bytes < sizeof(name); bytes++) {
+        memset(name, 'a', sizeof(name));
+        memset(other, 'a', sizeof(other));
+        item.name_bytes = bytes;
+        for (size_t at = 0; at < bytes; at++) {
+            other[at] = 'b';
+            cr_expect_eq(tmsg_index_find(&index, &names, other, bytes),
+                         TMSG_INDEX_NONE, "at %zu of %zu", at, bytes);
+            other[at] = 'a';
+        }
+        if (bytes + 1 < sizeof(other)) {
+            other[bytes] = 'b'; /* no longer part of it */
+        }
+        cr_expect_eq(tmsg_index_find(&index, &names, other, bytes), 0);
+    }
+}

@@ -182,3 +182,29 @@ Test(utf8, scrubs_what_a_terminal_cannot_show)
         free(text);
     }
 }
+
+/* Looked at by eight: what is wrong is found wherever it is. */
+Test(utf8, a_wrong_byte_is_found_in_every_place)
+{
+    char text[41];
+
+    for (size_t bytes = 1; bytes < sizeof(text); bytes++) {
+        memset(text, 'a', sizeof(text));
+        cr_expect(tmsg_utf8_valid(text, bytes), "%zu bytes", bytes);
+        for (size_t at = 0; at < bytes; at++) {
+            text[at] = '\x80';
+            cr_expect_not(tmsg_utf8_valid(text, bytes), "at %zu of %zu", at,
+                          bytes);
+            text[at] = '\xc3'; /* half of a letter, or whole */
+            cr_expect_not(tmsg_utf8_valid(text, bytes), "at %zu of %zu", at,
+                          bytes);
+            if (at + 1 < bytes) {
+                text[at + 1] = '\xa4';
+                cr_expect(tmsg_utf8_valid(text, bytes), "at %zu of %zu", at,
+                          bytes);
+                text[at + 1] = 'a';
+            }
+            text[at] = 'a';
+        }
+    }
+}
