@@ -2,17 +2,20 @@
 /* What a header costs, UCX aside. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <tensormsg/tensormsg.h>
 
 #include "bench.h"
 #include "core/limits.h"
+#include "core/map.h"
 #include "header.h"
 #include "serialize/schema.h"
 
 #define BLOCKS 21
 #define SLOTS 16
 #define BODY_BYTES_MAX (64u * 1024u)
+#define REPEAT_BYTES 64 /* of the header of a message like the last one */
 
 static void must(tmsg_status_t status)
 {
@@ -46,6 +49,12 @@ typedef struct {
     tmsg_schema_table_t *table;
     tmsg_schema_store_t *store;
     tmsg_limits_t limits;
+    uint64_t stamp;             /* of the layout of what repeats */
+    uint32_t number;            /* of the next message */
+    tmsg_map_t *laid;           /* the map that a repeat is received as */
+    bool back;                  /* whoever received that has given it back */
+    uint8_t last[REPEAT_BYTES]; /* the header, as both ends have kept it */
+    size_t last_bytes;
     uint8_t buffer[TMSG_PREAMBLE_BYTES + BODY_BYTES_MAX];
 } ends_t;
 
@@ -134,7 +143,8 @@ static void define(ends_t *ends, const tmsg_map_t *map)
                                extra.schema.generation, schema)));
 }
 
-static void steady(ends_t *ends, const tmsg_map_t *map)
+/* Of a layout that the peer knows. */
+static void known(ends_t *ends, const tmsg_map_t *map)
 {
     tmsg_body_extra_t extra = {0};
     size_t bytes = write_header(ends, map, &extra);
@@ -143,6 +153,52 @@ static void steady(ends_t *ends, const tmsg_map_t *map)
         bench_die("header: no reference");
     }
     (void)read_header(ends, bytes);
+}
+
+static void give_back(void *arg) { ((ends_t *)arg)->back = true; }
+
+/* Of a message like the one before: both ends have its header, and the receiver
+ * a map that is as that one was left. */
+static void note_last(ends_t *ends, const tmsg_map_t *map)
+{
+    tmsg_body_extra_t extra = {0};
+    const tmsg_schema_t *schema;
+
+    ends->last_bytes = write_header(ends, map, &extra);
+    if (extra.schema.form != TMSG_SCHEMA_REFERS ||
+        ends->last_bytes > sizeof(ends->last)) {
+        bench_die("header: it does not repeat");
+    }
+    memcpy(ends->last, ends->buffer, ends->last_bytes);
+    ends->stamp = tmsg_map_stamp(map);
+    must(tmsg_schema_store_find(ends->store, &extra.schema, &schema));
+    must(tmsg_map_create(&ends->laid));
+    must(tmsg_schema_fill(schema, &extra.schema, ends->laid));
+}
+
+static void steady(ends_t *ends, const tmsg_map_t *map)
+{
+    uint32_t id, message_id, sequence;
+    uint16_t channel;
+
+    if (tmsg_map_meta_size(map) > 0 ||
+        tmsg_map_stamp_known(map) != ends->stamp) {
+        bench_die("header: another layout");
+    }
+    memcpy(ends->buffer, ends->last, sizeof(ends->last));
+    tmsg_preamble_renumber(ends->buffer, ends->number, ends->number);
+    if (!tmsg_preamble_peek(ends->buffer, ends->last_bytes, &id, &channel) ||
+        !tmsg_preamble_repeats(ends->last, ends->buffer, ends->last_bytes,
+                               &message_id, &sequence) ||
+        sequence != ends->number++) {
+        bench_die("header: it is not like the last one");
+    }
+    tmsg_map_recycle_laid(ends->laid, give_back, ends);
+    tmsg_map_destroy(ends->laid); /* as the application does */
+    if (!ends->back) {
+        bench_die("header: the map is gone");
+    }
+    ends->back = false;
 }
 
 /* Nanoseconds for one `round`, the median of many blocks. */
@@ -174,6 +230,19 @@ double bench_header_first(size_t tensors, unsigned rounds)
     return ns / (double)tensors;
 }
 
+double bench_header_known(size_t tensors, unsigned rounds)
+{
+    tmsg_map_t *map = bench_header_map(tensors);
+    ends_t *ends = open_ends();
+    double ns;
+
+    define(ends, map);
+    ns = time_rounds(ends, map, rounds, known);
+    close_ends(ends);
+    tmsg_map_destroy(map);
+    return ns;
+}
+
 double bench_header_steady(size_t tensors, unsigned rounds)
 {
     tmsg_map_t *map = bench_header_map(tensors);
@@ -181,7 +250,9 @@ double bench_header_steady(size_t tensors, unsigned rounds)
     double ns;
 
     define(ends, map);
+    note_last(ends, map);
     ns = time_rounds(ends, map, rounds, steady);
+    tmsg_map_destroy(ends->laid);
     close_ends(ends);
     tmsg_map_destroy(map);
     return ns;

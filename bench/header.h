@@ -12,8 +12,10 @@ tmsg_map_t *bench_header_map(size_t tensors);
 
 /* Nanoseconds for writing and reading its header, preamble included, as a send
  * and a receive do it: a tensor, of the first message with that layout, which
- * both ends keep; and a message, of those behind it. */
+ * both ends keep; a message of that layout, but not like the one before it; and
+ * one that is, as those behind each other mostly are. */
 double bench_header_first(size_t tensors, unsigned rounds);
+double bench_header_known(size_t tensors, unsigned rounds);
 double bench_header_steady(size_t tensors, unsigned rounds);
 
 /* A tensor, of others' headers for the same map. msgpack-c alone packs and

@@ -484,6 +484,7 @@ static void header(const bench_options_t *options, const char *work,
         double (*measure)(size_t tensors, unsigned rounds);
     } rows[] = {
         {"first_ns_per_tensor", HEADER_TENSORS, bench_header_first},
+        {"known_ns_per_message", STEADY_TENSORS, bench_header_known},
         {"steady_ns_per_message", STEADY_TENSORS, bench_header_steady},
         {"msgpackc_ns_per_tensor", HEADER_TENSORS, bench_header_msgpack},
         {"safetensors_ns_per_tensor", HEADER_TENSORS, bench_header_safetensors},
