@@ -42,7 +42,17 @@ static inline void tmsg_list_insert(tmsg_list_t *list, tmsg_node_t *before,
 
 static inline void tmsg_list_push(tmsg_list_t *list, tmsg_node_t *node)
 {
-    tmsg_list_insert(list, list->tail, node);
+    tmsg_node_t *tail = list->tail;
+
+    node->next = NULL;
+    node->previous = tail;
+    list->tail = node;
+    if (tail == NULL) {
+        list->head = node;
+    } else {
+        tail->next = node;
+    }
+    list->count++;
 }
 
 static inline void tmsg_list_remove(tmsg_list_t *list, tmsg_node_t *node)
@@ -66,7 +76,13 @@ static inline tmsg_node_t *tmsg_list_pop(tmsg_list_t *list)
     tmsg_node_t *node = list->head;
 
     if (node != NULL) {
-        tmsg_list_remove(list, node);
+        list->head = node->next;
+        if (node->next == NULL) {
+            list->tail = NULL;
+        } else {
+            node->next->previous = NULL;
+        }
+        list->count--;
     }
     return node;
 }

@@ -20,7 +20,6 @@ static tmsg_status_t send(tmsg_task_t *task, const tmsg_map_t *map,
     tmsg_call_send_t *how = &task->how;
 
     how->head = head;
-    how->queues = true;
     if (params != NULL && params->field_mask & TMSG_REPLY_PARAM_ON_RELEASE) {
         how->on_release = params->on_release;
         how->on_release_arg = params->on_release_arg;
@@ -35,7 +34,7 @@ static tmsg_status_t send(tmsg_task_t *task, const tmsg_map_t *map,
 static tmsg_status_t check(const tmsg_task_t *task,
                            const tmsg_call_head_t *head, const tmsg_map_t *map)
 {
-    if (head->status != TMSG_OK) {
+    if (task->method->signature == NULL || head->status != TMSG_OK) {
         return TMSG_OK;
     }
     return tmsg_method_check_reply(task->method, tmsg_task_map(task),
@@ -88,7 +87,7 @@ static void send_last(const tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head)
 void tmsg_task_send_failure(const tmsg_task_t *task, tmsg_status_t status,
                             const char *words, bool ran)
 {
-    tmsg_call_head_t head = failure(task->id, status, 0, words, ran);
+    tmsg_call_head_t head = failure(task->reply.id, status, 0, words, ran);
 
     if (task->stream != NULL) {
         tmsg_stream_say_end(task->stream, status, words);
@@ -282,10 +281,7 @@ tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)
 tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
                               const tmsg_reply_params_t *params)
 {
-    const tmsg_call_head_t head = {
-        .type = TMSG_CALL_REPLY, .id = task->id, .text = ""};
-
-    return answer(task, &head, map, params);
+    return answer(task, &task->reply, map, params);
 }
 
 tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
@@ -293,7 +289,7 @@ tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
                              const tmsg_map_t *details)
 {
     tmsg_call_head_t head =
-        failure(task->id, status, code, words == NULL ? "" : words, true);
+        failure(task->reply.id, status, code, words == NULL ? "" : words, true);
     size_t bytes;
 
     if (status >= 0 || status < TMSG_ERR_APPLICATION) {

@@ -24,15 +24,11 @@ void tmsg_hub_await_lock(tmsg_hub_t *hub)
 
 static void *take_at_hand(const tmsg_hub_t *hub, tmsg_records_t *records)
 {
-    void *record;
-
     if (hub->shared) {
         return atomic_exchange_explicit(&records->at_hand, NULL,
                                         memory_order_acquire);
     }
-    record = atomic_load_explicit(&records->at_hand, memory_order_relaxed);
-    atomic_store_explicit(&records->at_hand, NULL, memory_order_relaxed);
-    return record;
+    return tmsg_hub_take_at_hand(records);
 }
 
 static bool put_at_hand(const tmsg_hub_t *hub, tmsg_records_t *records,
@@ -300,7 +296,7 @@ static tmsg_status_t begins(void *arg, const tmsg_call_head_t *head,
                             tmsg_call_in_t **in_p, const tmsg_map_t **into_p)
 {
     return head->type == TMSG_CALL_REQUEST
-               ? tmsg_task_begins(arg, head, in_p)
+               ? tmsg_task_begins(arg, head, NULL, in_p)
                : tmsg_reply_begins(arg, head, in_p, into_p);
 }
 

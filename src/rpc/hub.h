@@ -224,6 +224,16 @@ static inline bool tmsg_hub_put_at_hand(tmsg_records_t *records, void *record)
     return free_place;
 }
 
+/* What was put there, on that thread or with the lock; NULL: nothing. */
+static inline void *tmsg_hub_take_at_hand(tmsg_records_t *records)
+{
+    void *record =
+        atomic_load_explicit(&records->at_hand, memory_order_relaxed);
+
+    atomic_store_explicit(&records->at_hand, NULL, memory_order_relaxed);
+    return record;
+}
+
 /* The same with the lock held, of records that are always given back so. False:
  * it is not kept, and to be freed. */
 void *tmsg_hub_take_record(tmsg_records_t *records, size_t bytes);

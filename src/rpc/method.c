@@ -88,9 +88,7 @@ tmsg_status_t tmsg_method_check_reply(const tmsg_method_t *method,
 {
     char why[TMSG_ERROR_BYTES];
     tmsg_status_t status =
-        method->signature == NULL
-            ? TMSG_OK
-            : tmsg_signature_check_outputs(method->signature, request, reply);
+        tmsg_signature_check_outputs(method->signature, request, reply);
 
     if (status != TMSG_OK) {
         strcpy(why, tmsg_error_message());

@@ -23,7 +23,8 @@ tmsg_method_check_request(const tmsg_method_t *method,
                : tmsg_signature_check_inputs(method->signature, request);
 }
 
-/* Whether a reply may go to the caller. Errors: INTERNAL. */
+/* Whether a reply may go to the caller, of a method with a signature. Errors:
+ * INTERNAL. */
 tmsg_status_t tmsg_method_check_reply(const tmsg_method_t *method,
                                       const tmsg_map_t *request,
                                       const tmsg_map_t *reply);

@@ -73,9 +73,8 @@ struct tmsg_task {
     tmsg_method_t *method;
     tmsg_rpc_peer_t *peer;
     tmsg_endpoint_t *endpoint; /* held by its message; by it, if that failed */
-    uint64_t id;
-    struct tmsg_meter *meter; /* NULL: it is not counted */
-    struct tmsg_hooks *hooks; /* NULL: nobody intercepts it */
+    struct tmsg_meter *meter;  /* NULL: it is not counted */
+    struct tmsg_hooks *hooks;  /* NULL: nobody intercepts it */
     uint64_t begun_ns;
     tmsg_status_t outcome; /* of an answer */
     uint64_t deadline_ns;  /* 0: none */
@@ -88,7 +87,8 @@ struct tmsg_task {
     tmsg_expiry_t expiry;
     tmsg_rpc_event_t event;
     tmsg_call_in_t in;
-    tmsg_call_send_t how; /* its reply is sent, of zeros until then */
+    tmsg_call_head_t reply; /* of one that is no failure, with its id; */
+    tmsg_call_send_t how;   /* is sent so */
     tmsg_message_t *message;
     tmsg_call_stream_t *stream; /* that it is, or NULL; lives as long */
     unsigned handles;           /* with the lock */
@@ -156,10 +156,12 @@ void tmsg_task_run(tmsg_task_t *task);
  * none. NULL is allowed. */
 void tmsg_tasks_run(tmsg_task_t *task);
 
-/* Lock held: a task for a call that begins to come. Errors: as a caller hears
- * them. */
+/* The worker's lock held: a task for a call that begins to come; or, with none,
+ * for that stream, whose opener is then to be told why not. Errors: as a caller
+ * hears them. */
 tmsg_status_t tmsg_task_begins(tmsg_rpc_peer_t *peer,
                                const tmsg_call_head_t *head,
+                               tmsg_call_stream_t *stream,
                                tmsg_call_in_t **in_p);
 
 /* No lock: a task for a stream that has come with that message, which is the

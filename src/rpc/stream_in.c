@@ -257,7 +257,7 @@ void tmsg_stream_serve(tmsg_call_stream_t *stream, tmsg_task_t *task)
 {
     stream->task = task;
     stream->signature = tmsg_signature_hold(task->method->signature);
-    stream->id = task->id;
+    stream->id = task->reply.id;
     stream->peer->slots[stream->key.index].stream = stream;
     stream->listed = true;
     tmsg_task_hold(task);

@@ -35,6 +35,21 @@ typedef struct {
     tmsg_task_t *record;       /* it is not kept */
 } remains_t;
 
+static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message);
+static void task_failed(tmsg_call_in_t *in, tmsg_status_t status,
+                        const char *why);
+static void task_dropped(tmsg_call_in_t *in);
+
+/* What is the same in each; the rest is zeros until it is taken. */
+static void prepare(tmsg_task_t *task)
+{
+    task->in = (tmsg_call_in_t){task_arrived, task_failed, task_dropped};
+    task->expiry.expire = tmsg_task_expire;
+    task->reply.type = TMSG_CALL_REPLY;
+    task->reply.text = "";
+    task->how.queues = true;
+}
+
 /* Lock held: nobody has the task any more. */
 static remains_t remains_of(tmsg_task_t *task)
 {
@@ -49,7 +64,9 @@ static remains_t remains_of(tmsg_task_t *task)
 
     /* Here and not where it is taken, for which a caller waits. */
     tmsg_zero(task, sizeof(*task));
-    if (!tmsg_hub_keep_record(&server->hub->tasks_kept, task)) {
+    prepare(task);
+    if (!tmsg_hub_put_at_hand(&server->hub->tasks_kept, task) &&
+        !tmsg_hub_keep_record(&server->hub->tasks_kept, task)) {
         remains.record = task;
     }
     return remains;
@@ -261,18 +278,41 @@ _Static_assert(offsetof(tmsg_task_t, server) + sizeof(tmsg_server_t *) >=
                    sizeof(tmsg_node_t),
                "what is set at once covers a kept record's node");
 
-static tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
-                           const tmsg_call_head_t *head)
+/* Where none is at hand. NULL: no memory. */
+TMSG_RPC_RARE tmsg_task_t *find_record(tmsg_hub_t *hub)
 {
-    tmsg_server_t *server = peer->hub->server;
-    tmsg_task_t *task =
-        tmsg_hub_take_record(&peer->hub->tasks_kept, sizeof(*task));
+    tmsg_task_t *task = tmsg_hub_take_record(&hub->tasks_kept, sizeof(*task));
 
     if (task == NULL) {
         tmsg_error_memory("a call");
+    } else {
+        prepare(task);
+    }
+    return task;
+}
+
+TMSG_RPC_RARE void count_begun(tmsg_task_t *task)
+{
+    const tmsg_method_t *method = task->method;
+
+    task->meter = tmsg_meter_begin(task->server->hub, TMSG_SIDE_SERVER,
+                                   method->name, method->name_bytes);
+    if (task->meter != NULL) {
+        task->begun_ns = tmsg_calls_now_ns();
+    }
+}
+
+TMSG_RPC_STEP tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
+                                  const tmsg_call_head_t *head)
+{
+    tmsg_hub_t *hub = peer->hub;
+    tmsg_server_t *server = hub->server;
+    tmsg_task_t *task = tmsg_hub_take_at_hand(&hub->tasks_kept);
+
+    if (task == NULL && (task = find_record(hub)) == NULL) {
         return NULL;
     }
-    /* All but what its place in the list has had is zeros. */
+    /* All but what its place in the list has had is as prepare() left it. */
     atomic_init(&task->refs, 2); /* the message's, and the list's */
     atomic_init(&task->status, TMSG_IN_PROGRESS);
     task->server = server;
@@ -280,31 +320,38 @@ static tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
     task->method = method;
     task->peer = peer;
     task->endpoint = peer->endpoint;
-    task->id = head->id;
-    task->in = (tmsg_call_in_t){task_arrived, task_failed, task_dropped};
-    task->expiry.expire = tmsg_task_expire;
+    task->reply.id = head->id;
     tmsg_task_enter(task);
-    task->meter = tmsg_meter_begin(peer->hub, TMSG_SIDE_SERVER, method->name,
-                                   method->name_bytes);
-    if (task->meter != NULL) {
-        task->begun_ns = tmsg_calls_now_ns();
+    if (hub->counts) {
+        count_begun(task);
     }
     tmsg_list_push(&server->all, &task->node);
     tmsg_list_push(&peer->tasks, &task->own);
     return task;
 }
 
-/* Lock held. *alarm_ns_p: what tmsg_calls_alarm() is to be asked for; 0:
- * nothing. */
-static tmsg_status_t enter(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
-                           tmsg_call_stream_t *stream, tmsg_task_t **task_p,
-                           uint64_t *alarm_ns_p)
+/* Lock held: has it end when its time is up, which its caller said is so much.
+ * Gives what tmsg_calls_alarm() is to be asked for; 0: nothing. */
+TMSG_RPC_RARE uint64_t limit(tmsg_task_t *task, uint64_t left_us)
+{
+    task->deadline_ns =
+        tmsg_calls_now_ns() +
+        (left_us < LEFT_US_MOST ? left_us : LEFT_US_MOST) * 1000;
+    return tmsg_hub_expect(task->server->hub, &task->expiry, task->deadline_ns)
+               ? task->deadline_ns
+               : 0;
+}
+
+/* Lock held. *alarm_ns_p as of limit(). */
+TMSG_RPC_STEP tmsg_status_t enter(tmsg_rpc_peer_t *peer,
+                                  const tmsg_call_head_t *head,
+                                  tmsg_call_stream_t *stream,
+                                  tmsg_task_t **task_p, uint64_t *alarm_ns_p)
 {
     tmsg_method_t *method = NULL;
     tmsg_task_t *task;
     tmsg_status_t status = tmsg_task_admit(peer, head, stream != NULL, &method);
 
-    *alarm_ns_p = 0;
     if (status != TMSG_OK) {
         return status;
     }
@@ -312,58 +359,89 @@ static tmsg_status_t enter(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     if (task == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    task->stream = stream;
     if (head->left_us > 0) {
-        task->deadline_ns =
-            tmsg_calls_now_ns() +
-            (head->left_us < LEFT_US_MOST ? head->left_us : LEFT_US_MOST) *
-                1000;
-        if (tmsg_hub_expect(peer->hub, &task->expiry, task->deadline_ns)) {
-            *alarm_ns_p = task->deadline_ns;
-        }
+        *alarm_ns_p = limit(task, head->left_us);
+    }
+    if (stream != NULL) {
+        task->stream = stream;
+        tmsg_stream_serve(stream, task);
     }
     *task_p = task;
     return TMSG_OK;
 }
 
 /* With tmsg_error_message(). */
-static void refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
-                   tmsg_status_t status)
+TMSG_RPC_RARE tmsg_status_t refuse(tmsg_rpc_peer_t *peer,
+                                   const tmsg_call_head_t *head,
+                                   tmsg_status_t status)
 {
     if (tmsg_refuse(peer, head, status, tmsg_error_message())) {
         tmsg_calls_wake_held(peer->hub->calls);
+    }
+    return status;
+}
+
+TMSG_RPC_RARE tmsg_status_t refuse_full(tmsg_rpc_peer_t *peer,
+                                        const tmsg_call_head_t *head)
+{
+    return refuse(peer, head,
+                  tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                                 "%u answers wait for the caller to take them",
+                                 TMSG_CALLS_ANSWERS_MOST));
+}
+
+/* Streams begin without the worker's lock. */
+TMSG_RPC_RARE void set_alarm(const tmsg_hub_t *hub, uint64_t at_ns,
+                             bool worker_held)
+{
+    if (worker_held) {
+        tmsg_calls_alarm_held(hub->calls, at_ns);
+    } else {
+        tmsg_calls_alarm(hub->calls, at_ns);
+    }
+}
+
+TMSG_RPC_STEP void lock(tmsg_hub_t *hub, bool live)
+{
+    if (live) {
+        tmsg_hub_lock_live(hub);
+    } else {
+        tmsg_hub_lock(hub);
+    }
+}
+
+TMSG_RPC_STEP void unlock(tmsg_hub_t *hub, bool live)
+{
+    if (live) {
+        tmsg_hub_unlock_live(hub);
+    } else {
+        tmsg_hub_unlock(hub);
     }
 }
 
 __attribute__((noinline)) tmsg_status_t
 tmsg_task_begins(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
-                 tmsg_call_in_t **in_p)
+                 tmsg_call_stream_t *stream, tmsg_call_in_t **in_p)
 {
     tmsg_hub_t *hub = peer->hub;
-    uint64_t alarm_ns;
+    bool is_call = stream == NULL;
+    uint64_t alarm_ns = 0;
     tmsg_task_t *task;
     tmsg_status_t status;
 
-    if (tmsg_calls_are_full_held(peer->endpoint)) {
-        status = tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                                "%u answers wait for the caller to take them",
-                                TMSG_CALLS_ANSWERS_MOST);
-        refuse(peer, head, status);
-        return status;
+    if (is_call && tmsg_calls_are_full_held(peer->endpoint)) {
+        return refuse_full(peer, head);
     }
-    tmsg_hub_lock_live(hub);
-    status = enter(peer, head, NULL, &task, &alarm_ns);
+    lock(hub, is_call);
+    status = enter(peer, head, stream, &task, &alarm_ns);
     if (status == TMSG_OK) {
         *in_p = &task->in;
     }
-    tmsg_hub_unlock_live(hub);
-    if (status != TMSG_OK) {
-        refuse(peer, head, status);
-    }
+    unlock(hub, is_call);
     if (alarm_ns != 0) {
-        tmsg_calls_alarm_held(hub->calls, alarm_ns);
+        set_alarm(hub, alarm_ns, is_call);
     }
-    return status;
+    return status != TMSG_OK && is_call ? refuse(peer, head, status) : status;
 }
 
 tmsg_status_t tmsg_task_open(tmsg_rpc_peer_t *peer,
@@ -371,22 +449,11 @@ tmsg_status_t tmsg_task_open(tmsg_rpc_peer_t *peer,
                              tmsg_call_stream_t *stream,
                              tmsg_message_t *message)
 {
-    tmsg_hub_t *hub = peer->hub;
-    uint64_t alarm_ns;
-    tmsg_task_t *task;
-    tmsg_status_t status;
+    tmsg_call_in_t *in;
+    tmsg_status_t status = tmsg_task_begins(peer, head, stream, &in);
 
-    tmsg_hub_lock(hub);
-    status = enter(peer, head, stream, &task, &alarm_ns);
     if (status == TMSG_OK) {
-        tmsg_stream_serve(stream, task);
-    }
-    tmsg_hub_unlock(hub);
-    if (alarm_ns != 0) {
-        tmsg_calls_alarm(hub->calls, alarm_ns);
-    }
-    if (status == TMSG_OK) {
-        task_arrived(&task->in, message);
+        task_arrived(in, message);
     }
     return status;
 }
@@ -436,7 +503,7 @@ static tmsg_task_t *give_back(tmsg_task_t *task, bool runs)
     return next;
 }
 
-static void call_handler(tmsg_task_t *task)
+TMSG_RPC_STEP void call_handler(tmsg_task_t *task)
 {
     const tmsg_method_t *method = task->method;
 

@@ -90,7 +90,7 @@ static void index_tasks(tmsg_rpc_peer_t *peer)
         if (task->indexed) {
             return;
         }
-        tmsg_table_add(&peer->tasks_by_id, &task->by_id, task->id);
+        tmsg_table_add(&peer->tasks_by_id, &task->by_id, task->reply.id);
         task->indexed = true;
     }
 }
