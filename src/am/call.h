@@ -65,6 +65,9 @@ void tmsg_calls_closing(tmsg_endpoint_t *endpoint);
 void tmsg_call_ended(tmsg_endpoint_t *endpoint);
 void tmsg_call_forget(tmsg_endpoint_t *endpoint);
 
+/* What calls have put off is done. */
+void tmsg_call_catch_up(tmsg_worker_t *worker);
+
 /* The worker goes, and nothing of it runs any more. No lock. */
 void tmsg_call_over(tmsg_worker_t *worker);
 

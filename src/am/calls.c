@@ -50,6 +50,17 @@ void tmsg_calls_wake(tmsg_calls_t *calls)
     tmsg_worker_unlock(calls->worker);
 }
 
+void tmsg_calls_put_off(tmsg_calls_t *calls)
+{
+    calls->worker->calls_behind = true;
+}
+
+void tmsg_call_catch_up(tmsg_worker_t *worker)
+{
+    worker->calls_behind = false;
+    worker->calls->ops->catch_up(worker->calls->start);
+}
+
 static void ring(tmsg_timer_t *timer)
 {
     tmsg_calls_wake_held(TMSG_CONTAINER_OF(timer, tmsg_calls_t, alarm));

@@ -101,6 +101,8 @@ typedef struct tmsg_calls_ops {
 
     /* tmsg_calls_wake() or the alarm asked for it. No lock. */
     void (*run)(void *start);
+    /* tmsg_calls_put_off() did. No lock. */
+    void (*catch_up)(void *start);
 } tmsg_calls_ops_t;
 
 /* What `create` made for that worker, by the first that asks. Takes the lock.
@@ -118,8 +120,12 @@ tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
 void tmsg_calls_wake(tmsg_calls_t *calls);
 void tmsg_calls_wake_held(tmsg_calls_t *calls);
 
-/* The same at a time of tmsg_calls_now_ns(), once: the earliest that was asked
- * for since `run` was called by it. */
+/* Of a worker that is not shared, on its thread: has `catch_up` called before
+ * UCX is asked for messages again, or the worker sleeps. */
+void tmsg_calls_put_off(tmsg_calls_t *calls);
+
+/* Has `run` called at a time of tmsg_calls_now_ns(), once: the earliest that
+ * was asked for since `run` was called by it. */
 void tmsg_calls_alarm(tmsg_calls_t *calls, uint64_t at_ns);
 void tmsg_calls_alarm_held(tmsg_calls_t *calls, uint64_t at_ns);
 uint64_t tmsg_calls_now_ns(void);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "am/call.h"
 #include "am/endpoint.h"
 #include "am/fetch.h"
 #include "am/kin.h"
@@ -260,6 +261,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     unsigned count = 0;
     bool bereaved = false;
 
+    if (worker->calls_behind) {
+        tmsg_call_catch_up(worker);
+    }
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         bereaved |= tmsg_kin_is_to_tend(ucx);
@@ -396,6 +400,9 @@ int tmsg_worker_fd(const tmsg_worker_t *worker)
  * for memory does so for what arrives meanwhile. */
 static tmsg_status_t arm(tmsg_worker_t *worker)
 {
+    if (worker->calls_behind) {
+        tmsg_call_catch_up(worker);
+    }
     if ((worker->due.count > 0 && !worker->dispatching) ||
         worker->chores.count > 0 ||
         (worker->fetch.count > 0 && !worker->fetching &&

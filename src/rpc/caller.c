@@ -394,6 +394,36 @@ TMSG_RPC_RARE void drop_reply(tmsg_call_t *call, tmsg_message_t *message,
     tmsg_call_drop_own(call, 1);
 }
 
+void tmsg_calls_catch_up(tmsg_hub_t *hub)
+{
+    tmsg_call_t *call = hub->call_over;
+
+    hub->call_over = NULL;
+    if (call != NULL) {
+        tmsg_call_drop_own(call, 2);
+    }
+}
+
+/* The list's reference, and the message's: mostly the last. What giving the
+ * call and its reply back takes is done in the worker's next turn, before which
+ * the next call may be made: then the peer has something to do. */
+TMSG_RPC_STEP void drop_later(tmsg_call_t *call)
+{
+    tmsg_hub_t *hub = call->peer->hub;
+
+    if (hub->shared || call->extras || atomic_load(&call->refs) != 2 ||
+        atomic_load(&hub->over)) {
+        tmsg_call_drop_own(call, 2);
+        return;
+    }
+    if (hub->call_over == NULL) {
+        tmsg_calls_put_off(hub->calls);
+    } else {
+        tmsg_calls_catch_up(hub);
+    }
+    hub->call_over = call;
+}
+
 /* Lock held: takes what the reply says. True: the call is made again. */
 TMSG_RPC_STEP bool take_reply(tmsg_call_t *call, tmsg_message_t *message)
 {
@@ -435,7 +465,7 @@ static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
         return;
     }
     tell(call, on_done);
-    tmsg_call_drop_own(call, 2); /* the list's, and the message's */
+    drop_later(call);
 }
 
 static void reply_failed(tmsg_call_in_t *in, tmsg_status_t status,

@@ -71,6 +71,9 @@ void tmsg_call_drop_own(tmsg_call_t *call, unsigned count);
 /* Likewise its handle, which nobody was given. */
 void tmsg_call_drop_unseen(tmsg_call_t *call);
 
+/* Gives back what was put off. */
+void tmsg_calls_catch_up(tmsg_hub_t *hub);
+
 bool tmsg_call_has_ended(const tmsg_call_t *call);
 
 /* With two references, the list's and the handle's. Errors: INVALID_PARAM (the

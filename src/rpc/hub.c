@@ -272,10 +272,13 @@ static void over(void *start)
     const void *before = tmsg_calls_set_context(NULL); /* of who destroys it */
 
     atomic_store(&hub->over, true);
+    tmsg_calls_catch_up(hub);
     fire_all(hub, true);
     (void)tmsg_calls_set_context(before);
     tmsg_hub_drop(hub);
 }
+
+static void catch_up(void *start) { tmsg_calls_catch_up(start); }
 
 static void ended(void *arg, tmsg_status_t status, const char *error)
 {
@@ -321,6 +324,7 @@ const tmsg_calls_ops_t tmsg_hub_ops = {
     .canceled = tmsg_task_canceled,
     .bounced = bounced,
     .run = run,
+    .catch_up = catch_up,
 };
 
 tmsg_status_t tmsg_method_check(const char *method, size_t *bytes_p)

@@ -87,6 +87,8 @@ struct tmsg_hub {
     tmsg_records_t calls_kept;
     tmsg_call_t *call_ready; /* the next call's record, with all that is known
                               * before; NULL: none, as where it is shared */
+    tmsg_call_t *call_over;  /* one that is still to be given back, with its
+                              * reply; NULL: none, as where it is shared */
     tmsg_records_t tasks_kept;
     _Atomic(struct tmsg_chain *) chains[2]; /* by tmsg_side_t - 1; NULL: none */
     struct tmsg_tracer *tracer;             /* NULL: none */

@@ -274,6 +274,58 @@ Test(repeat, what_one_asks_for_is_not_the_next_ones)
     must_eq(atomic_load(&freed), TIMES);
 }
 
+/* So many calls that nobody has a handle of, made at once and ended. */
+static void end_unseen(scene_t *scene, unsigned calls)
+{
+    unsigned done = 0;
+    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_ON_DONE,
+                                       .on_done = count_done,
+                                       .on_done_arg = &done};
+    tmsg_map_t *map = make(1);
+
+    for (unsigned i = 0; i < calls; i++) {
+        must(tmsg_endpoint_call(scene->pair.to_a, "echo", map, &params, NULL));
+    }
+    for (int i = 0; done < calls; i++) {
+        must_true(i < 1000000);
+        tmsg_worker_progress(scene->pair.a.worker);
+        tmsg_worker_progress(scene->pair.b.worker);
+    }
+    tmsg_map_destroy(map);
+}
+
+/* What a reply takes may be given back later than its call ends: by the next
+ * turn of the worker, or before that sleeps; or it goes with the worker. */
+static void gives_back(unsigned calls, bool sleeps)
+{
+    scene_t scene;
+    uint64_t held;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING);
+    warm_up(&scene);
+    tmsg_worker_progress(scene.pair.b.worker);
+    held = tmsg_store_held(scene.pair.b.worker->store);
+    end_unseen(&scene, calls);
+    if (sleeps) {
+        (void)tmsg_worker_arm(scene.pair.b.worker);
+    } else {
+        tmsg_worker_progress(scene.pair.b.worker);
+    }
+    must_eq(tmsg_store_held(scene.pair.b.worker->store), held);
+    end_unseen(&scene, calls);
+    close_scene(&scene);
+}
+
+Test(repeat, a_reply_is_given_back_by_the_next_turn) { gives_back(1, false); }
+Test(repeat, each_reply_is_given_back_by_the_next_turn)
+{
+    gives_back(16, false);
+}
+Test(repeat, a_reply_is_given_back_before_its_worker_sleeps)
+{
+    gives_back(1, true);
+}
+
 /* Also those that took the short way before that was asked for. */
 Test(repeat, each_is_counted_once_counts_are_wanted)
 {
