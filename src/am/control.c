@@ -435,7 +435,7 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_channel_t *channel = tmsg_control_channel(arrival);
     tmsg_endpoint_t *endpoint;
-    uint32_t taken = arrival->head.sequence;
+    uint32_t taken = arrival->head.sequence, window;
 
     if (channel == NULL) {
         return UCS_OK;
@@ -446,7 +446,10 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
                             "credit for messages that were never sent");
         return UCS_OK;
     }
-    channel->tx_window = taken + endpoint->peer_hello.queue_depth;
+    window = taken + endpoint->peer_hello.queue_depth;
+    if ((int32_t)(window - channel->tx_window) > 0) { /* one may overtake one */
+        channel->tx_window = window;
+    }
     if (arrival->head.body_bytes >= CREDIT_BYTES) {
         uint64_t edge = tmsg_get_le(arrival->body, CREDIT_BYTES);
 

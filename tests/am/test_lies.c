@@ -684,6 +684,36 @@ Test(lies, a_sequence_that_comes_twice_ends_the_connection)
     free(forged);
 }
 
+/* UCX promises no order: a later word may have said more. */
+Test(lies, credit_that_comes_late_takes_nothing_back)
+{
+    enum { DEPTH = 8 };
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = DEPTH}};
+    forged_t *forged = malloc(sizeof(*forged));
+    const tmsg_channel_t *channel;
+    uint32_t window;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, &options);
+    channel = &pair.to_b->channels.zero;
+    for (unsigned i = 0; i < 2 * DEPTH; i++) {
+        tmsg_request_destroy(send_map(pair.to_b, sample_bytes(i, 10), 0));
+        tmsg_message_destroy(pair_take(&pair, &pair.b));
+    }
+    window = channel->tx_window;
+    must_true(window > DEPTH);
+    forge(&pair, forged);
+    forged->head.kind = TMSG_KIND_CREDIT;
+    forged->head.sequence = 0;
+    send_forged(&pair, forged);
+    must_true(channel->tx_window >= window);
+    expect_goes_on(&pair);
+    pair_drop(&pair);
+    free(forged);
+}
+
 /* A conforming peer never has more than its window under way. */
 Test(lies, messages_beyond_the_window_do_not_pile_up)
 {
