@@ -28,6 +28,7 @@ typedef struct {
     bool begun;           /* the call succeeded */
     tmsg_status_t status; /* IN_PROGRESS: not over */
     bool came;
+    char why[160]; /* the request's words */
     tmsg_request_t *request;
 } sent_t;
 
@@ -195,6 +196,8 @@ static void look_at(run_t *run, way_t *way)
 
             if (status <= 0) {
                 message->status = status;
+                snprintf(message->why, sizeof(message->why), "%s",
+                         tmsg_request_error(message->request));
                 tmsg_request_destroy(message->request);
             }
         }
@@ -351,9 +354,9 @@ static void check_way(const way_t *way)
 
         if (!may_be(way, message)) {
             die("way %u: message %u on channel %u, %zu bytes, flags %u, asked "
-                "%d: status %d, came %d",
+                "%d: status %d, came %d: %s",
                 way->n, i, message->channel, message->bytes, message->flags,
-                message->asked, message->status, message->came);
+                message->asked, message->status, message->came, message->why);
         }
         outcomes[-message->status]++;
     }
