@@ -271,16 +271,18 @@ TMSG_API size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint);
  * it is and is the next to be received, and its sender hears nothing. A
  * transfer that breaks off may have written into `map`.
  *
- * The data of `map` are CPU memory and lie in some order of their dimensions
- * without gaps, each element in its own place, and no two tensors share a byte:
- * that is looked for once, until `map` changes. A message's tensor that is
- * broadcast (a stride is 0), or came with gaps (TMSG_SEND_KEEP_STRIDES), is
- * written out into them, in whatever order they are, by copying. They are lent
- * until this returns anything but CANCEL_PENDING, and where it returns a
- * message until that is destroyed; until then `map` answers BUSY to changes,
- * and neither this nor another receive takes it. With CANCEL_PENDING timeout_ms
- * has passed and a message is under way into `map`, of which UCX cannot be made
- * to let go: the memory stays lent until a further call with this map returns
+ * The data of `map` are CPU memory, or a device's that a domain holds, and lie
+ * in some order of their dimensions without gaps, each element in its own
+ * place, and no two tensors share a byte: that is looked for once, until `map`
+ * changes. A message's tensor that is broadcast (a stride is 0), or came with
+ * gaps (TMSG_SEND_KEEP_STRIDES), is written out into them, in whatever order
+ * they are, by copying; where it or its place is not CPU memory this fails with
+ * UNSUPPORTED as with another shape, and the message stays. They are lent until
+ * this returns anything but CANCEL_PENDING, and where it returns a message
+ * until that is destroyed; until then `map` answers BUSY to changes, and
+ * neither this nor another receive takes it. With CANCEL_PENDING timeout_ms has
+ * passed and a message is under way into `map`, of which UCX cannot be made to
+ * let go: the memory stays lent until a further call with this map returns
  * something else, or the message is received by another call and destroyed. A
  * peer that dies ends that, too.
  *

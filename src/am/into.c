@@ -230,21 +230,49 @@ static void write_out(const tmsg_map_entry_t *from, const tmsg_map_entry_t *to)
     tmsg_tensor_pack_part(&tensor, 0, to->bytes, to->tensor.data);
 }
 
+static bool is_across(const tmsg_map_entry_t *from, const tmsg_map_entry_t *to)
+{
+    return !tmsg_map_entry_is_on_host(to) || !tmsg_map_entry_is_on_host(from);
+}
+
+static tmsg_status_t check_across(const tmsg_map_entry_t *from,
+                                  const tmsg_map_entry_t *to)
+{
+    return is_loose(&from->tensor)
+               ? tmsg_error_set(
+                     TMSG_ERR_UNSUPPORTED,
+                     "tensor '%s': %s, and only the CPU can write it out",
+                     tmsg_error_name(to->name, to->name_bytes).text,
+                     tmsg_tensor_is_broadcast(&from->tensor)
+                         ? "a stride of it is 0"
+                         : "its strides leave gaps or overlap")
+               : TMSG_OK;
+}
+
+tmsg_status_t tmsg_into_can_copy(const tmsg_map_t *map, const tmsg_map_t *ours)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
+        const tmsg_map_entry_t *place = tmsg_into_find(ours, i, &entries[i]);
+
+        if (place != NULL && is_across(&entries[i], place)) {
+            status = check_across(&entries[i], place);
+        }
+    }
+    return status;
+}
+
 /* Between the host and a device, or two of these. */
 static tmsg_status_t move_across(const tmsg_map_entry_t *from,
                                  const tmsg_map_entry_t *to)
 {
-    if (is_loose(&from->tensor)) {
-        return tmsg_error_set(
-            TMSG_ERR_UNSUPPORTED,
-            "tensor '%s': %s, and only the CPU can write it out",
-            tmsg_error_name(to->name, to->name_bytes).text,
-            tmsg_tensor_is_broadcast(&from->tensor)
-                ? "a stride of it is 0"
-                : "its strides leave gaps or overlap");
-    }
-    return tmsg_stage_in_move(&to->tensor, to->stream, &from->tensor,
-                              from->bytes);
+    tmsg_status_t status = check_across(from, to);
+
+    return status != TMSG_OK ? status
+                             : tmsg_stage_in_move(&to->tensor, to->stream,
+                                                  &from->tensor, from->bytes);
 }
 
 tmsg_status_t tmsg_into_copy(tmsg_map_t *map, const tmsg_map_t *ours)
@@ -258,8 +286,7 @@ tmsg_status_t tmsg_into_copy(tmsg_map_t *map, const tmsg_map_t *ours)
         if (place == NULL) {
             continue;
         }
-        if (!tmsg_map_entry_is_on_host(place) ||
-            !tmsg_map_entry_is_on_host(&entries[i])) {
+        if (is_across(&entries[i], place)) {
             status = move_across(&entries[i], place);
             tmsg_map_set_device(map, i, place->tensor.device);
             tmsg_map_place(map, i, place->tensor.data);

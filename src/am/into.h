@@ -24,6 +24,10 @@ bool tmsg_into_fits(const tmsg_map_t *theirs, const tmsg_map_t *ours);
  * which names the tensor and how the two differ. */
 tmsg_status_t tmsg_into_check(const tmsg_map_t *theirs, const tmsg_map_t *ours);
 
+/* Whether it can be from where it lies by now. Errors: UNSUPPORTED (what only
+ * the CPU could write out). */
+tmsg_status_t tmsg_into_can_copy(const tmsg_map_t *map, const tmsg_map_t *ours);
+
 /* Gives those tensors of a message that `ours` has, too, the places that they
  * have there, and the data that they have. Errors: UNSUPPORTED (what only the
  * CPU could write out), the drivers'. */

@@ -278,6 +278,9 @@ static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         message =
             TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
         status = tmsg_into_check(message->map, map);
+        if (status == TMSG_OK) {
+            status = tmsg_into_can_copy(message->map, map);
+        }
         *copy_p = status == TMSG_OK;
     }
     if (status == TMSG_OK && message == NULL) {

@@ -15,7 +15,9 @@ static void ask_for_huge_pages(void *data, uint64_t bytes)
     uintptr_t begin = ((uintptr_t)data + page - 1) & ~(page - 1);
     uintptr_t end = ((uintptr_t)data + bytes) & ~(page - 1);
 
-    (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    if (begin < end) { /* a page of it at least */
+        (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    }
 }
 
 tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,

@@ -159,3 +159,50 @@ Test(broadcast_devices, is_refused_where_the_cpu_would_have_to_write)
     pair_close(&pair);
     device_maps_end();
 }
+
+static bool has_ready(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->ready.count > 0;
+}
+
+/* Where it would have to be written out on a device it stays the next to be
+ * received, and nothing of the message is in the map. */
+Test(broadcast_devices, is_not_lost_where_it_cannot_be_received_into)
+{
+    const int64_t five[] = {5};
+    const expanded_t plain = {{1000, 5, 6}, {30, 6, 1}, 30000};
+    uint8_t theirs[5] = {1, 2, 3, 4, 5}, ours[5] = {0};
+    tmsg_tensor_t first = {.data = theirs,
+                           .device = {TMSG_DEVICE_CPU, 0},
+                           .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                           .ndim = 1,
+                           .shape = five};
+    tmsg_map_t *map, *into;
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    map = make(&expanded[0], 1);
+    must(tmsg_map_add(map, "first", &first, NULL));
+    sent = send_map(pair.to_a, map, 0);
+    into = make(&plain, 1);
+    first.data = ours;
+    must(tmsg_map_add(into, "first", &first, NULL));
+    must(pair_finish(&pair, sent));
+    pair_await(&pair, has_ready, pair.to_b, "the message");
+    must_be(tmsg_endpoint_recv_into(pair.to_b, into, 0, &message),
+            TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "tensor 'x': a stride of it is 0, and only "
+                                   "the CPU can write it out");
+    must_eq(ours[0], 0);
+    message = pair_take(&pair, &pair.a);
+    check(&expanded[0], message);
+    tmsg_message_destroy(message);
+    tmsg_map_destroy(into);
+    pair_close(&pair);
+    device_maps_end();
+}
