@@ -337,11 +337,11 @@ static uint32_t consumed(const tmsg_channel_t *channel)
     return ahead ? channel->rx_sequence : channel->rx_consumed;
 }
 
-/* Credit goes back in batches of half a window, for it costs a message. That
- * in bytes, which all channels share, goes with any of them. */
+/* Credit in bytes, which all channels share, goes with any of them. */
 static bool credit_is_due(const tmsg_channel_t *channel, uint32_t news)
 {
-    return (news > 0 && news >= channel->endpoint->worker->queue_depth / 2) ||
+    return (news > 0 &&
+            news >= tmsg_worker_credit_batch(channel->endpoint->worker)) ||
            (channel->number == 0 && tmsg_credit_is_due(channel->endpoint));
 }
 

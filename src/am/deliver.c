@@ -28,14 +28,14 @@ static void note_taken(tmsg_message_t *message)
 }
 
 /* One that repeats another has given its bytes back when it came; what is left
- * is its number, and numbers go back in halves of a window. */
+ * is its number. */
 static bool may_owe_credit(const tmsg_message_t *message)
 {
     const tmsg_channel_t *channel = message->channel;
 
     return message->again == 0 ||
            channel->rx_consumed - channel->rx_credited >=
-               message->endpoint->worker->queue_depth / 2;
+               tmsg_worker_credit_batch(message->endpoint->worker);
 }
 
 void tmsg_message_taken(tmsg_message_t *message)

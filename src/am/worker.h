@@ -138,6 +138,13 @@ static inline void tmsg_worker_unlock(tmsg_worker_t *worker)
     }
 }
 
+/* Messages of a channel whose credit goes back at a time, for that costs a
+ * message: half a window. */
+static inline uint32_t tmsg_worker_credit_batch(const tmsg_worker_t *worker)
+{
+    return worker->queue_depth / 2;
+}
+
 /* Lock held. Errors: CLOSED (it is ending, and takes nothing new). */
 tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker);
 
