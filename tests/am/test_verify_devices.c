@@ -191,6 +191,14 @@ static void count_refusal(void *arg, tmsg_endpoint_t *endpoint,
     ++*(unsigned *)arg;
 }
 
+static side_options_t counting(unsigned *refusals)
+{
+    return (side_options_t){
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
+                   .on_refused = count_refusal,
+                   .on_refused_arg = refusals}};
+}
+
 static bool is_posted(void *arg)
 {
     return ((const tmsg_endpoint_t *)arg)->stats.sent_messages > 0;
@@ -204,10 +212,7 @@ static void damage(link_t link)
     static const device_tensor_t tensors[] = {{.device = 0, .bytes = 64},
                                               {.device = 1, .bytes = BYTES}};
     unsigned refusals = 0;
-    const side_options_t options = {
-        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
-                   .on_refused = count_refusal,
-                   .on_refused_arg = &refusals}};
+    const side_options_t options = counting(&refusals);
     tmsg_message_t *message = NULL;
     tmsg_request_t *sent;
     tmsg_tensor_t tensor;
@@ -285,10 +290,7 @@ Test(verify_devices, is_published)
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
                                        .flags = TMSG_SEND_VERIFY};
     unsigned refusals = 0;
-    const side_options_t options = {
-        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
-                   .on_refused = count_refusal,
-                   .on_refused_arg = &refusals}};
+    const side_options_t options = counting(&refusals);
     tmsg_message_t *message = NULL;
     tmsg_endpoint_t *peers[PEERS];
     tmsg_publisher_t *publisher;
