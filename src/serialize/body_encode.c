@@ -12,9 +12,9 @@
 
 static uint8_t *put_extents(uint8_t *to, const int64_t *extents, int32_t count)
 {
-    to = tmsg_put_array(to, (size_t)count);
+    tmsg_put_array(&to, (size_t)count);
     for (int32_t i = 0; i < count; i++) {
-        to = tmsg_put_integer(to, extents[i]);
+        tmsg_put_int64(&to, extents[i]);
     }
     return to;
 }
@@ -49,21 +49,21 @@ static bool sends_device(const tmsg_tensor_t *tensor)
 static uint8_t *put_options(uint8_t *to, const tmsg_tensor_t *tensor,
                             const int64_t *strides, bool device, bool span)
 {
-    to = tmsg_put_map(to, (size_t)(strides != NULL) + (size_t)device +
-                              (size_t)span);
+    tmsg_put_map(&to,
+                 (size_t)(strides != NULL) + (size_t)device + (size_t)span);
     if (strides != NULL) {
-        *to++ = TMSG_OPTION_STRIDES;
+        tmsg_put_uint8(&to, TMSG_OPTION_STRIDES);
         to = put_extents(to, strides, tensor->ndim);
     }
     if (device) {
-        *to++ = TMSG_OPTION_DEVICE;
-        to = tmsg_put_array(to, 2);
-        to = tmsg_put_integer(to, tensor->device.type);
-        to = tmsg_put_integer(to, tensor->device.id);
+        tmsg_put_uint8(&to, TMSG_OPTION_DEVICE);
+        tmsg_put_array(&to, 2);
+        tmsg_put_int32(&to, tensor->device.type);
+        tmsg_put_int32(&to, tensor->device.id);
     }
     if (span) {
-        *to++ = TMSG_OPTION_ENCODING;
-        *to++ = TMSG_ENCODING_SPAN;
+        tmsg_put_uint8(&to, TMSG_OPTION_ENCODING);
+        tmsg_put_uint8(&to, TMSG_ENCODING_SPAN);
     }
     return to;
 }
@@ -73,23 +73,6 @@ static size_t most_of(const tmsg_tensor_t *tensor)
 {
     return TMSG_WRITER_ASIDE -
            2 * (size_t)(TMSG_NDIM_MAX - tensor->ndim) * TMSG_PUT_NUMBER_MOST;
-}
-
-/* What a tensor without options takes. */
-static size_t count_plain(const tmsg_map_entry_t *entry)
-{
-    const tmsg_tensor_t *tensor = &entry->tensor;
-    size_t bytes = tmsg_put_array_bytes(TMSG_TENSOR_FIELDS) +
-                   tmsg_put_text_bytes(entry->name_bytes) + entry->name_bytes +
-                   tmsg_put_unsigned_bytes(tensor->dtype.code) +
-                   tmsg_put_unsigned_bytes(tensor->dtype.bits) +
-                   tmsg_put_unsigned_bytes(tensor->dtype.lanes) +
-                   tmsg_put_array_bytes((size_t)tensor->ndim);
-
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        bytes += tmsg_put_unsigned_bytes((uint64_t)tensor->shape[i]);
-    }
-    return bytes;
 }
 
 static void write_tensor(tmsg_writer_t *writer, const tmsg_map_entry_t *entry)
@@ -102,10 +85,6 @@ static void write_tensor(tmsg_writer_t *writer, const tmsg_map_entry_t *entry)
     bool device = sends_device(tensor);
     uint8_t *began, *to;
 
-    if (writer->bound == 0 && tensor->strides == NULL && !device) {
-        writer->used += count_plain(entry);
-        return;
-    }
     if (span) {
         shown = tmsg_map_shown(entry);
         tensor = &shown.tensor;
@@ -113,16 +92,16 @@ static void write_tensor(tmsg_writer_t *writer, const tmsg_map_entry_t *entry)
     strides = span ? tensor->strides : tmsg_body_strides(tensor, room);
 
     began = to = tmsg_writer_begin(writer, 1 + TMSG_PUT_COUNT_MOST);
-    to = tmsg_put_array(to, (size_t)TMSG_TENSOR_FIELDS +
-                                (size_t)(strides != NULL || device));
-    to = tmsg_put_text(to, entry->name_bytes);
+    tmsg_put_array(&to, (size_t)TMSG_TENSOR_FIELDS +
+                            (size_t)(strides != NULL || device));
+    tmsg_put_str(&to, entry->name_bytes);
     tmsg_writer_end(writer, began, to);
     tmsg_writer_data(writer, entry->name, entry->name_bytes);
 
     began = to = tmsg_writer_begin(writer, most_of(tensor));
-    to = tmsg_put_unsigned(to, tensor->dtype.code);
-    to = tmsg_put_unsigned(to, tensor->dtype.bits);
-    to = tmsg_put_unsigned(to, tensor->dtype.lanes);
+    tmsg_put_uint8(&to, tensor->dtype.code);
+    tmsg_put_uint8(&to, tensor->dtype.bits);
+    tmsg_put_uint16(&to, tensor->dtype.lanes);
     to = put_extents(to, tensor->shape, tensor->ndim);
     if (strides != NULL || device) {
         to = put_options(to, tensor, strides, device, span);
@@ -130,14 +109,15 @@ static void write_tensor(tmsg_writer_t *writer, const tmsg_map_entry_t *entry)
     tmsg_writer_end(writer, began, to);
 }
 
-/* A key of the body and the head of the array or map that is its value. */
-static void write_head(tmsg_writer_t *writer, uint8_t key,
-                       uint8_t *(*put)(uint8_t *to, size_t count), size_t count)
+/* A key of the body, and the head of the array that is its value. */
+static void write_array_head(tmsg_writer_t *writer, int8_t key, size_t count)
 {
     uint8_t *began = tmsg_writer_begin(writer, 1 + TMSG_PUT_COUNT_MOST);
+    uint8_t *to = began;
 
-    *began = key;
-    tmsg_writer_end(writer, began, put(began + 1, count));
+    tmsg_put_int8(&to, key);
+    tmsg_put_array(&to, count);
+    tmsg_writer_end(writer, began, to);
 }
 
 static void write_tensors(tmsg_writer_t *writer, const tmsg_map_t *map)
@@ -145,7 +125,7 @@ static void write_tensors(tmsg_writer_t *writer, const tmsg_map_t *map)
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t tensors = tmsg_map_size(map);
 
-    write_head(writer, TMSG_BODY_TENSORS, tmsg_put_array, tensors);
+    write_array_head(writer, TMSG_BODY_TENSORS, tensors);
     for (size_t i = 0; i < tensors; i++) {
         write_tensor(writer, &entries[i]);
     }
@@ -154,16 +134,20 @@ static void write_tensors(tmsg_writer_t *writer, const tmsg_map_t *map)
 static void write_text(tmsg_writer_t *writer, const void *text, size_t bytes)
 {
     uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_COUNT_MOST);
+    uint8_t *to = began;
 
-    tmsg_writer_end(writer, began, tmsg_put_text(began, bytes));
+    tmsg_put_str(&to, bytes);
+    tmsg_writer_end(writer, began, to);
     tmsg_writer_data(writer, text, bytes);
 }
 
 static void write_binary(tmsg_writer_t *writer, const void *data, size_t bytes)
 {
     uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_COUNT_MOST);
+    uint8_t *to = began;
 
-    tmsg_writer_end(writer, began, tmsg_put_binary(began, bytes));
+    tmsg_put_bin(&to, bytes);
+    tmsg_writer_end(writer, began, to);
     tmsg_writer_data(writer, data, bytes);
 }
 
@@ -174,13 +158,13 @@ static void write_value(tmsg_writer_t *writer, const tmsg_meta_t *value)
 
     switch (value->type) {
     case TMSG_META_TYPE_BOOL:
-        *to++ = value->boolean ? 0xc3 : 0xc2;
+        value->boolean ? tmsg_put_true(&to) : tmsg_put_false(&to);
         break;
     case TMSG_META_TYPE_I64:
-        to = tmsg_put_integer(to, value->i64);
+        tmsg_put_int64(&to, value->i64);
         break;
     case TMSG_META_TYPE_F64:
-        to = tmsg_put_double(to, value->f64);
+        tmsg_put_double(&to, value->f64);
         break;
     case TMSG_META_TYPE_STRING:
         write_text(writer, value->data, value->bytes);
@@ -219,8 +203,12 @@ static void write_keys(tmsg_writer_t *writer, const tmsg_map_t *map,
 static void write_metadata(tmsg_writer_t *writer, const tmsg_map_t *map,
                            const tmsg_map_t *more)
 {
-    write_head(writer, TMSG_BODY_METADATA, tmsg_put_map,
-               tmsg_body_count_keys(map, more));
+    uint8_t *began = tmsg_writer_begin(writer, 1 + TMSG_PUT_COUNT_MOST);
+    uint8_t *to = began;
+
+    tmsg_put_int8(&to, TMSG_BODY_METADATA);
+    tmsg_put_map(&to, tmsg_body_count_keys(map, more));
+    tmsg_writer_end(writer, began, to);
     write_keys(writer, map, more);
     if (more != NULL) {
         write_keys(writer, more, NULL);
@@ -303,20 +291,19 @@ static void write_schema(tmsg_writer_t *writer, const tmsg_schema_use_t *use)
     }
 }
 
-/* Of a byte, as -32 and up are. */
-static uint8_t key_byte(int key) { return (uint8_t)(int8_t)key; }
-
 static void write_number(tmsg_writer_t *writer, uint64_t number)
 {
     uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_NUMBER_MOST);
+    uint8_t *to = began;
 
-    tmsg_writer_end(writer, began, tmsg_put_unsigned(began, number));
+    tmsg_put_uint64(&to, number);
+    tmsg_writer_end(writer, began, to);
 }
 
 static void write_checksums(tmsg_writer_t *writer,
                             const tmsg_body_extra_t *extra, size_t tensors)
 {
-    write_head(writer, key_byte(TMSG_BODY_CHECKSUMS), tmsg_put_array, 2);
+    write_array_head(writer, TMSG_BODY_CHECKSUMS, 2);
     write_number(writer, extra->checksum->number);
     write_binary(writer, extra->checksums, tensors * extra->checksum->bytes);
 }
@@ -325,8 +312,8 @@ static void write_split(tmsg_writer_t *writer, const tmsg_split_t *split)
 {
     bool others = split->others_bytes > 0 || split->slice > 0;
 
-    write_head(writer, key_byte(TMSG_BODY_PARTS), tmsg_put_array,
-               2 + (size_t)others + (split->slice > 0));
+    write_array_head(writer, TMSG_BODY_PARTS,
+                     2 + (size_t)others + (split->slice > 0));
     write_number(writer, split->large);
     write_number(writer, split->chunk);
     if (others) {
@@ -348,15 +335,14 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     size_t keys = tmsg_map_meta_size(map) +
                   (extra == NULL ? 0 : tmsg_map_meta_size(extra->more));
     tmsg_writer_t writer;
-    uint8_t *began;
+    uint8_t *began, *to;
 
     open_writer(&writer, buffer, bound);
-    began = tmsg_writer_begin(&writer, TMSG_PUT_COUNT_MOST);
-    tmsg_writer_end(
-        &writer, began,
-        tmsg_put_map(began, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
-                                (size_t)(keys != 0) + (size_t)checksums +
-                                (size_t)split));
+    began = to = tmsg_writer_begin(&writer, TMSG_PUT_COUNT_MOST);
+    tmsg_put_map(&to, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
+                          (size_t)(keys != 0) + (size_t)checksums +
+                          (size_t)split);
+    tmsg_writer_end(&writer, began, to);
     if (form != TMSG_SCHEMA_NONE) {
         write_schema(&writer, &extra->schema);
     }

@@ -229,8 +229,7 @@ static void refer(tmsg_schema_table_t *table, slot_t *slot,
     for (uint32_t i = 0; i < schema->count; i++) {
         const tmsg_schema_place_t *place = &schema->places[i];
 
-        to = tmsg_put_unsigned(
-            to, (uint64_t)entries[place->tensor].tensor.shape[place->axis]);
+        tmsg_put_int64(&to, entries[place->tensor].tensor.shape[place->axis]);
     }
     use->form = TMSG_SCHEMA_REFERS;
     use_slot(table, slot, use);
@@ -246,7 +245,7 @@ static tmsg_schema_use_t definition(tmsg_schema_table_t *table,
     uint8_t *to = table->numbers;
 
     for (uint32_t i = 0; i < varying->count; i++) {
-        to = tmsg_put_unsigned(to, varying->at[i]);
+        tmsg_put_uint32(&to, varying->at[i]);
     }
     return (tmsg_schema_use_t){
         .form = TMSG_SCHEMA_DEFINES,

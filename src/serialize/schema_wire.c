@@ -16,14 +16,13 @@ size_t tmsg_schema_head(const tmsg_schema_use_t *use,
 {
     uint8_t *to = head;
 
-    /* Both keys are of one byte. */
-    *to++ = (uint8_t)(use->form == TMSG_SCHEMA_DEFINES ? TMSG_BODY_DEFINITION
-                                                       : TMSG_BODY_REFERENCE);
-    to = tmsg_put_array(to, use->count == 0 ? 2 : 3);
-    to = tmsg_put_unsigned(to, use->slot);
-    to = tmsg_put_unsigned(to, use->generation);
+    tmsg_put_int8(&to, use->form == TMSG_SCHEMA_DEFINES ? TMSG_BODY_DEFINITION
+                                                        : TMSG_BODY_REFERENCE);
+    tmsg_put_array(&to, use->count == 0 ? 2 : 3);
+    tmsg_put_uint8(&to, use->slot);
+    tmsg_put_uint8(&to, use->generation);
     if (use->count > 0) {
-        to = tmsg_put_array(to, use->count);
+        tmsg_put_array(&to, use->count);
     }
     return (size_t)(to - head);
 }

@@ -1,67 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/writer.h - writing the msgpack of a body.
+/* serialize/writer.h - writing the msgpack of a body, where it goes.
  *
- * Always the shortest form there is, so that bodies are the bytes that
- * msgpack-c's packer makes. That one asks for each byte or two by a callback,
- * and is asked for all of a body twice; this is written where it goes. */
+ * msgpack-c's packer asks a callback for each byte or two. Its template is made
+ * for other users of the same code, and here the user is a pointer to where
+ * the next byte goes: tmsg_put_array(&to, 3), tmsg_put_int64(&to, -1) and so on
+ * put the value at `to`, which is moved past it. */
 #ifndef TMSG_SERIALIZE_WRITER_H
 #define TMSG_SERIALIZE_WRITER_H
 
+#include <msgpack.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "core/tensor.h"
 
+static inline int tmsg_put_bytes(uint8_t **to, const void *data, size_t bytes)
+{
+    if (bytes > 0) { /* of nothing, which may be NULL */
+        memcpy(*to, data, bytes);
+        *to += bytes;
+    }
+    return 0;
+}
+
+/* Inlined, so that `to` stays in a register. */
+#define msgpack_pack_inline_func(name)                                         \
+    __attribute__((always_inline)) static inline int tmsg_put##name
+#define msgpack_pack_user uint8_t **
+#define msgpack_pack_append_buffer(to, data, bytes)                            \
+    return tmsg_put_bytes(to, data, bytes)
+#include <msgpack/pack_template.h>
+
 #define TMSG_PUT_NUMBER_MOST 9 /* the longest integer */
 #define TMSG_PUT_COUNT_MOST 5  /* what goes before what has a count */
-
-/* Each puts its value at `to` and returns what follows. */
-uint8_t *tmsg_put_wide(uint8_t *to, uint64_t number);
-uint8_t *tmsg_put_negative(uint8_t *to, int64_t number);
-uint8_t *tmsg_put_double(uint8_t *to, double number);
-uint8_t *tmsg_put_array(uint8_t *to, size_t count);
-uint8_t *tmsg_put_map(uint8_t *to, size_t count);
-uint8_t *tmsg_put_text(uint8_t *to, size_t bytes);   /* the bytes follow */
-uint8_t *tmsg_put_binary(uint8_t *to, size_t bytes); /* the bytes follow */
-
-static inline uint8_t *tmsg_put_unsigned(uint8_t *to, uint64_t number)
-{
-    if (number >= 0x80) {
-        return tmsg_put_wide(to, number);
-    }
-    *to = (uint8_t)number;
-    return to + 1;
-}
-
-static inline uint8_t *tmsg_put_integer(uint8_t *to, int64_t number)
-{
-    return number < 0 ? tmsg_put_negative(to, number)
-                      : tmsg_put_unsigned(to, (uint64_t)number);
-}
-
-/* How many bytes those take. */
-static inline size_t tmsg_put_unsigned_bytes(uint64_t number)
-{
-    return number < 0x80          ? 1
-           : number <= UINT8_MAX  ? 2
-           : number <= UINT16_MAX ? 3
-           : number <= UINT32_MAX ? 5
-                                  : 9;
-}
-
-static inline size_t tmsg_put_array_bytes(size_t count)
-{
-    return count < 16 ? 1 : count <= UINT16_MAX ? 3 : 5;
-}
-
-static inline size_t tmsg_put_text_bytes(size_t bytes)
-{
-    return bytes < 32            ? 1
-           : bytes <= UINT8_MAX  ? 2
-           : bytes <= UINT16_MAX ? 3
-                                 : 5;
-}
 
 /* The most that is put at once: two sets of extents, and what a tensor has
  * beside them and its name. */
