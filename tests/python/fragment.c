@@ -22,8 +22,6 @@ float frame[16];
 tmsg_listener_t *listener;
 tmsg_map_t *map;
 tmsg_message_t *message;
-tmsg_stream_t no_stream;
-tmsg_map_t *out;
 tmsg_call_params_t params;
 tmsg_publisher_t *publisher;
 tmsg_request_t *sent;
@@ -43,6 +41,7 @@ void end(int used);
 void handle(tmsg_message_t *got);
 void infer(void *arg, tmsg_task_t *task);
 tmsg_map_t *next_frame(void);
+tmsg_map_t *predict(const tmsg_map_t *asked);
 void reuse(float *data);
 void use(const tmsg_map_t *got);
 void use_endpoint(void (*function)(tmsg_endpoint_t *to));
@@ -141,14 +140,17 @@ void begin(void)
 {
     tmsg_worker_params_t how = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
                                 .handler = send_back};
+    const tmsg_context_params_t numbered = {
+        .field_mask = TMSG_CONTEXT_PARAM_DEVICE_TABLE,
+        .device_table = "{\"version\": 1, \"devices\": ["
+                        "{\"index\": 0, \"kind\": \"host\"}]}"};
     const tmsg_worker_params_t shared = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
                                          .flags = TMSG_WORKER_SHARED};
 
-    check(tmsg_context_create(NULL, &context));
+    check(tmsg_context_create(&numbered, &context));
     check(tmsg_worker_create(context, &shared, &worker));
     endpoint = dial(listening(&how));
     map = make_map();
-    out = make_map();
     target = make_map();
     /* What comes back waits, where a fragment receives. */
     check(tmsg_endpoint_send(endpoint, map, NULL, &sent));
@@ -168,6 +170,12 @@ tmsg_map_t *next_frame(void)
     if (++uses == 4) {
         end(1);
     }
+    return make_map();
+}
+
+tmsg_map_t *predict(const tmsg_map_t *asked)
+{
+    use(asked);
     return make_map();
 }
 
@@ -194,6 +202,7 @@ void use_on_header(void (*on_header)(void *arg, tmsg_incoming_t *incoming))
     tmsg_worker_params_t how = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER |
                                               TMSG_WORKER_PARAM_HANDLER,
                                 .on_header = on_header,
+                                .on_header_arg = context,
                                 .handler = send_back};
 
     endpoint = dial(listening(&how));

@@ -74,29 +74,32 @@ def test_the_site_has_a_place_for_every_page():
 
 # --- C ---
 
-# Fragments lean on what the page spoke of before. A name that a fragment does
-# not make itself is declared here, and the compiler does the rest.
-DECLARED = {
-    "call": "extern tmsg_call_t *call;",
+# Statements stand in the midst of a program of the reader's, and lean on what
+# that has: what they do not make themselves is declared here, and the compiler
+# does the rest. A function is copied as it stands: it has all that it uses from
+# its parameters and its own block, but may call functions of the reader's.
+FUNCTIONS = {
     "check": "void check(tmsg_status_t status);",
+    "handle": "void handle(tmsg_message_t *message);",
+    "infer": "void infer(void *arg, tmsg_task_t *task);",
+    "next_frame": "tmsg_map_t *next_frame(void);",
+    "predict": "tmsg_map_t *predict(const tmsg_map_t *map);",
+    "reuse": "void reuse(float *data);",
+    "use": "void use(const tmsg_map_t *map);",
+}
+VARIABLES = {
+    "call": "extern tmsg_call_t *call;",
     "context": "extern tmsg_context_t *context;",
     "count": "extern nfds_t count;",
     "door": "extern tmsg_listener_params_t door;",
     "endpoint": "extern tmsg_endpoint_t *endpoint;",
     "fds": "extern struct pollfd *fds;",
     "frame": "extern float frame[16];",
-    "handle": "void handle(tmsg_message_t *message);",
-    "infer": "void infer(void *arg, tmsg_task_t *task);",
     "listener": "extern tmsg_listener_t *listener;",
-    "LARGEST": "enum { LARGEST = 1 << 20 };",
     "map": "extern tmsg_map_t *map;",
     "message": "extern tmsg_message_t *message;",
-    "next_frame": "tmsg_map_t *next_frame(void);",
-    "no_stream": "extern tmsg_stream_t no_stream;",
-    "out": "extern tmsg_map_t *out;",
     "params": "extern tmsg_call_params_t params;",
     "publisher": "extern tmsg_publisher_t *publisher;",
-    "reuse": "void reuse(float *data);",
     "sent": "extern tmsg_request_t *sent;",
     "server": "extern tmsg_server_t *server;",
     "status": "extern tmsg_status_t status;",
@@ -104,7 +107,6 @@ DECLARED = {
     "target": "extern tmsg_map_t *target;",
     "timeout_ms": "extern int timeout_ms;",
     "url": "extern const char *url;",
-    "use": "void use(const tmsg_map_t *map);",
     "worker": "extern tmsg_worker_t *worker;",
 }
 FUNCTION = re.compile(r"^static .*?^}\n", re.MULTILINE | re.DOTALL)
@@ -129,7 +131,7 @@ def uses(code, body):
     """Lines that use what a fragment only makes."""
     for name, takes in re.findall(r"^static void (\w+)\((.*?)\w+\)$", code,
                                   re.MULTILINE):
-        if not re.search(rf"\b{name}\b", body):
+        if len(re.findall(rf"\b{name}\b", code)) == 1:
             yield f"void {USED[takes]}(void (*)({takes}));"
             yield f"{USED[takes]}({name});"
     if "tmsg_send_params_t params" in body and "&params" not in body:
@@ -145,6 +147,10 @@ def checked(body):
                   r"\1check(\2);", body, flags=re.MULTILINE)
 
 
+def declared(known, words):
+    return [line for name, line in known.items() if name in words]
+
+
 def program(code):
     """A fragment as a file: functions stay as they are, what else it has is
     the body of one, which fragment.c calls."""
@@ -157,10 +163,10 @@ def program(code):
     code = re.sub(r"/\*.*?\*/", "", body + "".join(functions),
                   flags=re.DOTALL)
     words = set(re.findall(r"\w+", code)) - set(made)
-    declared = [line for name, line in DECLARED.items() if name in words]
     return "\n".join([
         "#include <poll.h>", "#include <stdio.h>", "#include <string.h>",
-        "#include <tensormsg/tensormsg.h>", *declared, *functions,
+        "#include <tensormsg/tensormsg.h>", *declared(FUNCTIONS, words),
+        *functions, *declared(VARIABLES, words),
         "void end(int used);", "void fragment(void);",
         "void fragment(void)\n{", body,
         f"end({int(bool(words.intersection(HANDED)))});", "}\n"])
