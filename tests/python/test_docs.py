@@ -303,7 +303,8 @@ class Terminal:
 
     def __init__(self, folder, opened):
         self.folder, self.opened, self.url = folder, opened, None
-        self.env = {**os.environ, "PATH": f"{folder}/build:{os.environ['PATH']}"}
+        self.env = {**os.environ, "GAUDI_MAPPING_TABLE": "[]",
+                    "PATH": f"{folder}/build:{os.environ['PATH']}"}
 
     def serve(self, command):
         """A program that listens at the socket file that it is given."""
