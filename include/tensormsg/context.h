@@ -108,18 +108,22 @@ TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
                                            uint32_t index,
                                            tmsg_device_t *device_p);
 
-/* Describes the machine and the set-up as a JSON object: library, wire and UCX
- * versions, the transports and devices that UCX finds, the devices of the
- * machine (docs/devices.md), the kinds of memory with how their tensors travel
- * (docs/domains.md), limits, the thresholds of docs/transfer-ways.md
- * for each carrier (null: never), and every UCX key with its value and origin
- * (code, environment, default) and why we set it, with all UCX_* variables of
- * the environment; and in "cuda_driver" and "nvml" which of NVIDIA's drivers
- * was met and what follows. Opens and closes UCX to
- * look, which takes some milliseconds; where that fails, "transports" is empty
- * and "ucx_error" says why. Opens NVIDIA's drivers, if there are some, and
- * makes no context on a GPU. *json_p is freed with tmsg_string_free(). Errors:
- * NO_MEMORY. */
+/* Describes the machine and the set-up as a JSON object: "version",
+ * "wire_version" and "ucx_version"; "config_file", the one that was read or "";
+ * "peer_timeout_ms", and "heartbeats", false with TMSG_CONTEXT_NO_THREAD;
+ * "limits" (tensormsg/limits.h); "huge_page_bytes" (docs/configuration.md);
+ * "thresholds" of docs/transfer-ways.md for each carrier (null: never);
+ * "ucx_keys", UCX's keys that are ours or the user's, each with "name",
+ * "value", "origin" (code, environment, file or default) and "why" we set it,
+ * and all UCX_* variables of the environment; "transports", with their devices,
+ * and "ucx_memory_types" that UCX finds; "domains", the kinds of memory with
+ * "how" their tensors travel (docs/domains.md); "devices" of the machine as
+ * tensormsg/devices.h has them; "cuda_driver" and "nvml", which of NVIDIA's
+ * drivers was met and what follows. Opens and closes UCX to look, which takes
+ * some milliseconds; where that fails "transports" is empty, "ucx_memory_types"
+ * is missing, and "ucx_error" says why. Opens NVIDIA's drivers, if there are
+ * some, and makes no context on a GPU. *json_p is freed with
+ * tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_describe(tmsg_context_t *context,
                                              char **json_p);
 

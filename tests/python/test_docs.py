@@ -498,3 +498,9 @@ def test_what_is_named_exists(page, words):
     assert named <= words
     for name in re.findall(r"`(tensormsg/\w+\.h)`", TEXT[page]):
         assert (SOURCE / "include" / name).exists(), name
+
+
+def test_the_header_names_what_a_context_describes():
+    header = (SOURCE / "include/tensormsg/context.h").read_text()
+    described = json.loads(cli.run("info", "--json").stdout)
+    assert described.keys() <= set(re.findall(r'"(\w+)"', header))
