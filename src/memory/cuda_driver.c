@@ -62,7 +62,6 @@ static const tmsg_symbol_t lookups[] = {
 static const tmsg_symbol_t symbols[] = {
     NEEDED(cuInit, SYMBOL("cuInit", 2000)),
     NEEDED(cuDriverGetVersion, SYMBOL("cuDriverGetVersion", 2020)),
-    NEEDED(cuGetErrorName, SYMBOL("cuGetErrorName", 6000)),
     NEEDED(cuGetErrorString, SYMBOL("cuGetErrorString", 6000)),
     NEEDED(cuDeviceGetCount, SYMBOL("cuDeviceGetCount", 2000)),
     NEEDED(cuDeviceGet, SYMBOL("cuDeviceGet", 2000)),

@@ -33,10 +33,8 @@ enum {
     TMSG_CU_STUB_LIBRARY = 34,
     TMSG_CU_NO_DEVICE = 100,
     TMSG_CU_INVALID_CONTEXT = 201,
-    TMSG_CU_NOT_FOUND = 500,
     TMSG_CU_NOT_READY = 600,
-    TMSG_CU_ALREADY_REGISTERED = 712,
-    TMSG_CU_UNKNOWN = 999
+    TMSG_CU_ALREADY_REGISTERED = 712
 };
 
 typedef uint64_t tmsg_cu_address_t; /* CUdeviceptr */
@@ -47,13 +45,12 @@ typedef struct {
 
 /* The functions, by the names in NVIDIA's reference. CUcontext, CUstream,
  * CUevent and CUmemoryPool are pointers; CUdevice is an int. Those called
- * optional are NULL with a driver that has them not. None but the first four,
+ * optional are NULL with a driver that has them not. None but the first three,
  * those of devices and cuPointerGetAttributes may be called with no context
  * current. */
 typedef struct {
     int (*cuInit)(unsigned flags);
     int (*cuDriverGetVersion)(int *version);
-    int (*cuGetErrorName)(int error, const char **text);
     int (*cuGetErrorString)(int error, const char **text);
 
     int (*cuDeviceGetCount)(int *count);
@@ -133,8 +130,6 @@ typedef struct {
     int (*nvmlInit)(void);
     int (*nvmlDeviceGetCount)(unsigned *count);
     int (*nvmlDeviceGetHandleByIndex)(unsigned index, void **device);
-    int (*nvmlDeviceGetHandleByUUID)(const char *uuid, void **device);
-    int (*nvmlDeviceGetHandleByPciBusId)(const char *id, void **device);
     int (*nvmlDeviceGetUUID)(void *device, char *uuid, unsigned bytes);
     int (*nvmlDeviceGetName)(void *device, char *name, unsigned bytes);
     /* nvmlDeviceGetPciInfo, whose structure has changed twice */

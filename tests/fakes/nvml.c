@@ -13,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6, UNKNOWN = 999 };
+enum { OK = 0, INVALID_ARGUMENT = 2, UNKNOWN = 999 };
 
 static int number(const char *variable, int otherwise)
 {
@@ -57,38 +57,11 @@ API int nvmlDeviceGetUUID(void *device, char *uuid, unsigned bytes)
     return OK;
 }
 
-API int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
-{
-    for (unsigned i = 0; nvmlDeviceGetHandleByIndex_v2(i, device) == OK; i++) {
-        char own[64];
-
-        nvmlDeviceGetUUID(*device, own, sizeof(own));
-        if (strcmp(own, uuid) == 0) {
-            return OK;
-        }
-    }
-    return NOT_FOUND;
-}
-
 API int nvmlDeviceGetName(void *device, char *name, unsigned bytes)
 {
     snprintf(name, bytes, "Fake GPU %d", index_of(device));
     return OK;
 }
-
-#if FAKE_CUDA_AGE >= 8000
-API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device)
-{
-    unsigned domain, bus;
-
-    if (sscanf(id, "%x:%x:", &domain, &bus) != 2 || bus < 0x33 ||
-        bus >= 0x33 + (unsigned)devices()) {
-        return NOT_FOUND;
-    }
-    *device = (void *)((uintptr_t)bus - 0x33 + 1);
-    return OK;
-}
-#endif
 
 #if FAKE_CUDA_AGE >= 9020
 API int nvmlDeviceGetPciInfo_v3(void *device, void *info)
@@ -114,7 +87,7 @@ API int nvmlDeviceGetNumaNodeId(void *device, unsigned *node)
     *node = (unsigned)index_of(device);
     return OK;
 }
-#else
+#elif FAKE_CUDA_AGE >= 8000
 API int nvmlDeviceGetPciInfo_v2(void *device, void *info)
 {
     struct {

@@ -117,14 +117,14 @@ Test(cuda_driver, without_each_function_in_turn)
         "cuMemRelease",    "cuMemAllocAsync",
         "cuMemFreeAsync",  "cuStreamGetCtx"};
     static const char *const needed[] = {
-        "cuGetErrorName",    "cuGetErrorString",    "cuDeviceGetCount",
-        "cuDeviceGet",       "cuDeviceGetName",     "cuDeviceGetPCIBusId",
-        "cuCtxPushCurrent",  "cuCtxPopCurrent",     "cuCtxGetCurrent",
-        "cuCtxGetDevice",    "cuMemAlloc",          "cuMemFree",
-        "cuMemHostRegister", "cuMemHostUnregister", "cuMemcpyHtoDAsync",
-        "cuMemcpyDtoHAsync", "cuMemcpyAsync",       "cuStreamCreate",
-        "cuStreamDestroy",   "cuStreamSynchronize", "cuStreamWaitEvent",
-        "cuEventCreate",     "cuEventDestroy",      "cuEventQuery"};
+        "cuGetErrorString",    "cuDeviceGetCount",    "cuDeviceGet",
+        "cuDeviceGetName",     "cuDeviceGetPCIBusId", "cuCtxPushCurrent",
+        "cuCtxPopCurrent",     "cuCtxGetCurrent",     "cuCtxGetDevice",
+        "cuMemAlloc",          "cuMemFree",           "cuMemHostRegister",
+        "cuMemHostUnregister", "cuMemcpyHtoDAsync",   "cuMemcpyDtoHAsync",
+        "cuMemcpyAsync",       "cuStreamCreate",      "cuStreamDestroy",
+        "cuStreamSynchronize", "cuStreamWaitEvent",   "cuEventCreate",
+        "cuEventDestroy",      "cuEventQuery"};
 
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
         setenv("FAKE_CUDA_MISSING", optional[i], 1);
@@ -233,7 +233,7 @@ static void nvml_met(const char *age, int ready, const char *why)
 static void identify(const char *age)
 {
     tmsg_nvml_pci_t pci = {9, 9, 9};
-    void *device, *again;
+    void *device;
     unsigned count;
     char text[96];
 
@@ -247,11 +247,6 @@ static void identify(const char *age)
     cr_expect_eq(pci.device, 0);
     cr_assert_eq(nvml.fn.nvmlDeviceGetUUID(device, text, sizeof(text)), 0);
     cr_expect_str_eq(text, "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
-    cr_assert_eq(nvml.fn.nvmlDeviceGetHandleByUUID(text, &again), 0);
-    cr_expect_eq(again, device);
-    cr_assert_eq(nvml.fn.nvmlDeviceGetHandleByPciBusId("0000:34:00.0", &again),
-                 0);
-    cr_expect_eq(again, device);
     cr_expect_neq(nvml.fn.pci((void *)100, &pci), 0);
 }
 
@@ -270,8 +265,7 @@ Test(nvml, whose_structure_is_of_version_2)
 
 Test(nvml, that_is_not_ready)
 {
-    nvml_met("ancient", 0,
-             "NVML is too old: it has no nvmlDeviceGetHandleByPciBusId");
+    nvml_met("ancient", 0, "NVML is too old: it has no nvmlDeviceGetPciInfo");
     tmsg_nvml_open(&nvml, "libnvidia-ml-of-nobody.so.1");
     must_say(nvml.why, "no NVML: libnvidia-ml-of-nobody.so.1: cannot open");
     setenv("FAKE_NVML_INIT", "9", 1);
