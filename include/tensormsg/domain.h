@@ -79,8 +79,9 @@ typedef struct tmsg_domain {
      * added later are missing in it, and are not called. */
     uint64_t table_bytes;
     const char *name; /* "cuda": unique, for people */
-    /* By what name UCX knows such memory ("host", "cuda", "rocm"), or NULL: it
-     * does not, and payloads always pass through host memory. */
+    /* By what name UCX knows such memory ("host", which is for memory that the
+     * CPU reads and writes, "cuda", "rocm"), or NULL: it does not, and payloads
+     * always pass through host memory. */
     const char *transport;
     void *arg;
 
@@ -93,8 +94,9 @@ typedef struct tmsg_domain {
                               tmsg_memory_t *memory_p);
 
     /* Memory for `bytes` on a device; `alignment` is a power of two. It may be
-     * used by what comes later on `stream`, or by anything. Errors: NO_MEMORY,
-     * NOT_FOUND (no such device), UNSUPPORTED (alignment). */
+     * used by what comes later on `stream`, or, without one, by anything.
+     * Errors: NO_MEMORY, NOT_FOUND (no such device), UNSUPPORTED (alignment; a
+     * device or driver that cannot be used), IO. */
     tmsg_status_t (*alloc)(void *arg, tmsg_device_t device, uint64_t bytes,
                            uint64_t alignment, tmsg_stream_t stream,
                            void **data_p);
@@ -138,9 +140,12 @@ typedef struct tmsg_domain {
     /* Ends an event, done or not; what waits for it goes on waiting. */
     void (*event_free)(void *arg, void *event);
 
-    /* Registers host memory for transport: copies between it and the domain's
-     * devices then run beside the CPU. ALREADY_EXISTS: someone else has, which
-     * does as well. NULL, both: there is nothing to be done for that. */
+    /* Registers host memory for transport: copies between it and any of the
+     * domain's devices then run beside the CPU. It begins at a multiple of
+     * 4096; unpin() gets the same range, when no copy is under way there.
+     * ALREADY_EXISTS: someone else has, which does as well, and unpin() is not
+     * called; so it is with any error, after which copies may wait. NULL, both:
+     * there is nothing to be done for that. */
     tmsg_status_t (*pin)(void *arg, void *host, uint64_t bytes);
     void (*unpin)(void *arg, void *host, uint64_t bytes);
 
@@ -162,8 +167,9 @@ typedef struct tmsg_domain {
  * LIMIT_EXCEEDED (16 of them). */
 TMSG_API tmsg_status_t tmsg_domain_register(const tmsg_domain_t *domain);
 
-/* The domain that holds tensors of that device; it lives as long as the
- * process. From any thread. Errors: NOT_FOUND (nobody does). */
+/* The domain that holds tensors of that device, by its type: whether there is
+ * such a device its functions say. It lives as long as the process. From any
+ * thread. Errors: NOT_FOUND (nobody does), INVALID_PARAM (NULL). */
 TMSG_API tmsg_status_t tmsg_domain_find(tmsg_device_t device,
                                         const tmsg_domain_t **domain_p);
 
@@ -181,7 +187,8 @@ TMSG_API tmsg_status_t tmsg_domain_use(tmsg_device_t device);
 TMSG_API tmsg_status_t tmsg_memory_query(const void *data,
                                          tmsg_memory_t *memory_p);
 
-/* For the functions of a table: sets the words of tmsg_error_message() and
+/* For the functions of a table, and for allocators (tensormsg/worker.h): sets
+ * the words of this thread's tmsg_error_message(), which are copied, and
  * returns `status`. */
 TMSG_API tmsg_status_t tmsg_domain_fail(tmsg_status_t status,
                                         const char *words);
