@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/index.h"
 
 #define FILE_BYTES_MOST (1u << 20)
 
@@ -40,35 +41,55 @@ uint64_t tmsg_json_read_number(tmsg_json_reader_t *reader, const cJSON *item,
     return (uint64_t)value;
 }
 
-static bool has_twice(const cJSON *object, const cJSON *item)
-{
-    const cJSON *other;
+/* As the index wants its names. */
+typedef struct {
+    const char *name;
+    size_t name_bytes;
+} member_t;
 
-    cJSON_ArrayForEach(other, object)
+static tmsg_status_t check_keys(tmsg_json_reader_t *reader, const cJSON *object,
+                                member_t *members)
+{
+    tmsg_names_t names = {members, sizeof(*members), 0};
+    tmsg_index_t index = {0};
+    tmsg_status_t status = TMSG_OK;
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, object)
     {
-        if (other == item) {
-            return false;
+        member_t *member = &members[names.count];
+
+        *member = (member_t){item->string, strlen(item->string)};
+        if (tmsg_index_find(&index, &names, member->name, member->name_bytes) !=
+            TMSG_INDEX_NONE) {
+            tmsg_json_fail(reader, item, "is there twice");
+            break;
         }
-        if (strcmp(other->string, item->string) == 0) {
-            return true;
+        names.count++;
+        status = tmsg_index_add(&index, &names);
+        if (status != TMSG_OK) {
+            break;
         }
     }
-    return false;
+    tmsg_index_free(&index);
+    return status;
 }
 
 bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object)
 {
-    const cJSON *item;
+    tmsg_status_t status;
+    member_t *members;
 
     if (!cJSON_IsObject(object)) {
         tmsg_json_fail(reader, object, "is not an object");
         return false;
     }
-    cJSON_ArrayForEach(item, object)
-    {
-        if (has_twice(object, item)) {
-            tmsg_json_fail(reader, item, "is there twice");
-        }
+    members = calloc((size_t)cJSON_GetArraySize(object) + 1, sizeof(*members));
+    status = members == NULL ? tmsg_error_memory(reader->what)
+                             : check_keys(reader, object, members);
+    free(members);
+    if (reader->status == TMSG_OK) {
+        reader->status = status;
     }
     return reader->status == TMSG_OK;
 }

@@ -31,7 +31,8 @@ void tmsg_json_fail(tmsg_json_reader_t *reader, const cJSON *item,
 uint64_t tmsg_json_read_number(tmsg_json_reader_t *reader, const cJSON *item,
                                uint64_t most);
 
-/* Whether it is an object whose keys are all different. */
+/* Whether it is an object whose keys are all different, in time that grows with
+ * their number. Errors: INVALID_PARAM, NO_MEMORY. */
 bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object);
 
 /* The value that is `text`, or that the file called `source` holds (1 MiB at

@@ -120,7 +120,10 @@ static tmsg_status_t read_object(const cJSON *object, tmsg_method_info_t *info)
     tmsg_status_t status;
 
     if (!tmsg_json_check_object(&reader, object)) {
-        return malformed(info->name, "no object, or a key that comes twice");
+        return reader.status == TMSG_ERR_NO_MEMORY
+                   ? reader.status
+                   : malformed(info->name,
+                               "no object, or a key that comes twice");
     }
     if (!text_of(object, "description", &description) ||
         !text_of(object, "signature", &signature) ||

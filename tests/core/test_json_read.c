@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* JSON that people write: what cJSON alone would let pass. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json_read.h"
+#include "support/failing_alloc.h"
+#include "support/must.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static tmsg_json_reader_t reader(void)
+{
+    return (tmsg_json_reader_t){"the test", "it", TMSG_OK};
+}
+
+static cJSON *parse(const char *text)
+{
+    tmsg_json_reader_t read = reader();
+    cJSON *root = tmsg_json_parse(&read, text);
+
+    must(read.status);
+    return root;
+}
+
+/* {"k0":0,"k1":0,...}, with what follows the last. */
+static char *keys(size_t count, const char *last)
+{
+    char *text = malloc(count * 16 + strlen(last) + 3);
+    char *at = text;
+
+    *at++ = '{';
+    for (size_t i = 0; i < count; i++) {
+        at += sprintf(at, "\"k%zu\":0,", i);
+    }
+    sprintf(at, "%s}", last);
+    return text;
+}
+
+Test(json_read, a_key_that_comes_twice_is_named)
+{
+    static const struct {
+        size_t others;
+        const char *last, *words;
+    } rows[] = {
+        {0, "", NULL},
+        {0, "\"k\":0", NULL},
+        {0, "\"\":0,\"\":1", "it: '' is there twice"},
+        {1, "\"k\":0", NULL},
+        {7, "\"k0\":0", "it: 'k0' is there twice"},
+        {8, "\"k7\":0", "it: 'k7' is there twice"},
+        {9, "\"k\":0", NULL},
+        {9, "\"K0\":0", NULL},
+        {9, "\"k8\":0,\"k0\":0", "it: 'k8' is there twice"},
+        {1000, "\"k\\u0030\":0", "it: 'k0' is there twice"},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_json_reader_t read = reader();
+        char *text = keys(rows[i].others, rows[i].last);
+        cJSON *root = parse(text);
+
+        cr_expect_eq(tmsg_json_check_object(&read, root), rows[i].words == NULL,
+                     "%s", text);
+        must_be(read.status,
+                rows[i].words == NULL ? TMSG_OK : TMSG_ERR_INVALID_PARAM);
+        if (rows[i].words != NULL) {
+            cr_expect_str_eq(tmsg_error_message(), rows[i].words);
+        }
+        cJSON_Delete(root);
+        free(text);
+    }
+}
+
+/* Compared each with each they take minutes. */
+Test(json_read, many_keys_take_no_more_time_than_they_must, .timeout = 20)
+{
+    tmsg_json_reader_t read = reader();
+    char *text = keys(200000, "\"k0\":0");
+    cJSON *root = parse(text);
+
+    cr_expect(!tmsg_json_check_object(&read, root));
+    cr_expect_str_eq(tmsg_error_message(), "it: 'k0' is there twice");
+    cJSON_Delete(root);
+    free(text);
+}
+
+Test(json_read, a_check_without_memory_says_so)
+{
+    char *text = keys(20, "\"k\":0");
+    cJSON *root = parse(text);
+    bool failed = true;
+    unsigned long n = 0;
+
+    while (failed) {
+        tmsg_json_reader_t read = reader();
+        bool holds;
+
+        failing_alloc_arm(++n);
+        holds = tmsg_json_check_object(&read, root);
+        failed = failing_alloc_disarm();
+        cr_expect_eq(holds, !failed);
+        must_be(read.status, failed ? TMSG_ERR_NO_MEMORY : TMSG_OK);
+    }
+    cr_expect(n > 2, "%lu", n);
+    cJSON_Delete(root);
+    free(text);
+}
