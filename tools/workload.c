@@ -107,19 +107,39 @@ bool workload_uniform(size_t tensors, size_t bytes, workload_t *workload,
     return *why == '\0';
 }
 
+/* The line of the first NUL, where cJSON would end a string, or the text; 0:
+ * there is none. */
+static unsigned nul_line(const char *text, size_t bytes)
+{
+    unsigned line = 1;
+
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\0' || strncmp(text + i, "\\u0000", 6) == 0) {
+            return line;
+        }
+        line += text[i] == '\n';
+        i += text[i] == '\\'; /* what is escaped begins no escape */
+    }
+    return 0;
+}
+
 static cJSON *load(const reading_t *reading)
 {
     char *text = room(reading, FILE_BYTES_MOST, 1);
     FILE *file = text == NULL ? NULL : fopen(reading->path, "rbe");
     cJSON *json = NULL;
+    size_t bytes = 0;
 
     errno = file == NULL ? errno : 0;
     if (file == NULL) {
         refuse(reading, "%s", strerror(errno));
-    } else if (fread(text, 1, FILE_BYTES_MOST, file) == FILE_BYTES_MOST) {
+    } else if ((bytes = fread(text, 1, FILE_BYTES_MOST, file)) ==
+               FILE_BYTES_MOST) {
         refuse(reading, "longer than %u bytes", FILE_BYTES_MOST);
     } else if (ferror(file)) {
         refuse(reading, "%s", strerror(errno));
+    } else if (nul_line(text, bytes) > 0) {
+        refuse(reading, "line %u: it holds a NUL", nul_line(text, bytes));
     } else {
         json = cJSON_ParseWithOpts(text, NULL, true);
     }

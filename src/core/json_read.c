@@ -94,6 +94,22 @@ bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object)
     return reader->status == TMSG_OK;
 }
 
+const char *tmsg_json_find_nul(const char *text, size_t bytes)
+{
+    static const char nul[] = "\\u0000";
+    const char *end = text + bytes;
+
+    while ((text = memchr(text, '\\', (size_t)(end - text))) != NULL) {
+        size_t left = (size_t)(end - text);
+
+        if (left >= strlen(nul) && memcmp(text, nul, strlen(nul)) == 0) {
+            return text;
+        }
+        text += left > 1 ? 2 : 1; /* what is escaped begins no escape */
+    }
+    return NULL;
+}
+
 /* The whole file with a NUL behind it, or NULL. */
 static char *load(tmsg_json_reader_t *reader)
 {
@@ -146,9 +162,16 @@ static unsigned line_of(const char *text, const char *at)
 
 cJSON *tmsg_json_parse(tmsg_json_reader_t *reader, const char *text)
 {
-    const char *end = NULL;
-    cJSON *root = cJSON_ParseWithOpts(text, &end, 1);
+    const char *end = tmsg_json_find_nul(text, strlen(text));
+    cJSON *root;
 
+    if (end != NULL) {
+        reader->status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                        "%s: line %u: a string holds \\u0000",
+                                        reader->source, line_of(text, end));
+        return NULL;
+    }
+    root = cJSON_ParseWithOpts(text, &end, 1);
     if (root == NULL) {
         reader->status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                                         "%s is not JSON: see line %u",

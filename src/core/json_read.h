@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* core/json_read.h - JSON that people write, read strictly: nothing after its
- * end, no key twice, integers only where they are exact. What is wrong is said
- * with the source and the key. */
+ * end, no key twice, no \u0000, integers only where they are exact. What is
+ * wrong is said with the source and the key. */
 #ifndef TMSG_CORE_JSON_READ_H
 #define TMSG_CORE_JSON_READ_H
 
@@ -34,6 +34,10 @@ uint64_t tmsg_json_read_number(tmsg_json_reader_t *reader, const cJSON *item,
 /* Whether it is an object whose keys are all different, in time that grows with
  * their number. Errors: INVALID_PARAM, NO_MEMORY. */
 bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object);
+
+/* The first \u0000 of a text, where cJSON would end a string, or NULL: to be
+ * asked before cJSON is, by everybody who has JSON of others. */
+const char *tmsg_json_find_nul(const char *text, size_t bytes);
 
 /* The value that is `text`, or that the file called `source` holds (1 MiB at
  * most), freed with cJSON_Delete(); NULL: the reader's status says why. Errors:

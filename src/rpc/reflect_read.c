@@ -167,6 +167,9 @@ static tmsg_status_t read_method(const char *name, const tmsg_meta_t *value,
         memchr(value->data, '\0', value->bytes) != NULL) {
         return malformed(name, "not a string, or too long");
     }
+    if (tmsg_json_find_nul(value->data, value->bytes) != NULL) {
+        return malformed(name, "a string holds \\u0000");
+    }
     status = keep(name, &info->name);
     if (status != TMSG_OK) {
         return status;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/json_read.h"
 #include "core/utf8.h"
 
 #define DEPTH_MAX 3              /* header, tensor, shape */
@@ -43,12 +44,6 @@ static tmsg_status_t scan_string(scan_t *scan)
             return fail(scan, "control character in a string");
         }
         if (c == '\\') {
-            if (scan->bytes - scan->at > 5 &&
-                memcmp(scan->text + scan->at + 1, "u0000", 5) == 0) {
-                return tmsg_file_fail(scan->where, TMSG_ERR_UNSUPPORTED,
-                                      "header byte %zu: NUL in a string",
-                                      scan->at);
-            }
             scan->at++;
         }
     }
@@ -108,6 +103,7 @@ static tmsg_status_t scan_token(scan_t *scan)
 
 static tmsg_status_t scan_header(scan_t *scan)
 {
+    const char *nul = tmsg_json_find_nul(scan->text, scan->bytes);
     tmsg_status_t status = TMSG_OK;
 
     if (scan->bytes == 0 || scan->text[0] != '{') {
@@ -116,6 +112,11 @@ static tmsg_status_t scan_header(scan_t *scan)
     if (!tmsg_utf8_valid(scan->text, scan->bytes)) {
         return tmsg_file_fail(scan->where, TMSG_ERR_MALFORMED,
                               "the header is not UTF-8");
+    }
+    if (nul != NULL) {
+        return tmsg_file_fail(scan->where, TMSG_ERR_UNSUPPORTED,
+                              "header byte %zu: NUL in a string",
+                              (size_t)(nul - scan->text));
     }
     while (scan->at < scan->bytes && status == TMSG_OK) {
         status = scan_token(scan);

@@ -12,6 +12,7 @@
 #include <tensormsg/meta.h>
 
 #include "core/error.h"
+#include "core/json_read.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/json.h"
@@ -296,7 +297,7 @@ static tmsg_status_t append_bytes(uint64_t payload_bytes, tmsg_map_t *map)
 static bool holds_nul(const char *text, size_t bytes)
 {
     return memchr(text, '\0', bytes) != NULL ||
-           memmem(text, bytes, "\\u0000", 6) != NULL;
+           tmsg_json_find_nul(text, bytes) != NULL;
 }
 
 /* *root_p is NULL where the whole is not JSON. */

@@ -25,6 +25,54 @@ static cJSON *parse(const char *text)
     return root;
 }
 
+Test(json_read, finds_every_nul)
+{
+    static const struct {
+        const char *text;
+        long at; /* -1: there is none */
+    } rows[] = {
+        {"", -1},
+        {"\\", -1},
+        {"\\u000", -1},
+        {"\\u0001", -1},
+        {"\\u00000", 0},
+        {"{\"a\\u0000b\":1}", 3},
+        {"{\"a\":\"\\u0000\"}", 6},
+        {"{\"\\\"\\u0000\":1}", 4},
+        {"{\"\\\\u0000\":1}", -1}, /* a backslash, and u0000 */
+        {"{\"\\\\\\u0000\":1}", 4},
+        {"{\"\\\\\\\\u0000\":1}", -1},
+        {"{\"\\u0010\\u0000\":1}", 8},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        size_t bytes = strlen(rows[i].text);
+        char *exact = malloc(bytes == 0 ? 1 : bytes); /* for ASan's sake */
+        const char *nul;
+
+        memcpy(exact, rows[i].text, bytes);
+        nul = tmsg_json_find_nul(exact, bytes);
+        cr_expect_eq(nul == NULL ? -1 : nul - exact, rows[i].at, "%s: %ld",
+                     rows[i].text, nul == NULL ? -1 : (long)(nul - exact));
+        free(exact);
+    }
+}
+
+Test(json_read, a_string_that_would_be_cut_is_refused_with_its_line)
+{
+    tmsg_json_reader_t read = reader();
+    cJSON *root;
+
+    cr_expect_null(
+        tmsg_json_parse(&read, "{\"a\": 1,\n\"version\\u0000x\": 1}"));
+    must_be(read.status, TMSG_ERR_INVALID_PARAM);
+    cr_expect_str_eq(tmsg_error_message(),
+                     "it: line 2: a string holds \\u0000");
+    root = parse("{\"a\\\\u0000\": 1}");
+    cr_expect_str_eq(root->child->string, "a\\u0000");
+    cJSON_Delete(root);
+}
+
 /* {"k0":0,"k1":0,...}, with what follows the last. */
 static char *keys(size_t count, const char *last)
 {

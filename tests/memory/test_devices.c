@@ -325,6 +325,8 @@ static const struct {
     {"{", "is not JSON: see line 1"},
     {ENTRIES("") "\n x", "is not JSON: see line 2"},
     {"[] []", "is not JSON: see line 1"},
+    {"{\"version\":1,\n\"devices\\u0000\":[]}",
+     "line 2: a string holds \\u0000"},
     {"{}", "'' has no \"version\": 1"},
     {"{\"version\":2,\"devices\":[]}", "'version' is not 1, the version that "
                                        "this library reads"},

@@ -370,6 +370,9 @@ def test_bad_usage(words, says, tmp_path):
      '"shape": [1], "times": 0}]}]}', '"times" is no whole number'),
     ('{"name": "x", "maps": [{"tensors": [], "meta": {"k": []}}]}',
      "k: neither a number nor text"),
+    ('{"name": "x",\n"maps": [{"tensors": [], "meta": {"k\\u0000": 1}}]}',
+     "line 2: it holds a NUL"),
+    ('{"name": "x", "maps": [{"tensors": []}]}\0{', "line 1: it holds a NUL"),
 ])
 def test_a_workload_that_is_none(text, says, tmp_path):
     path = tmp_path / "w.json"

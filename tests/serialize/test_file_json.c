@@ -34,6 +34,7 @@ Test(file_json, takes_what_the_format_allows)
         "{ \"a\" :\t{\n\"b\"\r: [ ] } } ",
         "{\"a\":-1}",
         "{\"a\\\\\":\"\\u0061\\\"\"}",
+        "{\"a\\\\u0000\":1}", /* a backslash, and u0000 */
         "{\"\xe6\x97\xa5\":\"\x7f\"}",
     };
 

@@ -245,6 +245,12 @@ Test(ucxx, a_user_header_gives_the_tensor_its_shape)
          "float32x4",
          1,
          {10}},
+        {"{\"dtype\":\"int8\",\"shape\":[1],\"name\":\"\\\\u0000\"}",
+         1,
+         "\\u0000", /* a backslash, and u0000 */
+         "int8",
+         1,
+         {1}},
         {"{\"dtype\":\"bool\",\"shape\":[0,9007199254740991]}",
          0,
          "data",
