@@ -38,7 +38,7 @@ enum {
  * Errors: INVALID_PARAM (a NULL, what tmsg_tensor_check() refuses), UNSUPPORTED
  * (a dtype that is none of tensormsg/dtype.h; a device type that is none of
  * tensormsg/device.h; a byte_offset where data is no address but a handle, as
- * with OpenCL; a major version of DLPack other than 1; padded elements of less
+ * with OpenCL; a major version of DLPack other than 1; padded values of less
  * than 8 bits; a flag that is none of the above), LIMIT_EXCEEDED. */
 TMSG_API tmsg_status_t tmsg_tensor_from_dlpack(
     const struct DLManagedTensor *managed, tmsg_tensor_t *tensor_p);

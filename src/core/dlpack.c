@@ -60,8 +60,7 @@ static tmsg_status_t describe(const tmsg_dl_tensor_t *dl,
 
 static tmsg_status_t check_flags(const struct DLManagedTensorVersioned *managed)
 {
-    tmsg_dtype_t dtype = managed->dl_tensor.dtype;
-    uint32_t bits = (uint32_t)dtype.bits * dtype.lanes;
+    uint8_t bits = managed->dl_tensor.dtype.bits; /* lanes are padded, too */
 
     if (managed->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(
@@ -71,7 +70,7 @@ static tmsg_status_t check_flags(const struct DLManagedTensorVersioned *managed)
     }
     if ((managed->flags & TMSG_DLPACK_PADDED) && bits % 8 != 0) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "elements of %u bits padded to whole bytes; they "
+                              "values of %u bits padded to whole bytes; they "
                               "travel packed",
                               bits);
     }

@@ -37,6 +37,9 @@ Test(dlpack, describes_a_versioned_one_with_its_flags)
     managed.flags = TMSG_DLPACK_PADDED; /* float32 has nothing to pad */
     cr_assert_eq(tmsg_tensor_from_dlpack_versioned(&managed, &tensor, NULL),
                  TMSG_OK, "%s", tmsg_error_message());
+    managed.dl_tensor.dtype.lanes = 3;
+    cr_assert_eq(tmsg_tensor_from_dlpack_versioned(&managed, &tensor, NULL),
+                 TMSG_OK, "%s", tmsg_error_message());
 }
 
 /* Shapes that have no elements, or no dimensions. */
@@ -242,11 +245,21 @@ Test(dlpack, refuses_versions_and_flags_that_it_does_not_know)
          1,
          0x19,
          {2, 32, 1}},
-        {"tensor 'x': elements of 4 bits padded to whole bytes; they travel "
+        {"tensor 'x': values of 4 bits padded to whole bytes; they travel "
          "packed",
          1,
          TMSG_DLPACK_PADDED,
          {17, 4, 1}},
+        {"tensor 'x': values of 4 bits padded to whole bytes; they travel "
+         "packed",
+         1,
+         TMSG_DLPACK_PADDED,
+         {17, 4, 2}}, /* 2 bytes each, where packed ones have 1 */
+        {"tensor 'x': values of 1 bits padded to whole bytes; they travel "
+         "packed",
+         1,
+         TMSG_DLPACK_PADDED,
+         {1, 1, 8}},
     };
     tmsg_map_t *map = new_map();
 
