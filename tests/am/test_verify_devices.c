@@ -179,19 +179,33 @@ Test(verify_devices, is_the_same_wherever_it_goes)
     device_maps_end();
 }
 
+enum { PEERS = 3 };
+
+/* Those of messages of one number, of a peer each. */
+typedef struct {
+    uint32_t sequence;
+    unsigned count;
+    const tmsg_endpoint_t *from[PEERS];
+} refusals_t;
+
 static void count_refusal(void *arg, tmsg_endpoint_t *endpoint,
                           uint16_t channel, uint32_t sequence,
                           tmsg_status_t status, const char *error)
 {
-    (void)channel;
-    (void)endpoint;
-    (void)sequence;
+    refusals_t *refusals = arg;
+
+    must_eq(channel, 0);
+    must_eq(sequence, refusals->sequence);
     must_be(status, TMSG_ERR_CORRUPT);
     must_say(error, "tensor 1 '1': xxh3_64 is ");
-    ++*(unsigned *)arg;
+    must_true(refusals->count < PEERS);
+    for (unsigned i = 0; i < refusals->count; i++) {
+        must_true(refusals->from[i] != endpoint);
+    }
+    refusals->from[refusals->count++] = endpoint;
 }
 
-static side_options_t counting(unsigned *refusals)
+static side_options_t counting(refusals_t *refusals)
 {
     return (side_options_t){
         .worker = {.field_mask = TMSG_WORKER_PARAM_ON_REFUSED,
@@ -211,7 +225,7 @@ static void damage(link_t link)
     enum { BYTES = 20000000 };
     static const device_tensor_t tensors[] = {{.device = 0, .bytes = 64},
                                               {.device = 1, .bytes = BYTES}};
-    unsigned refusals = 0;
+    refusals_t refusals = {.sequence = 0};
     const side_options_t options = counting(&refusals);
     tmsg_message_t *message = NULL;
     tmsg_request_t *sent;
@@ -233,7 +247,7 @@ static void damage(link_t link)
     must_say(tmsg_request_error(sent), "tensor 1 '1': xxh3_64 is ");
     tmsg_request_destroy(sent);
     must_be(tmsg_worker_recv(pair.a.worker, 0, &message), TMSG_ERR_TIMED_OUT);
-    must_eq(refusals, 1);
+    must_eq(refusals.count, 1);
     exchange(&pair, tensors, 2);
     pair_close(&pair);
     device_maps_end();
@@ -281,7 +295,7 @@ static bool is_posted_again(void *arg)
  * its stream was done: none gets what was damaged on the way. */
 Test(verify_devices, is_published)
 {
-    enum { PEERS = 3, BYTES = 20000000 };
+    enum { BYTES = 20000000 };
     const tmsg_stream_t stream = device_stream(1);
     const device_tensor_t tensors[] = {
         {.device = 0, .bytes = 100},
@@ -289,7 +303,7 @@ Test(verify_devices, is_published)
         {.device = ON_HOST, .bytes = 70000}};
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
                                        .flags = TMSG_SEND_VERIFY};
-    unsigned refusals = 0;
+    refusals_t refusals = {.sequence = 1};
     const side_options_t options = counting(&refusals);
     tmsg_message_t *message = NULL;
     tmsg_endpoint_t *peers[PEERS];
@@ -332,12 +346,12 @@ Test(verify_devices, is_published)
             last ^= 1;
             device_poke((uint8_t *)tensor.data + BYTES - 1, &last, 1);
         }
-        (void)pair_wait(&pair, sent);
-        tmsg_request_destroy(sent);
+        must(pair_finish(&pair, sent)); /* whatever became of each */
     }
     message = NULL;
     must_be(tmsg_worker_recv(pair.a.worker, 200, &message), TMSG_ERR_TIMED_OUT);
-    must_eq(refusals, PEERS);
+    must_eq(refusals.count, PEERS);
+    must_eq(tmsg_publisher_size(publisher), PEERS);
     tmsg_publisher_destroy(publisher);
     tmsg_map_destroy(map);
     pair_close(&pair);
