@@ -13,6 +13,7 @@
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
+#include "memory/domain.h"
 
 const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message)
 {
@@ -49,7 +50,7 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     tmsg_map_destroy(message->map);
     tmsg_store_drop(message->store);
     free(message->pieces);
-    free(message->room);
+    tmsg_host_free(message->room);
     free(message);
 }
 
@@ -191,20 +192,17 @@ void tmsg_message_discard(tmsg_message_t *message)
 /* Room for a payload, unless it is small and lies in the record. */
 static tmsg_status_t make_room(tmsg_message_t *message, size_t bytes)
 {
-    size_t whole = (bytes + TMSG_PAYLOAD_ALIGNMENT - 1) /
-                   TMSG_PAYLOAD_ALIGNMENT * TMSG_PAYLOAD_ALIGNMENT;
+    tmsg_status_t status;
+    void *room = NULL;
 
     if (bytes <= TMSG_MESSAGE_SMALL || bytes <= message->room_bytes) {
         return TMSG_OK;
     }
-    free(message->room);
-    message->room_bytes = 0;
-    message->room = aligned_alloc(TMSG_PAYLOAD_ALIGNMENT, whole);
-    if (message->room == NULL) {
-        return tmsg_error_memory("a message's payload");
-    }
-    message->room_bytes = whole;
-    return TMSG_OK;
+    tmsg_host_free(message->room);
+    status = tmsg_host_alloc(bytes, TMSG_PAYLOAD_ALIGNMENT, 0, &room);
+    message->room = room;
+    message->room_bytes = room == NULL ? 0 : bytes;
+    return status;
 }
 
 /* Makes the map of a record one with that layout, its tensors, of `bytes`, in
