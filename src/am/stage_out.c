@@ -10,6 +10,7 @@
 #include "am/parts.h"
 #include "am/stage_sum.h"
 #include "core/bytes.h"
+#include "core/device.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
@@ -72,8 +73,7 @@ static bool is_same(const await_t *await, const tmsg_map_entry_t *entry)
 {
     return await->stream.kind == entry->stream.kind &&
            await->stream.handle == entry->stream.handle &&
-           await->device.type == entry->tensor.device.type &&
-           await->device.id == entry->tensor.device.id;
+           tmsg_device_is(await->device, entry->tensor.device);
 }
 
 static void run_failed(tmsg_soon_t *call)
@@ -498,8 +498,7 @@ static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
         uint64_t bytes = next_bytes(stage);
         const uint8_t *from = entry->tensor.data;
 
-        if (entry->tensor.device.type != device.type ||
-            entry->tensor.device.id != device.id ||
+        if (!tmsg_device_is(entry->tensor.device, device) ||
             at + bytes > fill->chunk->capacity) {
             break;
         }

@@ -2,6 +2,7 @@
 #include "am/stage_sum.h"
 
 #include "am/worker.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "memory/domain.h"
 
@@ -155,8 +156,7 @@ static tmsg_status_t fill(tmsg_sums_t *sums, const tmsg_domain_t *domain,
 
     while (status == TMSG_OK &&
            (entry = next(sums->map, &sums->copied)) != NULL &&
-           entry->tensor.device.type == device.type &&
-           entry->tensor.device.id == device.id &&
+           tmsg_device_is(entry->tensor.device, device) &&
            (bytes = piece(sums, entry, &sums->copied, at)) > 0) {
         const uint8_t *from = entry->tensor.data;
 

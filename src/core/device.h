@@ -10,6 +10,11 @@
 /* The type's name, or NULL: not one of the list. */
 const char *tmsg_device_type_name(int32_t type);
 
+static inline bool tmsg_device_is(tmsg_device_t a, tmsg_device_t b)
+{
+    return a.type == b.type && a.id == b.id;
+}
+
 /* Whether data of a tensor there is an address, to which bytes may be added.
  * With OpenCL and its kin it is a handle. */
 bool tmsg_device_has_addresses(int32_t type);

@@ -38,11 +38,6 @@ static bool span_of(const tmsg_map_t *map, size_t index, span_t *span)
     return entry->bytes > 0 && tmsg_device_has_addresses(span->device.type);
 }
 
-static bool same_device(const span_t *a, const span_t *b)
-{
-    return a->device.type == b->device.type && a->device.id == b->device.id;
-}
-
 /* Whether each begins where the one before ends, or beyond: as they mostly lie.
  */
 static bool ascends(const tmsg_map_t *map)
@@ -54,8 +49,8 @@ static bool ascends(const tmsg_map_t *map)
         if (!span_of(map, i, &span)) {
             continue;
         }
-        if (!first &&
-            (!same_device(&before, &span) || span.begin < before.end)) {
+        if (!first && (!tmsg_device_is(before.device, span.device) ||
+                       span.begin < before.end)) {
             return false;
         }
         before = span;
@@ -99,7 +94,7 @@ static tmsg_status_t check_sorted(const tmsg_map_t *map, span_t *spans)
     }
     qsort(spans, count, sizeof(*spans), compare);
     for (size_t i = 1; i < count; i++) {
-        if (same_device(&spans[i - 1], &spans[i]) &&
+        if (tmsg_device_is(spans[i - 1].device, spans[i].device) &&
             spans[i].begin < spans[i - 1].end) {
             return refuse(map, spans[i - 1].index, spans[i].index);
         }

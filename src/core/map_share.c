@@ -3,6 +3,7 @@
  * shared by the maps that are received. */
 #include <string.h>
 
+#include "core/device.h"
 #include "core/error.h"
 #include "core/map_struct.h"
 #include "core/tensor.h"
@@ -56,7 +57,7 @@ static bool is_like(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
     return a->name_bytes == b->name_bytes && s->ndim == t->ndim &&
            s->dtype.code == t->dtype.code && s->dtype.bits == t->dtype.bits &&
            s->dtype.lanes == t->dtype.lanes &&
-           s->device.type == t->device.type && s->device.id == t->device.id &&
+           tmsg_device_is(s->device, t->device) &&
            memcmp(a->name, b->name, a->name_bytes) == 0 &&
            same_extents(s->shape, t->shape, s->ndim) &&
            same_extents(s->strides, t->strides, s->ndim) &&

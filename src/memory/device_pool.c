@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "core/device.h"
+
 #define SLACK 4096 /* a block may be so much larger, however small it is */
 
 void tmsg_device_pool_init(tmsg_device_pool_t *pool, uint64_t most)
@@ -43,9 +45,8 @@ static bool fits(const tmsg_device_block_t *block,
                  const tmsg_device_block_t *wanted, uint64_t bytes)
 {
     return block->domain == wanted->domain &&
-           block->device.type == wanted->device.type &&
-           block->device.id == wanted->device.id && block->capacity >= bytes &&
-           block->capacity - bytes <= bytes + SLACK;
+           tmsg_device_is(block->device, wanted->device) &&
+           block->capacity >= bytes && block->capacity - bytes <= bytes + SLACK;
 }
 
 tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,

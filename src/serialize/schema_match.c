@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/device.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/schema_struct.h"
@@ -34,7 +35,7 @@ static bool same_but_shape(const tmsg_map_entry_t *kept,
     return kept->name_bytes == entry->name_bytes && a->ndim == b->ndim &&
            a->dtype.code == b->dtype.code && a->dtype.bits == b->dtype.bits &&
            a->dtype.lanes == b->dtype.lanes &&
-           a->device.type == b->device.type && a->device.id == b->device.id &&
+           tmsg_device_is(a->device, b->device) &&
            memcmp(kept->name, entry->name, kept->name_bytes) == 0 &&
            same_strides(a, b) &&
            tmsg_map_same_view(tmsg_map_view(kept), tmsg_map_view(entry));
