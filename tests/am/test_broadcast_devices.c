@@ -206,3 +206,54 @@ Test(broadcast_devices, is_not_lost_where_it_cannot_be_received_into)
     pair_close(&pair);
     device_maps_end();
 }
+
+/* The same for what came with its gaps, from the host's memory, before the
+ * receive or while it waits; it is there for who receives without a map. */
+static void stays_with_gaps(pair_t *pair, bool before)
+{
+    static uint8_t bytes[2 * 210];
+    const expanded_t gaps = {{5, 6, 7}, {84, 14, 2}, 419};
+    const expanded_t plain = {{5, 6, 7}, {42, 7, 1}, 210};
+    const tmsg_tensor_t tensor = {.data = bytes,
+                                  .device = {TMSG_DEVICE_CPU, 0},
+                                  .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                  .ndim = 3,
+                                  .shape = gaps.shape,
+                                  .strides = gaps.strides};
+    tmsg_map_t *map, *into = make(&plain, 1);
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t)i;
+    }
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    sent = send_map(pair->to_a, map, TMSG_SEND_KEEP_STRIDES);
+    if (before) {
+        pair_await(pair, has_ready, pair->to_b, "the message");
+    }
+    must_be(
+        tmsg_endpoint_recv_into(pair->to_b, into, before ? 0 : 10000, &message),
+        TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "tensor 'x': its strides leave gaps or "
+                                   "overlap, and only the CPU can write it "
+                                   "out");
+    message = pair_take(pair, &pair->a);
+    must_true(memcmp(check(&gaps, message).data, bytes, gaps.bytes) == 0);
+    must(pair_finish(pair, sent));
+    tmsg_message_destroy(message);
+    tmsg_map_destroy(into);
+}
+
+Test(broadcast_devices, with_gaps_it_is_not_lost_either)
+{
+    pair_t pair;
+
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    stays_with_gaps(&pair, true);
+    stays_with_gaps(&pair, false);
+    pair_close(&pair);
+    device_maps_end();
+}
