@@ -68,8 +68,8 @@ static const char *read_text(reader_t *reader, const cJSON *item)
         tmsg_json_fail(&reader->json, item, "is not a text");
         return "";
     }
-    if (item->valuestring[0] ==
-        '\0') { /* which devices without one have, too */
+    /* "" is what devices have that have none. */
+    if (item->valuestring[0] == '\0') {
         tmsg_json_fail(&reader->json, item, "is empty");
     }
     return item->valuestring;
