@@ -39,18 +39,18 @@ typedef struct tmsg_limits {
     uint64_t message_bytes;  /* payload of one message, with what is
                               * broadcast written out: 1 TiB */
     uint64_t held_bytes;     /* received and not released, a worker, in the
-                              * library's own memory: a quarter of RAM. A
-                              * message that does not fit now waits at its
-                              * sender, and with it what came after it to
-                              * this worker, from whomever, but for payloads
-                              * of a few hundred bytes; one that never can is
-                              * refused. Payloads count, and names,
-                              * shapes, metadata and captured headers. Up to
-                              * a quarter of it more is what peers may send
-                              * ahead, before there is memory for it. What
-                              * comes with a header cannot wait: a message is
-                              * refused where it would take all together more
-                              * than 64 MiB beyond the limit. */
+                              * library's own memory, that of devices among it:
+                              * a quarter of RAM. A message that does not fit
+                              * now waits at its sender, and with it what came
+                              * after it to this worker, from whomever, but for
+                              * payloads of a few hundred bytes; one that never
+                              * can is refused. Payloads count, and names,
+                              * shapes, metadata and captured headers. Up to a
+                              * quarter of it more is what peers may send ahead,
+                              * before there is memory for it. What comes with a
+                              * header cannot wait: a message is refused where
+                              * it would take all together more than 64 MiB
+                              * beyond the limit. */
     uint64_t metadata_keys;  /* in one map: 65536 */
 } tmsg_limits_t;
 
