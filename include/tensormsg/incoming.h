@@ -25,7 +25,8 @@ typedef struct tmsg_incoming tmsg_incoming_t;
  * that of their delivery where they differ in size or channel; that they will
  * be delivered is not certain yet. Where names and metadata are too many for
  * one header of UCX's they come with the payload, which is then in the
- * library's memory already: what is placed is copied.
+ * library's memory already: what is placed is copied. Not called for calls,
+ * replies and messages of streams, which go where they would go without it.
  * Thread and calls as for an allocator: on the thread that progresses, with no
  * lock held, on a worker of several threads perhaps while a callback runs on
  * another. It may call the library, destroy included; a call that would have to

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls and streams with tensors in the memory of devices, as messages have
+ * them: beside the host's, both ways, into memory of the caller's. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+#include "support/device_map.h"
+#include "support/devices.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+static const device_tensor_t small[] = {
+    {0, 10, {0}}, {ON_HOST, 20, {0}}, {1, 30, {0}}};
+static const device_tensor_t large[] = {{ON_HOST, 3000000, {0}},
+                                        {1, 3000000, {0}},
+                                        {0, 700000, {0}},
+                                        {0, 0, {0}},
+                                        {ON_HOST, 9, {0}}};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+typedef struct {
+    pair_t pair;
+    tmsg_server_t *server; /* a's */
+    const device_tensor_t *wanted;
+    size_t count;
+    uint64_t seed;
+    unsigned handled;
+    tmsg_call_stream_t *kept;
+} scene_t;
+
+static void check(const scene_t *scene, const tmsg_map_t *map)
+{
+    device_map_check(scene->seed, scene->wanted, scene->count, map);
+}
+
+static void echo(void *arg, tmsg_task_t *task)
+{
+    scene_t *scene = arg;
+
+    check(scene, tmsg_task_map(task));
+    scene->handled++;
+    must(tmsg_task_reply(task, tmsg_task_map(task), NULL));
+}
+
+static void shrug(void *arg, tmsg_task_t *task)
+{
+    (void)arg;
+    must(tmsg_task_reply(task, NULL, NULL));
+}
+
+/* Answers what it was opened with, twice. */
+static void twice(void *arg, tmsg_call_stream_t *stream)
+{
+    const tmsg_map_t *map = tmsg_call_stream_map(stream);
+
+    check(arg, map);
+    must(tmsg_call_stream_send(stream, map, NULL, NULL));
+    must(tmsg_call_stream_send(stream, map, NULL, NULL));
+    must(tmsg_call_stream_end(stream, TMSG_OK, 0, NULL, NULL));
+}
+
+static void keep(void *arg, tmsg_call_stream_t *stream)
+{
+    ((scene_t *)arg)->kept = tmsg_call_stream_keep(stream);
+}
+
+static void open_scene(scene_t *scene, link_t link, drive_t drive,
+                       const side_options_t *server)
+{
+    memset(scene, 0, sizeof(*scene));
+    device_maps_begin();
+    pair_open(&scene->pair, link, drive, server, NULL);
+    must(tmsg_server_create(scene->pair.a.worker, NULL, &scene->server));
+    must(tmsg_server_register(scene->server, "echo", echo, scene, NULL));
+    must(tmsg_server_register(scene->server, "shrug", shrug, NULL, NULL));
+    must(tmsg_server_register_stream(scene->server, "twice", twice, scene,
+                                     NULL));
+    must(tmsg_server_register_stream(scene->server, "keep", keep, scene, NULL));
+}
+
+static void close_scene(scene_t *scene)
+{
+    tmsg_server_destroy(scene->server);
+    pair_close(&scene->pair);
+    must_eq(device_held(), 0);
+    device_maps_end();
+}
+
+static void want(scene_t *scene, const device_tensor_t *tensors, size_t count)
+{
+    scene->wanted = tensors;
+    scene->count = count;
+    scene->seed++;
+}
+
+static bool has_ended(void *arg)
+{
+    return tmsg_call_status(arg) != TMSG_IN_PROGRESS;
+}
+
+static tmsg_call_t *start(scene_t *scene, const char *method,
+                          const device_tensor_t *tensors, size_t count,
+                          const tmsg_map_t *into)
+{
+    const tmsg_call_params_t params = {
+        .field_mask = into == NULL ? 0 : TMSG_CALL_PARAM_REPLY_INTO,
+        .reply_into = into};
+    tmsg_map_t *map = device_map(scene->seed, tensors, count);
+    tmsg_call_t *made;
+
+    must(tmsg_endpoint_call(scene->pair.to_a, method, map, &params, &made));
+    tmsg_map_destroy(map);
+    return made;
+}
+
+static tmsg_call_t *call(scene_t *scene, const device_tensor_t *tensors,
+                         size_t count, const tmsg_map_t *into)
+{
+    tmsg_call_t *made = start(scene, "echo", tensors, count, into);
+
+    pair_await(&scene->pair, has_ended, made, "the end of a call");
+    return made;
+}
+
+static void go_both_ways(link_t link, drive_t drive)
+{
+    scene_t scene;
+
+    open_scene(&scene, link, drive, NULL);
+    for (unsigned i = 0; i < 6; i++) {
+        tmsg_call_t *made;
+
+        want(&scene, i % 2 == 0 ? small : large,
+             i % 2 == 0 ? COUNT(small) : COUNT(large));
+        made = call(&scene, scene.wanted, scene.count, NULL);
+        must_be(tmsg_call_status(made), TMSG_OK);
+        check(&scene, tmsg_call_reply(made));
+        tmsg_call_destroy(made);
+    }
+    must_eq(scene.handled, 6);
+    close_scene(&scene);
+}
+
+Test(devices, go_both_ways_shm) { go_both_ways(LINK_SHM, DRIVE_POLLING); }
+Test(devices, go_both_ways_unix) { go_both_ways(LINK_UNIX, DRIVE_FD); }
+Test(devices, go_both_ways_tcp) { go_both_ways(LINK_TCP, DRIVE_THREAD); }
+Test(devices, go_both_ways_blob) { go_both_ways(LINK_BLOB, DRIVE_FD); }
+
+/* Of each tensor on another device than it comes from, or on the host. */
+Test(devices, are_received_into_memory_of_the_callers)
+{
+    static const device_tensor_t places[] = {{1, 3000000, {0}},
+                                             {0, 3000000, {0}},
+                                             {ON_HOST, 700000, {0}},
+                                             {1, 0, {0}},
+                                             {ON_HOST, 9, {0}}};
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING, NULL);
+    for (unsigned i = 0; i < 3; i++) {
+        tmsg_map_t *into = device_map_empty(places, COUNT(places));
+        tmsg_call_t *made;
+
+        want(&scene, large, COUNT(large));
+        made = call(&scene, large, COUNT(large), into);
+        must_be(tmsg_call_status(made), TMSG_OK);
+        device_map_check(scene.seed, places, COUNT(places), into);
+        tmsg_call_destroy(made);
+        tmsg_map_destroy(into);
+    }
+    close_scene(&scene);
+}
+
+/* Where the server has no such memory it sees the same on the host. */
+Test(devices, come_to_the_host_of_a_server_that_has_none)
+{
+    static const device_tensor_t on_host[] = {
+        {ON_HOST, 10, {0}}, {ON_HOST, 20, {0}}, {ON_HOST, 30, {0}}};
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_HOST_ONLY}};
+    scene_t scene;
+    tmsg_call_t *made;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING, &options);
+    want(&scene, on_host, COUNT(on_host));
+    made = call(&scene, small, COUNT(small), NULL);
+    must_be(tmsg_call_status(made), TMSG_OK);
+    check(&scene, tmsg_call_reply(made));
+    tmsg_call_destroy(made);
+    close_scene(&scene);
+}
+
+/* Of a tensor that is written when its stream goes on. */
+static tmsg_call_t *start_late(const scene_t *scene,
+                               const device_tensor_t *written,
+                               const tmsg_map_t *map)
+{
+    static uint8_t host[70000];
+    tmsg_tensor_t tensor;
+    tmsg_call_t *made;
+
+    must(tmsg_map_at(map, 0, NULL, &tensor));
+    device_block(written->stream);
+    sample_fill(scene->seed, host, written->bytes);
+    must(device_domain()->copy_in(NULL, tensor.device, tensor.data, host,
+                                  written->bytes, written->stream));
+    must(tmsg_endpoint_call(scene->pair.to_a, "echo", map, NULL, &made));
+    return made;
+}
+
+/* A call whose data a kernel still writes, to the end or until it is canceled;
+ * those of the host's memory pass it. */
+Test(devices, wait_for_their_streams)
+{
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING, NULL);
+    for (int i = 0; i < 2; i++) {
+        const device_tensor_t written[] = {{0, 70000, device_stream(0)}};
+        tmsg_map_t *map = device_map(1000, written, 1);
+        tmsg_call_t *made, *beside;
+
+        want(&scene, written, 1);
+        made = start_late(&scene, written, map);
+        beside = start(&scene, "shrug", &small[1], 1, NULL);
+        pair_await(&scene.pair, has_ended, beside, "the call beside it");
+        must_be(tmsg_call_status(beside), TMSG_OK);
+        must_be(tmsg_call_status(made), TMSG_IN_PROGRESS);
+        must_eq(scene.handled, 0);
+        tmsg_call_destroy(beside);
+        if (i == 0) {
+            tmsg_call_cancel(made);
+        }
+        device_unblock(written[0].stream);
+        pair_await(&scene.pair, has_ended, made, "the end of a call");
+        must_be(tmsg_call_status(made), i == 0 ? TMSG_ERR_CANCELED : TMSG_OK);
+        tmsg_call_destroy(made);
+        devices_finish(); /* before its memory is used again */
+        tmsg_map_destroy(map);
+    }
+    must_eq(scene.handled, 1);
+    close_scene(&scene);
+}
+
+static bool is_over(void *arg)
+{
+    return tmsg_call_stream_status(arg) != TMSG_IN_PROGRESS;
+}
+
+Test(devices, go_through_streams)
+{
+    tmsg_call_stream_t *stream;
+    tmsg_message_t *message;
+    tmsg_map_t *map;
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING, NULL);
+    want(&scene, large, COUNT(large));
+    map = device_map(scene.seed, large, COUNT(large));
+    must(tmsg_endpoint_open_stream(scene.pair.to_a, "twice", map, NULL,
+                                   &stream));
+    tmsg_map_destroy(map);
+    pair_await(&scene.pair, is_over, stream, "the end of a stream");
+    must_be(tmsg_call_stream_status(stream), TMSG_OK);
+    for (int i = 0; i < 2; i++) {
+        must(tmsg_call_stream_try_recv(stream, &message));
+        check(&scene, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+    must(tmsg_call_stream_try_recv(stream, &message));
+    must_true(message == NULL);
+    tmsg_call_stream_destroy(stream);
+    close_scene(&scene);
+}
+
+/* A stream's message that its sender wants on a device, or nowhere. */
+Test(devices, are_refused_by_the_policy_of_a_streams_message)
+{
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_HOST_ONLY}};
+    const tmsg_send_params_t strict = {.field_mask = TMSG_SEND_PARAM_FLAGS |
+                                                     TMSG_SEND_PARAM_POLICY,
+                                       .flags = TMSG_SEND_ACKED,
+                                       .policy = TMSG_POLICY_STRICT};
+    tmsg_call_stream_t *stream;
+    tmsg_request_t *sent;
+    tmsg_map_t *map;
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING, &options);
+    must(tmsg_endpoint_open_stream(scene.pair.to_a, "keep", NULL, NULL,
+                                   &stream));
+    map = device_map(1, small, COUNT(small));
+    must(tmsg_call_stream_send(stream, map, &strict, &sent));
+    tmsg_map_destroy(map);
+    must_be(pair_wait(&scene.pair, sent), TMSG_ERR_REFUSED);
+    must_say(tmsg_request_error(sent), "and the policy is strict");
+    tmsg_request_destroy(sent);
+    tmsg_call_stream_destroy(stream);
+    tmsg_call_stream_destroy(scene.kept);
+    close_scene(&scene);
+}
