@@ -12,6 +12,7 @@
 #include <tensormsg/message.h>
 
 #include "am/repeat.h"
+#include "am/way.h"
 #include "core/list.h"
 #include "serialize/schema.h"
 
@@ -44,8 +45,10 @@ typedef struct tmsg_channel {
     uint32_t bye_sequence; /* the peer sends none from here on, if it said so */
     uint32_t bye_read;     /* of a BYE that is being read */
     uint64_t sent_messages, received_messages;
+    uint64_t sent_in_pieces; /* of these, those with parts or slices */
     uint64_t parted; /* which of the endpoint's parts was its last; 0: none */
-    bool stalled;    /* parts that are copied first are not there yet */
+    tmsg_others_t others; /* as its last message in pieces saw them */
+    bool stalled;         /* parts that are copied first are not there yet */
 } tmsg_channel_t;
 
 /* The channels of an endpoint. All zero bits and tmsg_channels_init(). */

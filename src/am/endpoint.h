@@ -131,14 +131,15 @@ struct tmsg_endpoint {
     uint32_t next_message_id;
     tmsg_list_t parting; /* sends, by what parts they have to hand over */
     unsigned parts_in_ucx;
-    uint64_t parts_handed;  /* to UCX, in all */
-    tmsg_list_t kept_parts; /* of the peer's messages; see parts_in.c */
-    uint32_t parts_asked;   /* for, of these, in all */
-    uint32_t parts_came;    /* of those */
-    uint32_t parts_seen;    /* to have come, when the next was looked for */
-    tmsg_list_t posted;     /* with UCX, or waiting for the peer's word */
-    tmsg_list_t controls;   /* small messages made inside UCX */
-    tmsg_list_t aborts;     /* of messages that have not come yet; abort.c */
+    uint64_t sent_in_pieces; /* messages with parts or slices */
+    uint64_t parts_handed;   /* to UCX, in all */
+    tmsg_list_t kept_parts;  /* of the peer's messages; see parts_in.c */
+    uint32_t parts_asked;    /* for, of these, in all */
+    uint32_t parts_came;     /* of those */
+    uint32_t parts_seen;     /* to have come, when the next was looked for */
+    tmsg_list_t posted;      /* with UCX, or waiting for the peer's word */
+    tmsg_list_t controls;    /* small messages made inside UCX */
+    tmsg_list_t aborts;      /* of messages that have not come yet; abort.c */
     uint32_t controls_in_ucx;
     tmsg_list_t ready; /* messages, by own_queue */
     tmsg_post_t post;  /* what the next one is received into */

@@ -299,9 +299,24 @@ static uint64_t sayable(uint64_t bytes)
     return bytes < INT64_MAX ? bytes : INT64_MAX;
 }
 
+/* Small messages behind it on its channel wait for it in any case, but where
+ * there is no order. */
+static bool is_alone(const tmsg_send_t *send)
+{
+    tmsg_channel_t *channel = send->channel;
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    uint64_t small = endpoint->stats.sent_messages - endpoint->sent_in_pieces;
+
+    if (!(send->flags & TMSG_SEND_UNORDERED)) {
+        small -= channel->sent_messages - channel->sent_in_pieces;
+    }
+    return tmsg_others_silent(&channel->others, small, tmsg_now_ns());
+}
+
 static uint64_t chunk_of(const tmsg_send_t *send)
 {
-    return sayable(thresholds_of(send->endpoint)->chunk_bytes);
+    return sayable(
+        tmsg_way_chunk(thresholds_of(send->endpoint), is_alone(send)));
 }
 
 /* Says in the body which tensors are parts, if the way has any. */
@@ -311,6 +326,7 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     const tmsg_measures_t *measures = payload->measures;
     tmsg_split_t *split = &payload->extra->split;
     size_t bytes = (tmsg_map_size(send->map) + 7) / 8;
+    uint64_t chunk;
 
     *split = (tmsg_split_t){0};
     free(payload->foreign);
@@ -324,9 +340,10 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     if (!payload->way.parts && !payload->way.slices) {
         return TMSG_OK;
     }
+    chunk = chunk_of(send);
     split->large = payload->way.parts ? sayable(measures->large) : INT64_MAX;
-    split->slice = payload->way.slices ? chunk_of(send) : 0;
-    split->chunk = tmsg_stage_out_chunk(send, chunk_of(send));
+    split->slice = payload->way.slices ? chunk : 0;
+    split->chunk = tmsg_stage_out_chunk(send, chunk);
     if (payload->way.parts && measures->foreign > 0) {
         payload->foreign = calloc(1, bytes);
         if (payload->foreign == NULL) {

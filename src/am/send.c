@@ -133,6 +133,8 @@ void tmsg_send_post(tmsg_send_t *send)
         send->sequence = send->channel->tx_sequence;
         send->bytes = plan->bytes + parts_bytes;
         tmsg_send_count(send->channel, send->bytes);
+        send->channel->sent_in_pieces += parts_bytes > 0;
+        endpoint->sent_in_pieces += parts_bytes > 0;
         tmsg_trace_posted(send);
     }
     endpoint->credit.tx_charged += send->charge;

@@ -16,6 +16,9 @@
  * is to know them before it finds memory. Up to here. */
 #define SPILLED_HEAD_MOST (4 * MIB)
 
+/* Who asks something once a second is not to wait for pieces that are long. */
+#define SILENCE_NS 2000000000ULL
+
 /* See bench/NOTES.md for where they come from, and docs/model.md for those of
  * RDMA, which nobody has measured: a part costs 20 KB of a wire of 400 Gb/s,
  * and a list a copy at each end. On tcp a list is sent at most 5
@@ -30,7 +33,8 @@ static const tmsg_tuning_t usual = {{
                               .rndv_bytes = NEVER,
                               .eager_list_bytes = 0,
                               .rndv_list_bytes = NEVER,
-                              .slice_bytes = 16 * MIB},
+                              .slice_bytes = 16 * MIB,
+                              .lone_chunk_bytes = 4 * MIB},
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -40,17 +44,19 @@ static const tmsg_tuning_t usual = {{
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
                           .rndv_list_bytes = NEVER,
-                          .slice_bytes = 16 * MIB},
+                          .slice_bytes = 16 * MIB,
+                          .lone_chunk_bytes = 256 * KIB},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
                           .part_bytes = 1 * MIB,
-                          .chunk_bytes = 256 * KIB,
+                          .chunk_bytes = 128 * KIB,
                           .eager_bytes = 1 * MIB,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
                           .rndv_list_bytes = NEVER,
-                          .slice_bytes = 16 * MIB},
+                          .slice_bytes = 16 * MIB,
+                          .lone_chunk_bytes = 1 * MIB},
     [TMSG_CARRIER_RDMA] = {.gather_bytes = 64 * KIB,
                            .gather_mean_bytes = 16 * KIB,
                            .gather_most_bytes = 16 * MIB,
@@ -60,7 +66,8 @@ static const tmsg_tuning_t usual = {{
                            .rndv_bytes = NEVER,
                            .eager_list_bytes = 0,
                            .rndv_list_bytes = NEVER,
-                           .slice_bytes = 16 * MIB},
+                           .slice_bytes = 16 * MIB,
+                           .lone_chunk_bytes = 4 * MIB},
 }};
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
@@ -83,6 +90,7 @@ static const struct {
     {"eager_list_bytes", offsetof(tmsg_thresholds_t, eager_list_bytes), 0},
     {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
     {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
+    {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
 };
 
 static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp",
@@ -133,9 +141,19 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
     return NULL;
 }
 
+/* Who says how long pieces are means all of them. */
+static void set_chunk(tmsg_tuning_t *tuning, const uint64_t *threshold)
+{
+    for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
+        if (threshold == &tuning->of[i].chunk_bytes) {
+            tuning->of[i].lone_chunk_bytes = *threshold;
+        }
+    }
+}
+
 /* One "carrier.name=bytes". */
 static bool read_threshold(const char *text, size_t bytes,
-                           tmsg_tuning_t *tuning)
+                           tmsg_tuning_t *tuning, bool again)
 {
     const char *equals = memchr(text, '=', bytes);
     uint64_t *threshold, least;
@@ -153,17 +171,19 @@ static bool read_threshold(const char *text, size_t bytes,
         return false;
     }
     *threshold = value;
+    if (!again) {
+        set_chunk(tuning, threshold);
+    }
     return true;
 }
 
-tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p)
+static tmsg_status_t read_all(const char *text, tmsg_tuning_t *tuning,
+                              bool again)
 {
-    tmsg_tuning_t tuning = *tuning_p;
-
     while (*text != '\0') {
         size_t bytes = strcspn(text, ",");
 
-        if (!read_threshold(text, bytes, &tuning)) {
+        if (!read_threshold(text, bytes, tuning, again)) {
             return tmsg_error_set(
                 TMSG_ERR_INVALID_PARAM,
                 "'%s' is no threshold: it is written carrier.name=bytes, like "
@@ -172,8 +192,39 @@ tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p)
         }
         text += bytes + (text[bytes] == ',');
     }
-    *tuning_p = tuning;
     return TMSG_OK;
+}
+
+/* Twice, so that lone_chunk_bytes counts on either side of chunk_bytes. */
+tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p)
+{
+    tmsg_tuning_t tuning = *tuning_p;
+    tmsg_status_t status = read_all(text, &tuning, false);
+
+    if (status == TMSG_OK) {
+        status = read_all(text, &tuning, true);
+    }
+    if (status == TMSG_OK) {
+        *tuning_p = tuning;
+    }
+    return status;
+}
+
+bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
+                        uint64_t now_ns)
+{
+    if (messages != others->messages) {
+        others->messages = messages;
+        others->heard_ns = now_ns;
+    }
+    return others->heard_ns == 0 || now_ns - others->heard_ns >= SILENCE_NS;
+}
+
+uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone)
+{
+    return alone && thresholds->lone_chunk_bytes > thresholds->chunk_bytes
+               ? thresholds->lone_chunk_bytes
+               : thresholds->chunk_bytes;
 }
 
 uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)

@@ -36,6 +36,8 @@ typedef struct {
     uint64_t eager_list_bytes;  /* the same of a scatter list */
     uint64_t rndv_list_bytes;
     uint64_t slice_bytes; /* what is longer than this travels in pieces, too */
+    uint64_t lone_chunk_bytes; /* instead of chunk_bytes, where it is more and
+                                  no small message has passed lately */
 } tmsg_thresholds_t;
 
 /* One for each carrier. */
@@ -94,6 +96,21 @@ typedef struct {
 } tmsg_way_t;
 
 #define TMSG_WAY_NO_PARTS UINT64_MAX
+
+/* What a channel with large messages knows of the small ones that this side
+ * sends past them. All zero bits: there have been none. */
+typedef struct {
+    uint64_t messages; /* when it looked */
+    uint64_t heard_ns; /* when it saw that there were more; 0: never */
+} tmsg_others_t;
+
+/* Whether the last of them, of which `messages` are counted by now, is so long
+ * ago that none is likely to wait behind a piece. */
+bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
+                        uint64_t now_ns);
+
+/* How long a piece is, at most. */
+uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone);
 
 /* The size from which on a tensor is to be a part, for the measures. */
 uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish);

@@ -123,6 +123,80 @@ Test(parts_told, may_be_without_end)
     pair_close(&pair);
 }
 
+/* How many pieces a message of 2 x 20,000 bytes on channel 0 travels in. */
+static uint64_t pieces_of(pair_t *pair, uint32_t flags)
+{
+    uint64_t before = pair->to_a->parts_handed;
+    tmsg_request_t *sent =
+        send_map(pair->to_a, map_of(2, TENSOR), TMSG_SEND_ACKED | flags);
+
+    tmsg_message_destroy(pair_take(pair, &pair->a));
+    must(pair_finish(pair, sent));
+    return pair->to_a->parts_handed - before;
+}
+
+/* A small one of this side's. */
+static void say(pair_t *pair, uint16_t channel)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL,
+                                       .channel = channel};
+    tmsg_map_t *map = map_of(1, 8);
+    tmsg_request_t *sent;
+
+    must(tmsg_endpoint_send(pair->to_a, map, &params, &sent));
+    tmsg_message_destroy(pair_take(pair, &pair->a));
+    must(pair_finish(pair, sent));
+    tmsg_map_destroy(map);
+}
+
+static void open_with_long_ones(pair_t *pair, link_t link)
+{
+    setenv("TENSORMSG_THRESHOLDS",
+           "shm.part_bytes=5000,shm.chunk_bytes=5000,"
+           "shm.lone_chunk_bytes=15000,"
+           "tcp.part_bytes=5000,tcp.chunk_bytes=5000,"
+           "tcp.lone_chunk_bytes=15000",
+           1);
+    pair_open(pair, link, DRIVE_POLLING, NULL, NULL);
+}
+
+static void become_short(link_t link)
+{
+    pair_t pair;
+
+    open_with_long_ones(&pair, link);
+    must_eq(pieces_of(&pair, 0), 2 * 2);
+    must_eq(pieces_of(&pair, 0), 2 * 2);
+    say(&pair, 0); /* it cannot pass */
+    must_eq(pieces_of(&pair, 0), 2 * 2);
+    say(&pair, 1);
+    must_eq(pieces_of(&pair, 0), 2 * 4);
+    must_eq(pieces_of(&pair, 0), 2 * 4);
+    pair_close(&pair);
+}
+
+Test(parts_told, become_short_where_a_small_message_may_pass_shm)
+{
+    become_short(LINK_SHM);
+}
+
+Test(parts_told, become_short_where_a_small_message_may_pass_tcp)
+{
+    become_short(LINK_TCP);
+}
+
+Test(parts_told, become_short_where_one_without_order_may_pass)
+{
+    pair_t pair;
+
+    open_with_long_ones(&pair, LINK_SHM);
+    must_eq(pieces_of(&pair, TMSG_SEND_UNORDERED), 2 * 2);
+    must_eq(pieces_of(&pair, TMSG_SEND_UNORDERED), 2 * 2);
+    say(&pair, 0);
+    must_eq(pieces_of(&pair, TMSG_SEND_UNORDERED), 2 * 4);
+    pair_close(&pair);
+}
+
 #define BULKS 2
 #define BULK 4000000
 

@@ -121,10 +121,11 @@ Test(settings, the_thresholds_in_force_are_told)
     must_describe(NULL, "\"tcp\":{\"gather_bytes\":65536,"
                         "\"gather_mean_bytes\":16384,"
                         "\"gather_most_bytes\":16777216,"
-                        "\"part_bytes\":1048576,\"chunk_bytes\":262144,"
+                        "\"part_bytes\":1048576,\"chunk_bytes\":131072,"
                         "\"eager_bytes\":1048576,\"rndv_bytes\":null,"
                         "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
-                        "\"slice_bytes\":16777216}");
+                        "\"slice_bytes\":16777216,"
+                        "\"lone_chunk_bytes\":1048576}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
     must_describe(&file, "\"shm\":{\"gather_bytes\":77,");

@@ -251,6 +251,42 @@ Test(way, a_long_rest_is_sliced)
     }
 }
 
+Test(way, pieces_are_long_while_nobody_waits_behind_them)
+{
+    tmsg_thresholds_t set = thresholds;
+
+    set.chunk_bytes = 256 * KIB;
+    set.lone_chunk_bytes = 1 * MIB;
+    cr_expect(eq(u64, tmsg_way_chunk(&set, true), 1 * MIB));
+    cr_expect(eq(u64, tmsg_way_chunk(&set, false), 256 * KIB));
+    set.lone_chunk_bytes = 0; /* no less than others */
+    cr_expect(eq(u64, tmsg_way_chunk(&set, true), 256 * KIB));
+}
+
+Test(way, others_are_silent_two_seconds_after_their_last_message)
+{
+    static const struct {
+        uint64_t messages, now_ms;
+        bool silent;
+    } rows[] = {
+        {0, 1000, true},    {0, 9000, true},
+        {1, 9001, false},   {1, 9500, false},
+        {1, 11000, false},  {1, 11001, true},
+        {1, 99000, true},   {7, 99001, false},
+        {8, 100999, false}, {8, 101001, false},
+        {8, 102999, true},  {7, 103000, false}, /* one was taken back */
+    };
+    tmsg_others_t others = {0};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        cr_expect(eq(int,
+                     tmsg_others_silent(&others, rows[i].messages,
+                                        rows[i].now_ms * 1000000),
+                     rows[i].silent),
+                  "row %zu", i);
+    }
+}
+
 Test(way, every_carrier_has_usual_thresholds)
 {
     const tmsg_tuning_t tuning = tmsg_tuning_usual();
@@ -259,6 +295,8 @@ Test(way, every_carrier_has_usual_thresholds)
         const tmsg_thresholds_t *usual = &tuning.of[i];
 
         cr_expect(ge(u64, usual->chunk_bytes, 64 * KIB), "carrier %d", i);
+        cr_expect(ge(u64, usual->lone_chunk_bytes, usual->chunk_bytes),
+                  "carrier %d", i);
         cr_expect(ge(u64, usual->part_bytes, usual->gather_mean_bytes),
                   "carrier %d", i);
         cr_expect(ge(u64, usual->rndv_bytes, usual->eager_bytes), "carrier %d",
@@ -316,8 +354,33 @@ Test(way, thresholds_are_set_by_name)
     usual.of[TMSG_CARRIER_TCP].eager_bytes = 5;
     usual.of[TMSG_CARRIER_SHM].part_bytes = 6;
     usual.of[TMSG_CARRIER_RDMA].chunk_bytes = 8388608;
+    usual.of[TMSG_CARRIER_RDMA].lone_chunk_bytes = 8388608;
     usual.of[TMSG_CARRIER_UNKNOWN].rndv_list_bytes = UINT64_MAX;
     cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
+}
+
+/* Who set chunk_bytes before there were others has what was asked for. */
+Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
+{
+    static const struct {
+        const char *text;
+        uint64_t chunk, lone;
+    } rows[] = {
+        {"tcp.chunk_bytes=8192", 8192, 8192},
+        {"tcp.chunk_bytes=8192,tcp.lone_chunk_bytes=9000", 8192, 9000},
+        {"tcp.lone_chunk_bytes=9000,tcp.chunk_bytes=8192", 8192, 9000},
+        {"tcp.lone_chunk_bytes=9000", 128 * KIB, 9000},
+        {"shm.chunk_bytes=8192", 128 * KIB, 1 * MIB},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_tuning_t tuning = tmsg_tuning_usual();
+        const tmsg_thresholds_t *tcp = &tuning.of[TMSG_CARRIER_TCP];
+
+        cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
+        cr_expect(eq(u64, tcp->chunk_bytes, rows[i].chunk), "row %zu", i);
+        cr_expect(eq(u64, tcp->lone_chunk_bytes, rows[i].lone), "row %zu", i);
+    }
 }
 
 Test(way, a_threshold_that_is_none_is_named)

@@ -17,7 +17,7 @@ from cli import BOUND, DONE, FAILED, TOOL, USAGE, one_line, receiver, run
 MAPS = ["8x64B", "8x1KiB", "8x16KiB", "8x256KiB", "8x2MiB", "64x256KiB",
         "1000x1KiB"]
 THRESHOLDS = {"gather_bytes", "gather_mean_bytes", "gather_most_bytes",
-              "part_bytes", "chunk_bytes", "eager_bytes", "rndv_bytes",
+              "part_bytes", "lone_chunk_bytes", "eager_bytes", "rndv_bytes",
               "eager_list_bytes", "rndv_list_bytes"}
 LONG = 4 * BOUND  # on a machine that is busy with other things
 

@@ -387,14 +387,16 @@ static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
     return ok;
 }
 
-/* chunk_bytes is no choice of a message: each value has a connection. Larger
- * ones are not tried, for what waits behind a piece. */
+/* Pieces are no choice of a message: each size has a connection. Where those of
+ * chunk_bytes are short, for what waits behind one, only those of a channel
+ * that is alone are made longer. */
 #define CHUNKS 3
 #define CHUNK_MOST (4 * MIB)
 #define CHUNKED_BYTES (16 * MIB)
 #define CHUNKED_QUICK_BYTES (8 * MIB)
 
 typedef struct {
+    const char *name; /* of the threshold */
     uint64_t bytes[CHUNKS + 1];
     perf_peer_t peer[CHUNKS + 1]; /* the first one is as it is in force */
     double ln_ns[CHUNKS + 1][PERF_RUNS_MOST];
@@ -405,7 +407,9 @@ static bool open_chunks(const tuner_t *tuner, chunks_t *chunks)
 {
     char text[64];
 
-    chunks->bytes[0] = in_force(tuner, "chunk_bytes");
+    chunks->name = in_force(tuner, "chunk_bytes") > MIB ? "chunk_bytes"
+                                                        : "lone_chunk_bytes";
+    chunks->bytes[0] = in_force(tuner, chunks->name);
     chunks->count = 1;
     for (uint64_t bytes = MIB; bytes <= CHUNK_MOST; bytes *= 2) {
         if (bytes == chunks->bytes[0]) {
@@ -462,7 +466,7 @@ static bool decide_chunks(const tuner_t *tuner, const chunks_t *chunks)
             best_clear = clear;
         }
     }
-    return put(tuner, "chunk_bytes", chunks->bytes[0], chunks->bytes[best],
+    return put(tuner, chunks->name, chunks->bytes[0], chunks->bytes[best],
                best_clear, best_gain);
 }
 
