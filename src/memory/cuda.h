@@ -47,8 +47,13 @@ tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p);
 tmsg_status_t tmsg_cuda_enter_context(void *context,
                                       tmsg_cuda_scope_t *scope_p);
 
+/* Waits for a stream of the domain's own; where the driver answers with the
+ * failure of work before, once more, for it may not have waited. */
+int tmsg_cuda_wait(const tmsg_cuda_functions_t *fn, void *stream);
+
 /* Ends a scope with the result of the call that it was for, after waiting for
- * the domain's own stream where the caller gave none. */
+ * the domain's own stream where the caller gave none: also for a call that
+ * failed, which may have been done all the same. */
 tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
                               const char *call);
 

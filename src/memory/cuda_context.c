@@ -54,6 +54,7 @@ static tmsg_status_t retain(const tmsg_cuda_driver_t *driver, int id,
 {
     const tmsg_cuda_functions_t *fn = &driver->fn;
     int active = 0, result;
+    void *primary = NULL;
     unsigned flags;
 
     if (device->primary != NULL) {
@@ -74,45 +75,64 @@ static tmsg_status_t retain(const tmsg_cuda_driver_t *driver, int id,
                               "has named it",
                               id);
     }
-    return tmsg_cuda_check(
-        driver, fn->cuDevicePrimaryCtxRetain(&device->primary, device->handle),
-        "cuDevicePrimaryCtxRetain");
-}
-
-static bool is_now(const tmsg_cuda_functions_t *fn, const void *context)
-{
-    void *current = NULL;
-
-    return fn->cuCtxGetCurrent(&current) == TMSG_CU_SUCCESS &&
-           current == context;
-}
-
-/* What is current already is not pushed: what is, is another than before. */
-static tmsg_status_t push(const tmsg_cuda_driver_t *driver, void *context,
-                          tmsg_cuda_scope_t *scope)
-{
-    tmsg_status_t status = TMSG_OK;
-
-    scope->context = context;
-    if (!is_now(&driver->fn, context)) {
-        status = tmsg_cuda_check(driver, driver->fn.cuCtxPushCurrent(context),
-                                 "cuCtxPushCurrent");
-        scope->pushed = status == TMSG_OK;
+    result = fn->cuDevicePrimaryCtxRetain(&primary, device->handle);
+    if (result == TMSG_CU_SUCCESS) {
+        device->primary = primary;
     }
-    return status;
+    return tmsg_cuda_check(driver, result, "cuDevicePrimaryCtxRetain");
 }
 
 /* Any call may answer with the failure of work before it, and have been done or
- * not. */
+ * not: this one is then asked again. */
+static int get_current(const tmsg_cuda_functions_t *fn, void **context_p)
+{
+    int result;
+
+    *context_p = NULL;
+    result = fn->cuCtxGetCurrent(context_p);
+    return result == TMSG_CU_SUCCESS ? result : fn->cuCtxGetCurrent(context_p);
+}
+
+/* Whatever the driver answers: nobody else would write that. */
+static bool is_now(const tmsg_cuda_functions_t *fn, const void *context)
+{
+    void *current;
+
+    (void)get_current(fn, &current);
+    return current == context;
+}
+
 static void pop(const tmsg_cuda_scope_t *scope)
 {
-    void *context;
+    void *context = NULL;
 
     if (scope->pushed &&
         scope->fn->cuCtxPopCurrent(&context) != TMSG_CU_SUCCESS &&
-        is_now(scope->fn, scope->context)) {
+        context != scope->context && is_now(scope->fn, scope->context)) {
         scope->fn->cuCtxPopCurrent(&context);
     }
+}
+
+/* What is current already is not pushed, nor anything where nobody knows what
+ * is: so ours, if it is current then, was pushed, whatever the driver says. */
+static tmsg_status_t push(const tmsg_cuda_driver_t *driver, void *context,
+                          tmsg_cuda_scope_t *scope)
+{
+    const tmsg_cuda_functions_t *fn = &driver->fn;
+    void *before;
+    int result = get_current(fn, &before);
+
+    scope->context = context;
+    if (result != TMSG_CU_SUCCESS || before == context) {
+        return tmsg_cuda_check(driver, result, "cuCtxGetCurrent");
+    }
+    result = fn->cuCtxPushCurrent(context);
+    scope->pushed = result == TMSG_CU_SUCCESS || is_now(fn, context);
+    if (result != TMSG_CU_SUCCESS) {
+        pop(scope);
+        scope->pushed = false;
+    }
+    return tmsg_cuda_check(driver, result, "cuCtxPushCurrent");
 }
 
 static tmsg_status_t push_primary(const tmsg_cuda_driver_t *driver, int id,
@@ -132,19 +152,18 @@ static tmsg_status_t push_primary(const tmsg_cuda_driver_t *driver, int id,
 static tmsg_status_t own_stream(const tmsg_cuda_driver_t *driver, int id,
                                 tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope)
 {
-    void **stream_p = &devices[id].streams[own];
-    tmsg_status_t status = TMSG_OK;
+    void **stream_p = &devices[id].streams[own], *stream = NULL;
+    int result = TMSG_CU_SUCCESS;
 
     pthread_mutex_lock(&lock);
     if (*stream_p == NULL) {
-        status = tmsg_cuda_check(
-            driver, driver->fn.cuStreamCreate(stream_p, NON_BLOCKING),
-            "cuStreamCreate");
+        result = driver->fn.cuStreamCreate(&stream, NON_BLOCKING);
+        *stream_p = result == TMSG_CU_SUCCESS ? stream : NULL;
     }
     scope->stream = *stream_p;
     scope->own = true;
     pthread_mutex_unlock(&lock);
-    return status;
+    return tmsg_cuda_check(driver, result, "cuStreamCreate");
 }
 
 /* Whether the current context is one of that device. */
@@ -152,8 +171,7 @@ static bool is_current(const tmsg_cuda_driver_t *driver, int id, void **context)
 {
     int device, wanted;
 
-    *context = NULL;
-    return driver->fn.cuCtxGetCurrent(context) == TMSG_CU_SUCCESS &&
+    return get_current(&driver->fn, context) == TMSG_CU_SUCCESS &&
            *context != NULL &&
            driver->fn.cuCtxGetDevice(&device) == TMSG_CU_SUCCESS &&
            driver->fn.cuDeviceGet(&wanted, id) == TMSG_CU_SUCCESS &&
@@ -240,7 +258,7 @@ tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p)
         return status;
     }
     scope.fn = &driver->fn;
-    if (driver->fn.cuCtxGetCurrent(&scope.context) == TMSG_CU_SUCCESS &&
+    if (get_current(&driver->fn, &scope.context) == TMSG_CU_SUCCESS &&
         scope.context != NULL) {
         *scope_p = scope;
         return TMSG_OK;
@@ -271,12 +289,25 @@ tmsg_status_t tmsg_cuda_enter_context(void *context, tmsg_cuda_scope_t *scope_p)
     return status;
 }
 
+int tmsg_cuda_wait(const tmsg_cuda_functions_t *fn, void *stream)
+{
+    int result = fn->cuStreamSynchronize(stream);
+
+    if (result != TMSG_CU_SUCCESS) {
+        fn->cuStreamSynchronize(stream);
+    }
+    return result;
+}
+
 tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
                               const char *call)
 {
-    if (result == TMSG_CU_SUCCESS && scope->own) {
-        result = scope->fn->cuStreamSynchronize(scope->stream);
-        call = "cuStreamSynchronize";
+    int waited =
+        scope->own ? tmsg_cuda_wait(scope->fn, scope->stream) : TMSG_CU_SUCCESS;
+
+    if (result == TMSG_CU_SUCCESS) {
+        result = waited;
+        call = waited == TMSG_CU_SUCCESS ? call : "cuStreamSynchronize";
     }
     pop(scope);
     return tmsg_cuda_check(tmsg_cuda_driver(), result, call);

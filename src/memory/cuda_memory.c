@@ -332,6 +332,9 @@ tmsg_status_t tmsg_cuda_pin(void *arg, void *host, uint64_t bytes)
         return status;
     }
     result = scope.fn->cuMemHostRegister(host, bytes, PORTABLE);
+    if (result != TMSG_CU_SUCCESS && result != TMSG_CU_ALREADY_REGISTERED) {
+        scope.fn->cuMemHostUnregister(host); /* if it is all the same */
+    }
     status = tmsg_cuda_leave(&scope, result, "cuMemHostRegister");
     return result == TMSG_CU_ALREADY_REGISTERED
                ? tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,

@@ -48,6 +48,8 @@ static int begin_copy(const tmsg_cuda_scope_t *scope, direction_t direction,
     }
 }
 
+/* What failed may have been done all the same: where it is known that nothing
+ * of the application's holds it up, it is over when the caller hears of it. */
 static tmsg_status_t copy(direction_t direction, tmsg_device_t device, void *to,
                           const void *from, uint64_t bytes,
                           tmsg_stream_t stream)
@@ -57,13 +59,16 @@ static tmsg_status_t copy(direction_t direction, tmsg_device_t device, void *to,
     tmsg_cuda_scope_t scope;
     tmsg_status_t status =
         tmsg_cuda_enter(device, stream, TMSG_CUDA_COPIES, &scope);
+    int result;
 
     if (status != TMSG_OK) {
         return status;
     }
-    return tmsg_cuda_leave(&scope,
-                           begin_copy(&scope, direction, to, from, bytes),
-                           calls[direction]);
+    result = begin_copy(&scope, direction, to, from, bytes);
+    if (result != TMSG_CU_SUCCESS && tmsg_cuda_is_own(&scope)) {
+        scope.own = true;
+    }
+    return tmsg_cuda_leave(&scope, result, calls[direction]);
 }
 
 static tmsg_status_t copy_in(void *arg, tmsg_device_t device, void *to,
@@ -175,7 +180,7 @@ tmsg_status_t tmsg_cuda_event_query(void *arg, void *event)
         return TMSG_IN_PROGRESS;
     }
     if (result != TMSG_CU_SUCCESS && of->own != NULL) {
-        scope.fn->cuStreamSynchronize(of->own);
+        tmsg_cuda_wait(scope.fn, of->own);
     }
     return tmsg_cuda_leave(&scope, result, "cuEventQuery");
 }

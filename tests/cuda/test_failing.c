@@ -24,6 +24,7 @@ static const fake_cuda_t *fake;
 /* How a run goes. */
 typedef struct {
     int result; /* of the call that fails */
+    fake_failing_t how;
     int32_t policy;
     bool pooled;         /* the receiver's memory */
     tmsg_stream_t wrote; /* that the first tensor is sent with */
@@ -98,6 +99,9 @@ static const char done_without[] =
 static const char loses[] =
     "cuMemFreeAsync cuMemFree_v2 cuEventDestroy_v2 cuCtxPushCurrent_v2 "
     "cuStreamGetCtx";
+
+/* What such a call makes, and says that it did not, stays for good. */
+static const char makes[] = "cuMemAllocAsync cuMemAlloc_v2 cuEventCreate";
 
 /* On the devices, or, where that may be, on the host: all of it. */
 static void check(run_t *run, uint64_t seed, const device_tensor_t *tensors,
@@ -182,7 +186,7 @@ static bool fail_one(pair_t *pair, run_t *run, unsigned long n)
     bool begun;
 
     run->refused = 0;
-    fake->arm(n, run->result);
+    fake->arm(n, run->result, run->how);
     status = tmsg_endpoint_send(pair->to_a, map, &params, &sent);
     snprintf(why, sizeof(why), "%s", tmsg_error_message());
     begun = status == TMSG_OK;
@@ -190,11 +194,9 @@ static bool fail_one(pair_t *pair, run_t *run, unsigned long n)
         status = finish(pair, sent, why, &message);
     }
     failed = fake->disarm();
-    if (fake->fault() != NULL &&
-        (failed == NULL || !is_one_of(failed, "cuStreamSynchronize"))) {
+    if (fake->fault() != NULL) {
         die("%s failed: %s", failed, fake->fault());
     }
-    fake->fault_clear();
     tmsg_map_destroy(map);
     must_eq(fake->depth(), 0);
     pair_await(pair, is_free, NULL, "the map to be given back");
@@ -213,7 +215,9 @@ static bool fail_one(pair_t *pair, run_t *run, unsigned long n)
         }
     }
     tmsg_message_destroy(message);
-    run->lost += failed != NULL && is_one_of(failed, loses);
+    run->lost += failed != NULL &&
+                 (is_one_of(failed, loses) ||
+                  (run->how != FAKE_REFUSED && is_one_of(failed, makes)));
     devices_finish();
     return failed != NULL;
 }
@@ -265,26 +269,50 @@ TestSuite(failing, .init = begin);
 
 static const tmsg_stream_t none;
 
-Test(failing, is_told_or_done_without_where_the_policy_is_strict)
+static void strict(fake_failing_t how)
 {
     fail_all((run_t){.result = UNKNOWN,
+                     .how = how,
                      .policy = TMSG_POLICY_STRICT,
                      .pooled = true,
                      .wrote = device_stream(1)});
 }
 
-Test(failing, falls_back_where_that_is_allowed)
+static void fall_back(fake_failing_t how)
 {
     fail_all((run_t){.result = TMSG_CU_OUT_OF_MEMORY,
+                     .how = how,
                      .policy = TMSG_POLICY_HOST_FALLBACK,
                      .wrote = none});
 }
 
-Test(failing, is_told_where_the_receiver_has_a_stream)
+static void with_streams(fake_failing_t how)
 {
     fail_all((run_t){.result = UNKNOWN,
+                     .how = how,
                      .policy = TMSG_POLICY_HOST_FALLBACK,
                      .pooled = true,
                      .wrote = device_stream(1),
                      .reads = device_stream(2)});
+}
+
+Test(failing, is_told_or_done_without_where_the_policy_is_strict)
+{
+    strict(FAKE_REFUSED);
+}
+Test(failing, falls_back_where_that_is_allowed) { fall_back(FAKE_REFUSED); }
+Test(failing, is_told_where_the_receiver_has_a_stream)
+{
+    with_streams(FAKE_REFUSED);
+}
+
+/* The same for calls that are done, and answer what went wrong before. */
+Test(failing, late_is_told_or_done_without_where_the_policy_is_strict)
+{
+    strict(FAKE_DONE);
+}
+Test(failing, late_falls_back_where_that_is_allowed) { fall_back(FAKE_DONE); }
+Test(failing, late_is_told_where_the_receiver_has_a_stream)
+{
+    with_streams(FAKE_DONE);
 }

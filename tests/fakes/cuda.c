@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAMES 64
 
@@ -17,9 +18,12 @@ typedef struct {
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static bool ready;
 static int devices;
+static pid_t owner; /* who called cuInit() */
 static unsigned long left;
 static int armed_result;
+static fake_failing_t armed_how;
 static const char *failed;
+static _Thread_local int answer; /* of the call that is under way */
 static tally_t tallies[NAMES];
 context_t fake_primaries[FAKE_DEVICES];
 static int uses[FAKE_DEVICES];
@@ -57,17 +61,28 @@ static unsigned long calls(const char *name)
     return 0;
 }
 
+static bool is_armed(const char *name)
+{
+    if (left > 0 && --left == 0) {
+        failed = name;
+        return true;
+    }
+    return failed != NULL && armed_how == FAKE_DONE_ALWAYS;
+}
+
 /* Every call begins so. */
 int fake_begin(const char *name, bool needs_context)
 {
     int result = OK;
+    bool armed;
 
     pthread_mutex_lock(&mutex);
     tally(name);
-    if (left > 0 && --left == 0) {
-        failed = name;
+    armed = is_armed(name);
+    answer = armed ? armed_result : OK;
+    if (armed && armed_how == FAKE_REFUSED) {
         result = armed_result;
-    } else if (!ready) {
+    } else if (!ready || getpid() != owner) {
         result = NOT_INITIALIZED;
     } else if (needs_context && fake_depth == 0) {
         fake_fault_set("%s was called with no context current", name);
@@ -83,8 +98,13 @@ int fake_begin(const char *name, bool needs_context)
 
 int fake_current(void) { return fake_stack[fake_depth - 1]->device; }
 
-/* What earlier work did wrong is told late, as by a device. */
-int fake_end(void) { return fake_fault() == NULL ? OK : ILLEGAL_ADDRESS; }
+int fake_end(int result) { return result == OK ? answer : result; }
+
+/* As by a device. */
+int fake_end_late(void)
+{
+    return fake_end(fake_fault() == NULL ? OK : ILLEGAL_ADDRESS);
+}
 
 /* NULL: a fault. */
 fake_stream_t *fake_stream_of(void *handle, const char *name)
@@ -93,13 +113,13 @@ fake_stream_t *fake_stream_of(void *handle, const char *name)
 
     if (handle == NULL || handle == (void *)1) {
         if (legacy[device] == NULL) {
-            legacy[device] = fake_stream_new(device, true, false);
+            legacy[device] = fake_stream_new(device, true, false, NULL);
         }
         return legacy[device];
     }
     if (handle == (void *)2) {
         if (per_thread[device] == NULL) {
-            per_thread[device] = fake_stream_new(device, false, false);
+            per_thread[device] = fake_stream_new(device, false, false, NULL);
         }
         return per_thread[device];
     }
@@ -110,6 +130,10 @@ fake_stream_t *fake_stream_of(void *handle, const char *name)
     if (fake_stream_device(handle) != device) {
         fake_fault_set("%s: a stream of device %d, and %d is current", name,
                        fake_stream_device(handle), device);
+        return NULL;
+    }
+    if (fake_stream_owner(handle) != fake_stack[fake_depth - 1]) {
+        fake_fault_set("%s: a stream of another context", name);
         return NULL;
     }
     return handle;
@@ -131,6 +155,10 @@ bool fake_event_here(void *event, const char *name)
                        fake_event_device(event), fake_current());
         return false;
     }
+    if (fake_event_owner(event) != fake_stack[fake_depth - 1]) {
+        fake_fault_set("%s: an event of another context", name);
+        return false;
+    }
     return true;
 }
 
@@ -139,10 +167,13 @@ API int cuInit(unsigned flags)
     int result = number("FAKE_CUDA_INIT", OK);
 
     tally(__func__);
-    if (left > 0 && --left == 0) {
-        failed = __func__;
+    if (is_armed(__func__)) {
         return armed_result;
     }
+    if (ready && getpid() != owner) {
+        return NOT_INITIALIZED;
+    }
+    owner = getpid();
     devices = number("FAKE_CUDA_DEVICES", 2);
     for (int i = 0; i < FAKE_DEVICES; i++) {
         fake_primaries[i] = (context_t){i, true};
@@ -154,8 +185,7 @@ API int cuInit(unsigned flags)
 API int cuDriverGetVersion(int *version)
 {
     tally(__func__);
-    if (left > 0 && --left == 0) {
-        failed = __func__;
+    if (is_armed(__func__)) {
         return armed_result;
     }
     *version = number("FAKE_CUDA_VERSION", FAKE_CUDA_AGE);
@@ -185,7 +215,7 @@ API int cuDeviceGetCount(int *count)
 {
     ANYWHERE;
     *count = number("FAKE_CUDA_COUNT", devices);
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuDeviceGet(int *device, int ordinal)
@@ -195,7 +225,7 @@ API int cuDeviceGet(int *device, int ordinal)
         return INVALID_DEVICE;
     }
     *device = ordinal;
-    return OK;
+    return fake_end(OK);
 }
 
 static int check_device(int device)
@@ -207,7 +237,7 @@ API int cuDeviceGetName(char *name, int bytes, int device)
 {
     ANYWHERE;
     snprintf(name, (size_t)bytes, "Fake GPU %d", device);
-    return check_device(device);
+    return fake_end(check_device(device));
 }
 
 #if FAKE_CUDA_AGE >= 9020
@@ -222,7 +252,7 @@ static int uuid(unsigned char *bytes, int device)
 API int cuDeviceGetUuid(unsigned char *bytes, int device)
 {
     ANYWHERE;
-    return uuid(bytes, device);
+    return fake_end(uuid(bytes, device));
 }
 #endif
 
@@ -230,7 +260,7 @@ API int cuDeviceGetUuid(unsigned char *bytes, int device)
 API int cuDeviceGetUuid_v2(unsigned char *bytes, int device)
 {
     ANYWHERE;
-    return uuid(bytes, device);
+    return fake_end(uuid(bytes, device));
 }
 #endif
 
@@ -238,14 +268,14 @@ API int cuDeviceGetPCIBusId(char *id, int bytes, int device)
 {
     ANYWHERE;
     snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0x33 + device);
-    return check_device(device);
+    return fake_end(check_device(device));
 }
 
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     ANYWHERE;
     *value = attribute == 115 ? number("FAKE_CUDA_POOLS", 1) : 0;
-    return check_device(device);
+    return fake_end(check_device(device));
 }
 
 #if FAKE_CUDA_AGE >= 7000
@@ -254,7 +284,7 @@ API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
     ANYWHERE;
     *flags = 0;
     *active = uses[device] > 0;
-    return check_device(device);
+    return fake_end(check_device(device));
 }
 
 API int cuDevicePrimaryCtxRetain(void **context, int device)
@@ -264,7 +294,7 @@ API int cuDevicePrimaryCtxRetain(void **context, int device)
     uses[device]++;
     pthread_mutex_unlock(&mutex);
     *context = &fake_primaries[device];
-    return check_device(device);
+    return fake_end(check_device(device));
 }
 
 #if FAKE_CUDA_AGE >= 11000
@@ -277,7 +307,7 @@ API int cuDevicePrimaryCtxRelease(int device)
     pthread_mutex_lock(&mutex);
     uses[device]--;
     pthread_mutex_unlock(&mutex);
-    return OK;
+    return fake_end(OK);
 }
 #endif
 
@@ -288,7 +318,7 @@ API int cuCtxPushCurrent_v2(void *context)
         return INVALID_CONTEXT;
     }
     fake_stack[fake_depth++] = context;
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuCtxPopCurrent_v2(void **context)
@@ -298,14 +328,14 @@ API int cuCtxPopCurrent_v2(void **context)
         return INVALID_CONTEXT;
     }
     *context = fake_stack[--fake_depth];
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuCtxGetCurrent(void **context)
 {
     ANYWHERE;
     *context = fake_depth == 0 ? NULL : fake_stack[fake_depth - 1];
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuCtxGetDevice(int *device)
@@ -315,7 +345,7 @@ API int cuCtxGetDevice(int *device)
         return INVALID_CONTEXT;
     }
     *device = fake_current();
-    return OK;
+    return fake_end(OK);
 }
 
 #if FAKE_CUDA_AGE >= 7000
@@ -387,7 +417,7 @@ API int cuPointerGetAttributes(unsigned count, const int *attributes,
             return INVALID_VALUE;
         }
     }
-    return OK;
+    return fake_end(OK);
 }
 #endif
 
@@ -401,14 +431,14 @@ API int cuMemRetainAllocationHandle(uint64_t *handle, void *address)
         return INVALID_VALUE;
     }
     *handle = block.base;
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuMemRelease(uint64_t handle)
 {
     (void)handle;
     ANYWHERE;
-    return OK;
+    return fake_end(OK);
 }
 #endif
 
@@ -431,7 +461,7 @@ API int cuMemAlloc_v2(uint64_t *address, size_t bytes)
         return OUT_OF_MEMORY;
     }
     *address = base;
-    return OK;
+    return fake_end(OK);
 }
 
 static bool is_here(uintptr_t address, const char *name)
@@ -450,10 +480,10 @@ static bool is_here(uintptr_t address, const char *name)
 API int cuMemFree_v2(uint64_t address)
 {
     IN_CONTEXT;
-    if (!is_here((uintptr_t)address, __func__)) {
-        return INVALID_VALUE;
-    }
-    return fake_free((uintptr_t)address, NULL) ? fake_end() : INVALID_VALUE;
+    return is_here((uintptr_t)address, __func__) &&
+                   fake_free((uintptr_t)address, NULL)
+               ? fake_end_late()
+               : INVALID_VALUE;
 }
 
 #if FAKE_CUDA_AGE >= 11020
@@ -472,7 +502,7 @@ API int cuMemAllocAsync(uint64_t *address, size_t bytes, void *handle)
         return OUT_OF_MEMORY;
     }
     *address = base;
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuMemFreeAsync(uint64_t address, void *handle)
@@ -483,7 +513,7 @@ API int cuMemFreeAsync(uint64_t address, void *handle)
     stream = fake_stream_of(handle, __func__);
     return stream != NULL && is_here((uintptr_t)address, __func__) &&
                    fake_free((uintptr_t)address, stream)
-               ? OK
+               ? fake_end(OK)
                : INVALID_VALUE;
 }
 #endif
@@ -494,25 +524,27 @@ API int cuMemHostRegister_v2(void *data, size_t bytes, unsigned flags)
     if (flags != 1 || number("FAKE_CUDA_PIN", OK) != OK) {
         return flags != 1 ? INVALID_VALUE : number("FAKE_CUDA_PIN", OK);
     }
-    return fake_pin((uintptr_t)data, bytes) ? OK : ALREADY_REGISTERED;
+    return fake_end(fake_pin((uintptr_t)data, bytes) ? OK : ALREADY_REGISTERED);
 }
 
 API int cuMemHostUnregister(void *data)
 {
     IN_CONTEXT;
-    return fake_unpin((uintptr_t)data) ? OK : NOT_REGISTERED;
+    return fake_end(fake_unpin((uintptr_t)data) ? OK : NOT_REGISTERED);
 }
 
-static void arm(unsigned long n, int result)
+static void arm(unsigned long n, int result, fake_failing_t how)
 {
     left = n;
     armed_result = result;
+    armed_how = how;
     failed = NULL;
 }
 
 static const char *disarm(void)
 {
     left = 0;
+    armed_how = FAKE_REFUSED;
     return failed;
 }
 
@@ -526,7 +558,7 @@ static void *app_stream(int device)
     pthread_mutex_lock(&mutex);
     uses[device]++;
     pthread_mutex_unlock(&mutex);
-    return fake_stream_new(device, false, true);
+    return fake_stream_new(device, false, true, &fake_primaries[device]);
 }
 
 static void *own_context(int device)

@@ -16,9 +16,17 @@
 
 #include "fakes/machine.h"
 
+/* What a call does that is made to fail: the documents of nearly all say that
+ * they may answer with the failure of work before them. */
+typedef enum {
+    FAKE_REFUSED,    /* nothing */
+    FAKE_DONE,       /* all that it is there for */
+    FAKE_DONE_ALWAYS /* that, and all behind it fail like it */
+} fake_failing_t;
+
 typedef struct {
     /* The n-th call from now on, of any thread, answers `result`. 0: none. */
-    void (*arm)(unsigned long n, int result);
+    void (*arm)(unsigned long n, int result, fake_failing_t how);
     /* Lets all succeed again; the name of the call that failed, or NULL. */
     const char *(*disarm)(void);
     unsigned long (*calls)(const char *name); /* of that function so far */

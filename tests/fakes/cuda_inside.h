@@ -53,8 +53,11 @@ int fake_begin(const char *name, bool needs_context);
 
 /* The device of the current context. */
 int fake_current(void);
-/* How a call ends: what earlier work did wrong is told late. */
-int fake_end(void);
+/* How each ends that has begun; one that was made to fail, and was done, ends
+ * otherwise. */
+int fake_end(int result);
+/* The same where what earlier work did wrong is told late. */
+int fake_end_late(void);
 /* NULL: a fault. */
 fake_stream_t *fake_stream_of(void *handle, const char *name);
 bool fake_event_ok(void *event, const char *name);

@@ -39,7 +39,7 @@ static int copy(const char *name, uintptr_t to, uintptr_t from, size_t bytes,
         return INVALID_HANDLE;
     }
     fake_copy(stream, to, from, bytes);
-    return fake_end();
+    return fake_end_late();
 }
 
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes,
@@ -68,15 +68,16 @@ API int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
 API int cuStreamCreate(void **stream, unsigned flags)
 {
     IN_CONTEXT;
-    *stream = fake_stream_new(fake_current(), false, flags == 1);
-    return OK;
+    *stream = fake_stream_new(fake_current(), false, flags == 1,
+                              fake_stack[fake_depth - 1]);
+    return fake_end(OK);
 }
 
 API int cuStreamDestroy_v2(void *stream)
 {
     IN_CONTEXT;
     fake_stream_free(stream);
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuStreamSynchronize(void *handle)
@@ -89,7 +90,7 @@ API int cuStreamSynchronize(void *handle)
         return INVALID_HANDLE;
     }
     fake_synchronize(stream);
-    return fake_end();
+    return fake_end_late();
 }
 
 /* The event may be of another device. */
@@ -103,7 +104,7 @@ API int cuStreamWaitEvent(void *handle, void *event, unsigned flags)
         return INVALID_HANDLE;
     }
     fake_event_wait(event, stream);
-    return fake_end();
+    return fake_end_late();
 }
 
 #if FAKE_CUDA_AGE >= 9020
@@ -115,10 +116,10 @@ API int cuStreamGetCtx(void *handle, void **context)
             return INVALID_CONTEXT;
         }
         *context = fake_stack[fake_depth - 1];
-        return OK;
+        return fake_end(OK);
     }
-    *context = &fake_primaries[fake_stream_device(handle)];
-    return OK;
+    *context = fake_stream_owner(handle);
+    return fake_end(OK);
 }
 #endif
 
@@ -129,8 +130,8 @@ API int cuEventCreate(void **event, unsigned flags)
         fake_fault_set("%s: an event that takes times", __func__);
         return INVALID_VALUE;
     }
-    *event = fake_event_new(fake_current());
-    return OK;
+    *event = fake_event_new(fake_current(), fake_stack[fake_depth - 1]);
+    return fake_end(OK);
 }
 
 API int cuEventDestroy_v2(void *event)
@@ -140,7 +141,7 @@ API int cuEventDestroy_v2(void *event)
         return INVALID_HANDLE;
     }
     fake_event_free(event);
-    return OK;
+    return fake_end(OK);
 }
 
 API int cuEventRecord(void *event, void *handle)
@@ -149,17 +150,12 @@ API int cuEventRecord(void *event, void *handle)
 
     IN_CONTEXT;
     stream = fake_stream_of(handle, __func__);
-    if (stream == NULL || !fake_event_ok(event, __func__)) {
-        return INVALID_HANDLE;
-    }
-    if (fake_event_device(event) != fake_stream_device(stream)) {
-        fake_fault_set("%s: an event of device %d on a stream of device %d",
-                       __func__, fake_event_device(event),
-                       fake_stream_device(stream));
+    if (stream == NULL || !fake_event_ok(event, __func__) ||
+        !fake_event_here(event, __func__)) {
         return INVALID_HANDLE;
     }
     fake_event_record(event, stream);
-    return fake_end();
+    return fake_end_late();
 }
 
 API int cuEventQuery(void *event)
@@ -169,7 +165,7 @@ API int cuEventQuery(void *event)
         return INVALID_HANDLE;
     }
     if (!fake_event_step(event)) {
-        return NOT_READY;
+        return fake_end(OK) == OK ? NOT_READY : fake_end(OK);
     }
-    return fake_end();
+    return fake_end_late();
 }

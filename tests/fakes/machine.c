@@ -28,6 +28,7 @@ typedef struct {
 
 struct fake_stream {
     int device;
+    void *owner; /* for the driver that is played */
     bool legacy, apart, freed, unblocked, running;
     op_t *ops;
     size_t first, count, room;
@@ -36,6 +37,7 @@ struct fake_stream {
 
 struct fake_event {
     int device;
+    void *owner;
     bool freed;
     uint64_t ticket, done; /* of the last record given, and done */
     fake_stream_t *stream; /* of the last one given */
@@ -405,11 +407,12 @@ void fake_poke(uintptr_t to, const void *from, size_t bytes)
     memcpy(view(to), from, bytes);
 }
 
-fake_stream_t *fake_stream_new(int device, bool legacy, bool apart)
+fake_stream_t *fake_stream_new(int device, bool legacy, bool apart, void *owner)
 {
     fake_stream_t *stream = made(sizeof(*stream));
 
     stream->device = device;
+    stream->owner = owner;
     stream->legacy = legacy;
     stream->apart = apart;
     lock();
@@ -420,6 +423,7 @@ fake_stream_t *fake_stream_new(int device, bool legacy, bool apart)
 }
 
 int fake_stream_device(const fake_stream_t *stream) { return stream->device; }
+void *fake_stream_owner(const fake_stream_t *stream) { return stream->owner; }
 void fake_stream_free(fake_stream_t *stream) { stream->freed = true; }
 bool fake_stream_freed(const fake_stream_t *stream) { return stream->freed; }
 
@@ -587,11 +591,12 @@ void fake_finish(void)
     unlock();
 }
 
-fake_event_t *fake_event_new(int device)
+fake_event_t *fake_event_new(int device, void *owner)
 {
     fake_event_t *event = made(sizeof(*event));
 
     event->device = device;
+    event->owner = owner;
     lock();
     event->next = events;
     events = event;
@@ -600,6 +605,7 @@ fake_event_t *fake_event_new(int device)
 }
 
 int fake_event_device(const fake_event_t *event) { return event->device; }
+void *fake_event_owner(const fake_event_t *event) { return event->owner; }
 void fake_event_free(fake_event_t *event) { event->freed = true; }
 bool fake_event_freed(const fake_event_t *event) { return event->freed; }
 

@@ -60,8 +60,10 @@ void fake_poke(uintptr_t to, const void *from, size_t bytes);
 
 /* A `legacy` stream waits for those of its device that are not `apart`, and
  * they for it. */
-fake_stream_t *fake_stream_new(int device, bool legacy, bool apart);
+fake_stream_t *fake_stream_new(int device, bool legacy, bool apart,
+                               void *owner);
 int fake_stream_device(const fake_stream_t *stream);
+void *fake_stream_owner(const fake_stream_t *stream);
 void fake_stream_free(fake_stream_t *stream); /* when its work is done */
 bool fake_stream_freed(const fake_stream_t *stream);
 
@@ -76,8 +78,9 @@ void fake_synchronize(fake_stream_t *stream);
 /* All that any stream holds, but what waits for the program. */
 void fake_finish(void);
 
-fake_event_t *fake_event_new(int device);
+fake_event_t *fake_event_new(int device, void *owner);
 int fake_event_device(const fake_event_t *event);
+void *fake_event_owner(const fake_event_t *event);
 void fake_event_free(fake_event_t *event);
 bool fake_event_freed(const fake_event_t *event);
 void fake_event_record(fake_event_t *event, fake_stream_t *stream);

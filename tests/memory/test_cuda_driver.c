@@ -189,11 +189,11 @@ Test(cuda_driver, whose_calls_fail_in_turn)
 {
     const fake_cuda_t *fake = control("new");
 
-    fake->arm(1, 3);
+    fake->arm(1, 3, FAKE_REFUSED);
     met("new", TMSG_CUDA_INIT_FAILED, "cuInit said 3");
-    fake->arm(2, 3);
+    fake->arm(2, 3, FAKE_REFUSED);
     met("new", TMSG_CUDA_READY, "CUDA 0.0");
-    fake->arm(3, 3);
+    fake->arm(3, 3, FAKE_REFUSED);
     met("new", TMSG_CUDA_INIT_FAILED, "cuDeviceGetCount said 3");
     cr_expect_eq(driver.devices, 0);
     cr_expect_str_eq(fake->disarm(), "cuDeviceGetCount");

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every call of the driver, and every allocation, failed in turn. */
+/* Every call of the driver, and every allocation, failed in turn: calls that
+ * are refused, and such as are done and answer with the failure of work before.
+ */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -25,7 +27,21 @@ typedef struct {
     bool pinned;
 } held_t;
 
+/* How a run goes. */
+typedef struct {
+    int result; /* of the call that fails */
+    fake_failing_t how;
+    bool while_let_go;
+    tmsg_stream_t stream;
+} run_t;
+
 static char host[4096];
+
+/* Memory that is copied to without a stream, and on the library's own. */
+static struct {
+    char bytes[4];
+    bool failed;
+} out[2];
 
 static void open_cuda(void)
 {
@@ -54,8 +70,8 @@ static tmsg_status_t use_all(held_t *held, tmsg_stream_t stream)
     tmsg_status_t failed = TMSG_OK, status;
     tmsg_stream_t own = none;
     tmsg_memory_t memory;
-    static char out[4]; /* a copy may outlive the call that failed */
 
+    memset(out, 0, sizeof(out));
 #define TRY(call)                                                              \
     do {                                                                       \
         status = (call);                                                       \
@@ -74,9 +90,14 @@ static tmsg_status_t use_all(held_t *held, tmsg_stream_t stream)
     if (held->plain != NULL) {
         TRY(tmsg_memory_query(held->plain, &memory));
         TRY(cuda->copy_in(NULL, gpu, held->plain, host, 4, none));
-        TRY(cuda->copy_out(NULL, gpu, out, held->plain, 4, none));
+        TRY(cuda->copy_out(NULL, gpu, out[0].bytes, held->plain, 4, none));
+        out[0].failed = status != TMSG_OK;
     }
     TRY(cuda->stream(NULL, gpu, &own));
+    if (held->plain != NULL && own.kind != TMSG_STREAM_NONE) {
+        TRY(cuda->copy_out(NULL, gpu, out[1].bytes, held->plain, 4, own));
+        out[1].failed = status != TMSG_OK;
+    }
     if (held->ordered != NULL) {
         TRY(cuda->copy_in(NULL, gpu, held->ordered, host, 4, stream));
     }
@@ -121,6 +142,21 @@ static void settle(tmsg_stream_t stream)
     cuda->free(NULL, gpu, data, 1, none);
 }
 
+/* What is copied to memory that was not to be had is another's then. */
+static void use_otherwise(void)
+{
+    for (int i = 0; i < 2; i++) {
+        memset(out[i].bytes, out[i].failed ? '*' : 0, 4);
+    }
+}
+
+static void must_be_untouched(void)
+{
+    for (int i = 0; i < 2; i++) {
+        must_true(!out[i].failed || memcmp(out[i].bytes, "****", 4) == 0);
+    }
+}
+
 static bool is_one_of(const char *name, const char *list)
 {
     size_t bytes = strlen(name);
@@ -140,6 +176,10 @@ static const char done_without[] =
     "cuCtxGetDevice cuPointerGetAttributes cuMemRetainAllocationHandle "
     "cuMemRelease";
 
+/* What such a call makes nobody hears of, if it says that it made nothing. */
+static const char makes_block[] = "cuMemAlloc_v2 cuMemAllocAsync";
+static const char makes_event[] = "cuEventCreate";
+
 static void *current; /* of the application's, while all happens, or NULL */
 
 /* One that is not popped at once is popped then. */
@@ -152,61 +192,80 @@ static void must_be_restored(void)
     must_true(context == current);
 }
 
-/* The n-th call fails while all is used, or while it is let go. */
-static bool fail_one(unsigned long n, int result, bool while_let_go,
-                     tmsg_stream_t stream)
+/* The n-th call fails; NULL: there are not so many. */
+static const char *fail_call(const run_t *run, unsigned long n)
 {
-    held_t held = {NULL};
     tmsg_status_t status = TMSG_OK;
+    held_t held = {NULL};
     const char *failed;
-    int blocks;
+
+    if (run->while_let_go) {
+        must(use_all(&held, run->stream));
+        fake->arm(n, run->result, run->how);
+        let_go(&held, run->stream);
+        return fake->disarm();
+    }
+    fake->arm(n, run->result, run->how);
+    status = use_all(&held, run->stream);
+    failed = fake->disarm();
+    must_be_restored();
+    use_otherwise();
+    let_go(&held, run->stream);
+    if (failed == NULL) {
+        must(status);
+    } else if (status == TMSG_OK && !is_one_of(failed, done_without)) {
+        die("%s failed, and nobody said so", failed);
+    }
+    return failed;
+}
+
+/* False: no call failed. */
+static bool fail_one(const run_t *run, unsigned long n)
+{
+    bool done = run->how == FAKE_DONE;
+    int blocks, events = fake->events();
+    const char *failed;
 
     tmsg_cuda_forget();
     blocks = fake->blocks();
-    if (!while_let_go) {
-        fake->arm(n, result);
-        status = use_all(&held, stream);
-        failed = fake->disarm();
-        let_go(&held, stream);
-    } else {
-        must(use_all(&held, stream));
-        fake->arm(n, result);
-        let_go(&held, stream);
-        failed = fake->disarm();
-    }
-    if (failed == NULL) {
-        must(status);
-        return false;
-    }
+    failed = fail_call(run, n);
     must_be_restored();
     cuda->unpin(NULL, host, sizeof(host)); /* if it still is */
-    /* what a wait failed for is not in order with what follows */
-    if (!is_one_of(failed, "cuStreamSynchronize cuStreamWaitEvent") &&
-        fake->fault() != NULL) {
+    /* what nobody waits for is not in order with what follows */
+    if (fake->fault() != NULL &&
+        (failed == NULL || !is_one_of(failed, "cuStreamWaitEvent"))) {
         die("%s failed: %s", failed, fake->fault());
     }
     fake->fault_clear();
-    settle(stream);
+    settle(run->stream);
     settle(app);
     fake->fault_clear();
-    if (!while_let_go) {
-        must_eq(fake->blocks(), blocks);
-        must_eq(fake->events(), 0);
-        if (status == TMSG_OK && !is_one_of(failed, done_without)) {
-            die("%s failed, and nobody said so", failed);
-        }
+    if (failed == NULL) {
+        return false;
+    }
+    if (!run->while_let_go) {
+        must_be_untouched();
+    }
+    if (!run->while_let_go && run->how != FAKE_DONE_ALWAYS) {
+        must_eq(fake->blocks(),
+                blocks + (done && is_one_of(failed, makes_block)));
+        must_eq(fake->events(),
+                events + (done && is_one_of(failed, makes_event)));
     }
     return true;
 }
 
 static void fail_all(int result, bool while_let_go, tmsg_stream_t stream)
 {
-    unsigned long n = 1;
+    for (int how = FAKE_REFUSED; how <= FAKE_DONE_ALWAYS; how++) {
+        const run_t run = {result, (fake_failing_t)how, while_let_go, stream};
+        unsigned long n = 1;
 
-    while (fail_one(n, result, while_let_go, stream)) {
-        must_true(++n < ALL);
+        while (fail_one(&run, n)) {
+            must_true(++n < ALL);
+        }
+        cr_assert(n > 5, "%lu", n);
     }
-    cr_assert(n > 5, "%lu", n);
 }
 
 static const tmsg_stream_t legacy = {TMSG_STREAM_CUDA, 1};

@@ -17,7 +17,7 @@ tmsg_device_t accelerator_device(int32_t id)
 tmsg_stream_t accelerator_stream(int32_t id)
 {
     return (tmsg_stream_t){
-        KIND, (uint64_t)(uintptr_t)fake_stream_new(id, false, false)};
+        KIND, (uint64_t)(uintptr_t)fake_stream_new(id, false, false, NULL)};
 }
 
 fake_stream_t *accelerator_inside(tmsg_stream_t stream)
@@ -49,7 +49,7 @@ static fake_stream_t *own_of(int32_t id)
 
     pthread_mutex_lock(&lock);
     if (own[id] == NULL) {
-        own[id] = fake_stream_new(id, false, true);
+        own[id] = fake_stream_new(id, false, true, NULL);
     }
     stream = own[id];
     pthread_mutex_unlock(&lock);
@@ -199,7 +199,7 @@ static tmsg_status_t event_record(void *arg, tmsg_device_t device,
 
     (void)arg;
     if (status == TMSG_OK) {
-        event = fake_event_new(device.id);
+        event = fake_event_new(device.id, NULL);
         fake_event_record(event, inside);
         *event_p = event;
     }
