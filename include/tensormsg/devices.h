@@ -24,7 +24,7 @@ typedef enum {
 enum {
     TMSG_DEVICE_TITLE_BYTES = 96,
     TMSG_DEVICE_UUID_BYTES = 48,
-    TMSG_DEVICE_BUS_ID_BYTES = 16,
+    TMSG_DEVICE_BUS_ID_BYTES = 20, /* a domain has up to 8 digits */
     TMSG_DEVICE_NIC_BYTES = 32
 };
 

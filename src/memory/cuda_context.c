@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
 #include "memory/cuda.h"
+#include "memory/device.h"
 
 #define NON_BLOCKING 1             /* CU_STREAM_NON_BLOCKING */
 #define MEMORY_POOLS_SUPPORTED 115 /* of CUdevice_attribute */
@@ -380,6 +380,7 @@ tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
     tmsg_device_identity_t identity = {.name = ""};
     const tmsg_cuda_driver_t *driver;
     tmsg_status_t status = get_device(device, &driver);
+    char said[32], bus_id[TMSG_DEVICE_BUS_ID_BYTES];
     tmsg_cu_uuid_t uuid;
     int handle;
 
@@ -400,12 +401,10 @@ tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
         driver->fn.cuDeviceGetUuid(&uuid, handle) == TMSG_CU_SUCCESS) {
         write_uuid(&uuid, identity.uuid, sizeof(identity.uuid));
     }
-    if (driver->fn.cuDeviceGetPCIBusId(identity.bus_id, sizeof(identity.bus_id),
-                                       handle) != TMSG_CU_SUCCESS) {
-        identity.bus_id[0] = '\0';
-    }
-    for (char *at = identity.bus_id; *at != '\0'; at++) {
-        *at = (char)tolower((unsigned char)*at);
+    if (driver->fn.cuDeviceGetPCIBusId(said, sizeof(said), handle) ==
+            TMSG_CU_SUCCESS &&
+        tmsg_device_bus_id(said, bus_id)) {
+        memcpy(identity.bus_id, bus_id, sizeof(bus_id));
     }
     *identity_p = identity;
     return TMSG_OK;

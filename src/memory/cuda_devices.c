@@ -23,7 +23,7 @@ static bool nvml_at(void *arg, size_t position, tmsg_device_info_t *info)
     }
     if (nvml->fn.pci(device, &pci) == 0) {
         snprintf(info->bus_id, sizeof(info->bus_id), "%04x:%02x:%02x.0",
-                 pci.domain & 0xffff, pci.bus & 0xff, pci.device & 0x1f);
+                 pci.domain, pci.bus & 0xff, pci.device & 0x1f);
     }
     if (nvml->fn.nvmlDeviceGetUUID(device, info->uuid, sizeof(info->uuid)) !=
         0) {

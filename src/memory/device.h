@@ -38,7 +38,7 @@ tmsg_status_t tmsg_devices_scan(tmsg_devices_t *devices, const char *sysfs,
                                 size_t source_count);
 
 /* A bus id as it stands in sysfs, "0000:33:00.0": in lower case, with a domain
- * of four digits. False: `text` is none. */
+ * of four digits, or of as many more as it needs. False: `text` is none. */
 bool tmsg_device_bus_id(const char *text,
                         char bus_id[TMSG_DEVICE_BUS_ID_BYTES]);
 

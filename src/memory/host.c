@@ -24,7 +24,10 @@ tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
                               uint64_t huge_least, void **data_p)
 {
     uint64_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
-    void *data = aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+    void *data =
+        rounded < bytes /* beyond 2^64 */
+            ? NULL
+            : aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
 
     if (data == NULL) {
         return tmsg_error_set(TMSG_ERR_NO_MEMORY,

@@ -266,8 +266,11 @@ API int cuDeviceGetUuid_v2(unsigned char *bytes, int device)
 
 API int cuDeviceGetPCIBusId(char *id, int bytes, int device)
 {
+    const char *domain = getenv("FAKE_CUDA_DOMAIN");
+
     ANYWHERE;
-    snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0x33 + device);
+    snprintf(id, (size_t)bytes, "%s:%02X:00.0",
+             domain == NULL ? "0000" : domain, 0x33 + device);
     return fake_end(check_device(device));
 }
 

@@ -10,7 +10,8 @@
  * cuDeviceGetCount() says of them. FAKE_CUDA_INIT: what cuInit() says.
  * FAKE_CUDA_VERSION: what cuDriverGetVersion() says. FAKE_CUDA_MISSING: names
  * that cuGetProcAddress() does not know. FAKE_CUDA_POOLS 0: the devices have no
- * memory pools. FAKE_CUDA_PIN: what cuMemHostRegister() says. */
+ * memory pools. FAKE_CUDA_DOMAIN: of their bus ids, which NVML knows as well,
+ * "0000" by default. FAKE_CUDA_PIN: what cuMemHostRegister() says. */
 #ifndef TMSG_TESTS_FAKES_CUDA_H
 #define TMSG_TESTS_FAKES_CUDA_H
 

@@ -26,6 +26,15 @@ static int devices(void)
 {
     return number("FAKE_NVML_DEVICES", number("FAKE_CUDA_DEVICES", 2));
 }
+#if FAKE_CUDA_AGE >= 8000
+static unsigned domain(void)
+{
+    const char *text = getenv("FAKE_CUDA_DOMAIN");
+
+    return text == NULL ? 0 : (unsigned)strtoul(text, NULL, 16);
+}
+#endif
+
 static int index_of(void *device) { return (int)(intptr_t)device - 1; }
 
 API int nvmlInit_v2(void) { return number("FAKE_NVML_INIT", OK); }
@@ -75,10 +84,10 @@ API int nvmlDeviceGetPciInfo_v3(void *device, void *info)
     if (index_of(device) >= devices()) {
         return INVALID_ARGUMENT;
     }
-    pci->domain = 0;
+    pci->domain = domain();
     pci->bus = 0x33 + (unsigned)index_of(device);
     pci->device = 0;
-    snprintf(pci->id, sizeof(pci->id), "00000000:%02X:00.0", pci->bus);
+    snprintf(pci->id, sizeof(pci->id), "%08X:%02X:00.0", pci->domain, pci->bus);
     return OK;
 }
 
@@ -98,7 +107,7 @@ API int nvmlDeviceGetPciInfo_v2(void *device, void *info)
     if (index_of(device) >= devices()) {
         return INVALID_ARGUMENT;
     }
-    pci->domain = 0;
+    pci->domain = domain();
     pci->bus = 0x33 + (unsigned)index_of(device);
     pci->device = 0;
     pci->reserved[3] = 0;

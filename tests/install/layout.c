@@ -84,7 +84,7 @@ AT(tmsg_device_identity_t, name, 0);
 AT(tmsg_device_identity_t, uuid, 96);
 AT(tmsg_device_identity_t, bus_id, 160);
 
-SIZE(tmsg_device_info_t, 216);
+SIZE(tmsg_device_info_t, 220);
 AT(tmsg_device_info_t, device, 0);
 AT(tmsg_device_info_t, kind, 8);
 AT(tmsg_device_info_t, index, 12);
@@ -93,7 +93,7 @@ AT(tmsg_device_info_t, numa_node, 20);
 AT(tmsg_device_info_t, title, 24);
 AT(tmsg_device_info_t, uuid, 120);
 AT(tmsg_device_info_t, bus_id, 168);
-AT(tmsg_device_info_t, nic, 184);
+AT(tmsg_device_info_t, nic, 188);
 
 SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tensormsg/devices.h>
+
 #include "fakes/cuda.h"
 #include "memory/cuda.h"
 #include "support/must.h"
@@ -445,6 +447,35 @@ Test(cuda, says_which_device_it_is)
         cuda->identify(NULL, (tmsg_device_t){TMSG_DEVICE_CUDA, 7}, &identity),
         TMSG_ERR_NOT_FOUND);
     must_eq(fake->primary_uses(1), 0);
+}
+
+static void expect_bus_id(const char *domain, const char *bus_id)
+{
+    tmsg_device_identity_t identity;
+    tmsg_device_info_t info;
+    tmsg_devices_t *devices;
+    int known = 0;
+
+    setenv("FAKE_CUDA_DOMAIN", domain, 1);
+    must(cuda->identify(NULL, gpu1, &identity));
+    cr_expect_str_eq(identity.bus_id, bus_id);
+    must(tmsg_devices_create(NULL, &devices));
+    for (size_t i = 0; i < tmsg_devices_size(devices); i++) {
+        must(tmsg_devices_at(devices, i, &info));
+        known += strcmp(info.bus_id, bus_id) == 0;
+    }
+    must_eq(known, 1); /* to NVML and to CUDA the same one */
+    tmsg_devices_destroy(devices);
+}
+
+/* As nvidia-smi and NVML print them, and as sysfs has them. */
+Test(cuda, has_bus_ids_as_sysfs_writes_them)
+{
+    expect_bus_id("0000", "0000:34:00.0");
+    expect_bus_id("00000000", "0000:34:00.0");
+    expect_bus_id("000000A1", "00a1:34:00.0");
+    expect_bus_id("00010000", "10000:34:00.0");
+    expect_bus_id("FEDCBA98", "fedcba98:34:00.0");
 }
 
 static void *identify_often(void *arg)

@@ -200,8 +200,9 @@ Test(devices, a_host_without_sysfs_has_itself)
 /* A driver that knows one of sysfs's, in halves, and one that sysfs hides. */
 static bool driver_at(void *arg, size_t position, tmsg_device_info_t *info)
 {
-    static const char *const bus_ids[] = {"00000000:33:00.0",
-                                          "00000000:33:00.0", "0000:FF:1F.7"};
+    static const char *const bus_ids[] = {
+        "00000000:33:00.0", "00000000:33:00.0", "0000:FF:1F.7",
+        "00010000:01:00.0", "FEDCBA98:01:00.0"};
 
     *(size_t *)arg += 1;
     if (position == COUNT(bus_ids)) {
@@ -224,13 +225,15 @@ Test(devices, a_driver_tells_what_sysfs_cannot)
         "-1 gaudi ext_dev:-1 '' '' '0000:b3:00.0' node 1 nic 'eth1'",
         "-1 gaudi ext_dev:-1 '' '' '0000:b4:00.0' node -1 nic ''",
         "-1 cuda cuda:2 'Imaginary' 'GPU-2' '0000:ff:1f.7' node -1 nic ''",
+        "-1 cuda cuda:3 'Imaginary' 'GPU-3' '10000:01:00.0' node -1 nic ''",
+        "8 cuda cuda:4 'Imaginary' 'GPU-4' 'fedcba98:01:00.0' node -1 nic ''",
     };
     size_t calls = 0;
     const tmsg_device_source_t source = {driver_at, &calls};
     tmsg_devices_t devices = {NULL, 0, 0};
 
     cr_assert_eq(tmsg_devices_scan(&devices, sysfs, &source, 1), TMSG_OK);
-    cr_expect_eq(calls, 4);
+    cr_expect_eq(calls, 6);
     cr_expect_eq(tmsg_device_table_read("[]", &devices), TMSG_OK);
     cr_expect_eq(tmsg_device_table_read(
                      "{\"version\":1,\"devices\":[{\"index\":7,\"kind\":"
@@ -243,7 +246,9 @@ Test(devices, a_driver_tells_what_sysfs_cannot)
                      "%s", tmsg_error_message());
     cr_expect_eq(tmsg_device_table_read(
                      "{\"version\":1,\"devices\":[{\"index\":7,\"kind\":"
-                     "\"cuda\",\"bus_id\":\"33:00.0\",\"uuid\":\"GPU-0\"}]}",
+                     "\"cuda\",\"bus_id\":\"33:00.0\",\"uuid\":\"GPU-0\"},"
+                     "{\"index\":8,\"kind\":\"cuda\",\"bus_id\":"
+                     "\"FEDCBA98:01:00.0\"}]}",
                      &devices),
                  TMSG_OK, "%s", tmsg_error_message());
     expect_devices(&devices, lines, COUNT(lines));
@@ -375,6 +380,14 @@ static const struct {
     {ENTRIES(GPU "," GPU), "entry 1: index 0 is there twice"},
     {ENTRIES(GPU ",{\"index\":1,\"kind\":\"cuda\",\"bus_id\":\"33:00.0\"}"),
      "entry 1: it is the device of index 0, too"},
+    {ENTRIES(GPU ",{\"index\":1,\"kind\":\"cuda\",\"bus_id\":"
+                 "\"00000000:33:00.0\"}"),
+     "entry 1: it is the device of index 0, too"},
+    {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"bus_id\":\"0:33:00.0\"}"),
+     "entry 0: '0:33:00.0' is not a bus id as 0000:33:00.0"},
+    {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"bus_id\":"
+             "\"000000000:33:00.0\"}"),
+     "entry 0: '000000000:33:00.0' is not a bus id as 0000:33:00.0"},
     {"[{\"index\":0,\"kind\":\"gaudi\"}]",
      "entry 0: 'kind' is nothing that an entry has"},
     {"[{\"index\":0,\"module_id\":1,\"bus_id\":\"b3:00.0\"},"

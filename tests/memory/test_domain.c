@@ -142,6 +142,16 @@ Test(domain, of_the_host_is_a_table_like_the_others)
     must_be(host->copy_in(host->arg, pinned, data, "x", 1, stream),
             TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_error_message(), "kind 1");
+    for (uint64_t less = 0; less < 64; less += 21) { /* beyond 2^64 */
+        char words[80];
+
+        snprintf(words, sizeof(words), "no memory for %llu bytes of tensors",
+                 (unsigned long long)(UINT64_MAX - less));
+        must_be(host->alloc(host->arg, pinned, UINT64_MAX - less, 4096, none,
+                            &data),
+                TMSG_ERR_NO_MEMORY);
+        must_say(tmsg_error_message(), words);
+    }
     must_be(host->alloc(host->arg, pinned, 1, 1, stream, &data),
             TMSG_ERR_INVALID_PARAM);
     host->free(host->arg, pinned, data, 100, none);
