@@ -58,6 +58,35 @@ static cudaStream_t stream_of(uint64_t stream)
     return (cudaStream_t)(uintptr_t)stream;
 }
 
+static unsigned long long *counted;
+static int *flag;
+
+/* Launched once each, for a module that is loaded when its kernel is first
+ * needed may wait for the whole device. */
+int kernels_open(volatile int **go_p, uint64_t stream)
+{
+    cudaError_t error = cudaHostAlloc(&counted, sizeof(*counted), 0);
+
+    if (error == cudaSuccess) {
+        error = cudaHostAlloc(&flag, sizeof(*flag), 0);
+    }
+    if (error != cudaSuccess) {
+        return error;
+    }
+    *counted = 0;
+    *flag = 1;
+    hold<<<1, 1, 0, stream_of(stream)>>>(flag);
+    put<<<1, 1, 0, stream_of(stream)>>>((uint8_t *)counted, 1, 1);
+    count<<<1, 1, 0, stream_of(stream)>>>((uint8_t *)counted, 1, 1, counted);
+    error = cudaGetLastError();
+    if (error == cudaSuccess) {
+        error = cudaStreamSynchronize(stream_of(stream));
+    }
+    *flag = 0;
+    *go_p = flag;
+    return error;
+}
+
 int kernels_write(uint8_t *data, uint64_t bytes, unsigned seed,
                   const volatile int *go, uint64_t stream)
 {
@@ -71,32 +100,16 @@ int kernels_write(uint8_t *data, uint64_t bytes, unsigned seed,
 int kernels_count_wrong(const uint8_t *data, uint64_t bytes, unsigned seed,
                         uint64_t stream, unsigned long long *wrong_p)
 {
-    unsigned long long *wrong;
-    cudaError_t error = cudaHostAlloc(&wrong, sizeof(*wrong), 0);
+    cudaError_t error;
 
-    if (error != cudaSuccess) {
-        return error;
-    }
-    *wrong = 0;
-    count<<<BLOCKS, THREADS, 0, stream_of(stream)>>>(data, bytes, seed, wrong);
+    *counted = 0;
+    count<<<BLOCKS, THREADS, 0, stream_of(stream)>>>(data, bytes, seed,
+                                                     counted);
     error = cudaGetLastError();
     if (error == cudaSuccess) {
         error = cudaStreamSynchronize(stream_of(stream));
     }
-    *wrong_p = *wrong;
-    cudaFreeHost(wrong);
-    return error;
-}
-
-int kernels_flag(volatile int **flag_p)
-{
-    int *flag;
-    cudaError_t error = cudaHostAlloc(&flag, sizeof(*flag), 0);
-
-    if (error == cudaSuccess) {
-        *flag = 0;
-        *flag_p = flag;
-    }
+    *wrong_p = *counted;
     return error;
 }
 

@@ -11,6 +11,11 @@
 extern "C" {
 #endif
 
+/* Before the others, which then do nothing that may wait for the device of its
+ * own accord, as taking memory or loading kernels: *go_p is a number 0 that
+ * both the program and kernels see. */
+int kernels_open(volatile int **go_p, uint64_t stream);
+
 /* Behind the stream's work so far: waits, where `go` is not NULL, until the
  * program has written 1 there, 10 s at most, then writes what fill() of cases.c
  * does. */
@@ -21,9 +26,6 @@ int kernels_write(uint8_t *data, uint64_t bytes, unsigned seed,
  * when it has. */
 int kernels_count_wrong(const uint8_t *data, uint64_t bytes, unsigned seed,
                         uint64_t stream, unsigned long long *wrong_p);
-
-/* A number 0 that both the program and kernels see. */
-int kernels_flag(volatile int **flag_p);
 
 /* In words. */
 const char *kernels_error(int error);

@@ -1,18 +1,39 @@
 #!/bin/sh
 # kernels.sh NVCC BUILD: gpu_cases once more, as BUILD/tests/gpu/gpu_kernels,
-# with kernels that nvcc compiles, and says by which one. Exit 77, with why: it
-# compiles nothing at all here, as one that is older than the host's compiler,
-# or the build is a sanitizer's, which a program of nvcc's does not load.
+# with kernels that nvcc compiles, and says by which one; nothing is compiled
+# where that one is of the same files. Exit 77, with why: it compiles nothing at
+# all here, as one that is older than the host's compiler, or the build is a
+# sanitizer's, which a program of nvcc's does not load.
+# kernels.sh --of: what is kept beside it to tell of which files it is.
 set -eu
-nvcc=$1 build=$2
 here=$(dirname "$0")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+
+# All that is compiled.
+sum()
+{
+    cat "$here/cases.c" "$here/kernels.cu" "$here/kernels.h" \
+        "$here"/../../include/tensormsg/*.h | cksum
+}
+
+if [ "$1" = --of ]; then
+    sum
+    exit
+fi
+nvcc=$1 build=$2 program=$2/tests/gpu/gpu_kernels
 version=$("$nvcc" --version | sed -n 's/.*release .*, V/nvcc /p')
 if grep -q '^TMSG_SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt" 2> /dev/null; then
     echo "SKIPPED: the library is built with a sanitizer"
     exit 77
 fi
+of="$(sum)
+$version"
+if [ -x "$program" ] && [ "$(cat "$program.of" 2> /dev/null)" = "$of" ]; then
+    echo "compiled by $version"
+    exit
+fi
+mkdir -p "$build/tests/gpu"
+work=$(mktemp -d "$build/tests/gpu/work.XXXXXX")
+trap 'rm -rf "$work"' EXIT
 echo 'int nothing;' > "$work/nothing.cu"
 if ! "$nvcc" -c "$work/nothing.cu" -o "$work/nothing.o" > "$work/log" 2>&1; then
     echo "SKIPPED: $version compiles nothing here:" \
@@ -23,6 +44,7 @@ fi
     -I "$here/../../include" "$here/cases.c" "$here/kernels.cu" \
     -o "$work/gpu_kernels" -L "$build" -ltensormsg -ldl \
     -Xlinker -rpath -Xlinker "$build"
-mkdir -p "$build/tests/gpu"
-mv "$work/gpu_kernels" "$build/tests/gpu/gpu_kernels"
+echo "$of" > "$work/of"
+mv "$work/gpu_kernels" "$program"
+mv "$work/of" "$program.of"
 echo "compiled by $version"

@@ -27,14 +27,15 @@ while [ $# -gt 0 ]; do
     *) echo "run.sh: '$1' is no option; see its first lines" >&2; exit 2 ;;
     esac
 done
-work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
 missing=()
 failed=0
 compiled=''
+made=''
+[ -n "$build" ] || { build=$root/build/gpu made=1; }
+mkdir -p "$build" && work=$(mktemp -d "$build/run.XXXXXX") || exit 2
+trap 'rm -rf "$work"' EXIT
 
-if [ -z "$build" ]; then
-    build=$root/build/gpu
+if [ -n "$made" ]; then
     if ! { cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release \
         -DTMSG_BUILD_TESTS=ON && cmake --build "$build" -j "$(nproc)" \
         --target gpu_cases tensormsg_cmd; } > "$work/build.log" 2>&1; then
@@ -60,16 +61,27 @@ for wheel in "$inputs"/libucx_cu1[0-9]*.whl; do
 done
 [ -n "$aware" ] || missing+=("a CUDA-aware UCX: carry PyPI's libucx-cu13 wheel \
 here and name its folder with --inputs")
-# One that was compiled elsewhere does, too.
+# One that was compiled elsewhere, of the same files, does where no compiler is.
+kernels=$build/tests/gpu/gpu_kernels
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2> /dev/null)
-if [ -n "$nvcc" ] && tests/gpu/kernels.sh "$nvcc" "$build" \
-    > "$work/nvcc" 2>&1; then
-    compiled=$(tail -1 "$work/nvcc")
-elif [ -n "$nvcc" ]; then
-    missing+=("kernels, for $nvcc fails: $(tail -1 "$work/nvcc")")
+code=77
+if [ -n "$nvcc" ]; then
+    tests/gpu/kernels.sh "$nvcc" "$build" > "$work/nvcc" 2>&1
+    code=$?
+    case $code in
+    0) ;;
+    77) missing+=("a compiler: $(tail -1 "$work/nvcc")") ;;
+    *)
+        failed=1
+        sed 's/^/    /' "$work/nvcc" >&2
+        missing+=("kernels, for $nvcc FAILED: $(tail -1 "$work/nvcc")")
+        ;;
+    esac
 fi
-if [ -x "$build/tests/gpu/gpu_kernels" ]; then
-    cases=$build/tests/gpu/gpu_kernels
+if [ $code = 0 ] || { [ $code = 77 ] && [ -x "$kernels" ] &&
+    [ "$(head -1 "$kernels.of")" = "$(tests/gpu/kernels.sh --of)" ]; }; then
+    cases=$kernels
+    compiled="compiled by $(tail -1 "$kernels.of")"
 else
     missing+=("nvcc: no kernel of the toolkit's is run")
 fi
@@ -78,7 +90,7 @@ fi
 run()
 {
     local name=$1 path=$2 code
-    LD_LIBRARY_PATH=$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+    LD_LIBRARY_PATH=$build${path:+:$path}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
         "$cases" > "$work/out" 2> "$work/err"
     code=$?
     case $code in
@@ -106,13 +118,19 @@ fake=0
 run 'plain UCX' ''
 if [ -n "$aware" ] && [ $fake = 0 ]; then
     run 'CUDA-aware UCX' "$aware"
+    if ! grep -q '^| CUDA-aware UCX | [0-9]* | UCX |' "$work/rates"; then
+        failed=1
+        missing+=("the GPU's memory handed to UCX: that of the wheel does not \
+know it, FAILED")
+    fi
 fi
 
 table()
 {
     echo "date: $(date -u +%Y-%m-%d)"
     echo "commit: $(git rev-parse --short HEAD 2> /dev/null || echo unknown)"
-    "$build/tensormsg" info 2> /dev/null |
+    LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+        "$build/tensormsg" info 2> /dev/null |
         grep -E '^  (ucx_version|cuda_driver|nvml) |^    cuda'
     [ -z "$compiled" ] || echo "kernels: $compiled"
     command -v nvidia-smi > /dev/null && nvidia-smi -L
