@@ -4,8 +4,11 @@
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <tensormsg/devices.h>
 
@@ -509,6 +512,114 @@ Test(cuda, may_be_called_from_several_threads)
     for (int i = 0; i < 4; i++) {
         must_eq(pthread_join(threads[i], NULL), 0);
     }
+}
+
+/* A thread with a context of its own, and a stream of that. */
+typedef struct {
+    tmsg_device_t device;
+    tmsg_stream_t stream;
+    void *data;
+} own_t;
+
+static void *use_own_context(void *arg)
+{
+    own_t *own = arg;
+    void *context = fake->context(own->device.id), *now, *handle;
+
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuStreamCreate(&handle, 1), 0);
+    own->stream =
+        (tmsg_stream_t){TMSG_STREAM_CUDA, (uint64_t)(uintptr_t)handle};
+    own->data = new_data(own->device, 6, own->stream);
+    must(cuda->copy_in(NULL, own->device, own->data, "hello", 6, own->stream));
+    must_eq(fn->cuCtxGetCurrent(&now), 0);
+    must_true(now == context && fake->depth() == 1);
+    must_eq(fn->cuCtxPopCurrent(&now), 0);
+    return NULL;
+}
+
+/* What they began goes on where no context is current, or another. */
+static void go_on(const own_t *own)
+{
+    char out[6] = "";
+
+    must(cuda->copy_out(NULL, own->device, out, own->data, 6, own->stream));
+    drain(own->device, own->stream);
+    cr_expect_str_eq(out, "hello");
+    cuda->free(NULL, own->device, own->data, 6, own->stream);
+    drain(own->device, own->stream);
+}
+
+Test(cuda, works_in_the_contexts_of_the_applications_streams)
+{
+    enum { THREADS = 4 };
+    void *other = fake->context(1), *now;
+    pthread_t threads[THREADS];
+    own_t owns[THREADS];
+
+    if (fn->cuStreamGetCtx == NULL) {
+        return; /* no driver before CUDA 9.2 tells it */
+    }
+    for (int i = 0; i < THREADS; i++) {
+        owns[i] = (own_t){.device = i % 2 == 0 ? gpu0 : gpu1};
+        must_eq(pthread_create(&threads[i], NULL, use_own_context, &owns[i]),
+                0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        must_eq(pthread_join(threads[i], NULL), 0);
+        if (i == THREADS / 2) {
+            must_eq(fn->cuCtxPushCurrent(other), 0);
+        }
+        go_on(&owns[i]);
+    }
+    must_eq(fn->cuCtxGetCurrent(&now), 0);
+    must_true(now == other);
+    must_eq(fn->cuCtxPopCurrent(&now), 0);
+    free(other);
+    must_eq(fake->primary_uses(0) + fake->primary_uses(1), 0);
+}
+
+/* There CUDA is not to be had: all is refused, and what the parent had goes. */
+static void use_in_child(void *data, void *event)
+{
+    static char host[64];
+    tmsg_memory_t memory;
+    char out[6];
+    void *more;
+
+    must_be(cuda->copy_out(NULL, gpu0, out, data, 6, none), TMSG_ERR_IO);
+    must_be(cuda->alloc(NULL, gpu0, 6, 1, none, &more), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "(3)");
+    must_be(cuda->event_query(NULL, event), TMSG_ERR_IO);
+    must_be(cuda->pin(NULL, host, sizeof(host)), TMSG_ERR_IO);
+    must_be(tmsg_memory_query(data, &memory),
+            TMSG_ERR_IO); /* not: the host's */
+    cuda->event_free(NULL, event);
+    cuda->free(NULL, gpu0, data, 6, none);
+    must_true(fake->depth() == 0 && fake->fault() == NULL);
+}
+
+Test(cuda, is_refused_in_the_child_of_a_fork)
+{
+    tmsg_stream_t app = new_stream(0);
+    void *data = new_data(gpu0, 6, none), *event;
+    char out[6];
+    int status;
+    pid_t pid;
+
+    must(cuda->copy_in(NULL, gpu0, data, "hello", 6, none));
+    must(cuda->event_record(NULL, gpu0, app, &event));
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        use_in_child(data, event);
+        _exit(0);
+    }
+    must_true(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    must(cuda->copy_out(NULL, gpu0, out, data, 6, none)); /* as before */
+    cr_expect_str_eq(out, "hello");
+    finish(event);
+    cuda->free(NULL, gpu0, data, 6, none);
 }
 
 /* A test of its own, with a driver that says so. */
