@@ -553,13 +553,14 @@ static void go_on(const own_t *own)
 Test(cuda, works_in_the_contexts_of_the_applications_streams)
 {
     enum { THREADS = 4 };
-    void *other = fake->context(1), *now;
     pthread_t threads[THREADS];
     own_t owns[THREADS];
+    void *other, *now;
 
     if (fn->cuStreamGetCtx == NULL) {
         return; /* no driver before CUDA 9.2 tells it */
     }
+    other = fake->context(1);
     for (int i = 0; i < THREADS; i++) {
         owns[i] = (own_t){.device = i % 2 == 0 ? gpu0 : gpu1};
         must_eq(pthread_create(&threads[i], NULL, use_own_context, &owns[i]),
