@@ -131,23 +131,13 @@ static void write_tensor(tmsg_writer_t *writer, const tmsg_map_entry_t *entry)
     tmsg_writer_end(writer, began, to);
 }
 
-/* A key of the body, and the head of the array that is its value. */
-static void write_array_head(tmsg_writer_t *writer, int8_t key, size_t count)
-{
-    uint8_t *began = tmsg_writer_begin(writer, 1 + TMSG_PUT_COUNT_MOST);
-    uint8_t *to = began;
-
-    tmsg_put_int8(&to, key);
-    tmsg_put_array(&to, count);
-    tmsg_writer_end(writer, began, to);
-}
-
 static void write_tensors(tmsg_writer_t *writer, const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t tensors = tmsg_map_size(map);
 
-    write_array_head(writer, TMSG_BODY_TENSORS, tensors);
+    tmsg_write_int8(writer, TMSG_BODY_TENSORS);
+    tmsg_write_array(writer, tensors);
     for (size_t i = 0; i < tensors; i++) {
         write_tensor(writer, &entries[i]);
     }
@@ -155,47 +145,35 @@ static void write_tensors(tmsg_writer_t *writer, const tmsg_map_t *map)
 
 static void write_text(tmsg_writer_t *writer, const void *text, size_t bytes)
 {
-    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_COUNT_MOST);
-    uint8_t *to = began;
-
-    tmsg_put_str(&to, bytes);
-    tmsg_writer_end(writer, began, to);
+    tmsg_write_str(writer, bytes);
     tmsg_writer_data(writer, text, bytes);
 }
 
 static void write_binary(tmsg_writer_t *writer, const void *data, size_t bytes)
 {
-    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_COUNT_MOST);
-    uint8_t *to = began;
-
-    tmsg_put_bin(&to, bytes);
-    tmsg_writer_end(writer, began, to);
+    tmsg_write_bin(writer, bytes);
     tmsg_writer_data(writer, data, bytes);
 }
 
 static void write_value(tmsg_writer_t *writer, const tmsg_meta_t *value)
 {
-    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_NUMBER_MOST);
-    uint8_t *to = began;
-
     switch (value->type) {
     case TMSG_META_TYPE_BOOL:
-        value->boolean ? tmsg_put_true(&to) : tmsg_put_false(&to);
+        value->boolean ? tmsg_write_true(writer) : tmsg_write_false(writer);
         break;
     case TMSG_META_TYPE_I64:
-        tmsg_put_int64(&to, value->i64);
+        tmsg_write_int64(writer, value->i64);
         break;
     case TMSG_META_TYPE_F64:
-        tmsg_put_double(&to, value->f64);
+        tmsg_write_double(writer, value->f64);
         break;
     case TMSG_META_TYPE_STRING:
         write_text(writer, value->data, value->bytes);
-        return;
+        break;
     default:
         write_binary(writer, value->data, value->bytes);
-        return;
+        break;
     }
-    tmsg_writer_end(writer, began, to);
 }
 
 size_t tmsg_body_count_keys(const tmsg_map_t *map, const tmsg_map_t *more)
@@ -225,12 +203,8 @@ static void write_keys(tmsg_writer_t *writer, const tmsg_map_t *map,
 static void write_metadata(tmsg_writer_t *writer, const tmsg_map_t *map,
                            const tmsg_map_t *more)
 {
-    uint8_t *began = tmsg_writer_begin(writer, 1 + TMSG_PUT_COUNT_MOST);
-    uint8_t *to = began;
-
-    tmsg_put_int8(&to, TMSG_BODY_METADATA);
-    tmsg_put_map(&to, tmsg_body_count_keys(map, more));
-    tmsg_writer_end(writer, began, to);
+    tmsg_write_int8(writer, TMSG_BODY_METADATA);
+    tmsg_write_map(writer, tmsg_body_count_keys(map, more));
     write_keys(writer, map, more);
     if (more != NULL) {
         write_keys(writer, more, NULL);
@@ -313,20 +287,12 @@ static void write_schema(tmsg_writer_t *writer, const tmsg_schema_use_t *use)
     }
 }
 
-static void write_number(tmsg_writer_t *writer, uint64_t number)
-{
-    uint8_t *began = tmsg_writer_begin(writer, TMSG_PUT_NUMBER_MOST);
-    uint8_t *to = began;
-
-    tmsg_put_uint64(&to, number);
-    tmsg_writer_end(writer, began, to);
-}
-
 static void write_checksums(tmsg_writer_t *writer,
                             const tmsg_body_extra_t *extra, size_t tensors)
 {
-    write_array_head(writer, TMSG_BODY_CHECKSUMS, 2);
-    write_number(writer, extra->checksum->number);
+    tmsg_write_int8(writer, TMSG_BODY_CHECKSUMS);
+    tmsg_write_array(writer, 2);
+    tmsg_write_uint8(writer, extra->checksum->number);
     write_binary(writer, extra->checksums, tensors * extra->checksum->bytes);
 }
 
@@ -334,15 +300,15 @@ static void write_split(tmsg_writer_t *writer, const tmsg_split_t *split)
 {
     bool others = split->others_bytes > 0 || split->slice > 0;
 
-    write_array_head(writer, TMSG_BODY_PARTS,
-                     2 + (size_t)others + (split->slice > 0));
-    write_number(writer, split->large);
-    write_number(writer, split->chunk);
+    tmsg_write_int8(writer, TMSG_BODY_PARTS);
+    tmsg_write_array(writer, 2 + (size_t)others + (split->slice > 0));
+    tmsg_write_uint64(writer, split->large);
+    tmsg_write_uint64(writer, split->chunk);
     if (others) {
         write_binary(writer, split->others, split->others_bytes);
     }
     if (split->slice > 0) {
-        write_number(writer, split->slice);
+        tmsg_write_uint64(writer, split->slice);
     }
 }
 
@@ -357,14 +323,11 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     size_t keys = tmsg_map_meta_size(map) +
                   (extra == NULL ? 0 : tmsg_map_meta_size(extra->more));
     tmsg_writer_t writer;
-    uint8_t *began, *to;
 
     open_writer(&writer, buffer, bound);
-    began = to = tmsg_writer_begin(&writer, TMSG_PUT_COUNT_MOST);
-    tmsg_put_map(&to, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
-                          (size_t)(keys != 0) + (size_t)checksums +
-                          (size_t)split);
-    tmsg_writer_end(&writer, began, to);
+    tmsg_write_map(&writer, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
+                                (size_t)(keys != 0) + (size_t)checksums +
+                                (size_t)split);
     if (form != TMSG_SCHEMA_NONE) {
         write_schema(&writer, &extra->schema);
     }

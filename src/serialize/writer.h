@@ -96,4 +96,12 @@ static inline void tmsg_writer_data(tmsg_writer_t *writer, const void *data,
     writer->used += bytes;
 }
 
+/* msgpack-c's template once more, for what is no tensor:
+ * tmsg_write_array(writer, 3) and so on. */
+#define msgpack_pack_inline_func(name) static inline int tmsg_write##name
+#define msgpack_pack_user tmsg_writer_t *
+#define msgpack_pack_append_buffer(writer, data, bytes)                        \
+    return (tmsg_writer_data(writer, data, bytes), 0)
+#include <msgpack/pack_template.h>
+
 #endif
