@@ -42,7 +42,7 @@ echo
 AGAIN=$again awk -v kind="${kind:-plain}" -v allowed="$allowed" '
 function glob(text)
 {
-    gsub(/[][.+?(){}|^$\\]/, "\\\\&", text)
+    gsub(/[].+?(){}|^$\\[]/, "\\\\&", text)
     gsub(/\*/, ".*", text)
     return "^" text "$"
 }
