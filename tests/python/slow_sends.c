@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loaded into the command by LD_PRELOAD: each piece of a payload takes 20 ms
- * before it goes to a socket, as if it were read from a slow disk. The receiver
- * is then always ready for the next one, and UCX goes on without a pause. */
+/* Loaded into the command by LD_PRELOAD: each 60 KiB of a payload take 20 ms
+ * before they go to a socket, as if they were read from a slow disk. The
+ * receiver is then always ready for the next ones, and UCX, or the library,
+ * goes on without a pause. */
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <time.h>
 
-#define PIECE_BYTES 4096 /* what is smaller is not of a payload */
+#define PAYLOAD_LEAST 4096 /* what is smaller is not of a payload */
+#define PIECE_BYTES ((size_t)60 * 1024)
+#define PIECE_NS 20000000LL
 
 static void delay(size_t bytes)
 {
-    const struct timespec time = {.tv_nsec = 20000000};
+    long long ns =
+        (long long)((bytes + PIECE_BYTES - 1) / PIECE_BYTES) * PIECE_NS;
+    const struct timespec time = {.tv_sec = ns / 1000000000,
+                                  .tv_nsec = ns % 1000000000};
 
-    if (bytes >= PIECE_BYTES) {
+    if (bytes >= PAYLOAD_LEAST) {
         nanosleep(&time, NULL);
     }
 }

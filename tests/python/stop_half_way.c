@@ -45,6 +45,13 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data,
 }
 
 __attribute__((visibility("default"))) ssize_t
+recvmsg(int fd, struct msghdr *message, int flags)
+{
+    gate(1);
+    return count(NEXT(recvmsg)(fd, message, flags));
+}
+
+__attribute__((visibility("default"))) ssize_t
 process_vm_readv(pid_t pid, const struct iovec *to, unsigned long to_count,
                  const struct iovec *from, unsigned long from_count,
                  unsigned long flags)

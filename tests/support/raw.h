@@ -13,6 +13,9 @@
 /* Connects to "tcp://127.0.0.1:port" or "unix:///path". */
 int raw_dial(const char *url);
 
+/* The same; -1: nobody listens there. */
+int raw_try_dial(const char *url);
+
 /* Listens on a free port of 127.0.0.1 and writes the URL. */
 int raw_listen(char *url, size_t bytes);
 

@@ -71,10 +71,11 @@ static void cut(relay_t *relay)
 static void take_one(relay_t *relay)
 {
     int from = accept4(relay->fd, NULL, NULL, SOCK_CLOEXEC);
+    int to = relay->shut ? -1 : raw_try_dial(relay->to);
     int i = 0;
 
     must_true(from >= 0);
-    if (relay->shut) {
+    if (to < 0) {
         close(from);
         return;
     }
@@ -82,7 +83,7 @@ static void take_one(relay_t *relay)
         must_true(++i < PAIRS_MOST);
     }
     relay->pairs[i][0] = from;
-    relay->pairs[i][1] = raw_dial(relay->to);
+    relay->pairs[i][1] = to;
     relay->count++;
 }
 
