@@ -370,13 +370,17 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
 
 /* Describes the connection as a JSON object: peer, versions, which transports
  * carry it and why, "carrier": whose thresholds hold for it (shm, tcp, rdma or
- * other, docs/transfer-ways.md), and counters, among them "waiting_messages":
+ * other, docs/transfer-ways.md), "lane": whether large payloads go by a
+ * connection of their own ("stands", "dialled", "lost", or "none", at the side
+ * that connected with the reason where TCP carries it), and counters, among
+ * them "waiting_messages":
  * sends that wait for the connection, or for the peer to take what it has;
  * "queue": how many may, under which policy, and how often a send found no
  * room; "canceled_messages" and "timed_out_messages" of this side's,
  * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
  * shapes went by number; "sent_repeats" and "received_repeats": small ones that
- * were like the last one and took a short way; "received_in_place": those whose
+ * were like the last one and took a short way; "sent_by_lane" and
+ * "received_by_lane": those that took that; "received_in_place": those whose
  * tensors lie where UCX received them; "device_tensors": those of devices'
  * memory, by the path that they took (docs/domains.md); "reconnects": true
  * where both sides keep the session, with the number of times that it came back

@@ -80,17 +80,6 @@ void tmsg_aborts_free(tmsg_endpoint_t *endpoint)
     }
 }
 
-static tmsg_message_t *find_message(const tmsg_channel_t *channel,
-                                    uint32_t sequence)
-{
-    tmsg_message_t *message = channel->rx;
-
-    while (message != NULL && message->head.sequence != sequence) {
-        message = message->next_in_order;
-    }
-    return message;
-}
-
 /* One whose turn has not come. */
 static void apply(tmsg_channel_t *channel, const note_t *abort)
 {
@@ -103,7 +92,7 @@ static void apply(tmsg_channel_t *channel, const note_t *abort)
                             "an abort of a message beyond the window");
         return;
     }
-    message = find_message(channel, abort->sequence);
+    message = tmsg_message_find(channel, abort->sequence);
     if (message == NULL) {
         keep(endpoint, abort);
         return;

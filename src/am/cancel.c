@@ -14,7 +14,7 @@
 #include "am/stage_out.h"
 #include "core/map.h"
 
-/* Whether UCX reads memory that stays the caller's. */
+/* Whether memory is read that stays the caller's. */
 static bool lends(const tmsg_send_t *send)
 {
     const tmsg_plan_t *plan = &send->plan;
@@ -28,7 +28,7 @@ static bool lends(const tmsg_send_t *send)
            tmsg_map_borrows(send->map);
 }
 
-/* One that UCX has not reported. */
+/* One that UCX has not reported, or that is being written to the lane. */
 static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
                            const char *why)
 {
@@ -110,7 +110,9 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
 static const char *missing(const tmsg_send_t *send)
 {
     if (send->posted) {
-        return send->in_ucx ? "it was not sent" : "it was not acknowledged";
+        return send->in_ucx || tmsg_parts_pending(send)
+                   ? "it was not sent"
+                   : "it was not acknowledged";
     }
     if (tmsg_stage_out_sums(send)) {
         return "its checksums were not known";

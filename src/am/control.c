@@ -16,9 +16,9 @@
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
 #define SMALL 128      /* bytes of one whose record is kept */
 
-/* A message is answered by ACK and SCHEMA, and half a window by CREDIT, without
- * which the peer may send no more than a window. Twice that, and some, are
- * those of a peer that does not read. */
+/* A message is answered by ACK, SCHEMA and PULL at most, and half a window by
+ * CREDIT, without which the peer may send no more than a window. More than
+ * that, and some, are those of a peer that does not read. */
 #define ANSWERS_MOST 4
 #define ANSWERS_MORE 64
 
@@ -326,6 +326,21 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
     const tmsg_preamble_t head = {.channel = channel->number};
 
     answer(channel->endpoint, TMSG_KIND_SCHEMA, &head, body, sizeof(body));
+}
+
+void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
+                       uint8_t how)
+{
+    const tmsg_preamble_t head = {.channel = channel->number,
+                                  .message_id = message_id,
+                                  .endpoint_id = channel->endpoint->peer_id};
+
+    if (may_post(channel->endpoint)) { /* most can, with a record at hand */
+        post_or_break(channel->endpoint, TMSG_KIND_PULL, &head, &how,
+                      sizeof(how));
+    } else {
+        answer(channel->endpoint, TMSG_KIND_PULL, &head, &how, sizeof(how));
+    }
 }
 
 /* What was delivered before its turn gives no credit beyond it: else the peer

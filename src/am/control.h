@@ -41,6 +41,12 @@ void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id);
 void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
                          uint8_t generation, bool kept);
 
+/* Tells the peer that the parts of its message may come, and how. */
+#define TMSG_PULL_BY_UCX 0
+#define TMSG_PULL_BY_LANE 1
+void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
+                       uint8_t how);
+
 /* Tells the peer what was consumed, if it is worth a message. */
 void tmsg_control_credit(tmsg_channel_t *channel);
 

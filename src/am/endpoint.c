@@ -10,6 +10,7 @@
 #include "am/carrier.h"
 #include "am/control.h"
 #include "am/dialect.h"
+#include "am/lane.h"
 #include "am/message.h"
 #include "am/parts.h"
 #include "am/progress.h"
@@ -125,6 +126,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
     if (endpoint->unexplained && endpoint->ep != NULL) {
         tmsg_carrier_explain(endpoint);
+        tmsg_lane_begin(endpoint);
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {
         tmsg_control_flush(endpoint);

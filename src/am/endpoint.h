@@ -94,6 +94,9 @@ struct tmsg_endpoint {
     void *on_closed_arg;
 
     tmsg_link_t link;
+    struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
+    char lane_why[160];     /* is here, if one might be expected */
+    bool gave_lane;         /* its socket became another's lane */
     bool dialling;
     uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */
     uint8_t lease[TMSG_LEASE_WORD_BYTES]; /* lease.c alone changes it; the */
@@ -116,8 +119,10 @@ struct tmsg_endpoint {
     tmsg_op_t closing; /* ep, when it is being closed */
 
     struct tmsg_resume *resume; /* NULL: no session is asked for */
-    tmsg_timer_t ucx_lost; /* UCX lost it, and the socket has not said why */
-    bool unexplained;      /* open, and what carries it is yet to be said */
+    tmsg_timer_t ucx_lost; /* UCX or the lane lost it, and the socket has not
+                            * said why */
+    char lost_why[128];
+    bool unexplained; /* open, and what carries it is yet to be said */
     bool has_chores;
     tmsg_node_t chore;    /* in its worker's list */
     tmsg_status_t broken; /* it is to end with this; why is in broken_why */
@@ -129,7 +134,9 @@ struct tmsg_endpoint {
     tmsg_schema_budget_t tx_budget, rx_budget; /* of all channels */
     tmsg_queue_t queue;
     uint32_t next_message_id;
-    tmsg_list_t parting; /* sends, by what parts they have to hand over */
+    tmsg_list_t parting;    /* sends, by what parts they have to hand over */
+    tmsg_list_t pulled;     /* the same, to the lane */
+    unsigned parts_awaited; /* of these, those that the peer is to ask for */
     unsigned parts_in_ucx;
     uint64_t sent_in_pieces; /* messages with parts or slices */
     uint64_t parts_handed;   /* to UCX, in all */
@@ -197,6 +204,9 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 /* UCX says that the connection is lost: breaks it, unless the socket says in
  * time why it ended. */
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+
+/* The same of its lane. Not inside UCX. */
+void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
 
 /* The same of a message that UCX did not take, whatever the reason. */
 void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs);

@@ -12,6 +12,7 @@
 #include "am/control.h"
 #include "am/dialect.h"
 #include "am/handshake.h"
+#include "am/lane.h"
 #include "am/lease.h"
 #include "am/pair.h"
 #include "am/publisher.h"
@@ -144,6 +145,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     }
     close_ucx(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_messages_abandon(endpoint);
+    tmsg_lane_end(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
 }
@@ -248,31 +250,49 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
-static const char lost[] = "UCX lost the connection";
-
 static void no_last_words(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
         TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, ucx_lost);
 
-    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, lost);
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, endpoint->lost_why);
 }
 
-/* A peer that ends a connection says why on the socket, which UCX's own may
- * overtake. */
+/* A peer that ends a connection says why on the socket, which the others may
+ * overtake. False: there is none to wait for. */
+static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */
+    if (endpoint->link.source.fd < 0 || !endpoint->link.connected) {
+        return false;
+    }
+    if (endpoint->ucx_lost.deadline_ns == 0) {
+        snprintf(endpoint->lost_why, sizeof(endpoint->lost_why), "%s", why);
+        endpoint->ucx_lost.expired = no_last_words;
+        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
+                            LAST_WORDS_MS);
+    }
+    return true;
+}
+
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    static const char lost[] = "UCX lost the connection";
+    char why[128];
+
+    if (!awaits_last_words(endpoint, lost)) {
+        snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *words)
 {
     char why[128];
 
-    tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */
-    if (endpoint->link.source.fd >= 0 && endpoint->link.connected) {
-        if (endpoint->ucx_lost.deadline_ns == 0) {
-            endpoint->ucx_lost.expired = no_last_words;
-            tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
-                                LAST_WORDS_MS);
-        }
-    } else {
-        snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
+    snprintf(why, sizeof(why), "the connection for large payloads is lost: %s",
+             words);
+    if (!awaits_last_words(endpoint, why)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }

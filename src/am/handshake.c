@@ -139,7 +139,7 @@ static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
     return endpoint->link.url.kind != TMSG_URL_TCP
                ? TMSG_OK
                : tmsg_ucx_check_descriptors(endpoint->worker->loop.epoll_fd,
-                                            4 + 2 * count_beside(endpoint));
+                                            4 + 3 * count_beside(endpoint));
 }
 
 /* Whether a peer gets shared memory is its own word, but for what the kernel

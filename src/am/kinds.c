@@ -43,6 +43,7 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_UNCALL] = tmsg_uncall_arrived,
     [TMSG_KIND_STREAM] = tmsg_map_arrived,
     [TMSG_KIND_STREAM_OVER] = tmsg_map_arrived,
+    [TMSG_KIND_PULL] = tmsg_pull_arrived,
 };
 
 /* Those that belong to a channel; their handlers look for it. */
@@ -51,6 +52,7 @@ static const bool on_channels[TMSG_KIND_COUNT] = {
     [TMSG_KIND_CREDIT] = true, [TMSG_KIND_SCHEMA] = true,
     [TMSG_KIND_ABORT] = true,  [TMSG_KIND_CALL] = true,
     [TMSG_KIND_STREAM] = true, [TMSG_KIND_STREAM_OVER] = true,
+    [TMSG_KIND_PULL] = true,
 };
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an

@@ -31,6 +31,7 @@ typedef enum {
     TMSG_KIND_UNCALL = 17,  /* the caller of one waits no more */
     TMSG_KIND_STREAM = 18,  /* a map on the channel of a stream */
     TMSG_KIND_STREAM_OVER = 19, /* a side has let go of one */
+    TMSG_KIND_PULL = 20,        /* the parts of a message may come, and how */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 

@@ -11,6 +11,7 @@
 
 #include "am/close.h"
 #include "am/handshake.h"
+#include "am/lane.h"
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/progress.h"
@@ -135,7 +136,7 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
                               const uint8_t *data, size_t bytes)
 {
     if (type != TMSG_FRAME_HELLO && type != TMSG_FRAME_PROOF &&
-        !tmsg_admit_is_over(endpoint)) {
+        type != TMSG_FRAME_LANE && !tmsg_admit_is_over(endpoint)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "a frame of type %u before admission", type);
     }
@@ -146,6 +147,8 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
         return tmsg_handshake_proof(endpoint, data, bytes);
     case TMSG_FRAME_ADDRESS:
         return tmsg_handshake_address(endpoint, data, bytes);
+    case TMSG_FRAME_LANE:
+        return tmsg_lane_claim(endpoint, data, bytes);
     case TMSG_FRAME_RESUME:
         return tmsg_resume_asked(endpoint, data, bytes);
     case TMSG_FRAME_RESUMED:

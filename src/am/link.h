@@ -24,6 +24,7 @@ enum {
     TMSG_FRAME_RESUME = 8,
     TMSG_FRAME_RESUMED = 9,
     TMSG_FRAME_PROOF = 10,
+    TMSG_FRAME_LANE = 11,
 };
 
 /* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All

@@ -50,6 +50,7 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     tmsg_map_destroy(message->map);
     tmsg_store_drop(message->store);
     free(message->pieces);
+    free(message->parts_kept);
     tmsg_host_free(message->room);
     free(message);
 }
@@ -83,7 +84,7 @@ static void end_message(void *arg)
     message->again = 0;
     message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
                            message->piece_room * sizeof(*message->pieces) +
-                           message->room_bytes;
+                           message->room_bytes + tmsg_parts_kept(message);
     tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
 }
 
@@ -99,7 +100,8 @@ static void end_laid(void *arg)
         return;
     }
     if (message->again == 0) {
-        message->spare.bytes = message->noted + message->room_bytes;
+        message->spare.bytes =
+            message->noted + message->room_bytes + tmsg_parts_kept(message);
     }
     if (message->aborted || message->discarded) {
         message->again = 0;
@@ -245,6 +247,7 @@ static tmsg_message_t *get_record(tmsg_store_t *store)
     message->again = 0;
     message->pieces = NULL;
     message->piece_room = 0;
+    message->parts_kept = NULL;
     message->room = NULL;
     message->room_bytes = 0;
     if (tmsg_map_create(&message->map) != TMSG_OK) {
@@ -297,8 +300,8 @@ static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
     message->noted = repeat->noted;
     message->laid = true;
     message->again = repeat->number;
-    message->spare.bytes =
-        repeat->noted - repeat->room_bytes + message->room_bytes;
+    message->spare.bytes = repeat->noted - repeat->room_bytes +
+                           message->room_bytes + tmsg_parts_kept(message);
     return true;
 }
 

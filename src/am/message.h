@@ -63,6 +63,7 @@ struct tmsg_message {
     uint64_t charged;       /* against the sender's window; see credit.h */
     bool decoded;           /* the map is known */
     bool placed;            /* and where its tensors lie */
+    bool by_lane;           /* its parts were asked for by the lane */
     bool in_block;          /* all of them, there, as they travel */
     bool head_here;         /* what travels in the message itself */
     bool starved;           /* it has waited for memory */
@@ -80,12 +81,13 @@ struct tmsg_message {
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready; a STREAM's: rx_unread */
-    /* Not zeroed with the rest, the first six kept with the record: */
+    /* Not zeroed with the rest, the first seven kept with the record: */
     tmsg_store_t *store;
     tmsg_map_t *map;
-    ucp_dt_iov_t *pieces; /* of a payload that is written to more */
-    size_t piece_room;    /* of these */
-    uint8_t *room;        /* for the payload of a repeat that is not small */
+    ucp_dt_iov_t *pieces;        /* of a payload that is written to more */
+    size_t piece_room;           /* of these */
+    tmsg_parts_in_t *parts_kept; /* a record of parts for the next one */
+    uint8_t *room; /* for the payload of a repeat that is not small */
     size_t room_bytes;
     uint8_t gap[TMSG_PAYLOAD_ALIGNMENT]; /* takes what is no tensor's */
     /* with room to begin aligned. */

@@ -31,6 +31,25 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send);
 /* Hands over as many as may be. Outside UCX. */
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint);
 
+/* A piece that goes by the lane. */
+typedef struct {
+    uint16_t channel;
+    uint32_t sequence;
+    uint32_t number;
+    uint64_t bytes;
+    const void *data; /* with count > 1 a list of ucp_dt_iov_t */
+    size_t count;
+    void *slot;
+} tmsg_parts_piece_t;
+
+/* The peer asks for the parts of a message: inside UCX. */
+ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival);
+
+/* The next piece of those that the peer wants by the lane, which stays as it is
+ * until it is handed over. False: there is none. */
+bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
+void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs);
+
 /* Whether some are with UCX, or are to be. */
 bool tmsg_parts_pending(const tmsg_send_t *send);
 
@@ -38,6 +57,9 @@ bool tmsg_parts_pending(const tmsg_send_t *send);
 void tmsg_parts_stop(tmsg_send_t *send);
 
 void tmsg_parts_free(tmsg_send_t *send);
+
+/* Bytes of the record that is kept for the send's next parts. */
+size_t tmsg_parts_spare(const tmsg_send_t *send);
 
 /* The receiver's side. */
 
@@ -63,7 +85,9 @@ void tmsg_parts_chores(tmsg_endpoint_t *endpoint);
 /* The endpoint has ended: drops what is not being fetched. */
 void tmsg_parts_abandon(tmsg_endpoint_t *endpoint);
 
-/* Frees the record; any thread. */
+/* The record is not needed any more, and kept for the message's next one if it
+ * is small; the bytes of that. Any thread. */
 void tmsg_parts_forget(tmsg_message_t *message);
+size_t tmsg_parts_kept(const tmsg_message_t *message);
 
 #endif

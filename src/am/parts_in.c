@@ -6,6 +6,7 @@
 
 #include "am/control.h"
 #include "am/fetch.h"
+#include "am/lane.h"
 #include "am/parts.h"
 #include "am/parts_layout.h"
 #include "am/receive.h"
@@ -276,6 +277,22 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
     }
 }
 
+/* What is copied on to a device comes by UCX, as there is memory for it. */
+static void pull(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    if (tmsg_endpoint_is_down(endpoint)) {
+        return; /* it comes again, or never */
+    }
+    message->by_lane = message->stage == NULL && tmsg_lane_stands(endpoint);
+    tmsg_control_pull(message->channel, message->head.message_id,
+                      message->by_lane ? TMSG_PULL_BY_LANE : TMSG_PULL_BY_UCX);
+    if (message->by_lane) {
+        tmsg_lane_stir(endpoint);
+    }
+}
+
 tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message)
 {
     tmsg_status_t status = tmsg_parts_layout_place(message);
@@ -284,9 +301,13 @@ tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message)
         return status;
     }
     message->placed = true;
-    if (message->parts != NULL) {
-        tmsg_worker_chore(message->endpoint->worker, message->endpoint);
+    if (message->parts == NULL) {
+        return TMSG_OK;
     }
+    if (message->head.flags & TMSG_HEADER_PULLED) {
+        pull(message);
+    }
+    tmsg_worker_chore(message->endpoint->worker, message->endpoint);
     return TMSG_OK;
 }
 
@@ -357,16 +378,6 @@ static const char *judge(const tmsg_endpoint_t *endpoint,
     return NULL;
 }
 
-static tmsg_message_t *find(const tmsg_channel_t *channel, uint32_t sequence)
-{
-    tmsg_message_t *message = channel->rx;
-
-    while (message != NULL && message->head.sequence != sequence) {
-        message = message->next_in_order;
-    }
-    return message;
-}
-
 static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
                           const tmsg_arrival_t *arrival)
 {
@@ -425,7 +436,7 @@ ucs_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
         tmsg_channel_overtook(channel, arrival->head.sequence)) {
         return ignored; /* that message was refused before, or is out */
     }
-    message = find(channel, arrival->head.sequence);
+    message = tmsg_message_find(channel, arrival->head.sequence);
     if (message != NULL && message->state == TMSG_RX_FAILED) {
         return ignored;
     }

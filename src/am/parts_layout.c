@@ -18,7 +18,10 @@ typedef struct {
     uint32_t index; /* in the map */
 } run_t;
 
+#define KEPT_MOST ((size_t)16 * 1024)
+
 struct tmsg_parts_in {
+    size_t room; /* bytes of the record */
     uint64_t chunk;
     uint32_t count;
     uint32_t left; /* that are not in their place yet */
@@ -86,6 +89,26 @@ static tmsg_status_t check_total(const tmsg_message_t *message)
     return TMSG_OK;
 }
 
+/* All zero, but for its room. */
+static tmsg_parts_in_t *get_record(tmsg_message_t *message, size_t bytes)
+{
+    tmsg_parts_in_t *parts = message->parts_kept;
+
+    if (parts != NULL && parts->room >= bytes) {
+        size_t room = parts->room;
+
+        message->parts_kept = NULL;
+        memset(parts, 0, bytes);
+        parts->room = room;
+        return parts;
+    }
+    parts = calloc(1, bytes);
+    if (parts != NULL) {
+        parts->room = bytes;
+    }
+    return parts;
+}
+
 tmsg_status_t tmsg_parts_layout_make(tmsg_message_t *message)
 {
     tmsg_split_t *split = &message->extra.split;
@@ -113,7 +136,7 @@ tmsg_status_t tmsg_parts_layout_make(tmsg_message_t *message)
     if (status != TMSG_OK) {
         return status;
     }
-    parts = calloc(1, bytes);
+    parts = get_record(message, bytes);
     if (parts == NULL) {
         return tmsg_error_memory("a message's parts");
     }
@@ -209,11 +232,24 @@ bool tmsg_parts_missing(const tmsg_message_t *message)
 
 void tmsg_parts_forget(tmsg_message_t *message)
 {
-    if (message->parts != NULL) {
-        free(message->parts->ends);
+    tmsg_parts_in_t *parts = message->parts;
+
+    if (parts == NULL) {
+        return;
     }
-    free(message->parts);
+    free(parts->ends);
     message->parts = NULL;
+    if (parts->room > KEPT_MOST) {
+        free(parts);
+        return;
+    }
+    free(message->parts_kept);
+    message->parts_kept = parts;
+}
+
+size_t tmsg_parts_kept(const tmsg_message_t *message)
+{
+    return message->parts_kept == NULL ? 0 : message->parts_kept->room;
 }
 
 tmsg_status_t tmsg_parts_layout_place(tmsg_message_t *message)

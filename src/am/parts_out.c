@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/control.h"
+#include "am/lane.h"
 #include "am/lease.h"
 #include "am/parts.h"
 #include "am/stage_out.h"
@@ -25,8 +27,9 @@ typedef struct {
 } slot_t;
 
 struct tmsg_parts_out {
-    tmsg_node_t node; /* endpoint's parting, while some are to be posted */
-    bool listed;
+    tmsg_node_t node;   /* in this list, while some are to be handed over: */
+    tmsg_list_t *queue; /* endpoint's parting or pulled; NULL: in none */
+    bool awaited;       /* the peer is to say how they go, and when */
     tmsg_send_t *send;
     const tmsg_map_t *map; /* that travels */
     tmsg_split_t split;
@@ -110,10 +113,23 @@ static tmsg_status_t pack(tmsg_parts_out_t *parts,
     return status;
 }
 
+/* All zero. */
+static tmsg_parts_out_t *get_record(tmsg_send_t *send, size_t others_bytes)
+{
+    tmsg_parts_out_t *parts = send->parts_kept;
+
+    if (parts == NULL || others_bytes > 0) {
+        return calloc(1, sizeof(*parts) + others_bytes);
+    }
+    send->parts_kept = NULL;
+    memset(parts, 0, sizeof(*parts));
+    return parts;
+}
+
 tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
 {
     tmsg_parts_out_t *parts =
-        calloc(1, sizeof(*parts) + payload->extra->split.others_bytes);
+        get_record(send, payload->extra->split.others_bytes);
     tmsg_status_t status = TMSG_OK;
 
     if (parts == NULL) {
@@ -202,33 +218,67 @@ void tmsg_parts_free(tmsg_send_t *send)
         tmsg_pool_give(pool, send->parts->staging);
         tmsg_pool_give(pool, send->parts->list);
         tmsg_plan_free(&send->parts->left, pool);
-        free(send->parts);
+        if (send->parts->split.others_bytes > 0) {
+            free(send->parts);
+        } else {
+            free(send->parts_kept);
+            send->parts_kept = send->parts;
+        }
         send->parts = NULL;
     }
+}
+
+size_t tmsg_parts_spare(const tmsg_send_t *send)
+{
+    return send->parts_kept == NULL ? 0 : sizeof(*send->parts_kept);
 }
 
 bool tmsg_parts_pending(const tmsg_send_t *send)
 {
     return send->parts != NULL &&
-           (send->parts->in_ucx > 0 || send->parts->listed ||
+           (send->parts->in_ucx > 0 || send->parts->queue != NULL ||
             tmsg_stage_out_copies(send));
+}
+
+static void enlist(tmsg_parts_out_t *parts, tmsg_list_t *queue)
+{
+    tmsg_list_push(queue, &parts->node);
+    parts->queue = queue;
+}
+
+static void set_awaited(tmsg_parts_out_t *parts, bool awaited)
+{
+    tmsg_endpoint_t *endpoint = parts->send->endpoint;
+
+    endpoint->parts_awaited += (unsigned)awaited - (unsigned)parts->awaited;
+    parts->awaited = awaited;
 }
 
 static void unlist(tmsg_parts_out_t *parts)
 {
-    tmsg_list_remove(&parts->send->endpoint->parting, &parts->node);
-    parts->listed = false;
+    set_awaited(parts, false);
+    tmsg_list_remove(parts->queue, &parts->node);
+    parts->queue = NULL;
 }
 
 void tmsg_parts_stop(tmsg_send_t *send)
 {
-    if (send->parts != NULL && send->parts->listed) {
-        unlist(send->parts);
+    tmsg_parts_out_t *parts = send->parts;
+
+    if (parts != NULL && parts->queue != NULL) {
+        unlist(parts);
         if (send->ucx_status == UCS_OK) {
             send->ucx_status = UCS_ERR_CANCELED; /* it was not sent */
         }
     }
     tmsg_stage_out_stop(send);
+}
+
+/* Whoever moved it has done with it. */
+static void over(slot_t *slot)
+{
+    slot->busy = false;
+    slot->send->parts->in_ucx--;
 }
 
 static void reported(slot_t *slot, ucs_status_t ucs)
@@ -238,12 +288,11 @@ static void reported(slot_t *slot, ucs_status_t ucs)
 
     tmsg_endpoint_hold(endpoint);
     tmsg_op_over(endpoint, &slot->op);
-    slot->busy = false;
+    over(slot);
     if (slot->fill != NULL) {
         tmsg_lease_reported(endpoint, ucs); /* its chunk is free now */
         tmsg_stage_out_reported(send, slot->fill);
     }
-    send->parts->in_ucx--;
     endpoint->parts_in_ucx--;
     if (endpoint->parting.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
@@ -416,8 +465,8 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send)
     if (parts == NULL || is_over(parts)) {
         return 0;
     }
-    tmsg_list_push(&send->endpoint->parting, &parts->node);
-    parts->listed = true;
+    enlist(parts, &send->endpoint->parting);
+    set_awaited(parts, send->pulled);
     return parts->bytes;
 }
 
@@ -464,7 +513,7 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
         if (channel->stalled) {
             continue;
         }
-        channel->stalled = !is_ready(parts);
+        channel->stalled = parts->awaited || !is_ready(parts);
         if (!channel->stalled && (room || parts == first) &&
             (chosen == NULL ||
              channel->parted < chosen->send->channel->parted)) {
@@ -488,4 +537,85 @@ void tmsg_parts_flush(tmsg_endpoint_t *endpoint)
         }
         post_next(parts);
     }
+}
+
+ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    tmsg_send_t *send =
+        endpoint == NULL ? NULL
+                         : tmsg_send_find(endpoint, arrival->head.message_id);
+    tmsg_parts_out_t *parts = send == NULL ? NULL : send->parts;
+
+    if (arrival->head.body_bytes < 1 || parts == NULL || !parts->awaited) {
+        return UCS_OK; /* it was given up meanwhile */
+    }
+    set_awaited(parts, false);
+    if (arrival->body[0] == TMSG_PULL_BY_LANE && tmsg_lane_stands(endpoint)) {
+        unlist(parts);
+        enlist(parts, &endpoint->pulled);
+        tmsg_lane_stir(endpoint);
+    } else {
+        tmsg_send_count_lane(send, false);
+    }
+    if (endpoint->parting.count > 0) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    return UCS_OK;
+}
+
+/* Channels take turns, as in choose(); all of these have memory. */
+static tmsg_parts_out_t *choose_pulled(tmsg_endpoint_t *endpoint)
+{
+    tmsg_parts_out_t *chosen = NULL;
+
+    for (tmsg_node_t *node = endpoint->pulled.head; node != NULL;
+         node = node->next) {
+        tmsg_parts_out_t *parts =
+            TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
+
+        if (chosen == NULL ||
+            parts->send->channel->parted < chosen->send->channel->parted) {
+            chosen = parts;
+        }
+    }
+    return chosen;
+}
+
+bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece)
+{
+    tmsg_parts_out_t *parts = choose_pulled(endpoint);
+    int memory_type;
+    slot_t *slot;
+
+    if (parts == NULL) {
+        return false;
+    }
+    parts->send->channel->parted = ++endpoint->parts_handed;
+    slot = take_slot(parts);
+    *piece = (tmsg_parts_piece_t){.channel = parts->send->channel->number,
+                                  .sequence = parts->send->sequence,
+                                  .number = parts->number,
+                                  .bytes = next_bytes(parts),
+                                  .slot = slot};
+    piece->data = step(parts, piece->bytes, slot, &memory_type, &piece->count);
+    if (is_over(parts)) {
+        unlist(parts);
+    }
+    parts->in_ucx++;
+    endpoint->in_ucx++;
+    return true;
+}
+
+void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs)
+{
+    slot_t *slot = piece->slot;
+    tmsg_send_t *send = slot->send;
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    tmsg_endpoint_hold(endpoint);
+    over(slot);
+    tmsg_send_part_reported(send, ucs);
+    tmsg_endpoint_reported(endpoint);
+    tmsg_endpoint_drop(endpoint);
 }

@@ -4,6 +4,7 @@
 
 #include "am/allowed.h"
 #include "am/context.h"
+#include "am/lane.h"
 #include "am/parts.h"
 #include "am/repeat.h"
 #include "am/schemas.h"
@@ -12,6 +13,9 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/checksum.h"
+
+/* Who asks something once a second is not to wait for pieces that are long. */
+#define SILENCE_NS 2000000000ULL
 
 /* Makes room for the checksums that were asked for. */
 static tmsg_status_t add_checksums(const tmsg_send_t *send,
@@ -248,6 +252,7 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
     size_t needed;
 
     head->payload_bytes = send->plan.bytes;
+    head->flags |= send->pulled ? TMSG_HEADER_PULLED : 0;
     tmsg_credit_charge(send, head, send->plan.bytes);
     tmsg_preamble_encode(head, send->header);
     write_call(send);
@@ -310,13 +315,15 @@ static bool is_alone(const tmsg_send_t *send)
     if (!(send->flags & TMSG_SEND_UNORDERED)) {
         small -= channel->sent_messages - channel->sent_in_pieces;
     }
-    return tmsg_others_silent(&channel->others, small, tmsg_now_ns());
+    return tmsg_others_silent(&channel->others, small, tmsg_now_ns(),
+                              SILENCE_NS);
 }
 
-static uint64_t chunk_of(const tmsg_send_t *send)
+/* Nobody waits behind those that go by the lane. */
+static uint64_t chunk_of(const tmsg_send_t *send, bool by_lane)
 {
-    return sayable(
-        tmsg_way_chunk(thresholds_of(send->endpoint), is_alone(send)));
+    return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
+                                  by_lane || is_alone(send)));
 }
 
 /* Says in the body which tensors are parts, if the way has any. */
@@ -340,7 +347,7 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     if (!payload->way.parts && !payload->way.slices) {
         return TMSG_OK;
     }
-    chunk = chunk_of(send);
+    chunk = chunk_of(send, payload->way.lane);
     split->large = payload->way.parts ? sayable(measures->large) : INT64_MAX;
     split->slice = payload->way.slices ? chunk : 0;
     split->chunk = tmsg_stage_out_chunk(send, chunk);
@@ -367,11 +374,11 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
     tmsg_way_t way =
         tmsg_way_choose(payload->measures, spill, thresholds, wish);
 
-    wish.slices =
-        way.slices && tmsg_credit_has_room(send->endpoint, spill, true);
+    wish.slices = (way.slices || way.lane) &&
+                  tmsg_credit_has_room(send->endpoint, spill, true);
     wish.parts =
         wish.parts &&
-        (wish.slices ||
+        ((way.slices && wish.slices) ||
          tmsg_credit_has_room(send->endpoint,
                               payload->measures->head_bytes + spill, true));
     return tmsg_way_choose(payload->measures, spill, thresholds, wish);
@@ -419,7 +426,8 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         return status;
     }
     way = choose_behind(send, payload);
-    if (way.parts == payload->way.parts && way.slices == payload->way.slices) {
+    if (way.parts == payload->way.parts && way.slices == payload->way.slices &&
+        way.lane == payload->way.lane) {
         payload->way = way;
         return TMSG_OK;
     }
@@ -439,6 +447,7 @@ static tmsg_status_t make(tmsg_send_t *send, tmsg_payload_t *payload)
     tmsg_status_t status = TMSG_OK;
 
     send->am_flags = flags_of(payload->way.protocol);
+    send->pulled = payload->way.lane;
     if (payload->way.parts || payload->way.slices) {
         status = tmsg_parts_make(send, payload);
     }
@@ -507,6 +516,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.parts = endpoint->peer_hello.parts > 0;
     send->wish.slices =
         send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
+    send->wish.lane = send->stage == NULL && tmsg_lane_stands(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

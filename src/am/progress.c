@@ -10,6 +10,7 @@
 #include "am/endpoint.h"
 #include "am/fetch.h"
 #include "am/kin.h"
+#include "am/lane.h"
 #include "am/lying.h"
 #include "am/retire.h"
 #include "am/ucxx.h"
@@ -229,8 +230,8 @@ __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
 static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
-            worker->fetch.count | worker->chores.count | worker->has_retired) !=
-           0;
+            worker->fetch.count | worker->chores.count | worker->lanes.count |
+            worker->has_retired) != 0;
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
@@ -240,6 +241,9 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
 
     if (tmsg_stage_is_busy(&worker->stage)) {
         count += tmsg_stage_poll(worker);
+    }
+    if (worker->lanes.count > 0) {
+        count += tmsg_lanes_turn(worker);
     }
     if (worker->fetch.count > 0) {
         count += tmsg_messages_fetch(worker);
@@ -273,7 +277,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         count += poll_ucx(ucx);
     }
     worker->idle = count == 0 ? worker->idle + 1 : 0;
-    if (worker->idle > POLL_FROM) {
+    if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
         count = poll_on(worker);
         worker->idle = count == 0 ? worker->idle : 0;
     }
@@ -430,6 +434,7 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
                                   ucs_status_string(ucs));
         }
     }
+    tmsg_lanes_arm(worker);
     tmsg_loop_arm(&worker->loop);
     worker->look = true;
     return TMSG_OK;

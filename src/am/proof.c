@@ -11,6 +11,7 @@ static const char hellos[] = "tensormsg hellos";
 static const char lists[] = "tensormsg proofs";
 static const char knocks[] = "tensormsg knocks";
 static const char answers[] = "tensormsg answer";
+static const char lanes[] = "tensormsg a lane";
 static const char *const proofs[TMSG_ROLE_COUNT] = {
     "tensormsg proof>", "tensormsg proof<", "tensormsg listen",
     "tensormsg knock>", "tensormsg knock<", "tensormsg joins>",
@@ -107,6 +108,20 @@ void tmsg_proof_said(const uint8_t unsent[TMSG_PROOF_BYTES], const void *said,
 {
     crypto_generichash(proof, TMSG_PROOF_BYTES, said, bytes, unsent,
                        TMSG_PROOF_BYTES);
+}
+
+void tmsg_proof_lane(const uint8_t *frame_key, const void *said, size_t bytes,
+                     uint8_t proof[TMSG_PROOF_BYTES])
+{
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, frame_key,
+                            frame_key == NULL ? 0 : TMSG_KEY_BYTES,
+                            TMSG_PROOF_BYTES);
+    update(&state, lanes, LABEL_BYTES);
+    update(&state, said, bytes);
+    crypto_generichash_final(&state, proof, TMSG_PROOF_BYTES);
+    sodium_memzero(&state, sizeof(state));
 }
 
 void tmsg_proof_mac(const uint8_t frame_key[TMSG_KEY_BYTES], uint64_t number,

@@ -69,6 +69,10 @@ void tmsg_proof_answer(const uint8_t bound[TMSG_HASH_BYTES], const void *body,
 void tmsg_proof_said(const uint8_t unsent[TMSG_PROOF_BYTES], const void *said,
                      size_t bytes, uint8_t proof[TMSG_PROOF_BYTES]);
 
+/* Of what who dials a lane says; `frame_key` is NULL without keys. */
+void tmsg_proof_lane(const uint8_t *frame_key, const void *said, size_t bytes,
+                     uint8_t proof[TMSG_PROOF_BYTES]);
+
 /* Of the frame of that number, from 0. */
 void tmsg_proof_mac(const uint8_t frame_key[TMSG_KEY_BYTES], uint64_t number,
                     uint8_t type, const void *payload, size_t bytes,

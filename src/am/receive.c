@@ -131,6 +131,17 @@ bool tmsg_message_file(tmsg_message_t *message)
     return true;
 }
 
+tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
+                                  uint32_t sequence)
+{
+    tmsg_message_t *message = channel->rx;
+
+    while (message != NULL && message->head.sequence != sequence) {
+        message = message->next_in_order;
+    }
+    return message;
+}
+
 static void keep_words(tmsg_message_t *message, const char *why)
 {
     size_t bytes = strlen(why) + 1;

@@ -16,6 +16,10 @@ tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
 /* Files a message by its sequence. False: that number was seen before. */
 bool tmsg_message_file(tmsg_message_t *message);
 
+/* The message of a number that has come and whose turn has not; or NULL. */
+tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
+                                  uint32_t sequence);
+
 /* A message that was checked and decoded gets memory next: what UCX's callback
  * is to return. */
 ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,

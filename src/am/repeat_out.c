@@ -147,7 +147,8 @@ static bool is_plain(const tmsg_channel_t *channel)
 
     return endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->worker->inside && channel->queued.count == 0 &&
-           tmsg_channel_has_credit(channel) && endpoint->parting.count == 0 &&
+           tmsg_channel_has_credit(channel) &&
+           endpoint->parting.count == endpoint->parts_awaited &&
            channel->repeat_out.charge <=
                endpoint->credit.tx_edge - endpoint->credit.tx_charged;
 }

@@ -34,6 +34,7 @@ void tmsg_send_free_spare(tmsg_spare_t *spare)
     tmsg_send_t *send = TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
 
     tmsg_store_drop(send->store);
+    free(send->parts_kept);
     free(send);
 }
 
@@ -45,7 +46,7 @@ static void destroy(tmsg_request_t *request)
 
     free(send->answer_text);
     free(send->call_text);
-    send->spare.bytes = sizeof(*send);
+    send->spare.bytes = sizeof(*send) + tmsg_parts_spare(send);
     tmsg_store_keep(store, tmsg_store_sends(store), &send->spare);
 }
 
@@ -67,6 +68,7 @@ tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
             return NULL;
         }
         send->store = store;
+        send->parts_kept = NULL;
         tmsg_store_hold(store);
     }
     return send;
@@ -100,6 +102,14 @@ void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes)
     stats->sent_messages++;
     stats->sent_bytes += bytes;
     tmsg_histogram_note(&stats->sent_sizes, bytes);
+}
+
+void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane)
+{
+    tmsg_stats_t *stats = &send->endpoint->stats;
+
+    stats->sent_by_lane += (uint64_t)by_lane - (uint64_t)send->by_lane;
+    send->by_lane = by_lane;
 }
 
 void tmsg_send_hand_over(tmsg_send_t *send)
@@ -137,6 +147,7 @@ void tmsg_send_post(tmsg_send_t *send)
         endpoint->sent_in_pieces += parts_bytes > 0;
         tmsg_trace_posted(send);
     }
+    tmsg_send_count_lane(send, send->pulled);
     endpoint->credit.tx_charged += send->charge;
     send->again = false;
     send->ucx_status = UCS_OK; /* whatever became of it before */

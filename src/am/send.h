@@ -55,6 +55,8 @@ typedef struct tmsg_send {
     tmsg_map_t *kept;        /* its map with spans, that goes; NULL: none */
     uint64_t charge;         /* against the peer's window; see credit.h */
     tmsg_parts_out_t *parts; /* of large tensors; NULL: none */
+    bool pulled;             /* these wait until the peer asks for them, */
+    bool by_lane;            /* and are counted as going by the lane */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
     uint32_t am_flags;       /* that the plan wants: UCP_AM_SEND_FLAG_* */
     tmsg_op_t op;
@@ -71,6 +73,7 @@ typedef struct tmsg_send {
     /* The rest is zeroed with the record, these are not: which keeps it for the
      * next send, and header and payload of a small message. */
     tmsg_store_t *store;
+    tmsg_parts_out_t *parts_kept; /* a record for the next one's parts */
     uint8_t small_header[TMSG_SEND_SMALL_HEADER];
     uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;
@@ -123,6 +126,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
 /* Hands a prepared send to UCX; from here on it has its number. */
 void tmsg_send_post(tmsg_send_t *send);
 
+/* Counts one among those that go by the lane, or not. */
+void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane);
+
 /* UCX has done with a posted send, or will never be. */
 void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs);
 
@@ -155,6 +161,10 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint);
 void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
                       const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* A posted one by its message's id; or NULL. */
+tmsg_send_t *tmsg_send_find(const tmsg_endpoint_t *endpoint,
+                            uint32_t message_id);
 
 /* The peer took a message, or refused it. */
 void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,

@@ -264,8 +264,8 @@ void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
     va_end(arguments);
 }
 
-static tmsg_send_t *find_posted(const tmsg_endpoint_t *endpoint,
-                                uint32_t message_id)
+tmsg_send_t *tmsg_send_find(const tmsg_endpoint_t *endpoint,
+                            uint32_t message_id)
 {
     for (tmsg_node_t *node = endpoint->posted.head; node != NULL;
          node = node->next) {
@@ -281,7 +281,7 @@ static tmsg_send_t *find_posted(const tmsg_endpoint_t *endpoint,
 void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
                             tmsg_status_t status, const char *error)
 {
-    tmsg_send_t *send = find_posted(endpoint, message_id);
+    tmsg_send_t *send = tmsg_send_find(endpoint, message_id);
 
     if (send == NULL) {
         if (status != TMSG_OK && !tmsg_call_bounced(endpoint, NULL, message_id,

@@ -21,6 +21,8 @@
 #include "core/error.h"
 
 #define HANDSHAKE_PATIENCE_MS 20000 /* with a host that vanishes */
+#define IDLE_PATIENCE_MS 20000      /* and twice what is idle at most */
+#define KEEPALIVES_MOST 127         /* without an answer: the kernel's most */
 #define KEEPALIVE_MOST 32767        /* seconds that the kernel takes */
 #define LOCK_TRIES 200 /* times 5 ms: the second that sock.h speaks of */
 #define NEW_SECONDS 2  /* of a socket file whose maker may not listen yet */
@@ -98,6 +100,13 @@ void tmsg_sock_set_patience(int fd, uint32_t timeout_ms)
         set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
         set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
     }
+}
+
+void tmsg_sock_keep_alive(int fd)
+{
+    set_keepalive(fd, IDLE_PATIENCE_MS);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVES_MOST);
 }
 
 static void tune(int fd, int family)

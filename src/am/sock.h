@@ -59,6 +59,11 @@ tmsg_status_t tmsg_sock_connect_result(int fd, const char *url);
  * kernel can: 2 s at least. 0: the kernel's own. Not of a Unix socket. */
 void tmsg_sock_set_patience(int fd, uint32_t timeout_ms);
 
+/* Of a connection that may be idle, or not be read, for as long as its peer
+ * likes: those between do not forget it, and the kernel gives it up as late as
+ * it can. */
+void tmsg_sock_keep_alive(int fd);
+
 /* The address of this end, and of the other. Errors: IO (not connected). */
 tmsg_status_t tmsg_sock_local(int fd, tmsg_address_t *address_p);
 tmsg_status_t tmsg_sock_peer(int fd, tmsg_address_t *address_p);

@@ -16,9 +16,6 @@
  * is to know them before it finds memory. Up to here. */
 #define SPILLED_HEAD_MOST (4 * MIB)
 
-/* Who asks something once a second is not to wait for pieces that are long. */
-#define SILENCE_NS 2000000000ULL
-
 /* See bench/NOTES.md for where they come from, and docs/model.md for those of
  * RDMA, which nobody has measured: a part costs 20 KB of a wire of 400 Gb/s,
  * and a list a copy at each end. On tcp a list is sent at most 5
@@ -34,7 +31,8 @@ static const tmsg_tuning_t usual = {{
                               .eager_list_bytes = 0,
                               .rndv_list_bytes = NEVER,
                               .slice_bytes = 16 * MIB,
-                              .lone_chunk_bytes = 4 * MIB},
+                              .lone_chunk_bytes = 4 * MIB,
+                              .lane_bytes = NEVER},
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -45,7 +43,8 @@ static const tmsg_tuning_t usual = {{
                           .eager_list_bytes = 0,
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
-                          .lone_chunk_bytes = 256 * KIB},
+                          .lone_chunk_bytes = 256 * KIB,
+                          .lane_bytes = NEVER},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -56,7 +55,8 @@ static const tmsg_tuning_t usual = {{
                           .eager_list_bytes = 0,
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
-                          .lone_chunk_bytes = 1 * MIB},
+                          .lone_chunk_bytes = 1 * MIB,
+                          .lane_bytes = 256 * KIB},
     [TMSG_CARRIER_RDMA] = {.gather_bytes = 64 * KIB,
                            .gather_mean_bytes = 16 * KIB,
                            .gather_most_bytes = 16 * MIB,
@@ -67,7 +67,8 @@ static const tmsg_tuning_t usual = {{
                            .eager_list_bytes = 0,
                            .rndv_list_bytes = NEVER,
                            .slice_bytes = 16 * MIB,
-                           .lone_chunk_bytes = 4 * MIB},
+                           .lone_chunk_bytes = 4 * MIB,
+                           .lane_bytes = NEVER},
 }};
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
@@ -91,6 +92,7 @@ static const struct {
     {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
     {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
+    {"lane_bytes", offsetof(tmsg_thresholds_t, lane_bytes), 0},
 };
 
 static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp",
@@ -211,13 +213,13 @@ tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p)
 }
 
 bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
-                        uint64_t now_ns)
+                        uint64_t now_ns, uint64_t silence_ns)
 {
     if (messages != others->messages) {
         others->messages = messages;
         others->heard_ns = now_ns;
     }
-    return others->heard_ns == 0 || now_ns - others->heard_ns >= SILENCE_NS;
+    return others->heard_ns == 0 || now_ns - others->heard_ns >= silence_ns;
 }
 
 uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone)
@@ -242,6 +244,17 @@ uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
     }
 }
 
+/* What is asked for goes as it is asked for, and a device's memory by UCX. */
+static bool goes_by_lane(const tmsg_measures_t *measures, uint64_t spill,
+                         const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    return wish.lane && wish.parts && wish.slices &&
+           wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
+           measures->foreign == 0 && measures->bytes > 0 &&
+           measures->bytes >= thresholds->lane_bytes &&
+           spill <= SPILLED_HEAD_MOST;
+}
+
 static bool may_slice(uint64_t left, uint64_t spill,
                       const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
@@ -257,6 +270,9 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
 {
     if (measures->parts == 0 || !wish.parts) {
         return false;
+    }
+    if (goes_by_lane(measures, spill, thresholds, wish)) {
+        return true;
     }
     if (measures->foreign == 0 && spill > 0 &&
         measures->head_bytes + spill > SPILLED_HEAD_MOST &&
@@ -282,6 +298,17 @@ static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,
             bytes <= thresholds->gather_most_bytes);
 }
 
+/* The kernel walks a list as fast as a copy of ours would make one piece, but
+ * for tensors that are smaller than this on average. */
+#define WALKED_BYTES 512
+
+static bool is_gathered_for_lane(size_t pieces, uint64_t bytes,
+                                 const tmsg_thresholds_t *thresholds)
+{
+    return pieces > 1 && bytes / WALKED_BYTES < pieces &&
+           bytes <= thresholds->gather_most_bytes;
+}
+
 static int32_t protocol_of(uint64_t bytes, uint64_t eager, uint64_t rndv)
 {
     if (bytes <= eager) {
@@ -294,7 +321,8 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
                            const tmsg_thresholds_t *thresholds,
                            tmsg_wish_t wish)
 {
-    tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish)};
+    tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish),
+                      .lane = goes_by_lane(measures, spill, thresholds, wish)};
     size_t pieces = measures->tensors + (spill > 0);
     uint64_t bytes = measures->bytes + spill;
     uint64_t packed = measures->packed;
@@ -307,6 +335,12 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     }
     way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
     way.slices = may_slice(bytes - spill, spill, thresholds, wish);
+    if (way.lane) {
+        way.slices = !way.parts || bytes - spill > thresholds->gather_bytes;
+        way.gather = way.slices
+                         ? is_gathered_for_lane(pieces, bytes, thresholds)
+                         : way.gather;
+    }
     if (way.slices) {
         way.protocol =
             spill > 0 ? TMSG_PROTOCOL_EAGER : (int32_t)TMSG_PROTOCOL_AUTO;

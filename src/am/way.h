@@ -38,6 +38,7 @@ typedef struct {
     uint64_t slice_bytes; /* what is longer than this travels in pieces, too */
     uint64_t lone_chunk_bytes; /* instead of chunk_bytes, where it is more and
                                   no small message has passed lately */
+    uint64_t lane_bytes;       /* a message from here on goes by the lane */
 } tmsg_thresholds_t;
 
 /* One for each carrier. */
@@ -86,6 +87,7 @@ typedef struct {
     int32_t protocol; /* tmsg_protocol_t */
     bool parts;       /* the peer takes them */
     bool slices;      /* and these */
+    bool lane;        /* and has one with us */
 } tmsg_wish_t;
 
 typedef struct {
@@ -93,6 +95,7 @@ typedef struct {
     bool gather;      /* the rest is copied into one piece, not listed */
     int32_t protocol; /* of the rest: tmsg_protocol_t */
     bool slices;      /* the rest goes in pieces behind the head */
+    bool lane;        /* parts and slices go by the lane */
 } tmsg_way_t;
 
 #define TMSG_WAY_NO_PARTS UINT64_MAX
@@ -107,7 +110,7 @@ typedef struct {
 /* Whether the last of them, of which `messages` are counted by now, is so long
  * ago that none is likely to wait behind a piece. */
 bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
-                        uint64_t now_ns);
+                        uint64_t now_ns, uint64_t silence_ns);
 
 /* How long a piece is, at most. */
 uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone);

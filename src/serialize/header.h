@@ -25,6 +25,7 @@
 #define TMSG_HEADER_ACKED 0x02     /* the sender waits for an acknowledgement */
 #define TMSG_HEADER_UNORDERED 0x10 /* may be delivered before its turn */
 #define TMSG_HEADER_CHARGED 0x20   /* counted against the receiver's window */
+#define TMSG_HEADER_PULLED 0x40    /* its parts wait until they are asked for */
 
 /* Every field of the preamble, in host form. */
 typedef struct {

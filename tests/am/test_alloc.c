@@ -7,6 +7,8 @@
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 
+#include "am/endpoint.h"
+#include "am/lane.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/watched_alloc.h"
@@ -183,7 +185,7 @@ static bool send_settled(void *arg)
             tmsg_endpoint_status(pair->to_b) < 0);
 }
 
-static bool send(round_t *round, const tmsg_map_t *map)
+static bool send_it(round_t *round, const tmsg_map_t *map)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
                                        .flags = round->scene->flags};
@@ -207,7 +209,7 @@ static bool send(round_t *round, const tmsg_map_t *map)
     return ok && round->message != NULL;
 }
 
-static bool send_one(round_t *round) { return send(round, round->map); }
+static bool send_one(round_t *round) { return send_it(round, round->map); }
 
 /* Without allocating. */
 static void check_same(const tmsg_map_t *sent, const tmsg_map_t *got)
@@ -230,7 +232,7 @@ static bool send_schemas(round_t *round)
     bool ok = true;
 
     for (size_t i = 0; ok && i < SENDS; i++) {
-        ok = send(round, round->more[i]);
+        ok = send_it(round, round->more[i]);
         if (round->message != NULL) {
             check_same(round->more[i], tmsg_message_map(round->message));
             tmsg_message_destroy(round->message);
@@ -279,6 +281,33 @@ static void give_key(round_t *round)
     must(tmsg_keyring_add(round->keyring, "peer", key));
 }
 
+/* Of who dials it, once what carries the connection is known. */
+static bool lane_settled(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return tmsg_lane_stands(endpoint) ||
+           (!endpoint->unexplained && endpoint->lane == NULL);
+}
+
+/* Or that there is none, which is no error. */
+static void await_lane(round_t *round)
+{
+    if (round->scene->link == LINK_TCP) {
+        pair_await(&round->pair, lane_settled, round->pair.to_a, doing);
+    }
+}
+
+static bool connect_and_lane(round_t *round)
+{
+    bool ok = connect_one(round);
+
+    if (ok) {
+        await_lane(round);
+    }
+    return ok;
+}
+
 static void open_round(round_t *round)
 {
     const scene_t *scene = round->scene;
@@ -295,6 +324,7 @@ static void open_round(round_t *round)
     }
     if (scene->stage == CONNECTED) {
         pair_open(pair, scene->link, scene->drive, &options, &options);
+        await_lane(round);
         round->map = sample_make(&scene->sample);
         for (size_t i = 0; scene->schemas && i < SENDS; i++) {
             round->more[i] = sample_bytes(i, 100 * (i + 1));
@@ -409,7 +439,7 @@ Test(alloc, connecting_by_each_url)
         const scene_t scene = {.name = link_names[link],
                                .stage = LISTENING,
                                .link = link,
-                               .run = connect_one};
+                               .run = connect_and_lane};
 
         if (is_due(link)) {
             fail_each(&scene);

@@ -355,6 +355,7 @@ Test(cancel, what_was_lent_comes_back_when_ucx_has_let_go_shm)
 Test(cancel, what_was_lent_comes_back_when_ucx_has_let_go_tcp)
 {
     setenv("UCX_TLS", "tcp,self", 1);
+    by_ucx_alone();
     lent(LINK_SHM);
 }
 Test(cancel, what_was_lent_comes_back_when_ucx_has_let_go_blob)

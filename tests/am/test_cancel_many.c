@@ -246,7 +246,10 @@ typedef struct {
     uint8_t *buffer;
     tmsg_request_t *sent[STOPPED];
     unsigned pending;
+    bool has_lane;
 } stopped_t;
+
+static bool lane_expected; /* whether what is large goes by it */
 
 static void stop(stopped_t *scene)
 {
@@ -268,6 +271,10 @@ static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
     side_open(&scene->side, NULL);
     scene->endpoint = side_connect(&scene->side, url);
     send_ones(&scene->side, scene->endpoint, scene->buffer, STOPPED_BYTES);
+    if (lane_expected) {
+        side_await(&scene->side, endpoint_has_lane, scene->endpoint, "a lane");
+    }
+    scene->has_lane = lane_expected;
     if (!fetching) {
         stop(scene);
     }
@@ -289,7 +296,8 @@ static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
         scene->pending +=
             tmsg_request_test(scene->sent[i]) == TMSG_CANCEL_PENDING;
     }
-    must_true(fetching || scene->pending > 0);
+    /* What nobody has asked for by the lane is nobody's any more. */
+    must_true(fetching || (scene->pending > 0) != scene->has_lane);
 }
 
 /* All that was lent is back: whoever still reads it finds other bytes. */
@@ -310,6 +318,18 @@ static void end_stopped(stopped_t *scene)
     child_join(&scene->child);
     side_close(&scene->side);
     free(scene->buffer);
+}
+
+static void tcp_by_ucx(void)
+{
+    setenv("UCX_TLS", "tcp,self", 1);
+    by_ucx_alone();
+}
+
+static void tcp_by_lane(void)
+{
+    setenv("UCX_TLS", "tcp,self", 1);
+    lane_expected = true;
 }
 
 static void give_up(link_t link, bool fetching)
@@ -356,7 +376,13 @@ Test(cancel_many, on_a_stopped_peer_that_is_given_up_delivers_nothing_changed)
 }
 Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_tcp)
 {
-    setenv("UCX_TLS", "tcp,self", 1);
+    tcp_by_ucx();
+    give_up(LINK_SHM, false);
+    give_up(LINK_SHM, true);
+}
+Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_lane)
+{
+    tcp_by_lane();
     give_up(LINK_SHM, false);
     give_up(LINK_SHM, true);
 }
@@ -367,7 +393,12 @@ Test(cancel_many, on_a_peer_that_is_killed_gives_all_back)
 }
 Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_tcp)
 {
-    setenv("UCX_TLS", "tcp,self", 1);
+    tcp_by_ucx();
+    kill_it(LINK_SHM);
+}
+Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_lane)
+{
+    tcp_by_lane();
     kill_it(LINK_SHM);
 }
 Test(cancel_many, on_a_stopped_peer_that_wakes_up_delivers_nothing_changed)
@@ -377,7 +408,13 @@ Test(cancel_many, on_a_stopped_peer_that_wakes_up_delivers_nothing_changed)
 }
 Test(cancel_many, on_a_stopped_peer_that_wakes_up_nothing_changed_tcp)
 {
-    setenv("UCX_TLS", "tcp,self", 1);
+    tcp_by_ucx();
+    wake_up(LINK_SHM, false);
+    wake_up(LINK_SHM, true);
+}
+Test(cancel_many, on_a_stopped_peer_that_wakes_up_nothing_changed_lane)
+{
+    tcp_by_lane();
     wake_up(LINK_SHM, false);
     wake_up(LINK_SHM, true);
 }

@@ -76,6 +76,9 @@ static unsigned long count(link_t link, const int64_t *shape, bool posted)
     pair_t pair;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    if (link == LINK_TCP) {
+        pair_await(&pair, endpoint_has_lane, pair.to_a, "a lane");
+    }
     for (int i = 0; i < WARM_UP; i++) {
         go(&pair, map, target, i);
     }

@@ -125,7 +125,8 @@ Test(settings, the_thresholds_in_force_are_told)
                         "\"eager_bytes\":1048576,\"rndv_bytes\":null,"
                         "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
                         "\"slice_bytes\":16777216,"
-                        "\"lone_chunk_bytes\":1048576}");
+                        "\"lone_chunk_bytes\":1048576,"
+                        "\"lane_bytes\":262144}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
     must_describe(&file, "\"shm\":{\"gather_bytes\":77,");

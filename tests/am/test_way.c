@@ -48,7 +48,7 @@ static tmsg_measures_t measures_of(size_t small, uint64_t bytes, size_t parts,
 static tmsg_way_t choose(const tmsg_measures_t *measures, uint64_t spill,
                          int32_t way, int32_t protocol, bool parts)
 {
-    const tmsg_wish_t wish = {way, protocol, parts, false};
+    const tmsg_wish_t wish = {way, protocol, parts, false, false};
 
     return tmsg_way_choose(measures, spill, &thresholds, wish);
 }
@@ -160,12 +160,12 @@ Test(way, a_wish_says_which_tensors_are_large)
         tmsg_wish_t wish;
         uint64_t large;
     } rows[] = {
-        {{TMSG_WAY_AUTO, 0, true, false}, 1 * MIB},
-        {{TMSG_WAY_AUTO, 0, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_GATHER, 0, true, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_SCATTER, 0, true, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_PARTS, 0, true, false}, 1},
-        {{TMSG_WAY_PARTS, 0, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_AUTO, 0, true, false, false}, 1 * MIB},
+        {{TMSG_WAY_AUTO, 0, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_GATHER, 0, true, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_SCATTER, 0, true, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_PARTS, 0, true, false, false}, 1},
+        {{TMSG_WAY_PARTS, 0, false, false, false}, TMSG_WAY_NO_PARTS},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -233,8 +233,8 @@ Test(way, a_long_rest_is_sliced)
     for (size_t i = 0; i < COUNT(rows); i++) {
         const tmsg_measures_t measures =
             measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 64 * MIB);
-        const tmsg_wish_t wish = {rows[i].way, 0, true, true};
-        const tmsg_wish_t older = {rows[i].way, 0, true, false};
+        const tmsg_wish_t wish = {rows[i].way, 0, true, true, false};
+        const tmsg_wish_t older = {rows[i].way, 0, true, false, false};
         tmsg_way_t way =
             tmsg_way_choose(&measures, rows[i].spill, &thresholds, wish);
 
@@ -248,6 +248,64 @@ Test(way, a_long_rest_is_sliced)
         }
         way = tmsg_way_choose(&measures, rows[i].spill, &thresholds, older);
         cr_expect(not(way.slices), "row %zu", i);
+    }
+}
+
+/* All of it but little beside large tensors; and a list, unless what is on it
+ * is very small. */
+Test(way, what_is_large_goes_by_the_lane)
+{
+    static const struct {
+        size_t small;
+        uint64_t bytes; /* of each */
+        size_t parts, foreign;
+        uint64_t spill;
+        int32_t way, protocol;
+        bool lane, slices, gather;
+    } rows[] = {
+        {1, 256 * KIB - 1, 0, 0, 0, 0, 0, false, false, false},
+        {1, 256 * KIB, 0, 0, 0, 0, 0, true, true, false},
+        {0, 0, 1, 0, 0, 0, 0, true, false, false},
+        {0, 0, 8, 0, 0, 0, 0, true, false, false},
+        {10, 64, 8, 0, 0, 0, 0, true, false, true},
+        {64, 1 * KIB, 8, 0, 0, 0, 0, true, false, true},
+        {65, 1 * KIB, 8, 0, 0, 0, 0, true, true, false},
+        {64, 256 * KIB, 0, 0, 0, 0, 0, true, true, false},
+        {1000, 1 * KIB, 0, 0, 0, 0, 0, true, true, false},
+        {1000, 511, 0, 0, 0, 0, 0, true, true, true},
+        {1000, 512, 0, 0, 0, 0, 0, true, true, false},
+        {64, 256 * KIB, 2, 0, 64 * KIB, 0, 0, true, true, false},
+        {64, 256 * KIB, 2, 0, 4 * MIB, 0, 0, true, true, false},
+        {64, 256 * KIB, 2, 0, 4 * MIB + 64, 0, 0, false, false, false},
+        {8, 256 * KIB, 2, 1, 0, 0, 0, false, false, false},
+        {8, 256 * KIB, 0, 0, 0, TMSG_WAY_SCATTER, 0, false, false, false},
+        {8, 256 * KIB, 2, 0, 0, TMSG_WAY_PARTS, 0, false, false, false},
+        {8, 256 * KIB, 0, 0, 0, 0, TMSG_PROTOCOL_EAGER, false, false, false},
+        {8, 256 * KIB, 0, 0, 0, 0, TMSG_PROTOCOL_RNDV, false, false, false},
+    };
+    tmsg_thresholds_t set = thresholds;
+
+    set.lane_bytes = 256 * KIB;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_measures_t measures =
+            measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 2 * MIB);
+        tmsg_wish_t wish = {rows[i].way, rows[i].protocol, true, true, true};
+        tmsg_way_t way;
+
+        measures.foreign = rows[i].foreign;
+        way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
+        cr_expect(eq(int, way.lane, rows[i].lane), "row %zu", i);
+        if (rows[i].lane) {
+            cr_expect(eq(int, way.parts, rows[i].parts > 0), "row %zu", i);
+            cr_expect(eq(int, way.slices, rows[i].slices), "row %zu", i);
+            cr_expect(eq(int, way.gather, rows[i].gather), "row %zu", i);
+        }
+        wish.lane = false; /* there is none */
+        way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
+        cr_expect(not(way.lane), "row %zu", i);
+        wish = (tmsg_wish_t){rows[i].way, rows[i].protocol, true, false, true};
+        way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
+        cr_expect(not(way.lane), "row %zu", i); /* of an older peer */
     }
 }
 
@@ -281,7 +339,7 @@ Test(way, others_are_silent_two_seconds_after_their_last_message)
     for (size_t i = 0; i < COUNT(rows); i++) {
         cr_expect(eq(int,
                      tmsg_others_silent(&others, rows[i].messages,
-                                        rows[i].now_ms * 1000000),
+                                        rows[i].now_ms * 1000000, 2000000000),
                      rows[i].silent),
                   "row %zu", i);
     }

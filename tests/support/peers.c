@@ -30,6 +30,11 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+void by_ucx_alone(void)
+{
+    setenv("TENSORMSG_THRESHOLDS", "tcp.lane_bytes=18446744073709551615", 1);
+}
+
 const char *link_config(link_t link)
 {
     return link == LINK_TCP ? "TLS=tcp" : NULL;
@@ -445,6 +450,17 @@ bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport)
     found = strstr(from, transport) != NULL;
     tmsg_string_free(json);
     return found;
+}
+
+bool endpoint_has_lane(void *endpoint)
+{
+    char *json;
+    bool stands;
+
+    must(tmsg_endpoint_describe(endpoint, &json));
+    stands = strstr(json, "\"lane\":\t\"stands\"") != NULL;
+    tmsg_string_free(json);
+    return stands;
 }
 
 static char scratch[64];

@@ -61,6 +61,10 @@ typedef struct {
 void side_open(side_t *side, const side_options_t *options);
 void side_close(side_t *side);
 
+/* From now on contexts have large payloads go by UCX over TCP as well, and not
+ * by a lane (am/lane.h). */
+void by_ucx_alone(void);
+
 /* The UCX configuration that makes UCX use a link, or NULL. */
 const char *link_config(link_t link);
 
@@ -131,6 +135,9 @@ bool receiving_has_ended(void *receiving);
 
 /* Whether tmsg_endpoint_describe() says that a transport is in use. */
 bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport);
+
+/* Whether its large payloads go by a connection of their own; for await(). */
+bool endpoint_has_lane(void *endpoint);
 
 /* A path in /tmp that this process alone uses; gone at its exit. */
 const char *scratch_path(const char *name);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/lane.h - a second TCP connection to a peer that UCX reaches by TCP, for
+ * the parts of large messages: the kernel reads and writes them where they lie,
+ * and no small message waits behind them. The rules are docs/connection.md,
+ * "The lane".
+ *
+ * The dialling side dials it once the endpoint is open, at the listener that it
+ * has dialled before, and both go without where that fails. */
+#ifndef TMSG_AM_LANE_H
+#define TMSG_AM_LANE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "am/frame.h"
+#include "am/loop.h"
+#include "am/parts.h"
+#include "core/list.h"
+
+#define TMSG_LANE_HEADER_BYTES 24 /* before the bytes of each part */
+
+/* Bytes that are written or read: of a list, or of one piece. */
+typedef struct {
+    ucp_dt_iov_t one;
+    const ucp_dt_iov_t *at;
+    size_t done; /* of *at */
+    uint64_t left;
+} tmsg_lane_bytes_t;
+
+/* What is being written. */
+typedef struct {
+    bool busy;
+    tmsg_parts_piece_t piece;
+    uint8_t header[TMSG_LANE_HEADER_BYTES];
+    size_t header_left;
+    size_t segment; /* bytes of a segment of the connection; 0: not known */
+    tmsg_lane_bytes_t bytes;
+} tmsg_lane_out_t;
+
+/* What is being read. */
+typedef struct {
+    uint8_t header[TMSG_LANE_HEADER_BYTES];
+    size_t header_read;
+    tmsg_message_t *message; /* NULL: nobody's (any more), and thrown away */
+    tmsg_lane_bytes_t bytes;
+    ucp_dt_iov_t *list; /* which is freed with it */
+    int low; /* bytes from which on the socket counts as readable; 0: 1 */
+} tmsg_lane_in_t;
+
+/* Of an endpoint; lane.c and lane_io.c alone change it. */
+typedef struct tmsg_lane {
+    tmsg_endpoint_t *endpoint;
+    tmsg_source_t source;
+    int fd;
+    tmsg_frame_stream_t stream; /* until it stands */
+    bool connected;
+    bool stands;
+    bool lost;        /* and the endpoint ends */
+    bool writes;      /* the loop tells when it can be written to */
+    tmsg_node_t node; /* worker's lanes, while something is expected */
+    bool listed;
+    unsigned quiet;       /* turns in a row that moved nothing, */
+    unsigned silent;      /* and that read nothing */
+    tmsg_others_t others; /* small messages of the endpoint */
+    tmsg_timer_t stuck;   /* since it could not be written to */
+    uint64_t written;     /* in all, */
+    uint64_t seen;        /* and when `stuck` was set */
+    tmsg_lane_out_t out;
+    tmsg_lane_in_t in;
+} tmsg_lane_t;
+
+/* Whether parts may go, and be asked for, by it. */
+bool tmsg_lane_stands(const tmsg_endpoint_t *endpoint);
+
+/* In words: "stands", or why there is none. */
+const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint);
+
+/* Lock held, outside UCX: what carries an open endpoint is known. */
+void tmsg_lane_begin(tmsg_endpoint_t *endpoint);
+
+/* A connection that was accepted says that it is another's lane, which it then
+ * is: it ends as an endpoint. Errors: MALFORMED, REFUSED (nobody here waits for
+ * it), NO_MEMORY, IO. */
+tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
+                              size_t bytes);
+
+/* Something is to be written, or will come. Inside UCX, too. */
+void tmsg_lane_stir(tmsg_endpoint_t *endpoint);
+
+/* Lock held, in progress: moves some bytes of each that is stirred. Gives the
+ * number of those where some were moved. */
+unsigned tmsg_lanes_turn(tmsg_worker_t *worker);
+
+/* Before the worker sleeps: its loop wakes it for all that lanes wait for. */
+void tmsg_lanes_arm(tmsg_worker_t *worker);
+
+/* Lock held, outside UCX: with the connection, once its messages were
+ * abandoned. */
+void tmsg_lane_end(tmsg_endpoint_t *endpoint);
+
+/* lane_io.c: how many bytes make a turn; moves them, and gives how many there
+ * were. Where the socket has ended the lane is lost. */
+size_t tmsg_lane_turn_bytes(tmsg_lane_t *lane);
+size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most);
+size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most);
+
+/* And what is under way goes back. */
+void tmsg_lane_drop(tmsg_lane_t *lane);
+
+/* The socket has ended (PEER_LOST), or says what cannot be (MALFORMED). */
+void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why);
+
+#endif

@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Large payloads over TCP by a connection of their own: what goes by it, what
+ * does not, and what becomes of it. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "am/endpoint.h"
+#include "am/lane.h"
+#include "am/listener.h"
+#include "core/bytes.h"
+#include "support/joined.h"
+#include "support/keys.h"
+#include "support/raw.h"
+#include "support/sample.h"
+
+#define LARGE ((size_t)3 << 20)
+#define HUGE ((size_t)48 << 20)
+#define CLAIM_BYTES 36
+
+static bool both_stand(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return tmsg_lane_stands(pair->to_a) && tmsg_lane_stands(pair->to_b);
+}
+
+static void open_lane(pair_t *pair, drive_t drive, const side_options_t *a,
+                      const side_options_t *b)
+{
+    pair_open(pair, LINK_TCP, drive, a, b);
+    pair_await(pair, both_stand, pair, "a lane");
+}
+
+static uint64_t by_lane(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->stats.sent_by_lane;
+}
+
+static tmsg_request_t *send_bytes(tmsg_endpoint_t *endpoint, uint64_t seed,
+                                  size_t bytes, unsigned flags,
+                                  uint16_t channel)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
+                                                     TMSG_SEND_PARAM_FLAGS,
+                                       .channel = channel,
+                                       .flags = flags};
+    tmsg_map_t *map = sample_bytes(seed, bytes);
+    tmsg_request_t *sent;
+
+    must(tmsg_endpoint_send(endpoint, map, &params, &sent));
+    tmsg_map_destroy(map);
+    return sent;
+}
+
+static void take_bytes(pair_t *pair, side_t *side, uint64_t seed, size_t bytes)
+{
+    tmsg_message_t *message = pair_take(pair, side);
+
+    sample_check_bytes(seed, bytes, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+/* One large, many middling, many small, and a little of each. */
+static const sample_t kinds[] = {
+    {.seed = 1, .tensors = 1, .shape = SAMPLE_VECTOR, .elements = 1 << 24},
+    {.seed = 2, .tensors = 40, .shape = SAMPLE_VECTOR, .elements = 20000},
+    {.seed = 3, .tensors = 4000, .shape = SAMPLE_VECTOR, .elements = 60},
+    {.seed = 4, .tensors = 3, .shape = SAMPLE_VECTOR, .elements = 700001},
+    {.seed = 5,
+     .tensors = 300,
+     .name_bytes = 2000,
+     .elements = 400,
+     .shape = SAMPLE_VECTOR}, /* names that do not fit into a header */
+};
+
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static void carry(drive_t drive)
+{
+    static const unsigned flags[] = {0, TMSG_SEND_ACKED, TMSG_SEND_VERIFY};
+    pair_t pair;
+
+    open_lane(&pair, drive, NULL, NULL);
+    for (size_t i = 0; i < KINDS * 3; i++) {
+        const sample_t *kind = &kinds[i % KINDS];
+        tmsg_request_t *there =
+            send_map(pair.to_a, sample_make(kind), flags[i / KINDS]);
+        tmsg_request_t *back =
+            send_map(pair.to_b, sample_make(kind), flags[i / KINDS]);
+        tmsg_message_t *at_a = pair_take(&pair, &pair.a);
+        tmsg_message_t *at_b = pair_take(&pair, &pair.b);
+
+        sample_check(kind, tmsg_message_map(at_a));
+        sample_check(kind, tmsg_message_map(at_b));
+        tmsg_message_destroy(at_a);
+        tmsg_message_destroy(at_b);
+        must(pair_finish(&pair, there));
+        must(pair_finish(&pair, back));
+    }
+    cr_expect(eq(u64, by_lane(pair.to_a), KINDS * 3));
+    cr_expect(eq(u64, by_lane(pair.to_b), KINDS * 3));
+    cr_expect(eq(u64, pair.to_a->stats.received_by_lane, KINDS * 3));
+    pair_close(&pair);
+}
+
+Test(lane, carries_what_is_large) { carry(DRIVE_POLLING); }
+Test(lane, carries_by_descriptor) { carry(DRIVE_FD); }
+Test(lane, carries_by_thread) { carry(DRIVE_THREAD); }
+
+Test(lane, does_not_carry_what_is_small_or_asked_for)
+{
+    static const struct {
+        size_t bytes;
+        int32_t way, protocol;
+    } rows[] = {
+        {64, TMSG_WAY_AUTO, TMSG_PROTOCOL_AUTO},
+        {200 << 10, TMSG_WAY_AUTO, TMSG_PROTOCOL_AUTO},
+        {LARGE, TMSG_WAY_PARTS, TMSG_PROTOCOL_AUTO},
+        {LARGE, TMSG_WAY_SCATTER, TMSG_PROTOCOL_AUTO},
+        {LARGE, TMSG_WAY_AUTO, TMSG_PROTOCOL_EAGER},
+        {LARGE, TMSG_WAY_AUTO, TMSG_PROTOCOL_RNDV},
+    };
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                           .way = rows[i].way,
+                                           .protocol = rows[i].protocol};
+        tmsg_map_t *map = sample_bytes(i, rows[i].bytes);
+        tmsg_request_t *sent;
+
+        must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
+        tmsg_map_destroy(map);
+        take_bytes(&pair, &pair.a, i, rows[i].bytes);
+        must(pair_finish(&pair, sent));
+        cr_expect(eq(u64, by_lane(pair.to_a), 0), "row %zu", i);
+    }
+    pair_close(&pair);
+}
+
+static void go_without(link_t link)
+{
+    pair_t pair;
+    tmsg_request_t *sent;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    sent = send_bytes(pair.to_a, 1, LARGE, 0, 0);
+    take_bytes(&pair, &pair.a, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    cr_expect(zero(ptr, pair.to_a->lane));
+    cr_expect(zero(ptr, pair.to_b->lane));
+    cr_expect(eq(u64, by_lane(pair.to_a), 0));
+    pair_close(&pair);
+}
+
+Test(lane, is_none_where_memory_is_shared) { go_without(LINK_SHM); }
+Test(lane, is_none_over_unix) { go_without(LINK_UNIX); }
+Test(lane, is_none_by_blob) { go_without(LINK_BLOB); }
+
+static bool explains(void *arg)
+{
+    return strncmp(tmsg_lane_words(arg), "none: ", 6) == 0;
+}
+
+/* The listener is gone before its peer has dialled once more. */
+Test(lane, is_none_without_a_listener)
+{
+    pair_t pair;
+    tmsg_request_t *sent;
+    char *json;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    tmsg_listener_destroy(pair.a.listener);
+    pair.a.listener = NULL;
+    pair_await(&pair, explains, pair.to_a, "why there is no lane");
+    sent = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, &pair.a, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    must(tmsg_endpoint_describe(pair.to_a, &json));
+    cr_expect(ne(ptr, strstr(json, "\"lane\":\t\"none: "), NULL), "%s", json);
+    tmsg_string_free(json);
+    pair_close(&pair);
+}
+
+/* What the listener counts is peers. */
+Test(lane, is_no_peer_of_its_listener)
+{
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    cr_expect(eq(u64, pair.a.listener->accepted, 1));
+    cr_expect(eq(u64, pair.a.listener->connected, 1));
+    cr_expect(eq(u64, pair.a.listener->turned[TMSG_TURNED_OTHERWISE], 0));
+    cr_expect(eq(uint, pair.a.accepts, 1));
+    pair_close(&pair);
+}
+
+/* Sent while another is on its way by the lane: it is before that. */
+Test(lane, small_messages_pass)
+{
+    pair_t pair;
+    tmsg_request_t *large, *small;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    large = send_bytes(pair.to_a, 1, HUGE, 0, 0);
+    while (pair.to_a->lane->written < (1 << 20)) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    small = send_bytes(pair.to_a, 2, 100, 0, 1);
+    take_bytes(&pair, &pair.a, 2, 100);
+    take_bytes(&pair, &pair.a, 1, HUGE);
+    must(pair_finish(&pair, large));
+    must(pair_finish(&pair, small));
+    pair_close(&pair);
+}
+
+/* The one on channel 1 goes past most of that on channel 0. */
+Test(lane, channels_take_turns)
+{
+    pair_t pair;
+    tmsg_request_t *first, *second;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    first = send_bytes(pair.to_a, 1, HUGE, 0, 0);
+    second = send_bytes(pair.to_a, 2, LARGE, 0, 1);
+    take_bytes(&pair, &pair.a, 2, LARGE);
+    take_bytes(&pair, &pair.a, 1, HUGE);
+    must(pair_finish(&pair, first));
+    must(pair_finish(&pair, second));
+    pair_close(&pair);
+}
+
+/* Of a channel messages come in order, whatever way each took. */
+Test(lane, order_is_that_of_sending)
+{
+    static const size_t sizes[] = {LARGE, 64, 400000, 5 << 20, 1, 100000};
+    enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
+    tmsg_request_t *sent[COUNT];
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    for (size_t i = 0; i < COUNT; i++) {
+        sent[i] = send_bytes(pair.to_a, i, sizes[i], TMSG_SEND_ACKED, 0);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        take_bytes(&pair, &pair.a, i, sizes[i]);
+        must(pair_finish(&pair, sent[i]));
+    }
+    cr_expect(eq(u64, by_lane(pair.to_a), 3));
+    pair_close(&pair);
+}
+
+static void refuse_first(void *arg, tmsg_incoming_t *incoming)
+{
+    int *count = arg;
+
+    if ((*count)++ == 0) {
+        tmsg_incoming_refuse(incoming, TMSG_ERR_REFUSED, "not the first");
+    }
+}
+
+Test(lane, a_refused_message_is_not_pulled)
+{
+    int count = 0;
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
+                   .on_header = refuse_first,
+                   .on_header_arg = &count}};
+    tmsg_request_t *refused, *taken;
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, &options, NULL);
+    refused = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
+    taken = send_bytes(pair.to_a, 2, LARGE, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, &pair.a, 2, LARGE);
+    cr_expect(eq(int, pair_finish(&pair, refused), TMSG_ERR_REFUSED));
+    must(pair_finish(&pair, taken));
+    cr_expect(lt(u64, pair.to_a->lane->written, 2 * LARGE));
+    pair_close(&pair);
+}
+
+static bool has_begun(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return pair->to_a->lane->written > 0;
+}
+
+/* Before the receiver has memory for it, and amid it. */
+Test(lane, a_canceled_message_harms_no_other)
+{
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = HUGE + LARGE}};
+    tmsg_request_t *held, *waiting, *amid;
+    tmsg_message_t *message;
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, &options, NULL);
+    held = send_bytes(pair.to_a, 1, 2 * LARGE, TMSG_SEND_ACKED, 0);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, held));
+    waiting = send_bytes(pair.to_a, 2, HUGE, TMSG_SEND_ACKED, 0);
+    for (int i = 0; i < 1000; i++) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    tmsg_request_cancel(waiting);
+    cr_expect(eq(int, pair_finish(&pair, waiting), TMSG_ERR_CANCELED));
+    tmsg_message_destroy(message);
+
+    pair.to_a->lane->written = 0;
+    amid = send_bytes(pair.to_a, 3, HUGE, TMSG_SEND_ACKED, 0);
+    pair_await(&pair, has_begun, &pair, "its beginning");
+    tmsg_request_cancel(amid);
+    cr_expect(eq(int, pair_finish(&pair, amid), TMSG_ERR_CANCELED));
+    held = send_bytes(pair.to_a, 4, LARGE, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, &pair.a, 4, LARGE);
+    must(pair_finish(&pair, held));
+    pair_close(&pair);
+}
+
+/* Both sides hear of it, and what is on its way ends with that. */
+static void break_lane(pair_t *pair, tmsg_endpoint_t *whose)
+{
+    tmsg_request_t *sent = send_bytes(pair->to_a, 1, HUGE, TMSG_SEND_ACKED, 0);
+
+    pair_await(pair, has_begun, pair, "its beginning");
+    shutdown(whose->lane->fd, SHUT_RDWR);
+    cr_expect(eq(int, pair_finish(pair, sent), TMSG_ERR_PEER_LOST));
+    cr_expect(eq(int, pair_end_of(pair, pair->to_a), TMSG_ERR_PEER_LOST));
+    cr_expect(eq(int, pair_end_of(pair, pair->to_b), TMSG_ERR_PEER_LOST));
+    cr_expect(ne(ptr,
+                 strstr(tmsg_endpoint_error(whose),
+                        "the connection for large payloads is lost"),
+                 NULL),
+              "%s", tmsg_endpoint_error(whose));
+}
+
+Test(lane, ends_the_connection_where_it_breaks_at_its_sender)
+{
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    break_lane(&pair, pair.to_a);
+    pair_drop(&pair);
+}
+
+Test(lane, ends_the_connection_where_it_breaks_at_its_receiver)
+{
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    break_lane(&pair, pair.to_b);
+    pair_drop(&pair);
+}
+
+/* What is not of a message that waits for it, whatever it says, or cannot be.
+ */
+Test(lane, lies_end_the_connection_and_no_more)
+{
+    static const struct {
+        uint16_t channel;
+        uint32_t sequence, number;
+        uint64_t bytes;
+        tmsg_status_t status; /* OK: it is thrown away */
+    } rows[] = {
+        {0, 0, 0, 0, TMSG_ERR_MALFORMED},
+        {0, 0, 0, UINT64_MAX, TMSG_ERR_MALFORMED},
+        {0, 7, 0, 100, TMSG_OK},
+        {900, 0, 0, 100, TMSG_OK},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint8_t part[TMSG_LANE_HEADER_BYTES + 100] = {0};
+        tmsg_request_t *sent;
+        pair_t pair;
+
+        tmsg_put_le(part, rows[i].channel, 2);
+        tmsg_put_le(part + 4, rows[i].sequence, 4);
+        tmsg_put_le(part + 8, rows[i].number, 4);
+        tmsg_put_le(part + 16, rows[i].bytes, 8);
+        open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+        must_eq(write(pair.to_a->lane->fd, part, sizeof(part)), sizeof(part));
+        if (rows[i].status == TMSG_OK) {
+            sent = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
+            take_bytes(&pair, &pair.a, 1, LARGE);
+            must(pair_finish(&pair, sent));
+            pair_close(&pair);
+            continue;
+        }
+        cr_expect(eq(int, pair_end_of(&pair, pair.to_b), rows[i].status),
+                  "row %zu", i);
+        pair_drop(&pair);
+    }
+}
+
+static bool waits(void *arg)
+{
+    const pair_t *pair = arg;
+    const tmsg_message_t *message = pair->to_b->channels.zero.rx;
+
+    return message != NULL && message->by_lane;
+}
+
+/* A part of so many bytes, past all that checks them. */
+static void forge(const pair_t *pair, uint32_t number, uint64_t says,
+                  size_t bytes)
+{
+    uint8_t *part = calloc(1, TMSG_LANE_HEADER_BYTES + bytes);
+
+    tmsg_put_le(part + 4, pair->to_b->channels.zero.rx->head.sequence, 4);
+    tmsg_put_le(part + 8, number, 4);
+    tmsg_put_le(part + 16, says, 8);
+    must_eq(send(pair->to_a->lane->fd, part, TMSG_LANE_HEADER_BYTES + bytes,
+                 MSG_NOSIGNAL),
+            TMSG_LANE_HEADER_BYTES + bytes);
+    free(part);
+}
+
+/* Of a message that waits: a number that it does not have, another length, one
+ * that came before. Its sender stands still meanwhile. */
+Test(lane, parts_that_their_message_does_not_have_end_the_connection)
+{
+    static const struct {
+        uint32_t number;
+        uint64_t bytes;
+        const char *words;
+    } rows[] = {{1, 300000, "does not have"},
+                {UINT32_MAX, 300000, "does not have"},
+                {0, 299999, "of another length"},
+                {0, 300001, "of another length"},
+                {0, 1 << 20, "of another length"}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        pair_t pair;
+
+        open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+        tmsg_request_destroy(send_bytes(pair.to_a, 1, 300000, 0, 0));
+        while (!waits(&pair)) {
+            tmsg_worker_progress(pair.a.worker);
+        }
+        forge(&pair, rows[i].number, rows[i].bytes, 0);
+        while (tmsg_endpoint_status(pair.to_b) == TMSG_OK) {
+            tmsg_worker_progress(pair.a.worker);
+        }
+        cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_ERR_MALFORMED),
+                  "row %zu", i);
+        cr_expect(ne(ptr, strstr(tmsg_endpoint_error(pair.to_b), rows[i].words),
+                     NULL),
+                  "row %zu: %s", i, tmsg_endpoint_error(pair.to_b));
+        pair_drop(&pair);
+    }
+}
+
+Test(lane, a_part_that_comes_twice_ends_the_connection)
+{
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    tmsg_request_destroy(send_bytes(pair.to_a, 1, (1 << 20) + 5, 0, 0));
+    while (!waits(&pair)) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    forge(&pair, 1, 5, 5);
+    forge(&pair, 1, 5, 5);
+    while (tmsg_endpoint_status(pair.to_b) == TMSG_OK) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_ERR_MALFORMED));
+    pair_drop(&pair);
+}
+
+/* Says LANE with these bytes, and is hung up on, without a word. */
+static void claim(pair_t *pair, const uint8_t *data, size_t bytes)
+{
+    raw_reader_t reader = {.fd = raw_dial(tmsg_listener_url(pair->a.listener))};
+
+    raw_send_magic(reader.fd);
+    raw_send_frame(reader.fd, TMSG_FRAME_LANE, data, bytes);
+    pair_await(pair, raw_closed, &reader, "the end of a false lane");
+    cr_expect(raw_find_frame(&reader, TMSG_FRAME_LANE, 0) == NULL);
+    close(reader.fd);
+}
+
+static void prove(const pair_t *pair, uint8_t *data)
+{
+    uint8_t said[4 + TMSG_TOKEN_BYTES];
+
+    tmsg_put_le(said, pair->to_b->id, 4);
+    memcpy(said + 4, pair->to_b->token, TMSG_TOKEN_BYTES);
+    tmsg_put_le(data, pair->to_b->id, 4);
+    tmsg_proof_lane(NULL, said, sizeof(said), data + 4);
+}
+
+Test(lane, claims_of_strangers_are_turned_away)
+{
+    uint8_t data[CLAIM_BYTES + 1] = {0};
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    claim(&pair, data, CLAIM_BYTES);     /* of no endpoint */
+    claim(&pair, data, CLAIM_BYTES - 1); /* too short */
+    claim(&pair, data, CLAIM_BYTES + 1); /* too long */
+    claim(&pair, data, 0);
+    prove(&pair, data);
+    claim(&pair, data, CLAIM_BYTES); /* right, and that has one */
+    tmsg_lane_end(pair.to_b);
+    data[10] ^= 1;
+    claim(&pair, data, CLAIM_BYTES); /* wrong */
+    cr_expect(zero(ptr, pair.to_b->lane));
+    cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_OK));
+    sent = send_bytes(pair.to_b, 1, LARGE, 0, 0);
+    take_bytes(&pair, &pair.b, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    pair_drop(&pair);
+}
+
+/* With keys the proof is of the key of the frames, too: who has seen the token
+ * go by cannot make one. */
+Test(lane, keys_are_proved_there)
+{
+    side_options_t options = {.keyring = ring("farm", 1)};
+    uint8_t data[CLAIM_BYTES];
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, &options, &options);
+    sent = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, &pair.a, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    cr_expect(eq(u64, by_lane(pair.to_a), 1));
+    tmsg_lane_end(pair.to_b);
+    prove(&pair, data);
+    claim(&pair, data, CLAIM_BYTES);
+    cr_expect(zero(ptr, pair.to_b->lane));
+    pair_drop(&pair);
+    tmsg_keyring_destroy(options.keyring);
+}
+
+static void count_message(void *arg, tmsg_message_t *message)
+{
+    unsigned *count = arg;
+
+    (*count)++;
+    tmsg_message_destroy(message);
+}
+
+/* One call of progress() for each time that the descriptor wakes, as worker.h
+ * says: however the bytes come, nothing is left that does not wake again. */
+Test(lane, wakes_who_progresses_once_and_sleeps)
+{
+    static const size_t sizes[] = {5 * LARGE, 5 * LARGE, 5 * LARGE,
+                                   300000,    1 << 20,   (1 << 20) + 5,
+                                   LARGE,     1 << 20,   1 << 20};
+    unsigned count = 0, still;
+    const side_options_t options = {
+        .quiet = true,
+        .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
+                   .handler = count_message,
+                   .handler_arg = &count}};
+    const side_options_t quiet = {.quiet = true};
+    struct pollfd awake = {.events = POLLIN};
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, &options, &quiet);
+    awake.fd = tmsg_worker_fd(pair.a.worker);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        tmsg_request_t *sent = send_bytes(pair.to_a, i, sizes[i], 0, 0);
+
+        still = 0;
+        while (count == i) {
+            for (int j = 0; j < 30; j++) { /* as much as the window takes */
+                tmsg_worker_progress(pair.b.worker);
+            }
+            if (tmsg_worker_arm(pair.a.worker) == TMSG_OK &&
+                poll(&awake, 1, 0) == 0) {
+                must_true(++still < 3000);
+                continue;
+            }
+            still = 0;
+            tmsg_worker_progress(pair.a.worker);
+        }
+        must(pair_finish(&pair, sent));
+    }
+    pair_close(&pair);
+}
+
+static bool joined_stands(void *arg)
+{
+    joined_t *joined = arg;
+
+    return both_stand(&joined->pair);
+}
+
+/* A session has another with each of its connections, and what was on its way
+ * goes once more: whole, once, in order. */
+Test(lane, comes_back_with_a_session)
+{
+    tmsg_request_t *sent[6];
+    joined_t joined;
+
+    joined_open(&joined, &(how_t){.link = LINK_TCP});
+    for (size_t round = 0; round < 3; round++) {
+        pair_await(&joined.pair, joined_stands, &joined, "a lane");
+        for (size_t i = 0; i < 6; i++) {
+            sent[i] = send_bytes(joined.pair.to_a, 10 * round + i, 4 * LARGE,
+                                 TMSG_SEND_ACKED, 0);
+        }
+        pair_await(&joined.pair, has_begun, &joined.pair, "its beginning");
+        joined_break(&joined);
+        joined_mend(&joined);
+        for (size_t i = 0; i < 6; i++) {
+            take_bytes(&joined.pair, &joined.pair.a, 10 * round + i, 4 * LARGE);
+            must(pair_finish(&joined.pair, sent[i]));
+        }
+    }
+    joined_close(&joined);
+}
