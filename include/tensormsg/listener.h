@@ -47,7 +47,9 @@ typedef struct tmsg_listener_params {
                                     * BUSY; else they wait in the kernel's
                                     * queue (by blob in one of the listener's:
                                     * 1024 of them, each for twice as
-                                    * long as a handshake may take) */
+                                    * long as a handshake may take). The second
+                                    * connection of a peer, for large payloads,
+                                    * takes a place for a moment */
     const char *advertise; /* URL that tmsg_listener_url() gives instead of the
                             * bound one, "tcp://host:port" as peers reach it
                             * (a container, NAT); port 0 stands for the bound
