@@ -233,17 +233,12 @@ static const char *place(tmsg_lane_t *lane, tmsg_message_t *message,
 {
     uint32_t number = (uint32_t)tmsg_get_le(lane->in.header + 8, 4);
     tmsg_part_range_t range;
+    const char *wrong = tmsg_parts_layout_claim(message, number, bytes, &range);
     size_t count = 0;
     void *data;
 
-    if (!tmsg_parts_layout_find(message, number, &range)) {
-        return "a part that its message does not have";
-    }
-    if (range.bytes != bytes) {
-        return "a part of another length than its message says";
-    }
-    if (!tmsg_parts_layout_note(message, number)) {
-        return "a part that came twice";
+    if (wrong != NULL) {
+        return wrong;
     }
     data =
         range.is_slice

@@ -40,20 +40,17 @@ typedef struct {
 /* Gives a part to the message that it is of. What is wrong with it, or NULL. */
 static const char *claim(tmsg_message_t *message, part_t *part)
 {
+    const char *wrong;
+
     if (part->head.message_id != message->head.message_id) {
         return "a part of another message than its number says";
     }
-    if (!tmsg_parts_layout_find(message, part->number, &part->range)) {
-        return "a part that its message does not have";
+    wrong = tmsg_parts_layout_claim(message, part->number,
+                                    part->head.payload_bytes, &part->range);
+    if (wrong == NULL) {
+        part->message = message;
     }
-    if (part->head.payload_bytes != part->range.bytes) {
-        return "a part of another length than its message says";
-    }
-    if (!tmsg_parts_layout_note(message, part->number)) {
-        return "a part that came twice";
-    }
-    part->message = message;
-    return NULL;
+    return wrong;
 }
 
 /* Takes those that came before. */

@@ -220,6 +220,19 @@ bool tmsg_parts_layout_note(tmsg_message_t *message, uint32_t number)
     return first;
 }
 
+const char *tmsg_parts_layout_claim(tmsg_message_t *message, uint32_t number,
+                                    uint64_t bytes, tmsg_part_range_t *range_p)
+{
+    if (!tmsg_parts_layout_find(message, number, range_p)) {
+        return "a part that its message does not have";
+    }
+    if (range_p->bytes != bytes) {
+        return "a part of another length than its message says";
+    }
+    return tmsg_parts_layout_note(message, number) ? NULL
+                                                   : "a part that came twice";
+}
+
 void tmsg_parts_layout_landed(tmsg_message_t *message)
 {
     message->parts->left--;

@@ -25,6 +25,10 @@ bool tmsg_parts_layout_find(const tmsg_message_t *message, uint32_t number,
 /* Notes that it came; false: it did before. */
 bool tmsg_parts_layout_note(tmsg_message_t *message, uint32_t number);
 
+/* Both, of one that came with so many bytes: what is wrong with it, or NULL. */
+const char *tmsg_parts_layout_claim(tmsg_message_t *message, uint32_t number,
+                                    uint64_t bytes, tmsg_part_range_t *range_p);
+
 /* And that one of them is in its place. */
 void tmsg_parts_layout_landed(tmsg_message_t *message);
 
