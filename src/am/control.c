@@ -16,10 +16,10 @@
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
 #define SMALL 128      /* bytes of one whose record is kept */
 
-/* A message is answered by ACK, SCHEMA and PULL at most, and half a window by
- * CREDIT, without which the peer may send no more than a window. More than
- * that, and some, are those of a peer that does not read. */
-#define ANSWERS_MOST 4
+/* A message is answered by ACK, SCHEMA, LENT and twice PULL at most, and half a
+ * window by CREDIT, without which the peer may send no more than a window. More
+ * than that, and some, are those of a peer that does not read. */
+#define ANSWERS_MOST 6
 #define ANSWERS_MORE 64
 
 /* One on its way through UCX, which needs its bytes until it is sent. */
@@ -341,6 +341,19 @@ void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
     } else {
         answer(channel->endpoint, TMSG_KIND_PULL, &head, &how, sizeof(how));
     }
+}
+
+void tmsg_control_lend(const tmsg_channel_t *channel, uint32_t message_id,
+                       uint32_t sequence, const void *places, size_t count)
+{
+    uint8_t body[12];
+    const tmsg_preamble_t head = {.channel = channel->number,
+                                  .message_id = message_id,
+                                  .sequence = sequence};
+
+    tmsg_put_le(body, (uint64_t)(uintptr_t)places, 8);
+    tmsg_put_le(body + 8, count, 4);
+    answer(channel->endpoint, TMSG_KIND_LENT, &head, body, sizeof(body));
 }
 
 /* What was delivered before its turn gives no credit beyond it: else the peer

@@ -43,9 +43,14 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
 
 /* Tells the peer that the parts of its message may come, and how. */
 #define TMSG_PULL_BY_UCX 0
-#define TMSG_PULL_BY_LANE 1
+#define TMSG_PULL_BY_LANE 1 /* or lent, where there are loans */
+#define TMSG_PULL_DONE 2    /* what was lent is read, or not wanted */
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
+
+/* Tells the peer where the parts of a message lie that it asked for. */
+void tmsg_control_lend(const tmsg_channel_t *channel, uint32_t message_id,
+                       uint32_t sequence, const void *places, size_t count);
 
 /* Tells the peer what was consumed, if it is worth a message. */
 void tmsg_control_credit(tmsg_channel_t *channel);

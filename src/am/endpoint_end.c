@@ -14,6 +14,7 @@
 #include "am/handshake.h"
 #include "am/lane.h"
 #include "am/lease.h"
+#include "am/loan.h"
 #include "am/pair.h"
 #include "am/publisher.h"
 #include "am/receive.h"
@@ -146,6 +147,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     close_ucx(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_messages_abandon(endpoint);
     tmsg_lane_end(endpoint);
+    tmsg_loans_end(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
 }

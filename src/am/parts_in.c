@@ -7,6 +7,8 @@
 #include "am/control.h"
 #include "am/fetch.h"
 #include "am/lane.h"
+#include "am/lease.h"
+#include "am/loan.h"
 #include "am/parts.h"
 #include "am/parts_layout.h"
 #include "am/receive.h"
@@ -83,11 +85,22 @@ tmsg_status_t tmsg_parts_expect(tmsg_message_t *message)
     return status == TMSG_OK ? claim_kept(message) : status;
 }
 
+/* Where there is no socket nobody tells who waits for the next part that its
+ * sender has given the connection up. */
+static bool is_forsaken(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
+           !tmsg_lease_stands(endpoint);
+}
+
 static void end(part_t *part, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = part->endpoint;
     tmsg_message_t *message = part->message;
 
+    if (ucs == UCS_OK && is_forsaken(endpoint)) {
+        ucs = UCS_ERR_CANCELED;
+    }
     if (part->chunk != NULL) {
         tmsg_chunk_give(endpoint->worker, &endpoint->worker->stage.in,
                         part->chunk);
@@ -282,7 +295,9 @@ static void pull(tmsg_message_t *message)
     if (tmsg_endpoint_is_down(endpoint)) {
         return; /* it comes again, or never */
     }
-    message->by_lane = message->stage == NULL && tmsg_lane_stands(endpoint);
+    message->by_lane =
+        message->stage == NULL &&
+        (tmsg_lane_stands(endpoint) || tmsg_loans_are_made(endpoint));
     tmsg_control_pull(message->channel, message->head.message_id,
                       message->by_lane ? TMSG_PULL_BY_LANE : TMSG_PULL_BY_UCX);
     if (message->by_lane) {

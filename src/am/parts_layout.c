@@ -238,6 +238,29 @@ void tmsg_parts_layout_landed(tmsg_message_t *message)
     message->parts->left--;
 }
 
+void tmsg_parts_layout_whole(tmsg_message_t *message)
+{
+    message->parts->left = 0;
+}
+
+bool tmsg_parts_layout_at(const tmsg_message_t *message, size_t i,
+                          ucp_dt_iov_t *place_p)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+    const tmsg_map_entry_t *entry;
+
+    if (i >= parts->runs) {
+        if (parts->left_bytes == 0 || i - parts->runs >= parts->places) {
+            return false;
+        }
+        *place_p = parts->place[i - parts->runs];
+        return true;
+    }
+    entry = &tmsg_map_entries(message->map)[parts->run[i].index];
+    *place_p = (ucp_dt_iov_t){entry->tensor.data, entry->bytes};
+    return true;
+}
+
 bool tmsg_parts_missing(const tmsg_message_t *message)
 {
     return message->parts != NULL && message->parts->left > 0;

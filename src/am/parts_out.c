@@ -4,50 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/control.h"
-#include "am/lane.h"
 #include "am/lease.h"
-#include "am/parts.h"
-#include "am/stage_out.h"
+#include "am/parts_out_struct.h"
 #include "core/bytes.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/split.h"
 
-#define NUMBER_BYTES 4
-#define HEADER_BYTES (TMSG_PREAMBLE_BYTES + NUMBER_BYTES)
-
-/* One with UCX. */
-typedef struct {
-    tmsg_op_t op;
-    tmsg_send_t *send;
-    bool busy;
-    tmsg_fill_t *fill;            /* that it was copied to, or NULL */
-    uint8_t header[HEADER_BYTES]; /* UCX reads it until it reports */
-} slot_t;
-
-struct tmsg_parts_out {
-    tmsg_node_t node;   /* in this list, while some are to be handed over: */
-    tmsg_list_t *queue; /* endpoint's parting or pulled; NULL: in none */
-    bool awaited;       /* the peer is to say how they go, and when */
-    tmsg_send_t *send;
-    const tmsg_map_t *map; /* that travels */
-    tmsg_split_t split;
-    uint64_t bytes; /* of all, with the gaps that are between tensors */
-    tmsg_pool_block_t staging; /* tensors that were packed */
-    const uint8_t *packed;     /* that of the next part, or what follows */
-    size_t tensor;             /* of the next part */
-    uint64_t offset;           /* in that */
-    tmsg_plan_t left;          /* what goes in slices, behind the head */
-    tmsg_pool_block_t list;    /* of these, where they are cut */
-    const ucp_dt_iov_t *iov; /* that of the next slice; NULL: it is one piece */
-    const uint8_t *at;       /* which begins here */
-    uint64_t left_bytes;     /* to be handed over yet */
-    uint32_t number;
-    unsigned in_ucx;
-    slot_t slots[TMSG_PARTS_SENT];
-    uint8_t others[]; /* the split's */
-};
+#define HEADER_BYTES (TMSG_PREAMBLE_BYTES + TMSG_PART_NUMBER_BYTES)
 
 static unsigned window_of(const tmsg_endpoint_t *endpoint)
 {
@@ -56,27 +20,27 @@ static unsigned window_of(const tmsg_endpoint_t *endpoint)
     return theirs < TMSG_PARTS_SENT ? theirs : TMSG_PARTS_SENT;
 }
 
-/* Goes on to the next tensor that is a part, from `parts->tensor` on. */
+/* Goes on to the next tensor that is a part, from `parts->next.tensor` on. */
 static void find_next(tmsg_parts_out_t *parts)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(parts->map);
     size_t size = tmsg_map_size(parts->map);
 
-    while (parts->tensor < size &&
-           !tmsg_split_has(&parts->split, parts->tensor,
-                           entries[parts->tensor].bytes)) {
-        parts->tensor++;
+    while (parts->next.tensor < size &&
+           !tmsg_split_has(&parts->split, parts->next.tensor,
+                           entries[parts->next.tensor].bytes)) {
+        parts->next.tensor++;
     }
 }
 
 static bool is_slicing(const tmsg_parts_out_t *parts)
 {
-    return parts->tensor == tmsg_map_size(parts->map);
+    return parts->next.tensor == tmsg_map_size(parts->map);
 }
 
-static bool is_over(const tmsg_parts_out_t *parts)
+bool tmsg_parts_out_is_over(const tmsg_parts_out_t *parts)
 {
-    return is_slicing(parts) && parts->left_bytes == 0;
+    return is_slicing(parts) && parts->next.left_bytes == 0;
 }
 
 /* Packs what does not lie as it travels, one behind the other. */
@@ -92,7 +56,7 @@ static tmsg_status_t pack(tmsg_parts_out_t *parts,
             tmsg_store_pool(parts->send->endpoint->worker->store),
             payload->measures->parts_packed, &parts->staging);
         to = parts->staging.data;
-        parts->packed = to;
+        parts->next.packed = to;
     }
     for (size_t i = 0; i < tmsg_map_size(payload->map) && status == TMSG_OK;
          i++) {
@@ -198,10 +162,10 @@ tmsg_status_t tmsg_parts_slice(tmsg_send_t *send, const tmsg_payload_t *payload)
             return status;
         }
         cut(plan, spill, parts->split.slice, parts->list.data);
-        parts->iov = parts->list.data;
+        parts->next.iov = parts->list.data;
     }
-    parts->at = begin + spill;
-    parts->left_bytes = left;
+    parts->next.at = begin + spill;
+    parts->next.left_bytes = left;
     parts->bytes += left;
     parts->left = *plan;
     *plan = (tmsg_plan_t){
@@ -237,16 +201,16 @@ bool tmsg_parts_pending(const tmsg_send_t *send)
 {
     return send->parts != NULL &&
            (send->parts->in_ucx > 0 || send->parts->queue != NULL ||
-            tmsg_stage_out_copies(send));
+            send->parts->lent || tmsg_stage_out_copies(send));
 }
 
-static void enlist(tmsg_parts_out_t *parts, tmsg_list_t *queue)
+void tmsg_parts_out_enlist(tmsg_parts_out_t *parts, tmsg_list_t *queue)
 {
     tmsg_list_push(queue, &parts->node);
     parts->queue = queue;
 }
 
-static void set_awaited(tmsg_parts_out_t *parts, bool awaited)
+void tmsg_parts_out_await(tmsg_parts_out_t *parts, bool awaited)
 {
     tmsg_endpoint_t *endpoint = parts->send->endpoint;
 
@@ -254,19 +218,32 @@ static void set_awaited(tmsg_parts_out_t *parts, bool awaited)
     parts->awaited = awaited;
 }
 
-static void unlist(tmsg_parts_out_t *parts)
+void tmsg_parts_out_unlist(tmsg_parts_out_t *parts)
 {
-    set_awaited(parts, false);
+    tmsg_parts_out_await(parts, false);
     tmsg_list_remove(parts->queue, &parts->node);
     parts->queue = NULL;
 }
 
-void tmsg_parts_stop(tmsg_send_t *send)
+void tmsg_parts_out_take_back(tmsg_parts_out_t *parts)
+{
+    tmsg_worker_t *worker = parts->send->endpoint->worker;
+
+    parts->lent = false;
+    tmsg_pool_give(tmsg_store_pool(worker->store), parts->places);
+    parts->places = (tmsg_pool_block_t){.data = NULL};
+}
+
+static void stop(tmsg_send_t *send, bool takes_back)
 {
     tmsg_parts_out_t *parts = send->parts;
 
-    if (parts != NULL && parts->queue != NULL) {
-        unlist(parts);
+    if (parts != NULL && (parts->queue != NULL || parts->lent)) {
+        if (parts->queue != NULL) {
+            tmsg_parts_out_unlist(parts);
+        } else if (takes_back) {
+            tmsg_parts_out_take_back(parts);
+        }
         if (send->ucx_status == UCS_OK) {
             send->ucx_status = UCS_ERR_CANCELED; /* it was not sent */
         }
@@ -274,21 +251,24 @@ void tmsg_parts_stop(tmsg_send_t *send)
     tmsg_stage_out_stop(send);
 }
 
-/* Whoever moved it has done with it. */
-static void over(slot_t *slot)
+void tmsg_parts_stop(tmsg_send_t *send) { stop(send, true); }
+
+void tmsg_parts_cancel(tmsg_send_t *send) { stop(send, false); }
+
+void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
 {
     slot->busy = false;
     slot->send->parts->in_ucx--;
 }
 
-static void reported(slot_t *slot, ucs_status_t ucs)
+static void reported(tmsg_parts_slot_t *slot, ucs_status_t ucs)
 {
     tmsg_send_t *send = slot->send;
     tmsg_endpoint_t *endpoint = send->endpoint;
 
     tmsg_endpoint_hold(endpoint);
     tmsg_op_over(endpoint, &slot->op);
-    over(slot);
+    tmsg_parts_out_give_slot(slot);
     if (slot->fill != NULL) {
         tmsg_lease_reported(endpoint, ucs); /* its chunk is free now */
         tmsg_stage_out_reported(send, slot->fill);
@@ -304,7 +284,7 @@ static void reported(slot_t *slot, ucs_status_t ucs)
 
 static void forsaken(tmsg_op_t *op)
 {
-    reported(TMSG_CONTAINER_OF(op, slot_t, op), UCS_ERR_CANCELED);
+    reported(TMSG_CONTAINER_OF(op, tmsg_parts_slot_t, op), UCS_ERR_CANCELED);
 }
 
 static void part_reported(void *request, ucs_status_t ucs, void *arg)
@@ -313,9 +293,9 @@ static void part_reported(void *request, ucs_status_t ucs, void *arg)
     reported(arg, ucs);
 }
 
-static slot_t *take_slot(tmsg_parts_out_t *parts)
+tmsg_parts_slot_t *tmsg_parts_out_take_slot(tmsg_parts_out_t *parts)
 {
-    slot_t *slot = parts->slots;
+    tmsg_parts_slot_t *slot = parts->slots;
 
     while (slot->busy) {
         slot++;
@@ -335,37 +315,39 @@ static void write_header(const tmsg_parts_out_t *parts, uint64_t bytes,
         .message_id = send->message_id,
         .endpoint_id = send->endpoint->peer_id,
         .sequence = send->sequence,
-        .body_bytes = NUMBER_BYTES,
+        .body_bytes = TMSG_PART_NUMBER_BYTES,
         .payload_bytes = bytes,
         .policy = (uint8_t)send->policy,
     };
 
     tmsg_preamble_encode(&head, header);
-    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, parts->number, NUMBER_BYTES);
+    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, parts->next.number,
+                TMSG_PART_NUMBER_BYTES);
 }
 
 /* The bytes of the next part of a tensor; goes on to the one behind it. */
 static const uint8_t *step_tensor(tmsg_parts_out_t *parts, uint64_t bytes,
-                                  slot_t *slot, int *memory_type_p)
+                                  tmsg_fill_t **fill_p, int *memory_type_p)
 {
     const tmsg_map_entry_t *entry =
-        &tmsg_map_entries(parts->map)[parts->tensor];
+        &tmsg_map_entries(parts->map)[parts->next.tensor];
     bool dense = tmsg_tensor_is_dense(&entry->tensor);
-    const uint8_t *data = dense ? entry->tensor.data : parts->packed;
+    const uint8_t *data = dense ? entry->tensor.data : parts->next.packed;
 
-    data += parts->offset;
+    data += parts->next.offset;
     if (dense && parts->send->stage != NULL) {
-        data = tmsg_stage_out_take(parts->send, parts->tensor, parts->offset,
-                                   bytes, memory_type_p, &slot->fill);
+        data = tmsg_stage_out_take(parts->send, parts->next.tensor,
+                                   parts->next.offset, bytes, memory_type_p,
+                                   fill_p);
     }
-    parts->number++;
-    parts->offset += bytes;
-    if (parts->offset == entry->bytes) {
+    parts->next.number++;
+    parts->next.offset += bytes;
+    if (parts->next.offset == entry->bytes) {
         if (!dense) {
-            parts->packed += entry->bytes;
+            parts->next.packed += entry->bytes;
         }
-        parts->offset = 0;
-        parts->tensor++;
+        parts->next.offset = 0;
+        parts->next.tensor++;
         find_next(parts);
     }
     return data;
@@ -375,42 +357,41 @@ static const uint8_t *step_tensor(tmsg_parts_out_t *parts, uint64_t bytes,
 static const void *step_slice(tmsg_parts_out_t *parts, uint64_t bytes,
                               size_t *count_p)
 {
-    const ucp_dt_iov_t *iov = parts->iov;
-    const uint8_t *at = parts->at;
+    const ucp_dt_iov_t *iov = parts->next.iov;
+    const uint8_t *at = parts->next.at;
 
-    parts->number++;
-    parts->left_bytes -= bytes;
+    parts->next.number++;
+    parts->next.left_bytes -= bytes;
     if (iov == NULL) {
-        parts->at += bytes;
+        parts->next.at += bytes;
         return at;
     }
-    for (; bytes > 0; parts->iov++) {
-        bytes -= parts->iov->length;
+    for (; bytes > 0; parts->next.iov++) {
+        bytes -= parts->next.iov->length;
     }
-    *count_p = (size_t)(parts->iov - iov);
+    *count_p = (size_t)(parts->next.iov - iov);
     return *count_p > 1 ? (const void *)iov : iov->buffer;
 }
 
-/* The bytes of the next part; goes on to the one behind it. With *count_p set
- * they are a list of so many. */
-static const void *step(tmsg_parts_out_t *parts, uint64_t bytes, slot_t *slot,
-                        int *memory_type_p, size_t *count_p)
+const void *tmsg_parts_out_step(tmsg_parts_out_t *parts, uint64_t bytes,
+                                tmsg_fill_t **fill_p, int *memory_type_p,
+                                size_t *count_p)
 {
-    slot->fill = NULL;
+    *fill_p = NULL;
     return is_slicing(parts) ? step_slice(parts, bytes, count_p)
-                             : step_tensor(parts, bytes, slot, memory_type_p);
+                             : step_tensor(parts, bytes, fill_p, memory_type_p);
 }
 
-static uint64_t next_bytes(const tmsg_parts_out_t *parts)
+uint64_t tmsg_parts_out_next_bytes(const tmsg_parts_out_t *parts)
 {
     uint64_t left, most = parts->split.chunk;
 
     if (is_slicing(parts)) {
-        left = parts->left_bytes;
+        left = parts->next.left_bytes;
         most = parts->split.slice;
     } else {
-        left =
-            tmsg_map_entries(parts->map)[parts->tensor].bytes - parts->offset;
+        left = tmsg_map_entries(parts->map)[parts->next.tensor].bytes -
+               parts->next.offset;
     }
     return left < most ? left : most;
 }
@@ -418,7 +399,7 @@ static uint64_t next_bytes(const tmsg_parts_out_t *parts)
 static void post_next(tmsg_parts_out_t *parts)
 {
     tmsg_endpoint_t *endpoint = parts->send->endpoint;
-    slot_t *slot = take_slot(parts);
+    tmsg_parts_slot_t *slot = tmsg_parts_out_take_slot(parts);
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
@@ -430,19 +411,19 @@ static void post_next(tmsg_parts_out_t *parts)
         .user_data = slot,
     };
     int memory_type = (int)UCS_MEMORY_TYPE_HOST;
-    uint64_t bytes = next_bytes(parts);
+    uint64_t bytes = tmsg_parts_out_next_bytes(parts);
     size_t count = 0;
     const void *data;
     ucs_status_ptr_t request;
 
     write_header(parts, bytes, slot->header);
-    data = step(parts, bytes, slot, &memory_type, &count);
+    data = tmsg_parts_out_step(parts, bytes, &slot->fill, &memory_type, &count);
     param.memory_type = (ucs_memory_type_t)memory_type;
     if (count > 1) {
         param.datatype = ucp_dt_make_iov();
     }
-    if (is_over(parts)) {
-        unlist(parts);
+    if (tmsg_parts_out_is_over(parts)) {
+        tmsg_parts_out_unlist(parts);
     }
     tmsg_op_begin(endpoint, &slot->op, forsaken);
     parts->in_ucx++;
@@ -462,11 +443,11 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send)
 {
     tmsg_parts_out_t *parts = send->parts;
 
-    if (parts == NULL || is_over(parts)) {
+    if (parts == NULL || tmsg_parts_out_is_over(parts)) {
         return 0;
     }
-    enlist(parts, &send->endpoint->parting);
-    set_awaited(parts, send->pulled);
+    tmsg_parts_out_enlist(parts, &send->endpoint->parting);
+    tmsg_parts_out_await(parts, send->pulled);
     return parts->bytes;
 }
 
@@ -478,7 +459,7 @@ static bool is_ready(tmsg_parts_out_t *parts)
     }
     tmsg_stage_out_pump(parts->send);
     return is_slicing(parts) ||
-           tmsg_stage_out_ready(parts->send, parts->tensor);
+           tmsg_stage_out_ready(parts->send, parts->next.tensor);
 }
 
 /* Whether a part may go that is not of the message which began first. That one
@@ -537,85 +518,4 @@ void tmsg_parts_flush(tmsg_endpoint_t *endpoint)
         }
         post_next(parts);
     }
-}
-
-ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
-{
-    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
-    tmsg_send_t *send =
-        endpoint == NULL ? NULL
-                         : tmsg_send_find(endpoint, arrival->head.message_id);
-    tmsg_parts_out_t *parts = send == NULL ? NULL : send->parts;
-
-    if (arrival->head.body_bytes < 1 || parts == NULL || !parts->awaited) {
-        return UCS_OK; /* it was given up meanwhile */
-    }
-    set_awaited(parts, false);
-    if (arrival->body[0] == TMSG_PULL_BY_LANE && tmsg_lane_stands(endpoint)) {
-        unlist(parts);
-        enlist(parts, &endpoint->pulled);
-        tmsg_lane_stir(endpoint);
-    } else {
-        tmsg_send_count_lane(send, false);
-    }
-    if (endpoint->parting.count > 0) {
-        tmsg_worker_chore(endpoint->worker, endpoint);
-    }
-    return UCS_OK;
-}
-
-/* Channels take turns, as in choose(); all of these have memory. */
-static tmsg_parts_out_t *choose_pulled(tmsg_endpoint_t *endpoint)
-{
-    tmsg_parts_out_t *chosen = NULL;
-
-    for (tmsg_node_t *node = endpoint->pulled.head; node != NULL;
-         node = node->next) {
-        tmsg_parts_out_t *parts =
-            TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
-
-        if (chosen == NULL ||
-            parts->send->channel->parted < chosen->send->channel->parted) {
-            chosen = parts;
-        }
-    }
-    return chosen;
-}
-
-bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece)
-{
-    tmsg_parts_out_t *parts = choose_pulled(endpoint);
-    int memory_type;
-    slot_t *slot;
-
-    if (parts == NULL) {
-        return false;
-    }
-    parts->send->channel->parted = ++endpoint->parts_handed;
-    slot = take_slot(parts);
-    *piece = (tmsg_parts_piece_t){.channel = parts->send->channel->number,
-                                  .sequence = parts->send->sequence,
-                                  .number = parts->number,
-                                  .bytes = next_bytes(parts),
-                                  .slot = slot};
-    piece->data = step(parts, piece->bytes, slot, &memory_type, &piece->count);
-    if (is_over(parts)) {
-        unlist(parts);
-    }
-    parts->in_ucx++;
-    endpoint->in_ucx++;
-    return true;
-}
-
-void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs)
-{
-    slot_t *slot = piece->slot;
-    tmsg_send_t *send = slot->send;
-    tmsg_endpoint_t *endpoint = send->endpoint;
-
-    tmsg_endpoint_hold(endpoint);
-    over(slot);
-    tmsg_send_part_reported(send, ucs);
-    tmsg_endpoint_reported(endpoint);
-    tmsg_endpoint_drop(endpoint);
 }

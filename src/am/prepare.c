@@ -5,6 +5,7 @@
 #include "am/allowed.h"
 #include "am/context.h"
 #include "am/lane.h"
+#include "am/loan.h"
 #include "am/parts.h"
 #include "am/repeat.h"
 #include "am/schemas.h"
@@ -517,6 +518,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.slices =
         send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
     send->wish.lane = send->stage == NULL && tmsg_lane_stands(endpoint);
+    send->wish.loans = send->stage == NULL && tmsg_loans_are_made(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

@@ -11,6 +11,7 @@
 #include "am/fetch.h"
 #include "am/kin.h"
 #include "am/lane.h"
+#include "am/loan.h"
 #include "am/lying.h"
 #include "am/retire.h"
 #include "am/ucxx.h"
@@ -231,7 +232,7 @@ static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
             worker->fetch.count | worker->chores.count | worker->lanes.count |
-            worker->has_retired) != 0;
+            worker->loans.count | worker->has_retired) != 0;
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
@@ -244,6 +245,9 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     }
     if (worker->lanes.count > 0) {
         count += tmsg_lanes_turn(worker);
+    }
+    if (worker->loans.count > 0) {
+        count += tmsg_loans_turn(worker);
     }
     if (worker->fetch.count > 0) {
         count += tmsg_messages_fetch(worker);
@@ -277,7 +281,8 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         count += poll_ucx(ucx);
     }
     worker->idle = count == 0 ? worker->idle + 1 : 0;
-    if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
+    if (worker->idle > POLL_FROM && worker->lanes.count == 0 &&
+        worker->loans.count == 0) {
         count = poll_on(worker);
         worker->idle = count == 0 ? worker->idle : 0;
     }
@@ -408,7 +413,7 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
         tmsg_call_catch_up(worker);
     }
     if ((worker->due.count > 0 && !worker->dispatching) ||
-        worker->chores.count > 0 ||
+        worker->chores.count > 0 || worker->loans.count > 0 ||
         (worker->fetch.count > 0 && !worker->fetching &&
          !tmsg_store_is_missed(worker->store))) {
         return TMSG_ERR_BUSY;

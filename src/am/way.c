@@ -44,7 +44,7 @@ static const tmsg_tuning_t usual = {{
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
                           .lone_chunk_bytes = 256 * KIB,
-                          .lane_bytes = NEVER},
+                          .lane_bytes = 256 * KIB},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -244,17 +244,6 @@ uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
     }
 }
 
-/* What is asked for goes as it is asked for, and a device's memory by UCX. */
-static bool goes_by_lane(const tmsg_measures_t *measures, uint64_t spill,
-                         const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
-{
-    return wish.lane && wish.parts && wish.slices &&
-           wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
-           measures->foreign == 0 && measures->bytes > 0 &&
-           measures->bytes >= thresholds->lane_bytes &&
-           spill <= SPILLED_HEAD_MOST;
-}
-
 static bool may_slice(uint64_t left, uint64_t spill,
                       const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
@@ -271,9 +260,6 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
     if (measures->parts == 0 || !wish.parts) {
         return false;
     }
-    if (goes_by_lane(measures, spill, thresholds, wish)) {
-        return true;
-    }
     if (measures->foreign == 0 && spill > 0 &&
         measures->head_bytes + spill > SPILLED_HEAD_MOST &&
         !may_slice(measures->head_bytes, spill, thresholds, wish)) {
@@ -282,6 +268,16 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
     return wish.way == TMSG_WAY_PARTS || measures->foreign > 0 ||
            measures->tensors > 1 || measures->packed > 0 || spill > 0 ||
            (measures->bytes - 1) / TMSG_PARTS_SENT >= thresholds->chunk_bytes;
+}
+
+/* What is asked for goes as it is asked for, and a device's memory by UCX. */
+static bool is_pulled(const tmsg_measures_t *measures, uint64_t spill,
+                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    return wish.parts && wish.slices && wish.way == TMSG_WAY_AUTO &&
+           wish.protocol == TMSG_PROTOCOL_AUTO && measures->foreign == 0 &&
+           measures->bytes > 0 && measures->bytes >= thresholds->lane_bytes &&
+           spill <= SPILLED_HEAD_MOST;
 }
 
 static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,
@@ -321,13 +317,16 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
                            const tmsg_thresholds_t *thresholds,
                            tmsg_wish_t wish)
 {
-    tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish),
-                      .lane = goes_by_lane(measures, spill, thresholds, wish)};
+    bool pulled = is_pulled(measures, spill, thresholds, wish);
+    bool by_lane = pulled && wish.lane;
+    tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish)};
     size_t pieces = measures->tensors + (spill > 0);
     uint64_t bytes = measures->bytes + spill;
     uint64_t packed = measures->packed;
     bool one;
 
+    way.lane = by_lane || (pulled && wish.loans && way.parts);
+    way.parts |= by_lane && measures->parts > 0;
     if (way.parts) {
         pieces -= measures->parts;
         bytes = measures->head_bytes + spill;
@@ -335,7 +334,7 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     }
     way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
     way.slices = may_slice(bytes - spill, spill, thresholds, wish);
-    if (way.lane) {
+    if (by_lane) {
         way.slices = !way.parts || bytes - spill > thresholds->gather_bytes;
         way.gather = way.slices
                          ? is_gathered_for_lane(pieces, bytes, thresholds)

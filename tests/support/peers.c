@@ -32,7 +32,10 @@ static uint64_t now_ms(void)
 
 void by_ucx_alone(void)
 {
-    setenv("TENSORMSG_THRESHOLDS", "tcp.lane_bytes=18446744073709551615", 1);
+    setenv("TENSORMSG_THRESHOLDS",
+           "tcp.lane_bytes=18446744073709551615,"
+           "shm.lane_bytes=18446744073709551615",
+           1);
 }
 
 const char *link_config(link_t link)
