@@ -189,6 +189,8 @@ static void print_item(const cJSON *item)
         putchar('\n');
     } else if (cJSON_IsNumber(item)) {
         printf("%.0f\n", item->valuedouble);
+    } else if (cJSON_IsBool(item)) {
+        puts(cJSON_IsTrue(item) ? "yes" : "no");
     } else {
         print_list(item);
     }

@@ -324,6 +324,8 @@ def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
         assert 0 < connection["round_trip_ns"]["p50"] < 1e9
         text = run("info", "-c", there.url).stdout
         assert "posix" in text
+        assert re.search(r"^  heartbeats +yes$", text, re.M)
+        assert re.search(r"^  reconnects +no$", text, re.M)
         assert re.search(r"round_trip_ns +count 20, mean \d+, p50 \d+", text)
         must_send(there.url, sample)
         code, out, errors = there.end()
