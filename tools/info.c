@@ -11,7 +11,8 @@ enum { KEY_JSON = 1000, KEY_KEY, PINGS = 20 };
 static const struct argp_option option_list[] = {
     {"connect", 'c', "URL", 0,
      "Also connect to URL, and tell which transport would carry maps and why, "
-     "and the time of a round trip",
+     "whether large ones have a connection of their own (the lane), and the "
+     "time of a round trip",
      0},
     {"timeout", 't', "S", 0, "For --connect; default 10", 0},
     {"key", KEY_KEY, "FILE", 0, KEY_HELP "; for --connect", 0},
@@ -256,6 +257,7 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
     }
     if (status == TMSG_OK) {
         measure(endpoint, options->timeout_ms);
+        await_lane(worker, endpoint);
         status = tmsg_endpoint_describe(endpoint, json_p);
     }
     if (status != TMSG_OK) {

@@ -10,6 +10,8 @@
 #include "output.h"
 
 #define PIECE_BYTES (1u << 20) /* packed at a time */
+#define LANE_NS 1000000000u
+#define LANE_LOOK_MS 10
 
 typedef struct {
     XXH3_state_t *state;
@@ -225,8 +227,21 @@ void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route)
     copy_field(object, "transports", route->transports,
                sizeof(route->transports));
     copy_field(object, "why", route->why, sizeof(route->why));
+    copy_field(object, "lane", route->lane, sizeof(route->lane));
     cJSON_Delete(object);
     tmsg_string_free(json);
+}
+
+void await_lane(tmsg_worker_t *worker, const tmsg_endpoint_t *endpoint)
+{
+    uint64_t deadline_ns = now_ns() + LANE_NS;
+    route_t route;
+
+    for (look_up_route(endpoint, &route);
+         strcmp(route.lane, "dialled") == 0 && ms_until(deadline_ns) > 0;
+         look_up_route(endpoint, &route)) {
+        (void)tmsg_worker_wait(worker, LANE_LOOK_MS);
+    }
 }
 
 cJSON *event_new(const char *name)

@@ -25,9 +25,14 @@ void show_table(FILE *stream, const tmsg_map_t *map, const digest_t *digest);
 typedef struct {
     char transports[160];
     char why[200];
+    char lane[200]; /* of docs/transfer-ways.md: "stands", or why not */
 } route_t;
 
 void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route);
+
+/* Drives the worker until the connection's lane stands or there will be none,
+ * a second at most: it is dialled when all else is ready. */
+void await_lane(tmsg_worker_t *worker, const tmsg_endpoint_t *endpoint);
 
 /* An event of --json: one object on one line of standard output. NULL items
  * mean that memory ran out, which shows as an incomplete object. */

@@ -332,6 +332,13 @@ def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
     assert (code, errors) == (DONE, "") and out.startswith("map 1:")
 
 
+def test_info_waits_for_the_lane():
+    tcp = {**os.environ, "UCX_TLS": "tcp"}
+    with receiver(env=tcp) as there:
+        shown = run("info", "--connect", there.url, "--json", env=tcp)
+        assert json.loads(shown.stdout)["connection"]["lane"] == "stands"
+
+
 # --- the front of the project ---
 
 def test_the_echo_example():
