@@ -371,7 +371,9 @@ static void report_text(FILE *stream, const sender_t *sender,
                 seconds(sender->sent_ns, sender->kept_ns));
         put_text(stream, sender->kept_as);
     }
-    fprintf(stream, "\n  by %s: ", route->transports);
+    fputs("\n  by ", stream);
+    put_carriers(stream, route);
+    fputs(": ", stream);
     put_text(stream, route->why);
     putc('\n', stream);
 }

@@ -216,6 +216,14 @@ static void copy_field(const cJSON *object, const char *key, char *text,
     snprintf(text, bytes, "%s", value == NULL ? "unknown" : value);
 }
 
+/* 0: it is not there. */
+static uint64_t count_of(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsNumber(item) ? (uint64_t)item->valuedouble : 0;
+}
+
 void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route)
 {
     char *json = NULL;
@@ -228,8 +236,18 @@ void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route)
                sizeof(route->transports));
     copy_field(object, "why", route->why, sizeof(route->why));
     copy_field(object, "lane", route->lane, sizeof(route->lane));
+    route->by_lane =
+        count_of(object, "sent_by_lane") + count_of(object, "received_by_lane");
     cJSON_Delete(object);
     tmsg_string_free(json);
+}
+
+void put_carriers(FILE *stream, const route_t *route)
+{
+    put_text(stream, route->transports);
+    if (route->by_lane > 0) {
+        fputs(" and its lane", stream);
+    }
 }
 
 void await_lane(tmsg_worker_t *worker, const tmsg_endpoint_t *endpoint)

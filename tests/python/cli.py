@@ -115,8 +115,8 @@ def must_have_room(folder, megabytes):
         f"this test needs {megabytes} MiB in {folder}, and {free} are free"
 
 
-def must_send(*words):
-    sent = run("send", *words)
+def must_send(*words, **options):
+    sent = run("send", *words, **options)
     assert (sent.returncode, sent.stderr) == (DONE, "")
     return sent
 

@@ -339,6 +339,21 @@ def test_info_waits_for_the_lane():
         assert json.loads(shown.stdout)["connection"]["lane"] == "stands"
 
 
+def test_send_and_recv_name_the_lane_where_it_was_used(tmp_path):
+    tcp = {**os.environ, "UCX_TLS": "tcp"}
+    large = tmp_path / "large.npy"
+    np.save(large, np.zeros(1 << 20, np.uint8))
+    with receiver("-n", 10, env=tcp) as there:
+        small = must_send("-v", there.url, DIGITS, env=tcp).stdout
+        sent = must_send("-v", there.url, *[large] * 9, env=tcp).stdout
+        code, out, errors = there.end()
+    assert (code, errors) == (DONE, "")
+    assert " and its lane" not in small + out.splitlines()[0]
+    # The first may be sent before the lane stands.
+    assert re.findall("  by (.*):", sent)[-1].endswith(" and its lane")
+    assert re.findall("^map .*", out, re.M)[-1].endswith(" and its lane")
+
+
 # --- the front of the project ---
 
 def test_the_echo_example():

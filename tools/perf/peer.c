@@ -10,6 +10,7 @@
 
 #include "control.h"
 #include "key.h"
+#include "show.h"
 
 #define CLOSE_MS 10000
 #define THRESHOLDS "TENSORMSG_THRESHOLDS"
@@ -79,6 +80,7 @@ static bool start_sink(perf_peer_t *peer, const char *tls)
     return read_url(peer, fds[0]); /* else it has said why */
 }
 
+/* When there is a lane or none, for what is measured is to be of one kind. */
 static bool read_description(perf_peer_t *peer)
 {
     static const struct {
@@ -89,10 +91,12 @@ static bool read_description(perf_peer_t *peer)
         {"transports", offsetof(perf_peer_t, transports),
          sizeof(peer->transports)},
         {"why", offsetof(perf_peer_t, why), sizeof(peer->why)},
+        {"lane", offsetof(perf_peer_t, lane), sizeof(peer->lane)},
     };
     cJSON *object;
     char *json;
 
+    await_lane(peer->worker, peer->endpoint);
     if (tmsg_endpoint_describe(peer->endpoint, &json) != TMSG_OK) {
         return fail();
     }

@@ -43,6 +43,7 @@ static const struct {
     FIELD(post_us, REAL),
     FIELD(transfer_us, REAL),
     FIELD(verified, TRUTH),
+    FIELD(by_lane, TRUTH),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -128,6 +129,7 @@ perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
         .bytes = workload->bytes / workload->count,
         .in_flight = measure == PERF_LATENCY ? 1 : in_flight,
         .repetitions = result->repetitions,
+        .by_lane = result->by_lane,
         .verified = load->verify,
         .is_file = peer->options->plan.workload_count > 0,
     };

@@ -6,6 +6,7 @@
 
 #include "output.h"
 #include "rows.h"
+#include "show.h"
 
 /* What shows most of a machine in the least time. */
 static const struct {
@@ -97,9 +98,14 @@ static bool show_line(sweep_t *sweep)
 static bool measure_one(sweep_t *sweep, perf_peer_t *peer, load_t *load,
                         unsigned measure, unsigned in_flight)
 {
+    route_t before, after;
+
+    look_up_route(peer->endpoint, &before);
     if (!perf_run(peer, load, measure, in_flight, sweep->result)) {
         return false;
     }
+    look_up_route(peer->endpoint, &after);
+    sweep->result->by_lane = after.by_lane > before.by_lane;
     return sweep->result->repetitions == 0 || /* a signal was faster */
            (perf_rows_add(&sweep->rows, peer, load, measure, in_flight,
                           sweep->result) != NULL &&
