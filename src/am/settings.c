@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/way.h"
 #include "core/error.h"
 #include "core/json_read.h"
 #include "core/limits.h"
@@ -130,14 +131,23 @@ static void read_ucx(reader_t *reader, const cJSON *object)
     }
 }
 
+static bool is_never(const cJSON *item)
+{
+    return cJSON_IsString(item) &&
+           strcmp(item->valuestring, TMSG_THRESHOLD_NEVER_WORD) == 0;
+}
+
 /* "carrier.name=bytes,", to the end of `text` or, where it is NULL, nowhere. */
 static size_t put_threshold(const cJSON *carrier, const cJSON *item, char *text)
 {
-    char number[24];
-    int bytes = snprintf(number, sizeof(number), "%.0f", item->valuedouble);
+    char value[24];
+    int bytes =
+        is_never(item)
+            ? snprintf(value, sizeof(value), "%s", TMSG_THRESHOLD_NEVER_WORD)
+            : snprintf(value, sizeof(value), "%.0f", item->valuedouble);
 
     if (text != NULL) {
-        sprintf(text, "%s.%s=%s,", carrier->string, item->string, number);
+        sprintf(text, "%s.%s=%s,", carrier->string, item->string, value);
     }
     return strlen(carrier->string) + strlen(item->string) + (size_t)bytes + 3;
 }
@@ -154,8 +164,10 @@ static size_t put_thresholds(reader_t *reader, const cJSON *object, char *text)
         }
         cJSON_ArrayForEach(item, carrier)
         {
-            (void)tmsg_json_read_number(&reader->json, item,
-                                        TMSG_JSON_EXACT_MOST);
+            if (!is_never(item)) {
+                (void)tmsg_json_read_number(&reader->json, item,
+                                            TMSG_JSON_EXACT_MOST);
+            }
             bytes += put_threshold(carrier, item,
                                    text == NULL ? NULL : text + bytes);
         }

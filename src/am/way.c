@@ -153,22 +153,39 @@ static void set_chunk(tmsg_tuning_t *tuning, const uint64_t *threshold)
     }
 }
 
+/* A number of bytes, or "never". */
+static bool read_bytes(const char *text, size_t bytes, uint64_t *value_p)
+{
+    unsigned long long value;
+    char *end;
+
+    if (is_word(text, bytes, TMSG_THRESHOLD_NEVER_WORD)) {
+        *value_p = NEVER;
+        return true;
+    }
+    if (!isdigit((unsigned char)text[0])) {
+        return false;
+    }
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    *value_p = value;
+    return errno == 0 && end == text + bytes;
+}
+
 /* One "carrier.name=bytes". */
 static bool read_threshold(const char *text, size_t bytes,
                            tmsg_tuning_t *tuning, bool again)
 {
     const char *equals = memchr(text, '=', bytes);
-    uint64_t *threshold, least;
-    unsigned long long value;
-    char *end;
+    uint64_t *threshold, least, value;
 
-    if (equals == NULL || !isdigit((unsigned char)equals[1])) {
+    if (equals == NULL) {
         return false;
     }
     threshold = find_threshold(text, (size_t)(equals - text), tuning, &least);
-    errno = 0;
-    value = strtoull(equals + 1, &end, 10);
-    if (threshold == NULL || errno != 0 || end != text + bytes ||
+    if (threshold == NULL ||
+        !read_bytes(equals + 1, (size_t)(text + bytes - (equals + 1)),
+                    &value) ||
         value < least) {
         return false;
     }

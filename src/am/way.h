@@ -50,8 +50,9 @@ typedef struct {
 /* What was measured for each; of RDMA, what docs/model.md reckons. */
 tmsg_tuning_t tmsg_tuning_usual(void);
 
-/* What a threshold that nothing reaches is. */
+/* What a threshold that nothing reaches is, and how that is written. */
 #define TMSG_THRESHOLD_NEVER UINT64_MAX
+#define TMSG_THRESHOLD_NEVER_WORD "never"
 
 /* The names of settings: "shm", "tcp", "rdma", "other". */
 const char *tmsg_carrier_name(tmsg_carrier_t carrier);

@@ -131,6 +131,11 @@ Test(settings, the_thresholds_in_force_are_told)
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
     must_describe(&file, "\"shm\":{\"gather_bytes\":77,");
     must_describe(&file, "\"rndv_bytes\":4096,");
+    write_text("{\"version\": 1, \"thresholds\": {\"tcp\": "
+               "{\"eager_bytes\": 88, \"lane_bytes\": \"never\"}}}");
+    must_describe(&file, "\"eager_bytes\":88,");
+    must_describe(&file, "\"lone_chunk_bytes\":1048576,"
+                         "\"lane_bytes\":null},\"rdma\"");
 }
 
 Test(settings, a_variable_names_the_file_unless_code_does)
@@ -216,6 +221,10 @@ static const bad_t bad[] = {
     {"{\"version\": 1, \"thresholds\": {\"shm\": 3}}", "'shm' is not an"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": -1}}}",
      "'x' is not an integer"},
+    {"{\"version\": 1, \"thresholds\": {\"shm\": {\"part_bytes\": \"1\"}}}",
+     "'part_bytes' is not an integer"},
+    {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": \"never\"}}}",
+     "'shm.x=never' is no threshold"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": 1}}}",
      "'shm.x=1' is no threshold"},
     {"{\"version\": 1, \"thresholds\": {\"air\": {\"part_bytes\": 1}}}",

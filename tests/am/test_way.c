@@ -461,6 +461,27 @@ Test(way, thresholds_are_set_by_name)
     cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
 }
 
+Test(way, every_threshold_may_be_never)
+{
+    for (int i = 0; i < TMSG_CARRIER_COUNT; i++) {
+        tmsg_tuning_t tuning = tmsg_tuning_usual();
+        const char *carrier = tmsg_carrier_name((tmsg_carrier_t)i), *name;
+        uint64_t value;
+
+        for (size_t j = 0;
+             (name = tmsg_threshold_at(&tuning.of[i], j, &value)) != NULL;
+             j++) {
+            char text[64];
+
+            snprintf(text, sizeof(text), "%s.%s=never", carrier, name);
+            cr_assert(eq(int, tmsg_tuning_read(text, &tuning), TMSG_OK), "%s",
+                      text);
+            tmsg_threshold_at(&tuning.of[i], j, &value);
+            cr_expect(eq(u64, value, TMSG_THRESHOLD_NEVER), "%s", text);
+        }
+    }
+}
+
 /* Who set chunk_bytes before there were others has what was asked for. */
 Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
 {
@@ -506,6 +527,12 @@ Test(way, a_threshold_that_is_none_is_named)
         "tcp.part_bytes=1,,shm.part_bytes=1",
         "tcp.part_bytes=1 ",
         "tcp.eager_bytes=1,nonsense",
+        "tcp.lane_bytes=",
+        "tcp.lane_bytes=,tcp.eager_bytes=1",
+        "tcp.lane_bytes=nev",
+        "tcp.lane_bytes=never1",
+        "tcp.lane_bytes=Never",
+        "tcp.lanes_bytes=never",
     };
 
     for (size_t i = 0; i < COUNT(wrong); i++) {

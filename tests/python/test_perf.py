@@ -162,7 +162,8 @@ def test_an_update_keeps_what_else_is_there(tmp_path):
     kept = {"version": 1, "peer_timeout_ms": 2000,
             "limits": {"held_bytes": 9007199254740991, "tensors": 4096},
             "ucx": {"TCP_TX_SEG_SIZE": "32k"},
-            "thresholds": {"shm": {"part_bytes": 12345678901},
+            "thresholds": {"shm": {"part_bytes": 12345678901,
+                                   "eager_bytes": "never"},
                            "tcp": {"eager_list_bytes": 7}}}
     real.write_text(json.dumps(kept))
     real.chmod(0o640)
@@ -177,6 +178,7 @@ def test_an_update_keeps_what_else_is_there(tmp_path):
     assert link.is_symlink() and stat.S_IMODE(real.stat().st_mode) == 0o640
     assert in_force(TENSORMSG_CONFIG=str(link))["shm"]["part_bytes"] == \
         12345678901
+    assert in_force(TENSORMSG_CONFIG=str(link))["shm"]["eager_bytes"] is None
 
 
 @pytest.mark.once
