@@ -198,6 +198,18 @@ static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
                        !tmsg_resume_is_away(endpoint);
 }
 
+/* That a connection became a lane is no end to anybody but this library. */
+static tmsg_log_level_t level_of(const tmsg_endpoint_t *endpoint,
+                                 tmsg_status_t status)
+{
+    if (endpoint->gave_lane) {
+        return TMSG_LOG_DEBUG;
+    }
+    return status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED
+               ? TMSG_LOG_INFO
+               : TMSG_LOG_WARN;
+}
+
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *error)
 {
@@ -212,10 +224,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     endpoint->state = TMSG_EP_ENDED;
     endpoint->status = status;
     name_error(endpoint, error);
-    tmsg_log(status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED
-                 ? TMSG_LOG_INFO
-                 : TMSG_LOG_WARN,
-             "%s", endpoint->error);
+    tmsg_log(level_of(endpoint, status), "%s", endpoint->error);
     if (is_to_hear(endpoint, stood, status)) {
         tmsg_handshake_tell(endpoint, status, error);
     }

@@ -309,6 +309,7 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     tmsg_link_t *link = &connection->link;
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status;
+    char words[TMSG_ERROR_BYTES];
     int fd = link->fd;
 
     if (connection->dialling || link->listener == NULL || link->hello_done ||
@@ -336,7 +337,9 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
         go_without(endpoint, tmsg_error_message());
     }
     tmsg_frame_free(&link->stream);
-    tmsg_endpoint_end(connection, TMSG_ERR_CANCELED, "it is another's lane");
+    snprintf(words, sizeof(words), "this connection %s the lane of %s",
+             endpoint->lane != NULL ? "is now" : "was to be", endpoint->peer);
+    tmsg_endpoint_end(connection, TMSG_ERR_CANCELED, words);
     return TMSG_OK;
 }
 

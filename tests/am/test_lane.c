@@ -201,6 +201,27 @@ Test(lane, is_no_peer_of_its_listener)
     pair_close(&pair);
 }
 
+static tmsg_log_level_t lane_level; /* of the line that tells of it */
+
+static void note_lane(void *arg, tmsg_log_level_t level, const char *line)
+{
+    (void)arg;
+    if (strstr(line, "this connection is now the lane of ") != NULL) {
+        lane_level = level;
+    }
+}
+
+Test(lane, is_no_news)
+{
+    pair_t pair;
+
+    tmsg_log_set(TMSG_LOG_DEBUG, note_lane, NULL);
+    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+    cr_expect(eq(int, (int)lane_level, TMSG_LOG_DEBUG));
+    pair_close(&pair);
+}
+
 /* Sent while another is on its way by the lane: it is before that. */
 Test(lane, small_messages_pass)
 {
