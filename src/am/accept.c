@@ -80,7 +80,7 @@ static void run_release(tmsg_due_t *due)
 /* One that did not get in. */
 static void count(tmsg_listener_t *listener, const tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->gave_lane) {
+    if (endpoint->is_lane) {
         listener->accepted--; /* it is none of its own */
     } else if (endpoint->admit.turned != TMSG_TURNED_OTHERWISE) {
         listener->turned[endpoint->admit.turned]++;

@@ -96,7 +96,7 @@ struct tmsg_endpoint {
     tmsg_link_t link;
     struct tmsg_lane *lane;   /* NULL: none (yet), for the reason that */
     char lane_why[160];       /* is here, if one might be expected */
-    bool gave_lane;           /* its socket became another's lane */
+    bool is_lane;             /* its socket is, or was to be, another's lane */
     struct tmsg_loans *loans; /* what the peer lends; NULL: nothing yet */
     bool dialling;
     uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */

@@ -170,7 +170,7 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
         !endpoint->handle && *slot == endpoint) {
         *slot = NULL;
         tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
-        endpoint->worker->gone_endpoints += !endpoint->gave_lane;
+        endpoint->worker->gone_endpoints += !endpoint->is_lane;
         if (endpoint->ucx != NULL) {
             endpoint->ucx->users--;
             endpoint->ucx = NULL;

@@ -12,6 +12,7 @@
 
 #include "am/endpoint.h"
 #include "am/handshake.h"
+#include "am/loan.h"
 #include "am/sock.h"
 #include "core/bytes.h"
 #include "core/log.h"
@@ -31,10 +32,12 @@ bool tmsg_lane_stands(const tmsg_endpoint_t *endpoint)
 
 const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint)
 {
-    return tmsg_lane_stands(endpoint) ? "stands"
-           : endpoint->lane != NULL ? endpoint->lane->lost ? "lost" : "dialled"
+    return tmsg_lane_stands(endpoint)      ? "stands"
+           : tmsg_loans_are_made(endpoint) ? "loans"
            : endpoint->lane_why[0] != '\0' ? endpoint->lane_why
-                                           : "none";
+           : endpoint->lane == NULL        ? "none"
+           : endpoint->lane->lost          ? "lost"
+                                           : "dialled";
 }
 
 /* Large payloads go another way than they might, which is no error. */
@@ -91,12 +94,23 @@ static void leave_loop(tmsg_lane_t *lane)
     unlist(lane);
 }
 
+/* The dialling side may never have heard that it stands: it goes without then,
+ * and asks for nothing by it. Where it has heard, it loses it, too, and ends
+ * the connection itself. */
+static bool may_go_without(const tmsg_lane_t *lane)
+{
+    return !lane->endpoint->dialling && !lane->used && !lane->out.busy &&
+           lane->endpoint->pulled.count == 0;
+}
+
 void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why)
 {
     lane->lost = true;
     leave_loop(lane);
     shutdown(lane->fd, SHUT_RDWR);
-    if (status == TMSG_ERR_PEER_LOST) {
+    if (status == TMSG_ERR_PEER_LOST && may_go_without(lane)) {
+        go_without(lane->endpoint, why);
+    } else if (status == TMSG_ERR_PEER_LOST) {
         tmsg_endpoint_lose_lane(lane->endpoint, why);
     } else {
         tmsg_endpoint_break(lane->endpoint, status, why);
@@ -279,6 +293,20 @@ void tmsg_lane_begin(tmsg_endpoint_t *endpoint)
     tmsg_frame_init(&endpoint->lane->stream, fd, TMSG_HANDSHAKE_BYTES);
 }
 
+/* One that came late: whoever dialled it has done with the connection. */
+static bool is_late(const tmsg_endpoint_t *connection, const uint8_t *data,
+                    size_t bytes)
+{
+    const tmsg_endpoint_t *endpoint =
+        bytes == CLAIM_BYTES
+            ? tmsg_endpoint_by_id(connection->worker,
+                                  (uint32_t)tmsg_get_le(data, ID_BYTES))
+            : NULL;
+
+    return bytes == CLAIM_BYTES &&
+           (endpoint == NULL || endpoint->state == TMSG_EP_ENDED);
+}
+
 /* The endpoint that a claim is of, with its proof; NULL: there is none. */
 static tmsg_endpoint_t *find(const tmsg_endpoint_t *connection,
                              const uint8_t *data, size_t bytes)
@@ -318,12 +346,13 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     }
     endpoint = find(connection, data, bytes);
     if (endpoint == NULL) {
+        connection->is_lane = is_late(connection, data, bytes);
         return tmsg_error_set(TMSG_ERR_REFUSED,
                               "no connection here waits for this lane");
     }
     tmsg_loop_remove(&connection->worker->loop, &link->source);
     link->fd = -1;
-    connection->gave_lane = true;
+    connection->is_lane = true;
     status = adopt(endpoint, fd, EPOLLIN);
     if (status == TMSG_OK) {
         tmsg_sock_keep_alive(fd);

@@ -56,7 +56,8 @@ typedef struct tmsg_lane {
     tmsg_frame_stream_t stream; /* until it stands */
     bool connected;
     bool stands;
-    bool lost;        /* and the endpoint ends */
+    bool used;        /* bytes went or came by it */
+    bool lost;        /* and the endpoint ends, unless nothing was lost */
     bool writes;      /* the loop tells when it can be written to */
     tmsg_node_t node; /* worker's lanes, while something is expected */
     bool listed;
@@ -73,7 +74,7 @@ typedef struct tmsg_lane {
 /* Whether parts may go, and be asked for, by it. */
 bool tmsg_lane_stands(const tmsg_endpoint_t *endpoint);
 
-/* In words: "stands", or why there is none. */
+/* In words: "stands", or why there is none; "loans" where these are made. */
 const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint);
 
 /* Lock held, outside UCX: what carries an open endpoint is known. */

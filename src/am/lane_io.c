@@ -84,6 +84,7 @@ static void pass_bytes(tmsg_lane_bytes_t *bytes, size_t moved)
 static size_t judge(tmsg_lane_t *lane, ssize_t moved)
 {
     if (moved > 0) {
+        lane->used = true;
         return (size_t)moved;
     }
     if (moved == 0) {

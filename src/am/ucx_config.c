@@ -38,6 +38,8 @@ static const struct {
      "notices a dead shared-memory peer"},
     {"SEG_SIZE", NULL, NULL, "64k", NULL,
      "UCX copies headers into buffers of this size, unchecked"},
+    {"TCP_CONN_NB", "CONN_NB", NULL, "y", "tcp",
+     "a firewall before UCX's port does not hold up the process"},
     /* A listener of another family overflows UCX's heap. */
     {"TCP_AF_PRIO", "AF_PRIO", NULL, NULL, NULL, NULL},
     /* Both ends must agree on it. */

@@ -423,6 +423,45 @@ Test(lane, lies_end_the_connection_and_no_more)
     }
 }
 
+static bool are_without(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return strncmp(tmsg_lane_words(pair->to_a), "none: ", 6) == 0 &&
+           strncmp(tmsg_lane_words(pair->to_b), "none: ", 6) == 0;
+}
+
+/* One side has it already, the other never hears of that. */
+Test(lane, that_ends_before_both_have_it_costs_no_connection)
+{
+    uint8_t answer[64];
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    while (!tmsg_lane_stands(pair.to_b)) {
+        if (pair.to_a->lane == NULL || !pair.to_a->lane->connected) {
+            tmsg_worker_progress(pair.b.worker);
+        }
+        tmsg_worker_progress(pair.a.worker);
+    }
+    must_true(!tmsg_lane_stands(pair.to_a));
+    tmsg_worker_progress(pair.a.worker); /* its answer goes */
+    must_true(recv(pair.to_a->lane->fd, answer, sizeof(answer), 0) > 0);
+    shutdown(pair.to_a->lane->fd, SHUT_RDWR);
+    pair_await(&pair, are_without, &pair, "their going without");
+    for (int i = 0; i < 2; i++) {
+        tmsg_request_t *there = send_bytes(pair.to_a, 1, LARGE, 0, 0);
+        tmsg_request_t *back = send_bytes(pair.to_b, 2, LARGE, 0, 0);
+
+        take_bytes(&pair, &pair.a, 1, LARGE);
+        take_bytes(&pair, &pair.b, 2, LARGE);
+        must(pair_finish(&pair, there));
+        must(pair_finish(&pair, back));
+    }
+    cr_expect(eq(u64, by_lane(pair.to_a) + by_lane(pair.to_b), 0));
+    pair_close(&pair);
+}
+
 static bool waits(void *arg)
 {
     const pair_t *pair = arg;
