@@ -94,10 +94,9 @@ struct tmsg_endpoint {
     void *on_closed_arg;
 
     tmsg_link_t link;
-    struct tmsg_lane *lane;   /* NULL: none (yet), for the reason that */
-    char lane_why[160];       /* is here, if one might be expected */
-    bool is_lane;             /* its socket is, or was to be, another's lane */
-    struct tmsg_loans *loans; /* what the peer lends; NULL: nothing yet */
+    struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
+    char lane_why[160];     /* is here, if one might be expected */
+    bool is_lane;           /* its socket is, or was to be, another's lane */
     bool dialling;
     uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */
     uint8_t lease[TMSG_LEASE_WORD_BYTES]; /* lease.c alone changes it; the */
@@ -167,6 +166,7 @@ struct tmsg_endpoint {
     uint32_t ping_id;
     struct tmsg_event *ping_events;
     tmsg_admit_t admit;
+    struct tmsg_loans *loans; /* what the peer lends; NULL: nothing yet */
 };
 
 /* A request that only waits for something to happen to an endpoint. */

@@ -320,6 +320,7 @@ unsigned tmsg_loans_turn(tmsg_worker_t *worker)
     size_t count = worker->loans.count, read = 0;
     unsigned busy = 0;
 
+    worker->idle = 0; /* nobody only waits */
     for (; count > 0 && worker->loans.count > 0 && read < TURNS_BYTES;
          count--) {
         tmsg_loans_t *loans = TMSG_CONTAINER_OF(tmsg_list_pop(&worker->loans),

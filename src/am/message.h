@@ -100,10 +100,10 @@ struct tmsg_message {
     tmsg_parts_in_t *parts_kept; /* a record of parts for the next one */
     uint8_t *room; /* for the payload of a repeat that is not small */
     size_t room_bytes;
-    tmsg_loan_t loan;                    /* while they are */
     uint8_t gap[TMSG_PAYLOAD_ALIGNMENT]; /* takes what is no tensor's */
     /* with room to begin aligned. */
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
+    tmsg_loan_t loan; /* while parts are read */
 };
 
 /* Ends a record that is kept. */

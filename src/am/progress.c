@@ -281,8 +281,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         count += poll_ucx(ucx);
     }
     worker->idle = count == 0 ? worker->idle + 1 : 0;
-    if (worker->idle > POLL_FROM && worker->lanes.count == 0 &&
-        worker->loans.count == 0) {
+    if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
         count = poll_on(worker);
         worker->idle = count == 0 ? worker->idle : 0;
     }

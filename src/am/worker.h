@@ -88,12 +88,12 @@ struct tmsg_worker {
     unsigned idle;        /* as `quiet`, and since something was sent */
     bool look;            /* look at it in the next one */
     tmsg_list_t lanes;    /* that something is expected of; lane.h */
-    tmsg_list_t loans;    /* of which some is to be read; loan.h */
     bool calls_behind;    /* calls have put something off until then */
     struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;
     tmsg_timer_t silence; /* when to look for peers that are silent */
     tmsg_timer_t tidy;    /* when to trim the store's pool */
+    tmsg_list_t loans;    /* of which some is to be read; loan.h */
 
     tmsg_ucx_t *ucx;
     bool has_retired;            /* some of these wait to be closed */
