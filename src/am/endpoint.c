@@ -19,6 +19,8 @@
 #include "am/resume.h"
 #include "am/send_queue.h"
 
+#define SILENCE_NS 20000000ULL /* after which nobody waits */
+
 #define CONNECT_TIMEOUT_MS 10000
 
 #define PARAMS_KNOWN                                                           \
@@ -437,6 +439,16 @@ size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint)
     count = endpoint->ready.count;
     tmsg_worker_unlock(endpoint->worker);
     return count;
+}
+
+bool tmsg_endpoint_is_alone(const tmsg_endpoint_t *endpoint,
+                            tmsg_others_t *others)
+{
+    const tmsg_stats_t *stats = &endpoint->stats;
+    uint64_t small = stats->sent_messages - stats->sent_by_lane +
+                     stats->received_messages - stats->received_by_lane;
+
+    return tmsg_others_silent(others, small, tmsg_now_ns(), SILENCE_NS);
 }
 
 tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint)

@@ -96,6 +96,8 @@ struct tmsg_endpoint {
     tmsg_link_t link;
     struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
     char lane_why[160];     /* is here, if one might be expected */
+    bool unreadable;        /* the kernel forbids to read the peer's memory */
+    bool late_lane;         /* it claimed to be that of one that is over */
     bool is_lane;           /* its socket is, or was to be, another's lane */
     bool dialling;
     uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */
@@ -244,6 +246,11 @@ void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
 /* A message may keep an endpoint beyond its worker: to be asked first. Errors:
  * CLOSED. */
 tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint);
+
+/* Whether no small message passed it for a while, either way: a turn of what is
+ * large may be long. */
+bool tmsg_endpoint_is_alone(const tmsg_endpoint_t *endpoint,
+                            tmsg_others_t *others);
 
 /* Whether messages may be pulled. Errors: INVALID_PARAM (there is a handler),
  * CLOSED (its worker is gone). */

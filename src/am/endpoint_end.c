@@ -202,7 +202,7 @@ static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
 static tmsg_log_level_t level_of(const tmsg_endpoint_t *endpoint,
                                  tmsg_status_t status)
 {
-    if (endpoint->is_lane) {
+    if (endpoint->is_lane || endpoint->late_lane) {
         return TMSG_LOG_DEBUG;
     }
     return status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED

@@ -346,7 +346,7 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     }
     endpoint = find(connection, data, bytes);
     if (endpoint == NULL) {
-        connection->is_lane = is_late(connection, data, bytes);
+        connection->late_lane = is_late(connection, data, bytes);
         return tmsg_error_set(TMSG_ERR_REFUSED,
                               "no connection here waits for this lane");
     }

@@ -34,7 +34,6 @@
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
 #define LOW_MOST ((size_t)256 * 1024) /* that are waited for, to be read */
 #define LOW_LEAST ((size_t)64 * 1024)
-#define SILENCE_NS 20000000ULL
 #define PLACES_MOST 256 /* by one call of the kernel's */
 
 static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
@@ -99,11 +98,7 @@ static size_t judge(tmsg_lane_t *lane, ssize_t moved)
 
 size_t tmsg_lane_turn_bytes(tmsg_lane_t *lane)
 {
-    const tmsg_stats_t *stats = &lane->endpoint->stats;
-    uint64_t small = stats->sent_messages - stats->sent_by_lane +
-                     stats->received_messages - stats->received_by_lane;
-
-    return tmsg_others_silent(&lane->others, small, tmsg_now_ns(), SILENCE_NS)
+    return tmsg_endpoint_is_alone(lane->endpoint, &lane->others)
                ? LONE_TURN_BYTES
                : TURN_BYTES;
 }

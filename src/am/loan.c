@@ -2,6 +2,7 @@
 #include "am/loan.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 
@@ -21,7 +22,7 @@
  * messages pass by the same endpoint. */
 #define TURN_BYTES ((size_t)64 * 1024)
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
-#define SILENCE_NS 20000000ULL
+#define CALL_BYTES ((size_t)4 * 1024)     /* that a call counts for at least */
 #define TURNS_BYTES ((size_t)1024 * 1024) /* of all endpoints at a time */
 
 /* What is lent to an endpoint. */
@@ -44,6 +45,7 @@ bool tmsg_loans_are_made(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->carrier == TMSG_CARRIER_SHM && endpoint->ucx != NULL &&
            endpoint->peer_lease != 0 && endpoint->link.fd >= 0 &&
+           !endpoint->unreadable &&
            endpoint->ucx->hello.features & endpoint->peer_hello.features &
                TMSG_FEATURE_LOANS;
 }
@@ -53,12 +55,13 @@ void tmsg_loan_add(tmsg_loan_list_t *list, const ucp_dt_iov_t *places,
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t begin = (uint64_t)(uintptr_t)places[i].buffer;
-        uint8_t *last = list->at + (list->count - 1) * TMSG_LOAN_PLACE_BYTES;
+        uint8_t *last;
 
         if (places[i].length == 0) {
             continue;
         }
         if (list->count > 0 && begin == list->end) {
+            last = list->at + (list->count - 1) * TMSG_LOAN_PLACE_BYTES;
             tmsg_put_le(last + 8, tmsg_get_le(last + 8, 8) + places[i].length,
                         8);
         } else {
@@ -93,7 +96,12 @@ static void leave(tmsg_loans_t *loans, tmsg_message_t *message,
 {
     tmsg_message_t *next = find(&loans->waiting, message->channel);
 
-    tmsg_list_remove(&loans->messages, &message->queue);
+    if (find(&loans->messages, message->channel) != message) {
+        tmsg_list_remove(&loans->waiting, &message->queue);
+        next = NULL;
+    } else {
+        tmsg_list_remove(&loans->messages, &message->queue);
+    }
     if (next != NULL) {
         tmsg_list_remove(&loans->waiting, &next->queue);
         tmsg_list_push(&loans->messages, &next->queue);
@@ -117,14 +125,24 @@ static void answer(tmsg_loans_t *loans, tmsg_message_t *message, uint8_t how)
 /* Where the kernel does not let us read, UCX shall say what that means. */
 static void go_by_ucx(tmsg_loans_t *loans, tmsg_message_t *message)
 {
+    tmsg_endpoint_t *endpoint = loans->endpoint;
+
+    if (errno == EPERM || errno == ENOSYS) {
+        endpoint->unreadable = true;
+        snprintf(endpoint->lane_why, sizeof(endpoint->lane_why),
+                 "none: the kernel forbids to read the peer's memory");
+    }
     message->by_lane = false;
     answer(loans, message, TMSG_PULL_BY_UCX);
 }
 
+/* Or it has the connection behind it, and something else where its list was. */
 static void lies(tmsg_loans_t *loans, tmsg_message_t *message)
 {
-    tmsg_endpoint_break(loans->endpoint, TMSG_ERR_MALFORMED,
-                        "a loan of fewer bytes than its message has");
+    if (tmsg_lease_stands(loans->endpoint)) {
+        tmsg_endpoint_break(loans->endpoint, TMSG_ERR_MALFORMED,
+                            "a loan of fewer bytes than its message has");
+    }
     leave(loans, message, UCS_ERR_CANCELED);
 }
 
@@ -223,7 +241,7 @@ static void pass(const tmsg_loans_t *loans, tmsg_message_t *message,
     while (loan->from - loans->first < loans->count) {
         uint64_t length = tmsg_get_le(place_of(loans, loan->from) + 8, 8);
 
-        if (loan->from_done < length) {
+        if (length == 0 || loan->from_done < length) {
             break;
         }
         loan->from_done -= length;
@@ -242,13 +260,9 @@ static size_t read_some(tmsg_loans_t *loans, tmsg_message_t *message,
                         size_t most)
 {
     struct iovec here[PLACES_MOST], there[PLACES_MOST];
-    size_t here_count = 0, there_count;
+    size_t here_count, there_count;
     ssize_t got;
 
-    if (message->aborted || message->state != TMSG_RX_FETCHING) {
-        answer(loans, message, TMSG_PULL_DONE);
-        return 0;
-    }
     here_count = list_here(message, most, here);
     if (here_count == 0) {
         tmsg_parts_layout_whole(message);
@@ -259,6 +273,7 @@ static size_t read_some(tmsg_loans_t *loans, tmsg_message_t *message,
         lies(loans, message);
         return 0;
     }
+    errno = 0;
     if (!have_places(loans, message)) {
         go_by_ucx(loans, message);
         return 0;
@@ -277,17 +292,6 @@ static size_t read_some(tmsg_loans_t *loans, tmsg_message_t *message,
     return (size_t)got;
 }
 
-static size_t turn_bytes(tmsg_loans_t *loans)
-{
-    const tmsg_stats_t *stats = &loans->endpoint->stats;
-    uint64_t small = stats->sent_messages - stats->sent_by_lane +
-                     stats->received_messages - stats->received_by_lane;
-
-    return tmsg_others_silent(&loans->others, small, tmsg_now_ns(), SILENCE_NS)
-               ? LONE_TURN_BYTES
-               : TURN_BYTES;
-}
-
 static bool is_whole(const tmsg_message_t *message)
 {
     ucp_dt_iov_t place;
@@ -295,40 +299,63 @@ static bool is_whole(const tmsg_message_t *message)
     return !tmsg_parts_layout_at(message, message->loan.to, &place);
 }
 
-/* Channels take turns. What is whole is so in the turn that read its last. */
+/* One that broke is not answered: it may be sent again. */
+static void drop_unwanted(tmsg_loans_t *loans, const tmsg_list_t *list)
+{
+    tmsg_node_t *next, *node = list->head;
+
+    for (; node != NULL; node = next) {
+        tmsg_message_t *message = message_of(node);
+
+        next = node->next;
+        if (message->state == TMSG_RX_BROKEN) {
+            leave(loans, message, UCS_OK);
+        } else if (message->aborted || message->state != TMSG_RX_FETCHING) {
+            answer(loans, message, TMSG_PULL_DONE);
+        }
+    }
+}
+
+/* Channels take turns. What is whole is so in the turn that read its last.
+ * Gives what it took, in bytes. */
 static size_t turn(tmsg_loans_t *loans)
 {
-    size_t most = turn_bytes(loans), all = 0;
+    size_t most = tmsg_endpoint_is_alone(loans->endpoint, &loans->others)
+                      ? LONE_TURN_BYTES
+                      : TURN_BYTES;
+    size_t taken = 0;
 
-    while (all < most && loans->messages.count > 0) {
+    drop_unwanted(loans, &loans->waiting);
+    drop_unwanted(loans, &loans->messages);
+    while (taken < most && loans->messages.count > 0) {
         tmsg_message_t *message = message_of(loans->messages.head);
-        size_t some = read_some(loans, message, most - all);
+        size_t some = read_some(loans, message, most - taken);
 
-        all += some;
+        taken += some > CALL_BYTES ? some : CALL_BYTES;
         if (some > 0 && is_whole(message)) {
             (void)read_some(loans, message, 1);
-        } else if (some > 0 && all >= most) {
+        } else if (some > 0 && taken >= most) {
             tmsg_list_pop(&loans->messages);
             tmsg_list_push(&loans->messages, &message->queue);
         }
     }
-    return all;
+    return taken;
 }
 
 unsigned tmsg_loans_turn(tmsg_worker_t *worker)
 {
-    size_t count = worker->loans.count, read = 0;
+    size_t count = worker->loans.count, taken = 0;
     unsigned busy = 0;
 
     worker->idle = 0; /* nobody only waits */
-    for (; count > 0 && worker->loans.count > 0 && read < TURNS_BYTES;
+    for (; count > 0 && worker->loans.count > 0 && taken < TURNS_BYTES;
          count--) {
         tmsg_loans_t *loans = TMSG_CONTAINER_OF(tmsg_list_pop(&worker->loans),
                                                 tmsg_loans_t, node);
         tmsg_endpoint_t *endpoint = loans->endpoint;
 
         tmsg_endpoint_hold(endpoint);
-        read += turn(loans);
+        taken += turn(loans);
         busy++;
         if (loans->messages.count > 0) {
             tmsg_list_push(&worker->loans, &loans->node);
@@ -406,7 +433,8 @@ ucs_status_t tmsg_lent_arrived(const tmsg_arrival_t *arrival)
         return UCS_OK;
     }
     if (!tmsg_loans_are_made(endpoint) ||
-        (message != NULL && message->lent_parts)) {
+        (message != NULL && message->parts != NULL &&
+         (message->lent_parts || tmsg_parts_layout_begun(message)))) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a loan that nobody asked for");
     } else if (message != NULL && message->by_lane && !message->aborted &&

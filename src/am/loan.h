@@ -35,7 +35,7 @@ void tmsg_loan_add(tmsg_loan_list_t *list, const ucp_dt_iov_t *places,
 ucs_status_t tmsg_lent_arrived(const tmsg_arrival_t *arrival);
 
 /* Lock held, in progress: reads some bytes of each loan. Gives the number of
- * endpoints where some were read. */
+ * endpoints that have some. */
 unsigned tmsg_loans_turn(tmsg_worker_t *worker);
 
 /* Lock held, outside UCX: with the connection, once its messages were

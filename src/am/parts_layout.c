@@ -223,6 +223,9 @@ bool tmsg_parts_layout_note(tmsg_message_t *message, uint32_t number)
 const char *tmsg_parts_layout_claim(tmsg_message_t *message, uint32_t number,
                                     uint64_t bytes, tmsg_part_range_t *range_p)
 {
+    if (message->lent_parts) {
+        return "a part of a message that is lent";
+    }
     if (!tmsg_parts_layout_find(message, number, range_p)) {
         return "a part that its message does not have";
     }
@@ -240,7 +243,22 @@ void tmsg_parts_layout_landed(tmsg_message_t *message)
 
 void tmsg_parts_layout_whole(tmsg_message_t *message)
 {
-    message->parts->left = 0;
+    tmsg_parts_in_t *parts = message->parts;
+
+    memset(parts->arrived, 0xff, parts->count / 8 + 1);
+    parts->left = 0;
+}
+
+bool tmsg_parts_layout_begun(const tmsg_message_t *message)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+
+    for (uint32_t i = 0; i <= parts->count / 8; i++) {
+        if (parts->arrived[i] != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool tmsg_parts_layout_at(const tmsg_message_t *message, size_t i,

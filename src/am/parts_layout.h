@@ -32,8 +32,9 @@ const char *tmsg_parts_layout_claim(tmsg_message_t *message, uint32_t number,
 /* And that one of them is in its place. */
 void tmsg_parts_layout_landed(tmsg_message_t *message);
 
-/* And that all of them are. */
+/* And that all of them are; whether one of them came. */
 void tmsg_parts_layout_whole(tmsg_message_t *message);
+bool tmsg_parts_layout_begun(const tmsg_message_t *message);
 
 /* The i-th place of all that travels so, in the order of their numbers; false:
  * there are no more. */

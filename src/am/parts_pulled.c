@@ -79,7 +79,9 @@ static void answer_loan(tmsg_parts_out_t *parts, uint8_t how)
         tmsg_send_part_reported(send, UCS_OK);
         return;
     }
-    tmsg_parts_out_enlist(parts, &send->endpoint->parting);
+    /* It has memory there, for which those behind it may wait. */
+    tmsg_list_insert(&send->endpoint->parting, NULL, &parts->node);
+    parts->queue = &send->endpoint->parting;
     go_by_ucx(parts);
 }
 

@@ -12,6 +12,7 @@
 #include "am/endpoint.h"
 #include "am/loan.h"
 #include "am/message.h"
+#include "am/parts_layout.h"
 #include "core/bytes.h"
 #include "support/joined.h"
 #include "support/sample.h"
@@ -370,6 +371,41 @@ Test(loan, lies_end_the_connection_and_no_more)
                   "row %zu: %s", i, tmsg_endpoint_error(pair.to_b));
         pair_drop(&pair);
     }
+}
+
+/* A message comes by one way or the other: a part beside the loan would be
+ * another's when it is put there. */
+Test(loan, no_part_comes_beside_it)
+{
+    static const uint8_t bytes[16];
+    tmsg_part_range_t range;
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    tmsg_request_destroy(send_bytes(pair.to_a, 1, HUGE, 0));
+    pair_await(&pair, is_read, &pair, "its beginning");
+    message = pair.to_b->channels.zero.rx;
+    cr_expect(tmsg_parts_layout_claim(message, 0, 1 << 18, &range) != NULL,
+              "while it is lent");
+    tmsg_parts_layout_whole(message);
+    message->lent_parts = false;
+    cr_expect(tmsg_parts_layout_claim(message, 0, 1 << 18, &range) != NULL,
+              "once it is whole");
+    message->lent_parts = true;
+    pair_drop(&pair);
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    tmsg_request_destroy(send_bytes(pair.to_a, 1, LARGE, 0));
+    while (!waits(&pair)) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    message = pair.to_b->channels.zero.rx;
+    cr_expect(tmsg_parts_layout_claim(message, 0, 1 << 18, &range) == NULL);
+    tmsg_control_lend(&pair.to_a->channels.zero, message->head.message_id,
+                      message->head.sequence, bytes, 1);
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
+    pair_drop(&pair);
 }
 
 /* Who waits by the descriptor is not left asleep before what is to be read. */
