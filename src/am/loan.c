@@ -41,13 +41,17 @@ typedef struct tmsg_loans {
 
 /* Without a socket nobody would tell who waits for a loan that its sender is
  * gone. */
-bool tmsg_loans_are_made(const tmsg_endpoint_t *endpoint)
+static bool may_be_made(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->carrier == TMSG_CARRIER_SHM && endpoint->ucx != NULL &&
            endpoint->peer_lease != 0 && endpoint->link.fd >= 0 &&
-           !endpoint->unreadable &&
            endpoint->ucx->hello.features & endpoint->peer_hello.features &
                TMSG_FEATURE_LOANS;
+}
+
+bool tmsg_loans_are_made(const tmsg_endpoint_t *endpoint)
+{
+    return may_be_made(endpoint) && !endpoint->unreadable;
 }
 
 void tmsg_loan_add(tmsg_loan_list_t *list, const ucp_dt_iov_t *places,
@@ -432,7 +436,7 @@ ucs_status_t tmsg_lent_arrived(const tmsg_arrival_t *arrival)
     if (channel == NULL || head->body_bytes < LENT_BYTES) {
         return UCS_OK;
     }
-    if (!tmsg_loans_are_made(endpoint) ||
+    if (!may_be_made(endpoint) ||
         (message != NULL && message->parts != NULL &&
          (message->lent_parts || tmsg_parts_layout_begun(message)))) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,

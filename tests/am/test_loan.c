@@ -318,6 +318,24 @@ static bool waits(void *arg)
     return message != NULL && message->by_lane;
 }
 
+/* What was asked for before is lent, and nothing from then on. */
+Test(loan, is_not_asked_for_where_the_kernel_forbids_it)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    tmsg_request_destroy(send_bytes(pair.to_a, 1, LARGE, 0));
+    while (!waits(&pair)) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    pair.to_b->unreadable = true;
+    take_bytes(&pair, 1, LARGE);
+    cr_expect(eq(u64, pair.to_b->stats.received_by_lane, 1));
+    check_next(&pair, 2);
+    cr_expect(eq(u64, pair.to_b->stats.received_by_lane, 1));
+    pair_close(&pair);
+}
+
 /* A loan that says of a message what is not so. Its sender stands still. */
 Test(loan, lies_end_the_connection_and_no_more)
 {
