@@ -41,7 +41,8 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
     if (ucs == UCS_OK) {
         return TMSG_OK;
     }
-    if (ucs == UCS_ERR_UNREACHABLE) {
+    /* A TCP port that nobody listens at is told as a loss. */
+    if (ucs == UCS_ERR_UNREACHABLE || tmsg_endpoint_is_loss(ucs)) {
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                               "no transport of UCX's leads there (UCX_TLS, "
                               "UCX_NET_DEVICES, /dev/shm), or the peer has "
