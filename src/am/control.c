@@ -346,7 +346,7 @@ void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
 void tmsg_control_lend(const tmsg_channel_t *channel, uint32_t message_id,
                        uint32_t sequence, const void *places, size_t count)
 {
-    uint8_t body[12];
+    uint8_t body[TMSG_LENT_BYTES];
     const tmsg_preamble_t head = {.channel = channel->number,
                                   .message_id = message_id,
                                   .sequence = sequence};

@@ -49,6 +49,7 @@ void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 
 /* Tells the peer where the parts of a message lie that it asked for. */
+#define TMSG_LENT_BYTES 12 /* u64 where their list is, u32 its length */
 void tmsg_control_lend(const tmsg_channel_t *channel, uint32_t message_id,
                        uint32_t sequence, const void *places, size_t count);
 

@@ -217,10 +217,8 @@ static tmsg_message_t *find_message(tmsg_lane_t *lane)
             ? NULL
             : tmsg_message_find(channel, (uint32_t)tmsg_get_le(header + 4, 4));
 
-    return message != NULL && message->by_lane && !message->aborted &&
-                   message->state == TMSG_RX_FETCHING
-               ? message
-               : NULL;
+    return message != NULL && tmsg_message_awaits_parts(message) ? message
+                                                                 : NULL;
 }
 
 /* Where a part goes. What is wrong with it; NULL if nothing is. */

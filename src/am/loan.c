@@ -14,8 +14,6 @@
 #include "core/bytes.h"
 #include "core/error.h"
 
-#define LENT_BYTES                                                             \
-    12 /* of LENT's body: u64 where the list is, u32 its length */
 #define PLACES_MOST 64 /* of either side, in one call of the kernel's */
 
 /* Bytes that a turn reads: what else has come waits meanwhile. Few, while small
@@ -259,7 +257,15 @@ static void pass(const tmsg_loans_t *loans, tmsg_message_t *message,
     }
 }
 
-/* Reads on in one of them; gives the bytes, 0 where it is over. */
+static bool is_whole(const tmsg_message_t *message)
+{
+    ucp_dt_iov_t place;
+
+    return !tmsg_parts_layout_at(message, message->loan.to, &place);
+}
+
+/* Reads on in one of them, and lets it go with its last byte. Gives the bytes;
+ * 0: it is over. */
 static size_t read_some(tmsg_loans_t *loans, tmsg_message_t *message,
                         size_t most)
 {
@@ -267,12 +273,6 @@ static size_t read_some(tmsg_loans_t *loans, tmsg_message_t *message,
     size_t here_count, there_count;
     ssize_t got;
 
-    here_count = list_here(message, most, here);
-    if (here_count == 0) {
-        tmsg_parts_layout_whole(message);
-        answer(loans, message, TMSG_PULL_DONE);
-        return 0;
-    }
     if (message->loan.from == message->loan.places) {
         lies(loans, message);
         return 0;
@@ -282,6 +282,7 @@ static size_t read_some(tmsg_loans_t *loans, tmsg_message_t *message,
         go_by_ucx(loans, message);
         return 0;
     }
+    here_count = list_here(message, most, here);
     there_count = list_there(loans, &message->loan, most, there);
     if (there_count == 0) {
         lies(loans, message);
@@ -293,14 +294,11 @@ static size_t read_some(tmsg_loans_t *loans, tmsg_message_t *message,
         return 0;
     }
     pass(loans, message, (size_t)got);
+    if (is_whole(message)) {
+        tmsg_parts_layout_whole(message);
+        answer(loans, message, TMSG_PULL_DONE);
+    }
     return (size_t)got;
-}
-
-static bool is_whole(const tmsg_message_t *message)
-{
-    ucp_dt_iov_t place;
-
-    return !tmsg_parts_layout_at(message, message->loan.to, &place);
 }
 
 /* One that broke is not answered: it may be sent again. */
@@ -320,8 +318,7 @@ static void drop_unwanted(tmsg_loans_t *loans, const tmsg_list_t *list)
     }
 }
 
-/* Channels take turns. What is whole is so in the turn that read its last.
- * Gives what it took, in bytes. */
+/* Channels take turns. Gives what it took, in bytes. */
 static size_t turn(tmsg_loans_t *loans)
 {
     size_t most = tmsg_endpoint_is_alone(loans->endpoint, &loans->others)
@@ -332,15 +329,12 @@ static size_t turn(tmsg_loans_t *loans)
     drop_unwanted(loans, &loans->waiting);
     drop_unwanted(loans, &loans->messages);
     while (taken < most && loans->messages.count > 0) {
-        tmsg_message_t *message = message_of(loans->messages.head);
-        size_t some = read_some(loans, message, most - taken);
+        tmsg_node_t *first = loans->messages.head;
+        size_t some = read_some(loans, message_of(first), most - taken);
 
         taken += some > CALL_BYTES ? some : CALL_BYTES;
-        if (some > 0 && is_whole(message)) {
-            (void)read_some(loans, message, 1);
-        } else if (some > 0 && taken >= most) {
-            tmsg_list_pop(&loans->messages);
-            tmsg_list_push(&loans->messages, &message->queue);
+        if (taken >= most && loans->messages.head == first) {
+            tmsg_list_push(&loans->messages, tmsg_list_pop(&loans->messages));
         }
     }
     return taken;
@@ -433,7 +427,7 @@ ucs_status_t tmsg_lent_arrived(const tmsg_arrival_t *arrival)
     tmsg_message_t *message =
         channel == NULL ? NULL : tmsg_message_find(channel, head->sequence);
 
-    if (channel == NULL || head->body_bytes < LENT_BYTES) {
+    if (channel == NULL || head->body_bytes < TMSG_LENT_BYTES) {
         return UCS_OK;
     }
     if (!may_be_made(endpoint) ||
@@ -441,8 +435,7 @@ ucs_status_t tmsg_lent_arrived(const tmsg_arrival_t *arrival)
          (message->lent_parts || tmsg_parts_layout_begun(message)))) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a loan that nobody asked for");
-    } else if (message != NULL && message->by_lane && !message->aborted &&
-               message->state == TMSG_RX_FETCHING &&
+    } else if (message != NULL && tmsg_message_awaits_parts(message) &&
                message->head.message_id == head->message_id) {
         take(message, arrival->body);
     } else { /* it was given up meanwhile, here or there */

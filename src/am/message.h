@@ -106,6 +106,13 @@ struct tmsg_message {
     tmsg_loan_t loan; /* while parts are read */
 };
 
+/* Whether its parts were asked for, by another way than PARTs, and may come. */
+static inline bool tmsg_message_awaits_parts(const tmsg_message_t *message)
+{
+    return message->by_lane && !message->aborted &&
+           message->state == TMSG_RX_FETCHING;
+}
+
 /* Ends a record that is kept. */
 void tmsg_message_free_spare(tmsg_spare_t *spare);
 
