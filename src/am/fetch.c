@@ -11,6 +11,7 @@
 #include "am/lease.h"
 #include "am/lying.h"
 #include "am/parts.h"
+#include "am/parts_layout.h"
 #include "am/place.h"
 #include "am/progress.h"
 #include "am/receive.h"
@@ -23,6 +24,11 @@
  * to wait for memory it is copied instead. Longer than that it is in memory of
  * its own. */
 #define COPIED_MOST 65536
+
+/* What may be under way of a channel's earlier messages when the next large one
+ * is asked for: enough that a link of 10 Gb/s is not idle for a round trip of
+ * 50 ms. */
+#define AHEAD_BYTES ((uint64_t)64 * 1024 * 1024)
 
 void tmsg_message_drop_data(tmsg_message_t *message)
 {
@@ -442,6 +448,64 @@ static void starve(tmsg_message_t *message)
     }
 }
 
+/* Whether so much of its channel is to come first, in order, that memory for it
+ * would lie idle. Only of what comes when it is asked for. */
+static bool is_early(const tmsg_message_t *message)
+{
+    const tmsg_message_t *before = message->channel->rx;
+    uint64_t coming = 0;
+
+    if (!(message->head.flags & TMSG_HEADER_PULLED) || message->aborted ||
+        message->head.flags & TMSG_HEADER_UNORDERED) {
+        return false;
+    }
+    for (; before != NULL && before != message && coming <= AHEAD_BYTES;
+         before = before->next_in_order) {
+        if (before->state == TMSG_RX_FETCHING && !before->aborted &&
+            before->parts != NULL) {
+            coming += tmsg_parts_layout_coming(before);
+        }
+    }
+    return coming > AHEAD_BYTES;
+}
+
+static tmsg_message_t *message_of(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_message_t, queue);
+}
+
+void tmsg_message_wait_no_more(tmsg_message_t *message)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+
+    tmsg_list_remove(message->early ? &worker->early : &worker->fetch,
+                     &message->queue);
+    message->early = false;
+}
+
+bool tmsg_messages_are_due(const tmsg_worker_t *worker)
+{
+    tmsg_node_t *node = worker->early.head;
+
+    while (node != NULL && is_early(message_of(node))) {
+        node = node->next;
+    }
+    return node != NULL;
+}
+
+static void fetch_due(tmsg_worker_t *worker)
+{
+    tmsg_node_t *next, *node = worker->early.head;
+
+    for (; node != NULL; node = next) {
+        next = node->next;
+        if (!is_early(message_of(node))) {
+            tmsg_message_wait_no_more(message_of(node));
+            tmsg_list_push(&worker->fetch, node);
+        }
+    }
+}
+
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 {
     unsigned count = 0;
@@ -450,12 +514,17 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         return 0;
     }
     worker->fetching = true;
+    fetch_due(worker);
     while (worker->fetch.count > 0 && !worker->doomed) {
-        tmsg_message_t *message = TMSG_CONTAINER_OF(
-            tmsg_list_pop(&worker->fetch), tmsg_message_t, queue);
+        tmsg_message_t *message = message_of(tmsg_list_pop(&worker->fetch));
         tmsg_endpoint_t *endpoint = message->endpoint;
         tmsg_status_t status;
 
+        if (is_early(message)) {
+            message->early = true;
+            tmsg_list_push(&worker->early, &message->queue);
+            continue;
+        }
         message->state = TMSG_RX_FETCHING;
         message->pending++; /* nobody abandons it meanwhile */
         endpoint->in_ucx++; /* its UCX worker stays, whatever happens */

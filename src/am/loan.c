@@ -239,6 +239,7 @@ static void pass(const tmsg_loans_t *loans, tmsg_message_t *message,
     tmsg_loan_t *loan = &message->loan;
     ucp_dt_iov_t place;
 
+    loan->left -= bytes < loan->left ? bytes : loan->left;
     loan->from_done += bytes;
     while (loan->from - loans->first < loans->count) {
         uint64_t length = tmsg_get_le(place_of(loans, loan->from) + 8, 8);
@@ -406,6 +407,7 @@ static void take(tmsg_message_t *message, const uint8_t *body)
     message->loan = (tmsg_loan_t){
         .list = tmsg_get_le(body, 8),
         .places = (uint32_t)tmsg_get_le(body + 8, 4),
+        .left = message->parts_bytes,
     };
     message->lent_parts = true;
     message->pending++;

@@ -241,6 +241,18 @@ void tmsg_parts_layout_landed(tmsg_message_t *message)
     message->parts->left--;
 }
 
+uint64_t tmsg_parts_layout_coming(const tmsg_message_t *message)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+
+    if (message->lent_parts) {
+        return message->loan.left;
+    }
+    return parts->left > message->parts_bytes / parts->chunk
+               ? message->parts_bytes
+               : parts->left * parts->chunk;
+}
+
 void tmsg_parts_layout_whole(tmsg_message_t *message)
 {
     tmsg_parts_in_t *parts = message->parts;

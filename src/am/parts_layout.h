@@ -32,6 +32,9 @@ const char *tmsg_parts_layout_claim(tmsg_message_t *message, uint32_t number,
 /* And that one of them is in its place. */
 void tmsg_parts_layout_landed(tmsg_message_t *message);
 
+/* Bytes of its parts that have not come, or somewhat more. */
+uint64_t tmsg_parts_layout_coming(const tmsg_message_t *message);
+
 /* And that all of them are; whether one of them came. */
 void tmsg_parts_layout_whole(tmsg_message_t *message);
 bool tmsg_parts_layout_begun(const tmsg_message_t *message);

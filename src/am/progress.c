@@ -231,8 +231,9 @@ __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
 static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
-            worker->fetch.count | worker->chores.count | worker->lanes.count |
-            worker->loans.count | worker->has_retired) != 0;
+            worker->fetch.count | worker->early.count | worker->chores.count |
+            worker->lanes.count | worker->loans.count | worker->has_retired) !=
+           0;
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
@@ -249,7 +250,7 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     if (worker->loans.count > 0) {
         count += tmsg_loans_turn(worker);
     }
-    if (worker->fetch.count > 0) {
+    if (worker->fetch.count + worker->early.count > 0) {
         count += tmsg_messages_fetch(worker);
     }
     if (worker->chores.count > 0) {
@@ -413,8 +414,9 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
     }
     if ((worker->due.count > 0 && !worker->dispatching) ||
         worker->chores.count > 0 || worker->loans.count > 0 ||
-        (worker->fetch.count > 0 && !worker->fetching &&
-         !tmsg_store_is_missed(worker->store))) {
+        (!worker->fetching &&
+         ((worker->fetch.count > 0 && !tmsg_store_is_missed(worker->store)) ||
+          tmsg_messages_are_due(worker)))) {
         return TMSG_ERR_BUSY;
     }
     if (tmsg_stage_is_busy(&worker->stage) && !tmsg_stage_arm(worker)) {

@@ -234,7 +234,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
              message->head.message_id, why);
     switch (message->state) {
     case TMSG_RX_WAITING: /* UCX is to be told outside of it */
-        tmsg_list_remove(&worker->fetch, &message->queue);
+        tmsg_message_wait_no_more(message);
         tmsg_list_insert(&worker->fetch, NULL, &message->queue);
         break;
     case TMSG_RX_WHOLE:
@@ -441,7 +441,6 @@ bool tmsg_message_stays(const tmsg_message_t *message)
 
 static void abandon(tmsg_channel_t *channel)
 {
-    tmsg_worker_t *worker = channel->endpoint->worker;
     tmsg_message_t *message = channel->rx;
     tmsg_message_t **place = &channel->rx;
 
@@ -456,7 +455,7 @@ static void abandon(tmsg_channel_t *channel)
             continue;
         }
         if (message->state == TMSG_RX_WAITING) {
-            tmsg_list_remove(&worker->fetch, &message->queue);
+            tmsg_message_wait_no_more(message);
             tmsg_message_drop_data(message);
         }
         /* One that is being fetched is destroyed when that has ended, which

@@ -113,8 +113,9 @@ struct tmsg_worker {
     uint64_t repeats; /* kinds of message that could be repeated, so far */
     tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
                                * small; of the store's pool */
-    tmsg_list_t fetch;        /* messages that arrived and wait for memory */
-    tmsg_list_t ready;        /* and those to be pulled */
+    tmsg_list_t fetch;        /* messages that arrived and wait for memory, */
+    tmsg_list_t early; /* for what comes before them, until they ask for it, */
+    tmsg_list_t ready; /* and those to be pulled */
 };
 
 static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)

@@ -12,6 +12,8 @@
 #include "am/endpoint.h"
 #include "am/lane.h"
 #include "am/listener.h"
+#include "am/store.h"
+#include "am/worker.h"
 #include "core/bytes.h"
 #include "support/joined.h"
 #include "support/keys.h"
@@ -20,6 +22,9 @@
 
 #define LARGE ((size_t)3 << 20)
 #define HUGE ((size_t)48 << 20)
+#define GIANT                                                                  \
+    ((size_t)144 << 20) /* twice what is asked for ahead, and more             \
+                         */
 #define CLAIM_BYTES 36
 
 static bool both_stand(void *arg)
@@ -346,6 +351,87 @@ Test(lane, a_canceled_message_harms_no_other)
     take_bytes(&pair, &pair.a, 4, LARGE);
     must(pair_finish(&pair, held));
     pair_close(&pair);
+}
+
+static uint64_t held(const side_t *side)
+{
+    return tmsg_store_held(side->worker->store);
+}
+
+static void send_giants(pair_t *pair, drive_t drive, tmsg_request_t **first_p,
+                        tmsg_request_t **second_p)
+{
+    open_lane(pair, drive, NULL, NULL);
+    *first_p = send_bytes(pair->to_a, 1, GIANT, TMSG_SEND_ACKED, 0);
+    *second_p = send_bytes(pair->to_a, 2, GIANT, TMSG_SEND_ACKED, 0);
+    pair_await(pair, has_begun, pair, "its beginning");
+}
+
+/* Messages that wait for their turn hold none. */
+Test(lane, memory_is_taken_when_its_turn_is_near)
+{
+    tmsg_request_t *first, *second;
+    pair_t pair;
+
+    send_giants(&pair, DRIVE_POLLING, &first, &second);
+    while (pair.to_a->lane->written < GIANT / 2) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+        cr_assert(lt(u64, held(&pair.a), GIANT + LARGE));
+    }
+    while (pair.to_a->lane->written < GIANT - 2 * LARGE) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    cr_expect(gt(u64, held(&pair.a), 2 * GIANT - LARGE)); /* and in time */
+    take_bytes(&pair, &pair.a, 1, GIANT);
+    take_bytes(&pair, &pair.a, 2, GIANT);
+    must(pair_finish(&pair, first));
+    must(pair_finish(&pair, second));
+    pair_close(&pair);
+}
+
+Test(lane, a_message_before_that_is_canceled_holds_none_up)
+{
+    tmsg_request_t *first, *second;
+    pair_t pair;
+
+    send_giants(&pair, DRIVE_FD, &first, &second);
+    tmsg_request_cancel(first);
+    take_bytes(&pair, &pair.a, 2, GIANT);
+    cr_expect(eq(int, pair_finish(&pair, first), TMSG_ERR_CANCELED));
+    must(pair_finish(&pair, second));
+    pair_close(&pair);
+}
+
+Test(lane, a_message_may_be_canceled_before_its_turn)
+{
+    tmsg_request_t *first, *second;
+    pair_t pair;
+
+    send_giants(&pair, DRIVE_POLLING, &first, &second);
+    tmsg_request_cancel(second);
+    cr_expect(eq(int, pair_finish(&pair, second), TMSG_ERR_CANCELED));
+    take_bytes(&pair, &pair.a, 1, GIANT);
+    must(pair_finish(&pair, first));
+    second = send_bytes(pair.to_a, 3, LARGE, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, &pair.a, 3, LARGE);
+    must(pair_finish(&pair, second));
+    pair_close(&pair);
+}
+
+/* The connection ends with one of them under way and one that waits for it. */
+Test(lane, ends_with_messages_that_wait_for_their_turn)
+{
+    tmsg_request_t *first, *second;
+    pair_t pair;
+
+    send_giants(&pair, DRIVE_POLLING, &first, &second);
+    must(tmsg_endpoint_abort(pair.to_b, TMSG_ERR_CANCELED, "enough"));
+    cr_expect(eq(int, pair_finish(&pair, first), TMSG_ERR_CANCELED));
+    cr_expect(eq(int, pair_finish(&pair, second), TMSG_ERR_CANCELED));
+    cr_expect(eq(u64, held(&pair.a), 0));
+    pair_drop(&pair);
 }
 
 /* Both sides hear of it, and what is on its way ends with that. */

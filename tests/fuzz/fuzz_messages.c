@@ -22,6 +22,7 @@ enum {
     BY_SHM = 1,   /* what UCX says that carries it */
     HOOKED = 2,   /* the side with hooks is tried */
     ONE_LANE = 4, /* the order is kept */
+    MET = 8,      /* by a socket: what is large is lent, if by shared memory */
     HELD = 4 << 20,
     LONGEST = 1 << 20,
     ENDPOINT_AT = 12, /* in the preamble */
@@ -32,8 +33,8 @@ enum {
 
 /* Those who are tried, one of them with hooks, and who talks to them. */
 static struct {
-    side_t plain, hooked, other;
-    tmsg_server_t *servers[2];
+    side_t plain, hooked, met, other;
+    tmsg_server_t *servers[3];
 } all;
 
 typedef struct {
@@ -245,7 +246,8 @@ static void on_refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
     must_true(status < 0 && error[0] != '\0');
 }
 
-static void open_tried(side_t *side, tmsg_server_t **server_p, bool hooks)
+static void open_tried(side_t *side, tmsg_server_t **server_p, bool hooks,
+                       link_t link)
 {
     side_options_t options = {
         .ucx_config = "TLS=tcp",
@@ -271,7 +273,7 @@ static void open_tried(side_t *side, tmsg_server_t **server_p, bool hooks)
     must(tmsg_server_create(side->worker, NULL, server_p));
     must(tmsg_server_register(*server_p, "echo", echo, NULL, NULL));
     must(tmsg_server_register_stream(*server_p, "talk", talk, NULL, NULL));
-    side_listen(side, "blob://");
+    side_listen_link(side, link);
 }
 
 static void begin(void)
@@ -281,10 +283,11 @@ static void begin(void)
     setenv("TENSORMSG_THRESHOLDS",
            "shm.part_bytes=20000,shm.chunk_bytes=8000,shm.slice_bytes=9000,"
            "tcp.part_bytes=20000,tcp.chunk_bytes=8000,tcp.slice_bytes=9000,"
-           "shm.gather_bytes=1000,tcp.gather_bytes=1000",
+           "shm.gather_bytes=1000,tcp.gather_bytes=1000,shm.lane_bytes=20000",
            1);
-    open_tried(&all.plain, &all.servers[0], false);
-    open_tried(&all.hooked, &all.servers[1], true);
+    open_tried(&all.plain, &all.servers[0], false, LINK_BLOB);
+    open_tried(&all.hooked, &all.servers[1], true, LINK_BLOB);
+    open_tried(&all.met, &all.servers[2], false, LINK_UNIX);
     side_open(&all.other, &options);
 }
 
@@ -571,7 +574,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     now.script = (script_t){data, data + size};
     how = take();
     now.order = 1 + take();
-    now.tried = how & HOOKED ? &all.hooked : &all.plain;
+    now.tried = how & MET ? &all.met : how & HOOKED ? &all.hooked : &all.plain;
     fake_ucx = (fake_ucx_t){.choose = how & ONE_LANE ? NULL : choose,
                             .change = change,
                             .ahead = how & ONE_LANE ? 1 : 16,
