@@ -455,18 +455,20 @@ static bool is_early(const tmsg_message_t *message)
     const tmsg_message_t *before = message->channel->rx;
     uint64_t coming = 0;
 
-    if (!(message->head.flags & TMSG_HEADER_PULLED) || message->aborted ||
-        message->head.flags & TMSG_HEADER_UNORDERED) {
+    if (message->aborted || message->head.flags & TMSG_HEADER_UNORDERED) {
         return false;
     }
     for (; before != NULL && before != message && coming <= AHEAD_BYTES;
          before = before->next_in_order) {
+        if (before->early) {
+            return true; /* it would take the memory that one waits for */
+        }
         if (before->state == TMSG_RX_FETCHING && !before->aborted &&
             before->parts != NULL) {
             coming += tmsg_parts_layout_coming(before);
         }
     }
-    return coming > AHEAD_BYTES;
+    return message->head.flags & TMSG_HEADER_PULLED && coming > AHEAD_BYTES;
 }
 
 static tmsg_message_t *message_of(tmsg_node_t *node)
@@ -493,15 +495,17 @@ bool tmsg_messages_are_due(const tmsg_worker_t *worker)
     return node != NULL;
 }
 
+/* Before those that came later, which may wait for what these are to have. */
 static void fetch_due(tmsg_worker_t *worker)
 {
-    tmsg_node_t *next, *node = worker->early.head;
+    tmsg_node_t *next, *last = NULL, *node = worker->early.head;
 
     for (; node != NULL; node = next) {
         next = node->next;
         if (!is_early(message_of(node))) {
             tmsg_message_wait_no_more(message_of(node));
-            tmsg_list_push(&worker->fetch, node);
+            tmsg_list_insert(&worker->fetch, last, node);
+            last = node;
         }
     }
 }

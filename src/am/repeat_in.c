@@ -110,7 +110,9 @@ static bool has_room(const tmsg_channel_t *channel)
 
     return tmsg_credit_allows(channel->endpoint, repeat->charge) &&
            (repeat->room_bytes == 0 ||
-            channel->endpoint->worker->fetch.count == 0);
+            channel->endpoint->worker->fetch.count +
+                    channel->endpoint->worker->early.count ==
+                0);
 }
 
 /* What of a header is its own. */

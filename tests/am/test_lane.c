@@ -420,6 +420,29 @@ Test(lane, a_message_may_be_canceled_before_its_turn)
     pair_close(&pair);
 }
 
+/* What comes by UCX behind one that waits for its turn does not take the memory
+ * that one is to have. */
+Test(lane, order_is_that_of_memory)
+{
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = GIANT + (64 << 10)}};
+    tmsg_request_t *sent[3];
+    pair_t pair;
+
+    open_lane(&pair, DRIVE_POLLING, &options, NULL);
+    sent[0] = send_bytes(pair.to_a, 1, GIANT, TMSG_SEND_ACKED, 0);
+    sent[1] = send_bytes(pair.to_a, 2, GIANT, TMSG_SEND_ACKED, 0);
+    sent[2] = send_bytes(pair.to_a, 3, 200000, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, &pair.a, 1, GIANT);
+    take_bytes(&pair, &pair.a, 2, GIANT);
+    take_bytes(&pair, &pair.a, 3, 200000);
+    for (size_t i = 0; i < 3; i++) {
+        must(pair_finish(&pair, sent[i]));
+    }
+    pair_close(&pair);
+}
+
 /* The connection ends with one of them under way and one that waits for it. */
 Test(lane, ends_with_messages_that_wait_for_their_turn)
 {
