@@ -449,7 +449,8 @@ static void starve(tmsg_message_t *message)
 }
 
 /* Whether so much of its channel is to come first, in order, that memory for it
- * would lie idle. Only of what comes when it is asked for. */
+ * would lie idle: of what comes when it is asked for, and all that is behind
+ * such a one. */
 static bool is_early(const tmsg_message_t *message)
 {
     const tmsg_message_t *before = message->channel->rx;

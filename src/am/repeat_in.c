@@ -107,12 +107,11 @@ static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
 static bool has_room(const tmsg_channel_t *channel)
 {
     const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+    const tmsg_worker_t *worker = channel->endpoint->worker;
 
     return tmsg_credit_allows(channel->endpoint, repeat->charge) &&
            (repeat->room_bytes == 0 ||
-            channel->endpoint->worker->fetch.count +
-                    channel->endpoint->worker->early.count ==
-                0);
+            (worker->fetch.count | worker->early.count) == 0);
 }
 
 /* What of a header is its own. */

@@ -22,9 +22,8 @@
 
 #define LARGE ((size_t)3 << 20)
 #define HUGE ((size_t)48 << 20)
-#define GIANT                                                                  \
-    ((size_t)144 << 20) /* twice what is asked for ahead, and more             \
-                         */
+/* Twice what is asked for ahead, and more. */
+#define GIANT ((size_t)144 << 20)
 #define CLAIM_BYTES 36
 
 static bool both_stand(void *arg)
@@ -228,6 +227,14 @@ Test(lane, is_no_news)
 }
 
 /* Sent while another is on its way by the lane: it is before that. */
+static void write_until(const pair_t *pair, uint64_t bytes)
+{
+    while (pair->to_a->lane->written < bytes) {
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_worker_progress(pair->b.worker);
+    }
+}
+
 Test(lane, small_messages_pass)
 {
     pair_t pair;
@@ -235,10 +242,7 @@ Test(lane, small_messages_pass)
 
     open_lane(&pair, DRIVE_POLLING, NULL, NULL);
     large = send_bytes(pair.to_a, 1, HUGE, 0, 0);
-    while (pair.to_a->lane->written < (1 << 20)) {
-        tmsg_worker_progress(pair.a.worker);
-        tmsg_worker_progress(pair.b.worker);
-    }
+    write_until(&pair, 1 << 20);
     small = send_bytes(pair.to_a, 2, 100, 0, 1);
     take_bytes(&pair, &pair.a, 2, 100);
     take_bytes(&pair, &pair.a, 1, HUGE);
@@ -379,10 +383,7 @@ Test(lane, memory_is_taken_when_its_turn_is_near)
         tmsg_worker_progress(pair.b.worker);
         cr_assert(lt(u64, held(&pair.a), GIANT + LARGE));
     }
-    while (pair.to_a->lane->written < GIANT - 2 * LARGE) {
-        tmsg_worker_progress(pair.a.worker);
-        tmsg_worker_progress(pair.b.worker);
-    }
+    write_until(&pair, GIANT - 2 * LARGE);
     cr_expect(ge(u64, held(&pair.a), 2 * GIANT - LARGE)); /* and in time */
     take_bytes(&pair, &pair.a, 1, GIANT);
     take_bytes(&pair, &pair.a, 2, GIANT);
