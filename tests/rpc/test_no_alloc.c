@@ -70,6 +70,10 @@ static void expect_none(link_t link, int64_t extent)
     pair_t pair;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    if (link == LINK_TCP) { /* which is dialled meanwhile */
+        pair_await(&pair, endpoint_has_lane, pair.to_a, "a lane");
+        pair_await(&pair, endpoint_has_lane, pair.to_b, "a lane");
+    }
     must(tmsg_server_create(pair.a.worker, NULL, &server));
     must(tmsg_server_register(server, "echo", echo, NULL, NULL));
     for (int i = 0; i < WARM_UP; i++) {

@@ -16,7 +16,7 @@
 #include "support/raw.h"
 
 #define PAIRS_MOST 64
-#define LOST_MOST 16
+#define LOST_MOST 64
 
 struct relay {
     char to[256];
