@@ -20,7 +20,8 @@
 #define LOOK_EVERY_QUIET 256 /* progress calls in a row that found nothing */
 #define LOOK_EVERY_BUSY 4096 /* or any; and at every tick of the clock */
 #define TICK_EVERY 4         /* of those in a row that found something */
-#define LATE_MOST 64         /* turns after a deadline, while things come */
+#define LATE_MOST 64         /* turns after a deadline, while things come, */
+#define LATE_NS 100000       /* none of which begins later than this */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
 #define TIDY_MS 1000         /* what lies unused for longer goes back */
 #define POLL_FROM 8          /* of these, with no send between: then UCX is */
@@ -498,6 +499,8 @@ typedef struct {
     void *arg;
     uint64_t deadline;
     uint64_t quiet_since;
+    unsigned late_turns; /* that began after the deadline, */
+    uint64_t late_since; /* the first of them then */
     bool slept;
 } lead_t;
 
@@ -589,10 +592,21 @@ void tmsg_worker_await_leaving(tmsg_worker_t *worker)
     }
 }
 
-/* A turn may last: what came meanwhile is looked at before time is up. */
-static bool is_late(const lead_t *lead, unsigned turns)
+/* A turn may last: what came meanwhile is looked at before time is up, once at
+ * least. What a lane brings may go on for ever. */
+static bool is_late(const lead_t *lead)
 {
-    return turns >= LATE_MOST || (turns > 0 && lead->quiet_since != 0);
+    return lead->late_turns >= LATE_MOST ||
+           (lead->late_turns > 0 &&
+            (lead->quiet_since != 0 ||
+             tmsg_now_ns() - lead->late_since > LATE_NS));
+}
+
+static void note_late(lead_t *lead)
+{
+    if (expired(lead->deadline) && lead->late_turns++ == 0) {
+        lead->late_since = tmsg_now_ns();
+    }
 }
 
 tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
@@ -601,7 +615,6 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
 {
     lead_t lead = {
         .done = done, .arg = arg, .deadline = deadline_of(timeout_ms)};
-    unsigned late = 0; /* turns that began after the deadline */
     char why[200];
     tmsg_status_t status = TMSG_IN_PROGRESS;
 
@@ -616,8 +629,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
         } else if (tmsg_worker_in_callback(worker)) {
             status =
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
-        } else if ((follows || is_late(&lead, late)) &&
-                   expired(lead.deadline)) {
+        } else if ((follows || is_late(&lead)) && expired(lead.deadline)) {
             tmsg_worker_is_starving(worker, why, sizeof(why));
             status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms%s",
                                     missing, of, timeout_ms, why);
@@ -627,7 +639,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
         } else if (follows) {
             await_change(worker, lead.deadline);
         } else {
-            late += expired(lead.deadline);
+            note_late(&lead);
             take_lead(worker);
             take_turn(worker, &lead);
         }
