@@ -372,8 +372,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * carry it and why, "carrier": whose thresholds hold for it (shm, tcp, rdma or
  * other, docs/transfer-ways.md), "lane": whether large payloads go by a
  * connection of their own ("stands", "dialled", "lost", or "none", at the side
- * that connected with the reason where TCP carries it) or are read by the
- * receiver where they lie ("loans"), and counters, among
+ * that connected with the reason where TCP carries it) or by rings of shared
+ * memory ("ring"), and counters, among
  * them "waiting_messages":
  * sends that wait for the connection, or for the peer to take what it has;
  * "queue": how many may, under which policy, and how often a send found no

@@ -71,7 +71,7 @@ static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
              send->message_id, why);
     tell_peer(send, status, why);
     if (endpoint->peer_hello.aborts != 0) {
-        tmsg_parts_cancel(send); /* else the peer would wait for them */
+        tmsg_parts_stop(send); /* else the peer would wait for them */
     }
     if (send->in_ucx || tmsg_parts_pending(send)) {
         give_up_in_ucx(send, status, words);
@@ -102,7 +102,7 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
     char words[TMSG_ERROR_BYTES];
 
     snprintf(words, sizeof(words), "%s", why); /* which may go with it */
-    tmsg_parts_cancel(send);
+    tmsg_parts_stop(send);
     give_up(send, status, words);
 }
 

@@ -16,9 +16,10 @@
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
 #define SMALL 128      /* bytes of one whose record is kept */
 
-/* A message is answered by ACK, SCHEMA, LENT and twice PULL at most, and half a
- * window by CREDIT, without which the peer may send no more than a window. More
- * than that, and some, are those of a peer that does not read. */
+/* A message is answered by ACK, SCHEMA and PULL at most, a turn of its parts by
+ * RING, and half a window by CREDIT, without which the peer may send no more
+ * than a window. More than that, and some, are those of a peer that does not
+ * read. */
 #define ANSWERS_MOST 6
 #define ANSWERS_MORE 64
 
@@ -269,6 +270,18 @@ static void answer(tmsg_endpoint_t *endpoint, uint8_t kind,
     }
 }
 
+/* As most can be, with a record at hand. */
+static void answer_at_once(tmsg_endpoint_t *endpoint, uint8_t kind,
+                           const tmsg_preamble_t *head, const void *body,
+                           size_t body_bytes)
+{
+    if (may_post(endpoint)) {
+        post_or_break(endpoint, kind, head, body, body_bytes);
+    } else {
+        answer(endpoint, kind, head, body, body_bytes);
+    }
+}
+
 /* [status i32][words]. Gives the bytes. */
 static size_t put_words(uint8_t *body, tmsg_status_t status, const char *words)
 {
@@ -335,25 +348,24 @@ void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                                   .message_id = message_id,
                                   .endpoint_id = channel->endpoint->peer_id};
 
-    if (may_post(channel->endpoint)) { /* most can, with a record at hand */
-        post_or_break(channel->endpoint, TMSG_KIND_PULL, &head, &how,
-                      sizeof(how));
-    } else {
-        answer(channel->endpoint, TMSG_KIND_PULL, &head, &how, sizeof(how));
-    }
+    answer_at_once(channel->endpoint, TMSG_KIND_PULL, &head, &how, sizeof(how));
 }
 
-void tmsg_control_lend(const tmsg_channel_t *channel, uint32_t message_id,
-                       uint32_t sequence, const void *places, size_t count)
+void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what)
 {
-    uint8_t body[TMSG_LENT_BYTES];
-    const tmsg_preamble_t head = {.channel = channel->number,
-                                  .message_id = message_id,
-                                  .sequence = sequence};
+    const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id};
 
-    tmsg_put_le(body, (uint64_t)(uintptr_t)places, 8);
-    tmsg_put_le(body + 8, count, 4);
-    answer(channel->endpoint, TMSG_KIND_LENT, &head, body, sizeof(body));
+    answer_at_once(endpoint, TMSG_KIND_RING, &head, &what, sizeof(what));
+}
+
+bool tmsg_control_offer(tmsg_endpoint_t *endpoint, int fd, const uint8_t *mark)
+{
+    const tmsg_preamble_t head = {.channel = 0};
+    uint8_t body[TMSG_RING_OFFER_BYTES] = {TMSG_RING_WORD_OFFER};
+
+    tmsg_put_le(body + 1, (uint32_t)fd, 4);
+    memcpy(body + 5, mark, TMSG_RING_MARK_BYTES);
+    return put(endpoint, TMSG_KIND_RING, &head, body, sizeof(body));
 }
 
 /* What was delivered before its turn gives no credit beyond it: else the peer

@@ -4,6 +4,7 @@
 #define TMSG_AM_CONTROL_H
 
 #include "am/endpoint.h"
+#include "am/ring.h"
 
 /* Ends a record that is kept. */
 void tmsg_control_free_spare(tmsg_spare_t *spare);
@@ -43,15 +44,19 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
 
 /* Tells the peer that the parts of its message may come, and how. */
 #define TMSG_PULL_BY_UCX 0
-#define TMSG_PULL_BY_LANE 1 /* or lent, where there are loans */
-#define TMSG_PULL_DONE 2    /* what was lent is read, or not wanted */
+#define TMSG_PULL_BY_LANE 1
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 
-/* Tells the peer where the parts of a message lie that it asked for. */
-#define TMSG_LENT_BYTES 12 /* u64 where their list is, u32 its length */
-void tmsg_control_lend(const tmsg_channel_t *channel, uint32_t message_id,
-                       uint32_t sequence, const void *places, size_t count);
+/* Tells the peer where our ring is; false: no memory. Tells it that one was
+ * moved, or whether its own is taken. */
+#define TMSG_RING_WORD_MOVED 0
+#define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
+#define TMSG_RING_WORD_TAKEN 2
+#define TMSG_RING_WORD_REFUSED 3
+#define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_RING_MARK_BYTES)
+bool tmsg_control_offer(tmsg_endpoint_t *endpoint, int fd, const uint8_t *mark);
+void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what);
 
 /* Tells the peer what was consumed, if it is worth a message. */
 void tmsg_control_credit(tmsg_channel_t *channel);

@@ -96,7 +96,8 @@ struct tmsg_endpoint {
     tmsg_link_t link;
     struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
     char lane_why[160];     /* is here, if one might be expected */
-    bool unreadable;        /* the kernel forbids to read the peer's memory */
+    bool ringless;          /* no ring could be made here, or opened there */
+    bool ring_offered;      /* the peer has told of its own */
     bool late_lane;         /* it claimed to be that of one that is over */
     bool is_lane;           /* its socket is, or was to be, another's lane */
     bool dialling;
@@ -168,7 +169,6 @@ struct tmsg_endpoint {
     uint32_t ping_id;
     struct tmsg_event *ping_events;
     tmsg_admit_t admit;
-    struct tmsg_loans *loans; /* what the peer lends; NULL: nothing yet */
 };
 
 /* A request that only waits for something to happen to an endpoint. */
@@ -246,6 +246,10 @@ void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
 /* A message may keep an endpoint beyond its worker: to be asked first. Errors:
  * CLOSED. */
 tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint);
+
+/* Of what carries it. */
+const tmsg_thresholds_t *
+tmsg_endpoint_thresholds(const tmsg_endpoint_t *endpoint);
 
 /* Whether no small message passed it for a while, either way: a turn of what is
  * large may be long. */

@@ -14,7 +14,6 @@
 #include "am/handshake.h"
 #include "am/lane.h"
 #include "am/lease.h"
-#include "am/loan.h"
 #include "am/pair.h"
 #include "am/publisher.h"
 #include "am/receive.h"
@@ -147,7 +146,6 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     close_ucx(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_messages_abandon(endpoint);
     tmsg_lane_end(endpoint);
-    tmsg_loans_end(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
 }
@@ -169,6 +167,9 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint)
     endpoint->transports[0] = '\0';
     endpoint->carrier = TMSG_CARRIER_UNKNOWN;
     endpoint->peer_lease = 0;
+    endpoint->ringless = false;
+    endpoint->ring_offered = false;
+    endpoint->lane_why[0] = '\0';
     endpoint->broken = TMSG_OK;
     endpoint->bye_sent = false;
     endpoint->bye_received = false;

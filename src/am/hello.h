@@ -21,9 +21,9 @@
 #define TMSG_FEATURE_STREAMS 16u  /* takes STREAM and STREAM_OVER */
 #define TMSG_FEATURE_SPANS 32u    /* takes spans, with their strides */
 #define TMSG_FEATURE_LEASE 128u   /* says where its lease stands; lease.h */
-#define TMSG_FEATURE_SLICES 8u  /* takes slices of what is left beside parts */
-#define TMSG_FEATURE_LANE 256u  /* takes a lane, and parts by it; lane.h */
-#define TMSG_FEATURE_LOANS 512u /* lends parts, and reads such; loan.h */
+#define TMSG_FEATURE_SLICES 8u   /* takes slices of what is left beside parts */
+#define TMSG_FEATURE_LANE 256u   /* takes a lane, and parts by it; lane.h */
+#define TMSG_FEATURE_RINGS 1024u /* takes parts by a ring; lane_ring.h */
 
 /* Decoded from who does not know of admission at all. */
 #define TMSG_HELLO_NO_ADMISSION UINT8_MAX

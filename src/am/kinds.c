@@ -8,7 +8,7 @@
 #include "am/call.h"
 #include "am/control.h"
 #include "am/endpoint.h"
-#include "am/loan.h"
+#include "am/lane_ring.h"
 #include "am/parts.h"
 #include "am/ping.h"
 #include "am/receive.h"
@@ -45,7 +45,7 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_STREAM] = tmsg_map_arrived,
     [TMSG_KIND_STREAM_OVER] = tmsg_map_arrived,
     [TMSG_KIND_PULL] = tmsg_pull_arrived,
-    [TMSG_KIND_LENT] = tmsg_lent_arrived,
+    [TMSG_KIND_RING] = tmsg_ring_arrived,
 };
 
 /* Those that belong to a channel; their handlers look for it. */
@@ -54,7 +54,7 @@ static const bool on_channels[TMSG_KIND_COUNT] = {
     [TMSG_KIND_CREDIT] = true, [TMSG_KIND_SCHEMA] = true,
     [TMSG_KIND_ABORT] = true,  [TMSG_KIND_CALL] = true,
     [TMSG_KIND_STREAM] = true, [TMSG_KIND_STREAM_OVER] = true,
-    [TMSG_KIND_PULL] = true,   [TMSG_KIND_LENT] = true,
+    [TMSG_KIND_PULL] = true,
 };
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an

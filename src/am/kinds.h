@@ -32,7 +32,7 @@ typedef enum {
     TMSG_KIND_STREAM = 18,  /* a map on the channel of a stream */
     TMSG_KIND_STREAM_OVER = 19, /* a side has let go of one */
     TMSG_KIND_PULL = 20,        /* the parts of a message may come, and how */
-    TMSG_KIND_LENT = 21,        /* where the parts of a message lie */
+    TMSG_KIND_RING = 22,        /* where a ring is, or that one was moved */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 

@@ -12,7 +12,8 @@
 
 #include "am/endpoint.h"
 #include "am/handshake.h"
-#include "am/loan.h"
+#include "am/lane_ring.h"
+#include "am/ring.h"
 #include "am/sock.h"
 #include "core/bytes.h"
 #include "core/log.h"
@@ -24,20 +25,42 @@
 #define LISTEN_EVERY 16 /* of those that write, where nothing is heard */
 #define TURNS_BYTES ((size_t)1024 * 1024) /* of all lanes at a time */
 
-bool tmsg_lane_stands(const tmsg_endpoint_t *endpoint)
+static bool stands(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->lane != NULL && endpoint->lane->stands &&
            !endpoint->lane->lost;
 }
 
+bool tmsg_lane_sends(const tmsg_endpoint_t *endpoint)
+{
+    return stands(endpoint) || tmsg_lane_ring_sends(endpoint);
+}
+
+bool tmsg_lane_receives(const tmsg_endpoint_t *endpoint)
+{
+    return stands(endpoint) || tmsg_lane_ring_receives(endpoint);
+}
+
+bool tmsg_lane_may_send(const tmsg_endpoint_t *endpoint)
+{
+    return stands(endpoint) || tmsg_lane_ring_may_send(endpoint);
+}
+
+bool tmsg_lane_make(tmsg_endpoint_t *endpoint)
+{
+    return stands(endpoint) || tmsg_lane_ring_make(endpoint);
+}
+
 const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint)
 {
-    return tmsg_lane_stands(endpoint)      ? "stands"
-           : tmsg_loans_are_made(endpoint) ? "loans"
-           : endpoint->lane_why[0] != '\0' ? endpoint->lane_why
-           : endpoint->lane == NULL        ? "none"
-           : endpoint->lane->lost          ? "lost"
-                                           : "dialled";
+    const tmsg_lane_t *lane = endpoint->lane;
+
+    return stands(endpoint)                    ? "stands"
+           : tmsg_lane_ring_may_send(endpoint) ? "ring"
+           : endpoint->lane_why[0] != '\0'     ? endpoint->lane_why
+           : lane != NULL && lane->lost        ? "lost"
+           : lane == NULL || lane->fd < 0      ? "none"
+                                               : "dialled";
 }
 
 /* Large payloads go another way than they might, which is no error. */
@@ -107,7 +130,9 @@ void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why)
 {
     lane->lost = true;
     leave_loop(lane);
-    shutdown(lane->fd, SHUT_RDWR);
+    if (lane->fd >= 0) {
+        shutdown(lane->fd, SHUT_RDWR);
+    }
     if (status == TMSG_ERR_PEER_LOST && may_go_without(lane)) {
         go_without(lane->endpoint, why);
     } else if (status == TMSG_ERR_PEER_LOST) {
@@ -126,12 +151,16 @@ void tmsg_lane_end(tmsg_endpoint_t *endpoint)
     }
     endpoint->lane = NULL;
     leave_loop(lane);
-    if (!lane->stands) {
+    if (lane->fd >= 0 && !lane->stands) {
         tmsg_frame_free(&lane->stream);
     }
-    shutdown(lane->fd, SHUT_RDWR); /* a child may have it, too */
-    close(lane->fd);
+    if (lane->fd >= 0) {
+        shutdown(lane->fd, SHUT_RDWR); /* a child may have it, too */
+        close(lane->fd);
+    }
     tmsg_lane_drop(lane);
+    tmsg_ring_free(lane->ring_out);
+    tmsg_ring_free(lane->ring_in);
     free(lane);
 }
 
@@ -269,7 +298,8 @@ void tmsg_lane_begin(tmsg_endpoint_t *endpoint)
     tmsg_status_t status;
     int fd;
 
-    if (endpoint->carrier != TMSG_CARRIER_TCP || !endpoint->dialling) {
+    if (endpoint->carrier != TMSG_CARRIER_TCP || !endpoint->dialling ||
+        endpoint->lane != NULL) { /* a ring that the peer was early to offer */
         return;
     }
     if (why != NULL) {
@@ -384,7 +414,7 @@ void tmsg_lane_stir(tmsg_endpoint_t *endpoint)
 {
     tmsg_lane_t *lane = endpoint->lane;
 
-    if (lane != NULL && lane->stands && !lane->lost) {
+    if (lane != NULL && (lane->stands || lane->fd < 0) && !lane->lost) {
         lane->quiet = 0;
         lane->silent = 0;
         enlist(lane);
@@ -436,14 +466,18 @@ static void watch(tmsg_lane_t *lane)
                         patience_ms(lane));
 }
 
-/* Who looks at it next is the loop. */
-static void leave_to_loop(tmsg_lane_t *lane)
+/* Who looks at it next is the loop; false: there is something to be done. */
+static bool leave_to_loop(tmsg_lane_t *lane)
 {
+    if (lane->fd < 0) {
+        return tmsg_lane_ring_await(lane);
+    }
     want(lane, has_output(lane));
     if (lane->written != lane->seen && lane->stuck.deadline_ns == 0 &&
         patience_ms(lane) > 0) {
         watch(lane);
     }
+    return true;
 }
 
 /* Those that have been still for a while are left to the loop. Gives the bytes
@@ -459,10 +493,11 @@ static size_t turn(tmsg_lane_t *lane)
     }
     lane->silent = read > 0 ? 0 : lane->silent + 1;
     lane->quiet = written + read > 0 ? 0 : lane->quiet + 1;
-    if (!lane->lost && lane->quiet < QUIET_MOST) {
+    if (!lane->lost && lane->fd < 0 && written + read > 0) {
+        tmsg_lane_ring_wake(lane);
+    }
+    if (!lane->lost && (lane->quiet < QUIET_MOST || !leave_to_loop(lane))) {
         enlist(lane);
-    } else if (!lane->lost) {
-        leave_to_loop(lane);
     }
     return written + read;
 }
@@ -491,10 +526,13 @@ unsigned tmsg_lanes_turn(tmsg_worker_t *worker)
     return busy;
 }
 
-void tmsg_lanes_arm(tmsg_worker_t *worker)
+bool tmsg_lanes_arm(tmsg_worker_t *worker)
 {
+    bool all = true;
+
     for (tmsg_node_t *node = worker->lanes.head; node != NULL;
          node = node->next) {
-        leave_to_loop(TMSG_CONTAINER_OF(node, tmsg_lane_t, node));
+        all = leave_to_loop(TMSG_CONTAINER_OF(node, tmsg_lane_t, node)) && all;
     }
+    return all;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/lane.h - a second TCP connection to a peer that UCX reaches by TCP, for
- * the parts of large messages: the kernel reads and writes them where they lie,
- * and no small message waits behind them. The rules are docs/connection.md,
- * "The lane".
+/* am/lane.h - a way of its own for the parts of large messages, which no small
+ * message waits behind: a second TCP connection to a peer that UCX reaches by
+ * TCP, where the kernel reads and writes them where they lie, or rings to one
+ * that memory is shared with (lane_ring.h). The rules are docs/connection.md,
+ * "The lane" and "Rings".
  *
- * The dialling side dials it once the endpoint is open, at the listener that it
- * has dialled before, and both go without where that fails. */
+ * The connection is dialled by the dialling side once the endpoint is open, at
+ * the listener that it has dialled before; both go without where that fails. */
 #ifndef TMSG_AM_LANE_H
 #define TMSG_AM_LANE_H
 
@@ -52,7 +53,7 @@ typedef struct {
 typedef struct tmsg_lane {
     tmsg_endpoint_t *endpoint;
     tmsg_source_t source;
-    int fd;
+    int fd;                     /* < 0: it is one of rings */
     tmsg_frame_stream_t stream; /* until it stands */
     bool connected;
     bool stands;
@@ -69,12 +70,21 @@ typedef struct tmsg_lane {
     uint64_t seen;        /* and when `stuck` was set */
     tmsg_lane_out_t out;
     tmsg_lane_in_t in;
+    /* One over shared memory has no socket, but these, each where it is. */
+    struct tmsg_ring *ring_out, *ring_in;
 } tmsg_lane_t;
 
-/* Whether parts may go, and be asked for, by it. */
-bool tmsg_lane_stands(const tmsg_endpoint_t *endpoint);
+/* Whether parts may go by it, and be asked for by it: of a socket's that is the
+ * same. */
+bool tmsg_lane_sends(const tmsg_endpoint_t *endpoint);
+bool tmsg_lane_receives(const tmsg_endpoint_t *endpoint);
 
-/* In words: "stands", or why there is none; "loans" where these are made. */
+/* Whether a message may be meant for it, which make() then decides. Inside UCX,
+ * too. */
+bool tmsg_lane_may_send(const tmsg_endpoint_t *endpoint);
+bool tmsg_lane_make(tmsg_endpoint_t *endpoint);
+
+/* In words: "stands" or "ring", or why there is none. */
 const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint);
 
 /* Lock held, outside UCX: what carries an open endpoint is known. */
@@ -93,8 +103,9 @@ void tmsg_lane_stir(tmsg_endpoint_t *endpoint);
  * number of those where some were moved. */
 unsigned tmsg_lanes_turn(tmsg_worker_t *worker);
 
-/* Before the worker sleeps: its loop wakes it for all that lanes wait for. */
-void tmsg_lanes_arm(tmsg_worker_t *worker);
+/* Before the worker sleeps: it is woken for all that lanes wait for. False:
+ * there is something to be done. */
+bool tmsg_lanes_arm(tmsg_worker_t *worker);
 
 /* Lock held, outside UCX: with the connection, once its messages were
  * abandoned. */

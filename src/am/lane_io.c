@@ -21,7 +21,7 @@
 
 #include "am/endpoint.h"
 #include "am/fetch.h"
-#include "am/lane.h"
+#include "am/lane_ring.h"
 #include "am/parts_layout.h"
 #include "am/receive.h"
 #include "core/bytes.h"
@@ -31,6 +31,7 @@
 /* Bytes that a turn moves in each direction: what else has come waits while the
  * kernel copies them. Few, while small messages pass by the same endpoint. */
 #define TURN_BYTES ((size_t)128 * 1024)
+#define RING_TURN_BYTES ((size_t)64 * 1024) /* by shared memory */
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
 #define LOW_MOST ((size_t)256 * 1024) /* that are waited for, to be read */
 #define LOW_LEAST ((size_t)64 * 1024)
@@ -100,7 +101,8 @@ size_t tmsg_lane_turn_bytes(tmsg_lane_t *lane)
 {
     return tmsg_endpoint_is_alone(lane->endpoint, &lane->others)
                ? LONE_TURN_BYTES
-               : TURN_BYTES;
+           : lane->fd < 0 ? RING_TURN_BYTES
+                          : TURN_BYTES;
 }
 
 static size_t segment_bytes(int fd)
@@ -128,7 +130,7 @@ static bool begin_piece(tmsg_lane_t *lane)
     tmsg_put_le(out->header + 16, piece->bytes, 8);
     out->header_left = sizeof(out->header);
     begin_bytes(&out->bytes, piece->data, piece->count, piece->bytes);
-    out->segment = segment_bytes(lane->fd);
+    out->segment = lane->fd < 0 ? 0 : segment_bytes(lane->fd);
     out->busy = true;
     return true;
 }
@@ -195,8 +197,10 @@ size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most)
             break;
         }
         call.msg_iovlen = list_out(&lane->out, some, places);
-        moved =
-            judge(lane, sendmsg(lane->fd, &call, MSG_DONTWAIT | MSG_NOSIGNAL));
+        moved = lane->fd < 0
+                    ? tmsg_lane_ring_write(lane, places, call.msg_iovlen)
+                    : judge(lane, sendmsg(lane->fd, &call,
+                                          MSG_DONTWAIT | MSG_NOSIGNAL));
         if (moved == 0) {
             break;
         }
@@ -297,8 +301,7 @@ static void set_low(tmsg_lane_t *lane, size_t most)
 
     low = low < LOW_MOST ? low : LOW_MOST;
     wanted = heads || low < LOW_LEAST ? 1 : (int)low;
-
-    if (wanted != in->low) {
+    if (lane->fd >= 0 && wanted != in->low) {
         in->low = wanted;
         setsockopt(lane->fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted));
     }
@@ -311,23 +314,37 @@ static bool is_readable(const tmsg_lane_t *lane)
     return lane->in.low <= 1 || poll(&socket, 1, 0) != 0;
 }
 
-static ssize_t receive(tmsg_lane_t *lane, size_t most)
+/* Where the next bytes go, `most` at most; gives the number of places. 0: they
+ * are thrown away. */
+static size_t list_in(tmsg_lane_in_t *in, size_t most, struct iovec *places)
 {
-    tmsg_lane_in_t *in = &lane->in;
+    if (in->header_read < sizeof(in->header)) {
+        places[0] = (struct iovec){in->header + in->header_read,
+                                   sizeof(in->header) - in->header_read};
+        return 1;
+    }
+    return in->message == NULL
+               ? 0
+               : list_bytes(&in->bytes, most, places, PLACES_MOST);
+}
+
+static size_t receive(tmsg_lane_t *lane, size_t most)
+{
     struct iovec places[PLACES_MOST];
     struct msghdr call = {.msg_iov = places};
+    uint64_t left = lane->in.bytes.left;
 
-    if (in->header_read < sizeof(in->header)) {
-        return recv(lane->fd, in->header + in->header_read,
-                    sizeof(in->header) - in->header_read, MSG_DONTWAIT);
+    call.msg_iovlen = list_in(&lane->in, most, places);
+    if (call.msg_iovlen == 0) {
+        most = left < most ? (size_t)left : most;
     }
-    if (in->message == NULL) {
-        return recv(lane->fd, NULL,
-                    in->bytes.left < most ? in->bytes.left : most,
-                    MSG_DONTWAIT | MSG_TRUNC);
+    if (lane->fd < 0) {
+        return tmsg_lane_ring_read(lane, places, call.msg_iovlen, most);
     }
-    call.msg_iovlen = list_bytes(&in->bytes, most, places, PLACES_MOST);
-    return recvmsg(lane->fd, &call, MSG_DONTWAIT);
+    return judge(lane,
+                 call.msg_iovlen == 0
+                     ? recv(lane->fd, NULL, most, MSG_DONTWAIT | MSG_TRUNC)
+                     : recvmsg(lane->fd, &call, MSG_DONTWAIT));
 }
 
 size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
@@ -343,7 +360,7 @@ size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
         if (!is_readable(lane)) {
             break;
         }
-        moved = judge(lane, receive(lane, most - all));
+        moved = receive(lane, most - all);
         if (moved == 0) {
             break;
         }

@@ -28,17 +28,6 @@ typedef enum {
 
 #define TMSG_MESSAGE_PIECES 4 /* of a payload, in the record */
 
-/* How far the parts of a message are read that their sender lends. */
-typedef struct {
-    uint64_t list;   /* where the list of its places lies, */
-    uint32_t places; /* with so many, */
-    uint32_t from;   /* the first of them that is not through, */
-    uint64_t from_done;
-    size_t to; /* and the same of ours */
-    uint64_t to_done;
-    uint64_t left; /* bytes to read */
-} tmsg_loan_t;
-
 typedef struct tmsg_parts_in tmsg_parts_in_t;
 typedef struct tmsg_stage_in tmsg_stage_in_t;
 
@@ -74,8 +63,7 @@ struct tmsg_message {
     uint64_t charged;       /* against the sender's window; see credit.h */
     bool decoded;           /* the map is known */
     bool placed;            /* and where its tensors lie */
-    bool by_lane;           /* its parts were asked for by the lane, or lent */
-    bool lent_parts;        /* and these are being read; loan.c */
+    bool by_lane;           /* its parts were asked for by the lane */
     bool in_block;          /* all of them, there, as they travel */
     bool head_here;         /* what travels in the message itself */
     bool starved;           /* it has waited for memory */
@@ -105,7 +93,6 @@ struct tmsg_message {
     uint8_t gap[TMSG_PAYLOAD_ALIGNMENT]; /* takes what is no tensor's */
     /* with room to begin aligned. */
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
-    tmsg_loan_t loan; /* while parts are read */
 };
 
 /* Whether its parts were asked for, by another way than PARTs, and may come. */

@@ -53,10 +53,7 @@ void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs);
 /* Whether some are with UCX, or are to be. */
 bool tmsg_parts_pending(const tmsg_send_t *send);
 
-/* No more of them are sent: the message is given up while the connection may
- * stand, and what the peer reads by itself stays lent until it reads no more;
- * or the peer has refused it, or the connection is over. */
-void tmsg_parts_cancel(tmsg_send_t *send);
+/* No more of them are sent. */
 void tmsg_parts_stop(tmsg_send_t *send);
 
 void tmsg_parts_free(tmsg_send_t *send);

@@ -8,7 +8,6 @@
 #include "am/fetch.h"
 #include "am/lane.h"
 #include "am/lease.h"
-#include "am/loan.h"
 #include "am/parts.h"
 #include "am/parts_layout.h"
 #include "am/receive.h"
@@ -295,9 +294,7 @@ static void pull(tmsg_message_t *message)
     if (tmsg_endpoint_is_down(endpoint)) {
         return; /* it comes again, or never */
     }
-    message->by_lane =
-        message->stage == NULL &&
-        (tmsg_lane_stands(endpoint) || tmsg_loans_are_made(endpoint));
+    message->by_lane = message->stage == NULL && tmsg_lane_receives(endpoint);
     tmsg_control_pull(message->channel, message->head.message_id,
                       message->by_lane ? TMSG_PULL_BY_LANE : TMSG_PULL_BY_UCX);
     if (message->by_lane) {

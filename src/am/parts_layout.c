@@ -223,9 +223,6 @@ bool tmsg_parts_layout_note(tmsg_message_t *message, uint32_t number)
 const char *tmsg_parts_layout_claim(tmsg_message_t *message, uint32_t number,
                                     uint64_t bytes, tmsg_part_range_t *range_p)
 {
-    if (message->lent_parts) {
-        return "a part of a message that is lent";
-    }
     if (!tmsg_parts_layout_find(message, number, range_p)) {
         return "a part that its message does not have";
     }
@@ -245,50 +242,9 @@ uint64_t tmsg_parts_layout_coming(const tmsg_message_t *message)
 {
     const tmsg_parts_in_t *parts = message->parts;
 
-    if (message->lent_parts) {
-        return message->loan.left;
-    }
     return parts->left > message->parts_bytes / parts->chunk
                ? message->parts_bytes
                : parts->left * parts->chunk;
-}
-
-void tmsg_parts_layout_whole(tmsg_message_t *message)
-{
-    tmsg_parts_in_t *parts = message->parts;
-
-    memset(parts->arrived, 0xff, parts->count / 8 + 1);
-    parts->left = 0;
-}
-
-bool tmsg_parts_layout_begun(const tmsg_message_t *message)
-{
-    const tmsg_parts_in_t *parts = message->parts;
-
-    for (uint32_t i = 0; i <= parts->count / 8; i++) {
-        if (parts->arrived[i] != 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool tmsg_parts_layout_at(const tmsg_message_t *message, size_t i,
-                          ucp_dt_iov_t *place_p)
-{
-    const tmsg_parts_in_t *parts = message->parts;
-    const tmsg_map_entry_t *entry;
-
-    if (i >= parts->runs) {
-        if (parts->left_bytes == 0 || i - parts->runs >= parts->places) {
-            return false;
-        }
-        *place_p = parts->place[i - parts->runs];
-        return true;
-    }
-    entry = &tmsg_map_entries(message->map)[parts->run[i].index];
-    *place_p = (ucp_dt_iov_t){entry->tensor.data, entry->bytes};
-    return true;
 }
 
 bool tmsg_parts_missing(const tmsg_message_t *message)

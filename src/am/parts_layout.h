@@ -35,15 +35,6 @@ void tmsg_parts_layout_landed(tmsg_message_t *message);
 /* Bytes of its parts that have not come, or somewhat more. */
 uint64_t tmsg_parts_layout_coming(const tmsg_message_t *message);
 
-/* And that all of them are; whether one of them came. */
-void tmsg_parts_layout_whole(tmsg_message_t *message);
-bool tmsg_parts_layout_begun(const tmsg_message_t *message);
-
-/* The i-th place of all that travels so, in the order of their numbers; false:
- * there are no more. */
-bool tmsg_parts_layout_at(const tmsg_message_t *message, size_t i,
-                          ucp_dt_iov_t *place_p);
-
 /* Each tensor has its place: notes where slices go. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_parts_layout_place(tmsg_message_t *message);
 

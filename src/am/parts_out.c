@@ -201,7 +201,7 @@ bool tmsg_parts_pending(const tmsg_send_t *send)
 {
     return send->parts != NULL &&
            (send->parts->in_ucx > 0 || send->parts->queue != NULL ||
-            send->parts->lent || tmsg_stage_out_copies(send));
+            tmsg_stage_out_copies(send));
 }
 
 void tmsg_parts_out_enlist(tmsg_parts_out_t *parts, tmsg_list_t *queue)
@@ -225,35 +225,18 @@ void tmsg_parts_out_unlist(tmsg_parts_out_t *parts)
     parts->queue = NULL;
 }
 
-void tmsg_parts_out_take_back(tmsg_parts_out_t *parts)
-{
-    tmsg_worker_t *worker = parts->send->endpoint->worker;
-
-    parts->lent = false;
-    tmsg_pool_give(tmsg_store_pool(worker->store), parts->places);
-    parts->places = (tmsg_pool_block_t){.data = NULL};
-}
-
-static void stop(tmsg_send_t *send, bool takes_back)
+void tmsg_parts_stop(tmsg_send_t *send)
 {
     tmsg_parts_out_t *parts = send->parts;
 
-    if (parts != NULL && (parts->queue != NULL || parts->lent)) {
-        if (parts->queue != NULL) {
-            tmsg_parts_out_unlist(parts);
-        } else if (takes_back) {
-            tmsg_parts_out_take_back(parts);
-        }
+    if (parts != NULL && parts->queue != NULL) {
+        tmsg_parts_out_unlist(parts);
         if (send->ucx_status == UCS_OK) {
             send->ucx_status = UCS_ERR_CANCELED; /* it was not sent */
         }
     }
     tmsg_stage_out_stop(send);
 }
-
-void tmsg_parts_stop(tmsg_send_t *send) { stop(send, true); }
-
-void tmsg_parts_cancel(tmsg_send_t *send) { stop(send, false); }
 
 void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
 {

@@ -35,7 +35,6 @@ struct tmsg_parts_out {
     tmsg_node_t node;   /* in this list, while some are to be handed over: */
     tmsg_list_t *queue; /* endpoint's parting or pulled; NULL: in none */
     bool awaited;       /* the peer is to say how they go, and when */
-    bool lent;          /* the peer reads them, until it says that it is done */
     tmsg_send_t *send;
     const tmsg_map_t *map; /* that travels */
     tmsg_split_t split;
@@ -43,7 +42,6 @@ struct tmsg_parts_out {
     tmsg_pool_block_t staging; /* tensors that were packed */
     tmsg_plan_t left;          /* what goes in slices, behind the head */
     tmsg_pool_block_t list;    /* of these, where they are cut */
-    tmsg_pool_block_t places;  /* of all, while they are lent */
     tmsg_parts_next_t next;
     unsigned in_ucx;
     tmsg_parts_slot_t slots[TMSG_PARTS_SENT];
@@ -67,8 +65,5 @@ void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot);
 void tmsg_parts_out_enlist(tmsg_parts_out_t *parts, tmsg_list_t *queue);
 void tmsg_parts_out_unlist(tmsg_parts_out_t *parts);
 void tmsg_parts_out_await(tmsg_parts_out_t *parts, bool awaited);
-
-/* The peer reads them no more, or is believed nothing that it reads. */
-void tmsg_parts_out_take_back(tmsg_parts_out_t *parts);
 
 #endif

@@ -5,7 +5,6 @@
 #include "am/allowed.h"
 #include "am/context.h"
 #include "am/lane.h"
-#include "am/loan.h"
 #include "am/parts.h"
 #include "am/repeat.h"
 #include "am/schemas.h"
@@ -96,18 +95,14 @@ tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
     return &endpoint->measured[tmsg_map_stamp(map) % TMSG_MEASURED];
 }
 
-static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
-{
-    return &endpoint->worker->context->tuning.of[endpoint->carrier];
-}
-
 /* Measures the layout and holds it against the peer's limits, once. */
 static tmsg_status_t judge_layout(const tmsg_send_t *send,
                                   const tmsg_map_t *map,
                                   const tmsg_measures_t **measures_p)
 {
     tmsg_measures_t *known = tmsg_send_measured(send->endpoint, map);
-    uint64_t large = tmsg_way_large(thresholds_of(send->endpoint), send->wish);
+    uint64_t large =
+        tmsg_way_large(tmsg_endpoint_thresholds(send->endpoint), send->wish);
     tmsg_measures_t measures;
     tmsg_status_t status;
 
@@ -323,7 +318,7 @@ static bool is_alone(const tmsg_send_t *send)
 /* Nobody waits behind those that go by the lane. */
 static uint64_t chunk_of(const tmsg_send_t *send, bool by_lane)
 {
-    return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
+    return sayable(tmsg_way_chunk(tmsg_endpoint_thresholds(send->endpoint),
                                   by_lane || is_alone(send)));
 }
 
@@ -369,7 +364,8 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
 static tmsg_way_t choose_behind(const tmsg_send_t *send,
                                 const tmsg_payload_t *payload)
 {
-    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
+    const tmsg_thresholds_t *thresholds =
+        tmsg_endpoint_thresholds(send->endpoint);
     uint64_t spill = tmsg_layout_spill(payload->spill);
     tmsg_wish_t wish = send->wish;
     tmsg_way_t way =
@@ -413,12 +409,18 @@ static tmsg_status_t no_room(const tmsg_send_t *send,
 static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
                                 tmsg_payload_t *payload)
 {
-    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
+    const tmsg_thresholds_t *thresholds =
+        tmsg_endpoint_thresholds(send->endpoint);
     tmsg_way_t way;
     tmsg_status_t status;
 
     payload->way =
         tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
+    if (payload->way.lane && !tmsg_lane_make(send->endpoint)) {
+        send->wish.lane = false;
+        payload->way =
+            tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
+    }
     status = name_parts(send, payload);
     if (status == TMSG_OK) {
         status = measure(send, head, payload);
@@ -517,8 +519,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.parts = endpoint->peer_hello.parts > 0;
     send->wish.slices =
         send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
-    send->wish.lane = send->stage == NULL && tmsg_lane_stands(endpoint);
-    send->wish.loans = send->stage == NULL && tmsg_loans_are_made(endpoint);
+    send->wish.lane = send->stage == NULL && tmsg_lane_may_send(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

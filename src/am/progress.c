@@ -11,7 +11,6 @@
 #include "am/fetch.h"
 #include "am/kin.h"
 #include "am/lane.h"
-#include "am/loan.h"
 #include "am/lying.h"
 #include "am/retire.h"
 #include "am/ucxx.h"
@@ -233,8 +232,7 @@ static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
             worker->fetch.count | worker->early.count | worker->chores.count |
-            worker->lanes.count | worker->loans.count | worker->has_retired) !=
-           0;
+            worker->lanes.count | worker->has_retired) != 0;
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
@@ -247,9 +245,6 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     }
     if (worker->lanes.count > 0) {
         count += tmsg_lanes_turn(worker);
-    }
-    if (worker->loans.count > 0) {
-        count += tmsg_loans_turn(worker);
     }
     if (worker->fetch.count + worker->early.count > 0) {
         count += tmsg_messages_fetch(worker);
@@ -414,7 +409,7 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
         tmsg_call_catch_up(worker);
     }
     if ((worker->due.count > 0 && !worker->dispatching) ||
-        worker->chores.count > 0 || worker->loans.count > 0 ||
+        worker->chores.count > 0 ||
         (!worker->fetching &&
          ((worker->fetch.count > 0 && !tmsg_store_is_missed(worker->store)) ||
           tmsg_messages_are_due(worker)))) {
@@ -441,7 +436,9 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
                                   ucs_status_string(ucs));
         }
     }
-    tmsg_lanes_arm(worker);
+    if (!tmsg_lanes_arm(worker)) {
+        return TMSG_ERR_BUSY;
+    }
     tmsg_loop_arm(&worker->loop);
     worker->look = true;
     return TMSG_OK;

@@ -288,12 +288,13 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
 }
 
 /* What is asked for goes as it is asked for, and a device's memory by UCX. */
-static bool is_pulled(const tmsg_measures_t *measures, uint64_t spill,
-                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+static bool is_by_lane(const tmsg_measures_t *measures, uint64_t spill,
+                       const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
-    return wish.parts && wish.slices && wish.way == TMSG_WAY_AUTO &&
-           wish.protocol == TMSG_PROTOCOL_AUTO && measures->foreign == 0 &&
-           measures->bytes > 0 && measures->bytes >= thresholds->lane_bytes &&
+    return wish.lane && wish.parts && wish.slices &&
+           wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
+           measures->foreign == 0 && measures->bytes > 0 &&
+           measures->bytes >= thresholds->lane_bytes &&
            spill <= SPILLED_HEAD_MOST;
 }
 
@@ -311,8 +312,9 @@ static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,
             bytes <= thresholds->gather_most_bytes);
 }
 
-/* The kernel walks a list as fast as a copy of ours would make one piece, but
- * for tensors that are smaller than this on average. */
+/* A list is walked, by the kernel or into a ring, as fast as a copy of ours
+ * would make one piece, but for tensors that are smaller than this on
+ * average. */
 #define WALKED_BYTES 512
 
 static bool is_gathered_for_lane(size_t pieces, uint64_t bytes,
@@ -334,15 +336,14 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
                            const tmsg_thresholds_t *thresholds,
                            tmsg_wish_t wish)
 {
-    bool pulled = is_pulled(measures, spill, thresholds, wish);
-    bool by_lane = pulled && wish.lane;
+    bool by_lane = is_by_lane(measures, spill, thresholds, wish);
     tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish)};
     size_t pieces = measures->tensors + (spill > 0);
     uint64_t bytes = measures->bytes + spill;
     uint64_t packed = measures->packed;
     bool one;
 
-    way.lane = by_lane || (pulled && wish.loans && way.parts);
+    way.lane = by_lane;
     way.parts |= by_lane && measures->parts > 0;
     if (way.parts) {
         pieces -= measures->parts;

@@ -38,8 +38,7 @@ typedef struct {
     uint64_t slice_bytes; /* what is longer than this travels in pieces, too */
     uint64_t lone_chunk_bytes; /* instead of chunk_bytes, where it is more and
                                   no small message has passed lately */
-    uint64_t lane_bytes;       /* a message from here on goes by the lane, or
-                                * is lent if it has parts */
+    uint64_t lane_bytes;       /* a message from here on goes by the lane */
 } tmsg_thresholds_t;
 
 /* One for each carrier. */
@@ -90,7 +89,6 @@ typedef struct {
     bool parts;       /* the peer takes them */
     bool slices;      /* and these */
     bool lane;        /* and has one with us */
-    bool loans;       /* and reads our memory by itself */
 } tmsg_wish_t;
 
 typedef struct {
@@ -98,7 +96,7 @@ typedef struct {
     bool gather;      /* the rest is copied into one piece, not listed */
     int32_t protocol; /* of the rest: tmsg_protocol_t */
     bool slices;      /* the rest goes in pieces behind the head */
-    bool lane;        /* parts and slices go by the lane, or are lent */
+    bool lane;        /* parts and slices go by the lane */
 } tmsg_way_t;
 
 #define TMSG_WAY_NO_PARTS UINT64_MAX

@@ -337,7 +337,7 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.features =
         TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST | TMSG_FEATURE_CALLS |
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
-        TMSG_FEATURE_LEASE | TMSG_FEATURE_LANE | TMSG_FEATURE_LOANS;
+        TMSG_FEATURE_LEASE | TMSG_FEATURE_LANE | TMSG_FEATURE_RINGS;
     tmsg_numbers_tell(worker->context->devices, hello.devices,
                       sizeof(hello.devices));
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */

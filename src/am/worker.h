@@ -93,7 +93,6 @@ struct tmsg_worker {
     tmsg_list_t due;
     tmsg_timer_t silence; /* when to look for peers that are silent */
     tmsg_timer_t tidy;    /* when to trim the store's pool */
-    tmsg_list_t loans;    /* of which some is to be read; loan.h */
 
     tmsg_ucx_t *ucx;
     bool has_retired;            /* some of these wait to be closed */

@@ -286,7 +286,7 @@ static bool lane_settled(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
 
-    return tmsg_lane_stands(endpoint) ||
+    return tmsg_lane_sends(endpoint) ||
            (!endpoint->unexplained && endpoint->lane == NULL);
 }
 

@@ -71,6 +71,9 @@ static void open_scene(scene_t *scene, link_t link, uint32_t depth)
                    .on_refused = on_refused,
                    .on_refused_arg = scene}};
 
+    if (link != LINK_TCP) { /* what UCX holds is what is looked at */
+        by_ucx_alone();
+    }
     memset(scene, 0, sizeof(*scene));
     pair_open(&scene->pair, link, DRIVE_POLLING, &a, NULL);
 }

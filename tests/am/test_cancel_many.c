@@ -250,6 +250,7 @@ typedef struct {
 } stopped_t;
 
 static bool lane_expected; /* whether what is large goes by it */
+static bool rings_expected;
 
 static void stop(stopped_t *scene)
 {
@@ -274,7 +275,7 @@ static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
     if (lane_expected) {
         side_await(&scene->side, endpoint_has_lane, scene->endpoint, "a lane");
     }
-    scene->has_lane = lane_expected;
+    scene->has_lane = lane_expected || rings_expected;
     if (!fetching) {
         stop(scene);
     }
@@ -326,6 +327,8 @@ static void tcp_by_ucx(void)
     by_ucx_alone();
 }
 
+static void by_rings(void) { rings_expected = true; }
+
 static void tcp_by_lane(void)
 {
     setenv("UCX_TLS", "tcp,self", 1);
@@ -371,6 +374,13 @@ static void wake_up(link_t link, bool fetching)
 
 Test(cancel_many, on_a_stopped_peer_that_is_given_up_delivers_nothing_changed)
 {
+    by_ucx_alone();
+    give_up(LINK_SHM, false);
+    give_up(LINK_UNIX, true);
+}
+Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_rings)
+{
+    by_rings();
     give_up(LINK_SHM, false);
     give_up(LINK_UNIX, true);
 }
@@ -388,6 +398,13 @@ Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_lane)
 }
 Test(cancel_many, on_a_peer_that_is_killed_gives_all_back)
 {
+    by_ucx_alone();
+    kill_it(LINK_SHM);
+    kill_it(LINK_UNIX);
+}
+Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_rings)
+{
+    by_rings();
     kill_it(LINK_SHM);
     kill_it(LINK_UNIX);
 }
@@ -403,6 +420,13 @@ Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_lane)
 }
 Test(cancel_many, on_a_stopped_peer_that_wakes_up_delivers_nothing_changed)
 {
+    by_ucx_alone();
+    wake_up(LINK_SHM, false);
+    wake_up(LINK_UNIX, true);
+}
+Test(cancel_many, on_a_stopped_peer_that_wakes_up_nothing_changed_rings)
+{
+    by_rings();
     wake_up(LINK_SHM, false);
     wake_up(LINK_UNIX, true);
 }

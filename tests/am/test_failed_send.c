@@ -15,6 +15,8 @@
 
 enum { LONG = 60000, PIECE = 300000, PART = 8 << 20, ROUNDS = 200 };
 
+TestSuite(failed_send, .init = by_ucx_alone);
+
 /* The next long send of this UCX worker ends with that. */
 static struct {
     ucp_worker_h worker;
@@ -254,7 +256,7 @@ Test(failed_send, is_free_when_its_lease_is_withdrawn_or_the_peer_has_it)
     free(buffer.data);
 }
 
-Test(failed_send, of_a_part_withdraws_the_lease, .init = by_ucx_alone)
+Test(failed_send, of_a_part_withdraws_the_lease)
 {
     static const ucs_status_t statuses[] = {UCS_ERR_IO_ERROR, UCS_ERR_TIMED_OUT,
                                             UCS_ERR_CONNECTION_RESET};
@@ -334,8 +336,7 @@ Test(failed_send, waits_for_its_peers_word_no_longer_than_for_its_peer)
 
 /* Nothing else breaks the connection: it breaks, comes back, and so does the
  * message. */
-Test(failed_send, is_sent_again_where_the_connection_comes_back,
-     .init = by_ucx_alone)
+Test(failed_send, is_sent_again_where_the_connection_comes_back)
 {
     buffer_t buffer = {malloc(PART), PART, false};
     const how_t how = {.link = LINK_SHM};

@@ -158,7 +158,7 @@ Test(refused, may_destroy_its_endpoint)
 }
 
 /* The words are lost where there is no memory for them, the call is not. */
-Test(refused, is_told_without_memory)
+Test(refused, is_told_without_memory, .init = by_ucx_alone)
 {
     bool starved = false;
 

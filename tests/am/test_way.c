@@ -48,7 +48,7 @@ static tmsg_measures_t measures_of(size_t small, uint64_t bytes, size_t parts,
 static tmsg_way_t choose(const tmsg_measures_t *measures, uint64_t spill,
                          int32_t way, int32_t protocol, bool parts)
 {
-    const tmsg_wish_t wish = {way, protocol, parts, false, false, false};
+    const tmsg_wish_t wish = {way, protocol, parts, false, false};
 
     return tmsg_way_choose(measures, spill, &thresholds, wish);
 }
@@ -160,12 +160,12 @@ Test(way, a_wish_says_which_tensors_are_large)
         tmsg_wish_t wish;
         uint64_t large;
     } rows[] = {
-        {{TMSG_WAY_AUTO, 0, true, false, false, false}, 1 * MIB},
-        {{TMSG_WAY_AUTO, 0, false, false, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_GATHER, 0, true, false, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_SCATTER, 0, true, false, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_PARTS, 0, true, false, false, false}, 1},
-        {{TMSG_WAY_PARTS, 0, false, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_AUTO, 0, true, false, false}, 1 * MIB},
+        {{TMSG_WAY_AUTO, 0, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_GATHER, 0, true, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_SCATTER, 0, true, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_PARTS, 0, true, false, false}, 1},
+        {{TMSG_WAY_PARTS, 0, false, false, false}, TMSG_WAY_NO_PARTS},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -233,8 +233,8 @@ Test(way, a_long_rest_is_sliced)
     for (size_t i = 0; i < COUNT(rows); i++) {
         const tmsg_measures_t measures =
             measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 64 * MIB);
-        const tmsg_wish_t wish = {rows[i].way, 0, true, true, false, false};
-        const tmsg_wish_t older = {rows[i].way, 0, true, false, false, false};
+        const tmsg_wish_t wish = {rows[i].way, 0, true, true, false};
+        const tmsg_wish_t older = {rows[i].way, 0, true, false, false};
         tmsg_way_t way =
             tmsg_way_choose(&measures, rows[i].spill, &thresholds, wish);
 
@@ -289,8 +289,7 @@ Test(way, what_is_large_goes_by_the_lane)
     for (size_t i = 0; i < COUNT(rows); i++) {
         tmsg_measures_t measures =
             measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 2 * MIB);
-        tmsg_wish_t wish = {rows[i].way, rows[i].protocol, true, true, true,
-                            false};
+        tmsg_wish_t wish = {rows[i].way, rows[i].protocol, true, true, true};
         tmsg_way_t way;
 
         measures.foreign = rows[i].foreign;
@@ -304,52 +303,9 @@ Test(way, what_is_large_goes_by_the_lane)
         wish.lane = false; /* there is none */
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
         cr_expect(not(way.lane), "row %zu", i);
-        wish = (tmsg_wish_t){rows[i].way, rows[i].protocol, true, false, true,
-                             false};
+        wish = (tmsg_wish_t){rows[i].way, rows[i].protocol, true, false, true};
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
         cr_expect(not(way.lane), "row %zu", i); /* of an older peer */
-    }
-}
-
-/* And nothing else of it changes. */
-Test(way, what_has_parts_is_lent)
-{
-    static const struct {
-        size_t small;
-        uint64_t bytes; /* of each */
-        size_t parts, foreign;
-        int32_t way, protocol;
-        bool lent;
-    } rows[] = {
-        {64, 256 * KIB, 0, 0, 0, 0, false},
-        {0, 0, 1, 0, 0, 0, true},
-        {10, 64, 8, 0, 0, 0, true},
-        {64, 256 * KIB, 2, 0, 0, 0, true},
-        {64, 256 * KIB, 2, 1, 0, 0, false},
-        {8, 256 * KIB, 2, 0, TMSG_WAY_PARTS, 0, false},
-        {8, 256 * KIB, 2, 0, 0, TMSG_PROTOCOL_RNDV, false},
-    };
-    tmsg_thresholds_t set = thresholds;
-
-    set.lane_bytes = 256 * KIB;
-    for (size_t i = 0; i < COUNT(rows); i++) {
-        tmsg_measures_t measures =
-            measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 64 * MIB);
-        const tmsg_wish_t plain = {
-            rows[i].way, rows[i].protocol, true, true, false, false};
-        const tmsg_wish_t loans = {
-            rows[i].way, rows[i].protocol, true, true, false, true};
-        tmsg_way_t way, otherwise;
-
-        measures.foreign = rows[i].foreign;
-        way = tmsg_way_choose(&measures, 0, &set, loans);
-        otherwise = tmsg_way_choose(&measures, 0, &set, plain);
-        cr_expect(eq(int, way.lane, rows[i].lent), "row %zu", i);
-        cr_expect(not(otherwise.lane), "row %zu", i);
-        cr_expect(eq(int, way.parts, otherwise.parts), "row %zu", i);
-        cr_expect(eq(int, way.slices, otherwise.slices), "row %zu", i);
-        cr_expect(eq(int, way.gather, otherwise.gather), "row %zu", i);
-        cr_expect(eq(int, way.protocol, otherwise.protocol), "row %zu", i);
     }
 }
 

@@ -333,7 +333,9 @@ def half_way(request):
     if "cma" in request.param and "cma" not in str(
             json.loads(run("info", "--json").stdout)["transports"]):
         pytest.skip("no CMA on this machine")
-    plain = {**os.environ, "UCX_TLS": request.param}
+    plain = {**os.environ, "UCX_TLS": request.param,
+             # through a ring nothing comes that a call of the kernel's brings
+             "TENSORMSG_THRESHOLDS": "shm.lane_bytes=never"}
     return plain, {**plain, "LD_PRELOAD": os.environ["TMSG_STOP_HALF_WAY"],
                    "TMSG_STOP_AFTER": str(8 << 20),
                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Large payloads over shared memory, by rings: what goes by them, what does
+ * not, what becomes of it, and what a peer may lie about. How parts travel by
+ * any lane is test_lane's. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "am/control.h"
+#include "am/endpoint.h"
+#include "am/lane_ring.h"
+#include "am/ring.h"
+#include "core/bytes.h"
+#include "support/joined.h"
+#include "support/sample.h"
+
+#define LARGE ((size_t)3 << 20)
+#define HUGE ((size_t)48 << 20)
+#define GIANT ((size_t)144 << 20)
+#define MARK TMSG_RING_MARK_BYTES
+#define RING_BYTES ((size_t)1 << 20)
+
+static uint64_t by_ring(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->stats.sent_by_lane;
+}
+
+static tmsg_request_t *send_on(tmsg_endpoint_t *endpoint, uint64_t seed,
+                               size_t bytes, unsigned flags, uint16_t channel)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
+                                                     TMSG_SEND_PARAM_FLAGS,
+                                       .channel = channel,
+                                       .flags = flags};
+    tmsg_map_t *map = sample_bytes(seed, bytes);
+    tmsg_request_t *sent;
+
+    must(tmsg_endpoint_send(endpoint, map, &params, &sent));
+    tmsg_map_destroy(map);
+    return sent;
+}
+
+static void take_bytes(pair_t *pair, uint64_t seed, size_t bytes)
+{
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    sample_check_bytes(seed, bytes, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+/* One large, many middling, many small, a little of each, and names that do not
+ * fit into a header. */
+static const sample_t kinds[] = {
+    {.seed = 1, .tensors = 1, .shape = SAMPLE_VECTOR, .elements = 1 << 24},
+    {.seed = 2, .tensors = 40, .shape = SAMPLE_VECTOR, .elements = 20000},
+    {.seed = 3, .tensors = 4000, .shape = SAMPLE_VECTOR, .elements = 60},
+    {.seed = 4, .tensors = 3, .shape = SAMPLE_VECTOR, .elements = 700001},
+    {.seed = 5,
+     .tensors = 300,
+     .name_bytes = 2000,
+     .elements = 400,
+     .shape = SAMPLE_VECTOR},
+};
+
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static void carry(link_t link, drive_t drive)
+{
+    static const unsigned flags[] = {0, TMSG_SEND_ACKED, TMSG_SEND_VERIFY};
+    const side_options_t quiet = {.quiet = true};
+    uint64_t most = link == LINK_BLOB ? 0 : KINDS * 3;
+    pair_t pair;
+
+    pair_open(&pair, link, drive, &quiet, &quiet);
+    for (size_t i = 0; i < KINDS * 3; i++) {
+        const sample_t *kind = &kinds[i % KINDS];
+        tmsg_request_t *there =
+            send_map(pair.to_a, sample_make(kind), flags[i / KINDS]);
+        tmsg_request_t *back =
+            send_map(pair.to_b, sample_make(kind), flags[i / KINDS]);
+        tmsg_message_t *at_a = pair_take(&pair, &pair.a);
+        tmsg_message_t *at_b = pair_take(&pair, &pair.b);
+
+        sample_check(kind, tmsg_message_map(at_a));
+        sample_check(kind, tmsg_message_map(at_b));
+        tmsg_message_destroy(at_a);
+        tmsg_message_destroy(at_b);
+        must(pair_finish(&pair, there));
+        must(pair_finish(&pair, back));
+    }
+    cr_expect(eq(u64, by_ring(pair.to_a), most));
+    cr_expect(eq(u64, by_ring(pair.to_b), most));
+    cr_expect(eq(u64, pair.to_a->stats.received_by_lane, most));
+    pair_close(&pair);
+}
+
+Test(ring, carries_what_is_large) { carry(LINK_SHM, DRIVE_POLLING); }
+Test(ring, carries_by_descriptor) { carry(LINK_SHM, DRIVE_FD); }
+Test(ring, carries_by_thread) { carry(LINK_SHM, DRIVE_THREAD); }
+Test(ring, carries_over_unix) { carry(LINK_UNIX, DRIVE_FD); }
+Test(ring, is_none_by_blob) { carry(LINK_BLOB, DRIVE_POLLING); }
+
+static bool has_begun(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return pair->to_a->lane != NULL && pair->to_a->lane->written > 0;
+}
+
+Test(ring, small_messages_pass)
+{
+    pair_t pair;
+    tmsg_request_t *large, *small;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    large = send_on(pair.to_a, 1, HUGE, 0, 0);
+    pair_await(&pair, has_begun, &pair, "its beginning");
+    small = send_on(pair.to_a, 2, 100, 0, 1);
+    take_bytes(&pair, 2, 100);
+    take_bytes(&pair, 1, HUGE);
+    must(pair_finish(&pair, large));
+    must(pair_finish(&pair, small));
+    pair_close(&pair);
+}
+
+/* The one on channel 1 goes past most of that on channel 0. */
+Test(ring, channels_take_turns)
+{
+    pair_t pair;
+    tmsg_request_t *first, *second;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    first = send_on(pair.to_a, 1, HUGE, 0, 0);
+    second = send_on(pair.to_a, 2, LARGE, 0, 1);
+    take_bytes(&pair, 2, LARGE);
+    take_bytes(&pair, 1, HUGE);
+    must(pair_finish(&pair, first));
+    must(pair_finish(&pair, second));
+    pair_close(&pair);
+}
+
+/* Bytes that are in the ring already are thrown away by the receiver. */
+Test(ring, a_canceled_message_is_over_and_harms_no_other)
+{
+    tmsg_request_t *amid, *next;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_FD, NULL, NULL);
+    amid = send_on(pair.to_a, 1, HUGE, TMSG_SEND_ACKED, 0);
+    next = send_on(pair.to_a, 2, LARGE, TMSG_SEND_ACKED, 0);
+    pair_await(&pair, has_begun, &pair, "its beginning");
+    tmsg_request_cancel(amid);
+    cr_expect(eq(int, pair_finish(&pair, amid), TMSG_ERR_CANCELED));
+    take_bytes(&pair, 2, LARGE);
+    must(pair_finish(&pair, next));
+    pair_close(&pair);
+}
+
+static void end_amid(bool by_sender)
+{
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    sent = send_on(pair.to_a, 1, GIANT, TMSG_SEND_ACKED, 0);
+    pair_await(&pair, has_begun, &pair, "its beginning");
+    must(tmsg_endpoint_abort(by_sender ? pair.to_a : pair.to_b,
+                             TMSG_ERR_CANCELED, "enough"));
+    cr_expect(eq(int, pair_finish(&pair, sent), TMSG_ERR_CANCELED));
+    pair_drop(&pair);
+}
+
+Test(ring, ends_with_the_sender) { end_amid(true); }
+Test(ring, ends_with_the_receiver) { end_amid(false); }
+
+/* Descriptors are open until the peer has its ring; memory is both sides'. */
+static size_t open_files(void)
+{
+    size_t count = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
+Test(ring, keeps_no_descriptor)
+{
+    pair_t pair;
+    size_t before;
+    tmsg_request_t *sent;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    before = open_files();
+    for (int i = 0; i < 3; i++) {
+        sent = send_on(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
+        take_bytes(&pair, 1, LARGE);
+        must(pair_finish(&pair, sent));
+    }
+    cr_expect(eq(u64, by_ring(pair.to_a), 3));
+    cr_expect(eq(sz, open_files(), before));
+    pair_close(&pair);
+}
+
+/* Of this process, which is the peer. */
+static void offer(const pair_t *pair, int fd, const uint8_t *mark)
+{
+    must_true(tmsg_control_offer(pair->to_b, fd, mark));
+}
+
+static bool is_refused(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return pair->to_b->ringless;
+}
+
+static tmsg_lane_t *lane_of_ring(tmsg_endpoint_t *endpoint)
+{
+    tmsg_lane_t *lane = calloc(1, sizeof(*lane));
+
+    lane->endpoint = endpoint;
+    lane->fd = -1;
+    lane->source.fd = -1;
+    must(tmsg_ring_create(&lane->ring_out));
+    return lane;
+}
+
+/* What is no ring, or another's, is not taken, and all goes by UCX. */
+static void refuse(int fd, const uint8_t *mark)
+{
+    pair_t pair;
+    tmsg_request_t *sent;
+    tmsg_message_t *message;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair.to_b->lane = lane_of_ring(pair.to_b); /* of which nothing was said */
+    offer(&pair, fd, mark);
+    pair_await(&pair, is_refused, &pair, "a refusal");
+    sent = send_on(pair.to_b, 1, LARGE, TMSG_SEND_ACKED, 0);
+    message = pair_take(&pair, &pair.b);
+    sample_check_bytes(1, LARGE, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(&pair, sent));
+    cr_expect(eq(u64, by_ring(pair.to_b), 0));
+    cr_expect(eq(int, strncmp(tmsg_lane_words(pair.to_b), "none: ", 6), 0));
+    pair_close(&pair);
+}
+
+Test(ring, a_file_is_none)
+{
+    uint8_t mark[MARK] = {0};
+    FILE *file = tmpfile();
+
+    must_eq(ftruncate(fileno(file), 4096 + (1 << 20)), 0);
+    refuse(fileno(file), mark);
+    fclose(file);
+}
+
+Test(ring, a_descriptor_that_is_closed_is_none)
+{
+    uint8_t mark[MARK] = {0};
+
+    refuse(1000, mark);
+}
+
+Test(ring, memory_that_may_shrink_is_none)
+{
+    uint8_t mark[MARK] = {0};
+    int fd = memfd_create("no ring", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+
+    must_eq(ftruncate(fd, 4096 + (1 << 20)), 0);
+    refuse(fd, mark);
+    close(fd);
+}
+
+Test(ring, memory_of_another_length_is_none)
+{
+    uint8_t mark[MARK] = {0};
+    int fd = memfd_create("no ring", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+
+    must_eq(ftruncate(fd, 4096), 0);
+    must_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    refuse(fd, mark);
+    close(fd);
+}
+
+/* Whoever opens such a file waits until the lease is given up. */
+Test(ring, memory_under_a_lease_is_none)
+{
+    uint8_t mark[MARK] = {0};
+    int made = memfd_create("no ring", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    char path[64];
+    int fd;
+
+    signal(SIGIO, SIG_IGN);
+    must_eq(ftruncate(made, 4096 + (1 << 20)), 0);
+    must_eq(fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", made);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    must_true(fd >= 0);
+    close(made);
+    must_eq(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
+    refuse(fd, mark);
+    close(fd);
+}
+
+Test(ring, another_ones_is_none)
+{
+    uint8_t mark[MARK] = {1};
+    tmsg_ring_t *ring;
+
+    must(tmsg_ring_create(&ring));
+    refuse(tmsg_ring_fd(ring), mark);
+    tmsg_ring_free(ring);
+}
+
+static bool were_offered(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return pair->to_a->ring_offered && pair->to_b->ring_offered;
+}
+
+Test(ring, is_none_over_tcp)
+{
+    pair_t pair;
+    tmsg_ring_t *ring;
+
+    must(tmsg_ring_create(&ring));
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    must_eq(pair.to_a->carrier, TMSG_CARRIER_TCP);
+    must_eq(pair.to_b->carrier, TMSG_CARRIER_TCP);
+    offer(&pair, tmsg_ring_fd(ring), tmsg_ring_mark(ring));
+    must_true(tmsg_control_offer(pair.to_a, tmsg_ring_fd(ring),
+                                 tmsg_ring_mark(ring)));
+    pair_await(&pair, were_offered, &pair, "the offers");
+    must_true(!tmsg_lane_ring_receives(pair.to_a));
+    must_true(!tmsg_lane_ring_receives(pair.to_b));
+    tmsg_ring_free(ring);
+    pair_close(&pair);
+}
+
+/* Which would be a signal. */
+Test(ring, is_none_where_files_are_to_be_shorter)
+{
+    const struct rlimit little = {64 << 10, RLIM_INFINITY};
+    pair_t pair;
+    tmsg_request_t *sent;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
+    sent = send_on(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    cr_expect(eq(u64, by_ring(pair.to_a), 0));
+    cr_expect(ne(ptr, strstr(tmsg_lane_words(pair.to_a), "no memory"), NULL));
+    pair_close(&pair);
+}
+
+Test(ring, a_second_one_ends_the_connection)
+{
+    pair_t pair;
+    tmsg_ring_t *ring;
+
+    must(tmsg_ring_create(&ring));
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must_true(tmsg_lane_ring_make(pair.to_b));
+    offer(&pair, tmsg_ring_fd(ring), tmsg_ring_mark(ring));
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
+    tmsg_ring_free(ring);
+    pair_drop(&pair);
+}
+
+/* A bell and answers that nobody asked for, and what a later version may say.
+ */
+Test(ring, words_out_of_turn_are_passed_over)
+{
+    pair_t pair;
+    tmsg_request_t *sent;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (unsigned word = 0; word < 256; word++) {
+        if (word != TMSG_RING_WORD_OFFER) {
+            tmsg_control_ring(pair.to_b, (uint8_t)word);
+        }
+    }
+    sent = send_on(pair.to_b, 2, 100, 0, 0); /* behind them */
+    tmsg_message_destroy(pair_take(&pair, &pair.b));
+    must(pair_finish(&pair, sent));
+    sent = send_on(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
+    take_bytes(&pair, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    cr_expect(eq(u64, by_ring(pair.to_a), 1));
+    pair_close(&pair);
+}
+
+Test(ring, an_offer_without_a_place_ends_the_connection)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    tmsg_control_ring(pair.to_b, TMSG_RING_WORD_OFFER);
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
+    pair_drop(&pair);
+}
+
+/* The ring by itself: bytes of any lengths come as they went, as many as there
+ * is room for; and what the other side writes there is bounded. */
+Test(ring, bytes_come_as_they_went)
+{
+    tmsg_ring_t *from, *to;
+    uint64_t seed = 7, sent = 0, got = 0;
+    uint8_t *out = malloc(RING_BYTES), *in = malloc(RING_BYTES);
+
+    must(tmsg_ring_create(&from));
+    must(tmsg_ring_open(getpid(), tmsg_ring_fd(from), tmsg_ring_mark(from),
+                        &to));
+    while (got < 64 * RING_BYTES) {
+        size_t one = sample_random(&seed) % 70000 + 1;
+        size_t two = sample_random(&seed) % 100 + 1;
+        struct iovec list[2] = {{out, one}, {out + one, two}};
+        size_t moved;
+
+        for (size_t i = 0; i < one + two; i++) {
+            out[i] = (uint8_t)((sent + i) * 31 >> 3);
+        }
+        sent += tmsg_ring_write(from, list, 2);
+        if (sample_random(&seed) % 3 == 0) {
+            continue;
+        }
+        list[0] = (struct iovec){in, sample_random(&seed) % 90000 + 1};
+        list[1] = (struct iovec){in + list[0].iov_len, 50};
+        moved = tmsg_ring_read(to, list, 2);
+        for (size_t i = 0; i < moved; i++) {
+            must_eq(in[i], (uint8_t)((got + i) * 31 >> 3));
+        }
+        got += moved;
+        got += tmsg_ring_skip(to, 5);
+    }
+    must_true(sent - got <= RING_BYTES);
+    tmsg_ring_free(from);
+    tmsg_ring_free(to);
+    free(in);
+    free(out);
+}
+
+/* A side asks for a word only where there is nothing to be done. */
+Test(ring, asks_for_a_word_where_it_waits)
+{
+    tmsg_ring_t *from, *to;
+    uint8_t *bytes = calloc(1, RING_BYTES);
+    const struct iovec some = {bytes, 10}, all = {bytes, RING_BYTES};
+
+    must(tmsg_ring_create(&from));
+    must(tmsg_ring_open(getpid(), tmsg_ring_fd(from), tmsg_ring_mark(from),
+                        &to));
+    must_true(!tmsg_ring_is_awaited(from));
+    must_true(tmsg_ring_await(to));
+    must_eq(tmsg_ring_write(from, &some, 1), 10);
+    must_true(tmsg_ring_is_awaited(from));
+    must_true(!tmsg_ring_is_awaited(from)); /* once */
+    must_true(!tmsg_ring_await(to));
+    must_true(!tmsg_ring_await(from));
+    must_eq(tmsg_ring_write(from, &all, 1), RING_BYTES - 10);
+    must_true(tmsg_ring_await(from));
+    must_eq(tmsg_ring_skip(to, 1), 1);
+    must_true(tmsg_ring_is_awaited(to));
+    tmsg_ring_free(from);
+    tmsg_ring_free(to);
+    free(bytes);
+}
+
+/* Both counters lie in the first page, 64 and 128 bytes from its beginning. */
+Test(ring, what_the_other_side_writes_there_is_bounded)
+{
+    static const uint64_t wrong[] = {1, RING_BYTES + 11, UINT64_MAX / 2};
+    uint8_t bytes[64];
+    const struct iovec some = {bytes, sizeof(bytes)};
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        tmsg_ring_t *from, *to;
+        uint64_t *page;
+
+        must(tmsg_ring_create(&from));
+        page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
+                    tmsg_ring_fd(from), 0);
+        must_true(page != MAP_FAILED);
+        must(tmsg_ring_open(getpid(), tmsg_ring_fd(from), tmsg_ring_mark(from),
+                            &to));
+        if (wrong[i] > RING_BYTES) {
+            page[8] = wrong[i];
+            must_eq(tmsg_ring_read(to, &some, 1), TMSG_RING_WRONG);
+        }
+        page[16] = wrong[i];
+        must_eq(tmsg_ring_write(from, &some, 1), TMSG_RING_WRONG);
+        munmap(page, 4096);
+        tmsg_ring_free(from);
+        tmsg_ring_free(to);
+    }
+}
+
+/* And ends the connection. */
+Test(ring, a_position_that_cannot_be_ends_the_connection)
+{
+    pair_t pair;
+    uint64_t *page;
+    int fd;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must_true(tmsg_lane_ring_make(pair.to_a));
+    fd = dup(tmsg_ring_fd(pair.to_a->lane->ring_out));
+    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    must_true(page != MAP_FAILED);
+    tmsg_request_destroy(send_on(pair.to_a, 1, HUGE, 0, 0));
+    pair_await(&pair, has_begun, &pair, "its beginning");
+    page[8] += 2 * RING_BYTES;
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
+    munmap(page, 4096);
+    close(fd);
+    pair_drop(&pair);
+}
