@@ -39,6 +39,7 @@ typedef struct {
     void *arg;
     unsigned ahead;   /* of so many events any may be the next; 0: the first */
     unsigned failing; /* one of so many rendezvous fails; 0: none */
+    unsigned fetched; /* since one has failed */
     bool by_tcp;      /* say that it is TCP, not shared memory */
     uint64_t arrived, reported, overtook, failed; /* counted */
 } fake_ucx_t;
