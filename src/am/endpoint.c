@@ -441,12 +441,6 @@ size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint)
     return count;
 }
 
-const tmsg_thresholds_t *
-tmsg_endpoint_thresholds(const tmsg_endpoint_t *endpoint)
-{
-    return &endpoint->worker->context->tuning.of[endpoint->carrier];
-}
-
 bool tmsg_endpoint_is_alone(const tmsg_endpoint_t *endpoint,
                             tmsg_others_t *others)
 {

@@ -247,10 +247,6 @@ void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
  * CLOSED. */
 tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint);
 
-/* Of what carries it. */
-const tmsg_thresholds_t *
-tmsg_endpoint_thresholds(const tmsg_endpoint_t *endpoint);
-
 /* Whether no small message passed it for a while, either way: a turn of what is
  * large may be long. */
 bool tmsg_endpoint_is_alone(const tmsg_endpoint_t *endpoint,

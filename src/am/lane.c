@@ -151,10 +151,10 @@ void tmsg_lane_end(tmsg_endpoint_t *endpoint)
     }
     endpoint->lane = NULL;
     leave_loop(lane);
-    if (lane->fd >= 0 && !lane->stands) {
-        tmsg_frame_free(&lane->stream);
-    }
     if (lane->fd >= 0) {
+        if (!lane->stands) {
+            tmsg_frame_free(&lane->stream);
+        }
         shutdown(lane->fd, SHUT_RDWR); /* a child may have it, too */
         close(lane->fd);
     }

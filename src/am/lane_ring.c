@@ -26,11 +26,6 @@ static bool may_be_taken(const tmsg_endpoint_t *endpoint)
                TMSG_FEATURE_RINGS;
 }
 
-static bool may_be_made(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->carrier == TMSG_CARRIER_SHM && may_be_taken(endpoint);
-}
-
 /* NULL: no memory. */
 static tmsg_lane_t *lane_of(tmsg_endpoint_t *endpoint)
 {
@@ -68,7 +63,8 @@ bool tmsg_lane_ring_sends(const tmsg_endpoint_t *endpoint)
 
 bool tmsg_lane_ring_may_send(const tmsg_endpoint_t *endpoint)
 {
-    return may_be_made(endpoint) && !endpoint->ringless;
+    return endpoint->carrier == TMSG_CARRIER_SHM && may_be_taken(endpoint) &&
+           !endpoint->ringless;
 }
 
 bool tmsg_lane_ring_make(tmsg_endpoint_t *endpoint)

@@ -95,14 +95,18 @@ tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
     return &endpoint->measured[tmsg_map_stamp(map) % TMSG_MEASURED];
 }
 
+static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
+{
+    return &endpoint->worker->context->tuning.of[endpoint->carrier];
+}
+
 /* Measures the layout and holds it against the peer's limits, once. */
 static tmsg_status_t judge_layout(const tmsg_send_t *send,
                                   const tmsg_map_t *map,
                                   const tmsg_measures_t **measures_p)
 {
     tmsg_measures_t *known = tmsg_send_measured(send->endpoint, map);
-    uint64_t large =
-        tmsg_way_large(tmsg_endpoint_thresholds(send->endpoint), send->wish);
+    uint64_t large = tmsg_way_large(thresholds_of(send->endpoint), send->wish);
     tmsg_measures_t measures;
     tmsg_status_t status;
 
@@ -318,7 +322,7 @@ static bool is_alone(const tmsg_send_t *send)
 /* Nobody waits behind those that go by the lane. */
 static uint64_t chunk_of(const tmsg_send_t *send, bool by_lane)
 {
-    return sayable(tmsg_way_chunk(tmsg_endpoint_thresholds(send->endpoint),
+    return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
                                   by_lane || is_alone(send)));
 }
 
@@ -364,8 +368,7 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
 static tmsg_way_t choose_behind(const tmsg_send_t *send,
                                 const tmsg_payload_t *payload)
 {
-    const tmsg_thresholds_t *thresholds =
-        tmsg_endpoint_thresholds(send->endpoint);
+    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
     uint64_t spill = tmsg_layout_spill(payload->spill);
     tmsg_wish_t wish = send->wish;
     tmsg_way_t way =
@@ -409,8 +412,7 @@ static tmsg_status_t no_room(const tmsg_send_t *send,
 static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
                                 tmsg_payload_t *payload)
 {
-    const tmsg_thresholds_t *thresholds =
-        tmsg_endpoint_thresholds(send->endpoint);
+    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
     tmsg_way_t way;
     tmsg_status_t status;
 

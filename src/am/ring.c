@@ -59,7 +59,6 @@ struct tmsg_ring {
     bool sends;
     int fd;
     pid_t pid; /* in a child of ours there is something else */
-    uint8_t mark[TMSG_RING_MARK_BYTES];
 };
 
 _Static_assert(offsetof(head_t, sender) == 64 &&
@@ -149,15 +148,17 @@ tmsg_status_t tmsg_ring_create(tmsg_ring_t **ring_p)
         tmsg_ring_free(ring);
         return status;
     }
-    randombytes_buf(ring->mark, sizeof(ring->mark));
-    memcpy(ring->head->mark, ring->mark, sizeof(ring->mark));
+    randombytes_buf(ring->head->mark, TMSG_RING_MARK_BYTES);
     *ring_p = ring;
     return TMSG_OK;
 }
 
 int tmsg_ring_fd(const tmsg_ring_t *ring) { return ring->fd; }
 
-const uint8_t *tmsg_ring_mark(const tmsg_ring_t *ring) { return ring->mark; }
+const uint8_t *tmsg_ring_mark(const tmsg_ring_t *ring)
+{
+    return ring->head->mark;
+}
 
 void tmsg_ring_close_fd(tmsg_ring_t *ring)
 {
