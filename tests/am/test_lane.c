@@ -15,8 +15,10 @@
 #include "am/store.h"
 #include "am/worker.h"
 #include "core/bytes.h"
+#include "support/channels.h"
 #include "support/joined.h"
 #include "support/keys.h"
+#include "support/large.h"
 #include "support/raw.h"
 #include "support/sample.h"
 
@@ -45,70 +47,15 @@ static uint64_t by_lane(const tmsg_endpoint_t *endpoint)
     return endpoint->stats.sent_by_lane;
 }
 
-static tmsg_request_t *send_bytes(tmsg_endpoint_t *endpoint, uint64_t seed,
-                                  size_t bytes, unsigned flags,
-                                  uint16_t channel)
-{
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
-                                                     TMSG_SEND_PARAM_FLAGS,
-                                       .channel = channel,
-                                       .flags = flags};
-    tmsg_map_t *map = sample_bytes(seed, bytes);
-    tmsg_request_t *sent;
-
-    must(tmsg_endpoint_send(endpoint, map, &params, &sent));
-    tmsg_map_destroy(map);
-    return sent;
-}
-
-static void take_bytes(pair_t *pair, side_t *side, uint64_t seed, size_t bytes)
-{
-    tmsg_message_t *message = pair_take(pair, side);
-
-    sample_check_bytes(seed, bytes, tmsg_message_map(message));
-    tmsg_message_destroy(message);
-}
-
-/* One large, many middling, many small, and a little of each. */
-static const sample_t kinds[] = {
-    {.seed = 1, .tensors = 1, .shape = SAMPLE_VECTOR, .elements = 1 << 24},
-    {.seed = 2, .tensors = 40, .shape = SAMPLE_VECTOR, .elements = 20000},
-    {.seed = 3, .tensors = 4000, .shape = SAMPLE_VECTOR, .elements = 60},
-    {.seed = 4, .tensors = 3, .shape = SAMPLE_VECTOR, .elements = 700001},
-    {.seed = 5,
-     .tensors = 300,
-     .name_bytes = 2000,
-     .elements = 400,
-     .shape = SAMPLE_VECTOR}, /* names that do not fit into a header */
-};
-
-#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
-
 static void carry(drive_t drive)
 {
-    static const unsigned flags[] = {0, TMSG_SEND_ACKED, TMSG_SEND_VERIFY};
     pair_t pair;
 
     open_lane(&pair, drive, NULL, NULL);
-    for (size_t i = 0; i < KINDS * 3; i++) {
-        const sample_t *kind = &kinds[i % KINDS];
-        tmsg_request_t *there =
-            send_map(pair.to_a, sample_make(kind), flags[i / KINDS]);
-        tmsg_request_t *back =
-            send_map(pair.to_b, sample_make(kind), flags[i / KINDS]);
-        tmsg_message_t *at_a = pair_take(&pair, &pair.a);
-        tmsg_message_t *at_b = pair_take(&pair, &pair.b);
-
-        sample_check(kind, tmsg_message_map(at_a));
-        sample_check(kind, tmsg_message_map(at_b));
-        tmsg_message_destroy(at_a);
-        tmsg_message_destroy(at_b);
-        must(pair_finish(&pair, there));
-        must(pair_finish(&pair, back));
-    }
-    cr_expect(eq(u64, by_lane(pair.to_a), KINDS * 3));
-    cr_expect(eq(u64, by_lane(pair.to_b), KINDS * 3));
-    cr_expect(eq(u64, pair.to_a->stats.received_by_lane, KINDS * 3));
+    large_exchange(&pair);
+    cr_expect(eq(u64, by_lane(pair.to_a), LARGE_MESSAGES));
+    cr_expect(eq(u64, by_lane(pair.to_b), LARGE_MESSAGES));
+    cr_expect(eq(u64, pair.to_a->stats.received_by_lane, LARGE_MESSAGES));
     pair_close(&pair);
 }
 
@@ -141,7 +88,7 @@ Test(lane, does_not_carry_what_is_small_or_asked_for)
 
         must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
         tmsg_map_destroy(map);
-        take_bytes(&pair, &pair.a, i, rows[i].bytes);
+        large_take(&pair, &pair.a, i, rows[i].bytes);
         must(pair_finish(&pair, sent));
         cr_expect(eq(u64, by_lane(pair.to_a), 0), "row %zu", i);
     }
@@ -154,8 +101,8 @@ static void go_without(link_t link)
     tmsg_request_t *sent;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
-    sent = send_bytes(pair.to_a, 1, LARGE, 0, 0);
-    take_bytes(&pair, &pair.a, 1, LARGE);
+    sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), 0);
+    large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
     cr_expect(zero(ptr, pair.to_a->lane));
     cr_expect(zero(ptr, pair.to_b->lane));
@@ -181,8 +128,8 @@ Test(lane, is_none_without_a_listener)
     tmsg_listener_destroy(pair.a.listener);
     pair.a.listener = NULL;
     pair_await(&pair, explains, pair.to_a, "why there is no lane");
-    sent = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, &pair.a, 1, LARGE);
+    sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
     must(tmsg_endpoint_describe(pair.to_a, &json));
     cr_expect(ne(ptr, strstr(json, "\"lane\":\t\"none: "), NULL), "%s", json);
@@ -239,11 +186,11 @@ Test(lane, small_messages_pass)
     tmsg_request_t *large, *small;
 
     open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-    large = send_bytes(pair.to_a, 1, HUGE, 0, 0);
+    large = send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0);
     write_until(&pair, 1 << 20);
-    small = send_bytes(pair.to_a, 2, 100, 0, 1);
-    take_bytes(&pair, &pair.a, 2, 100);
-    take_bytes(&pair, &pair.a, 1, HUGE);
+    small = send_on(pair.to_a, 1, sample_bytes(2, 100), 0);
+    large_take(&pair, &pair.a, 2, 100);
+    large_take(&pair, &pair.a, 1, HUGE);
     must(pair_finish(&pair, large));
     must(pair_finish(&pair, small));
     pair_close(&pair);
@@ -256,10 +203,10 @@ Test(lane, channels_take_turns)
     tmsg_request_t *first, *second;
 
     open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-    first = send_bytes(pair.to_a, 1, HUGE, 0, 0);
-    second = send_bytes(pair.to_a, 2, LARGE, 0, 1);
-    take_bytes(&pair, &pair.a, 2, LARGE);
-    take_bytes(&pair, &pair.a, 1, HUGE);
+    first = send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0);
+    second = send_on(pair.to_a, 1, sample_bytes(2, LARGE), 0);
+    large_take(&pair, &pair.a, 2, LARGE);
+    large_take(&pair, &pair.a, 1, HUGE);
     must(pair_finish(&pair, first));
     must(pair_finish(&pair, second));
     pair_close(&pair);
@@ -275,10 +222,11 @@ Test(lane, order_is_that_of_sending)
 
     open_lane(&pair, DRIVE_POLLING, NULL, NULL);
     for (size_t i = 0; i < COUNT; i++) {
-        sent[i] = send_bytes(pair.to_a, i, sizes[i], TMSG_SEND_ACKED, 0);
+        sent[i] =
+            send_on(pair.to_a, 0, sample_bytes(i, sizes[i]), TMSG_SEND_ACKED);
     }
     for (size_t i = 0; i < COUNT; i++) {
-        take_bytes(&pair, &pair.a, i, sizes[i]);
+        large_take(&pair, &pair.a, i, sizes[i]);
         must(pair_finish(&pair, sent[i]));
     }
     cr_expect(eq(u64, by_lane(pair.to_a), 3));
@@ -305,9 +253,9 @@ Test(lane, a_refused_message_is_not_pulled)
     pair_t pair;
 
     open_lane(&pair, DRIVE_POLLING, &options, NULL);
-    refused = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
-    taken = send_bytes(pair.to_a, 2, LARGE, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, &pair.a, 2, LARGE);
+    refused = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+    taken = send_on(pair.to_a, 0, sample_bytes(2, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 2, LARGE);
     cr_expect(eq(int, pair_finish(&pair, refused), TMSG_ERR_REFUSED));
     must(pair_finish(&pair, taken));
     cr_expect(lt(u64, pair.to_a->lane->written, 2 * LARGE));
@@ -332,10 +280,10 @@ Test(lane, a_canceled_message_harms_no_other)
     pair_t pair;
 
     open_lane(&pair, DRIVE_POLLING, &options, NULL);
-    held = send_bytes(pair.to_a, 1, 2 * LARGE, TMSG_SEND_ACKED, 0);
+    held = send_on(pair.to_a, 0, sample_bytes(1, 2 * LARGE), TMSG_SEND_ACKED);
     message = pair_take(&pair, &pair.a);
     must(pair_finish(&pair, held));
-    waiting = send_bytes(pair.to_a, 2, HUGE, TMSG_SEND_ACKED, 0);
+    waiting = send_on(pair.to_a, 0, sample_bytes(2, HUGE), TMSG_SEND_ACKED);
     for (int i = 0; i < 1000; i++) {
         tmsg_worker_progress(pair.a.worker);
         tmsg_worker_progress(pair.b.worker);
@@ -345,12 +293,12 @@ Test(lane, a_canceled_message_harms_no_other)
     tmsg_message_destroy(message);
 
     pair.to_a->lane->written = 0;
-    amid = send_bytes(pair.to_a, 3, HUGE, TMSG_SEND_ACKED, 0);
+    amid = send_on(pair.to_a, 0, sample_bytes(3, HUGE), TMSG_SEND_ACKED);
     pair_await(&pair, has_begun, &pair, "its beginning");
     tmsg_request_cancel(amid);
     cr_expect(eq(int, pair_finish(&pair, amid), TMSG_ERR_CANCELED));
-    held = send_bytes(pair.to_a, 4, LARGE, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, &pair.a, 4, LARGE);
+    held = send_on(pair.to_a, 0, sample_bytes(4, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 4, LARGE);
     must(pair_finish(&pair, held));
     pair_close(&pair);
 }
@@ -364,8 +312,8 @@ static void send_giants(pair_t *pair, drive_t drive, tmsg_request_t **first_p,
                         tmsg_request_t **second_p)
 {
     open_lane(pair, drive, NULL, NULL);
-    *first_p = send_bytes(pair->to_a, 1, GIANT, TMSG_SEND_ACKED, 0);
-    *second_p = send_bytes(pair->to_a, 2, GIANT, TMSG_SEND_ACKED, 0);
+    *first_p = send_on(pair->to_a, 0, sample_bytes(1, GIANT), TMSG_SEND_ACKED);
+    *second_p = send_on(pair->to_a, 0, sample_bytes(2, GIANT), TMSG_SEND_ACKED);
     pair_await(pair, has_begun, pair, "its beginning");
 }
 
@@ -383,8 +331,8 @@ Test(lane, memory_is_taken_when_its_turn_is_near)
     }
     write_until(&pair, GIANT - 2 * LARGE);
     cr_expect(ge(u64, held(&pair.a), 2 * GIANT - LARGE)); /* and in time */
-    take_bytes(&pair, &pair.a, 1, GIANT);
-    take_bytes(&pair, &pair.a, 2, GIANT);
+    large_take(&pair, &pair.a, 1, GIANT);
+    large_take(&pair, &pair.a, 2, GIANT);
     must(pair_finish(&pair, first));
     must(pair_finish(&pair, second));
     pair_close(&pair);
@@ -397,7 +345,7 @@ Test(lane, a_message_before_that_is_canceled_holds_none_up)
 
     send_giants(&pair, DRIVE_FD, &first, &second);
     tmsg_request_cancel(first);
-    take_bytes(&pair, &pair.a, 2, GIANT);
+    large_take(&pair, &pair.a, 2, GIANT);
     cr_expect(eq(int, pair_finish(&pair, first), TMSG_ERR_CANCELED));
     must(pair_finish(&pair, second));
     pair_close(&pair);
@@ -411,10 +359,10 @@ Test(lane, a_message_may_be_canceled_before_its_turn)
     send_giants(&pair, DRIVE_POLLING, &first, &second);
     tmsg_request_cancel(second);
     cr_expect(eq(int, pair_finish(&pair, second), TMSG_ERR_CANCELED));
-    take_bytes(&pair, &pair.a, 1, GIANT);
+    large_take(&pair, &pair.a, 1, GIANT);
     must(pair_finish(&pair, first));
-    second = send_bytes(pair.to_a, 3, LARGE, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, &pair.a, 3, LARGE);
+    second = send_on(pair.to_a, 0, sample_bytes(3, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 3, LARGE);
     must(pair_finish(&pair, second));
     pair_close(&pair);
 }
@@ -430,12 +378,12 @@ Test(lane, order_is_that_of_memory)
     pair_t pair;
 
     open_lane(&pair, DRIVE_POLLING, &options, NULL);
-    sent[0] = send_bytes(pair.to_a, 1, GIANT, TMSG_SEND_ACKED, 0);
-    sent[1] = send_bytes(pair.to_a, 2, GIANT, TMSG_SEND_ACKED, 0);
-    sent[2] = send_bytes(pair.to_a, 3, 200000, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, &pair.a, 1, GIANT);
-    take_bytes(&pair, &pair.a, 2, GIANT);
-    take_bytes(&pair, &pair.a, 3, 200000);
+    sent[0] = send_on(pair.to_a, 0, sample_bytes(1, GIANT), TMSG_SEND_ACKED);
+    sent[1] = send_on(pair.to_a, 0, sample_bytes(2, GIANT), TMSG_SEND_ACKED);
+    sent[2] = send_on(pair.to_a, 0, sample_bytes(3, 200000), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 1, GIANT);
+    large_take(&pair, &pair.a, 2, GIANT);
+    large_take(&pair, &pair.a, 3, 200000);
     for (size_t i = 0; i < 3; i++) {
         must(pair_finish(&pair, sent[i]));
     }
@@ -459,7 +407,8 @@ Test(lane, ends_with_messages_that_wait_for_their_turn)
 /* Both sides hear of it, and what is on its way ends with that. */
 static void break_lane(pair_t *pair, tmsg_endpoint_t *whose)
 {
-    tmsg_request_t *sent = send_bytes(pair->to_a, 1, HUGE, TMSG_SEND_ACKED, 0);
+    tmsg_request_t *sent =
+        send_on(pair->to_a, 0, sample_bytes(1, HUGE), TMSG_SEND_ACKED);
 
     pair_await(pair, has_begun, pair, "its beginning");
     shutdown(whose->lane->fd, SHUT_RDWR);
@@ -519,8 +468,9 @@ Test(lane, lies_end_the_connection_and_no_more)
         open_lane(&pair, DRIVE_POLLING, NULL, NULL);
         must_eq(write(pair.to_a->lane->fd, part, sizeof(part)), sizeof(part));
         if (rows[i].status == TMSG_OK) {
-            sent = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
-            take_bytes(&pair, &pair.a, 1, LARGE);
+            sent =
+                send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+            large_take(&pair, &pair.a, 1, LARGE);
             must(pair_finish(&pair, sent));
             pair_close(&pair);
             continue;
@@ -558,11 +508,12 @@ Test(lane, that_ends_before_both_have_it_costs_no_connection)
     shutdown(pair.to_a->lane->fd, SHUT_RDWR);
     pair_await(&pair, are_without, &pair, "their going without");
     for (int i = 0; i < 2; i++) {
-        tmsg_request_t *there = send_bytes(pair.to_a, 1, LARGE, 0, 0);
-        tmsg_request_t *back = send_bytes(pair.to_b, 2, LARGE, 0, 0);
+        tmsg_request_t *there =
+            send_on(pair.to_a, 0, sample_bytes(1, LARGE), 0);
+        tmsg_request_t *back = send_on(pair.to_b, 0, sample_bytes(2, LARGE), 0);
 
-        take_bytes(&pair, &pair.a, 1, LARGE);
-        take_bytes(&pair, &pair.b, 2, LARGE);
+        large_take(&pair, &pair.a, 1, LARGE);
+        large_take(&pair, &pair.b, 2, LARGE);
         must(pair_finish(&pair, there));
         must(pair_finish(&pair, back));
     }
@@ -611,7 +562,7 @@ Test(lane, parts_that_their_message_does_not_have_end_the_connection)
         pair_t pair;
 
         open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-        tmsg_request_destroy(send_bytes(pair.to_a, 1, 300000, 0, 0));
+        tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, 300000), 0));
         while (!waits(&pair)) {
             tmsg_worker_progress(pair.a.worker);
         }
@@ -633,7 +584,8 @@ Test(lane, a_part_that_comes_twice_ends_the_connection)
     pair_t pair;
 
     open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-    tmsg_request_destroy(send_bytes(pair.to_a, 1, (1 << 20) + 5, 0, 0));
+    tmsg_request_destroy(
+        send_on(pair.to_a, 0, sample_bytes(1, (1 << 20) + 5), 0));
     while (!waits(&pair)) {
         tmsg_worker_progress(pair.a.worker);
     }
@@ -686,8 +638,8 @@ Test(lane, claims_of_strangers_are_turned_away)
     claim(&pair, data, CLAIM_BYTES); /* wrong */
     cr_expect(zero(ptr, pair.to_b->lane));
     cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_OK));
-    sent = send_bytes(pair.to_b, 1, LARGE, 0, 0);
-    take_bytes(&pair, &pair.b, 1, LARGE);
+    sent = send_on(pair.to_b, 0, sample_bytes(1, LARGE), 0);
+    large_take(&pair, &pair.b, 1, LARGE);
     must(pair_finish(&pair, sent));
     pair_drop(&pair);
 }
@@ -702,8 +654,8 @@ Test(lane, keys_are_proved_there)
     pair_t pair;
 
     open_lane(&pair, DRIVE_POLLING, &options, &options);
-    sent = send_bytes(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, &pair.a, 1, LARGE);
+    sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
     cr_expect(eq(u64, by_lane(pair.to_a), 1));
     tmsg_lane_end(pair.to_b);
@@ -742,7 +694,8 @@ Test(lane, wakes_who_progresses_once_and_sleeps)
     open_lane(&pair, DRIVE_POLLING, &options, &quiet);
     awake.fd = tmsg_worker_fd(pair.a.worker);
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        tmsg_request_t *sent = send_bytes(pair.to_a, i, sizes[i], 0, 0);
+        tmsg_request_t *sent =
+            send_on(pair.to_a, 0, sample_bytes(i, sizes[i]), 0);
 
         still = 0;
         while (count == i) {
@@ -780,14 +733,15 @@ Test(lane, comes_back_with_a_session)
     for (size_t round = 0; round < 3; round++) {
         pair_await(&joined.pair, joined_stands, &joined, "a lane");
         for (size_t i = 0; i < 6; i++) {
-            sent[i] = send_bytes(joined.pair.to_a, 10 * round + i, 4 * LARGE,
-                                 TMSG_SEND_ACKED, 0);
+            sent[i] = send_on(joined.pair.to_a, 0,
+                              sample_bytes(10 * round + i, 4 * LARGE),
+                              TMSG_SEND_ACKED);
         }
         pair_await(&joined.pair, has_begun, &joined.pair, "its beginning");
         joined_break(&joined);
         joined_mend(&joined);
         for (size_t i = 0; i < 6; i++) {
-            take_bytes(&joined.pair, &joined.pair.a, 10 * round + i, 4 * LARGE);
+            large_take(&joined.pair, &joined.pair.a, 10 * round + i, 4 * LARGE);
             must(pair_finish(&joined.pair, sent[i]));
         }
     }

@@ -18,7 +18,9 @@
 #include "am/lane_ring.h"
 #include "am/ring.h"
 #include "core/bytes.h"
+#include "support/channels.h"
 #include "support/joined.h"
+#include "support/large.h"
 #include "support/sample.h"
 
 #define LARGE ((size_t)3 << 20)
@@ -32,69 +34,14 @@ static uint64_t by_ring(const tmsg_endpoint_t *endpoint)
     return endpoint->stats.sent_by_lane;
 }
 
-static tmsg_request_t *send_on(tmsg_endpoint_t *endpoint, uint64_t seed,
-                               size_t bytes, unsigned flags, uint16_t channel)
-{
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
-                                                     TMSG_SEND_PARAM_FLAGS,
-                                       .channel = channel,
-                                       .flags = flags};
-    tmsg_map_t *map = sample_bytes(seed, bytes);
-    tmsg_request_t *sent;
-
-    must(tmsg_endpoint_send(endpoint, map, &params, &sent));
-    tmsg_map_destroy(map);
-    return sent;
-}
-
-static void take_bytes(pair_t *pair, uint64_t seed, size_t bytes)
-{
-    tmsg_message_t *message = pair_take(pair, &pair->a);
-
-    sample_check_bytes(seed, bytes, tmsg_message_map(message));
-    tmsg_message_destroy(message);
-}
-
-/* One large, many middling, many small, a little of each, and names that do not
- * fit into a header. */
-static const sample_t kinds[] = {
-    {.seed = 1, .tensors = 1, .shape = SAMPLE_VECTOR, .elements = 1 << 24},
-    {.seed = 2, .tensors = 40, .shape = SAMPLE_VECTOR, .elements = 20000},
-    {.seed = 3, .tensors = 4000, .shape = SAMPLE_VECTOR, .elements = 60},
-    {.seed = 4, .tensors = 3, .shape = SAMPLE_VECTOR, .elements = 700001},
-    {.seed = 5,
-     .tensors = 300,
-     .name_bytes = 2000,
-     .elements = 400,
-     .shape = SAMPLE_VECTOR},
-};
-
-#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
-
 static void carry(link_t link, drive_t drive)
 {
-    static const unsigned flags[] = {0, TMSG_SEND_ACKED, TMSG_SEND_VERIFY};
     const side_options_t quiet = {.quiet = true};
-    uint64_t most = link == LINK_BLOB ? 0 : KINDS * 3;
+    uint64_t most = link == LINK_BLOB ? 0 : LARGE_MESSAGES;
     pair_t pair;
 
     pair_open(&pair, link, drive, &quiet, &quiet);
-    for (size_t i = 0; i < KINDS * 3; i++) {
-        const sample_t *kind = &kinds[i % KINDS];
-        tmsg_request_t *there =
-            send_map(pair.to_a, sample_make(kind), flags[i / KINDS]);
-        tmsg_request_t *back =
-            send_map(pair.to_b, sample_make(kind), flags[i / KINDS]);
-        tmsg_message_t *at_a = pair_take(&pair, &pair.a);
-        tmsg_message_t *at_b = pair_take(&pair, &pair.b);
-
-        sample_check(kind, tmsg_message_map(at_a));
-        sample_check(kind, tmsg_message_map(at_b));
-        tmsg_message_destroy(at_a);
-        tmsg_message_destroy(at_b);
-        must(pair_finish(&pair, there));
-        must(pair_finish(&pair, back));
-    }
+    large_exchange(&pair);
     cr_expect(eq(u64, by_ring(pair.to_a), most));
     cr_expect(eq(u64, by_ring(pair.to_b), most));
     cr_expect(eq(u64, pair.to_a->stats.received_by_lane, most));
@@ -120,11 +67,11 @@ Test(ring, small_messages_pass)
     tmsg_request_t *large, *small;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    large = send_on(pair.to_a, 1, HUGE, 0, 0);
+    large = send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0);
     pair_await(&pair, has_begun, &pair, "its beginning");
-    small = send_on(pair.to_a, 2, 100, 0, 1);
-    take_bytes(&pair, 2, 100);
-    take_bytes(&pair, 1, HUGE);
+    small = send_on(pair.to_a, 1, sample_bytes(2, 100), 0);
+    large_take(&pair, &pair.a, 2, 100);
+    large_take(&pair, &pair.a, 1, HUGE);
     must(pair_finish(&pair, large));
     must(pair_finish(&pair, small));
     pair_close(&pair);
@@ -137,10 +84,10 @@ Test(ring, channels_take_turns)
     tmsg_request_t *first, *second;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    first = send_on(pair.to_a, 1, HUGE, 0, 0);
-    second = send_on(pair.to_a, 2, LARGE, 0, 1);
-    take_bytes(&pair, 2, LARGE);
-    take_bytes(&pair, 1, HUGE);
+    first = send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0);
+    second = send_on(pair.to_a, 1, sample_bytes(2, LARGE), 0);
+    large_take(&pair, &pair.a, 2, LARGE);
+    large_take(&pair, &pair.a, 1, HUGE);
     must(pair_finish(&pair, first));
     must(pair_finish(&pair, second));
     pair_close(&pair);
@@ -153,12 +100,12 @@ Test(ring, a_canceled_message_is_over_and_harms_no_other)
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_FD, NULL, NULL);
-    amid = send_on(pair.to_a, 1, HUGE, TMSG_SEND_ACKED, 0);
-    next = send_on(pair.to_a, 2, LARGE, TMSG_SEND_ACKED, 0);
+    amid = send_on(pair.to_a, 0, sample_bytes(1, HUGE), TMSG_SEND_ACKED);
+    next = send_on(pair.to_a, 0, sample_bytes(2, LARGE), TMSG_SEND_ACKED);
     pair_await(&pair, has_begun, &pair, "its beginning");
     tmsg_request_cancel(amid);
     cr_expect(eq(int, pair_finish(&pair, amid), TMSG_ERR_CANCELED));
-    take_bytes(&pair, 2, LARGE);
+    large_take(&pair, &pair.a, 2, LARGE);
     must(pair_finish(&pair, next));
     pair_close(&pair);
 }
@@ -169,7 +116,7 @@ static void end_amid(bool by_sender)
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    sent = send_on(pair.to_a, 1, GIANT, TMSG_SEND_ACKED, 0);
+    sent = send_on(pair.to_a, 0, sample_bytes(1, GIANT), TMSG_SEND_ACKED);
     pair_await(&pair, has_begun, &pair, "its beginning");
     must(tmsg_endpoint_abort(by_sender ? pair.to_a : pair.to_b,
                              TMSG_ERR_CANCELED, "enough"));
@@ -200,8 +147,8 @@ Test(ring, keeps_no_descriptor)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     before = open_files();
     for (int i = 0; i < 3; i++) {
-        sent = send_on(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
-        take_bytes(&pair, 1, LARGE);
+        sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+        large_take(&pair, &pair.a, 1, LARGE);
         must(pair_finish(&pair, sent));
     }
     cr_expect(eq(u64, by_ring(pair.to_a), 3));
@@ -238,16 +185,13 @@ static void refuse(int fd, const uint8_t *mark)
 {
     pair_t pair;
     tmsg_request_t *sent;
-    tmsg_message_t *message;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     pair.to_b->lane = lane_of_ring(pair.to_b); /* of which nothing was said */
     offer(&pair, fd, mark);
     pair_await(&pair, is_refused, &pair, "a refusal");
-    sent = send_on(pair.to_b, 1, LARGE, TMSG_SEND_ACKED, 0);
-    message = pair_take(&pair, &pair.b);
-    sample_check_bytes(1, LARGE, tmsg_message_map(message));
-    tmsg_message_destroy(message);
+    sent = send_on(pair.to_b, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.b, 1, LARGE);
     must(pair_finish(&pair, sent));
     cr_expect(eq(u64, by_ring(pair.to_b), 0));
     cr_expect(eq(int, strncmp(tmsg_lane_words(pair.to_b), "none: ", 6), 0));
@@ -357,8 +301,8 @@ Test(ring, is_none_where_files_are_to_be_shorter)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
-    sent = send_on(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, 1, LARGE);
+    sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
     cr_expect(eq(u64, by_ring(pair.to_a), 0));
     cr_expect(ne(ptr, strstr(tmsg_lane_words(pair.to_a), "no memory"), NULL));
@@ -392,11 +336,11 @@ Test(ring, words_out_of_turn_are_passed_over)
             tmsg_control_ring(pair.to_b, (uint8_t)word);
         }
     }
-    sent = send_on(pair.to_b, 2, 100, 0, 0); /* behind them */
+    sent = send_on(pair.to_b, 0, sample_bytes(2, 100), 0); /* behind them */
     tmsg_message_destroy(pair_take(&pair, &pair.b));
     must(pair_finish(&pair, sent));
-    sent = send_on(pair.to_a, 1, LARGE, TMSG_SEND_ACKED, 0);
-    take_bytes(&pair, 1, LARGE);
+    sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
     cr_expect(eq(u64, by_ring(pair.to_a), 1));
     pair_close(&pair);
@@ -519,7 +463,7 @@ Test(ring, a_position_that_cannot_be_ends_the_connection)
     fd = dup(tmsg_ring_fd(pair.to_a->lane->ring_out));
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must_true(page != MAP_FAILED);
-    tmsg_request_destroy(send_on(pair.to_a, 1, HUGE, 0, 0));
+    tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0));
     pair_await(&pair, has_begun, &pair, "its beginning");
     page[8] += 2 * RING_BYTES;
     cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
