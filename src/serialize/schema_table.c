@@ -14,6 +14,7 @@
 #define SEEN 64       /* layouts that are known to have come before */
 #define PAUSE 256     /* messages without a definition after one was not kept */
 #define IDLE_ROUNDS 4 /* messages a slot after which a layout is out of use */
+#define STEADY 16 /* with the same extents in a row, which then do not vary */
 
 typedef struct {
     tmsg_schema_t *schema; /* NULL: free */
@@ -45,6 +46,8 @@ struct tmsg_schema_table {
     uint32_t pause;
     uint32_t count;
     next_t next;
+    uint64_t last_numbers; /* the hash of those that vary, in the last */
+    uint32_t steady;       /* such messages in a row */
     uint32_t seen_at;
     uint64_t seen[SEEN];
     stamp_t stamps[STAMPS];
@@ -128,12 +131,14 @@ static uint64_t hash_of(const tmsg_map_t *map)
     return hash;
 }
 
-/* The slot that holds the map's layout, or NULL. Then *alike_p and *varying are
- * the first slot that would hold it if more extents varied. */
+/* The slot that holds the map's layout, one in which nothing varies first, or
+ * NULL. Then *alike_p and *varying are the first slot that would hold it if
+ * more extents varied. */
 static slot_t *look_up(tmsg_schema_table_t *table, const tmsg_map_t *map,
                        slot_t **alike_p, tmsg_varying_t *varying)
 {
     tmsg_varying_t found;
+    slot_t *same = NULL;
 
     *alike_p = NULL;
     varying->count = 0;
@@ -145,15 +150,18 @@ static slot_t *look_up(tmsg_schema_table_t *table, const tmsg_map_t *map,
             continue;
         }
         match = tmsg_schema_match(slot->schema, map, &found);
-        if (match == TMSG_MATCH_SAME) {
+        if (match == TMSG_MATCH_SAME && slot->schema->count == 0) {
             return slot;
+        }
+        if (match == TMSG_MATCH_SAME && same == NULL) {
+            same = slot;
         }
         if (match == TMSG_MATCH_VARIES && *alike_p == NULL) {
             *alike_p = slot;
             *varying = found;
         }
     }
-    return NULL;
+    return same;
 }
 
 /* Whether a layout came before, lately; from now on it did. */
@@ -238,6 +246,22 @@ static void refer(tmsg_schema_table_t *table, slot_t *slot,
     use->numbers_bytes = (size_t)(to - table->numbers);
 }
 
+/* Whether what varies of a layout has been the same for a while: as a layout of
+ * its own it costs both ends less. */
+static bool is_steady(tmsg_schema_table_t *table, const slot_t *slot,
+                      const tmsg_schema_use_t *use)
+{
+    uint64_t hash;
+
+    if (use->count == 0) {
+        return false;
+    }
+    hash = XXH3_64bits_withSeed(use->numbers, use->numbers_bytes, slot->serial);
+    table->steady = hash == table->last_numbers ? table->steady + 1 : 1;
+    table->last_numbers = hash;
+    return table->steady % STEADY == 0;
+}
+
 /* What a definition with these varying extents would be, slot aside. */
 static tmsg_schema_use_t definition(tmsg_schema_table_t *table,
                                     const tmsg_varying_t *varying)
@@ -304,6 +328,32 @@ static slot_t *find(tmsg_schema_table_t *table, const tmsg_map_t *map,
     return slot;
 }
 
+/* Defines a map that has a slot in which its extents vary in one of its own; if
+ * there is none, it goes on by reference. */
+static tmsg_status_t define_own(tmsg_schema_table_t *table,
+                                const tmsg_map_t *map, slot_t *slot,
+                                tmsg_body_extra_t *extra, size_t *needed_p)
+{
+    static const tmsg_varying_t none;
+    size_t more;
+    tmsg_status_t status;
+
+    extra->schema = (tmsg_schema_use_t){0};
+    status = tmsg_body_encode(map, extra, NULL, 0, needed_p);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    table->next.stamp = tmsg_map_stamp(map);
+    table->next.hash = hash_of(map);
+    more = define(table, map, NULL, &none, *needed_p, &extra->schema);
+    if (more > 0) {
+        *needed_p += more;
+        return TMSG_OK;
+    }
+    refer(table, slot, map, &extra->schema);
+    return tmsg_body_encode(map, extra, NULL, 0, needed_p);
+}
+
 tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
                                        const tmsg_map_t *map,
                                        tmsg_body_extra_t *extra,
@@ -325,6 +375,9 @@ tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
         slot->used_at = table->clock;
         if (!slot->waits) {
             refer(table, slot, map, &extra->schema);
+            if (is_steady(table, slot, &extra->schema)) {
+                return define_own(table, map, slot, extra, needed_p);
+            }
         }
     }
     status = tmsg_body_encode(map, extra, NULL, 0, &needed);

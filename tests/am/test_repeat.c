@@ -125,6 +125,18 @@ Test(repeat, layouts_that_change)
     pair_close(&pair);
 }
 
+/* One layout and then another one, which stays. */
+Test(repeat, a_shape_that_stays)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, 64);
+    warm_up(&pair, 256);
+    warm_up(&pair, 100);
+    pair_close(&pair);
+}
+
 /* What is not a shape: names, dtypes, and tensors of nothing among others. */
 Test(repeat, maps_of_many_kinds_in_turn)
 {

@@ -142,6 +142,55 @@ Test(schema, takes_extents_that_vary)
     schema_pair_close(&pair);
 }
 
+/* Extents that stay are those of a layout of its own, by which other extents
+ * than these still go as they went. */
+Test(schema, of_extents_that_stay_has_a_slot_of_its_own)
+{
+    schema_pair_t pair;
+    unsigned definitions = 0;
+    tmsg_map_t *map = points(7);
+
+    schema_pair_open(&pair, 4, PLENTY, PLENTY);
+    send(&pair, points(5));
+    send(&pair, points(6));
+    for (unsigned i = 0; i < 100; i++) {
+        definitions += send(&pair, points(7)) == TMSG_SCHEMA_DEFINES;
+    }
+    cr_expect_eq(definitions, 1);
+    cr_expect_eq(schema_pair_send(&pair, map), TMSG_SCHEMA_REFERS);
+    expect_body(&pair, "81 ff 92 01 00"); /* no extents */
+    schema_pair_settle(&pair);
+    cr_expect_eq(send(&pair, points(5)), TMSG_SCHEMA_REFERS);
+    cr_expect_eq(send(&pair, map), TMSG_SCHEMA_REFERS);
+    schema_pair_close(&pair);
+}
+
+Test(schema, of_extents_that_stay_goes_on_where_there_is_no_slot)
+{
+    schema_pair_t pair;
+
+    schema_pair_open(&pair, 1, PLENTY, PLENTY);
+    send(&pair, points(5));
+    send(&pair, points(6));
+    for (unsigned i = 0; i < 100; i++) {
+        cr_expect_eq(send(&pair, points(7)), TMSG_SCHEMA_REFERS);
+    }
+    schema_pair_close(&pair);
+}
+
+Test(schema, of_extents_that_come_in_turn_has_one_slot)
+{
+    schema_pair_t pair;
+
+    schema_pair_open(&pair, 4, PLENTY, PLENTY);
+    send(&pair, points(5));
+    send(&pair, points(6));
+    for (unsigned i = 0; i < 100; i++) {
+        cr_expect_eq(send(&pair, points(i / 15)), TMSG_SCHEMA_REFERS);
+    }
+    schema_pair_close(&pair);
+}
+
 Test(schema, waits_for_its_answer_before_more_of_it_varies)
 {
     schema_pair_t pair;
