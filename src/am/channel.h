@@ -24,7 +24,7 @@ typedef struct tmsg_channel {
     uint16_t number;
     struct tmsg_channel *next; /* of the endpoint, in the order of first use */
     tmsg_list_t queued;        /* sends, for the connection or for credit */
-    uint32_t tx_sequence;      /* of the next message that goes to UCX */
+    uint32_t tx_sequence;      /* of the next message that goes */
     uint32_t tx_window;        /* first sequence that has no credit */
     uint32_t rx_sequence;      /* of the next message to be delivered */
     uint32_t rx_consumed;      /* messages taken, dropped or refused */
@@ -112,7 +112,7 @@ bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence);
 /* Goes past the next message in order, if it was delivered before. */
 bool tmsg_channel_pass(tmsg_channel_t *channel);
 
-/* Whether the next message may be handed to UCX. */
+/* Whether the next message may go. */
 bool tmsg_channel_has_credit(const tmsg_channel_t *channel);
 
 /* The queue of a channel, counted with those of the others. */

@@ -158,6 +158,7 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
     request = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, posted->bytes,
                               posted->header_bytes, payload_of(posted),
                               posted->payload_bytes, &param);
+    tmsg_boxes_count(&endpoint->boxes, request);
     if (!UCS_PTR_IS_PTR(request)) {
         over(&posted->op);
     }
@@ -182,6 +183,7 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (ucs == UCS_ERR_NO_RESOURCE) {
         return TMSG_IN_PROGRESS;
     }
+    endpoint->boxes.sent += ucs == UCS_OK;
     return ucs == UCS_OK ? TMSG_OK : lost(ucs);
 }
 
@@ -358,13 +360,14 @@ void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what)
     answer_at_once(endpoint, TMSG_KIND_RING, &head, &what, sizeof(what));
 }
 
-bool tmsg_control_offer(tmsg_endpoint_t *endpoint, int fd, const uint8_t *mark)
+bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
+                        const tmsg_shared_t *shared)
 {
     const tmsg_preamble_t head = {.channel = 0};
-    uint8_t body[TMSG_RING_OFFER_BYTES] = {TMSG_RING_WORD_OFFER};
+    uint8_t body[TMSG_RING_OFFER_BYTES] = {word};
 
-    tmsg_put_le(body + 1, (uint32_t)fd, 4);
-    memcpy(body + 5, mark, TMSG_RING_MARK_BYTES);
+    tmsg_put_le(body + 1, (uint32_t)shared->fd, 4);
+    memcpy(body + 5, shared->memory, TMSG_SHARED_MARK_BYTES);
     return put(endpoint, TMSG_KIND_RING, &head, body, sizeof(body));
 }
 

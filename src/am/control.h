@@ -4,7 +4,7 @@
 #define TMSG_AM_CONTROL_H
 
 #include "am/endpoint.h"
-#include "am/ring.h"
+#include "am/shared.h"
 
 /* Ends a record that is kept. */
 void tmsg_control_free_spare(tmsg_spare_t *spare);
@@ -48,14 +48,18 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 
-/* Tells the peer where our ring is; false: no memory. Tells it that one was
- * moved, or whether its own is taken. */
+/* Tells the peer where our ring or box is; false: no memory. Tells it that
+ * something is there, or whether its own is taken. */
 #define TMSG_RING_WORD_MOVED 0
 #define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
 #define TMSG_RING_WORD_TAKEN 2
 #define TMSG_RING_WORD_REFUSED 3
-#define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_RING_MARK_BYTES)
-bool tmsg_control_offer(tmsg_endpoint_t *endpoint, int fd, const uint8_t *mark);
+#define TMSG_RING_WORD_BOX 4 /* as OFFER, of a box */
+#define TMSG_RING_WORD_BOX_TAKEN 5
+#define TMSG_RING_WORD_BOX_REFUSED 6
+#define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SHARED_MARK_BYTES)
+bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
+                        const tmsg_shared_t *shared);
 void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what);
 
 /* Tells the peer what was consumed, if it is worth a message. */

@@ -503,6 +503,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          add_text(object, "principal", endpoint->admit.principal)) &&
         add_text(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
         add_text(object, "lane", tmsg_lane_words(endpoint)) &&
+        add_text(object, "box", tmsg_boxes_words(endpoint)) &&
         add_number(object, "peer_wire_version", peer->wire_version) &&
         add_text(object, "peer_ucx_version", ucx) &&
         cJSON_AddBoolToObject(object, "heartbeats",

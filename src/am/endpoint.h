@@ -13,6 +13,7 @@
 
 #include "am/admit.h"
 #include "am/blob.h"
+#include "am/boxes.h"
 #include "am/channel.h"
 #include "am/credit.h"
 #include "am/kinds.h"
@@ -98,6 +99,7 @@ struct tmsg_endpoint {
     char lane_why[160];     /* is here, if one might be expected */
     bool ringless;          /* no ring could be made here, or opened there */
     bool ring_offered;      /* the peer has told of its own */
+    tmsg_boxes_t boxes;     /* for small messages over shared memory */
     bool late_lane;         /* it claimed to be that of one that is over */
     bool is_lane;           /* its socket is, or was to be, another's lane */
     bool dialling;

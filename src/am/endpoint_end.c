@@ -146,6 +146,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     close_ucx(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_messages_abandon(endpoint);
     tmsg_lane_end(endpoint);
+    tmsg_boxes_end(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
 }

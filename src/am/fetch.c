@@ -44,25 +44,29 @@ void tmsg_message_drop_data(tmsg_message_t *message)
     tmsg_credit_free(message->endpoint, &message->charged);
 }
 
-bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes)
+tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
+                                     size_t bytes, bool fleeting)
 {
     bool waits = tmsg_store_is_missed(message->store);
+    void *copy = NULL;
 
     if (bytes == 0 && !message->rendezvous) {
-        return false;
+        return TMSG_OK;
     }
-    message->data = data;
-    if (message->rendezvous || !waits || bytes > COPIED_MOST) {
-        return true;
+    if (fleeting || (!message->rendezvous && waits && bytes <= COPIED_MOST)) {
+        copy = malloc(bytes);
     }
-    message->data = malloc(bytes);
-    if (message->data == NULL) {
+    if (copy == NULL && fleeting) {
+        return tmsg_error_memory("a message that waits for its own");
+    }
+    if (copy == NULL) {
         message->data = data;
-        return true;
+        return TMSG_IN_PROGRESS;
     }
-    memcpy(message->data, data, bytes);
+    memcpy(copy, data, bytes);
+    message->data = copy;
     message->copied = true;
-    return false;
+    return TMSG_OK;
 }
 
 /* Whether what was read from the sender's memory until now was what it sent, by

@@ -36,8 +36,10 @@ void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs);
  * tell the sender Success, so the refusal goes out first. */
 void tmsg_message_drop_data(tmsg_message_t *message);
 
-/* Holds what has arrived until there is memory for it; false: UCX may have its
- * own back. Inside UCX. */
-bool tmsg_message_keep_data(tmsg_message_t *message, void *data, size_t bytes);
+/* Holds what has arrived until there is memory for it; what is fleeting cannot
+ * stay where it lies. IN_PROGRESS: UCX is to keep its own. Inside UCX. Errors:
+ * NO_MEMORY. */
+tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
+                                     size_t bytes, bool fleeting);
 
 #endif

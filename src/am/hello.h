@@ -24,6 +24,7 @@
 #define TMSG_FEATURE_SLICES 8u   /* takes slices of what is left beside parts */
 #define TMSG_FEATURE_LANE 256u   /* takes a lane, and parts by it; lane.h */
 #define TMSG_FEATURE_RINGS 1024u /* takes parts by a ring; lane_ring.h */
+#define TMSG_FEATURE_BOXES 2048u /* takes small messages by a box; boxes.h */
 
 /* Decoded from who does not know of admission at all. */
 #define TMSG_HELLO_NO_ADMISSION UINT8_MAX

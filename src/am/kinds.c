@@ -2,6 +2,7 @@
 #include "am/kinds.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "am/abort.h"
 #include "am/attach.h"
@@ -85,6 +86,41 @@ static bool is_rendezvous(const ucp_am_recv_param_t *param)
     return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
 }
 
+/* A message whose head is not known yet. */
+static ucs_status_t handle(tmsg_arrival_t *arrival, const void *header,
+                           size_t header_bytes)
+{
+    tmsg_preamble_t *head = &arrival->head;
+    tmsg_status_t status = tmsg_preamble_decode(header, header_bytes, head);
+
+    if (status != TMSG_OK) {
+        char why[TMSG_ERROR_BYTES];
+        uint32_t id;
+
+        snprintf(why, sizeof(why), "%s", tmsg_error_message());
+        return tmsg_preamble_names(header, header_bytes, &id)
+                   ? end_connection(arrival, id, status, why)
+                   : ignore(arrival, why);
+    }
+    arrival->body = (const uint8_t *)header + head->bytes;
+    if (head->kind >= TMSG_KIND_COUNT || handlers[head->kind] == NULL) {
+        return ignore(arrival, "unknown kind");
+    }
+    if (head->channel != 0 && !on_channels[head->kind]) {
+        return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
+                              "a message on a channel that has no channel");
+    }
+    if (arrival->boxed && !tmsg_kind_is_map(head->kind)) {
+        return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
+                              "a box is for maps");
+    }
+    if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_PART &&
+        (arrival->rendezvous || (head->flags & TMSG_HEADER_SPILLED) != 0)) {
+        return ignore(arrival, "a control message by rendezvous");
+    }
+    return handlers[head->kind](arrival);
+}
+
 /* Of a message that repeats none. */
 __attribute__((noinline)) static ucs_status_t
 arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
@@ -96,38 +132,34 @@ arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
         .data_bytes = data_bytes,
         .rendezvous = is_rendezvous(param),
     };
-    tmsg_status_t status =
-        tmsg_preamble_decode(header, header_bytes, &arrival.head);
 
-    if (status != TMSG_OK) {
-        char why[TMSG_ERROR_BYTES];
-        uint32_t id;
-
-        snprintf(why, sizeof(why), "%s", tmsg_error_message());
-        return tmsg_preamble_names(header, header_bytes, &id)
-                   ? end_connection(&arrival, id, status, why)
-                   : ignore(&arrival, why);
-    }
     if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {
         arrival.reply_ep = param->reply_ep;
     }
-    arrival.body = (const uint8_t *)header + arrival.head.bytes;
-    if (arrival.head.kind >= TMSG_KIND_COUNT ||
-        handlers[arrival.head.kind] == NULL) {
-        return ignore(&arrival, "unknown kind");
+    return handle(&arrival, header, header_bytes);
+}
+
+/* Of one that came by a box: its sender has no say in what is looked at more
+ * than once. */
+__attribute__((noinline)) static void came_by_box(tmsg_endpoint_t *endpoint,
+                                                  const tmsg_boxed_t *boxed)
+{
+    _Alignas(64) uint8_t data[TMSG_BOX_PAYLOAD_BYTES];
+    tmsg_arrival_t arrival = {.ucx = endpoint->ucx,
+                              .data = data,
+                              .data_bytes = boxed->payload_bytes,
+                              .boxed = true};
+
+    memcpy(data, boxed->payload, boxed->payload_bytes);
+    (void)handle(&arrival, boxed->header, boxed->header_bytes);
+}
+
+void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
+{
+    if (!tmsg_repeat_arrived(endpoint->ucx, boxed->header, boxed->header_bytes,
+                             boxed->payload, boxed->payload_bytes)) {
+        came_by_box(endpoint, boxed);
     }
-    if (arrival.head.channel != 0 && !on_channels[arrival.head.kind]) {
-        return end_connection(&arrival, arrival.head.endpoint_id,
-                              TMSG_ERR_MALFORMED,
-                              "a message on a channel that has no channel");
-    }
-    if (!tmsg_kind_is_map(arrival.head.kind) &&
-        arrival.head.kind != TMSG_KIND_PART &&
-        (arrival.rendezvous ||
-         (arrival.head.flags & TMSG_HEADER_SPILLED) != 0)) {
-        return ignore(&arrival, "a control message by rendezvous");
-    }
-    return handlers[arrival.head.kind](&arrival);
 }
 
 ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
@@ -142,6 +174,9 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
     }
     if (ucx->suspect) {
         tmsg_probe_note(ucx, header, header_bytes);
+    }
+    if (ucx->worker->boxes.count > 0) {
+        tmsg_boxes_before(ucx, header, header_bytes);
     }
     if (!is_rendezvous(param) &&
         tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {

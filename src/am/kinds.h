@@ -8,6 +8,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include "am/box.h"
 #include "am/ucx.h"
 #include "serialize/header.h"
 
@@ -43,7 +44,9 @@ static inline bool tmsg_kind_is_map(uint8_t kind)
            kind == TMSG_KIND_STREAM || kind == TMSG_KIND_STREAM_OVER;
 }
 
-/* One AM as UCX brought it. */
+typedef struct tmsg_endpoint tmsg_endpoint_t;
+
+/* One AM as UCX brought it, or a message as it lay in a box. */
 typedef struct {
     tmsg_ucx_t *ucx;
     tmsg_preamble_t head;
@@ -51,17 +54,22 @@ typedef struct {
     void *data;          /* payload, or UCX's descriptor of a rendezvous */
     size_t data_bytes;
     bool rendezvous;
+    bool boxed;        /* it came by a box: data cannot be kept */
     ucp_ep_h reply_ep; /* NULL: the sender did not ask for it */
 } tmsg_arrival_t;
 
 /* UCX's callback for every AM: checks the preamble and calls the handler of
- * its kind, tmsg_<kind>_arrived() of some header. Handlers run inside UCX with
- * the worker's lock held: they take notes and leave the rest to chores.
- * UCS_INPROGRESS keeps arrival->data. Adding a kind is a value above, a handler
- * and a line of the table in kinds.c. */
+ * its kind, tmsg_<kind>_arrived() of some header. Handlers run inside UCX, or
+ * in the turn of a box, which is the same to them, with the worker's lock held:
+ * they take notes and leave the rest to chores. UCS_INPROGRESS keeps
+ * arrival->data. Adding a kind is a value above, a handler and a line of the
+ * table in kinds.c. */
 ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                 size_t header_bytes, void *data,
                                 size_t data_bytes,
                                 const ucp_am_recv_param_t *param);
+
+/* The same for a message that came by the peer's box. */
+void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);
 
 #endif

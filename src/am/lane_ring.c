@@ -79,8 +79,8 @@ bool tmsg_lane_ring_make(tmsg_endpoint_t *endpoint)
         go_without(endpoint, tmsg_error_message());
         return false;
     }
-    if (!tmsg_control_offer(endpoint, tmsg_ring_fd(lane->ring_out),
-                            tmsg_ring_mark(lane->ring_out))) {
+    if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_OFFER,
+                            tmsg_ring_shared(lane->ring_out))) {
         go_without(endpoint, "no memory to tell the peer of it");
         return false;
     }
@@ -131,16 +131,26 @@ static void offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 /* The first answer to an offer counts. */
 static void answered(tmsg_endpoint_t *endpoint, bool taken)
 {
-    if (!tmsg_lane_ring_sends(endpoint) ||
-        tmsg_ring_fd(endpoint->lane->ring_out) < 0) {
+    tmsg_shared_t *shared;
+
+    if (!tmsg_lane_ring_sends(endpoint)) {
         return;
     }
-    tmsg_ring_close_fd(endpoint->lane->ring_out);
+    shared = tmsg_ring_shared(endpoint->lane->ring_out);
+    if (shared->fd < 0) {
+        return;
+    }
+    tmsg_shared_close_fd(shared);
     if (!taken) {
         go_without(
             endpoint,
             "the peer does not take this side's ring, and its log says why");
     }
+}
+
+static bool is_offer(uint8_t word)
+{
+    return word == TMSG_RING_WORD_OFFER || word == TMSG_RING_WORD_BOX;
 }
 
 ucs_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
@@ -151,8 +161,8 @@ ucs_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     if (endpoint == NULL) {
         return UCS_OK;
     }
-    if (bytes == 0 || (arrival->body[0] == TMSG_RING_WORD_OFFER &&
-                       bytes != TMSG_RING_OFFER_BYTES)) {
+    if (bytes == 0 ||
+        (is_offer(arrival->body[0]) && bytes != TMSG_RING_OFFER_BYTES)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a word of a ring is of a length that cannot be");
         return UCS_OK;
@@ -167,6 +177,14 @@ ucs_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     case TMSG_RING_WORD_TAKEN:
     case TMSG_RING_WORD_REFUSED:
         answered(endpoint, arrival->body[0] == TMSG_RING_WORD_TAKEN);
+        break;
+    case TMSG_RING_WORD_BOX:
+        tmsg_boxes_offered(endpoint, arrival->body + 1);
+        break;
+    case TMSG_RING_WORD_BOX_TAKEN:
+    case TMSG_RING_WORD_BOX_REFUSED:
+        tmsg_boxes_answered(endpoint,
+                            arrival->body[0] == TMSG_RING_WORD_BOX_TAKEN);
         break;
     default: /* of a version to come */
         break;

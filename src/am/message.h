@@ -55,7 +55,7 @@ struct tmsg_message {
     bool aborted;   /* its sender gave it up: `refusal` and `why` say so */
     bool discarded; /* it is destroyed soon, wherever it is still listed */
     bool laid;      /* the record keeps its map for a repeat */
-    bool copied;    /* data is ours, for UCX was not to keep it */
+    bool copied;    /* data is ours, for it was not to be kept */
     /* Which repeat it is of, for which it stays as it began; 0: of none. Of
      * such a one `noted` is charged from the start. */
     uint64_t again;

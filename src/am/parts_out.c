@@ -414,6 +414,7 @@ static void post_next(tmsg_parts_out_t *parts)
     request =
         ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, slot->header, HEADER_BYTES,
                         data, count > 1 ? count : bytes, &param);
+    tmsg_boxes_count(&endpoint->boxes, request);
     if (!UCS_PTR_IS_PTR(request)) {
         reported(slot, UCS_PTR_STATUS(request));
     }

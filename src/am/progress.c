@@ -153,7 +153,12 @@ bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
 
     worker->inside = true;
     for (unsigned i = 0; i < DRAIN_MOST && quiet < DRAIN_QUIET; i++) {
-        quiet = ucp_worker_progress(ucx->ucp) == 0 ? quiet + 1 : 0;
+        unsigned found = ucp_worker_progress(ucx->ucp);
+
+        if (worker->boxes.count > 0) {
+            found += tmsg_boxes_poll(worker);
+        }
+        quiet = found == 0 ? quiet + 1 : 0;
     }
     worker->inside = false;
     return quiet >= DRAIN_QUIET;
@@ -223,6 +228,9 @@ __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
         for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
             count += poll_ucx(ucx);
         }
+        if (worker->boxes.count > 0) {
+            count += tmsg_boxes_poll(worker);
+        }
     }
     return count;
 }
@@ -276,6 +284,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
             tmsg_ucx_release_lifted(ucx);
         }
         count += poll_ucx(ucx);
+    }
+    if (worker->boxes.count > 0) { /* what waited for UCX's, too */
+        count += tmsg_boxes_poll(worker);
     }
     worker->idle = count == 0 ? worker->idle + 1 : 0;
     if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
@@ -379,6 +390,14 @@ static unsigned drive(tmsg_worker_t *worker)
     return count;
 }
 
+/* A thread that calls does not sleep on what it armed. */
+static void note_awake(tmsg_worker_t *worker)
+{
+    if (worker->armed && pthread_equal(worker->armer, pthread_self())) {
+        worker->armed = false;
+    }
+}
+
 unsigned tmsg_worker_progress(tmsg_worker_t *worker)
 {
     unsigned count = 0;
@@ -386,9 +405,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
 
     tmsg_worker_enter(worker);
     before = worker->changes;
-    if (worker->armed && pthread_equal(worker->armer, pthread_self())) {
-        worker->armed = false; /* it is awake */
-    }
+    note_awake(worker);
     if (!tmsg_worker_in_callback(worker)) {
         count = drive(worker);
     }
@@ -436,7 +453,7 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
                                   ucs_status_string(ucs));
         }
     }
-    if (!tmsg_lanes_arm(worker)) {
+    if (!tmsg_boxes_arm(worker) || !tmsg_lanes_arm(worker)) {
         return TMSG_ERR_BUSY;
     }
     tmsg_loop_arm(&worker->loop);
@@ -615,6 +632,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
     char why[200];
     tmsg_status_t status = TMSG_IN_PROGRESS;
 
+    note_awake(worker);
     while (status == TMSG_IN_PROGRESS) {
         bool follows = worker->led && !leads(worker);
 

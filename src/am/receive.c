@@ -266,9 +266,10 @@ void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status)
 }
 
 ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
-                               size_t data_bytes, bool rendezvous)
+                               size_t data_bytes, bool rendezvous,
+                               bool fleeting)
 {
-    bool kept;
+    tmsg_status_t status;
 
     if (!rendezvous && tmsg_message_take_small(message, data, data_bytes)) {
         tmsg_credit_free(message->endpoint, &message->charged);
@@ -285,9 +286,14 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         tmsg_message_whole(message);
         return UCS_OK;
     }
-    kept = tmsg_message_keep_data(message, data, data_bytes);
+    status = tmsg_message_keep_data(message, data, data_bytes, fleeting);
+    if (status < 0) {
+        tmsg_credit_free(message->endpoint, &message->charged);
+        tmsg_message_reject(message, status);
+        return UCS_OK;
+    }
     tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
-    return kept ? UCS_INPROGRESS : UCS_OK;
+    return status == TMSG_IN_PROGRESS ? UCS_INPROGRESS : UCS_OK;
 }
 
 /* A body that heads a rendezvous comes with the payload. */
@@ -387,7 +393,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     message->charged = charged;
     tmsg_repeat_note_in(message, arrival);
     return tmsg_message_keep(message, arrival->data, arrival->data_bytes,
-                             arrival->rendezvous);
+                             arrival->rendezvous, arrival->boxed);
 }
 
 void tmsg_message_landed(tmsg_message_t *message)

@@ -21,9 +21,10 @@ tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
                                   uint32_t sequence);
 
 /* A message that was checked and decoded gets memory next: what UCX's callback
- * is to return. */
+ * is to return. Data that are fleeting cannot be kept where they lie. */
 ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
-                               size_t data_bytes, bool rendezvous);
+                               size_t data_bytes, bool rendezvous,
+                               bool fleeting);
 
 /* Gives a message up and tells the sender why; its turn will be skipped. */
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,

@@ -20,6 +20,8 @@
  *    (a session, which may get another one, never goes this way).
  *  - the schemas of the channel. Whatever defines one, on its way out or in,
  *    forgets the repeat of that direction; so does the end of a connection.
+ *  - whether it goes by UCX or by a box: that keeps the order of one queue
+ *    (boxes.h), and what is full or wrong of either the general way says.
  *  - the state of endpoint and channel: then is_plain(), one in each direction,
  *    says that nothing is queued, missing, closing or waited for. It must ask
  *    for all that changes. If it says no the message goes the general way,
@@ -50,7 +52,7 @@
 
 /* A preamble, with the name of a method perhaps, and a body that is a reference
  * to a schema. */
-#define TMSG_REPEAT_HEADER_BYTES 104
+#define TMSG_REPEAT_HEADER_BYTES 104 /* no more than a box has for one */
 
 /* Payloads up to here, about as much as a segment of UCX's holds. */
 #define TMSG_REPEAT_BYTES 8192
@@ -83,6 +85,7 @@ typedef struct {
     uint64_t stamp;    /* of the layout */
     uint8_t slot;      /* which the peer keeps there */
     bool is_call;      /* or a reply */
+    bool is_boxed;     /* it goes by a box, where there is one */
     uint32_t flags;    /* of the application's, with which it went */
     uint32_t am_flags; /* of UCX's, likewise */
 } tmsg_repeat_out_t;

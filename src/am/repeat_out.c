@@ -136,11 +136,12 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     repeat->slot = use->slot;
     repeat->charge = send->charge;
     repeat->is_call = send->call.type != 0;
+    repeat->is_boxed = tmsg_send_is_for_box(send);
     repeat->flags = send->flags;
     repeat->am_flags = send->am_flags;
 }
 
-/* Whether the next message may go to UCX now, and nothing goes before it. */
+/* Whether the next message may go now, and nothing goes before it. */
 static bool is_plain(const tmsg_channel_t *channel)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
@@ -364,7 +365,49 @@ static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
                            repeat->payload_bytes, &param);
 }
 
-/* UCX has copied it: nothing of it is left but to tell whoever asked. */
+/* Straight into the box. */
+static void put(const tmsg_channel_t *channel, const tmsg_map_t *map,
+                tmsg_send_t *send, const tmsg_call_send_t *call,
+                tmsg_box_t *box)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    uint8_t *payload = tmsg_box_payload(box, repeat->header_bytes);
+
+    gather(repeat, map, payload);
+    write_header(channel, send, call);
+    memcpy(tmsg_box_header(box), send->small_header, repeat->header_bytes);
+    tmsg_boxes_put(channel->endpoint, repeat->header_bytes,
+                   repeat->payload_bytes);
+}
+
+/* By the box, if there is one, or by UCX: then *payload_p is what it reads, and
+ * *given_p what it gave. False: it goes neither way, and what is wrong is said
+ * by the general way. */
+static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
+                      const tmsg_map_t *map, const tmsg_call_send_t *call,
+                      const void **payload_p, ucs_status_ptr_t *given_p)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+    tmsg_box_t *box =
+        channel->repeat_out.is_boxed ? tmsg_boxes_choose(endpoint) : NULL;
+
+    *payload_p = NULL;
+    *given_p = NULL;
+    if (box != NULL) {
+        put(channel, map, send, call, box);
+        return true;
+    }
+    *payload_p = put_together(channel, map, send);
+    if (*payload_p == NULL) {
+        return false;
+    }
+    write_header(channel, send, call);
+    *given_p = post(channel, send, *payload_p);
+    tmsg_boxes_count(&endpoint->boxes, *given_p);
+    return !UCS_PTR_IS_ERR(*given_p);
+}
+
+/* It is copied: nothing of it is left but to tell whoever asked. */
 static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
@@ -464,14 +507,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (endpoint->next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    payload = put_together(channel, map, send);
-    if (payload == NULL) {
-        tmsg_request_drop_hidden(&send->request);
-        return false;
-    }
-    write_header(channel, send, call);
-    request = post(channel, send, payload);
-    if (UCS_PTR_IS_ERR(request)) { /* which it says again the general way */
+    if (!hand_over(channel, send, map, call, &payload, &request)) {
         tmsg_request_drop_hidden(&send->request);
         return false;
     }

@@ -3,9 +3,8 @@
  * bytes to the other: each copies them once, both at the same time, and what
  * travels stays in the cache.
  *
- * Its sender makes it and tells the receiver a descriptor and a mark, by which
- * that one knows that it has found the right one. Neither believes what the
- * other may write there: it is looked at once, and bounded. */
+ * Its sender makes it. Neither believes what the other may write there: it is
+ * looked at once, and bounded. */
 #ifndef TMSG_AM_RING_H
 #define TMSG_AM_RING_H
 
@@ -17,7 +16,7 @@
 
 #include <tensormsg/status.h>
 
-#define TMSG_RING_MARK_BYTES 16
+#include "am/shared.h"
 
 /* What the other side wrote there cannot be. */
 #define TMSG_RING_WRONG ((size_t)-1)
@@ -27,10 +26,8 @@ typedef struct tmsg_ring tmsg_ring_t;
 /* The sender's, empty. Errors: NO_MEMORY, IO. */
 tmsg_status_t tmsg_ring_create(tmsg_ring_t **ring_p);
 
-/* What its receiver is told. The descriptor is open until that one has it. */
-int tmsg_ring_fd(const tmsg_ring_t *ring);
-const uint8_t *tmsg_ring_mark(const tmsg_ring_t *ring);
-void tmsg_ring_close_fd(tmsg_ring_t *ring);
+/* What its receiver is told of, and finds it by. */
+tmsg_shared_t *tmsg_ring_shared(tmsg_ring_t *ring);
 
 /* The receiver's, by the descriptor of that process. Errors: NO_MEMORY, IO (it
  * cannot be opened or is no such ring). */

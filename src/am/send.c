@@ -118,12 +118,43 @@ void tmsg_send_hand_over(tmsg_send_t *send)
     send->in_ucx = true;
 }
 
-void tmsg_send_post(tmsg_send_t *send)
+bool tmsg_send_is_for_box(const tmsg_send_t *send)
+{
+    return send->parts == NULL && send->stage == NULL &&
+           !(send->am_flags & UCP_AM_SEND_FLAG_RNDV) &&
+           send->wish.way == TMSG_WAY_AUTO &&
+           send->wish.protocol == TMSG_PROTOCOL_AUTO &&
+           tmsg_boxes_are_for(send->endpoint, send->header_bytes,
+                              send->plan.bytes);
+}
+
+static bool put_into_box(tmsg_send_t *send)
+{
+    const tmsg_plan_t *plan = &send->plan;
+    tmsg_box_t *box = tmsg_boxes_choose(send->endpoint);
+    uint8_t *to;
+
+    if (box == NULL) {
+        return false;
+    }
+    memcpy(tmsg_box_header(box), send->header, send->header_bytes);
+    to = tmsg_box_payload(box, send->header_bytes);
+    if (plan->iov_count == 0 && plan->bytes > 0) {
+        memcpy(to, plan->contiguous, plan->bytes);
+    }
+    for (size_t i = 0; i < plan->iov_count; i++) {
+        memcpy(to, plan->iov[i].buffer, plan->iov[i].length);
+        to += plan->iov[i].length;
+    }
+    tmsg_boxes_put(send->endpoint, send->header_bytes, plan->bytes);
+    return true;
+}
+
+static ucs_status_ptr_t hand_to_ucx(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_plan_t *plan = &send->plan;
-    uint64_t parts_bytes = tmsg_parts_begin(send);
-    ucp_request_param_t param = {
+    const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_DATATYPE |
@@ -135,13 +166,26 @@ void tmsg_send_post(tmsg_send_t *send)
             plan->iov_count > 0 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
+    ucs_status_ptr_t request = ucp_am_send_nbx(
+        endpoint->ep, TMSG_AM_ID, send->header, send->header_bytes,
+        plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
+        plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
+
+    tmsg_boxes_count(&endpoint->boxes, request);
+    return request;
+}
+
+void tmsg_send_post(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    uint64_t parts_bytes = tmsg_parts_begin(send);
     ucs_status_ptr_t request;
 
     if (!send->again) {
         tmsg_list_push(&endpoint->posted, &send->node);
         send->posted = true;
         send->sequence = send->channel->tx_sequence;
-        send->bytes = plan->bytes + parts_bytes;
+        send->bytes = send->plan.bytes + parts_bytes;
         tmsg_send_count(send->channel, send->bytes);
         send->channel->sent_in_pieces += parts_bytes > 0;
         endpoint->sent_in_pieces += parts_bytes > 0;
@@ -152,10 +196,9 @@ void tmsg_send_post(tmsg_send_t *send)
     send->again = false;
     send->ucx_status = UCS_OK; /* whatever became of it before */
     tmsg_send_hand_over(send);
-    request = ucp_am_send_nbx(
-        endpoint->ep, TMSG_AM_ID, send->header, send->header_bytes,
-        plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
-        plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
+    request = tmsg_send_is_for_box(send) && put_into_box(send)
+                  ? NULL
+                  : hand_to_ucx(send);
     if (!UCS_PTR_IS_PTR(request)) {
         tmsg_send_reported(send, UCS_PTR_STATUS(request));
     }

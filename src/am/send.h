@@ -123,7 +123,12 @@ const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send);
 /* Turns the map into a header of ours and a plan for the payload. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
 
-/* Hands a prepared send to UCX; from here on it has its number. */
+/* Whether a prepared one is for a box, if there is one: what is asked for goes
+ * as it is asked for. */
+bool tmsg_send_is_for_box(const tmsg_send_t *send);
+
+/* Hands a prepared send to UCX, or puts it into the box; from here on it has
+ * its number. */
 void tmsg_send_post(tmsg_send_t *send);
 
 /* Counts one among those that go by the lane, or not. */

@@ -71,8 +71,10 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->sent_bytes += more->sent_bytes;
     sum->sent_by_schema += more->sent_by_schema;
     sum->sent_by_lane += more->sent_by_lane;
+    sum->sent_by_box += more->sent_by_box;
     sum->sent_repeats += more->sent_repeats;
     sum->received_by_lane += more->received_by_lane;
+    sum->received_by_box += more->received_by_box;
     sum->received_repeats += more->received_repeats;
     sum->received_messages += more->received_messages;
     sum->received_bytes += more->received_bytes;
@@ -164,11 +166,13 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_number(object, "sent_by_schema", stats->sent_by_schema) &&
            add_number(object, "sent_repeats", stats->sent_repeats) &&
            add_number(object, "sent_by_lane", stats->sent_by_lane) &&
+           add_number(object, "sent_by_box", stats->sent_by_box) &&
            add_number(object, "sent_bytes", stats->sent_bytes) &&
            add_number(object, "received_messages", stats->received_messages) &&
            add_number(object, "received_bytes", stats->received_bytes) &&
            add_number(object, "received_in_place", stats->received_in_place) &&
            add_number(object, "received_by_lane", stats->received_by_lane) &&
+           add_number(object, "received_by_box", stats->received_by_box) &&
            add_number(object, "received_repeats", stats->received_repeats) &&
            add_number(object, "refused_messages", stats->refused_messages) &&
            add_number(object, "starved_messages", stats->starved_messages) &&

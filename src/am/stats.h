@@ -41,6 +41,7 @@ typedef struct {
     uint64_t sent_messages, sent_bytes;
     uint64_t sent_by_schema; /* of these, those whose layout the peer knew */
     uint64_t sent_by_lane, received_by_lane; /* whose parts go by the lane */
+    uint64_t sent_by_box, received_by_box;   /* past UCX, by a box */
     uint64_t sent_repeats; /* of these, those that went by repeat.h */
     uint64_t received_messages, received_bytes;
     uint64_t received_repeats;  /* of these, those that came by repeat.h */

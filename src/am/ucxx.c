@@ -229,5 +229,5 @@ ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
         tmsg_messages_deliver(message->channel);
         return rendezvous ? refusal(status) : UCS_OK;
     }
-    return tmsg_message_keep(message, data, data_bytes, rendezvous);
+    return tmsg_message_keep(message, data, data_bytes, rendezvous, false);
 }

@@ -32,7 +32,8 @@ static const tmsg_tuning_t usual = {{
                               .rndv_list_bytes = NEVER,
                               .slice_bytes = 16 * MIB,
                               .lone_chunk_bytes = 4 * MIB,
-                              .lane_bytes = NEVER},
+                              .lane_bytes = NEVER,
+                              .box_bytes = 0},
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -44,7 +45,8 @@ static const tmsg_tuning_t usual = {{
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
                           .lone_chunk_bytes = 256 * KIB,
-                          .lane_bytes = 256 * KIB},
+                          .lane_bytes = 256 * KIB,
+                          .box_bytes = 2 * KIB},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -56,7 +58,8 @@ static const tmsg_tuning_t usual = {{
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
                           .lone_chunk_bytes = 1 * MIB,
-                          .lane_bytes = 256 * KIB},
+                          .lane_bytes = 256 * KIB,
+                          .box_bytes = 0},
     [TMSG_CARRIER_RDMA] = {.gather_bytes = 64 * KIB,
                            .gather_mean_bytes = 16 * KIB,
                            .gather_most_bytes = 16 * MIB,
@@ -68,7 +71,8 @@ static const tmsg_tuning_t usual = {{
                            .rndv_list_bytes = NEVER,
                            .slice_bytes = 16 * MIB,
                            .lone_chunk_bytes = 4 * MIB,
-                           .lane_bytes = NEVER},
+                           .lane_bytes = NEVER,
+                           .box_bytes = 0},
 }};
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
@@ -93,6 +97,7 @@ static const struct {
     {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
     {"lane_bytes", offsetof(tmsg_thresholds_t, lane_bytes), 0},
+    {"box_bytes", offsetof(tmsg_thresholds_t, box_bytes), 0},
 };
 
 static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp",

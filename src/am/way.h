@@ -39,6 +39,7 @@ typedef struct {
     uint64_t lone_chunk_bytes; /* instead of chunk_bytes, where it is more and
                                   no small message has passed lately */
     uint64_t lane_bytes;       /* a message from here on goes by the lane */
+    uint64_t box_bytes;        /* one up to here by a box */
 } tmsg_thresholds_t;
 
 /* One for each carrier. */

@@ -71,7 +71,8 @@ struct tmsg_worker {
     int wake_fd;               /* this one, which is its own */
     bool armed;                /* the application may sleep on it */
     pthread_t armer;           /* in this thread */
-    bool inside;               /* UCX is calling us: it is not to be called */
+    bool inside;               /* UCX is calling us, or a box is being emptied:
+                                * UCX is not to be called */
     bool fetching;             /* a thread asks for memory */
     bool starved;              /* a message has waited for it, as was logged */
     bool dispatching;          /* a thread runs what is due */
@@ -88,6 +89,9 @@ struct tmsg_worker {
     unsigned idle;        /* as `quiet`, and since something was sent */
     bool look;            /* look at it in the next one */
     tmsg_list_t lanes;    /* that something is expected of; lane.h */
+    tmsg_list_t boxes;    /* of peers, to be looked into; boxes.h */
+    bool boxes_sleep;     /* their senders are to wake us */
+    unsigned boxes_made;  /* for peers */
     bool calls_behind;    /* calls have put something off until then */
     struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;

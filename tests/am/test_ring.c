@@ -26,7 +26,7 @@
 #define LARGE ((size_t)3 << 20)
 #define HUGE ((size_t)48 << 20)
 #define GIANT ((size_t)144 << 20)
-#define MARK TMSG_RING_MARK_BYTES
+#define MARK TMSG_SHARED_MARK_BYTES
 #define RING_BYTES ((size_t)1 << 20)
 
 static uint64_t by_ring(const tmsg_endpoint_t *endpoint)
@@ -157,9 +157,11 @@ Test(ring, keeps_no_descriptor)
 }
 
 /* Of this process, which is the peer. */
-static void offer(const pair_t *pair, int fd, const uint8_t *mark)
+static void offer(const pair_t *pair, int fd, uint8_t *mark)
 {
-    must_true(tmsg_control_offer(pair->to_b, fd, mark));
+    const tmsg_shared_t shared = {.memory = mark, .fd = fd};
+
+    must_true(tmsg_control_offer(pair->to_b, TMSG_RING_WORD_OFFER, &shared));
 }
 
 static bool is_refused(void *arg)
@@ -181,7 +183,7 @@ static tmsg_lane_t *lane_of_ring(tmsg_endpoint_t *endpoint)
 }
 
 /* What is no ring, or another's, is not taken, and all goes by UCX. */
-static void refuse(int fd, const uint8_t *mark)
+static void refuse(int fd, uint8_t *mark)
 {
     pair_t pair;
     tmsg_request_t *sent;
@@ -262,7 +264,7 @@ Test(ring, another_ones_is_none)
     tmsg_ring_t *ring;
 
     must(tmsg_ring_create(&ring));
-    refuse(tmsg_ring_fd(ring), mark);
+    refuse(tmsg_ring_shared(ring)->fd, mark);
     tmsg_ring_free(ring);
 }
 
@@ -282,9 +284,9 @@ Test(ring, is_none_over_tcp)
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
     must_eq(pair.to_a->carrier, TMSG_CARRIER_TCP);
     must_eq(pair.to_b->carrier, TMSG_CARRIER_TCP);
-    offer(&pair, tmsg_ring_fd(ring), tmsg_ring_mark(ring));
-    must_true(tmsg_control_offer(pair.to_a, tmsg_ring_fd(ring),
-                                 tmsg_ring_mark(ring)));
+    offer(&pair, tmsg_ring_shared(ring)->fd, tmsg_ring_shared(ring)->memory);
+    must_true(tmsg_control_offer(pair.to_a, TMSG_RING_WORD_OFFER,
+                                 tmsg_ring_shared(ring)));
     pair_await(&pair, were_offered, &pair, "the offers");
     must_true(!tmsg_lane_ring_receives(pair.to_a));
     must_true(!tmsg_lane_ring_receives(pair.to_b));
@@ -317,7 +319,7 @@ Test(ring, a_second_one_ends_the_connection)
     must(tmsg_ring_create(&ring));
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_true(tmsg_lane_ring_make(pair.to_b));
-    offer(&pair, tmsg_ring_fd(ring), tmsg_ring_mark(ring));
+    offer(&pair, tmsg_ring_shared(ring)->fd, tmsg_ring_shared(ring)->memory);
     cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
     tmsg_ring_free(ring);
     pair_drop(&pair);
@@ -332,7 +334,7 @@ Test(ring, words_out_of_turn_are_passed_over)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (unsigned word = 0; word < 256; word++) {
-        if (word != TMSG_RING_WORD_OFFER) {
+        if (word != TMSG_RING_WORD_OFFER && word != TMSG_RING_WORD_BOX) {
             tmsg_control_ring(pair.to_b, (uint8_t)word);
         }
     }
@@ -365,8 +367,8 @@ Test(ring, bytes_come_as_they_went)
     uint8_t *out = malloc(RING_BYTES), *in = malloc(RING_BYTES);
 
     must(tmsg_ring_create(&from));
-    must(tmsg_ring_open(getpid(), tmsg_ring_fd(from), tmsg_ring_mark(from),
-                        &to));
+    must(tmsg_ring_open(getpid(), tmsg_ring_shared(from)->fd,
+                        tmsg_ring_shared(from)->memory, &to));
     while (got < 64 * RING_BYTES) {
         size_t one = sample_random(&seed) % 70000 + 1;
         size_t two = sample_random(&seed) % 100 + 1;
@@ -404,8 +406,8 @@ Test(ring, asks_for_a_word_where_it_waits)
     const struct iovec some = {bytes, 10}, all = {bytes, RING_BYTES};
 
     must(tmsg_ring_create(&from));
-    must(tmsg_ring_open(getpid(), tmsg_ring_fd(from), tmsg_ring_mark(from),
-                        &to));
+    must(tmsg_ring_open(getpid(), tmsg_ring_shared(from)->fd,
+                        tmsg_ring_shared(from)->memory, &to));
     must_true(!tmsg_ring_is_awaited(from));
     must_true(tmsg_ring_await(to));
     must_eq(tmsg_ring_write(from, &some, 1), 10);
@@ -435,10 +437,10 @@ Test(ring, what_the_other_side_writes_there_is_bounded)
 
         must(tmsg_ring_create(&from));
         page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
-                    tmsg_ring_fd(from), 0);
+                    tmsg_ring_shared(from)->fd, 0);
         must_true(page != MAP_FAILED);
-        must(tmsg_ring_open(getpid(), tmsg_ring_fd(from), tmsg_ring_mark(from),
-                            &to));
+        must(tmsg_ring_open(getpid(), tmsg_ring_shared(from)->fd,
+                            tmsg_ring_shared(from)->memory, &to));
         if (wrong[i] > RING_BYTES) {
             page[8] = wrong[i];
             must_eq(tmsg_ring_read(to, &some, 1), TMSG_RING_WRONG);
@@ -460,7 +462,7 @@ Test(ring, a_position_that_cannot_be_ends_the_connection)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_true(tmsg_lane_ring_make(pair.to_a));
-    fd = dup(tmsg_ring_fd(pair.to_a->lane->ring_out));
+    fd = dup(tmsg_ring_shared(pair.to_a->lane->ring_out)->fd);
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must_true(page != MAP_FAILED);
     tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0));

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/box.h - places in memory that two processes share, for small messages of
+ * one to the other: what is called a fast box elsewhere. A message is written
+ * where its receiver looks for the next one, and neither makes a system call or
+ * asks UCX.
+ *
+ * Its sender makes it. Neither believes what the other may write there: it is
+ * looked at once, and bounded. */
+#ifndef TMSG_AM_BOX_H
+#define TMSG_AM_BOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/status.h>
+
+#include "am/shared.h"
+
+#define TMSG_BOX_PLACES 64u
+
+/* Header and payload, which begins at a multiple of 16. */
+#define TMSG_BOX_HEADER_BYTES 496
+#define TMSG_BOX_PAYLOAD_BYTES 2048
+
+typedef struct tmsg_box tmsg_box_t;
+
+/* A message that lies there, as its sender says. The header is a copy. */
+typedef struct {
+    uint32_t after; /* see boxes.h */
+    uint32_t header_bytes;
+    uint32_t payload_bytes;
+    const uint8_t *payload; /* which its sender may change yet */
+    uint8_t header[TMSG_BOX_HEADER_BYTES];
+} tmsg_boxed_t;
+
+typedef enum {
+    TMSG_BOX_EMPTY = 0,
+    TMSG_BOX_FULL = 1,
+    TMSG_BOX_WRONG = 2, /* what the other side wrote there cannot be */
+} tmsg_box_state_t;
+
+/* The sender's, empty. Errors: NO_MEMORY, IO. */
+tmsg_status_t tmsg_box_create(tmsg_box_t **box_p);
+
+/* What its receiver is told of, and finds it by. */
+tmsg_shared_t *tmsg_box_shared(tmsg_box_t *box);
+
+/* The receiver's, by the descriptor of that process. Errors: NO_MEMORY, IO (it
+ * cannot be opened or is no such box). */
+tmsg_status_t tmsg_box_open(pid_t pid, int fd, const uint8_t *mark,
+                            tmsg_box_t **box_p);
+
+/* Either's; NULL is allowed. */
+void tmsg_box_free(tmsg_box_t *box);
+
+/* Whether the next message may be put there now: there is room, and the
+ * receiver looks. */
+bool tmsg_box_has_room(tmsg_box_t *box);
+
+/* Where its header and its payload are to be written. */
+uint8_t *tmsg_box_header(const tmsg_box_t *box);
+uint8_t *tmsg_box_payload(const tmsg_box_t *box, size_t header_bytes);
+
+/* They have been: it is the receiver's. Gives whether that one has begun to
+ * sleep meanwhile, and is to be woken. */
+bool tmsg_box_put(tmsg_box_t *box, size_t header_bytes, size_t payload_bytes,
+                  uint32_t after);
+
+/* The next message, which stays there until it is taken; *boxed_p is written if
+ * FULL. */
+tmsg_box_state_t tmsg_box_look(const tmsg_box_t *box, tmsg_boxed_t *boxed_p);
+void tmsg_box_take(tmsg_box_t *box);
+
+/* Asks the sender to wake this side: for what is there already it will not, so
+ * that is looked for next. And asks it no more. */
+void tmsg_box_sleep(tmsg_box_t *box);
+void tmsg_box_wake(tmsg_box_t *box);
+
+#endif

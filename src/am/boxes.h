@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/boxes.h - small messages over shared memory, past UCX: a box for those of
+ * this side, and the peer's. Each side makes its own when it has sent a few,
+ * and the other finds it or does not; nothing waits for that. The rules are
+ * docs/connection.md, "Boxes".
+ *
+ * A box is as good as UCX's queue because nothing overtakes: a message in it
+ * says how many active messages went to UCX before it, since the box was told
+ * of, and is left alone until as many have come; and before one that comes is
+ * looked at, all that was put into the box before is taken. */
+#ifndef TMSG_AM_BOXES_H
+#define TMSG_AM_BOXES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucp/api/ucp.h>
+
+#include "am/box.h"
+#include "core/list.h"
+
+typedef struct tmsg_endpoint tmsg_endpoint_t;
+typedef struct tmsg_ucx tmsg_ucx_t;
+typedef struct tmsg_worker tmsg_worker_t;
+
+/* Of an endpoint. */
+typedef struct {
+    tmsg_box_t *out;   /* that the peer has taken; NULL: none */
+    tmsg_box_t *offer; /* that it was told of */
+    unsigned waited;   /* messages that would have gone by one */
+    bool heard;        /* the peer has told of its own */
+    uint32_t sent;     /* active messages, since the box was told of */
+    uint32_t came;     /* the same of the peer's */
+    tmsg_box_t *in;    /* NULL: none */
+    tmsg_node_t node;  /* worker's boxes, if there is one */
+    char why[100];     /* none can be, if that is so; else empty */
+} tmsg_boxes_t;
+
+/* In words: "stands", of messages to the peer, or "offered", or "none" and
+ * perhaps why. */
+const char *tmsg_boxes_words(const tmsg_endpoint_t *endpoint);
+
+/* Whether a message of such a length is one for a box. */
+bool tmsg_boxes_are_for(const tmsg_endpoint_t *endpoint, size_t header_bytes,
+                        size_t payload_bytes);
+
+/* The box for one, if it may go by it now; else NULL. Has one made in the
+ * end. */
+tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint);
+
+/* UCX was handed an active message, and gave that. */
+static inline void tmsg_boxes_count(tmsg_boxes_t *boxes, ucs_status_ptr_t given)
+{
+    boxes->sent += !UCS_PTR_IS_ERR(given);
+}
+
+/* Such a message is put there; its receiver is woken if it sleeps. */
+void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t header_bytes,
+                    size_t payload_bytes);
+
+/* The peer tells of its box, or answers that. */
+void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer);
+void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken);
+
+/* In progress: takes what has come. Gives how many. */
+unsigned tmsg_boxes_poll(tmsg_worker_t *worker);
+
+/* UCX brings an active message: what was put into the box before it comes
+ * first. Inside UCX. */
+void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes);
+
+/* Before the worker sleeps: it is woken for what comes. False: something is
+ * there. */
+bool tmsg_boxes_arm(tmsg_worker_t *worker);
+
+/* The connection is over. */
+void tmsg_boxes_end(tmsg_endpoint_t *endpoint);
+
+#endif

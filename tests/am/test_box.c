@@ -1,0 +1,806 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Small messages over shared memory, by boxes: what goes by them, in what order
+ * with all that goes by UCX, and what a peer may lie about. That they are taken
+ * as UCX's are is test_repeat's, which runs by both, and test_repeat_lies'. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "am/box.h"
+#include "am/control.h"
+#include "am/endpoint.h"
+#include "support/channels.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+#define SMALL 100
+#define MEDIUM 2048 /* as much as a place has room for */
+#define LARGE ((size_t)1 << 20)
+#define OF_BOXES 32 /* that a worker looks into */
+
+static uint64_t by_box(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->stats.sent_by_box;
+}
+
+/* Without metadata, so that it may be like the last one; what is not SMALL has
+ * another name, too, so that its extent is not one that varies of it. */
+static sample_t sample_of(uint64_t seed, size_t bytes)
+{
+    sample_t sample = sample_plain(seed, bytes);
+
+    sample.name_bytes = bytes == SMALL ? 0 : 20;
+    return sample;
+}
+
+/* From b to a. */
+static void give(tmsg_endpoint_t *endpoint, unsigned channel, uint64_t seed,
+                 size_t bytes)
+{
+    const sample_t sample = sample_of(seed, bytes);
+
+    tmsg_request_destroy(send_on(endpoint, channel, sample_make(&sample), 0));
+}
+
+static void check(const tmsg_message_t *message, uint64_t seed, size_t bytes)
+{
+    const sample_t sample = sample_of(seed, bytes);
+
+    sample_check(&sample, tmsg_message_map(message));
+}
+
+static void get(pair_t *pair, unsigned channel, uint64_t seed, size_t bytes)
+{
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    must_eq(tmsg_message_channel(message), channel);
+    check(message, seed, bytes);
+    tmsg_message_destroy(message);
+    tmsg_worker_progress(pair->b.worker); /* it hears what it is answered */
+}
+
+static void pass(pair_t *pair, uint64_t seed, size_t bytes)
+{
+    give(pair->to_a, 0, seed, bytes);
+    get(pair, 0, seed, bytes);
+}
+
+static void warm_up(pair_t *pair)
+{
+    for (uint64_t i = 0; by_box(pair->to_a) == 0; i++) {
+        must_true(i < 1000);
+        pass(pair, i, SMALL);
+    }
+}
+
+static void open_warm(pair_t *pair)
+{
+    pair_open(pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(pair);
+}
+
+static void carry_none(const char *thresholds)
+{
+    const sample_t empty = {.without_metadata = true};
+    pair_t pair;
+
+    setenv("TENSORMSG_THRESHOLDS", thresholds, 1);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 50; i++) {
+        pass(&pair, i, SMALL);
+        tmsg_request_destroy(send_on(pair.to_a, 0, sample_make(&empty), 0));
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+    }
+    cr_expect(eq(u64, by_box(pair.to_a), 0));
+    pair_close(&pair);
+}
+
+static void carry(link_t link, drive_t drive, size_t bytes, bool expected)
+{
+    enum { MESSAGES = 500 };
+    const side_options_t quiet = {.quiet = true};
+    pair_t pair;
+
+    pair_open(&pair, link, drive, &quiet, &quiet);
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        pass(&pair, i, bytes);
+    }
+    if (expected) { /* those, at least, of which the receiver did not sleep */
+        cr_expect(ge(u64, by_box(pair.to_a), drive == DRIVE_POLLING ? 400 : 1));
+        cr_expect(eq(str, (char *)tmsg_boxes_words(pair.to_a), "stands"));
+    } else {
+        cr_expect(eq(u64, by_box(pair.to_a), 0));
+        cr_expect(eq(str, (char *)tmsg_boxes_words(pair.to_a), "none"));
+    }
+    cr_expect(eq(u64, pair.to_b->stats.received_by_box, by_box(pair.to_a)));
+    pair_close(&pair);
+}
+
+Test(box, carries_what_is_small)
+{
+    carry(LINK_SHM, DRIVE_POLLING, 1, true);
+    carry(LINK_SHM, DRIVE_POLLING, SMALL, true);
+    carry(LINK_SHM, DRIVE_POLLING, MEDIUM, true);
+}
+
+Test(box, carries_by_descriptor) { carry(LINK_SHM, DRIVE_FD, SMALL, true); }
+Test(box, carries_by_thread) { carry(LINK_SHM, DRIVE_THREAD, SMALL, true); }
+Test(box, carries_over_unix) { carry(LINK_UNIX, DRIVE_POLLING, SMALL, true); }
+Test(box, is_none_over_tcp) { carry(LINK_TCP, DRIVE_POLLING, SMALL, false); }
+Test(box, is_none_by_blob) { carry(LINK_BLOB, DRIVE_POLLING, SMALL, false); }
+
+Test(box, is_none_for_what_is_longer)
+{
+    carry(LINK_SHM, DRIVE_POLLING, MEDIUM + 1, false);
+}
+
+Test(box, is_none_where_it_is_not_wanted)
+{
+    carry_none("shm.box_bytes=0");
+    carry_none("shm.box_bytes=never");
+    setenv("TENSORMSG_THRESHOLDS", "shm.box_bytes=99", 1);
+    carry(LINK_SHM, DRIVE_POLLING, SMALL, false);
+    setenv("TENSORMSG_THRESHOLDS", "shm.box_bytes=100", 1);
+    carry(LINK_SHM, DRIVE_POLLING, SMALL, true);
+}
+
+/* A peer of an older version has the bit not. */
+Test(box, is_none_to_who_knows_of_none)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair.to_a->peer_hello.features &= ~TMSG_FEATURE_BOXES;
+    for (uint64_t i = 0; i < 100; i++) {
+        pass(&pair, i, SMALL);
+    }
+    cr_expect(eq(u64, by_box(pair.to_a), 0));
+    pair_close(&pair);
+}
+
+/* Each message goes its own way, and all come in the order sent: small ones
+ * that are like the last one and that are not, what is gathered, what UCX
+ * copies in pieces, rendezvous and rings; and the receiver stops now and then,
+ * so that the box is full. */
+Test(box, keeps_the_order_whatever_goes_beside)
+{
+    enum { ROUNDS = 60, MOST = 150 };
+    static const size_t others[] = {SMALL + 1, MEDIUM, 5000,
+                                    40000,     300000, LARGE};
+    const side_options_t deep = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 2 * MOST}};
+    size_t sizes[MOST];
+    uint64_t seed = 11, number = 0;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &deep, NULL);
+    warm_up(&pair);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t first = number;
+        size_t count = sample_random(&seed) % MOST + 1;
+        uint64_t other = sample_random(&seed) % 40 + 2;
+
+        for (size_t i = 0; i < count; i++) {
+            bool is_other = sample_random(&seed) % other == 0;
+
+            sizes[i] = is_other ? others[sample_random(&seed) % 6] : SMALL;
+            give(pair.to_a, 0, number++, sizes[i]);
+        }
+        for (size_t i = 0; i < count; i++) {
+            get(&pair, 0, first + i, sizes[i]);
+        }
+    }
+    cr_expect(ge(u64, by_box(pair.to_a), number / 10));
+    cr_expect(lt(u64, by_box(pair.to_a), number));
+    pair_close(&pair);
+}
+
+/* What goes by UCX is not passed by what is small, on another channel: nothing
+ * of a box is taken before it. */
+Test(box, nothing_passes_what_ucx_has)
+{
+    pair_t pair;
+    uint64_t before;
+    tmsg_boxed_t boxed;
+
+    open_warm(&pair);
+    pump(&pair);
+    before = by_box(pair.to_a);
+    give(pair.to_a, 1, 1, 5000);
+    give(pair.to_a, 0, 2, SMALL);
+    must_eq(by_box(pair.to_a), before + 1);
+    must_eq(tmsg_box_look(pair.to_b->boxes.in, &boxed), TMSG_BOX_FULL);
+    must_eq(boxed.after, pair.to_b->boxes.came + 1);
+    pair.a.worker->inside = true;
+    must_eq(tmsg_boxes_poll(pair.a.worker), 0);
+    pair.a.worker->inside = false;
+    for (int i = 0; i < 2; i++) { /* channels have no order between them */
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+        bool second = tmsg_message_channel(message) == 0;
+
+        check(message, second ? 2 : 1, second ? SMALL : 5000);
+        tmsg_message_destroy(message);
+    }
+    pair_close(&pair);
+}
+
+/* More than it holds go by UCX, in order. */
+Test(box, full_is_no_end)
+{
+    enum { MESSAGES = 300 };
+    const side_options_t deep = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 2 * MESSAGES}};
+    pair_t pair;
+    uint64_t before;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &deep, NULL);
+    warm_up(&pair);
+    for (int round = 0; round < 10; round++) {
+        before = by_box(pair.to_a);
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            give(pair.to_a, 0, i, SMALL);
+        }
+        must_true(by_box(pair.to_a) > before);
+        must_true(by_box(pair.to_a) - before <= TMSG_BOX_PLACES);
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            get(&pair, 0, i, SMALL);
+        }
+    }
+    pair_close(&pair);
+}
+
+/* Puts as many into its box as there is room for, and is killed. */
+static void be_killed(pipes_t *pipes, void *arg)
+{
+    tmsg_endpoint_t *endpoint;
+    uint64_t before;
+    char url[256];
+    side_t side;
+
+    (void)arg;
+    side_open(&side, NULL);
+    line_get(pipes->in, url, sizeof(url));
+    endpoint = side_connect(&side, url);
+    while (by_box(endpoint) == 0 || endpoint->posted.count > 0) {
+        if (by_box(endpoint) == 0) {
+            give(endpoint, 0, 0, SMALL);
+        }
+        tmsg_worker_progress(side.worker);
+    }
+    line_put(pipes->out, "warm");
+    line_get(pipes->in, url, sizeof(url)); /* all has arrived */
+    before = by_box(endpoint);
+    for (uint64_t i = 0; i < 40; i++) {
+        give(endpoint, 0, i, SMALL);
+    }
+    must_true(by_box(endpoint) > before + 20); /* more than a turn takes */
+    line_put(pipes->out, "put");
+    pause();
+}
+
+/* What a sender that was killed has put there comes before its end. */
+Test(box, is_emptied_when_its_sender_is_gone)
+{
+    const side_options_t deep = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 1000}};
+    char line[256];
+    child_t child;
+    side_t side;
+    uint64_t before;
+
+    child_start(&child, be_killed, NULL);
+    side_open(&side, &deep);
+    side_listen_link(&side, LINK_SHM);
+    line_put(child.out, tmsg_listener_url(side.listener));
+    child_await(&side, &child);
+    line_get(child.in, line, sizeof(line));
+    for (int i = 0; i < 1000; i++) {
+        tmsg_worker_progress(side.worker);
+    }
+    before = side.accepted->stats.received_messages;
+    line_put(child.out, "go on");
+    line_get(child.in, line, sizeof(line));
+    child_kill(&child);
+    must_be(side_end_of(&side, side.accepted), TMSG_ERR_PEER_LOST);
+    must_eq(side.accepted->stats.received_messages, before + 40);
+    side_close(&side);
+}
+
+/* What is sent by the general way goes by the box, too. */
+static void send_unlike(pair_t *pair, const sample_t *sample, uint32_t flags)
+{
+    uint64_t before = by_box(pair->to_a);
+    tmsg_request_t *sent = send_on(pair->to_a, 0, sample_make(sample), flags);
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    sample_check(sample, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, sent));
+    must_eq(by_box(pair->to_a), before + 1);
+}
+
+Test(box, carries_what_is_like_no_other)
+{
+    const sample_t plain = sample_of(1, SMALL), empty = {.seed = 2};
+    const sample_t many = {.seed = 3, .tensors = 20, .without_metadata = true};
+    sample_t told = plain;
+    pair_t pair;
+
+    told.without_metadata = false;
+    open_warm(&pair);
+    pump(&pair);
+    send_unlike(&pair, &told, 0);
+    send_unlike(&pair, &plain, TMSG_SEND_ACKED);
+    send_unlike(&pair, &plain, TMSG_SEND_VERIFY);
+    send_unlike(&pair, &empty, 0);
+    send_unlike(&pair, &many, TMSG_SEND_UNORDERED);
+    pair_close(&pair);
+}
+
+/* What is in the box when its sender closes is delivered. */
+Test(box, is_emptied_before_the_end)
+{
+    pair_t pair;
+
+    open_warm(&pair);
+    for (uint64_t i = 0; i < 20; i++) {
+        give(pair.to_a, 0, i, SMALL);
+    }
+    must(tmsg_endpoint_close(pair.to_a, NULL));
+    for (uint64_t i = 0; i < 20; i++) {
+        get(&pair, 0, i, SMALL);
+    }
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_CLOSED));
+    pair_drop(&pair);
+}
+
+/* For as long as a receiver looks for something, and longer. */
+static void wait_a_while(uint64_t *seed)
+{
+    uint64_t turns = sample_random(seed) % 4 * (sample_random(seed) % 20000);
+
+    while (turns-- > 0) {
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+}
+
+/* The receiver is touched by nothing but its own thread, and sleeps now and
+ * then: no wake-up is lost. */
+static void arrive(pair_t *pair, uint64_t seed)
+{
+    tmsg_message_t *message;
+
+    must(tmsg_worker_recv(pair->a.worker, 2000, &message));
+    check(message, seed, SMALL);
+    tmsg_message_destroy(message);
+}
+
+Test(box, wakes_threads)
+{
+    const side_options_t quiet = {.quiet = true};
+    pair_t pair;
+    uint64_t seed = 3;
+
+    pair_open(&pair, LINK_SHM, DRIVE_THREAD, &quiet, &quiet);
+    for (uint64_t i = 0; i < 5000; i++) {
+        wait_a_while(&seed);
+        give(pair.to_a, 0, i, SMALL);
+        arrive(&pair, i);
+    }
+    cr_expect(ge(u64, by_box(pair.to_a), 100));
+    pair_close(&pair);
+}
+
+Test(box, wakes_who_sleeps)
+{
+    const side_options_t quiet = {.quiet = true};
+    pair_t pair;
+    uint64_t seed = 3;
+
+    pair_open(&pair, LINK_SHM, DRIVE_FD, &quiet, &quiet);
+    for (uint64_t i = 0; i < 3000; i++) {
+        wait_a_while(&seed);
+        pass(&pair, i, SMALL);
+    }
+    pair_close(&pair);
+}
+
+static void warm_thread(pair_t *pair)
+{
+    pair_open(pair, LINK_SHM, DRIVE_THREAD, NULL, NULL);
+    for (uint64_t i = 0; by_box(pair->to_a) == 0; i++) {
+        must_true(i < 10000);
+        give(pair->to_a, 0, i, SMALL);
+        arrive(pair, i);
+    }
+}
+
+/* Another thread's turn leaves the sleeper's wish to be woken alone. */
+Test(box, a_turn_of_another_thread_wakes_nobody)
+{
+    pair_t pair;
+    bool asleep = false;
+
+    warm_thread(&pair);
+    for (uint64_t i = 0; i < 50; i++) {
+        while (!asleep) {
+            tmsg_worker_lock(pair.a.worker);
+            asleep = pair.a.worker->asleep;
+            tmsg_worker_unlock(pair.a.worker);
+            sched_yield();
+        }
+        (void)tmsg_worker_progress(pair.a.worker);
+        give(pair.to_a, 0, i, SMALL);
+        arrive(&pair, i);
+        asleep = false;
+    }
+    pair_close(&pair);
+}
+
+static void *arm(void *arg)
+{
+    side_t *side = arg;
+
+    while (tmsg_worker_arm(side->worker) == TMSG_ERR_BUSY) {
+        tmsg_worker_progress(side->worker);
+    }
+    return NULL;
+}
+
+Test(box, a_turn_of_another_thread_leaves_the_descriptor_armed)
+{
+    const side_options_t shared = {
+        .quiet = true,
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_SHARED}};
+    struct pollfd ready = {.events = POLLIN};
+    pthread_t thread;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &shared, &shared);
+    warm_up(&pair);
+    pump(&pair);
+    ready.fd = tmsg_worker_fd(pair.a.worker);
+    must_eq(pthread_create(&thread, NULL, arm, &pair.a), 0);
+    must_eq(pthread_join(thread, NULL), 0);
+    must_eq(tmsg_worker_progress(pair.a.worker), 0);
+    give(pair.to_a, 0, 1, SMALL);
+    must_eq(poll(&ready, 1, 2000), 1);
+    get(&pair, 0, 1, SMALL);
+    pair_close(&pair);
+}
+
+/* Who asks to be woken has a message by UCX, which does that. */
+Test(box, is_not_used_for_who_sleeps)
+{
+    pair_t pair;
+    uint64_t before;
+
+    open_warm(&pair);
+    pump(&pair);
+    while (tmsg_worker_arm(pair.a.worker) == TMSG_ERR_BUSY) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    before = by_box(pair.to_a);
+    give(pair.to_a, 0, 1, SMALL);
+    cr_expect(eq(u64, by_box(pair.to_a), before));
+    get(&pair, 0, 1, SMALL);
+    give(pair.to_a, 0, 2, SMALL);
+    cr_expect(eq(u64, by_box(pair.to_a), before + 1));
+    cr_expect(eq(int, tmsg_worker_arm(pair.a.worker), TMSG_ERR_BUSY));
+    get(&pair, 0, 2, SMALL);
+    pair_close(&pair);
+}
+
+static bool has_message(void *arg)
+{
+    const side_t *side = arg;
+
+    return side->worker->ready.count > 0;
+}
+
+/* A worker has boxes of so many peers; what the others send goes by UCX. */
+Test(box, of_more_peers_than_are_looked_into)
+{
+    enum { PEERS = OF_BOXES + 2, EACH = 100 };
+    side_t server, client, *sides[] = {&server, &client};
+    const side_options_t small = {0};
+    tmsg_endpoint_t *peers[PEERS];
+    size_t with = 0;
+
+    side_open(&server, &small);
+    side_open(&client, &small);
+    side_listen_link(&server, LINK_SHM);
+    for (size_t i = 0; i < PEERS; i++) {
+        peers[i] = side_dial(&client, &server);
+    }
+    for (uint64_t n = 0; n < EACH; n++) {
+        for (size_t i = 0; i < PEERS; i++) {
+            give(peers[i], 0, n, SMALL);
+        }
+        for (size_t i = 0; i < PEERS; i++) {
+            tmsg_message_t *message;
+
+            await(sides, 2, has_message, &server, "a message");
+            must(tmsg_worker_recv(server.worker, 0, &message));
+            check(message, n, SMALL);
+            tmsg_message_destroy(message);
+        }
+    }
+    for (size_t i = 0; i < PEERS; i++) {
+        with += by_box(peers[i]) > 0;
+        must_true(by_box(peers[i]) > 0 ||
+                  strncmp(tmsg_boxes_words(peers[i]), "none: ", 6) == 0);
+        tmsg_endpoint_destroy(peers[i]);
+    }
+    cr_expect(eq(sz, with, OF_BOXES));
+    cr_expect(eq(sz, server.worker->boxes.count, OF_BOXES));
+    side_close(&client);
+    side_close(&server);
+}
+
+/* Of the receiver, a failure to open: all goes by UCX. */
+Test(box, that_cannot_be_opened_is_done_without)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair.to_b->peer_hello.pid = 1 << 22; /* which is none */
+    for (uint64_t i = 0; i < 100; i++) {
+        pass(&pair, i, SMALL);
+    }
+    cr_expect(eq(u64, by_box(pair.to_a), 0));
+    cr_expect(eq(int, strncmp(tmsg_boxes_words(pair.to_a), "none: ", 6), 0));
+    pair_close(&pair);
+}
+
+Test(box, a_second_one_ends_the_connection)
+{
+    pair_t pair;
+
+    open_warm(&pair);
+    must_true(tmsg_control_offer(pair.to_a, TMSG_RING_WORD_BOX,
+                                 tmsg_box_shared(pair.to_a->boxes.out)));
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
+    pair_drop(&pair);
+}
+
+Test(box, an_offer_without_a_place_ends_the_connection)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    tmsg_control_ring(pair.to_b, TMSG_RING_WORD_BOX);
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
+    pair_drop(&pair);
+}
+
+/* As tmsg_boxes_put(), with a header and lengths of one's own. */
+static void lie(const pair_t *pair, const void *header, size_t header_bytes,
+                size_t written, size_t payload_bytes)
+{
+    tmsg_box_t *box = pair->to_a->boxes.out;
+
+    must_true(tmsg_box_has_room(box));
+    memcpy(tmsg_box_header(box), header, written);
+    (void)tmsg_box_put(box, header_bytes, payload_bytes,
+                       pair->to_a->boxes.sent);
+}
+
+static void end_by(const void *header, size_t header_bytes, size_t written,
+                   size_t payload_bytes)
+{
+    pair_t pair;
+
+    open_warm(&pair);
+    lie(&pair, header, header_bytes, written, payload_bytes);
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
+    pair_drop(&pair);
+}
+
+Test(box, lengths_that_cannot_be_end_the_connection)
+{
+    static const uint8_t zeros[TMSG_BOX_HEADER_BYTES];
+
+    end_by(zeros, TMSG_BOX_HEADER_BYTES + 1, 38, SMALL);
+    end_by(zeros, UINT32_MAX, 38, SMALL);
+    end_by(zeros, 38, 38, TMSG_BOX_PAYLOAD_BYTES + 1);
+    end_by(zeros, 38, 38, UINT32_MAX);
+}
+
+Test(box, what_is_for_nobody_ends_the_connection)
+{
+    static const uint8_t zeros[TMSG_BOX_HEADER_BYTES];
+
+    end_by(zeros, 0, 0, 0);
+    end_by(zeros, 38, 38, SMALL);
+}
+
+Test(box, what_is_no_map_ends_the_connection)
+{
+    pair_t pair;
+    uint8_t header[TMSG_PREAMBLE_BYTES];
+    tmsg_preamble_t head = {.kind = TMSG_KIND_PONG};
+
+    open_warm(&pair);
+    head.endpoint_id = pair.to_a->peer_id;
+    tmsg_preamble_encode(&head, header);
+    lie(&pair, header, sizeof(header), sizeof(header), 0);
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
+    pair_drop(&pair);
+}
+
+/* A count of taken messages that cannot be is a full box. */
+Test(box, a_count_that_cannot_be_is_no_room)
+{
+    const side_options_t deep = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 1000}};
+    pair_t pair;
+    tmsg_shared_t *shared;
+    uint64_t before;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &deep, NULL);
+    warm_up(&pair);
+    shared = tmsg_box_shared(pair.to_b->boxes.in);
+    before = by_box(pair.to_a);
+    for (uint64_t i = 0; i < 200; i++) {
+        memset(shared->memory + 64, 0x5a, 4);
+        give(pair.to_a, 0, i, SMALL);
+    }
+    must_true(by_box(pair.to_a) - before <= TMSG_BOX_PLACES);
+    for (uint64_t i = 0; i < 200; i++) {
+        get(&pair, 0, i, SMALL);
+    }
+    pair_close(&pair);
+}
+
+/* The box by itself: what was put comes, once, in order. */
+Test(box, messages_come_as_they_were_put)
+{
+    enum { MESSAGES = 200000 };
+    tmsg_box_t *from, *to;
+    tmsg_boxed_t boxed;
+    uint64_t seed = 5;
+    uint32_t put = 0, got = 0;
+    uint8_t bytes[TMSG_BOX_PAYLOAD_BYTES];
+
+    must(tmsg_box_create(&from));
+    must(tmsg_box_open(getpid(), tmsg_box_shared(from)->fd,
+                       tmsg_box_shared(from)->memory, &to));
+    must_eq(tmsg_box_look(to, &boxed), TMSG_BOX_EMPTY);
+    while (got < MESSAGES) {
+        size_t header = put % (TMSG_BOX_HEADER_BYTES + 1);
+        size_t payload = (size_t)put * 37 % (TMSG_BOX_PAYLOAD_BYTES + 1);
+
+        if (sample_random(&seed) % 2 == 0 && tmsg_box_has_room(from)) {
+            memset(tmsg_box_header(from), (int)(put & 127), header);
+            memset(tmsg_box_payload(from, header), (int)(put % 101), payload);
+            must_true(!tmsg_box_put(from, header, payload, put * 3));
+            put++;
+        } else if (tmsg_box_look(to, &boxed) == TMSG_BOX_FULL) {
+            must_eq(boxed.after, got * 3);
+            must_eq(boxed.header_bytes, got % (TMSG_BOX_HEADER_BYTES + 1));
+            must_eq(boxed.payload_bytes,
+                    (size_t)got * 37 % (TMSG_BOX_PAYLOAD_BYTES + 1));
+            memset(bytes, (int)(got & 127), boxed.header_bytes);
+            must_eq(memcmp(boxed.header, bytes, boxed.header_bytes), 0);
+            memset(bytes, (int)(got % 101), boxed.payload_bytes);
+            must_eq(memcmp(boxed.payload, bytes, boxed.payload_bytes), 0);
+            must_eq((uintptr_t)boxed.payload % 16, 0);
+            tmsg_box_take(to);
+            got++;
+        } else {
+            must_eq(got, put);
+        }
+        must_true(put - got <= TMSG_BOX_PLACES);
+    }
+    tmsg_box_free(from);
+    tmsg_box_free(to);
+}
+
+Test(box, tells_who_sleeps)
+{
+    tmsg_box_t *from, *to;
+
+    must(tmsg_box_create(&from));
+    must(tmsg_box_open(getpid(), tmsg_box_shared(from)->fd,
+                       tmsg_box_shared(from)->memory, &to));
+    must_true(!tmsg_box_put(from, 0, 0, 0));
+    tmsg_box_sleep(to);
+    must_true(!tmsg_box_has_room(from));
+    must_true(tmsg_box_put(from, 0, 0, 0));
+    tmsg_box_wake(to);
+    must_true(tmsg_box_has_room(from));
+    must_true(!tmsg_box_put(from, 0, 0, 0));
+    tmsg_box_free(from);
+    tmsg_box_free(to);
+}
+
+/* Two threads, of which one sleeps where there is nothing: each message comes,
+ * and comes while its sender waits for it. */
+typedef struct {
+    tmsg_box_t *to;
+    int bell, taken;
+} sleeper_t;
+
+enum { ROUNDS = 50000 };
+
+static void ring(int bell)
+{
+    const uint64_t one = 1;
+
+    must_eq(write(bell, &one, sizeof(one)), sizeof(one));
+}
+
+/* How often it was rung; once, at least. */
+static uint64_t hear(int bell)
+{
+    struct pollfd ready = {.fd = bell, .events = POLLIN};
+    uint64_t rung;
+
+    must_eq(poll(&ready, 1, 5000), 1);
+    must_eq(read(bell, &rung, sizeof(rung)), sizeof(rung));
+    return rung;
+}
+
+static void *take_all(void *arg)
+{
+    sleeper_t *sleeper = arg;
+    tmsg_boxed_t boxed;
+
+    for (uint32_t i = 0; i < ROUNDS;) {
+        if (tmsg_box_look(sleeper->to, &boxed) == TMSG_BOX_FULL) {
+            must_eq(boxed.after, i);
+            tmsg_box_take(sleeper->to);
+            ring(sleeper->taken);
+            i++;
+            continue;
+        }
+        tmsg_box_sleep(sleeper->to);
+        if (tmsg_box_look(sleeper->to, &boxed) != TMSG_BOX_FULL) {
+            (void)hear(sleeper->bell);
+        }
+        tmsg_box_wake(sleeper->to);
+    }
+    return NULL;
+}
+
+Test(box, loses_no_wake_up)
+{
+    sleeper_t sleeper = {.bell = eventfd(0, EFD_CLOEXEC),
+                         .taken = eventfd(0, EFD_CLOEXEC)};
+    pthread_t thread;
+    tmsg_box_t *from;
+    uint64_t seed = 9, got = 0;
+
+    must(tmsg_box_create(&from));
+    must(tmsg_box_open(getpid(), tmsg_box_shared(from)->fd,
+                       tmsg_box_shared(from)->memory, &sleeper.to));
+    must_eq(pthread_create(&thread, NULL, take_all, &sleeper), 0);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        bool waits = sample_random(&seed) % 2 == 0;
+
+        if (tmsg_box_put(from, 0, 0, i)) {
+            ring(sleeper.bell);
+        }
+        while (waits ? got <= i : got + TMSG_BOX_PLACES / 2 <= i) {
+            got += hear(sleeper.taken);
+        }
+    }
+    must_eq(pthread_join(thread, NULL), 0);
+    close(sleeper.bell);
+    close(sleeper.taken);
+    tmsg_box_free(from);
+    tmsg_box_free(sleeper.to);
+}
