@@ -242,6 +242,26 @@ static bool send_schemas(round_t *round)
     return ok;
 }
 
+static uint64_t boxed; /* messages of the last round that went by a box */
+
+/* Until they go by a box. */
+static bool send_small(round_t *round)
+{
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < 40; i++) {
+        ok = send_it(round, round->map);
+        if (round->message != NULL) {
+            check_same(round->map, tmsg_message_map(round->message));
+            tmsg_message_destroy(round->message);
+            round->message = NULL;
+        }
+        tmsg_worker_progress(round->pair.b.worker); /* hears of the box */
+    }
+    boxed = round->pair.to_a->stats.sent_by_box;
+    return ok;
+}
+
 typedef struct {
     round_t *round;
     tmsg_request_t *closed;
@@ -591,6 +611,19 @@ static tmsg_status_t describe(const pair_t *pair, size_t which, char **json_p)
     default:
         return tmsg_endpoint_describe(pair->to_a, json_p);
     }
+}
+
+Test(alloc, small_messages_until_they_go_by_a_box)
+{
+    const scene_t scene = {.name = "a box",
+                           .stage = CONNECTED,
+                           .link = LINK_SHM,
+                           .run = send_small,
+                           .schemas = true,
+                           .sample = sample_plain(1, 100)};
+
+    fail_each(&scene);
+    cr_expect(ge(u64, boxed, 10));
 }
 
 Test(alloc, describing)
