@@ -10,11 +10,9 @@
 #include "core/log.h"
 #include "serialize/header.h"
 
-#define FEW 16 /* messages that go by UCX before a box is worth its memory */
-#define BOXES                                                                  \
-    32u         /* of peers, that a worker looks into in each turn; and of     \
-                 * its own, for peers */
-#define TURN 16 /* messages of each box in a turn */
+#define FEW 16    /* messages that go by UCX before a box is worth its memory */
+#define BOXES 32u /* that a worker makes, and of its peers' looks into */
+#define TURN 16   /* messages of each box in a turn */
 
 /* As with rings, one is taken where memory is shared, and has a socket that
  * tells of its sender's end. */
@@ -220,7 +218,7 @@ static bool is_for(const tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
            id == endpoint->id;
 }
 
-/* Takes at most so many. Inside UCX, as it were. */
+/* Takes at most so many; `inside` is set. */
 static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
 {
     tmsg_boxed_t boxed;
@@ -239,7 +237,6 @@ static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
     return count;
 }
 
-/* Not while another thread sleeps: what it is woken for is UCX's. */
 __attribute__((noinline)) static void wake(tmsg_worker_t *worker)
 {
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
@@ -253,6 +250,7 @@ unsigned tmsg_boxes_poll(tmsg_worker_t *worker)
 {
     unsigned count = 0;
 
+    /* Not while another thread sleeps, which is woken by what is UCX's. */
     if (worker->boxes_sleep && !worker->asleep && !worker->armed) {
         wake(worker);
     }
