@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "am/carrier.h"
 #include "am/context.h"
 #include "am/control.h"
 #include "am/endpoint.h"
@@ -13,17 +14,6 @@
 #define FEW 16    /* messages that go by UCX before a box is worth its memory */
 #define BOXES 32u /* that a worker makes, and of its peers' looks into */
 #define TURN 16   /* messages of each box in a turn */
-
-/* As with rings, one is taken where memory is shared, and has a socket that
- * tells of its sender's end. */
-static bool may_be_taken(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->ucx != NULL && endpoint->link.fd >= 0 &&
-           (endpoint->carrier == TMSG_CARRIER_SHM ||
-            endpoint->carrier == TMSG_CARRIER_UNKNOWN) &&
-           endpoint->ucx->hello.features & endpoint->peer_hello.features &
-               TMSG_FEATURE_BOXES;
-}
 
 static void drop(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
 {
@@ -82,7 +72,8 @@ __attribute__((noinline)) static void wait_for_one(tmsg_endpoint_t *endpoint)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
-    if (endpoint->carrier == TMSG_CARRIER_SHM && may_be_taken(endpoint) &&
+    if (endpoint->carrier == TMSG_CARRIER_SHM &&
+        tmsg_carrier_may_find(endpoint, TMSG_FEATURE_BOXES) &&
         endpoint->controls.count == 0 && ++boxes->waited == FEW) {
         make(endpoint);
     }
@@ -144,7 +135,7 @@ static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
     tmsg_boxes_t *boxes = &endpoint->boxes;
     tmsg_worker_t *worker = endpoint->worker;
 
-    if (!may_be_taken(endpoint)) {
+    if (!tmsg_carrier_may_find(endpoint, TMSG_FEATURE_BOXES)) {
         tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                        "no memory is shared here, or there is no socket");
         return false;

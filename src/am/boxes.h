@@ -15,8 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <ucp/api/ucp.h>
-
 #include "am/box.h"
 #include "core/list.h"
 
@@ -48,12 +46,6 @@ bool tmsg_boxes_are_for(const tmsg_endpoint_t *endpoint, size_t header_bytes,
 /* The box for one, if it may go by it now; else NULL. Has one made in the
  * end. */
 tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint);
-
-/* UCX was handed an active message, and gave that. */
-static inline void tmsg_boxes_count(tmsg_boxes_t *boxes, ucs_status_ptr_t given)
-{
-    boxes->sent += !UCS_PTR_IS_ERR(given);
-}
 
 /* Such a message is put there; its receiver is woken if it sleeps. */
 void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t header_bytes,

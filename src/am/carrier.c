@@ -34,6 +34,18 @@ bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
             tmsg_carrier_shares(endpoint->transports));
 }
 
+/* Without a socket nobody would tell who waits for what is to come there that
+ * its sender is gone. What carries the endpoint may not be known yet to who is
+ * told of memory: if that can be opened it is shared. */
+bool tmsg_carrier_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature)
+{
+    return endpoint->ucx != NULL && endpoint->link.fd >= 0 &&
+           (endpoint->carrier == TMSG_CARRIER_SHM ||
+            endpoint->carrier == TMSG_CARRIER_UNKNOWN) &&
+           endpoint->ucx->hello.features & endpoint->peer_hello.features &
+               feature;
+}
+
 tmsg_carrier_t tmsg_carrier_of(const char *transports)
 {
     if (tmsg_carrier_shares(transports)) {

@@ -10,6 +10,10 @@
 /* Whether the peer may have written to our queue of shared memory. */
 bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint);
 
+/* Whether the peer may find memory of ours, past UCX, or we its: for what both
+ * hellos have a feature. */
+bool tmsg_carrier_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature);
+
 /* Whether some of tmsg_ucx_transports() are shared memory. */
 bool tmsg_carrier_shares(const char *transports);
 

@@ -155,10 +155,9 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
     }
     tmsg_op_begin(endpoint, &posted->op, over);
     endpoint->controls_in_ucx++;
-    request = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, posted->bytes,
-                              posted->header_bytes, payload_of(posted),
-                              posted->payload_bytes, &param);
-    tmsg_boxes_count(&endpoint->boxes, request);
+    request = tmsg_endpoint_send_am(endpoint, posted->bytes,
+                                    posted->header_bytes, payload_of(posted),
+                                    posted->payload_bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         over(&posted->op);
     }

@@ -181,6 +181,20 @@ typedef struct tmsg_event {
     struct tmsg_event *next;
 } tmsg_event_t;
 
+/* ucp_am_send_nbx() by its UCX endpoint: each is counted, for a box says how
+ * many have gone before what is in it. */
+static inline ucs_status_ptr_t
+tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const void *header,
+                      size_t header_bytes, const void *data, size_t count,
+                      const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t given = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, header,
+                                             header_bytes, data, count, param);
+
+    endpoint->boxes.sent += !UCS_PTR_IS_ERR(given);
+    return given;
+}
+
 /* Makes one in its worker's table, with a reference of the table and one of
  * the handle. Lock held. Errors: NO_MEMORY, LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,

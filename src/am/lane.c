@@ -63,13 +63,18 @@ const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint)
                                                : "dialled";
 }
 
-/* Large payloads go another way than they might, which is no error. */
-static void go_without(tmsg_endpoint_t *endpoint, const char *why)
+void tmsg_lane_go_without(tmsg_endpoint_t *endpoint, const char *what,
+                          const char *why)
 {
     snprintf(endpoint->lane_why, sizeof(endpoint->lane_why), "none: %s", why);
     tmsg_log(TMSG_LOG_INFO,
-             "%s: large payloads go by UCX, for there is no lane: %s",
-             endpoint->peer, why);
+             "%s: large payloads go by UCX, for there is no %s: %s",
+             endpoint->peer, what, why);
+}
+
+static void go_without(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_lane_go_without(endpoint, "lane", why);
 }
 
 /* Its words, or NULL where there may be one. */

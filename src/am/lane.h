@@ -87,6 +87,11 @@ bool tmsg_lane_make(tmsg_endpoint_t *endpoint);
 /* In words: "stands" or "ring", or why there is none. */
 const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint);
 
+/* Large payloads go another way than they might, which is no error: there is no
+ * lane or ring. */
+void tmsg_lane_go_without(tmsg_endpoint_t *endpoint, const char *what,
+                          const char *why);
+
 /* Lock held, outside UCX: what carries an open endpoint is known. */
 void tmsg_lane_begin(tmsg_endpoint_t *endpoint);
 

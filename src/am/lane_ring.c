@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/lane_ring.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/carrier.h"
 #include "am/context.h"
 #include "am/control.h"
 #include "am/endpoint.h"
@@ -12,18 +12,11 @@
 #include "core/bytes.h"
 #include "core/log.h"
 
-/* Without a socket nobody would tell who waits for bytes that their sender is
- * gone. What carries the endpoint may not be known yet to who is told of a
- * ring: if it can be opened, memory is shared. */
 static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->ucx != NULL && endpoint->link.fd >= 0 &&
-           (endpoint->carrier == TMSG_CARRIER_SHM ||
-            endpoint->carrier == TMSG_CARRIER_UNKNOWN) &&
+    return tmsg_carrier_may_find(endpoint, TMSG_FEATURE_RINGS) &&
            (endpoint->lane == NULL ||
-            (endpoint->lane->fd < 0 && !endpoint->lane->lost)) &&
-           endpoint->ucx->hello.features & endpoint->peer_hello.features &
-               TMSG_FEATURE_RINGS;
+            (endpoint->lane->fd < 0 && !endpoint->lane->lost));
 }
 
 /* NULL: no memory. */
@@ -47,10 +40,7 @@ static tmsg_lane_t *lane_of(tmsg_endpoint_t *endpoint)
 static void go_without(tmsg_endpoint_t *endpoint, const char *why)
 {
     endpoint->ringless = true;
-    snprintf(endpoint->lane_why, sizeof(endpoint->lane_why), "none: %s", why);
-    tmsg_log(TMSG_LOG_INFO,
-             "%s: large payloads go by UCX, for there is no ring: %s",
-             endpoint->peer, why);
+    tmsg_lane_go_without(endpoint, "ring", why);
 }
 
 bool tmsg_lane_ring_sends(const tmsg_endpoint_t *endpoint)

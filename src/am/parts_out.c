@@ -411,10 +411,8 @@ static void post_next(tmsg_parts_out_t *parts)
     tmsg_op_begin(endpoint, &slot->op, forsaken);
     parts->in_ucx++;
     endpoint->parts_in_ucx++;
-    request =
-        ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, slot->header, HEADER_BYTES,
-                        data, count > 1 ? count : bytes, &param);
-    tmsg_boxes_count(&endpoint->boxes, request);
+    request = tmsg_endpoint_send_am(endpoint, slot->header, HEADER_BYTES, data,
+                                    count > 1 ? count : bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         reported(slot, UCS_PTR_STATUS(request));
     }

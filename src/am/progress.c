@@ -147,17 +147,19 @@ static unsigned do_chores(tmsg_worker_t *worker)
     return (unsigned)count;
 }
 
+static inline unsigned poll_boxes(tmsg_worker_t *worker)
+{
+    return worker->boxes.count > 0 ? tmsg_boxes_poll(worker) : 0;
+}
+
 bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
 {
     unsigned quiet = 0;
 
     worker->inside = true;
     for (unsigned i = 0; i < DRAIN_MOST && quiet < DRAIN_QUIET; i++) {
-        unsigned found = ucp_worker_progress(ucx->ucp);
+        unsigned found = ucp_worker_progress(ucx->ucp) + poll_boxes(worker);
 
-        if (worker->boxes.count > 0) {
-            found += tmsg_boxes_poll(worker);
-        }
         quiet = found == 0 ? quiet + 1 : 0;
     }
     worker->inside = false;
@@ -228,9 +230,7 @@ __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
         for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
             count += poll_ucx(ucx);
         }
-        if (worker->boxes.count > 0) {
-            count += tmsg_boxes_poll(worker);
-        }
+        count += poll_boxes(worker);
     }
     return count;
 }
@@ -285,9 +285,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         }
         count += poll_ucx(ucx);
     }
-    if (worker->boxes.count > 0) { /* what waited for UCX's, too */
-        count += tmsg_boxes_poll(worker);
-    }
+    count += poll_boxes(worker); /* what waited for UCX's, too */
     worker->idle = count == 0 ? worker->idle + 1 : 0;
     if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
         count = poll_on(worker);

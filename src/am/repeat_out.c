@@ -360,9 +360,9 @@ static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
 
-    return ucp_am_send_nbx(channel->endpoint->ep, TMSG_AM_ID,
-                           send->small_header, repeat->header_bytes, payload,
-                           repeat->payload_bytes, &param);
+    return tmsg_endpoint_send_am(channel->endpoint, send->small_header,
+                                 repeat->header_bytes, payload,
+                                 repeat->payload_bytes, &param);
 }
 
 /* Straight into the box. */
@@ -387,9 +387,9 @@ static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
                       const tmsg_map_t *map, const tmsg_call_send_t *call,
                       const void **payload_p, ucs_status_ptr_t *given_p)
 {
-    tmsg_endpoint_t *endpoint = channel->endpoint;
-    tmsg_box_t *box =
-        channel->repeat_out.is_boxed ? tmsg_boxes_choose(endpoint) : NULL;
+    tmsg_box_t *box = channel->repeat_out.is_boxed
+                          ? tmsg_boxes_choose(channel->endpoint)
+                          : NULL;
 
     *payload_p = NULL;
     *given_p = NULL;
@@ -403,7 +403,6 @@ static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
     }
     write_header(channel, send, call);
     *given_p = post(channel, send, *payload_p);
-    tmsg_boxes_count(&endpoint->boxes, *given_p);
     return !UCS_PTR_IS_ERR(*given_p);
 }
 

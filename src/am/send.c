@@ -166,13 +166,11 @@ static ucs_status_ptr_t hand_to_ucx(tmsg_send_t *send)
             plan->iov_count > 0 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
-    ucs_status_ptr_t request = ucp_am_send_nbx(
-        endpoint->ep, TMSG_AM_ID, send->header, send->header_bytes,
+
+    return tmsg_endpoint_send_am(
+        endpoint, send->header, send->header_bytes,
         plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
         plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
-
-    tmsg_boxes_count(&endpoint->boxes, request);
-    return request;
 }
 
 void tmsg_send_post(tmsg_send_t *send)
