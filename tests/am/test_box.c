@@ -86,6 +86,17 @@ static void open_warm(pair_t *pair)
     warm_up(pair);
 }
 
+/* The receiver takes so many ahead. */
+static void open_deep(pair_t *pair, uint32_t depth)
+{
+    const side_options_t deep = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = depth}};
+
+    pair_open(pair, LINK_SHM, DRIVE_POLLING, &deep, NULL);
+    warm_up(pair);
+}
+
 static void carry_none(const char *thresholds)
 {
     const sample_t empty = {.without_metadata = true};
@@ -174,15 +185,11 @@ Test(box, keeps_the_order_whatever_goes_beside)
     enum { ROUNDS = 60, MOST = 150 };
     static const size_t others[] = {SMALL + 1, MEDIUM, 5000,
                                     40000,     300000, LARGE};
-    const side_options_t deep = {
-        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
-                   .queue_depth = 2 * MOST}};
     size_t sizes[MOST];
     uint64_t seed = 11, number = 0;
     pair_t pair;
 
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &deep, NULL);
-    warm_up(&pair);
+    open_deep(&pair, 2 * MOST);
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t first = number;
         size_t count = sample_random(&seed) % MOST + 1;
@@ -236,14 +243,10 @@ Test(box, nothing_passes_what_ucx_has)
 Test(box, full_is_no_end)
 {
     enum { MESSAGES = 300 };
-    const side_options_t deep = {
-        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
-                   .queue_depth = 2 * MESSAGES}};
     pair_t pair;
     uint64_t before;
 
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &deep, NULL);
-    warm_up(&pair);
+    open_deep(&pair, 2 * MESSAGES);
     for (int round = 0; round < 10; round++) {
         before = by_box(pair.to_a);
         for (uint64_t i = 0; i < MESSAGES; i++) {
@@ -649,15 +652,11 @@ Test(box, what_is_no_map_ends_the_connection)
 /* A count of taken messages that cannot be is a full box. */
 Test(box, a_count_that_cannot_be_is_no_room)
 {
-    const side_options_t deep = {
-        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
-                   .queue_depth = 1000}};
     pair_t pair;
     tmsg_shared_t *shared;
     uint64_t before;
 
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &deep, NULL);
-    warm_up(&pair);
+    open_deep(&pair, 1000);
     shared = tmsg_box_shared(pair.to_b->boxes.in);
     before = by_box(pair.to_a);
     for (uint64_t i = 0; i < 200; i++) {

@@ -142,6 +142,14 @@ Test(schema, takes_extents_that_vary)
     schema_pair_close(&pair);
 }
 
+/* With a layout of which the rows vary in the first of its slots. */
+static void open_varying(schema_pair_t *pair, uint32_t slots)
+{
+    schema_pair_open(pair, slots, PLENTY, PLENTY);
+    send(pair, points(5));
+    send(pair, points(6));
+}
+
 /* Extents that stay are those of a layout of its own, by which other extents
  * than these still go as they went. */
 Test(schema, of_extents_that_stay_has_a_slot_of_its_own)
@@ -150,9 +158,7 @@ Test(schema, of_extents_that_stay_has_a_slot_of_its_own)
     unsigned definitions = 0;
     tmsg_map_t *map = points(7);
 
-    schema_pair_open(&pair, 4, PLENTY, PLENTY);
-    send(&pair, points(5));
-    send(&pair, points(6));
+    open_varying(&pair, 4);
     for (unsigned i = 0; i < 100; i++) {
         definitions += send(&pair, points(7)) == TMSG_SCHEMA_DEFINES;
     }
@@ -169,9 +175,7 @@ Test(schema, of_extents_that_stay_goes_on_where_there_is_no_slot)
 {
     schema_pair_t pair;
 
-    schema_pair_open(&pair, 1, PLENTY, PLENTY);
-    send(&pair, points(5));
-    send(&pair, points(6));
+    open_varying(&pair, 1);
     for (unsigned i = 0; i < 100; i++) {
         cr_expect_eq(send(&pair, points(7)), TMSG_SCHEMA_REFERS);
     }
@@ -182,9 +186,7 @@ Test(schema, of_extents_that_come_in_turn_has_one_slot)
 {
     schema_pair_t pair;
 
-    schema_pair_open(&pair, 4, PLENTY, PLENTY);
-    send(&pair, points(5));
-    send(&pair, points(6));
+    open_varying(&pair, 4);
     for (unsigned i = 0; i < 100; i++) {
         cr_expect_eq(send(&pair, points(i / 15)), TMSG_SCHEMA_REFERS);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/large.h"
 
+#include "support/channels.h"
 #include "support/sample.h"
 
 /* One large, many middling, many small, a little of each, and names that do not
@@ -49,4 +50,15 @@ void large_take(pair_t *pair, side_t *side, uint64_t seed, size_t bytes)
 
     sample_check_bytes(seed, bytes, tmsg_message_map(message));
     tmsg_message_destroy(message);
+}
+
+void large_is_passed(pair_t *pair, tmsg_request_t *sent, size_t bytes,
+                     size_t by)
+{
+    tmsg_request_t *passes = send_on(pair->to_a, 1, sample_bytes(2, by), 0);
+
+    large_take(pair, &pair->a, 2, by);
+    large_take(pair, &pair->a, 1, bytes);
+    must(pair_finish(pair, sent));
+    must(pair_finish(pair, passes));
 }
