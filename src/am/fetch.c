@@ -19,6 +19,7 @@
 #include "am/stage_in.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "serialize/split.h"
 
 /* What UCX keeps may take one of its segments, however short it is: where it is
  * to wait for memory it is copied instead. Longer than that it is in memory of
@@ -307,9 +308,8 @@ static tmsg_status_t find_devices(tmsg_message_t *message)
  * spilled body. */
 static bool lies_in_block(const tmsg_message_t *message)
 {
-    return tmsg_map_is_bare(message->map) && message->parts == NULL &&
-           message->stage == NULL && message->extra.split.large == 0 &&
-           message->extra.split.slice == 0;
+    return tmsg_map_is_bare(message->map) && message->stage == NULL &&
+           tmsg_split_has_none(&message->extra.split);
 }
 
 /* Memory for those tensors that nobody has placed. Lets the lock go. */

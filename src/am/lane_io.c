@@ -35,7 +35,7 @@
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
 #define LOW_MOST ((size_t)256 * 1024) /* that are waited for, to be read */
 #define LOW_LEAST ((size_t)64 * 1024)
-#define PLACES_MOST 256 /* by one call of the kernel's */
+#define PLACES_MOST 1023 /* by one call of the kernel's, beside a header */
 
 static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
                         size_t count, uint64_t length)

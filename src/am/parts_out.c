@@ -26,6 +26,9 @@ static void find_next(tmsg_parts_out_t *parts)
     const tmsg_map_entry_t *entries = tmsg_map_entries(parts->map);
     size_t size = tmsg_map_size(parts->map);
 
+    if (tmsg_split_has_none(&parts->split)) {
+        parts->next.tensor = size;
+    }
     while (parts->next.tensor < size &&
            !tmsg_split_has(&parts->split, parts->next.tensor,
                            entries[parts->next.tensor].bytes)) {
@@ -153,7 +156,9 @@ tmsg_status_t tmsg_parts_slice(tmsg_send_t *send, const tmsg_payload_t *payload)
         plan->iov_count > 0 ? plan->iov[0].buffer : plan->contiguous;
     tmsg_status_t status = TMSG_OK;
 
-    if (plan->iov_count > 0) {
+    if (plan->iov_count > 0 && spill == 0 && left <= parts->split.slice) {
+        parts->next.iov = plan->iov;
+    } else if (plan->iov_count > 0) {
         size_t most = plan->iov_count + tmsg_split_slices(&parts->split, left);
 
         status = tmsg_pool_take(tmsg_store_pool(send->endpoint->worker->store),

@@ -34,6 +34,11 @@ void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
     }
 }
 
+static bool is_summed(const tmsg_payload_t *payload)
+{
+    return payload->extra != NULL && payload->extra->checksum != NULL;
+}
+
 static bool is_part(const tmsg_payload_t *payload, size_t index)
 {
     return payload->way.parts &&
@@ -85,7 +90,7 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     size_t count = tmsg_map_size(payload->map);
-    bool summed = payload->extra != NULL && payload->extra->checksum != NULL;
+    bool summed = is_summed(payload);
     cursor_t at = {0, 0};
     uint8_t *begin = payload->spare;
     uint8_t *to;
@@ -151,11 +156,13 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
                                   uint8_t *staging, tmsg_plan_t *plan)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    size_t count = tmsg_map_size(payload->map);
+    bool dense = payload->measures->packed == 0;
+    bool summed = is_summed(payload);
     cursor_t at = {0, 0};
     tmsg_status_t status = TMSG_OK;
 
-    for (size_t i = 0; i < tmsg_map_size(payload->map) && status == TMSG_OK;
-         i++) {
+    for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
         const void *data = tensor->data;
 
@@ -164,13 +171,15 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
         }
         advance(&at, &entries[i]);
         put(plan, zeros, at.gap);
-        if (!tmsg_tensor_is_dense(tensor)) {
+        if (!dense && !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], staging);
             data = staging;
             staging += entries[i].bytes;
         }
         put(plan, data, entries[i].bytes);
-        tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
+        if (summed) {
+            tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
+        }
     }
     return status;
 }

@@ -52,6 +52,12 @@ static bool is_named(const tmsg_split_t *split, size_t index)
            split->others[index / 8] >> index % 8 & 1;
 }
 
+bool tmsg_split_has_none(const tmsg_split_t *split)
+{
+    return split->others_bytes == 0 &&
+           (split->large == 0 || split->large >= INT64_MAX);
+}
+
 bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes)
 {
     return bytes > 0 && split->large > 0 &&
@@ -73,6 +79,7 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t size = tmsg_map_size(map);
+    size_t may_be_parts = tmsg_split_has_none(split) ? 0 : size;
     uint64_t parts = 0;
 
     for (size_t i = size; i < 8 * split->others_bytes; i++) {
@@ -84,7 +91,7 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
                                   size);
         }
     }
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < may_be_parts; i++) {
         if (tmsg_split_has(split, i, entries[i].bytes)) {
             parts += tmsg_split_parts(split, entries[i].bytes);
         }
@@ -105,9 +112,13 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
 uint64_t tmsg_split_left_bytes(const tmsg_split_t *split, const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    uint64_t end = 0;
+    size_t size = tmsg_map_size(map);
+    uint64_t end = 0, out;
 
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+    if (tmsg_split_has_none(split) && tmsg_map_measured(map, &end, &out)) {
+        return end;
+    }
+    for (size_t i = 0; i < size; i++) {
         if (!tmsg_split_has(split, i, entries[i].bytes)) {
             end = tmsg_layout_next(end, entries[i].tensor.dtype,
                                    entries[i].bytes) +

@@ -115,3 +115,31 @@ Test(split, what_is_left_may_be_sliced)
     }
     tmsg_map_destroy(map);
 }
+
+/* The same, whether it was measured before or is counted. */
+Test(split, all_is_left_where_no_tensor_can_be_parts)
+{
+    static const uint8_t others[] = {0x10};
+    const tmsg_split_t slices = {INT64_MAX, 65536, NULL, 0, 65536};
+    const tmsg_split_t by_size = {INT64_MAX - 1, 65536, NULL, 0, 65536};
+    const tmsg_split_t by_name = {INT64_MAX, 65536, others, 1, 65536};
+    const tmsg_limits_t limits = tmsg_limits_usual();
+    tmsg_map_t *layout = map_of(sizes, COUNT(sizes)), *map = NULL;
+    uint64_t all, out;
+
+    cr_assert(eq(int, tmsg_map_create(&map), TMSG_OK));
+    cr_assert(eq(int, tmsg_map_share(map, layout), TMSG_OK));
+    cr_expect(tmsg_split_has_none(&slices));
+    cr_expect(not(tmsg_split_has_none(&by_size)));
+    cr_expect(not(tmsg_split_has_none(&by_name)));
+    all = tmsg_split_left_bytes(&slices, map);
+    cr_expect(eq(u64, all, tmsg_split_left_bytes(&by_size, layout)));
+    cr_assert(eq(int, tmsg_layout_bytes(map, &limits, &out), TMSG_OK));
+    cr_expect(eq(u64, out, all));
+    cr_expect(tmsg_map_measured(map, &out, &out));
+    cr_expect(eq(u64, tmsg_split_left_bytes(&slices, map), all));
+    cr_expect(eq(u64, tmsg_split_left_bytes(&by_name, map), all - 17 - 15));
+    cr_expect(eq(int, tmsg_split_check(&slices, map), TMSG_OK));
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(layout);
+}
