@@ -8,7 +8,13 @@
 #include "core/error.h"
 
 #define PLACES TMSG_BOX_PLACES
-#define ALIGNMENT 16u /* of payloads */
+#define ALIGNMENT 64u /* of places, and in them of payloads */
+
+/* Of a header like the one before: its pieces, instead of all of it. */
+#define AGAIN 0x80000000u
+#define PIECE_BYTES 16u
+#define PIECE_AT 8   /* ids and sequence, of a preamble */
+#define SECOND_AT 40 /* what a call has for itself */
 
 /* Messages, after which their sender is told that they were taken: it costs a
  * line of the cache. */
@@ -27,14 +33,16 @@
  *      +-----+---------------------------------------+
  *                           ...
  *      +-----+-----+-----+-----+---------------------+
- * 4096 |numb.|after|paylo|heade| header, payload ... |  the sender's
+ * 4096 |numb.|after|paylo|heade| header ...          |  the sender's
  *      +-----+-----+-----+-----+---------------------+
+ *      | payload, from the next multiple of 64 on    |
+ *      +---------------------------------------------+
  *        the n-th message is in place n mod 64, of 2560 bytes
  */
 
 /* A message is there when the number is its own, which comes last. */
 typedef struct {
-    _Alignas(64) _Atomic uint32_t number;
+    _Alignas(ALIGNMENT) _Atomic uint32_t number;
     uint32_t after;
     uint32_t payload_bytes;
     uint32_t header_bytes;
@@ -53,6 +61,10 @@ struct tmsg_box {
     place_t *places;
     uint32_t at; /* messages that were put, or taken, whatever stands there */
     uint32_t taken; /* of those that were put, as far as is known */
+    uint32_t word;  /* header_bytes of the one that is being put */
+    uint64_t like;  /* of the last header that was put whole */
+    size_t whole_bytes;
+    uint8_t whole[TMSG_BOX_HEADER_BYTES]; /* the receiver's: it, or the last */
 };
 
 _Static_assert(offsetof(head_t, taken) == 64 &&
@@ -60,7 +72,9 @@ _Static_assert(offsetof(head_t, taken) == 64 &&
                    sizeof(head_t) <= HEAD_BYTES && sizeof(place_t) == 2560 &&
                    offsetof(place_t, bytes) == 16,
                "the peer looks elsewhere");
-_Static_assert(TMSG_BOX_HEADER_BYTES % ALIGNMENT == 0, "all of both fits");
+_Static_assert((offsetof(place_t, bytes) + TMSG_BOX_HEADER_BYTES) % ALIGNMENT ==
+                   0,
+               "all of both fits");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2,
                "a lock would be this process's alone");
 
@@ -142,34 +156,89 @@ bool tmsg_box_has_room(tmsg_box_t *box)
            !is_full(box);
 }
 
-uint8_t *tmsg_box_header(const tmsg_box_t *box) { return place_of(box)->bytes; }
-
-static size_t payload_at(size_t header_bytes)
+static uint8_t *payload_of(place_t *place, size_t header_bytes)
 {
-    return (header_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t at = offsetof(place_t, bytes) + header_bytes;
+
+    return (uint8_t *)place + (at + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-uint8_t *tmsg_box_payload(const tmsg_box_t *box, size_t header_bytes)
+/* What the pieces of a header take; 0: it is too short to have any. */
+static uint32_t pieces_bytes(size_t header_bytes)
 {
-    return place_of(box)->bytes + payload_at(header_bytes);
+    return header_bytes >= SECOND_AT + PIECE_BYTES  ? 2 * PIECE_BYTES
+           : header_bytes >= PIECE_AT + PIECE_BYTES ? PIECE_BYTES
+                                                    : 0;
 }
 
-bool tmsg_box_put(tmsg_box_t *box, size_t header_bytes, size_t payload_bytes,
-                  uint32_t after)
+uint8_t *tmsg_box_begin(tmsg_box_t *box, size_t header_bytes, uint64_t like)
+{
+    uint32_t pieces = pieces_bytes(header_bytes);
+
+    if (like != 0 && like == box->like && pieces > 0) {
+        box->word = pieces | AGAIN;
+        return payload_of(place_of(box), pieces);
+    }
+    box->word = (uint32_t)header_bytes;
+    box->like = like;
+    return payload_of(place_of(box), header_bytes);
+}
+
+void tmsg_box_write_header(tmsg_box_t *box, const uint8_t *header)
+{
+    uint8_t *to = place_of(box)->bytes;
+
+    if ((box->word & AGAIN) == 0) {
+        memcpy(to, header, box->word);
+        return;
+    }
+    memcpy(to, header + PIECE_AT, PIECE_BYTES);
+    if (box->word > (PIECE_BYTES | AGAIN)) {
+        memcpy(to + PIECE_BYTES, header + SECOND_AT, PIECE_BYTES);
+    }
+}
+
+bool tmsg_box_put(tmsg_box_t *box, size_t payload_bytes, uint32_t after)
 {
     place_t *place = place_of(box);
 
     place->after = after;
     place->payload_bytes = (uint32_t)payload_bytes;
-    place->header_bytes = (uint32_t)header_bytes;
+    place->header_bytes = box->word;
     box->at++;
     atomic_store(&place->number, box->at); /* and before that is asked: */
     return atomic_load(&box->head->sleeps) != 0;
 }
 
-tmsg_box_state_t tmsg_box_look(const tmsg_box_t *box, tmsg_boxed_t *boxed_p)
+/* Copies what stands there of a header; gives its bytes, or SIZE_MAX: it cannot
+ * be. */
+static size_t read_header(tmsg_box_t *box, const place_t *place)
 {
-    const place_t *place = place_of(box);
+    uint32_t word = *(const volatile uint32_t *)&place->header_bytes;
+    uint32_t bytes = word & ~AGAIN;
+
+    if (word == bytes) {
+        if (bytes > TMSG_BOX_HEADER_BYTES) {
+            return SIZE_MAX;
+        }
+        memcpy(box->whole, place->bytes, bytes);
+        box->whole_bytes = bytes;
+        return bytes;
+    }
+    if (bytes == 0 || bytes != pieces_bytes(box->whole_bytes)) {
+        return SIZE_MAX;
+    }
+    memcpy(box->whole + PIECE_AT, place->bytes, PIECE_BYTES);
+    if (bytes > PIECE_BYTES) {
+        memcpy(box->whole + SECOND_AT, place->bytes + PIECE_BYTES, PIECE_BYTES);
+    }
+    return bytes;
+}
+
+tmsg_box_state_t tmsg_box_look(tmsg_box_t *box, tmsg_boxed_t *boxed_p)
+{
+    place_t *place = place_of(box);
+    size_t header_bytes;
 
     if (atomic_load_explicit(&place->number, memory_order_acquire) !=
         box->at + 1) {
@@ -177,13 +246,14 @@ tmsg_box_state_t tmsg_box_look(const tmsg_box_t *box, tmsg_boxed_t *boxed_p)
     }
     boxed_p->after = *(const volatile uint32_t *)&place->after;
     boxed_p->payload_bytes = *(const volatile uint32_t *)&place->payload_bytes;
-    boxed_p->header_bytes = *(const volatile uint32_t *)&place->header_bytes;
-    if (boxed_p->header_bytes > TMSG_BOX_HEADER_BYTES ||
+    header_bytes = read_header(box, place);
+    if (header_bytes == SIZE_MAX ||
         boxed_p->payload_bytes > TMSG_BOX_PAYLOAD_BYTES) {
         return TMSG_BOX_WRONG;
     }
-    boxed_p->payload = place->bytes + payload_at(boxed_p->header_bytes);
-    memcpy(boxed_p->header, place->bytes, boxed_p->header_bytes);
+    boxed_p->payload = payload_of(place, header_bytes);
+    boxed_p->header_bytes = box->whole_bytes;
+    boxed_p->header = box->whole;
     return TMSG_BOX_FULL;
 }
 

@@ -19,19 +19,20 @@
 
 #define TMSG_BOX_PLACES 64u
 
-/* Header and payload, which begins at a multiple of 16. */
+/* Header and payload, which begins at a multiple of 64. */
 #define TMSG_BOX_HEADER_BYTES 496
 #define TMSG_BOX_PAYLOAD_BYTES 2048
 
 typedef struct tmsg_box tmsg_box_t;
 
-/* A message that lies there, as its sender says. The header is a copy. */
+/* A message that lies there, as its sender says. The header is a copy, which
+ * the next look changes. */
 typedef struct {
     uint32_t after; /* see boxes.h */
-    uint32_t header_bytes;
     uint32_t payload_bytes;
     const uint8_t *payload; /* which its sender may change yet */
-    uint8_t header[TMSG_BOX_HEADER_BYTES];
+    size_t header_bytes;
+    const uint8_t *header;
 } tmsg_boxed_t;
 
 typedef enum {
@@ -58,18 +59,20 @@ void tmsg_box_free(tmsg_box_t *box);
  * receiver looks. */
 bool tmsg_box_has_room(tmsg_box_t *box);
 
-/* Where its header and its payload are to be written. */
-uint8_t *tmsg_box_header(const tmsg_box_t *box);
-uint8_t *tmsg_box_payload(const tmsg_box_t *box, size_t header_bytes);
+/* Begins the next message. Of headers that are `like`, which is not 0, each has
+ * the bytes of every other but for 8 to 23 and 40 to 55: these alone are put,
+ * where the last one that was put whole is such a one. Gives where the payload
+ * is to be written. */
+uint8_t *tmsg_box_begin(tmsg_box_t *box, size_t header_bytes, uint64_t like);
+void tmsg_box_write_header(tmsg_box_t *box, const uint8_t *header);
 
-/* They have been: it is the receiver's. Gives whether that one has begun to
+/* Both have been: it is the receiver's. Gives whether that one has begun to
  * sleep meanwhile, and is to be woken. */
-bool tmsg_box_put(tmsg_box_t *box, size_t header_bytes, size_t payload_bytes,
-                  uint32_t after);
+bool tmsg_box_put(tmsg_box_t *box, size_t payload_bytes, uint32_t after);
 
 /* The next message, which stays there until it is taken; *boxed_p is written if
  * FULL. */
-tmsg_box_state_t tmsg_box_look(const tmsg_box_t *box, tmsg_boxed_t *boxed_p);
+tmsg_box_state_t tmsg_box_look(tmsg_box_t *box, tmsg_boxed_t *boxed_p);
 void tmsg_box_take(tmsg_box_t *box);
 
 /* Asks the sender to wake this side: for what is there already it will not, so

@@ -103,13 +103,12 @@ tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint)
     return NULL;
 }
 
-void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t header_bytes,
-                    size_t payload_bytes)
+void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
     endpoint->stats.sent_by_box++;
-    if (tmsg_box_put(boxes->out, header_bytes, payload_bytes, boxes->sent)) {
+    if (tmsg_box_put(boxes->out, payload_bytes, boxes->sent)) {
         tmsg_control_ring(endpoint, TMSG_RING_WORD_MOVED);
     }
 }

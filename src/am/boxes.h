@@ -48,8 +48,7 @@ bool tmsg_boxes_are_for(const tmsg_endpoint_t *endpoint, size_t header_bytes,
 tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint);
 
 /* Such a message is put there; its receiver is woken if it sleeps. */
-void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t header_bytes,
-                    size_t payload_bytes);
+void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes);
 
 /* The peer tells of its box, or answers that. */
 void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer);

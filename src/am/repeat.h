@@ -74,6 +74,7 @@ typedef struct {
 typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
+    uint64_t number;         /* its worker has had no other with it */
     struct tmsg_send *ready; /* the record of the next one, or NULL */
     size_t payload_bytes;
     tmsg_repeat_piece_t *pieces; /* of the tensors, with room for more */

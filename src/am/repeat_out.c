@@ -130,6 +130,7 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     drop_ready(repeat);
     memcpy(repeat->header, send->header, send->header_bytes);
     repeat->header_bytes = send->header_bytes;
+    repeat->number = ++send->endpoint->worker->repeats;
     repeat->payload_bytes = send->plan.bytes;
     note_pieces(repeat, layout);
     repeat->stamp = tmsg_map_stamp(layout);
@@ -371,13 +372,12 @@ static void put(const tmsg_channel_t *channel, const tmsg_map_t *map,
                 tmsg_box_t *box)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
-    uint8_t *payload = tmsg_box_payload(box, repeat->header_bytes);
 
-    gather(repeat, map, payload);
+    gather(repeat, map,
+           tmsg_box_begin(box, repeat->header_bytes, repeat->number));
     write_header(channel, send, call);
-    memcpy(tmsg_box_header(box), send->small_header, repeat->header_bytes);
-    tmsg_boxes_put(channel->endpoint, repeat->header_bytes,
-                   repeat->payload_bytes);
+    tmsg_box_write_header(box, send->small_header);
+    tmsg_boxes_put(channel->endpoint, repeat->payload_bytes);
 }
 
 /* By the box, if there is one, or by UCX: then *payload_p is what it reads, and

@@ -137,8 +137,8 @@ static bool put_into_box(tmsg_send_t *send)
     if (box == NULL) {
         return false;
     }
-    memcpy(tmsg_box_header(box), send->header, send->header_bytes);
-    to = tmsg_box_payload(box, send->header_bytes);
+    to = tmsg_box_begin(box, send->header_bytes, 0);
+    tmsg_box_write_header(box, send->header);
     if (plan->iov_count == 0 && plan->bytes > 0) {
         memcpy(to, plan->contiguous, plan->bytes);
     }
@@ -146,7 +146,7 @@ static bool put_into_box(tmsg_send_t *send)
         memcpy(to, plan->iov[i].buffer, plan->iov[i].length);
         to += plan->iov[i].length;
     }
-    tmsg_boxes_put(send->endpoint, send->header_bytes, plan->bytes);
+    tmsg_boxes_put(send->endpoint, plan->bytes);
     return true;
 }
 

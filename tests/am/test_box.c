@@ -21,6 +21,8 @@
 #include "support/sample.h"
 
 #define SMALL 100
+#define AGAIN 0x80000000u /* a header that is like the one before */
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MEDIUM 2048 /* as much as a place has room for */
 #define LARGE ((size_t)1 << 20)
 #define OF_BOXES 32 /* that a worker looks into */
@@ -594,16 +596,63 @@ Test(box, an_offer_without_a_place_ends_the_connection)
     pair_drop(&pair);
 }
 
-/* As tmsg_boxes_put(), with a header and lengths of one's own. */
+/* Where the length of the header is that was put last: docs/connection.md. */
+static uint32_t *header_bytes_of_last(tmsg_box_t *box)
+{
+    uint8_t *places = tmsg_box_shared(box)->memory + 4096;
+    uint32_t *last = (uint32_t *)(void *)places;
+
+    for (size_t i = 1; i < TMSG_BOX_PLACES; i++) {
+        uint32_t *place = (uint32_t *)(void *)(places + i * 2560);
+
+        last = *place > *last ? place : last;
+    }
+    return &last[3];
+}
+
+static void open_box(tmsg_box_t **from_p, tmsg_box_t **to_p)
+{
+    must(tmsg_box_create(from_p));
+    must(tmsg_box_open(getpid(), tmsg_box_shared(*from_p)->fd,
+                       tmsg_box_shared(*from_p)->memory, to_p));
+}
+
+/* A message without payload. */
+static bool put_header(tmsg_box_t *box, const uint8_t *header, size_t bytes,
+                       uint32_t after)
+{
+    (void)tmsg_box_begin(box, bytes, 0);
+    if (bytes > 0) {
+        tmsg_box_write_header(box, header);
+    }
+    return tmsg_box_put(box, 0, after);
+}
+
+/* That of message n: three by three alike, but for what a box may send alone.
+ * Gives its length. */
+static size_t make_header(uint32_t n, uint8_t *header)
+{
+    size_t bytes = n / 3 % (TMSG_BOX_HEADER_BYTES + 1);
+
+    memset(header, (int)(n / 3 & 127), TMSG_BOX_HEADER_BYTES);
+    memset(header + 8, (int)(n & 127), 16);
+    if (bytes >= 56) {
+        memset(header + 40, (int)(n * 5 & 127), 16);
+    }
+    return bytes;
+}
+
+/* A message with a header and lengths of one's own. */
 static void lie(const pair_t *pair, const void *header, size_t header_bytes,
                 size_t written, size_t payload_bytes)
 {
     tmsg_box_t *box = pair->to_a->boxes.out;
 
     must_true(tmsg_box_has_room(box));
-    memcpy(tmsg_box_header(box), header, written);
-    (void)tmsg_box_put(box, header_bytes, payload_bytes,
-                       pair->to_a->boxes.sent);
+    (void)tmsg_box_begin(box, written, 0);
+    tmsg_box_write_header(box, header);
+    (void)tmsg_box_put(box, payload_bytes, pair->to_a->boxes.sent);
+    *header_bytes_of_last(box) = (uint32_t)header_bytes;
 }
 
 static void end_by(const void *header, size_t header_bytes, size_t written,
@@ -623,8 +672,42 @@ Test(box, lengths_that_cannot_be_end_the_connection)
 
     end_by(zeros, TMSG_BOX_HEADER_BYTES + 1, 38, SMALL);
     end_by(zeros, UINT32_MAX, 38, SMALL);
+    end_by(zeros, AGAIN, 38, SMALL);
+    end_by(zeros, AGAIN + 15, 38, SMALL);
+    end_by(zeros, AGAIN + 17, 38, SMALL);
+    end_by(zeros, AGAIN + 64, 38, SMALL);
     end_by(zeros, 38, 38, TMSG_BOX_PAYLOAD_BYTES + 1);
     end_by(zeros, 38, 38, UINT32_MAX);
+}
+
+/* Of a header that is not there, or has no such pieces. */
+Test(box, pieces_of_nothing_cannot_be)
+{
+    static const uint8_t zeros[TMSG_BOX_HEADER_BYTES];
+    static const struct {
+        size_t whole; /* SIZE_MAX: none */
+        uint32_t word;
+    } rows[] = {{SIZE_MAX, AGAIN + 16}, {SIZE_MAX, AGAIN},  {23, AGAIN},
+                {23, AGAIN + 16},       {24, AGAIN + 32},   {55, AGAIN + 32},
+                {56, AGAIN + 16},       {56, AGAIN + 0x30}, {56, UINT32_MAX}};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_boxed_t boxed;
+        tmsg_box_t *from, *to;
+
+        open_box(&from, &to);
+        if (rows[i].whole != SIZE_MAX) {
+            put_header(from, zeros, rows[i].whole, 0);
+            must_eq(tmsg_box_look(to, &boxed), TMSG_BOX_FULL);
+            tmsg_box_take(to);
+        }
+        put_header(from, zeros, 56, 0);
+        *header_bytes_of_last(from) = rows[i].word;
+        cr_expect(eq(int, tmsg_box_look(to, &boxed), TMSG_BOX_WRONG), "row %zu",
+                  i);
+        tmsg_box_free(from);
+        tmsg_box_free(to);
+    }
 }
 
 Test(box, what_is_for_nobody_ends_the_connection)
@@ -670,7 +753,8 @@ Test(box, a_count_that_cannot_be_is_no_room)
     pair_close(&pair);
 }
 
-/* The box by itself: what was put comes, once, in order. */
+/* The box by itself: what was put comes, once, in order, also where of a header
+ * only what is new was put. */
 Test(box, messages_come_as_they_were_put)
 {
     enum { MESSAGES = 200000 };
@@ -680,29 +764,29 @@ Test(box, messages_come_as_they_were_put)
     uint32_t put = 0, got = 0;
     uint8_t bytes[TMSG_BOX_PAYLOAD_BYTES];
 
-    must(tmsg_box_create(&from));
-    must(tmsg_box_open(getpid(), tmsg_box_shared(from)->fd,
-                       tmsg_box_shared(from)->memory, &to));
+    open_box(&from, &to);
     must_eq(tmsg_box_look(to, &boxed), TMSG_BOX_EMPTY);
     while (got < MESSAGES) {
-        size_t header = put % (TMSG_BOX_HEADER_BYTES + 1);
         size_t payload = (size_t)put * 37 % (TMSG_BOX_PAYLOAD_BYTES + 1);
 
         if (sample_random(&seed) % 2 == 0 && tmsg_box_has_room(from)) {
-            memset(tmsg_box_header(from), (int)(put & 127), header);
-            memset(tmsg_box_payload(from, header), (int)(put % 101), payload);
-            must_true(!tmsg_box_put(from, header, payload, put * 3));
+            size_t header = make_header(put, bytes);
+            uint64_t like = put / 3 % 4 == 0 ? 0 : 1 + put / 3;
+
+            memset(tmsg_box_begin(from, header, like), (int)(put % 101),
+                   payload);
+            tmsg_box_write_header(from, bytes);
+            must_true(!tmsg_box_put(from, payload, put * 3));
             put++;
         } else if (tmsg_box_look(to, &boxed) == TMSG_BOX_FULL) {
             must_eq(boxed.after, got * 3);
-            must_eq(boxed.header_bytes, got % (TMSG_BOX_HEADER_BYTES + 1));
+            must_eq(boxed.header_bytes, make_header(got, bytes));
             must_eq(boxed.payload_bytes,
                     (size_t)got * 37 % (TMSG_BOX_PAYLOAD_BYTES + 1));
-            memset(bytes, (int)(got & 127), boxed.header_bytes);
             must_eq(memcmp(boxed.header, bytes, boxed.header_bytes), 0);
             memset(bytes, (int)(got % 101), boxed.payload_bytes);
             must_eq(memcmp(boxed.payload, bytes, boxed.payload_bytes), 0);
-            must_eq((uintptr_t)boxed.payload % 16, 0);
+            must_eq((uintptr_t)boxed.payload % 64, 0);
             tmsg_box_take(to);
             got++;
         } else {
@@ -718,16 +802,14 @@ Test(box, tells_who_sleeps)
 {
     tmsg_box_t *from, *to;
 
-    must(tmsg_box_create(&from));
-    must(tmsg_box_open(getpid(), tmsg_box_shared(from)->fd,
-                       tmsg_box_shared(from)->memory, &to));
-    must_true(!tmsg_box_put(from, 0, 0, 0));
+    open_box(&from, &to);
+    must_true(!put_header(from, NULL, 0, 0));
     tmsg_box_sleep(to);
     must_true(!tmsg_box_has_room(from));
-    must_true(tmsg_box_put(from, 0, 0, 0));
+    must_true(put_header(from, NULL, 0, 0));
     tmsg_box_wake(to);
     must_true(tmsg_box_has_room(from));
-    must_true(!tmsg_box_put(from, 0, 0, 0));
+    must_true(!put_header(from, NULL, 0, 0));
     tmsg_box_free(from);
     tmsg_box_free(to);
 }
@@ -796,7 +878,7 @@ Test(box, loses_no_wake_up)
     for (uint32_t i = 0; i < ROUNDS; i++) {
         bool waits = sample_random(&seed) % 2 == 0;
 
-        if (tmsg_box_put(from, 0, 0, i)) {
+        if (put_header(from, NULL, 0, i)) {
             ring(sleeper.bell);
         }
         while (waits ? got <= i : got + TMSG_BOX_PLACES / 2 <= i) {

@@ -82,10 +82,9 @@ static void put_forged(const pair_t *pair, const forged_t *forged)
     tmsg_box_t *box = pair->to_a->boxes.out;
 
     must_true(tmsg_box_has_room(box));
-    memcpy(tmsg_box_header(box), forged->header, forged->header_bytes);
-    memset(tmsg_box_payload(box, forged->header_bytes), 0, BYTES);
-    (void)tmsg_box_put(box, forged->header_bytes, forged->payload_bytes,
-                       pair->to_a->boxes.sent);
+    memset(tmsg_box_begin(box, forged->header_bytes, 0), 0, BYTES);
+    tmsg_box_write_header(box, forged->header);
+    (void)tmsg_box_put(box, forged->payload_bytes, pair->to_a->boxes.sent);
 }
 
 static void send_forged(const pair_t *pair, const forged_t *forged)
