@@ -102,6 +102,7 @@ struct tmsg_endpoint {
     tmsg_boxes_t boxes;     /* for small messages over shared memory */
     bool late_lane;         /* it claimed to be that of one that is over */
     bool is_lane;           /* its socket is, or was to be, another's lane */
+    uint8_t redials;        /* of a connection that UCX did not make */
     bool dialling;
     uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */
     uint8_t lease[TMSG_LEASE_WORD_BYTES]; /* lease.c alone changes it; the */

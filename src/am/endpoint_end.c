@@ -17,6 +17,7 @@
 #include "am/pair.h"
 #include "am/publisher.h"
 #include "am/receive.h"
+#include "am/redial.h"
 #include "am/resume.h"
 #include "am/retire.h"
 #include "am/send.h"
@@ -219,7 +220,8 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
         endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING;
 
     if (endpoint->state == TMSG_EP_ENDED ||
-        tmsg_resume_catches(endpoint, &status, error)) {
+        tmsg_resume_catches(endpoint, &status, error) ||
+        tmsg_redial_catches(endpoint, status, error)) {
         return;
     }
     endpoint->in_ucx++; /* keeps it in the table until the end of this */

@@ -98,6 +98,18 @@ void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms)
     next_slice(endpoint);
 }
 
+int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+    uint64_t now = tmsg_now_ns();
+    uint64_t left = link->slice_end_ns > now ? link->slice_end_ns - now : 0;
+
+    if (link->slices > 0) {
+        left += (link->slices - 1) * link->slice_ns;
+    }
+    return (int)(left / NS_PER_MS);
+}
+
 static void want(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;

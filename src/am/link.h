@@ -90,6 +90,9 @@ void tmsg_link_dialled(tmsg_endpoint_t *endpoint);
  * or its machine, costs a quarter of it at most, unless it is very short. */
 void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms);
 
+/* What is left of that. */
+int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint);
+
 tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t frame,
                             const void *data, size_t bytes);
 

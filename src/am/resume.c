@@ -12,6 +12,7 @@
 #include "am/parts.h"
 #include "am/ping.h"
 #include "am/progress.h"
+#include "am/redial.h"
 #include "core/log.h"
 
 #define FIRST_BACKOFF_MS 100
@@ -319,7 +320,9 @@ void tmsg_resume_settled(tmsg_endpoint_t *endpoint)
         endpoint->ucx->users--;
         endpoint->ucx = NULL;
     }
-    if (!endpoint->dialling) {
+    if (endpoint->resume == NULL || !endpoint->resume->away) {
+        tmsg_redial(endpoint);
+    } else if (!endpoint->dialling) {
         call_waiting(worker);
     } else if (endpoint->resume->again.deadline_ns == 0) {
         endpoint->resume->again.expired = try_again;
