@@ -37,7 +37,8 @@
  *      +-----+-----+-----+-----+---------------------+
  *      | payload, from the next multiple of 64 on    |
  *      +---------------------------------------------+
- *        the n-th message is in place n mod 64, of 2560 bytes
+ *        the n-th message is in place n mod 64, of 2560 bytes;
+ *        bit 31 of the header's length: it is pieces of one
  */
 
 /* A message is there when the number is its own, which comes last. */
@@ -60,11 +61,11 @@ struct tmsg_box {
     head_t *head;
     place_t *places;
     uint32_t at; /* messages that were put, or taken, whatever stands there */
-    uint32_t taken; /* of those that were put, as far as is known */
-    uint32_t word;  /* header_bytes of the one that is being put */
-    uint64_t like;  /* of the last header that was put whole */
-    size_t whole_bytes;
-    uint8_t whole[TMSG_BOX_HEADER_BYTES]; /* the receiver's: it, or the last */
+    uint32_t taken;     /* of those that were put, as far as is known */
+    uint32_t word;      /* header_bytes of the one that is being put */
+    uint64_t like;      /* of the last header that was put whole */
+    size_t whole_bytes; /* the receiver's: of the last header */
+    uint8_t whole[TMSG_BOX_HEADER_BYTES]; /* the receiver's: the last header */
 };
 
 _Static_assert(offsetof(head_t, taken) == 64 &&

@@ -59,10 +59,10 @@ void tmsg_box_free(tmsg_box_t *box);
  * receiver looks. */
 bool tmsg_box_has_room(tmsg_box_t *box);
 
-/* Begins the next message. Of headers that are `like`, which is not 0, each has
- * the bytes of every other but for 8 to 23 and 40 to 55: these alone are put,
- * where the last one that was put whole is such a one. Gives where the payload
- * is to be written. */
+/* Begins the next message. Headers with the same `like`, which is not 0, are of
+ * one length and the same but for bytes 8 to 23 and, where there are 56 or
+ * more, 40 to 55: these alone are put, where the last one that was put whole is
+ * such a one. Gives where the payload is to be written. */
 uint8_t *tmsg_box_begin(tmsg_box_t *box, size_t header_bytes, uint64_t like);
 void tmsg_box_write_header(tmsg_box_t *box, const uint8_t *header);
 

@@ -30,7 +30,7 @@ typedef enum {
     TMSG_EP_OPEN = 1,
     TMSG_EP_CLOSING = 2, /* no new sends; what is under way goes on */
     TMSG_EP_ENDED = 3,
-    TMSG_EP_AWAY = 4, /* the connection broke, and the session goes on */
+    TMSG_EP_AWAY = 4, /* the connection broke, and it gets another */
 } tmsg_ep_state_t;
 
 /* The first round of an attach; attach.c alone changes it. */
@@ -102,7 +102,8 @@ struct tmsg_endpoint {
     tmsg_boxes_t boxes;     /* for small messages over shared memory */
     bool late_lane;         /* it claimed to be that of one that is over */
     bool is_lane;           /* its socket is, or was to be, another's lane */
-    uint8_t redials;        /* of a connection that UCX did not make */
+    uint8_t redials;        /* of a connection that UCX did not make, */
+    char redial_why[128];   /* and why, the first time */
     bool dialling;
     uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */
     uint8_t lease[TMSG_LEASE_WORD_BYTES]; /* lease.c alone changes it; the */
@@ -235,8 +236,8 @@ void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
 bool tmsg_endpoint_is_loss(ucs_status_t ucs);
 
 /* Lock held, outside UCX: takes the connection away from an endpoint that lives
- * on. In order; UCX still has to report. */
-void tmsg_endpoint_part(tmsg_endpoint_t *endpoint);
+ * on. In order; UCX still has to report. `alive`: the peer is there yet. */
+void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive);
 
 /* Lock held: the next one of the table that uses a UCX worker, from *i on;
  * NULL: no more do. */

@@ -125,13 +125,18 @@ static void name_error(tmsg_endpoint_t *endpoint, const char *error)
     if (strncmp(error, peer, strlen(peer)) != 0) {
         used = (size_t)snprintf(endpoint->error, bytes, "%s: ", peer);
     }
-    snprintf(endpoint->error + used, bytes - used, "%s", error);
+    used += (size_t)snprintf(endpoint->error + used, bytes - used, "%s", error);
+    if (endpoint->redials > 0 && used < bytes) {
+        snprintf(endpoint->error + used, bytes - used,
+                 " (attempt %u; the first: %s)", endpoint->redials + 1u,
+                 endpoint->redial_why);
+    }
 }
 
 /* The order matters: first the lease and the socket, so that the peer believes
  * nothing that it fetches from now on; then UCX; memory goes back when UCX has
  * reported. */
-static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status, bool alive)
 {
     bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
 
@@ -139,7 +144,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->ucx_lost);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
-    if (status == TMSG_ERR_PEER_LOST && writes) {
+    if (status == TMSG_ERR_PEER_LOST && writes && !alive) {
         tmsg_ucx_retire(endpoint->ucx); /* it may have died amid that */
     } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
         tmsg_ucx_watch(endpoint->ucx);
@@ -152,11 +157,11 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     tmsg_control_discard(endpoint);
 }
 
-void tmsg_endpoint_part(tmsg_endpoint_t *endpoint)
+void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
 {
     endpoint->in_ucx++;
     endpoint->state = TMSG_EP_AWAY;
-    cut(endpoint, TMSG_ERR_PEER_LOST);
+    cut(endpoint, TMSG_ERR_PEER_LOST, alive);
     tmsg_endpoint_rename(endpoint);
     tmsg_channels_parted(endpoint);
     free(endpoint->peer_address);
@@ -233,7 +238,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
         tmsg_handshake_tell(endpoint, status, error);
     }
     tmsg_resume_end(endpoint, status, error);
-    cut(endpoint, status);
+    cut(endpoint, status, false);
     tmsg_sends_end(endpoint);
     tmsg_events_end(&endpoint->ready_events, status, endpoint->error);
     tmsg_events_end(&endpoint->ping_events, status, endpoint->error);

@@ -22,6 +22,7 @@
 #include "am/netif.h"
 #include "am/park.h"
 #include "am/reach.h"
+#include "am/redial.h"
 #include "am/resume.h"
 #include "am/silence.h"
 #include "am/sock.h"
@@ -226,6 +227,9 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
     endpoint->link.hello_done = true;
     tmsg_admit_heard(endpoint, data, bytes);
     status = tmsg_admit_expect(endpoint, &theirs);
+    if (status == TMSG_OK) {
+        status = tmsg_redial_recognize(endpoint, &theirs);
+    }
     if (status == TMSG_OK &&
         !(endpoint->dialling && endpoint->admit.keyring != NULL)) {
         status = tmsg_resume_recognize(endpoint, &theirs);
@@ -234,7 +238,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     *place_of_hello(endpoint) = theirs;
-    if (!tmsg_resume_is_away(endpoint)) {
+    if (!tmsg_resume_is_away(endpoint) && endpoint->redials == 0) {
         name_peer(endpoint);
     }
     if (!endpoint->dialling) {

@@ -11,6 +11,7 @@
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
  */
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -35,7 +36,7 @@
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
 #define LOW_MOST ((size_t)256 * 1024) /* that are waited for, to be read */
 #define LOW_LEAST ((size_t)64 * 1024)
-#define PLACES_MOST 1023 /* by one call of the kernel's, beside a header */
+#define PLACES_MOST (IOV_MAX - 1) /* by one call; of a header is one more */
 
 static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
                         size_t count, uint64_t length)

@@ -226,6 +226,7 @@ static void read_frames(tmsg_endpoint_t *endpoint)
         if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
             status = tmsg_handshake_refused(data, bytes); /* whatever it says */
             link->explained = true;
+            link->refused = true;
             if (tmsg_admit_is_over(endpoint)) {
                 tmsg_resume_refused(endpoint, status);
             } else if (tmsg_resume_is_away(endpoint)) {
@@ -385,6 +386,7 @@ static void forget(tmsg_link_t *link)
     link->apart = NULL;
     link->net_only = false;
     link->explained = false;
+    link->refused = false;
     link->unread = false;
     link->next_address = 0;
 }

@@ -28,7 +28,8 @@ enum {
 };
 
 /* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All
- * that is not of one connection stays when a session gets another. */
+ * that is not of one connection stays when it gets another (resume.h,
+ * redial.h). */
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
@@ -42,6 +43,7 @@ typedef struct {
                         * peer is; NULL: it does not */
     bool net_only;
     bool explained; /* REFUSE was said or heard: both know why it ends */
+    bool refused;   /* it was heard */
     bool unread;    /* frames may lie in the stream: for tmsg_link_read_on() */
     tmsg_url_t url;
     tmsg_resolve_t *resolve; /* dialling side */

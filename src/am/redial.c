@@ -1,19 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/redial.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "am/resume.h"
+#include "core/error.h"
 #include "core/log.h"
 
 #define REDIALS_MOST 2 /* of a connection */
 
-/* Whether UCX alone failed: the peer said so, or it is there yet. */
-static bool is_by_ucx(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
+/* Whether UCX alone failed: the peer says so, or UCX did here and the peer is
+ * there yet. What is found of the peer itself, its silence say, ends an
+ * endpoint without breaking it first. */
+static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_link_t *link = &endpoint->link;
 
-    return status == TMSG_ERR_PEER_LOST && link->hello_done &&
-           (link->explained || link->source.fd >= 0) &&
-           (link->url.kind == TMSG_URL_TCP || link->url.kind == TMSG_URL_UNIX);
+    return link->refused || (endpoint->broken == TMSG_ERR_PEER_LOST &&
+                             link->source.fd >= 0 && !link->explained);
+}
+
+static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_url_kind_t kind = endpoint->link.url.kind;
+
+    return endpoint->dialling && !endpoint->is_lane && !endpoint->attaching &&
+           endpoint->state == TMSG_EP_CONNECTING && endpoint->link.hello_done &&
+           !tmsg_resume_is_away(endpoint) && endpoint->redials < REDIALS_MOST &&
+           (kind == TMSG_URL_TCP || kind == TMSG_URL_UNIX);
 }
 
 bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
@@ -21,21 +36,22 @@ bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 {
     int left_ms = tmsg_link_left_ms(endpoint);
 
-    if (!endpoint->dialling || endpoint->is_lane ||
-        endpoint->state != TMSG_EP_CONNECTING ||
-        tmsg_resume_is_away(endpoint) || !is_by_ucx(endpoint, status) ||
-        endpoint->redials == REDIALS_MOST || left_ms == 0) {
+    if (status != TMSG_ERR_PEER_LOST || !may_be_dialled(endpoint) ||
+        !is_by_ucx(endpoint) || left_ms == 0) {
         return false;
+    }
+    if (endpoint->redials == 0) {
+        snprintf(endpoint->redial_why, sizeof(endpoint->redial_why), "%s", why);
     }
     endpoint->redials++;
     tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);
-    tmsg_endpoint_part(endpoint);
+    tmsg_endpoint_part(endpoint, true);
     tmsg_link_set_deadline(endpoint, left_ms); /* of being away, too */
     tmsg_worker_chore(endpoint->worker, endpoint);
     return true;
 }
 
-void tmsg_redial(tmsg_endpoint_t *endpoint)
+void tmsg_redial_settled(tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status;
 
@@ -44,4 +60,17 @@ void tmsg_redial(tmsg_endpoint_t *endpoint)
     if (status != TMSG_OK) {
         tmsg_endpoint_end(endpoint, status, tmsg_error_message());
     }
+}
+
+tmsg_status_t tmsg_redial_recognize(const tmsg_endpoint_t *endpoint,
+                                    const tmsg_hello_t *theirs)
+{
+    if (endpoint->redials > 0 &&
+        memcmp(theirs->instance_id, endpoint->peer_hello.instance_id,
+               sizeof(theirs->instance_id)) != 0) {
+        return tmsg_error_set(TMSG_ERR_PEER_LOST,
+                              "another process answers: pid %u on %s",
+                              theirs->pid, theirs->host);
+    }
+    return TMSG_OK;
 }

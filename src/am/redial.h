@@ -3,20 +3,25 @@
  * time that is left for it.
  *
  * The peer is there, and said its hello, but UCX gave its endpoint up at either
- * side: so it is with TCP where both close and connect at once, each reusing
- * what the other is ending. Neither application has seen the connection. The
- * two sides tell their UCX endpoints apart by number (pair.h), so that one of
- * them cannot be made again by itself. */
+ * side, before the KNOCK was answered: so it is with TCP where both close and
+ * connect at once, each reusing what the other is ending. Neither application
+ * has seen the connection. The two sides tell their UCX endpoints apart by
+ * number (pair.h), so that one of them cannot be made again by itself. */
 #ifndef TMSG_AM_REDIAL_H
 #define TMSG_AM_REDIAL_H
 
 #include "am/endpoint.h"
 
-/* The endpoint is to end. True: it is away instead, until tmsg_redial(). */
+/* The endpoint is to end. True: it is away instead, and dials again. */
 bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *why);
 
-/* Lock held, outside UCX: an endpoint that is away so has nothing in UCX. */
-void tmsg_redial(tmsg_endpoint_t *endpoint);
+/* Lock held, outside UCX: such an endpoint has nothing in UCX any more. */
+void tmsg_redial_settled(tmsg_endpoint_t *endpoint);
+
+/* The hello of another attempt, before it takes the place of the first. Errors:
+ * PEER_LOST (it is another process's). */
+tmsg_status_t tmsg_redial_recognize(const tmsg_endpoint_t *endpoint,
+                                    const tmsg_hello_t *theirs);
 
 #endif

@@ -20,6 +20,8 @@
 _Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
                    TMSG_REPEAT_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
                "a small repeat lies in the record of its send");
+_Static_assert(TMSG_CALL_BYTES == 56,
+               "what is new of a repeat's header is what a box puts of it");
 
 static void drop_ready(tmsg_repeat_out_t *repeat)
 {

@@ -198,7 +198,7 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     }
     resume->asking = false;
     tmsg_ping_lost(endpoint, error);
-    tmsg_endpoint_part(endpoint);
+    tmsg_endpoint_part(endpoint, false);
     stop_parts(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);
@@ -320,8 +320,8 @@ void tmsg_resume_settled(tmsg_endpoint_t *endpoint)
         endpoint->ucx->users--;
         endpoint->ucx = NULL;
     }
-    if (endpoint->resume == NULL || !endpoint->resume->away) {
-        tmsg_redial(endpoint);
+    if (!tmsg_resume_is_away(endpoint)) {
+        tmsg_redial_settled(endpoint);
     } else if (!endpoint->dialling) {
         call_waiting(worker);
     } else if (endpoint->resume->again.deadline_ns == 0) {
@@ -381,7 +381,8 @@ void tmsg_resume_refused(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
     tmsg_resume_t *resume = endpoint->resume;
 
-    if (resume != NULL && !(resume->away && is_passing(status))) {
+    if (resume != NULL && resume->agreed &&
+        !(resume->away && is_passing(status))) {
         resume->over = true;
     }
 }

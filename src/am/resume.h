@@ -2,11 +2,11 @@
 /* am/resume.h - an endpoint that outlives its connection. docs/connection.md
  * has the rules.
  *
- * OPEN or CLOSING -> AWAY, when the connection breaks: the socket is shut and
- * the UCX endpoint forced closed. Once UCX has reported all of it, the dialling
- * side dials (CONNECTING), and the dialled side takes the socket of a new
- * connection that knows the session's id (CONNECTING as well) -> OPEN, or AWAY
- * again. */
+ * OPEN or CLOSING -> AWAY, when the connection of a session breaks: the socket
+ * is shut and the UCX endpoint forced closed. Once UCX has reported all of it,
+ * the dialling side dials (CONNECTING), and the dialled side takes the socket
+ * of a new connection that knows the session's id (CONNECTING as well) -> OPEN,
+ * or AWAY again. */
 #ifndef TMSG_AM_RESUME_H
 #define TMSG_AM_RESUME_H
 
@@ -84,7 +84,8 @@ void tmsg_resume_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 /* This side will not have it back: where it is away, the next end is one. */
 void tmsg_resume_forgo(tmsg_endpoint_t *endpoint);
 
-/* Lock held, outside UCX: an endpoint that is away has nothing in UCX. */
+/* Lock held, outside UCX: where an endpoint is away and has nothing in UCX any
+ * more, it may get its next connection. */
 void tmsg_resume_settled(tmsg_endpoint_t *endpoint);
 
 /* The connection stands, for the first time or again. */

@@ -52,6 +52,7 @@ static bool is_named(const tmsg_split_t *split, size_t index)
            split->others[index / 8] >> index % 8 & 1;
 }
 
+/* No tensor is of so many bytes: a decoder reads shapes by int64. */
 bool tmsg_split_has_none(const tmsg_split_t *split)
 {
     return split->others_bytes == 0 &&

@@ -17,12 +17,11 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split);
 tmsg_status_t tmsg_split_check(const tmsg_split_t *split,
                                const tmsg_map_t *map);
 
-/* Whether no tensor can: all that there is are slices. */
-bool tmsg_split_has_none(const tmsg_split_t *split);
-
-/* Whether a tensor travels as parts, and then as how many. */
+/* Whether a tensor travels as parts, and then as how many; and whether none
+ * can, whatever its length: then there may be slices alone. */
 bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes);
 uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes);
+bool tmsg_split_has_none(const tmsg_split_t *split);
 
 /* Bytes of the tensors that do not, one behind the other as in a payload, and
  * in how many slices these travel. */

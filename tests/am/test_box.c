@@ -777,6 +777,8 @@ Test(box, messages_come_as_they_were_put)
                    payload);
             tmsg_box_write_header(from, bytes);
             must_true(!tmsg_box_put(from, payload, put * 3));
+            must_eq((*header_bytes_of_last(from) & AGAIN) != 0,
+                    like != 0 && header >= 24 && put % 3 > 0);
             put++;
         } else if (tmsg_box_look(to, &boxed) == TMSG_BOX_FULL) {
             must_eq(boxed.after, got * 3);
