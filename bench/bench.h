@@ -77,11 +77,12 @@ struct bench_run {
 #define BENCH_CALLS_MS 50   /* a block of calls, whatever `rounds` says */
 
 typedef struct {
-    double value;              /* median of the blocks: s, bytes/s, calls/s; of
-                                  UNARY the ratio */
-    double one_way;            /* of a map, s; UNARY only */
-    double idle, loaded;       /* p99 of a call, s; UNDER_BULK only */
-    double allocations;        /* a message, ours; ALLOCATIONS only */
+    double value;        /* median of the blocks: s, bytes/s, calls/s; of
+                            UNARY the ratio */
+    double one_way;      /* of a map, s; UNARY only */
+    double idle, loaded; /* p99 of a call, s; UNDER_BULK only */
+    double chunk;        /* what one takes at the maps' rate, s; the same */
+    double allocations;  /* a message, ours; ALLOCATIONS only */
     double allocations_in_ucx; /* a message, in UCX's libraries */
 } bench_sample_t;
 

@@ -10,6 +10,7 @@
 #define CALLS_MAX 4000
 #define CALLS_LEAST 1
 #define MAPS_AHEAD 4   /* before calls are timed: memory was touched */
+#define MAPS_TIMED 2   /* of them, the last */
 #define SECONDS_MOST 6 /* of calls, where each of them takes long */
 
 static int compare(const void *a, const void *b)
@@ -17,6 +18,12 @@ static int compare(const void *a, const void *b)
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
+}
+
+/* `chunk_bytes` of a transport: docs/transfer-ways.md. */
+static double chunk_bytes(bench_transport_t transport)
+{
+    return transport == BENCH_TCP ? 128 << 10 : 256 << 10;
 }
 
 /* Keeps maps flowing. Returns how many it sent. */
@@ -75,6 +82,8 @@ void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
                      int socket, bench_sample_t *sample_p)
 {
     unsigned calls = run->rounds < CALLS_MAX ? run->rounds : CALLS_MAX;
+    double bytes = (double)run->tensors * (double)run->tensor_bytes;
+    double begin = 0;
 
     if (!first) {
         bench_serve(side, socket);
@@ -84,9 +93,16 @@ void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
     p99_of_calls(side, calls, false); /* warm-up */
     sample_p->idle = p99_of_calls(side, calls, false);
     for (unsigned maps = 0; maps < IN_FLIGHT + MAPS_AHEAD;) {
-        maps += feed(side);
+        unsigned more = feed(side);
+
+        maps += more;
+        if (more > 0 && maps <= IN_FLIGHT + MAPS_AHEAD - MAPS_TIMED) {
+            begin = bench_now();
+        }
         one_call(side);
     }
+    sample_p->chunk = (bench_now() - begin) / (MAPS_TIMED * bytes) *
+                      chunk_bytes(run->transport);
     sample_p->loaded = p99_of_calls(side, calls, true);
     sample_p->value = sample_p->loaded / sample_p->idle;
     while (side->in_flight > 0) {

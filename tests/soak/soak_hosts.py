@@ -153,7 +153,7 @@ def all_at_once(pair, relay, clients=10, each=100):
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4 * clients * each:
-        return f"SKIPPED: RLIMIT_NOFILE allows {hard} descriptors"
+        raise hosts.Forbidden(f"RLIMIT_NOFILE allows {hard} descriptors")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     relay.set(delay_ms=1, loss=.1)
     totals = model.Run(SEED, "tcp", hosts=[pair[0]] + clients * [pair[1]],
@@ -213,5 +213,5 @@ def main():
 try:
     main()
 except hosts.Forbidden as why:
-    print(f"SKIPPED: this machine forbids namespaces: {why}")
+    print(f"SKIPPED: this machine forbids what it takes: {why}")
     sys.exit(77)
