@@ -2,7 +2,8 @@
 /* Where one way of sending begins to be better than another. For each threshold
  * messages of growing size go by the way below it and by the way above it, in
  * turns, several times over. The threshold that would have cost least is taken,
- * unless its lead over the one in force is no more than noise. */
+ * unless its lead over the one in force is no more than noise. What goes by a
+ * lane or a ring goes by none of these ways, and is not measured. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,9 @@
 #define MEMORY_BYTES (16 * MIB)
 #define SIZES_MOST 12
 #define RUNS 5
-#define RUNS_QUICK 2
+#define RUNS_QUICK 4
 #define BLOCK_NS 4000000ULL
-#define BLOCK_QUICK_NS 500000ULL
+#define BLOCK_QUICK_NS 2000000ULL
 #define SIZE_QUICK_MOST MIB
 #define STEP_QUICK 4
 #define CARRIER_NS 25000000000ULL /* then fewer runs have to do */
@@ -164,27 +165,35 @@ static size_t runs_of(const perf_peer_t *peer)
     return peer->options->quick ? RUNS_QUICK : RUNS;
 }
 
-static tmsg_map_t *make_map(const threshold_t *threshold, void *memory,
-                            uint64_t size)
+/* What is to be sent, of less than so many bytes; none where that cannot be. */
+static bool shape_map(const threshold_t *threshold, uint64_t size,
+                      uint64_t beyond, size_t *tensors_p, uint64_t *each_p)
 {
     uint64_t each = threshold->size_is_each ? size : threshold->each_bytes;
     uint64_t total = threshold->size_is_each ? threshold->total_bytes : size;
-    size_t tensors = threshold->tensors > 0 ? threshold->tensors : total / each;
 
-    return perf_map(memory, tensors, each > 0 ? each : total / tensors);
+    if (threshold->size_is_each && total >= beyond) {
+        total = beyond / 2;
+    }
+    *tensors_p = threshold->tensors > 0 ? threshold->tensors : total / each;
+    *each_p = each > 0 ? each : total / *tensors_p;
+    return *tensors_p > 0 && *tensors_p * *each_p < beyond;
 }
 
-static bool make_maps(series_t *series, void *memory)
+static bool make_maps(series_t *series, void *memory, uint64_t beyond)
 {
     const threshold_t *threshold = series->threshold;
-    uint64_t last = threshold->last, step = 2;
+    uint64_t last = threshold->last, step = 2, each;
+    size_t tensors;
 
     if (series->peer->options->quick) {
         last = last < SIZE_QUICK_MOST ? last : SIZE_QUICK_MOST;
         step = STEP_QUICK;
     }
-    for (uint64_t size = threshold->first; size <= last; size *= step) {
-        tmsg_map_t *map = make_map(threshold, memory, size);
+    for (uint64_t size = threshold->first;
+         size <= last && shape_map(threshold, size, beyond, &tensors, &each);
+         size *= step) {
+        tmsg_map_t *map = perf_map(memory, tensors, each);
 
         if (map == NULL) {
             return false;
@@ -331,12 +340,21 @@ static const char *format_value(uint64_t value, char text[24])
 
 /* What the file says of a threshold; `never` need not be said where it is so
  * already. */
+static bool note(const tuner_t *tuner, const char *name, uint64_t before,
+                 uint64_t value)
+{
+    if (value >= NEVER && before >= NEVER) {
+        return true;
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(tuner->out, name);
+    return cJSON_AddNumberToObject(tuner->out, name, (double)value) != NULL;
+}
+
 static bool put(const tuner_t *tuner, const char *name, uint64_t before,
                 uint64_t best, bool clear, double gain)
 {
     uint64_t value = clear ? best : before;
     char texts[3][24];
-    bool ok = true;
 
     fprintf(tuner->report, "  %-18s %10s %10s %10s  ", name,
             format_value(before, texts[0]), format_value(best, texts[1]),
@@ -346,11 +364,7 @@ static bool put(const tuner_t *tuner, const char *name, uint64_t before,
     } else {
         fprintf(tuner->report, "%s\n", before == best ? "as it was" : "noise");
     }
-    if (value < NEVER || before < NEVER) {
-        cJSON_DeleteItemFromObjectCaseSensitive(tuner->out, name);
-        ok = cJSON_AddNumberToObject(tuner->out, name, (double)value) != NULL;
-    }
-    return ok;
+    return note(tuner, name, before, value);
 }
 
 static bool decide(const tuner_t *tuner, const series_t *series)
@@ -371,6 +385,17 @@ static bool decide(const tuner_t *tuner, const series_t *series)
     return put(tuner, name, before, value_of(series, place), clear, gain);
 }
 
+/* Larger messages go by the lane, or a ring. */
+static bool leave(const tuner_t *tuner, const char *name)
+{
+    uint64_t before = in_force(tuner, name);
+    char text[24];
+
+    fprintf(tuner->report, "  %-18s %10s %10s %10s  for none but the lane\n",
+            name, format_value(before, text), "-", text);
+    return note(tuner, name, before, before);
+}
+
 static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
                      uint64_t deadline_ns)
 {
@@ -378,9 +403,12 @@ static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
                      threshold->above.protocol != TMSG_PROTOCOL_AUTO;
     series_t series = {.peer = protocols ? &tuner->plain : tuner->peer,
                        .threshold = threshold};
-    bool ok = make_maps(&series, tuner->memory) &&
-              measure(&series, deadline_ns) && decide(tuner, &series);
+    bool ok = make_maps(&series, tuner->memory, in_force(tuner, "lane_bytes"));
 
+    if (ok && series.sizes == 0) {
+        return leave(tuner, threshold->name);
+    }
+    ok = ok && measure(&series, deadline_ns) && decide(tuner, &series);
     for (size_t i = 0; i < series.sizes; i++) {
         tmsg_map_destroy(series.map[i]);
     }
@@ -407,8 +435,6 @@ static bool open_chunks(const tuner_t *tuner, chunks_t *chunks)
 {
     char text[64];
 
-    chunks->name = in_force(tuner, "chunk_bytes") > MIB ? "chunk_bytes"
-                                                        : "lone_chunk_bytes";
     chunks->bytes[0] = in_force(tuner, chunks->name);
     chunks->count = 1;
     for (uint64_t bytes = MIB; bytes <= CHUNK_MOST; bytes *= 2) {
@@ -472,13 +498,20 @@ static bool decide_chunks(const tuner_t *tuner, const chunks_t *chunks)
 
 static bool tune_chunks(const tuner_t *tuner)
 {
-    chunks_t chunks = {.count = 0};
-    tmsg_map_t *map = perf_map(tuner->memory, 1,
-                               tuner->peer->options->quick ? CHUNKED_QUICK_BYTES
-                                                           : CHUNKED_BYTES);
-    bool ok = map != NULL && open_chunks(tuner, &chunks) &&
-              measure_chunks(tuner, &chunks, map) &&
-              decide_chunks(tuner, &chunks);
+    chunks_t chunks = {.name = in_force(tuner, "chunk_bytes") > MIB
+                                   ? "chunk_bytes"
+                                   : "lone_chunk_bytes"};
+    uint64_t bytes =
+        tuner->peer->options->quick ? CHUNKED_QUICK_BYTES : CHUNKED_BYTES;
+    tmsg_map_t *map;
+    bool ok;
+
+    if (bytes >= in_force(tuner, "lane_bytes")) {
+        return leave(tuner, chunks.name);
+    }
+    map = perf_map(tuner->memory, 1, bytes);
+    ok = map != NULL && open_chunks(tuner, &chunks) &&
+         measure_chunks(tuner, &chunks, map) && decide_chunks(tuner, &chunks);
 
     for (size_t i = 1; i < chunks.count; i++) {
         perf_peer_close(&chunks.peer[i]);
