@@ -46,11 +46,13 @@ docs:
 	@scripts/setup.sh docs
 	@scripts/docs.sh $(BUILD)
 
-# Calls are measured beside gRPC where that can be had.
+# Calls are measured beside gRPC where that can be had, and Python where pip is.
 bench: all
 	@scripts/bench-grpc.sh $(BUILD)/grpc || echo 'bench: no gRPC beside' >&2
 	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json \
 	    --grpc $(BUILD)/grpc/tensormsg-bench-grpc
+	@scripts/bench-python.sh $(BUILD) $(BUILD)/bench.json || \
+	    echo 'bench: no Python beside' >&2
 
 # How costs go with the number of tensors, bytes, endpoints and processes: some
 # minutes, and up to 20 GB of memory where that is free.
