@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A process that does what it is told through the public interface, and says
- * what comes of it; the model (model.py) knows what may.
+ * what comes of it; the model (model.py) knows what may. `cut` alone reaches
+ * into an endpoint, for its socket.
  *
  *   actor TIMEOUT_MS MESSAGE_BYTES HELD_BYTES QUEUE_DEPTH    (0: the default)
  *
