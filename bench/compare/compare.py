@@ -11,6 +11,7 @@ import html
 import importlib.util
 import io
 import json
+import math
 import os
 import pathlib
 import platform
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 OURS = "tensormsg"
@@ -28,9 +30,11 @@ PYTHON = {  # as `python -m tensormsg.bench` knows them: as the table does
     "ZeroMQ": "ZeroMQ + pickle 5, Python",
     "UCXX": "UCXX, Python",
 }
-# Those with another UCX than ours: what they are compared with.
-BESIDE = {way: "tensormsg, UCXX's UCX"
-          for way in ("raw ucp_am, UCXX's UCX", "UCXX C++", "UCXX, Python")}
+# Those with another UCX than ours, and those in Python: what they are compared
+# with.
+BESIDE = {"raw ucp_am, UCXX's UCX": "tensormsg, UCXX's UCX",
+          "UCXX C++": "tensormsg, UCXX's UCX"} | {
+    PYTHON[way]: PYTHON["blocking"] for way in ("pickle", "ZeroMQ", "UCXX")}
 LIMIT_S = 120  # a run that takes longer is none
 
 
@@ -124,8 +128,9 @@ def markdown(table, about):
     lines = [f"# {about['date']}: maps by all ways", "",
              f"{about['rounds']} rounds, in turns, of {about['seconds']} s a "
              "figure; medians, and in brackets the least and the most of the "
-             "rounds. What is compared, and how: "
-             "[README.md](../compare/README.md).", "", *about["machine"], ""]
+             f"rounds. It took {about['minutes']:.0f} minutes. What is compared, "
+             "and how: [README.md](../compare/README.md).", "",
+             *about["machine"], ""]
     for place in table.seen:
         lines += [f"## {place[0]}, {place[1]}", "",
                   "| " + " | ".join(HEADS) + " |",
@@ -137,6 +142,19 @@ def markdown(table, about):
     return "\n".join(lines).rstrip() + "\n"
 
 
+def bars(axis, ways, index):
+    """The medians of ways, the last above; and the least and the most."""
+    values = [sorted(one[index] for one in rounds if one[index] is not None)
+              or [math.nan] for _, rounds in ways]
+    middle = [statistics.median(value) for value in values]
+    axis.barh([way for way, _ in ways], middle,
+              color=["tab:orange" if way.startswith(OURS) else "tab:blue"
+                     for way, _ in ways],
+              xerr=[[one - value[0] for one, value in zip(middle, values)],
+                    [value[-1] - one for one, value in zip(middle, values)]],
+              ecolor="dimgray", capsize=2)
+
+
 def plot(table):
     """Bars of all places as SVG, or None."""
     if importlib.util.find_spec("matplotlib") is None:
@@ -146,15 +164,16 @@ def plot(table):
     matplotlib.rcParams["svg.hashsalt"] = "tensormsg"
     from matplotlib import pyplot
     places = list(table.seen)
-    figure_, axes = pyplot.subplots(len(places), 1, squeeze=False,
-                                    figsize=(9, 2.6 * len(places)))
-    for place, (axis,) in zip(places, axes):
-        rows = table.rows(place)[::-1]
-        axis.barh([row[0] for row in rows], [row[1] for row in rows],
-                  color=["tab:orange" if row[0].startswith(OURS) else
-                         "tab:blue" for row in rows])
-        axis.set(xscale="log", title=f"{place[0]}, {place[1]}",
+    figure_, axes = pyplot.subplots(len(places), 2, squeeze=False,
+                                    figsize=(13, 3.2 * len(places)))
+    for place, (took, rate) in zip(places, axes):
+        ways = [(row[0], table.seen[place][row[0]])
+                for row in table.rows(place)[::-1]]
+        bars(took, ways, 0)
+        bars(rate, ways, 1)
+        took.set(xscale="log", title=f"{place[0]}, {place[1]}",
                  xlabel="half a round trip, us")
+        rate.set(xlabel="GB/s", yticklabels=[])
     figure_.tight_layout()
     out = io.StringIO()
     figure_.savefig(out, format="svg", metadata={"Date": None})
@@ -174,14 +193,14 @@ def page(table, about):
              f"<h1>Maps by all ways, {about['date']}</h1><ul>",
              *(f"<li>{html.escape(line[2:])}" for line in about["machine"]),
              "</ul>"]
-    bars = plot(table)
+    drawn = plot(table)
     for place in table.seen:
         parts += [f"<h2>{html.escape(', '.join(place))}</h2><table>",
                   escaped(HEADS, "th"),
                   *(escaped(cells(row), "td") for row in table.rows(place)),
                   "</table>"]
-    if bars:
-        parts.append(bars)
+    if drawn:
+        parts.append(drawn)
     return "\n".join(parts) + "\n"
 
 
@@ -236,8 +255,10 @@ def main():
     args = parser.parse_intermixed_args()
     args.programs = [args.program, *args.also]
     table = Table()
+    began = time.monotonic()
     missing = contest(args, table)
-    about = {"date": datetime.date.today().isoformat(), "rounds": args.rounds,
+    about = {"minutes": (time.monotonic() - began) / 60,
+             "date": datetime.date.today().isoformat(), "rounds": args.rounds,
              "seconds": args.seconds, "missing": missing,
              "machine": machine(args.programs, args.python)}
     args.out.mkdir(parents=True, exist_ok=True)
