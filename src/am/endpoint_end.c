@@ -115,8 +115,9 @@ static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
     }
 }
 
-/* Puts the peer in front of the cause, unless that names it already. */
-static void name_error(tmsg_endpoint_t *endpoint, const char *error)
+/* Puts the peer in front of the cause, unless that names it already; and behind
+ * it, of a connection that never stood, why it was dialled anew. */
+static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
 {
     const char *peer = endpoint->peer;
     size_t bytes = sizeof(endpoint->error);
@@ -126,7 +127,7 @@ static void name_error(tmsg_endpoint_t *endpoint, const char *error)
         used = (size_t)snprintf(endpoint->error, bytes, "%s: ", peer);
     }
     used += (size_t)snprintf(endpoint->error + used, bytes - used, "%s", error);
-    if (endpoint->redials > 0 && used < bytes) {
+    if (!stood && endpoint->redials > 0 && used < bytes) {
         snprintf(endpoint->error + used, bytes - used,
                  " (attempt %u; the first: %s)", endpoint->redials + 1u,
                  endpoint->redial_why);
@@ -232,7 +233,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     endpoint->in_ucx++; /* keeps it in the table until the end of this */
     endpoint->state = TMSG_EP_ENDED;
     endpoint->status = status;
-    name_error(endpoint, error);
+    name_error(endpoint, stood, error);
     tmsg_log(level_of(endpoint, status), "%s", endpoint->error);
     if (is_to_hear(endpoint, stood, status)) {
         tmsg_handshake_tell(endpoint, status, error);

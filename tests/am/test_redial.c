@@ -120,6 +120,11 @@ static void receives(dialling_t *dialling, uint64_t seed)
     tmsg_message_destroy(receiver.message);
 }
 
+static bool is_closed(void *endpoint)
+{
+    return tmsg_endpoint_status(endpoint) == TMSG_ERR_CLOSED;
+}
+
 static void fails(link_t link, unsigned times, bool at_dialler,
                   const tmsg_endpoint_params_t *params)
 {
@@ -142,6 +147,10 @@ static void fails(link_t link, unsigned times, bool at_dialler,
     }
     cr_expect(eq(uint, dialling.a.accepts, 1));
     cr_expect(eq(int, tmsg_endpoint_status(dialling.dialler), TMSG_OK));
+    must(tmsg_endpoint_close(dialling.dialler, NULL));
+    await(dialling.sides, 2, is_closed, dialling.dialler, "its end");
+    cr_expect(eq(ptr, strstr(tmsg_endpoint_error(dialling.dialler), "attempt"),
+                 NULL));
     end(&dialling);
 }
 
