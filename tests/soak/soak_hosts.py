@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two hosts (tests/netns/hosts.py) with 1 GiB messages and the default time of
-5 s: each side is stopped and killed amid one, the cable is cut for 30 s, a
+5 s: each side is stopped and killed amid one, the cable is cut for 30 s, which a session outlives, a
 program computes for 20 s, and packets are lost. Over a relay, which delays,
 reorders and loses packets, 3,000 messages up to 100 KB, a cut of 30 s, 1,000
 connections made and ended, 1,000 that cross each other, 1,000 at once from 10
@@ -44,6 +44,26 @@ def cut(pair):
     hosts.await_cable(*pair)
     transfer(pair)
     return "; ".join(said)
+
+
+def outlived(pair):
+    """Of a stream of ACKED messages, over a cut of 30 s, none is lost."""
+    os.environ["TMSG_KEEP_MS"] = "120000"
+    there, here = hosts.connect(*pair, 1 << 20, 300, how="stream",
+                                compute_ms=10)
+    del os.environ["TMSG_KEEP_MS"]
+    there.line_with("message 20")
+    pair[0].cut()
+    time.sleep(30)
+    pair[0].mend()
+    hosts.await_cable(*pair)
+    line, messages = there.line_with("end ", 240)
+    assert line.startswith("end closed") and messages == 280, line
+    end = here.line_with("end ", 240)[0]
+    assert int(end.removeprefix("end ok reconnected ")) >= 1, end
+    for program in (there, here):
+        program.leave()
+    return end
 
 
 def stop(pair, who):
@@ -178,6 +198,7 @@ CASES = {
     "kill the receiver": lambda pair: kill(pair, 0),
     "kill the sender": lambda pair: kill(pair, 1),
     "cut for 30 s": cut,
+    "a session, cut for 30 s": outlived,
     "compute for 20 s": lambda pair: transfer(pair, 1 << 20, 2, 20000),
     "lose 1 % of the packets": lose_packets,
 }
