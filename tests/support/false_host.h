@@ -36,7 +36,7 @@ typedef struct {
  *   R  hangs up by a reset
  *   K  does not hang up on this one, whatever follows
  *   U  hangs up on all those
- *   o  REFUSE, as if its own peer were lost
+ *   o  REFUSE, as if its own peer were lost: it is dialled three times
  *
  * By UCX it reaches who has told it an address, then or in an earlier
  * conversation. */
