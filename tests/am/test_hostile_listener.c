@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once: what is said to it is ours, and not UCX's. */
 /* Who dials a listener that breaks the rules, by its socket or by UCX, gets an
  * error in time that says who it was and what, loses nothing by it, and is
  * served by the next listener. */
