@@ -15,189 +15,130 @@
 
 #define MESSAGES 5
 
-typedef struct {
-    side_t a, b;
-    side_t *sides[2];
-    tmsg_endpoint_t *dialler;   /* b's */
-    tmsg_endpoint_t *accepting; /* a's, that the test waits for */
-} dialling_t;
-
-/* `resume_ms`: of the sessions that a keeps; 0: none. */
-static void begin_with(dialling_t *dialling, link_t link,
-                       const tmsg_endpoint_params_t *params, int32_t resume_ms)
+static void open_sides(pair_t *pair, link_t link)
 {
     const side_options_t options = {.ucx_config = link_config(link)};
 
-    memset(dialling, 0, sizeof(*dialling));
-    dialling->sides[0] = &dialling->a;
-    dialling->sides[1] = &dialling->b;
-    side_open(&dialling->a, &options);
-    side_open(&dialling->b, &options);
-    if (resume_ms > 0) {
-        joined_listen(&dialling->a, "tcp://127.0.0.1:0", resume_ms);
-    } else {
-        side_listen_link(&dialling->a, link);
-    }
-    if (params == NULL) {
-        dialling->dialler = side_dial(&dialling->b, &dialling->a);
-    } else {
-        must(tmsg_endpoint_connect(dialling->b.worker,
-                                   tmsg_listener_url(dialling->a.listener),
-                                   params, &dialling->dialler));
-    }
+    memset(pair, 0, sizeof(*pair));
+    pair->sides[0] = &pair->a;
+    pair->sides[1] = &pair->b;
+    side_open(&pair->a, &options);
+    side_open(&pair->b, &options);
 }
 
-static void begin(dialling_t *dialling, link_t link,
-                  const tmsg_endpoint_params_t *params)
+/* to_a is what dials; to_b what the test waits for at the other side. */
+static void begin(pair_t *pair, link_t link)
 {
-    begin_with(dialling, link, params, 0);
-}
-
-static void end(dialling_t *dialling)
-{
-    side_close(&dialling->b);
-    side_close(&dialling->a);
+    open_sides(pair, link);
+    side_listen_link(&pair->a, link);
+    pair->to_a = side_dial(&pair->b, &pair->a);
 }
 
 /* Whether a has had the hello of a connection, and is not done with it. */
 static bool is_accepting(void *arg)
 {
-    dialling_t *dialling = arg;
-    const tmsg_worker_t *worker = dialling->a.worker;
+    pair_t *pair = arg;
+    const tmsg_worker_t *worker = pair->a.worker;
 
-    dialling->accepting = NULL;
+    pair->to_b = NULL;
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
         if (endpoint != NULL && !endpoint->is_lane &&
             endpoint->state == TMSG_EP_CONNECTING &&
             endpoint->link.hello_done) {
-            dialling->accepting = endpoint;
+            pair->to_b = endpoint;
         }
     }
-    return dialling->accepting != NULL && dialling->dialler->link.hello_done;
+    return pair->to_b != NULL && pair->to_a->link.hello_done;
 }
 
 static bool is_gone(void *arg) { return !is_accepting(arg); }
 
 static bool is_another(void *arg)
 {
-    const tmsg_endpoint_t *dialler = ((dialling_t *)arg)->dialler;
+    const tmsg_endpoint_t *dialler = ((pair_t *)arg)->to_a;
 
     return dialler->state == TMSG_EP_CONNECTING && !dialler->link.hello_done;
 }
 
 /* UCX gives up the endpoint of one side. */
-static void fail(dialling_t *dialling, bool at_dialler)
+static void fail(pair_t *pair, bool at_dialler)
 {
-    await(dialling->sides, 2, is_accepting, dialling, "a hello");
-    tmsg_endpoint_break(at_dialler ? dialling->dialler : dialling->accepting,
+    pair_await(pair, is_accepting, pair, "a hello");
+    tmsg_endpoint_break(at_dialler ? pair->to_a : pair->to_b,
                         TMSG_ERR_PEER_LOST, "UCX gave it up");
 }
 
-typedef struct {
-    tmsg_worker_t *worker;
-    tmsg_message_t *message;
-    tmsg_status_t status;
-} receiver_t;
-
-static bool has_received(void *arg)
+static void receives(pair_t *pair, uint64_t seed)
 {
-    receiver_t *receiver = arg;
+    tmsg_message_t *message = pair_take(pair, &pair->a);
 
-    receiver->status =
-        tmsg_worker_recv(receiver->worker, 0, &receiver->message);
-    return receiver->status != TMSG_ERR_TIMED_OUT;
+    sample_check_bytes(seed, 1000, tmsg_message_map(message));
+    tmsg_message_destroy(message);
 }
 
-static void receives(dialling_t *dialling, uint64_t seed)
-{
-    receiver_t receiver = {.worker = dialling->a.worker};
-
-    await(dialling->sides, 2, has_received, &receiver, "a message");
-    must(receiver.status);
-    sample_check_bytes(seed, 1000, tmsg_message_map(receiver.message));
-    tmsg_message_destroy(receiver.message);
-}
-
-static bool is_closed(void *endpoint)
-{
-    return tmsg_endpoint_status(endpoint) == TMSG_ERR_CLOSED;
-}
-
-static void fails(link_t link, unsigned times, bool at_dialler,
-                  const tmsg_endpoint_params_t *params)
+static void fails(link_t link, unsigned times, bool at_dialler)
 {
     tmsg_request_t *sent[MESSAGES];
-    dialling_t dialling;
+    pair_t pair;
 
-    begin(&dialling, link, params);
+    begin(&pair, link);
     for (uint64_t i = 0; i < MESSAGES; i++) {
-        sent[i] = send_map(dialling.dialler, sample_bytes(i, 1000), 0);
+        sent[i] = send_map(pair.to_a, sample_bytes(i, 1000), 0);
     }
     for (unsigned i = 0; i < times; i++) {
-        fail(&dialling, at_dialler);
-        await(dialling.sides, 2, is_another, &dialling, "another attempt");
-        cr_expect(
-            eq(int, tmsg_endpoint_status(dialling.dialler), TMSG_IN_PROGRESS));
+        fail(&pair, at_dialler);
+        pair_await(&pair, is_another, &pair, "another attempt");
+        cr_expect(eq(int, tmsg_endpoint_status(pair.to_a), TMSG_IN_PROGRESS));
     }
     for (uint64_t i = 0; i < MESSAGES; i++) {
-        receives(&dialling, i);
-        must(side_finish(&dialling.b, sent[i]));
+        receives(&pair, i);
+        must(side_finish(&pair.b, sent[i]));
     }
-    cr_expect(eq(uint, dialling.a.accepts, 1));
-    cr_expect(eq(int, tmsg_endpoint_status(dialling.dialler), TMSG_OK));
-    must(tmsg_endpoint_close(dialling.dialler, NULL));
-    await(dialling.sides, 2, is_closed, dialling.dialler, "its end");
-    cr_expect(eq(ptr, strstr(tmsg_endpoint_error(dialling.dialler), "attempt"),
-                 NULL));
-    end(&dialling);
+    cr_expect(eq(uint, pair.a.accepts, 1));
+    cr_expect(eq(int, tmsg_endpoint_status(pair.to_a), TMSG_OK));
+    must(tmsg_endpoint_close(pair.to_a, NULL));
+    must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_CLOSED);
+    cr_expect(eq(ptr, strstr(tmsg_endpoint_error(pair.to_a), "attempt"), NULL));
+    pair_drop(&pair);
 }
 
-Test(redial, once_of_the_peers_shm) { fails(LINK_SHM, 1, false, NULL); }
-Test(redial, once_of_the_peers_tcp) { fails(LINK_TCP, 1, false, NULL); }
-Test(redial, twice_of_the_peers_unix) { fails(LINK_UNIX, 2, false, NULL); }
-Test(redial, twice_of_the_peers_tcp) { fails(LINK_TCP, 2, false, NULL); }
-Test(redial, once_of_its_own_tcp) { fails(LINK_TCP, 1, true, NULL); }
-Test(redial, twice_of_its_own_shm) { fails(LINK_SHM, 2, true, NULL); }
-
-static bool has_ended(void *request)
-{
-    return tmsg_request_test(request) != TMSG_IN_PROGRESS;
-}
+Test(redial, once_of_the_peers_shm) { fails(LINK_SHM, 1, false); }
+Test(redial, once_of_the_peers_tcp) { fails(LINK_TCP, 1, false); }
+Test(redial, twice_of_the_peers_unix) { fails(LINK_UNIX, 2, false); }
+Test(redial, twice_of_the_peers_tcp) { fails(LINK_TCP, 2, false); }
+Test(redial, once_of_its_own_tcp) { fails(LINK_TCP, 1, true); }
+Test(redial, twice_of_its_own_shm) { fails(LINK_SHM, 2, true); }
 
 static bool has_come_back(void *arg)
 {
-    const dialling_t *dialling = arg;
+    const pair_t *pair = arg;
 
-    return dialling->dialler->resume->times > 0 &&
-           dialling->dialler->state == TMSG_EP_OPEN;
+    return pair->to_a->resume->times > 0 && pair->to_a->state == TMSG_EP_OPEN;
 }
 
 /* Which then outlives its connection, as any other. */
 static void becomes_a_session(link_t link, bool at_dialler)
 {
-    const tmsg_endpoint_params_t params = {
-        .field_mask =
-            TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT | TMSG_ENDPOINT_PARAM_RECONNECT,
-        .connect_timeout_ms = PEERS_CONNECT_MS,
-        .reconnect = {.first_backoff_ms = 1, .give_up_ms = PEERS_BOUND_MS},
-    };
+    const tmsg_reconnect_t reconnect = {.first_backoff_ms = 1,
+                                        .give_up_ms = PEERS_BOUND_MS};
     tmsg_request_t *ready;
-    dialling_t dialling;
+    pair_t pair;
 
-    begin_with(&dialling, link, &params, PEERS_BOUND_MS);
-    must(tmsg_endpoint_ready(dialling.dialler, &ready));
-    fail(&dialling, at_dialler);
-    await(dialling.sides, 2, has_ended, ready, "a connection");
-    must(tmsg_request_test(ready));
-    tmsg_request_destroy(ready);
-    tmsg_endpoint_break(dialling.dialler, TMSG_ERR_PEER_LOST, "it broke");
-    await(dialling.sides, 2, has_come_back, &dialling, "the session");
-    tmsg_request_destroy(send_map(dialling.dialler, sample_bytes(7, 1000), 0));
-    receives(&dialling, 7);
-    cr_expect(eq(uint, dialling.a.accepts, 1));
-    end(&dialling);
+    open_sides(&pair, link);
+    joined_listen(&pair.a, "tcp://127.0.0.1:0", PEERS_BOUND_MS);
+    pair.to_a =
+        joined_dial(&pair.b, tmsg_listener_url(pair.a.listener), reconnect);
+    must(tmsg_endpoint_ready(pair.to_a, &ready));
+    fail(&pair, at_dialler);
+    must(pair_finish(&pair, ready));
+    tmsg_endpoint_break(pair.to_a, TMSG_ERR_PEER_LOST, "it broke");
+    pair_await(&pair, has_come_back, &pair, "the session");
+    tmsg_request_destroy(send_map(pair.to_a, sample_bytes(7, 1000), 0));
+    receives(&pair, 7);
+    cr_expect(eq(uint, pair.a.accepts, 1));
+    pair_drop(&pair);
 }
 
 Test(redial, becomes_a_session_tcp) { becomes_a_session(LINK_TCP, false); }
@@ -205,104 +146,96 @@ Test(redial, becomes_a_session_shm) { becomes_a_session(LINK_SHM, true); }
 
 Test(redial, no_more_than_twice)
 {
-    dialling_t dialling;
+    pair_t pair;
 
-    begin(&dialling, LINK_TCP, NULL);
+    begin(&pair, LINK_TCP);
     for (unsigned i = 0; i < 2; i++) {
-        fail(&dialling, false);
-        await(dialling.sides, 2, is_another, &dialling, "another attempt");
+        fail(&pair, false);
+        pair_await(&pair, is_another, &pair, "another attempt");
     }
-    fail(&dialling, false);
-    side_await(&dialling.a, is_gone, &dialling, "the end of it");
-    cr_expect(eq(int, side_end_of(&dialling.b, dialling.dialler),
-                 TMSG_ERR_PEER_LOST));
-    must_say(tmsg_endpoint_error(dialling.dialler), "UCX gave it up");
-    cr_expect(eq(uint, dialling.a.accepts, 0));
-    end(&dialling);
+    fail(&pair, false);
+    side_await(&pair.a, is_gone, &pair, "the end of it");
+    cr_expect(eq(int, side_end_of(&pair.b, pair.to_a), TMSG_ERR_PEER_LOST));
+    must_say(tmsg_endpoint_error(pair.to_a), "UCX gave it up");
+    cr_expect(eq(uint, pair.a.accepts, 0));
+    pair_drop(&pair);
 }
 
 /* All attempts have the time of one: however far a clock has gone, it is not
  * begun anew. */
 Test(redial, within_the_time_of_the_first)
 {
-    const tmsg_endpoint_params_t params = {
-        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
-        .connect_timeout_ms = PEERS_CONNECT_MS,
-    };
-    dialling_t dialling;
+    pair_t pair;
     int left_ms;
 
-    begin(&dialling, LINK_TCP, &params);
-    await(dialling.sides, 2, is_accepting, &dialling, "a hello");
-    tmsg_link_set_deadline(dialling.dialler, 5000); /* 20 s went by */
-    fail(&dialling, false);
-    await(dialling.sides, 2, is_another, &dialling, "another attempt");
-    left_ms = tmsg_link_left_ms(dialling.dialler);
+    begin(&pair, LINK_TCP);
+    pair_await(&pair, is_accepting, &pair, "a hello");
+    tmsg_link_set_deadline(pair.to_a, 5000); /* 20 s went by */
+    fail(&pair, false);
+    pair_await(&pair, is_another, &pair, "another attempt");
+    left_ms = tmsg_link_left_ms(pair.to_a);
     cr_expect(left_ms > 0 && left_ms <= 5000, "%d", left_ms);
-    tmsg_link_set_deadline(dialling.dialler, 1);
-    cr_expect(eq(int, side_end_of(&dialling.b, dialling.dialler),
-                 TMSG_ERR_TIMED_OUT));
-    must_say(tmsg_endpoint_error(dialling.dialler), "attempt 2");
-    must_say(tmsg_endpoint_error(dialling.dialler), "UCX gave it up");
-    end(&dialling);
+    tmsg_link_set_deadline(pair.to_a, 1);
+    cr_expect(eq(int, side_end_of(&pair.b, pair.to_a), TMSG_ERR_TIMED_OUT));
+    must_say(tmsg_endpoint_error(pair.to_a), "attempt 2");
+    must_say(tmsg_endpoint_error(pair.to_a), "UCX gave it up");
+    pair_drop(&pair);
 }
 
 /* What is of the peer, and not of UCX, is an end: it refuses with a reason, it
  * hangs up, or nothing is heard of it. */
 Test(redial, not_what_the_peer_refuses)
 {
-    dialling_t dialling;
+    pair_t pair;
 
-    begin(&dialling, LINK_TCP, NULL);
-    await(dialling.sides, 2, is_accepting, &dialling, "a hello");
-    tmsg_endpoint_break(dialling.accepting, TMSG_ERR_LIMIT_EXCEEDED, "enough");
-    side_await(&dialling.a, is_gone, &dialling, "the end of it");
-    cr_expect(eq(int, side_end_of(&dialling.b, dialling.dialler),
-                 TMSG_ERR_LIMIT_EXCEEDED));
-    end(&dialling);
+    begin(&pair, LINK_TCP);
+    pair_await(&pair, is_accepting, &pair, "a hello");
+    tmsg_endpoint_break(pair.to_b, TMSG_ERR_LIMIT_EXCEEDED, "enough");
+    side_await(&pair.a, is_gone, &pair, "the end of it");
+    cr_expect(
+        eq(int, side_end_of(&pair.b, pair.to_a), TMSG_ERR_LIMIT_EXCEEDED));
+    pair_drop(&pair);
 }
 
 Test(redial, not_one_who_hangs_up)
 {
-    dialling_t dialling;
+    pair_t pair;
 
-    begin(&dialling, LINK_TCP, NULL);
-    await(dialling.sides, 2, is_accepting, &dialling, "a hello");
-    shutdown(dialling.accepting->link.fd, SHUT_RDWR);
-    cr_expect(eq(int, side_end_of(&dialling.b, dialling.dialler),
-                 TMSG_ERR_PEER_LOST));
-    cr_expect(eq(uint, dialling.dialler->redials, 0));
-    end(&dialling);
+    begin(&pair, LINK_TCP);
+    pair_await(&pair, is_accepting, &pair, "a hello");
+    shutdown(pair.to_b->link.fd, SHUT_RDWR);
+    cr_expect(eq(int, side_end_of(&pair.b, pair.to_a), TMSG_ERR_PEER_LOST));
+    cr_expect(eq(uint, pair.to_a->redials, 0));
+    pair_drop(&pair);
 }
 
 /* As silence.c ends it. */
 Test(redial, not_one_who_is_silent)
 {
-    dialling_t dialling;
+    pair_t pair;
 
-    begin(&dialling, LINK_TCP, NULL);
-    await(dialling.sides, 2, is_accepting, &dialling, "a hello");
-    tmsg_worker_lock(dialling.b.worker);
-    tmsg_endpoint_end(dialling.dialler, TMSG_ERR_PEER_LOST, "no sign of life");
-    tmsg_worker_unlock(dialling.b.worker);
-    cr_expect(
-        eq(int, tmsg_endpoint_status(dialling.dialler), TMSG_ERR_PEER_LOST));
-    end(&dialling);
+    begin(&pair, LINK_TCP);
+    pair_await(&pair, is_accepting, &pair, "a hello");
+    tmsg_worker_lock(pair.b.worker);
+    tmsg_endpoint_end(pair.to_a, TMSG_ERR_PEER_LOST, "no sign of life");
+    tmsg_worker_unlock(pair.b.worker);
+    cr_expect(eq(int, tmsg_endpoint_status(pair.to_a), TMSG_ERR_PEER_LOST));
+    pair_drop(&pair);
 }
 
 /* The application may close it at any time. */
 Test(redial, it_may_be_closed_meanwhile)
 {
     for (unsigned turns = 0; turns < 30; turns++) {
-        dialling_t dialling;
+        pair_t pair;
 
-        begin(&dialling, LINK_SHM, NULL);
-        fail(&dialling, turns % 2 == 0);
+        begin(&pair, LINK_SHM);
+        fail(&pair, turns % 2 == 0);
         for (unsigned i = 0; i < turns; i++) {
-            tmsg_worker_progress(dialling.a.worker);
-            tmsg_worker_progress(dialling.b.worker);
+            tmsg_worker_progress(pair.a.worker);
+            tmsg_worker_progress(pair.b.worker);
         }
-        tmsg_endpoint_destroy(dialling.dialler);
-        end(&dialling);
+        tmsg_endpoint_destroy(pair.to_a);
+        pair_drop(&pair);
     }
 }
