@@ -39,15 +39,12 @@ static void count(const tmsg_message_t *message, tmsg_parts_in_t *parts)
 {
     const tmsg_split_t *split = &message->extra.split;
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
-    size_t may_be_parts =
-        tmsg_split_has_none(split) ? 0 : tmsg_map_size(message->map);
+    size_t size = tmsg_map_size(message->map);
 
     parts->runs = 0;
     parts->count = 0;
-    for (size_t i = 0; i < may_be_parts; i++) {
-        if (!tmsg_split_has(split, i, entries[i].bytes)) {
-            continue;
-        }
+    for (size_t i = tmsg_split_next(split, message->map, 0); i < size;
+         i = tmsg_split_next(split, message->map, i + 1)) {
         if (parts->run != NULL) {
             parts->run[parts->runs] = (run_t){parts->count, (uint32_t)i};
         }

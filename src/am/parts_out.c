@@ -23,17 +23,8 @@ static unsigned window_of(const tmsg_endpoint_t *endpoint)
 /* Goes on to the next tensor that is a part, from `parts->next.tensor` on. */
 static void find_next(tmsg_parts_out_t *parts)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(parts->map);
-    size_t size = tmsg_map_size(parts->map);
-
-    if (tmsg_split_has_none(&parts->split)) {
-        parts->next.tensor = size;
-    }
-    while (parts->next.tensor < size &&
-           !tmsg_split_has(&parts->split, parts->next.tensor,
-                           entries[parts->next.tensor].bytes)) {
-        parts->next.tensor++;
-    }
+    parts->next.tensor =
+        tmsg_split_next(&parts->split, parts->map, parts->next.tensor);
 }
 
 static bool is_slicing(const tmsg_parts_out_t *parts)
@@ -51,6 +42,7 @@ static tmsg_status_t pack(tmsg_parts_out_t *parts,
                           const tmsg_payload_t *payload)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    size_t size = tmsg_map_size(payload->map);
     uint8_t *to = NULL;
     tmsg_status_t status = TMSG_OK;
 
@@ -61,13 +53,11 @@ static tmsg_status_t pack(tmsg_parts_out_t *parts,
         to = parts->staging.data;
         parts->next.packed = to;
     }
-    for (size_t i = 0; i < tmsg_map_size(payload->map) && status == TMSG_OK;
-         i++) {
+    for (size_t i = tmsg_split_next(&parts->split, payload->map, 0);
+         i < size && status == TMSG_OK;
+         i = tmsg_split_next(&parts->split, payload->map, i + 1)) {
         const void *data = entries[i].tensor.data;
 
-        if (!tmsg_split_has(&parts->split, i, entries[i].bytes)) {
-            continue;
-        }
         if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
             status = tmsg_plan_pack(&entries[i], to);
             data = to;

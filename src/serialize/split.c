@@ -65,6 +65,21 @@ bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes)
            (bytes >= split->large || is_named(split, index));
 }
 
+size_t tmsg_split_next(const tmsg_split_t *split, const tmsg_map_t *map,
+                       size_t from)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t size = tmsg_map_size(map);
+
+    if (tmsg_split_has_none(split)) {
+        return size;
+    }
+    while (from < size && !tmsg_split_has(split, from, entries[from].bytes)) {
+        from++;
+    }
+    return from;
+}
+
 uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes)
 {
     return bytes / split->chunk + (bytes % split->chunk > 0);
@@ -80,7 +95,6 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t size = tmsg_map_size(map);
-    size_t may_be_parts = tmsg_split_has_none(split) ? 0 : size;
     uint64_t parts = 0;
 
     for (size_t i = size; i < 8 * split->others_bytes; i++) {
@@ -92,13 +106,10 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
                                   size);
         }
     }
-    for (size_t i = 0; i < may_be_parts; i++) {
-        if (tmsg_split_has(split, i, entries[i].bytes)) {
-            parts += tmsg_split_parts(split, entries[i].bytes);
-        }
-        if (parts > UINT32_MAX) {
-            break;
-        }
+    for (size_t i = tmsg_split_next(split, map, 0);
+         i < size && parts <= UINT32_MAX;
+         i = tmsg_split_next(split, map, i + 1)) {
+        parts += tmsg_split_parts(split, entries[i].bytes);
     }
     if (parts <= UINT32_MAX) {
         parts += tmsg_split_slices(split, tmsg_split_left_bytes(split, map));

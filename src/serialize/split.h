@@ -23,6 +23,11 @@ bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes);
 uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes);
 bool tmsg_split_has_none(const tmsg_split_t *split);
 
+/* The first tensor from `from` on that travels as parts; the map's size: there
+ * is none. */
+size_t tmsg_split_next(const tmsg_split_t *split, const tmsg_map_t *map,
+                       size_t from);
+
 /* Bytes of the tensors that do not, one behind the other as in a payload, and
  * in how many slices these travel. */
 uint64_t tmsg_split_left_bytes(const tmsg_split_t *split,
