@@ -238,7 +238,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     *place_of_hello(endpoint) = theirs;
-    if (!tmsg_resume_is_away(endpoint) && endpoint->redials == 0) {
+    if (endpoint->peer != endpoint->peer_name) { /* once: it is read unlocked */
         name_peer(endpoint);
     }
     if (!endpoint->dialling) {
