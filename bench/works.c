@@ -12,9 +12,9 @@
 #define WAYS_MAX 16
 #define HEADER_TENSORS 8
 #define STEADY_TENSORS 8
-#define IDLE_TIMES                                                             \
-    5 /* that a call beside bulk may take, and a chunk's time                  \
-       */
+
+/* Idle calls that one beside bulk may take, and a chunk's time. */
+#define IDLE_TIMES 5
 
 /* A way that takes part in a work, with what it reached. Those of a work run
  * in turns, so that what else the machine does falls on all of them. */
