@@ -305,9 +305,13 @@ static void give_key(round_t *round)
 static bool lane_settled(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
+    bool settled;
 
-    return tmsg_lane_sends(endpoint) ||
-           (!endpoint->unexplained && endpoint->lane == NULL);
+    tmsg_worker_lock(endpoint->worker); /* a thread may be at it */
+    settled = tmsg_lane_sends(endpoint) ||
+              (!endpoint->unexplained && endpoint->lane == NULL);
+    tmsg_worker_unlock(endpoint->worker);
+    return settled;
 }
 
 /* Or that there is none, which is no error. */
