@@ -170,17 +170,30 @@ static void explain(const tmsg_send_t *send, char *why, size_t bytes)
              (unsigned long long)send->queued_bytes);
 }
 
-/* That of the channel whose head was the first to come; NULL: none. Calls,
- * their replies and what streams say are never dropped. */
+/* A channel's first that may be dropped; NULL: none. A publisher has said what
+ * becomes of its own. */
+static tmsg_send_t *first_of(const tmsg_channel_t *channel)
+{
+    for (tmsg_node_t *node = channel->queued.head; node != NULL;
+         node = node->next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        if (send->share == NULL) {
+            return send;
+        }
+    }
+    return NULL;
+}
+
+/* The first to come of all channels; NULL: none. Calls, their replies and what
+ * streams say are never dropped. */
 static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
 {
     tmsg_send_t *found = NULL;
 
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {
-        tmsg_node_t *head = channel->queued.head;
-        tmsg_send_t *send =
-            head == NULL ? NULL : TMSG_CONTAINER_OF(head, tmsg_send_t, node);
+        tmsg_send_t *send = first_of(channel);
 
         if (send != NULL && channel->number < TMSG_CHANNEL_CALLS &&
             (found == NULL ||

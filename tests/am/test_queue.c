@@ -214,6 +214,44 @@ Test(queue, drops_as_many_of_the_oldest_as_take_the_room)
     pair_close(&pair);
 }
 
+/* A publisher says itself what becomes of its own. */
+Test(queue, drops_no_publication)
+{
+    const tmsg_subscriber_params_t params = {
+        .field_mask = TMSG_SUBSCRIBER_PARAM_WINDOW | TMSG_SUBSCRIBER_PARAM_SLOW,
+        .window = 3,
+        .slow = TMSG_SLOW_DISCONNECT};
+    tmsg_publisher_t *publisher;
+    tmsg_request_t *sent[3];
+    pair_t pair;
+
+    open_narrow(&pair, DRIVE_POLLING, NULL);
+    set_queue(pair.to_a, 2, TMSG_QUEUE_DROP_OLDEST);
+    must(tmsg_publisher_create(pair.b.worker, NULL, &publisher));
+    must(tmsg_publisher_add(publisher, pair.to_a, &params));
+    for (uint64_t i = 0; i < 3; i++) {
+        tmsg_map_t *map = sample_bytes(i, 100);
+
+        must(tmsg_publisher_publish(publisher, map, NULL, NULL));
+        tmsg_map_destroy(map);
+    }
+    for (uint64_t i = 0; i < 3; i++) {
+        sent[i] = send_seed(pair.to_a, 3 + i);
+    }
+    must_be(tmsg_request_test(sent[0]), TMSG_ERR_DROPPED);
+    must_be(tmsg_request_test(sent[1]), TMSG_ERR_DROPPED);
+    for (uint64_t i = 0; i < 3; i++) {
+        take_seed(&pair, i);
+    }
+    take_seed(&pair, 5);
+    for (int i = 0; i < 3; i++) {
+        must_be(pair_finish(&pair, sent[i]),
+                i == 2 ? TMSG_OK : TMSG_ERR_DROPPED);
+    }
+    tmsg_publisher_destroy(publisher);
+    pair_close(&pair);
+}
+
 typedef struct {
     unsigned done;
     tmsg_status_t status;
