@@ -45,6 +45,7 @@ MIB = 1 << 20
  DROPPED) = (0, -3, -4, -5, -6, -7, -11, -14, -17, -21)
 ACKED, VERIFY, UNORDERED = 1, 2, 4
 REJECT, DROP_OLDEST, DROP_NEWEST = 0, 2, 3  # of a full send queue
+DEPTH = 2  # of a send queue that is bounded
 CHANNELS = 3
 INTO_BYTES = 20000  # what an actor's map to receive into takes
 
@@ -124,6 +125,7 @@ class Message:
         self.channel, self.timeout = channel, timeout
         self.canceled = False
         self.bounded = set()  # how a full queue may end it
+        self.policy = None  # of the queue that it went to; None: not bounded
         self.outcome = None
         self.got = False
 
@@ -150,6 +152,8 @@ class End:
         self.subscribed = None  # from which publication of the other's on
         self.heard = 0  # how many since
         self.bounds = set()  # of its send queue, now
+        self.policy = None  # its, now; None: not bounded
+        self.dropped = -1  # the last that made room
         self.missed = self.refusals = 0
         self.takes = True
         self.closing = self.destroyed = False
@@ -324,8 +328,33 @@ class Run:
                       "explained")
         if status == OK and message.acked() and link.is_refused(end, message):
             self.fail(f"connection {link.n}: {message} is beyond a limit")
+        if status == DROPPED:
+            self.check_dropped(link, end, message)
         self.totals["acked" if message.acked() and status == OK else
                     "sent" if status == OK else f"ended by {status}"] += 1
+
+    def check_dropped(self, link, end, message):
+        """At the end that its queue's policy names, of a queue that is full.
+        An actor says what ended in the order in which it did."""
+        waiting = [other for other in end.messages if other.outcome is None]
+        older = [other for other in waiting if other.number < message.number]
+        newer = [other for other in waiting if other.number > message.number]
+        ended = [other for other in end.messages[message.number + 1:]
+                 if other.outcome not in (None, BUSY)]  # which is said at once
+        # Publications fill a queue, and none of them is dropped.
+        full = DEPTH if link.other(end).subscribed is None else 1
+        if message.policy == DROP_NEWEST and len(older) >= full and not ended:
+            self.totals["dropped as the newest"] += 1
+        elif any(other.policy == DROP_OLDEST for other in newer) and \
+                len(newer) >= full and message.number > end.dropped:
+            self.totals["dropped as the oldest"] += 1
+            end.dropped = message.number
+        else:
+            self.fail(f"connection {link.n}: {message} was dropped at the "
+                      f"wrong end of its queue: {len(older)} older and "
+                      f"{len(newer)} newer wait, {len(ended)} newer have "
+                      f"ended, {end.dropped} was dropped before, policy "
+                      f"{message.policy}")
 
     def on_got(self, link, end, number, size):
         if number >= len(link.other(end).messages):
@@ -480,7 +509,7 @@ class Run:
         message = Message(len(end.messages), size, flags,
                           self.random.randrange(CHANNELS),
                           self.random.choice([0] * 9 + [20]))
-        message.bounded = end.bounds
+        message.bounded, message.policy = end.bounds, end.policy
         end.messages.append(message)
         end.actor.tell(f"send {link.n} {message.number} {size} {flags} "
                        f"{message.channel} {message.timeout}")
@@ -501,13 +530,13 @@ class Run:
             return
         link, end = self.random.choice(ends)
         policy = self.random.choice([REJECT, DROP_OLDEST, DROP_NEWEST])
-        bounded = not end.bounds
-        end.bounds = set() if not bounded else \
-            {BUSY} if policy == REJECT else {DROPPED}
+        end.policy = policy if end.policy is None else None
+        end.bounds = {None: set(), REJECT: {BUSY}}.get(end.policy, {DROPPED})
         for message in end.messages:
             if message.outcome is None:  # which may be the oldest
                 message.bounded = message.bounded | end.bounds
-        end.actor.tell(f"queue {link.n} {2 if bounded else 65536} {policy}")
+        end.actor.tell(f"queue {link.n} "
+                       f"{65536 if end.policy is None else DEPTH} {policy}")
 
     def do_into(self):
         ends = self.usable()

@@ -61,6 +61,15 @@ def test_sessions_come_back(transport, seed):
     assert totals["cut, to come back"] > 5 and totals["acked"] > 20
 
 
+@pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
+def test_full_queues_drop_at_the_end_they_name(transport):
+    weights = {**NO_FAULT, "cancel": 0, "send": 150, "bound": 20}
+    totals = play(44, transport, 300, weights=weights) \
+        + play(45, transport, 300, weights=weights)
+    assert totals["dropped as the oldest"] > 0
+    assert totals["dropped as the newest"] > 0
+
+
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
 def test_who_is_silent_is_given_up(transport):
     totals = play(21, transport, 25, timeout_ms=3000,
