@@ -147,29 +147,35 @@ static void bytes(bool quick)
 
 static void many(const char *series, size_t x, const bench_many_t *wanted)
 {
+    const char *way = bench_transport_name(wanted->transport);
     bench_many_sample_t sample;
 
     bench_many_run(wanted, &sample);
-    tell(series, wanted->transport == BENCH_SHM ? "shm" : "tcp", x,
-         1 / sample.rate, "s");
+    tell(series, way, x, 1 / sample.rate, "s");
     if (bench_counts_available() && strcmp(series, "endpoints") == 0) {
-        tell("memory", "the dearer side, tcp", x, sample.bytes_each * (double)x,
-             "bytes");
+        tell("memory", way, x, sample.bytes_each * (double)x, "bytes");
+    }
+}
+
+/* By either transport. */
+static void many_each(const char *series, size_t x, bench_many_t wanted)
+{
+    for (int transport = BENCH_SHM; transport <= BENCH_TCP; transport++) {
+        wanted.transport = (bench_transport_t)transport;
+        if (!is_left_out(x)) {
+            many(series, x, &wanted);
+        }
     }
 }
 
 static void endpoints(bool quick)
 {
     for (size_t x = 1; x <= (quick ? 5u : 1000u); x = next(x)) {
-        const bench_many_t wanted = {.transport = BENCH_TCP,
-                                     .clients = 1,
-                                     .endpoints = (unsigned)x,
-                                     .blocks = quick ? 1 : 3,
-                                     .messages = quick ? 100 : MESSAGES};
-
-        if (!is_left_out(x)) {
-            many("endpoints", x, &wanted);
-        }
+        many_each("endpoints", x,
+                  (bench_many_t){.clients = 1,
+                                 .endpoints = (unsigned)x,
+                                 .blocks = quick ? 1 : 3,
+                                 .messages = quick ? 100 : MESSAGES});
     }
 }
 
@@ -178,18 +184,11 @@ static void processes(bool quick)
     static const unsigned counts[] = {1, 2, 3, 4, 6, 8, 12, 16};
 
     for (size_t i = 0; i < (quick ? 2u : 8u); i++) {
-        for (int transport = BENCH_SHM; transport <= BENCH_TCP; transport++) {
-            const bench_many_t wanted = {.transport =
-                                             (bench_transport_t)transport,
-                                         .clients = counts[i],
-                                         .endpoints = counts[i],
-                                         .blocks = quick ? 1 : 3,
-                                         .messages = quick ? 96 : MESSAGES};
-
-            if (!is_left_out(counts[i])) {
-                many("processes", counts[i], &wanted);
-            }
-        }
+        many_each("processes", counts[i],
+                  (bench_many_t){.clients = counts[i],
+                                 .endpoints = counts[i],
+                                 .blocks = quick ? 1 : 3,
+                                 .messages = quick ? 96 : MESSAGES});
     }
 }
 
