@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 
@@ -35,10 +36,12 @@ class Installed:
     def run(self, program, **environment):
         kept = {key: value for key, value in os.environ.items()
                 if not key.startswith(("PYTHON", "TENSORMSG_", "LD_"))}
-        ran = subprocess.run(
-            [self.python, "-W", "error", "-c", program], cwd=self.folder,
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=60, env={**kept, "UCX_LOG_LEVEL": "fatal", **environment})
+        with tempfile.TemporaryDirectory() as folder:  # what it writes is new
+            ran = subprocess.run(
+                [self.python, "-W", "error", "-c", program], cwd=folder,
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                timeout=60,
+                env={**kept, "UCX_LOG_LEVEL": "fatal", **environment})
         if ran.returncode != 0:
             sys.exit(f"{program}\n{ran.stdout}")
         return ran.stdout
