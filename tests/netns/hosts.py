@@ -27,10 +27,18 @@ class Forbidden(Exception):
     """This machine makes no such namespaces."""
 
 
+def must_be_none(line):
+    """What a peer counts, as peer.c says it."""
+    names = ("descriptors", "threads", "segments", "bytes")
+    left = dict(zip(names, map(int, line.split()[1:])))
+    assert len(left) == 4 and all(n <= 0 for n in left.values()), (line, left)
+
+
 class Program:
     """One that runs on a host, and the lines it says."""
 
     def __init__(self, host, *words):
+        self.is_peer = words[0] == PEER
         self.process = subprocess.Popen(
             host.prefix + [str(word) for word in words],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -83,9 +91,13 @@ class Program:
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def leave(self):
-        """Lets it end in its own way, which must be a good one."""
+        """Lets it end in its own way, which must be a good one: whatever has
+        become of who was at the other end, a peer has nothing left of it. By
+        TCP alone no UCX keeps anything (docs/connection.md)."""
         self.process.stdin.close()
         assert self.process.wait(BOUND) == 0, self.said
+        if self.is_peer:
+            must_be_none(self.line_with("left ")[0])
 
     def kill(self):
         if self.process.poll() is None:

@@ -3,12 +3,16 @@
  * saying on standard output what happens:
  *
  *   peer recv URL TIMEOUT_MS COMPUTE_MS
+ *   peer serve URL TIMEOUT_MS COMPUTE_MS
  *   peer send URL TIMEOUT_MS COMPUTE_MS BYTES COUNT
  *   peer stream URL TIMEOUT_MS COMPUTE_MS BYTES COUNT
  *
  * The bytes of a message follow from its number, and the receiver checks each,
  * so that one that is lost, doubled or out of order ends it. A stream has
- * AHEAD messages under way, of every size up to BYTES; all are ACKED.
+ * AHEAD messages under way, of every size up to BYTES; all are ACKED. Who
+ * serves receives from one sender after the other, and says of each, when that
+ * has ended and its endpoint is destroyed, what is left that was not there when
+ * the first had: "kept DESCRIPTORS THREADS SEGMENTS BYTES".
  * COUNT 0 is for ever; after -COUNT messages the sender waits and does not
  * close. TIMEOUT_MS is how long the peer may be silent; -1 leaves the default.
  * COMPUTE_MS goes by after each message, without a call to the library. The
@@ -16,7 +20,10 @@
  * With TMSG_KEEP_MS in the environment both keep their session for so long
  * while the connection is broken, and the sender ends with how often it came
  * back. TMSG_DEVICES names the devices that UCX may use, TMSG_ADVERTISE is the
- * URL that the receiver says. */
+ * URL that the receiver says.
+ *
+ * Each says in the end what is left in it that was not there at first, when its
+ * context is closed: "left DESCRIPTORS THREADS SEGMENTS BYTES". */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,15 +33,24 @@
 
 #include <tensormsg/tensormsg.h>
 
+#include "support/left.h"
 #include "support/must.h"
 #include "support/sample.h"
+#include "support/watched_alloc.h"
 
 enum { BOUND_MS = 120000, AHEAD = 16 };
+
+/* What the first connection of a process makes that stays for the next, at
+ * most: the timer of UCX's keepalive, the thread of our context (am/heart.h),
+ * a segment that UCX 1.22 takes its messages from, whatever they go by, and
+ * records of ours that are used again (memory/spares.h). */
+enum { DESCRIPTORS = 1, THREADS = 1, SEGMENTS = 1, BYTES = 16 << 10 };
 
 typedef struct {
     tmsg_context_t *context;
     tmsg_worker_t *worker;
     int compute_ms;
+    left_t before;
 } side_t;
 
 static void open_side(side_t *side, const char *timeout_ms,
@@ -43,6 +59,7 @@ static void open_side(side_t *side, const char *timeout_ms,
     tmsg_context_params_t params = {.field_mask = 0};
     int timeout = atoi(timeout_ms);
 
+    side->before = left_look(watched_alloc_bytes);
     if (timeout >= 0) {
         params.field_mask = TMSG_CONTEXT_PARAM_PEER_TIMEOUT;
         params.peer_timeout_ms = (uint32_t)timeout;
@@ -54,8 +71,14 @@ static void open_side(side_t *side, const char *timeout_ms,
 
 static void close_side(side_t *side)
 {
+    left_t now;
+    char text[128];
+
     tmsg_worker_destroy(side->worker);
     tmsg_context_destroy(side->context);
+    now = left_await(&side->before, watched_alloc_bytes, NULL, NULL);
+    left_text(&side->before, &now, "left", text, sizeof(text));
+    printf("%s\n", text);
 }
 
 static void say_end(tmsg_status_t status, const char *error)
@@ -121,43 +144,131 @@ static void check(uint64_t seed, const tmsg_message_t *message)
     must_eq(sample_compare(seed, tensor.data, bytes), bytes);
 }
 
-static int receive(char **words)
+/* By URL, with endpoints into *endpoint_p. */
+static void listen_at(const side_t *side, const char *url,
+                      tmsg_endpoint_t **endpoint_p)
 {
-    tmsg_endpoint_t *endpoint = NULL;
     const tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
                       TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |
                       TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_DEVICES |
                       TMSG_LISTENER_PARAM_ADVERTISE,
         .on_accept = accepted,
-        .on_accept_arg = &endpoint,
+        .on_accept_arg = endpoint_p,
         .allow_unauthenticated = 1,
         .advertise = getenv("TMSG_ADVERTISE"),
         .devices = devices(),
         .resume_ms = keep_ms()};
     tmsg_listener_t *listener;
+
+    must(tmsg_listener_create(side->worker, url, &params, &listener));
+    printf("%s\n", tmsg_listener_url(listener));
+}
+
+/* All messages, to the end. */
+static void take_all(const side_t *side, tmsg_endpoint_t *endpoint)
+{
     tmsg_message_t *message;
     tmsg_status_t status;
     uint64_t count = 0;
-    side_t side;
 
-    open_side(&side, words[1], words[2]);
-    must(tmsg_listener_create(side.worker, words[0], &params, &listener));
-    printf("%s\n", tmsg_listener_url(listener));
-    while (endpoint == NULL) {
-        must(tmsg_worker_wait(side.worker, BOUND_MS));
-    }
     say_transports(endpoint);
     while ((status = tmsg_endpoint_recv(endpoint, BOUND_MS, &message)) ==
            TMSG_OK) {
         check(++count, message);
         tmsg_message_destroy(message);
         printf("message %llu\n", (unsigned long long)count);
-        poll(NULL, 0, side.compute_ms);
+        poll(NULL, 0, side->compute_ms);
     }
     say_end(status, tmsg_error_message());
+}
+
+static int receive(char **words)
+{
+    tmsg_endpoint_t *endpoint = NULL;
+    side_t side;
+
+    open_side(&side, words[1], words[2]);
+    listen_at(&side, words[0], &endpoint);
+    while (endpoint == NULL) {
+        must(tmsg_worker_wait(side.worker, BOUND_MS));
+    }
+    take_all(&side, endpoint);
     await_leave();
     close_side(&side);
+    return 0;
+}
+
+/* Until a sender is there, or the driver lets go. */
+static bool await_sender(const side_t *side, tmsg_endpoint_t **endpoint_p)
+{
+    struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0},
+                           {tmsg_worker_fd(side->worker), POLLIN, 0}};
+
+    while (*endpoint_p == NULL && (fds[0].revents & POLLHUP) == 0) {
+        while (tmsg_worker_progress(side->worker) > 0) {
+        }
+        if (*endpoint_p == NULL && tmsg_worker_arm(side->worker) == TMSG_OK) {
+            poll(fds, 2, BOUND_MS);
+        }
+    }
+    return *endpoint_p != NULL;
+}
+
+static void drive(void *arg)
+{
+    const side_t *side = arg;
+    tmsg_status_t status = tmsg_worker_wait(side->worker, 10);
+
+    must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
+}
+
+/* Who serves. */
+static side_t server;
+
+static size_t bytes_but_of_the_pool(void)
+{
+    size_t pool = left_pool_bytes(server.worker);
+
+    return watched_alloc_bytes() - pool;
+}
+
+static void serve_one(tmsg_endpoint_t *endpoint, left_t *before, bool is_first)
+{
+    char text[128];
+    left_t now;
+
+    take_all(&server, endpoint);
+    tmsg_endpoint_destroy(endpoint);
+    now = left_await(before, bytes_but_of_the_pool, drive, &server);
+    left_text(before, &now, "kept", text, sizeof(text));
+    if (is_first) {
+        *before = now;
+    }
+    printf("%s\n", text);
+}
+
+static int serve(char **words)
+{
+    tmsg_endpoint_t *endpoint = NULL;
+    bool is_first = true;
+    left_t before;
+
+    open_side(&server, words[1], words[2]);
+    listen_at(&server, words[0], &endpoint);
+    before = left_look(bytes_but_of_the_pool);
+    before.descriptors += DESCRIPTORS;
+    before.threads += THREADS;
+    before.segments += SEGMENTS;
+    before.bytes += BYTES;
+    while (await_sender(&server, &endpoint)) {
+        tmsg_endpoint_t *served = endpoint;
+
+        endpoint = NULL;
+        serve_one(served, &before, is_first);
+        is_first = false;
+    }
+    close_side(&server);
     return 0;
 }
 
@@ -342,10 +453,14 @@ static int send_messages(char **words, send_fn send)
 
 int main(int count, char **words)
 {
+    watched_alloc_start();
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(600);
     if (count == 5 && strcmp(words[1], "recv") == 0) {
         return receive(words + 2);
+    }
+    if (count == 5 && strcmp(words[1], "serve") == 0) {
+        return serve(words + 2);
     }
     if (count == 7 && strcmp(words[1], "send") == 0) {
         return send_messages(words + 2, send_in_turn);

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hosts
-from hosts import MIB, PEER, TOOL
+from hosts import MIB, PEER, TOOL, by_tcp_alone
 
 TIMEOUT = 2  # seconds of silence
 LATE = 8     # more, for a machine that is busy
@@ -171,6 +171,54 @@ def test_a_killed_peer_is_noticed(pair, who):
     programs[who].kill()
     check_lost(programs[1 - who], time.monotonic())
     programs[1 - who].leave()
+
+
+def test_who_lives_keeps_nothing_of_those_that_went(pair):
+    """In order, killed, stopped or cut off amid a message: the listener stands,
+    and when they are gone it holds no more than when the first was. Not before:
+    UCX 1.22 keeps the TCP connection of one who stands still until that ends,
+    as it does when he goes on, or his host lets him."""
+    receiving, sending = pair
+    there = receiving.start(PEER, "serve", f"tcp://{receiving.address}:0",
+                            1000 * TIMEOUT, 0)
+    url = there.line()
+
+    size = 64 * MIB
+
+    def send(count=0):
+        here = sending.start(PEER, "send", url, 1000 * TIMEOUT, 0, size, count)
+        for program in (there, here):
+            assert by_tcp_alone(program.line_with('"transports')[0])
+        if not count:
+            hosts.await_middle(receiving, size)
+        return here
+
+    def check_kept():
+        hosts.must_be_none(there.line_with("kept ")[0])
+
+    here = send(1)
+    assert there.line_with("end ")[0].startswith("end closed")
+    here.leave()
+    check_kept()
+    send().kill()
+    check_lost(there, time.monotonic())
+    check_kept()
+    here = send()
+    here.stop()
+    check_lost(there, time.monotonic())
+    here.signal(signal.SIGCONT)
+    check_lost(here, time.monotonic())
+    here.leave()
+    check_kept()
+    here = send()
+    receiving.cut()
+    for program in (there, here):
+        check_lost(program, time.monotonic())
+    receiving.mend()
+    hosts.await_cable(*pair)
+    here.leave()
+    check_kept()
+    there.leave()
 
 
 def test_who_computes_is_kept(pair):
