@@ -21,8 +21,9 @@
  *   cut N                      breaks its connection, which both sides see
  *   close N                    says "closed N STATUS"
  *   destroy N
- *   quit                       ends all and says "left DESCRIPTORS THREADS"
+ *   hold                       says "held DESCRIPTORS THREADS SEGMENTS BYTES"
  *                              that are there and were not at first
+ *   quit                       ends all and says "left", and the same
  *
  * and of itself it says
  *
@@ -35,7 +36,6 @@
  *
  * One line is one write(): whoever is killed has said all that it did, but for
  * the last. Buffers are overwritten as soon as their send has ended. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -50,8 +50,10 @@
 
 #include "am/endpoint.h"
 #include "lines.h"
+#include "support/left.h"
 #include "support/must.h"
 #include "support/sample.h"
+#include "support/watched_alloc.h"
 
 enum {
     CONNECTIONS = 4096,
@@ -80,22 +82,9 @@ static struct {
     tmsg_endpoint_t *strangers[CONNECTIONS];
     int stranger_count;
     tmsg_publisher_t *publisher;
-    int descriptors, threads;
+    left_t before;
     bool quits;
 } self;
-
-static int count_entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    int count = 0;
-
-    must_true(folder != NULL);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
 
 /* What a message holds follows from where and which it is. */
 static uint64_t seed_of(int n, bool by_dialler, int64_t number)
@@ -480,6 +469,23 @@ static void cut(int n)
     }
 }
 
+static void say_left(const left_t *now, const char *word)
+{
+    char text[128];
+
+    left_text(&self.before, now, word, text, sizeof(text));
+    say("%s", text);
+}
+
+static void say_held(void)
+{
+    size_t pool = left_pool_bytes(self.worker);
+    left_t now = left_look(watched_alloc_bytes);
+
+    now.bytes -= pool;
+    say_left(&now, "held");
+}
+
 static bool obey_about_an_end(const char *line)
 {
     int n, value;
@@ -528,6 +534,8 @@ static void obey(const char *line)
         send_one(n, number, bytes, &how);
     } else if (sscanf(line, "publish %" SCNd64 " %zu", &number, &bytes) == 2) {
         publish(number, bytes);
+    } else if (strcmp(line, "hold") == 0) {
+        say_held();
     } else if (strcmp(line, "quit") == 0) {
         self.quits = true;
     } else {
@@ -567,8 +575,7 @@ static void open_self(char **words)
         .queue_depth = (uint32_t)atoi(words[3]),
         .on_refused = refused};
 
-    self.descriptors = count_entries("/proc/self/fd");
-    self.threads = count_entries("/proc/self/task");
+    self.before = left_look(watched_alloc_bytes);
     must(tmsg_context_create(&context, &self.context));
     must(tmsg_worker_create(self.context, &worker, &self.worker));
     must(tmsg_publisher_create(self.worker, NULL, &self.publisher));
@@ -576,6 +583,8 @@ static void open_self(char **words)
 
 static void close_self(void)
 {
+    left_t now;
+
     for (int n = 0; n < self.most; n++) {
         tmsg_request_destroy(self.ends[n].ready);
         tmsg_request_destroy(self.ends[n].closed);
@@ -586,13 +595,8 @@ static void close_self(void)
     for (int n = 0; n < self.most; n++) {
         tmsg_map_destroy(self.ends[n].into);
     }
-    /* A thread that was joined may be listed for a moment. */
-    for (int i = 0; i < 1000 && count_entries("/proc/self/task") > self.threads;
-         i++) {
-        usleep(1000);
-    }
-    say("left %d %d", count_entries("/proc/self/fd") - self.descriptors,
-        count_entries("/proc/self/task") - self.threads);
+    now = left_await(&self.before, watched_alloc_bytes, NULL, NULL);
+    say_left(&now, "left");
 }
 
 int main(int count, char **words)
@@ -600,6 +604,7 @@ int main(int count, char **words)
     if (count != 5) {
         return 2;
     }
+    watched_alloc_start();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(LIFE_S);
     open_self(words + 1);

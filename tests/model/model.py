@@ -17,8 +17,8 @@ what happens does not, and the model holds whatever the order:
  - a connection of a session that breaks comes back, and nobody hears of it;
  - any other end has a status that a fault of this run explains;
  - everything that was begun ends, in time;
- - who leaves in order leaves no descriptor, thread or shared memory (but see
-   Run.may_leave()).
+ - who leaves in order leaves no descriptor, thread, shared memory or byte of
+   ours (but see Run.may_leave()).
 
 A new feature is a new action (Run.ACTIONS), a line for the actor, and what
 Link.may_fail() and Run.check_link() know of it."""
@@ -49,6 +49,8 @@ DEPTH = 2  # of a send queue that is bounded
 CHANNELS = 3
 INTO_BYTES = 20000  # what an actor's map to receive into takes
 
+LEFT = ("descriptors", "threads", "segments", "bytes")  # as actors count it
+
 Event = collections.namedtuple("Event", "actor words")
 
 
@@ -62,7 +64,7 @@ class Actor:
         self.killed = self.quit = False
         self.longest_stop = 0.0
         self.stopped_at = None
-        self.left = None
+        self.left = self.held = None
         self.host = run.hosts[len(run.actors) % len(run.hosts)] \
             if run.hosts else None
         words = [*(self.host.prefix if self.host else []), ACTOR,
@@ -299,8 +301,8 @@ class Run:
         if words[0] == "gone":
             if not actor.killed and not actor.quit:
                 self.fail(f"{actor.name} has ended by itself")
-        elif words[0] == "left":
-            actor.left = [int(word) for word in words[1:3]]
+        elif words[0] in ("left", "held"):
+            setattr(actor, words[0], dict(zip(LEFT, map(int, words[1:]))))
         elif words[0] == "said":
             self.on_said(actor, int(words[1]), int(words[2]))
         else:
@@ -608,9 +610,11 @@ class Run:
                 if link.bound and end.actor in self.alive()
                 and not end.destroyed]
         if ends:
-            link, end = self.random.choice(ends)
-            end.destroyed = True
-            end.actor.tell(f"destroy {link.n}")
+            self.destroy(*self.random.choice(ends))
+
+    def destroy(self, link, end):
+        end.destroyed = True
+        end.actor.tell(f"destroy {link.n}")
 
     def do_stop(self):
         """For the next few steps."""
@@ -750,17 +754,37 @@ class Run:
             end.destroyed or other.destroyed or other.actor.longest_stop
             or actor.longest_stop for end, other in ends)
 
+    def hold(self, actor):
+        """What an actor holds now, beyond what it did at first."""
+        actor.held = None
+        actor.tell("hold")
+        self.wait_for(lambda: actor.held is not None,
+                      f"{actor.name} does not count")
+        return actor.held
+
+    def must_hold_no_more(self, before, slack):
+        """All actors, soon, than they did before, but for so many bytes."""
+        def more(actor):
+            held, then = self.hold(actor), before[actor]
+            return {name: held[name] - then[name] for name in LEFT
+                    if held[name] > then[name] + slack * (name == "bytes")}
+
+        deadline = time.monotonic() + BOUND
+        for actor in self.alive():
+            while more(actor):
+                if time.monotonic() > deadline:
+                    self.fail(f"{actor.name} holds more: {more(actor)}")
+
     def quit_all(self):
         for actor in self.alive():
             actor.quit = True
             actor.tell("quit")
             self.wait_for(lambda: actor.left is not None,
                           f"{actor.name} does not end")
-            if actor.left != [0, 0] and self.may_leave(actor):
+            if any(n > 0 for n in actor.left.values()):
+                if not self.may_leave(actor):
+                    self.fail(f"{actor.name} left {actor.left}")
                 self.totals["left UCX open"] += 1
-            elif actor.left != [0, 0]:
-                self.fail(f"{actor.name} left {actor.left[0]} descriptors and "
-                          f"{actor.left[1]} threads")
             if actor.process.wait(BOUND) != 0:
                 self.fail(f"{actor.name} ended by {actor.process.returncode}")
         if not self.totals["killed"] and not self.totals["left UCX open"] and any(self.segments.iterdir()):

@@ -54,6 +54,7 @@ def settle(made, links):
 
 
 def test_connects_and_disconnects(joined, relay):
+    """And while the workers stand, nothing is left of a connection."""
     relay.set(delay_ms=1)
 
     def act(made):
@@ -63,6 +64,11 @@ def test_connects_and_disconnects(joined, relay):
             exchange(made, [link], 1)
             made.close(link, link.ends[i // 2 % 2])
             settle(made, [link])
+            for end in link.ends:
+                made.destroy(link, end)
+            if i == 9:
+                before = {actor: made.hold(actor) for actor in made.actors}
+        made.must_hold_no_more(before, 0)
 
     totals = run(joined, act, actors=2)
     assert totals["connected"] == 40 and totals["acked"] >= 40

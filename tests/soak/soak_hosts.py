@@ -4,7 +4,8 @@
 program computes for 20 s, and packets are lost. Over a relay, which delays,
 reorders and loses packets, 3,000 messages up to 100 KB, a cut of 30 s, 1,000
 connections made and ended, 1,000 that cross each other, 1,000 at once from 10
-workers, and random runs of tests/model."""
+workers, and random runs of tests/model. Whoever lives has nothing left of it in
+the end, by Program.leave() of hosts.py and Run.quit_all() of model.py."""
 
 import collections
 import os
@@ -145,6 +146,13 @@ def come_and_go(pair, relay, crossing=False, count=1000):
                 for end in link.ends:
                     made.send_one(link, end, False)
                 made.close(link, link.ends[i // 2 % 2])
+                made.wait_for(lambda: made.has_settled(link),
+                              f"connection {link.n}")
+                for end in link.ends:
+                    made.destroy(link, end)
+            if i == 20:
+                before = {actor: made.hold(actor) for actor in made.actors}
+        made.must_hold_no_more(before, count)  # records that are used again
 
     relay.set(delay_ms=1)
     totals = model.Run(SEED, "tcp", hosts=pair, timeout_ms=20000,
