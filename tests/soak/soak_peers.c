@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* 1,000 connections made, used and ended in order, by each link, and 300 peers
- * killed while they send: one worker serves them all and loses no descriptor.
+ * killed while they send: one worker serves them all and loses nothing.
  * A peer killed while it writes to shared memory can block UCX's queue there
  * for good; who comes after it must not notice. */
 #include <signal.h>
@@ -8,16 +8,36 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "support/left.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/soak.h"
+#include "support/watched_alloc.h"
 
 enum { CONNECTS = 1000, KILLS = 300, AT_ONCE = 20, ROUNDS = KILLS / AT_ONCE };
 
+static pair_t pair;
+
+/* But what a worker's pool keeps for whoever is next. */
+static size_t bytes_of_pair(void)
+{
+    size_t pools =
+        left_pool_bytes(pair.a.worker) + left_pool_bytes(pair.b.worker);
+
+    return watched_alloc_bytes() - pools;
+}
+
+static void drive_pair(void *arg)
+{
+    (void)arg;
+    tmsg_worker_progress(pair.a.worker);
+    tmsg_worker_progress(pair.b.worker);
+}
+
 static void connect_many(link_t link)
 {
-    int descriptors = -1;
-    pair_t pair;
+    const left_t first = left_look(watched_alloc_bytes);
+    left_t before;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     for (int i = 0; i < CONNECTS; i++) {
@@ -35,11 +55,14 @@ static void connect_many(link_t link)
         tmsg_endpoint_destroy(pair.a.accepted);
         tmsg_endpoint_destroy(endpoint);
         if (i == 20) {
-            descriptors = count_descriptors();
+            before = left_look(bytes_of_pair);
         }
     }
-    must_eq(count_descriptors(), descriptors);
+    left_must_be_none(&before, bytes_of_pair, drive_pair, NULL,
+                      "1,000 connections");
     pair_close(&pair);
+    left_must_be_none(&first, watched_alloc_bytes, NULL, NULL,
+                      "1,000 connections and their workers");
     printf("%s: %d connections\n", link_names[link], CONNECTS);
 }
 
@@ -105,17 +128,23 @@ static void kill_round(pipes_t *pipes, void *arg)
     link_t link = round->link;
     const side_options_t options = {.ucx_config = link_config(link)};
     uint64_t state = round->seed;
+    left_t before;
     side_t side;
 
     (void)pipes;
     for (size_t i = 0; i < AT_ONCE; i++) {
         child_start(&victims[i], victim, &link);
     }
+    before = left_look(watched_alloc_bytes);
+    /* A victim is three descriptors as well: it, and a pipe each way. */
+    before.descriptors -= 3 * AT_ONCE;
     side_open(&side, &options);
     for (size_t i = 0; i < AT_ONCE; i++) {
         kill_one(&side, &victims[i], &state);
     }
     side_close(&side);
+    left_must_be_none(&before, watched_alloc_bytes, NULL, NULL,
+                      "peers that were killed");
 }
 
 static void kill_many(link_t link, uint64_t slice)
@@ -136,6 +165,7 @@ int main(void)
     const uint64_t kills = ROUNDS * sizeof(killed) / sizeof(killed[0]);
     const char *name = "peers";
 
+    watched_alloc_start();
     setvbuf(stdout, NULL, _IOLBF, 0);
     soak_seed(); /* printed here, not by every child */
     for (uint64_t slice = soak_place(name); slice < kills + LINKS; slice++) {
