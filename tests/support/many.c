@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/left.h"
 #include "support/sample.h"
 
 enum { BYTES = 300, BOUND_MS = 120000 };
@@ -74,6 +75,7 @@ static void client(pipes_t *pipes, void *arg)
                                     .peer_timeout_ms = BOUND_MS};
     tmsg_endpoint_t **endpoints = malloc(many->each * sizeof(*endpoints));
     tmsg_request_t *closed;
+    const left_t first = left_look(many->held);
     char url[256], line[32];
     size_t before;
     side_t side;
@@ -97,6 +99,7 @@ static void client(pipes_t *pipes, void *arg)
         finish(closed);
     }
     side_close(&side);
+    left_must_be_none(&first, many->held, NULL, NULL, "a client");
     free(endpoints);
 }
 
@@ -178,6 +181,8 @@ void many_run(const many_t *many, many_result_t *result_p)
                                     .peer_timeout_ms = BOUND_MS};
     server_t server = {.many = many};
 
+    const left_t first = left_look(many->held);
+
     must_true(many->clients <= MANY_CLIENTS_MAX);
     for (unsigned i = 0; i < many->clients; i++) {
         child_start(&server.children[i], client, (void *)(uintptr_t)many);
@@ -189,4 +194,5 @@ void many_run(const many_t *many, many_result_t *result_p)
         await_end(&server, &server.children[i]);
     }
     side_close(&server.side);
+    left_must_be_none(&first, many->held, NULL, NULL, "the server");
 }

@@ -24,7 +24,8 @@ typedef struct {
 
 /* Connects them all, then has each client send over all of its endpoints in
  * turn and compare what comes back by each, then close them in order. Dies
- * where anything is amiss. To be called before UCX is opened here. */
+ * where anything is amiss, or left in a process at its end. To be called before
+ * UCX is opened here. */
 void many_run(const many_t *many, many_result_t *result_p);
 
 #endif
