@@ -38,7 +38,7 @@ class Program:
     """One that runs on a host, and the lines it says."""
 
     def __init__(self, host, *words):
-        self.is_peer = words[0] == PEER
+        self.is_peer = PEER in words
         self.process = subprocess.Popen(
             host.prefix + [str(word) for word in words],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -282,13 +282,20 @@ def by_tcp_alone(line):
         name in line for name in ("posix", "sysv", "cma", "xpmem", "self"))
 
 
+def become(user):
+    """The words before those of a program that is another user's, by number."""
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups",
+            "--"] if user else []
+
+
 def connect(receiving, sending, size, count, timeout_ms=-1, compute_ms=0,
-            how="send"):
+            how="send", users=(0, 0)):
     """A receiver and a sender (peer.c says how), connected over the cable."""
-    there = receiving.start(PEER, "recv", f"tcp://{receiving.address}:0",
-                            timeout_ms, compute_ms)
-    here = sending.start(PEER, how, there.line(), timeout_ms, compute_ms,
-                         size, count)
+    there = receiving.start(*become(users[0]), PEER, "recv",
+                            f"tcp://{receiving.address}:0", timeout_ms,
+                            compute_ms)
+    here = sending.start(*become(users[1]), PEER, how, there.line(),
+                         timeout_ms, compute_ms, size, count)
     for program in (there, here):
         line = program.line()
         assert by_tcp_alone(line), line

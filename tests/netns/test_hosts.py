@@ -2,6 +2,7 @@
 """What two hosts see of each other's troubles, and of the network's."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -103,6 +104,23 @@ def test_many_messages_arrive_by_the_cable(pair):
         assert line.startswith(end) and messages == 50
         program.leave()
     assert all(sum(host.carried()) >= 50 * MIB for host in pair)
+
+
+@pytest.mark.parametrize("users", [(1001, 1002), (0, 1002), (1001, 0)],
+                         ids=lambda users: "-".join(map(str, users)))
+def test_users_of_two_hosts_connect(pair, users):
+    """None of them knows the other's, and each has nothing of root's but what
+    is named. What is sent is whole (peer.c), and nothing is left of it."""
+    if any(pair[0].run(*hosts.become(user), PEER, check=False).returncode != 2
+           for user in users):
+        pytest.skip("another user may not run what was built here")
+    there, here = connect(pair, 4 * MIB, 40, how="stream", users=users)
+    for program, user in ((there, users[0]), (here, users[1])):
+        assert os.stat(f"/proc/{program.process.pid}").st_uid == user
+    for program, end in ((here, "end ok"), (there, "end closed")):
+        line, messages = program.line_with("end ")
+        assert line.startswith(end) and messages == 40
+        program.leave()
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
