@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "am/endpoint.h"
 #include "support/joined.h"
 #include "support/sample.h"
 
@@ -324,6 +325,122 @@ Test(reconnect, does_not_take_another_process_for_its_peer)
     child_kill(&second);
     side_close(&side);
     relay_close(relay);
+}
+
+/* Dials where it is told to, keeps its session if it shall, and sends; the
+ * second time it also takes what comes, and no more than that. */
+typedef struct {
+    link_t link;
+    bool keeps;
+    bool takes;
+} dialler_t;
+
+static void dial(pipes_t *pipes, void *arg)
+{
+    const dialler_t *how = arg;
+    const side_options_t options = {.ucx_config = link_config(how->link)};
+    tmsg_endpoint_t *endpoint;
+    tmsg_message_t *message;
+    char url[256], line[8];
+    side_t side;
+
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, &options);
+    endpoint =
+        how->keeps
+            ? joined_dial(&side, url, (tmsg_reconnect_t){.first_backoff_ms = 1})
+            : side_connect(&side, url);
+    must(side_finish(&side,
+                     send_map(endpoint, sample_bytes(how->takes ? 2 : 1, 100),
+                              TMSG_SEND_ACKED)));
+    if (!how->takes) {
+        line_put(pipes->out, "sent");
+        line_get(pipes->in, line, sizeof(line));
+        die("the dialler outlived the test");
+    }
+    message = side_take(&side);
+    sample_check_bytes(4, 100, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must_be(side_end_of(&side, endpoint), TMSG_ERR_CLOSED);
+    must_be(tmsg_endpoint_recv(endpoint, 0, &message), TMSG_ERR_CLOSED);
+    side_close(&side);
+}
+
+static void take_from(side_t *side, const tmsg_endpoint_t *endpoint,
+                      uint64_t seed)
+{
+    tmsg_message_t *message = side_take(side);
+
+    must_true(tmsg_message_endpoint(message) == endpoint);
+    sample_check_bytes(seed, 100, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+/* The killed one's session is kept meanwhile, if there is one. What it did not
+ * confirm is not the other's, whose messages begin with the same numbers. */
+static void check_started_again(link_t link, bool keeps)
+{
+    dialler_t first = {.link = link, .keeps = keeps};
+    dialler_t second = {.link = link, .keeps = keeps, .takes = true};
+    const side_options_t options = {.ucx_config = link_config(link)};
+    tmsg_endpoint_t *killed, *lives;
+    tmsg_request_t *unconfirmed, *late = NULL, *closed;
+    child_t children[2];
+    char line[8];
+    side_t side;
+
+    child_start(&children[0], dial, &first);
+    child_start(&children[1], dial, &second);
+    side_open(&side, &options);
+    if (keeps) {
+        joined_listen(&side, "tcp://127.0.0.1:0", SHORT_MS);
+    } else {
+        side_listen(&side, "tcp://127.0.0.1:0");
+    }
+    line_put(children[0].out, tmsg_listener_url(side.listener));
+    killed = side_accept(&side);
+    take_from(&side, killed, 1);
+    child_await(&side, &children[0]);
+    line_get(children[0].in, line, sizeof(line));
+    unconfirmed = send_map(killed, sample_bytes(3, 100), TMSG_SEND_ACKED);
+    child_kill(&children[0]);
+    if (keeps) {
+        side_await(&side, joined_is_away, killed, "the break");
+        late = send_map(killed, sample_bytes(3, 100), TMSG_SEND_ACKED);
+    }
+    line_put(children[1].out, tmsg_listener_url(side.listener));
+    lives = side_accept(&side);
+    take_from(&side, lives, 2);
+    must_true(lives != killed);
+    must_true(memcmp(lives->peer_hello.instance_id,
+                     killed->peer_hello.instance_id, TMSG_INSTANCE_BYTES) != 0);
+    must_eq(described(lives, "reconnected"), 0);
+    must_be(side_end_of(&side, killed), TMSG_ERR_PEER_LOST);
+    must_be(side_finish(&side, unconfirmed), TMSG_ERR_PEER_LOST);
+    if (keeps) {
+        must_be(side_finish(&side, late), TMSG_ERR_PEER_LOST);
+        must_say(tmsg_endpoint_error(killed), "it did not come back within ");
+    }
+    must(side_finish(&side,
+                     send_map(lives, sample_bytes(4, 100), TMSG_SEND_ACKED)));
+    must(tmsg_endpoint_close(lives, &closed));
+    must(side_finish(&side, closed));
+    child_join(&children[1]);
+    must_eq(side.accepts, 2);
+    side_close(&side);
+}
+
+Test(reconnect, who_dials_and_is_started_again_is_another_by_tcp)
+{
+    check_started_again(LINK_TCP, true);
+}
+Test(reconnect, who_dials_and_is_started_again_is_another_by_shared_memory)
+{
+    check_started_again(LINK_SHM, true);
+}
+Test(reconnect, who_dials_and_is_started_again_is_another_without_a_session)
+{
+    check_started_again(LINK_TCP, false);
 }
 
 Test(reconnect, refuses_what_cannot_be)
