@@ -55,12 +55,22 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     free(message);
 }
 
+static void keep_record(tmsg_message_t *message)
+{
+    tmsg_store_t *store = message->store;
+
+    message->again = 0;
+    message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
+                           message->piece_room * sizeof(*message->pieces) +
+                           message->room_bytes + tmsg_parts_kept(message);
+    tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
+}
+
 /* The map is empty, or laid out. Nothing here touches the worker: it may be
  * gone. */
 static void end_message(void *arg)
 {
     tmsg_message_t *message = arg;
-    tmsg_store_t *store = message->store;
 
     tmsg_call_dropped(message);
     tmsg_message_drop_body(message);
@@ -81,11 +91,45 @@ static void end_message(void *arg)
         tmsg_map_free(message->posted);
     }
     tmsg_endpoint_drop(message->endpoint);
-    message->again = 0;
-    message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
-                           message->piece_room * sizeof(*message->pieces) +
-                           message->room_bytes + tmsg_parts_kept(message);
-    tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
+    keep_record(message);
+}
+
+tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
+{
+    tmsg_map_t *map = message->map;
+    void *husk;
+
+    if (message->call != NULL || message->parts != NULL ||
+        message->stage != NULL || message->posted != NULL ||
+        message->data != NULL || message->body != NULL || message->again != 0 ||
+        message->pending > 0) {
+        return message;
+    }
+    husk = malloc(offsetof(tmsg_message_t, pieces));
+    if (husk == NULL) {
+        return message;
+    }
+    free(message->checksums);
+    free(message->raw);
+    message->checksums = NULL;
+    message->raw = NULL;
+    tmsg_store_forget(message->store, message->noted);
+    message->noted = 0;
+    message->husk = true;
+    message->map = NULL;
+    memcpy(husk, message, offsetof(tmsg_message_t, pieces));
+    message->map = map;
+    (void)tmsg_map_clear(map); /* nobody else has it */
+    keep_record(message);
+    return husk;
+}
+
+static void end_husk(tmsg_message_t *husk)
+{
+    free(husk->why);
+    free(husk->stream);
+    tmsg_endpoint_drop(husk->endpoint);
+    free(husk);
 }
 
 /* The same of one that keeps its map: mostly it has nothing else. What that of
@@ -165,6 +209,10 @@ static bool end_again(tmsg_message_t *message)
 void tmsg_message_destroy(tmsg_message_t *message)
 {
     if (message == NULL || end_again(message)) {
+        return;
+    }
+    if (message->husk) {
+        end_husk(message);
         return;
     }
     if (message->state == TMSG_RX_DELIVERED) {

@@ -56,6 +56,7 @@ struct tmsg_message {
     bool discarded; /* it is destroyed soon, wherever it is still listed */
     bool laid;      /* the record keeps its map for a repeat */
     bool copied;    /* data is ours, for it was not to be kept */
+    bool husk;      /* it ends before `pieces`, and has no map */
     /* Which repeat it is of, for which it stays as it began; 0: of none. Of
      * such a one `noted` is charged from the start. */
     uint64_t again;
@@ -123,6 +124,11 @@ static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
                : message->small +
                      -(uintptr_t)message->small % TMSG_PAYLOAD_ALIGNMENT;
 }
+
+/* Lock held: what is left of one that was refused, has no more to it than that
+ * and only waits for its turn: some 550 bytes, in a new place, without a map.
+ * The message as it is, where there is no memory or it is of another kind. */
+tmsg_message_t *tmsg_message_husk(tmsg_message_t *message);
 
 /* Of its payload and, once they are known, its parts. */
 static inline uint64_t tmsg_message_bytes(const tmsg_message_t *message)

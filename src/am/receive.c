@@ -296,6 +296,29 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
     return status == TMSG_IN_PROGRESS ? UCS_INPROGRESS : UCS_OK;
 }
 
+/* One that is refused as it comes, in UCX's hands still. Until its turn comes
+ * it stands for its number alone: a peer has many of these to send, and what
+ * they take is not counted. */
+static void turn_away(tmsg_message_t *message, tmsg_status_t status)
+{
+    tmsg_message_t **place = &message->channel->rx;
+
+    if (message->endpoint->broken != TMSG_OK) {
+        message->state = TMSG_RX_BROKEN;
+        return;
+    }
+    tmsg_message_refuse(message, status, tmsg_error_message());
+    if (message->state == TMSG_RX_FAILED &&
+        message->head.sequence != message->channel->rx_sequence) {
+        while (*place != message) {
+            place = &(*place)->next_in_order;
+        }
+        *place = tmsg_message_husk(message);
+        message = *place;
+    }
+    tmsg_messages_deliver(message->channel);
+}
+
 /* A body that heads a rendezvous comes with the payload. */
 static tmsg_status_t decode_arrival(tmsg_message_t *message,
                                     const tmsg_arrival_t *arrival)
@@ -387,7 +410,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     }
     if (status != TMSG_OK || message->aborted) {
         tmsg_credit_free(endpoint, &charged);
-        tmsg_message_reject(message, status);
+        turn_away(message, status);
         return ignored;
     }
     message->charged = charged;
