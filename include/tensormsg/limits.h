@@ -50,7 +50,9 @@ typedef struct tmsg_limits {
                               * before there is memory for it. What comes with a
                               * header cannot wait: a message is refused where
                               * it would take all together more than 64 MiB
-                              * beyond the limit. */
+                              * beyond the limit, or what the application has
+                              * not yet is more than 64 MiB and a quarter of
+                              * it. */
     uint64_t metadata_keys;  /* in one map: 65536 */
 } tmsg_limits_t;
 

@@ -188,6 +188,11 @@ static uint64_t held(const tmsg_store_t *store)
 
 uint64_t tmsg_store_held(const tmsg_store_t *store) { return held(store); }
 
+uint64_t tmsg_store_noted(const tmsg_store_t *store)
+{
+    return atomic_load(&store->noted);
+}
+
 /* Of a sum that nobody else changes meanwhile. */
 static inline uint64_t add_alone(atomic_ullong *sum, uint64_t bytes)
 {
@@ -275,11 +280,26 @@ __attribute__((cold)) static tmsg_status_t too_much(const tmsg_store_t *store,
                           (unsigned long long)store->budget, TMSG_STORE_SLACK);
 }
 
+/* Payloads do not wait for what is noted, and so may come to the whole budget
+ * beside it. */
+static uint64_t noted_most(const tmsg_store_t *store)
+{
+    return store->budget / 4 + TMSG_STORE_SLACK;
+}
+
 tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
 {
-    uint64_t all = add_noted(store, bytes) + held(store);
+    uint64_t noted = add_noted(store, bytes);
 
-    if (all <= store->budget + TMSG_STORE_SLACK) {
+    if (noted - bytes > noted_most(store)) {
+        tmsg_store_forget(store, bytes);
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "names, shapes and metadata of messages that "
+                              "nobody has yet are %llu bytes already, of %llu",
+                              (unsigned long long)(noted - bytes),
+                              (unsigned long long)noted_most(store));
+    }
+    if (noted + held(store) <= store->budget + TMSG_STORE_SLACK) {
         return TMSG_OK;
     }
     tmsg_store_forget(store, bytes);

@@ -62,6 +62,9 @@ bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill);
 uint64_t tmsg_store_budget(const tmsg_store_t *store);
 uint64_t tmsg_store_held(const tmsg_store_t *store);
 
+/* What was noted and is held by nobody yet. */
+uint64_t tmsg_store_noted(const tmsg_store_t *store);
+
 /* LIMIT_EXCEEDED, with the words to it. */
 tmsg_status_t tmsg_store_too_small(const tmsg_store_t *store, uint64_t bytes);
 
@@ -109,8 +112,9 @@ void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes);
 
 /* What came with a header cannot wait for memory: it counts apart, and the
  * payloads that wait do not wait for it, until the application has it. All
- * together may go TMSG_STORE_SLACK beyond the budget. Errors: LIMIT_EXCEEDED
- * (and nothing is counted). */
+ * together may go TMSG_STORE_SLACK beyond the budget, and what the application
+ * has not, but for the last of it, TMSG_STORE_SLACK beyond a quarter of it.
+ * Errors: LIMIT_EXCEEDED (and nothing is counted). */
 #define TMSG_STORE_SLACK (64ULL << 20)
 tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes);
 void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes);

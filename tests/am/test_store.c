@@ -77,10 +77,32 @@ Test(store, all_together_stay_within_the_slack)
             TMSG_ERR_LIMIT_EXCEEDED);
     must_say(tmsg_error_message(), "held_bytes 1000000 by more than 67108864");
     must(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK - 1));
+    tmsg_store_move(store, BUDGET + TMSG_STORE_SLACK - 1);
     must_be(tmsg_store_note(store, 1), TMSG_ERR_LIMIT_EXCEEDED);
-    tmsg_store_forget(store, 1);
+    tmsg_store_discharge(store, 1);
     must(tmsg_store_note(store, 1));
-    tmsg_store_forget(store, BUDGET + TMSG_STORE_SLACK - 1);
+    tmsg_store_forget(store, 1);
+    tmsg_store_discharge(store, BUDGET + TMSG_STORE_SLACK - 1);
+    tmsg_store_drop(store);
+    close(fd);
+}
+
+/* Else payloads could come to the budget beside as much again. */
+Test(store, what_nobody_has_yet_stays_within_a_quarter_and_the_slack)
+{
+    int fd = eventfd(0, EFD_NONBLOCK);
+    tmsg_store_t *store;
+
+    must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
+    must(tmsg_store_note(store, BUDGET / 4 + TMSG_STORE_SLACK));
+    must(tmsg_store_note(store, 1)); /* the last may be of any length */
+    must_be(tmsg_store_note(store, 1), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "67358865 bytes already, of 67358864");
+    tmsg_store_move(store, 1);
+    must(tmsg_store_note(store, 1));
+    must_eq(tmsg_store_noted(store), BUDGET / 4 + TMSG_STORE_SLACK + 1);
+    tmsg_store_forget(store, BUDGET / 4 + TMSG_STORE_SLACK + 1);
+    tmsg_store_discharge(store, 1);
     tmsg_store_drop(store);
     close(fd);
 }
