@@ -225,10 +225,14 @@ TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);
 
 /* Describes the worker as a JSON object: how many endpoints are connecting,
  * open and ended, and the counters and histograms of tmsg_endpoint_describe(),
- * summed over all endpoints that it ever had; "unpinned_buffers", host buffers
- * for device memory that a driver did not pin, and its words, if there are any,
- * in "unpinned_why". *json_p is freed with tmsg_string_free(). Errors:
- * NO_MEMORY. */
+ * summed over all endpoints that it ever had; of the memory that received
+ * messages take, in bytes, "held_bytes": what counts against the limit of that
+ * name; "header_bytes": of names, shapes and metadata that the application has
+ * not yet, beside it; "ahead_bytes": what all peers may send ahead; and
+ * "unfetched_messages", whose payloads wait, at their senders but for what was
+ * sent ahead; "unpinned_buffers", host buffers for device memory that a driver
+ * did not pin, and its words, if there are any, in "unpinned_why". *json_p is
+ * freed with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker,
                                             char **json_p);
 

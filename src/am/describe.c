@@ -390,6 +390,17 @@ static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
            add_number(object, "ready_messages", worker->ready.count);
 }
 
+/* What received messages take, and may come to take before anybody is asked. */
+static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
+{
+    return add_number(object, "held_bytes", tmsg_store_held(worker->store)) &&
+           add_number(object, "header_bytes",
+                      tmsg_store_noted(worker->store)) &&
+           add_number(object, "ahead_bytes", worker->windows) &&
+           add_number(object, "unfetched_messages",
+                      worker->fetch.count + worker->early.count);
+}
+
 tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
 {
     cJSON *object = cJSON_CreateObject();
@@ -399,7 +410,7 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
     tmsg_worker_lock(worker);
     stats = worker->gone;
     ok = object != NULL && count_endpoints(object, worker, &stats) &&
-         add_pinning(object, &worker->stage);
+         add_memory(object, worker) && add_pinning(object, &worker->stage);
     tmsg_worker_unlock(worker);
     ok = ok && tmsg_stats_describe(object, &stats);
     return tmsg_json_finish(object, ok, json_p);
