@@ -181,9 +181,11 @@ static uint64_t of_peer(const row_t *row)
 
 static void judge(const row_t *row, const counters_t *now, uint64_t grown)
 {
+    /* UCX keeps what it had for those that waited, and do not any more. */
+    uint64_t waited = now->unfetched + (row->bytes < KIB ? 0 : now->ready);
     uint64_t counted = now->held + now->headers + now->ahead +
-                       now->unfetched * in_ucx(row) +
-                       now->refused * REFUSED_BYTES + PEERS * of_peer(row);
+                       waited * in_ucx(row) + now->refused * REFUSED_BYTES +
+                       PEERS * of_peer(row);
     uint64_t most = counted + counted / BESIDE_PART + OTHER_BYTES;
 
     fprintf(stderr,
