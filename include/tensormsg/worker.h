@@ -98,8 +98,8 @@ typedef struct tmsg_device_allocator {
 /* What becomes of a send for which there is no room among those of its endpoint
  * that wait: for the connection, for the peer to take what it has, or for
  * others before them. A send that has begun is never dropped, nor is a call,
- * its reply, what a stream says or what a publisher sends, which has bounds of
- * its own (publisher.h). */
+ * its reply, or what a stream or a publisher sends: these two have bounds of
+ * their own, and take no room here. */
 typedef enum {
     TMSG_QUEUE_REJECT = 0, /* tmsg_endpoint_send() answers BUSY */
     TMSG_QUEUE_BLOCK = 1,  /* it drives the worker until there is room, at most

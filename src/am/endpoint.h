@@ -51,6 +51,7 @@ typedef struct {
     tmsg_queue_params_t bounds; /* all set */
     uint64_t bytes;             /* of tensors that wait */
     size_t answers;             /* that wait: of calls, and ends of streams */
+    size_t shares;              /* that wait: of publishers */
     uint64_t rejected, blocked, dropped_oldest, dropped_newest, would_block;
 } tmsg_queue_t;
 

@@ -160,7 +160,8 @@ static void end_laid(void *arg)
 
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
 {
-    tmsg_status_t status = tmsg_store_note(message->store, bytes);
+    tmsg_status_t status =
+        tmsg_store_note(message->store, bytes, message->noted > 0);
 
     if (status == TMSG_OK) {
         message->noted += bytes;

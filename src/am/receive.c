@@ -83,7 +83,8 @@ static tmsg_status_t keep_checksums(tmsg_message_t *message)
     return TMSG_OK;
 }
 
-static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
+/* What is refused waits for its turn uncounted, and keeps nothing of this. */
+static tmsg_status_t decode_map(tmsg_message_t *message, const uint8_t *body)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
     tmsg_status_t status = tmsg_body_decode(
@@ -104,6 +105,16 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
         status = tmsg_payload_check_map(&message->head, message->map,
                                         &message->extra.split, limits);
     }
+    if (status != TMSG_OK) {
+        tmsg_map_shed(message->map);
+    }
+    return status;
+}
+
+static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
+{
+    tmsg_status_t status = decode_map(message, body);
+
     if (status == TMSG_OK) {
         status = tmsg_stage_in_decoded(message);
     }

@@ -87,10 +87,11 @@ static uint64_t bytes_of(const tmsg_map_t *map)
     return bytes;
 }
 
-/* Streams have bounds of their own. */
+/* Streams and publishers have bounds of their own. */
 static size_t waiting_for(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->channels.queued - endpoint->channels.queued_streams;
+    return endpoint->channels.queued - endpoint->channels.queued_streams -
+           endpoint->queue.shares;
 }
 
 static bool has_room(const tmsg_send_t *send)
@@ -117,6 +118,7 @@ static void count_in(const tmsg_send_t *send)
 
     queue->bytes += send->queued_bytes;
     queue->answers += is_answer(send);
+    queue->shares += send->share != NULL;
 }
 
 static void count_out(const tmsg_send_t *send)
@@ -125,6 +127,7 @@ static void count_out(const tmsg_send_t *send)
 
     queue->bytes -= send->queued_bytes;
     queue->answers -= is_answer(send);
+    queue->shares -= send->share != NULL;
 }
 
 static void push(tmsg_send_t *send)
@@ -170,8 +173,7 @@ static void explain(const tmsg_send_t *send, char *why, size_t bytes)
              (unsigned long long)send->queued_bytes);
 }
 
-/* A channel's first that may be dropped; NULL: none. A publisher has said what
- * becomes of its own. */
+/* A channel's first that is not a publisher's; NULL: none. */
 static tmsg_send_t *first_of(const tmsg_channel_t *channel)
 {
     for (tmsg_node_t *node = channel->queued.head; node != NULL;
@@ -185,17 +187,17 @@ static tmsg_send_t *first_of(const tmsg_channel_t *channel)
     return NULL;
 }
 
-/* The first to come of all channels; NULL: none. Calls, their replies and what
- * streams say are never dropped. */
+/* The first to come of all channels that may be dropped; NULL: none. */
 static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
 {
     tmsg_send_t *found = NULL;
 
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {
-        tmsg_send_t *send = first_of(channel);
+        tmsg_send_t *send =
+            channel->number < TMSG_CHANNEL_CALLS ? first_of(channel) : NULL;
 
-        if (send != NULL && channel->number < TMSG_CHANNEL_CALLS &&
+        if (send != NULL &&
             (found == NULL ||
              (int32_t)(send->message_id - found->message_id) < 0)) {
             found = send;
@@ -276,7 +278,9 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
                                   : "the peer to take those before it");
     }
     send->queued_bytes =
-        tmsg_channel_is_stream(send->channel->number) ? 0 : bytes_of(send->map);
+        send->share != NULL || tmsg_channel_is_stream(send->channel->number)
+            ? 0
+            : bytes_of(send->map);
     if (!has_room(send) && send->call.type != 0 && !send->queues) {
         char why[TMSG_ERROR_BYTES];
 

@@ -287,11 +287,11 @@ static uint64_t noted_most(const tmsg_store_t *store)
     return store->budget / 4 + TMSG_STORE_SLACK;
 }
 
-tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes)
+tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes, bool more)
 {
     uint64_t noted = add_noted(store, bytes);
 
-    if (noted - bytes > noted_most(store)) {
+    if (!more && noted - bytes > noted_most(store)) {
         tmsg_store_forget(store, bytes);
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "names, shapes and metadata of messages that "

@@ -114,9 +114,10 @@ void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes);
  * payloads that wait do not wait for it, until the application has it. All
  * together may go TMSG_STORE_SLACK beyond the budget, and what the application
  * has not, but for the last of it, TMSG_STORE_SLACK beyond a quarter of it.
+ * `more`: of a message that has some noted, which is let in.
  * Errors: LIMIT_EXCEEDED (and nothing is counted). */
 #define TMSG_STORE_SLACK (64ULL << 20)
-tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes);
+tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes, bool more);
 void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes);
 
 /* The application has it now: it counts in the budget. */

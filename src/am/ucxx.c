@@ -129,10 +129,14 @@ static tmsg_status_t decode(tmsg_message_t *message, const void *bytes,
         status = tmsg_ucxx_to_map(&header, message->head.payload_bytes, limits,
                                   message->map);
     }
-    return status != TMSG_OK
-               ? status
-               : tmsg_message_note(message, sizeof(*message) +
+    if (status == TMSG_OK) {
+        status = tmsg_message_note(message, sizeof(*message) +
                                                 tmsg_map_memory(message->map));
+    }
+    if (status != TMSG_OK) {
+        tmsg_map_shed(message->map);
+    }
+    return status;
 }
 
 /* UCXX does not number its messages: they are taken in the order in which UCX

@@ -70,6 +70,22 @@ static void reset(tmsg_map_t *map)
     tmsg_arena_reset(&map->arena);
 }
 
+static void free_rooms(tmsg_map_t *map)
+{
+    tmsg_map_drop_index(map);
+    tmsg_index_free(&map->meta_index);
+    tmsg_arena_free(&map->arena);
+    free(map->entries);
+    free(map->meta);
+}
+
+void tmsg_map_shed(tmsg_map_t *map)
+{
+    release_all(map);
+    free_rooms(map);
+    *map = (tmsg_map_t){.refs = 1};
+}
+
 void tmsg_map_free(const tmsg_map_t *unused)
 {
     tmsg_map_t *map = writable(unused);
@@ -88,11 +104,7 @@ void tmsg_map_free(const tmsg_map_t *unused)
         recycle(map->recycle_arg);
         return;
     }
-    tmsg_map_drop_index(map);
-    tmsg_index_free(&map->meta_index);
-    tmsg_arena_free(&map->arena);
-    free(map->entries);
-    free(map->meta);
+    free_rooms(map);
     free(map);
 }
 

@@ -132,6 +132,10 @@ void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device);
  * tmsg_map_clear() or at the end of its life. At most one such owner. */
 void tmsg_map_own(tmsg_map_t *map, tmsg_release_fn release, void *release_arg);
 
+/* Empties a map that only the caller has, and that is not to be recycled, and
+ * frees what tmsg_map_clear() keeps for the next tensors. */
+void tmsg_map_shed(tmsg_map_t *map);
+
 /* Has recycle(recycle_arg) called in place of the map's end: by then it is
  * empty again, has the memory that it had, and one owner, which that is. Once.
  */

@@ -54,7 +54,7 @@ Test(store, what_came_with_a_header_counts_once_it_is_delivered)
     tmsg_store_t *store;
 
     must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
-    must(tmsg_store_note(store, BUDGET));
+    must(tmsg_store_note(store, BUDGET, false));
     must(tmsg_store_reserve(store, BUDGET));
     tmsg_store_discharge(store, BUDGET);
     tmsg_store_move(store, BUDGET);
@@ -73,14 +73,14 @@ Test(store, all_together_stay_within_the_slack)
 
     must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
     must(tmsg_store_reserve(store, 1));
-    must_be(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK),
+    must_be(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK, false),
             TMSG_ERR_LIMIT_EXCEEDED);
     must_say(tmsg_error_message(), "held_bytes 1000000 by more than 67108864");
-    must(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK - 1));
+    must(tmsg_store_note(store, BUDGET + TMSG_STORE_SLACK - 1, false));
     tmsg_store_move(store, BUDGET + TMSG_STORE_SLACK - 1);
-    must_be(tmsg_store_note(store, 1), TMSG_ERR_LIMIT_EXCEEDED);
+    must_be(tmsg_store_note(store, 1, false), TMSG_ERR_LIMIT_EXCEEDED);
     tmsg_store_discharge(store, 1);
-    must(tmsg_store_note(store, 1));
+    must(tmsg_store_note(store, 1, false));
     tmsg_store_forget(store, 1);
     tmsg_store_discharge(store, BUDGET + TMSG_STORE_SLACK - 1);
     tmsg_store_drop(store);
@@ -94,12 +94,14 @@ Test(store, what_nobody_has_yet_stays_within_a_quarter_and_the_slack)
     tmsg_store_t *store;
 
     must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
-    must(tmsg_store_note(store, BUDGET / 4 + TMSG_STORE_SLACK));
-    must(tmsg_store_note(store, 1)); /* the last may be of any length */
-    must_be(tmsg_store_note(store, 1), TMSG_ERR_LIMIT_EXCEEDED);
+    must(tmsg_store_note(store, BUDGET / 4 + TMSG_STORE_SLACK, false));
+    must(tmsg_store_note(store, 1, false)); /* the last may be of any length */
+    must_be(tmsg_store_note(store, 1, false), TMSG_ERR_LIMIT_EXCEEDED);
     must_say(tmsg_error_message(), "67358865 bytes already, of 67358864");
+    must(tmsg_store_note(store, 1, true)); /* of one that was let in */
+    tmsg_store_forget(store, 1);
     tmsg_store_move(store, 1);
-    must(tmsg_store_note(store, 1));
+    must(tmsg_store_note(store, 1, false));
     must_eq(tmsg_store_noted(store), BUDGET / 4 + TMSG_STORE_SLACK + 1);
     tmsg_store_forget(store, BUDGET / 4 + TMSG_STORE_SLACK + 1);
     tmsg_store_discharge(store, 1);
@@ -169,7 +171,7 @@ Test(store, what_is_claimed_is_within_the_budget)
     tmsg_store_t *store;
 
     must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
-    must(tmsg_store_note(store, 100));
+    must(tmsg_store_note(store, 100, false));
     cr_expect_not(tmsg_store_claim(store, BUDGET - 99));
     cr_expect(eq(u64, tmsg_store_held(store), 0));
     cr_expect(tmsg_store_claim(store, BUDGET - 100));
@@ -317,7 +319,8 @@ Test(store, nothing_stays_behind)
         sent = send_map(pair.to_a, sample_bytes(1, 2 * BUDGET), 0);
         must_be(pair_finish(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
     }
-    must(tmsg_store_note(pair.a.worker->store, BUDGET + TMSG_STORE_SLACK));
+    must(tmsg_store_note(pair.a.worker->store, BUDGET + TMSG_STORE_SLACK,
+                         false));
     tmsg_store_forget(pair.a.worker->store, BUDGET + TMSG_STORE_SLACK);
     pair_close(&pair);
 }
@@ -374,7 +377,7 @@ Test(store, a_header_beyond_the_slack_is_refused)
 
     for (size_t bytes = 10; bytes < 100000; bytes *= 100) { /* and spilled */
         pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
-        must(tmsg_store_note(pair.a.worker->store, others));
+        must(tmsg_store_note(pair.a.worker->store, others, false));
         sent = send_map(pair.to_a, talkative(bytes), TMSG_SEND_ACKED);
         must_be(pair_wait(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
         must_say(tmsg_request_error(sent), "names, shapes and metadata");

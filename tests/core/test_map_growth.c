@@ -158,6 +158,24 @@ Test(map, clear_keeps_the_memory)
     tmsg_map_destroy(map);
 }
 
+Test(map, shed_keeps_none_of_it)
+{
+    tmsg_map_t *map = new_map(), *empty = new_map();
+    int released = 0;
+
+    for (size_t frame = 0; frame < 2; frame++) {
+        cr_assert_eq(fill_frame(map, 1000, frame), TMSG_OK);
+        tmsg_map_own(map, count_call, &released);
+        tmsg_map_shed(map);
+        cr_expect_eq(released, (int)frame + 1, "%d", released);
+        cr_expect_eq(tmsg_map_size(map), 0);
+        cr_expect_eq(tmsg_map_meta_size(map), 0);
+        cr_expect_eq(tmsg_map_memory(map), tmsg_map_memory(empty));
+    }
+    tmsg_map_destroy(empty);
+    tmsg_map_destroy(map);
+}
+
 Test(map, reserve_saves_later_growth)
 {
     tmsg_map_t *map = new_map();

@@ -535,7 +535,7 @@ static bool is_idle(const side_t *side)
 static void expect_nothing_held(tmsg_store_t *store)
 {
     must(tmsg_store_reserve(store, HELD));
-    must(tmsg_store_note(store, TMSG_STORE_SLACK));
+    must(tmsg_store_note(store, TMSG_STORE_SLACK, false));
     tmsg_store_forget(store, TMSG_STORE_SLACK);
     tmsg_store_discharge(store, HELD);
 }

@@ -49,6 +49,7 @@ DEPTH = 2  # of a send queue that is bounded
 CHANNELS = 3
 INTO_BYTES = 20000  # what an actor's map to receive into takes
 
+KEPT = 16 << 10  # bytes of records, at most
 LEFT = ("descriptors", "threads", "segments", "bytes")  # as actors count it
 
 Event = collections.namedtuple("Event", "actor words")
@@ -343,12 +344,10 @@ class Run:
         newer = [other for other in waiting if other.number > message.number]
         ended = [other for other in end.messages[message.number + 1:]
                  if other.outcome not in (None, BUSY)]  # which is said at once
-        # Publications fill a queue, and none of them is dropped.
-        full = DEPTH if link.other(end).subscribed is None else 1
-        if message.policy == DROP_NEWEST and len(older) >= full and not ended:
+        if message.policy == DROP_NEWEST and len(older) >= DEPTH and not ended:
             self.totals["dropped as the newest"] += 1
         elif any(other.policy == DROP_OLDEST for other in newer) and \
-                len(newer) >= full and message.number > end.dropped:
+                len(newer) >= DEPTH and message.number > end.dropped:
             self.totals["dropped as the oldest"] += 1
             end.dropped = message.number
         else:
@@ -762,12 +761,13 @@ class Run:
                       f"{actor.name} does not count")
         return actor.held
 
-    def must_hold_no_more(self, before, slack):
-        """All actors, soon, than they did before, but for so many bytes."""
+    def must_hold_no_more(self, before):
+        """All actors, soon, than they did before, but for a few records that
+        are used again."""
         def more(actor):
             held, then = self.hold(actor), before[actor]
             return {name: held[name] - then[name] for name in LEFT
-                    if held[name] > then[name] + slack * (name == "bytes")}
+                    if held[name] > then[name] + KEPT * (name == "bytes")}
 
         deadline = time.monotonic() + BOUND
         for actor in self.alive():

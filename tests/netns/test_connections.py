@@ -68,7 +68,7 @@ def test_connects_and_disconnects(joined, relay):
                 made.destroy(link, end)
             if i == 9:
                 before = {actor: made.hold(actor) for actor in made.actors}
-        made.must_hold_no_more(before, 0)
+        made.must_hold_no_more(before)
 
     totals = run(joined, act, actors=2)
     assert totals["connected"] == 40 and totals["acked"] >= 40

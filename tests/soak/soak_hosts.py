@@ -152,7 +152,7 @@ def come_and_go(pair, relay, crossing=False, count=1000):
                     made.destroy(link, end)
             if i == 20:
                 before = {actor: made.hold(actor) for actor in made.actors}
-        made.must_hold_no_more(before, count)  # records that are used again
+        made.must_hold_no_more(before)
 
     relay.set(delay_ms=1)
     totals = model.Run(SEED, "tcp", hosts=pair, timeout_ms=20000,
