@@ -15,6 +15,7 @@
 #include "am/linger.h"
 #include "am/listener.h"
 #include "am/progress.h"
+#include "am/redial.h"
 #include "am/resume.h"
 #include "am/silence.h"
 #include "am/sock.h"
@@ -79,7 +80,10 @@ static void slice_ended(tmsg_timer_t *timer)
         TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline);
 
     if (--endpoint->link.slices > 0) {
-        next_slice(endpoint);
+        if (endpoint->link.slices != SLICES_MOST / 2 ||
+            !tmsg_redial_halfway(endpoint, missing(endpoint))) {
+            next_slice(endpoint);
+        }
     } else {
         tmsg_endpoint_end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
     }

@@ -31,13 +31,11 @@ static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
            (kind == TMSG_URL_TCP || kind == TMSG_URL_UNIX);
 }
 
-bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                         const char *why)
+static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
 {
     int left_ms = tmsg_link_left_ms(endpoint);
 
-    if (status != TMSG_ERR_PEER_LOST || !may_be_dialled(endpoint) ||
-        !is_by_ucx(endpoint) || left_ms == 0) {
+    if (left_ms == 0) {
         return false;
     }
     if (endpoint->redials == 0) {
@@ -49,6 +47,19 @@ bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_link_set_deadline(endpoint, left_ms); /* of being away, too */
     tmsg_worker_chore(endpoint->worker, endpoint);
     return true;
+}
+
+bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                         const char *why)
+{
+    return status == TMSG_ERR_PEER_LOST && may_be_dialled(endpoint) &&
+           is_by_ucx(endpoint) && dial_anew(endpoint, why);
+}
+
+bool tmsg_redial_halfway(tmsg_endpoint_t *endpoint, const char *why)
+{
+    return endpoint->redials == 0 && endpoint->link.address_done &&
+           may_be_dialled(endpoint) && dial_anew(endpoint, why);
 }
 
 void tmsg_redial_settled(tmsg_endpoint_t *endpoint)

@@ -16,6 +16,11 @@
 bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *why);
 
+/* Half of the time for it has passed. True: UCX was to answer, and it dials
+ * again: at the peer it may have given up without a word (UCX 1.22 over TCP, of
+ * connections that cross). */
+bool tmsg_redial_halfway(tmsg_endpoint_t *endpoint, const char *why);
+
 /* Lock held, outside UCX: such an endpoint has nothing in UCX any more. */
 void tmsg_redial_settled(tmsg_endpoint_t *endpoint);
 

@@ -182,6 +182,46 @@ Test(redial, within_the_time_of_the_first)
     pair_drop(&pair);
 }
 
+static bool has_address(void *arg)
+{
+    return ((tmsg_endpoint_t *)arg)->link.address_done;
+}
+
+static bool is_dialled_anew(void *arg)
+{
+    return ((tmsg_endpoint_t *)arg)->redials > 0;
+}
+
+/* UCX may have given it up at the peer without a word. */
+static void is_not_answered(link_t link)
+{
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    begin(&pair, link);
+    sent = send_map(pair.to_a, sample_bytes(1, 1000), TMSG_SEND_ACKED);
+    pair_await(&pair, has_address, pair.to_a, "an address");
+    must_be(tmsg_endpoint_status(pair.to_a), TMSG_IN_PROGRESS);
+    tmsg_link_set_deadline(pair.to_a, 600);
+    side_await(&pair.b, is_dialled_anew, pair.to_a, "another attempt");
+    cr_expect(le(int, tmsg_link_left_ms(pair.to_a), 300));
+    tmsg_link_set_deadline(pair.to_a, 5000);
+    receives(&pair, 1);
+    must(pair_finish(&pair, sent));
+    cr_expect(eq(uint, pair.to_a->redials, 1));
+    cr_expect(eq(uint, pair.a.accepts, 1));
+    pair_drop(&pair);
+}
+
+Test(redial, halfway_where_ucx_does_not_answer_tcp)
+{
+    is_not_answered(LINK_TCP);
+}
+Test(redial, halfway_where_ucx_does_not_answer_shm)
+{
+    is_not_answered(LINK_SHM);
+}
+
 /* What is of the peer, and not of UCX, is an end: it refuses with a reason, it
  * hangs up, or nothing is heard of it. */
 Test(redial, not_what_the_peer_refuses)
