@@ -5,6 +5,7 @@
 #include "am/call.h"
 #include "am/close.h"
 #include "am/dialect.h"
+#include "am/receive.h"
 #include "am/resume.h"
 #include "am/schemas.h"
 #include "am/trace.h"
@@ -231,7 +232,6 @@ void tmsg_messages_deliver(tmsg_channel_t *channel)
 void tmsg_message_overtake(tmsg_message_t *message)
 {
     tmsg_channel_t *channel = message->channel;
-    tmsg_message_t **place = &channel->rx;
 
     if (!(message->head.flags & TMSG_HEADER_UNORDERED) ||
         message->head.sequence == channel->rx_sequence ||
@@ -239,10 +239,7 @@ void tmsg_message_overtake(tmsg_message_t *message)
         !tmsg_channel_may_overtake(channel) || !tmsg_schemas_keep(message)) {
         return;
     }
-    while (*place != message) {
-        place = &(*place)->next_in_order;
-    }
-    *place = message->next_in_order;
+    *tmsg_message_place(message) = message->next_in_order;
     tmsg_channel_overtake(channel, message->head.sequence);
     tmsg_message_hand_over(message);
 }

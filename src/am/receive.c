@@ -142,6 +142,16 @@ bool tmsg_message_file(tmsg_message_t *message)
     return true;
 }
 
+tmsg_message_t **tmsg_message_place(const tmsg_message_t *message)
+{
+    tmsg_message_t **place = &message->channel->rx;
+
+    while (*place != message) {
+        place = &(*place)->next_in_order;
+    }
+    return place;
+}
+
 tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
                                   uint32_t sequence)
 {
@@ -266,14 +276,22 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
     }
 }
 
-void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status)
+/* False: it ends with its connection, and nobody is told. */
+static bool refuse_or_break(tmsg_message_t *message, tmsg_status_t status)
 {
     if (message->endpoint->broken != TMSG_OK) {
         message->state = TMSG_RX_BROKEN;
-        return;
+        return false;
     }
     tmsg_message_refuse(message, status, tmsg_error_message());
-    tmsg_messages_deliver(message->channel);
+    return true;
+}
+
+void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status)
+{
+    if (refuse_or_break(message, status)) {
+        tmsg_messages_deliver(message->channel);
+    }
 }
 
 ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
@@ -312,22 +330,18 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
  * they take is not counted. */
 static void turn_away(tmsg_message_t *message, tmsg_status_t status)
 {
-    tmsg_message_t **place = &message->channel->rx;
+    tmsg_channel_t *channel = message->channel;
 
-    if (message->endpoint->broken != TMSG_OK) {
-        message->state = TMSG_RX_BROKEN;
+    if (!refuse_or_break(message, status)) {
         return;
     }
-    tmsg_message_refuse(message, status, tmsg_error_message());
     if (message->state == TMSG_RX_FAILED &&
-        message->head.sequence != message->channel->rx_sequence) {
-        while (*place != message) {
-            place = &(*place)->next_in_order;
-        }
+        message->head.sequence != channel->rx_sequence) {
+        tmsg_message_t **place = tmsg_message_place(message);
+
         *place = tmsg_message_husk(message);
-        message = *place;
     }
-    tmsg_messages_deliver(message->channel);
+    tmsg_messages_deliver(channel);
 }
 
 /* A body that heads a rendezvous comes with the payload. */

@@ -16,6 +16,9 @@ tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
 /* Files a message by its sequence. False: that number was seen before. */
 bool tmsg_message_file(tmsg_message_t *message);
 
+/* What points to a message that is filed. */
+tmsg_message_t **tmsg_message_place(const tmsg_message_t *message);
+
 /* The message of a number that has come and whose turn has not; or NULL. */
 tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
                                   uint32_t sequence);
