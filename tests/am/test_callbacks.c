@@ -5,7 +5,6 @@
  * it; and what a callback of on_closed does to its endpoint finds that ended.
  */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -489,19 +488,6 @@ static void drive_once(scene_t *scene)
     tmsg_message_destroy(message);
 }
 
-static unsigned count_threads(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    unsigned count = 0;
-
-    must_true(folder != NULL);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count - 2;
-}
-
 /* The peer gives credit for what the deed sends, and for nothing else. */
 static bool has_followed_up(void *arg)
 {
@@ -516,7 +502,7 @@ static bool has_followed_up(void *arg)
 static bool is_over(void *arg) { return tmsg_endpoint_status(arg) < 0; }
 
 /* The worker is gone, or goes with its thread. */
-static void see_worker_gone(scene_t *scene, unsigned threads)
+static void see_worker_gone(scene_t *scene, int threads)
 {
     side_t *peer = &scene->peer;
 
@@ -557,7 +543,7 @@ static void run(place_t place, deed_t deed, driver_t driver)
                      .deed = deed,
                      .driver = driver,
                      .memory = {.on_alloc = on_alloc, .on_free = on_free}};
-    unsigned threads;
+    int threads;
 
     snprintf(scene_name, sizeof(scene_name), "%s %s, driven by %s\n",
              place_names[place], deed_names[deed], driver_names[driver]);

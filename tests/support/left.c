@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/left.h"
 
-#include <dirent.h>
 #include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,19 +13,6 @@
 #include "support/peers.h"
 
 enum { BOUND_S = 10 };
-
-static int count_threads(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    int count = 0;
-
-    must_true(folder != NULL);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count - 2; /* "." and ".." */
-}
 
 /* Those that are mapped and shared, whatever has become of their names. */
 static int count_segments(void)

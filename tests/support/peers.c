@@ -498,9 +498,9 @@ const char *scratch_path(const char *name)
     return path;
 }
 
-int count_descriptors(void)
+static int count_entries(const char *path)
 {
-    DIR *folder = opendir("/proc/self/fd");
+    DIR *folder = opendir(path);
     int count = 0;
 
     must_true(folder != NULL);
@@ -508,8 +508,15 @@ int count_descriptors(void)
         count++;
     }
     closedir(folder);
-    return count - 3; /* ".", "..", and the folder's own */
+    return count - 2; /* "." and ".." */
 }
+
+int count_descriptors(void)
+{
+    return count_entries("/proc/self/fd") - 1; /* the folder's own */
+}
+
+int count_threads(void) { return count_entries("/proc/self/task"); }
 
 static void be_child(const int *down, const int *up,
                      void (*body)(pipes_t *pipes, void *arg), void *arg)

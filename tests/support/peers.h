@@ -145,6 +145,10 @@ const char *scratch_path(const char *name);
 /* Open descriptors of this process. */
 int count_descriptors(void);
 
+/* Its threads, this one included. One that was joined may be listed for a
+ * moment. */
+int count_threads(void);
+
 /* A child process with a pipe each way. It must be made before the parent has
  * opened UCX; it dies with its parent. */
 typedef struct {

@@ -2,7 +2,6 @@
 /* A worker that is destroyed while other threads wait on it in every way there
  * is: from outside, or inside a callback. Each wait ends with CLOSED, at once,
  * and who leaves last frees the worker. */
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -235,26 +234,13 @@ static void provoke(scene_t *scene)
     }
 }
 
-static unsigned count_threads(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    unsigned count = 0;
-
-    must_true(folder != NULL);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 static void run(place_t place, drive_t drive)
 {
     scene_t scene = {
         .place = place, .drive = drive, .memory = {.on_alloc = on_alloc}};
     pthread_t threads[WAITERS];
     waiter_t waiters[WAITERS];
-    unsigned thread_count;
+    int thread_count;
     uint64_t began;
 
     scene.memory.arg = &scene;
