@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/deliver.h"
+#include "am/early.h"
 #include "am/endpoint.h"
 #include "am/incoming.h"
 #include "am/lease.h"
@@ -25,11 +26,6 @@
  * to wait for memory it is copied instead. Longer than that it is in memory of
  * its own. */
 #define COPIED_MOST 65536
-
-/* What may be under way of a channel's earlier messages when the next large one
- * is asked for: enough that a link of 10 Gb/s is not idle for a round trip of
- * 50 ms. */
-#define AHEAD_BYTES ((uint64_t)64 * 1024 * 1024)
 
 void tmsg_message_drop_data(tmsg_message_t *message)
 {
@@ -452,67 +448,9 @@ static void starve(tmsg_message_t *message)
     }
 }
 
-/* Whether so much of its channel is to come first, in order, that memory for it
- * would lie idle: of what comes when it is asked for, and all that is behind
- * such a one. */
-static bool is_early(const tmsg_message_t *message)
-{
-    const tmsg_message_t *before = message->channel->rx;
-    uint64_t coming = 0;
-
-    if (message->aborted || message->head.flags & TMSG_HEADER_UNORDERED) {
-        return false;
-    }
-    for (; before != NULL && before != message && coming <= AHEAD_BYTES;
-         before = before->next_in_order) {
-        if (before->early) {
-            return true; /* it would take the memory that one waits for */
-        }
-        if (before->state == TMSG_RX_FETCHING && !before->aborted &&
-            before->parts != NULL) {
-            coming += tmsg_parts_layout_coming(before);
-        }
-    }
-    return message->head.flags & TMSG_HEADER_PULLED && coming > AHEAD_BYTES;
-}
-
 static tmsg_message_t *message_of(tmsg_node_t *node)
 {
     return TMSG_CONTAINER_OF(node, tmsg_message_t, queue);
-}
-
-void tmsg_message_wait_no_more(tmsg_message_t *message)
-{
-    tmsg_worker_t *worker = message->endpoint->worker;
-
-    tmsg_list_remove(message->early ? &worker->early : &worker->fetch,
-                     &message->queue);
-    message->early = false;
-}
-
-bool tmsg_messages_are_due(const tmsg_worker_t *worker)
-{
-    tmsg_node_t *node = worker->early.head;
-
-    while (node != NULL && is_early(message_of(node))) {
-        node = node->next;
-    }
-    return node != NULL;
-}
-
-/* Before those that came later, which may wait for what these are to have. */
-static void fetch_due(tmsg_worker_t *worker)
-{
-    tmsg_node_t *next, *last = NULL, *node = worker->early.head;
-
-    for (; node != NULL; node = next) {
-        next = node->next;
-        if (!is_early(message_of(node))) {
-            tmsg_message_wait_no_more(message_of(node));
-            tmsg_list_insert(&worker->fetch, last, node);
-            last = node;
-        }
-    }
 }
 
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
@@ -523,15 +461,13 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         return 0;
     }
     worker->fetching = true;
-    fetch_due(worker);
+    tmsg_early_look(worker);
     while (worker->fetch.count > 0 && !worker->doomed) {
         tmsg_message_t *message = message_of(tmsg_list_pop(&worker->fetch));
         tmsg_endpoint_t *endpoint = message->endpoint;
         tmsg_status_t status;
 
-        if (is_early(message)) {
-            message->early = true;
-            tmsg_list_push(&worker->early, &message->queue);
+        if (tmsg_early_keep(message)) {
             continue;
         }
         message->state = TMSG_RX_FETCHING;

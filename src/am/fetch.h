@@ -9,12 +9,6 @@
  * the lock go while it calls the application's allocator. */
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 
-/* Lock held: whether one that was too early for it has its time now. */
-bool tmsg_messages_are_due(const tmsg_worker_t *worker);
-
-/* Takes one that waits for memory from the list that has it. */
-void tmsg_message_wait_no_more(tmsg_message_t *message);
-
 /* Lock held: whether a message waits for memory that others hold; the words of
  * it, empty otherwise, go into `why`, if there is room. */
 bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,

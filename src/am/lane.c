@@ -23,6 +23,9 @@
 #define SPARED 16 /* descriptors that are left to connections before lanes */
 #define QUIET_MOST 256  /* turns, before the loop alone looks */
 #define LISTEN_EVERY 16 /* of those that write, where nothing is heard */
+#define AHEAD_LEAST ((uint64_t)4 * 1024 * 1024)
+#define AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
+#define AHEAD_PER_US ((uint64_t)12500)    /* which 100 Gb/s carry */
 #define TURNS_BYTES ((size_t)1024 * 1024) /* of all lanes at a time */
 
 static bool stands(const tmsg_endpoint_t *endpoint)
@@ -34,6 +37,32 @@ static bool stands(const tmsg_endpoint_t *endpoint)
 bool tmsg_lane_sends(const tmsg_endpoint_t *endpoint)
 {
     return stands(endpoint) || tmsg_lane_ring_sends(endpoint);
+}
+
+/* As the handshake took, which no process had to answer. */
+static void measure_ahead(tmsg_lane_t *lane)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+
+    if (getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        info.tcpi_rtt == 0) {
+        return;
+    }
+    lane->ahead = AHEAD_LEAST + info.tcpi_rtt * AHEAD_PER_US;
+    if (lane->ahead > AHEAD_MOST) {
+        lane->ahead = AHEAD_MOST;
+    }
+}
+
+uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_lane_t *lane = endpoint->lane;
+
+    if (lane != NULL && lane->fd < 0) {
+        return AHEAD_LEAST;
+    }
+    return lane != NULL && lane->ahead > 0 ? lane->ahead : AHEAD_MOST;
 }
 
 bool tmsg_lane_receives(const tmsg_endpoint_t *endpoint)
@@ -240,6 +269,7 @@ static void dialled(tmsg_lane_t *lane)
     if (status == TMSG_OK) {
         lane->connected = true;
         tmsg_sock_keep_alive(lane->fd);
+        measure_ahead(lane);
         introduce(lane);
     } else if (status != TMSG_IN_PROGRESS) {
         give_up(endpoint, tmsg_error_message());
@@ -391,6 +421,7 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     status = adopt(endpoint, fd, EPOLLIN);
     if (status == TMSG_OK) {
         tmsg_sock_keep_alive(fd);
+        measure_ahead(endpoint->lane);
         endpoint->lane->connected = true;
         endpoint->lane->stands = true;
         status = tmsg_frame_queue(&link->stream, TMSG_FRAME_LANE, NULL, 0);

@@ -68,6 +68,7 @@ typedef struct tmsg_lane {
     tmsg_timer_t stuck;   /* since it could not be written to */
     uint64_t written;     /* in all, */
     uint64_t seen;        /* and when `stuck` was set */
+    uint64_t ahead;       /* 0: not known */
     tmsg_lane_out_t out;
     tmsg_lane_in_t in;
     /* One over shared memory has no socket, but these, each where it is. */
@@ -100,6 +101,10 @@ void tmsg_lane_begin(tmsg_endpoint_t *endpoint);
  * it), NO_MEMORY, IO. */
 tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
                               size_t bytes);
+
+/* So many bytes may be on their way to a receiver when it asks for the next
+ * message: enough that none waits for the question, and no more than that. */
+uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint);
 
 /* Something is to be written, or will come. Inside UCX, too. */
 void tmsg_lane_stir(tmsg_endpoint_t *endpoint);

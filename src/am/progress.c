@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "am/call.h"
+#include "am/early.h"
 #include "am/endpoint.h"
 #include "am/fetch.h"
 #include "am/kin.h"
@@ -427,7 +428,7 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
         worker->chores.count > 0 ||
         (!worker->fetching &&
          ((worker->fetch.count > 0 && !tmsg_store_is_missed(worker->store)) ||
-          tmsg_messages_are_due(worker)))) {
+          tmsg_early_is_due(worker)))) {
         return TMSG_ERR_BUSY;
     }
     if (tmsg_stage_is_busy(&worker->stage) && !tmsg_stage_arm(worker)) {

@@ -9,6 +9,7 @@
 #include "am/control.h"
 #include "am/deliver.h"
 #include "am/dialect.h"
+#include "am/early.h"
 #include "am/fetch.h"
 #include "am/incoming.h"
 #include "am/parts.h"

@@ -118,7 +118,8 @@ struct tmsg_worker {
                                * small; of the store's pool */
     tmsg_list_t fetch;        /* messages that arrived and wait for memory, */
     tmsg_list_t early; /* for what comes before them, until they ask for it, */
-    tmsg_list_t ready; /* and those to be pulled */
+    uint64_t early_looks; /* at all of these, so far */
+    tmsg_list_t ready;    /* and those to be pulled */
 };
 
 static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)

@@ -17,6 +17,7 @@
 #include "am/endpoint.h"
 #include "am/lane_ring.h"
 #include "am/ring.h"
+#include "am/store.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/joined.h"
@@ -27,6 +28,7 @@
 #define HUGE ((size_t)48 << 20)
 #define GIANT ((size_t)144 << 20)
 #define MARK TMSG_SHARED_MARK_BYTES
+#define STREAM 32
 #define RING_BYTES ((size_t)1 << 20)
 
 static uint64_t by_ring(const tmsg_endpoint_t *endpoint)
@@ -70,6 +72,40 @@ Test(ring, small_messages_pass)
     large = send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0);
     pair_await(&pair, has_begun, &pair, "its beginning");
     large_is_passed(&pair, large, HUGE, 100);
+    pair_close(&pair);
+}
+
+typedef struct {
+    pair_t *pair;
+    unsigned taken;
+} stream_t;
+
+/* What comes is destroyed at once; no more than 4 MiB are to come when memory
+ * for the next is taken. */
+static bool has_taken_all(void *arg)
+{
+    stream_t *stream = arg;
+    tmsg_worker_t *worker = stream->pair->a.worker;
+    tmsg_message_t *message;
+
+    must_true(tmsg_store_held(worker->store) < (size_t)4 * MIB + 2 * LARGE);
+    while (tmsg_worker_recv(worker, 0, &message) == TMSG_OK) {
+        sample_check_bytes(stream->taken++, LARGE, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+    return stream->taken == STREAM;
+}
+
+Test(ring, a_stream_takes_little_memory)
+{
+    pair_t pair;
+    stream_t stream = {&pair, 0};
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (unsigned i = 0; i < STREAM; i++) {
+        send_bytes(pair.to_a, 0, i, LARGE, 0);
+    }
+    pair_await(&pair, has_taken_all, &stream, "all messages");
     pair_close(&pair);
 }
 
