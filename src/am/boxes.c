@@ -45,7 +45,6 @@ const char *tmsg_boxes_words(const tmsg_endpoint_t *endpoint)
                                   : "none";
 }
 
-/* What is counted begins behind the offer, which is handed to UCX here. */
 static void make(tmsg_endpoint_t *endpoint)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
@@ -63,9 +62,7 @@ static void make(tmsg_endpoint_t *endpoint)
                             tmsg_box_shared(boxes->offer)) ||
         endpoint->controls.count > 0) {
         go_without(endpoint, "the peer cannot be told of it");
-        return;
     }
-    boxes->sent = 0;
 }
 
 __attribute__((noinline)) static void wait_for_one(tmsg_endpoint_t *endpoint)
@@ -149,7 +146,6 @@ static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
                       &boxes->in) != TMSG_OK) {
         return false;
     }
-    boxes->came = 0;
     tmsg_list_push(&worker->boxes, &boxes->node);
     return true;
 }
@@ -261,11 +257,13 @@ void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes)
                                     ? tmsg_endpoint_by_id(ucx->worker, id)
                                     : NULL;
 
-    if (endpoint != NULL && endpoint->ucx == ucx &&
-        endpoint->boxes.in != NULL) {
-        (void)empty(endpoint, TMSG_BOX_PLACES);
-        endpoint->boxes.came++;
+    if (endpoint == NULL || endpoint->ucx != ucx) {
+        return;
     }
+    if (endpoint->boxes.in != NULL) {
+        (void)empty(endpoint, TMSG_BOX_PLACES);
+    }
+    endpoint->boxes.came++;
 }
 
 bool tmsg_boxes_arm(tmsg_worker_t *worker)

@@ -5,9 +5,9 @@
  * docs/connection.md, "Boxes".
  *
  * A box is as good as UCX's queue because nothing overtakes: a message in it
- * says how many active messages went to UCX before it, since the box was told
- * of, and is left alone until as many have come; and before one that comes is
- * looked at, all that was put into the box before is taken. */
+ * says how many active messages of its connection went to UCX before it, and is
+ * left alone until as many have come; and before one that comes is looked at,
+ * all that was put into the box before is taken. */
 #ifndef TMSG_AM_BOXES_H
 #define TMSG_AM_BOXES_H
 
@@ -28,7 +28,7 @@ typedef struct {
     tmsg_box_t *offer; /* that it was told of */
     unsigned waited;   /* messages that would have gone by one */
     bool heard;        /* the peer has told of its own */
-    uint32_t sent;     /* active messages, since the box was told of */
+    uint32_t sent;     /* active messages of this connection */
     uint32_t came;     /* the same of the peer's */
     tmsg_box_t *in;    /* NULL: none */
     tmsg_node_t node;  /* worker's boxes, if there is one */
@@ -57,8 +57,8 @@ void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken);
 /* In progress: takes what has come. Gives how many. */
 unsigned tmsg_boxes_poll(tmsg_worker_t *worker);
 
-/* UCX brings an active message: what was put into the box before it comes
- * first. Inside UCX. */
+/* UCX brings an active message, which is counted: what was put into the box
+ * before it comes first. Inside UCX. */
 void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes);
 
 /* Before the worker sleeps: it is woken for what comes. False: something is

@@ -175,9 +175,7 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
     if (ucx->suspect) {
         tmsg_probe_note(ucx, header, header_bytes);
     }
-    if (ucx->worker->boxes.count > 0) {
-        tmsg_boxes_before(ucx, header, header_bytes);
-    }
+    tmsg_boxes_before(ucx, header, header_bytes);
     if (!is_rendezvous(param) &&
         tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
         return UCS_OK;
