@@ -4,11 +4,12 @@
 #include "am/endpoint.h"
 #include "am/lane.h"
 #include "am/parts_layout.h"
+#include "am/resume.h"
 
 typedef enum {
     WHY_NOT_EARLY,
-    WHY_BEHIND_EARLY, /* it would take the memory that one before waits for */
-    WHY_MUCH_COMES    /* and so it is with those behind it */
+    WHY_ONE_WAITS, /* before it, for the memory that it would take */
+    WHY_MUCH_COMES /* and so it is with those behind it */
 } why_t;
 
 static tmsg_message_t *message_of(tmsg_node_t *node)
@@ -16,27 +17,33 @@ static tmsg_message_t *message_of(tmsg_node_t *node)
     return TMSG_CONTAINER_OF(node, tmsg_message_t, queue);
 }
 
-/* What comes when it is asked for waits for what was asked for before it; what
- * has come in any case only for such a one. */
+/* Memory is taken in the order of messages, for in that order it is released.
+ * By the lane they come one behind the other, and each when it is asked for. */
 static why_t judge(const tmsg_message_t *message)
 {
+    tmsg_endpoint_t *endpoint = message->endpoint;
     bool is_asked_for = (message->head.flags & TMSG_HEADER_PULLED) != 0;
-    uint64_t coming = 0, most = tmsg_lane_ahead(message->endpoint);
+    bool overtakes = (message->head.flags & TMSG_HEADER_UNORDERED) != 0 &&
+                     !tmsg_resume_keeps(endpoint);
+    uint64_t coming = 0, most = tmsg_lane_ahead(endpoint);
 
-    if (message->aborted || message->head.flags & TMSG_HEADER_UNORDERED) {
+    if (message->aborted || overtakes) {
         return WHY_NOT_EARLY;
     }
     for (const tmsg_message_t *before = message->channel->rx;
          before != NULL && before != message; before = before->next_in_order) {
-        if (before->early) {
-            return WHY_BEHIND_EARLY;
+        if (before->aborted) {
+            continue;
         }
-        if (before->state == TMSG_RX_FETCHING && !before->aborted &&
+        if (before->early || before->state == TMSG_RX_WAITING) {
+            return WHY_ONE_WAITS;
+        }
+        if (before->state == TMSG_RX_FETCHING && before->by_lane &&
             before->parts != NULL) {
             coming += tmsg_parts_layout_coming(before);
         }
-        if (coming > most) {
-            return is_asked_for ? WHY_MUCH_COMES : WHY_NOT_EARLY;
+        if (is_asked_for && coming > most) {
+            return WHY_MUCH_COMES;
         }
     }
     return WHY_NOT_EARLY;

@@ -139,7 +139,8 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     endpoint->link.fd = -1;
     endpoint->link.source.fd = -1;
     endpoint->link.resolve_source.fd = -1;
-    endpoint->id = slot | (++worker->generation << SLOT_BITS);
+    endpoint->id = slot;
+    tmsg_endpoint_rename(endpoint);
     worker->endpoints[slot] = endpoint;
     endpoint->listed = true;
     *endpoint_p = endpoint;
@@ -148,8 +149,12 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
 
 void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint)
 {
-    endpoint->id = (endpoint->id & SLOT_MASK) |
-                   (++endpoint->worker->generation << SLOT_BITS);
+    uint32_t *generation = &endpoint->worker->generation;
+
+    do { /* 0 is nobody's */
+        *generation += 1;
+        endpoint->id = (endpoint->id & SLOT_MASK) | (*generation << SLOT_BITS);
+    } while (endpoint->id <= SLOT_MASK);
 }
 
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id)

@@ -103,7 +103,7 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
                               size_t bytes);
 
 /* So many bytes may be on their way to a receiver when it asks for the next
- * message: enough that none waits for the question, and no more than that. */
+ * message by it: what a network has under way while it does, and a little. */
 uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint);
 
 /* Something is to be written, or will come. Inside UCX, too. */

@@ -17,6 +17,7 @@
 #include "am/control.h"
 #include "am/endpoint.h"
 #include "support/channels.h"
+#include "support/joined.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -210,6 +211,38 @@ Test(box, keeps_the_order_whatever_goes_beside)
     cr_expect(ge(u64, by_box(pair.to_a), number / 10));
     cr_expect(lt(u64, by_box(pair.to_a), number));
     pair_close(&pair);
+}
+
+static bool count_alike(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return pair->to_a->boxes.sent == pair->to_b->boxes.came &&
+           pair->to_b->boxes.sent == pair->to_a->boxes.came;
+}
+
+/* Those of the handshake among them, and anew with each connection: else what
+ * is in a box would wait for ever, or pass what UCX has. */
+Test(box, both_sides_count_all_active_messages_of_a_connection)
+{
+    joined_t joined;
+    pair_t *pair = &joined.pair;
+    uint32_t before;
+
+    joined_open(&joined, &(how_t){.link = LINK_SHM});
+    warm_up(pair);
+    pair_await(pair, count_alike, pair, "like counts");
+    before = pair->to_a->boxes.sent;
+    joined_break(&joined);
+    joined_mend(&joined);
+    pair_await(pair, joined_is_open, &joined, "the connection");
+    must_true(pair->to_a->boxes.sent < before);
+    for (uint64_t i = 0; i < 100; i++) {
+        pass(pair, i, SMALL);
+    }
+    must_true(pair->to_a->boxes.out != NULL);
+    pair_await(pair, count_alike, pair, "like counts");
+    joined_close(&joined);
 }
 
 /* What goes by UCX is not passed by what is small, on another channel: nothing

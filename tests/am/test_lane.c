@@ -24,9 +24,8 @@
 
 #define LARGE ((size_t)3 << 20)
 #define HUGE ((size_t)48 << 20)
-/* Twice what is asked for ahead, and more. */
+/* Twice the most that is asked for ahead, and more. */
 #define GIANT ((size_t)144 << 20)
-#define NEAR ((size_t)32 << 20) /* that a lane asks for ahead, and more */
 #define CLAIM_BYTES 36
 
 static bool both_stand(void *arg)
@@ -314,10 +313,14 @@ static void send_giants(pair_t *pair, drive_t drive, tmsg_request_t **first_p,
 Test(lane, memory_is_taken_when_its_turn_is_near)
 {
     tmsg_request_t *first, *second;
+    uint64_t ahead;
     pair_t pair;
 
     send_giants(&pair, DRIVE_POLLING, &first, &second);
-    while (pair.to_a->lane->written < GIANT - NEAR) {
+    ahead = tmsg_lane_ahead(pair.to_b);
+    cr_assert(ge(u64, ahead, 4 * MIB));
+    cr_assert(le(u64, ahead, 64 * MIB));
+    while (pair.to_a->lane->written < GIANT - ahead) {
         tmsg_worker_progress(pair.a.worker);
         tmsg_worker_progress(pair.b.worker);
         cr_assert(lt(u64, held(&pair.a), GIANT + LARGE));

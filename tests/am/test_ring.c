@@ -88,7 +88,7 @@ static bool has_taken_all(void *arg)
     tmsg_worker_t *worker = stream->pair->a.worker;
     tmsg_message_t *message;
 
-    must_true(tmsg_store_held(worker->store) < (size_t)4 * MIB + 2 * LARGE);
+    cr_assert(lt(u64, tmsg_store_held(worker->store), 4 * MIB + 2 * LARGE));
     while (tmsg_worker_recv(worker, 0, &message) == TMSG_OK) {
         sample_check_bytes(stream->taken++, LARGE, tmsg_message_map(message));
         tmsg_message_destroy(message);
@@ -107,6 +107,53 @@ Test(ring, a_stream_takes_little_memory)
     }
     pair_await(&pair, has_taken_all, &stream, "all messages");
     pair_close(&pair);
+}
+
+/* What does not wait for its turn takes no memory that one before it is to
+ * have: a has it for the first and the third, but not for these and the
+ * second. */
+static void in_order_of_memory(bool session, tmsg_send_params_t third)
+{
+    const tmsg_limits_t limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                                  .held_bytes = 16 * MIB};
+    const side_options_t a = {.limits = limits};
+    const size_t sizes[] = {8 * MIB, 15 * MIB, 6 * MIB};
+    const how_t how = {.link = LINK_SHM, .a = a};
+    joined_t joined;
+    pair_t *pair = &joined.pair;
+    tmsg_map_t *map = sample_bytes(2, sizes[2]);
+
+    if (session) {
+        joined_open(&joined, &how);
+    } else {
+        pair_open(pair, LINK_SHM, DRIVE_POLLING, &a, NULL);
+    }
+    send_bytes(pair->to_a, 0, 0, sizes[0], 0);
+    send_bytes(pair->to_a, 0, 1, sizes[1], 0);
+    must(tmsg_endpoint_send(pair->to_a, map, &third, NULL));
+    tmsg_map_destroy(map);
+    for (uint64_t i = 0; i < 3; i++) {
+        large_take(pair, &pair->a, i, sizes[i]);
+    }
+    if (session) {
+        joined_close(&joined);
+    } else {
+        pair_close(pair);
+    }
+}
+
+Test(ring, what_comes_by_ucx_takes_no_memory_before_its_turn)
+{
+    in_order_of_memory(false,
+                       (tmsg_send_params_t){.field_mask = TMSG_SEND_PARAM_WAY,
+                                            .protocol = TMSG_PROTOCOL_RNDV});
+}
+
+Test(ring, what_keeps_its_turn_in_a_session_takes_no_memory_before_it)
+{
+    in_order_of_memory(true,
+                       (tmsg_send_params_t){.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                            .flags = TMSG_SEND_UNORDERED});
 }
 
 /* The one on channel 1 goes past most of that on channel 0. */
