@@ -58,6 +58,12 @@ bool tmsg_early_keep(tmsg_message_t *message)
     return message->early;
 }
 
+bool tmsg_early_is(const tmsg_message_t *message)
+{
+    return message->endpoint->worker->early.count > 0 &&
+           judge(message) != WHY_NOT_EARLY;
+}
+
 /* In one look at all of them a channel's are judged until one is early. */
 static bool is_early(const tmsg_message_t *message, uint64_t look)
 {
@@ -74,15 +80,24 @@ static bool is_early(const tmsg_message_t *message, uint64_t look)
     return why != WHY_NOT_EARLY;
 }
 
+/* Who waits for memory already, and may hold some of it. */
+static tmsg_node_t *starved(const tmsg_worker_t *worker)
+{
+    tmsg_node_t *head = worker->fetch.head;
+
+    return head != NULL && message_of(head)->starved ? head : NULL;
+}
+
 void tmsg_early_look(tmsg_worker_t *worker)
 {
-    tmsg_node_t *next, *last = NULL, *node = worker->early.head;
+    tmsg_node_t *next, *last = starved(worker), *node = worker->early.head;
     uint64_t look = ++worker->early_looks;
 
     for (; node != NULL; node = next) {
         next = node->next;
         if (!is_early(message_of(node), look)) {
             tmsg_message_wait_no_more(message_of(node));
+            message_of(node)->channel->early_look = look; /* one at a time */
             tmsg_list_insert(&worker->fetch, last, node);
             last = node;
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/early.h - messages that wait for those before them to come, before they
- * ask for memory: it would lie idle meanwhile, and out of the processor's cache
- * when it is written at last. Lock held, all of it. */
+/* am/early.h - messages that wait for those before them, to come or to have
+ * their memory, before they ask for their own: it would lie idle meanwhile, and
+ * out of the processor's cache when it is written at last. Lock held, all of
+ * it. */
 #ifndef TMSG_AM_EARLY_H
 #define TMSG_AM_EARLY_H
 
@@ -9,6 +10,9 @@
 
 /* Puts one that asks for memory among them, where it is too early. */
 bool tmsg_early_keep(tmsg_message_t *message);
+
+/* Whether one that has just come is to be among them. */
+bool tmsg_early_is(const tmsg_message_t *message);
 
 /* Moves those whose time has come to those that wait for memory, before what
  * came later, which may wait for what these are to have. */

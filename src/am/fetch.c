@@ -44,7 +44,7 @@ void tmsg_message_drop_data(tmsg_message_t *message)
 tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
                                      size_t bytes, bool fleeting)
 {
-    bool waits = tmsg_store_is_missed(message->store);
+    bool waits = tmsg_store_is_missed(message->store) || tmsg_early_is(message);
     void *copy = NULL;
 
     if (bytes == 0 && !message->rendezvous) {

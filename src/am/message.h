@@ -15,7 +15,7 @@
 
 typedef enum {
     TMSG_RX_BROKEN = -1,   /* its connection was; it is to come again */
-    TMSG_RX_WAITING = 0,   /* for memory */
+    TMSG_RX_WAITING = 0,   /* for memory, or not kept yet */
     TMSG_RX_FETCHING = 1,  /* UCX writes into it */
     TMSG_RX_WHOLE = 2,     /* may be delivered when its turn comes */
     TMSG_RX_FAILED = 3,    /* its turn is skipped */

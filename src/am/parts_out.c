@@ -439,9 +439,10 @@ static bool is_ready(tmsg_parts_out_t *parts)
            tmsg_stage_out_ready(parts->send, parts->next.tensor);
 }
 
-/* Whether a part may go that is not of the message which began first. That one
- * has memory at the receiver before all others, which may wait for what it
- * holds: a place of the window is its own. */
+/* Whether a part may go that is not of the message which began first, of those
+ * whose parts need not be asked for (any more). That one has memory at the
+ * receiver before all others, which may wait for what it holds: a place of the
+ * window is its own. */
 static bool has_room(const tmsg_endpoint_t *endpoint,
                      const tmsg_parts_out_t *first)
 {
@@ -455,9 +456,8 @@ static bool has_room(const tmsg_endpoint_t *endpoint,
 static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *node = endpoint->parting.head;
-    tmsg_parts_out_t *first = TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
-    tmsg_parts_out_t *chosen = NULL;
-    bool room = has_room(endpoint, first);
+    tmsg_parts_out_t *first = NULL, *chosen = NULL;
+    bool room = false;
 
     for (; node != NULL; node = node->next) {
         TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node)
@@ -470,6 +470,10 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 
         if (channel->stalled) {
             continue;
+        }
+        if (first == NULL && !parts->awaited) {
+            first = parts;
+            room = has_room(endpoint, first);
         }
         channel->stalled = parts->awaited || !is_ready(parts);
         if (!channel->stalled && (room || parts == first) &&

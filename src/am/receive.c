@@ -458,8 +458,11 @@ void tmsg_message_landed(tmsg_message_t *message)
         tmsg_message_drop_body(message);
         tmsg_message_reject(message, status);
     } else if (tmsg_incoming_may_be_placed(message) || message->stage != NULL) {
-        message->state = TMSG_RX_WAITING; /* for the application's word */
-        tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
+        /* For the application's word; it has its memory, and waits for
+         * nobody's. */
+        message->state = TMSG_RX_WAITING;
+        tmsg_list_insert(&message->endpoint->worker->fetch, NULL,
+                         &message->queue);
     } else {
         tmsg_place_landed(message);
         tmsg_message_whole(message);

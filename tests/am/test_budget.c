@@ -13,7 +13,7 @@
 
 #define KIB 1024u
 #define BUDGET (8 * MIB)
-#define LARGE_BUDGET (64 * MIB)
+#define LARGE_BUDGET (32 * MIB)
 
 enum {
     PEERS = 8,
@@ -52,7 +52,7 @@ static const row_t rows[] = {
     {"tcp, one that is large", LINK_TCP, 6 * MIB, 1, 3, 0, false, false, 0},
     {"tcp, headers", LINK_TCP, 4 * KIB, 16, 120, 6000, false, true, 0},
     /* Of which one is held: the others' headers have memory left to take. */
-    {"tcp, headers alone", LINK_TCP, 33 * MIB, 16, 120, 6000, false, true,
+    {"tcp, headers alone", LINK_TCP, 17 * MIB, 16, 60, 7900, false, true,
      LARGE_BUDGET},
     {"shm, by boxes", LINK_SHM, 64, 64, 6, 0, false, false, 0},
     {"shm, eager", LINK_SHM, 100 * KIB, 16, 30, 0, false, false, 0},
