@@ -453,6 +453,15 @@ static tmsg_message_t *message_of(tmsg_node_t *node)
     return TMSG_CONTAINER_OF(node, tmsg_message_t, queue);
 }
 
+/* Of each channel one comes to be due at a time, and the next by it. */
+static bool has_next(tmsg_worker_t *worker)
+{
+    if (worker->fetch.count == 0 && worker->early.count > 0) {
+        tmsg_early_look(worker);
+    }
+    return worker->fetch.count > 0;
+}
+
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 {
     unsigned count = 0;
@@ -462,7 +471,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
     }
     worker->fetching = true;
     tmsg_early_look(worker);
-    while (worker->fetch.count > 0 && !worker->doomed) {
+    while (!worker->doomed && has_next(worker)) {
         tmsg_message_t *message = message_of(tmsg_list_pop(&worker->fetch));
         tmsg_endpoint_t *endpoint = message->endpoint;
         tmsg_status_t status;
