@@ -470,7 +470,9 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
         return 0;
     }
     worker->fetching = true;
-    tmsg_early_look(worker);
+    if (worker->fetch.count > 0) { /* else has_next() looks */
+        tmsg_early_look(worker);
+    }
     while (!worker->doomed && has_next(worker)) {
         tmsg_message_t *message = message_of(tmsg_list_pop(&worker->fetch));
         tmsg_endpoint_t *endpoint = message->endpoint;
