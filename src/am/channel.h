@@ -34,7 +34,7 @@ typedef struct tmsg_channel {
                               they are taken in any; by own_queue */
     uint32_t rx_known;     /* refusals from here on are remembered: resume.h */
     tmsg_message_t *rx;    /* arrived, in order of sequence */
-    uint64_t early_look;   /* the last in which one was early: early.h */
+    uint64_t early_look;   /* the last in which one was early: fetch_queue.h */
     /* Which of the next queue_depth were delivered before their turn: a bit
      * each, at sequence modulo a power of two. NULL: none ever was. */
     uint64_t *overtook;

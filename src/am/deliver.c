@@ -228,14 +228,19 @@ void tmsg_messages_deliver(tmsg_channel_t *channel)
     }
 }
 
+bool tmsg_message_may_overtake(const tmsg_message_t *message)
+{
+    return (message->head.flags & TMSG_HEADER_UNORDERED) != 0 &&
+           !tmsg_resume_keeps(message->endpoint); /* which counts prefixes */
+}
+
 /* It waits for none of those before it; its definition of a schema does. */
 void tmsg_message_overtake(tmsg_message_t *message)
 {
     tmsg_channel_t *channel = message->channel;
 
-    if (!(message->head.flags & TMSG_HEADER_UNORDERED) ||
+    if (!tmsg_message_may_overtake(message) ||
         message->head.sequence == channel->rx_sequence ||
-        tmsg_resume_keeps(message->endpoint) || /* which counts prefixes */
         !tmsg_channel_may_overtake(channel) || !tmsg_schemas_keep(message)) {
         return;
     }

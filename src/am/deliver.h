@@ -12,6 +12,9 @@ void tmsg_messages_deliver(tmsg_channel_t *channel);
  * handler or whoever pulls gets it. */
 void tmsg_message_hand_over(tmsg_message_t *message);
 
+/* Whether it waits for none of those before it on its channel. */
+bool tmsg_message_may_overtake(const tmsg_message_t *message);
+
 /* Delivers a message before its turn, if it is unordered and may be. */
 void tmsg_message_overtake(tmsg_message_t *message);
 

@@ -11,6 +11,7 @@
 #include <tensormsg/version.h>
 
 #include "am/endpoint.h"
+#include "am/fetch_queue.h"
 #include "am/lane.h"
 #include "am/listener.h"
 #include "am/resume.h"
@@ -397,8 +398,7 @@ static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
            add_number(object, "header_bytes",
                       tmsg_store_noted(worker->store)) &&
            add_number(object, "ahead_bytes", worker->windows) &&
-           add_number(object, "unfetched_messages",
-                      worker->fetch.count + worker->early.count);
+           add_number(object, "unfetched_messages", tmsg_fetch_count(worker));
 }
 
 tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "am/deliver.h"
-#include "am/early.h"
 #include "am/endpoint.h"
+#include "am/fetch_queue.h"
 #include "am/incoming.h"
 #include "am/lease.h"
 #include "am/lying.h"
@@ -44,7 +44,7 @@ void tmsg_message_drop_data(tmsg_message_t *message)
 tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
                                      size_t bytes, bool fleeting)
 {
-    bool waits = tmsg_store_is_missed(message->store) || tmsg_early_is(message);
+    bool waits = tmsg_fetch_is_late(message);
     void *copy = NULL;
 
     if (bytes == 0 && !message->rendezvous) {
@@ -399,7 +399,7 @@ bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
                              size_t room)
 {
     bool starving =
-        worker->fetch.count > 0 && tmsg_store_is_missed(worker->store);
+        tmsg_fetch_asks(worker) && tmsg_store_is_missed(worker->store);
 
     if (room > 0) {
         why[0] = '\0';
@@ -448,72 +448,65 @@ static void starve(tmsg_message_t *message)
     }
 }
 
-static tmsg_message_t *message_of(tmsg_node_t *node)
+/* False: it found no memory, and asks again. Lets the lock go. */
+static bool fetch(tmsg_message_t *message)
 {
-    return TMSG_CONTAINER_OF(node, tmsg_message_t, queue);
-}
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_status_t status;
 
-/* Of each channel one comes to be due at a time, and the next by it. */
-static bool has_next(tmsg_worker_t *worker)
-{
-    if (worker->fetch.count == 0 && worker->early.count > 0) {
-        tmsg_early_look(worker);
+    message->state = TMSG_RX_FETCHING;
+    message->pending++; /* nobody abandons it meanwhile */
+    endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
+    status = message->aborted ? message->refusal : make_ready(message);
+    if (tmsg_endpoint_is_down(endpoint)) {
+        tmsg_message_drop_data(message);
+        tmsg_endpoint_reported(endpoint);
+        tmsg_message_fetched(message, UCS_OK);
+        return true;
     }
-    return worker->fetch.count > 0;
+    endpoint->in_ucx--;
+    if (message->aborted) {
+        status = message->refusal;
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        starve(message);
+        message->pending--;
+        message->state = TMSG_RX_WAITING;
+        tmsg_fetch_put_back(message);
+        return false;
+    }
+    if (status == TMSG_OK) {
+        status = take(message);
+    }
+    if (status == TMSG_OK) {
+        status = message->stage != NULL ? tmsg_stage_in_begin(message)
+                                        : tmsg_parts_fetch(message);
+    }
+    if (status != TMSG_OK) {
+        refuse_kept(message, status);
+    }
+    tmsg_message_fetched(message, UCS_OK);
+    return true;
 }
 
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 {
+    bool starves = false; /* one that asked, and so would all behind it */
+    tmsg_message_t *message;
     unsigned count = 0;
 
     if (worker->fetching) {
         return 0;
     }
     worker->fetching = true;
-    if (worker->fetch.count > 0) { /* else has_next() looks */
-        tmsg_early_look(worker);
-    }
-    while (!worker->doomed && has_next(worker)) {
-        tmsg_message_t *message = message_of(tmsg_list_pop(&worker->fetch));
-        tmsg_endpoint_t *endpoint = message->endpoint;
-        tmsg_status_t status;
-
-        if (tmsg_early_keep(message)) {
-            continue;
+    tmsg_fetch_look(worker);
+    while (!worker->doomed &&
+           (message = tmsg_fetch_next(worker, !starves)) != NULL) {
+        if (fetch(message)) {
+            count++;
+        } else {
+            starves = true;
         }
-        message->state = TMSG_RX_FETCHING;
-        message->pending++; /* nobody abandons it meanwhile */
-        endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
-        status = message->aborted ? message->refusal : make_ready(message);
-        if (tmsg_endpoint_is_down(endpoint)) {
-            tmsg_message_drop_data(message);
-            tmsg_endpoint_reported(endpoint);
-            tmsg_message_fetched(message, UCS_OK);
-            continue;
-        }
-        endpoint->in_ucx--;
-        if (message->aborted) {
-            status = message->refusal;
-        }
-        if (status == TMSG_IN_PROGRESS) {
-            starve(message);
-            message->pending--;
-            message->state = TMSG_RX_WAITING;
-            tmsg_list_insert(&worker->fetch, NULL, &message->queue);
-            break;
-        }
-        if (status == TMSG_OK) {
-            status = take(message);
-        }
-        if (status == TMSG_OK) {
-            status = message->stage != NULL ? tmsg_stage_in_begin(message)
-                                            : tmsg_parts_fetch(message);
-        }
-        if (status != TMSG_OK) {
-            refuse_kept(message, status);
-        }
-        tmsg_message_fetched(message, UCS_OK);
-        count++;
     }
     worker->fetching = false;
     return count;

@@ -68,7 +68,9 @@ struct tmsg_message {
     bool in_block;          /* all of them, there, as they travel */
     bool head_here;         /* what travels in the message itself */
     bool starved;           /* it has waited for memory */
-    bool early;             /* listed there, and not in the worker's fetch */
+    bool behind_gap;        /* one before it on its channel has not come */
+    tmsg_list_t *listed;    /* in the worker's fetch; NULL: in none of it */
+    uint64_t turn;          /* which it was that asked there for memory */
     unsigned pending;       /* operations that will look at it when they end */
     tmsg_parts_in_t *parts; /* large tensors; NULL: none */
     uint64_t parts_bytes;
@@ -81,7 +83,7 @@ struct tmsg_message {
     uint8_t *body;           /* a spilled one, padded, on its way */
     ucp_dt_iov_t few_pieces[TMSG_MESSAGE_PIECES];
     tmsg_message_t *next_in_order;
-    tmsg_node_t queue;     /* worker's fetch or early, then ready */
+    tmsg_node_t queue;     /* of the worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready; a STREAM's: rx_unread */
     /* Not zeroed with the rest, the first seven kept with the record: */
     tmsg_store_t *store;

@@ -213,9 +213,17 @@ void tmsg_parts_out_await(tmsg_parts_out_t *parts, bool awaited)
     parts->awaited = awaited;
 }
 
+void tmsg_parts_out_grant(tmsg_parts_out_t *parts)
+{
+    tmsg_parts_out_await(parts, false);
+    parts->granted = true;
+    parts->send->endpoint->parts_granted++;
+}
+
 void tmsg_parts_out_unlist(tmsg_parts_out_t *parts)
 {
     tmsg_parts_out_await(parts, false);
+    parts->send->endpoint->parts_granted -= parts->granted;
     tmsg_list_remove(parts->queue, &parts->node);
     parts->queue = NULL;
 }
@@ -235,14 +243,17 @@ void tmsg_parts_stop(tmsg_send_t *send)
 
 void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
 {
+    tmsg_parts_out_t *parts = slot->send->parts;
+
     slot->busy = false;
-    slot->send->parts->in_ucx--;
+    parts->in_ucx--;
 }
 
 static void reported(tmsg_parts_slot_t *slot, ucs_status_t ucs)
 {
     tmsg_send_t *send = slot->send;
     tmsg_endpoint_t *endpoint = send->endpoint;
+    bool granted = send->parts->granted;
 
     tmsg_endpoint_hold(endpoint);
     tmsg_op_over(endpoint, &slot->op);
@@ -252,6 +263,7 @@ static void reported(tmsg_parts_slot_t *slot, ucs_status_t ucs)
         tmsg_stage_out_reported(send, slot->fill);
     }
     endpoint->parts_in_ucx--;
+    endpoint->granted_in_ucx -= granted;
     if (endpoint->parting.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
@@ -406,6 +418,7 @@ static void post_next(tmsg_parts_out_t *parts)
     tmsg_op_begin(endpoint, &slot->op, forsaken);
     parts->in_ucx++;
     endpoint->parts_in_ucx++;
+    endpoint->granted_in_ucx += parts->granted;
     request = tmsg_endpoint_send_am(endpoint, slot->header, HEADER_BYTES, data,
                                     count > 1 ? count : bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
@@ -439,14 +452,26 @@ static bool is_ready(tmsg_parts_out_t *parts)
            tmsg_stage_out_ready(parts->send, parts->next.tensor);
 }
 
-/* Whether a part may go that is not of the message which began first, of those
- * whose parts need not be asked for (any more). That one has memory at the
- * receiver before all others, which may wait for what it holds: a place of the
- * window is its own. */
+/* Whether a part may go where there is a place in the window. Messages that
+ * the receiver has no memory for may wait there for what others hold, so these
+ * must not lack a place: one is left to those that it asked for, or will. Of
+ * the rest one is left to the message that began first, which has memory before
+ * the others. */
 static bool has_room(const tmsg_endpoint_t *endpoint,
+                     const tmsg_parts_out_t *parts,
                      const tmsg_parts_out_t *first)
 {
-    return endpoint->parts_in_ucx - first->in_ucx + 1 < window_of(endpoint);
+    unsigned window = window_of(endpoint);
+    unsigned unknown = endpoint->parts_in_ucx - endpoint->granted_in_ucx;
+
+    if (parts->granted) {
+        return true;
+    }
+    if (window > 1 && endpoint->parts_awaited + endpoint->parts_granted > 0) {
+        window--;
+    }
+    return parts == first ? unknown < window
+                          : unknown - first->in_ucx + 1 < window;
 }
 
 /* One message's after the other's, but channels take turns: it is that one's
@@ -457,7 +482,6 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *node = endpoint->parting.head;
     tmsg_parts_out_t *first = NULL, *chosen = NULL;
-    bool room = false;
 
     for (; node != NULL; node = node->next) {
         TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node)
@@ -471,12 +495,11 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
         if (channel->stalled) {
             continue;
         }
-        if (first == NULL && !parts->awaited) {
+        if (first == NULL && !parts->awaited && !parts->granted) {
             first = parts;
-            room = has_room(endpoint, first);
         }
         channel->stalled = parts->awaited || !is_ready(parts);
-        if (!channel->stalled && (room || parts == first) &&
+        if (!channel->stalled && has_room(endpoint, parts, first) &&
             (chosen == NULL ||
              channel->parted < chosen->send->channel->parted)) {
             chosen = parts;

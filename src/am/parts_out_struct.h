@@ -35,6 +35,7 @@ struct tmsg_parts_out {
     tmsg_node_t node;   /* in this list, while some are to be handed over: */
     tmsg_list_t *queue; /* endpoint's parting or pulled; NULL: in none */
     bool awaited;       /* the peer is to say how they go, and when */
+    bool granted;       /* it did: by UCX, and it has memory for them */
     tmsg_send_t *send;
     const tmsg_map_t *map; /* that travels */
     tmsg_split_t split;
@@ -65,5 +66,6 @@ void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot);
 void tmsg_parts_out_enlist(tmsg_parts_out_t *parts, tmsg_list_t *queue);
 void tmsg_parts_out_unlist(tmsg_parts_out_t *parts);
 void tmsg_parts_out_await(tmsg_parts_out_t *parts, bool awaited);
+void tmsg_parts_out_grant(tmsg_parts_out_t *parts);
 
 #endif

@@ -14,11 +14,10 @@ static void go_by_lane(tmsg_parts_out_t *parts)
     tmsg_lane_stir(endpoint);
 }
 
-/* As any other's, that nobody asked for. */
 static void go_by_ucx(tmsg_parts_out_t *parts)
 {
     tmsg_send_count_lane(parts->send, false);
-    tmsg_parts_out_await(parts, false);
+    tmsg_parts_out_grant(parts);
 }
 
 ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)

@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "am/call.h"
-#include "am/early.h"
 #include "am/endpoint.h"
 #include "am/fetch.h"
+#include "am/fetch_queue.h"
 #include "am/kin.h"
 #include "am/lane.h"
 #include "am/lying.h"
@@ -240,7 +240,7 @@ __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
 static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
-            worker->fetch.count | worker->early.count | worker->chores.count |
+            tmsg_fetch_count(worker) | worker->chores.count |
             worker->lanes.count | worker->has_retired) != 0;
 }
 
@@ -255,7 +255,7 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     if (worker->lanes.count > 0) {
         count += tmsg_lanes_turn(worker);
     }
-    if (worker->fetch.count + worker->early.count > 0) {
+    if (tmsg_fetch_count(worker) > 0) {
         count += tmsg_messages_fetch(worker);
     }
     if (worker->chores.count > 0) {
@@ -426,9 +426,7 @@ static tmsg_status_t arm(tmsg_worker_t *worker)
     }
     if ((worker->due.count > 0 && !worker->dispatching) ||
         worker->chores.count > 0 ||
-        (!worker->fetching &&
-         ((worker->fetch.count > 0 && !tmsg_store_is_missed(worker->store)) ||
-          tmsg_early_is_due(worker)))) {
+        (!worker->fetching && tmsg_fetch_is_due(worker))) {
         return TMSG_ERR_BUSY;
     }
     if (tmsg_stage_is_busy(&worker->stage) && !tmsg_stage_arm(worker)) {

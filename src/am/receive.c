@@ -9,8 +9,8 @@
 #include "am/control.h"
 #include "am/deliver.h"
 #include "am/dialect.h"
-#include "am/early.h"
 #include "am/fetch.h"
+#include "am/fetch_queue.h"
 #include "am/incoming.h"
 #include "am/parts.h"
 #include "am/place.h"
@@ -123,14 +123,27 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
     return status == TMSG_OK ? tmsg_parts_expect(message) : status;
 }
 
+/* The number from there on that did not come before its turn. */
+static uint32_t passed(const tmsg_channel_t *channel, uint32_t sequence)
+{
+    while (tmsg_channel_overtook(channel, sequence)) {
+        sequence++;
+    }
+    return sequence;
+}
+
 bool tmsg_message_file(tmsg_message_t *message)
 {
     tmsg_channel_t *channel = message->channel;
     tmsg_message_t **place = &channel->rx;
     uint32_t ahead = message->head.sequence - channel->rx_sequence;
+    uint32_t next = passed(channel, channel->rx_sequence);
 
     while (*place != NULL &&
            (*place)->head.sequence - channel->rx_sequence < ahead) {
+        if ((*place)->head.sequence == next) {
+            next = passed(channel, next + 1);
+        }
         place = &(*place)->next_in_order;
     }
     if (ahead > INT32_MAX ||
@@ -138,6 +151,8 @@ bool tmsg_message_file(tmsg_message_t *message)
         (*place != NULL && (*place)->head.sequence == message->head.sequence)) {
         return false;
     }
+    message->behind_gap =
+        message->head.sequence != next && !tmsg_message_may_overtake(message);
     message->next_in_order = *place;
     *place = message;
     return true;
@@ -234,6 +249,7 @@ tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence)
     if (!tmsg_message_file(message)) {
         tmsg_message_discard(message); /* it is here, and refused */
     }
+    tmsg_fetch_close_gap(channel);
     return TMSG_OK;
 }
 
@@ -256,8 +272,8 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
              message->head.message_id, why);
     switch (message->state) {
     case TMSG_RX_WAITING: /* UCX is to be told outside of it */
-        tmsg_message_wait_no_more(message);
-        tmsg_list_insert(&worker->fetch, NULL, &message->queue);
+        tmsg_fetch_leave(message);
+        tmsg_fetch_go_on(message);
         break;
     case TMSG_RX_WHOLE:
         message->state = TMSG_RX_FAILED;
@@ -322,7 +338,7 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         tmsg_message_reject(message, status);
         return UCS_OK;
     }
-    tmsg_list_push(&message->endpoint->worker->fetch, &message->queue);
+    tmsg_fetch_ask(message);
     return status == TMSG_IN_PROGRESS ? UCS_INPROGRESS : UCS_OK;
 }
 
@@ -395,31 +411,18 @@ static tmsg_channel_t *admit(const tmsg_arrival_t *arrival)
     return channel;
 }
 
-ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
+/* What UCX is told of what is left with it. */
+static ucs_status_t not_kept(const tmsg_arrival_t *arrival)
 {
-    ucs_status_t ignored = arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
-    tmsg_channel_t *channel = admit(arrival);
-    tmsg_endpoint_t *endpoint = channel == NULL ? NULL : channel->endpoint;
-    tmsg_message_t *message = NULL;
-    uint64_t charged;
+    return arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+}
+
+/* One that has its place among those of its channel. */
+static ucs_status_t take_in(tmsg_message_t *message,
+                            const tmsg_arrival_t *arrival, uint64_t charged)
+{
     tmsg_status_t status;
 
-    if (channel == NULL || !tmsg_credit_count(endpoint, arrival, &charged)) {
-        return ignored;
-    }
-    status =
-        tmsg_message_create(&arrival->head, arrival->ucx, channel, &message);
-    if (status != TMSG_OK || !tmsg_message_file(message)) {
-        /* Without a record its turn cannot be kept: the order is broken. */
-        if (status == TMSG_OK) {
-            tmsg_message_discard(message);
-        }
-        tmsg_endpoint_break(endpoint,
-                            status == TMSG_OK ? TMSG_ERR_MALFORMED : status,
-                            status == TMSG_OK ? "a sequence number came twice"
-                                              : tmsg_error_message());
-        return ignored;
-    }
     tmsg_trace_received(message, TMSG_TRACE_RECV_ARRIVED, TMSG_OK);
     tmsg_abort_recall(message);
     status = arrival->head.kind != TMSG_KIND_MAP
@@ -435,14 +438,48 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         status = decode_arrival(message, arrival);
     }
     if (status != TMSG_OK || message->aborted) {
-        tmsg_credit_free(endpoint, &charged);
+        tmsg_credit_free(message->endpoint, &charged);
         turn_away(message, status);
-        return ignored;
+        return not_kept(arrival);
     }
     message->charged = charged;
     tmsg_repeat_note_in(message, arrival);
     return tmsg_message_keep(message, arrival->data, arrival->data_bytes,
                              arrival->rendezvous, arrival->boxed);
+}
+
+ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_channel_t *channel = admit(arrival);
+    tmsg_endpoint_t *endpoint = channel == NULL ? NULL : channel->endpoint;
+    tmsg_message_t *message = NULL;
+    uint64_t charged;
+    bool fills_gap;
+    tmsg_status_t status;
+    ucs_status_t ucs;
+
+    if (channel == NULL || !tmsg_credit_count(endpoint, arrival, &charged)) {
+        return not_kept(arrival);
+    }
+    status =
+        tmsg_message_create(&arrival->head, arrival->ucx, channel, &message);
+    if (status != TMSG_OK || !tmsg_message_file(message)) {
+        /* Without a record its turn cannot be kept: the order is broken. */
+        if (status == TMSG_OK) {
+            tmsg_message_discard(message);
+        }
+        tmsg_endpoint_break(endpoint,
+                            status == TMSG_OK ? TMSG_ERR_MALFORMED : status,
+                            status == TMSG_OK ? "a sequence number came twice"
+                                              : tmsg_error_message());
+        return not_kept(arrival);
+    }
+    fills_gap = message->next_in_order != NULL && !message->behind_gap;
+    ucs = take_in(message, arrival, charged);
+    if (fills_gap) {
+        tmsg_fetch_close_gap(channel);
+    }
+    return ucs;
 }
 
 void tmsg_message_landed(tmsg_message_t *message)
@@ -461,8 +498,7 @@ void tmsg_message_landed(tmsg_message_t *message)
         /* For the application's word; it has its memory, and waits for
          * nobody's. */
         message->state = TMSG_RX_WAITING;
-        tmsg_list_insert(&message->endpoint->worker->fetch, NULL,
-                         &message->queue);
+        tmsg_fetch_go_on(message);
     } else {
         tmsg_place_landed(message);
         tmsg_message_whole(message);
@@ -513,7 +549,7 @@ static void abandon(tmsg_channel_t *channel)
             continue;
         }
         if (message->state == TMSG_RX_WAITING) {
-            tmsg_message_wait_no_more(message);
+            tmsg_fetch_leave(message);
             tmsg_message_drop_data(message);
         }
         /* One that is being fetched is destroyed when that has ended, which

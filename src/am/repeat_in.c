@@ -6,6 +6,7 @@
 #include "am/credit.h"
 #include "am/deliver.h"
 #include "am/endpoint.h"
+#include "am/fetch_queue.h"
 #include "am/incoming.h"
 #include "am/message.h"
 #include "am/receive.h"
@@ -110,8 +111,7 @@ static bool has_room(const tmsg_channel_t *channel)
     const tmsg_worker_t *worker = channel->endpoint->worker;
 
     return tmsg_credit_allows(channel->endpoint, repeat->charge) &&
-           (repeat->room_bytes == 0 ||
-            (worker->fetch.count | worker->early.count) == 0);
+           (repeat->room_bytes == 0 || tmsg_fetch_count(worker) == 0);
 }
 
 /* What of a header is its own. */

@@ -42,6 +42,17 @@ typedef struct {
 void tmsg_life_hold(tmsg_life_t *life);
 void tmsg_life_drop(tmsg_life_t *life);
 
+/* Messages that are not fetched yet, each in one of these: fetch_queue.h. */
+typedef struct {
+    tmsg_list_t first;  /* need no memory, or have it */
+    tmsg_list_t due;    /* have leave to ask for memory, */
+    tmsg_list_t asking; /* or would have it next */
+    tmsg_list_t early;  /* others are to have theirs first, or to come */
+    tmsg_list_t gapped; /* one before them has not come */
+    uint64_t looks;     /* at the early ones, so far */
+    uint64_t turns;     /* of those that asked, so far */
+} tmsg_fetch_queue_t;
+
 struct tmsg_worker {
     tmsg_context_t *context;
     tmsg_life_t *life;
@@ -116,10 +127,8 @@ struct tmsg_worker {
     uint64_t repeats; /* kinds of message that could be repeated, so far */
     tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
                                * small; of the store's pool */
-    tmsg_list_t fetch;        /* messages that arrived and wait for memory, */
-    tmsg_list_t early; /* for what comes before them, until they ask for it, */
-    uint64_t early_looks; /* at all of these, so far */
-    tmsg_list_t ready;    /* and those to be pulled */
+    tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched, */
+    tmsg_list_t ready;        /* and those to be pulled */
 };
 
 static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)

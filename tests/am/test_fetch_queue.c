@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
+/* In what order messages ask for memory, of which each is here no more than its
+ * head and its place. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "am/endpoint.h"
+#include "am/fetch_queue.h"
+#include "am/receive.h"
+#include "support/must.h"
+
+#define CHANNELS 2
+#define MOST 8
+#define MUCH ((uint64_t)1 << 30) /* more than is to come at a time */
+
+/* How its bytes come. */
+typedef enum {
+    PLAIN,  /* with its head, or by rendezvous */
+    PARTS,  /* by UCX, which has room for some at a time */
+    PULLED, /* by the lane, when it is asked for */
+} way_t;
+
+typedef struct {
+    tmsg_worker_t worker;
+    tmsg_endpoint_t endpoint;
+    tmsg_channel_t channels[CHANNELS];
+    tmsg_message_t messages[MOST];
+    unsigned count;
+} desk_t;
+
+static desk_t *desk;
+static int event_fd;
+
+static void open_desk(void)
+{
+    event_fd = eventfd(0, EFD_NONBLOCK);
+    desk = calloc(1, sizeof(*desk));
+    must_true(desk != NULL);
+    must(tmsg_store_create(NULL, MUCH, event_fd, NULL, NULL, NULL,
+                           &desk->worker.store));
+    desk->worker.queue_depth = MOST;
+    desk->endpoint.worker = &desk->worker;
+    for (unsigned i = 0; i < CHANNELS; i++) {
+        desk->channels[i].endpoint = &desk->endpoint;
+    }
+}
+
+static void close_desk(void)
+{
+    tmsg_store_drop(desk->worker.store);
+    free(desk);
+    close(event_fd);
+}
+
+TestSuite(fetch_queue, .init = open_desk, .fini = close_desk);
+
+/* One that has come, and asks. */
+static tmsg_message_t *come(unsigned channel, uint32_t sequence, way_t way,
+                            uint8_t flags)
+{
+    tmsg_message_t *message = &desk->messages[desk->count++];
+
+    message->endpoint = &desk->endpoint;
+    message->channel = &desk->channels[channel];
+    message->store = desk->worker.store;
+    message->head.sequence = sequence;
+    message->head.flags = flags | (way == PULLED ? TMSG_HEADER_PULLED : 0);
+    message->parts = way == PLAIN ? NULL : (tmsg_parts_in_t *)desk;
+    message->parts_bytes = way == PLAIN ? 0 : MUCH;
+    must_true(tmsg_message_file(message));
+    tmsg_fetch_ask(message);
+    tmsg_fetch_close_gap(message->channel);
+    return message;
+}
+
+static tmsg_message_t *next(bool may_ask)
+{
+    tmsg_message_t *message = NULL;
+
+    for (int turn = 0; turn < 2 && message == NULL; turn++) {
+        tmsg_fetch_look(&desk->worker);
+        message = tmsg_fetch_next(&desk->worker, may_ask);
+    }
+    return message;
+}
+
+Test(fetch_queue, nothing_asks_before_all_before_it_have_come)
+{
+    tmsg_message_t *third = come(0, 2, PLAIN, 0), *second, *first;
+
+    cr_expect_null(next(true));
+    cr_expect_not(tmsg_fetch_is_due(&desk->worker));
+    second = come(0, 1, PLAIN, 0);
+    cr_expect_null(next(true));
+    first = come(0, 0, PLAIN, 0);
+    cr_expect(tmsg_fetch_is_due(&desk->worker));
+    cr_expect(eq(ptr, next(true), first));
+    cr_expect(eq(ptr, next(true), second));
+    cr_expect(eq(ptr, next(true), third));
+    cr_expect_null(next(true));
+}
+
+/* A second gap, before what is behind the first. */
+Test(fetch_queue, gaps_close_in_any_order)
+{
+    tmsg_message_t *fifth = come(0, 4, PARTS, 0), *third = come(0, 2, PARTS, 0);
+    tmsg_message_t *second = come(0, 1, PLAIN, 0), *fourth, *first;
+
+    cr_expect_null(next(true));
+    first = come(0, 0, PLAIN, 0);
+    fourth = come(0, 3, PARTS, 0);
+    cr_expect(eq(ptr, next(true), first));
+    cr_expect(eq(ptr, next(true), second));
+    cr_expect(eq(ptr, next(true), third));
+    cr_expect(eq(ptr, next(true), fourth));
+    cr_expect(eq(ptr, next(true), fifth));
+}
+
+Test(fetch_queue, what_waits_for_none_before_it_leaves_no_gap_when_it_is_gone)
+{
+    tmsg_channel_t *channel = &desk->channels[0];
+    tmsg_message_t *second = come(0, 1, PLAIN, TMSG_HEADER_UNORDERED);
+    tmsg_message_t *third, *first;
+
+    cr_expect(eq(ptr, next(true), second));
+    must_true(tmsg_channel_may_overtake(channel));
+    channel->rx = second->next_in_order;
+    tmsg_channel_overtake(channel, 1);
+    third = come(0, 2, PLAIN, 0);
+    cr_expect_null(next(true));
+    first = come(0, 0, PLAIN, 0);
+    cr_expect(eq(ptr, next(true), first));
+    cr_expect(eq(ptr, next(true), third));
+    free(channel->overtook);
+}
+
+Test(fetch_queue, a_gap_holds_up_its_channel_alone)
+{
+    tmsg_message_t *other;
+
+    come(0, 1, PLAIN, 0);
+    other = come(1, 0, PULLED, 0);
+    cr_expect(eq(ptr, next(true), other));
+    cr_expect_null(next(true));
+}
+
+/* They find room in UCX's window in the order of their heads. */
+Test(fetch_queue, what_has_parts_waits_for_what_has_parts)
+{
+    tmsg_message_t *second = come(0, 1, PARTS, 0), *first;
+    tmsg_message_t *other = come(1, 0, PARTS, 0);
+    tmsg_message_t *behind = come(1, 1, PULLED, 0);
+    tmsg_message_t *unordered = come(1, 2, PARTS, TMSG_HEADER_UNORDERED);
+    tmsg_message_t *plain = come(1, 3, PLAIN, TMSG_HEADER_UNORDERED);
+
+    cr_expect(eq(ptr, next(true), plain));
+    cr_expect_null(next(true));
+    cr_expect_not(tmsg_fetch_is_due(&desk->worker));
+    first = come(0, 0, PULLED, 0);
+    cr_expect(eq(ptr, next(true), first));
+    cr_expect(eq(ptr, next(true), second));
+    cr_expect(eq(ptr, next(true), other));
+    cr_expect(eq(ptr, next(true), behind));
+    cr_expect(eq(ptr, next(true), unordered));
+    cr_expect_null(next(true));
+    cr_expect(eq(sz, desk->endpoint.parts_early, 0));
+    cr_expect(eq(sz, desk->endpoint.parts_gapped, 0));
+}
+
+/* Not more is to come by the lane than should be before more is asked for. */
+Test(fetch_queue, what_comes_by_the_lane_waits_for_what_is_to_come_by_it)
+{
+    tmsg_message_t *third = come(0, 2, PULLED, 0);
+    tmsg_message_t *second = come(0, 1, PULLED, 0);
+    tmsg_message_t *first = come(0, 0, PULLED, 0);
+
+    cr_expect(eq(ptr, next(true), first));
+    tmsg_fetch_look(
+        &desk->worker); /* of two one is due, and all of it to come */
+    cr_expect(eq(ptr, tmsg_fetch_next(&desk->worker, true), second));
+    cr_expect_null(tmsg_fetch_next(&desk->worker, true));
+    cr_expect(eq(ptr, next(true), third));
+}
+
+/* Without leave to ask, who starves stays the first of those that do. */
+Test(fetch_queue, who_starves_holds_up_none_that_needs_no_memory)
+{
+    tmsg_message_t *starving = come(0, 0, PLAIN, 0);
+    tmsg_message_t *behind = come(1, 0, PLAIN, 0);
+    tmsg_message_t *given_up = come(1, 1, PLAIN, 0);
+
+    cr_expect(eq(ptr, next(true), starving));
+    tmsg_fetch_leave(given_up);
+    tmsg_fetch_go_on(given_up); /* as by another thread, meanwhile */
+    tmsg_fetch_put_back(starving);
+    cr_expect(eq(ptr, next(false), given_up));
+    cr_expect_null(next(false));
+    cr_expect(eq(ptr, next(true), starving));
+    cr_expect(eq(ptr, next(true), behind));
+    cr_expect_null(next(true));
+}
