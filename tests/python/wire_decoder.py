@@ -159,7 +159,6 @@ def require_dense(shape, strides, bits):
 
 def span_of(shape, strides, bits):
     """Bytes from the lowest element to the highest, both included."""
-    require(bits % 8 == 0, "a span of no whole bytes", "UNSUPPORTED")
     if 0 in shape:
         return 0
     steps = [(n - 1) * s for n, s in zip(shape, strides)]
@@ -199,6 +198,8 @@ def decode_options(value, shape, bits, size):
         require(encoding in (0, 1), "encoding", "UNSUPPORTED")
         require(encoding == 0 or array(options.get(1, ())),
                 "a span without strides", "UNSUPPORTED")
+        require(encoding == 0 or bits % 8 == 0, "a span of no whole bytes",
+                "UNSUPPORTED")
     with faults:
         if 1 in options:
             strides = [integer(s) for s in array(options[1])]
