@@ -398,7 +398,8 @@ static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
            add_number(object, "header_bytes",
                       tmsg_store_noted(worker->store)) &&
            add_number(object, "ahead_bytes", worker->windows) &&
-           add_number(object, "unfetched_messages", tmsg_fetch_count(worker));
+           add_number(object, "unfetched_messages",
+                      tmsg_fetch_count(worker) + worker->fetch.gapped.count);
 }
 
 tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)

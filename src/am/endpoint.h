@@ -145,10 +145,11 @@ struct tmsg_endpoint {
     tmsg_list_t parting;    /* sends, by what parts they have to hand over */
     tmsg_list_t pulled;     /* the same, to the lane */
     unsigned parts_awaited; /* of these, those that the peer is to ask for */
-    unsigned parts_granted; /* and those that it asked for by UCX */
-    unsigned parts_in_ucx, granted_in_ucx;
-    unsigned parts_early, parts_gapped; /* messages: fetch_queue.c */
-    uint64_t early_look; /* the last in which one was early that has parts */
+    unsigned parts_in_ucx;
+    unsigned granted_in_ucx; /* of these, of messages that it asked for */
+    unsigned parts_early;    /* messages with parts by UCX that are early, */
+    unsigned parts_gapped;   /* or behind a gap: fetch_queue.h */
+    uint64_t early_look;     /* the last in which one of these was early */
     uint64_t sent_in_pieces; /* messages with parts or slices */
     uint64_t parts_handed;   /* to UCX, in all */
     tmsg_list_t kept_parts;  /* of the peer's messages; see parts_in.c */

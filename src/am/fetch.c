@@ -245,11 +245,41 @@ bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
            tmsg_place_copy(message, data) == TMSG_OK;
 }
 
-/* Memory for a spilled body, which is the library's, whoever has the rest. */
-static tmsg_status_t get_body(tmsg_message_t *message, uint64_t spill)
+void tmsg_fetch_take_back(tmsg_message_t *message)
 {
-    tmsg_status_t status = tmsg_store_reserve(message->store, spill);
+    if (message->kept_back > 0) {
+        tmsg_store_discharge(message->store, message->kept_back);
+        message->kept_back = 0;
+    }
+}
 
+/* What has landed may turn out to be for a device, and that memory is asked for
+ * when others have theirs: as much is kept for it, if it may be had at all. */
+static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
+                               uint64_t spill)
+{
+    uint64_t budget = tmsg_store_budget(message->store);
+    uint64_t taken = tmsg_store_asks(message->store) ? spill : bytes + spill;
+    uint64_t left = budget > taken ? budget - taken : 0;
+    uint64_t most = bytes < left ? bytes : left;
+    tmsg_status_t status = TMSG_OK;
+
+    if (message->kept_back == 0 && most > 0) {
+        status = tmsg_store_reserve(message->store, most);
+        message->kept_back = status == TMSG_OK ? most : 0;
+    }
+    return status;
+}
+
+/* Memory for a spilled body, which is the library's, whoever has the rest. */
+static tmsg_status_t get_body(tmsg_message_t *message, uint64_t bytes,
+                              uint64_t spill)
+{
+    tmsg_status_t status = keep_back(message, bytes, spill);
+
+    if (status == TMSG_OK) {
+        status = tmsg_store_reserve(message->store, spill);
+    }
     if (status != TMSG_OK) {
         return status;
     }
@@ -289,6 +319,9 @@ static tmsg_status_t find_devices(tmsg_message_t *message)
     tmsg_callback_t callback;
     tmsg_status_t status;
 
+    if (message->landed) {
+        tmsg_fetch_take_back(message);
+    }
     if (message->stage == NULL) {
         return TMSG_OK;
     }
@@ -335,7 +368,7 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
     }
     tmsg_worker_unlock(worker);
     if (!is_known(message) && message->body == NULL) {
-        status = get_body(message, spill);
+        status = get_body(message, bytes, spill);
     }
     if (status == TMSG_OK && bytes > 0) {
         status = tmsg_store_alloc(message->store, bytes, &message->block);

@@ -9,6 +9,9 @@
  * the lock go while it calls the application's allocator. */
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 
+/* Gives up what it has of held_bytes for memory that it may ask for later. */
+void tmsg_fetch_take_back(tmsg_message_t *message);
+
 /* Lock held: whether a message waits for memory that others hold; the words of
  * it, empty otherwise, go into `why`, if there is room. */
 bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,

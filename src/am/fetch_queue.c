@@ -56,31 +56,46 @@ void tmsg_fetch_leave(tmsg_message_t *message)
     message->listed = NULL;
 }
 
+/* One that closes a gap comes in the place of what waited for it: on a channel
+ * turns never fall. */
 void tmsg_fetch_ask(tmsg_message_t *message)
 {
     tmsg_fetch_queue_t *queue = queue_of(message);
 
     message->turn = queue->turns++;
-    list(message, message->behind_gap ? &queue->gapped : &queue->asking);
+    for (const tmsg_message_t *behind = message->next_in_order; behind != NULL;
+         behind = behind->next_in_order) {
+        if (behind->listed == &queue->gapped && behind->turn < message->turn) {
+            message->turn = behind->turn;
+        }
+    }
+    list(message, message->behind_gap ? &queue->gapped : &queue->arrived);
 }
 
-static bool comes_after(const tmsg_message_t *message,
-                        const tmsg_message_t *other)
+static bool comes_after(tmsg_node_t *node, const tmsg_message_t *other)
 {
-    return message->channel == other->channel
+    const tmsg_message_t *message = message_of(node);
+
+    return message->turn == other->turn
                ? (int32_t)(message->head.sequence - other->head.sequence) > 0
                : message->turn > other->turn;
 }
 
-/* In the order in which they came, and on a channel of their numbers: a gap
- * has held up some. So each waits for none behind it in the list. */
-static void list_early(tmsg_message_t *message)
+/* By their turns, so that each waits for none behind it in the list. `before`:
+ * one that it comes after; NULL: that is not known. */
+static void list_early(tmsg_message_t *message, tmsg_node_t *before)
 {
     tmsg_list_t *early = &queue_of(message)->early;
-    tmsg_node_t *before = early->tail;
 
-    while (before != NULL && comes_after(message_of(before), message)) {
-        before = before->previous;
+    if (before == NULL) {
+        before = early->tail;
+        while (before != NULL && comes_after(before, message)) {
+            before = before->previous;
+        }
+    } else {
+        while (before->next != NULL && !comes_after(before->next, message)) {
+            before = before->next;
+        }
     }
     tmsg_list_insert(early, before, &message->queue);
     message->listed = early;
@@ -90,6 +105,7 @@ static void list_early(tmsg_message_t *message)
 void tmsg_fetch_close_gap(tmsg_channel_t *channel)
 {
     uint32_t number = channel->rx_sequence;
+    tmsg_node_t *last = NULL;
 
     for (tmsg_message_t *message = channel->rx; message != NULL;
          message = message->next_in_order, number++) {
@@ -102,7 +118,8 @@ void tmsg_fetch_close_gap(tmsg_channel_t *channel)
         message->behind_gap = false;
         if (message->listed == &queue_of(message)->gapped) {
             tmsg_fetch_leave(message);
-            list_early(message);
+            list_early(message, last);
+            last = &message->queue;
         }
     }
 }
@@ -114,7 +131,7 @@ void tmsg_fetch_go_on(tmsg_message_t *message)
 
 void tmsg_fetch_put_back(tmsg_message_t *message)
 {
-    message->listed = &queue_of(message)->due;
+    message->listed = &queue_of(message)->asking;
     tmsg_list_insert(message->listed, NULL, &message->queue);
 }
 
@@ -131,7 +148,7 @@ static bool is_behind(const tmsg_message_t *message)
          before != NULL && before != message && coming <= most;
          before = before->next_in_order) {
         if (before->listed == &queue->early ||
-            before->listed == &queue->asking) {
+            before->listed == &queue->arrived) {
             return true;
         }
         if (before->aborted) {
@@ -140,7 +157,7 @@ static bool is_behind(const tmsg_message_t *message)
         if (before->state == TMSG_RX_FETCHING && before->by_lane &&
             before->parts != NULL) {
             coming += tmsg_parts_layout_coming(before);
-        } else if (before->listed == &queue->due && is_asked_for(before)) {
+        } else if (before->listed == &queue->asking && is_asked_for(before)) {
             coming += before->parts_bytes;
         }
     }
@@ -162,7 +179,9 @@ static bool is_early(const tmsg_message_t *message)
 bool tmsg_fetch_is_late(const tmsg_message_t *message)
 {
     return message->behind_gap || tmsg_store_is_missed(message->store) ||
-           (queue_of(message)->early.count > 0 && is_early(message));
+           (queue_of(message)->early.count + message->endpoint->parts_gapped >
+                0 &&
+            is_early(message));
 }
 
 /* Of the early ones, of which all before it were asked in the same look. Of a
@@ -206,30 +225,40 @@ void tmsg_fetch_look(tmsg_worker_t *worker)
     for (; node != NULL; node = find_due(next, look)) {
         next = node->next;
         tmsg_fetch_leave(message_of(node));
-        list(message_of(node), &queue->due);
+        list(message_of(node), &queue->asking);
     }
+}
+
+/* Whether the next that asks does not wait for memory to come free. */
+static bool may_ask(const tmsg_worker_t *worker)
+{
+    const tmsg_fetch_queue_t *queue = &worker->fetch;
+
+    return queue->asking.count == 0
+               ? queue->arrived.count > 0
+               : !message_of(queue->asking.head)->starved ||
+                     !tmsg_store_is_missed(worker->store);
 }
 
 bool tmsg_fetch_is_due(tmsg_worker_t *worker)
 {
     tmsg_fetch_queue_t *queue = &worker->fetch;
 
-    return queue->first.count > 0 ||
-           (tmsg_fetch_asks(worker) && !tmsg_store_is_missed(worker->store)) ||
+    return queue->first.count > 0 || may_ask(worker) ||
            find_due(queue->early.head, ++queue->looks) != NULL;
 }
 
 /* Takes off the first of those that ask and are not early. */
 static tmsg_node_t *next_asking(tmsg_fetch_queue_t *queue)
 {
-    while (queue->asking.head != NULL) {
-        tmsg_message_t *message = message_of(queue->asking.head);
+    while (queue->arrived.head != NULL) {
+        tmsg_message_t *message = message_of(queue->arrived.head);
 
         tmsg_fetch_leave(message);
         if (!is_early(message)) {
             return &message->queue;
         }
-        list_early(message);
+        list_early(message, NULL);
     }
     return NULL;
 }
@@ -240,7 +269,7 @@ tmsg_message_t *tmsg_fetch_next(tmsg_worker_t *worker, bool may_ask)
     tmsg_node_t *node = queue->first.head;
 
     if (node == NULL && may_ask) {
-        node = queue->due.head;
+        node = queue->asking.head;
     }
     if (node != NULL) {
         tmsg_fetch_leave(message_of(node));

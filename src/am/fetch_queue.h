@@ -40,18 +40,19 @@ tmsg_message_t *tmsg_fetch_next(tmsg_worker_t *worker, bool may_ask);
 /* Whether one asks for memory, or would next. */
 static inline bool tmsg_fetch_asks(const tmsg_worker_t *worker)
 {
-    return worker->fetch.due.count + worker->fetch.asking.count > 0;
+    return worker->fetch.asking.count + worker->fetch.arrived.count > 0;
 }
 
 /* Whether there is something to be done, now. */
 bool tmsg_fetch_is_due(tmsg_worker_t *worker);
 
+/* All but those behind a gap. */
 static inline size_t tmsg_fetch_count(const tmsg_worker_t *worker)
 {
     const tmsg_fetch_queue_t *queue = &worker->fetch;
 
-    return queue->first.count + queue->due.count + queue->asking.count +
-           queue->early.count + queue->gapped.count;
+    return queue->first.count + queue->asking.count + queue->arrived.count +
+           queue->early.count;
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include "am/call.h"
 #include "am/deliver.h"
 #include "am/endpoint.h"
+#include "am/fetch.h"
 #include "am/lying.h"
 #include "am/parts.h"
 #include "am/stage_in.h"
@@ -86,6 +87,7 @@ static void end_message(void *arg)
         tmsg_store_forget(message->store, message->noted);
     }
     tmsg_store_free(message->store, &message->block);
+    tmsg_fetch_take_back(message);
     tmsg_message_lift(message);
     if (message->posted != NULL && tmsg_map_unhold(message->posted)) {
         tmsg_map_free(message->posted);

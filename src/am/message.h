@@ -60,6 +60,7 @@ struct tmsg_message {
     /* Which repeat it is of, for which it stays as it began; 0: of none. Of
      * such a one `noted` is charged from the start. */
     uint64_t again;
+    uint64_t kept_back;     /* of held_bytes, for devices; see fetch.c */
     uint64_t lying_bytes;   /* not 0: the tensors lie in data; see lying.h */
     uint64_t charged;       /* against the sender's window; see credit.h */
     bool decoded;           /* the map is known */

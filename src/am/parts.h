@@ -24,6 +24,10 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload);
 tmsg_status_t tmsg_parts_slice(tmsg_send_t *send,
                                const tmsg_payload_t *payload);
 
+/* Whether the peer keeps so many parts that one of a message which it asks for
+ * has a place among those that it has no memory for. */
+bool tmsg_parts_may_be_asked(const tmsg_endpoint_t *endpoint);
+
 /* The head goes to UCX: the parts, if there are any, are to follow. Says how
  * many bytes of the payload they are. */
 uint64_t tmsg_parts_begin(tmsg_send_t *send);

@@ -20,6 +20,11 @@ static unsigned window_of(const tmsg_endpoint_t *endpoint)
     return theirs < TMSG_PARTS_SENT ? theirs : TMSG_PARTS_SENT;
 }
 
+bool tmsg_parts_may_be_asked(const tmsg_endpoint_t *endpoint)
+{
+    return window_of(endpoint) > 2;
+}
+
 /* Goes on to the next tensor that is a part, from `parts->next.tensor` on. */
 static void find_next(tmsg_parts_out_t *parts)
 {
@@ -217,13 +222,11 @@ void tmsg_parts_out_grant(tmsg_parts_out_t *parts)
 {
     tmsg_parts_out_await(parts, false);
     parts->granted = true;
-    parts->send->endpoint->parts_granted++;
 }
 
 void tmsg_parts_out_unlist(tmsg_parts_out_t *parts)
 {
     tmsg_parts_out_await(parts, false);
-    parts->send->endpoint->parts_granted -= parts->granted;
     tmsg_list_remove(parts->queue, &parts->node);
     parts->queue = NULL;
 }
@@ -454,21 +457,18 @@ static bool is_ready(tmsg_parts_out_t *parts)
 
 /* Whether a part may go where there is a place in the window. Messages that
  * the receiver has no memory for may wait there for what others hold, so these
- * must not lack a place: one is left to those that it asked for, or will. Of
- * the rest one is left to the message that began first, which has memory before
- * the others. */
+ * must not lack a place: one is left to those that it asked for, or may come to
+ * ask for. Of the rest one is left to the message that began first, which has
+ * memory before the others. */
 static bool has_room(const tmsg_endpoint_t *endpoint,
                      const tmsg_parts_out_t *parts,
                      const tmsg_parts_out_t *first)
 {
-    unsigned window = window_of(endpoint);
+    unsigned window = window_of(endpoint) > 1 ? window_of(endpoint) - 1 : 1;
     unsigned unknown = endpoint->parts_in_ucx - endpoint->granted_in_ucx;
 
     if (parts->granted) {
         return true;
-    }
-    if (window > 1 && endpoint->parts_awaited + endpoint->parts_granted > 0) {
-        window--;
     }
     return parts == first ? unknown < window
                           : unknown - first->in_ucx + 1 < window;
@@ -492,11 +492,11 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
             TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
         tmsg_channel_t *channel = parts->send->channel;
 
-        if (channel->stalled) {
-            continue;
-        }
         if (first == NULL && !parts->awaited && !parts->granted) {
             first = parts;
+        }
+        if (channel->stalled) {
+            continue;
         }
         channel->stalled = parts->awaited || !is_ready(parts);
         if (!channel->stalled && has_room(endpoint, parts, first) &&

@@ -521,7 +521,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.parts = endpoint->peer_hello.parts > 0;
     send->wish.slices =
         send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
-    send->wish.lane = send->stage == NULL && tmsg_lane_may_send(endpoint);
+    send->wish.lane = send->stage == NULL &&
+                      tmsg_parts_may_be_asked(endpoint) &&
+                      tmsg_lane_may_send(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

@@ -495,11 +495,12 @@ void tmsg_message_landed(tmsg_message_t *message)
         tmsg_message_drop_body(message);
         tmsg_message_reject(message, status);
     } else if (tmsg_incoming_may_be_placed(message) || message->stage != NULL) {
-        /* For the application's word; it has its memory, and waits for
-         * nobody's. */
+        /* For the application's word; what a device is to have is kept for
+         * it. */
         message->state = TMSG_RX_WAITING;
         tmsg_fetch_go_on(message);
     } else {
+        tmsg_fetch_take_back(message);
         tmsg_place_landed(message);
         tmsg_message_whole(message);
     }

@@ -253,6 +253,9 @@ static tmsg_status_t check_budget(const tmsg_message_t *message, uint64_t more)
 {
     uint64_t bytes = tmsg_stage_in_held(message) + more;
 
+    if (message->landed && !tmsg_store_asks(message->store)) {
+        bytes += message->block.bytes + tmsg_payload_spill(&message->head);
+    }
     return bytes <= tmsg_store_budget(message->store)
                ? TMSG_OK
                : tmsg_store_too_small(message->store, bytes);

@@ -44,13 +44,13 @@ void tmsg_life_drop(tmsg_life_t *life);
 
 /* Messages that are not fetched yet, each in one of these: fetch_queue.h. */
 typedef struct {
-    tmsg_list_t first;  /* need no memory, or have it */
-    tmsg_list_t due;    /* have leave to ask for memory, */
-    tmsg_list_t asking; /* or would have it next */
-    tmsg_list_t early;  /* others are to have theirs first, or to come */
-    tmsg_list_t gapped; /* one before them has not come */
-    uint64_t looks;     /* at the early ones, so far */
-    uint64_t turns;     /* of those that asked, so far */
+    tmsg_list_t first;   /* need no memory, or have it */
+    tmsg_list_t asking;  /* for memory */
+    tmsg_list_t arrived; /* are to ask, unless they are early */
+    tmsg_list_t early;   /* others are to have theirs first, or to come */
+    tmsg_list_t gapped;  /* one before them has not come */
+    uint64_t looks;      /* at the early ones, so far */
+    uint64_t turns;      /* of those that arrived, so far */
 } tmsg_fetch_queue_t;
 
 struct tmsg_worker {

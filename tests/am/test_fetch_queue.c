@@ -148,8 +148,9 @@ Test(fetch_queue, a_gap_holds_up_its_channel_alone)
     cr_expect_null(next(true));
 }
 
-/* They find room in UCX's window in the order of their heads. */
-Test(fetch_queue, what_has_parts_waits_for_what_has_parts)
+/* They find room in UCX's window in the order of their heads. What closes the
+ * gap comes before what waited for it. */
+static void in_order_of_heads(way_t way, uint8_t flags)
 {
     tmsg_message_t *second = come(0, 1, PARTS, 0), *first;
     tmsg_message_t *other = come(1, 0, PARTS, 0);
@@ -160,7 +161,7 @@ Test(fetch_queue, what_has_parts_waits_for_what_has_parts)
     cr_expect(eq(ptr, next(true), plain));
     cr_expect_null(next(true));
     cr_expect_not(tmsg_fetch_is_due(&desk->worker));
-    first = come(0, 0, PULLED, 0);
+    first = come(0, 0, way, flags);
     cr_expect(eq(ptr, next(true), first));
     cr_expect(eq(ptr, next(true), second));
     cr_expect(eq(ptr, next(true), other));
@@ -169,6 +170,21 @@ Test(fetch_queue, what_has_parts_waits_for_what_has_parts)
     cr_expect_null(next(true));
     cr_expect(eq(sz, desk->endpoint.parts_early, 0));
     cr_expect(eq(sz, desk->endpoint.parts_gapped, 0));
+}
+
+Test(fetch_queue, what_has_parts_waits_for_what_has_parts)
+{
+    in_order_of_heads(PULLED, 0);
+}
+
+Test(fetch_queue, what_closes_a_gap_comes_in_the_place_of_what_waited)
+{
+    in_order_of_heads(PARTS, 0);
+}
+
+Test(fetch_queue, so_does_what_is_unordered)
+{
+    in_order_of_heads(PARTS, TMSG_HEADER_UNORDERED);
 }
 
 /* Not more is to come by the lane than should be before more is asked for. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint.h"
 #include "support/device_map.h"
 #include "support/devices.h"
 #include "support/peers.h"
@@ -504,6 +505,51 @@ Test(stage_where, is_waited_for)
     for (uint64_t i = 0; i < 5; i++) {
         must(pair_finish(&pair, sent[i]));
     }
+    pair_close(&pair);
+    device_maps_end();
+}
+
+static void choose_all(void *arg, tmsg_incoming_t *incoming)
+{
+    (void)arg;
+    must(tmsg_incoming_choose_all(incoming, device_at(1), none));
+}
+
+/* Where names come with a payload it is known only then that it is for a
+ * device: what that takes must not be with those behind it. */
+Test(stage_where, is_waited_for_by_what_has_landed)
+{
+    enum { MANY = 1000, BYTES = 1000 };
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = 5 * (uint64_t)MANY * BYTES / 2},
+        .worker = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
+                   .on_header = choose_all}};
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                       .protocol = TMSG_PROTOCOL_RNDV,
+                                       .way = TMSG_WAY_GATHER};
+    static device_tensor_t sent[MANY], received[MANY];
+    pair_t pair;
+
+    for (size_t i = 0; i < MANY; i++) {
+        sent[i] = (device_tensor_t){.device = ON_HOST, .bytes = BYTES};
+        received[i] = (device_tensor_t){.device = 1, .bytes = BYTES};
+    }
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    for (uint64_t i = 0; i < 3; i++) {
+        tmsg_map_t *map = device_map(i + 1, sent, MANY);
+
+        must(tmsg_endpoint_send(pair.to_a, map, &params, NULL));
+        tmsg_map_destroy(map);
+    }
+    for (uint64_t i = 0; i < 3; i++) {
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+
+        device_map_check(i + 1, received, MANY, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+    cr_expect(eq(u64, tmsg_store_held(pair.a.worker->store), 0));
     pair_close(&pair);
     device_maps_end();
 }
