@@ -253,8 +253,8 @@ void tmsg_fetch_take_back(tmsg_message_t *message)
     }
 }
 
-/* What has landed may turn out to be for a device, and that memory is asked for
- * when others have theirs: as much is kept for it, if it may be had at all. */
+/* For what has landed a device may be chosen, whose memory is asked for when
+ * others have theirs: as much is kept for it, if it may be had at all. */
 static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
                                uint64_t spill)
 {
@@ -264,7 +264,8 @@ static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
     uint64_t most = bytes < left ? bytes : left;
     tmsg_status_t status = TMSG_OK;
 
-    if (message->kept_back == 0 && most > 0) {
+    if (message->endpoint->worker->chooses && message->kept_back == 0 &&
+        most > 0) {
         status = tmsg_store_reserve(message->store, most);
         message->kept_back = status == TMSG_OK ? most : 0;
     }

@@ -2,10 +2,11 @@
 /* am/fetch_queue.h - messages that have arrived and are not fetched yet. What
  * one holds is released when it is delivered, so whoever has memory must wait
  * for nobody who has none. On a channel memory is taken in the order of the
- * numbers; and in that of their heads by messages whose parts come by UCX, for
- * in that order they find room in its window. A message whose bytes are not to
- * come soon takes none yet: it would lie idle, and out of the processor's cache
- * when it is written at last. Lock held, all of it. */
+ * numbers, but by what is delivered in any; and in that of their heads by
+ * messages whose parts come by UCX, for in that order they find room in its
+ * window. A message whose bytes are not to come soon takes none yet: it would
+ * lie idle, and out of the processor's cache when it is written at last. Lock
+ * held, all of it. */
 #ifndef TMSG_AM_FETCH_QUEUE_H
 #define TMSG_AM_FETCH_QUEUE_H
 

@@ -234,9 +234,13 @@ void tmsg_parts_out_unlist(tmsg_parts_out_t *parts)
 void tmsg_parts_stop(tmsg_send_t *send)
 {
     tmsg_parts_out_t *parts = send->parts;
+    tmsg_endpoint_t *endpoint = send->endpoint;
 
     if (parts != NULL && parts->queue != NULL) {
         tmsg_parts_out_unlist(parts);
+        if (endpoint->parting.count > 0 && endpoint->state == TMSG_EP_OPEN) {
+            tmsg_worker_chore(endpoint->worker, endpoint);
+        }
         if (send->ucx_status == UCS_OK) {
             send->ucx_status = UCS_ERR_CANCELED; /* it was not sent */
         }
@@ -470,8 +474,8 @@ static bool has_room(const tmsg_endpoint_t *endpoint,
     if (parts->granted) {
         return true;
     }
-    return parts == first ? unknown < window
-                          : unknown - first->in_ucx + 1 < window;
+    return unknown < window &&
+           (parts == first || unknown - first->in_ucx + 1 < window);
 }
 
 /* One message's after the other's, but channels take turns: it is that one's

@@ -175,6 +175,7 @@ tmsg_status_t tmsg_stage_in_choose(tmsg_message_t *message, size_t index,
     }
     dest = &message->stage->dests[index];
     dest->domain = domain == &tmsg_domain_host ? NULL : domain;
+    message->endpoint->worker->chooses |= dest->domain != NULL;
     dest->stream = stream;
     dest->chosen = true;
     tmsg_map_set_device(message->map, index, device);
@@ -253,8 +254,9 @@ static tmsg_status_t check_budget(const tmsg_message_t *message, uint64_t more)
 {
     uint64_t bytes = tmsg_stage_in_held(message) + more;
 
-    if (message->landed && !tmsg_store_asks(message->store)) {
-        bytes += message->block.bytes + tmsg_payload_spill(&message->head);
+    if (message->landed) {
+        bytes += tmsg_payload_spill(&message->head);
+        bytes += tmsg_store_asks(message->store) ? 0 : message->block.bytes;
     }
     return bytes <= tmsg_store_budget(message->store)
                ? TMSG_OK

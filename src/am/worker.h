@@ -129,6 +129,7 @@ struct tmsg_worker {
                                * small; of the store's pool */
     tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched, */
     tmsg_list_t ready;        /* and those to be pulled */
+    bool chooses; /* its header callback has chosen a device before */
 };
 
 static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)

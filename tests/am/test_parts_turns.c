@@ -79,7 +79,23 @@ static void choose(void *arg, tmsg_incoming_t *incoming)
 
 static bool has_lane(void *arg) { return tmsg_lane_may_send(arg); }
 
-Test(parts_turns, what_is_asked_for_finds_a_place_among_what_waits)
+static tmsg_request_t *send_parts(tmsg_endpoint_t *endpoint, uint16_t channel,
+                                  uint64_t seed, size_t bytes)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
+                                                     TMSG_SEND_PARAM_WAY,
+                                       .channel = channel,
+                                       .way = TMSG_WAY_PARTS};
+    tmsg_map_t *map = sample_bytes(seed, bytes);
+    tmsg_request_t *sent;
+
+    must(tmsg_endpoint_send(endpoint, map, &params, &sent));
+    tmsg_map_destroy(map);
+    return sent;
+}
+
+/* The others wait for its memory, and leave it a place. */
+static void find_a_place(uint16_t others)
 {
     bool seen = false;
     const side_options_t options = {
@@ -88,30 +104,61 @@ Test(parts_turns, what_is_asked_for_finds_a_place_among_what_waits)
         .worker = {.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
                    .on_header = choose,
                    .on_header_arg = &seen}};
-    const tmsg_send_params_t by_ucx = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
-                                                     TMSG_SEND_PARAM_WAY,
-                                       .channel = 1,
-                                       .way = TMSG_WAY_PARTS};
-    tmsg_map_t *map = sample_bytes(1, BYTES);
-    tmsg_request_t *sent;
+    tmsg_request_t *sent[4];
     pair_t pair;
 
     device_maps_begin();
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, &options, NULL);
     pair_await(&pair, has_lane, pair.to_a, "the lane");
-    sent = send_on(pair.to_a, 0, sample_bytes(0, BYTES), 0);
-    must(tmsg_endpoint_send(pair.to_a, map, &by_ucx, NULL));
-    tmsg_map_destroy(map);
-    for (uint16_t i = 0; i < 2; i++) {
+    sent[0] = send_on(pair.to_a, 0, sample_bytes(0, BYTES), 0);
+    for (uint16_t i = 1; i <= others; i++) {
+        sent[i] = send_parts(pair.to_a, i, i, BYTES);
+    }
+    for (uint16_t i = 0; i <= others; i++) {
         tmsg_message_t *message = pair_take(&pair, &pair.a);
 
         must_eq(tmsg_message_channel(message), i);
-        if (i == 1) {
-            sample_check_bytes(1, BYTES, tmsg_message_map(message));
+        if (i > 0) {
+            sample_check_bytes(i, BYTES, tmsg_message_map(message));
         }
         tmsg_message_destroy(message);
     }
-    must(pair_finish(&pair, sent));
+    for (uint16_t i = 0; i <= others; i++) {
+        must(pair_finish(&pair, sent[i]));
+    }
     pair_close(&pair);
     device_maps_end();
+}
+
+Test(parts_turns, what_is_asked_for_finds_a_place) { find_a_place(1); }
+Test(parts_turns, what_is_asked_for_finds_a_place_among_many)
+{
+    find_a_place(3);
+}
+
+/* One behind it on its channel goes on when it is given up. */
+Test(parts_turns, what_is_given_up_holds_up_nothing)
+{
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = BYTES + BYTES / 2}};
+    tmsg_request_t *held, *given_up, *behind;
+    tmsg_message_t *first, *last;
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, &options, NULL);
+    pair_await(&pair, has_lane, pair.to_a, "the lane");
+    held = send_on(pair.to_a, 0, sample_bytes(1, BYTES), 0);
+    first = pair_take(&pair, &pair.a);
+    given_up = send_on(pair.to_a, 0, sample_bytes(2, BYTES), 0);
+    behind = send_parts(pair.to_a, 0, 3, BYTES / 4);
+    tmsg_request_cancel(given_up);
+    last = pair_take(&pair, &pair.a);
+    sample_check_bytes(3, BYTES / 4, tmsg_message_map(last));
+    tmsg_message_destroy(last);
+    tmsg_message_destroy(first);
+    must(pair_finish(&pair, held));
+    must_be(pair_finish(&pair, given_up), TMSG_ERR_CANCELED);
+    must(pair_finish(&pair, behind));
+    pair_close(&pair);
 }

@@ -537,6 +537,8 @@ Test(stage_where, is_waited_for_by_what_has_landed)
     }
     device_maps_begin();
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    tmsg_request_destroy(send_map(pair.to_a, device_map(9, sent, 1), 0));
+    tmsg_message_destroy(pair_take(&pair, &pair.a)); /* so it is known */
     for (uint64_t i = 0; i < 3; i++) {
         tmsg_map_t *map = device_map(i + 1, sent, MANY);
 
