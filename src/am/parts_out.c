@@ -449,12 +449,12 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send)
 }
 
 /* What is copied first may not be there yet. */
-static bool is_ready(tmsg_parts_out_t *parts)
+static bool is_ready(tmsg_parts_out_t *parts, const tmsg_parts_out_t *first)
 {
     if (parts->send->stage == NULL) {
         return true;
     }
-    tmsg_stage_out_pump(parts->send);
+    tmsg_stage_out_pump(parts->send, parts == first || parts->granted);
     return is_slicing(parts) ||
            tmsg_stage_out_ready(parts->send, parts->next.tensor);
 }
@@ -502,7 +502,7 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
         if (channel->stalled) {
             continue;
         }
-        channel->stalled = parts->awaited || !is_ready(parts);
+        channel->stalled = parts->awaited || !is_ready(parts, first);
         if (!channel->stalled && has_room(endpoint, parts, first) &&
             (chosen == NULL ||
              channel->parted < chosen->send->channel->parted)) {

@@ -226,7 +226,7 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
         free_chunk(chunks, TMSG_CONTAINER_OF(tmsg_list_pop(&chunks->spare),
                                              tmsg_chunk_t, node));
     }
-    if (chunks->bytes + capacity <= TMSG_CHUNKS_BYTES) {
+    if (chunks->bytes + capacity <= TMSG_CHUNKS_BYTES || call == NULL) {
         return make_chunk(worker, chunks, domain, capacity, chunk_p);
     }
     if (call->list == NULL) {
@@ -239,7 +239,8 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
 void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                      tmsg_chunk_t *chunk)
 {
-    if (chunk->capacity == TMSG_CHUNK_BYTES) {
+    if (chunk->capacity == TMSG_CHUNK_BYTES &&
+        chunks->bytes <= TMSG_CHUNKS_BYTES) {
         tmsg_list_insert(&chunks->spare, NULL, &chunk->node);
     } else {
         free_chunk(chunks, chunk);

@@ -95,8 +95,9 @@ void tmsg_stage_close(tmsg_worker_t *worker);
 void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call);
 void tmsg_soon_forget(tmsg_soon_t *call);
 
-/* A chunk for `bytes`, at most TMSG_CHUNKS_BYTES. Errors: IN_PROGRESS (`call`
- * is made when it is worth another try), NO_MEMORY. */
+/* A chunk for `bytes`, at most TMSG_CHUNKS_BYTES. Without `call` it is had
+ * though all that there may be are in use. Errors: IN_PROGRESS (`call` is made
+ * when it is worth another try), NO_MEMORY. */
 tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                               const tmsg_domain_t *domain, uint64_t bytes,
                               tmsg_soon_t *call, tmsg_chunk_t **chunk_p);

@@ -559,7 +559,17 @@ static void run_pump(tmsg_soon_t *call)
     tmsg_worker_chore(send->endpoint->worker, send->endpoint);
 }
 
-void tmsg_stage_out_pump(tmsg_send_t *send)
+static bool has_chunk(const tmsg_stage_out_t *stage)
+{
+    bool has = false;
+
+    for (unsigned i = 0; i < FILLS; i++) {
+        has |= stage->fills[i].chunk != NULL;
+    }
+    return has;
+}
+
+void tmsg_stage_out_pump(tmsg_send_t *send, bool must)
 {
     tmsg_stage_out_t *stage = send->stage;
     tmsg_worker_t *worker = send->endpoint->worker;
@@ -579,8 +589,9 @@ void tmsg_stage_out_pump(tmsg_send_t *send)
             return;
         }
         *fill = (tmsg_fill_t){.send = send};
-        status = tmsg_chunk_take(worker, chunks_of(send), domain,
-                                 next_bytes(stage), &stage->call, &fill->chunk);
+        status = tmsg_chunk_take(
+            worker, chunks_of(send), domain, next_bytes(stage),
+            must && !has_chunk(stage) ? NULL : &stage->call, &fill->chunk);
         if (status == TMSG_OK) {
             stage->filled++;
             status = begin_fill(stage, fill, domain);

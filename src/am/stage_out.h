@@ -37,8 +37,9 @@ uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk);
 /* The parts begin, or begin anew; `split` lives as long as they do. */
 void tmsg_stage_out_begin(tmsg_send_t *send, const tmsg_split_t *split);
 
-/* Copies what there is room for. */
-void tmsg_stage_out_pump(tmsg_send_t *send);
+/* Copies what there is room for; `must`: the others may wait for it, so that
+ * there is always room for a chunk. */
+void tmsg_stage_out_pump(tmsg_send_t *send, bool must);
 
 /* Whether a part of tensor `index`, the next in order, can go to UCX. */
 bool tmsg_stage_out_ready(const tmsg_send_t *send, size_t index);

@@ -162,3 +162,45 @@ Test(parts_turns, what_is_given_up_holds_up_nothing)
     must(pair_finish(&pair, behind));
     pair_close(&pair);
 }
+
+/* More than the worker's buffers between device and host are filled for the
+ * others, before what went first may be read. */
+Test(parts_turns, what_began_first_finds_a_buffer)
+{
+    enum { CHANNELS = 20 };
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = BYTES + BYTES / 2}};
+    const tmsg_stream_t stream = device_stream(1);
+    const device_tensor_t late = {
+        .device = 1, .bytes = BYTES, .stream = stream};
+    const device_tensor_t other = {.device = 1, .bytes = BYTES};
+    tmsg_request_t *sent[CHANNELS];
+    pair_t pair;
+
+    device_maps_begin();
+    device_block(stream);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    for (unsigned i = 0; i < CHANNELS; i++) {
+        const device_tensor_t *tensor = i == 0 ? &late : &other;
+
+        sent[i] = send_on(pair.to_a, i, device_map(i + 1, tensor, 1), 0);
+    }
+    for (int i = 0; i < 1000; i++) {
+        tmsg_worker_progress(pair.b.worker);
+        tmsg_worker_progress(pair.a.worker);
+    }
+    device_unblock(stream);
+    for (unsigned i = 0; i < CHANNELS; i++) {
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+        unsigned channel = tmsg_message_channel(message);
+
+        device_map_check(channel + 1, &other, 1, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+    for (unsigned i = 0; i < CHANNELS; i++) {
+        must(pair_finish(&pair, sent[i]));
+    }
+    pair_close(&pair);
+    device_maps_end();
+}
