@@ -286,6 +286,14 @@ bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence)
            (*word_of(channel, sequence, &mask) & mask) != 0;
 }
 
+uint32_t tmsg_channel_next(const tmsg_channel_t *channel, uint32_t sequence)
+{
+    while (tmsg_channel_overtook(channel, sequence)) {
+        sequence++;
+    }
+    return sequence;
+}
+
 bool tmsg_channel_pass(tmsg_channel_t *channel)
 {
     uint64_t mask;

@@ -110,6 +110,9 @@ void tmsg_channel_overtake(tmsg_channel_t *channel, uint32_t sequence);
 /* Whether that one did, of the next queue_depth. */
 bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence);
 
+/* The first number from there on whose message did not. */
+uint32_t tmsg_channel_next(const tmsg_channel_t *channel, uint32_t sequence);
+
 /* Goes past the next message in order, if it was delivered before. */
 bool tmsg_channel_pass(tmsg_channel_t *channel);
 

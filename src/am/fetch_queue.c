@@ -104,17 +104,15 @@ static void list_early(tmsg_message_t *message, tmsg_node_t *before)
 
 void tmsg_fetch_close_gap(tmsg_channel_t *channel)
 {
-    uint32_t number = channel->rx_sequence;
+    uint32_t next = tmsg_channel_next(channel, channel->rx_sequence);
     tmsg_node_t *last = NULL;
 
     for (tmsg_message_t *message = channel->rx; message != NULL;
-         message = message->next_in_order, number++) {
-        while (tmsg_channel_overtook(channel, number)) {
-            number++;
-        }
-        if (message->head.sequence != number) {
+         message = message->next_in_order) {
+        if (message->head.sequence != next) {
             return;
         }
+        next = tmsg_channel_next(channel, next + 1);
         message->behind_gap = false;
         if (message->listed == &queue_of(message)->gapped) {
             tmsg_fetch_leave(message);

@@ -250,10 +250,8 @@ void tmsg_parts_stop(tmsg_send_t *send)
 
 void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
 {
-    tmsg_parts_out_t *parts = slot->send->parts;
-
     slot->busy = false;
-    parts->in_ucx--;
+    slot->send->parts->in_ucx--;
 }
 
 static void reported(tmsg_parts_slot_t *slot, ucs_status_t ucs)

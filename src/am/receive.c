@@ -123,26 +123,17 @@ static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
     return status == TMSG_OK ? tmsg_parts_expect(message) : status;
 }
 
-/* The number from there on that did not come before its turn. */
-static uint32_t passed(const tmsg_channel_t *channel, uint32_t sequence)
-{
-    while (tmsg_channel_overtook(channel, sequence)) {
-        sequence++;
-    }
-    return sequence;
-}
-
 bool tmsg_message_file(tmsg_message_t *message)
 {
     tmsg_channel_t *channel = message->channel;
     tmsg_message_t **place = &channel->rx;
     uint32_t ahead = message->head.sequence - channel->rx_sequence;
-    uint32_t next = passed(channel, channel->rx_sequence);
+    uint32_t next = tmsg_channel_next(channel, channel->rx_sequence);
 
     while (*place != NULL &&
            (*place)->head.sequence - channel->rx_sequence < ahead) {
         if ((*place)->head.sequence == next) {
-            next = passed(channel, next + 1);
+            next = tmsg_channel_next(channel, next + 1);
         }
         place = &(*place)->next_in_order;
     }

@@ -195,8 +195,8 @@ Test(fetch_queue, what_comes_by_the_lane_waits_for_what_is_to_come_by_it)
     tmsg_message_t *first = come(0, 0, PULLED, 0);
 
     cr_expect(eq(ptr, next(true), first));
-    tmsg_fetch_look(
-        &desk->worker); /* of two one is due, and all of it to come */
+    /* Of the two one is due, and all of it is to come. */
+    tmsg_fetch_look(&desk->worker);
     cr_expect(eq(ptr, tmsg_fetch_next(&desk->worker, true), second));
     cr_expect_null(tmsg_fetch_next(&desk->worker, true));
     cr_expect(eq(ptr, next(true), third));
