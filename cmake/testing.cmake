@@ -75,14 +75,15 @@ set(on_ucx_1_22 LD_LIBRARY_PATH=path_list_prepend:${TMSG_UCX_1_22}
                 "PYTEST_ADDOPTS=set:-m 'not once'")
 
 # tmsg_add_test(<name> COMMAND <word>... [LABELS <label>...]
-#               [ENVIRONMENT <NAME=value>...] [TIMEOUT <seconds>] [TWICE]
-#               [COST <seconds>] [PROCESSORS <count>])
+#               [ENVIRONMENT <NAME=value>...] [TIMEOUT <seconds>]
+#               [TWICE | TWICE_IN_SOAK] [COST <seconds>] [PROCESSORS <count>])
 #
 # add_test with our environment and time limit. TWICE: once more as
-# <name>@ucx1.22, the same binaries with that runtime. COST: it begins before
-# those that name none, so that it is not what all wait for in the end.
+# <name>@ucx1.22, the same binaries with that runtime; TWICE_IN_SOAK: that one
+# by `make soak` alone. COST: it begins before those that name none, so that it
+# is not what all wait for in the end.
 function(tmsg_add_test name)
-    cmake_parse_arguments(test "TWICE" "TIMEOUT;COST;PROCESSORS"
+    cmake_parse_arguments(test "TWICE;TWICE_IN_SOAK" "TIMEOUT;COST;PROCESSORS"
                           "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT test_TIMEOUT)
         set(test_TIMEOUT 300) # for what hangs: a busy machine is ten times slower
@@ -94,16 +95,26 @@ function(tmsg_add_test name)
         endif()
     endforeach()
     set(names ${name})
+    set(soaks)
     if(test_TWICE AND TMSG_UCX_1_22)
         list(APPEND names ${name}@ucx1.22)
     elseif(test_TWICE)
         tmsg_skipped_test(${name}@ucx1.22 "${no_ucx_1_22}"
                           ${test_LABELS} ucx1.22)
+    elseif(test_TWICE_IN_SOAK AND TMSG_UCX_1_22)
+        string(REPLACE "/" "-" soaks ${name}@ucx1.22)
+        string(PREPEND soaks soak/)
     endif()
-    foreach(each IN LISTS names)
-        add_test(NAME ${each} COMMAND ${test_prefix} ${test_COMMAND})
+    foreach(each IN LISTS names soaks)
+        set(labels ${test_LABELS})
+        set(when)
+        if(each IN_LIST soaks)
+            set(labels soak)
+            set(when CONFIGURATIONS soak)
+        endif()
+        add_test(NAME ${each} ${when} COMMAND ${test_prefix} ${test_COMMAND})
         set_tests_properties(${each} PROPERTIES
-            TIMEOUT ${test_TIMEOUT} LABELS "${test_LABELS}" ${schedule}
+            TIMEOUT ${test_TIMEOUT} LABELS "${labels}" ${schedule}
             ENVIRONMENT "${test_environment};${test_ENVIRONMENT}")
         if(TMSG_SANITIZE)
             set_tests_properties(${each} PROPERTIES
@@ -111,7 +122,7 @@ function(tmsg_add_test name)
         endif()
         if(each MATCHES "@ucx1.22$")
             set_tests_properties(${each} PROPERTIES
-                LABELS "${test_LABELS};ucx1.22"
+                LABELS "${labels};ucx1.22"
                 ENVIRONMENT_MODIFICATION "${on_ucx_1_22}")
         endif()
     endforeach()
@@ -187,7 +198,8 @@ endfunction()
 #
 # One executable and one ctest entry, <room>/x, for each test_x.c here. A file
 # with the line "/* ctest: once" is left out of TWICE: UCX has no part in what it
-# tests, or others show that part. "/* ctest: twice" is TWICE by itself.
+# tests, or others show that part. "/* ctest: twice" is TWICE by itself, and
+# "/* ctest: twice in soak" TWICE_IN_SOAK.
 function(tmsg_test_room room)
     file(GLOB sources CONFIGURE_DEPENDS test_*.c)
     foreach(source IN LISTS sources)
@@ -196,9 +208,12 @@ function(tmsg_test_room room)
         set(more ${ARGN})
         file(STRINGS ${source} mark REGEX "^/[*] ctest: (once|twice)"
              LIMIT_COUNT 1)
-        if(mark MATCHES "once")
+        if(mark)
             list(REMOVE_ITEM more TWICE)
-        elseif(mark)
+        endif()
+        if(mark MATCHES "twice in soak")
+            list(APPEND more TWICE_IN_SOAK)
+        elseif(mark MATCHES "twice")
             list(APPEND more TWICE)
         endif()
         tmsg_test(${room}/${stem} ${source} LABELS ${room} ${more})

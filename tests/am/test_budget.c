@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: twice in soak */
 /* What a receiver may come to take, whatever its peers send, where its
  * application takes nothing (docs/transfer-ways.md, "What a receiver takes"):
  * by the library's counters and by the memory of the process. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once: make soak has the whole by both */
 /* A peer that stands still or is not driven: the one is lost in time, the other
  * never. */
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: twice in soak */
 /* A receiver that reads its sender's memory by itself, and hears late or not at
  * all by the socket that the sender has given the connection up and uses that
  * memory for something else. Such a socket is that of a proxy, a tunnel, or

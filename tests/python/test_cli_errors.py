@@ -24,7 +24,8 @@ from cli import (BOUND, DIGITS, DONE, FAILED, HELLO, TOOL, USAGE,
                  assert_same_safetensors, must_send, one_line, receiver, run)
 
 # numpy warns of ml_dtypes that it could not load again
-pytestmark = pytest.mark.filterwarnings("ignore:Custom dtypes")
+pytestmark = [pytest.mark.once,
+              pytest.mark.filterwarnings("ignore:Custom dtypes")]
 
 
 @pytest.fixture

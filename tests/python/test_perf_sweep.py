@@ -20,6 +20,8 @@ import pytest
 from cli import (BOUND, DONE, FAILED, SOURCE, TOOL, USAGE, one_line, receiver,
                  run)
 
+pytestmark = pytest.mark.once
+
 LONG = 4 * BOUND  # on a machine that is busy with other things
 FAST = ["--warmup", .001, "--seconds", .005, "--repeat", 2]
 TIMES = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"]
