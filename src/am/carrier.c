@@ -85,6 +85,7 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
     tmsg_ucx_transports(endpoint->ep, endpoint->transports,
                         sizeof(endpoint->transports));
     endpoint->carrier = tmsg_carrier_of(endpoint->transports);
+    endpoint->reads = strstr(endpoint->transports, "cma") != NULL;
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);

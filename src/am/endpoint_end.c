@@ -174,6 +174,7 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
     endpoint->unexplained = false;
     endpoint->transports[0] = '\0';
     endpoint->carrier = TMSG_CARRIER_UNKNOWN;
+    endpoint->reads = false;
     endpoint->peer_lease = 0;
     endpoint->ringless = false;
     endpoint->ring_offered = false;

@@ -524,6 +524,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.lane = send->stage == NULL &&
                       tmsg_parts_may_be_asked(endpoint) &&
                       tmsg_lane_may_send(endpoint);
+    send->wish.reads = endpoint->reads;
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

@@ -33,6 +33,7 @@ static const tmsg_tuning_t usual = {{
                               .slice_bytes = 16 * MIB,
                               .lone_chunk_bytes = 4 * MIB,
                               .lane_bytes = NEVER,
+                              .lane_piece_bytes = NEVER,
                               .box_bytes = 0},
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
@@ -45,7 +46,8 @@ static const tmsg_tuning_t usual = {{
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
                           .lone_chunk_bytes = 256 * KIB,
-                          .lane_bytes = 256 * KIB,
+                          .lane_bytes = 64 * KIB,
+                          .lane_piece_bytes = 512 * KIB,
                           .box_bytes = 2 * KIB},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
@@ -59,6 +61,7 @@ static const tmsg_tuning_t usual = {{
                           .slice_bytes = 16 * MIB,
                           .lone_chunk_bytes = 1 * MIB,
                           .lane_bytes = 256 * KIB,
+                          .lane_piece_bytes = 256 * KIB,
                           .box_bytes = 0},
     [TMSG_CARRIER_RDMA] = {.gather_bytes = 64 * KIB,
                            .gather_mean_bytes = 16 * KIB,
@@ -72,6 +75,7 @@ static const tmsg_tuning_t usual = {{
                            .slice_bytes = 16 * MIB,
                            .lone_chunk_bytes = 4 * MIB,
                            .lane_bytes = NEVER,
+                           .lane_piece_bytes = NEVER,
                            .box_bytes = 0},
 }};
 
@@ -97,6 +101,7 @@ static const struct {
     {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
     {"lane_bytes", offsetof(tmsg_thresholds_t, lane_bytes), 0},
+    {"lane_piece_bytes", offsetof(tmsg_thresholds_t, lane_piece_bytes), 0},
     {"box_bytes", offsetof(tmsg_thresholds_t, box_bytes), 0},
 };
 
@@ -148,12 +153,16 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
     return NULL;
 }
 
-/* Who says how long pieces are means all of them. */
-static void set_chunk(tmsg_tuning_t *tuning, const uint64_t *threshold)
+/* Who says how long pieces are, or what goes by the lane, means all of them. */
+static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
 {
     for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
-        if (threshold == &tuning->of[i].chunk_bytes) {
-            tuning->of[i].lone_chunk_bytes = *threshold;
+        tmsg_thresholds_t *of = &tuning->of[i];
+
+        if (threshold == &of->chunk_bytes) {
+            of->lone_chunk_bytes = *threshold;
+        } else if (threshold == &of->lane_bytes) {
+            of->lane_piece_bytes = *threshold;
         }
     }
 }
@@ -196,7 +205,7 @@ static bool read_threshold(const char *text, size_t bytes,
     }
     *threshold = value;
     if (!again) {
-        set_chunk(tuning, threshold);
+        set_special(tuning, threshold);
     }
     return true;
 }
@@ -219,7 +228,7 @@ static tmsg_status_t read_all(const char *text, tmsg_tuning_t *tuning,
     return TMSG_OK;
 }
 
-/* Twice, so that lone_chunk_bytes counts on either side of chunk_bytes. */
+/* Twice, so that a special one counts on either side of the general. */
 tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p)
 {
     tmsg_tuning_t tuning = *tuning_p;
@@ -296,11 +305,17 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
 static bool is_by_lane(const tmsg_measures_t *measures, uint64_t spill,
                        const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
+    bool read = wish.reads && spill == 0 && measures->tensors == 1 &&
+                measures->packed == 0;
+    uint64_t least = thresholds->lane_bytes;
+
+    if (read && thresholds->lane_piece_bytes > least) {
+        least = thresholds->lane_piece_bytes;
+    }
     return wish.lane && wish.parts && wish.slices &&
            wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
            measures->foreign == 0 && measures->bytes > 0 &&
-           measures->bytes >= thresholds->lane_bytes &&
-           spill <= SPILLED_HEAD_MOST;
+           measures->bytes >= least && spill <= SPILLED_HEAD_MOST;
 }
 
 static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,

@@ -39,6 +39,8 @@ typedef struct {
     uint64_t lone_chunk_bytes; /* instead of chunk_bytes, where it is more and
                                   no small message has passed lately */
     uint64_t lane_bytes;       /* a message from here on goes by the lane */
+    uint64_t lane_piece_bytes; /* the same, where it is more, of one piece that
+                                  the peer reads from where it lies */
     uint64_t box_bytes;        /* one up to here by a box */
 } tmsg_thresholds_t;
 
@@ -90,6 +92,7 @@ typedef struct {
     bool parts;       /* the peer takes them */
     bool slices;      /* and these */
     bool lane;        /* and has one with us */
+    bool reads;       /* and may read our memory */
 } tmsg_wish_t;
 
 typedef struct {

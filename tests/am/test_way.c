@@ -48,7 +48,7 @@ static tmsg_measures_t measures_of(size_t small, uint64_t bytes, size_t parts,
 static tmsg_way_t choose(const tmsg_measures_t *measures, uint64_t spill,
                          int32_t way, int32_t protocol, bool parts)
 {
-    const tmsg_wish_t wish = {way, protocol, parts, false, false};
+    const tmsg_wish_t wish = {way, protocol, parts, false, false, false};
 
     return tmsg_way_choose(measures, spill, &thresholds, wish);
 }
@@ -160,12 +160,12 @@ Test(way, a_wish_says_which_tensors_are_large)
         tmsg_wish_t wish;
         uint64_t large;
     } rows[] = {
-        {{TMSG_WAY_AUTO, 0, true, false, false}, 1 * MIB},
-        {{TMSG_WAY_AUTO, 0, false, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_GATHER, 0, true, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_SCATTER, 0, true, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_PARTS, 0, true, false, false}, 1},
-        {{TMSG_WAY_PARTS, 0, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_AUTO, 0, true, false, false, false}, 1 * MIB},
+        {{TMSG_WAY_AUTO, 0, false, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_GATHER, 0, true, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_SCATTER, 0, true, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_PARTS, 0, true, false, false, false}, 1},
+        {{TMSG_WAY_PARTS, 0, false, false, false, false}, TMSG_WAY_NO_PARTS},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -233,8 +233,8 @@ Test(way, a_long_rest_is_sliced)
     for (size_t i = 0; i < COUNT(rows); i++) {
         const tmsg_measures_t measures =
             measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 64 * MIB);
-        const tmsg_wish_t wish = {rows[i].way, 0, true, true, false};
-        const tmsg_wish_t older = {rows[i].way, 0, true, false, false};
+        const tmsg_wish_t wish = {rows[i].way, 0, true, true, false, false};
+        const tmsg_wish_t older = {rows[i].way, 0, true, false, false, false};
         tmsg_way_t way =
             tmsg_way_choose(&measures, rows[i].spill, &thresholds, wish);
 
@@ -289,7 +289,8 @@ Test(way, what_is_large_goes_by_the_lane)
     for (size_t i = 0; i < COUNT(rows); i++) {
         tmsg_measures_t measures =
             measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 2 * MIB);
-        tmsg_wish_t wish = {rows[i].way, rows[i].protocol, true, true, true};
+        tmsg_wish_t wish = {rows[i].way, rows[i].protocol, true, true, true,
+                            false};
         tmsg_way_t way;
 
         measures.foreign = rows[i].foreign;
@@ -303,7 +304,8 @@ Test(way, what_is_large_goes_by_the_lane)
         wish.lane = false; /* there is none */
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
         cr_expect(not(way.lane), "row %zu", i);
-        wish = (tmsg_wish_t){rows[i].way, rows[i].protocol, true, false, true};
+        wish = (tmsg_wish_t){rows[i].way, rows[i].protocol, true, false, true,
+                             false};
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
         cr_expect(not(way.lane), "row %zu", i); /* of an older peer */
     }
@@ -438,6 +440,42 @@ Test(way, every_threshold_may_be_never)
     }
 }
 
+/* One piece, as it lies: its peer's kernel copies it at once. */
+Test(way, what_the_peer_reads_goes_by_the_lane_later)
+{
+    static const struct {
+        size_t small;
+        uint64_t bytes; /* of each */
+        uint64_t packed, spill, piece;
+        bool reads, lane;
+    } rows[] = {
+        {1, 256 * KIB, 0, 0, 512 * KIB, true, false},
+        {1, 512 * KIB - 1, 0, 0, 512 * KIB, true, false},
+        {1, 512 * KIB, 0, 0, 512 * KIB, true, true},
+        {1, 256 * KIB, 0, 0, 512 * KIB, false, true},
+        {1, 256 * KIB, 256 * KIB, 0, 512 * KIB, true, true},
+        {1, 256 * KIB, 0, 1 * KIB, 512 * KIB, true, true},
+        {2, 128 * KIB, 0, 0, 512 * KIB, true, true},
+        {1, 256 * KIB, 0, 0, 64 * KIB, true, true},
+        {1, 256 * KIB - 1, 0, 0, 64 * KIB, true, false},
+    };
+    tmsg_thresholds_t set = thresholds;
+
+    set.lane_bytes = 256 * KIB;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const tmsg_wish_t wish = {0, 0, true, true, true, rows[i].reads};
+        tmsg_measures_t measures =
+            measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
+
+        measures.packed = rows[i].packed;
+        set.lane_piece_bytes = rows[i].piece;
+        cr_expect(eq(int,
+                     tmsg_way_choose(&measures, rows[i].spill, &set, wish).lane,
+                     rows[i].lane),
+                  "row %zu", i);
+    }
+}
+
 /* Who set chunk_bytes before there were others has what was asked for. */
 Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
 {
@@ -459,6 +497,29 @@ Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
         cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
         cr_expect(eq(u64, tcp->chunk_bytes, rows[i].chunk), "row %zu", i);
         cr_expect(eq(u64, tcp->lone_chunk_bytes, rows[i].lone), "row %zu", i);
+    }
+}
+
+Test(way, lane_bytes_are_those_of_one_piece_unless_these_are_named)
+{
+    static const struct {
+        const char *text;
+        uint64_t lane, piece;
+    } rows[] = {
+        {"shm.lane_bytes=never", UINT64_MAX, UINT64_MAX},
+        {"shm.lane_bytes=1,shm.lane_piece_bytes=9000", 1, 9000},
+        {"shm.lane_piece_bytes=9000,shm.lane_bytes=1", 1, 9000},
+        {"shm.lane_piece_bytes=9000", 64 * KIB, 9000},
+        {"tcp.lane_bytes=1", 64 * KIB, 512 * KIB},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        tmsg_tuning_t tuning = tmsg_tuning_usual();
+        const tmsg_thresholds_t *shm = &tuning.of[TMSG_CARRIER_SHM];
+
+        cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
+        cr_expect(eq(u64, shm->lane_bytes, rows[i].lane), "row %zu", i);
+        cr_expect(eq(u64, shm->lane_piece_bytes, rows[i].piece), "row %zu", i);
     }
 }
 
