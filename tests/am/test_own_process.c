@@ -262,7 +262,7 @@ Test(own_process, one_of_two_ends_at_any_point_shm) { run(LINK_SHM); }
  * the endpoint with another one. */
 static void spare_ucx(void)
 {
-    if (tmsg_ucx_version().minor >= 17 && !whole_run()) {
+    if (tmsg_ucx_version().minor >= 17) {
         cr_skip_test("UCX may crash when a peer by blob ends while it "
                      "connects");
     }

@@ -390,10 +390,18 @@ static bool leave(const tuner_t *tuner, const char *name)
 {
     uint64_t before = in_force(tuner, name);
     char text[24];
+    const char *value = format_value(before, text);
 
     fprintf(tuner->report, "  %-18s %10s %10s %10s  for none but the lane\n",
-            name, format_value(before, text), "-", text);
+            name, value, "-", value);
     return note(tuner, name, before, before);
+}
+
+/* From where on its maps go by the lane. */
+static uint64_t lane_of(const tuner_t *tuner, const threshold_t *threshold)
+{
+    return in_force(tuner, threshold->tensors == 1 ? "lane_piece_bytes"
+                                                   : "lane_bytes");
 }
 
 static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
@@ -403,7 +411,7 @@ static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
                      threshold->above.protocol != TMSG_PROTOCOL_AUTO;
     series_t series = {.peer = protocols ? &tuner->plain : tuner->peer,
                        .threshold = threshold};
-    bool ok = make_maps(&series, tuner->memory, in_force(tuner, "lane_bytes"));
+    bool ok = make_maps(&series, tuner->memory, lane_of(tuner, threshold));
 
     if (ok && series.sizes == 0) {
         return leave(tuner, threshold->name);
