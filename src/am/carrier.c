@@ -8,6 +8,7 @@
 
 /* Names of transports as UCX begins them. */
 static const char *const shared[] = {"posix", "sysv", "xpmem", "cma", NULL};
+static const char *const reading[] = {"cma", "xpmem", "knem", NULL};
 static const char *const rdma[] = {"rc_", "dc_", "ud_", NULL};
 
 static bool has_any(const char *transports, const char *const *names)
@@ -85,7 +86,7 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
     tmsg_ucx_transports(endpoint->ep, endpoint->transports,
                         sizeof(endpoint->transports));
     endpoint->carrier = tmsg_carrier_of(endpoint->transports);
-    endpoint->reads = strstr(endpoint->transports, "cma") != NULL;
+    endpoint->reads = has_any(endpoint->transports, reading);
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);

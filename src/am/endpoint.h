@@ -91,7 +91,7 @@ struct tmsg_endpoint {
     char why[160]; /* why shared memory is used, or not */
     char transports[128];
     tmsg_carrier_t carrier; /* what they come to; known once it is open */
-    bool reads;             /* each side reads the other's memory (CMA) */
+    bool reads;             /* a kernel copies from one to the other, by CMA */
     void *_Atomic user;
     tmsg_closed_fn on_closed;
     void *on_closed_arg;

@@ -431,6 +431,10 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         return status;
     }
     way = choose_behind(send, payload);
+    if (way.lane && !payload->way.lane && !tmsg_lane_make(send->endpoint)) {
+        send->wish.lane = false;
+        way = choose_behind(send, payload);
+    }
     if (way.parts == payload->way.parts && way.slices == payload->way.slices &&
         way.lane == payload->way.lane) {
         payload->way = way;

@@ -27,6 +27,7 @@ static const tmsg_tuning_t usual = {{
                               .part_bytes = 1 * MIB,
                               .chunk_bytes = 4 * MIB,
                               .eager_bytes = 0,
+                              .eager_piece_bytes = 0,
                               .rndv_bytes = NEVER,
                               .eager_list_bytes = 0,
                               .rndv_list_bytes = NEVER,
@@ -40,7 +41,8 @@ static const tmsg_tuning_t usual = {{
                           .gather_most_bytes = 16 * MIB,
                           .part_bytes = 8 * MIB,
                           .chunk_bytes = 256 * KIB,
-                          .eager_bytes = 32 * KIB,
+                          .eager_bytes = 64 * KIB,
+                          .eager_piece_bytes = 32 * KIB,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
                           .rndv_list_bytes = NEVER,
@@ -55,6 +57,7 @@ static const tmsg_tuning_t usual = {{
                           .part_bytes = 1 * MIB,
                           .chunk_bytes = 128 * KIB,
                           .eager_bytes = 1 * MIB,
+                          .eager_piece_bytes = 1 * MIB,
                           .rndv_bytes = NEVER,
                           .eager_list_bytes = 0,
                           .rndv_list_bytes = NEVER,
@@ -69,6 +72,7 @@ static const tmsg_tuning_t usual = {{
                            .part_bytes = 128 * KIB,
                            .chunk_bytes = 4 * MIB,
                            .eager_bytes = 0,
+                           .eager_piece_bytes = 0,
                            .rndv_bytes = NEVER,
                            .eager_list_bytes = 0,
                            .rndv_list_bytes = NEVER,
@@ -95,6 +99,7 @@ static const struct {
     {"chunk_bytes", offsetof(tmsg_thresholds_t, chunk_bytes),
      TMSG_CHUNK_BYTES_LEAST},
     {"eager_bytes", offsetof(tmsg_thresholds_t, eager_bytes), 0},
+    {"eager_piece_bytes", offsetof(tmsg_thresholds_t, eager_piece_bytes), 0},
     {"rndv_bytes", offsetof(tmsg_thresholds_t, rndv_bytes), 0},
     {"eager_list_bytes", offsetof(tmsg_thresholds_t, eager_list_bytes), 0},
     {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
@@ -153,7 +158,8 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
     return NULL;
 }
 
-/* Who says how long pieces are, or what goes by the lane, means all of them. */
+/* Who says how long pieces are, or what goes eagerly or by the lane, means all
+ * of them. */
 static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
 {
     for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
@@ -161,6 +167,8 @@ static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
 
         if (threshold == &of->chunk_bytes) {
             of->lone_chunk_bytes = *threshold;
+        } else if (threshold == &of->eager_bytes) {
+            of->eager_piece_bytes = *threshold;
         } else if (threshold == &of->lane_bytes) {
             of->lane_piece_bytes = *threshold;
         }
@@ -301,15 +309,23 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
            (measures->bytes - 1) / TMSG_PARTS_SENT >= thresholds->chunk_bytes;
 }
 
+/* Whether it is one tensor as it lies, all of it, which the peer's kernel
+ * copies from there. */
+static bool is_read(const tmsg_measures_t *measures, uint64_t spill,
+                    tmsg_wish_t wish)
+{
+    return wish.reads && spill == 0 && measures->tensors == 1 &&
+           measures->packed == 0;
+}
+
 /* What is asked for goes as it is asked for, and a device's memory by UCX. */
 static bool is_by_lane(const tmsg_measures_t *measures, uint64_t spill,
                        const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
-    bool read = wish.reads && spill == 0 && measures->tensors == 1 &&
-                measures->packed == 0;
     uint64_t least = thresholds->lane_bytes;
 
-    if (read && thresholds->lane_piece_bytes > least) {
+    if (is_read(measures, spill, wish) &&
+        thresholds->lane_piece_bytes > least) {
         least = thresholds->lane_piece_bytes;
     }
     return wish.lane && wish.parts && wish.slices &&
@@ -361,6 +377,7 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     size_t pieces = measures->tensors + (spill > 0);
     uint64_t bytes = measures->bytes + spill;
     uint64_t packed = measures->packed;
+    uint64_t eager = thresholds->eager_bytes;
     bool one;
 
     way.lane = by_lane;
@@ -389,9 +406,13 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
         way.protocol = TMSG_PROTOCOL_EAGER;
         return way;
     }
+    if (is_read(measures, spill, wish) &&
+        thresholds->eager_piece_bytes < eager) {
+        eager = thresholds->eager_piece_bytes;
+    }
     if (bytes > 0 && wish.protocol == TMSG_PROTOCOL_AUTO) {
         way.protocol = protocol_of(
-            bytes, one ? thresholds->eager_bytes : thresholds->eager_list_bytes,
+            bytes, one ? eager : thresholds->eager_list_bytes,
             one ? thresholds->rndv_bytes : thresholds->rndv_list_bytes);
     }
     return way;

@@ -32,6 +32,8 @@ typedef struct {
     uint64_t part_bytes;        /* a tensor from here on is a part */
     uint64_t chunk_bytes;       /* and travels in pieces of at most so many */
     uint64_t eager_bytes;       /* one piece up to here goes eagerly */
+    uint64_t eager_piece_bytes; /* the same, where it is less, of a tensor that
+                                   the peer reads from where it lies */
     uint64_t rndv_bytes;        /* and from here on by rendezvous */
     uint64_t eager_list_bytes;  /* the same of a scatter list */
     uint64_t rndv_list_bytes;
@@ -39,8 +41,7 @@ typedef struct {
     uint64_t lone_chunk_bytes; /* instead of chunk_bytes, where it is more and
                                   no small message has passed lately */
     uint64_t lane_bytes;       /* a message from here on goes by the lane */
-    uint64_t lane_piece_bytes; /* the same, where it is more, of one piece that
-                                  the peer reads from where it lies */
+    uint64_t lane_piece_bytes; /* the same, where it is more, of such one */
     uint64_t box_bytes;        /* one up to here by a box */
 } tmsg_thresholds_t;
 

@@ -24,6 +24,7 @@
 #include "support/large.h"
 #include "support/sample.h"
 
+#define KIB ((size_t)1 << 10)
 #define LARGE ((size_t)3 << 20)
 #define HUGE ((size_t)48 << 20)
 #define GIANT ((size_t)144 << 20)
@@ -55,6 +56,90 @@ Test(ring, carries_by_descriptor) { carry(LINK_SHM, DRIVE_FD); }
 Test(ring, carries_by_thread) { carry(LINK_SHM, DRIVE_THREAD); }
 Test(ring, carries_over_unix) { carry(LINK_UNIX, DRIVE_FD); }
 Test(ring, is_none_by_blob) { carry(LINK_BLOB, DRIVE_POLLING); }
+
+/* So many tensors of `bytes` each, and text in front of them. */
+static void goes(pair_t *pair, size_t tensors, size_t bytes, size_t text,
+                 bool by_it)
+{
+    uint64_t before = by_ring(pair->to_a);
+    sample_t sample = sample_plain(tensors + bytes, bytes);
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+    tmsg_map_t *map;
+
+    sample.tensors = tensors;
+    map = sample_make(&sample);
+    if (text > 0) {
+        char words[20000] = "";
+
+        memset(words, 'x', text);
+        must(tmsg_map_set_string(map, "text", words));
+    }
+    sent = send_on(pair->to_a, 0, map, 0);
+    message = pair_take(pair, &pair->a);
+    if (text == 0) {
+        sample_check(&sample, tmsg_message_map(message));
+    }
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, sent));
+    cr_expect(eq(u64, by_ring(pair->to_a) - before, by_it),
+              "%zu of %zu bytes, behind %zu", tensors, bytes, text);
+}
+
+/* One tensor whose memory the peer's kernel reads goes by UCX for longer. */
+static void by_length(pair_t *pair, bool reads)
+{
+    goes(pair, 1, 32 * KIB, 0, false);
+    goes(pair, 1, 60 * KIB, 0, false);
+    goes(pair, 2, 30 * KIB, 0, false);
+    goes(pair, 1, 64 * KIB, 0, !reads);
+    goes(pair, 1, 512 * KIB - 64, 0, !reads);
+    goes(pair, 2, 32 * KIB, 0, true);
+    goes(pair, 1, 512 * KIB, 0, true);
+}
+
+Test(ring, is_taken_from_some_length_on)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    by_length(&pair, true);
+    pair_close(&pair);
+}
+
+Test(ring, is_taken_sooner_where_no_kernel_copies)
+{
+    const side_options_t posix = {.ucx_config = "TLS=posix,self"};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &posix, &posix);
+    by_length(&pair, false);
+    pair_close(&pair);
+}
+
+/* That the names head the payload is known after the way was chosen. */
+Test(ring, is_made_for_one_tensor_behind_long_names)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    goes(&pair, 1, 100 * KIB, 19000, true);
+    goes(&pair, 1, 100 * KIB, 0, false);
+    pair_close(&pair);
+}
+
+Test(ring, is_taken_from_there_on_when_a_session_is_back)
+{
+    const how_t how = {.link = LINK_SHM, .resume_ms = 10000};
+    joined_t joined;
+
+    joined_open(&joined, &how);
+    by_length(&joined.pair, true);
+    joined_break(&joined);
+    joined_mend(&joined);
+    by_length(&joined.pair, true);
+    joined_close(&joined);
+}
 
 static bool has_begun(void *arg)
 {

@@ -412,6 +412,7 @@ Test(way, thresholds_are_set_by_name)
                                   &tuning),
                  TMSG_OK));
     usual.of[TMSG_CARRIER_TCP].eager_bytes = 5;
+    usual.of[TMSG_CARRIER_TCP].eager_piece_bytes = 5;
     usual.of[TMSG_CARRIER_SHM].part_bytes = 6;
     usual.of[TMSG_CARRIER_RDMA].chunk_bytes = 8388608;
     usual.of[TMSG_CARRIER_RDMA].lone_chunk_bytes = 8388608;
@@ -476,7 +477,42 @@ Test(way, what_the_peer_reads_goes_by_the_lane_later)
     }
 }
 
-/* Who set chunk_bytes before there were others has what was asked for. */
+Test(way, what_the_peer_reads_is_eager_for_less_long)
+{
+    static const struct {
+        size_t small;
+        uint64_t bytes; /* of each */
+        uint64_t packed, spill, piece;
+        bool reads;
+        int32_t protocol;
+    } rows[] = {
+        {1, 32 * KIB, 0, 0, 32 * KIB, true, TMSG_PROTOCOL_EAGER},
+        {1, 32 * KIB + 1, 0, 0, 32 * KIB, true, TMSG_PROTOCOL_AUTO},
+        {1, 32 * KIB + 1, 0, 0, 32 * KIB, false, TMSG_PROTOCOL_EAGER},
+        {1, 40 * KIB, 40 * KIB, 0, 32 * KIB, true, TMSG_PROTOCOL_EAGER},
+        {4, 10 * KIB, 0, 0, 32 * KIB, true, TMSG_PROTOCOL_EAGER},
+        {1, 40 * KIB, 0, 1 * KIB, 32 * KIB, true, TMSG_PROTOCOL_EAGER},
+        {1, 256 * KIB, 0, 0, 1 * MIB, true, TMSG_PROTOCOL_EAGER},
+        {1, 256 * KIB + 1, 0, 0, 1 * MIB, true, TMSG_PROTOCOL_AUTO},
+    };
+    tmsg_thresholds_t set = thresholds;
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const tmsg_wish_t wish = {0, 0, true, true, false, rows[i].reads};
+        tmsg_measures_t measures =
+            measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
+
+        measures.packed = rows[i].packed;
+        set.eager_piece_bytes = rows[i].piece;
+        cr_expect(
+            eq(i32,
+               tmsg_way_choose(&measures, rows[i].spill, &set, wish).protocol,
+               rows[i].protocol),
+            "row %zu", i);
+    }
+}
+
+/* Who sets the general one means all of it. */
 Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
 {
     static const struct {
@@ -500,17 +536,22 @@ Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
     }
 }
 
-Test(way, lane_bytes_are_those_of_one_piece_unless_these_are_named)
+Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
 {
     static const struct {
         const char *text;
-        uint64_t lane, piece;
+        uint64_t eager, eager_piece, lane, lane_piece;
     } rows[] = {
-        {"shm.lane_bytes=never", UINT64_MAX, UINT64_MAX},
-        {"shm.lane_bytes=1,shm.lane_piece_bytes=9000", 1, 9000},
-        {"shm.lane_piece_bytes=9000,shm.lane_bytes=1", 1, 9000},
-        {"shm.lane_piece_bytes=9000", 64 * KIB, 9000},
-        {"tcp.lane_bytes=1", 64 * KIB, 512 * KIB},
+        {"shm.lane_bytes=never", 64 * KIB, 32 * KIB, UINT64_MAX, UINT64_MAX},
+        {"shm.lane_bytes=1,shm.lane_piece_bytes=9", 64 * KIB, 32 * KIB, 1, 9},
+        {"shm.lane_piece_bytes=9,shm.lane_bytes=1", 64 * KIB, 32 * KIB, 1, 9},
+        {"shm.lane_piece_bytes=9", 64 * KIB, 32 * KIB, 64 * KIB, 9},
+        {"shm.eager_bytes=9", 9, 9, 64 * KIB, 512 * KIB},
+        {"shm.eager_piece_bytes=8,shm.eager_bytes=9", 9, 8, 64 * KIB,
+         512 * KIB},
+        {"shm.eager_piece_bytes=8", 64 * KIB, 8, 64 * KIB, 512 * KIB},
+        {"tcp.lane_bytes=1,tcp.eager_bytes=1", 64 * KIB, 32 * KIB, 64 * KIB,
+         512 * KIB},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -518,8 +559,12 @@ Test(way, lane_bytes_are_those_of_one_piece_unless_these_are_named)
         const tmsg_thresholds_t *shm = &tuning.of[TMSG_CARRIER_SHM];
 
         cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
+        cr_expect(eq(u64, shm->eager_bytes, rows[i].eager), "row %zu", i);
+        cr_expect(eq(u64, shm->eager_piece_bytes, rows[i].eager_piece),
+                  "row %zu", i);
         cr_expect(eq(u64, shm->lane_bytes, rows[i].lane), "row %zu", i);
-        cr_expect(eq(u64, shm->lane_piece_bytes, rows[i].piece), "row %zu", i);
+        cr_expect(eq(u64, shm->lane_piece_bytes, rows[i].lane_piece), "row %zu",
+                  i);
     }
 }
 

@@ -12,7 +12,8 @@ import model
 
 def seeds(*given):
     """Two UCX have half of them each; where there is one, it has all."""
-    if os.environ.get("TMSG_SANITIZE") or not os.environ.get("TMSG_UCX_1_22"):
+    if os.environ.get("TMSG_SANITIZE") or os.environ.get("TMSG_ALL_SEEDS") or \
+            not os.environ.get("TMSG_UCX_1_22"):
         return given
     return given["TMSG_OTHER_HALF" not in os.environ::2]
 

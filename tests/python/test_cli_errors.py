@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# ctest: twice in soak
 """The command `tensormsg` when something is wrong: exit codes 2 (usage, input
 files) and 1 (transfers), one line that says what, and nothing left behind."""
 
@@ -24,8 +25,7 @@ from cli import (BOUND, DIGITS, DONE, FAILED, HELLO, TOOL, USAGE,
                  assert_same_safetensors, must_send, one_line, receiver, run)
 
 # numpy warns of ml_dtypes that it could not load again
-pytestmark = [pytest.mark.once,
-              pytest.mark.filterwarnings("ignore:Custom dtypes")]
+pytestmark = pytest.mark.filterwarnings("ignore:Custom dtypes")
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# ctest: twice in soak
 """`tensormsg perf`: what is measured, how it is told, and who is told where it
 cannot be."""
 
@@ -19,8 +20,6 @@ import pytest
 
 from cli import (BOUND, DONE, FAILED, SOURCE, TOOL, USAGE, one_line, receiver,
                  run)
-
-pytestmark = pytest.mark.once
 
 LONG = 4 * BOUND  # on a machine that is busy with other things
 FAST = ["--warmup", .001, "--seconds", .005, "--repeat", 2]

@@ -38,6 +38,8 @@ typedef struct {
     uint64_t least;  /* the threshold where `above` wins at all of them */
     uint64_t beyond; /* where `below` does; 0: the last size */
     size_t tensors;  /* 0: as many as each_bytes or total_bytes say */
+    bool lists;      /* of what is too long to be gathered as it is */
+    bool pieces;     /* of what the peer's kernel reads as it lies */
     uint64_t each_bytes;
     uint64_t total_bytes;
     bool size_is_each; /* of one tensor, else of all */
@@ -82,6 +84,7 @@ static const threshold_t thresholds[] = {
      .last = 128 * KIB,
      .least = KIB,
      .beyond = 256 * KIB,
+     .lists = true,
      .total_bytes = MIB,
      .size_is_each = true},
     {.name = "gather_most_bytes",
@@ -90,6 +93,7 @@ static const threshold_t thresholds[] = {
      .first = 256 * KIB,
      .last = 16 * MIB,
      .least = 128 * KIB,
+     .lists = true,
      .each_bytes = 8 * KIB},
     {.name = "part_bytes",
      .below = LIST,
@@ -102,11 +106,18 @@ static const threshold_t thresholds[] = {
      .tensors = 4,
      .size_is_each = true},
     {.name = "eager_bytes",
+     .below = {TMSG_WAY_GATHER, TMSG_PROTOCOL_EAGER},
+     .above = GATHER,
+     .first = 4 * KIB,
+     .last = 4 * MIB,
+     .tensors = 4},
+    {.name = "eager_piece_bytes",
      .below = EAGER,
      .above = LIST,
      .first = 4 * KIB,
      .last = 4 * MIB,
-     .tensors = 1},
+     .tensors = 1,
+     .pieces = true},
     {.name = "rndv_bytes",
      .below = LIST,
      .above = RNDV,
@@ -121,7 +132,8 @@ static const threshold_t thresholds[] = {
      .above = LIST,
      .first = 16 * KIB,
      .last = 4 * MIB,
-     .tensors = 4},
+     .tensors = 4,
+     .lists = true},
     {.name = "rndv_list_bytes",
      .below = LIST,
      .above = RNDV,
@@ -130,7 +142,8 @@ static const threshold_t thresholds[] = {
      .last = 4 * MIB,
      .least = 64 * KIB,
      .beyond = NEVER,
-     .tensors = 4},
+     .tensors = 4,
+     .lists = true},
 };
 
 /* What is being measured of one threshold. */
@@ -397,11 +410,19 @@ static bool leave(const tuner_t *tuner, const char *name)
     return note(tuner, name, before, before);
 }
 
-/* From where on its maps go by the lane. */
-static uint64_t lane_of(const tuner_t *tuner, const threshold_t *threshold)
+/* Whether the peer's kernel copies one tensor from where it lies. */
+static bool is_read(const tuner_t *tuner)
 {
-    return in_force(tuner, threshold->tensors == 1 ? "lane_piece_bytes"
-                                                   : "lane_bytes");
+    return strstr(tuner->peer->transports, "cma") != NULL;
+}
+
+/* From where on maps of so many tensors go by the lane. */
+static uint64_t lane_of(const tuner_t *tuner, size_t tensors)
+{
+    uint64_t any = in_force(tuner, "lane_bytes");
+    uint64_t piece = in_force(tuner, "lane_piece_bytes");
+
+    return tensors == 1 && is_read(tuner) && piece > any ? piece : any;
 }
 
 static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
@@ -411,8 +432,16 @@ static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
                      threshold->above.protocol != TMSG_PROTOCOL_AUTO;
     series_t series = {.peer = protocols ? &tuner->plain : tuner->peer,
                        .threshold = threshold};
-    bool ok = make_maps(&series, tuner->memory, lane_of(tuner, threshold));
+    uint64_t beyond = lane_of(tuner, threshold->tensors);
+    bool ok;
 
+    if (threshold->pieces && !is_read(tuner)) {
+        return true;
+    }
+    if (threshold->lists && beyond <= in_force(tuner, "gather_bytes")) {
+        return leave(tuner, threshold->name);
+    }
+    ok = make_maps(&series, tuner->memory, beyond);
     if (ok && series.sizes == 0) {
         return leave(tuner, threshold->name);
     }
@@ -514,7 +543,7 @@ static bool tune_chunks(const tuner_t *tuner)
     tmsg_map_t *map;
     bool ok;
 
-    if (bytes >= in_force(tuner, "lane_bytes")) {
+    if (bytes >= lane_of(tuner, 1)) {
         return leave(tuner, chunks.name);
     }
     map = perf_map(tuner->memory, 1, bytes);
