@@ -191,6 +191,12 @@ class Link:
     def is_whole(self):
         return not any(self.broken_by(end) for end in self.ends)
 
+    def has_come_back(self):
+        """Whether it is a session that may have been broken meanwhile, which
+        loses what was not to be acknowledged."""
+        return self.session and (self.cuts > 0 or any(
+            end.actor.was_silent() for end in self.ends))
+
     def is_refused(self, end, message):
         limits = self.other(end).actor.limits
         return any(limits[name] and message.size > limits[name]
@@ -382,7 +388,7 @@ class Run:
                     link.is_refused(sender, skipped) or skipped.may_vanish() \
                     or skipped.flags & UNORDERED and not link.session:
                 continue
-            if link.session and link.cuts and not skipped.acked():
+            if link.has_come_back() and not skipped.acked():
                 self.totals["lost, not acked"] += 1
                 continue
             if not link.broken_by(sender):
@@ -415,7 +421,7 @@ class Run:
             may.add(CANCELED)
         if any(message.timeout for message in sender.messages):
             may.add(TIMED_OUT)
-        if link.session and link.cuts:
+        if link.has_come_back():
             may.add(PEER_LOST)
         if status not in may:
             self.fail(f"connection {link.n}: refused by {status}")
@@ -664,7 +670,7 @@ class Run:
             for message in end.messages:
                 if message.got or message.outcome != OK:
                     continue
-                if link.session and link.cuts and not message.acked():
+                if link.has_come_back() and not message.acked():
                     continue
                 if other.actor.killed and message.acked():
                     unsaid[other.actor] += 1
