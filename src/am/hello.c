@@ -2,10 +2,13 @@
 #include "am/hello.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "am/channel.h"
@@ -83,6 +86,10 @@ static const field_t fields[] = {
     FIELD(43, TEXT, false, near_end),
     FIELD(44, TEXT, false, far_end),
     FIELD(45, TEXT, false, devices),
+    FIELD(46, UINT, false, memory),
+    FIELD(47, UINT, false, gid),
+    FIELD(48, UINT, false, caps),
+    FIELD(49, UINT, false, caps_used),
 };
 
 #define SPARED 42 /* from here on, what is empty is left out */
@@ -125,6 +132,25 @@ static uint64_t namespace_inode(const char *path)
     return stat(path, &file) == 0 ? (uint64_t)file.st_ino : 0;
 }
 
+/* Of this thread, as all of it is: what may be done to a process is judged by
+ * its first thread, which a program that drops privileges drops them of, too.
+ */
+static void fill_memory(tmsg_hello_t *hello)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    int dumpable = prctl(PR_GET_DUMPABLE);
+
+    if (dumpable < 0 || syscall(SYS_capget, &head, data) != 0) {
+        return;
+    }
+    hello->memory =
+        dumpable == 1 ? TMSG_HELLO_MEMORY_OPEN : TMSG_HELLO_MEMORY_SHUT;
+    hello->gid = (uint32_t)getegid();
+    hello->caps = data[0].permitted | (uint64_t)data[1].permitted << 32;
+    hello->caps_used = data[0].effective | (uint64_t)data[1].effective << 32;
+}
+
 void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
                            tmsg_hello_t *hello)
 {
@@ -140,6 +166,7 @@ void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
     hello->ns_mnt = namespace_inode("/proc/self/ns/mnt");
     hello->ns_user = namespace_inode("/proc/self/ns/user");
     hello->ns_net = namespace_inode("/proc/self/ns/net");
+    fill_memory(hello);
 }
 
 static uint64_t get_member(const uint8_t *member, size_t bytes)
@@ -477,11 +504,47 @@ static const char *other_namespace(const tmsg_hello_t *mine,
     return NULL;
 }
 
+/* What keeps one of a user's processes from another's memory, as Linux judges
+ * it; NULL if nothing does. */
+static const char *shut_by(const tmsg_hello_t *reader,
+                           const tmsg_hello_t *owner)
+{
+    if (reader->caps_used & UINT64_C(1) << CAP_SYS_PTRACE) {
+        return NULL;
+    }
+    if (reader->gid != owner->gid) {
+        return "other group";
+    }
+    if (owner->memory == TMSG_HELLO_MEMORY_SHUT) {
+        return "memory of one is shut to the other (PR_SET_DUMPABLE, or "
+               "privileges that were dropped)";
+    }
+    if (owner->caps & ~reader->caps_used) {
+        return "other capabilities";
+    }
+    return NULL;
+}
+
+/* The same for either way; one that tells nothing is an older version. */
+static const char *shut_memory(const tmsg_hello_t *mine,
+                               const tmsg_hello_t *theirs)
+{
+    const char *shut;
+
+    if (mine->memory == TMSG_HELLO_MEMORY_UNKNOWN ||
+        theirs->memory == TMSG_HELLO_MEMORY_UNKNOWN) {
+        return NULL;
+    }
+    shut = shut_by(mine, theirs);
+    return shut != NULL ? shut : shut_by(theirs, mine);
+}
+
 bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
                              const tmsg_hello_t *theirs, char *why,
                              size_t why_bytes)
 {
     const char *space = other_namespace(mine, theirs);
+    const char *shut = shut_memory(mine, theirs);
 
     if (mine->boot_id[0] == '\0') {
         snprintf(why, why_bytes,
@@ -498,6 +561,8 @@ bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
                  mine->uid);
     } else if (space != NULL) {
         snprintf(why, why_bytes, "other %s namespace", space);
+    } else if (shut != NULL) {
+        snprintf(why, why_bytes, "%s", shut);
     } else {
         snprintf(why, why_bytes, "same machine, user and namespaces");
         return true;

@@ -26,6 +26,12 @@
 #define TMSG_FEATURE_RINGS 1024u /* takes parts by a ring; lane_ring.h */
 #define TMSG_FEATURE_BOXES 2048u /* takes small messages by a box; boxes.h */
 
+/* Linux opens a process's memory to others of its user as ptrace(2) says under
+ * "access mode checking", and shared memory takes both ways of it. */
+#define TMSG_HELLO_MEMORY_UNKNOWN 0
+#define TMSG_HELLO_MEMORY_OPEN 1
+#define TMSG_HELLO_MEMORY_SHUT 2 /* PR_SET_DUMPABLE: to none but the mighty */
+
 /* Decoded from who does not know of admission at all. */
 #define TMSG_HELLO_NO_ADMISSION UINT8_MAX
 
@@ -75,11 +81,16 @@ typedef struct {
     char near_end[80];               /* of its socket, with admission */
     char far_end[80];
     char devices[256]; /* by number; see numbers.h */
+    uint8_t memory;    /* TMSG_HELLO_MEMORY_*: who may open this process's */
+    uint32_t gid;      /* effective; it and what follows if memory is told */
+    uint64_t caps;     /* capabilities: permitted, which a reader has to have */
+    uint64_t caps_used; /* and effective, by which it reads */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,
- * uid, pid, host, boot id, namespaces. What cannot be read stays unknown,
- * which never counts as the same machine. UCX's part, segment sizes, limits
+ * uid, pid, host, boot id, namespaces, and who may open its memory. What cannot
+ * be read stays unknown, which but for the last never counts as the same
+ * machine. UCX's part, segment sizes, limits
  * and credits are the caller's. */
 void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
                            tmsg_hello_t *hello);
@@ -102,9 +113,9 @@ tmsg_status_t tmsg_hello_check(const tmsg_hello_t *mine,
                                const tmsg_hello_t *theirs, bool shm_only);
 
 /* Whether shared memory should work between the two: same boot, user, and pid,
- * ipc, mount and user namespaces. Writes the reason to `why`, in words, cut to
- * `why_bytes`: "same machine, user and namespaces", "other user (uid 1000,
- * here 0)". */
+ * ipc, mount and user namespaces, and either may open the other's. Writes the
+ * reason to `why`, in words, cut to `why_bytes`: "same machine, user and
+ * namespaces", "other user (uid 1000, here 0)". */
 bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
                              const tmsg_hello_t *theirs, char *why,
                              size_t why_bytes);

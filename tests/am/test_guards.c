@@ -15,7 +15,6 @@
 #include "am/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
-#include "support/stranger.h"
 
 /* A header longer than max_am_header aborts UCX or corrupts its heap. */
 Test(guards, no_header_is_longer_than_max_am_header)
@@ -429,79 +428,6 @@ Test(guards, what_its_sender_gave_up_is_not_delivered_changed)
 
 /* Another user's shared memory cannot be opened: the two meet by TCP, and at
  * unix:// they are told. */
-static void other_user(pipes_t *pipes, void *arg)
-{
-    char url[256];
-    tmsg_endpoint_t *endpoint;
-    side_t side;
-
-    (void)arg;
-    stranger_change_user();
-    line_get(pipes->in, url, sizeof(url));
-    side_open(&side, NULL);
-    stranger_send(&side, side_connect(&side, url));
-    line_get(pipes->in, url, sizeof(url));
-    must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
-    must_be(side_end_of(&side, endpoint), TMSG_ERR_INCOMPATIBLE);
-    must_say(tmsg_endpoint_error(endpoint), "other user");
-    side_close(&side);
-    line_put(pipes->out, "done");
-}
-
-Test(guards, another_user_is_met_by_tcp_or_refused_by_name)
-{
-    char url[256];
-    child_t child;
-    side_t side;
-
-    if (geteuid() != 0) {
-        cr_skip_test("only root can become another user");
-    }
-    child_start(&child, other_user, NULL);
-    side_open(&side, NULL);
-    side_listen(&side, "tcp://127.0.0.1:0");
-    line_put(child.out, tmsg_listener_url(side.listener));
-    stranger_take(&side);
-    snprintf(url, sizeof(url), "/tmp/tmsg-test-user-%d", (int)getpid());
-    unlink(url);
-    snprintf(url, sizeof(url), "unix:///tmp/tmsg-test-user-%d", (int)getpid());
-    side_listen(&side, url);
-    must_eq(chmod(url + 7, 0666), 0);
-    line_put(child.out, url);
-    child_await(&side, &child);
-    side_close(&side);
-    child_join(&child);
-}
-
-static void other_user_by_blob(pipes_t *pipes, void *arg)
-{
-    side_t side;
-
-    (void)arg;
-    stranger_change_user();
-    side_open(&side, NULL);
-    stranger_send(&side, blob_connect(&side, pipes->in));
-    side_close(&side);
-}
-
-/* A blob has an address for those, too. */
-Test(guards, another_user_is_met_by_tcp_by_blob)
-{
-    child_t child;
-    side_t side;
-
-    if (geteuid() != 0) {
-        cr_skip_test("only root can become another user");
-    }
-    child_start(&child, other_user_by_blob, NULL);
-    side_open(&side, NULL);
-    side_listen(&side, "blob://");
-    blob_put(child.out, side.listener);
-    stranger_take(&side);
-    child_join(&child);
-    side_close(&side);
-}
-
 /* A held message of 64 B may pin a whole segment of UCX's. */
 Test(guards, held_small_messages_do_not_stop_the_traffic)
 {

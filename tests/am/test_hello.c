@@ -2,6 +2,7 @@
 /* ctest: once */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "serialize/header.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+#define CAP(name) (UINT64_C(1) << CAP_##name)
 
 static const uint8_t instance[TMSG_INSTANCE_BYTES] = {
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -66,6 +68,10 @@ static const struct {
     {43, false, "near_end", 0},
     {44, false, "far_end", 0},
     {45, false, "devices", 0},
+    {46, false, "memory", 1},
+    {47, false, "gid", 4},
+    {48, false, "caps", 8},
+    {49, false, "caps_used", 8},
 };
 
 #define LAST_REQUIRED 27
@@ -120,6 +126,10 @@ static tmsg_hello_t sample(void)
     strcpy(hello.near_end, "tcp://10.0.0.7:4000");
     strcpy(hello.far_end, "tcp://10.0.0.8:5000");
     strcpy(hello.devices, "0=2:1,7=2:0");
+    hello.memory = TMSG_HELLO_MEMORY_OPEN;
+    hello.gid = 100;
+    hello.caps = CAP(SYS_NICE) | CAP(IPC_LOCK);
+    hello.caps_used = hello.caps;
     return hello;
 }
 
@@ -210,10 +220,10 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 44 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
+    /* 48 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
      * 19 of either end, 11 of devices */
     cr_expect(eq(sz, length,
-                 44 * 4 + 8 + 3 * 2 + 16 + 10 * 4 + 17 * 8 + 7 + 36 + 32 +
+                 48 * 4 + 8 + 3 * 2 + 16 + 11 * 4 + 19 * 8 + 8 + 36 + 32 +
                      2 * 19 + 11));
 }
 
@@ -530,6 +540,8 @@ Test(hello, fills_in_what_the_machine_says)
     cr_expect(eq(sz, strlen(first.boot_id), 36));
     cr_expect(ne(u64, first.ns_pid, 0));
     cr_expect(ne(u64, first.ns_net, 0));
+    cr_expect(eq(u8, first.memory, TMSG_HELLO_MEMORY_OPEN));
+    cr_expect(eq(u32, first.gid, getegid()));
     cr_expect(eq(u64, first.max_tensors, 0));
     cr_expect(tmsg_hello_same_machine(&first, &second, why, sizeof(why)), "%s",
               why);
@@ -655,6 +667,44 @@ static void other_net_space(tmsg_hello_t *hello) { hello->ns_net++; }
 
 static void unknown_space(tmsg_hello_t *hello) { hello->ns_ipc = 0; }
 
+static void other_group(tmsg_hello_t *hello) { hello->gid = 1000; }
+
+static void shut(tmsg_hello_t *hello)
+{
+    hello->memory = TMSG_HELLO_MEMORY_SHUT;
+}
+
+static void more_capable(tmsg_hello_t *hello) { hello->caps |= CAP(SYS_TIME); }
+
+static void less_capable(tmsg_hello_t *hello)
+{
+    hello->caps = CAP(IPC_LOCK);
+    hello->caps_used = hello->caps;
+}
+
+/* What is permitted and not in use lets nobody read. */
+static void less_used(tmsg_hello_t *hello) { hello->caps_used = 0; }
+
+/* It may read any, but is not read. */
+static void one_tracer(tmsg_hello_t *hello)
+{
+    hello->caps |= CAP(SYS_PTRACE);
+    hello->caps_used = hello->caps;
+}
+
+/* An older version: as if nothing kept them apart. */
+static void untold(tmsg_hello_t *hello)
+{
+    hello->memory = TMSG_HELLO_MEMORY_UNKNOWN;
+    hello->gid = 0;
+    hello->caps = 0;
+    hello->caps_used = 0;
+}
+
+#define SHUT                                                                   \
+    "memory of one is shut to the other (PR_SET_DUMPABLE, or privileges that " \
+    "were dropped)"
+
 static const struct {
     change_fn change;
     bool shared;
@@ -671,6 +721,13 @@ static const struct {
     {other_user_space, false, "other user namespace"},
     {other_net_space, false, "other network namespace"},
     {unknown_space, false, "other ipc namespace"},
+    {other_group, false, "other group"},
+    {shut, false, SHUT},
+    {more_capable, false, "other capabilities"},
+    {less_capable, false, "other capabilities"},
+    {less_used, false, "other capabilities"},
+    {one_tracer, false, "other capabilities"},
+    {untold, true, "same machine, user and namespaces"},
 };
 
 Test(hello, tells_whether_memory_can_be_shared_and_why)
@@ -691,6 +748,23 @@ Test(hello, tells_whether_memory_can_be_shared_and_why)
                   "row %zu", i);
         cr_expect(machines[i].change != no_boot ||
                       strstr(why, "perhaps another host: ") == why,
+                  "row %zu: %s", i, why);
+    }
+}
+
+/* As root's processes are but in containers. */
+Test(hello, tells_that_tracers_share_whatever_else_is_so)
+{
+    static const change_fn changes[] = {other_group, shut, more_capable};
+
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        tmsg_hello_t mine = sample(), theirs;
+        char why[128];
+
+        one_tracer(&mine);
+        theirs = mine;
+        changes[i](&theirs);
+        cr_expect(tmsg_hello_same_machine(&mine, &theirs, why, sizeof(why)),
                   "row %zu: %s", i, why);
     }
 }

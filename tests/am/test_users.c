@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Processes of one machine whose memory Linux does not open to each other,
+ * where UCX fails: they are met by TCP, by a URL or a blob, and refused by name
+ * at a unix:// URL. Those of other namespaces are in test_namespaces.c. */
+#include <criterion/criterion.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "support/peers.h"
+#include "support/stranger.h"
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+static void other_user(pipes_t *pipes, void *arg)
+{
+    char url[256];
+    tmsg_endpoint_t *endpoint;
+    side_t side;
+
+    (void)arg;
+    stranger_change_user();
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, NULL);
+    stranger_send(&side, side_connect(&side, url));
+    line_get(pipes->in, url, sizeof(url));
+    must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
+    must_be(side_end_of(&side, endpoint), TMSG_ERR_INCOMPATIBLE);
+    must_say(tmsg_endpoint_error(endpoint), "other user");
+    side_close(&side);
+    line_put(pipes->out, "done");
+}
+
+Test(users, another_user_is_met_by_tcp_or_refused_by_name)
+{
+    char url[256];
+    child_t child;
+    side_t side;
+
+    if (geteuid() != 0) {
+        cr_skip_test("only root can become another user");
+    }
+    child_start(&child, other_user, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    line_put(child.out, tmsg_listener_url(side.listener));
+    stranger_take(&side);
+    snprintf(url, sizeof(url), "/tmp/tmsg-test-user-%d", (int)getpid());
+    unlink(url);
+    snprintf(url, sizeof(url), "unix:///tmp/tmsg-test-user-%d", (int)getpid());
+    side_listen(&side, url);
+    must_eq(chmod(url + 7, 0666), 0);
+    line_put(child.out, url);
+    child_await(&side, &child);
+    side_close(&side);
+    child_join(&child);
+}
+
+static void other_user_by_blob(pipes_t *pipes, void *arg)
+{
+    side_t side;
+
+    (void)arg;
+    stranger_change_user();
+    side_open(&side, NULL);
+    stranger_send(&side, blob_connect(&side, pipes->in));
+    side_close(&side);
+}
+
+/* A blob has an address for those, too. */
+Test(users, another_user_is_met_by_tcp_by_blob)
+{
+    child_t child;
+    side_t side;
+
+    if (geteuid() != 0) {
+        cr_skip_test("only root can become another user");
+    }
+    child_start(&child, other_user_by_blob, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "blob://");
+    blob_put(child.out, side.listener);
+    stranger_take(&side);
+    child_join(&child);
+    side_close(&side);
+}
+
+/* Linux opens the memory of a user's process to others as ptrace(2) says; to a
+ * process that may trace everything, always. */
+static void drop(uint64_t caps)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    must_eq(syscall(SYS_capget, &head, data), 0);
+    for (size_t i = 0; i < _LINUX_CAPABILITY_U32S_3; i++) {
+        data[i].effective &= ~(uint32_t)(caps >> 32 * i);
+        data[i].permitted &= ~(uint32_t)(caps >> 32 * i);
+    }
+    must_eq(syscall(SYS_capset, &head, data), 0);
+}
+
+static void be_less_capable(void) { drop(UINT64_C(1) << CAP_SYS_NICE); }
+
+static void be_shut(void) { must_eq(prctl(PR_SET_DUMPABLE, 0), 0); }
+
+static void be_of_another_group(void) { must_eq(setgid(65534), 0); }
+
+static const struct {
+    void (*become)(void);
+    const char *why;
+} strangers[] = {{be_less_capable, "other capabilities"},
+                 {be_shut, "memory of one is shut to the other"},
+                 {be_of_another_group, "other group"}};
+
+static void stranger_of_same_user(pipes_t *pipes, void *arg)
+{
+    size_t i = *(size_t *)arg;
+    char url[256], *json;
+    tmsg_endpoint_t *endpoint;
+    side_t side;
+
+    strangers[i].become();
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    must(tmsg_endpoint_describe(endpoint, &json));
+    must_say(json, strangers[i].why);
+    tmsg_string_free(json);
+    stranger_send(&side, endpoint);
+    line_get(pipes->in, url, sizeof(url));
+    must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
+    must_be(side_end_of(&side, endpoint), TMSG_ERR_INCOMPATIBLE);
+    must_say(tmsg_endpoint_error(endpoint), strangers[i].why);
+    side_close(&side);
+    line_put(pipes->out, "done");
+}
+
+Test(users, who_may_not_open_its_memory_is_met_by_tcp_or_refused_by_name)
+{
+    char url[256];
+    child_t child;
+    side_t side;
+
+    if (geteuid() != 0) {
+        cr_skip_test("only root can shed its capabilities and its group");
+    }
+    snprintf(url, sizeof(url), "unix:///tmp/tmsg-test-memory-%d",
+             (int)getpid());
+    drop(UINT64_C(1) << CAP_SYS_PTRACE);
+    for (size_t i = 0; i < COUNT(strangers); i++) {
+        child_start(&child, stranger_of_same_user, &i);
+        side_open(&side, NULL);
+        side_listen(&side, "tcp://127.0.0.1:0");
+        line_put(child.out, tmsg_listener_url(side.listener));
+        stranger_take(&side);
+        side_listen(&side, url);
+        line_put(child.out, url);
+        child_await(&side, &child);
+        side_close(&side);
+        child_join(&child);
+    }
+}
