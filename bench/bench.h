@@ -130,7 +130,9 @@ long bench_counts_held(void); /* bytes, ours */
 /* So many endpoints at once on one worker, dialled by workers of `clients`
  * processes, and messages of 8 x 64 B that come over all of them in turn. */
 #define BENCH_CLIENTS_MAX 16
+#define BENCH_BLOCKS_MAX 64
 typedef struct {
+    bench_way_t way; /* BENCH_MAP, or any other: raw, and eager */
     bench_transport_t transport;
     unsigned clients;
     unsigned endpoints; /* of all clients together */

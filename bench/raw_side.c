@@ -5,15 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ucp/api/ucp.h>
-
-#include "am/ucx_config.h"
+#include "raw.h"
 #include "side.h"
-
-#include <tensormsg/status.h>
-
-#define AM_ID 0
-#define ADDRESS_BYTES_MAX (64u * 1024u)
 
 typedef struct raw_side raw_side_t;
 
@@ -27,21 +20,13 @@ typedef struct {
 struct raw_side {
     bench_side_t side;
     bench_way_t way;
-    ucp_context_h context;
-    ucp_worker_h worker;
+    bench_raw_t raw;
     ucp_ep_h ep;
     ucp_dt_iov_t **iov;                 /* of each payload */
     size_t largest;                     /* payload, in bytes */
     slot_t sending[BENCH_WINDOW_MAX];   /* buffers for BENCH_GATHER */
     slot_t receiving[BENCH_WINDOW_MAX]; /* for rendezvous; made when needed */
 };
-
-static void must(ucs_status_t status, const char *what)
-{
-    if (status != UCS_OK) {
-        bench_die("raw UCX: %s: %s", what, ucs_status_string(status));
-    }
-}
 
 static slot_t *take_slot(raw_side_t *self, slot_t *slots)
 {
@@ -88,7 +73,7 @@ static void fetched(void *request, ucs_status_t status, size_t bytes, void *arg)
 {
     slot_t *slot = arg;
 
-    must(status, "a rendezvous");
+    bench_raw_must(status, "a rendezvous");
     slot->busy = false;
     arrived(slot->self, slot->buffer, bytes);
     if (request != NULL) {
@@ -109,7 +94,7 @@ static void fetch(raw_side_t *self, void *data, size_t bytes)
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
     ucs_status_ptr_t request = ucp_am_recv_data_nbx(
-        self->worker, data, slot_buffer(slot), bytes, &param);
+        self->raw.worker, data, slot_buffer(slot), bytes, &param);
 
     if (!UCS_PTR_IS_PTR(request)) {
         fetched(NULL, UCS_PTR_STATUS(request), bytes, slot);
@@ -136,7 +121,7 @@ static void sent(void *request, ucs_status_t status, void *arg)
 {
     slot_t *slot = arg;
 
-    must(status, "a send");
+    bench_raw_must(status, "a send");
     slot->busy = false;
     slot->self->side.in_flight--;
     if (request != NULL) {
@@ -168,7 +153,8 @@ static void post(raw_side_t *self, slot_t *slot, const void *data, size_t count,
     ucs_status_ptr_t request;
 
     self->side.in_flight++;
-    request = ucp_am_send_nbx(self->ep, AM_ID, NULL, 0, data, count, &param);
+    request =
+        ucp_am_send_nbx(self->ep, BENCH_RAW_AM, NULL, 0, data, count, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         sent(NULL, UCS_PTR_STATUS(request), slot);
     }
@@ -218,97 +204,7 @@ static void send_answer(bench_side_t *side)
 
 static void progress(bench_side_t *side)
 {
-    ucp_worker_progress(((raw_side_t *)side)->worker);
-}
-
-/* The keys of ours where the way asks for them; the transport always. */
-static ucp_config_t *configure(bench_settings_t settings,
-                               bench_transport_t transport)
-{
-    static const char *const no_error_handling =
-        ";POSIX_ERROR_HANDLING=n;CMA_MEMORY_INVALIDATE=n";
-    const char *tls = transport == BENCH_TCP ? "tcp,self" : "posix,cma,self";
-    const tmsg_ucx_scope_t scope = {.device = "lo"};
-    static tmsg_ucx_keys_t keys;
-    char code[128] = "TLS=";
-    const tmsg_ucx_given_t given = {.code = code};
-    ucp_config_t *config;
-
-    if (settings == BENCH_UNTOUCHED) {
-        must(ucp_config_read(NULL, NULL, &config), "ucp_config_read");
-        must(ucp_config_modify(config, "TLS", tls), "TLS");
-        must(ucp_config_modify(config, "NET_DEVICES", "lo"), "NET_DEVICES");
-        return config;
-    }
-    strcat(code, tls);
-    if (settings == BENCH_BEST) {
-        strcat(code, no_error_handling);
-    }
-    if (tmsg_ucx_config_resolve(&given, &scope, &keys) != TMSG_OK ||
-        tmsg_ucx_config_apply(&keys, &config) != TMSG_OK) {
-        bench_die("raw UCX: %s", tmsg_error_message());
-    }
-    return config;
-}
-
-static void open_ucx(raw_side_t *self, bench_transport_t transport)
-{
-    bool ours = self->way.settings == BENCH_OUR_SETTINGS;
-    ucp_config_t *config = configure(self->way.settings, transport);
-    const ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features = UCP_FEATURE_AM | (ours ? UCP_FEATURE_WAKEUP : 0),
-    };
-    const ucp_worker_params_t worker_params = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode =
-            ours ? UCS_THREAD_MODE_SERIALIZED : UCS_THREAD_MODE_SINGLE,
-    };
-    const ucp_am_handler_param_t am = {
-        .field_mask =
-            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-            UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = AM_ID,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = am_arrived,
-        .arg = self,
-    };
-
-    must(ucp_init(&params, config, &self->context), "ucp_init");
-    ucp_config_release(config);
-    must(ucp_worker_create(self->context, &worker_params, &self->worker),
-         "ucp_worker_create");
-    must(ucp_worker_set_am_recv_handler(self->worker, &am), "the AM handler");
-}
-
-static void broken(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    (void)arg;
-    (void)ep;
-    must(status, "the connection");
-}
-
-static void connect_ucx(raw_side_t *self, int socket)
-{
-    static uint8_t theirs[ADDRESS_BYTES_MAX];
-    ucp_address_t *address;
-    size_t bytes;
-    const ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)theirs,
-        .err_mode = self->way.settings == BENCH_OUR_SETTINGS
-                        ? UCP_ERR_HANDLING_MODE_PEER
-                        : UCP_ERR_HANDLING_MODE_NONE,
-        .err_handler.cb = broken,
-    };
-
-    must(ucp_worker_get_address(self->worker, &address, &bytes), "an address");
-    bench_tell(socket, address, bytes);
-    ucp_worker_release_address(self->worker, address);
-    bench_hear(socket, theirs, sizeof(theirs));
-    must(ucp_ep_create(self->worker, &params, &self->ep), "ucp_ep_create");
+    ucp_worker_progress(((raw_side_t *)side)->raw.worker);
 }
 
 static ucp_dt_iov_t *make_iov(const bench_payload_t *payload)
@@ -338,23 +234,9 @@ static void make_lists(raw_side_t *self)
 static void close_raw_side(bench_side_t *side)
 {
     raw_side_t *self = (raw_side_t *)side;
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = self->way.settings == BENCH_OUR_SETTINGS
-                     ? UCP_EP_CLOSE_FLAG_FORCE
-                     : 0,
-    };
-    ucs_status_ptr_t request = ucp_ep_close_nbx(self->ep, &param);
 
-    while (UCS_PTR_IS_PTR(request) &&
-           ucp_request_check_status(request) == UCS_INPROGRESS) {
-        ucp_worker_progress(self->worker);
-    }
-    if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request);
-    }
-    ucp_worker_destroy(self->worker);
-    ucp_cleanup(self->context);
+    bench_raw_disconnect(&self->raw, self->ep);
+    bench_raw_stop(&self->raw);
     for (size_t i = 0; i < BENCH_WINDOW_MAX; i++) {
         free(self->sending[i].buffer);
         free(self->receiving[i].buffer);
@@ -369,6 +251,7 @@ static void close_raw_side(bench_side_t *side)
 
 bench_side_t *bench_raw_open(const bench_run_t *run, int socket)
 {
+    static uint8_t theirs[BENCH_RAW_ADDRESS_BYTES_MAX];
     raw_side_t *self = bench_memory(sizeof(*self));
 
     self->side.send = send_payload;
@@ -378,7 +261,10 @@ bench_side_t *bench_raw_open(const bench_run_t *run, int socket)
     self->way = run->way;
     bench_side_load(&self->side, run, run->way.layout == BENCH_CONTIGUOUS);
     make_lists(self);
-    open_ucx(self, run->transport);
-    connect_ucx(self, socket);
+    bench_raw_start(&self->raw, run->way.settings, run->transport, am_arrived,
+                    self);
+    bench_raw_tell(&self->raw, socket);
+    bench_hear(socket, theirs, sizeof(theirs));
+    self->ep = bench_raw_connect(&self->raw, theirs);
     return &self->side;
 }
