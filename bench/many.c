@@ -109,6 +109,12 @@ void bench_many_run(const bench_many_t *many, bench_many_sample_t *sample_p)
     static uint8_t address[BENCH_RAW_ADDRESS_BYTES_MAX];
     size_t bytes;
 
+    if (many->blocks > BENCH_BLOCKS_MAX ||
+        many->messages % many->clients != 0 ||
+        many->endpoints % many->clients != 0) {
+        bench_die("%u messages and %u endpoints of %u clients, in %u blocks",
+                  many->messages, many->endpoints, many->clients, many->blocks);
+    }
     memset(sample_p, 0, sizeof(*sample_p));
     players[0] = start(many, true);
     bytes = bench_hear(players[0].socket, address, sizeof(address));

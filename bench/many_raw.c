@@ -7,7 +7,7 @@
 #include "raw.h"
 #include "side.h"
 
-#define HEADER_BYTES 41 /* of ours, once the layout is known */
+#define HEADER_BYTES 41 /* of ours, once the layout is known: by strace(1) */
 
 typedef struct {
     const bench_player_t *player;

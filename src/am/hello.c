@@ -132,23 +132,54 @@ static uint64_t namespace_inode(const char *path)
     return stat(path, &file) == 0 ? (uint64_t)file.st_ino : 0;
 }
 
-/* Of this thread, as all of it is: what may be done to a process is judged by
- * its first thread, which a program that drops privileges drops them of, too.
+static bool get_caps(pid_t thread, uint64_t *permitted_p, uint64_t *effective_p)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3,
+                                            thread};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    if (syscall(SYS_capget, &head, data) != 0) {
+        return false;
+    }
+    *permitted_p = data[0].permitted | (uint64_t)data[1].permitted << 32;
+    *effective_p = data[0].effective | (uint64_t)data[1].effective << 32;
+    return true;
+}
+
+/* Whether Linux lets others of this user open this process's memory at all. */
+static bool is_open(void)
+{
+    uid_t real, effective, saved;
+    gid_t real_group, group, saved_group;
+
+    return prctl(PR_GET_DUMPABLE) == 1 &&
+           getresuid(&real, &effective, &saved) == 0 && real == effective &&
+           saved == effective &&
+           getresgid(&real_group, &group, &saved_group) == 0 &&
+           real_group == group && saved_group == group;
+}
+
+/* Who is opened is judged by its first thread, who opens by the one that does.
  */
 static void fill_memory(tmsg_hello_t *hello)
 {
-    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-    int dumpable = prctl(PR_GET_DUMPABLE);
+    uint64_t other;
 
-    if (dumpable < 0 || syscall(SYS_capget, &head, data) != 0) {
+    if (!get_caps(getpid(), &hello->caps, &other) ||
+        !get_caps(0, &other, &hello->caps_used)) {
+        tmsg_hello_untell_memory(hello);
         return;
     }
-    hello->memory =
-        dumpable == 1 ? TMSG_HELLO_MEMORY_OPEN : TMSG_HELLO_MEMORY_SHUT;
+    hello->memory = is_open() ? TMSG_HELLO_MEMORY_OPEN : TMSG_HELLO_MEMORY_SHUT;
     hello->gid = (uint32_t)getegid();
-    hello->caps = data[0].permitted | (uint64_t)data[1].permitted << 32;
-    hello->caps_used = data[0].effective | (uint64_t)data[1].effective << 32;
+}
+
+void tmsg_hello_untell_memory(tmsg_hello_t *hello)
+{
+    hello->memory = TMSG_HELLO_MEMORY_UNKNOWN;
+    hello->gid = 0;
+    hello->caps = 0;
+    hello->caps_used = 0;
 }
 
 void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
@@ -504,39 +535,54 @@ static const char *other_namespace(const tmsg_hello_t *mine,
     return NULL;
 }
 
-/* What keeps one of a user's processes from another's memory, as Linux judges
- * it; NULL if nothing does. */
-static const char *shut_by(const tmsg_hello_t *reader,
-                           const tmsg_hello_t *owner)
+/* What keeps one of a user's processes from another's memory; the first of
+ * several is told. */
+typedef enum { APART_GROUP, APART_SHUT, APART_CAPABILITIES, TOGETHER } apart_t;
+
+static const char *const apart_words[] = {
+    [APART_GROUP] = "other group",
+    [APART_SHUT] = "memory of one is shut to the other (PR_SET_DUMPABLE, or "
+                   "privileges that came or went)",
+    [APART_CAPABILITIES] =
+        "capabilities of one that are not effective in the other",
+};
+
+#define CAP(name) (UINT64_C(1) << CAP_##name)
+
+/* As Linux judges it; and the files in /proc of who is shut are root's. */
+static apart_t judge_opening(const tmsg_hello_t *reader,
+                             const tmsg_hello_t *owner)
 {
-    if (reader->caps_used & UINT64_C(1) << CAP_SYS_PTRACE) {
-        return NULL;
+    bool traces = reader->caps_used & CAP(SYS_PTRACE);
+    bool searches = reader->uid == 0 || reader->caps_used & CAP(DAC_OVERRIDE) ||
+                    reader->caps_used & CAP(DAC_READ_SEARCH);
+
+    if (!traces && reader->gid != owner->gid) {
+        return APART_GROUP;
     }
-    if (reader->gid != owner->gid) {
-        return "other group";
+    if (owner->memory == TMSG_HELLO_MEMORY_SHUT && !(traces && searches)) {
+        return APART_SHUT;
     }
-    if (owner->memory == TMSG_HELLO_MEMORY_SHUT) {
-        return "memory of one is shut to the other (PR_SET_DUMPABLE, or "
-               "privileges that were dropped)";
+    if (!traces && (owner->caps & ~reader->caps_used) != 0) {
+        return APART_CAPABILITIES;
     }
-    if (owner->caps & ~reader->caps_used) {
-        return "other capabilities";
-    }
-    return NULL;
+    return TOGETHER;
 }
 
-/* The same for either way; one that tells nothing is an older version. */
+/* Of both ways, so that both sides say the same. NULL: nothing does, or one is
+ * of an older version and tells nothing. */
 static const char *shut_memory(const tmsg_hello_t *mine,
                                const tmsg_hello_t *theirs)
 {
-    const char *shut;
+    apart_t one = judge_opening(mine, theirs);
+    apart_t other = judge_opening(theirs, mine);
+    apart_t first = one < other ? one : other;
 
-    if (mine->memory == TMSG_HELLO_MEMORY_UNKNOWN ||
-        theirs->memory == TMSG_HELLO_MEMORY_UNKNOWN) {
-        return NULL;
-    }
-    shut = shut_by(mine, theirs);
-    return shut != NULL ? shut : shut_by(theirs, mine);
+    return mine->memory == TMSG_HELLO_MEMORY_UNKNOWN ||
+                   theirs->memory == TMSG_HELLO_MEMORY_UNKNOWN ||
+                   first == TOGETHER
+               ? NULL
+               : apart_words[first];
 }
 
 bool tmsg_hello_same_machine(const tmsg_hello_t *mine,

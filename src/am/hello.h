@@ -27,10 +27,13 @@
 #define TMSG_FEATURE_BOXES 2048u /* takes small messages by a box; boxes.h */
 
 /* Linux opens a process's memory to others of its user as ptrace(2) says under
- * "access mode checking", and shared memory takes both ways of it. */
+ * "access mode checking": by /proc, where UCX finds what it shares, and by
+ * process_vm_readv(). */
 #define TMSG_HELLO_MEMORY_UNKNOWN 0
 #define TMSG_HELLO_MEMORY_OPEN 1
-#define TMSG_HELLO_MEMORY_SHUT 2 /* PR_SET_DUMPABLE: to none but the mighty */
+#define TMSG_HELLO_MEMORY_SHUT                                                 \
+    2 /* but to who may trace and search anything                              \
+       */
 
 /* Decoded from who does not know of admission at all. */
 #define TMSG_HELLO_NO_ADMISSION UINT8_MAX
@@ -81,7 +84,7 @@ typedef struct {
     char near_end[80];               /* of its socket, with admission */
     char far_end[80];
     char devices[256]; /* by number; see numbers.h */
-    uint8_t memory;    /* TMSG_HELLO_MEMORY_*: who may open this process's */
+    uint8_t memory;    /* TMSG_HELLO_MEMORY_*: of this process */
     uint32_t gid;      /* effective; it and what follows if memory is told */
     uint64_t caps;     /* capabilities: permitted, which a reader has to have */
     uint64_t caps_used; /* and effective, by which it reads */
@@ -94,6 +97,10 @@ typedef struct {
  * and credits are the caller's. */
 void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
                            tmsg_hello_t *hello);
+
+/* As an older version tells nothing of its memory: who may open it is then not
+ * asked. */
+void tmsg_hello_untell_memory(tmsg_hello_t *hello);
 
 /* Encodes it. TMSG_HELLO_BYTES_MAX is always enough. Errors: LIMIT_EXCEEDED
  * (capacity). */
@@ -113,9 +120,10 @@ tmsg_status_t tmsg_hello_check(const tmsg_hello_t *mine,
                                const tmsg_hello_t *theirs, bool shm_only);
 
 /* Whether shared memory should work between the two: same boot, user, and pid,
- * ipc, mount and user namespaces, and either may open the other's. Writes the
- * reason to `why`, in words, cut to `why_bytes`: "same machine, user and
- * namespaces", "other user (uid 1000, here 0)". */
+ * ipc, mount, user and network namespaces, and each may open the other's
+ * memory, if both tell of it. Writes the reason to `why`, in words, cut to
+ * `why_bytes`: "same machine, user and namespaces", "other user (uid 1000, here
+ * 0)". */
 bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
                              const tmsg_hello_t *theirs, char *why,
                              size_t why_bytes);

@@ -160,6 +160,20 @@ static uint64_t key_bytes(const tmsg_ucx_t *ucx, const char *name,
     return bytes == 0 ? standard : bytes;
 }
 
+/* Whether UCX may get at a peer's memory by /proc, or read it there: System V's
+ * shared memory asks for the user alone, and so is not to be judged by more. */
+static bool opens_memory(const tmsg_ucx_t *ucx)
+{
+    static const char *const ways[] = {"posix,mm,sm,shm", "cma,sm,shm",
+                                       "xpmem,mm,sm,shm", "knem,sm,shm"};
+    bool opens = false;
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && !opens; i++) {
+        opens = tmsg_ucx_config_takes(&ucx->keys, ways[i]);
+    }
+    return opens;
+}
+
 static void fill_hello(tmsg_ucx_t *ucx)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
@@ -171,6 +185,9 @@ static void fill_hello(tmsg_ucx_t *ucx)
     ucx->hello.tcp_tx_seg = key_bytes(ucx, "UCX_TCP_TX_SEG_SIZE", 8192);
     ucx->hello.tcp_rx_seg = key_bytes(ucx, "UCX_TCP_RX_SEG_SIZE", 65536);
     ucx->hello.posix_seg = key_bytes(ucx, "UCX_POSIX_SEG_SIZE", 8256);
+    if (!opens_memory(ucx)) {
+        tmsg_hello_untell_memory(&ucx->hello);
+    }
 }
 
 tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed)

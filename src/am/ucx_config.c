@@ -225,9 +225,7 @@ static bool lists(const char *list, const char *word, size_t length)
     return false;
 }
 
-/* Whether UCX_TLS lets any of the transports take part: UCX complains on
- * standard output of keys that nobody uses. */
-static bool takes_part(const tmsg_ucx_keys_t *keys, const char *users)
+bool tmsg_ucx_config_takes(const tmsg_ucx_keys_t *keys, const char *users)
 {
     const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
     const char *tls = key == NULL ? "all" : key->value;
@@ -465,7 +463,8 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
         const char *users = defaults[i].users;
 
-        if (!takes_part(keys, users) ||
+        /* UCX complains on standard output of keys that nobody uses. */
+        if (!tmsg_ucx_config_takes(keys, users) ||
             (users != NULL && lists(users, "tcp", 3) && !has_device(keys))) {
             continue;
         }

@@ -72,6 +72,10 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
 /* Whether this UCX takes the key by another name, which it is given by. */
 bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key);
 
+/* Whether UCX_TLS lets any of these transports take part, or them all where it
+ * excepts some; true for NULL. */
+bool tmsg_ucx_config_takes(const tmsg_ucx_keys_t *keys, const char *users);
+
 /* A key in force, by its full name, or NULL. */
 const tmsg_ucx_key_t *tmsg_ucx_config_key(const tmsg_ucx_keys_t *keys,
                                           const char *name);

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "am/endpoint.h"
 #include "support/peers.h"
@@ -426,8 +424,6 @@ Test(guards, what_its_sender_gave_up_is_not_delivered_changed)
     }
 }
 
-/* Another user's shared memory cannot be opened: the two meet by TCP, and at
- * unix:// they are told. */
 /* A held message of 64 B may pin a whole segment of UCX's. */
 Test(guards, held_small_messages_do_not_stop_the_traffic)
 {

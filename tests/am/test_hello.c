@@ -692,18 +692,20 @@ static void one_tracer(tmsg_hello_t *hello)
     hello->caps_used = hello->caps;
 }
 
-/* An older version: as if nothing kept them apart. */
-static void untold(tmsg_hello_t *hello)
+/* More than one reason: the same one on both sides. */
+static void shut_and_more_capable(tmsg_hello_t *hello)
 {
-    hello->memory = TMSG_HELLO_MEMORY_UNKNOWN;
-    hello->gid = 0;
-    hello->caps = 0;
-    hello->caps_used = 0;
+    shut(hello);
+    less_capable(hello);
 }
+
+/* An older version: as if nothing kept them apart. */
+static void untold(tmsg_hello_t *hello) { tmsg_hello_untell_memory(hello); }
 
 #define SHUT                                                                   \
     "memory of one is shut to the other (PR_SET_DUMPABLE, or privileges that " \
-    "were dropped)"
+    "came or went)"
+#define LACKING "capabilities of one that are not effective in the other"
 
 static const struct {
     change_fn change;
@@ -723,10 +725,11 @@ static const struct {
     {unknown_space, false, "other ipc namespace"},
     {other_group, false, "other group"},
     {shut, false, SHUT},
-    {more_capable, false, "other capabilities"},
-    {less_capable, false, "other capabilities"},
-    {less_used, false, "other capabilities"},
-    {one_tracer, false, "other capabilities"},
+    {more_capable, false, LACKING},
+    {less_capable, false, LACKING},
+    {less_used, false, LACKING},
+    {one_tracer, false, LACKING},
+    {shut_and_more_capable, false, SHUT},
     {untold, true, "same machine, user and namespaces"},
 };
 
@@ -753,18 +756,39 @@ Test(hello, tells_whether_memory_can_be_shared_and_why)
 }
 
 /* As root's processes are but in containers. */
+static void tracing_root(tmsg_hello_t *hello)
+{
+    one_tracer(hello);
+    hello->uid = 0;
+}
+
+static void tracing_and_searching(tmsg_hello_t *hello)
+{
+    one_tracer(hello);
+    hello->caps_used |= CAP(DAC_READ_SEARCH);
+    hello->caps |= CAP(DAC_READ_SEARCH);
+}
+
 Test(hello, tells_that_tracers_share_whatever_else_is_so)
 {
-    static const change_fn changes[] = {other_group, shut, more_capable};
+    static const struct {
+        change_fn both, theirs;
+        bool shared;
+    } rows[] = {
+        {tracing_root, other_group, true}, {tracing_root, more_capable, true},
+        {tracing_root, shut, true},        {tracing_and_searching, shut, true},
+        {one_tracer, more_capable, true},  {one_tracer, shut, false}};
 
-    for (size_t i = 0; i < COUNT(changes); i++) {
+    for (size_t i = 0; i < COUNT(rows); i++) {
         tmsg_hello_t mine = sample(), theirs;
         char why[128];
 
-        one_tracer(&mine);
+        rows[i].both(&mine);
         theirs = mine;
-        changes[i](&theirs);
-        cr_expect(tmsg_hello_same_machine(&mine, &theirs, why, sizeof(why)),
+        rows[i].theirs(&theirs);
+        cr_expect(eq(int,
+                     tmsg_hello_same_machine(&mine, &theirs, why, sizeof(why)),
+                     rows[i].shared),
                   "row %zu: %s", i, why);
     }
 }
