@@ -6,6 +6,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -155,8 +156,10 @@ static bool is_open(void)
     return prctl(PR_GET_DUMPABLE) == 1 &&
            getresuid(&real, &effective, &saved) == 0 && real == effective &&
            saved == effective &&
+           (uid_t)setfsuid((uid_t)-1) == effective && /* which asks only */
            getresgid(&real_group, &group, &saved_group) == 0 &&
-           real_group == group && saved_group == group;
+           real_group == group && saved_group == group &&
+           (gid_t)setfsgid((gid_t)-1) == group;
 }
 
 /* Who is opened is judged by its first thread, who opens by the one that does.
@@ -549,13 +552,20 @@ static const char *const apart_words[] = {
 
 #define CAP(name) (UINT64_C(1) << CAP_##name)
 
-/* As Linux judges it; and the files in /proc of who is shut are root's. */
+#define INITIAL_USER_SPACE                                                     \
+    UINT64_C(0xeffffffd) /* its inode, of all machines                         \
+                          */
+
+/* As Linux judges it. Whose memory is shut, his files in /proc are root's: of
+ * the root of all, whom a user namespace may not know. */
 static apart_t judge_opening(const tmsg_hello_t *reader,
                              const tmsg_hello_t *owner)
 {
     bool traces = reader->caps_used & CAP(SYS_PTRACE);
-    bool searches = reader->uid == 0 || reader->caps_used & CAP(DAC_OVERRIDE) ||
-                    reader->caps_used & CAP(DAC_READ_SEARCH);
+    bool searches =
+        reader->ns_user == INITIAL_USER_SPACE &&
+        (reader->uid == 0 || reader->caps_used & CAP(DAC_OVERRIDE) ||
+         reader->caps_used & CAP(DAC_READ_SEARCH));
 
     if (!traces && reader->gid != owner->gid) {
         return APART_GROUP;
@@ -569,8 +579,8 @@ static apart_t judge_opening(const tmsg_hello_t *reader,
     return TOGETHER;
 }
 
-/* Of both ways, so that both sides say the same. NULL: nothing does, or one is
- * of an older version and tells nothing. */
+/* Of both ways, so that both sides say the same. NULL: nothing does, for it is
+ * the same process, or one is of an older version and tells nothing. */
 static const char *shut_memory(const tmsg_hello_t *mine,
                                const tmsg_hello_t *theirs)
 {
@@ -578,7 +588,8 @@ static const char *shut_memory(const tmsg_hello_t *mine,
     apart_t other = judge_opening(theirs, mine);
     apart_t first = one < other ? one : other;
 
-    return mine->memory == TMSG_HELLO_MEMORY_UNKNOWN ||
+    return mine->pid == theirs->pid ||
+                   mine->memory == TMSG_HELLO_MEMORY_UNKNOWN ||
                    theirs->memory == TMSG_HELLO_MEMORY_UNKNOWN ||
                    first == TOGETHER
                ? NULL

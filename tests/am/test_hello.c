@@ -739,6 +739,7 @@ Test(hello, tells_whether_memory_can_be_shared_and_why)
         tmsg_hello_t mine = sample(), theirs = sample();
         char why[128];
 
+        theirs.pid++;
         machines[i].change(&theirs);
         cr_expect(eq(int,
                      tmsg_hello_same_machine(&mine, &theirs, why, sizeof(why)),
@@ -756,15 +757,22 @@ Test(hello, tells_whether_memory_can_be_shared_and_why)
 }
 
 /* As root's processes are but in containers. */
-static void tracing_root(tmsg_hello_t *hello)
+static void tracing_root_of_a_space(tmsg_hello_t *hello)
 {
     one_tracer(hello);
     hello->uid = 0;
 }
 
+static void tracing_root(tmsg_hello_t *hello)
+{
+    tracing_root_of_a_space(hello);
+    hello->ns_user = 4026531837; /* as of every machine since Linux 3.8 */
+}
+
 static void tracing_and_searching(tmsg_hello_t *hello)
 {
     one_tracer(hello);
+    hello->ns_user = 4026531837;
     hello->caps_used |= CAP(DAC_READ_SEARCH);
     hello->caps |= CAP(DAC_READ_SEARCH);
 }
@@ -785,12 +793,24 @@ Test(hello, tells_that_tracers_share_whatever_else_is_so)
 
         rows[i].both(&mine);
         theirs = mine;
+        theirs.pid++;
         rows[i].theirs(&theirs);
         cr_expect(eq(int,
                      tmsg_hello_same_machine(&mine, &theirs, why, sizeof(why)),
                      rows[i].shared),
                   "row %zu: %s", i, why);
     }
+}
+
+Test(hello, tells_that_a_process_opens_its_own_memory)
+{
+    tmsg_hello_t mine = sample();
+    char why[128];
+
+    shut(&mine);
+    less_used(&mine);
+    cr_expect(tmsg_hello_same_machine(&mine, &mine, why, sizeof(why)), "%s",
+              why);
 }
 
 Test(hello, never_takes_two_unknown_machines_for_one)

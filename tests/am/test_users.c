@@ -185,3 +185,18 @@ Test(users, who_may_not_open_its_memory_is_met_by_tcp_or_refused_by_name)
         }
     }
 }
+
+/* To a process its own is always open. */
+Test(users, a_process_that_is_shut_shares_memory_with_itself)
+{
+    static const link_t links[] = {LINK_SHM, LINK_UNIX};
+    pair_t pair;
+
+    drop(UINT64_C(1) << CAP_SYS_PTRACE);
+    be_shut();
+    for (size_t i = 0; i < COUNT(links); i++) {
+        pair_open(&pair, links[i], DRIVE_POLLING, NULL, NULL);
+        must_true(endpoint_uses(pair.to_a, "posix/"));
+        pair_close(&pair);
+    }
+}
