@@ -548,8 +548,7 @@ static void gather_crowd(const bench_many_t *wanted, unsigned run,
 }
 
 /* The rate over all endpoints in turn, beside that over one, and beside raw
- * UCX's over as many: with our settings alone, for without error handling UCX
- * 1.13 complains of some of so many connections between the same two. */
+ * UCX's over as many, by our settings. */
 static void endpoints(const bench_options_t *options, const char *work,
                       bench_transport_t transport, bench_report_t *report)
 {
