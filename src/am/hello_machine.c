@@ -153,9 +153,8 @@ static const char *const apart_words[] = {
 
 #define CAP(name) (UINT64_C(1) << CAP_##name)
 
-#define INITIAL_USER_SPACE                                                     \
-    UINT64_C(0xeffffffd) /* its inode, of all machines                         \
-                          */
+/* The inode of the user namespace that a machine begins with. */
+#define INITIAL_USER_SPACE UINT64_C(0xeffffffd)
 
 /* As Linux judges it. Whose memory is shut, his files in /proc are root's: of
  * the root of all, whom a user namespace may not know. */
