@@ -2,7 +2,8 @@
 /* Where one way of sending begins to be better than another. For each threshold
  * messages of growing size go by the way below it and by the way above it, in
  * turns, several times over. The threshold that would have cost least is taken,
- * unless its lead over the one in force is no more than noise. What goes by a
+ * unless its lead over the one in force is no more than noise: it is measured
+ * anew, for what is the best of many by chance is not so again. What goes by a
  * lane or a ring goes by none of these ways, and is not measured. */
 #include <math.h>
 #include <stdlib.h>
@@ -238,18 +239,26 @@ static bool compare(series_t *series, size_t i, double *lead_p)
     return true;
 }
 
-static bool measure(series_t *series, uint64_t deadline_ns)
+static bool make_ready(series_t *series)
 {
-    double first;
+    double lead;
 
-    for (size_t i = 0; i < series->sizes; i++) { /* makes ready */
-        if (!series->peer->options->quick && !compare(series, i, &first)) {
+    for (size_t i = 0; i < series->sizes; i++) {
+        if (!series->peer->options->quick && !compare(series, i, &lead)) {
             return false;
         }
     }
+    return true;
+}
+
+/* Sizes of [from, to), what was measured before is forgotten. */
+static bool measure(series_t *series, size_t from, size_t to,
+                    uint64_t deadline_ns)
+{
+    series->runs = 0;
     while (series->runs < runs_of(series->peer) &&
            (series->runs < RUNS_LEAST || now_ns() < deadline_ns)) {
-        for (size_t i = 0; i < series->sizes; i++) {
+        for (size_t i = from; i < to; i++) {
             if (!compare(series, i, &series->lead[series->runs][i])) {
                 return false;
             }
@@ -308,20 +317,6 @@ static size_t best_place(const series_t *series)
     return best;
 }
 
-/* What a threshold gains over another one in a run, a size between them. */
-static double gain_of(const series_t *series, size_t run, size_t place,
-                      size_t other)
-{
-    size_t from = place < other ? place : other;
-    size_t to = place < other ? other : place;
-    double sum = 0;
-
-    for (size_t i = from; i < to; i++) {
-        sum += series->lead[run][i];
-    }
-    return (place < other ? sum : -sum) / (double)(to - from);
-}
-
 /* Whether the gain is more than noise: large enough, and there in every run.
  * *gain_p is its median. */
 static bool is_clear(double *gains, size_t runs, double *gain_p)
@@ -333,6 +328,24 @@ static bool is_clear(double *gains, size_t runs, double *gain_p)
     }
     *gain_p = perf_median(gains, runs);
     return *gain_p >= LEAD_LEAST && against == 0;
+}
+
+/* What the way above, or the one below, gains over the other, a size of
+ * [from, to). */
+static bool leads(const series_t *series, size_t from, size_t to, bool above,
+                  double *gain_p)
+{
+    double gains[PERF_RUNS_MOST];
+
+    for (size_t run = 0; run < series->runs; run++) {
+        double sum = 0;
+
+        for (size_t i = from; i < to; i++) {
+            sum += series->lead[run][i];
+        }
+        gains[run] = (above ? sum : -sum) / (double)(to - from);
+    }
+    return is_clear(gains, series->runs, gain_p);
 }
 
 static uint64_t in_force(const tuner_t *tuner, const char *name)
@@ -380,21 +393,25 @@ static bool put(const tuner_t *tuner, const char *name, uint64_t before,
     return note(tuner, name, before, value);
 }
 
-static bool decide(const tuner_t *tuner, const series_t *series)
+static bool decide(const tuner_t *tuner, series_t *series)
 {
     const char *name = series->threshold->name;
     uint64_t before = in_force(tuner, name);
     size_t place = best_place(series), other = place_of(series, before);
-    double gains[PERF_RUNS_MOST], gain = 0;
-    bool clear;
+    bool lower = place < other, clear;
+    size_t from = lower ? place : other, to = lower ? other : place;
+    double gain = 0;
 
     if (place == other) {
         return put(tuner, name, before, before, false, 0);
     }
-    for (size_t run = 0; run < series->runs; run++) {
-        gains[run] = gain_of(series, run, place, other);
+    clear = leads(series, from, to, lower, &gain);
+    if (clear) {
+        if (!measure(series, from, to, UINT64_MAX)) {
+            return false;
+        }
+        clear = leads(series, from, to, lower, &gain);
     }
-    clear = is_clear(gains, series->runs, &gain);
     return put(tuner, name, before, value_of(series, place), clear, gain);
 }
 
@@ -445,7 +462,9 @@ static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
     if (ok && series.sizes == 0) {
         return leave(tuner, threshold->name);
     }
-    ok = ok && measure(&series, deadline_ns) && decide(tuner, &series);
+    ok = ok && make_ready(&series) &&
+         measure(&series, 0, series.sizes, deadline_ns) &&
+         decide(tuner, &series);
     for (size_t i = 0; i < series.sizes; i++) {
         tmsg_map_destroy(series.map[i]);
     }
@@ -489,17 +508,21 @@ static bool open_chunks(const tuner_t *tuner, chunks_t *chunks)
     return true;
 }
 
-/* Run 0 makes ready. */
-static bool measure_chunks(const tuner_t *tuner, chunks_t *chunks,
+/* One size beside the one in force, or all (0). Run 0 makes ready. */
+static bool measure_chunks(const tuner_t *tuner, chunks_t *chunks, size_t one,
                            const tmsg_map_t *map)
 {
     const perf_way_t parts = PARTS;
 
     for (size_t run = 0; run <= runs_of(tuner->peer); run++) {
         for (size_t i = 0; i < chunks->count; i++) {
-            double ns = perf_stream(i == 0 ? tuner->peer : &chunks->peer[i],
-                                    map, parts, block_ns_of(tuner->peer));
+            double ns;
 
+            if (one != 0 && i != 0 && i != one) {
+                continue;
+            }
+            ns = perf_stream(i == 0 ? tuner->peer : &chunks->peer[i], map,
+                             parts, block_ns_of(tuner->peer));
             if (ns <= 0) {
                 return false;
             }
@@ -509,25 +532,39 @@ static bool measure_chunks(const tuner_t *tuner, chunks_t *chunks,
     return true;
 }
 
-static bool decide_chunks(const tuner_t *tuner, const chunks_t *chunks)
+static bool chunk_leads(const chunks_t *chunks, size_t runs, size_t i,
+                        double *gain_p)
+{
+    double gains[PERF_RUNS_MOST];
+
+    for (size_t run = 0; run < runs; run++) {
+        gains[run] = chunks->ln_ns[0][run] - chunks->ln_ns[i][run];
+    }
+    return is_clear(gains, runs, gain_p);
+}
+
+static bool decide_chunks(const tuner_t *tuner, chunks_t *chunks,
+                          const tmsg_map_t *map)
 {
     size_t best = 0, runs = runs_of(tuner->peer);
     double best_gain = 0;
     bool best_clear = false;
 
     for (size_t i = 1; i < chunks->count; i++) {
-        double gains[PERF_RUNS_MOST], gain;
-        bool clear;
+        double gain;
+        bool clear = chunk_leads(chunks, runs, i, &gain);
 
-        for (size_t run = 0; run < runs; run++) {
-            gains[run] = chunks->ln_ns[0][run] - chunks->ln_ns[i][run];
-        }
-        clear = is_clear(gains, runs, &gain);
         if (gain > best_gain) {
             best = i;
             best_gain = gain;
             best_clear = clear;
         }
+    }
+    if (best_clear) {
+        if (!measure_chunks(tuner, chunks, best, map)) {
+            return false;
+        }
+        best_clear = chunk_leads(chunks, runs, best, &best_gain);
     }
     return put(tuner, chunks->name, chunks->bytes[0], chunks->bytes[best],
                best_clear, best_gain);
@@ -548,7 +585,8 @@ static bool tune_chunks(const tuner_t *tuner)
     }
     map = perf_map(tuner->memory, 1, bytes);
     ok = map != NULL && open_chunks(tuner, &chunks) &&
-         measure_chunks(tuner, &chunks, map) && decide_chunks(tuner, &chunks);
+         measure_chunks(tuner, &chunks, 0, map) &&
+         decide_chunks(tuner, &chunks, map);
 
     for (size_t i = 1; i < chunks.count; i++) {
         perf_peer_close(&chunks.peer[i]);
