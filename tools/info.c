@@ -6,13 +6,18 @@
 #include "key.h"
 #include "show.h"
 
-enum { KEY_JSON = 1000, KEY_KEY, PINGS = 20 };
+enum { KEY_JSON = 1000, KEY_KEY, KEY_ALL, PINGS = 20 };
 
 static const struct argp_option option_list[] = {
     {"connect", 'c', "URL", 0,
-     "Also connect to URL, and tell which transport would carry maps and why, "
-     "whether large ones have a connection of their own (the lane), and the "
-     "time of a round trip",
+     "Instead connect to URL, and tell which transport would carry maps and "
+     "why, whether large ones have a connection of their own (the lane), and "
+     "the time of a round trip",
+     0},
+    {"all", KEY_ALL, NULL, 0,
+     "With --connect: what there is here as well, and every counter, also "
+     "those "
+     "at 0",
      0},
     {"timeout", 't', "S", 0, "For --connect; default 10", 0},
     {"key", KEY_KEY, "FILE", 0, KEY_HELP "; for --connect", 0},
@@ -24,7 +29,7 @@ typedef struct {
     const char *url;
     const char *key; /* file of keys, or NULL */
     int timeout_ms;
-    bool json;
+    bool json, all;
 } options_t;
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -44,12 +49,18 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         options->json = true;
         return 0;
+    case KEY_ALL:
+        options->all = true;
+        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
         return EINVAL;
     case ARGP_KEY_END:
         if (options->key != NULL && options->url == NULL) {
             argp_error(state, "--key is for --connect");
+        }
+        if (options->all && options->url == NULL) {
+            argp_error(state, "--all is for --connect");
         }
         return 0;
     default:
@@ -61,7 +72,7 @@ static const struct argp parser = {
     .options = option_list,
     .parser = parse_option,
     .doc = "Tell versions, transports, limits and every UCX setting with its "
-           "origin.",
+           "origin, or what a connection is made of.",
 };
 
 static void print_key(const cJSON *key)
@@ -197,12 +208,33 @@ static void print_item(const cJSON *item)
     }
 }
 
+/* Takes out counters at 0, and groups of nothing else. */
+static void leave_nothing_out(cJSON *object)
+{
+    cJSON *next;
+
+    for (cJSON *item = object->child; item != NULL; item = next) {
+        next = item->next;
+        if (cJSON_IsObject(item)) {
+            leave_nothing_out(item);
+        }
+        if ((cJSON_IsNumber(item) && item->valuedouble == 0) ||
+            ((cJSON_IsObject(item) || cJSON_IsArray(item)) &&
+             item->child == NULL)) {
+            cJSON_Delete(cJSON_DetachItemViaPointer(object, item));
+        }
+    }
+}
+
 /* A description of the library's, which comes as JSON. */
-static void print_description(const char *title, const char *json)
+static void print_description(const char *title, const char *json, bool all)
 {
     cJSON *object = cJSON_Parse(json);
     const cJSON *item;
 
+    if (!all && object != NULL) {
+        leave_nothing_out(object);
+    }
     printf("%s\n", title);
     cJSON_ArrayForEach(item, object) { print_item(item); }
     cJSON_Delete(object);
@@ -282,9 +314,11 @@ static void print(const options_t *options, const char *here, const char *there)
         put_json(stdout, there == NULL ? "null" : there);
         puts("}");
     } else {
-        print_description("here", here);
+        if (there == NULL || options->all) {
+            print_description("here", here, true);
+        }
         if (there != NULL) {
-            print_description(options->url, there);
+            print_description(options->url, there, options->all);
         }
     }
 }

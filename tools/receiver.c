@@ -203,8 +203,8 @@ static void print_text(const receiver_t *receiver, const route_t *route)
 
     printf("map %u: ", receiver->received);
     put_text(stdout, name == NULL ? "without a file name" : name);
-    printf(", %zu tensors, %s, by ", job->digest.tensors,
-           format_bytes(job->digest.bytes, bytes));
+    printf(", %zu tensor%s, %s, by ", job->digest.tensors,
+           plural(job->digest.tensors), format_bytes(job->digest.bytes, bytes));
     put_carriers(stdout, route);
     if (job->path != NULL) {
         fputs(" -> ", stdout);

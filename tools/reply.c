@@ -133,8 +133,8 @@ static void print_text(const tmsg_map_t *map, const digest_t *digest)
 {
     char bytes[BYTES_TEXT];
 
-    printf("reply: %zu tensors, %s\n", digest->tensors,
-           format_bytes(digest->bytes, bytes));
+    printf("reply: %zu tensor%s, %s\n", digest->tensors,
+           plural(digest->tensors), format_bytes(digest->bytes, bytes));
     show_table(stdout, map, digest);
     print_meta(map);
 }

@@ -363,9 +363,10 @@ static void report_text(FILE *stream, const sender_t *sender,
     char bytes[BYTES_TEXT];
 
     put_text(stream, sender->path);
-    fprintf(stream, ": %zu tensors, %s, moved in %.4f s (%.3g GB/s)",
-            sender->digest.tensors, format_bytes(sender->digest.bytes, bytes),
-            moved, (double)sender->digest.bytes / 1e9 / moved);
+    fprintf(stream, ": %zu tensor%s, %s, moved in %.4f s (%.3g GB/s)",
+            sender->digest.tensors, plural(sender->digest.tensors),
+            format_bytes(sender->digest.bytes, bytes), moved,
+            (double)sender->digest.bytes / 1e9 / moved);
     if (*sender->kept_as != '\0') {
         fprintf(stream, ", kept after %.4f s as ",
                 seconds(sender->sent_ns, sender->kept_ns));

@@ -107,6 +107,8 @@ void complain(const char *format, ...)
     funlockfile(stderr);
 }
 
+const char *plural(size_t count) { return count == 1 ? "" : "s"; }
+
 const char *format_bytes(uint64_t bytes, char *text)
 {
     static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};

@@ -33,6 +33,9 @@ void put_text(FILE *stream, const char *text);
 /* Writes JSON with the same characters as JSON has them. */
 void put_json(FILE *stream, const char *json);
 
+/* "s", but for one. */
+const char *plural(size_t count);
+
 /* "1.2 GB"; returns `text`. */
 #define BYTES_TEXT 24
 const char *format_bytes(uint64_t bytes, char *text);

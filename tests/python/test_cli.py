@@ -327,6 +327,9 @@ def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
         assert re.search(r"^  heartbeats +yes$", text, re.M)
         assert re.search(r"^  reconnects +no$", text, re.M)
         assert re.search(r"round_trip_ns +count 20, mean \d+, p50 \d+", text)
+        assert "held_bytes" not in text and "sent_messages" not in text
+        text = run("info", "-c", there.url, "--all").stdout
+        assert "held_bytes" in text and "sent_messages" in text
         must_send(there.url, sample)
         code, out, errors = there.end()
     assert (code, errors) == (DONE, "") and out.startswith("map 1:")

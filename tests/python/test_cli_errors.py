@@ -72,6 +72,7 @@ def sample(tmp_path):
     (["send", "tcp://localhost:1", DIGITS.parent], str(DIGITS.parent)),
     (["info", "--connect", "what://"], "what://"),
     (["info", "more"], "more"),
+    (["info", "--all"], "--connect"),
     (["serve"], "--echo"),
     (["serve", "--echo", "--listen", "tcp://0.0.0.0:0"],
      "--allow-unauthenticated"),

@@ -196,7 +196,7 @@ def test_a_plot_has_every_row(tmp_path):
     assert {point.find(f"{SVG}title").text.split(":")[0] for point in points} \
         == {f"{row['map']}, {row['carrier']}" for row in rows}
     texts = {text.text for text in root.iter(f"{SVG}text")}
-    assert {"shm, 1 tensors", "tcp, 8 tensors", "bandwidth, GB/s"} <= texts
+    assert {"shm, 1 tensor", "tcp, 8 tensors", "bandwidth, GB/s"} <= texts
     for line in root.iter(f"{SVG}polyline"):
         along = [float(pair.split(",")[0])
                  for pair in line.get("points").split()]
@@ -356,6 +356,7 @@ def test_usage_that_is_explained(words):
     (["--workload", "x", "--bytes", "1"], "goes without --bytes"),
     (["--tune", "--bytes", "1"], "--tune measures what it has to"),
     (["--tune", "--csv"], "go without --tune"),
+    (["--plot", "x.png"], "--plot draws SVG"),
     (["--tune", "--plot", "x"], "--tune measures what it has to"),
     (["--listen", "tcp://127.0.0.1:0", "--verify"], "it measures nothing"),
     (["--over", "tcp,rdma"], "--over is shm or tcp"),

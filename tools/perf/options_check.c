@@ -42,6 +42,14 @@ static const char *check_listen(const perf_options_t *options)
     return NULL;
 }
 
+static bool is_other_picture(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    const char *dot = strrchr(name == NULL ? path : name, '.');
+
+    return dot != NULL && strcmp(dot, ".svg") != 0;
+}
+
 static const char *check_output(const perf_options_t *options)
 {
     if (options->tune && (options->json || options->csv)) {
@@ -53,6 +61,9 @@ static const char *check_output(const perf_options_t *options)
     if (options->tune && (options->plot != NULL || has_plan(&options->plan))) {
         return "--tune measures what it has to: of what else there is to say "
                "it takes --over, --quick and --timeout";
+    }
+    if (options->plot != NULL && is_other_picture(options->plot)) {
+        return "--plot draws SVG: give it a FILE.svg";
     }
     if (options->out != NULL && !options->tune) {
         return "--out goes with --tune";

@@ -92,7 +92,8 @@ static void name_of(const plotting_t *plotting, const perf_row_t *row,
     if (row->is_file) {
         append(name, ", %s", row->map);
     } else if (plotting->tensors && plotting->x != X_TENSORS) {
-        append(name, ", %llu tensors", (unsigned long long)row->tensors);
+        append(name, ", %llu tensor%s", (unsigned long long)row->tensors,
+               plural(row->tensors));
     }
     if (plotting->in_flight && plotting->x != X_IN_FLIGHT &&
         row->kind != PERF_LATENCY) {
