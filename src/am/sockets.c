@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/sockets.h"
 
-#include <dirent.h>
-#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A descriptor; in an epoll set, with the word that its owner gave. */
+/* A descriptor in an epoll set, with the word that its owner gave. */
 typedef struct {
     int fd;
     uint64_t data;
@@ -22,6 +20,12 @@ struct tmsg_watched {
     size_t count;
     size_t capacity;
     watch_t *of;
+};
+
+/* The file of each descriptor by its inode. */
+struct tmsg_descriptors {
+    size_t count;
+    uint64_t inode[];
 };
 
 static bool add_watch(tmsg_watched_t *watched, watch_t watch)
@@ -58,12 +62,14 @@ static bool has_fd(const tmsg_watched_t *watched, int fd)
     return false;
 }
 
-static bool is_epoll(int directory, const char *name)
+static bool is_epoll(int fd)
 {
     static const char wanted[] = "anon_inode:[eventpoll]";
-    char target[sizeof(wanted)];
-    ssize_t bytes = readlinkat(directory, name, target, sizeof(target));
+    char path[64], target[sizeof(wanted)];
+    ssize_t bytes;
 
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    bytes = readlink(path, target, sizeof(target));
     return bytes == sizeof(wanted) - 1 &&
            memcmp(target, wanted, sizeof(wanted) - 1) == 0;
 }
@@ -93,30 +99,44 @@ static uint16_t port_of(int fd)
                : 0;
 }
 
-tmsg_watched_t *tmsg_socket_sets_before(void)
+/* How many descriptors the kernel's table has room for; 0: it does not say. */
+static size_t table_size(void)
 {
-    DIR *directory = opendir("/proc/self/fd");
-    tmsg_watched_t *found = NULL;
-    struct dirent *entry;
-    bool whole = true;
+    FILE *file = fopen("/proc/self/status", "re");
+    char line[256];
+    size_t size = 0;
 
-    if (directory != NULL) {
-        found = calloc(1, sizeof(*found));
+    while (file != NULL && size == 0 && fgets(line, sizeof(line), file)) {
+        sscanf(line, "FDSize: %zu", &size);
     }
-    while (found != NULL && whole && (entry = readdir(directory)) != NULL) {
-        int fd = atoi(entry->d_name);
+    if (file != NULL) {
+        fclose(file);
+    }
+    return size;
+}
 
-        whole = (!is_epoll(dirfd(directory), entry->d_name) && !listens(fd)) ||
-                add_watch(found, (watch_t){.fd = fd});
+/* 0 where it is closed. Epoll sets and their kin are all of one inode. */
+static uint64_t inode_of(int fd)
+{
+    struct stat stat;
+
+    return fstat(fd, &stat) == 0 ? stat.st_ino : 0;
+}
+
+/* To ask for each number costs a tenth of what reading /proc/self/fd does. */
+tmsg_descriptors_t *tmsg_socket_sets_before(void)
+{
+    size_t count = table_size();
+    tmsg_descriptors_t *before =
+        count == 0 ? NULL : malloc(sizeof(*before) + count * sizeof(uint64_t));
+
+    if (before != NULL) {
+        before->count = count;
+        for (size_t fd = 0; fd < count; fd++) {
+            before->inode[fd] = inode_of((int)fd);
+        }
     }
-    if (directory != NULL) {
-        closedir(directory);
-    }
-    if (!whole) {
-        free_watched(found);
-        found = NULL;
-    }
-    return found;
+    return before;
 }
 
 static void add_to(tmsg_socket_sets_t *sets, int fd)
@@ -130,20 +150,35 @@ static void add_to(tmsg_socket_sets_t *sets, int fd)
     }
 }
 
-void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets)
+void tmsg_socket_sets_find(tmsg_descriptors_t *before, tmsg_socket_sets_t *sets)
 {
-    tmsg_watched_t *after = before == NULL ? NULL : tmsg_socket_sets_before();
+    size_t count = before == NULL ? 0 : table_size();
 
     *sets = (tmsg_socket_sets_t){0};
-    for (size_t i = 0; after != NULL && i < after->count; i++) {
-        int fd = after->of[i].fd;
+    for (size_t i = 0; i < count; i++) {
+        int fd = (int)i;
+        uint64_t inode = inode_of(fd);
 
-        if (!has_fd(before, fd)) {
+        if (inode != 0 && (i >= before->count || before->inode[i] != inode) &&
+            (is_epoll(fd) || listens(fd))) {
             add_to(sets, fd);
         }
     }
-    free_watched(after);
-    free_watched(before);
+    free(before);
+}
+
+/* "tfd: 5 events: 19 data: 55d0c0 ...", for which sscanf() takes ten times as
+ * long; of a thousand endpoints there are as many lines each time. */
+static bool parse_watch(const char *line, watch_t *watch_p)
+{
+    const char *data = strstr(line, " data:");
+
+    if (strncmp(line, "tfd:", 4) != 0 || data == NULL) {
+        return false;
+    }
+    watch_p->fd = (int)strtol(line + 4, NULL, 10);
+    watch_p->data = strtoull(data + 6, NULL, 16);
+    return true;
 }
 
 static bool read_set(int set, tmsg_watched_t *watched)
@@ -159,8 +194,7 @@ static bool read_set(int set, tmsg_watched_t *watched)
         return false;
     }
     while (whole && fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "tfd: %d events: %*x data: %" SCNx64, &watch.fd,
-                   &watch.data) == 2) {
+        if (parse_watch(line, &watch)) {
             whole = add_watch(watched, watch);
         }
     }
