@@ -76,6 +76,7 @@ typedef struct {
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
     uint64_t number;         /* its worker has had no other with it */
     struct tmsg_send *ready; /* the record of the next one, or NULL */
+    uint8_t recent;          /* its place among the worker's, if it has one */
     size_t payload_bytes;
     tmsg_repeat_piece_t *pieces; /* of the tensors, with room for more */
     uint32_t piece_room;
@@ -95,7 +96,7 @@ typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
     tmsg_preamble_t head;     /* the same, decoded */
-    const tmsg_map_t *layout; /* of the schema that it refers to */
+    const tmsg_map_t *layout; /* as that of the schema that it refers to */
     uint64_t noted;           /* what such a message counts for */
     uint64_t room_bytes;      /* of that, for a payload that is not small */
     uint64_t charge;          /* against the window that its sender has */
@@ -132,6 +133,9 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
 /* A schema of the channel is about to be another, or the connection is gone. */
 void tmsg_repeat_forget_out(tmsg_channel_t *channel);
 void tmsg_repeat_forget_in(tmsg_channel_t *channel);
+
+/* Lets go of one, if there is one, for which *layout is NULL then. */
+void tmsg_repeat_drop_layout(const tmsg_map_t **layout);
 
 /* The channel ends. */
 void tmsg_repeat_free(tmsg_channel_t *channel);

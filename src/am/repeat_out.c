@@ -40,7 +40,11 @@ void tmsg_repeat_forget_out(tmsg_channel_t *channel)
 void tmsg_repeat_free(tmsg_channel_t *channel)
 {
     tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    tmsg_worker_t *worker = channel->endpoint->worker;
 
+    if (worker->recent[repeat->recent] == channel) {
+        worker->recent[repeat->recent] = NULL;
+    }
     tmsg_repeat_forget_out(channel);
     tmsg_repeat_forget_in(channel);
     free(repeat->pieces);
@@ -242,6 +246,28 @@ static tmsg_send_t *make_ready(const tmsg_channel_t *channel)
         number(channel, send);
     }
     return send;
+}
+
+/* Whether fewer than TMSG_WORKER_RECENT channels of the worker have sent since
+ * this one did; from now on it is one of them. Those of others have left the
+ * cache when their turn comes, and what was made ready for them would have,
+ * too: they take the record that was used last. */
+static bool is_recent(tmsg_channel_t *channel)
+{
+    tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    tmsg_worker_t *worker = channel->endpoint->worker;
+    tmsg_channel_t *gone;
+
+    if (worker->recent[repeat->recent] == channel) {
+        return true;
+    }
+    repeat->recent = (uint8_t)(worker->next_recent++ % TMSG_WORKER_RECENT);
+    gone = worker->recent[repeat->recent];
+    if (gone != NULL) {
+        drop_ready(&gone->repeat_out);
+    }
+    worker->recent[repeat->recent] = channel;
+    return false;
 }
 
 static tmsg_send_t *take_ready(tmsg_channel_t *channel)
@@ -531,6 +557,8 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (request == NULL) {
         end(channel, send, begun_ns);
     }
-    channel->repeat_out.ready = make_ready(channel);
+    if (is_recent(channel)) {
+        channel->repeat_out.ready = make_ready(channel);
+    }
     return true;
 }

@@ -25,6 +25,9 @@
 #include "core/list.h"
 #include "serialize/schema.h"
 
+/* Channels for which the record of the next repeat may be ready; repeat.h. */
+#define TMSG_WORKER_RECENT 8
+
 /* Embedded in what has a callback to run. */
 typedef struct tmsg_due {
     tmsg_node_t node;
@@ -125,6 +128,9 @@ struct tmsg_worker {
 
     tmsg_store_t *store;
     uint64_t repeats; /* kinds of message that could be repeated, so far */
+    struct tmsg_channel *recent[TMSG_WORKER_RECENT]; /* that sent repeats */
+    unsigned next_recent;
+    const tmsg_map_t *layout; /* of the newest that came, or NULL */
     tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
                                * small; of the store's pool */
     tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched, */
