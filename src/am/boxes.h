@@ -24,13 +24,13 @@ typedef struct tmsg_worker tmsg_worker_t;
 
 /* Of an endpoint. */
 typedef struct {
+    tmsg_box_t *in;    /* NULL: none */
     tmsg_box_t *out;   /* that the peer has taken; NULL: none */
     tmsg_box_t *offer; /* that it was told of */
-    unsigned waited;   /* messages that would have gone by one */
-    bool heard;        /* the peer has told of its own */
     uint32_t sent;     /* active messages of this connection */
     uint32_t came;     /* the same of the peer's */
-    tmsg_box_t *in;    /* NULL: none */
+    unsigned waited;   /* messages that would have gone by one */
+    bool heard;        /* the peer has told of its own */
     tmsg_node_t node;  /* worker's boxes, if there is one */
     char why[100];     /* none can be, if that is so; else empty */
 } tmsg_boxes_t;

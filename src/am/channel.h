@@ -21,32 +21,32 @@
 
 typedef struct tmsg_channel {
     tmsg_endpoint_t *endpoint; /* whose it is; holds no reference */
-    uint16_t number;
-    struct tmsg_channel *next; /* of the endpoint, in the order of first use */
-    tmsg_list_t queued;        /* sends, for the connection or for credit */
     uint32_t tx_sequence;      /* of the next message that goes */
     uint32_t tx_window;        /* first sequence that has no credit */
     uint32_t rx_sequence;      /* of the next message to be delivered */
     uint32_t rx_consumed;      /* messages taken, dropped or refused */
     uint32_t rx_credited;      /* of these, as the peer was last told */
-    uint32_t rx_taken;     /* of the next message to be taken, unless refused */
-    tmsg_list_t rx_unread; /* a stream's, delivered and not taken, in order:
-                              they are taken in any; by own_queue */
-    uint32_t rx_known;     /* refusals from here on are remembered: resume.h */
-    tmsg_message_t *rx;    /* arrived, in order of sequence */
-    uint64_t early_look;   /* the last in which one was early: fetch_queue.h */
+    uint32_t rx_taken;  /* of the next message to be taken, unless refused */
+    tmsg_message_t *rx; /* arrived, in order of sequence */
     /* Which of the next queue_depth were delivered before their turn: a bit
      * each, at sequence modulo a power of two. NULL: none ever was. */
     uint64_t *overtook;
     tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
-    tmsg_schema_store_t *rx_schemas; /* that it sent; NULL: none yet */
-    struct tmsg_schema_later *schemas_later; /* of those that overtook */
+    uint64_t sent_messages, received_messages;
+    tmsg_list_t queued; /* sends, for the connection or for credit */
     tmsg_repeat_out_t repeat_out;
     tmsg_repeat_in_t repeat_in;
+    uint16_t number;
+    struct tmsg_channel *next; /* of the endpoint, in the order of first use */
+    tmsg_list_t rx_unread;     /* a stream's, delivered and not taken, in order:
+                                  they are taken in any; by own_queue */
+    uint32_t rx_known;   /* refusals from here on are remembered: resume.h */
+    uint64_t early_look; /* the last in which one was early: fetch_queue.h */
+    tmsg_schema_store_t *rx_schemas;         /* that it sent; NULL: none yet */
+    struct tmsg_schema_later *schemas_later; /* of those that overtook */
     uint32_t bye_sequence; /* the peer sends none from here on, if it said so */
     uint32_t bye_read;     /* of a BYE that is being read */
-    uint64_t sent_messages, received_messages;
-    uint64_t sent_in_pieces; /* of these, those with parts or slices */
+    uint64_t sent_in_pieces; /* of its messages, those with parts or slices */
     uint64_t parted; /* which of the endpoint's parts was its last; 0: none */
     tmsg_others_t others; /* as its last message in pieces saw them */
     bool stalled;         /* parts that are copied first are not there yet */

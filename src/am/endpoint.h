@@ -61,6 +61,31 @@ struct tmsg_resume;
 #define TMSG_LEASE_WORD_BYTES 16
 
 struct tmsg_endpoint {
+    /* What every message looks at lies together, down to the first counters:
+     * those of a thousand endpoints are not in the cache when it comes. */
+    tmsg_worker_t *worker; /* dangles once life->over */
+    tmsg_ucx_t *ucx;
+    ucp_ep_h ep; /* NULL: none, or closed */
+    tmsg_life_t *life;
+    atomic_uint refs;    /* table, handle, messages, sends */
+    unsigned refs_ahead; /* of these, had for what is still to come */
+    uint32_t id;         /* ours: peers put it into their headers */
+    tmsg_ep_state_t state;
+    tmsg_status_t broken; /* it is to end with this; why is in broken_why */
+    uint32_t next_message_id;
+    unsigned parts_awaited; /* of parting, those the peer is to ask for */
+    bool listed;            /* in the table: it may have some ahead */
+    bool handle;            /* somebody owns it: application or listener */
+    bool close_wanted;      /* the application asked for the orderly end */
+    bool bye_received; /* nor does the peer, after its channels' bye_sequence */
+    tmsg_list_t parting; /* sends, by what parts they have to hand over */
+    tmsg_list_t aborts;  /* of messages that have not come yet; abort.c */
+    tmsg_post_t post;    /* what the next one is received into */
+    tmsg_credit_t credit;
+    tmsg_boxes_t boxes; /* for small messages over shared memory */
+    tmsg_channels_t channels;
+    tmsg_stats_t stats;
+
     const struct tmsg_dialect *dialect;
     tmsg_ucxx_t *ucxx;     /* of a ucx:// peer, else NULL */
     tmsg_due_t due;        /* of its listener: on_accept, or its release */
@@ -68,16 +93,8 @@ struct tmsg_endpoint {
     tmsg_due_t calls_due;  /* calls hear of its end */
     void *calls_peer;      /* what it is to them; NULL: nothing. See calls.h */
     const struct tmsg_calls_ops *calls_ops;
-    atomic_uint refs;      /* table, handle, messages, sends */
-    unsigned refs_ahead;   /* of these, had for what is still to come */
-    bool listed;           /* in the table: it may have some ahead */
-    tmsg_worker_t *worker; /* dangles once life->over */
-    tmsg_life_t *life;
-    uint32_t id; /* ours: peers put it into their headers */
-    uint32_t peer_id;
-    tmsg_ep_state_t state;
+    uint32_t peer_id;        /* which it has for ours */
     tmsg_status_t status;    /* why it ended */
-    bool handle;             /* somebody owns it: application or listener */
     bool accepted;           /* made by a listener */
     bool told;               /* on_closed is queued or was called */
     tmsg_listener_t *keeper; /* the listener that owns it */
@@ -101,7 +118,6 @@ struct tmsg_endpoint {
     char lane_why[160];     /* is here, if one might be expected */
     bool ringless;          /* no ring could be made here, or opened there */
     bool ring_offered;      /* the peer has told of its own */
-    tmsg_boxes_t boxes;     /* for small messages over shared memory */
     bool late_lane;         /* it claimed to be that of one that is over */
     bool is_lane;           /* its socket is, or was to be, another's lane */
     uint8_t redials;        /* of a connection that UCX did not make, */
@@ -115,11 +131,9 @@ struct tmsg_endpoint {
     tmsg_hello_t peer_hello;
     uint32_t subscribe;               /* TMSG_SUBSCRIBE_*, for our hello */
     char devices[TMSG_DEVICES_BYTES]; /* to be used; "": as the address says */
-    tmsg_ucx_t *ucx;
-    ucp_ep_h ep;            /* NULL: none, or closed */
-    ucp_ep_h reply_ep;      /* by which the peer's attach came */
-    uint32_t number;        /* of ep; see pair.h */
-    tmsg_sockets_t sockets; /* below ep */
+    ucp_ep_h reply_ep;                /* by which the peer's attach came */
+    uint32_t number;                  /* of ep; see pair.h */
+    tmsg_sockets_t sockets;           /* below ep */
     tmsg_knock_t knock;
     bool knocked;      /* the first round of the attach was heard */
     bool attaching;    /* the dialling side has begun the second */
@@ -133,19 +147,13 @@ struct tmsg_endpoint {
     char lost_why[128];
     bool unexplained; /* open, and what carries it is yet to be said */
     bool has_chores;
-    tmsg_node_t chore;    /* in its worker's list */
-    tmsg_status_t broken; /* it is to end with this; why is in broken_why */
+    tmsg_node_t chore; /* in its worker's list */
     char broken_why[160];
 
-    tmsg_channels_t channels;
-    tmsg_credit_t credit;
     tmsg_measures_t measured[TMSG_MEASURED];   /* by stamp */
     tmsg_schema_budget_t tx_budget, rx_budget; /* of all channels */
     tmsg_queue_t queue;
-    uint32_t next_message_id;
-    tmsg_list_t parting;    /* sends, by what parts they have to hand over */
-    tmsg_list_t pulled;     /* the same, to the lane */
-    unsigned parts_awaited; /* of these, those that the peer is to ask for */
+    tmsg_list_t pulled; /* sends, by what parts the lane is to hand over */
     unsigned parts_in_ucx;
     unsigned granted_in_ucx; /* of these, of messages that it asked for */
     unsigned parts_early;    /* messages with parts by UCX that are early, */
@@ -159,22 +167,17 @@ struct tmsg_endpoint {
     uint32_t parts_seen;     /* to have come, when the next was looked for */
     tmsg_list_t posted;      /* with UCX, or waiting for the peer's word */
     tmsg_list_t controls;    /* small messages made inside UCX */
-    tmsg_list_t aborts;      /* of messages that have not come yet; abort.c */
     uint32_t controls_in_ucx;
     tmsg_list_t ready; /* messages, by own_queue */
-    tmsg_post_t post;  /* what the next one is received into */
 
     struct tmsg_subscriber *subscriptions; /* of publishers to it */
 
     struct tmsg_event *ready_events; /* requests of tmsg_endpoint_ready() */
     struct tmsg_event *close_events;
-    bool close_wanted; /* the application asked for the orderly end */
-    bool bye_sent;     /* we send no more messages */
-    bool bye_received; /* nor does the peer, after its channels' bye_sequence */
-    bool fin_sent;     /* we have received all of the peer's */
+    bool bye_sent; /* we send no more messages */
+    bool fin_sent; /* we have received all of the peer's */
     bool fin_received;
 
-    tmsg_stats_t stats;
     uint64_t ping_ns; /* when the one under way was sent; 0: none is */
     uint32_t ping_id;
     struct tmsg_event *ping_events;

@@ -63,6 +63,9 @@
 /* And of so many tensors at most: who has data begins at a multiple of 16. */
 #define TMSG_REPEAT_TENSORS (TMSG_REPEAT_BYTES / 16)
 
+/* What a record may keep of a layout, waiting for the next. */
+#define TMSG_REPEAT_LAYOUT_BYTES 131072
+
 #define TMSG_REPEAT_LISTED UINT32_MAX /* there are several to be gathered */
 
 /* Where in the payload the data of a tensor go. */
@@ -73,34 +76,34 @@ typedef struct {
 
 typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
-    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
-    uint64_t number;         /* its worker has had no other with it */
-    struct tmsg_send *ready; /* the record of the next one, or NULL */
-    uint8_t recent;          /* its place among the worker's, if it has one */
+    uint64_t stamp;      /* of the layout */
+    uint64_t charge;     /* against the peer's window */
     size_t payload_bytes;
+    uint64_t number;         /* its worker has had no other with it */
+    uint32_t flags;          /* of the application's, with which it went */
+    uint32_t am_flags;       /* of UCX's, likewise */
+    uint32_t tensors;        /* that there are */
+    uint32_t only;           /* the one that has data; or TMSG_REPEAT_LISTED */
+    bool has_gaps;           /* between them, which are zeros */
+    bool is_call;            /* or a reply */
+    bool is_boxed;           /* it goes by a box, where there is one */
+    uint8_t slot;            /* which the peer keeps there */
+    uint8_t recent;          /* its place among the worker's, if it has one */
+    struct tmsg_send *ready; /* the record of the next one, or NULL */
     tmsg_repeat_piece_t *pieces; /* of the tensors, with room for more */
     uint32_t piece_room;
-    uint32_t tensors;  /* that there are */
-    uint32_t only;     /* the one that has data; or TMSG_REPEAT_LISTED */
-    bool has_gaps;     /* between them, which are zeros */
-    uint64_t charge;   /* against the peer's window */
-    uint64_t stamp;    /* of the layout */
-    uint8_t slot;      /* which the peer keeps there */
-    bool is_call;      /* or a reply */
-    bool is_boxed;     /* it goes by a box, where there is one */
-    uint32_t flags;    /* of the application's, with which it went */
-    uint32_t am_flags; /* of UCX's, likewise */
+    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
 } tmsg_repeat_out_t;
 
 typedef struct {
-    size_t header_bytes; /* 0: nothing may be repeated */
-    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
-    tmsg_preamble_t head;     /* the same, decoded */
-    const tmsg_map_t *layout; /* as that of the schema that it refers to */
+    size_t header_bytes;      /* 0: nothing may be repeated */
+    const tmsg_map_t *layout; /* of the schema that it refers to */
     uint64_t noted;           /* what such a message counts for */
     uint64_t room_bytes;      /* of that, for a payload that is not small */
     uint64_t charge;          /* against the window that its sender has */
     uint64_t number;          /* its worker has had no other with it */
+    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
+    tmsg_preamble_t head; /* the same, decoded */
 } tmsg_repeat_in_t;
 
 typedef struct tmsg_channel tmsg_channel_t;
@@ -133,9 +136,6 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
 /* A schema of the channel is about to be another, or the connection is gone. */
 void tmsg_repeat_forget_out(tmsg_channel_t *channel);
 void tmsg_repeat_forget_in(tmsg_channel_t *channel);
-
-/* Lets go of one, if there is one, for which *layout is NULL then. */
-void tmsg_repeat_drop_layout(const tmsg_map_t **layout);
 
 /* The channel ends. */
 void tmsg_repeat_free(tmsg_channel_t *channel);

@@ -14,36 +14,12 @@
 #include "am/trace.h"
 #include "core/error.h"
 
-#define LAYOUT_BYTES 131072 /* that a record may keep, waiting for the next */
-#define LINE_BYTES 64       /* of a cache */
-#define AHEAD_BYTES 512     /* that are asked for before they are needed */
-
-void tmsg_repeat_drop_layout(const tmsg_map_t **layout)
-{
-    if (*layout != NULL && tmsg_map_unhold(*layout)) {
-        tmsg_map_free(*layout);
-    }
-    *layout = NULL;
-}
+#define LINE_BYTES 64   /* of a cache */
+#define AHEAD_BYTES 512 /* that are asked for before they are needed */
 
 void tmsg_repeat_forget_in(tmsg_channel_t *channel)
 {
     channel->repeat_in.header_bytes = 0;
-    tmsg_repeat_drop_layout(&channel->repeat_in.layout);
-}
-
-/* One like it, which the peers of a worker share: they mostly send the same,
- * and a record that was laid out for one of them fits all. */
-static const tmsg_map_t *share(tmsg_worker_t *worker, const tmsg_map_t *layout)
-{
-    if (worker->layout == NULL ||
-        !tmsg_map_has_layout(layout, worker->layout)) {
-        tmsg_repeat_drop_layout(&worker->layout);
-        worker->layout = layout;
-        tmsg_map_hold(layout);
-    }
-    tmsg_map_hold(worker->layout);
-    return worker->layout;
 }
 
 /* Whether its body was a reference and nothing else. */
@@ -83,14 +59,14 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
         bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
         arrival->data_bytes > TMSG_REPEAT_BYTES || !refers(message) ||
         !is_unwatched(message) || !tmsg_map_is_of_host(layout) ||
-        tmsg_map_has_spans(layout) || tmsg_map_memory(layout) > LAYOUT_BYTES) {
+        tmsg_map_has_spans(layout) ||
+        tmsg_map_memory(layout) > TMSG_REPEAT_LAYOUT_BYTES) {
         return;
     }
-    tmsg_repeat_forget_in(message->channel);
     memcpy(repeat->header, arrival->body - arrival->head.bytes, bytes);
     repeat->header_bytes = bytes;
     repeat->head = arrival->head;
-    repeat->layout = share(message->endpoint->worker, layout);
+    repeat->layout = layout;
     repeat->room_bytes =
         arrival->data_bytes > TMSG_MESSAGE_SMALL ? arrival->data_bytes : 0;
     repeat->noted = message->noted + repeat->room_bytes;

@@ -100,11 +100,17 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
     }
 }
 
+/* The peers of a worker mostly send the same: then a record that was laid out
+ * for one of them fits all. */
 static void take(tmsg_channel_t *channel, uint8_t slot, uint8_t generation,
                  tmsg_schema_t *schema)
 {
     bool kept;
 
+    if (schema != NULL) {
+        tmsg_schema_share(schema, TMSG_REPEAT_LAYOUT_BYTES,
+                          &channel->endpoint->worker->layout);
+    }
     tmsg_repeat_forget_in(channel);
     kept =
         tmsg_schema_store_take(channel->rx_schemas, slot, generation, schema);

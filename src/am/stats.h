@@ -40,12 +40,12 @@ uint64_t tmsg_histogram_quantile(const tmsg_histogram_t *histogram,
 typedef struct {
     uint64_t sent_messages, sent_bytes;
     uint64_t sent_by_schema; /* of these, those whose layout the peer knew */
-    uint64_t sent_by_lane, received_by_lane; /* whose parts go by the lane */
-    uint64_t sent_by_box, received_by_box;   /* past UCX, by a box */
-    uint64_t sent_repeats; /* of these, those that went by repeat.h */
+    uint64_t sent_repeats;   /* of these, those that went by repeat.h */
     uint64_t received_messages, received_bytes;
-    uint64_t received_repeats;  /* of these, those that came by repeat.h */
-    uint64_t received_in_place; /* of these, those that UCX's memory holds */
+    uint64_t received_repeats; /* of these, those that came by repeat.h */
+    uint64_t sent_by_box, received_by_box;   /* past UCX, by a box */
+    uint64_t sent_by_lane, received_by_lane; /* whose parts go by the lane */
+    uint64_t received_in_place; /* of all, those that UCX's memory holds */
     uint64_t refused_messages;  /* of the peer's, by us */
     uint64_t aborted_messages;  /* of the peer's, by it */
     uint64_t starved_messages;  /* of the peer's, that waited for memory */

@@ -526,7 +526,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);
     tmsg_pool_give(tmsg_store_pool(worker->store), worker->gather);
-    tmsg_repeat_drop_layout(&worker->layout);
+    tmsg_map_destroy(worker->layout);
     tmsg_store_close(worker->store);
     tmsg_context_destroy(worker->context);
     pthread_cond_destroy(&worker->changed);

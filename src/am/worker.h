@@ -130,7 +130,7 @@ struct tmsg_worker {
     uint64_t repeats; /* kinds of message that could be repeated, so far */
     struct tmsg_channel *recent[TMSG_WORKER_RECENT]; /* that sent repeats */
     unsigned next_recent;
-    const tmsg_map_t *layout; /* of the newest that came, or NULL */
+    tmsg_map_t *layout; /* the newest of what peers have defined, or NULL */
     tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
                                * small; of the store's pool */
     tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched, */

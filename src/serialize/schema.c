@@ -46,6 +46,24 @@ void tmsg_schema_charge(tmsg_schema_t *schema, uint64_t *charged)
     *schema->charged += schema->body_bytes;
 }
 
+void tmsg_schema_share(tmsg_schema_t *schema, uint64_t most,
+                       tmsg_map_t **newest)
+{
+    tmsg_map_t *gone = NULL;
+
+    if (*newest != NULL && tmsg_map_has_layout(schema->layout, *newest)) {
+        gone = schema->layout;
+        schema->layout = *newest;
+    } else if (tmsg_map_memory(schema->layout) <= most) {
+        gone = *newest;
+        *newest = schema->layout;
+    } else {
+        return;
+    }
+    tmsg_map_hold(*newest);
+    tmsg_map_destroy(gone);
+}
+
 void tmsg_schema_destroy(tmsg_schema_t *schema)
 {
     if (schema == NULL) {

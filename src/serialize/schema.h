@@ -35,6 +35,12 @@ typedef struct tmsg_schema tmsg_schema_t;
 /* NULL is allowed. Those in a table or store are destroyed with it. */
 void tmsg_schema_destroy(tmsg_schema_t *schema);
 
+/* Has it share *newest, if that is of the same layout; else its own is *newest
+ * from then on, if that takes no more than `most` bytes of memory. The caller
+ * destroys *newest (NULL: none) in the end. */
+void tmsg_schema_share(tmsg_schema_t *schema, uint64_t most,
+                       tmsg_map_t **newest);
+
 /* Gives a map without tensors those of a schema, with the extents that a
  * decoded reference brings; its metadata stays. The map shares names and shapes
  * with the schema, which may end before it. It may then be placed, given other

@@ -528,6 +528,23 @@ Test(repeat, received_into_a_map_after_it_came)
     pair_close(&pair);
 }
 
+/* From b to a, by a channel. */
+static void pass_by(pair_t *pair, uint16_t channel, uint64_t seed, size_t bytes)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL,
+                                       .channel = channel};
+    tmsg_map_t *map = make(seed, bytes);
+    tmsg_message_t *message;
+
+    must(tmsg_endpoint_send(pair->to_a, map, &params, NULL));
+    tmsg_map_destroy(map);
+    message = pair_take(pair, &pair->a);
+    must_eq(tmsg_message_channel(message), channel);
+    check_map(seed, bytes, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    let_hear(pair);
+}
+
 Test(repeat, each_channel_by_itself)
 {
     enum { CHANNELS = 5 };
@@ -535,22 +552,42 @@ Test(repeat, each_channel_by_itself)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (uint64_t i = 0; i < 500; i++) {
-        const tmsg_send_params_t params = {.field_mask =
-                                               TMSG_SEND_PARAM_CHANNEL,
-                                           .channel = (uint16_t)(i % CHANNELS)};
-        size_t bytes = 10 + i % CHANNELS;
-        tmsg_map_t *map = make(i, bytes);
-        tmsg_message_t *message;
-
-        must(tmsg_endpoint_send(pair.to_a, map, &params, NULL));
-        tmsg_map_destroy(map);
-        message = pair_take(&pair, &pair.a);
-        must_eq(tmsg_message_channel(message), params.channel);
-        check_map(i, bytes, tmsg_message_map(message));
-        tmsg_message_destroy(message);
-        let_hear(&pair);
+        pass_by(&pair, (uint16_t)(i % CHANNELS), i, 10 + i % CHANNELS);
     }
     cr_expect(ge(u64, received(&pair), 200));
+    pair_close(&pair);
+}
+
+/* More than have a record ready. What one then sends in another layout, and
+ * what each had, is no matter to the others. */
+Test(repeat, channels_with_one_layout_share_it)
+{
+    enum { CHANNELS = 3 * TMSG_WORKER_RECENT };
+    const tmsg_map_t *layout;
+    unsigned ready = 0;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 40 * CHANNELS; i++) {
+        pass_by(&pair, (uint16_t)(i % CHANNELS), i, BYTES);
+    }
+    cr_expect(ge(u64, received(&pair), 20 * CHANNELS));
+    layout = pair.a.worker->layout;
+    for (uint16_t i = 0; i < CHANNELS; i++) {
+        must_eq(tmsg_channel_find(pair.to_b, i)->repeat_in.layout, layout);
+        ready += tmsg_channel_find(pair.to_a, i)->repeat_out.ready != NULL;
+    }
+    cr_expect(le(uint, ready, TMSG_WORKER_RECENT));
+    for (uint64_t i = 0; i < 40 * CHANNELS; i++) {
+        bool alike = i % CHANNELS > 2 || i < 10 * CHANNELS;
+
+        pass_by(&pair, (uint16_t)(i % CHANNELS), i,
+                alike ? BYTES : BYTES + i % CHANNELS + 1);
+    }
+    cr_expect(ge(u64, received(&pair), 50 * CHANNELS));
+    must_true(pair.a.worker->layout != layout);
+    must_eq(tmsg_channel_find(pair.to_b, 5)->repeat_in.layout, layout);
+    must_true(tmsg_channel_find(pair.to_b, 1)->repeat_in.layout != layout);
     pair_close(&pair);
 }
 

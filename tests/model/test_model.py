@@ -64,11 +64,16 @@ def test_sessions_come_back(transport, seed):
 
 @pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
 def test_full_queues_drop_at_the_end_they_name(transport):
+    """Which queue is full when is the machine's to say: until either was."""
     weights = {**NO_FAULT, "cancel": 0, "send": 150, "bound": 20}
-    totals = play(44, transport, 300, weights=weights) \
-        + play(45, transport, 300, weights=weights)
-    assert totals["dropped as the oldest"] > 0
-    assert totals["dropped as the newest"] > 0
+    ends = {"dropped as the oldest", "dropped as the newest"}
+    seen = set()
+    for seed in range(44, 54):
+        totals = play(seed, transport, 300, weights=weights)
+        seen |= {end for end in ends if totals[end] > 0}
+        if seen == ends:
+            break
+    assert seen == ends
 
 
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
