@@ -103,6 +103,64 @@ Test(schema, reference_is_checked)
     cr_expect_eq(receiver.budget.used, 0);
 }
 
+/* The layout that a map gets by it. */
+static const tmsg_map_t *layout_by(const tmsg_schema_t *schema)
+{
+    const tmsg_schema_use_t use = {.form = TMSG_SCHEMA_REFERS};
+    const tmsg_map_t *layout;
+    tmsg_map_t *map = new_map();
+
+    cr_assert_eq(tmsg_schema_fill(schema, &use, map), TMSG_OK);
+    layout = tmsg_map_layout(map);
+    tmsg_map_destroy(map);
+    return layout;
+}
+
+/* Of two peers' equal layouts one is kept; of another the newest, but a large
+ * one only where it is shared already. */
+Test(schema, equal_layouts_are_shared)
+{
+    enum { A, AGAIN, OTHER, LARGE, SCHEMAS };
+    const tmsg_schema_use_t use = {.form = TMSG_SCHEMA_DEFINES};
+    tmsg_schema_budget_t budget = {.limit = 1000};
+    tmsg_map_t *maps[SCHEMAS] = {points(1), points(1), points(2),
+                                 wide(100, 2, 0)};
+    tmsg_schema_t *schemas[SCHEMAS];
+    tmsg_schema_store_t *store;
+    tmsg_map_t *newest = NULL;
+    const tmsg_map_t *first;
+
+    cr_assert_eq(tmsg_schema_store_create(1, &budget, &store), TMSG_OK);
+    for (int i = 0; i < SCHEMAS; i++) {
+        schemas[i] = tmsg_schema_store_prepare(store, maps[i], &use, 1);
+        cr_assert_not_null(schemas[i]);
+        tmsg_map_destroy(maps[i]);
+    }
+    tmsg_schema_share(schemas[A], PLENTY, &newest);
+    first = newest;
+    cr_expect_eq(layout_by(schemas[A]), first);
+    cr_expect_neq(layout_by(schemas[AGAIN]), first);
+    tmsg_schema_share(schemas[AGAIN], 0, &newest);
+    cr_expect_eq(layout_by(schemas[AGAIN]), first);
+    tmsg_schema_share(schemas[AGAIN], 0, &newest); /* once is as good */
+    cr_expect_eq(newest, first);
+    tmsg_schema_share(schemas[LARGE], 1000, &newest);
+    cr_expect_eq(newest, first);
+    cr_expect_neq(layout_by(schemas[LARGE]), first);
+    tmsg_schema_share(schemas[OTHER], PLENTY, &newest);
+    cr_expect_eq(layout_by(schemas[OTHER]), newest);
+    cr_expect_neq(newest, first);
+    tmsg_schema_destroy(schemas[A]); /* whose it was */
+    cr_expect_eq(layout_by(schemas[AGAIN]), first);
+    tmsg_map_destroy(newest);
+    cr_expect_eq(tmsg_map_size(layout_by(schemas[OTHER])), 2);
+    for (int i = AGAIN; i < SCHEMAS; i++) {
+        tmsg_schema_destroy(schemas[i]);
+    }
+    tmsg_schema_store_destroy(store);
+    cr_expect_eq(budget.pending, 0);
+}
+
 Test(schema, store_keeps_what_fits)
 {
     const tmsg_schema_use_t use = {.form = TMSG_SCHEMA_DEFINES};
