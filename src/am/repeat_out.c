@@ -248,10 +248,10 @@ static tmsg_send_t *make_ready(const tmsg_channel_t *channel)
     return send;
 }
 
-/* Whether fewer than TMSG_WORKER_RECENT channels of the worker have sent since
- * this one did; from now on it is one of them. Those of others have left the
- * cache when their turn comes, and what was made ready for them would have,
- * too: they take the record that was used last. */
+/* Whether it is one of the few channels of its worker for which a record is
+ * made ready; from now on it is, in place of the one that has been for longest.
+ * Of a thousand each has left the cache when its turn comes, and a record made
+ * ready for it would have, too: it takes the one that was used last. */
 static bool is_recent(tmsg_channel_t *channel)
 {
     tmsg_repeat_out_t *repeat = &channel->repeat_out;
