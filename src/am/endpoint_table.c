@@ -7,6 +7,7 @@
 #include "am/abort.h"
 #include "am/call.h"
 #include "am/dialect.h"
+#include "am/repeat.h"
 #include "am/resume.h"
 
 #define SLOT_BITS 20
@@ -79,6 +80,7 @@ static void unlist(tmsg_endpoint_t *endpoint)
                               memory_order_relaxed);
     endpoint->refs_ahead = 0;
     endpoint->listed = false;
+    tmsg_repeat_leave(endpoint);
     tmsg_endpoint_drop(endpoint);
 }
 

@@ -137,7 +137,10 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
 void tmsg_repeat_forget_out(tmsg_channel_t *channel);
 void tmsg_repeat_forget_in(tmsg_channel_t *channel);
 
-/* The channel ends. */
+/* An endpoint leaves its worker, after its last message. Lock held. */
+void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint);
+
+/* The channel ends, its worker may have before. */
 void tmsg_repeat_free(tmsg_channel_t *channel);
 
 #endif

@@ -40,16 +40,24 @@ void tmsg_repeat_forget_out(tmsg_channel_t *channel)
 void tmsg_repeat_free(tmsg_channel_t *channel)
 {
     tmsg_repeat_out_t *repeat = &channel->repeat_out;
-    tmsg_worker_t *worker = channel->endpoint->worker;
 
-    if (worker->recent[repeat->recent] == channel) {
-        worker->recent[repeat->recent] = NULL;
-    }
     tmsg_repeat_forget_out(channel);
     tmsg_repeat_forget_in(channel);
     free(repeat->pieces);
     repeat->pieces = NULL;
     repeat->piece_room = 0;
+}
+
+void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+
+    for (unsigned i = 0; i < TMSG_WORKER_RECENT; i++) {
+        if (worker->recent[i] != NULL &&
+            worker->recent[i]->endpoint == endpoint) {
+            worker->recent[i] = NULL;
+        }
+    }
 }
 
 /* Of equal layouts all have one stamp from then on. */
