@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/sockets.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-/* A descriptor in an epoll set, with the word that its owner gave. */
+/* A descriptor; in an epoll set, with the word that its owner gave. */
 typedef struct {
     int fd;
     uint64_t data;
@@ -20,12 +25,6 @@ struct tmsg_watched {
     size_t count;
     size_t capacity;
     watch_t *of;
-};
-
-/* The file of each descriptor by its inode. */
-struct tmsg_descriptors {
-    size_t count;
-    uint64_t inode[];
 };
 
 static bool add_watch(tmsg_watched_t *watched, watch_t watch)
@@ -62,16 +61,14 @@ static bool has_fd(const tmsg_watched_t *watched, int fd)
     return false;
 }
 
-static bool is_epoll(int fd)
+/* Asked to take out what it cannot have, a set says so, and whatever else that
+ * it is none. Nothing is changed, and no file system asked, which may hang. By
+ * the system call: another thread may close the descriptor or have opened it
+ * just now, which ThreadSanitizer takes for a race where its own is called. */
+static bool is_epoll(int fd, int stranger)
 {
-    static const char wanted[] = "anon_inode:[eventpoll]";
-    char path[64], target[sizeof(wanted)];
-    ssize_t bytes;
-
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    bytes = readlink(path, target, sizeof(target));
-    return bytes == sizeof(wanted) - 1 &&
-           memcmp(target, wanted, sizeof(wanted) - 1) == 0;
+    return syscall(SYS_epoll_ctl, fd, EPOLL_CTL_DEL, stranger, NULL) < 0 &&
+           errno == ENOENT;
 }
 
 static bool listens(int fd)
@@ -99,44 +96,34 @@ static uint16_t port_of(int fd)
                : 0;
 }
 
-/* How many descriptors the kernel's table has room for; 0: it does not say. */
-static size_t table_size(void)
+tmsg_watched_t *tmsg_socket_sets_before(void)
 {
-    FILE *file = fopen("/proc/self/status", "re");
-    char line[256];
-    size_t size = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    int stranger = eventfd(0, EFD_CLOEXEC); /* which is in no set */
+    tmsg_watched_t *found = NULL;
+    struct dirent *entry;
+    bool whole = true;
 
-    while (file != NULL && size == 0 && fgets(line, sizeof(line), file)) {
-        sscanf(line, "FDSize: %zu", &size);
+    if (directory != NULL && stranger >= 0) {
+        found = calloc(1, sizeof(*found));
     }
-    if (file != NULL) {
-        fclose(file);
+    while (found != NULL && whole && (entry = readdir(directory)) != NULL) {
+        int fd = atoi(entry->d_name);
+
+        whole = (!is_epoll(fd, stranger) && !listens(fd)) ||
+                add_watch(found, (watch_t){.fd = fd});
     }
-    return size;
-}
-
-/* 0 where it is closed. Epoll sets and their kin are all of one inode. */
-static uint64_t inode_of(int fd)
-{
-    struct stat stat;
-
-    return fstat(fd, &stat) == 0 ? stat.st_ino : 0;
-}
-
-/* To ask for each number costs a tenth of what reading /proc/self/fd does. */
-tmsg_descriptors_t *tmsg_socket_sets_before(void)
-{
-    size_t count = table_size();
-    tmsg_descriptors_t *before =
-        count == 0 ? NULL : malloc(sizeof(*before) + count * sizeof(uint64_t));
-
-    if (before != NULL) {
-        before->count = count;
-        for (size_t fd = 0; fd < count; fd++) {
-            before->inode[fd] = inode_of((int)fd);
-        }
+    if (directory != NULL) {
+        closedir(directory);
     }
-    return before;
+    if (stranger >= 0) {
+        close(stranger);
+    }
+    if (!whole) {
+        free_watched(found);
+        found = NULL;
+    }
+    return found;
 }
 
 static void add_to(tmsg_socket_sets_t *sets, int fd)
@@ -150,21 +137,20 @@ static void add_to(tmsg_socket_sets_t *sets, int fd)
     }
 }
 
-void tmsg_socket_sets_find(tmsg_descriptors_t *before, tmsg_socket_sets_t *sets)
+void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets)
 {
-    size_t count = before == NULL ? 0 : table_size();
+    tmsg_watched_t *after = before == NULL ? NULL : tmsg_socket_sets_before();
 
     *sets = (tmsg_socket_sets_t){0};
-    for (size_t i = 0; i < count; i++) {
-        int fd = (int)i;
-        uint64_t inode = inode_of(fd);
+    for (size_t i = 0; after != NULL && i < after->count; i++) {
+        int fd = after->of[i].fd;
 
-        if (inode != 0 && (i >= before->count || before->inode[i] != inode) &&
-            (is_epoll(fd) || listens(fd))) {
+        if (!has_fd(before, fd)) {
             add_to(sets, fd);
         }
     }
-    free(before);
+    free_watched(after);
+    free_watched(before);
 }
 
 /* "tfd: 5 events: 19 data: 55d0c0 ...", for which sscanf() takes ten times as

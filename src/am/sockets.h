@@ -38,15 +38,13 @@ typedef struct {
     uint16_t port[TMSG_SOCKET_SETS_MOST];
 } tmsg_socket_sets_t;
 
-/* What there was before: descriptors, and what the sets had. */
-typedef struct tmsg_descriptors tmsg_descriptors_t;
+/* What there was before. */
 typedef struct tmsg_watched tmsg_watched_t;
 
 /* Around ucp_worker_create(): finds what came meanwhile, something of another
  * library's too where it makes one just then. */
-tmsg_descriptors_t *tmsg_socket_sets_before(void);
-void tmsg_socket_sets_find(tmsg_descriptors_t *before,
-                           tmsg_socket_sets_t *sets);
+tmsg_watched_t *tmsg_socket_sets_before(void);
+void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets);
 
 /* Around ucp_ep_create(): finds the sockets that it opened or took over.
  * `worker_fd` is the UCX worker's own set, in which those that count are. */

@@ -121,7 +121,7 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
         .arg = ucx,
     };
     char settings[BLAME_BYTES];
-    tmsg_descriptors_t *before = tmsg_socket_sets_before();
+    tmsg_watched_t *before = tmsg_socket_sets_before();
     ucs_status_t ucs = ucp_worker_create(ucx->context, &params, &ucx->ucp);
 
     tmsg_socket_sets_find(before, &ucx->sets);
