@@ -208,15 +208,15 @@ static void print_item(const cJSON *item)
     }
 }
 
-/* Takes out counters at 0, and groups of nothing else. */
-static void leave_nothing_out(cJSON *object)
+/* Takes out numbers that are 0, and groups of nothing else. */
+static void drop_zeros(cJSON *object)
 {
     cJSON *next;
 
     for (cJSON *item = object->child; item != NULL; item = next) {
         next = item->next;
         if (cJSON_IsObject(item)) {
-            leave_nothing_out(item);
+            drop_zeros(item);
         }
         if ((cJSON_IsNumber(item) && item->valuedouble == 0) ||
             ((cJSON_IsObject(item) || cJSON_IsArray(item)) &&
@@ -233,7 +233,7 @@ static void print_description(const char *title, const char *json, bool all)
     const cJSON *item;
 
     if (!all && object != NULL) {
-        leave_nothing_out(object);
+        drop_zeros(object);
     }
     printf("%s\n", title);
     cJSON_ArrayForEach(item, object) { print_item(item); }

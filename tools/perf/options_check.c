@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
+#include <strings.h>
 
 #include "perf.h"
 
@@ -44,10 +45,17 @@ static const char *check_listen(const perf_options_t *options)
 
 static bool is_other_picture(const char *path)
 {
-    const char *name = strrchr(path, '/');
-    const char *dot = strrchr(name == NULL ? path : name, '.');
+    static const char *const others[] = {".png", ".pdf", ".jpg", ".jpeg",
+                                         ".html"};
+    size_t bytes = strlen(path);
+    bool is = false;
 
-    return dot != NULL && strcmp(dot, ".svg") != 0;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        size_t end = strlen(others[i]);
+
+        is |= bytes >= end && strcasecmp(path + bytes - end, others[i]) == 0;
+    }
+    return is;
 }
 
 static const char *check_output(const perf_options_t *options)
