@@ -134,6 +134,7 @@ def test_tuned_thresholds_are_what_the_library_reads(tmp_path):
     assert config["version"] == 1
     assert set(config["thresholds"]) == {"shm", "tcp"}
     must_match(config, done.stdout)
+    assert done.stdout.endswith(f" with TENSORMSG_CONFIG={out}\n")
     before, after = in_force(), in_force(TENSORMSG_CONFIG=str(out))
     for carrier, values in after.items():
         assert values == before[carrier] | \

@@ -88,6 +88,17 @@ static bool tune_one(void *arg, perf_peer_t *peer)
            perf_tune(peer, of, tuning->options->out == NULL ? stderr : stdout);
 }
 
+/* What the words of the table mean, and how a program gets the file. */
+static void explain(const char *path)
+{
+    puts("noise: not 5 % faster in every run, measured twice");
+    puts("for none but the lane: all that it would meet go by the lane or a "
+         "ring");
+    fputs("in force for a program with TENSORMSG_CONFIG=", stdout);
+    put_text(stdout, path);
+    putchar('\n');
+}
+
 static int tune(const perf_options_t *options)
 {
     tuning_t tuning = {options, NULL};
@@ -100,6 +111,9 @@ static int tune(const perf_options_t *options)
     code = perf_each_carrier(options, tune_one, &tuning);
     if (code == EXIT_DONE && !perf_file_write(options, tuning.thresholds)) {
         code = EXIT_FAILED;
+    }
+    if (code == EXIT_DONE && options->out != NULL) {
+        explain(options->out);
     }
     cJSON_Delete(tuning.thresholds);
     return code;
