@@ -47,15 +47,14 @@ static bool is_other_picture(const char *path)
 {
     static const char *const others[] = {".png", ".pdf", ".jpg", ".jpeg",
                                          ".html"};
-    size_t bytes = strlen(path);
-    bool is = false;
+    const char *dot = strrchr(path, '.');
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        size_t end = strlen(others[i]);
-
-        is |= bytes >= end && strcasecmp(path + bytes - end, others[i]) == 0;
+        if (dot != NULL && strcasecmp(dot, others[i]) == 0) {
+            return true;
+        }
     }
-    return is;
+    return false;
 }
 
 static const char *check_output(const perf_options_t *options)
