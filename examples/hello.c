@@ -1,4 +1,4 @@
-/* hello recv, then hello send tcp://127.0.0.1:13337 in another terminal */
+/* hello, then hello tcp://127.0.0.1:13337 in another terminal */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tensormsg/tensormsg.h>
@@ -32,10 +32,10 @@ int main(int argc, char **argv)
 
     check(tmsg_context_create(NULL, &context));
     check(tmsg_worker_create(context, NULL, &worker));
-    if (argc > 2) { /* send URL */
+    if (argc > 1) { /* the URL to send to */
         check(tmsg_map_create(&map));
         check(tmsg_map_add(map, "image", &image, NULL));
-        check(tmsg_endpoint_connect(worker, argv[2], NULL, &peer));
+        check(tmsg_endpoint_connect(worker, argv[1], NULL, &peer));
         check(tmsg_endpoint_send(peer, map, NULL, NULL));
     } else {
         check(tmsg_listener_create(worker, "tcp://:13337", NULL, &listener));

@@ -27,7 +27,8 @@ static const struct argp_option option_list[] = {
      "Give up after S seconds, for connecting and for the call; default 10", 0},
     {"out", 'o', "DIR", 0,
      "Write each tensor of the reply as DIR/NAME.npy, or, where DIR ends in "
-     ".npz or .safetensors, all into that file",
+     ".npz or .safetensors, all into that file; metadata are kept in the last "
+     "alone",
      0},
     {"force", 'f', NULL, 0, "Replace existing files", 0},
     {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},

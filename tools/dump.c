@@ -48,13 +48,6 @@ static const struct argp parser = {
            "header of a message (.tmsg, from recv --capture).",
 };
 
-static bool ends_with(const char *path, const char *end)
-{
-    size_t bytes = strlen(path), end_bytes = strlen(end);
-
-    return bytes >= end_bytes && strcmp(path + bytes - end_bytes, end) == 0;
-}
-
 /* A header is small; a file that only claims to be one is not read whole. */
 static char *read_file(const char *path, size_t *bytes_p)
 {

@@ -15,10 +15,7 @@ static const struct argp_option option_list[] = {
      "the time of a round trip",
      0},
     {"all", KEY_ALL, NULL, 0,
-     "With --connect: what there is here as well, and every counter, also "
-     "those "
-     "at 0",
-     0},
+     "With --connect: what there is here as well, and counters that are 0", 0},
     {"timeout", 't', "S", 0, "For --connect; default 10", 0},
     {"key", KEY_KEY, "FILE", 0, KEY_HELP "; for --connect", 0},
     {"json", KEY_JSON, NULL, 0, "As one JSON object", 0},
@@ -314,7 +311,7 @@ static void print(const options_t *options, const char *here, const char *there)
         put_json(stdout, there == NULL ? "null" : there);
         puts("}");
     } else {
-        if (there == NULL || options->all) {
+        if (options->url == NULL || options->all) {
             print_description("here", here, true);
         }
         if (there != NULL) {

@@ -8,13 +8,6 @@
 #include "show.h"
 #include "store.h"
 
-static bool ends_with(const char *path, const char *end)
-{
-    size_t bytes = strlen(path), end_bytes = strlen(end);
-
-    return bytes > end_bytes && strcmp(path + bytes - end_bytes, end) == 0;
-}
-
 /* --out names one file for all. */
 static bool is_one_file(const char *out)
 {

@@ -107,6 +107,13 @@ void complain(const char *format, ...)
     funlockfile(stderr);
 }
 
+bool ends_with(const char *path, const char *ending)
+{
+    size_t length = strlen(path), tail = strlen(ending);
+
+    return length >= tail && strcmp(path + length - tail, ending) == 0;
+}
+
 const char *plural(size_t count) { return count == 1 ? "" : "s"; }
 
 const char *format_bytes(uint64_t bytes, char *text)

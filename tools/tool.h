@@ -36,6 +36,9 @@ void put_json(FILE *stream, const char *json);
 /* "s", but for one. */
 const char *plural(size_t count);
 
+/* Whether a path has this ending: ".npz". */
+bool ends_with(const char *path, const char *ending);
+
 /* "1.2 GB"; returns `text`. */
 #define BYTES_TEXT 24
 const char *format_bytes(uint64_t bytes, char *text);

@@ -126,7 +126,7 @@ def test_a_large_file_passes_through_the_folder(tmp_path):
 def test_maps_of_other_programs_are_numbered(tmp_path):
     with receiver("-o", tmp_path / "out", "-n", 2) as there:
         for _ in range(2):
-            assert subprocess.run([HELLO, "send", there.url],
+            assert subprocess.run([HELLO, there.url],
                                   timeout=BOUND).returncode == 0
         assert there.end()[0] == DONE
     for i in (1, 2):

@@ -208,6 +208,7 @@ def test_nobody_listens(sample):
     for words in (["send", url, sample], ["info", "--connect", url]):
         said = run(*words)
         assert said.returncode == FAILED
+        assert said.stdout == ""
         one_line(said.stderr, url, "refused")
 
 
@@ -273,7 +274,7 @@ def test_a_program_that_is_no_receiver(sample):
     no_leaks = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
                 ":detect_leaks=0"}
     with cli.alone("examples/hello.c"), subprocess.Popen(  # it has one port
-            [HELLO, "recv"], stdout=subprocess.DEVNULL,
+            [HELLO], stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **no_leaks}) as hello:
         try:

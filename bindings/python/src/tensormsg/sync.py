@@ -185,7 +185,8 @@ class Endpoint(BaseEndpoint[Hub]):
 
     def close(self, timeout: Optional[float] = CLOSE_TIMEOUT) -> None:
         """Closes in order: returns when the peer has all that was sent. Again
-        does nothing. Raises PeerLost where that cannot be known."""
+        does nothing. Raises PeerLost where that cannot be known, TimedOut
+        after `timeout` seconds."""
         seconds(timeout)
         if self._gone or self._closing:
             return
