@@ -78,6 +78,17 @@ TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
 TMSG_API tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
                                      tmsg_tensor_t *tensor_p);
 
+/* Has the tensor at `index` lie at `data` from now on, and be the next frame of
+ * its name, dtype, shape, strides and device. This costs less than to clear the
+ * map and add them all anew, and so does the send after it, which finds the
+ * layout that it knows. Where the data were before is released; `params` as of
+ * tmsg_map_add(). On failure nothing changes and no release function is called.
+ * Errors: NOT_FOUND (index), INVALID_PARAM (map is NULL, data are NULL where
+ * there are elements, unknown bit), BUSY. */
+TMSG_API tmsg_status_t tmsg_map_set_data(tmsg_map_t *map, size_t index,
+                                         void *data,
+                                         const tmsg_map_add_params_t *params);
+
 /* Takes a tensor out and releases it; those after it keep their order.
  * Errors: NOT_FOUND, INVALID_PARAM (map or name is NULL), BUSY. */
 TMSG_API tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name);

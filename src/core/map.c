@@ -582,6 +582,53 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
     return status;
 }
 
+/* Which entry the data of a map are to be set of. */
+static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
+                                   const void *data)
+{
+    tmsg_status_t status = tmsg_map_check_idle(map);
+
+    if (status == TMSG_OK) {
+        status = tmsg_map_at(map, index, NULL, NULL);
+    }
+    if (status == TMSG_OK && data == NULL && map->entries[index].bytes > 0) {
+        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "tensor '%s': data is NULL but the shape has "
+                                "elements",
+                                tmsg_error_name(map->entries[index].name,
+                                                map->entries[index].name_bytes)
+                                    .text);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_map_set_data(tmsg_map_t *map, size_t index, void *data,
+                                const tmsg_map_add_params_t *params)
+{
+    tmsg_map_entry_t given = {.name = NULL}, gone;
+    tmsg_status_t status = find_settable(map, index, data);
+
+    if (status == TMSG_OK && params != NULL) {
+        status = read_params(params, &given);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    gone = map->entries[index];
+    if (given.stream.kind != gone.stream.kind) {
+        tmsg_map_restamp(map); /* a send looks at all of it anew */
+    }
+    map->entries[index].stream = given.stream;
+    map->entries[index].release = given.release;
+    map->entries[index].release_arg = given.release_arg;
+    map->entries[index].tensor.data = data;
+    atomic_store_explicit(&map->apart, false, memory_order_relaxed);
+    if (gone.release != NULL) {
+        gone.release(gone.release_arg);
+    }
+    return TMSG_OK;
+}
+
 void tmsg_map_replace(tmsg_map_t *map, size_t index,
                       const tmsg_map_entry_t *entry)
 {

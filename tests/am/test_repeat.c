@@ -591,6 +591,45 @@ Test(repeat, channels_with_one_layout_share_it)
     pair_close(&pair);
 }
 
+/* A map of two tensors, of which one lies elsewhere in each message. */
+Test(repeat, data_in_other_memory)
+{
+    static const int64_t shape[] = {BYTES};
+    static uint8_t frames[3][BYTES], still[BYTES];
+    tmsg_tensor_t tensor = {.data = frames[0],
+                            .device = {.type = TMSG_DEVICE_CPU},
+                            .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                            .ndim = 1,
+                            .shape = shape};
+    tmsg_map_t *map;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "frame", &tensor, NULL));
+    tensor.data = still;
+    must(tmsg_map_add(map, "still", &tensor, NULL));
+    for (int i = 0; i < 400; i++) {
+        tmsg_message_t *message;
+        tmsg_request_t *request;
+
+        memset(frames[i % 3], i, BYTES);
+        memset(still, -i, BYTES);
+        must(tmsg_map_set_data(map, 0, frames[i % 3], NULL));
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, &request));
+        message = pair_take(&pair, &pair.a);
+        must(pair_finish(&pair, request));
+        must(tmsg_map_find(tmsg_message_map(message), "frame", &tensor));
+        must_eq(memcmp(tensor.data, frames[i % 3], BYTES), 0);
+        must(tmsg_map_find(tmsg_message_map(message), "still", &tensor));
+        must_eq(memcmp(tensor.data, still, BYTES), 0);
+        tmsg_message_destroy(message);
+    }
+    cr_expect(ge(u64, sent(&pair), 50));
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
 /* Params that are not a repeat's are heeded in the midst of repeats. */
 Test(repeat, other_sends_between)
 {

@@ -178,6 +178,7 @@ Test(map, refuses_a_null_map_and_a_null_tensor)
         tmsg_map_at(NULL, 0, NULL, NULL),
         tmsg_map_find(NULL, "x", NULL),
         tmsg_map_remove(NULL, "x"),
+        tmsg_map_set_data(NULL, 0, data, NULL),
         tmsg_map_clear(NULL),
     };
 
@@ -188,6 +189,55 @@ Test(map, refuses_a_null_map_and_a_null_tensor)
     cr_expect_eq(tmsg_map_size(map), 0);
     cr_expect_eq(tmsg_map_size(NULL), 0);
     tmsg_map_destroy(map);
+}
+
+/* The next frame of a tensor, in other memory. */
+Test(map, data_are_set_anew)
+{
+    static const int64_t none[] = {3, 0};
+    tmsg_map_t *map = new_map();
+    int first = 0, second = 0, refused = 0;
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                    .release = count_call,
+                                    .release_arg = &second};
+    tmsg_tensor_t empty = small, found;
+    uint64_t stamp;
+
+    empty.shape = none;
+    cr_assert_eq(tmsg_map_add(map, "before", &small, NULL), TMSG_OK);
+    cr_assert_eq(add_counted(map, "a", &small, &first), TMSG_OK);
+    cr_assert_eq(tmsg_map_add(map, "empty", &empty, NULL), TMSG_OK);
+    stamp = tmsg_map_stamp(map);
+
+    cr_expect_eq(tmsg_map_set_data(map, 1, data + 1, &params), TMSG_OK);
+    cr_expect(first == 1 && second == 0, "%d %d", first, second);
+    cr_assert_eq(tmsg_map_find(map, "a", &found), TMSG_OK);
+    cr_expect(found.data == data + 1);
+    cr_expect(found.ndim == 2 && found.shape[0] == 2 && found.shape[1] == 3);
+    cr_expect_eq(tmsg_map_stamp(map), stamp, "it has the same layout");
+    cr_assert_eq(tmsg_map_find(map, "before", &found), TMSG_OK);
+    cr_expect(found.data == data);
+    cr_expect_eq(tmsg_map_set_data(map, 2, NULL, NULL), TMSG_OK);
+
+    params.release_arg = &refused;
+    cr_expect_eq(tmsg_map_set_data(map, 1, NULL, &params),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_expect_str_eq(tmsg_error_message(),
+                     "tensor 'a': data is NULL but the shape has elements",
+                     "'%s'", tmsg_error_message());
+    cr_expect_eq(tmsg_map_set_data(map, 3, data, &params), TMSG_ERR_NOT_FOUND);
+    cr_expect_str_eq(tmsg_error_message(), "tensor 3 of a map of 3", "'%s'",
+                     tmsg_error_message());
+    params.field_mask |= 1u << 9;
+    cr_expect_eq(tmsg_map_set_data(map, 1, data, &params),
+                 TMSG_ERR_INVALID_PARAM);
+    cr_assert_eq(tmsg_map_find(map, "a", &found), TMSG_OK);
+    cr_expect(found.data == data + 1 && second == 0 && refused == 0);
+
+    cr_expect_eq(tmsg_map_set_data(map, 1, data, NULL), TMSG_OK);
+    cr_expect_eq(second, 1, "released %d times", second);
+    tmsg_map_destroy(map);
+    cr_expect(first == 1 && second == 1 && refused == 0);
 }
 
 /* Everything that tmsg_map_add() refuses: nothing changes, release is not
@@ -352,6 +402,7 @@ Test(map, is_busy_while_held)
             {"add", add_counted(map, "b", &small, &refused)},
             {"remove", tmsg_map_remove(map, "a")},
             {"remove of nothing", tmsg_map_remove(map, "zz")},
+            {"set_data", tmsg_map_set_data(map, 0, data, NULL)},
             {"clear", tmsg_map_clear(map)},
             {"set_meta", tmsg_map_set_meta(map, "k", &value)},
             {"set_string", tmsg_map_set_string(map, "new", "text")},
