@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls and what serves them: part of module tensormsg._hot. */
+#include "kept.h"
 #include "ops.h"
 
 #include <pthread.h>
@@ -157,7 +158,7 @@ PyObject *tmsgpy_call(PyObject *self, PyObject *args)
         result = begin(&asked, map, lent);
     }
     Py_XDECREF(method);
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     return result;
 }
 
@@ -292,7 +293,7 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
             tmsgpy_unlend(lent);
         }
     }
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     return result;
 }
 

@@ -12,6 +12,7 @@
 #include "arrays.h"
 #include "device.h"
 #include "hub.h"
+#include "kept.h"
 #include "measure.h"
 #include "ops.h"
 #include "pack.h"
@@ -145,7 +146,7 @@ static PyObject *hot_send(PyObject *self, PyObject *args)
         return tmsgpy_op_make(request, keep, NULL);
     }
     tmsg_request_destroy(request);
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     Py_DECREF(keep);
     return result;
 }

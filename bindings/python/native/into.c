@@ -6,6 +6,7 @@
 #include <tensormsg/endpoint.h>
 
 #include "arrays.h"
+#include "device.h"
 #include "hub.h"
 #include "pack.h"
 

@@ -6,6 +6,7 @@
 #include <tensormsg/endpoint.h>
 
 #include "hub.h"
+#include "kept.h"
 #include "ops.h"
 #include "pack.h"
 
@@ -96,7 +97,7 @@ PyObject *tmsgpy_ping(PyObject *self, PyObject *args)
     }
     if (!tmsgpy_hub_enter(PyLong_AsVoidPtr(hub))) {
         Py_DECREF(keep);
-        tmsgpy_give_map(map);
+        tmsgpy_kept_give(map);
         return tmsgpy_raise_closed();
     }
     result = run(PyLong_AsVoidPtr(endpoint), map, count);

@@ -10,15 +10,12 @@
 #include <tensormsg/meta.h>
 
 #include "arrays.h"
+#include "kept.h"
 #include "pack.h"
 
 #define CLOSED_HERE "it was closed here"
 
-#define SPARE_MAX 8
-
 static PyObject *error_of; /* makes an exception of (status, reason, peer) */
-static tmsg_map_t *spare[SPARE_MAX];
-static unsigned spare_count;
 
 void tmsgpy_raise_by(PyObject *maker)
 {
@@ -113,25 +110,6 @@ void tmsgpy_spin(tmsg_worker_t *worker, const tmsg_request_t *request,
     }
 }
 
-tmsg_map_t *tmsgpy_take_map(void)
-{
-    tmsg_map_t *map;
-
-    if (spare_count > 0) {
-        return spare[--spare_count];
-    }
-    return tmsg_map_create(&map) == TMSG_OK ? map : NULL;
-}
-
-void tmsgpy_give_map(tmsg_map_t *map)
-{
-    if (spare_count < SPARE_MAX && tmsg_map_clear(map) == TMSG_OK) {
-        spare[spare_count++] = map;
-    } else {
-        tmsg_map_destroy(map);
-    }
-}
-
 /* The values first: the list of them may have the collector run, and with it
  * what changes the dict. Nothing in tmsgpy_pack() does; later others may. */
 tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
@@ -139,24 +117,26 @@ tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
 {
     PyObject *keep = PyDict_CheckExact(data) ? PyDict_Values(data) : NULL;
     tmsg_map_t *map = NULL;
+    bool filled;
     int packed;
 
     *result_p = NULL;
     if (keep == NULL && PyErr_Occurred()) {
         return NULL;
     }
-    map = tmsgpy_take_map();
+    map = tmsgpy_kept_take(data, &filled);
     if (map == NULL) {
         Py_XDECREF(keep);
         PyErr_NoMemory();
         return NULL;
     }
-    packed = tmsgpy_pack(data, meta, map);
+    packed =
+        filled ? tmsgpy_pack_meta(meta, map) : tmsgpy_pack(data, meta, map);
     if (packed == 1) {
         *keep_p = keep;
         return map;
     }
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     Py_XDECREF(keep);
     if (packed == 0) {
         Py_INCREF(Py_NotImplemented);
@@ -341,7 +321,7 @@ bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)
     if (failure_p->details == NULL && failure_p->words != NULL) {
         tmsgpy_raise_copy(status, failed);
     }
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     Py_DECREF(keep);
     if (failure_p->details == NULL) {
         Py_XDECREF(failure_p->words);

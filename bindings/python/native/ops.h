@@ -33,13 +33,9 @@ void tmsgpy_unlend(tmsgpy_lent_t *lent);
 void tmsgpy_on_release(void *arg);
 void tmsgpy_drop_lent(void);
 
-/* Maps that are used again. */
-tmsg_map_t *tmsgpy_take_map(void);
-void tmsgpy_give_map(tmsg_map_t *map);
-
-/* A map of a dict and metadata, to be given back, and in *keep_p a reference to
- * the values that it borrows from; NULL with an exception, or *result_p is
- * NotImplemented: convert it. */
+/* A map of a dict and metadata, for tmsgpy_kept_give(), and in *keep_p a
+ * reference to the values that it borrows from; NULL with an exception, or
+ * *result_p is NotImplemented: convert it. */
 tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
                             PyObject **result_p);
 

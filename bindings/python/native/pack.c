@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "device.h"
+#include "names.h"
 #include "ops.h"
 
 /* What Python calls the reserved keys. */
@@ -76,11 +77,16 @@ static PyObject *refuse(PyObject *name, PyObject *kind, const char *words)
     return NULL;
 }
 
-/* UTF-8 of a str that becomes a C string; the caller drops the bytes. */
+/* UTF-8 of a str that becomes a C string; the caller drops what is returned. */
 static PyObject *utf8_of(PyObject *text, const char **utf8_p)
 {
     PyObject *bytes;
 
+    *utf8_p = tmsgpy_name_utf8(text);
+    if (*utf8_p != NULL) {
+        Py_INCREF(text);
+        return text;
+    }
     if (!PyUnicode_Check(text)) {
         PyErr_Format(PyExc_TypeError, "names are str, not %R", text);
         return NULL;
@@ -96,6 +102,7 @@ static PyObject *utf8_of(PyObject *text, const char **utf8_p)
         Py_DECREF(bytes);
         return refuse(text, PyExc_ValueError, "a name has no NUL");
     }
+    tmsgpy_name_note(text, *utf8_p);
     return bytes;
 }
 
@@ -253,6 +260,19 @@ static int set_meta(tmsg_map_t *map, PyObject *name, PyObject *value)
     return rc;
 }
 
+int tmsgpy_pack_meta(PyObject *meta, tmsg_map_t *map)
+{
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+
+    while (meta != Py_None && PyDict_Next(meta, &at, &name, &value)) {
+        if (set_meta(map, name, value) != 0) {
+            return -1;
+        }
+    }
+    return 1;
+}
+
 int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
 {
     PyObject *name, *value;
@@ -269,13 +289,7 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
             return rc;
         }
     }
-    at = 0;
-    while (meta != Py_None && PyDict_Next(meta, &at, &name, &value)) {
-        if (set_meta(map, name, value) != 0) {
-            return -1;
-        }
-    }
-    return 1;
+    return tmsgpy_pack_meta(meta, map);
 }
 
 int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map)
@@ -327,7 +341,7 @@ static int put(PyObject *dict, const char *name, PyObject *value)
     if (value == NULL) {
         return -1;
     }
-    key = PyUnicode_FromString(name);
+    key = tmsgpy_name_of(name);
     if (key != NULL) {
         rc = PyDict_SetItem(dict, key, value);
         Py_DECREF(key);

@@ -14,8 +14,11 @@
  * -1 with an exception. The data is borrowed from the arrays. */
 int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map);
 
-/* The same of buffers to receive into, which the map keeps: it lives until
- * nothing is written to them any more. */
+/* Sets the metadata alone: 1, or -1 with an exception. */
+int tmsgpy_pack_meta(PyObject *meta, tmsg_map_t *map);
+
+/* The same as tmsgpy_pack() of buffers to receive into, which the map keeps: it
+ * lives until nothing is written to them any more. */
 int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map);
 
 /* (arrays, owner, meta or None, endpoint) of a message, which it takes: owner

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Publishing: part of module tensormsg._hot. */
+#include "kept.h"
 #include "ops.h"
 
 #include <tensormsg/publisher.h>
@@ -75,7 +76,7 @@ static PyObject *outcome(const publishing_t *how, tmsg_map_t *map,
     } else if (done.status != TMSG_OK) {
         tmsgpy_raise(done.status, tmsg_error_message(), NULL);
     }
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     Py_DECREF(keep);
     if (PyErr_Occurred()) {
         return NULL;

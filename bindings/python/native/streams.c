@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: part of module tensormsg._hot. A stream is a capsule, which is its
  * handle; where it came in it owns the map that it was opened with. */
+#include "kept.h"
 #include "ops.h"
 
 #include <stdlib.h>
@@ -127,7 +128,7 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
             tmsgpy_unlend(lent);
         }
         Py_XDECREF(method);
-        tmsgpy_give_map(map);
+        tmsgpy_kept_give(map);
         return NULL;
     }
     params.on_release_arg = lent;
@@ -142,7 +143,7 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
     }
     PyEval_RestoreThread(threads);
     Py_DECREF(method);
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     if (status != TMSG_OK) {
         tmsgpy_unlend(lent);
         return open ? tmsgpy_raise_of(status, tmsg_error_message(), peer)
@@ -230,7 +231,7 @@ PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
     }
     result = open ? posted(status, request) : tmsgpy_raise_closed();
     tmsg_request_destroy(request);
-    tmsgpy_give_map(map);
+    tmsgpy_kept_give(map);
     Py_DECREF(keep);
     return result;
 }

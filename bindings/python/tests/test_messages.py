@@ -57,6 +57,72 @@ def test_a_thousand_arrays(mode, echo_unix):
     mode.run(echo_unix, scenario)
 
 
+def kinds_of_dicts(seed):
+    """What differs, from one dict to the next, in one thing or in none: names,
+    the order of these, dtypes, shapes, strides, metadata, what is no array."""
+    random = np.random.default_rng(seed)
+    names = ["x", "y", "long name " * 9, "z/w", "ö"]
+    dtypes = ["f4", "i4", "u4", "u1", ">f4"]
+    shapes = [(4, 4), (4, 4), (4, 4), (2, 8), (0, 4), ()]
+    kinds = [("x", "f4", (4, 4), False), ("y", "f4", (), False)]
+    while True:
+        for _ in range(int(random.integers(1, 5))):
+            # Names are the same objects, or others that are equal.
+            meta = {"frame": int(random.integers(9))} if random.random() < .3 \
+                else {}
+            yield [("".join(list(name)) if random.random() < .2 else name,
+                    dtype, shape, turned)
+                   for name, dtype, shape, turned in kinds], meta
+        choice = int(random.integers(6))
+        if choice == 0 and len(kinds) > 1:
+            kinds = kinds[::-1]
+        elif choice == 1 and len(kinds) < len(names):
+            unused = [name for name in names
+                      if name not in [kind[0] for kind in kinds]]
+            kinds = kinds + [(unused[0], "u1", (5,), False)]
+        elif choice == 2 and len(kinds) > 1:
+            kinds = kinds[1:]
+        else:
+            at = int(random.integers(len(kinds)))
+            name, dtype, shape, turned = kinds[at]
+            what = int(random.integers(4))
+            if what == 0:
+                dtype = dtypes[int(random.integers(len(dtypes)))]
+            elif what == 1:
+                shape = shapes[int(random.integers(len(shapes)))]
+            else:
+                turned = not turned
+            kinds = [*kinds[:at], (name, dtype, shape, turned), *kinds[at + 1:]]
+
+
+def test_dicts_that_are_like_those_before_and_some_that_are_not(mode,
+                                                                echo_unix):
+    random = np.random.default_rng(1)
+
+    def array(dtype, shape, turned):
+        made = random.integers(0, 99, shape).astype(dtype)
+        return made.T if turned else made
+
+    async def scenario(ep):
+        kinds = kinds_of_dicts(20261127)
+        for _ in range(1500):
+            kind, meta = next(kinds)
+            data = {name: array(dtype, shape, turned)
+                    for name, dtype, shape, turned in kind}
+            if len(data) == 3:
+                data["no array"] = 7
+            await ep.send(data, **meta)
+            msg = await ep.recv()
+            assert list(msg) == list(data) and msg.meta == meta
+            for name, value in data.items():
+                assert np.array_equal(msg[name], value)
+                if name != "no array":
+                    assert msg[name].dtype == value.dtype.newbyteorder("=")
+                    assert msg[name].shape == value.shape
+
+    mode.run(echo_unix, scenario)
+
+
 def test_metadata_of_every_type(mode, echo_unix):
     meta = {"frame": 7, "acquired_ns": 1 << 62, "lit": True, "gain": 2.5,
             "camera": "left \N{EYE}", "nul": "a\0b", "key": b"\0\xff",

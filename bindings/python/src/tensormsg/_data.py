@@ -290,8 +290,12 @@ def packed(take: Callable[[Any, Optional[Dict[str, Any]]], Any], data: Any,
     """What `take`, of a dict and metadata, does: a call of the extension, which
     takes arrays of numpy's. Others, and trees, are flattened for it."""
     done = take(data, meta)
-    if done is not NotImplemented:
-        return done
+    return flattened(take, data, meta) if done is NotImplemented else done
+
+
+def flattened(take: Callable[[Any, Optional[Dict[str, Any]]], Any], data: Any,
+              meta: Optional[Dict[str, Any]]) -> Any:
+    """The same for one who has seen that it does not take these."""
     arrays, leaves = flatten(data)
     leaves.update(meta or {})
     done = take(arrays, leaves or None)

@@ -137,8 +137,8 @@ class BaseEndpoint(Generic[H]):
         """A message, in which what was received into is as it was given."""
         message = kind(parts, self, self._convert)
         if self._convert is not None:
-            message._converted = {name: posted.given[name]
-                                  for name in posted.given if name in parts[0]}
+            message._ready = {name: posted.given[name]
+                              for name in posted.given if name in parts[0]}
         return message
 
     def _call(self, method: str, data: Any, meta: Optional[Meta],

@@ -131,12 +131,15 @@ class Deadline:
 
     def __init__(self, timeout: Optional[float]) -> None:
         self._begun = time.monotonic()
-        self._end = self._begun + seconds(timeout)
+        self._end = math.inf if timeout is None else \
+            self._begun + seconds(timeout)
 
     def left(self) -> float:
         return max(0.0, self._end - time.monotonic())
 
     def slice_ms(self) -> int:
+        if self._end == math.inf:
+            return SLICE_MS
         left = self._end - time.monotonic()
         return SLICE_MS if left > SLICE_MS / 1000 else max(
             0, math.ceil(left * 1000))
@@ -439,6 +442,9 @@ class Hub:
         before it told of the peer, which it is about to; to wait for that is no
         use where the call is `over`, and hardly any for a peer that has been
         destroyed here."""
+        there = self.endpoints.get(number)
+        if there is not None:
+            return there
         patience = _SOON_S if number in self._departed else _TOLD_S
         if over or (self.loop is not None and not self.background):
             patience = 0.0
@@ -591,9 +597,12 @@ class Hub:
         held = self.hold(endpoint)
         self.life.sent = True
         try:
-            op = _data.packed(
-                lambda data, meta: hot.send(self.number, endpoint, data, meta,
-                                            flags, spin_us), data, meta)
+            op = hot.send(self.number, endpoint, data, meta, flags, spin_us)
+            if op is NotImplemented:
+                op = _data.flattened(
+                    lambda data, meta: hot.send(self.number, endpoint, data,
+                                                meta, flags, spin_us),
+                    data, meta)
         finally:
             if held:
                 self.let_go(endpoint)
@@ -672,9 +681,9 @@ class Hub:
         hot.outcome(op, self.peer(endpoint))
 
     def _until(self, endpoint: int, timeout: Optional[float],
-               look: Callable[[int], Any]) -> Any:
+               look: Callable[[int, int], Any]) -> Any:
         """Blocks until `look`, which waits for so many milliseconds, has the
-        parts of a message: these."""
+        parts of a message of the endpoint: these."""
         check_process(self.generation)
         deadline = Deadline(timeout)
         self.pulls = True
@@ -683,8 +692,9 @@ class Hub:
         held = self.hold(endpoint)
         try:
             while True:
-                self.look_for_ended()
-                parts = look(deadline.slice_ms())
+                if self.ended or self._events[0] != self._seen:
+                    self.look_for_ended()
+                parts = look(endpoint, deadline.slice_ms())
                 if self.pending:
                     hot.reap(self.pending)
                 if parts is not None:
@@ -703,26 +713,26 @@ class Hub:
             if held:
                 self.let_go(endpoint)
 
+    def _look(self, endpoint: int, slice_ms: int) -> Any:
+        try:
+            parts = hot.recv(self.number, endpoint, slice_ms, 0)
+        except Error:
+            self.look_for_refused(endpoint)
+            raise
+        if parts is None:
+            self.look_for_refused(endpoint)
+            if endpoint == 0:
+                self.bury()
+        return parts
+
     def pull(self, endpoint: int, timeout: Optional[float]) -> Any:
         """Blocks until there is a message: its parts."""
-        def look(slice_ms: int) -> Any:
-            try:
-                parts = hot.recv(self.number, endpoint, slice_ms, 0)
-            except Error:
-                self.look_for_refused(endpoint)
-                raise
-            if parts is None:
-                self.look_for_refused(endpoint)
-                if endpoint == 0:
-                    self.bury()
-            return parts
-
-        return self._until(endpoint, timeout, look)
+        return self._until(endpoint, timeout, self._look)
 
     def pull_into(self, endpoint: int, posted: Posted,
                   timeout: Optional[float]) -> Any:
         """The same, with buffers for it."""
-        def look(slice_ms: int) -> Any:
+        def look(endpoint: int, slice_ms: int) -> Any:
             parts = self.receive_into(endpoint, posted, slice_ms, 0)
             if isinstance(parts, tuple):
                 return posted.placed(parts)

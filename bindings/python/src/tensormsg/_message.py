@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, \
     Union
@@ -68,8 +69,8 @@ class BaseMessage(Mapping[str, Any]):
     counts against the limit `held_bytes` until its last array is gone.
     """
 
-    __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_converted",
-                 "_peer", "_places")
+    __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_ready", "_peer",
+                 "_places")
 
     def __init__(self, parts: Any, peer: Any,
                  convert: Optional[Callable[[Any], Any]]) -> None:
@@ -78,7 +79,8 @@ class BaseMessage(Mapping[str, Any]):
         self._meta: Dict[str, Any] = parts[2] or {}
         self._peer = peer
         self._convert = convert
-        self._converted: Optional[Dict[str, Any]] = None
+        # What is given at once: the arrays, or what was made of them so far.
+        self._ready: Dict[str, Any] = self._arrays if convert is None else {}
         self._places: Optional[Dict[str, int]] = None  # once one is asked for
 
     def _index(self, name: str) -> int:
@@ -120,36 +122,41 @@ class BaseMessage(Mapping[str, Any]):
                 raise
             return convert(array.copy())
 
-    def _as_wished(self, name: str, convert: Callable[[Any], Any]) -> Any:
-        if self._converted is None:
-            self._converted = {}
-        if name not in self._converted:
-            self._converted[name] = self._made(name, convert)
-        return self._converted[name]
-
-    def __getitem__(self, name: str) -> Any:
+    def _find(self, name: str) -> Any:
+        convert = self._convert
         if name in self._arrays:
-            if self._convert is not None:
-                return self._as_wished(name, self._convert)
-            value = self._arrays[name]
-            return self._without_numpy(name) if value is None else value
+            if convert is None:
+                return self._without_numpy(name)
+            if name not in self._ready:
+                self._ready[name] = self._made(name, convert)
+            return self._ready[name]
         if name and _data.MARK + name in self._meta:
             return self._meta[_data.MARK + name]
         raise KeyError(name)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            value = self._ready[name]
+        except KeyError:
+            value = None
+        return self._find(name) if value is None else value
 
     def __contains__(self, name: object) -> bool:
         return name in self._arrays or (
             isinstance(name, str) and name != "" and
             _data.MARK + name in self._meta)
 
+    def _leaves(self) -> Iterator[str]:
+        """Names of what came among the arrays and is none."""
+        return (key[len(_data.MARK):] for key in self._meta
+                if key.startswith(_data.MARK) and key != _data.MARK)
+
     def __iter__(self) -> Iterator[str]:
-        yield from self._arrays
-        for key in self._meta:
-            if key.startswith(_data.MARK) and key != _data.MARK:
-                yield key[len(_data.MARK):]
+        names = iter(self._arrays)
+        return itertools.chain(names, self._leaves()) if self._meta else names
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._arrays) + sum(1 for _ in self._leaves())
 
     def __repr__(self) -> str:
         return f"<message of {list(self)} from {self._peer}>"

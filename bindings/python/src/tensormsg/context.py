@@ -75,9 +75,7 @@ atexit.register(_exit)
 
 def check_process(generation: Optional[int] = None) -> None:
     """Raises Unsupported in the child of a fork."""
-    if _Process.generation != (
-            _Process.generation if generation is None else generation) or \
-            _Process.orphan:
+    if _Process.orphan or generation not in (None, _Process.generation):
         raise error_of(Status.UNSUPPORTED, _FORKED)
 
 

@@ -79,7 +79,8 @@ class Endpoint(BaseEndpoint[Hub]):
             seconds(timeout)
         op = self._hub.post(self._number, data,
                             merge_meta(meta, more) if meta or more else None,
-                            flags_of(acked, verify, keep_strides), 0)
+                            flags_of(acked, verify, keep_strides)
+                            if acked or verify or keep_strides else 0, 0)
         if op is not None:
             self._hub.wait(op, self._number, timeout, "the send")
 
