@@ -200,6 +200,28 @@ def test_the_five_lines():
     asyncio.run(main())
 
 
+def uses_no_processor(wait):
+    """Whether a wait of a second sleeps, once what was before is over."""
+    for _ in range(8):
+        before = time.process_time()
+        with pytest.raises(tensormsg.TimedOut):
+            wait(timeout=1)
+        if time.process_time() - before <= .05:
+            return True
+    return False
+
+
+def test_a_call_that_waits_uses_no_processor(echo_unix):
+    with tensormsg.listen(":0") as listener:
+        assert uses_no_processor(listener.recv)
+    with tensormsg.sync.listen(":0") as listener:
+        assert uses_no_processor(listener.recv)
+    with tensormsg.connect(echo_unix) as ep:
+        assert uses_no_processor(ep.recv)
+        buffers = {"x": np.zeros(3)}
+        assert uses_no_processor(lambda timeout: ep.recv_into(buffers, timeout))
+
+
 def test_several_peers_are_answered_each():
     async def client(url, number):
         async with tensormsg.connect(url) as ep:

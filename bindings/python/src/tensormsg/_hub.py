@@ -131,15 +131,12 @@ class Deadline:
 
     def __init__(self, timeout: Optional[float]) -> None:
         self._begun = time.monotonic()
-        self._end = math.inf if timeout is None else \
-            self._begun + seconds(timeout)
+        self._end = self._begun + seconds(timeout)
 
     def left(self) -> float:
         return max(0.0, self._end - time.monotonic())
 
     def slice_ms(self) -> int:
-        if self._end == math.inf:
-            return SLICE_MS
         left = self._end - time.monotonic()
         return SLICE_MS if left > SLICE_MS / 1000 else max(
             0, math.ceil(left * 1000))
@@ -594,7 +591,7 @@ class Hub:
              flags: int, spin_us: int) -> Any:
         """Starts to send: None where that has ended, else the operation."""
         check_process(self.generation)
-        held = self.hold(endpoint)
+        held = self._listens and self.hold(endpoint)
         self.life.sent = True
         try:
             op = hot.send(self.number, endpoint, data, meta, flags, spin_us)
@@ -685,20 +682,24 @@ class Hub:
         """Blocks until `look`, which waits for so many milliseconds, has the
         parts of a message of the endpoint: these."""
         check_process(self.generation)
-        deadline = Deadline(timeout)
+        # Mostly something comes in the first slice, and none is needed.
+        deadline = None if timeout is None else Deadline(timeout)
         self.pulls = True
         if self.loop is not None:
             self.moved_by_thread()
-        held = self.hold(endpoint)
+        held = self._listens and self.hold(endpoint)
         try:
             while True:
                 if self.ended or self._events[0] != self._seen:
                     self.look_for_ended()
-                parts = look(endpoint, deadline.slice_ms())
+                parts = look(endpoint, SLICE_MS if deadline is None
+                             else deadline.slice_ms())
                 if self.pending:
                     hot.reap(self.pending)
                 if parts is not None:
                     return parts
+                if deadline is None:
+                    deadline = Deadline(None)
                 self.look_alive(endpoint)
                 if deadline.passed():
                     raise error_of(Status.TIMED_OUT,
@@ -713,7 +714,7 @@ class Hub:
             if held:
                 self.let_go(endpoint)
 
-    def _look(self, endpoint: int, slice_ms: int) -> Any:
+    def _receive(self, endpoint: int, slice_ms: int) -> Any:
         try:
             parts = hot.recv(self.number, endpoint, slice_ms, 0)
         except Error:
@@ -727,7 +728,7 @@ class Hub:
 
     def pull(self, endpoint: int, timeout: Optional[float]) -> Any:
         """Blocks until there is a message: its parts."""
-        return self._until(endpoint, timeout, self._look)
+        return self._until(endpoint, timeout, self._receive)
 
     def pull_into(self, endpoint: int, posted: Posted,
                   timeout: Optional[float]) -> Any:
