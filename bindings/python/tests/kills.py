@@ -227,11 +227,13 @@ def one(victims, rng, folder):
 
 def play(count, seed):
     """How often it went each way, and what was raised."""
-    rng, ways, errors = random.Random(seed), {}, collections.Counter()
+    ways, errors = {}, collections.Counter()
     victims = Victims()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for _ in range(count):
+            for number in range(count):
+                # Its own: how much one draws depends on when it is killed.
+                rng = random.Random(seed * 1000003 + number)
                 way, raised = one(victims, rng, folder)
                 ways[way] = ways.get(way, 0) + 1
                 errors.update(raised)

@@ -5,5 +5,5 @@ from kills import play
 
 
 def test_whoever_is_killed_is_an_error_and_no_hang():
-    ways, errors = play(15, 1)
+    ways, errors = play(15, 52)
     assert len(ways) == 3 and errors["PeerLost"] > 0
