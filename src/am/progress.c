@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -471,6 +472,10 @@ tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker)
     return status;
 }
 
+/* A deadline that has passed whatever the time is: who polls looks at no clock.
+ */
+#define AT_ONCE 1
+
 /* Milliseconds until `deadline`, rounded up; -1 for none (0). */
 static int left_ms(uint64_t deadline)
 {
@@ -484,13 +489,14 @@ static int left_ms(uint64_t deadline)
 
 static bool expired(uint64_t deadline)
 {
-    return deadline != 0 && tmsg_now_ns() >= deadline;
+    return deadline != 0 && (deadline == AT_ONCE || tmsg_now_ns() >= deadline);
 }
 
 static uint64_t deadline_of(int timeout_ms)
 {
-    return timeout_ms < 0 ? 0
-                          : tmsg_now_ns() + (uint64_t)timeout_ms * 1000000 + 1;
+    return timeout_ms < 0    ? 0
+           : timeout_ms == 0 ? AT_ONCE
+                             : tmsg_now_ns() + (uint64_t)timeout_ms * 1000000;
 }
 
 /* A mutex goes to whoever asks first, which is the one that spins: it lets
@@ -536,6 +542,9 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
 
     if (lead->quiet_since == 0) {
         lead->quiet_since = tmsg_now_ns();
+    }
+    if (lead->deadline == AT_ONCE) {
+        return;
     }
     if (tmsg_now_ns() - lead->quiet_since <
         tmsg_patience_ns(&worker->patience)) {
@@ -620,13 +629,27 @@ static void note_late(lead_t *lead)
     }
 }
 
+/* Who polls hears it all the time. */
+static tmsg_status_t timed_out(const tmsg_worker_t *worker, int timeout_ms,
+                               const char *missing, const char *of)
+{
+    char number[16] = "0", why[200];
+    const char *const texts[] = {missing, of, " in ", number, " ms", why};
+
+    if (timeout_ms != 0) {
+        snprintf(number, sizeof(number), "%d", timeout_ms);
+    }
+    tmsg_worker_is_starving(worker, why, sizeof(why));
+    return tmsg_error_join(TMSG_ERR_TIMED_OUT, texts,
+                           sizeof(texts) / sizeof(texts[0]));
+}
+
 tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                                 void *arg, int timeout_ms, const char *missing,
                                 const char *of)
 {
     lead_t lead = {
         .done = done, .arg = arg, .deadline = deadline_of(timeout_ms)};
-    char why[200];
     tmsg_status_t status = TMSG_IN_PROGRESS;
 
     note_awake(worker);
@@ -642,9 +665,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
             status =
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
         } else if ((follows || is_late(&lead)) && expired(lead.deadline)) {
-            tmsg_worker_is_starving(worker, why, sizeof(why));
-            status = tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s%s in %d ms%s",
-                                    missing, of, timeout_ms, why);
+            status = timed_out(worker, timeout_ms, missing, of);
             if (lead.slept) {
                 tmsg_patience_gave_up(&worker->patience);
             }

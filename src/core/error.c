@@ -13,18 +13,26 @@ static _Thread_local char message[TMSG_ERROR_BYTES];
 
 const char *tmsg_error_message(void) { return message; }
 
+/* A text that was to have so many bytes. */
+static void say(char *text, size_t length)
+{
+    if (length >= TMSG_ERROR_BYTES) {
+        strcpy(text + TMSG_ERROR_BYTES - 4, "...");
+    }
+    tmsg_utf8_scrub(text);
+    strcpy(message, text);
+}
+
 static void format_message(const char *format, va_list args)
 {
     char text[TMSG_ERROR_BYTES]; /* args may point into message */
     int length = vsnprintf(text, sizeof(text), format, args);
 
     if (length < 0) {
-        strcpy(text, "(no message)");
-    } else if ((size_t)length >= sizeof(text)) {
-        strcpy(text + sizeof(text) - 4, "...");
+        strcpy(message, "(no message)");
+    } else {
+        say(text, (size_t)length);
     }
-    tmsg_utf8_scrub(text);
-    strcpy(message, text);
 }
 
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
@@ -34,6 +42,23 @@ tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     va_start(args, format);
     format_message(format, args);
     va_end(args);
+    return status;
+}
+
+tmsg_status_t tmsg_error_join(tmsg_status_t status, const char *const *texts,
+                              size_t count)
+{
+    char text[TMSG_ERROR_BYTES];
+    size_t length = 0;
+
+    for (size_t i = 0; i < count && length < sizeof(text); i++) {
+        size_t bytes = strnlen(texts[i], sizeof(text) - length);
+
+        memcpy(text + length, texts[i], bytes);
+        length += bytes;
+    }
+    text[length < sizeof(text) ? length : sizeof(text) - 1] = '\0';
+    say(text, length);
     return status;
 }
 

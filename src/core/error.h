@@ -18,8 +18,13 @@
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for IO, with errno's text appended: "bind /run/x: No such file". Out
- * of descriptors it is LIMIT_EXCEEDED, and the limit is named. */
+/* The same of texts one behind the other, which costs a tenth: for what is said
+ * to who polls, again and again. */
+tmsg_status_t tmsg_error_join(tmsg_status_t status, const char *const *texts,
+                              size_t count);
+
+/* tmsg_error_set() for IO, with errno's text appended: "bind /run/x: No such
+ * file". Out of descriptors it is LIMIT_EXCEEDED, and the limit is named. */
 tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

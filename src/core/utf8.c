@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/utf8.h"
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -104,12 +105,28 @@ static bool is_control(const uint8_t *at)
     return *at < 0x20 || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0);
 }
 
+/* Whether eight characters that can be printed, of ASCII, begin at `at`: each
+ * byte is below 0x7f, so that 1 more sets no top bit, and from 0x20 on, so that
+ * 0x20 less borrows from none. */
+static bool is_printed(const uint8_t *at)
+{
+    const uint64_t ones = 0x0101010101010101, tops = 0x8080808080808080;
+    uint64_t word;
+
+    memcpy(&word, at, sizeof(word));
+    return ((word | (word + ones) | (word - 0x20 * ones)) & tops) == 0;
+}
+
 void tmsg_utf8_scrub(char *text)
 {
     uint8_t *at = (uint8_t *)text;
     const uint8_t *end = at + strlen(text);
 
     while (at < end) {
+        if (end - at >= (ptrdiff_t)sizeof(uint64_t) && is_printed(at)) {
+            at += sizeof(uint64_t);
+            continue;
+        }
         size_t length = character(at, end);
 
         if (length == 0 || is_control(at)) {

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,6 +110,31 @@ Test(error, errno_adds_what_the_system_says)
     cr_expect_str_eq(tmsg_error_message(),
                      "open /nowhere: No such file or directory", "'%s'",
                      tmsg_error_message());
+}
+
+/* What is joined is as what is formatted, of every length. */
+Test(error, joined)
+{
+    char text[TMSG_ERROR_BYTES + 100], both[sizeof(text) + 100];
+
+    for (size_t bytes = 0; bytes < sizeof(text); bytes++) {
+        const char *const texts[] = {"no message from ", text, "", " in 0 ms"};
+        char joined[TMSG_ERROR_BYTES];
+
+        memset(text, 'x', bytes);
+        text[bytes] = '\0';
+        if (bytes > 10) {
+            text[5] = '\n';
+            memcpy(text + bytes - 3, "\xe5\x83\x8f", 3);
+        }
+        cr_expect_eq(tmsg_error_join(TMSG_ERR_TIMED_OUT, texts, COUNT(texts)),
+                     TMSG_ERR_TIMED_OUT);
+        strcpy(joined, tmsg_error_message());
+        snprintf(both, sizeof(both), "no message from %s in 0 ms", text);
+        tmsg_error_set(TMSG_ERR_TIMED_OUT, "%s", both);
+        cr_expect_str_eq(joined, tmsg_error_message(), "%zu: '%s', not '%s'",
+                         bytes, joined, tmsg_error_message());
+    }
 }
 
 /* Whatever names it quotes: one line, UTF-8, and cut with a mark. */

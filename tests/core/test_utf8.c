@@ -183,6 +183,29 @@ Test(utf8, scrubs_what_a_terminal_cannot_show)
     }
 }
 
+/* Here, too: each byte that is or is not to be replaced, in each place. */
+Test(utf8, scrubs_in_every_place)
+{
+    char text[20];
+
+    for (int byte = 1; byte < 256; byte++) {
+        bool printed = byte >= 0x20 && byte < 0x7f;
+
+        for (size_t at = 0; at < sizeof(text) - 1; at++) {
+            memset(text, '~', sizeof(text) - 1);
+            text[sizeof(text) - 1] = '\0';
+            text[at] = (char)byte;
+            tmsg_utf8_scrub(text);
+            for (size_t i = 0; i < sizeof(text) - 1; i++) {
+                char expected = i != at ? '~' : printed ? (char)byte : '?';
+
+                cr_expect_eq(text[i], expected, "%#x at %zu: '%s'", byte, at,
+                             text);
+            }
+        }
+    }
+}
+
 /* Looked at by eight: what is wrong is found wherever it is. */
 Test(utf8, a_wrong_byte_is_found_in_every_place)
 {
