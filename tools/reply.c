@@ -8,10 +8,11 @@
 #include "show.h"
 #include "store.h"
 
-/* --out names one file for all. */
+/* --out names one file for all; a folder may be called ".npz". */
 static bool is_one_file(const char *out)
 {
-    return ends_with(out, ".npz") || ends_with(out, ".safetensors");
+    return (ends_with(out, ".npz") && strcmp(out, ".npz") != 0) ||
+           (ends_with(out, ".safetensors") && strcmp(out, ".safetensors") != 0);
 }
 
 bool reply_check(const reply_options_t *options)

@@ -78,12 +78,13 @@ TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
 TMSG_API tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
                                      tmsg_tensor_t *tensor_p);
 
-/* Has the tensor at `index` lie at `data` from now on, and be the next frame of
- * its name, dtype, shape, strides and device. This costs less than to clear the
- * map and add them all anew, and so does the send after it, which finds the
- * layout that it knows. Where the data were before is released; `params` as of
+/* Points the tensor at `index` to other data, the next frame; name, dtype,
+ * shape, strides and device stay. This costs less than to clear the map and add
+ * all tensors anew, and so does the send after it, which finds the layout that
+ * it knows. The tensor's release function is called, if it has one; the new
+ * data are borrowed, or owned, and on a stream as `params` say, as of
  * tmsg_map_add(). On failure nothing changes and no release function is called.
- * Errors: NOT_FOUND (index), INVALID_PARAM (map is NULL, data are NULL where
+ * Errors: NOT_FOUND (index), INVALID_PARAM (map is NULL, data is NULL where
  * there are elements, unknown bit), BUSY. */
 TMSG_API tmsg_status_t tmsg_map_set_data(tmsg_map_t *map, size_t index,
                                          void *data,

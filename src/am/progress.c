@@ -472,8 +472,8 @@ tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker)
     return status;
 }
 
-/* A deadline that has passed whatever the time is: who polls looks at no clock.
- */
+/* A deadline that has passed whatever the time is: who polls in vain looks at
+ * one clock, for what to do where things come on and on. */
 #define AT_ONCE 1
 
 /* Milliseconds until `deadline`, rounded up; -1 for none (0). */
@@ -540,11 +540,12 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
     struct pollfd fds[] = {{worker->loop.epoll_fd, POLLIN, 0},
                            {worker->wake_fd, POLLIN, 0}};
 
+    if (lead->deadline == AT_ONCE) {
+        lead->quiet_since = 1; /* not 0, and nobody asks for how long */
+        return;
+    }
     if (lead->quiet_since == 0) {
         lead->quiet_since = tmsg_now_ns();
-    }
-    if (lead->deadline == AT_ONCE) {
-        return;
     }
     if (tmsg_now_ns() - lead->quiet_since <
         tmsg_patience_ns(&worker->patience)) {

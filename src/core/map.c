@@ -36,6 +36,7 @@ static void release_all(tmsg_map_t *map)
     }
     map->size = 0;
     map->lent = false;
+    map->mixed = false;
     if (map->release != NULL) {
         map->release(map->release_arg);
         map->release = NULL;
@@ -122,7 +123,10 @@ void tmsg_map_hold(const tmsg_map_t *map)
 
 bool tmsg_map_borrows(const tmsg_map_t *map)
 {
-    for (size_t i = 0; map->release == NULL && i < map->size; i++) {
+    if (map->release != NULL && !map->mixed) {
+        return false;
+    }
+    for (size_t i = 0; i < map->size; i++) {
         if (map->entries[i].release == NULL && map->entries[i].bytes > 0) {
             return true;
         }
@@ -465,6 +469,7 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
         return TMSG_ERR_NO_MEMORY;
     }
     *place = entry;
+    map->mixed = map->release != NULL;
     return append(map, place);
 }
 
@@ -615,9 +620,7 @@ tmsg_status_t tmsg_map_set_data(tmsg_map_t *map, size_t index, void *data,
         return status;
     }
     gone = map->entries[index];
-    if (given.stream.kind != gone.stream.kind) {
-        tmsg_map_restamp(map); /* a send looks at all of it anew */
-    }
+    map->mixed = map->release != NULL;
     map->entries[index].stream = given.stream;
     map->entries[index].release = given.release;
     map->entries[index].release_arg = given.release_arg;

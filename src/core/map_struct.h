@@ -37,6 +37,7 @@ struct tmsg_map {
     bool laid;  /* recycled as it is, not emptied */
     bool bare;  /* its tensors are those of `layout`, and none has data yet */
     bool host;  /* all lie in the host's memory; not known of each map */
+    bool mixed; /* some tensors are not in the memory that all share */
     bool lent;  /* tensors have release functions, whosever the layout is */
     atomic_bool apart; /* the tensors' memory is known not to overlap */
     /* Of a layout, what was measured for maps that share it. */

@@ -240,6 +240,32 @@ Test(map, data_are_set_anew)
     cr_expect(first == 1 && second == 1 && refused == 0);
 }
 
+/* What is added to a map that owns the memory of all, or set in it, is the
+ * caller's all the same. */
+Test(map, a_map_that_was_loaded_may_borrow)
+{
+    for (int way = 0; way < 2; way++) {
+        tmsg_map_t *map = new_map();
+        int owned = 0;
+
+        cr_assert_eq(tmsg_map_add(map, "a", &small, NULL), TMSG_OK);
+        cr_expect(tmsg_map_borrows(map));
+        tmsg_map_own(map, count_call, &owned);
+        cr_expect_not(tmsg_map_borrows(map));
+        cr_assert_eq(way == 0 ? tmsg_map_set_data(map, 0, data + 1, NULL)
+                              : tmsg_map_add(map, "b", &small, NULL),
+                     TMSG_OK);
+        cr_expect(tmsg_map_borrows(map), "way %d", way);
+        cr_expect_eq(owned, 0);
+        cr_assert_eq(tmsg_map_clear(map), TMSG_OK);
+        cr_expect_eq(owned, 1);
+        cr_assert_eq(add_counted(map, "c", &small, &owned), TMSG_OK);
+        cr_expect_not(tmsg_map_borrows(map));
+        tmsg_map_destroy(map);
+        cr_expect_eq(owned, 2);
+    }
+}
+
 /* Everything that tmsg_map_add() refuses: nothing changes, release is not
  * called, and the message names the tensor. */
 Test(map, refuses_bad_tensors_by_name)
