@@ -14,7 +14,10 @@
  * without metadata. NULL: no memory. */
 tmsg_map_t *tmsgpy_kept_take(PyObject *data, bool *filled_p);
 
-/* Takes a map back, which it may keep. */
+/* Takes a map back that was sent, and may keep it. */
 void tmsgpy_kept_give(tmsg_map_t *map);
+
+/* The same of one that was not. */
+void tmsgpy_kept_give_back(tmsg_map_t *map);
 
 #endif

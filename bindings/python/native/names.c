@@ -34,7 +34,7 @@ static slot_t *slot_of_object(const PyObject *name)
     return &by_object[(address ^ address >> 10) % SLOTS];
 }
 
-/* What a str is freed by is no code of anybody's. */
+/* Freeing an exact str runs no Python code. */
 static void keep(slot_t *slot, PyObject *name, const char *utf8, size_t bytes)
 {
     PyObject *gone = slot->name;

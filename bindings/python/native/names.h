@@ -10,8 +10,9 @@
 /* The str of a name in UTF-8. NULL with an exception. */
 PyObject *tmsgpy_name_of(const char *utf8);
 
-/* The UTF-8 of this very str, where that is known, until another is noted; else
- * NULL, and no exception. */
+/* The UTF-8 of this very str, where that is known, else NULL, and no exception.
+ * It lies where the next that is noted may be put: no other name is to be
+ * looked at, and no Python code run, before it has been used. */
 const char *tmsgpy_name_utf8(PyObject *name);
 
 /* Notes the UTF-8 of a str. */

@@ -136,7 +136,7 @@ tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
         *keep_p = keep;
         return map;
     }
-    tmsgpy_kept_give(map);
+    tmsgpy_kept_give_back(map);
     Py_XDECREF(keep);
     if (packed == 0) {
         Py_INCREF(Py_NotImplemented);

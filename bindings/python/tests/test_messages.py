@@ -45,14 +45,15 @@ def test_many_in_flight_keep_their_order(mode, echo_url):
     mode.run(echo_url, scenario)
 
 
-def test_a_thousand_arrays(mode, echo_unix):
-    data = {f"layer.{i}": np.arange(i % 7) for i in range(1000)}
-
+@pytest.mark.parametrize("count", [1000, 1024, 1025])
+def test_a_thousand_arrays(mode, echo_unix, count):
     async def scenario(ep):
-        await ep.send(data)
-        msg = await ep.recv()
-        assert list(msg) == list(data)
-        assert all(np.array_equal(msg[name], data[name]) for name in data)
+        for size in 7, 7, 9:
+            data = {f"layer.{i}": np.arange(i % size) for i in range(count)}
+            await ep.send(data)
+            msg = await ep.recv()
+            assert list(msg) == list(data)
+            assert all(np.array_equal(msg[name], data[name]) for name in data)
 
     mode.run(echo_unix, scenario)
 
@@ -119,6 +120,21 @@ def test_dicts_that_are_like_those_before_and_some_that_are_not(mode,
                 if name != "no array":
                     assert msg[name].dtype == value.dtype.newbyteorder("=")
                     assert msg[name].shape == value.shape
+
+    mode.run(echo_unix, scenario)
+
+
+def test_names_whose_bytes_look_alike(mode, echo_unix):
+    """The UTF-8 of the one is the Latin-1 of the other; and some are longer
+    than what is known of names."""
+    names = ["ö", "ö".encode().decode("latin-1"), "x" * 55, "x" * 56, "x" * 57]
+
+    async def scenario(ep):
+        for _ in range(3):
+            for name in names + names[::-1]:
+                for made in name, "".join(list(name)):
+                    await ep.send({made: np.zeros(3)})
+                    assert list(await ep.recv()) == [name]
 
     mode.run(echo_unix, scenario)
 
@@ -266,6 +282,9 @@ def test_to_ask_for_a_name_converts_nothing(echo_unix):
         msg = ep.recv(WAIT)
     assert "x" in msg and "n" in msg.keys() and "y" not in msg
     assert 3 not in msg and "" not in msg and "/n" not in msg
+    for no_name in 3, None, b"x", "y", "", "/n":
+        with pytest.raises(KeyError):
+            msg[no_name]
     with pytest.raises(ZeroDivisionError):
         msg["x"]
 

@@ -129,8 +129,9 @@ def end_of(number: int) -> End:
 class Deadline:
     """Slices of a wait of so many seconds; None is no limit."""
 
-    def __init__(self, timeout: Optional[float]) -> None:
-        self._begun = time.monotonic()
+    def __init__(self, timeout: Optional[float], begun_ms: int = 0) -> None:
+        """`begun_ms`: ago."""
+        self._begun = time.monotonic() - begun_ms / 1000
         self._end = self._begun + seconds(timeout)
 
     def left(self) -> float:
@@ -699,7 +700,7 @@ class Hub:
                 if parts is not None:
                     return parts
                 if deadline is None:
-                    deadline = Deadline(None)
+                    deadline = Deadline(None, SLICE_MS)
                 self.look_alive(endpoint)
                 if deadline.passed():
                     raise error_of(Status.TIMED_OUT,

@@ -130,7 +130,7 @@ class BaseMessage(Mapping[str, Any]):
             if name not in self._ready:
                 self._ready[name] = self._made(name, convert)
             return self._ready[name]
-        if name and _data.MARK + name in self._meta:
+        if name in self:
             return self._meta[_data.MARK + name]
         raise KeyError(name)
 
