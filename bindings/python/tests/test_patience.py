@@ -48,6 +48,23 @@ def test_waits_that_last_are_not_polled_for_at_all() -> None:
     assert patience.next_us() == 50
 
 
+def test_two_that_sleep_find_back_to_polling() -> None:
+    """To be woken takes 8 ms, and both sleep: each waits for 16."""
+    ours, theirs = Patience(1000), Patience(1000)
+    for _ in range(10):
+        sleep(ours, 16000)
+        sleep(theirs, 16000)
+    waits = 0
+    while (us := ours.next_us()) < 8000:
+        assert us == 0
+        sleep(ours, 16000)
+        waits += 1
+        assert waits < 100
+    ours.polled()  # while they, still asleep, have waited for half as long
+    sleep(theirs, 7900)
+    assert theirs.next_us() == 4000 and ours.next_us() == 1000
+
+
 def test_what_is_in_vain_is_seldom_tried() -> None:
     patience = Patience(50000)
     longer = 0
