@@ -8,11 +8,16 @@
 #include "show.h"
 #include "store.h"
 
-/* --out names one file for all; a folder may be called ".npz". */
+/* A folder may be called ".npz". */
+static bool is_file(const char *out, const char *ending)
+{
+    return ends_with(out, ending) && strcmp(out, ending) != 0;
+}
+
+/* --out names one file for all. */
 static bool is_one_file(const char *out)
 {
-    return (ends_with(out, ".npz") && strcmp(out, ".npz") != 0) ||
-           (ends_with(out, ".safetensors") && strcmp(out, ".safetensors") != 0);
+    return is_file(out, ".npz") || is_file(out, ".safetensors");
 }
 
 bool reply_check(const reply_options_t *options)

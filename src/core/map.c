@@ -598,11 +598,9 @@ static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
     }
     if (status == TMSG_OK && data == NULL && map->entries[index].bytes > 0) {
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                "tensor '%s': data is NULL but the shape has "
-                                "elements",
-                                tmsg_error_name(map->entries[index].name,
-                                                map->entries[index].name_bytes)
-                                    .text);
+                                "data is NULL but the shape has elements");
+        status = blame(status, map->entries[index].name,
+                       map->entries[index].name_bytes);
     }
     return status;
 }
@@ -610,22 +608,23 @@ static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
 tmsg_status_t tmsg_map_set_data(tmsg_map_t *map, size_t index, void *data,
                                 const tmsg_map_add_params_t *params)
 {
-    tmsg_map_entry_t given = {.name = NULL}, gone;
     tmsg_status_t status = find_settable(map, index, data);
+    tmsg_map_entry_t *entry, gone;
 
-    if (status == TMSG_OK && params != NULL) {
-        status = read_params(params, &given);
-    }
     if (status != TMSG_OK) {
         return status;
     }
-    gone = map->entries[index];
+    entry = &map->entries[index];
+    gone = *entry;
+    entry->release = NULL;
+    entry->release_arg = NULL;
+    entry->stream = (tmsg_stream_t){0};
+    status = tmsg_map_lend(map, index, data, params);
+    if (status != TMSG_OK) {
+        *entry = gone;
+        return status;
+    }
     map->mixed = map->release != NULL;
-    map->entries[index].stream = given.stream;
-    map->entries[index].release = given.release;
-    map->entries[index].release_arg = given.release_arg;
-    map->entries[index].tensor.data = data;
-    atomic_store_explicit(&map->apart, false, memory_order_relaxed);
     if (gone.release != NULL) {
         gone.release(gone.release_arg);
     }

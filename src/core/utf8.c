@@ -123,11 +123,8 @@ void tmsg_utf8_scrub(char *text)
     const uint8_t *end = at + strlen(text);
 
     while (at < end) {
-        if (end - at >= (ptrdiff_t)sizeof(uint64_t) && is_printed(at)) {
-            at += sizeof(uint64_t);
-            continue;
-        }
-        size_t length = character(at, end);
+        bool eight = end - at >= (ptrdiff_t)sizeof(uint64_t) && is_printed(at);
+        size_t length = eight ? sizeof(uint64_t) : character(at, end);
 
         if (length == 0 || is_control(at)) {
             *at = '?';

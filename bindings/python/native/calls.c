@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls and what serves them: part of module tensormsg._hot. */
-#include "kept.h"
 #include "ops.h"
 
 #include <pthread.h>
@@ -11,6 +10,7 @@
 #include <tensormsg/server.h>
 
 #include "hub.h"
+#include "kept.h"
 #include "pack.h"
 
 struct tmsgpy_lent {

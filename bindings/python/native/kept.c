@@ -12,9 +12,7 @@
 #define KEPT_MAX 8
 #define TRIED_MAX 3 /* of those of as many tensors */
 #define TENSORS_MAX 1024
-#define META_MAX                                                               \
-    4096 /* bytes of values: to take out more costs memory anew                \
-          */
+#define META_MAX 4096 /* bytes of values: taking out more gives up memory */
 
 /* Laid out, the one that was given last at the end. */
 static tmsg_map_t *kept[KEPT_MAX];
@@ -43,7 +41,7 @@ static bool is_like(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
 
 static bool is_ascii(const char *text)
 {
-    while (*text > 0) {
+    while (*text != '\0' && ((unsigned char)*text & 0x80) == 0) {
         text++;
     }
     return *text == '\0';

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "names.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Publishing: part of module tensormsg._hot. */
-#include "kept.h"
 #include "ops.h"
 
 #include <tensormsg/publisher.h>
 
 #include "hub.h"
+#include "kept.h"
 #include "pack.h"
 
 typedef struct {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: part of module tensormsg._hot. A stream is a capsule, which is its
  * handle; where it came in it owns the map that it was opened with. */
-#include "kept.h"
 #include "ops.h"
 
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <tensormsg/stream.h>
 
 #include "hub.h"
+#include "kept.h"
 #include "pack.h"
 
 static void drop_stream(PyObject *capsule)

@@ -592,6 +592,7 @@ class Hub:
              flags: int, spin_us: int) -> Any:
         """Starts to send: None where that has ended, else the operation."""
         check_process(self.generation)
+        # Asked there, too: a call costs more than all else here.
         held = self._listens and self.hold(endpoint)
         self.life.sent = True
         try:
@@ -691,6 +692,7 @@ class Hub:
         held = self._listens and self.hold(endpoint)
         try:
             while True:
+                # It looks closer; mostly there is nothing to look at.
                 if self.ended or self._events[0] != self._seen:
                     self.look_for_ended()
                 parts = look(endpoint, SLICE_MS if deadline is None
