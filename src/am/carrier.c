@@ -8,7 +8,6 @@
 
 /* Names of transports as UCX begins them. */
 static const char *const shared[] = {"posix", "sysv", "xpmem", "cma", NULL};
-static const char *const reading[] = {"cma", "xpmem", "knem", NULL};
 static const char *const rdma[] = {"rc_", "dc_", "ud_", NULL};
 
 static bool has_any(const char *transports, const char *const *names)
@@ -80,13 +79,24 @@ static void explain_network(tmsg_endpoint_t *endpoint)
     }
 }
 
+void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
+                       size_t bytes)
+{
+    size_t used;
+
+    tmsg_ucx_transports(endpoint->ep, text, bytes);
+    used = strlen(text);
+    if (tmsg_cma_sends(endpoint)) {
+        snprintf(text + used, bytes - used, ", cma");
+    }
+}
+
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
 {
     endpoint->unexplained = false;
     tmsg_ucx_transports(endpoint->ep, endpoint->transports,
                         sizeof(endpoint->transports));
     endpoint->carrier = tmsg_carrier_of(endpoint->transports);
-    endpoint->reads = has_any(endpoint->transports, reading);
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);

@@ -23,4 +23,9 @@ tmsg_carrier_t tmsg_carrier_of(const char *transports);
 /* Asks UCX, outside it, and fills in the endpoint's transports and why. */
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
 
+/* What carries it now: UCX adds lanes while it is used, and the peer may read
+ * our memory ("cma"). */
+void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
+                       size_t bytes);
+
 #endif

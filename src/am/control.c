@@ -16,11 +16,11 @@
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
 #define SMALL 128      /* bytes of one whose record is kept */
 
-/* A message is answered by ACK, SCHEMA and PULL at most, a turn of its parts by
- * RING, and half a window by CREDIT, without which the peer may send no more
- * than a window. More than that, and some, are those of a peer that does not
- * read. */
-#define ANSWERS_MOST 6
+/* A message is answered by ACK, SCHEMA, PULL and READ at most, a turn of its
+ * parts by RING, and half a window by CREDIT, without which the peer may send
+ * no more than a window. More than that, and some, are those of a peer that
+ * does not read. */
+#define ANSWERS_MOST 7
 #define ANSWERS_MORE 64
 
 /* One on its way through UCX, which needs its bytes until it is sent. */
@@ -324,6 +324,20 @@ void tmsg_control_uncall(tmsg_endpoint_t *endpoint, const void *body,
     const tmsg_preamble_t head = {.message_id = 0};
 
     (void)put(endpoint, TMSG_KIND_UNCALL, &head, body, body_bytes);
+}
+
+void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token)
+{
+    uint8_t body[TMSG_READ_ANSWER_BYTES];
+    const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id};
+
+    body[0] = word;
+    tmsg_put_le(body + 1, token, 8);
+    if (endpoint->controls.count == 0) {
+        answer_at_once(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
+    } else { /* behind the words of what was refused */
+        answer(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
+    }
 }
 
 void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id)

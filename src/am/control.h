@@ -62,6 +62,14 @@ bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
                         const tmsg_shared_t *shared);
 void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what);
 
+/* Tells the peer that this side reads its memory, or what became of a payload
+ * that was to be read there. */
+#define TMSG_READ_WORD_BEGINS 0
+#define TMSG_READ_WORD_DONE 1     /* u64 token */
+#define TMSG_READ_WORD_REJECTED 2 /* the same */
+#define TMSG_READ_ANSWER_BYTES (1 + 8)
+void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token);
+
 /* Tells the peer what was consumed, if it is worth a message. */
 void tmsg_control_credit(tmsg_channel_t *channel);
 

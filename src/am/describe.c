@@ -10,6 +10,7 @@
 
 #include <tensormsg/version.h>
 
+#include "am/carrier.h"
 #include "am/endpoint.h"
 #include "am/fetch_queue.h"
 #include "am/lane.h"
@@ -500,7 +501,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     tmsg_worker_lock(endpoint->worker);
     snprintf(transports, sizeof(transports), "%s", endpoint->transports);
     if (endpoint->ep != NULL) { /* lanes are added while it is used */
-        tmsg_ucx_transports(endpoint->ep, transports, sizeof(transports));
+        tmsg_carrier_list(endpoint, transports, sizeof(transports));
     }
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
              peer->ucx_patch);

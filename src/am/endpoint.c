@@ -116,6 +116,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     } else if (endpoint->broken != TMSG_OK) {
         tmsg_endpoint_end(endpoint, endpoint->broken, endpoint->broken_why);
     }
+    tmsg_cma_chores(endpoint);
     tmsg_link_read_on(endpoint);
     tmsg_resume_settled(endpoint);
     tmsg_resume_look(endpoint);
@@ -128,6 +129,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
     if (endpoint->unexplained && endpoint->ep != NULL) {
         tmsg_carrier_explain(endpoint);
+        tmsg_cma_begin(endpoint);
         tmsg_lane_begin(endpoint);
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {

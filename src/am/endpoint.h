@@ -15,6 +15,7 @@
 #include "am/blob.h"
 #include "am/boxes.h"
 #include "am/channel.h"
+#include "am/cma.h"
 #include "am/credit.h"
 #include "am/kinds.h"
 #include "am/link.h"
@@ -108,7 +109,7 @@ struct tmsg_endpoint {
     char why[160]; /* why shared memory is used, or not */
     char transports[128];
     tmsg_carrier_t carrier; /* what they come to; known once it is open */
-    bool reads;             /* a kernel copies from one to the other, by CMA */
+    tmsg_cma_t cma;
     void *_Atomic user;
     tmsg_closed_fn on_closed;
     void *on_closed_arg;

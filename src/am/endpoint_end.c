@@ -151,6 +151,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status, bool alive)
         tmsg_ucx_watch(endpoint->ucx);
     }
     close_ucx(endpoint, status == TMSG_ERR_CLOSED);
+    tmsg_cma_end(endpoint);
     tmsg_messages_abandon(endpoint);
     tmsg_lane_end(endpoint);
     tmsg_boxes_end(endpoint);
@@ -174,7 +175,6 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
     endpoint->unexplained = false;
     endpoint->transports[0] = '\0';
     endpoint->carrier = TMSG_CARRIER_UNKNOWN;
-    endpoint->reads = false;
     endpoint->peer_lease = 0;
     endpoint->ringless = false;
     endpoint->ring_offered = false;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/cma.h"
 #include "am/deliver.h"
 #include "am/endpoint.h"
 #include "am/fetch_queue.h"
@@ -32,7 +33,9 @@ void tmsg_message_drop_data(tmsg_message_t *message)
     if (message->data == NULL) {
         return;
     }
-    if (message->copied) {
+    if (message->is_read) {
+        tmsg_cma_drop(message->endpoint, &message->to_read, false);
+    } else if (message->copied) {
         free(message->data);
     } else {
         ucp_am_data_release(message->ucx->ucp, message->data);
@@ -107,10 +110,18 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
 /* What UCX wrote counts only if its sender had not given us up by then, and
  * changed its buffer. Memory that cannot be read is that
  * of a peer that dies, of which the socket may not tell yet. */
+static bool is_believed(const tmsg_message_t *message)
+{
+    if (message->is_read && message->parts == NULL) {
+        return tmsg_link_alive(message->endpoint); /* its word was read */
+    }
+    return (!message->rendezvous && message->parts == NULL) ||
+           is_lent(message->endpoint);
+}
+
 static void finish(tmsg_message_t *message)
 {
-    if ((message->rendezvous || message->parts != NULL) &&
-        !is_lent(message->endpoint)) {
+    if (!is_believed(message)) {
         lose(message, UCS_OK);
         tmsg_messages_deliver(message->channel);
     } else if (message->body != NULL && !message->landed && !message->aborted) {
@@ -166,7 +177,8 @@ static void fetch_reported(void *request, ucs_status_t ucs, size_t length,
     fetched(arg, ucs);
 }
 
-static tmsg_status_t start_rendezvous(tmsg_message_t *message)
+static ucs_status_ptr_t start_ucx(tmsg_message_t *message,
+                                  const ucp_dt_iov_t *pieces, size_t count)
 {
     ucp_request_param_t param = {
         .op_attr_mask =
@@ -178,6 +190,35 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
     void *data = message->data;
+
+    message->data = NULL;
+    if (count > 1) {
+        param.datatype = ucp_dt_make_iov();
+        return ucp_am_recv_data_nbx(message->ucx->ucp, data,
+                                    (void *)(uintptr_t)pieces, count, &param);
+    } /* UCX does better without a list of one */
+    return ucp_am_recv_data_nbx(message->ucx->ucp, data, pieces[0].buffer,
+                                pieces[0].length, &param);
+}
+
+static ucs_status_t read_now(tmsg_message_t *message,
+                             const ucp_dt_iov_t *pieces, size_t count)
+{
+    size_t read;
+    ucs_status_t ucs = tmsg_cma_read(message->endpoint, &message->to_read,
+                                     pieces, count, &read);
+
+    message->data = NULL;
+    if (ucs == UCS_ERR_INVALID_ADDR) {
+        tmsg_message_refuse_at(
+            message, tmsg_cma_place(pieces, read),
+            tmsg_cma_blame(message->endpoint, &message->to_read, read));
+    }
+    return ucs;
+}
+
+static tmsg_status_t start_rendezvous(tmsg_message_t *message)
+{
     const ucp_dt_iov_t *pieces;
     size_t count;
     tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
@@ -191,18 +232,11 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
         message->head_here = true;
         return TMSG_OK;
     }
-    message->data = NULL;
     message->pending++;
     tmsg_op_begin(message->endpoint, &message->op, forsaken);
-    if (count > 1) {
-        param.datatype = ucp_dt_make_iov();
-        request = ucp_am_recv_data_nbx(
-            message->ucx->ucp, data, (void *)(uintptr_t)pieces, count, &param);
-    } else { /* UCX does better without a list of one */
-        request =
-            ucp_am_recv_data_nbx(message->ucx->ucp, data, pieces[0].buffer,
-                                 pieces[0].length, &param);
-    }
+    request = message->is_read
+                  ? UCS_STATUS_PTR(read_now(message, pieces, count))
+                  : start_ucx(message, pieces, count);
     if (!UCS_PTR_IS_PTR(request)) {
         fetched(message, UCS_PTR_STATUS(request));
     }

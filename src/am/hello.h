@@ -25,6 +25,7 @@
 #define TMSG_FEATURE_LANE 256u   /* takes a lane, and parts by it; lane.h */
 #define TMSG_FEATURE_RINGS 1024u /* takes parts by a ring; lane_ring.h */
 #define TMSG_FEATURE_BOXES 2048u /* takes small messages by a box; boxes.h */
+#define TMSG_FEATURE_READS 4096u /* may read a payload by itself; cma.h */
 
 /* Linux opens a process's memory to others of its user as ptrace(2) says under
  * "access mode checking": by /proc, where UCX finds what it shares, and by

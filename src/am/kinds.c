@@ -7,6 +7,7 @@
 #include "am/abort.h"
 #include "am/attach.h"
 #include "am/call.h"
+#include "am/cma.h"
 #include "am/control.h"
 #include "am/endpoint.h"
 #include "am/lane_ring.h"
@@ -47,6 +48,7 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {
     [TMSG_KIND_STREAM_OVER] = tmsg_map_arrived,
     [TMSG_KIND_PULL] = tmsg_pull_arrived,
     [TMSG_KIND_RING] = tmsg_ring_arrived,
+    [TMSG_KIND_READ] = tmsg_read_arrived,
 };
 
 /* Those that belong to a channel; their handlers look for it. */
@@ -86,6 +88,28 @@ static bool is_rendezvous(const ucp_am_recv_param_t *param)
     return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
 }
 
+/* One whose payload stays in the sender's memory until it is read: of UCX's
+ * own rendezvous it differs in who is told what became of it. */
+static ucs_status_t handle_read(tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    tmsg_cma_in_t in;
+    ucs_status_t ucs;
+
+    if (endpoint == NULL || !tmsg_cma_arrival(endpoint, arrival, &in)) {
+        return ignore(arrival, "a payload to be read that cannot be");
+    }
+    arrival->to_read = &in;
+    arrival->rendezvous = true;
+    arrival->data = NULL;
+    arrival->data_bytes = arrival->head.payload_bytes;
+    ucs = handlers[arrival->head.kind](arrival);
+    if (ucs != UCS_INPROGRESS) {
+        tmsg_cma_drop(endpoint, &in, ucs != UCS_OK);
+    }
+    return UCS_OK; /* of the active message nothing is left */
+}
+
 /* A message whose head is not known yet. */
 static ucs_status_t handle(tmsg_arrival_t *arrival, const void *header,
                            size_t header_bytes)
@@ -115,8 +139,12 @@ static ucs_status_t handle(tmsg_arrival_t *arrival, const void *header,
                               "a box is for maps");
     }
     if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_PART &&
-        (arrival->rendezvous || (head->flags & TMSG_HEADER_SPILLED) != 0)) {
+        (arrival->rendezvous ||
+         (head->flags & (TMSG_HEADER_SPILLED | TMSG_HEADER_READ)) != 0)) {
         return ignore(arrival, "a control message by rendezvous");
+    }
+    if (head->flags & TMSG_HEADER_READ) {
+        return handle_read(arrival);
     }
     return handlers[head->kind](arrival);
 }

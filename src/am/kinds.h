@@ -34,6 +34,7 @@ typedef enum {
     TMSG_KIND_STREAM_OVER = 19, /* a side has let go of one */
     TMSG_KIND_PULL = 20,        /* the parts of a message may come, and how */
     TMSG_KIND_RING = 22,        /* where a ring is, or that one was moved */
+    TMSG_KIND_READ = 23,        /* a payload was read out of our memory */
     TMSG_KIND_COUNT
 } tmsg_kind_t;
 
@@ -45,6 +46,7 @@ static inline bool tmsg_kind_is_map(uint8_t kind)
 }
 
 typedef struct tmsg_endpoint tmsg_endpoint_t;
+typedef struct tmsg_cma_in tmsg_cma_in_t;
 
 /* One AM as UCX brought it, or a message as it lay in a box. */
 typedef struct {
@@ -54,8 +56,9 @@ typedef struct {
     void *data;          /* payload, or UCX's descriptor of a rendezvous */
     size_t data_bytes;
     bool rendezvous;
-    bool boxed;        /* it came by a box: data cannot be kept */
-    ucp_ep_h reply_ep; /* NULL: the sender did not ask for it */
+    const tmsg_cma_in_t *to_read; /* a rendezvous of ours; NULL: UCX's */
+    bool boxed;                   /* it came by a box: data cannot be kept */
+    ucp_ep_h reply_ep;            /* NULL: the sender did not ask for it */
 } tmsg_arrival_t;
 
 /* UCX's callback for every AM: checks the preamble and calls the handler of

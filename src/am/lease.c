@@ -25,6 +25,9 @@ tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told)
     uint64_t address =
         endpoint->link.net_only ? 0 : (uint64_t)(uintptr_t)endpoint->lease;
 
+    if (address != 0 && tmsg_cma_is_wanted(endpoint->ucx)) {
+        tmsg_cma_let_in();
+    }
     if (getrandom(endpoint->lease, TMSG_LEASE_WORD_BYTES, 0) !=
         TMSG_LEASE_WORD_BYTES) {
         return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
@@ -74,23 +77,43 @@ void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
     }
 }
 
+bool tmsg_lease_is_word(const tmsg_endpoint_t *endpoint, const uint8_t *read)
+{
+    return sodium_memcmp(read, endpoint->peer_word, TMSG_LEASE_WORD_BYTES) == 0;
+}
+
+static ssize_t read_word(const tmsg_endpoint_t *endpoint,
+                         uint8_t read[TMSG_LEASE_WORD_BYTES])
+{
+    const struct iovec here = {read, TMSG_LEASE_WORD_BYTES};
+    const struct iovec there = {(void *)(uintptr_t)endpoint->peer_lease,
+                                TMSG_LEASE_WORD_BYTES};
+
+    return process_vm_readv((pid_t)endpoint->peer_hello.pid, &here, 1, &there,
+                            1, 0);
+}
+
+bool tmsg_lease_is_readable(const tmsg_endpoint_t *endpoint)
+{
+    uint8_t read[TMSG_LEASE_WORD_BYTES];
+
+    return endpoint->peer_lease != 0 &&
+           read_word(endpoint, read) == TMSG_LEASE_WORD_BYTES &&
+           tmsg_lease_is_word(endpoint, read);
+}
+
 bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
 {
     uint8_t read[TMSG_LEASE_WORD_BYTES];
-    const struct iovec here = {read, sizeof(read)};
-    const struct iovec there = {(void *)(uintptr_t)endpoint->peer_lease,
-                                sizeof(read)};
     ssize_t got;
 
     if (endpoint->peer_lease == 0 || endpoint->carrier == TMSG_CARRIER_TCP) {
         return true;
     }
     atomic_thread_fence(memory_order_seq_cst); /* after what came before */
-    got = process_vm_readv((pid_t)endpoint->peer_hello.pid, &here, 1, &there, 1,
-                           0);
+    got = read_word(endpoint, read);
     if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
         return true;
     }
-    return got == sizeof(read) &&
-           sodium_memcmp(read, endpoint->peer_word, sizeof(read)) == 0;
+    return got == TMSG_LEASE_WORD_BYTES && tmsg_lease_is_word(endpoint, read);
 }

@@ -45,6 +45,14 @@ void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
  * the same, if the peer may be reading it. */
 void tmsg_lease_reported(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
 
+/* Whether this side reads the peer's memory, where its word is as it was told.
+ */
+bool tmsg_lease_is_readable(const tmsg_endpoint_t *endpoint);
+
+/* Whether what was read where the peer's word is says that all before it was
+ * lent. */
+bool tmsg_lease_is_word(const tmsg_endpoint_t *endpoint, const uint8_t *read);
+
 /* False: what was read from the peer's memory until now may not be what it
  * sent. True where its word is not known, or cannot be read: then UCX could not
  * read a message either, and the socket alone decides. */

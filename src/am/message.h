@@ -8,6 +8,7 @@
 #include <tensormsg/message.h>
 
 #include "am/channel.h"
+#include "am/cma.h"
 #include "am/op.h"
 #include "am/worker.h"
 #include "serialize/call.h"
@@ -45,7 +46,9 @@ struct tmsg_message {
     tmsg_status_t refusal; /* for on_refused, when its turn comes */
     char *why;             /* the words to it; NULL without memory */
     tmsg_ucx_t *ucx;
-    void *data;               /* UCX's descriptor, until received */
+    void *data;               /* UCX's descriptor, until received; or to_read */
+    tmsg_cma_in_t to_read;    /* of a rendezvous of ours, */
+    bool is_read;             /* if it is one */
     const tmsg_map_t *posted; /* where it was received into, or, of a CALL, is
                                * to be; held */
     bool lent;                /* a CALL's tensors have their places there */

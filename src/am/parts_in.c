@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/cma.h"
 #include "am/control.h"
 #include "am/fetch.h"
 #include "am/lane.h"
@@ -13,6 +14,7 @@
 #include "am/receive.h"
 #include "am/stage_in.h"
 #include "core/bytes.h"
+#include "core/map.h"
 
 #define NUMBER_BYTES 4
 
@@ -32,9 +34,11 @@ typedef struct {
     tmsg_preamble_t head;
     uint32_t number;
     tmsg_part_range_t range; /* known once `message` is */
-    void *data;              /* UCX's descriptor */
-    ucp_dt_iov_t *iov;       /* where it goes, if that is several places */
-    tmsg_chunk_t *chunk;     /* where it is copied on from; NULL: it is not */
+    void *data;              /* UCX's descriptor, unless it is to be read */
+    bool is_read;
+    tmsg_cma_in_t to_read;
+    ucp_dt_iov_t *iov;   /* where it goes, if that is several places */
+    tmsg_chunk_t *chunk; /* where it is copied on from; NULL: it is not */
     tmsg_copy_t copy;
 } part_t;
 
@@ -171,22 +175,61 @@ static void *place_part(part_t *part, size_t *count_p, int *memory_type_p)
     return range->is_slice ? tmsg_parts_layout_slice(part->message, range,
                                                      &part->iov, count_p)
                            : tmsg_stage_in_target(part->message, range->index,
-                                                  range->offset, memory_type_p,
-                                                  &part->chunk);
+                                                  range->offset, part->is_read,
+                                                  memory_type_p, &part->chunk);
+}
+
+static ucs_status_ptr_t start_ucx(part_t *part, void *place, size_t count,
+                                  int memory_type)
+{
+    bool listed = count > 1;
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .datatype = listed ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
+        .memory_type = (ucs_memory_type_t)memory_type,
+        .cb.recv_am = part_reported,
+        .user_data = part,
+    };
+
+    return ucp_am_recv_data_nbx(part->message->ucx->ucp, part->data, place,
+                                listed ? count : part->range.bytes, &param);
+}
+
+/* By way of a chunk or straight into its place. */
+static const void *place_of(const part_t *part, const ucp_dt_iov_t *pieces,
+                            size_t read)
+{
+    const tmsg_part_range_t *range = &part->range;
+
+    return range->is_slice ? tmsg_cma_place(pieces, read)
+                           : (const uint8_t *)tmsg_map_entries(
+                                 part->message->map)[range->index]
+                                     .tensor.data +
+                                 range->offset + read;
+}
+
+static ucs_status_t read_now(part_t *part, void *place, size_t count)
+{
+    const ucp_dt_iov_t one = {place, part->range.bytes};
+    const ucp_dt_iov_t *pieces = count > 1 ? place : &one;
+    size_t read;
+    ucs_status_t ucs = tmsg_cma_read(part->endpoint, &part->to_read, pieces,
+                                     count > 1 ? count : 1, &read);
+
+    if (ucs == UCS_ERR_INVALID_ADDR) {
+        tmsg_message_refuse_at(
+            part->message, place_of(part, pieces, read),
+            tmsg_cma_blame(part->endpoint, &part->to_read, read));
+    }
+    return ucs;
 }
 
 /* The next fetch of it has begun: it is kept no more. */
 static void fetch(part_t *part)
 {
     tmsg_message_t *message = part->message;
-    ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .datatype = ucp_dt_make_contig(1),
-        .cb.recv_am = part_reported,
-        .user_data = part,
-    };
     int memory_type = (int)UCS_MEMORY_TYPE_HOST;
     size_t count = 0;
     void *place = place_part(part, &count, &memory_type);
@@ -199,17 +242,12 @@ static void fetch(part_t *part)
         tmsg_message_fetched(message, UCS_OK);
         return;
     }
-    if (count > 1) {
-        param.datatype = ucp_dt_make_iov();
-    }
-    param.memory_type = (ucs_memory_type_t)memory_type;
     tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
     message->pending++;
     part->endpoint->parts_asked++;
     tmsg_op_begin(part->endpoint, &part->op, forsaken);
-    request =
-        ucp_am_recv_data_nbx(message->ucx->ucp, part->data, place,
-                             count > 1 ? count : part->range.bytes, &param);
+    request = part->is_read ? UCS_STATUS_PTR(read_now(part, place, count))
+                            : start_ucx(part, place, count, memory_type);
     if (!UCS_PTR_IS_PTR(request)) {
         over(part, UCS_PTR_STATUS(request));
     }
@@ -220,7 +258,11 @@ static void fetch(part_t *part)
 static void drop(part_t *part)
 {
     tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
-    ucp_am_data_release(part->endpoint->ucx->ucp, part->data);
+    if (part->is_read) {
+        tmsg_cma_drop(part->endpoint, &part->to_read, false);
+    } else {
+        ucp_am_data_release(part->endpoint->ucx->ucp, part->data);
+    }
     free(part);
 }
 
@@ -235,7 +277,7 @@ static bool has_room(const part_t *part)
 {
     return part->message->stage == NULL || part->range.is_slice ||
            tmsg_stage_in_has_room(part->message, part->range.index,
-                                  part->range.bytes);
+                                  part->range.bytes, part->is_read);
 }
 
 /* Whether another piece may be asked for. Where UCX reads the sender's memory
@@ -406,6 +448,10 @@ static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
         .number = (uint32_t)tmsg_get_le(arrival->body, NUMBER_BYTES),
         .data = arrival->data,
     };
+    if (arrival->to_read != NULL) {
+        part->to_read = *arrival->to_read;
+        part->is_read = true;
+    }
     if (message != NULL && message->decoded) {
         wrong = claim(message, part);
     }

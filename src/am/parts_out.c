@@ -279,7 +279,15 @@ static void reported(tmsg_parts_slot_t *slot, ucs_status_t ucs)
 
 static void forsaken(tmsg_op_t *op)
 {
-    reported(TMSG_CONTAINER_OF(op, tmsg_parts_slot_t, op), UCS_ERR_CANCELED);
+    tmsg_parts_slot_t *slot = TMSG_CONTAINER_OF(op, tmsg_parts_slot_t, op);
+
+    tmsg_cma_forsake(&slot->read);
+    reported(slot, UCS_ERR_CANCELED);
+}
+
+static void read_over(tmsg_cma_out_t *read, ucs_status_t ucs)
+{
+    reported(TMSG_CONTAINER_OF(read, tmsg_parts_slot_t, read), ucs);
 }
 
 static void part_reported(void *request, ucs_status_t ucs, void *arg)
@@ -300,12 +308,13 @@ tmsg_parts_slot_t *tmsg_parts_out_take_slot(tmsg_parts_out_t *parts)
     return slot;
 }
 
-static void write_header(const tmsg_parts_out_t *parts, uint64_t bytes,
-                         uint8_t *header)
+static void write_header(const tmsg_parts_out_t *parts, uint32_t number,
+                         uint64_t bytes, uint8_t flags, uint8_t *header)
 {
     const tmsg_send_t *send = parts->send;
     const tmsg_preamble_t head = {
         .kind = TMSG_KIND_PART,
+        .flags = flags,
         .channel = send->channel->number,
         .message_id = send->message_id,
         .endpoint_id = send->endpoint->peer_id,
@@ -316,8 +325,7 @@ static void write_header(const tmsg_parts_out_t *parts, uint64_t bytes,
     };
 
     tmsg_preamble_encode(&head, header);
-    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, parts->next.number,
-                TMSG_PART_NUMBER_BYTES);
+    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, number, TMSG_PART_NUMBER_BYTES);
 }
 
 /* The bytes of the next part of a tensor; goes on to the one behind it. */
@@ -391,32 +399,55 @@ uint64_t tmsg_parts_out_next_bytes(const tmsg_parts_out_t *parts)
     return left < most ? left : most;
 }
 
-static void post_next(tmsg_parts_out_t *parts)
+/* What a part is: a list, if it is of more than one piece. */
+typedef struct {
+    const void *data;
+    uint64_t bytes;
+    size_t count;
+    int memory_type;
+} piece_t;
+
+static ucs_status_t hand_to_ucx(tmsg_parts_slot_t *slot, const piece_t *piece)
 {
-    tmsg_endpoint_t *endpoint = parts->send->endpoint;
-    tmsg_parts_slot_t *slot = tmsg_parts_out_take_slot(parts);
-    ucp_request_param_t param = {
+    bool listed = piece->count > 1;
+    const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_DATATYPE |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
-        .datatype = ucp_dt_make_contig(1),
+        .datatype = listed ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
         .flags = UCP_AM_SEND_FLAG_RNDV,
+        .memory_type = (ucs_memory_type_t)piece->memory_type,
         .cb.send = part_reported,
         .user_data = slot,
     };
-    int memory_type = (int)UCS_MEMORY_TYPE_HOST;
-    uint64_t bytes = tmsg_parts_out_next_bytes(parts);
-    size_t count = 0;
-    const void *data;
-    ucs_status_ptr_t request;
+    ucs_status_ptr_t request = tmsg_endpoint_send_am(
+        slot->send->endpoint, slot->header, HEADER_BYTES, piece->data,
+        listed ? piece->count : piece->bytes, &param);
 
-    write_header(parts, bytes, slot->header);
-    data = tmsg_parts_out_step(parts, bytes, &slot->fill, &memory_type, &count);
-    param.memory_type = (ucs_memory_type_t)memory_type;
-    if (count > 1) {
-        param.datatype = ucp_dt_make_iov();
+    if (UCS_PTR_IS_PTR(request)) {
+        return UCS_OK;
     }
+    reported(slot, UCS_PTR_STATUS(request));
+    return UCS_PTR_STATUS(request);
+}
+
+static void post_next(tmsg_parts_out_t *parts)
+{
+    tmsg_endpoint_t *endpoint = parts->send->endpoint;
+    tmsg_parts_slot_t *slot = tmsg_parts_out_take_slot(parts);
+    piece_t piece = {.bytes = tmsg_parts_out_next_bytes(parts),
+                     .memory_type = (int)UCS_MEMORY_TYPE_HOST};
+    uint32_t number = parts->next.number;
+    bool is_read;
+    ucs_status_t ucs;
+
+    piece.data = tmsg_parts_out_step(parts, piece.bytes, &slot->fill,
+                                     &piece.memory_type, &piece.count);
+    is_read = tmsg_cma_sends(endpoint) && piece.count <= 1 &&
+              piece.memory_type == (int)UCS_MEMORY_TYPE_HOST;
+    write_header(parts, number, piece.bytes, is_read ? TMSG_HEADER_READ : 0,
+                 slot->header);
     if (tmsg_parts_out_is_over(parts)) {
         tmsg_parts_out_unlist(parts);
     }
@@ -424,13 +455,12 @@ static void post_next(tmsg_parts_out_t *parts)
     parts->in_ucx++;
     endpoint->parts_in_ucx++;
     endpoint->granted_in_ucx += parts->granted;
-    request = tmsg_endpoint_send_am(endpoint, slot->header, HEADER_BYTES, data,
-                                    count > 1 ? count : bytes, &param);
-    if (!UCS_PTR_IS_PTR(request)) {
-        reported(slot, UCS_PTR_STATUS(request));
-    }
-    if (UCS_PTR_IS_ERR(request)) {
-        tmsg_endpoint_unsent(endpoint, UCS_PTR_STATUS(request));
+    slot->read = (tmsg_cma_out_t){.over = read_over};
+    ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
+                                  piece.data, 0, &slot->read)
+                  : hand_to_ucx(slot, &piece);
+    if (ucs != UCS_OK) {
+        tmsg_endpoint_unsent(endpoint, ucs);
     }
 }
 

@@ -16,6 +16,7 @@ typedef struct {
     tmsg_send_t *send;
     bool busy;
     tmsg_fill_t *fill; /* that it was copied to, or NULL */
+    tmsg_cma_out_t read;
     /* UCX reads it until it reports. */
     uint8_t header[TMSG_PREAMBLE_BYTES + TMSG_PART_NUMBER_BYTES];
 } tmsg_parts_slot_t;

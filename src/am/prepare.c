@@ -16,6 +16,7 @@
 
 /* Who asks something once a second is not to wait for pieces that are long. */
 #define SILENCE_NS 2000000000ULL
+#define READ_LEAST 8192 /* bytes that the peer reads, unless told to */
 
 /* Makes room for the checksums that were asked for. */
 static tmsg_status_t add_checksums(const tmsg_send_t *send,
@@ -245,6 +246,22 @@ static void write_call(tmsg_send_t *send)
     tmsg_call_encode(&send->call, send->header);
 }
 
+static bool may_be_read(const tmsg_send_t *send)
+{
+    return tmsg_cma_sends(send->endpoint) && send->plan.iov_count == 0 &&
+           send->plan.bytes > 0;
+}
+
+/* Where the choice is UCX's, which would go by rendezvous from about here on.
+ */
+static void choose_rendezvous(tmsg_send_t *send)
+{
+    if (may_be_read(send) && send->plan.bytes >= READ_LEAST &&
+        !(send->am_flags & UCP_AM_SEND_FLAG_EAGER)) {
+        send->am_flags |= UCP_AM_SEND_FLAG_RNDV;
+    }
+}
+
 /* The preamble, and the body where the payload does not have it. */
 static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
                                   const tmsg_payload_t *payload)
@@ -253,7 +270,10 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
 
     head->payload_bytes = send->plan.bytes;
     head->flags |= send->pulled ? TMSG_HEADER_PULLED : 0;
+    choose_rendezvous(send);
     tmsg_credit_charge(send, head, send->plan.bytes);
+    send->is_read = may_be_read(send) && send->am_flags & UCP_AM_SEND_FLAG_RNDV;
+    head->flags |= send->is_read ? TMSG_HEADER_READ : 0;
     tmsg_preamble_encode(head, send->header);
     write_call(send);
     if (payload->spill > 0) {
@@ -528,7 +548,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.lane = send->stage == NULL &&
                       tmsg_parts_may_be_asked(endpoint) &&
                       tmsg_lane_may_send(endpoint);
-    send->wish.reads = endpoint->reads;
+    send->wish.reads = tmsg_cma_sends(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = add_checksums(send, &extra, &payload);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/receive.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +210,39 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                  message->head.message_id, why);
     }
     endpoint->dialect->answer(endpoint, message->head.message_id, status, why);
+}
+
+static const tmsg_map_entry_t *find_tensor(const tmsg_message_t *message,
+                                           const uint8_t *place)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+
+    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
+        const uint8_t *data = entries[i].tensor.data;
+
+        if (place >= data && place < data + entries[i].bytes) {
+            return &entries[i];
+        }
+    }
+    return NULL;
+}
+
+void tmsg_message_refuse_at(tmsg_message_t *message, const void *place,
+                            const char *blame)
+{
+    const tmsg_map_entry_t *entry = find_tensor(message, place);
+    char why[TMSG_ERROR_BYTES];
+
+    if (entry == NULL) {
+        snprintf(why, sizeof(why), "a tensor of it: %s", blame);
+    } else {
+        snprintf(why, sizeof(why), "tensor '%s': %s (byte %zu of %llu)",
+                 tmsg_error_name(entry->name, entry->name_bytes).text, blame,
+                 (size_t)((const uint8_t *)place -
+                          (const uint8_t *)entry->tensor.data),
+                 (unsigned long long)entry->bytes);
+    }
+    tmsg_message_refuse(message, TMSG_ERR_IO, why);
 }
 
 static uint8_t kind_on(uint16_t channel)
@@ -435,8 +469,13 @@ static ucs_status_t take_in(tmsg_message_t *message,
     }
     message->charged = charged;
     tmsg_repeat_note_in(message, arrival);
-    return tmsg_message_keep(message, arrival->data, arrival->data_bytes,
-                             arrival->rendezvous, arrival->boxed);
+    if (arrival->to_read != NULL) {
+        message->to_read = *arrival->to_read;
+        message->is_read = true;
+    }
+    return tmsg_message_keep(
+        message, message->is_read ? &message->to_read : arrival->data,
+        arrival->data_bytes, arrival->rendezvous, arrival->boxed);
 }
 
 ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)

@@ -33,6 +33,11 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why);
 
+/* The same for memory: `blame` is what is wrong with that of the tensor which
+ * has, or was to have, this place. */
+void tmsg_message_refuse_at(tmsg_message_t *message, const void *place,
+                            const char *blame);
+
 /* The same with tmsg_error_message(), unless what is wrong with it ends the
  * connection, and the message with that. */
 void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status);

@@ -59,6 +59,8 @@ typedef struct tmsg_send {
     bool by_lane;            /* and are counted as going by the lane */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
     uint32_t am_flags;       /* that the plan wants: UCP_AM_SEND_FLAG_* */
+    bool is_read;            /* the peer reads the plan's bytes itself */
+    tmsg_cma_out_t read;
     tmsg_op_t op;
     bool holds_map; /* until its buffers are free */
     bool posted;    /* it has its number */

@@ -121,13 +121,18 @@ static tmsg_chunks_t *chunks_of(const tmsg_message_t *message)
     return &message->endpoint->worker->stage.in;
 }
 
+static bool needs_chunk(const tmsg_dest_t *dest, bool by_host)
+{
+    return dest->domain != NULL && (by_host || !dest->direct);
+}
+
 bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
-                            uint64_t bytes)
+                            uint64_t bytes, bool by_host)
 {
     tmsg_stage_in_t *stage = message->stage;
     tmsg_status_t status;
 
-    if (stage == NULL || !tmsg_dest_is_staged(&stage->dests[index])) {
+    if (stage == NULL || !needs_chunk(&stage->dests[index], by_host)) {
         return true;
     }
     if (stage->chunk != NULL &&
@@ -153,7 +158,7 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
 }
 
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
-                              uint64_t offset, int *memory_type_p,
+                              uint64_t offset, bool by_host, int *memory_type_p,
                               tmsg_chunk_t **chunk_p)
 {
     tmsg_stage_in_t *stage = message->stage;
@@ -164,7 +169,7 @@ uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
     if (stage == NULL || stage->dests[index].domain == NULL) {
         return data + offset;
     }
-    if (stage->dests[index].direct) {
+    if (!needs_chunk(&stage->dests[index], by_host)) {
         *memory_type_p = stage->dests[index].memory_type;
         return data + offset;
     }

@@ -46,13 +46,14 @@ bool tmsg_stage_in_lies(tmsg_message_t *message, size_t index, uint8_t *host);
 tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message);
 
 /* Whether a part may be fetched now, for which there is a chunk if it needs
- * one. */
+ * one: it does if UCX, or whoever fetches it (`by_host`), cannot write the
+ * device's memory. */
 bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
-                            uint64_t bytes);
+                            uint64_t bytes, bool by_host);
 
 /* Where a part is fetched to, and what UCX is to take it for. */
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
-                              uint64_t offset, int *memory_type_p,
+                              uint64_t offset, bool by_host, int *memory_type_p,
                               tmsg_chunk_t **chunk_p);
 
 /* Copies it on to its place. On error nothing is under way. */

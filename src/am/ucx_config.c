@@ -29,8 +29,6 @@ static const struct {
 } defaults[] = {
     {"POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "MM_ERROR_HANDLING", "y",
      "posix,mm,sm,shm", "keeps shared memory in use although peers may fail"},
-    {"CMA_MEMORY_INVALIDATE", "MEMORY_INVALIDATE", NULL, "y", "cma,sm,shm",
-     "keeps single-copy rendezvous although peers may fail"},
     {"TCP_RX_SEG_SIZE", "RX_SEG_SIZE", NULL, NULL, NULL, NULL},
     {"TCP_TX_SEG_SIZE", "TX_SEG_SIZE", NULL, "60k", "tcp",
      "fewer fragments for scatter lists"},
@@ -210,6 +208,11 @@ static bool next_pair(const char **text_p, char *key, size_t key_size,
              text + key_length + 1);
     *text_p = text + length;
     return true;
+}
+
+static bool is_transport(const char *text, size_t length, const char *word)
+{
+    return strlen(word) == length && memcmp(text, word, length) == 0;
 }
 
 /* Whether a comma-separated list has a word. */
@@ -494,6 +497,58 @@ bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key)
     return modify_name(key->name) != key->name + strlen("UCX_");
 }
 
+/* The next word of a list of transports, and what UCX is given for it: "sm" and
+ * "shm" are all of shared memory, "mm" is what is left of it. */
+static const char *next_transport(const char **list, size_t *length_p)
+{
+    const char *word = *list + (**list == ',');
+
+    *length_p = strcspn(word, ",");
+    *list = word + *length_p;
+    if (is_transport(word, *length_p, "sm") ||
+        is_transport(word, *length_p, "shm")) {
+        *length_p = strlen("mm");
+        return "mm";
+    }
+    return word;
+}
+
+/* UCX_TLS as it is without cma, which is left to cma.h: UCX's takes a read that
+ * ended early for the whole. */
+static void leave_out_cma(const char *tls, char *text, size_t bytes)
+{
+    size_t used = 0, length;
+
+    if (tls == NULL || lists(tls, "all", 3)) {
+        snprintf(text, bytes, "^cma");
+        return;
+    }
+    if (tls[0] == '^') {
+        snprintf(text, bytes, "%s,cma", tls);
+        return;
+    }
+    text[0] = '\0';
+    while (*tls != '\0' && used < bytes) {
+        const char *word = next_transport(&tls, &length);
+
+        if (!is_transport(word, length, "cma")) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.*s",
+                                     used > 0 ? "," : "", (int)length, word);
+        }
+    }
+}
+
+static void apply_transports(const tmsg_ucx_keys_t *keys, ucp_config_t *config)
+{
+    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
+    char text[sizeof(key->value) + 8];
+
+    leave_out_cma(key == NULL ? NULL : key->value, text, sizeof(text));
+    if (text[0] != '\0') { /* else UCX says that cma alone carries nothing */
+        (void)ucp_config_modify(config, "TLS", text);
+    }
+}
+
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
                                     ucp_config_t **config_p)
 {
@@ -524,6 +579,7 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
         tmsg_log(TMSG_LOG_WARN, "this UCX does not take %s=%s (%s)", key->name,
                  key->value, ucs_status_string(ucs));
     }
+    apply_transports(keys, config);
     *config_p = config;
     return TMSG_OK;
 }

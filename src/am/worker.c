@@ -334,11 +334,11 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     hello.checksums = tmsg_checksum_mask();
     hello.aborts = 1;
     hello.parts = TMSG_PARTS_KEPT;
-    hello.features = TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST |
-                     TMSG_FEATURE_CALLS | TMSG_FEATURE_SLICES |
-                     TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
-                     TMSG_FEATURE_LEASE | TMSG_FEATURE_LANE |
-                     TMSG_FEATURE_RINGS | TMSG_FEATURE_BOXES;
+    hello.features =
+        TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST | TMSG_FEATURE_CALLS |
+        TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
+        TMSG_FEATURE_LEASE | TMSG_FEATURE_LANE | TMSG_FEATURE_RINGS |
+        TMSG_FEATURE_BOXES | TMSG_FEATURE_READS;
     tmsg_numbers_tell(worker->context->devices, hello.devices,
                       sizeof(hello.devices));
     if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */

@@ -23,6 +23,7 @@
 /* Flags of the preamble. */
 #define TMSG_HEADER_SPILLED 0x01   /* the body heads the payload */
 #define TMSG_HEADER_ACKED 0x02     /* the sender waits for an acknowledgement */
+#define TMSG_HEADER_READ 0x08      /* the receiver reads the payload itself */
 #define TMSG_HEADER_UNORDERED 0x10 /* may be delivered before its turn */
 #define TMSG_HEADER_CHARGED 0x20   /* counted against the receiver's window */
 #define TMSG_HEADER_PULLED 0x40    /* its parts wait until they are asked for */

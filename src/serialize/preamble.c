@@ -13,7 +13,7 @@
 #define MAGIC_1 'M'
 /* Bits of flags that a reader may not pass over. */
 #define FLAGS_CRITICAL 0x0f
-#define FLAGS_KNOWN (TMSG_HEADER_SPILLED | TMSG_HEADER_ACKED)
+#define FLAGS_KNOWN (TMSG_HEADER_SPILLED | TMSG_HEADER_ACKED | TMSG_HEADER_READ)
 
 /* Where each field begins. */
 enum {

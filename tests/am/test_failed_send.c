@@ -15,7 +15,13 @@
 
 enum { LONG = 60000, PIECE = 300000, PART = 8 << 20, ROUNDS = 200 };
 
-TestSuite(failed_send, .init = by_ucx_alone);
+static void have_ucx_move_it(void)
+{
+    by_ucx_alone();
+    without_reading();
+}
+
+TestSuite(failed_send, .init = have_ucx_move_it);
 
 /* The next long send of this UCX worker ends with that. */
 static struct {

@@ -45,6 +45,7 @@ Test(fetch_ends, inside_the_call_that_closes_its_connection)
     tmsg_request_t *sent[FETCHED];
     pair_t pair;
 
+    without_reading();
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, &deep);
     for (unsigned i = 0; i < FETCHED; i++) {
         sent[i] = send_spilled(pair.to_a);

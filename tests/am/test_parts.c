@@ -499,11 +499,15 @@ static void few_at_a_time(link_t link, uint32_t most)
     enum { EACH = 400000, PIECES = 2 * (EACH / 4096 + 1) };
     static const size_t bytes[] = {EACH, EACH};
     uint32_t asked = 0, came = 0, under_way = 0;
+    bool has_read = false;
     tmsg_message_t *message;
     tmsg_request_t *sent;
     pair_t pair;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    if (link == LINK_SHM) {
+        pair_await(&pair, endpoint_is_read, pair.to_a, "a peer that reads");
+    }
     sent = send_way(pair.to_a, map_of(1, bytes, 2), 0, TMSG_WAY_AUTO, 0);
     for (unsigned turns = 0; came < PIECES; turns++) {
         must_true(turns < 10000000);
@@ -511,8 +515,9 @@ static void few_at_a_time(link_t link, uint32_t most)
             tmsg_worker_progress(pair.b.worker);
         }
         tmsg_worker_progress(pair.a.worker);
-        if (link == LINK_SHM && pair.to_b->parts_came != came) {
-            must_eq(pair.to_b->parts_asked, asked);
+        if (link == LINK_SHM) {
+            must_true(pair.to_b->parts_came - came <= (has_read ? 0 : 1));
+            has_read = pair.to_b->parts_came != came;
         }
         asked = pair.to_b->parts_asked;
         came = pair.to_b->parts_came;
@@ -528,7 +533,7 @@ static void few_at_a_time(link_t link, uint32_t most)
     pair_close(&pair);
 }
 
-Test(parts, are_fetched_few_at_a_time_shm) { few_at_a_time(LINK_SHM, 1); }
+Test(parts, are_fetched_few_at_a_time_shm) { few_at_a_time(LINK_SHM, 0); }
 Test(parts, are_fetched_few_at_a_time_tcp) { few_at_a_time(LINK_TCP, 2); }
 
 /* Ends in the middle leave nothing behind, on either side. */

@@ -86,9 +86,13 @@ static void goes(pair_t *pair, size_t tensors, size_t bytes, size_t text,
               "%zu of %zu bytes, behind %zu", tensors, bytes, text);
 }
 
-/* One tensor whose memory the peer's kernel reads goes by UCX for longer. */
+/* One tensor, which the peer reads itself, takes the ring from a greater length
+ * on. */
 static void by_length(pair_t *pair, bool reads)
 {
+    if (reads) {
+        pair_await(pair, endpoint_is_read, pair->to_a, "a peer that reads");
+    }
     goes(pair, 1, 32 * KIB, 0, false);
     goes(pair, 1, 60 * KIB, 0, false);
     goes(pair, 2, 30 * KIB, 0, false);
@@ -123,6 +127,7 @@ Test(ring, is_made_for_one_tensor_behind_long_names)
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair_await(&pair, endpoint_is_read, pair.to_a, "a peer that reads");
     goes(&pair, 1, 100 * KIB, 19000, true);
     goes(&pair, 1, 100 * KIB, 0, false);
     pair_close(&pair);

@@ -36,6 +36,8 @@ void by_ucx_alone(void)
            1);
 }
 
+void without_reading(void) { setenv("UCX_TLS", "posix,self,tcp", 1); }
+
 const char *link_config(link_t link)
 {
     return link == LINK_TCP ? "TLS=tcp" : NULL;
@@ -452,6 +454,8 @@ bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport)
     tmsg_string_free(json);
     return found;
 }
+
+bool endpoint_is_read(void *endpoint) { return endpoint_uses(endpoint, "cma"); }
 
 bool endpoint_has_lane(void *endpoint)
 {

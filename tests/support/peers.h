@@ -65,6 +65,10 @@ void side_close(side_t *side);
  * by a lane (am/lane.h). */
 void by_ucx_alone(void);
 
+/* From now on contexts have UCX's rendezvous move large payloads over shared
+ * memory as well: nobody reads them out of his peer's memory (am/cma.h). */
+void without_reading(void);
+
 /* The UCX configuration that makes UCX use a link, or NULL. */
 const char *link_config(link_t link);
 
@@ -138,6 +142,9 @@ bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport);
 
 /* Whether its large payloads go by a connection of their own; for await(). */
 bool endpoint_has_lane(void *endpoint);
+
+/* Whether the peer reads large payloads out of this side's memory; likewise. */
+bool endpoint_is_read(void *endpoint);
 
 /* A path in /tmp that this process alone uses; gone at its exit. */
 const char *scratch_path(const char *name);
