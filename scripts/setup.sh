@@ -31,6 +31,7 @@ iproute2           ip: two namespaces joined by a cable are the tests' hosts
 iputils-ping       ping: whether they reach each other yet
 nftables           nft: loses packets between them, or lets nobody in
 libgstreamer1.0-dev  GStreamer: its source and sink in examples/embed
+libgstreamer-plugins-base1.0-dev  gstreamer-video: how a frame lies in a buffer
 ucx-utils          ucx_info: what UCX itself says of its keys
 valgrind           callgrind: counts the instructions of a message
 strace             counts its system calls

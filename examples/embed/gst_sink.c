@@ -14,7 +14,8 @@ typedef struct {
     gchar *uri;
     link_t link;
     tmsg_endpoint_t *endpoint;
-    GstCaps *caps;
+    format_t format;
+    gchar *segment;
 } TensormsgSink;
 
 typedef GstBaseSinkClass TensormsgSinkClass;
@@ -61,13 +62,29 @@ static gboolean sink_stop(GstBaseSink *base)
         tmsg_request_destroy(closed);
     }
     link_close(&self->link);
-    gst_caps_replace(&self->caps, NULL);
+    format_clear(&self->format);
+    g_clear_pointer(&self->segment, g_free);
     return TRUE;
 }
 
 static gboolean sink_set_caps(GstBaseSink *base, GstCaps *caps)
 {
-    gst_caps_replace(&((TensormsgSink *)base)->caps, caps);
+    gchar *error = format_read(&((TensormsgSink *)base)->format, caps);
+
+    if (error != NULL) {
+        GST_ELEMENT_ERROR(base, STREAM, FORMAT, ("%s", error), (NULL));
+        g_free(error);
+        return FALSE;
+    }
+    return TRUE;
+}
+
+/* Upstream need not copy a frame into the layout of the caps: the sink reads
+ * strides and offsets from the GstVideoMeta. */
+static gboolean sink_propose_allocation(GstBaseSink *base, GstQuery *query)
+{
+    (void)base;
+    gst_query_add_allocation_meta(query, GST_VIDEO_META_API_TYPE, NULL);
     return TRUE;
 }
 
@@ -86,7 +103,7 @@ static void give_back(void *arg)
     g_free(lent);
 }
 
-static tmsg_status_t add_buffer(tmsg_map_t *map, GstBuffer *buffer)
+static gchar *add_bytes(tmsg_map_t *map, GstBuffer *buffer)
 {
     lent_t *lent = g_new0(lent_t, 1);
     const tmsg_map_add_params_t params = {.field_mask =
@@ -96,82 +113,106 @@ static tmsg_status_t add_buffer(tmsg_map_t *map, GstBuffer *buffer)
     tmsg_tensor_t tensor = {.device = {TMSG_DEVICE_CPU, 0},
                             .dtype = {TMSG_DTYPE_UINT, 8, 1},
                             .ndim = 1};
-    tmsg_status_t status;
     int64_t shape;
 
-    lent->buffer = gst_buffer_ref(buffer);
     if (!gst_buffer_map(buffer, &lent->info, GST_MAP_READ)) {
-        gst_buffer_unref(buffer);
         g_free(lent);
-        return TMSG_ERR_IO;
+        return g_strdup("a buffer cannot be mapped");
     }
+    lent->buffer = gst_buffer_ref(buffer);
     shape = (int64_t)lent->info.size;
     tensor.shape = &shape;
     tensor.data = lent->info.data;
-    status = tmsg_map_add(map, "buffer", &tensor, &params);
-    if (status != TMSG_OK) {
+    if (tmsg_map_add(map, KEY_BYTES, &tensor, &params) != TMSG_OK) {
         give_back(lent);
+        return g_strdup(tmsg_error_message());
     }
-    return status;
+    return NULL;
 }
 
-static tmsg_status_t add_meta(tmsg_map_t *map, const GstCaps *caps,
-                              GstClockTime pts, GstClockTime duration)
+static gchar *add_words(tmsg_map_t *map, const TensormsgSink *self)
 {
-    gchar *text = caps == NULL ? NULL : gst_caps_to_string(caps);
     tmsg_status_t status = TMSG_OK;
 
-    if (text != NULL) {
-        status = tmsg_map_set_string(map, KEY_CAPS, text);
+    if (self->format.text != NULL) {
+        status = tmsg_map_set_string(map, KEY_CAPS, self->format.text);
     }
-    if (status == TMSG_OK && GST_CLOCK_TIME_IS_VALID(pts)) {
-        status = tmsg_map_set_i64(map, KEY_PTS, (int64_t)pts);
+    if (status == TMSG_OK && self->segment != NULL) {
+        status = tmsg_map_set_string(map, KEY_SEGMENT, self->segment);
     }
-    if (status == TMSG_OK && GST_CLOCK_TIME_IS_VALID(duration)) {
-        status = tmsg_map_set_i64(map, KEY_DURATION, (int64_t)duration);
-    }
-    g_free(text);
-    return status;
+    return status == TMSG_OK ? NULL : g_strdup(tmsg_error_message());
 }
 
-static tmsg_status_t sink_send(TensormsgSink *self, GstBuffer *buffer)
+/* The end of the stream if buffer is NULL. */
+static gchar *fill(tmsg_map_t *map, TensormsgSink *self, GstBuffer *buffer)
+{
+    gchar *error;
+
+    if (buffer == NULL) {
+        return tmsg_map_set_bool(map, KEY_END, 1) == TMSG_OK
+                   ? NULL
+                   : g_strdup(tmsg_error_message());
+    }
+    error = self->format.is_video ? planes_add(map, &self->format.info, buffer)
+                                  : add_bytes(map, buffer);
+    if (error == NULL && meta_add(map, buffer) != TMSG_OK) {
+        error = g_strdup(tmsg_error_message());
+    }
+    return error == NULL ? add_words(map, self) : error;
+}
+
+static gchar *sink_send(TensormsgSink *self, GstBuffer *buffer)
 {
     tmsg_map_t *map;
-    tmsg_status_t status = tmsg_map_create(&map);
+    gchar *error;
 
-    if (status != TMSG_OK) {
-        return status;
+    if (tmsg_map_create(&map) != TMSG_OK) {
+        return g_strdup(tmsg_error_message());
     }
-    if (buffer == NULL) {
-        status = tmsg_map_set_bool(map, KEY_END, 1);
-    } else {
-        status = add_buffer(map, buffer);
-        if (status == TMSG_OK) {
-            status = add_meta(map, self->caps, GST_BUFFER_PTS(buffer),
-                              GST_BUFFER_DURATION(buffer));
-        }
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_send(self->endpoint, map, NULL, NULL);
+    error = fill(map, self, buffer);
+    if (error == NULL &&
+        tmsg_endpoint_send(self->endpoint, map, NULL, NULL) != TMSG_OK) {
+        error = g_strdup(tmsg_error_message());
     }
     tmsg_map_destroy(map);
-    return status;
+    return error;
 }
 
 static GstFlowReturn sink_render(GstBaseSink *base, GstBuffer *buffer)
 {
-    if (sink_send((TensormsgSink *)base, buffer) != TMSG_OK) {
-        GST_ELEMENT_ERROR(base, RESOURCE, WRITE, ("%s", tmsg_error_message()),
-                          (NULL));
+    gchar *error = sink_send((TensormsgSink *)base, buffer);
+
+    if (error != NULL) {
+        GST_ELEMENT_ERROR(base, RESOURCE, WRITE, ("%s", error), (NULL));
+        g_free(error);
         return GST_FLOW_ERROR;
     }
     return GST_FLOW_OK;
 }
 
+/* A timestamp means nothing without its segment: some encoders begin at 1000
+ * hours. The source counts time, so a segment of bytes is not sent. */
+static void follow_segment(TensormsgSink *self, GstEvent *event)
+{
+    GValue value = G_VALUE_INIT;
+    const GstSegment *segment;
+
+    gst_event_parse_segment(event, &segment);
+    g_clear_pointer(&self->segment, g_free);
+    if (segment->format == GST_FORMAT_TIME) {
+        g_value_init(&value, GST_TYPE_SEGMENT);
+        g_value_set_boxed(&value, segment);
+        self->segment = gst_value_serialize(&value);
+        g_value_unset(&value);
+    }
+}
+
 static gboolean sink_event(GstBaseSink *base, GstEvent *event)
 {
-    if (GST_EVENT_TYPE(event) == GST_EVENT_EOS) {
-        sink_send((TensormsgSink *)base, NULL);
+    if (GST_EVENT_TYPE(event) == GST_EVENT_SEGMENT) {
+        follow_segment((TensormsgSink *)base, event);
+    } else if (GST_EVENT_TYPE(event) == GST_EVENT_EOS) {
+        g_free(sink_send((TensormsgSink *)base, NULL));
     }
     return GST_BASE_SINK_CLASS(tensormsg_sink_parent_class)->event(base, event);
 }
@@ -207,6 +248,7 @@ static void tensormsg_sink_class_init(TensormsgSinkClass *class)
     class->start = sink_start;
     class->stop = sink_stop;
     class->set_caps = sink_set_caps;
+    class->propose_allocation = sink_propose_allocation;
     class->render = sink_render;
     class->event = sink_event;
 }

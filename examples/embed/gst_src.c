@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gst_src.c - tensormsgsrc: messages to buffers. */
+/* gst_src.c - tensormsgsrc: messages to buffers. It leaves out a message whose
+ * tensors do not fit its caps, and posts a warning that says why. */
 #include <gst/base/gstpushsrc.h>
 #include <stddef.h>
 
@@ -18,7 +19,9 @@ typedef struct {
     GCond cond;
     GQueue ready; /* messages, QUEUE at most: more stay with their sender */
     gboolean flushing;
-    gchar *caps;
+    format_t format;
+    gchar *segment;
+    gboolean takes_meta; /* downstream reads a GstVideoMeta */
 } TensormsgSrc;
 
 typedef GstPushSrcClass TensormsgSrcClass;
@@ -117,7 +120,8 @@ static gboolean src_stop(GstBaseSrc *base)
 
     link_close(&self->link);
     g_queue_clear_full(&self->ready, destroy_message);
-    g_clear_pointer(&self->caps, g_free);
+    format_clear(&self->format);
+    g_clear_pointer(&self->segment, g_free);
     return TRUE;
 }
 
@@ -143,54 +147,120 @@ static gboolean src_unlock_stop(GstBaseSrc *base)
     return TRUE;
 }
 
-static void follow_caps(TensormsgSrc *self, const tmsg_map_t *map)
+/* GstBaseSrc asks downstream after each change of caps, and after a change of
+ * the elements there. */
+static gboolean src_decide_allocation(GstBaseSrc *base, GstQuery *query)
 {
+    ((TensormsgSrc *)base)->takes_meta =
+        gst_query_find_allocation_meta(query, GST_VIDEO_META_API_TYPE, NULL);
+    return GST_BASE_SRC_CLASS(tensormsg_src_parent_class)
+        ->decide_allocation(base, query);
+}
+
+static gchar *follow_caps(TensormsgSrc *self, const tmsg_map_t *map)
+{
+    GstBaseSrc *base = GST_BASE_SRC(self);
+    gchar *error = NULL;
     const char *text;
     GstCaps *caps;
 
     if (tmsg_map_get_string(map, KEY_CAPS, &text) != TMSG_OK ||
-        g_strcmp0(text, self->caps) == 0) {
-        return;
+        g_strcmp0(text, self->format.text) == 0) {
+        return NULL;
     }
     caps = gst_caps_from_string(text);
-    if (caps != NULL) {
-        gst_base_src_set_caps(GST_BASE_SRC(self), caps);
-        gst_caps_unref(caps);
+    if (caps == NULL) {
+        return g_strdup_printf("'%s' is no caps", text);
     }
-    g_free(self->caps);
-    self->caps = g_strdup(text);
+    error = format_read(&self->format, caps);
+    if (error == NULL &&
+        !(gst_base_src_set_caps(base, caps) && gst_base_src_negotiate(base))) {
+        error = g_strdup_printf("no element downstream takes %s", text);
+        format_clear(&self->format);
+    }
+    gst_caps_unref(caps);
+    return error;
 }
 
-/* The buffer is the message's memory, which goes when the buffer does. */
-static GstFlowReturn wrap(TensormsgSrc *self, tmsg_message_t *message,
-                          GstBuffer **buffer_p)
+static void follow_segment(TensormsgSrc *self, const tmsg_map_t *map)
+{
+    GValue value = G_VALUE_INIT;
+    const char *text;
+
+    if (tmsg_map_get_string(map, KEY_SEGMENT, &text) != TMSG_OK ||
+        g_strcmp0(text, self->segment) == 0) {
+        return;
+    }
+    g_free(self->segment);
+    self->segment = g_strdup(text);
+    g_value_init(&value, GST_TYPE_SEGMENT);
+    if (gst_value_deserialize(&value, text)) {
+        const GstSegment *segment = g_value_get_boxed(&value);
+
+        if (segment->format == GST_FORMAT_TIME) {
+            gst_base_src_new_segment(GST_BASE_SRC(self), segment);
+        }
+    }
+    g_value_unset(&value);
+}
+
+static gchar *take_bytes(const tmsg_map_t *map, tmsg_message_t **held,
+                         GstBuffer **buffer_p)
+{
+    tmsg_tensor_t tensor;
+    GstMemory *memory;
+    gchar *error;
+
+    if (tmsg_map_find(map, KEY_BYTES, &tensor) != TMSG_OK) {
+        return g_strdup("no tensor '" KEY_BYTES "'");
+    }
+    error = tensor_memory(&tensor, held, &memory);
+    if (error == NULL) {
+        *buffer_p = gst_buffer_new();
+        gst_buffer_append_memory(*buffer_p, memory);
+        meta_take(map, *buffer_p);
+    }
+    return error;
+}
+
+static gchar *take_frame(TensormsgSrc *self, const tmsg_map_t *map,
+                         tmsg_message_t **held, GstBuffer **buffer_p)
+{
+    GstBuffer *buffer, *copy = NULL;
+    gchar *error = planes_take(map, &self->format.info, held, &buffer);
+
+    if (error != NULL) {
+        return error;
+    }
+    meta_take(map, buffer);
+    if (!self->takes_meta) {
+        error = planes_plain(buffer, &self->format.info, &copy);
+    }
+    if (error != NULL || copy != NULL) {
+        gst_buffer_unref(buffer);
+    }
+    if (copy != NULL) {
+        meta_take(map, copy);
+    }
+    *buffer_p = copy != NULL ? copy : buffer;
+    return error;
+}
+
+/* The buffer's memories are the message's; the last of them destroys it. */
+static gchar *take(TensormsgSrc *self, tmsg_message_t *message,
+                   GstBuffer **buffer_p)
 {
     const tmsg_map_t *map = tmsg_message_map(message);
-    tmsg_tensor_t tensor;
-    uint64_t bytes = 0;
-    int64_t time;
-    int end = 0;
+    tmsg_message_t **held = g_atomic_rc_box_dup(sizeof(message), &message);
+    gchar *error = follow_caps(self, map);
 
-    if (tmsg_map_get_bool(map, KEY_END, &end) == TMSG_OK && end) {
-        tmsg_message_destroy(message);
-        return GST_FLOW_EOS;
+    if (error == NULL) {
+        follow_segment(self, map);
+        error = self->format.is_video ? take_frame(self, map, held, buffer_p)
+                                      : take_bytes(map, held, buffer_p);
     }
-    if (tmsg_map_find(map, "buffer", &tensor) != TMSG_OK ||
-        tmsg_tensor_bytes(&tensor, &bytes) != TMSG_OK) {
-        tmsg_message_destroy(message); /* not of ours */
-        return GST_FLOW_CUSTOM_SUCCESS;
-    }
-    follow_caps(self, map);
-    *buffer_p =
-        gst_buffer_new_wrapped_full(GST_MEMORY_FLAG_READONLY, tensor.data,
-                                    bytes, 0, bytes, message, destroy_message);
-    if (tmsg_map_get_i64(map, KEY_PTS, &time) == TMSG_OK) {
-        GST_BUFFER_PTS(*buffer_p) = (GstClockTime)time;
-    }
-    if (tmsg_map_get_i64(map, KEY_DURATION, &time) == TMSG_OK) {
-        GST_BUFFER_DURATION(*buffer_p) = (GstClockTime)time;
-    }
-    return GST_FLOW_OK;
+    let_go(held);
+    return error;
 }
 
 /* NULL: it is called back. */
@@ -208,18 +278,38 @@ static tmsg_message_t *next(TensormsgSrc *self)
     return message;
 }
 
+static gboolean is_end(const tmsg_message_t *message)
+{
+    int end = 0;
+
+    return tmsg_map_get_bool(tmsg_message_map(message), KEY_END, &end) ==
+               TMSG_OK &&
+           end;
+}
+
 static GstFlowReturn src_create(GstPushSrc *base, GstBuffer **buffer_p)
 {
     TensormsgSrc *self = (TensormsgSrc *)base;
-    GstFlowReturn result = GST_FLOW_CUSTOM_SUCCESS;
+    gchar *error;
 
-    while (result == GST_FLOW_CUSTOM_SUCCESS) {
+    do {
         tmsg_message_t *message = next(self);
 
-        result =
-            message == NULL ? GST_FLOW_FLUSHING : wrap(self, message, buffer_p);
-    }
-    return result;
+        if (message == NULL) {
+            return GST_FLOW_FLUSHING;
+        }
+        if (is_end(message)) {
+            tmsg_message_destroy(message);
+            return GST_FLOW_EOS;
+        }
+        error = take(self, message, buffer_p);
+        if (error != NULL) {
+            GST_ELEMENT_WARNING(self, RESOURCE, READ,
+                                ("message left out: %s", error), (NULL));
+        }
+        g_free(error);
+    } while (error != NULL);
+    return GST_FLOW_OK;
 }
 
 static void src_set(GObject *object, guint id, const GValue *value,
@@ -271,6 +361,7 @@ static void tensormsg_src_class_init(TensormsgSrcClass *class)
     base->stop = src_stop;
     base->unlock = src_unlock;
     base->unlock_stop = src_unlock_stop;
+    base->decide_allocation = src_decide_allocation;
     class->create = src_create;
 }
 
@@ -282,4 +373,5 @@ static void tensormsg_src_init(TensormsgSrc *self)
     g_queue_init(&self->ready);
     gst_base_src_set_live(GST_BASE_SRC(self), TRUE);
     gst_base_src_set_format(GST_BASE_SRC(self), GST_FORMAT_TIME);
+    gst_base_src_set_automatic_eos(GST_BASE_SRC(self), FALSE);
 }

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gst_tensormsg.c - a GStreamer plug-in: tensormsgsink sends each buffer as a
- * map of one tensor, tensormsgsrc gives them out at the other end. Caps,
- * timestamps and the end of the stream travel as metadata.
+ * map, and tensormsgsrc makes a buffer of each map at the other end. A plane of
+ * raw video is a tensor; any other buffer is one tensor of bytes. Caps,
+ * segment, timestamps, flags, GstMetas and the end of the stream travel as
+ * metadata.
  *
- *   gst-launch-1.0 tensormsgsrc uri=tcp://:9000 ! videoconvert ! autovideosink
+ *   gst-launch-1.0 tensormsgsrc uri=tcp://:9000 ! videoconvert ! \
+ *       autovideosink sync=false
  *   gst-launch-1.0 videotestsrc ! tensormsgsink uri=tcp://localhost:9000
  *
- * Neither waits: what finds no room in the sink makes room for newer buffers,
- * and the source takes no more than a few before they are asked for. Each has a
- * worker of its own, which a thread of its own drives: it sleeps on the
- * worker's descriptor and on one by which it is called.
+ * Neither element waits: a full sink drops its oldest buffer, and the source
+ * takes a few messages before they are asked for. Each has a worker of its own,
+ * which a thread of its own drives.
  *
- *   gst_sink.c   the sink
- *   gst_src.c    the source
- *   this file    the thread, and the plug-in */
+ *   gst_sink.c    the sink: buffer to message
+ *   gst_src.c     the source: message to buffer
+ *   gst_format.c  what the caps say, and which are refused
+ *   gst_planes.c  a video frame as tensors, and back
+ *   gst_meta.c    the rest of a buffer as metadata, and back
+ *   this file     the thread, and the plug-in */
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -21,6 +26,8 @@
 #include "gst_tensormsg.h"
 
 #define PACKAGE "tensormsg"
+
+GST_DEBUG_CATEGORY(tensormsg_debug);
 
 void link_call(link_t *link)
 {
@@ -91,6 +98,7 @@ GParamSpec *uri_property(void)
 
 static gboolean plugin_init(GstPlugin *plugin)
 {
+    GST_DEBUG_CATEGORY_INIT(tensormsg_debug, "tensormsg", 0, "tensormsg");
     return gst_element_register(plugin, "tensormsgsink", GST_RANK_NONE,
                                 tensormsg_sink_get_type()) &&
            gst_element_register(plugin, "tensormsgsrc", GST_RANK_NONE,
