@@ -18,17 +18,21 @@ static tmsg_status_t check_tensors(const tmsg_send_t *send)
         if (entries[i].name_bytes > peer->max_name_bytes) {
             return tmsg_error_set(
                 TMSG_ERR_LIMIT_EXCEEDED,
-                "%s: the name of tensor %zu has %zu bytes, the peer allows "
-                "%llu",
-                send->endpoint->peer, i, entries[i].name_bytes,
+                "%s: tensor '%s': a name of %zu bytes, the receiver allows "
+                "%llu (its limit name_bytes)",
+                send->endpoint->peer,
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text,
+                entries[i].name_bytes,
                 (unsigned long long)peer->max_name_bytes);
         }
         if ((uint64_t)entries[i].tensor.ndim > peer->max_ndim) {
             return tmsg_error_set(
                 TMSG_ERR_LIMIT_EXCEEDED,
-                "%s: tensor '%.256s': ndim %d, the peer allows %llu",
-                send->endpoint->peer, entries[i].name, entries[i].tensor.ndim,
-                (unsigned long long)peer->max_ndim);
+                "%s: tensor '%s': ndim %d, the receiver allows %llu (its limit "
+                "ndim)",
+                send->endpoint->peer,
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text,
+                entries[i].tensor.ndim, (unsigned long long)peer->max_ndim);
         }
     }
     return TMSG_OK;
@@ -48,11 +52,13 @@ static tmsg_status_t check_keys(const tmsg_send_t *send, const tmsg_map_t *map,
         }
         *bytes += entries[i].key_bytes + entries[i].value.bytes;
         if (entries[i].key_bytes > peer->max_name_bytes) {
-            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                  "%s: a metadata key has %zu bytes, the peer "
-                                  "allows %llu",
-                                  send->endpoint->peer, entries[i].key_bytes,
-                                  (unsigned long long)peer->max_name_bytes);
+            return tmsg_error_set(
+                TMSG_ERR_LIMIT_EXCEEDED,
+                "%s: metadata '%s': a key of %zu bytes, the "
+                "receiver allows %llu (its limit name_bytes)",
+                send->endpoint->peer,
+                tmsg_error_name(entries[i].key, entries[i].key_bytes).text,
+                entries[i].key_bytes, (unsigned long long)peer->max_name_bytes);
         }
     }
     return TMSG_OK;
@@ -67,7 +73,8 @@ static tmsg_status_t check_metadata(const tmsg_send_t *send)
 
     if (keys > peer->max_metadata_keys) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: %zu metadata keys, the peer allows %llu",
+                              "%s: %zu metadata keys, the receiver allows %llu "
+                              "(its limit metadata_keys)",
                               send->endpoint->peer, keys,
                               (unsigned long long)peer->max_metadata_keys);
     }
@@ -80,8 +87,8 @@ static tmsg_status_t check_metadata(const tmsg_send_t *send)
     }
     if (bytes > peer->max_metadata_bytes) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: %llu bytes of metadata, the peer allows "
-                              "%llu",
+                              "%s: %llu bytes of metadata, the receiver "
+                              "allows %llu (its limit metadata_bytes)",
                               send->endpoint->peer, (unsigned long long)bytes,
                               (unsigned long long)peer->max_metadata_bytes);
     }
@@ -94,7 +101,8 @@ tmsg_status_t tmsg_allowed_layout(const tmsg_send_t *send)
 
     if (tmsg_map_size(send->map) > peer->max_tensors) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s: %zu tensors, the peer allows %llu",
+                              "%s: %zu tensors, the receiver allows %llu (its "
+                              "limit tensors)",
                               send->endpoint->peer, tmsg_map_size(send->map),
                               (unsigned long long)peer->max_tensors);
     }
@@ -121,8 +129,8 @@ static tmsg_status_t too_large(const tmsg_send_t *send,
                                  measures->bytes));
     }
     return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                          "%s: payload of %llu bytes, the peer allows %llu "
-                          "(its limit message_bytes)%s",
+                          "%s: payload of %llu bytes, the receiver allows "
+                          "%llu (its limit message_bytes)%s",
                           send->endpoint->peer, (unsigned long long)bytes,
                           (unsigned long long)most, travels);
 }

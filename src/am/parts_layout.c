@@ -77,7 +77,8 @@ static tmsg_status_t check_total(const tmsg_message_t *message)
 
     if (bytes > limits->message_bytes) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "payload of %llu bytes, at most %llu",
+                              "payload of %llu bytes, at most %llu (limit "
+                              "message_bytes)",
                               (unsigned long long)bytes,
                               (unsigned long long)limits->message_bytes);
     }

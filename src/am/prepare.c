@@ -70,8 +70,8 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
     if (needed > endpoint->peer_hello.max_header_bytes) {
         return tmsg_error_set(
             TMSG_ERR_LIMIT_EXCEEDED,
-            "%s: names and metadata take %zu bytes, the peer "
-            "allows %llu",
+            "%s: names, shapes and metadata of %zu bytes, the receiver "
+            "allows %llu (its limit header_bytes)",
             endpoint->peer, needed,
             (unsigned long long)endpoint->peer_hello.max_header_bytes);
     }

@@ -26,12 +26,14 @@ tmsg_status_t tmsg_payload_check(const tmsg_preamble_t *head,
     }
     if (payload_bytes > limits->message_bytes) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "payload of %" PRIu64 " bytes, at most %" PRIu64,
+                              "payload of %" PRIu64 " bytes, at most %" PRIu64
+                              " (limit message_bytes)",
                               payload_bytes, limits->message_bytes);
     }
     if (head->body_bytes > limits->header_bytes) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "header of %" PRIu32 " bytes, at most %" PRIu64,
+                              "header of %" PRIu32 " bytes, at most %" PRIu64
+                              " (limit header_bytes)",
                               head->body_bytes, limits->header_bytes);
     }
     return TMSG_OK;

@@ -369,7 +369,8 @@ tmsg_status_t tmsg_ucxx_to_map(const tmsg_ucxx_header_t *header,
 
     if (payload_bytes > limits->message_bytes || payload_bytes > INT64_MAX) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "payload of %" PRIu64 " bytes, at most %" PRIu64,
+                              "payload of %" PRIu64 " bytes, at most %" PRIu64
+                              " (limit message_bytes)",
                               payload_bytes, limits->message_bytes);
     }
     status = append_tensor(header, payload_bytes, limits, map);

@@ -39,7 +39,7 @@ Test(broadcast_limits, the_limit_is_for_all_of_it)
     must_be(tmsg_endpoint_send(pair.to_a, exceeds, NULL, NULL),
             TMSG_ERR_LIMIT_EXCEEDED);
     must_say(tmsg_error_message(),
-             "payload of 1048577 bytes, the peer allows 1048576 (its limit "
+             "payload of 1048577 bytes, the receiver allows 1048576 (its limit "
              "message_bytes) with all that is broadcast in it, of which 1 "
              "travel: send it without what repeats, or raise the limit there");
     must(tmsg_endpoint_send(pair.to_a, fits, NULL, NULL));
