@@ -79,7 +79,9 @@ TMSG_API tmsg_status_t tmsg_endpoint_open_stream(
 
 /* Serves a stream. The handle is the handler's until that returns, and
  * whoever's who asked for it with tmsg_call_stream_keep(). Where the last one
- * is gone and the stream was not ended it ends with INTERNAL at its opener.
+ * is gone and the stream was not ended it ends with INTERNAL at its opener; or,
+ * if its last message could not be sent (LIMIT_EXCEEDED, UNSUPPORTED,
+ * NO_MEMORY), with that status and its words.
  * Thread: that which progresses, with no lock held, where it may do what a
  * message's handler may; or one of the server's own
  * (TMSG_SERVER_PARAM_THREADS), where it may also wait, and so read and send in
@@ -142,7 +144,8 @@ TMSG_API tmsg_status_t tmsg_call_stream_set_events(
  * TIMED_OUT, CLOSED (this side has finished, or the stream is over and did not
  * fail), what it failed with; INVALID_PARAM (also where the map is not what the
  * signature says) and the others of tmsg_endpoint_send(), which leave the
- * stream as it was. */
+ * stream as it was: LIMIT_EXCEEDED names the limit of the receiver, its value
+ * and what the map has. */
 TMSG_API tmsg_status_t tmsg_call_stream_send(tmsg_call_stream_t *stream,
                                              const tmsg_map_t *map,
                                              const tmsg_send_params_t *params,

@@ -135,7 +135,8 @@ bool tmsg_reply_bounces(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     tmsg_calls_hold(peer->endpoint);
     unsent->id = head->id;
     unsent->status = status;
-    snprintf(unsent->words, sizeof(unsent->words), "%s", error);
+    snprintf(unsent->words, sizeof(unsent->words), "%s",
+             tmsg_call_without_peer(tmsg_endpoint_peer(peer->endpoint), error));
     tmsg_utf8_scrub(unsent->words);
     tmsg_hub_lock(hub);
     tmsg_hub_tell(hub, &unsent->event);
@@ -215,7 +216,10 @@ TMSG_RPC_RARE tmsg_status_t answer_failed(tmsg_task_t *task,
 
     strcpy(words, tmsg_error_message());
     tmsg_hooks_words(task->hooks, words, strlen(words));
-    tmsg_task_send_failure(task, status, words, true);
+    tmsg_task_send_failure(
+        task, status,
+        tmsg_call_without_peer(tmsg_endpoint_peer(task->endpoint), words),
+        true);
     tmsg_task_settle(task);
     return tmsg_error_set(status, "%s", words);
 }

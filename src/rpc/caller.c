@@ -250,10 +250,8 @@ static void fire_given_up(tmsg_rpc_event_t *event)
     fire(event);
 }
 
-/* What the peer is called is in front already. */
-static const char *without_peer(const tmsg_call_t *call, const char *why)
+const char *tmsg_call_without_peer(const char *peer, const char *why)
 {
-    const char *peer = tmsg_endpoint_peer(call->endpoint);
     size_t bytes = strlen(peer);
 
     return strncmp(why, peer, bytes) == 0 && strncmp(why + bytes, ": ", 2) == 0
@@ -263,14 +261,14 @@ static const char *without_peer(const tmsg_call_t *call, const char *why)
 
 void tmsg_call_explain(tmsg_call_t *call, const char *why)
 {
+    const char *peer = tmsg_endpoint_peer(call->endpoint);
     char tries[32] = "";
 
     if (call->attempts > 1) {
         snprintf(tries, sizeof(tries), " (%u attempts)", call->attempts);
     }
     snprintf(call->error, sizeof(call->error), "%.160s: method '%s': %s%s%s",
-             tmsg_endpoint_peer(call->endpoint), call->method,
-             without_peer(call, why), tries,
+             peer, call->method, tmsg_call_without_peer(peer, why), tries,
              call->may_have_run ? "" : " (no handler saw the call)");
     tmsg_utf8_scrub(call->error);
 }

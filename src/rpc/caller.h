@@ -96,6 +96,10 @@ bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status);
 /* Lock held: one of that peer's that goes on; NULL: none. */
 tmsg_call_t *tmsg_call_find(const tmsg_rpc_peer_t *peer, uint64_t id);
 
+/* Words without the name of the peer that they begin with: whoever they are
+ * for has it in front already, or is that peer. */
+const char *tmsg_call_without_peer(const char *peer, const char *why);
+
 /* Lock held: says why it failed. */
 void tmsg_call_explain(tmsg_call_t *call, const char *why);
 

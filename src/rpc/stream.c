@@ -3,6 +3,7 @@
 #include "rpc/stream.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/map.h"
 #include "rpc/intercept.h"
@@ -319,6 +320,33 @@ static tmsg_status_t check_params(const tmsg_send_params_t *params)
     return TMSG_OK;
 }
 
+/* Whether a message is too much, or of the wrong kind, for its receiver, or
+ * there is no memory for it: not this side's own use of the stream. */
+static bool is_unsendable(tmsg_status_t status)
+{
+    return status == TMSG_ERR_LIMIT_EXCEEDED ||
+           status == TMSG_ERR_UNSUPPORTED || status == TMSG_ERR_NO_MEMORY;
+}
+
+/* Lock held: a handler may let go of its stream behind a message that did not
+ * leave. */
+static void note_unsent(tmsg_call_stream_t *stream, tmsg_status_t status)
+{
+    const char *peer = tmsg_endpoint_peer(stream->endpoint);
+
+    if (stream->unsent == TMSG_OK && !is_unsendable(status)) {
+        return;
+    }
+    free(stream->unsent_words);
+    stream->unsent_words = NULL;
+    stream->unsent = TMSG_OK;
+    if (is_unsendable(status)) {
+        stream->unsent = status;
+        stream->unsent_words =
+            strdup(tmsg_call_without_peer(peer, tmsg_error_message()));
+    }
+}
+
 /* Waits for room unless it is to try only; `timed`, if not NULL, are the params
  * that `how` has, whose time is what is left. */
 static tmsg_status_t
@@ -349,6 +377,9 @@ send_when_room(tmsg_call_stream_t *stream, const tmsg_map_t *map,
     } while (status == TMSG_IN_PROGRESS);
     tmsg_hub_lock(stream->hub);
     stream->sent += status == TMSG_OK;
+    if (stream->task != NULL && status != TMSG_ERR_WOULD_BLOCK) {
+        note_unsent(stream, status);
+    }
     tmsg_hub_unlock(stream->hub);
     return status;
 }

@@ -45,6 +45,9 @@ struct tmsg_call_stream {
     atomic_int outcome; /* what its server ends it with */
     uint64_t sent, received, dropped;
     char error[TMSG_CALL_TEXT_MOST + 1]; /* at its server */
+    tmsg_status_t unsent; /* at its server: why its last message did not leave;
+                           * OK: it did */
+    char *unsent_words;   /* with that; NULL: no memory */
 };
 
 void tmsg_stream_hold(tmsg_call_stream_t *stream);
@@ -119,6 +122,11 @@ void tmsg_streams_let_go(tmsg_rpc_peer_t *peer);
 
 /* Lock held: it is that task from now on. */
 void tmsg_stream_serve(tmsg_call_stream_t *stream, tmsg_task_t *task);
+
+/* Lock held: what a task ends with that its handler let go of without an end:
+ * why its last message did not leave, if it did not. */
+tmsg_status_t tmsg_stream_unended(const tmsg_call_stream_t *stream,
+                                  const char **words_p);
 
 /* Frees one that nobody refers to any more. NULL is allowed. */
 void tmsg_stream_free(tmsg_call_stream_t *stream);

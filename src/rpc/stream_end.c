@@ -181,6 +181,13 @@ static void parted(void *arg, tmsg_status_t status, const char *error)
     tmsg_stream_drop(stream);
 }
 
+/* What is said to a peer does not name it. */
+static const char *without_peer(const tmsg_call_stream_t *stream,
+                                const char *words)
+{
+    return tmsg_call_without_peer(tmsg_endpoint_peer(stream->endpoint), words);
+}
+
 static const char *words_of(const tmsg_call_stream_t *stream,
                             tmsg_status_t status)
 {
@@ -197,6 +204,18 @@ static const char *words_of(const tmsg_call_stream_t *stream,
     default:
         return tmsg_status_name(status);
     }
+}
+
+tmsg_status_t tmsg_stream_unended(const tmsg_call_stream_t *stream,
+                                  const char **words_p)
+{
+    if (stream == NULL || stream->unsent == TMSG_OK) {
+        *words_p = "the handler let go of it without an answer";
+        return TMSG_ERR_INTERNAL;
+    }
+    *words_p = stream->unsent_words != NULL ? stream->unsent_words
+                                            : tmsg_status_name(stream->unsent);
+    return stream->unsent;
 }
 
 void tmsg_stream_let_go(tmsg_call_stream_t *stream)
@@ -221,7 +240,7 @@ void tmsg_stream_let_go(tmsg_call_stream_t *stream)
         head.type = TMSG_STREAM_OVER;
         head.flags = stream->task->ran ? 0 : TMSG_CALL_NOT_RUN;
         head.status = status < 0 ? status : TMSG_ERR_CANCELED;
-        head.text = words_of(stream, status);
+        head.text = without_peer(stream, words_of(stream, status));
         head.text_bytes = cut(head.text);
     }
     if (tell) {
@@ -306,6 +325,7 @@ tmsg_status_t tmsg_stream_send_end(tmsg_call_stream_t *stream, int32_t code,
 void tmsg_stream_say_end(tmsg_call_stream_t *stream, tmsg_status_t status,
                          const char *words)
 {
+    words = without_peer(stream, words);
     tmsg_hub_lock(stream->hub);
     atomic_store(&stream->outcome, status);
     stream->orderly = true;

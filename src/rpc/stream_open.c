@@ -74,6 +74,7 @@ void tmsg_stream_free(tmsg_call_stream_t *stream)
 {
     if (stream != NULL) {
         tmsg_signature_destroy(stream->signature);
+        free(stream->unsent_words);
         free(stream);
     }
 }

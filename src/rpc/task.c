@@ -461,18 +461,17 @@ tmsg_status_t tmsg_task_open(tmsg_rpc_peer_t *peer,
 /* Gives a handle back; then the next that is to be run here, if that `runs`. */
 static tmsg_task_t *give_back(tmsg_task_t *task, bool runs)
 {
-    static const char unanswered[] =
-        "the handler let go of it without an answer";
     tmsg_hub_t *hub = task->server->hub;
     bool forgotten = false, more = false, over = false;
     tmsg_task_t *next = NULL;
+    const char *words = "";
     remains_t remains;
 
     tmsg_hub_lock(hub);
     if (--task->handles == 0) {
         forgotten = tmsg_task_is_open(task);
         if (forgotten) {
-            task->outcome = TMSG_ERR_INTERNAL;
+            task->outcome = tmsg_stream_unended(task->stream, &words);
             tmsg_task_close(task, TMSG_TASK_ANSWERED);
         }
         tmsg_task_leave(task);
@@ -488,8 +487,8 @@ static tmsg_task_t *give_back(tmsg_task_t *task, bool runs)
     }
     tmsg_hub_unlock(hub);
     if (forgotten) {
-        tmsg_hooks_words(task->hooks, unanswered, strlen(unanswered));
-        tmsg_task_send_failure(task, TMSG_ERR_INTERNAL, unanswered, true);
+        tmsg_hooks_words(task->hooks, words, strlen(words));
+        tmsg_task_send_failure(task, task->outcome, words, true);
         tmsg_task_settle(task);
     }
     if (more) {
