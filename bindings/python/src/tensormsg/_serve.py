@@ -27,6 +27,8 @@ _log = logging.getLogger("tensormsg")
 # Of a task that is over: nobody waits for its answer.
 _OVER = (Status.CANCELED, Status.TIMED_OUT, Status.PEER_LOST,
          Status.UNAVAILABLE, Status.CLOSED)
+# Of a message that its receiver, or this machine's memory, has no room for.
+_UNSENDABLE = (Status.LIMIT_EXCEEDED, Status.UNSUPPORTED, Status.NO_MEMORY)
 
 
 def task_is_over(task: Any) -> bool:
@@ -244,10 +246,28 @@ class BaseServer(Generic[H]):
                 return
             except Exception as another:
                 error = another
-        if not self._in_vain(request, error):
+        in_vain = self._in_vain(request, error)
+        if self._is_unsent(request, error):
+            assert isinstance(error, Error)
+            reason = error.reason
+            if not in_vain:
+                _log.error("method '%s': a message was not sent: %s",
+                           request.method, reason)
+            here = f"{request._name()}: "  # whom these words are for
+            self._refuse(request, error.status, 0, reason[len(here):]
+                         if reason.startswith(here) else reason, {})
+            return
+        if not in_vain:
             _log.error("method '%s' failed", request.method, exc_info=error)
         self._refuse(request, Status.INTERNAL, 0,
                      f"{type(error).__name__}: {error}", {})
+
+    def _is_unsent(self, request: Any, error: BaseException) -> bool:
+        """Whether it tells of a message of that stream that could not be sent,
+        which then ends as a call does whose reply cannot be."""
+        return isinstance(request, BaseStream) and \
+            isinstance(error, Error) and error.status in _UNSENDABLE and \
+            error._unsent_on == request._number
 
     def _in_vain(self, request: Any, error: BaseException) -> bool:
         """Whether nobody waits for the answer, of which that error may tell: what

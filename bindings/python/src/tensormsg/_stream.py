@@ -153,7 +153,9 @@ class BaseStream(Generic[H, M]):
         try:
             op = _data.packed(take, data, meta)
         except Error as error:
-            raise self._better(error) from None
+            better = self._better(error)
+            better._unsent_on = self._number
+            raise better from None
         if op is not None and op is not False:
             self._hub.pending.append(op)
         return op, data, meta

@@ -54,6 +54,7 @@ class Error(Exception):
     code: int = 0
     details: Any = None
     may_have_run: Optional[bool] = None
+    _unsent_on: int = 0  # the stream that had to send what it is about
 
     def __init__(self, reason: str, status: int = Status.INTERNAL,
                  peer: Optional[str] = None) -> None:
