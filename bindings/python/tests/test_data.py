@@ -6,6 +6,7 @@ import collections
 import ctypes
 import enum
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tensormsg
+from conftest import environment
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4",
           "f8", "c8", "c16", np.longlong, np.ulonglong]
@@ -188,10 +190,45 @@ def test_fortran_order_stays(ep):
 def test_ml_dtypes(ep, name):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     values = np.array([[1, 2, .5], [4, 8, 1]]).astype(getattr(ml_dtypes, name))
+    assert tensormsg._data._array("x", values) is values  # by whatever letter
     msg = back(ep, {"x": values, "t": values.T})
     for key, want in ("x", values), ("t", values.T):
         assert msg[key].dtype == values.dtype and msg.dtype(key) == name
         assert np.array_equal(msg[key].astype("f4"), want.astype("f4"))
+
+
+@pytest.mark.parametrize("name", [
+    "int1", "int2", "int4", "uint1", "uint2", "uint4", "float4_e2m1fn",
+    "float6_e2m3fn", "float6_e3m2fn", "bcomplex32"])
+def test_types_of_ml_dtypes_that_are_no_tensors(ep, name):
+    """numpy has a byte for what a tensor packs."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    if not hasattr(ml_dtypes, name):
+        pytest.skip(f"an older ml_dtypes, without {name}")
+    x = np.zeros(3, getattr(ml_dtypes, name))
+    words = "no tensor's" if name == "bcomplex32" else r"send .view\('uint8'\)"
+    with pytest.raises(TypeError, match=f"'x' has dtype {name}, .*{words}"):
+        ep.send({"x": x})
+
+
+def test_ml_dtypes_complex(ep):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.array([1 + 2j, -.5j]).astype(ml_dtypes.complex32)
+    got = back(ep, {"x": x})
+    assert got.dtype("x") == "complex32" and got["x"].dtype == x.dtype
+    assert got["x"].tobytes() == x.tobytes()
+
+
+def test_the_first_of_ml_dtypes_to_be_sent():
+    """Also one that says of itself that it is of numpy's kind of floats."""
+    pytest.importorskip("ml_dtypes")
+    subprocess.run([sys.executable, "-c", """
+import ml_dtypes, numpy as np, tensormsg
+with tensormsg.listen(":0", background=True) as server, \\
+        tensormsg.connect(server.url) as ep:
+    ep.send({"x": np.arange(3).astype(ml_dtypes.float8_e5m2)})
+    assert server.recv(30)["x"].dtype == "float8_e5m2"
+"""], check=True, timeout=60, env=environment())
 
 
 class WithDLPack:
@@ -353,6 +390,10 @@ REFUSED = [
     ({"x": np.zeros(2, "i4,i4")}, TypeError, "no tensor's"),
     ({"x": np.zeros(2, "V3")}, TypeError, "no tensor's"),
     ({"x": np.zeros(2, "g")}, TypeError, "float64"),
+    ({"x": np.zeros(2, "G")}, TypeError, "'x' has dtype complex256.*complex128"),
+    ({"x": np.zeros(2, [])}, TypeError, "no tensor's"),
+    ({"x": np.zeros(1, "i4,i4")[0]}, TypeError, "'x' has dtype .*no tensor's"),
+    ({"x": [np.rec.array([(1, 2.)])]}, TypeError, "'x/0' has dtype .*no tensor"),
     ({"x": np.ma.masked_array([1, 2], [0, 1])}, TypeError, "masked"),
     ({"x": object()}, TypeError, "'x' is of"),
     ({"x": {1, 2}}, TypeError, "'x' is of"),

@@ -54,3 +54,9 @@ def test_what_is_not_concrete_is_refused_by_name(back):
 
     with pytest.raises(TypeError, match="'x'"):
         traced(jnp.arange(3.))
+
+
+@pytest.mark.parametrize("dtype", ["int2", "int4", "uint2", "uint4"])
+def test_small_integers_are_refused_by_name(back, dtype):
+    with pytest.raises(TypeError, match="'x' cannot be sent"):
+        back({"x": jnp.arange(2).astype(dtype)})

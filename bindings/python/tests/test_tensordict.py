@@ -241,6 +241,18 @@ def test_a_form_that_is_known_and_lies(place):
     run(scenario, place)
 
 
+def test_small_integers_are_refused_by_name(place):
+    x = torch.zeros(4, dtype=torch.uint8).view(torch.int4)
+
+    async def scenario(a, b):
+        for td, at in (TensorDict({"x": x}, []), "x"), (
+                TensorDict({"y": TensorDict({"x": x}, [4])}, [4]), "y/x"):
+            with pytest.raises(TypeError, match=f"'{at}' is torch.int4"):
+                await b.asend(td)
+
+    run(scenario, place)
+
+
 def test_many_forms_are_not_kept_for_ever(place):
     async def scenario(a, b):
         for i in range(200):

@@ -304,6 +304,26 @@ def test_a_tensor_that_cannot_be_received_into(ep):
     assert ep.there.recv(WAIT)["x"].sum() == 3
 
 
+SMALL = [f"{kind}{bits}" for kind in ("int", "uint") for bits in range(1, 8)
+         if hasattr(torch, f"{kind}{bits}")]
+
+
+def test_small_integers_are_refused_by_name(torch_ep):
+    """torch exports them as int8 and uint8."""
+    assert SMALL
+    for name in SMALL:
+        x = torch.zeros(4, dtype=torch.uint8).view(getattr(torch, name))
+        whole = name[:-1] + "8"
+        for data, at in ({"x": x}, "x"), ({"y": [1, x[:2]]}, "y/1"), (
+                {"x": torch.nn.Parameter(x, requires_grad=False)}, "x"):
+            with pytest.raises(TypeError, match=f"'{at}' is torch.{name}, "
+                               f"which would arrive as {whole}: send .view"):
+                torch_ep.send(data)
+        with pytest.raises(TypeError, match="buffer 'x'"):
+            torch_ep.recv_into({"x": x})
+    assert back(torch_ep, {"x": torch.ones(1)})["x"] == 1
+
+
 def test_torch_is_not_imported_unless_the_user_did(echo_unix):
     program = ("import sys, numpy as np, tensormsg\n"
                f"with tensormsg.connect({echo_unix!r}) as ep:\n"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, \
+    Set, Tuple
 
 import numpy as np
 
@@ -26,15 +27,21 @@ _ML_DTYPES = (  # name, code of DLPack, bits
     ("bfloat16", 4, 16), ("float8_e3m4", 7, 8), ("float8_e4m3", 8, 8),
     ("float8_e4m3b11fnuz", 9, 8), ("float8_e4m3fn", 10, 8),
     ("float8_e4m3fnuz", 11, 8), ("float8_e5m2", 12, 8),
-    ("float8_e5m2fnuz", 13, 8), ("float8_e8m0fnu", 14, 8))
+    ("float8_e5m2fnuz", 13, 8), ("float8_e8m0fnu", 14, 8),
+    ("complex32", 5, 32))
+OF_ML_DTYPES = frozenset(known[0] for known in _ML_DTYPES)
+_BUILTIN = range(24)  # numpy's numbers of its own types of numbers
+_SMALL = ("int1", "int2", "int4", "uint1", "uint2", "uint4", "float4_",
+          "float6_")  # of ml_dtypes' types
 _ml_dtypes: Optional[bool] = None
 _known: Set[Any] = set()  # of their types
+_small_ints: Optional[FrozenSet[Any]] = None
 _registering = threading.RLock()
 
 
 def know_ml_dtypes() -> bool:
-    """Has ml_dtypes' types stand for bfloat16 and the float8 kinds; False
-    where it is not installed."""
+    """Has ml_dtypes' types stand for bfloat16, the float8 kinds and complex32;
+    False where it is not installed."""
     global _ml_dtypes
     if _ml_dtypes is None:
         try:
@@ -52,6 +59,27 @@ def know_ml_dtypes() -> bool:
     return _ml_dtypes
 
 
+def _is_tensors(dtype: "np.dtype[Any]") -> bool:
+    """Whether a tensor may have it. The kind and the letter of a type that
+    another package has made say nothing."""
+    if dtype.num in _BUILTIN and dtype.kind in "biufc":
+        return dtype.char not in "gG"
+    know_ml_dtypes()
+    return dtype in _known
+
+
+def _instead_of(dtype: "np.dtype[Any]") -> str:
+    """What is wrong with it, and what to send instead."""
+    if dtype.num not in _BUILTIN and str(dtype).startswith(_SMALL):
+        return "numpy keeps in a byte each and a tensor packs: send " \
+            ".view('uint8')"
+    return "is no tensor's" + {
+        "M": ": send .view('int64')", "m": ": send .view('int64')",
+        "O": ": Python objects do not travel",
+        "f": ": send .astype('float64')",
+        "c": ": send .astype('complex128')"}.get(dtype.kind, "")
+
+
 def _array(name: str, value: "np.ndarray[Any, Any]") -> Any:
     """An array as the extension takes it: of class ndarray, in this machine's
     byte order, with strides in whole elements."""
@@ -59,16 +87,9 @@ def _array(name: str, value: "np.ndarray[Any, Any]") -> Any:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"'{name}' is a masked array: send its .data and its "
                         ".mask")
-    if dtype.kind == "V":
-        know_ml_dtypes()
-    if dtype.char in "gG" or (dtype.kind not in "biufc" and
-                              dtype not in _known):
-        hint = {"M": ": send .view('int64')", "m": ": send .view('int64')",
-                "O": ": Python objects do not travel",
-                "f": ": send .astype('float64')",
-                "c": ": send .astype('complex128')"}.get(dtype.kind, "")
-        raise TypeError(f"'{name}' has dtype {dtype}, which is no tensor's"
-                        f"{hint}")
+    if not _is_tensors(dtype):
+        raise TypeError(f"'{name}' has dtype {dtype}, which "
+                        f"{_instead_of(dtype)}")
     value = np.asarray(value)
     if not dtype.isnative:
         return value.astype(dtype.newbyteorder("="))
@@ -82,6 +103,18 @@ def _is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value,
                                             getattr(torch, "Tensor", ()))
+
+
+def small_ints(torch: Any) -> FrozenSet[Any]:
+    """torch's dtypes int1 to int7 and uint1 to uint7, which it exports by
+    DLPack as int8 and uint8: whoever receives that cannot tell."""
+    global _small_ints
+    if _small_ints is None:
+        names = [f"{kind}{bits}" for kind in ("int", "uint")
+                 for bits in range(1, 8)]
+        _small_ints = frozenset(getattr(torch, name) for name in names
+                                if hasattr(torch, name))
+    return _small_ints
 
 
 def _is_transforming(torch: Any) -> bool:
@@ -108,6 +141,14 @@ def _refuse_without_memory(name: str, value: Any) -> None:
         raise TypeError(f"'{name}' {what}")
 
 
+def _refuse_small_ints(name: str, value: Any) -> None:
+    dtype = value.dtype
+    if dtype in small_ints(sys.modules["torch"]):
+        whole = str(dtype).rpartition(".")[2].rstrip("1234567") + "8"
+        raise TypeError(f"'{name}' is {dtype}, which would arrive as {whole}: "
+                        "send .view(torch.uint8)")
+
+
 def _plain(name: str, value: Any) -> Any:
     """A tensor of torch's whose memory has what it stands for. DLPack knows no
     gradients, and torch hands out the memory of lazily negated tensors as it
@@ -128,6 +169,7 @@ def _capsule(name: str, value: Any) -> Any:
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or \
                 value.is_nested or _is_transforming(torch):
             _refuse_without_memory(name, value)
+        _refuse_small_ints(name, value)
         value = _plain(name, value)
         if type(value) is torch.Tensor and value.device.type == "cpu" and \
                 value.layout is torch.strided:
@@ -338,13 +380,14 @@ def _torch_buffer(name: str, value: Any) -> Any:
     if value is None or value.device.type != "cpu":
         raise ValueError(f"buffer '{name}' is no plain memory of the CPU")
     dtype = str(value.dtype).rpartition(".")[2]
-    if dtype not in (known[0] for known in _ML_DTYPES):
+    if dtype not in OF_ML_DTYPES:
         return value.numpy()
     if not know_ml_dtypes():
         raise TypeError(f"buffer '{name}' is {dtype}: pip install ml_dtypes")
     import ml_dtypes
     torch = sys.modules["torch"]
-    as_bits = torch.int16 if value.element_size() == 2 else torch.int8
+    as_bits = {1: torch.int8, 2: torch.int16, 4: torch.int32}[
+        value.element_size()]
     return value.view(as_bits).numpy().view(getattr(ml_dtypes, dtype))
 
 
@@ -395,8 +438,6 @@ def buffer(name: str, value: Any) -> Any:
         if told is None:
             raise
         raise told from error
-    if array.dtype.kind == "V":
-        know_ml_dtypes()
     if isinstance(value, np.ma.MaskedArray) or \
             _array(name, array) is not array:
         raise error_of(

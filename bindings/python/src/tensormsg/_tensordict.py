@@ -141,6 +141,7 @@ def _flat_tensors(td: Any) -> Optional[Dict[str, Any]]:
     """As pack(); None where it takes more than this."""
     tensors: Dict[str, Any] = {}
     plain, strided = torch.Tensor, torch.strided
+    small = _data.small_ints(torch)
     capsule = torch.utils.dlpack.to_dlpack
     if type(td) is not tensordict.TensorDict or _data._is_transforming(torch):
         return None
@@ -148,7 +149,8 @@ def _flat_tensors(td: Any) -> Optional[Dict[str, Any]]:
         for key, value in td.items():
             if type(value) is not plain or not value.is_cpu or \
                     value.requires_grad or value.layout is not strided or \
-                    value.is_nested or value.is_conj() or value.is_neg():
+                    value.is_nested or value.is_conj() or value.is_neg() or \
+                    value.dtype in small:
                 return None
             tensors[key] = capsule(value)
     except (AttributeError, BufferError, RuntimeError, TypeError):
