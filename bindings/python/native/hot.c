@@ -541,6 +541,29 @@ static PyObject *hot_dtype(PyObject *self, PyObject *args)
     return export(args, name_dtype);
 }
 
+/* shape(owner, index): a tuple. */
+static PyObject *tell_shape(const tmsg_tensor_t *tensor, PyObject *owner)
+{
+    PyObject *shape = PyTuple_New(tensor->ndim);
+
+    (void)owner;
+    for (int i = 0; shape != NULL && i < tensor->ndim; i++) {
+        PyObject *extent = PyLong_FromLongLong(tensor->shape[i]);
+
+        if (extent == NULL || PyTuple_SetItem(shape, i, extent) != 0) {
+            Py_DECREF(shape);
+            shape = NULL;
+        }
+    }
+    return shape;
+}
+
+static PyObject *hot_shape(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return export(args, tell_shape);
+}
+
 /* device(owner, index): (DLPack's type, number). */
 static PyObject *name_device(const tmsg_tensor_t *tensor, PyObject *owner)
 {
@@ -616,6 +639,7 @@ static PyMethodDef functions[] = {
     {"raw", hot_raw, METH_VARARGS, NULL},
     {"dlpack", hot_dlpack, METH_VARARGS, NULL},
     {"dtype", hot_dtype, METH_VARARGS, NULL},
+    {"shape", hot_shape, METH_VARARGS, NULL},
     {"device", hot_device, METH_VARARGS, NULL},
     {"device_tensor", tmsgpy_device_tensor, METH_VARARGS, NULL},
     {"device_memory", tmsgpy_device_memory, METH_VARARGS, NULL},

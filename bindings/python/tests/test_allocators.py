@@ -780,12 +780,16 @@ with tensormsg.sync.listen(":0", background=True,
         msg = listener.recv(30)
         view = msg.dlpack("x")
         assert view.__dlpack_device__() == (2, i % 2)
-        for read in lambda: msg["x"], lambda: msg.raw("x"):
+        assert msg["x"].dtype == "int32" and msg["x"].shape == (1000,)
+        assert msg["x"].__dlpack_device__() == (2, i % 2)
+        for read in (lambda: np.asarray(msg["x"]), lambda: msg.raw("x"),
+                     lambda: msg["x"].tobytes()):
             try:
                 read()
                 raise SystemExit("read")
             except TypeError as error:
                 assert "memory of a device" in str(error), error
+                assert "tensor 'x'" in str(error), error
         memory = given[-1]()
         got = np.empty(1000, "i4")
         peek(got.ctypes.data, memory.address, 4000)

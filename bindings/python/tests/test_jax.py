@@ -60,3 +60,19 @@ def test_what_is_not_concrete_is_refused_by_name(back):
 def test_small_integers_are_refused_by_name(back, dtype):
     with pytest.raises(TypeError, match="'x' cannot be sent"):
         back({"x": jnp.arange(2).astype(dtype)})
+
+
+def test_what_jax_sends_and_does_not_take(back):
+    """Or, of a later version, does."""
+    x = jnp.array([0.5, 1., -2., 3.], "float4_e2m1fn")
+    msg = back({"x": x, "y": np.ones(2, "f4")})
+    got = dict(msg)
+    assert (got["y"] == 1).all() and msg.dtype("x") == "float4_e2m1fn"
+    assert msg.raw("x").tobytes() == b"\x21\x5c"
+    if isinstance(got["x"], jax.Array):
+        assert (got["x"] == x).all()
+    else:
+        assert got["x"].tobytes() == b"\x21\x5c"
+        with pytest.raises(TypeError, match=r"tensor 'x' is float4_e2m1fn .*"
+                           r"jax.numpy.from_dlpack\(\) does not take"):
+            got["x"] + 1

@@ -227,16 +227,24 @@ def test_a_form_that_is_known_and_lies(place):
 
     async def scenario(a, b):
         honest = FLAT["batched"]
-        for more in {"a": np.ones((2, 1))}, {}, {
-                "a": unknown, "/": unknown}, {
-                "a": np.ones(3), "/": np.ones(2)}, {
-                "a": np.ones(()), "/": np.ones(2)}:
+        for more, kind, words in (
+                ({"a": np.ones((2, 1))}, tensormsg.Malformed, "malformed"),
+                ({}, tensormsg.Malformed, "malformed"),
+                ({"a": unknown, "/": unknown}, tensormsg.Unsupported,
+                 "tensor 'a' is float8_e3m4 of shape .*torch.from_dlpack"),
+                ({"a": np.ones(3), "/": np.ones(2)}, tensormsg.Malformed,
+                 "malformed"),
+                ({"a": np.ones(()), "/": np.ones(2)}, tensormsg.Malformed,
+                 "malformed")):
             await b.asend(honest(1))
             same(await a.arecv(), honest(1))
             form = _tensordict.pack(honest(1))[1]
             await b._endpoint.send(more, meta=form)
-            with pytest.raises(tensormsg.Malformed, match="malformed"):
+            with pytest.raises(kind, match=words):
                 await a.arecv()
+        await b._endpoint.send({"a": np.ones(1), "u": unknown})  # without one
+        with pytest.raises(tensormsg.Unsupported, match="tensor 'u' is float8"):
+            await a.arecv()
 
     run(scenario, place)
 

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 import tensormsg  # noqa: E402
 from conftest import blocks_of, environment, run_script  # noqa: E402
+from test_malformed import Foreign  # noqa: E402
 from test_messages import SIZES  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
@@ -322,6 +323,43 @@ def test_small_integers_are_refused_by_name(torch_ep):
         with pytest.raises(TypeError, match="buffer 'x'"):
             torch_ep.recv_into({"x": x})
     assert back(torch_ep, {"x": torch.ones(1)})["x"] == 1
+
+
+@pytest.mark.parametrize("dtype, name", [((0, 4, 1), "int4"),
+                                         ((2, 32, 4), "float32x4")])
+@pytest.mark.parametrize("more", [{}, {"device": "meta"}], ids=["", "moved"])
+def test_what_torch_has_no_tensor_of(tmp_path, dtype, name, more):
+    """Costs nobody the others, and says which it is."""
+    with tensormsg.listen(f"unix://{tmp_path}/socket", background=True,
+                          like="torch", **more) as server, \
+            tensormsg.connect(server.url) as ep:
+        ep.send({"a": torch.ones(2), "t": Foreign(dtype=dtype), "n": 3})
+        got = dict(server.recv(WAIT))
+    assert isinstance(got["a"], torch.Tensor) and got["n"] == 3
+    assert isinstance(got["t"], tensormsg.RawTensor)
+    assert got["t"].dtype == name and got["t"].shape == (3,)
+    words = rf"tensor 't' is {name} of shape \(3,\), which " \
+        r"torch.from_dlpack\(\) does not take \(.+\)"
+    for use in (got["t"].__len__, lambda: got["t"] + 1,
+                lambda: np.asarray(got["t"])):
+        with pytest.raises(TypeError, match=words):
+            use()
+    with pytest.raises(AttributeError, match=words):
+        got["t"].cuda()
+
+
+def test_what_fails_as_it_is_moved_names_the_tensor():
+    """As memory of a GPU that is used up."""
+    def full(tensor):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    convert = tensormsg._message.Converter(torch.from_dlpack, "torch", full)
+    with tensormsg.listen(":0", background=True, like=convert) as server, \
+            tensormsg.connect(server.url) as ep:
+        ep.send({"x": torch.ones(2)})
+        with pytest.raises(torch.OutOfMemoryError,
+                           match="tensor 'x': CUDA out of memory"):
+            server.recv(WAIT)["x"]
 
 
 def test_torch_is_not_imported_unless_the_user_did(echo_unix):

@@ -34,7 +34,7 @@ from ._lib import lib, text
 from ._link import BACKOFF, Admission, Dialling, Reconnect, admission, \
     dialling
 from ._loop import LoopHub
-from ._message import DLPack, Like
+from ._message import DLPack, Like, RawTensor
 from ._moving import moving
 from ._own_loop import explain
 from ._publish import bounds, make_publisher
@@ -54,7 +54,7 @@ __all__ = [
     "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "PeerLost", "Publisher",
-    "Publishing", "Refused", "Request",
+    "Publishing", "RawTensor", "Refused", "Request",
     "ResourceExhausted", "Server", "ServerStream", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
     "connect", "generate_key", "info", "listen", "publish", "save_key",

@@ -6,13 +6,15 @@ from __future__ import annotations
 import importlib
 import itertools
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, \
-    Union
+from typing import Any, Callable, Dict, Iterator, Mapping, NoReturn, \
+    Optional, Tuple, Union
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import _data
 from ._lib import hot
+from .errors import Error
 
 CPU = 1  # as DLPack calls it
 
@@ -42,6 +44,115 @@ class DLPack:
         return hot.device(self._owner, self._index)
 
 
+class RawTensor(DLPack, NDArrayOperatorsMixin):
+    """A tensor of a message that no array can be made of: its dtype has no name
+    in numpy, or in the library that `like` says, or its memory is a device's.
+
+    It has the tensor's `name`, `dtype` (as Message.dtype()), `shape` and
+    `ndim`. `why` says why there is no array. `raw()` and `tobytes()` give its
+    bytes, as Message.raw(). It can be sent on, and from_dlpack() of another
+    library may take it. Used as an array it raises TypeError, or
+    AttributeError, with `why`."""
+
+    __slots__ = ("_name", "_why")
+
+    def __init__(self, owner: Any, index: int, name: str, why: str) -> None:
+        super().__init__(owner, index)
+        self._name = name
+        self._why = why
+
+    @property
+    def name(self) -> str:
+        """What the message calls it."""
+        return self._name
+
+    @property
+    def why(self) -> str:
+        """Why there is no array of it, in one line."""
+        return self._why
+
+    @property
+    def dtype(self) -> str:
+        """The name of its dtype."""
+        return hot.dtype(self._owner, self._index)
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """Its extents."""
+        return hot.shape(self._owner, self._index)
+
+    @property
+    def ndim(self) -> int:
+        """How many of these."""
+        return len(self.shape)
+
+    def raw(self) -> Any:
+        """Its bytes, as Message.raw()."""
+        return _raw(self._owner, self._index, self._name)
+
+    def tobytes(self) -> bytes:
+        """A copy of its bytes."""
+        copied: bytes = self.raw().tobytes()
+        return copied
+
+    def __repr__(self) -> str:
+        return f"<tensor '{self._name}' of {self.dtype}, shape {self.shape}: " \
+            "no array>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of a protocol; or it is being made
+            raise AttributeError(name)
+        raise AttributeError(f"no .{name}: {self._why}")
+
+    def _refuse(self, *args: Any, **more: Any) -> NoReturn:
+        raise TypeError(self._why)
+
+    __array__ = __array_ufunc__ = __array_function__ = _refuse  # numpy's
+    __len__ = __iter__ = __contains__ = __getitem__ = __setitem__ = _refuse
+    __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
+
+
+def _raw(owner: Any, index: int, name: str) -> Any:
+    try:
+        return hot.raw(owner, index)
+    except TypeError as error:
+        raise TypeError(f"tensor '{name}' has no bytes here: {error}") from None
+
+
+class NotTaken(TypeError):
+    """Another library has no array of that tensor."""
+
+
+class Converter:
+    """What makes another library's arrays of tensors: its from_dlpack(), and
+    what is done with each then."""
+
+    def __init__(self, take: Callable[[Any], Any], called: str,
+                 then: Optional[Callable[[Any], Any]] = None) -> None:
+        self._take = take
+        self._called = called
+        self._then = then
+
+    def __call__(self, tensor: Any) -> Any:
+        try:
+            made = self._take(tensor)
+        except (Error, MemoryError):
+            raise
+        except Exception as error:
+            words = str(error).split("\n")[0]
+            raise NotTaken(f"{self._called} does not take "
+                           f"({words or type(error).__name__})") from error
+        return made if self._then is None else self._then(made)
+
+
+def _naming(error: Exception, name: str) -> Exception:
+    """The same exception, whose words begin with the tensor that it is of."""
+    args = error.args
+    if args and isinstance(args[0], str) and f"'{name}'" not in args[0]:
+        error.args = (f"tensor '{name}': {args[0]}", *args[1:])
+    return error
+
+
 def _converter(like: Like) -> Optional[Callable[[Any], Any]]:
     if like is None or like == "numpy":
         return None
@@ -56,12 +167,16 @@ def _converter(like: Like) -> Optional[Callable[[Any], Any]]:
     if convert is None:
         raise TypeError(f"like={like!r}: None, the name of a module with "
                         "from_dlpack(), that module, or a function")
-    return convert
+    called = getattr(module, "__name__", str(like))
+    return Converter(convert, f"{called}.from_dlpack()")
 
 
 class BaseMessage(Mapping[str, Any]):
     """A mapping of names to arrays, in the order in which they were sent, and
     to the scalars, strings and bytes that were sent among them.
+
+    What there is no array of, by its dtype or its memory, is a RawTensor: it
+    does not keep from the others, nor from dict() of a message.
 
     An array views the memory that the message came into: nothing is copied, it
     is writable, aligned to 16 bytes at least, and keeps that memory for as long
@@ -88,28 +203,36 @@ class BaseMessage(Mapping[str, Any]):
             self._places = {key: i for i, key in enumerate(self._arrays)}
         return self._places[name]
 
-    def _without_numpy(self, name: str) -> Any:
+    def _numpy(self, name: str) -> Any:
         index = self._index(name)
         _data.know_ml_dtypes()
         value = hot.array(self._owner, index)
-        if value is None and hot.device(self._owner, index)[0] != CPU:
-            raise TypeError(
+        if value is None:
+            value = self._raw_tensor(name, self._without_numpy(name, index))
+        self._arrays[name] = value
+        return value
+
+    def _without_numpy(self, name: str, index: int) -> str:
+        """Why there is no array of it."""
+        if hot.device(self._owner, index)[0] != CPU:
+            return (
                 f"tensor '{name}' is in memory of a device, which numpy cannot "
                 f"read: take it by msg.dlpack('{name}'), or connect with "
                 "like='torch' or 'cupy'")
-        if value is None:
-            dtype = hot.dtype(self._owner, index)
-            if hasattr(np, dtype):  # numpy 1 has 32 dimensions, too
-                raise TypeError(
-                    f"tensor '{name}' has a shape that numpy has no array of: "
-                    f"take it by msg.dlpack('{name}')")
-            raise TypeError(
-                f"tensor '{name}' is {dtype}, which numpy has no type for: "
-                + ("pip install ml_dtypes, or " if "float" in dtype else "")
-                + f"take it by msg.dlpack('{name}'), or its bytes by "
-                f"msg.raw('{name}')")
-        self._arrays[name] = value
-        return value
+        dtype = hot.dtype(self._owner, index)
+        if hasattr(np, dtype):  # numpy 1 has 32 dimensions, too
+            return (
+                f"tensor '{name}' has a shape that numpy has no array of: "
+                f"take it by msg.dlpack('{name}')")
+        return (
+            f"tensor '{name}' is {dtype}, which numpy has no type for: "
+            + ("pip install ml_dtypes, or " if dtype in _data.OF_ML_DTYPES
+               else "")
+            + f"take it by msg.dlpack('{name}'), or its bytes by "
+            f"msg.raw('{name}')")
+
+    def _raw_tensor(self, name: str, why: str) -> RawTensor:
+        return RawTensor(self._owner, self._index(name), name, why)
 
     def _made(self, name: str, convert: Callable[[Any], Any]) -> Any:
         """The tensor by another's from_dlpack(), from a copy where that knows
@@ -118,18 +241,34 @@ class BaseMessage(Mapping[str, Any]):
             return convert(self.dlpack(name))
         except Exception:
             array = self._arrays[name]
-            if array is None or min(array.strides, default=0) >= 0:
+            if not isinstance(array, np.ndarray) or \
+                    min(array.strides, default=0) >= 0:
                 raise
             return convert(array.copy())
+
+    def _not_taken(self, name: str, error: NotTaken) -> str:
+        dtype = self.dtype(name)
+        shape = hot.shape(self._owner, self._index(name))
+        return f"tensor '{name}' is {dtype} of shape {shape}, which {error}: " \
+            f"its bytes are msg.raw('{name}')"
+
+    def _converted(self, name: str, convert: Callable[[Any], Any]) -> Any:
+        """What the library, or the function, that `like` says makes of it."""
+        if name not in self._ready:
+            try:
+                self._ready[name] = self._made(name, convert)
+            except NotTaken as error:
+                return self._raw_tensor(name, self._not_taken(name, error))
+            except Exception as error:
+                _naming(error, name)
+                raise
+        return self._ready[name]
 
     def _find(self, name: str) -> Any:
         convert = self._convert
         if name in self._arrays:
-            if convert is None:
-                return self._without_numpy(name)
-            if name not in self._ready:
-                self._ready[name] = self._made(name, convert)
-            return self._ready[name]
+            return self._numpy(name) if convert is None else \
+                self._converted(name, convert)
         if name in self:
             return self._meta[_data.MARK + name]
         raise KeyError(name)
@@ -182,7 +321,7 @@ class BaseMessage(Mapping[str, Any]):
         """The tensor's bytes, packed in C order or a permutation of it, of a
         broadcast one each element once, as a flat uint8 array. Where it came
         with gaps (`keep_strides`) it is a copy."""
-        return hot.raw(self._owner, self._index(name))
+        return _raw(self._owner, self._index(name), name)
 
     def dtype(self, name: str) -> str:
         """The name of a tensor's dtype, also of one that numpy lacks."""

@@ -11,7 +11,7 @@ from typing import Any, Deque, Optional, Tuple
 
 import numpy as np
 
-from ._message import Like, _converter
+from ._message import Converter, Like, _converter
 from .allocators import Allocators, in_use
 
 PINNED_BYTES = 256 << 20  # of one connection or listener, at once
@@ -67,4 +67,5 @@ def moving(like: Like, device: Any, allocators: Optional[Allocators]
             raise ValueError(f"device={device!r}: torch finds no such device")
         if "host" not in in_use(allocators):
             allocators = {**(allocators or {}), "host": Pinned(torch).take}
-    return lambda tensor: torch.from_dlpack(tensor).to(target), allocators
+    return Converter(torch.from_dlpack, "torch.from_dlpack()",
+                     lambda tensor: tensor.to(target)), allocators

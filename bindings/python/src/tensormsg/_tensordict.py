@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _data
 from ._lib import hot
-from ._message import BaseMessage
+from ._message import BaseMessage, Converter, NotTaken
 from .errors import Status, error_of
 
 torch: Any = importlib.import_module("torch")
@@ -189,15 +189,26 @@ def _sizes(value: Any) -> List[int]:
     return value
 
 
+_from_dlpack = Converter(torch.from_dlpack, "torch.from_dlpack()")
+
+
+def _untaken(message: BaseMessage, name: str, error: NotTaken) -> Exception:
+    peer = None if message._peer is None else message._peer.peer
+    return error_of(Status.UNSUPPORTED, message._not_taken(name, error), peer)
+
+
 class _Builder:
-    def __init__(self, owner: Any, count: int) -> None:
-        self.owner = owner
-        self.count = count
+    def __init__(self, message: BaseMessage) -> None:
+        self.message = message
+        self.names = list(message._arrays)
 
     def tensor(self, place: Any) -> Any:
-        if type(place) is not int or not 0 <= place < self.count:
+        if type(place) is not int or not 0 <= place < len(self.names):
             raise ValueError(f"no tensor at {place!r}")
-        return torch.from_dlpack(hot.dlpack(self.owner, place, True))
+        try:
+            return _from_dlpack(hot.dlpack(self.message._owner, place, True))
+        except NotTaken as error:
+            raise _untaken(self.message, self.names[place], error) from None
 
     def entry(self, node: Any) -> Any:
         if type(node) is int:
@@ -256,6 +267,13 @@ def _build_flat(flat: _Flat, owner: Any) -> Any:
         names=flat.names and list(flat.names))
 
 
+def _tensor(message: BaseMessage, name: str) -> Any:
+    try:
+        return message._made(name, _from_dlpack)
+    except NotTaken as error:
+        raise _untaken(message, name, error) from None
+
+
 def unpack(message: BaseMessage) -> Any:
     """A TensorDict whose tensors view the memory of the message, and keep it.
     What another program sent as a dict of arrays is one without a batch
@@ -271,9 +289,9 @@ def unpack(message: BaseMessage) -> Any:
             return td
     if not isinstance(form, str):
         return tensordict.TensorDict(
-            {name: message._made(name, torch.from_dlpack)
-             for name in message._arrays}, batch_size=[])
-    builder = _Builder(message._owner, len(message._arrays))
+            {name: _tensor(message, name) for name in message._arrays},
+            batch_size=[])
+    builder = _Builder(message)
     try:
         node = json.loads(form)
         if not isinstance(node, dict) and node[0] != "lazy":
