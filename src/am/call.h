@@ -52,10 +52,10 @@ bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, const tmsg_call_head_t *head,
                        uint32_t message_id, bool sent, tmsg_status_t status,
                        const char *error);
 
-/* A message of a stream of ours has ended unsent. */
-void tmsg_stream_unsent(tmsg_endpoint_t *endpoint, uint16_t channel,
-                        const tmsg_call_head_t *head, tmsg_status_t status,
-                        const char *error);
+/* A message of a stream of ours has ended unsent; so does what waits behind it
+ * there, but for the END, which then says that. */
+void tmsg_stream_unsent(tmsg_channel_t *channel, const tmsg_call_head_t *head,
+                        tmsg_status_t status, const char *error);
 
 /* The endpoint is to end in order: what waits for a reader does not hold that
  * up. */

@@ -125,6 +125,14 @@ static tmsg_status_t judge_layout(const tmsg_send_t *send,
     return status;
 }
 
+tmsg_status_t tmsg_send_foresee(const tmsg_send_t *send)
+{
+    tmsg_payload_t payload = {.map = send->map};
+    tmsg_status_t status = judge_layout(send, send->map, &payload.measures);
+
+    return status == TMSG_OK ? tmsg_allowed_payload(send, &payload) : status;
+}
+
 const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send)
 {
     return send->kept != NULL ? send->kept : send->map;

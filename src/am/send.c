@@ -501,6 +501,18 @@ static bool goes_at_once(const tmsg_send_t *send)
            tmsg_channel_has_credit(send->channel);
 }
 
+/* What a stream's sender hears at once it can do without, and the stream goes
+ * on; later the stream is over. */
+static tmsg_status_t foresee(const tmsg_send_t *send)
+{
+    bool of_stream = send->call.type == TMSG_STREAM_ITEM ||
+                     send->call.type == TMSG_STREAM_END;
+
+    return of_stream && send->endpoint->state == TMSG_EP_OPEN
+               ? tmsg_send_foresee(send)
+               : TMSG_OK;
+}
+
 /* Posts it at once if nothing is before it, so that what is wrong with the map
  * is the caller's own error. Lock held, which is let go where the queue is to
  * block. */
@@ -524,7 +536,10 @@ static tmsg_status_t start(tmsg_send_t *send)
                 return status;
             }
         }
-        status = keep_call(send);
+        status = foresee(send);
+        if (status == TMSG_OK) {
+            status = keep_call(send);
+        }
         if (status == TMSG_OK) {
             status = tmsg_queue_enter(send);
         }

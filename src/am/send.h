@@ -122,6 +122,11 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
 /* The map that goes, as far as it is not written out. */
 const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send);
 
+/* Of one that has to wait, to an endpoint that is open: whether it is beyond a
+ * limit of the peer's, as far as that is known before the header is made.
+ * Errors: LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_send_foresee(const tmsg_send_t *send);
+
 /* Turns the map into a header of ours and a plan for the payload. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
 

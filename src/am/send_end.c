@@ -138,7 +138,7 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
                           error != NULL ? error : tmsg_status_name(status));
     }
     if (status != TMSG_OK && tmsg_call_is_stream(send->call.type)) {
-        tmsg_stream_unsent(endpoint, send->channel->number, &send->call, status,
+        tmsg_stream_unsent(send->channel, &send->call, status,
                            error != NULL ? error : tmsg_status_name(status));
     }
     if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {

@@ -2,6 +2,7 @@
 /* The messages of streams, which are ordered on channels of their own. What
  * they are for is looked up when their turn has come: heads may arrive in
  * another order. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "am/progress.h"
 #include "am/send.h"
 #include "core/error.h"
+#include "core/utf8.h"
 
 static tmsg_send_params_t params_of(const tmsg_endpoint_t *endpoint,
                                     const tmsg_stream_send_t *how)
@@ -69,14 +71,16 @@ size_t tmsg_stream_waiting(tmsg_endpoint_t *endpoint, uint16_t number)
 }
 
 /* The first that waits there of that stream; 0: of any. */
-static tmsg_send_t *find_waiting(const tmsg_channel_t *channel, uint64_t id)
+static tmsg_send_t *find_waiting(const tmsg_channel_t *channel, uint64_t id,
+                                 bool or_end)
 {
     tmsg_node_t *node = channel->queued.head;
 
     for (; node != NULL; node = node->next) {
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
 
-        if (id == 0 || send->call.id == id) {
+        if ((id == 0 || send->call.id == id) &&
+            (or_end || send->call.type != TMSG_STREAM_END)) {
             return send;
         }
     }
@@ -93,7 +97,8 @@ void tmsg_stream_clear(tmsg_endpoint_t *endpoint, uint16_t number, uint64_t id)
     }
     tmsg_worker_lock(endpoint->worker);
     channel = tmsg_channel_find(endpoint, number);
-    while (channel != NULL && (send = find_waiting(channel, id)) != NULL) {
+    while (channel != NULL &&
+           (send = find_waiting(channel, id, true)) != NULL) {
         tmsg_send_fail(send, TMSG_ERR_CANCELED, "its stream is over");
     }
     tmsg_worker_unlock(endpoint->worker);
@@ -108,7 +113,7 @@ void tmsg_calls_closing(tmsg_endpoint_t *endpoint)
         const tmsg_channel_t *channel = channels->streams[i];
 
         while (channel != NULL && !tmsg_channel_has_credit(channel) &&
-               (send = find_waiting(channel, 0)) != NULL) {
+               (send = find_waiting(channel, 0, true)) != NULL) {
             tmsg_send_fail(send, TMSG_ERR_CLOSED,
                            "its reader had not read those before it when the "
                            "endpoint was closed");
@@ -184,16 +189,59 @@ void tmsg_stream_failed(tmsg_message_t *message, const char *why)
     }
 }
 
-void tmsg_stream_unsent(tmsg_endpoint_t *endpoint, uint16_t channel,
-                        const tmsg_call_head_t *head, tmsg_status_t status,
-                        const char *error)
+/* What the peer is told, in which it is not named. */
+static void retell(tmsg_send_t *send, tmsg_status_t status, const char *error)
 {
+    const char *peer = send->endpoint->peer;
+    size_t bytes = strlen(peer);
+    char words[TMSG_CALL_TEXT_MOST + 1];
+    char *kept;
+
+    if (strncmp(error, peer, bytes) == 0 &&
+        strncmp(error + bytes, ": ", 2) == 0) {
+        error += bytes + 2;
+    }
+    snprintf(words, sizeof(words), "%s", error);
+    tmsg_utf8_scrub(words);
+    kept = strdup(words);
+    free(send->call_text);
+    send->call_text = kept;
+    send->call.text = kept == NULL ? "" : kept;
+    send->call.text_bytes = kept == NULL ? 0 : strlen(kept);
+    send->call.status = status;
+}
+
+/* Behind a message that did not leave nothing goes as if it had: the reader
+ * would take what it has for all. An END says so instead, but where it says
+ * that the stream has failed; that its server did not end it is no news. */
+static void stop_behind(tmsg_channel_t *channel, uint64_t id,
+                        tmsg_status_t status, const char *error)
+{
+    tmsg_send_t *send;
+
+    while ((send = find_waiting(channel, id, false)) != NULL) {
+        tmsg_send_fail(send, TMSG_ERR_CANCELED, "its stream is over");
+    }
+    send = find_waiting(channel, id, true);
+    if (send != NULL && (send->call.status == TMSG_OK ||
+                         send->call.status == TMSG_ERR_INTERNAL)) {
+        retell(send, status, error);
+    }
+}
+
+void tmsg_stream_unsent(tmsg_channel_t *channel, const tmsg_call_head_t *head,
+                        tmsg_status_t status, const char *error)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+    uint64_t id = head->id; /* of a send that is about to end */
+
     if (endpoint->calls_peer != NULL && endpoint->state != TMSG_EP_ENDED &&
         head->type != TMSG_STREAM_OPEN && status != TMSG_ERR_CANCELED &&
         status != TMSG_ERR_TIMED_OUT) {
         endpoint->calls_ops->stuck(endpoint->calls_peer,
-                                   key_of(endpoint, channel), head->id, status,
-                                   error);
+                                   key_of(endpoint, channel->number), id,
+                                   status, error);
+        stop_behind(channel, id, status, error);
     }
 }
 

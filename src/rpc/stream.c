@@ -320,30 +320,26 @@ static tmsg_status_t check_params(const tmsg_send_params_t *params)
     return TMSG_OK;
 }
 
-/* Whether a message is too much, or of the wrong kind, for its receiver, or
- * there is no memory for it: not this side's own use of the stream. */
-static bool is_unsendable(tmsg_status_t status)
+bool tmsg_stream_is_unsendable(tmsg_status_t status)
 {
     return status == TMSG_ERR_LIMIT_EXCEEDED ||
            status == TMSG_ERR_UNSUPPORTED || status == TMSG_ERR_NO_MEMORY;
 }
 
-/* Lock held: a handler may let go of its stream behind a message that did not
- * leave. */
-static void note_unsent(tmsg_call_stream_t *stream, tmsg_status_t status)
+void tmsg_stream_note_unsent(tmsg_call_stream_t *stream, tmsg_status_t status,
+                             const char *why)
 {
     const char *peer = tmsg_endpoint_peer(stream->endpoint);
 
-    if (stream->unsent == TMSG_OK && !is_unsendable(status)) {
+    if (stream->unsent == TMSG_OK && !tmsg_stream_is_unsendable(status)) {
         return;
     }
     free(stream->unsent_words);
     stream->unsent_words = NULL;
     stream->unsent = TMSG_OK;
-    if (is_unsendable(status)) {
+    if (tmsg_stream_is_unsendable(status)) {
         stream->unsent = status;
-        stream->unsent_words =
-            strdup(tmsg_call_without_peer(peer, tmsg_error_message()));
+        stream->unsent_words = strdup(tmsg_call_without_peer(peer, why));
     }
 }
 
@@ -378,7 +374,7 @@ send_when_room(tmsg_call_stream_t *stream, const tmsg_map_t *map,
     tmsg_hub_lock(stream->hub);
     stream->sent += status == TMSG_OK;
     if (stream->task != NULL && status != TMSG_ERR_WOULD_BLOCK) {
-        note_unsent(stream, status);
+        tmsg_stream_note_unsent(stream, status, tmsg_error_message());
     }
     tmsg_hub_unlock(stream->hub);
     return status;

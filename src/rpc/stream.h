@@ -48,6 +48,7 @@ struct tmsg_call_stream {
     tmsg_status_t unsent; /* at its server: why its last message did not leave;
                            * OK: it did */
     char *unsent_words;   /* with that; NULL: no memory */
+    bool end_unsent;      /* it is the END that did not */
 };
 
 void tmsg_stream_hold(tmsg_call_stream_t *stream);
@@ -122,6 +123,15 @@ void tmsg_streams_let_go(tmsg_rpc_peer_t *peer);
 
 /* Lock held: it is that task from now on. */
 void tmsg_stream_serve(tmsg_call_stream_t *stream, tmsg_task_t *task);
+
+/* Whether a message is too much, or of the wrong kind, for its receiver, or
+ * there is no memory for it: not this side's own use of the stream. */
+bool tmsg_stream_is_unsendable(tmsg_status_t status);
+
+/* Lock held: a message did not leave, behind which a handler may let go of its
+ * stream, or did (OK), or the END did not. */
+void tmsg_stream_note_unsent(tmsg_call_stream_t *stream, tmsg_status_t status,
+                             const char *why);
 
 /* Lock held: what a task ends with that its handler let go of without an end:
  * why its last message did not leave, if it did not. */

@@ -241,6 +241,9 @@ void tmsg_stream_let_go(tmsg_call_stream_t *stream)
         head.flags = stream->task->ran ? 0 : TMSG_CALL_NOT_RUN;
         head.status = status < 0 ? status : TMSG_ERR_CANCELED;
         head.text = without_peer(stream, words_of(stream, status));
+        if (stream->end_unsent) {
+            head.status = tmsg_stream_unended(stream, &head.text);
+        }
         head.text_bytes = cut(head.text);
     }
     if (tell) {
@@ -273,7 +276,12 @@ static void end_left(void *arg, tmsg_status_t status, const char *error)
 {
     tmsg_call_stream_t *stream = arg;
 
-    (void)error;
+    if (tmsg_stream_is_unsendable(status)) {
+        tmsg_hub_lock(stream->hub);
+        tmsg_stream_note_unsent(stream, status, error);
+        stream->end_unsent = true;
+        tmsg_hub_unlock(stream->hub);
+    }
     if (status != TMSG_OK) {
         tmsg_stream_let_go(stream);
     }

@@ -11,7 +11,7 @@
 #include "support/peers.h"
 #include "support/sample.h"
 
-/* Of the opener; each of the maps below is beyond one of them. */
+/* Of both sides; each of the maps below is beyond one of them. */
 static const tmsg_limits_t limits = {
     .field_mask = TMSG_LIMIT_ALL,
     .tensors = 4,
@@ -124,6 +124,7 @@ typedef struct {
     tmsg_server_t *server; /* a's */
     tmsg_map_t *small, *large;
     tmsg_status_t sent; /* what the handler was told */
+    tmsg_call_stream_t *kept;
 } scene_t;
 
 static tmsg_map_t *make(unsigned i)
@@ -156,6 +157,39 @@ static void go_on(void *arg, tmsg_call_stream_t *stream)
     must(tmsg_call_stream_send(stream, scene->small, NULL, NULL));
 }
 
+/* Behind more than the opener takes unread. */
+static void wait_behind(void *arg, tmsg_call_stream_t *stream)
+{
+    scene_t *scene = arg;
+
+    for (int i = 0; i < 3; i++) {
+        must(tmsg_call_stream_send(stream, scene->small, NULL, NULL));
+    }
+    scene->sent = tmsg_call_stream_send(stream, scene->large, NULL, NULL);
+}
+
+/* The handler believes that all is well. */
+static void end_in_order_behind(void *arg, tmsg_call_stream_t *stream)
+{
+    wait_behind(arg, stream);
+    must(tmsg_call_stream_end(stream, TMSG_OK, 0, NULL, NULL));
+}
+
+static void end_behind(void *arg, tmsg_call_stream_t *stream)
+{
+    scene_t *scene = arg;
+
+    for (int i = 0; i < 3; i++) {
+        must(tmsg_call_stream_send(stream, scene->small, NULL, NULL));
+    }
+    scene->sent = tmsg_call_stream_end(stream, TMSG_OK, 0, NULL, scene->large);
+}
+
+static void keep(void *arg, tmsg_call_stream_t *stream)
+{
+    ((scene_t *)arg)->kept = tmsg_call_stream_keep(stream);
+}
+
 static void end_with(void *arg, tmsg_call_stream_t *stream)
 {
     scene_t *scene = arg;
@@ -173,9 +207,12 @@ static void answer(void *arg, tmsg_task_t *task)
 
 static void open_scene(scene_t *scene, link_t link)
 {
-    const side_options_t b = {.limits = limits};
+    const side_options_t both = {
+        .limits = limits,
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 2}};
 
-    pair_open(&scene->pair, link, DRIVE_POLLING, NULL, &b);
+    pair_open(&scene->pair, link, DRIVE_POLLING, &both, &both);
     must(tmsg_server_create(scene->pair.a.worker, NULL, &scene->server));
     must(tmsg_server_register_stream(scene->server, "forget", forget, scene,
                                      NULL));
@@ -183,6 +220,13 @@ static void open_scene(scene_t *scene, link_t link)
                                      NULL));
     must(tmsg_server_register_stream(scene->server, "end with", end_with, scene,
                                      NULL));
+    must(tmsg_server_register_stream(scene->server, "wait behind", wait_behind,
+                                     scene, NULL));
+    must(tmsg_server_register_stream(scene->server, "end behind", end_behind,
+                                     scene, NULL));
+    must(tmsg_server_register_stream(scene->server, "end in order behind",
+                                     end_in_order_behind, scene, NULL));
+    must(tmsg_server_register_stream(scene->server, "keep", keep, scene, NULL));
     must(tmsg_server_register(scene->server, "answer", answer, scene, NULL));
     scene->small = sample_bytes(3, 300);
 }
@@ -301,6 +345,120 @@ static void check_limits(link_t link)
         }
         tmsg_map_destroy(scene.large);
     }
+    close_scene(&scene);
+}
+
+typedef struct {
+    tmsg_call_stream_t *stream;
+    unsigned count;
+} reader_t;
+
+/* It is read until it is over, and what came before that. */
+static bool has_read(void *arg)
+{
+    reader_t *reader = arg;
+    bool over = is_over(reader->stream);
+    tmsg_message_t *message;
+
+    while (tmsg_call_stream_try_recv(reader->stream, &message) == TMSG_OK &&
+           message != NULL) {
+        sample_check_bytes(3, 300, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        reader->count++;
+    }
+    return over;
+}
+
+static void check_waiting(scene_t *scene, const char *method, unsigned i,
+                          tmsg_status_t sent)
+{
+    reader_t reader = {NULL, 0};
+
+    scene->sent = TMSG_IN_PROGRESS;
+    scene->large = make(i);
+    must(tmsg_endpoint_open_stream(scene->pair.to_a, method, NULL, NULL,
+                                   &reader.stream));
+    while (scene->sent == TMSG_IN_PROGRESS) { /* nothing is read until then */
+        tmsg_worker_progress(scene->pair.a.worker);
+        tmsg_worker_progress(scene->pair.b.worker);
+    }
+    must_be(scene->sent, sent);
+    pair_await(&scene->pair, has_read, &reader, "the end of a stream");
+    must_be(tmsg_call_stream_status(reader.stream), TMSG_ERR_LIMIT_EXCEEDED);
+    expect_words(scene, tmsg_call_stream_error(reader.stream), cases[i].words);
+    if (sent != TMSG_OK) { /* in order, behind what was sent before */
+        must_eq(reader.count, 3);
+    }
+    tmsg_call_stream_destroy(reader.stream);
+    tmsg_map_destroy(scene->large);
+}
+
+/* A sender hears at once of what has to wait, but for a header, which is made
+ * when its turn comes. */
+Test(stream_limits, are_told_of_what_has_to_wait)
+{
+    scene_t scene;
+
+    open_scene(&scene, LINK_UNIX);
+    for (unsigned i = 0; i < CASES; i++) {
+        bool late = cases[i].held || cases[i].make == make_header;
+        tmsg_status_t sent = late ? TMSG_OK : TMSG_ERR_LIMIT_EXCEEDED;
+
+        check_waiting(&scene, "wait behind", i, sent);
+        check_waiting(&scene, "end behind", i, sent);
+        if (late) { /* else it has heard, and does not mind */
+            check_waiting(&scene, "end in order behind", i, sent);
+        }
+    }
+    close_scene(&scene);
+}
+
+static bool is_kept(void *arg) { return ((scene_t *)arg)->kept != NULL; }
+
+static bool kept_is_over(void *arg)
+{
+    reader_t *reader = arg;
+    tmsg_message_t *message = NULL;
+    tmsg_status_t status = tmsg_call_stream_try_recv(reader->stream, &message);
+
+    must_true(status != TMSG_OK || message != NULL); /* it has not finished */
+    if (message != NULL) {
+        sample_check_bytes(3, 300, tmsg_message_map(message));
+        tmsg_message_destroy(message);
+        reader->count++;
+    }
+    return status < 0;
+}
+
+/* What follows one that is lost is not taken for all there is. */
+Test(stream_limits, let_nothing_pass_behind_what_is_lost)
+{
+    reader_t reader = {NULL, 0};
+    tmsg_call_stream_t *stream;
+    scene_t scene;
+
+    open_scene(&scene, LINK_UNIX);
+    scene.kept = NULL;
+    scene.large = make(6);
+    must_true(cases[6].make == make_header);
+    must(tmsg_endpoint_open_stream(scene.pair.to_a, "keep", NULL, NULL,
+                                   &stream));
+    pair_await(&scene.pair, is_kept, &scene, "a handler");
+    for (int i = 0; i < 3; i++) {
+        must(tmsg_call_stream_send(stream, scene.small, NULL, NULL));
+    }
+    must(tmsg_call_stream_send(stream, scene.large, NULL, NULL));
+    must(tmsg_call_stream_send(stream, scene.small, NULL, NULL));
+    must(tmsg_call_stream_finish(stream));
+    reader.stream = scene.kept;
+    pair_await(&scene.pair, kept_is_over, &reader, "the end of a stream");
+    must_true(reader.count <= 3);
+    must_be(tmsg_call_stream_status(scene.kept), TMSG_ERR_CANCELED);
+    must_be(tmsg_call_stream_status(stream), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_call_stream_error(stream), cases[6].words);
+    tmsg_call_stream_destroy(scene.kept);
+    tmsg_call_stream_destroy(stream);
+    tmsg_map_destroy(scene.large);
     close_scene(&scene);
 }
 
