@@ -51,6 +51,11 @@ tmsg_status_t tmsg_file_take(tmsg_file_input_t *input, uint64_t bytes,
 bool tmsg_file_realigns(const tmsg_file_input_t *input, const void *data,
                         tmsg_dtype_t dtype, uint64_t bytes);
 
+/* Checks a tensor as tmsg_file_add() does, but neither adds it nor compares its
+ * name with others. Errors name input->where. */
+tmsg_status_t tmsg_file_check(const tmsg_file_input_t *input, const char *name,
+                              const tmsg_tensor_t *tensor);
+
 /* Adds a tensor whose data lie in input->bytes or, if `memory` is set, there:
  * the call takes that over, whatever it returns. Mapped data are copied if
  * they are misaligned or `swap` is set, which turns the bytes of every scalar

@@ -129,6 +129,14 @@ static tmsg_status_t check(const tmsg_file_input_t *input, const char *name,
     return status == TMSG_OK ? TMSG_OK : blame(input, status);
 }
 
+tmsg_status_t tmsg_file_check(const tmsg_file_input_t *input, const char *name,
+                              const tmsg_tensor_t *tensor)
+{
+    uint64_t bytes;
+
+    return check(input, name, tensor, &bytes);
+}
+
 tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
                             tmsg_tensor_t *tensor, void *memory, bool swap)
 {

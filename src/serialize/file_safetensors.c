@@ -11,77 +11,8 @@
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"
-#include "serialize/file_json.h"
 
-#define PREFIX_BYTES 8               /* the header's length */
-#define EXACT_MAX 9007199254740992.0 /* 2^53: beyond it cJSON rounds */
-
-static const struct {
-    const char *name;
-    tmsg_dtype_t dtype;
-} dtypes[] = {
-    {"BOOL", {TMSG_DTYPE_BOOL, 8, 1}},
-    {"U8", {TMSG_DTYPE_UINT, 8, 1}},
-    {"U16", {TMSG_DTYPE_UINT, 16, 1}},
-    {"U32", {TMSG_DTYPE_UINT, 32, 1}},
-    {"U64", {TMSG_DTYPE_UINT, 64, 1}},
-    {"I8", {TMSG_DTYPE_INT, 8, 1}},
-    {"I16", {TMSG_DTYPE_INT, 16, 1}},
-    {"I32", {TMSG_DTYPE_INT, 32, 1}},
-    {"I64", {TMSG_DTYPE_INT, 64, 1}},
-    {"F16", {TMSG_DTYPE_FLOAT, 16, 1}},
-    {"F32", {TMSG_DTYPE_FLOAT, 32, 1}},
-    {"F64", {TMSG_DTYPE_FLOAT, 64, 1}},
-    {"BF16", {TMSG_DTYPE_BFLOAT, 16, 1}},
-    {"C64", {TMSG_DTYPE_COMPLEX, 64, 1}},
-    {"F8_E4M3", {TMSG_DTYPE_FLOAT8_E4M3FN, 8, 1}},
-    {"F8_E4M3FNUZ", {TMSG_DTYPE_FLOAT8_E4M3FNUZ, 8, 1}},
-    {"F8_E5M2", {TMSG_DTYPE_FLOAT8_E5M2, 8, 1}},
-    {"F8_E5M2FNUZ", {TMSG_DTYPE_FLOAT8_E5M2FNUZ, 8, 1}},
-    {"F8_E8M0", {TMSG_DTYPE_FLOAT8_E8M0FNU, 8, 1}},
-    {"F6_E2M3", {TMSG_DTYPE_FLOAT6_E2M3FN, 6, 1}},
-    {"F6_E3M2", {TMSG_DTYPE_FLOAT6_E3M2FN, 6, 1}},
-    {"F4", {TMSG_DTYPE_FLOAT4_E2M1FN, 4, 1}},
-};
-
-#define DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
-
-const char *tmsg_safetensors_name(tmsg_dtype_t dtype)
-{
-    for (size_t i = 0; i < DTYPES; i++) {
-        if (dtypes[i].dtype.code == dtype.code &&
-            dtypes[i].dtype.bits == dtype.bits) {
-            return dtypes[i].name;
-        }
-    }
-    return NULL;
-}
-
-bool tmsg_safetensors_dtype(const char *name, tmsg_dtype_t *dtype_p)
-{
-    for (size_t i = 0; i < DTYPES; i++) {
-        if (strcmp(dtypes[i].name, name) == 0) {
-            *dtype_p = dtypes[i].dtype;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool holds(tmsg_dtype_t dtype)
-{
-    return tmsg_safetensors_name(dtype) != NULL;
-}
-
-bool tmsg_safetensors_fills_bytes(const tmsg_tensor_t *tensor)
-{
-    uint64_t bits = tensor->dtype.bits;
-
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        bits *= (uint64_t)tensor->shape[i]; /* modulo 8 is enough */
-    }
-    return bits % 8 == 0;
-}
+#define PREFIX_BYTES 8 /* the header's length */
 
 bool tmsg_safetensors_is_of_file(const char *key)
 {
@@ -91,16 +22,28 @@ bool tmsg_safetensors_is_of_file(const char *key)
 /* Where a tensor says that its bytes are. */
 typedef struct {
     uint64_t begin, end;
-    const char *name;
+    uint32_t key; /* offset of its name in the header */
 } span_t;
 
+_Static_assert(TMSG_SAFETENSORS_HEADER_MAX < UINT32_MAX,
+               "places in a header are kept as 32 bits");
+
+typedef struct {
+    char *text;
+    size_t room;
+} text_t;
+
+/* Everything is checked before the map gets its first tensor. Until then a
+ * header takes less memory than its own size. */
 typedef struct {
     tmsg_file_input_t *input;
+    char *header;
+    tmsg_file_json_t root, metadata; /* metadata.text may be NULL: none */
+    uint64_t tensors;
     uint8_t *data;
     uint64_t data_bytes;
-    span_t *spans;
-    size_t tensors;
-    const cJSON *metadata;
+    text_t name;  /* of the current tensor or key */
+    text_t value; /* of the current key */
 } reader_t;
 
 static tmsg_status_t malformed(const reader_t *reader, const char *what)
@@ -109,25 +52,119 @@ static tmsg_status_t malformed(const reader_t *reader, const char *what)
                           what);
 }
 
-static tmsg_error_name_t shown(const char *text)
+/* Formats a string for an error, with its escapes unresolved. */
+static tmsg_error_name_t shown(const tmsg_file_json_t *string)
 {
-    return tmsg_error_name(text, strlen(text));
+    return tmsg_error_name(string->text + 1, string->bytes - 2);
+}
+
+static tmsg_status_t read_text(text_t *text, const tmsg_file_json_t *string)
+{
+    size_t bytes = tmsg_file_json_string_bytes(string) + 1;
+
+    if (bytes > text->room) {
+        free(text->text);
+        *text = (text_t){.text = malloc(bytes)};
+        if (text->text == NULL) {
+            return tmsg_error_memory("a string of a header");
+        }
+        text->room = bytes;
+    }
+    tmsg_file_json_copy_string(string, text->text);
+    return TMSG_OK;
+}
+
+/* Makes a tensor or key the current one, which errors name. */
+static tmsg_status_t read_name(reader_t *reader, const tmsg_file_json_t *string)
+{
+    tmsg_status_t status;
+
+    reader->input->where.name = NULL;
+    status = read_text(&reader->name, string);
+    reader->input->where.name = reader->name.text;
+    return status;
+}
+
+/* Finds __metadata__ and counts the tensors. */
+static tmsg_status_t count(reader_t *reader)
+{
+    const tmsg_file_where_t *where = &reader->input->where;
+    tmsg_file_json_walk_t walk = tmsg_file_json_walk(&reader->root);
+
+    while (tmsg_file_json_next(&walk)) {
+        if (!tmsg_file_json_string_is(&walk.key, TMSG_SAFETENSORS_METADATA)) {
+            reader->tensors++;
+        } else if (reader->metadata.text != NULL) {
+            return malformed(reader, TMSG_SAFETENSORS_METADATA " occurs twice");
+        } else {
+            reader->metadata = walk.value;
+        }
+    }
+    if (reader->tensors > reader->input->limits.tensors) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "%" PRIu64 " tensors, at most %" PRIu64,
+                              reader->tensors, reader->input->limits.tensors);
+    }
+    return TMSG_OK;
+}
+
+static int by_name(const void *left, const void *right, void *header)
+{
+    const uint32_t *a = left, *b = right;
+
+    return tmsg_file_json_compare((const char *)header + *a,
+                                  (const char *)header + *b);
+}
+
+/* The same, for the name at an offset in the header. */
+static tmsg_status_t read_name_at(reader_t *reader, uint32_t key)
+{
+    tmsg_file_json_t string = tmsg_file_json_at(reader->header + key);
+
+    return read_name(reader, &string);
+}
+
+/* Refuses two names with the same text, even if their escapes differ. `keys`
+ * are offsets in the header. */
+static tmsg_status_t check_names(reader_t *reader, uint32_t *keys, size_t count,
+                                 const char *twice)
+{
+    tmsg_status_t status;
+
+    qsort_r(keys, count, sizeof(*keys), by_name, reader->header);
+    for (size_t i = 1; i < count; i++) {
+        if (by_name(&keys[i - 1], &keys[i], reader->header) == 0) {
+            status = read_name_at(reader, keys[i]);
+            return status == TMSG_OK ? malformed(reader, twice) : status;
+        }
+    }
+    return TMSG_OK;
 }
 
 /* All values are text; those of reserved keys get their type back. */
-static tmsg_status_t read_value(const reader_t *reader, const cJSON *item,
+static tmsg_status_t read_value(reader_t *reader, const tmsg_file_json_t *json,
                                 tmsg_meta_t *value)
 {
+    const char *key = reader->name.text;
+    tmsg_status_t status;
     char *end;
 
-    if (!cJSON_IsString(item)) {
+    if (tmsg_file_json_type(json) != '"') {
         return malformed(reader, "is not a string");
     }
+    status = read_text(&reader->value, json);
+    if (status != TMSG_OK) {
+        return status;
+    }
     *value = (tmsg_meta_t){.type = TMSG_META_TYPE_STRING,
-                           .data = item->valuestring,
-                           .bytes = strlen(item->valuestring)};
-    if (tmsg_meta_reserved(item->string, strlen(item->string)) !=
-        TMSG_META_TYPE_I64) {
+                           .data = reader->value.text,
+                           .bytes = strlen(reader->value.text)};
+    switch (tmsg_meta_reserved(key, strlen(key))) {
+    case TMSG_META_TYPE_I64:
+        break;
+    case TMSG_META_TYPE_BYTES:
+        return malformed(reader, "is a key of bytes, which no text can be");
+    default:
         return TMSG_OK;
     }
     if (*value->data != '-' && (*value->data < '0' || *value->data > '9')) {
@@ -141,254 +178,159 @@ static tmsg_status_t read_value(const reader_t *reader, const cJSON *item,
                : malformed(reader, "is not a 64-bit integer");
 }
 
-static tmsg_status_t add_metadata(reader_t *reader, const cJSON *item)
+/* Reads one key with its value. */
+static tmsg_status_t read_meta(reader_t *reader,
+                               const tmsg_file_json_walk_t *walk,
+                               tmsg_meta_t *value)
 {
-    tmsg_file_input_t *input = reader->input;
-    const char *key = item->string;
-    size_t key_bytes = strlen(key);
-    tmsg_meta_t value;
-    tmsg_status_t status = read_value(reader, item, &value);
+    const tmsg_limits_t *limits = &reader->input->limits;
+    size_t bytes = tmsg_file_json_string_bytes(&walk->key);
+    tmsg_status_t status = read_name(reader, &walk->key);
 
-    if (status != TMSG_OK || tmsg_safetensors_is_of_file(key)) {
+    if (status != TMSG_OK) {
         return status;
     }
-    if (key_bytes == 0 || key_bytes > input->limits.name_bytes) {
-        return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
-                              "the key has %zu bytes, not 1 to %" PRIu64,
-                              key_bytes, input->limits.name_bytes);
+    if (bytes == 0 || bytes > limits->name_bytes) {
+        return tmsg_file_fail(&reader->input->where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "the key has %zu bytes, not 1 to %" PRIu64, bytes,
+                              limits->name_bytes);
     }
-    status = tmsg_map_append_meta(input->map, key, key_bytes, &value);
-    if (status == TMSG_ERR_ALREADY_EXISTS) {
-        return malformed(reader, "the key occurs twice");
-    }
-    return status;
+    return read_value(reader, &walk->value, value);
 }
 
-static tmsg_status_t read_metadata(reader_t *reader)
+/* Counts keys and bytes before anything is copied. */
+static tmsg_status_t measure_metadata(const reader_t *reader)
 {
-    tmsg_file_where_t *where = &reader->input->where;
     const tmsg_limits_t *limits = &reader->input->limits;
-    uint64_t keys, bytes = 0;
-    tmsg_status_t status = TMSG_OK;
-    const cJSON *item;
+    const tmsg_file_where_t *where = &reader->input->where;
+    tmsg_file_json_walk_t walk = tmsg_file_json_walk(&reader->metadata);
+    uint64_t keys = 0, bytes = 0;
 
-    if (reader->metadata == NULL) {
-        return TMSG_OK;
+    while (tmsg_file_json_next(&walk)) {
+        keys++;
+        bytes += tmsg_file_json_string_bytes(&walk.key);
+        if (tmsg_file_json_type(&walk.value) == '"') {
+            bytes += tmsg_file_json_string_bytes(&walk.value);
+        }
     }
-    if (!cJSON_IsObject(reader->metadata)) {
-        return malformed(reader, TMSG_SAFETENSORS_METADATA " is not an object");
-    }
-    keys = (uint64_t)cJSON_GetArraySize(reader->metadata);
     if (keys > limits->metadata_keys) {
         return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
                               TMSG_SAFETENSORS_METADATA
                               " has %" PRIu64 " keys, at most %" PRIu64,
                               keys, limits->metadata_keys);
     }
-    where->part = TMSG_SAFETENSORS_METADATA;
-    for (item = reader->metadata->child; item != NULL; item = item->next) {
-        where->name = item->string;
-        status = add_metadata(reader, item);
-        if (status != TMSG_OK) {
-            return status;
-        }
-        bytes += strlen(item->string) + strlen(item->valuestring);
-    }
-    where->name = NULL;
     if (bytes > limits->metadata_bytes) {
         return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
                               TMSG_SAFETENSORS_METADATA
                               " has %" PRIu64 " bytes, at most %" PRIu64,
                               bytes, limits->metadata_bytes);
     }
+    return TMSG_OK;
+}
+
+/* Checks all keys and values, or, with `add` set, adds them to the map. */
+static tmsg_status_t read_metadata(reader_t *reader, bool add)
+{
+    tmsg_file_where_t *where = &reader->input->where;
+    tmsg_status_t status = TMSG_OK;
+    tmsg_file_json_walk_t walk;
+
+    if (reader->metadata.text == NULL) {
+        return TMSG_OK;
+    }
+    walk = tmsg_file_json_walk(&reader->metadata);
+    where->part = TMSG_SAFETENSORS_METADATA;
+    while (status == TMSG_OK && tmsg_file_json_next(&walk)) {
+        tmsg_meta_t value;
+
+        status = read_meta(reader, &walk, &value);
+        if (status == TMSG_OK && add &&
+            !tmsg_safetensors_is_of_file(reader->name.text)) {
+            status = tmsg_map_append_meta(reader->input->map, reader->name.text,
+                                          strlen(reader->name.text), &value);
+        }
+    }
+    if (status == TMSG_OK) {
+        where->name = NULL;
+    }
     return status;
 }
 
-/* An integer that survived cJSON's doubles. */
-static tmsg_status_t read_integer(const reader_t *reader, const char *field,
-                                  size_t index, const cJSON *item,
-                                  uint64_t *value_p)
+static tmsg_status_t check_keys(reader_t *reader)
 {
-    const tmsg_file_where_t *where = &reader->input->where;
+    tmsg_file_json_walk_t walk = tmsg_file_json_walk(&reader->metadata);
+    uint64_t count = tmsg_file_json_count(&reader->metadata), i = 0;
+    uint32_t *keys = calloc(count + 1, sizeof(*keys));
+    tmsg_status_t status;
 
-    if (!cJSON_IsNumber(item)) {
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                              "%s[%zu] is not a number", field, index);
+    if (keys == NULL) {
+        return tmsg_error_memory("the metadata keys of a file");
     }
-    if (item->valuedouble < 0) {
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                              "%s[%zu] is negative (%.0f)", field, index,
-                              item->valuedouble);
+    while (tmsg_file_json_next(&walk)) {
+        keys[i++] = (uint32_t)(walk.key.text - reader->header);
     }
-    if (item->valuedouble >= EXACT_MAX) {
-        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
-                              "%s[%zu] is 2^53 or more", field, index);
-    }
-    *value_p = (uint64_t)item->valuedouble;
-    return TMSG_OK;
+    status = check_names(reader, keys, count, "the key occurs twice");
+    free(keys);
+    return status;
 }
 
-static tmsg_status_t read_shape(const reader_t *reader, const cJSON *array,
-                                int64_t *shape, int32_t *ndim_p)
+static tmsg_status_t check_metadata(reader_t *reader)
 {
-    const cJSON *item;
-    size_t ndim = 0;
+    tmsg_status_t status;
 
-    if (!cJSON_IsArray(array)) {
-        return malformed(reader, "shape is not an array");
+    if (reader->metadata.text == NULL) {
+        return TMSG_OK;
     }
-    for (item = array->child; item != NULL; item = item->next) {
-        uint64_t extent;
-        tmsg_status_t status =
-            ndim < TMSG_NDIM_MAX
-                ? read_integer(reader, "shape", ndim, item, &extent)
-                : tmsg_file_fail(&reader->input->where, TMSG_ERR_LIMIT_EXCEEDED,
-                                 "ndim %d exceeds %d",
-                                 cJSON_GetArraySize(array), TMSG_NDIM_MAX);
-
-        if (status != TMSG_OK) {
-            return status;
-        }
-        shape[ndim++] = (int64_t)extent;
+    if (tmsg_file_json_type(&reader->metadata) != '{') {
+        return malformed(reader, TMSG_SAFETENSORS_METADATA " is not an object");
     }
-    *ndim_p = (int32_t)ndim;
-    return TMSG_OK;
+    status = measure_metadata(reader);
+    if (status == TMSG_OK) {
+        status = read_metadata(reader, false);
+    }
+    return status == TMSG_OK ? check_keys(reader) : status;
 }
 
-static tmsg_status_t read_offsets(const reader_t *reader, const cJSON *array,
-                                  span_t *span)
-{
-    const tmsg_file_where_t *where = &reader->input->where;
-    const cJSON *item;
-    uint64_t ends[2];
-    size_t count = 0;
-
-    if (!cJSON_IsArray(array) || cJSON_GetArraySize(array) != 2) {
-        return malformed(reader, "data_offsets is not an array of two");
-    }
-    for (item = array->child; item != NULL; item = item->next) {
-        tmsg_status_t status =
-            read_integer(reader, "data_offsets", count, item, &ends[count]);
-
-        if (status != TMSG_OK) {
-            return status;
-        }
-        count++;
-    }
-    if (ends[0] > ends[1]) {
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                              "data_offsets [%" PRIu64 ", %" PRIu64
-                              "] run backwards",
-                              ends[0], ends[1]);
-    }
-    if (ends[1] > reader->data_bytes) {
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                              "data_offsets [%" PRIu64 ", %" PRIu64
-                              "] reach beyond the %" PRIu64 " bytes of data",
-                              ends[0], ends[1], reader->data_bytes);
-    }
-    span->begin = ends[0];
-    span->end = ends[1];
-    return TMSG_OK;
-}
-
-/* Each of the three fields, once. */
-static tmsg_status_t find_fields(const reader_t *reader, const cJSON *entry,
-                                 const cJSON *fields[3])
-{
-    static const char *const names[3] = {"dtype", "shape", "data_offsets"};
-    const tmsg_file_where_t *where = &reader->input->where;
-    const cJSON *item;
-
-    if (!cJSON_IsObject(entry)) {
-        return malformed(reader, "is not an object");
-    }
-    for (item = entry->child; item != NULL; item = item->next) {
-        size_t i = 0;
-
-        while (i < 3 && strcmp(item->string, names[i]) != 0) {
-            i++;
-        }
-        if (i == 3) {
-            return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                                  "unknown field '%s'",
-                                  shown(item->string).text);
-        }
-        if (fields[i] != NULL) {
-            return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "%s occurs twice",
-                                  names[i]);
-        }
-        fields[i] = item;
-    }
-    for (size_t i = 0; i < 3; i++) {
-        if (fields[i] == NULL) {
-            return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "no %s", names[i]);
-        }
-    }
-    return TMSG_OK;
-}
-
-/* The shape's bytes must be just those that the offsets span. */
-static tmsg_status_t check_bytes(const reader_t *reader,
-                                 const tmsg_tensor_t *tensor,
-                                 const span_t *span)
-{
-    const tmsg_file_where_t *where = &reader->input->where;
-    uint64_t bytes;
-    tmsg_status_t status = tmsg_tensor_bytes(tensor, &bytes);
-
-    if (status != TMSG_OK) {
-        return tmsg_file_fail(where, status, "%s", tmsg_error_message());
-    }
-    if (!tmsg_safetensors_fills_bytes(tensor)) {
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                              "the elements of %u bits do not fill whole "
-                              "bytes",
-                              tensor->dtype.bits);
-    }
-    if (bytes != span->end - span->begin) {
-        return tmsg_file_fail(
-            where, TMSG_ERR_MALFORMED,
-            "dtype and shape take %" PRIu64 " bytes, data_offsets [%" PRIu64
-            ", %" PRIu64 "] hold %" PRIu64,
-            bytes, span->begin, span->end, span->end - span->begin);
-    }
-    return TMSG_OK;
-}
-
-static tmsg_status_t read_tensor(reader_t *reader, const cJSON *entry,
-                                 span_t *span)
+/* Checks all tensors and fills `spans`, or, if that is NULL, adds them to the
+ * map. */
+static tmsg_status_t read_tensors(reader_t *reader, span_t *spans)
 {
     tmsg_file_input_t *input = reader->input;
-    const cJSON *fields[3] = {NULL, NULL, NULL};
-    int64_t shape[TMSG_NDIM_MAX];
-    tmsg_tensor_t tensor = {.device = {TMSG_DEVICE_CPU, 0}, .shape = shape};
-    tmsg_status_t status = find_fields(reader, entry, fields);
+    tmsg_file_json_walk_t walk = tmsg_file_json_walk(&reader->root);
+    tmsg_status_t status = TMSG_OK;
+    size_t i = 0;
 
-    if (status != TMSG_OK) {
-        return status;
+    input->where.part = "tensor";
+    while (status == TMSG_OK && tmsg_file_json_next(&walk)) {
+        tmsg_safetensors_entry_t entry;
+        tmsg_tensor_t tensor;
+
+        if (walk.value.text == reader->metadata.text) {
+            continue;
+        }
+        status = read_name(reader, &walk.key);
+        if (status == TMSG_OK) {
+            status = tmsg_safetensors_read_entry(&input->where, &walk.value,
+                                                 reader->data_bytes, &entry);
+        }
+        if (status != TMSG_OK) {
+            return status;
+        }
+        tensor = (tmsg_tensor_t){.data = reader->data + entry.begin,
+                                 .device = {TMSG_DEVICE_CPU, 0},
+                                 .dtype = entry.dtype,
+                                 .ndim = entry.ndim,
+                                 .shape = entry.shape};
+        if (spans == NULL) {
+            status =
+                tmsg_file_add(input, reader->name.text, &tensor, NULL, false);
+        } else {
+            spans[i++] = (span_t){entry.begin, entry.end,
+                                  (uint32_t)(walk.key.text - reader->header)};
+            status = tmsg_file_check(input, reader->name.text, &tensor);
+        }
     }
-    if (!cJSON_IsString(fields[0])) {
-        return malformed(reader, "dtype is not a string");
-    }
-    if (!tmsg_safetensors_dtype(fields[0]->valuestring, &tensor.dtype)) {
-        return tmsg_file_fail(&input->where, TMSG_ERR_UNSUPPORTED,
-                              "unknown dtype '%s'",
-                              shown(fields[0]->valuestring).text);
-    }
-    status = read_shape(reader, fields[1], shape, &tensor.ndim);
-    if (status == TMSG_OK) {
-        status = read_offsets(reader, fields[2], span);
-    }
-    if (status == TMSG_OK) {
-        status = check_bytes(reader, &tensor, span);
-    }
-    if (status != TMSG_OK) {
-        return status;
-    }
-    span->name = entry->string;
-    tensor.data = reader->data + span->begin;
-    return tmsg_file_add(input, entry->string, &tensor, NULL, false);
+    return status;
 }
 
 static int by_offset(const void *left, const void *right)
@@ -401,31 +343,42 @@ static int by_offset(const void *left, const void *right)
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
+/* Refuses a span that overlaps the one before it or leaves a hole. */
+static tmsg_status_t refuse_span(reader_t *reader, const span_t *span,
+                                 uint64_t covered)
+{
+    const tmsg_file_where_t *where = &reader->input->where;
+    tmsg_status_t status = read_name_at(reader, span->key);
+    tmsg_file_json_t other;
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (span->begin < covered) {
+        other = tmsg_file_json_at(reader->header + span[-1].key);
+        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
+                              "data_offsets [%" PRIu64 ", %" PRIu64
+                              "] overlap those of '%s'",
+                              span->begin, span->end, shown(&other).text);
+    }
+    return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
+                          "data_offsets [%" PRIu64 ", %" PRIu64
+                          "] leave a hole of %" PRIu64 " bytes before them",
+                          span->begin, span->end, span->begin - covered);
+}
+
 /* In order of offsets every span begins where the one before it ended. */
-static tmsg_status_t check_cover(reader_t *reader)
+static tmsg_status_t check_cover(reader_t *reader, span_t *spans)
 {
     tmsg_file_where_t *where = &reader->input->where;
     uint64_t covered = 0;
 
-    qsort(reader->spans, reader->tensors, sizeof(span_t), by_offset);
+    qsort(spans, reader->tensors, sizeof(span_t), by_offset);
     for (size_t i = 0; i < reader->tensors; i++) {
-        const span_t *span = &reader->spans[i];
-
-        where->name = span->name;
-        if (span->begin < covered) {
-            return tmsg_file_fail(
-                where, TMSG_ERR_MALFORMED,
-                "data_offsets [%" PRIu64 ", %" PRIu64 "] overlap those of '%s'",
-                span->begin, span->end, shown(span[-1].name).text);
+        if (spans[i].begin != covered) {
+            return refuse_span(reader, &spans[i], covered);
         }
-        if (span->begin > covered) {
-            return tmsg_file_fail(
-                where, TMSG_ERR_MALFORMED,
-                "data_offsets [%" PRIu64 ", %" PRIu64
-                "] leave a hole of %" PRIu64 " bytes before them",
-                span->begin, span->end, span->begin - covered);
-        }
-        covered = span->end;
+        covered = spans[i].end;
     }
     where->name = NULL;
     if (covered != reader->data_bytes) {
@@ -436,69 +389,71 @@ static tmsg_status_t check_cover(reader_t *reader)
     return TMSG_OK;
 }
 
-/* Finds __metadata__ and counts the rest. */
-static tmsg_status_t count(reader_t *reader, const cJSON *root)
+static tmsg_status_t check_tensor_names(reader_t *reader, const span_t *spans)
 {
-    const tmsg_file_where_t *where = &reader->input->where;
-    const cJSON *item;
+    uint32_t *keys = calloc(reader->tensors + 1, sizeof(*keys));
+    tmsg_status_t status;
 
-    for (item = root->child; item != NULL; item = item->next) {
-        if (strcmp(item->string, TMSG_SAFETENSORS_METADATA) != 0) {
-            reader->tensors++;
-        } else if (reader->metadata != NULL) {
-            return malformed(reader, TMSG_SAFETENSORS_METADATA " occurs twice");
-        } else {
-            reader->metadata = item;
-        }
+    if (keys == NULL) {
+        return tmsg_error_memory("the names of a file");
     }
-    if (reader->tensors > reader->input->limits.tensors) {
-        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
-                              "%zu tensors, at most %" PRIu64, reader->tensors,
-                              reader->input->limits.tensors);
+    for (size_t i = 0; i < reader->tensors; i++) {
+        keys[i] = spans[i].key;
     }
-    return TMSG_OK;
+    status =
+        check_names(reader, keys, reader->tensors, "the name occurs twice");
+    free(keys);
+    return status;
 }
 
-static tmsg_status_t read_root(reader_t *reader, const cJSON *root)
+static tmsg_status_t check_tensors(reader_t *reader)
 {
-    tmsg_file_where_t *where = &reader->input->where;
-    tmsg_status_t status = count(reader, root);
-    const cJSON *item;
-    size_t i = 0;
+    span_t *spans = calloc(reader->tensors + 1, sizeof(*spans));
+    tmsg_status_t status;
+
+    if (spans == NULL) {
+        return tmsg_error_memory("the offsets of a file");
+    }
+    status = read_tensors(reader, spans);
+    if (status == TMSG_OK) {
+        status = check_tensor_names(reader, spans);
+    }
+    if (status == TMSG_OK) {
+        status = check_cover(reader, spans);
+    }
+    free(spans);
+    return status;
+}
+
+static tmsg_status_t read_header(reader_t *reader, uint64_t header_bytes)
+{
+    tmsg_status_t status = tmsg_file_json_scan(
+        &reader->input->where, reader->header, header_bytes, &reader->root);
 
     if (status == TMSG_OK) {
-        status = read_metadata(reader);
+        status = count(reader);
+    }
+    if (status == TMSG_OK) {
+        status = check_metadata(reader);
+    }
+    if (status == TMSG_OK) {
+        status = check_tensors(reader);
     }
     if (status == TMSG_OK) {
         status = tmsg_map_reserve(reader->input->map, reader->tensors);
     }
-    if (status != TMSG_OK) {
-        return status;
-    }
-    reader->spans = calloc(reader->tensors + 1, sizeof(span_t));
-    if (reader->spans == NULL) {
-        return tmsg_error_memory("the offsets of a file");
-    }
-    where->part = "tensor";
-    for (item = root->child; item != NULL; item = item->next) {
-        if (item != reader->metadata && status == TMSG_OK) {
-            where->name = item->string;
-            status = read_tensor(reader, item, &reader->spans[i++]);
-        }
-    }
     if (status == TMSG_OK) {
-        status = check_cover(reader);
+        status = read_metadata(reader, true);
     }
-    free(reader->spans);
-    return status;
+    return status == TMSG_OK ? read_tensors(reader, NULL) : status;
 }
 
 static tmsg_status_t load(tmsg_file_input_t *input)
 {
-    const tmsg_file_where_t *where = &input->where;
-    reader_t reader = {.input = input};
+    tmsg_file_where_t *where = &input->where;
+    reader_t reader = {.input = input,
+                       .header = (char *)input->bytes + PREFIX_BYTES};
     uint64_t header_bytes = 0;
-    cJSON *root = NULL;
     tmsg_status_t status;
 
     if (input->size < PREFIX_BYTES) {
@@ -522,14 +477,16 @@ static tmsg_status_t load(tmsg_file_input_t *input)
     }
     reader.data = input->bytes + PREFIX_BYTES + header_bytes;
     reader.data_bytes = input->size - PREFIX_BYTES - header_bytes;
-    status =
-        tmsg_file_parse_json(where, (const char *)input->bytes + PREFIX_BYTES,
-                             (size_t)header_bytes, &root);
-    if (status == TMSG_OK) {
-        status = read_root(&reader, root);
-    }
-    cJSON_Delete(root);
+    status = read_header(&reader, header_bytes);
+    where->name = NULL; /* the reader owned it */
+    free(reader.name.text);
+    free(reader.value.text);
     return status;
+}
+
+static bool holds(tmsg_dtype_t dtype)
+{
+    return tmsg_safetensors_name(dtype) != NULL;
 }
 
 const tmsg_file_ops_t tmsg_file_safetensors = {

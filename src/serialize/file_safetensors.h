@@ -3,14 +3,31 @@
 #ifndef TMSG_SERIALIZE_FILE_SAFETENSORS_H
 #define TMSG_SERIALIZE_FILE_SAFETENSORS_H
 
+#include "core/tensor.h"
 #include "serialize/file.h"
+#include "serialize/file_json.h"
 
 #define TMSG_SAFETENSORS_HEADER_MAX 100000000u /* as the original has it */
 #define TMSG_SAFETENSORS_METADATA "__metadata__"
 
 /* The format's name for a dtype, NULL where it has none. */
 const char *tmsg_safetensors_name(tmsg_dtype_t dtype);
-bool tmsg_safetensors_dtype(const char *name, tmsg_dtype_t *dtype_p);
+bool tmsg_safetensors_dtype(const tmsg_file_json_t *name,
+                            tmsg_dtype_t *dtype_p);
+
+/* The entry of one tensor in a header. */
+typedef struct {
+    tmsg_dtype_t dtype;
+    int32_t ndim;
+    int64_t shape[TMSG_NDIM_MAX];
+    uint64_t begin, end; /* data_offsets */
+} tmsg_safetensors_entry_t;
+
+/* Reads and checks an entry. Errors: MALFORMED, UNSUPPORTED, LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_safetensors_read_entry(const tmsg_file_where_t *where,
+                                          const tmsg_file_json_t *json,
+                                          uint64_t data_bytes,
+                                          tmsg_safetensors_entry_t *entry);
 
 /* Elements of 4 or 6 bits may leave the last byte half empty, which the format
  * does not allow. */
