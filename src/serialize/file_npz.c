@@ -10,7 +10,7 @@
 
 #define SUFFIX_BYTES strlen(TMSG_NPZ_SUFFIX)
 #define PIECE_BYTES (256u << 10)
-#define DEFLATE_RATIO 1032 /* no deflated byte yields more */
+#define DEFLATE_RATIO 1032      /* no deflated byte yields more */
 #define DEFLATE_SLACK 1024
 
 typedef struct {
@@ -299,11 +299,6 @@ static tmsg_status_t load_members(archive_t *archive)
     zip_int64_t count = zip_get_num_entries(archive->zip, 0);
     tmsg_status_t status;
 
-    if (count < 0 || (uint64_t)count > input->limits.tensors) {
-        return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
-                              "%" PRId64 " members, at most %" PRIu64,
-                              (int64_t)count, input->limits.tensors);
-    }
     status = tmsg_map_reserve(input->map, (size_t)count);
     for (zip_int64_t i = 0; i < count && status == TMSG_OK; i++) {
         status = load_member(archive, (zip_uint64_t)i);
@@ -340,11 +335,29 @@ static tmsg_status_t load_archive(archive_t *archive, bool lax)
                : status;
 }
 
+static tmsg_status_t check_count(const tmsg_file_input_t *input)
+{
+    const tmsg_zip_input_t source = {.bytes = input->bytes,
+                                     .size = input->size};
+    uint64_t count;
+    tmsg_status_t status = tmsg_zip_count(&input->where, &source, &count);
+
+    if (status == TMSG_OK && count > input->limits.tensors) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "%" PRIu64 " members, at most %" PRIu64, count,
+                              input->limits.tensors);
+    }
+    return status;
+}
+
 static tmsg_status_t load(tmsg_file_input_t *input)
 {
     archive_t archive = {.input = input};
-    tmsg_status_t status;
+    tmsg_status_t status = check_count(input);
 
+    if (status != TMSG_OK) {
+        return status;
+    }
     archive.piece = malloc(PIECE_BYTES);
     if (archive.piece == NULL) {
         return tmsg_error_memory("a file's buffer");

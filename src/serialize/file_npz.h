@@ -22,6 +22,12 @@ typedef struct {
  * `flags` may be ZIP_CHECKCONS: directory and members must agree. */
 zip_t *tmsg_zip_open(tmsg_zip_input_t *input, int flags, zip_error_t *error);
 
+/* Counts the members in place: libzip allocates some 260 bytes for each before
+ * it can be asked. The count is 0 if there is no directory; libzip reports
+ * that. Errors: MALFORMED (two directories). */
+tmsg_status_t tmsg_zip_count(const tmsg_file_where_t *where,
+                             const tmsg_zip_input_t *input, uint64_t *count_p);
+
 /* What all our callbacks answer alike; any command not listed is refused. */
 zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
                             zip_source_cmd_t command);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The members of an archive, counted where its directory lies. APPNOTE.TXT of
- * PKWARE, sections 4.3.12 to 4.3.16. */
+/* Counts the members of an archive in its directory, in place (PKWARE's
+ * APPNOTE.TXT, sections 4.3.12 to 4.3.16). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static bool is_signed(const uint8_t *at, const char *signature)
     return memcmp(at, signature, SIGNATURE_BYTES) == 0;
 }
 
-/* Follows the record of an end: where the directory is that it speaks of. */
+/* Finds the directory that an end record refers to; empty if it is none. */
 static directory_t find_directory(const tmsg_zip_input_t *input,
                                   const uint8_t *record)
 {

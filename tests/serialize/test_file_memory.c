@@ -202,3 +202,40 @@ Test(file_memory, a_file_that_is_loaded_costs_its_map)
                              header + 200 * TENSORS),
                  TMSG_OK, "%s", tmsg_error_message());
 }
+
+/* The directory lists members that do not exist, but the count is checked
+ * first. */
+Test(file_memory, members_are_counted_before_the_directory_is_read)
+{
+    enum { ENTRY = 46 + 1, END64 = 56, LOCATOR = 20, END = 22 };
+    const size_t directory = (size_t)TENSORS * ENTRY;
+    const size_t size = directory + END64 + LOCATOR + END;
+    uint8_t *file = calloc(1, size), *at = file;
+    tmsg_status_t status;
+
+    for (int i = 0; i < TENSORS; i++, at += ENTRY) {
+        memcpy(at, "PK\1\2", 4);
+        tmsg_put_le(at + 28, 1, 2);
+        at[46] = 'a';
+    }
+    memcpy(at, "PK\6\6", 4);
+    tmsg_put_le(at + 4, END64 - 12, 8);
+    tmsg_put_le(at + 24, TENSORS, 8);
+    tmsg_put_le(at + 32, TENSORS, 8);
+    tmsg_put_le(at + 40, directory, 8);
+    at += END64;
+    memcpy(at, "PK\6\7", 4);
+    tmsg_put_le(at + 8, directory, 8);
+    tmsg_put_le(at + 16, 1, 4);
+    at += LOCATOR;
+    memcpy(at, "PK\5\6", 4);
+    memset(at + 8, 0xff, 12);
+    write_scratch("x.npz", file, size);
+    free(file);
+    status = load_within(scratch_path("x.npz"), &few, size);
+    cr_expect_eq(status, TMSG_ERR_LIMIT_EXCEEDED, "%s",
+                 tmsg_status_name(status));
+    cr_expect_not_null(
+        strstr(tmsg_error_message(), "20000 members, at most 19999"), "%s",
+        tmsg_error_message());
+}

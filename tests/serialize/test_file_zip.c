@@ -208,6 +208,47 @@ Test(file_zip, is_held_to_the_limit_of_tensors)
     free(archive.bytes);
 }
 
+/* Appends a comment that is another end record. */
+static size_t append_end(const archive_t *archive, uint8_t *bytes)
+{
+    memcpy(bytes, archive->bytes, archive->size);
+    tmsg_put_le(bytes + archive->end + 20, END_BYTES, 2);
+    memcpy(bytes + archive->size, archive->bytes + archive->end, END_BYTES);
+    return archive->size + END_BYTES;
+}
+
+/* Readers differ in which directory counts, and libzip reads both. */
+Test(file_zip, refuses_two_directories)
+{
+    archive_t archive = make(false);
+    uint8_t *bytes = malloc(archive.size + END_BYTES);
+    size_t size = append_end(&archive, bytes);
+
+    expect_refused("two ends", write_scratch("x.npz", bytes, size),
+                   TMSG_ERR_MALFORMED, "has two directories of members");
+    memset(bytes + archive.size + 12, 0, 4); /* of no bytes */
+    tmsg_map_destroy(load_ok(write_scratch("x.npz", bytes, size)));
+    memset(bytes + archive.size, 'c', END_BYTES);
+    tmsg_map_destroy(load_ok(write_scratch("x.npz", bytes, size)));
+    free(bytes);
+    free(archive.bytes);
+}
+
+/* Some writers store the number of members modulo 2^16. */
+Test(file_zip, counts_members_and_not_what_the_end_says)
+{
+    archive_t archive = make(false);
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    tmsg_put_le(archive.bytes + archive.end + 8, 1, 2);
+    tmsg_put_le(archive.bytes + archive.end + 10, 1, 2);
+    must_be(decode(&archive, 1, map), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "2 members, at most 1");
+    tmsg_map_destroy(map);
+    free(archive.bytes);
+}
+
 /* Stored or not: their bytes are turned in memory of their own. */
 Test(file_zip, turns_big_endian_members)
 {
