@@ -10,6 +10,7 @@
 
 #define SUFFIX_BYTES strlen(TMSG_NPZ_SUFFIX)
 #define PIECE_BYTES (256u << 10)
+#define READ_BYTES (1ULL << 30) /* libzip < 1.10 miscounts beyond 2^32 - 1 */
 #define DEFLATE_RATIO 1032      /* no deflated byte yields more */
 #define DEFLATE_SLACK 1024
 
@@ -41,7 +42,8 @@ static tmsg_status_t read_exact(member_t *member, void *buffer, uint64_t bytes)
     uint8_t *to = buffer;
 
     while (bytes > 0) {
-        zip_int64_t got = zip_fread(member->file, to, bytes);
+        uint64_t piece = bytes < READ_BYTES ? bytes : READ_BYTES;
+        zip_int64_t got = zip_fread(member->file, to, piece);
 
         if (got < 0) {
             return tmsg_zip_fail(&member->archive->input->where,

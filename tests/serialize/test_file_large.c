@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A member of a .npz that inflates to more than 4 GiB, without the 4 GiB: what
- * libzip is asked for is answered here, and the memory is never touched.
- * soak/big_members does it all. */
+/* A member of a .npz that inflates to more than 4 GiB. zip_fread() is replaced
+ * by one that writes nothing, so that the memory is never touched.
+ * soak/big_members loads real ones. */
 #include "test_file_tools.h"
 
 #include <dlfcn.h>
@@ -16,9 +16,9 @@ TestSuite(file_large, .init = make_scratch, .fini = drop_scratch);
 __attribute__((visibility("default"))) zip_int64_t
 zip_fread(zip_file_t *file, void *buffer, zip_uint64_t bytes);
 
-static const char *npy;      /* the member's header; NULL: libzip reads */
+static const char *npy;      /* the header of the member; NULL: use libzip */
 static uint64_t npy_bytes;   /* of it */
-static uint64_t left, asked; /* of the member; at once, at most */
+static uint64_t left, asked; /* bytes of the member; largest request */
 
 zip_int64_t zip_fread(zip_file_t *file, void *buffer, zip_uint64_t bytes)
 {
@@ -40,8 +40,8 @@ zip_int64_t zip_fread(zip_file_t *file, void *buffer, zip_uint64_t bytes)
     return (zip_int64_t)bytes;
 }
 
-/* A deflated member "a.npy" of that size, of which nothing is there but enough
- * bytes to come of. */
+/* Writes an archive with a deflated member "a.npy" of that size. Its data are
+ * zeros, just enough of them for the deflate ratio. */
 static void write_archive(const char *name, uint64_t size)
 {
     enum { LOCAL = 30, CENTRAL = 46, NAME = 5, EXTRA = 20, END = 22 };
@@ -73,8 +73,8 @@ static void write_archive(const char *name, uint64_t size)
     free(file);
 }
 
-#ifndef __SANITIZE_ADDRESS__ /* which touches what is allocated */
-/* libzip before 1.10 counts wrong from 2^32 bytes on. */
+#ifndef __SANITIZE_ADDRESS__ /* ASan touches what is allocated */
+/* libzip before 1.10 miscounts requests of 2^32 bytes and more. */
 Test(file_large, libzip_is_never_asked_for_4_GiB_at_once)
 {
     static const int64_t extents[] = {UINT_MAX, 1LL << 32, (1LL << 32) + 5000};
