@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
 #include <msgpack.h>
 
 #include "bench.h"
@@ -76,15 +75,16 @@ static void safetensors_round(other_t *other)
     static const tmsg_file_where_t where = {.path = "bench"};
     tmsg_file_input_t input = {
         .where = where, .bytes = other->bytes, .limits = tmsg_limits_usual()};
-    char *text = tmsg_safetensors_header(&where, other->map);
     size_t bytes;
+    char *text;
 
-    if (text == NULL || tmsg_map_create(&input.map) != TMSG_OK) {
+    if (tmsg_safetensors_header(&where, other->map, &text) != TMSG_OK ||
+        tmsg_map_create(&input.map) != TMSG_OK) {
         bench_die("header: no memory");
     }
     bytes = strlen(text);
     memcpy(other->bytes + PREFIX_BYTES, text, bytes);
-    cJSON_free(text);
+    free(text);
     while (bytes % 8 != 0) {
         other->bytes[PREFIX_BYTES + bytes++] = ' ';
     }

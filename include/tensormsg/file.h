@@ -65,24 +65,31 @@ enum {
 
 enum {
     TMSG_FILE_SAVE_PARAM_FORMAT = 1 << 0,
-    TMSG_FILE_SAVE_PARAM_FLAGS = 1 << 1
+    TMSG_FILE_SAVE_PARAM_FLAGS = 1 << 1,
+    TMSG_FILE_SAVE_PARAM_LIMITS = 1 << 2
 };
 
 typedef struct tmsg_file_save_params {
-    uint64_t field_mask; /* TMSG_FILE_SAVE_PARAM_*; unset: defaults */
-    int32_t format;      /* tmsg_file_format_t; default AUTO */
-    uint32_t flags;      /* TMSG_SAVE_*; default 0 */
+    uint64_t field_mask;         /* TMSG_FILE_SAVE_PARAM_*; unset: defaults */
+    int32_t format;              /* tmsg_file_format_t; default AUTO */
+    uint32_t flags;              /* TMSG_SAVE_*; default 0 */
+    const tmsg_limits_t *limits; /* of who will load the file; checked
+                                  * are tensors, ndim, name_bytes,
+                                  * metadata_bytes and metadata_keys; NULL:
+                                  * defaults */
 } tmsg_file_save_params_t;
 
 /* Writes a map of CPU tensors. The file appears under its name only when it is
  * whole: until it is written and flushed to disk it has no name, or a temporary
  * one beside its own where the file system wants one. Without OVERWRITE an
- * existing file is kept. Errors, which name file and tensor: ALREADY_EXISTS,
- * UNSUPPORTED (a dtype that the format cannot hold, with the format that can;
- * .npy of more than one tensor; lanes; memory of a device; a name without a
- * known extension), NOT_FOUND (the folder), IO (disk full, permissions),
- * NO_MEMORY; INVALID_PARAM (map or path is NULL, unknown bit, format or flag).
- * The map is read as by any other call: by one thread at a time. */
+ * existing file is kept. A map that tmsg_file_load() would refuse is refused.
+ * Errors, which name file and tensor: ALREADY_EXISTS, UNSUPPORTED (a dtype that
+ * the format cannot hold, with the format that can; .npy of more than one
+ * tensor; lanes; memory of a device; a name without a known extension),
+ * LIMIT_EXCEEDED (a limit; a safetensors header of more than 100,000,000
+ * bytes), NOT_FOUND (the folder), IO (disk full, permissions), NO_MEMORY;
+ * INVALID_PARAM (map or path is NULL, unknown bit, format or flag, a limit of
+ * 0). The map is read as by any other call: by one thread at a time. */
 TMSG_API tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
                                       const tmsg_file_save_params_t *params);
 

@@ -26,7 +26,8 @@
 #define LOAD_PARAMS_KNOWN                                                      \
     ((uint64_t)(TMSG_FILE_LOAD_PARAM_FORMAT | TMSG_FILE_LOAD_PARAM_LIMITS))
 #define SAVE_PARAMS_KNOWN                                                      \
-    ((uint64_t)(TMSG_FILE_SAVE_PARAM_FORMAT | TMSG_FILE_SAVE_PARAM_FLAGS))
+    ((uint64_t)(TMSG_FILE_SAVE_PARAM_FORMAT | TMSG_FILE_SAVE_PARAM_FLAGS |     \
+                TMSG_FILE_SAVE_PARAM_LIMITS))
 
 static const tmsg_file_ops_t *const formats[] = {
     [TMSG_FILE_SAFETENSORS] = &tmsg_file_safetensors,
@@ -217,6 +218,12 @@ static tmsg_status_t check_mask(const char *what, uint64_t mask, uint64_t known)
     return TMSG_OK;
 }
 
+static tmsg_status_t read_limits(const tmsg_limits_t *given,
+                                 tmsg_limits_t *limits)
+{
+    return given == NULL ? TMSG_OK : tmsg_limits_merge(given, limits);
+}
+
 static tmsg_status_t read_load_params(const tmsg_file_load_params_t *params,
                                       tmsg_file_format_t *format,
                                       tmsg_limits_t *limits)
@@ -234,9 +241,8 @@ static tmsg_status_t read_load_params(const tmsg_file_load_params_t *params,
         *format = (tmsg_file_format_t)params->format;
     }
     if (status == TMSG_OK &&
-        (params->field_mask & TMSG_FILE_LOAD_PARAM_LIMITS) &&
-        params->limits != NULL) {
-        status = tmsg_limits_merge(params->limits, limits);
+        (params->field_mask & TMSG_FILE_LOAD_PARAM_LIMITS)) {
+        status = read_limits(params->limits, limits);
     }
     return status;
 }
@@ -289,7 +295,7 @@ static tmsg_status_t refuse_dtype(const tmsg_file_where_t *where,
     char name[TMSG_DTYPE_NAME_MAX], others[64] = "";
 
     for (int i = 1; i < FORMATS; i++) {
-        if (dtype.lanes == 1 && formats[i]->holds(dtype)) {
+        if (formats[i]->holds(dtype)) {
             size_t used = strlen(others);
 
             snprintf(others + used, sizeof(others) - used, "%s.%s",
@@ -301,6 +307,26 @@ static tmsg_status_t refuse_dtype(const tmsg_file_where_t *where,
         ops->name, tmsg_dtype_format(dtype, name, sizeof(name)),
         others[0] == '\0' ? "no other file format can either" : others,
         others[0] == '\0' ? "" : " can");
+}
+
+/* Refuses a tensor that tmsg_file_load() with these limits would refuse. */
+static tmsg_status_t check_limits(const tmsg_file_where_t *where,
+                                  const tmsg_file_ops_t *ops,
+                                  const tmsg_map_entry_t *entry,
+                                  const tmsg_limits_t *limits)
+{
+    if (ops->names && entry->name_bytes > limits->name_bytes) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "the name has %zu bytes, at most %llu",
+                              entry->name_bytes,
+                              (unsigned long long)limits->name_bytes);
+    }
+    if ((uint64_t)entry->tensor.ndim > limits->ndim) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "%d dimensions, at most %llu", entry->tensor.ndim,
+                              (unsigned long long)limits->ndim);
+    }
+    return TMSG_OK;
 }
 
 static tmsg_status_t check_entry(const tmsg_file_where_t *where,
@@ -316,7 +342,7 @@ static tmsg_status_t check_entry(const tmsg_file_where_t *where,
             where, TMSG_ERR_UNSUPPORTED, "lies on %s; copy it to the CPU first",
             tmsg_device_format(tensor->device, device, sizeof(device)));
     }
-    if (tensor->dtype.lanes != 1 || !ops->holds(tensor->dtype)) {
+    if (!ops->holds(tensor->dtype)) {
         return refuse_dtype(where, ops, tensor->dtype);
     }
     status = tmsg_tensor_check(tensor);
@@ -330,19 +356,28 @@ static tmsg_status_t check_entry(const tmsg_file_where_t *where,
 
 static tmsg_status_t check_map(tmsg_file_where_t *where,
                                const tmsg_file_ops_t *ops,
-                               const tmsg_map_t *map)
+                               const tmsg_map_t *map,
+                               const tmsg_limits_t *limits)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_status_t status = TMSG_OK;
 
+    if (tmsg_map_size(map) > limits->tensors) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "%zu tensors, at most %llu", tmsg_map_size(map),
+                              (unsigned long long)limits->tensors);
+    }
     where->part = "tensor";
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
         where->name = entries[i].name;
-        status = check_entry(where, ops, &entries[i].tensor);
+        status = check_limits(where, ops, &entries[i], limits);
+        if (status == TMSG_OK) {
+            status = check_entry(where, ops, &entries[i].tensor);
+        }
     }
     where->name = NULL;
     if (status == TMSG_OK) {
-        status = ops->check(where, map);
+        status = ops->check(where, map, limits);
     }
     return status;
 }
@@ -367,12 +402,13 @@ static void warn_of_metadata(const tmsg_file_where_t *where,
 
 static tmsg_status_t read_save_params(const tmsg_file_save_params_t *params,
                                       tmsg_file_format_t *format,
-                                      uint32_t *flags)
+                                      uint32_t *flags, tmsg_limits_t *limits)
 {
     tmsg_status_t status;
 
     *format = TMSG_FILE_AUTO;
     *flags = 0;
+    *limits = tmsg_limits_usual();
     if (params == NULL) {
         return TMSG_OK;
     }
@@ -390,6 +426,9 @@ static tmsg_status_t read_save_params(const tmsg_file_save_params_t *params,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "file save: unknown flags 0x%x", *flags);
     }
+    if (params->field_mask & TMSG_FILE_SAVE_PARAM_LIMITS) {
+        return read_limits(params->limits, limits);
+    }
     return TMSG_OK;
 }
 
@@ -398,6 +437,7 @@ tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
 {
     tmsg_file_output_t output = {.where = {.path = path}};
     tmsg_file_format_t format;
+    tmsg_limits_t limits;
     tmsg_status_t status;
     uint32_t flags;
     bool overwrite;
@@ -406,12 +446,12 @@ tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s is NULL",
                               map == NULL ? "map" : "path");
     }
-    status = read_save_params(params, &format, &flags);
+    status = read_save_params(params, &format, &flags, &limits);
     if (status == TMSG_OK) {
         status = find_format(&output.where, format, &format);
     }
     if (status == TMSG_OK) {
-        status = check_map(&output.where, formats[format], map);
+        status = check_map(&output.where, formats[format], map, &limits);
     }
     if (status != TMSG_OK) {
         return status;

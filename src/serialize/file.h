@@ -97,9 +97,11 @@ typedef struct {
     const char *name; /* also the extension */
     tmsg_status_t (*load)(tmsg_file_input_t *input);
     tmsg_status_t (*save)(tmsg_file_output_t *output, const tmsg_map_t *map);
-    bool (*holds)(tmsg_dtype_t dtype); /* one lane */
-    /* What is wrong with the map beyond its dtypes. */
-    tmsg_status_t (*check)(tmsg_file_where_t *where, const tmsg_map_t *map);
+    bool (*holds)(tmsg_dtype_t dtype);
+    bool names; /* the format stores the names of tensors */
+    /* Checks the map beyond its dtypes, names and ranks. */
+    tmsg_status_t (*check)(tmsg_file_where_t *where, const tmsg_map_t *map,
+                           const tmsg_limits_t *limits);
 } tmsg_file_ops_t;
 
 extern const tmsg_file_ops_t tmsg_file_safetensors;

@@ -59,8 +59,10 @@ static tmsg_status_t load(tmsg_file_input_t *input)
                         NULL);
 }
 
-static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map)
+static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map,
+                           const tmsg_limits_t *limits)
 {
+    (void)limits;
     if (tmsg_map_size(map) != 1) {
         return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
                               "a .npy file holds one tensor, not %zu; .npz "

@@ -167,5 +167,5 @@ bool tmsg_npy_holds(tmsg_dtype_t dtype)
 {
     char name[8];
 
-    return tmsg_npy_dtype_name(dtype, name);
+    return dtype.lanes == 1 && tmsg_npy_dtype_name(dtype, name);
 }

@@ -375,5 +375,6 @@ const tmsg_file_ops_t tmsg_file_npz = {
     .load = load,
     .save = tmsg_npz_save,
     .holds = tmsg_npy_holds,
+    .names = true,
     .check = tmsg_npz_check,
 };

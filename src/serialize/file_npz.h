@@ -39,7 +39,9 @@ tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
 
 tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map);
 
-/* What numpy could not read back. Errors: LIMIT_EXCEEDED. */
-tmsg_status_t tmsg_npz_check(tmsg_file_where_t *where, const tmsg_map_t *map);
+/* Refuses what libzip could not write, or numpy not read. Errors:
+ * LIMIT_EXCEEDED, UNSUPPORTED (a control character in a name). */
+tmsg_status_t tmsg_npz_check(tmsg_file_where_t *where, const tmsg_map_t *map,
+                             const tmsg_limits_t *limits);
 
 #endif

@@ -244,14 +244,32 @@ tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map)
     return status;
 }
 
-tmsg_status_t tmsg_npz_check(tmsg_file_where_t *where, const tmsg_map_t *map)
+/* libzip accepts only these control characters in a name. */
+static bool is_storable(const char *name)
+{
+    for (; *name != '\0'; name++) {
+        if ((unsigned char)*name < 0x20 && strchr("\t\r\n", *name) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+tmsg_status_t tmsg_npz_check(tmsg_file_where_t *where, const tmsg_map_t *map,
+                             const tmsg_limits_t *limits)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_status_t status = TMSG_OK;
 
+    (void)limits;
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
         where->name = entries[i].name;
-        status = tmsg_npy_check_extents(where, &entries[i].tensor);
+        status = is_storable(entries[i].name)
+                     ? tmsg_npy_check_extents(where, &entries[i].tensor)
+                     : tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                                      "a .npz file cannot hold the control "
+                                      "character in its name; .safetensors "
+                                      "can");
     }
     where->name = NULL;
     return status;

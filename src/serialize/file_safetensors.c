@@ -198,6 +198,25 @@ static tmsg_status_t read_meta(reader_t *reader,
     return read_value(reader, &walk->value, value);
 }
 
+tmsg_status_t tmsg_safetensors_check_amount(const tmsg_file_where_t *where,
+                                            uint64_t keys, uint64_t bytes,
+                                            const tmsg_limits_t *limits)
+{
+    if (keys > limits->metadata_keys) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              TMSG_SAFETENSORS_METADATA
+                              " has %" PRIu64 " keys, at most %" PRIu64,
+                              keys, limits->metadata_keys);
+    }
+    if (bytes > limits->metadata_bytes) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              TMSG_SAFETENSORS_METADATA
+                              " has %" PRIu64 " bytes, at most %" PRIu64,
+                              bytes, limits->metadata_bytes);
+    }
+    return TMSG_OK;
+}
+
 /* Counts keys and bytes before anything is copied. */
 static tmsg_status_t measure_metadata(const reader_t *reader)
 {
@@ -213,19 +232,7 @@ static tmsg_status_t measure_metadata(const reader_t *reader)
             bytes += tmsg_file_json_string_bytes(&walk.value);
         }
     }
-    if (keys > limits->metadata_keys) {
-        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
-                              TMSG_SAFETENSORS_METADATA
-                              " has %" PRIu64 " keys, at most %" PRIu64,
-                              keys, limits->metadata_keys);
-    }
-    if (bytes > limits->metadata_bytes) {
-        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
-                              TMSG_SAFETENSORS_METADATA
-                              " has %" PRIu64 " bytes, at most %" PRIu64,
-                              bytes, limits->metadata_bytes);
-    }
-    return TMSG_OK;
+    return tmsg_safetensors_check_amount(where, keys, bytes, limits);
 }
 
 /* Checks all keys and values, or, with `add` set, adds them to the map. */
@@ -484,15 +491,11 @@ static tmsg_status_t load(tmsg_file_input_t *input)
     return status;
 }
 
-static bool holds(tmsg_dtype_t dtype)
-{
-    return tmsg_safetensors_name(dtype) != NULL;
-}
-
 const tmsg_file_ops_t tmsg_file_safetensors = {
     .name = "safetensors",
     .load = load,
     .save = tmsg_safetensors_save,
-    .holds = holds,
+    .holds = tmsg_safetensors_holds,
+    .names = true,
     .check = tmsg_safetensors_check,
 };

@@ -15,6 +15,8 @@ const char *tmsg_safetensors_name(tmsg_dtype_t dtype);
 bool tmsg_safetensors_dtype(const tmsg_file_json_t *name,
                             tmsg_dtype_t *dtype_p);
 
+bool tmsg_safetensors_holds(tmsg_dtype_t dtype);
+
 /* The entry of one tensor in a header. */
 typedef struct {
     tmsg_dtype_t dtype;
@@ -37,14 +39,21 @@ bool tmsg_safetensors_fills_bytes(const tmsg_tensor_t *tensor);
  * about the file that this one once was. */
 bool tmsg_safetensors_is_of_file(const char *key);
 
-/* The header of a map's file as text, freed with cJSON_free(); NULL without
- * memory. */
-char *tmsg_safetensors_header(const tmsg_file_where_t *where,
-                              const tmsg_map_t *map);
+/* Holds the size of __metadata__ to the limits: the number of keys, and the
+ * bytes of keys and values. Errors: LIMIT_EXCEEDED. */
+tmsg_status_t tmsg_safetensors_check_amount(const tmsg_file_where_t *where,
+                                            uint64_t keys, uint64_t bytes,
+                                            const tmsg_limits_t *limits);
+
+/* Formats the header of a map's file as text, freed with free(). Errors:
+ * NO_MEMORY, LIMIT_EXCEEDED (TMSG_SAFETENSORS_HEADER_MAX). */
+tmsg_status_t tmsg_safetensors_header(const tmsg_file_where_t *where,
+                                      const tmsg_map_t *map, char **text_p);
 
 tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
                                     const tmsg_map_t *map);
 tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
-                                     const tmsg_map_t *map);
+                                     const tmsg_map_t *map,
+                                     const tmsg_limits_t *limits);
 
 #endif

@@ -42,6 +42,11 @@ const char *tmsg_safetensors_name(tmsg_dtype_t dtype)
     return NULL;
 }
 
+bool tmsg_safetensors_holds(tmsg_dtype_t dtype)
+{
+    return tmsg_safetensors_name(dtype) != NULL && dtype.lanes == 1;
+}
+
 bool tmsg_safetensors_dtype(const tmsg_file_json_t *name, tmsg_dtype_t *dtype_p)
 {
     for (size_t i = 0; i < DTYPES; i++) {

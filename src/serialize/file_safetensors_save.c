@@ -28,31 +28,6 @@ static int group_of(const tmsg_map_entry_t *entry)
     return bits > 32 ? 0 : bits > 16 ? 1 : bits > 8 ? 2 : 3;
 }
 
-tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
-                                     const tmsg_map_t *map)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        const tmsg_tensor_t *tensor = &entries[i].tensor;
-
-        where->name = entries[i].name;
-        if (strcmp(entries[i].name, TMSG_SAFETENSORS_METADATA) == 0) {
-            return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                                  "a .safetensors file keeps that name for "
-                                  "its metadata");
-        }
-        if (!tmsg_safetensors_fills_bytes(tensor)) {
-            return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                                  "its elements of %u bits do not fill whole "
-                                  "bytes, as a .safetensors file wants",
-                                  tensor->dtype.bits);
-        }
-    }
-    where->name = NULL;
-    return TMSG_OK;
-}
-
 /* A value as text, NULL where text cannot hold it. */
 static const char *value_text(const tmsg_meta_t *value,
                               char buffer[TMSG_JSON_F64_BYTES])
@@ -73,30 +48,162 @@ static const char *value_text(const tmsg_meta_t *value,
     }
 }
 
-static bool add_metadata(cJSON *object, const tmsg_file_where_t *where,
-                         const tmsg_map_t *map)
+/* Whether a key is written; *text_p is its value as text, or NULL. */
+static bool is_written(const tmsg_map_meta_entry_t *entry,
+                       char buffer[TMSG_JSON_F64_BYTES], const char **text_p)
+{
+    *text_p = value_text(&entry->value, buffer);
+    return *text_p != NULL && !tmsg_safetensors_is_of_file(entry->key);
+}
+
+static tmsg_status_t check_metadata(tmsg_file_where_t *where,
+                                    const tmsg_map_t *map,
+                                    const tmsg_limits_t *limits)
 {
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
+    uint64_t keys = 0, bytes = 0;
 
     for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
         char buffer[TMSG_JSON_F64_BYTES];
-        const char *text = value_text(&entries[i].value, buffer);
+        const char *text;
 
-        if (tmsg_safetensors_is_of_file(entries[i].key)) {
-            continue; /* the file has its name and format already */
+        if (!is_written(&entries[i], buffer, &text)) {
+            continue;
         }
+        if (entries[i].key_bytes > limits->name_bytes) {
+            where->part = TMSG_SAFETENSORS_METADATA;
+            where->name = entries[i].key;
+            return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                                  "the key has %zu bytes, at most %" PRIu64,
+                                  entries[i].key_bytes, limits->name_bytes);
+        }
+        keys++;
+        bytes += entries[i].key_bytes + strlen(text);
+    }
+    return tmsg_safetensors_check_amount(where, keys, bytes, limits);
+}
+
+tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
+                                     const tmsg_map_t *map,
+                                     const tmsg_limits_t *limits)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        where->name = entries[i].name;
+        if (strcmp(entries[i].name, TMSG_SAFETENSORS_METADATA) == 0) {
+            return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                                  "a .safetensors file keeps that name for "
+                                  "its metadata");
+        }
+        if (!tmsg_safetensors_fills_bytes(tensor)) {
+            return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
+                                  "its elements of %u bits do not fill whole "
+                                  "bytes, as a .safetensors file wants",
+                                  tensor->dtype.bits);
+        }
+    }
+    where->name = NULL;
+    return check_metadata(where, map, limits);
+}
+
+/* The header as it grows. cJSON formats one member at a time: a tree of all of
+ * them would take ten times the memory of the header. */
+typedef struct {
+    const tmsg_file_where_t *where;
+    char *text;
+    size_t bytes, room;
+} header_t;
+
+static tmsg_status_t append(header_t *header, const char *text, size_t bytes)
+{
+    if (bytes >= header->room - header->bytes) {
+        size_t room = header->room + header->room / 2 + bytes + 1;
+        char *grown = realloc(header->text, room);
+
+        if (grown == NULL) {
+            return tmsg_error_memory("a .safetensors header");
+        }
+        header->text = grown;
+        header->room = room;
+    }
+    memcpy(header->text + header->bytes, text, bytes);
+    header->bytes += bytes;
+    header->text[header->bytes] = '\0';
+    if (header->bytes > TMSG_SAFETENSORS_HEADER_MAX) {
+        return tmsg_file_fail(header->where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "names, shapes and metadata take a header of "
+                              "more than %u bytes",
+                              TMSG_SAFETENSORS_HEADER_MAX);
+    }
+    return TMSG_OK;
+}
+
+/* Appends the members of an object, without its brackets, and frees it. NULL
+ * means that there was no memory for the object. */
+static tmsg_status_t append_members(header_t *header, cJSON *object)
+{
+    char *text = object == NULL ? NULL : cJSON_PrintUnformatted(object);
+    tmsg_status_t status;
+
+    cJSON_Delete(object);
+    if (text == NULL) {
+        return tmsg_error_memory("a .safetensors header");
+    }
+    status =
+        append(header, ",",
+               header->bytes > 0 && header->text[header->bytes - 1] != '{');
+    if (status == TMSG_OK) {
+        status = append(header, text + 1, strlen(text) - 2);
+    }
+    cJSON_free(text);
+    return status;
+}
+
+static tmsg_status_t append_key(header_t *header, const char *key,
+                                const char *text)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    if (cJSON_AddStringToObject(object, key, text) == NULL) {
+        cJSON_Delete(object);
+        object = NULL;
+    }
+    return append_members(header, object);
+}
+
+static tmsg_status_t append_metadata(header_t *header, const tmsg_map_t *map)
+{
+    static const char open[] = "\"" TMSG_SAFETENSORS_METADATA "\":{";
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
+    tmsg_status_t status = TMSG_OK;
+    bool opened = false;
+
+    for (size_t i = 0; i < tmsg_map_meta_size(map) && status == TMSG_OK; i++) {
+        char buffer[TMSG_JSON_F64_BYTES];
+        const char *text;
+        bool written = is_written(&entries[i], buffer, &text);
+
         if (text == NULL) {
             tmsg_log(
                 TMSG_LOG_WARN, "%s: metadata '%s' is not text and stays behind",
-                where->path,
+                header->where->path,
                 tmsg_error_name(entries[i].key, entries[i].key_bytes).text);
+        }
+        if (!written) {
             continue;
         }
-        if (cJSON_AddStringToObject(object, entries[i].key, text) == NULL) {
-            return false;
+        if (!opened) {
+            status = append(header, open, strlen(open));
+            opened = true;
+        }
+        if (status == TMSG_OK) {
+            status = append_key(header, entries[i].key, text);
         }
     }
-    return true;
+    return status == TMSG_OK && opened ? append(header, "}", 1) : status;
 }
 
 static uint64_t bytes_of(const tmsg_map_entry_t *entry)
@@ -105,13 +212,11 @@ static uint64_t bytes_of(const tmsg_map_entry_t *entry)
 }
 
 /* Numbers go in raw: cJSON's are doubles and become 1e+15. */
-static bool add_tensor(cJSON *root, const tmsg_map_entry_t *entry,
-                       uint64_t offset)
+static bool add_tensor(cJSON *object, const tmsg_tensor_t *tensor,
+                       uint64_t offset, uint64_t bytes)
 {
-    const tmsg_tensor_t *tensor = &entry->tensor;
     char text[TMSG_NDIM_MAX * EXTENT_TEXT_BYTES + sizeof("[]")] = "[";
     size_t used = 1;
-    cJSON *object = cJSON_AddObjectToObject(root, entry->name);
 
     for (int32_t i = 0; i < tensor->ndim; i++) {
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRId64,
@@ -125,19 +230,30 @@ static bool add_tensor(cJSON *root, const tmsg_map_entry_t *entry,
         return false;
     }
     snprintf(text, sizeof(text), "[%" PRIu64 ",%" PRIu64 "]", offset,
-             offset + bytes_of(entry));
+             offset + bytes);
     return cJSON_AddRawToObject(object, "data_offsets", text) != NULL;
 }
 
-char *tmsg_safetensors_header(const tmsg_file_where_t *where,
-                              const tmsg_map_t *map)
+static tmsg_status_t
+append_tensor(header_t *header, const tmsg_map_entry_t *entry, uint64_t offset)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    if (!add_tensor(cJSON_AddObjectToObject(object, entry->name),
+                    &entry->tensor, offset, bytes_of(entry))) {
+        cJSON_Delete(object);
+        object = NULL;
+    }
+    return append_members(header, object);
+}
+
+tmsg_status_t tmsg_safetensors_header(const tmsg_file_where_t *where,
+                                      const tmsg_map_t *map, char **text_p)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    cJSON *root = cJSON_CreateObject();
-    cJSON *metadata = cJSON_AddObjectToObject(root, TMSG_SAFETENSORS_METADATA);
-    bool whole = metadata != NULL && add_metadata(metadata, where, map);
+    header_t header = {.where = where};
     uint64_t offsets[GROUPS + 1] = {0};
-    char *text = NULL;
+    tmsg_status_t status = append(&header, "{", 1);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         offsets[group_of(&entries[i]) + 1] += bytes_of(&entries[i]);
@@ -145,20 +261,24 @@ char *tmsg_safetensors_header(const tmsg_file_where_t *where,
     for (int group = 1; group < GROUPS; group++) {
         offsets[group] += offsets[group - 1];
     }
-    if (whole && metadata->child == NULL) {
-        cJSON_Delete(cJSON_DetachItemViaPointer(root, metadata));
+    if (status == TMSG_OK) {
+        status = append_metadata(&header, map);
     }
-    for (size_t i = 0; i < tmsg_map_size(map) && whole; i++) {
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
         uint64_t *offset = &offsets[group_of(&entries[i])];
 
-        whole = add_tensor(root, &entries[i], *offset);
+        status = append_tensor(&header, &entries[i], *offset);
         *offset += bytes_of(&entries[i]);
     }
-    if (whole) {
-        text = cJSON_PrintUnformatted(root);
+    if (status == TMSG_OK) {
+        status = append(&header, "}", 1);
     }
-    cJSON_Delete(root);
-    return text;
+    if (status != TMSG_OK) {
+        free(header.text);
+        return status;
+    }
+    *text_p = header.text;
+    return TMSG_OK;
 }
 
 static tmsg_status_t write_header(tmsg_file_output_t *output, const char *text)
@@ -169,12 +289,6 @@ static tmsg_status_t write_header(tmsg_file_output_t *output, const char *text)
     uint8_t prefix[8];
     tmsg_status_t status;
 
-    if (bytes + padding > TMSG_SAFETENSORS_HEADER_MAX) {
-        return tmsg_file_fail(&output->where, TMSG_ERR_LIMIT_EXCEEDED,
-                              "names, shapes and metadata take a header of "
-                              "%" PRIu64 " bytes, at most %u",
-                              bytes, TMSG_SAFETENSORS_HEADER_MAX);
-    }
     for (int i = 0; i < 8; i++) {
         prefix[i] = (uint8_t)((bytes + padding) >> 8 * i);
     }
@@ -192,14 +306,15 @@ tmsg_status_t tmsg_safetensors_save(tmsg_file_output_t *output,
                                     const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    char *header = tmsg_safetensors_header(&output->where, map);
-    tmsg_status_t status;
+    char *header;
+    tmsg_status_t status =
+        tmsg_safetensors_header(&output->where, map, &header);
 
-    if (header == NULL) {
-        return tmsg_error_memory("a .safetensors header");
+    if (status != TMSG_OK) {
+        return status;
     }
     status = write_header(output, header);
-    cJSON_free(header);
+    free(header);
     for (int group = 0; group < GROUPS; group++) {
         for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
             if (group_of(&entries[i]) == group) {

@@ -151,10 +151,11 @@ AT(tmsg_file_load_params_t, field_mask, 0);
 AT(tmsg_file_load_params_t, format, 8);
 AT(tmsg_file_load_params_t, limits, 16);
 
-SIZE(tmsg_file_save_params_t, 16);
+SIZE(tmsg_file_save_params_t, 24);
 AT(tmsg_file_save_params_t, field_mask, 0);
 AT(tmsg_file_save_params_t, format, 8);
 AT(tmsg_file_save_params_t, flags, 12);
+AT(tmsg_file_save_params_t, limits, 16);
 
 SIZE(tmsg_intercepted_t, 112);
 AT(tmsg_intercepted_t, side, 0);

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "core/tensor.h"
 #include "serialize/file.h"
 
 TestSuite(file_save, .init = make_scratch, .fini = drop_scratch);
@@ -117,11 +118,203 @@ Test(file_save, loads_within_the_limits_given)
     }
 }
 
+/* Saving refuses exactly the maps that loading with the same limits refuses. */
+Test(file_save, writes_nothing_that_the_limits_refuse)
+{
+    static const struct {
+        tmsg_limits_t limits;
+        const char *formats, *words;
+    } rows[] = {
+        {{.field_mask = TMSG_LIMIT_TENSORS, .tensors = 1},
+         "sz",
+         "2 tensors, at most 1"},
+        {{.field_mask = TMSG_LIMIT_NDIM, .ndim = 1},
+         "sz",
+         "tensor 'longer': 2 dimensions, at most 1"},
+        {{.field_mask = TMSG_LIMIT_NAME_BYTES, .name_bytes = 5},
+         "sz",
+         "tensor 'longer': the name has 6 bytes, at most 5"},
+        {{.field_mask = TMSG_LIMIT_NAME_BYTES, .name_bytes = 6},
+         "s",
+         "__metadata__ 'the key': the key has 7 bytes, at most 6"},
+        {{.field_mask = TMSG_LIMIT_METADATA_KEYS, .metadata_keys = 1},
+         "s",
+         "__metadata__ has 2 keys, at most 1"},
+        {{.field_mask = TMSG_LIMIT_METADATA_BYTES, .metadata_bytes = 11},
+         "s",
+         "__metadata__ has 12 bytes, at most 11"},
+    };
+    static const int64_t row[] = {1, 5};
+    tmsg_map_t *map = hello(), *loaded;
+    tmsg_tensor_t tensor;
+
+    cr_assert_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_OK);
+    tensor.ndim = 2;
+    tensor.shape = row;
+    cr_assert_eq(tmsg_map_add(map, "longer", &tensor, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_set_i64(map, "the key", 123), TMSG_OK);
+    cr_assert_eq(tmsg_map_set_string(map, "k", "v"), TMSG_OK);
+    /* These are not written and do not count. */
+    cr_assert_eq(tmsg_map_set_bytes(map, "blob of bytes", "12345", 5), TMSG_OK);
+    cr_assert_eq(tmsg_map_set_string(map, TMSG_META_FILE_NAME, "a"), TMSG_OK);
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+        const tmsg_limits_t *limits = &rows[i / 2].limits;
+        const char *path = path_of(i % 2 ? "npz" : "safetensors");
+        const tmsg_file_save_params_t save = {
+            .field_mask = TMSG_FILE_SAVE_PARAM_LIMITS, .limits = limits};
+        const tmsg_file_load_params_t load = {
+            .field_mask = TMSG_FILE_LOAD_PARAM_LIMITS, .limits = limits};
+        bool kept = strchr(rows[i / 2].formats, i % 2 ? 'z' : 's') != NULL;
+        tmsg_status_t status = tmsg_file_save(map, path, &save);
+
+        cr_expect_eq(status, kept ? TMSG_ERR_LIMIT_EXCEEDED : TMSG_OK,
+                     "row %zu: %s", i, tmsg_status_name(status));
+        cr_expect(!kept || strstr(tmsg_error_message(), rows[i / 2].words),
+                  "'%s', not '%s'", tmsg_error_message(), rows[i / 2].words);
+        cr_expect_eq(count_scratch(), kept ? 0 : 1, "row %zu", i);
+        save_ok(map, path); /* the defaults */
+        status = tmsg_file_load(path, &load, &loaded);
+        cr_expect_eq(status, kept ? TMSG_ERR_LIMIT_EXCEEDED : TMSG_OK,
+                     "row %zu: %s", i, tmsg_status_name(status));
+        if (status == TMSG_OK) {
+            tmsg_map_destroy(loaded);
+        }
+        unlink(path);
+    }
+    tmsg_map_destroy(map);
+}
+
+/* A .npy stores no name. */
+Test(file_save, counts_no_name_that_is_not_kept)
+{
+    const tmsg_limits_t limits = {.field_mask =
+                                      TMSG_LIMIT_NAME_BYTES | TMSG_LIMIT_NDIM,
+                                  .name_bytes = 5,
+                                  .ndim = 1};
+    const tmsg_file_save_params_t params = {
+        .field_mask = TMSG_FILE_SAVE_PARAM_LIMITS, .limits = &limits};
+    const int64_t two[] = {1, 5};
+    tmsg_map_t *map =
+        map_of("a longer name", uint8, 1, shape, NULL, (void *)"hello");
+
+    cr_expect_eq(tmsg_file_save(map, scratch_path("a.npy"), &params), TMSG_OK,
+                 "%s", tmsg_error_message());
+    tmsg_map_destroy(map);
+    map = map_of("a", uint8, 2, two, NULL, (void *)"hello");
+    cr_expect_eq(tmsg_file_save(map, scratch_path("b.npy"), &params),
+                 TMSG_ERR_LIMIT_EXCEEDED);
+    cr_expect_eq(count_scratch(), 1);
+    tmsg_map_destroy(map);
+}
+
+/* Every odd name and shape either comes back or is refused by name. */
+Test(file_save, loads_whatever_it_saves)
+{
+    static const int64_t vast[] = {0, INT64_MAX}, large[] = {1LL << 53, 0};
+    static const int64_t ones[TMSG_NDIM_MAX] = {
+        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const struct {
+        int32_t ndim;
+        const int64_t *shape;
+    } shapes[] = {
+        {0, NULL}, {1, shape}, {2, vast}, {2, large}, {TMSG_NDIM_MAX, ones}};
+    static const char *const names[] = {" ",
+                                        ".",
+                                        "..",
+                                        "/",
+                                        "../../a",
+                                        "a/",
+                                        ".npy",
+                                        "a.npy",
+                                        "__metadata__ ",
+                                        "a\x01",
+                                        "\x1f\x7f",
+                                        "\t\r\n",
+                                        "C:\\a",
+                                        "\"\\",
+                                        "\xc3\xa9",
+                                        "\xc2\x80",
+                                        "\xef\xbb\xbf",
+                                        "\xf0\x9f\x98\x80",
+                                        "\xe2\x98\xba",
+                                        "array",
+                                        "dtype",
+                                        "%s%n",
+                                        "*?"};
+    size_t rows =
+        sizeof(names) / sizeof(names[0]) + sizeof(shapes) / sizeof(shapes[0]);
+
+    for (size_t i = 0; i < 3 * rows; i++) {
+        const char *name =
+            i / 3 < sizeof(names) / sizeof(names[0]) ? names[i / 3] : "a";
+        size_t at = name[0] == 'a' && name[1] == '\0'
+                        ? i / 3 - sizeof(names) / sizeof(names[0])
+                        : 1;
+        const char *path = path_of(extensions[i % 3]), *back;
+        tmsg_map_t *map = map_of(name, uint8, shapes[at].ndim, shapes[at].shape,
+                                 NULL, (void *)"hello");
+        tmsg_map_t *loaded = NULL;
+        tmsg_tensor_t tensor;
+
+        if (tmsg_file_save(map, path, NULL) != TMSG_OK) {
+            cr_expect_eq(count_scratch(), 0, "%s", name);
+            cr_expect_not_null(strstr(tmsg_error_message(), "tensor '"));
+            cr_expect((i % 3 > 0 && shapes[at].shape == vast) ||
+                          (i % 3 == 1 && strpbrk(name, "\x01\x1f") != NULL),
+                      "%s '%s': %s", extensions[i % 3], name,
+                      tmsg_error_message());
+        } else if (tmsg_file_load(path, NULL, &loaded) != TMSG_OK) {
+            cr_expect(false, "%s '%s', ndim %d: %s", extensions[i % 3], name,
+                      shapes[at].ndim, tmsg_error_message());
+        } else {
+            cr_assert_eq(tmsg_map_at(loaded, 0, &back, &tensor), TMSG_OK);
+            cr_expect(i % 3 == 2 || strcmp(back, name) == 0, "%s: '%s' is '%s'",
+                      extensions[i % 3], name, back);
+            cr_expect_eq(tensor.ndim, shapes[at].ndim);
+            cr_expect_eq(tensor.ndim == 0 ||
+                             memcmp(tensor.shape, shapes[at].shape,
+                                    (size_t)tensor.ndim * 8) == 0,
+                         true);
+            tmsg_map_destroy(loaded);
+        }
+        unlink(path);
+        tmsg_map_destroy(map);
+    }
+}
+
+/* The limit of the format is 100,000,000 bytes. */
+Test(file_save, refuses_a_header_that_is_too_large)
+{
+    static char value[26 << 20];
+    const tmsg_limits_t limits = {.field_mask = TMSG_LIMIT_METADATA_BYTES,
+                                  .metadata_bytes = 1 << 30};
+    const tmsg_file_save_params_t params = {
+        .field_mask = TMSG_FILE_SAVE_PARAM_LIMITS, .limits = &limits};
+    tmsg_map_t *map = hello();
+
+    memset(value, 'v', sizeof(value) - 1);
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(
+            tmsg_map_set_string(map, (char[]){(char)('a' + i), 0}, value),
+            TMSG_OK);
+    }
+    cr_expect_eq(tmsg_file_save(map, path_of("safetensors"), &params),
+                 TMSG_ERR_LIMIT_EXCEEDED);
+    cr_expect_not_null(
+        strstr(tmsg_error_message(), "more than 100000000 bytes"), "%s",
+        tmsg_error_message());
+    cr_expect_eq(count_scratch(), 0);
+    tmsg_map_destroy(map);
+}
+
 Test(file_save, refuses_wrong_arguments)
 {
     const tmsg_limits_t nothing = {.field_mask = TMSG_LIMIT_TENSORS};
     const tmsg_file_save_params_t saves[] = {
-        {.field_mask = 1 << 2},
+        {.field_mask = 1 << 3},
+        {.field_mask = TMSG_FILE_SAVE_PARAM_LIMITS, .limits = &nothing},
         {.field_mask = TMSG_FILE_SAVE_PARAM_FORMAT, .format = 9},
         {.field_mask = TMSG_FILE_SAVE_PARAM_FLAGS, .flags = 2},
     };
