@@ -85,11 +85,13 @@ typedef struct tmsg_file_save_params {
  * existing file is kept. A map that tmsg_file_load() would refuse is refused.
  * Errors, which name file and tensor: ALREADY_EXISTS, UNSUPPORTED (a dtype that
  * the format cannot hold, with the format that can; .npy of more than one
- * tensor; lanes; memory of a device; a name without a known extension),
- * LIMIT_EXCEEDED (a limit; a safetensors header of more than 100,000,000
- * bytes), NOT_FOUND (the folder), IO (disk full, permissions), NO_MEMORY;
- * INVALID_PARAM (map or path is NULL, unknown bit, format or flag, a limit of
- * 0). The map is read as by any other call: by one thread at a time. */
+ * tensor; memory of a device; a name without a known extension), LIMIT_EXCEEDED
+ * (a limit; a safetensors header of more than 100,000,000 bytes), NOT_FOUND
+ * (the folder), IO (disk full, permissions), NO_MEMORY; INVALID_PARAM (map or
+ * path is NULL, unknown bit, format or flag, a limit of 0).
+ * A .safetensors has no lanes: lanes of less than a byte become elements of the
+ * last dimension, other lanes are UNSUPPORTED.
+ * The map is read as by any other call: by one thread at a time. */
 TMSG_API tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
                                       const tmsg_file_save_params_t *params);
 

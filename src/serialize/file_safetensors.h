@@ -15,7 +15,17 @@ const char *tmsg_safetensors_name(tmsg_dtype_t dtype);
 bool tmsg_safetensors_dtype(const tmsg_file_json_t *name,
                             tmsg_dtype_t *dtype_p);
 
+/* Whether the format has the dtype. It has no lanes; lanes of less than a byte
+ * become elements of the last dimension, so that torch's float4_e2m1fn_x2,
+ * which is float4_e2m1fn with 2 lanes, doubles its extent. */
 bool tmsg_safetensors_holds(tmsg_dtype_t dtype);
+
+/* Describes a tensor as a file does: one lane, no strides. Uses `shape` if the
+ * tensor has lanes. Errors: LIMIT_EXCEEDED (an extent). */
+tmsg_status_t tmsg_safetensors_as_written(const tmsg_file_where_t *where,
+                                          const tmsg_tensor_t *tensor,
+                                          int64_t shape[TMSG_NDIM_MAX],
+                                          tmsg_tensor_t *written);
 
 /* The entry of one tensor in a header. */
 typedef struct {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "serialize/file_safetensors.h"
 
+#include <string.h>
+
 static const struct {
     const char *name;
     tmsg_dtype_t dtype;
@@ -44,7 +46,8 @@ const char *tmsg_safetensors_name(tmsg_dtype_t dtype)
 
 bool tmsg_safetensors_holds(tmsg_dtype_t dtype)
 {
-    return tmsg_safetensors_name(dtype) != NULL && dtype.lanes == 1;
+    return tmsg_safetensors_name(dtype) != NULL &&
+           (dtype.lanes == 1 || dtype.bits < 8);
 }
 
 bool tmsg_safetensors_dtype(const tmsg_file_json_t *name, tmsg_dtype_t *dtype_p)
@@ -66,4 +69,32 @@ bool tmsg_safetensors_fills_bytes(const tmsg_tensor_t *tensor)
         bits *= (uint64_t)tensor->shape[i]; /* modulo 8 is enough */
     }
     return bits % 8 == 0;
+}
+
+tmsg_status_t tmsg_safetensors_as_written(const tmsg_file_where_t *where,
+                                          const tmsg_tensor_t *tensor,
+                                          int64_t shape[TMSG_NDIM_MAX],
+                                          tmsg_tensor_t *written)
+{
+    int64_t *last = &shape[tensor->ndim > 0 ? tensor->ndim - 1 : 0];
+
+    *written = *tensor;
+    written->strides = NULL;
+    if (tensor->dtype.lanes == 1) {
+        return TMSG_OK;
+    }
+    *last = 1;
+    if (tensor->ndim > 0) {
+        memcpy(shape, tensor->shape, (size_t)tensor->ndim * sizeof(*shape));
+    }
+    if (__builtin_mul_overflow(*last, tensor->dtype.lanes, last)) {
+        return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
+                              "the last extent, times %u lanes, overflows 63 "
+                              "bits",
+                              tensor->dtype.lanes);
+    }
+    written->dtype.lanes = 1;
+    written->ndim += tensor->ndim == 0;
+    written->shape = shape;
+    return TMSG_OK;
 }

@@ -90,7 +90,9 @@ tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        const tmsg_tensor_t *tensor = &entries[i].tensor;
+        int64_t shape[TMSG_NDIM_MAX];
+        tmsg_tensor_t written;
+        tmsg_status_t status;
 
         where->name = entries[i].name;
         if (strcmp(entries[i].name, TMSG_SAFETENSORS_METADATA) == 0) {
@@ -98,11 +100,16 @@ tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
                                   "a .safetensors file keeps that name for "
                                   "its metadata");
         }
-        if (!tmsg_safetensors_fills_bytes(tensor)) {
+        status = tmsg_safetensors_as_written(where, &entries[i].tensor, shape,
+                                             &written);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        if (!tmsg_safetensors_fills_bytes(&written)) {
             return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
                                   "its elements of %u bits do not fill whole "
                                   "bytes, as a .safetensors file wants",
-                                  tensor->dtype.bits);
+                                  written.dtype.bits);
         }
     }
     where->name = NULL;
@@ -237,10 +244,18 @@ static bool add_tensor(cJSON *object, const tmsg_tensor_t *tensor,
 static tmsg_status_t
 append_tensor(header_t *header, const tmsg_map_entry_t *entry, uint64_t offset)
 {
-    cJSON *object = cJSON_CreateObject();
+    int64_t shape[TMSG_NDIM_MAX];
+    tmsg_tensor_t written;
+    tmsg_status_t status = tmsg_safetensors_as_written(
+        header->where, &entry->tensor, shape, &written);
+    cJSON *object;
 
-    if (!add_tensor(cJSON_AddObjectToObject(object, entry->name),
-                    &entry->tensor, offset, bytes_of(entry))) {
+    if (status != TMSG_OK) {
+        return status;
+    }
+    object = cJSON_CreateObject();
+    if (!add_tensor(cJSON_AddObjectToObject(object, entry->name), &written,
+                    offset, bytes_of(entry))) {
         cJSON_Delete(object);
         object = NULL;
     }

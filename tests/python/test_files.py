@@ -83,6 +83,20 @@ class Library:
         finally:
             self.c.tmsg_map_destroy(handle)
 
+    def save_one(self, name, array, dtype, path, shape=None):
+        """An array's bytes as a tensor of (code, bits, lanes)."""
+        handle, shape = ctypes.c_void_p(), shape or array.shape
+        extents = (ctypes.c_int64 * len(shape))(*shape)
+        tensor = Tensor(array.ctypes.data, 1, 0, *dtype, len(shape), extents,
+                        None)
+        self.check(self.c.tmsg_map_create(ctypes.byref(handle)))
+        try:
+            self.check(self.c.tmsg_map_add(handle, name.encode(),
+                                           ctypes.byref(tensor), None))
+            self.save(handle, path)
+        finally:
+            self.c.tmsg_map_destroy(handle)
+
     def contents(self, path):
         """{name: (dtype's name, shape, bytes in C order)}, in order."""
         handle, found = self.load(path), {}
@@ -192,6 +206,64 @@ def test_safetensors_float8(library, tmp_path, dtype):
     assert (name, list(entry["shape"])) == ("x", [16, 16])
     back = np.frombuffer(bytes(entry["data"]), array.dtype)
     assert back.tobytes() == array.tobytes()
+
+
+def pairs(shape, seed=0):
+    """A spec of float4_e2m1fn_x2 as torch has it, its bytes, and what keeps
+    these."""
+    array = random_array("uint8", shape, seed)
+    return safetensors.TensorSpec(
+        dtype="float4_e2m1fn_x2", shape=shape, data_ptr=array.ctypes.data,
+        data_len=array.nbytes), array
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 5), (2, 0)], ids=str)
+def test_safetensors_float4(library, tmp_path, shape):
+    """The package doubles the last extent, and so do we of lanes."""
+    spec, array = pairs(shape)
+    source, target = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    source.write_bytes(safetensors.serialize({"x": spec}))
+    single = (*shape[:-1], 2 * shape[-1])
+    assert library.contents(source) == {
+        "x": ("float4_e2m1fn", single, array.tobytes())}
+    library.convert(source, target)
+    assert target.read_bytes() == source.read_bytes()
+    library.save_one("x", array, (17, 4, 2), tmp_path / "c.safetensors")
+    assert (tmp_path / "c.safetensors").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("name, dtype, shape, written", [
+    ("F6_E2M3", (15, 6, 1), (2, 16), [2, 16]),
+    ("F6_E2M3", (15, 6, 4), (2, 4), [2, 16]),
+    ("F6_E3M2", (16, 6, 4), (8,), [32])])
+def test_safetensors_float6(library, tmp_path, name, dtype, shape, written):
+    """The package writes none, but reads it."""
+    array, path = random_array("uint8", (24,)), tmp_path / "a.safetensors"
+    library.save_one("x", array, dtype, path, shape)
+    (_, entry), = safetensors.deserialize(path.read_bytes())
+    assert (entry["dtype"], entry["shape"]) == (name, written)
+    assert entry["data"] == array.tobytes()
+    assert library.contents(path)["x"][1:] == (tuple(written), array.tobytes())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "F6_E3M2"])
+def test_safetensors_sub_byte_as_strict(library, tmp_path, dtype, count):
+    """Elements that end within a byte are refused here as there."""
+    bits = int(dtype[1]) * count
+    header = json.dumps({"x": {"dtype": dtype, "shape": [count],
+                               "data_offsets": [0, (bits + 7) // 8]}}).encode()
+    data = (len(header).to_bytes(8, "little") + header +
+            bytes(range((bits + 7) // 8)))
+    (tmp_path / "a.safetensors").write_bytes(data)
+    if bits % 8 == 0:
+        safetensors.deserialize(data)
+        library.contents(tmp_path / "a.safetensors")
+        return
+    with pytest.raises(safetensors.SafetensorError):
+        safetensors.deserialize(data)
+    with pytest.raises(Refused, match="do not fill whole bytes"):
+        library.contents(tmp_path / "a.safetensors")
 
 
 def test_safetensors_names_order_and_metadata(library, tmp_path):

@@ -649,3 +649,159 @@ Test(file_safetensors, packs_large_strided_tensors)
     free(data);
     free(packed);
 }
+
+/* The package safetensors writes torch's float4_e2m1fn_x2 in the same way. */
+Test(file_safetensors, lanes_are_elements_of_the_last_dimension)
+{
+    static const struct {
+        tmsg_dtype_t dtype;
+        const char *loaded, *header;
+        int32_t ndim;
+        int64_t shape[2], last;
+        uint64_t bytes;
+    } rows[] = {
+        {{TMSG_DTYPE_FLOAT4_E2M1FN, 4, 2},
+         "float4_e2m1fn",
+         "\"dtype\":\"F4\",\"shape\":[2,6],\"data_offsets\":[0,6]",
+         2,
+         {2, 3},
+         6,
+         6},
+        {{TMSG_DTYPE_FLOAT4_E2M1FN, 4, 2},
+         "float4_e2m1fn",
+         "\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]",
+         0,
+         {0, 0},
+         2,
+         1},
+        {{TMSG_DTYPE_FLOAT4_E2M1FN, 4, 1},
+         "float4_e2m1fn",
+         "\"dtype\":\"F4\",\"shape\":[2,3],\"data_offsets\":[0,3]",
+         2,
+         {2, 3},
+         3,
+         3},
+        {{TMSG_DTYPE_FLOAT6_E2M3FN, 6, 4},
+         "float6_e2m3fn",
+         "\"dtype\":\"F6_E2M3\",\"shape\":[2,12],\"data_offsets\":[0,18]",
+         2,
+         {2, 3},
+         12,
+         18},
+        {{TMSG_DTYPE_FLOAT6_E3M2FN, 6, 2},
+         "float6_e3m2fn",
+         "\"dtype\":\"F6_E3M2\",\"shape\":[2,4],\"data_offsets\":[0,6]",
+         2,
+         {2, 2},
+         4,
+         6},
+        {{TMSG_DTYPE_FLOAT6_E3M2FN, 6, 2},
+         "float6_e3m2fn",
+         "\"dtype\":\"F6_E3M2\",\"shape\":[4,0],\"data_offsets\":[0,0]",
+         2,
+         {4, 0},
+         0,
+         0},
+    };
+    uint8_t data[18];
+
+    for (uint8_t i = 0; i < sizeof(data); i++) {
+        data[i] = (uint8_t)(i * 37 + 1);
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *path = scratch_path("x2.safetensors");
+        tmsg_map_t *map =
+            map_of("a", rows[i].dtype, rows[i].ndim, rows[i].shape, NULL, data);
+        tmsg_tensor_t tensor;
+        size_t bytes;
+        char *file;
+
+        save_ok(map, path);
+        tmsg_map_destroy(map);
+        file = read_scratch(path, &bytes);
+        cr_expect_not_null(strstr(file + 8, rows[i].header), "%s", file + 8);
+        free(file);
+        map = load_ok(path);
+        expect_tensor(map, "a", rows[i].loaded, rows[i].bytes, data);
+        tmsg_map_find(map, "a", &tensor);
+        cr_expect_eq(tensor.dtype.lanes, 1);
+        cr_expect_eq(tensor.shape[tensor.ndim - 1], rows[i].last);
+        tmsg_map_destroy(map);
+    }
+}
+
+/* Pairs are whole bytes, so strided ones can be packed. */
+Test(file_safetensors, packs_strided_pairs)
+{
+    const int64_t shape[] = {2, 3}, strides[] = {1, 2};
+    uint8_t data[] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66};
+    const uint8_t packed[] = {0x11, 0x33, 0x55, 0x22, 0x44, 0x66};
+    const tmsg_dtype_t dtype = {TMSG_DTYPE_FLOAT4_E2M1FN, 4, 2};
+    tmsg_map_t *map = map_of("a", dtype, 2, shape, strides, data);
+
+    save_ok(map, scratch_path("s.safetensors"));
+    tmsg_map_destroy(map);
+    map = load_ok(scratch_path("s.safetensors"));
+    expect_tensor(map, "a", "float4_e2m1fn", sizeof(packed), packed);
+    tmsg_map_destroy(map);
+}
+
+Test(file_safetensors, refuses_lanes_that_it_cannot_say)
+{
+    static const int64_t shape[] = {3}, vast[] = {0, INT64_MAX};
+    static const struct {
+        tmsg_dtype_t dtype;
+        const char *file;
+        int32_t ndim;
+        const int64_t *shape;
+        tmsg_status_t status;
+        const char *words;
+    } rows[] = {
+        {{TMSG_DTYPE_FLOAT4_E2M1FN, 4, 3},
+         "x.safetensors",
+         1,
+         shape,
+         TMSG_ERR_UNSUPPORTED,
+         "elements of 4 bits do not fill whole bytes"},
+        {{TMSG_DTYPE_FLOAT8_E4M3FN, 8, 2},
+         "x.safetensors",
+         1,
+         shape,
+         TMSG_ERR_UNSUPPORTED,
+         "float8_e4m3fnx2; no other file format can"},
+        {{TMSG_DTYPE_FLOAT, 32, 4},
+         "x.npz",
+         1,
+         shape,
+         TMSG_ERR_UNSUPPORTED,
+         "float32x4; no other file format can"},
+        {{TMSG_DTYPE_FLOAT4_E2M1FN, 4, 2},
+         "x.npz",
+         1,
+         shape,
+         TMSG_ERR_UNSUPPORTED,
+         "float4_e2m1fnx2; .safetensors can"},
+        {{TMSG_DTYPE_FLOAT6_E2M3FN, 6, 4},
+         "x.npy",
+         1,
+         shape,
+         TMSG_ERR_UNSUPPORTED,
+         "float6_e2m3fnx4; .safetensors can"},
+        {{TMSG_DTYPE_FLOAT4_E2M1FN, 4, 2},
+         "x.safetensors",
+         2,
+         vast,
+         TMSG_ERR_LIMIT_EXCEEDED,
+         "times 2 lanes, overflows"},
+    };
+    uint8_t data[64] = {0};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tmsg_map_t *map =
+            map_of("a", rows[i].dtype, rows[i].ndim, rows[i].shape, NULL, data);
+
+        expect_save_refused(map, scratch_path(rows[i].file), rows[i].status,
+                            rows[i].words);
+        tmsg_map_destroy(map);
+    }
+}
