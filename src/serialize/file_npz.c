@@ -268,14 +268,27 @@ static tmsg_status_t check_member(const member_t *member)
     return TMSG_OK;
 }
 
+/* A name is UTF-8 or CP437, as the archive says. libzip turns the control
+ * characters of CP437 into pictures; numpy, and we, keep them. */
+static const char *member_name(zip_t *zip, zip_uint64_t index)
+{
+    const char *raw = zip_get_name(zip, index, ZIP_FL_ENC_RAW), *at = raw;
+
+    while (at != NULL && *at != '\0' && (unsigned char)*at < 0x80) {
+        at++;
+    }
+    return at != NULL && *at == '\0'
+               ? raw
+               : zip_get_name(zip, index, ZIP_FL_ENC_STRICT);
+}
+
 static tmsg_status_t load_member(archive_t *archive, zip_uint64_t index)
 {
     member_t member = {.archive = archive};
     tmsg_file_where_t *where = &archive->input->where;
     tmsg_status_t status;
 
-    /* STRICT: UTF-8 or CP437 as the flag says, which is how numpy reads. */
-    member.name = zip_get_name(archive->zip, index, ZIP_FL_ENC_STRICT);
+    member.name = member_name(archive->zip, index);
     if (member.name == NULL ||
         zip_stat_index(archive->zip, index, 0, &member.stat) != 0) {
         return tmsg_zip_fail(where, zip_get_error(archive->zip));

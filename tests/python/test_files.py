@@ -492,6 +492,20 @@ def test_npz_round_trip(library, tmp_path, save):
         assert back["fortran"].flags.f_contiguous
 
 
+def test_npz_names_with_control_characters(library, tmp_path):
+    """As numpy has them; libzip could not write them again."""
+    arrays = {"a\x01\x1f": np.arange(3, dtype=np.uint8),
+              "b\t\x7f": np.arange(2, dtype=np.uint8)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    check_contents(library.contents(tmp_path / "a.npz"), arrays)
+    with pytest.raises(Refused, match=r"tensor 'a\?\?': a .npz file cannot"):
+        library.convert(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert not (tmp_path / "b.npz").exists()
+    library.convert(tmp_path / "a.npz", tmp_path / "c.safetensors")
+    assert set(safetensors.numpy.load_file(tmp_path / "c.safetensors")) == \
+        set(arrays)
+
+
 @pytest.mark.parametrize("method", ["STORED", "DEFLATED"])
 def test_npz_by_zipfile(library, tmp_path, method):
     """Streamed archives, with sizes behind the data."""
