@@ -58,6 +58,13 @@ tmsg_carrier_t tmsg_carrier_of(const char *transports)
                                              : TMSG_CARRIER_UNKNOWN;
 }
 
+/* What is not known may be TCP. */
+bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->carrier == TMSG_CARRIER_TCP ||
+           endpoint->carrier == TMSG_CARRIER_UNKNOWN;
+}
+
 /* Where shared memory was possible, says why it is not what carries it. */
 static void explain_network(tmsg_endpoint_t *endpoint)
 {

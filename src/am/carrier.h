@@ -28,4 +28,7 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
 void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
                        size_t bytes);
 
+/* Whether UCX may be given memory of ours alone: see tmsg_plan_own(). */
+bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint);
+
 #endif

@@ -457,9 +457,11 @@ void tmsg_lane_stir(tmsg_endpoint_t *endpoint)
     }
 }
 
-static bool has_output(const tmsg_lane_t *lane)
+void tmsg_lane_ponged(tmsg_endpoint_t *endpoint)
 {
-    return lane->out.busy || lane->endpoint->pulled.count > 0;
+    if (endpoint->lane != NULL && endpoint->lane->out.waits) {
+        tmsg_lane_stir(endpoint);
+    }
 }
 
 /* Of what was handed to the kernel; 0: nobody is to be given up. */
@@ -481,7 +483,7 @@ static void still_stuck(tmsg_timer_t *timer)
     socklen_t bytes = sizeof(info);
 
     if (getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
-        (!has_output(lane) && info.tcpi_unacked == 0)) {
+        (!tmsg_lane_has_output(lane) && info.tcpi_unacked == 0)) {
         return;
     }
     if (lane->written == lane->seen &&
@@ -508,7 +510,7 @@ static bool leave_to_loop(tmsg_lane_t *lane)
     if (lane->fd < 0) {
         return tmsg_lane_ring_await(lane);
     }
-    want(lane, has_output(lane));
+    want(lane, tmsg_lane_has_output(lane));
     if (lane->written != lane->seen && lane->stuck.deadline_ns == 0 &&
         patience_ms(lane) > 0) {
         watch(lane);

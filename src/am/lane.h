@@ -37,6 +37,12 @@ typedef struct {
     size_t header_left;
     size_t segment; /* bytes of a segment of the connection; 0: not known */
     tmsg_lane_bytes_t bytes;
+    /* The rest of a part that could not be read is zeros, which are not written
+     * before the peer is known to drop its message: */
+    bool fills;
+    bool waits;    /* for that, */
+    bool asked;    /* by a ping behind the ABORT, */
+    uint32_t ping; /* which is this one */
 } tmsg_lane_out_t;
 
 /* What is being read. */
@@ -121,7 +127,13 @@ bool tmsg_lanes_arm(tmsg_worker_t *worker);
  * abandoned. */
 void tmsg_lane_end(tmsg_endpoint_t *endpoint);
 
-/* lane_io.c: how many bytes make a turn; moves them, and gives how many there
+/* A ping was answered: inside UCX. */
+void tmsg_lane_ponged(tmsg_endpoint_t *endpoint);
+
+/* lane_io.c: whether there are bytes that could be written now. */
+bool tmsg_lane_has_output(const tmsg_lane_t *lane);
+
+/* How many bytes make a turn; moves them, and gives how many there
  * were. Where the socket has ended the lane is lost. */
 size_t tmsg_lane_turn_bytes(tmsg_lane_t *lane);
 size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most);

@@ -24,10 +24,12 @@
 #include "am/fetch.h"
 #include "am/lane_ring.h"
 #include "am/parts_layout.h"
+#include "am/ping.h"
 #include "am/receive.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
+#include "core/probe.h"
 
 /* Bytes that a turn moves in each direction: what else has come waits while the
  * kernel copies them. Few, while small messages pass by the same endpoint. */
@@ -116,6 +118,12 @@ static size_t segment_bytes(int fd)
                : 0;
 }
 
+bool tmsg_lane_has_output(const tmsg_lane_t *lane)
+{
+    return !lane->out.waits &&
+           (lane->out.busy || lane->endpoint->pulled.count > 0);
+}
+
 static bool begin_piece(tmsg_lane_t *lane)
 {
     tmsg_lane_out_t *out = &lane->out;
@@ -138,8 +146,73 @@ static bool begin_piece(tmsg_lane_t *lane)
 
 static void end_piece(tmsg_lane_t *lane, ucs_status_t ucs)
 {
+    bool fills = lane->out.fills;
+
     lane->out.busy = false;
-    tmsg_parts_handed(&lane->out.piece, ucs);
+    lane->out.fills = false;
+    lane->out.waits = false;
+    if (!fills) {
+        tmsg_parts_handed(&lane->out.piece, ucs);
+    }
+}
+
+/* Where the kernel stopped: at what it cannot read, or there was a reason that
+ * is gone. */
+static const void *find_unreadable(const struct iovec *places, size_t count)
+{
+    const void *found = NULL;
+
+    for (size_t i = 0; i < count && found == NULL; i++) {
+        found = tmsg_probe(places[i].iov_base, places[i].iov_len);
+    }
+    return found != NULL || count == 0 ? found : places[0].iov_base;
+}
+
+/* The memory of a part is gone: its message fails, and nothing else. What the
+ * peer has of the part makes it wait for the rest, which would make a message
+ * whole that is not, were it there before the ABORT. */
+static void fill_up(tmsg_lane_t *lane, const struct iovec *places, size_t count)
+{
+    tmsg_lane_out_t *out = &lane->out;
+    const tmsg_endpoint_t *endpoint = lane->endpoint;
+    size_t heads = out->header_left > 0;
+    bool begun = out->header_left < sizeof(out->header);
+    tmsg_parts_piece_t piece = out->piece;
+    const void *at = find_unreadable(places + heads, count - heads);
+
+    out->busy = begun;
+    out->fills = begun;
+    out->waits = begun;
+    out->asked = false;
+    begin_bytes(&out->bytes, NULL, 0, out->bytes.left);
+    tmsg_parts_unreadable(&piece, at);
+    if (begun &&
+        (endpoint->peer_hello.aborts == 0 || !tmsg_ping_is_known(endpoint))) {
+        tmsg_lane_lose(lane, TMSG_ERR_IO,
+                       "memory of a message that was being sent cannot be "
+                       "read, which this peer could not be told");
+    }
+}
+
+/* Whether the peer has the ABORT: it has answered a ping that was behind it. */
+static bool may_fill(tmsg_lane_t *lane)
+{
+    tmsg_lane_out_t *out = &lane->out;
+    tmsg_endpoint_t *endpoint = lane->endpoint;
+
+    if (out->asked &&
+        (endpoint->ping_id != out->ping || endpoint->ping_ns == 0)) {
+        out->waits = false;
+    } else if (!out->asked && endpoint->ping_ns == 0 &&
+               endpoint->controls.count == 0) {
+        if (tmsg_ping_send(endpoint) != TMSG_OK) {
+            tmsg_lane_lose(lane, TMSG_ERR_IO, tmsg_error_message());
+            return false;
+        }
+        out->ping = endpoint->ping_id;
+        out->asked = true;
+    }
+    return !out->waits;
 }
 
 /* So many of `most` that the call ends where a segment does, which would go by
@@ -159,6 +232,22 @@ static size_t whole_segments(const tmsg_lane_t *lane, size_t most, bool first)
     return first ? most : 0;
 }
 
+static size_t list_zeros(const tmsg_lane_bytes_t *bytes, size_t most,
+                         struct iovec *places)
+{
+    static uint8_t zeros[4096];
+    uint64_t left = bytes->left < most ? bytes->left : most;
+    size_t count = 0;
+
+    for (; left > 0 && count < PLACES_MOST; count++) {
+        size_t some = left < sizeof(zeros) ? (size_t)left : sizeof(zeros);
+
+        places[count] = (struct iovec){zeros, some};
+        left -= some;
+    }
+    return count;
+}
+
 /* What one call is to write: the rest of a header, and bytes behind it, of
  * `most` together. Gives the number of places. */
 static size_t list_out(tmsg_lane_out_t *out, size_t most, struct iovec *places)
@@ -168,7 +257,9 @@ static size_t list_out(tmsg_lane_out_t *out, size_t most, struct iovec *places)
 
     places[0] = (struct iovec){
         out->header + sizeof(out->header) - out->header_left, out->header_left};
-    return heads + list_bytes(&out->bytes, left, places + heads, PLACES_MOST);
+    return heads + (out->fills ? list_zeros(&out->bytes, left, places + heads)
+                               : list_bytes(&out->bytes, left, places + heads,
+                                            PLACES_MOST));
 }
 
 static void note_written(tmsg_lane_t *lane, size_t moved)
@@ -184,6 +275,17 @@ static void note_written(tmsg_lane_t *lane, size_t moved)
     }
 }
 
+static size_t send_places(tmsg_lane_t *lane, const struct msghdr *call)
+{
+    ssize_t moved = sendmsg(lane->fd, call, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+    if (moved < 0 && errno == EFAULT && !lane->out.fills) {
+        fill_up(lane, call->msg_iov, call->msg_iovlen);
+        return 0;
+    }
+    return judge(lane, moved);
+}
+
 size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most)
 {
     struct iovec places[PLACES_MOST + 1];
@@ -194,14 +296,13 @@ size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most)
         size_t some = whole_segments(lane, most - all, all == 0);
         size_t moved;
 
-        if (some == 0) {
+        if (some == 0 || (lane->out.waits && !may_fill(lane))) {
             break;
         }
         call.msg_iovlen = list_out(&lane->out, some, places);
         moved = lane->fd < 0
                     ? tmsg_lane_ring_write(lane, places, call.msg_iovlen)
-                    : judge(lane, sendmsg(lane->fd, &call,
-                                          MSG_DONTWAIT | MSG_NOSIGNAL));
+                    : send_places(lane, &call);
         if (moved == 0) {
             break;
         }

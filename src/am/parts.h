@@ -54,6 +54,10 @@ ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival);
 bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
 void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs);
 
+/* Its memory at `at` cannot be read: its message fails, with the name of the
+ * tensor, and the piece is handed over. In the midst of nothing. */
+void tmsg_parts_unreadable(const tmsg_parts_piece_t *piece, const void *at);
+
 /* Whether some are with UCX, or are to be. */
 bool tmsg_parts_pending(const tmsg_send_t *send);
 

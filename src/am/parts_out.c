@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/cancel.h"
+#include "am/carrier.h"
 #include "am/lease.h"
 #include "am/parts_out_struct.h"
 #include "core/bytes.h"
@@ -179,6 +181,7 @@ void tmsg_parts_free(tmsg_send_t *send)
         tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
 
         tmsg_parts_stop(send);
+        tmsg_soon_forget(&send->parts->call);
         tmsg_pool_give(pool, send->parts->staging);
         tmsg_pool_give(pool, send->parts->list);
         tmsg_plan_free(&send->parts->left, pool);
@@ -250,6 +253,10 @@ void tmsg_parts_stop(tmsg_send_t *send)
 
 void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
 {
+    tmsg_store_t *store = slot->send->endpoint->worker->store;
+
+    tmsg_pool_give(tmsg_store_pool(store), slot->own);
+    slot->own = (tmsg_pool_block_t){0};
     slot->busy = false;
     slot->send->parts->in_ucx--;
 }
@@ -305,6 +312,7 @@ tmsg_parts_slot_t *tmsg_parts_out_take_slot(tmsg_parts_out_t *parts)
     }
     slot->busy = true;
     slot->send = parts->send;
+    parts->in_ucx++;
     return slot;
 }
 
@@ -407,6 +415,39 @@ typedef struct {
     int memory_type;
 } piece_t;
 
+static void run_unreadable(tmsg_soon_t *call)
+{
+    tmsg_parts_out_t *parts = TMSG_CONTAINER_OF(call, tmsg_parts_out_t, call);
+    char why[TMSG_ERROR_BYTES];
+
+    tmsg_plan_say_unreadable(parts->map, parts->unreadable, why, sizeof(why));
+    tmsg_send_fail(parts->send, TMSG_ERR_IO, why);
+}
+
+/* As tmsg_plan_own(), but that it is lent where there is no memory. False: it
+ * cannot be read; its message fails when nobody is in the midst of something.
+ */
+static bool own(tmsg_parts_slot_t *slot, piece_t *piece)
+{
+    tmsg_parts_out_t *parts = slot->send->parts;
+    tmsg_worker_t *worker = slot->send->endpoint->worker;
+
+    if (tmsg_pool_take(tmsg_store_pool(worker->store), piece->bytes,
+                       &slot->own) != TMSG_OK) {
+        return true;
+    }
+    parts->unreadable = tmsg_plan_copy(piece->data, piece->count, piece->bytes,
+                                       slot->own.data);
+    if (parts->unreadable != NULL) {
+        parts->call.run = run_unreadable;
+        tmsg_soon(worker, &parts->call);
+        return false;
+    }
+    piece->data = slot->own.data;
+    piece->count = 0;
+    return true;
+}
+
 static ucs_status_t hand_to_ucx(tmsg_parts_slot_t *slot, const piece_t *piece)
 {
     bool listed = piece->count > 1;
@@ -446,13 +487,17 @@ static void post_next(tmsg_parts_out_t *parts)
                                      &piece.memory_type, &piece.count);
     is_read = tmsg_cma_sends(endpoint) && piece.count <= 1 &&
               piece.memory_type == (int)UCS_MEMORY_TYPE_HOST;
+    if (tmsg_carrier_wants_own(endpoint) && slot->fill == NULL &&
+        piece.memory_type == (int)UCS_MEMORY_TYPE_HOST && !own(slot, &piece)) {
+        tmsg_parts_out_give_slot(slot);
+        return;
+    }
     write_header(parts, number, piece.bytes, is_read ? TMSG_HEADER_READ : 0,
                  slot->header);
     if (tmsg_parts_out_is_over(parts)) {
         tmsg_parts_out_unlist(parts);
     }
     tmsg_op_begin(endpoint, &slot->op, forsaken);
-    parts->in_ucx++;
     endpoint->parts_in_ucx++;
     endpoint->granted_in_ucx += parts->granted;
     slot->read = (tmsg_cma_out_t){.over = read_over};
@@ -530,7 +575,8 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
         if (channel->stalled) {
             continue;
         }
-        channel->stalled = parts->awaited || !is_ready(parts, first);
+        channel->stalled = parts->awaited || parts->unreadable != NULL ||
+                           !is_ready(parts, first);
         if (!channel->stalled && has_room(endpoint, parts, first) &&
             (chosen == NULL ||
              channel->parted < chosen->send->channel->parted)) {

@@ -15,7 +15,8 @@ typedef struct {
     tmsg_op_t op;
     tmsg_send_t *send;
     bool busy;
-    tmsg_fill_t *fill; /* that it was copied to, or NULL */
+    tmsg_fill_t *fill;     /* that it was copied to, or NULL */
+    tmsg_pool_block_t own; /* the same, of the host's memory */
     tmsg_cma_out_t read;
     /* UCX reads it until it reports. */
     uint8_t header[TMSG_PREAMBLE_BYTES + TMSG_PART_NUMBER_BYTES];
@@ -46,6 +47,8 @@ struct tmsg_parts_out {
     tmsg_pool_block_t list;    /* of these, where they are cut */
     tmsg_parts_next_t next;
     unsigned in_ucx;
+    const void *unreadable; /* there; NULL: nowhere */
+    tmsg_soon_t call;       /* to fail for that */
     tmsg_parts_slot_t slots[TMSG_PARTS_SENT];
     uint8_t others[]; /* the split's */
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Parts that wait until the peer has memory for all of them and says how they
  * are to come: by the lane, or by UCX. */
+#include "am/cancel.h"
 #include "am/control.h"
 #include "am/lane.h"
 #include "am/parts_out_struct.h"
@@ -83,9 +84,19 @@ bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece)
     if (tmsg_parts_out_is_over(parts)) {
         tmsg_parts_out_unlist(parts);
     }
-    parts->in_ucx++;
     endpoint->in_ucx++;
     return true;
+}
+
+void tmsg_parts_unreadable(const tmsg_parts_piece_t *piece, const void *at)
+{
+    const tmsg_parts_slot_t *slot = piece->slot;
+    tmsg_send_t *send = slot->send;
+    char why[TMSG_ERROR_BYTES];
+
+    tmsg_plan_say_unreadable(send->parts->map, at, why, sizeof(why));
+    tmsg_send_fail(send, TMSG_ERR_IO, why);
+    tmsg_parts_handed(piece, UCS_OK);
 }
 
 void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs)

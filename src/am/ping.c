@@ -5,8 +5,14 @@
 
 #include "am/control.h"
 #include "am/endpoint.h"
+#include "am/lane.h"
 #include "am/resume.h"
 #include "core/error.h"
+
+bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint)
+{
+    return (endpoint->peer_hello.features & TMSG_FEATURE_PING) != 0;
+}
 
 static tmsg_status_t check(const tmsg_endpoint_t *endpoint)
 {
@@ -27,14 +33,14 @@ static tmsg_status_t check(const tmsg_endpoint_t *endpoint)
     default:
         break;
     }
-    if (!(endpoint->peer_hello.features & TMSG_FEATURE_PING)) {
+    if (!tmsg_ping_is_known(endpoint)) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "%s: this peer answers no ping", endpoint->peer);
     }
     return TMSG_OK;
 }
 
-static tmsg_status_t send_ping(tmsg_endpoint_t *endpoint)
+tmsg_status_t tmsg_ping_send(tmsg_endpoint_t *endpoint)
 {
     const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
                                   .message_id = endpoint->ping_id + 1};
@@ -62,7 +68,7 @@ tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
     tmsg_worker_lock(worker);
     status = check(endpoint);
     if (status == TMSG_OK && endpoint->ping_ns == 0) {
-        status = send_ping(endpoint);
+        status = tmsg_ping_send(endpoint);
     }
     if (status == TMSG_OK) {
         status =
@@ -104,6 +110,7 @@ ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
                         tmsg_now_ns() - endpoint->ping_ns);
     endpoint->ping_ns = 0;
     tmsg_events_end(&endpoint->ping_events, TMSG_OK, NULL);
+    tmsg_lane_ponged(endpoint);
     return UCS_OK;
 }
 

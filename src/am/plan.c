@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,10 +9,14 @@
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
+#include "core/probe.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
 #include "serialize/checksum.h"
 #include "serialize/split.h"
+
+#define OWN_LEAST ((uint64_t)512)
+#define OWN_MOST ((uint64_t)16 << 20)
 
 static const uint8_t zeros[TMSG_PAYLOAD_ALIGNMENT];
 
@@ -82,6 +87,25 @@ tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to)
             tmsg_error_message());
     }
     return TMSG_OK;
+}
+
+void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
+                              size_t why_bytes)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t i = 0, size = tmsg_map_size(map);
+
+    while (i < size && !(tmsg_tensor_is_dense(&entries[i].tensor) &&
+                         (uintptr_t)at - (uintptr_t)entries[i].tensor.data <
+                             entries[i].bytes)) {
+        i++;
+    }
+    if (i == size) {
+        snprintf(why, why_bytes, "memory of its tensors cannot be read");
+        return;
+    }
+    snprintf(why, why_bytes, "tensor '%s': its memory cannot be read",
+             tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
 }
 
 /* One buffer for all: for small tensors. */
@@ -219,6 +243,55 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     return status;
 }
 
+const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
+                           void *to)
+{
+    const ucp_dt_iov_t one = {(void *)(uintptr_t)data, bytes};
+    const ucp_dt_iov_t *iov = count > 1 ? data : &one;
+    uint8_t *at = to;
+
+    for (; bytes > 0; iov++) {
+        size_t done = tmsg_probe_copy(at, iov->buffer, iov->length);
+
+        if (done < iov->length) {
+            return (const uint8_t *)iov->buffer + done;
+        }
+        at += done;
+        bytes -= done;
+    }
+    return NULL;
+}
+
+tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_map_t *map,
+                            tmsg_pool_t *pool)
+{
+    tmsg_pool_block_t own;
+    const void *unreadable;
+    char why[TMSG_ERROR_BYTES];
+    tmsg_status_t status;
+
+    if (plan->bytes <= OWN_LEAST || plan->bytes > OWN_MOST) {
+        return TMSG_OK;
+    }
+    status = tmsg_pool_take(pool, plan->bytes, &own);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    unreadable = tmsg_plan_copy(plan->iov_count > 0 ? (const void *)plan->iov
+                                                    : plan->contiguous,
+                                plan->iov_count, plan->bytes, own.data);
+    if (unreadable != NULL) {
+        tmsg_plan_say_unreadable(map, unreadable, why, sizeof(why));
+        tmsg_pool_give(pool, own);
+        return tmsg_error_set(TMSG_ERR_IO, "%s", why);
+    }
+    tmsg_pool_give(pool, plan->list);
+    tmsg_pool_give(pool, plan->staging);
+    *plan = (tmsg_plan_t){
+        .bytes = plan->bytes, .contiguous = own.data, .staging = own};
+    return TMSG_OK;
+}
+
 const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
 {
     static const tmsg_strategy_t gathers = {"gather", gather};
@@ -287,6 +360,8 @@ void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
+    tmsg_status_t status;
+
     plan->bytes = (payload->way.parts ? payload->measures->head_bytes
                                       : payload->measures->bytes) +
                   tmsg_layout_spill(payload->spill);
@@ -298,7 +373,12 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
         }
         return TMSG_OK;
     }
-    return tmsg_strategy_of(payload->way)->make(payload, pool, plan);
+    status = tmsg_strategy_of(payload->way)->make(payload, pool, plan);
+    if (status == TMSG_OK && payload->owned && !payload->way.slices &&
+        !payload->way.gather) {
+        status = tmsg_plan_own(plan, payload->map, pool);
+    }
+    return status;
 }
 
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)

@@ -33,6 +33,7 @@ typedef struct {
     uint8_t *foreign;   /* bits of extra->split's, if there are any */
     void *spare;        /* memory for what is gathered, where it is enough */
     size_t spare_bytes;
+    bool owned; /* UCX is given memory of ours: see tmsg_plan_own() */
 } tmsg_payload_t;
 
 /* A payload as one piece or as a scatter list. All zero bits: empty. */
@@ -60,10 +61,27 @@ const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way);
  * name in what is wrong. */
 tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to);
 
+/* "tensor 'x': its memory cannot be read": which of the map's is at `at`. */
+void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
+                              size_t why_bytes);
+
 /* A tensor is at `data` as it will lie in the payload: writes its checksum, if
  * there are to be any; that of device memory is there already. */
 void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
                              const void *data, uint64_t bytes);
+
+/* Has the plan lend UCX no memory of the map's: over TCP the kernel reads it in
+ * the midst of UCX, and where it is gone by then UCX 1.13 to 1.22 complete one
+ * operation twice, which ends the process. Not of 512 bytes or less, which UCX
+ * reads by itself, nor of more than 16 MiB, which only peers are sent that take
+ * no parts. Errors: IO (with the tensor that cannot be read), NO_MEMORY. */
+tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_map_t *map,
+                            tmsg_pool_t *pool);
+
+/* The same of a piece: with count > 1 it is a list of so many ucp_dt_iov_t.
+ * Gives where it could not be read, or NULL. */
+const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
+                           void *to);
 
 /* Plans a payload but for its parts: what has to be copied goes into memory of
  * the pool's, or into the spare. Writes the checksums. Errors: NO_MEMORY,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "am/allowed.h"
+#include "am/carrier.h"
 #include "am/context.h"
 #include "am/lane.h"
 #include "am/parts.h"
@@ -547,7 +548,8 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     tmsg_payload_t payload = {.map = send->map,
                               .extra = &extra,
                               .spare = send->small_payload,
-                              .spare_bytes = sizeof(send->small_payload)};
+                              .spare_bytes = sizeof(send->small_payload),
+                              .owned = tmsg_carrier_wants_own(endpoint)};
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
     send->wish.parts = endpoint->peer_hello.parts > 0;

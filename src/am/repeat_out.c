@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "am/call.h"
+#include "am/carrier.h"
 #include "am/credit.h"
 #include "am/progress.h"
 #include "am/repeat.h"
 #include "am/resume.h"
 #include "am/send.h"
 #include "am/trace.h"
+#include "core/probe.h"
 
 /* Of a send's params, what a repeat may have. */
 #define PARAMS_PLAIN                                                           \
@@ -341,8 +343,16 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
     return worker->gather.data;
 }
 
+/* See tmsg_plan_own(). NULL: it cannot be read, or there is no memory. */
+static const void *own(tmsg_worker_t *worker, const void *data, size_t bytes)
+{
+    uint8_t *to = gather_room(worker);
+
+    return to != NULL && tmsg_probe_copy(to, data, bytes) == bytes ? to : NULL;
+}
+
 /* The payload in one piece: where it lies, if it does already. NULL: there is
- * no memory. */
+ * no memory, or it cannot be read. */
 static const void *put_together(const tmsg_channel_t *channel,
                                 const tmsg_map_t *map, tmsg_send_t *send)
 {
@@ -350,7 +360,12 @@ static const void *put_together(const tmsg_channel_t *channel,
     uint8_t *to = send->small_payload;
 
     if (repeat->only != TMSG_REPEAT_LISTED) {
-        return tmsg_map_entries(map)[repeat->only].tensor.data;
+        const void *data = tmsg_map_entries(map)[repeat->only].tensor.data;
+
+        return repeat->payload_bytes > TMSG_REPEAT_SMALL &&
+                       tmsg_carrier_wants_own(channel->endpoint)
+                   ? own(channel->endpoint->worker, data, repeat->payload_bytes)
+                   : data;
     }
     if (repeat->payload_bytes > TMSG_REPEAT_SMALL) {
         to = gather_room(channel->endpoint->worker);

@@ -63,6 +63,7 @@ static tmsg_status_t make(tmsg_share_t *share, tmsg_payload_t *payload,
     share->made = payload->map;
     share->way = payload->way;
     share->large = payload->measures->large;
+    share->owned = payload->owned;
     return TMSG_OK;
 }
 
@@ -73,6 +74,7 @@ static bool suits(const tmsg_share_t *share, const tmsg_payload_t *payload)
            share->way.gather == payload->way.gather &&
            share->way.parts == payload->way.parts &&
            share->large == payload->measures->large &&
+           share->owned == payload->owned &&
            (payload->checksums == NULL || share->checksums != NULL);
 }
 

@@ -18,6 +18,7 @@ typedef struct {
     const tmsg_map_t *made; /* what the plan is of; NULL: there is none */
     tmsg_way_t way;         /* of these: */
     uint64_t large;
+    bool owned;
     tmsg_plan_t plan;
     uint8_t *checksums; /* NULL: nobody wanted any */
     tmsg_body_shared_t body;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "am/carrier.h"
 #include "am/deliver.h"
 #include "am/receive.h"
 #include "core/log.h"
@@ -21,7 +22,10 @@ static tmsg_status_t plan(tmsg_send_t *send, const tmsg_map_entry_t *entry)
     send->plan.bytes = bytes;
     if (bytes == 0 || tmsg_tensor_is_contiguous(&entry->tensor)) {
         send->plan.contiguous = entry->tensor.data;
-        return TMSG_OK;
+        return tmsg_carrier_wants_own(send->endpoint) &&
+                       tmsg_map_entry_is_on_host(entry)
+                   ? tmsg_plan_own(&send->plan, send->map, pool)
+                   : TMSG_OK;
     }
     status = tmsg_pool_take(pool, bytes, &send->plan.staging);
     if (status == TMSG_OK) {

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of a message that cannot be read any more while it is sent over TCP:
+ * the message fails by the name of its tensor, and its connection goes on. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "am/endpoint.h"
+#include "am/lane.h"
+#include "am/repeat.h"
+#include "support/channels.h"
+#include "support/large.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+#define KIB ((size_t)1024)
+#define PIECES 3
+
+/* Tensors "t0", "t1", ..., each in pages of its own. */
+typedef struct {
+    pair_t pair;
+    size_t bytes;
+    unsigned char *data[PIECES];
+    tmsg_request_t *sent;
+} scene_t;
+
+static unsigned char *map_pages(size_t bytes)
+{
+    unsigned char *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    must_true(data != MAP_FAILED);
+    memset(data, 1, bytes);
+    return data;
+}
+
+/* Nobody may read the last pages of that tensor, from `from` on. */
+static void take_away(const scene_t *scene, unsigned piece, size_t from)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t skipped = (from + page - 1) / page * page;
+
+    must_true(mprotect(scene->data[piece] + skipped, scene->bytes - skipped,
+                       PROT_NONE) == 0);
+}
+
+static tmsg_map_t *make_map(scene_t *scene, unsigned pieces)
+{
+    const int64_t shape[] = {(int64_t)scene->bytes};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    for (unsigned i = 0; i < pieces; i++) {
+        const char name[] = {'t', (char)('0' + i), '\0'};
+        const tmsg_tensor_t tensor = {scene->data[i],
+                                      {TMSG_DEVICE_CPU, 0},
+                                      {TMSG_DTYPE_UINT, 8, 1},
+                                      1,
+                                      shape,
+                                      NULL};
+
+        must(tmsg_map_add(map, name, &tensor, NULL));
+    }
+    return map;
+}
+
+static void open_scene(scene_t *scene, size_t bytes)
+{
+    *scene = (scene_t){.bytes = bytes};
+    for (unsigned i = 0; i < PIECES; i++) {
+        scene->data[i] = map_pages(bytes);
+    }
+    pair_open(&scene->pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+}
+
+static bool both_stand(void *arg)
+{
+    const pair_t *pair = arg;
+
+    return tmsg_lane_sends(pair->to_a) && tmsg_lane_sends(pair->to_b);
+}
+
+/* The lane takes little before its receiver does. */
+static void await_narrow_lane(scene_t *scene)
+{
+    static const int little = 32 * 1024;
+    pair_t *pair = &scene->pair;
+
+    pair_await(pair, both_stand, pair, "a lane");
+    must_true(setsockopt(pair->to_a->lane->fd, SOL_SOCKET, SO_SNDBUF, &little,
+                         sizeof(little)) == 0 &&
+              setsockopt(pair->to_b->lane->fd, SOL_SOCKET, SO_RCVBUF, &little,
+                         sizeof(little)) == 0);
+}
+
+static void send_pieces(scene_t *scene, unsigned pieces)
+{
+    scene->sent = send_map(scene->pair.to_a, make_map(scene, pieces), 0);
+}
+
+static void step(const scene_t *scene)
+{
+    tmsg_worker_progress(scene->pair.a.worker);
+    tmsg_worker_progress(scene->pair.b.worker);
+}
+
+/* Writes so much to the lane, and what it takes when nobody reads there. */
+static void write_some(const scene_t *scene, size_t bytes)
+{
+    const tmsg_lane_t *lane = scene->pair.to_a->lane;
+    uint64_t before = 0;
+
+    while (lane->written < bytes) {
+        step(scene);
+    }
+    while (lane->written > before) {
+        before = lane->written;
+        for (unsigned i = 0; i < 100; i++) {
+            tmsg_worker_progress(scene->pair.b.worker);
+        }
+    }
+}
+
+static bool has_ended(void *request)
+{
+    tmsg_status_t status = tmsg_request_test(request);
+
+    return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
+}
+
+/* The message fails for that tensor, nothing of it arrives, and what is sent
+ * next does, by the lane and past it. */
+static void must_fail(scene_t *scene, const char *name)
+{
+    pair_t *pair = &scene->pair;
+    char words[64];
+
+    snprintf(words, sizeof(words), "tensor '%s': its memory cannot be read",
+             name);
+    pair_await(pair, has_ended, scene->sent, "a send's end");
+    must_be(tmsg_request_test(scene->sent), TMSG_ERR_IO);
+    must_say(tmsg_request_error(scene->sent), words);
+    tmsg_request_destroy(scene->sent);
+    for (size_t bytes = 3000; bytes < 4000 * KIB; bytes *= 30) {
+        tmsg_request_t *next =
+            send_map(pair->to_a, sample_bytes(bytes, bytes), TMSG_SEND_ACKED);
+
+        large_take(pair, &pair->a, bytes, bytes);
+        must(pair_finish(pair, next));
+    }
+}
+
+static void close_scene(scene_t *scene) { pair_close(&scene->pair); }
+
+typedef struct {
+    unsigned pieces;
+    size_t bytes;  /* of each */
+    size_t before; /* were written to the lane, when it */
+    unsigned piece;
+    size_t from; /* is gone */
+} row_t;
+
+/* A part has 1 MiB. */
+static const row_t rows[] = {
+    {1, 1024 * KIB, 0, 0, 0},          {1, 1024 * KIB, 1, 0, 1020 * KIB},
+    {1, 4096 * KIB, 1, 0, 2048 * KIB}, {1, 4096 * KIB, 3 << 20, 0, 4088 * KIB},
+    {3, 1024 * KIB, 1, 1, 512 * KIB},  {3, 1024 * KIB, 2 << 20, 2, 1000 * KIB},
+    {3, 130 * KIB, 0, 1, 64 * KIB},    {3, 130 * KIB, 0, 2, 128 * KIB},
+    {2, 1024 * KIB, 1 << 20, 1, 0},
+};
+
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static void run_by_lane(const row_t *row)
+{
+    const char name[] = {'t', (char)('0' + row->piece), '\0'};
+    scene_t scene;
+
+    open_scene(&scene, row->bytes);
+    await_narrow_lane(&scene);
+    send_pieces(&scene, row->pieces);
+    write_some(&scene, row->before);
+    take_away(&scene, row->piece, row->from);
+    must_fail(&scene, name);
+    cr_expect(ge(u64, scene.pair.to_a->stats.sent_by_lane, 1));
+    cr_expect(eq(int, (int)scene.pair.to_a->lane->lost, 0));
+    close_scene(&scene);
+}
+
+Test(gone, by_the_lane)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        run_by_lane(&rows[i]);
+    }
+}
+
+/* The peer could not be told: nothing of it is delivered either. */
+Test(gone, by_the_lane_to_a_peer_that_answers_no_ping)
+{
+    scene_t scene;
+
+    open_scene(&scene, 1024 * KIB);
+    await_narrow_lane(&scene);
+    scene.pair.to_a->peer_hello.features &= ~(uint32_t)TMSG_FEATURE_PING;
+    send_pieces(&scene, 1);
+    write_some(&scene, 1);
+    take_away(&scene, 0, 1020 * KIB);
+    pair_await(&scene.pair, has_ended, scene.sent, "a send's end");
+    must_be(pair_finish(&scene.pair, scene.sent), TMSG_ERR_IO);
+    must_be(pair_end_of(&scene.pair, scene.pair.to_a), TMSG_ERR_IO);
+    must_say(tmsg_endpoint_error(scene.pair.to_a), "cannot be read");
+    pair_end_of(&scene.pair, scene.pair.to_b);
+    cr_expect(eq(u64, scene.pair.to_b->stats.received_messages, 0));
+    pair_drop(&scene.pair);
+}
+
+/* An application's own ping is under way meanwhile. */
+Test(gone, by_the_lane_behind_a_ping)
+{
+    tmsg_request_t *ping;
+    scene_t scene;
+
+    open_scene(&scene, 1024 * KIB);
+    await_narrow_lane(&scene);
+    send_pieces(&scene, 1);
+    write_some(&scene, 1);
+    must(tmsg_endpoint_ping(scene.pair.to_a, &ping));
+    take_away(&scene, 0, 1020 * KIB);
+    must_fail(&scene, "t0");
+    must(pair_finish(&scene.pair, ping));
+    close_scene(&scene);
+}
+
+/* Once, or until the next one has a short way (am/repeat.h). */
+static void send_well(scene_t *scene, const tmsg_map_t *map)
+{
+    const tmsg_stats_t *stats = &scene->pair.to_a->stats;
+    unsigned sends = 0;
+
+    do {
+        must(tmsg_endpoint_send(scene->pair.to_a, map, NULL, NULL));
+        tmsg_message_destroy(pair_take(&scene->pair, &scene->pair.a));
+        must_true(++sends < 1000);
+    } while (scene->bytes <= TMSG_REPEAT_BYTES && stats->sent_repeats == 0);
+}
+
+/* What is sent at once fails at once; what waits fails when its turn comes. */
+Test(gone, by_ucx_in_one_piece)
+{
+    static const size_t sizes[] = {5000, 33000, 200 * 1024};
+
+    by_ucx_alone();
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (unsigned pieces = 1; pieces <= PIECES; pieces += 2) {
+            tmsg_map_t *map;
+            scene_t scene;
+
+            if (pieces > 1 && sizes[i] < 16 * KIB) {
+                continue; /* gathered: read by the processor */
+            }
+            open_scene(&scene, sizes[i]);
+            map = make_map(&scene, pieces);
+            send_well(&scene, map);
+            take_away(&scene, pieces / 2, sizes[i] / 2);
+            must_be(tmsg_endpoint_send(scene.pair.to_a, map, NULL, NULL),
+                    TMSG_ERR_IO);
+            must_say(tmsg_error_message(), pieces == 1
+                                               ? "tensor 't0': its memory"
+                                               : "tensor 't1': its memory");
+            tmsg_map_destroy(map);
+            scene.sent = send_map(scene.pair.to_a, sample_bytes(7, 100), 0);
+            large_take(&scene.pair, &scene.pair.a, 7, 100);
+            must(pair_finish(&scene.pair, scene.sent));
+            close_scene(&scene);
+        }
+    }
+}
+
+static bool some_went(void *arg)
+{
+    const scene_t *scene = arg;
+
+    return scene->pair.to_a->parts_handed >= 3;
+}
+
+/* UCX has what it has: the rest is missed before it gets it. */
+Test(gone, by_ucx_in_parts)
+{
+    scene_t scene;
+
+    by_ucx_alone();
+    open_scene(&scene, 12 << 20);
+    send_pieces(&scene, 2);
+    pair_await(&scene.pair, some_went, &scene, "some parts");
+    take_away(&scene, 1, 6 << 20);
+    must_fail(&scene, "t1");
+    close_scene(&scene);
+}
