@@ -171,14 +171,21 @@ static int call(const options_t *options, tmsg_endpoint_t *endpoint)
     tmsg_call_t *made;
     tmsg_status_t status = tmsg_endpoint_call(endpoint, options->method,
                                               options->map, &params, &made);
+    const char *path, *changed;
     int code;
 
     if (status != TMSG_OK) {
         return refuse(status, tmsg_error_message());
     }
     status = tmsg_call_wait(made, -1); /* it has its timeout */
-    code =
-        reply_take(&options->reply, made) ? exit_code_of(status) : EXIT_FAILED;
+    changed = fault_changed(&path);
+    if (changed != NULL) {
+        complain("%s: %s; no reply is kept", path, changed);
+        code = EXIT_FAILED;
+    } else {
+        code = reply_take(&options->reply, made) ? exit_code_of(status)
+                                                 : EXIT_FAILED;
+    }
     tmsg_call_destroy(made);
     return code;
 }

@@ -121,6 +121,7 @@ static bool print_map(const tmsg_map_t *map, bool table)
 int dump_main(int argc, char **argv)
 {
     options_t options = {0};
+    const char *changed;
     tmsg_map_t *map;
     bool printed;
 
@@ -140,9 +141,11 @@ int dump_main(int argc, char **argv)
         return EXIT_USAGE;
     }
     printed = print_map(map, options.table);
-    if (!printed) {
-        complain("%s: %s", options.path, tmsg_error_message());
+    changed = fault_changed(NULL);
+    if (!printed || changed != NULL) {
+        complain("%s: %s", options.path,
+                 changed != NULL ? changed : tmsg_error_message());
     }
     tmsg_map_destroy(map);
-    return printed ? EXIT_DONE : EXIT_FAILED;
+    return printed && changed == NULL ? EXIT_DONE : EXIT_FAILED;
 }

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.h - an input file that is cut short while it is mapped. */
+/* fault.h - input files that change, or are cut short, while they are mapped.
+ */
 #ifndef TMSG_FAULT_H
 #define TMSG_FAULT_H
 
-#include <stdbool.h>
-
-/* From here on, to read of a mapping what its file has no more, or what its
- * disk cannot give, ends the program with 1 and a line that names `path`. */
+/* Before a file is opened: notes its size, its times and which file it is.
+ * From here on, to read of a mapping bytes that its file has no more, or that
+ * its disk cannot give, ends the program with 1 and a line that names the file.
+ * `path` is kept, not copied. Takes some milliseconds where the file was
+ * written a moment ago: a later write could have the same time. */
 void fault_watch(const char *path);
 
-/* Whether that file is shorter now than it was then: what UCX or the kernel
- * reads of it fails without a signal, and with other words. */
-bool fault_was_cut(void);
+/* Forgets all that is watched. */
+void fault_forget(void);
+
+/* How a watched file differs from what it was, in words ("the file was cut
+ * short while it was in use"), and which it is; NULL: none does. path_p may be
+ * NULL. Stores through a shared mapping may leave no trace. */
+const char *fault_changed(const char **path_p);
 
 #endif

@@ -35,6 +35,9 @@ void receiver_accept(void *arg, tmsg_endpoint_t *endpoint)
 static void end_offer(peer_t *peer)
 {
     peer->offer = 0;
+    peer->checked = false;
+    tmsg_message_destroy(peer->held);
+    peer->held = NULL;
     free(peer->name);
     peer->name = NULL;
     tmsg_request_destroy(peer->last_alive);
@@ -53,7 +56,12 @@ static void free_peer(peer_t *peer)
 static void reply(peer_t *peer, int64_t number, transfer_state_t state,
                   const char *text)
 {
-    transfer_reply_t words = {number, state, text, text};
+    const transfer_reply_t words = {.number = number,
+                                    .state = state,
+                                    .file = text,
+                                    .error = text,
+                                    .checked =
+                                        state == TRANSFER_GO && peer->checked};
 
     transfer_send_reply(peer->endpoint, &words, NULL);
     peer->spoken_ns = now_ns();
@@ -150,8 +158,9 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
 {
     char why[640];
 
-    if (peer->offer != 0) { /* the library refused it on its way */
+    if (peer->offer != 0) { /* it was refused on its way, or given up */
         complain_missing(peer);
+        end_offer(peer);
     }
     if (!store_would_take(&receiver->store, offer->name, offer->format,
                           offer->bytes, why, sizeof(why))) {
@@ -167,6 +176,7 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
     peer->name = offer->name == NULL ? NULL : strdup(offer->name);
     free(peer->note);
     peer->note = offer->note == NULL ? NULL : strdup(offer->note);
+    peer->checked = offer->checked;
     reply(peer, offer->number, TRANSFER_GO, NULL);
 }
 
@@ -262,25 +272,60 @@ static void settle(receiver_t *receiver)
     receiver->message = NULL;
 }
 
-static void take(receiver_t *receiver, peer_t *peer, tmsg_message_t *message)
+/* `changed`: why it is not to be kept, or NULL. */
+static void begin(receiver_t *receiver, peer_t *peer, tmsg_message_t *message,
+                  const char *changed)
 {
-    const tmsg_map_t *map = tmsg_message_map(message);
-    transfer_offer_t offer;
+    job_t *job = &receiver->job;
 
-    if (transfer_read_offer(map, &offer)) {
-        answer_offer(receiver, peer, &offer);
-        tmsg_message_destroy(message);
-        return;
-    }
     receiver->received++;
     capture(receiver, message);
     receiver->message = message;
     receiver->sender = peer;
-    receiver->job.map = map;
-    receiver->job.ok = false;
-    if (!job_start(&receiver->job)) {
+    job->map = tmsg_message_map(message);
+    job->ok = false;
+    if (changed != NULL) {
+        snprintf(job->error, sizeof(job->error), "%s", changed);
+        settle(receiver);
+    } else if (!job_start(job)) {
         settle(receiver);
     }
+}
+
+/* Of any other file than the one that is held it says nothing. */
+static void judge(receiver_t *receiver, peer_t *peer,
+                  const transfer_verdict_t *verdict)
+{
+    tmsg_message_t *held = peer->held;
+
+    if (held != NULL && verdict->number == peer->offer) {
+        peer->held = NULL;
+        begin(receiver, peer, held, verdict->changed);
+    }
+}
+
+static void take(receiver_t *receiver, peer_t *peer, tmsg_message_t *message)
+{
+    const tmsg_map_t *map = tmsg_message_map(message);
+    transfer_offer_t offer;
+    transfer_verdict_t verdict;
+
+    if (transfer_read_offer(map, &offer)) {
+        answer_offer(receiver, peer, &offer);
+    } else if (transfer_read_verdict(map, &verdict)) {
+        judge(receiver, peer, &verdict);
+    } else if (peer->checked && peer->held == NULL) {
+        peer->held = message;
+        return;
+    } else {
+        if (peer->held != NULL) { /* and a map that was not offered */
+            complain_missing(peer);
+            end_offer(peer);
+        }
+        begin(receiver, peer, message, NULL);
+        return;
+    }
+    tmsg_message_destroy(message);
 }
 
 bool receiver_is_done(const receiver_t *receiver)
@@ -324,7 +369,8 @@ bool receiver_step(receiver_t *receiver)
 
 static void say_alive(peer_t *peer)
 {
-    transfer_reply_t words = {peer->offer, TRANSFER_ALIVE, NULL, NULL};
+    const transfer_reply_t words = {.number = peer->offer,
+                                    .state = TRANSFER_ALIVE};
 
     peer->spoken_ns = now_ns();
     if (peer->last_alive != NULL &&

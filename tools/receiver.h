@@ -25,6 +25,8 @@ typedef struct peer {
     uint64_t bytes;             /* of it */
     char *name;                 /* of it, or NULL */
     char *note;                 /* of the last one, or NULL */
+    bool checked;               /* its sender has a verdict to give */
+    tmsg_message_t *held;       /* the file, until that comes, or NULL */
     uint64_t spoken_ns;         /* when it last heard from us */
     tmsg_request_t *last_alive; /* while that word is on its way */
 } peer_t;

@@ -60,7 +60,9 @@ typedef struct {
     char note[400]; /* what loading it changed, or "" */
     uint64_t sent_ns, arrived_ns, kept_ns;
     char kept_as[300];
-    bool lost; /* the receiver does not answer any more */
+    bool waits; /* the receiver keeps nothing before it hears our verdict */
+    bool told;  /* it has said what became of the file */
+    bool lost;  /* the receiver does not answer any more */
 } sender_t;
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -130,6 +132,7 @@ static bool load(sender_t *sender)
     tmsg_status_t status;
 
     sender->note[0] = '\0';
+    fault_forget();
     fault_watch(sender->path);
     if (listens) {
         tmsg_log_set(TMSG_LOG_INFO, note, sender);
@@ -202,16 +205,17 @@ static bool fail(const sender_t *sender, const char *why)
     return false;
 }
 
-/* The next reply about this file. False: none will come. */
-static bool next_reply(sender_t *sender, tmsg_message_t **message_p,
-                       transfer_reply_t *reply, char *why, size_t why_bytes)
+/* The next reply about this file; NULL: not in time. False: none will come. */
+static bool next_reply(sender_t *sender, int timeout_ms,
+                       tmsg_message_t **message_p, transfer_reply_t *reply,
+                       char *why, size_t why_bytes)
 {
     tmsg_status_t status;
 
     for (;;) {
         tmsg_message_t *message;
 
-        status = tmsg_endpoint_recv(sender->endpoint, SLICE_MS, &message);
+        status = tmsg_endpoint_recv(sender->endpoint, timeout_ms, &message);
         if (status != TMSG_OK) {
             break;
         }
@@ -242,49 +246,121 @@ static void note_arrival(void *arg, tmsg_status_t status, const char *error)
     sender->arrived_ns = now_ns();
 }
 
-/* Waits for one of two words of the receiver. `request`, the map's send, may
- * fail meanwhile, and is NULL before that. Silence is counted in slices, not by
- * the clock: over tcp UCX may write a whole file in one call, and hears nothing
+/* Takes a reply in. False: the receiver does not want the file. */
+static bool hear(sender_t *sender, const transfer_reply_t *reply, char *why,
+                 size_t why_bytes)
+{
+    switch (reply->state) {
+    case TRANSFER_GO:
+        sender->waits = reply->checked;
+        break;
+    case TRANSFER_DONE:
+        sender->told = true;
+        snprintf(sender->kept_as, sizeof(sender->kept_as), "%s", reply->file);
+        break;
+    case TRANSFER_FAILED:
+        sender->told = true;
+        snprintf(why, why_bytes, "refused by %s: %s",
+                 tmsg_endpoint_peer(sender->endpoint), reply->error);
+        return false;
+    default:
+        break;
+    }
+    return true;
+}
+
+static bool give_up(sender_t *sender, char *why, size_t why_bytes)
+{
+    sender->lost = true;
+    snprintf(why, why_bytes,
+             "%s: no word from the receiver in time; is it `tensormsg recv`?",
+             tmsg_endpoint_peer(sender->endpoint));
+    return false;
+}
+
+/* Waits for a word of the receiver. Silence is counted in slices, not by the
+ * clock: over tcp UCX may write a whole file in one call, and hears nothing
  * before that returns. */
-static bool await(sender_t *sender, transfer_state_t wanted,
-                  tmsg_request_t *request, char *why, size_t why_bytes)
+static bool await(sender_t *sender, transfer_state_t wanted, char *why,
+                  size_t why_bytes)
 {
     uint64_t silent_ms = 0;
-    tmsg_message_t *message;
-    transfer_reply_t reply;
 
     while (silent_ms < patience_ms(sender)) {
-        if (!next_reply(sender, &message, &reply, why, why_bytes)) {
+        tmsg_message_t *message;
+        transfer_reply_t reply;
+        bool good;
+
+        if (!next_reply(sender, SLICE_MS, &message, &reply, why, why_bytes)) {
             return false;
         }
         if (message == NULL) {
             silent_ms += SLICE_MS;
             progress_show(sender->path, sender->done_bytes, sender->total_bytes,
                           sender->started_ns);
-            if (request != NULL && tmsg_request_test(request) < 0) {
-                snprintf(why, why_bytes, "%s", tmsg_request_error(request));
-                return false;
-            }
             continue;
         }
         silent_ms = 0;
-        if (reply.state == wanted) {
-            snprintf(sender->kept_as, sizeof(sender->kept_as), "%s",
-                     reply.file);
-        } else if (reply.state == TRANSFER_FAILED) {
-            snprintf(why, why_bytes, "refused by %s: %s",
-                     tmsg_endpoint_peer(sender->endpoint), reply.error);
-        }
+        good = hear(sender, &reply, why, why_bytes);
         tmsg_message_destroy(message);
-        if (reply.state == wanted || reply.state == TRANSFER_FAILED) {
-            return reply.state == wanted;
+        if (!good || reply.state == wanted) {
+            return good;
         }
     }
-    sender->lost = true;
-    snprintf(why, why_bytes,
-             "%s: no word from the receiver in time; is it `tensormsg recv`?",
-             tmsg_endpoint_peer(sender->endpoint));
-    return false;
+    return give_up(sender, why, why_bytes);
+}
+
+/* Takes in all that the receiver has said. False: there is no more to wait for.
+ */
+static bool listen(sender_t *sender, uint64_t *silent_ms, char *why,
+                   size_t why_bytes)
+{
+    for (;;) {
+        tmsg_message_t *message;
+        transfer_reply_t reply;
+        bool good;
+
+        if (!next_reply(sender, 0, &message, &reply, why, why_bytes)) {
+            return false;
+        }
+        if (message == NULL) {
+            return true;
+        }
+        *silent_ms = 0;
+        good = hear(sender, &reply, why, why_bytes);
+        tmsg_message_destroy(message);
+        if (!good) {
+            return false;
+        }
+    }
+}
+
+/* Waits until the receiver has taken the map. */
+static bool await_taken(sender_t *sender, tmsg_request_t *request, char *why,
+                        size_t why_bytes)
+{
+    uint64_t silent_ms = 0;
+
+    while (silent_ms < patience_ms(sender)) {
+        tmsg_status_t status;
+
+        tmsg_request_wait_released(request, SLICE_MS);
+        status = tmsg_request_test(request);
+        if (status == TMSG_OK) {
+            return true;
+        }
+        if (status < 0) {
+            snprintf(why, why_bytes, "%s", tmsg_request_error(request));
+            return false;
+        }
+        silent_ms += SLICE_MS;
+        progress_show(sender->path, sender->done_bytes, sender->total_bytes,
+                      sender->started_ns);
+        if (!listen(sender, &silent_ms, why, why_bytes)) {
+            return false;
+        }
+    }
+    return give_up(sender, why, why_bytes);
 }
 
 static bool offer(sender_t *sender, char *why, size_t why_bytes)
@@ -295,6 +371,7 @@ static bool offer(sender_t *sender, char *why, size_t why_bytes)
         .name = transfer_text(sender->map, TMSG_META_FILE_NAME),
         .format = transfer_text(sender->map, TMSG_META_FILE_FORMAT),
         .note = sender->note[0] == '\0' ? NULL : sender->note,
+        .checked = true,
     };
     tmsg_status_t status = transfer_send_offer(sender->endpoint, &words);
 
@@ -302,7 +379,31 @@ static bool offer(sender_t *sender, char *why, size_t why_bytes)
         snprintf(why, why_bytes, "%s", tmsg_error_message());
         return false;
     }
-    return await(sender, TRANSFER_GO, NULL, why, why_bytes);
+    return await(sender, TRANSFER_GO, why, why_bytes);
+}
+
+/* The last byte was read: the receiver hears whether the file is still what it
+ * was, and keeps it then. */
+static bool judge(sender_t *sender, char *why, size_t why_bytes)
+{
+    const transfer_verdict_t verdict = {.number = sender->number,
+                                        .changed = fault_changed(NULL)};
+    tmsg_status_t status = TMSG_OK;
+
+    if (sender->waits) {
+        status = transfer_send_verdict(sender->endpoint, &verdict);
+    }
+    if (status != TMSG_OK) {
+        snprintf(why, why_bytes, "%s", tmsg_error_message());
+        return false;
+    }
+    if (verdict.changed != NULL && !sender->waits) {
+        snprintf(why, why_bytes,
+                 "%s; this receiver keeps files unasked, and may have this one",
+                 verdict.changed);
+        return false;
+    }
+    return sender->told || await(sender, TRANSFER_DONE, why, why_bytes);
 }
 
 static bool send_map(sender_t *sender, char *why, size_t why_bytes)
@@ -317,6 +418,7 @@ static bool send_map(sender_t *sender, char *why, size_t why_bytes)
     tmsg_status_t status;
     bool done;
 
+    await_lane(sender->worker, sender->endpoint);
     sender->sent_ns = now_ns();
     sender->arrived_ns = 0;
     status =
@@ -325,7 +427,8 @@ static bool send_map(sender_t *sender, char *why, size_t why_bytes)
         snprintf(why, why_bytes, "%s", tmsg_error_message());
         return false;
     }
-    done = await(sender, TRANSFER_DONE, request, why, why_bytes);
+    done = await_taken(sender, request, why, why_bytes) &&
+           judge(sender, why, why_bytes);
     sender->kept_ns = now_ns();
     if (sender->arrived_ns == 0) {
         sender->arrived_ns = sender->kept_ns;
@@ -405,16 +508,20 @@ static bool send_file(sender_t *sender)
 {
     bool sums = sender->options->verbose || sender->options->json;
     char why[1200] = "";
+    const char *changed;
     bool done;
 
+    sender->waits = false;
+    sender->told = false;
     if (digest_map(sender->map, sums, &sender->digest) != TMSG_OK) {
         digest_map(sender->map, false, &sender->digest);
     }
     done =
         offer(sender, why, sizeof(why)) && send_map(sender, why, sizeof(why));
     progress_clear();
-    if (!done && fault_was_cut()) {
-        snprintf(why, sizeof(why), "the file was cut short while it was sent");
+    changed = done ? NULL : fault_changed(NULL);
+    if (changed != NULL && strncmp(why, changed, strlen(changed)) != 0) {
+        snprintf(why, sizeof(why), "%s", changed);
     }
     if (done) {
         report(sender);

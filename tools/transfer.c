@@ -6,6 +6,8 @@
 #define KEY_OFFER "transfer.offer"
 #define KEY_BYTES "transfer.bytes"
 #define KEY_NOTE "transfer.note"
+#define KEY_CHECKED "transfer.checked"
+#define KEY_VERDICT "transfer.verdict"
 #define KEY_REPLY "transfer.reply"
 #define KEY_STATE "transfer.state"
 #define KEY_FILE "transfer.file"
@@ -19,6 +21,9 @@ static const char *const states[] = {
 };
 
 #define STATE_COUNT (sizeof(states) / sizeof(states[0]))
+
+#define STATE_SAME "same" /* of a verdict */
+#define STATE_CHANGED "changed"
 
 /* Paths in error messages need not be UTF-8, metadata must. */
 static tmsg_status_t set_text(tmsg_map_t *map, const char *key,
@@ -72,6 +77,9 @@ tmsg_status_t transfer_send_offer(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && offer->note != NULL) {
         status = set_text(map, KEY_NOTE, offer->note);
     }
+    if (status == TMSG_OK && offer->checked) {
+        status = tmsg_map_set_bool(map, KEY_CHECKED, true);
+    }
     return finish(endpoint, map, status, NULL);
 }
 
@@ -95,7 +103,31 @@ tmsg_status_t transfer_send_reply(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && reply->state == TRANSFER_FAILED) {
         status = set_text(map, KEY_ERROR, reply->error);
     }
+    if (status == TMSG_OK && reply->checked) {
+        status = tmsg_map_set_bool(map, KEY_CHECKED, true);
+    }
     return finish(endpoint, map, status, request_p);
+}
+
+tmsg_status_t transfer_send_verdict(tmsg_endpoint_t *endpoint,
+                                    const transfer_verdict_t *verdict)
+{
+    bool changed = verdict->changed != NULL;
+    tmsg_map_t *map;
+    tmsg_status_t status = tmsg_map_create(&map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_map_set_i64(map, KEY_VERDICT, verdict->number);
+    if (status == TMSG_OK) {
+        status = tmsg_map_set_string(map, KEY_STATE,
+                                     changed ? STATE_CHANGED : STATE_SAME);
+    }
+    if (status == TMSG_OK && changed) {
+        status = set_text(map, KEY_ERROR, verdict->changed);
+    }
+    return finish(endpoint, map, status, NULL);
 }
 
 const char *transfer_text(const tmsg_map_t *map, const char *key)
@@ -104,6 +136,14 @@ const char *transfer_text(const tmsg_map_t *map, const char *key)
 
     tmsg_map_get_string(map, key, &text);
     return text;
+}
+
+static bool is_checked(const tmsg_map_t *map)
+{
+    int checked = 0;
+
+    return tmsg_map_get_bool(map, KEY_CHECKED, &checked) == TMSG_OK &&
+           checked != 0;
 }
 
 bool transfer_read_offer(const tmsg_map_t *map, transfer_offer_t *offer)
@@ -120,6 +160,7 @@ bool transfer_read_offer(const tmsg_map_t *map, transfer_offer_t *offer)
     offer->name = transfer_text(map, TMSG_META_FILE_NAME);
     offer->format = transfer_text(map, TMSG_META_FILE_FORMAT);
     offer->note = transfer_text(map, KEY_NOTE);
+    offer->checked = is_checked(map);
     return true;
 }
 
@@ -140,5 +181,22 @@ bool transfer_read_reply(const tmsg_map_t *map, transfer_reply_t *reply)
     reply->state = (transfer_state_t)i;
     reply->file = file == NULL ? "" : file;
     reply->error = error == NULL ? "for no stated reason" : error;
+    reply->checked = is_checked(map);
     return i < STATE_COUNT;
+}
+
+/* Any state but "same", those to come included, is a reason to keep nothing. */
+bool transfer_read_verdict(const tmsg_map_t *map, transfer_verdict_t *verdict)
+{
+    const char *state = transfer_text(map, KEY_STATE);
+    const char *error = transfer_text(map, KEY_ERROR);
+
+    if (tmsg_map_size(map) > 0 || state == NULL ||
+        tmsg_map_get_i64(map, KEY_VERDICT, &verdict->number) != TMSG_OK) {
+        return false;
+    }
+    verdict->changed = strcmp(state, STATE_SAME) == 0 ? NULL
+                       : error == NULL                ? "for no stated reason"
+                                                      : error;
+    return true;
 }

@@ -15,6 +15,7 @@ typedef struct {
     const char *name;
     const char *format;
     const char *note; /* what loading it changed, or NULL */
+    bool checked;     /* a verdict follows the map, to a receiver that waits */
 } transfer_offer_t;
 
 typedef enum {
@@ -29,7 +30,14 @@ typedef struct {
     transfer_state_t state;
     const char *file;  /* DONE: the final name, or "" where none was kept */
     const char *error; /* FAILED: why */
+    bool checked;      /* GO: it keeps nothing before the sender's verdict */
 } transfer_reply_t;
+
+/* "What you have of this file is what it was", or is not. */
+typedef struct {
+    int64_t number;
+    const char *changed; /* how, in words; NULL: it stayed the same */
+} transfer_verdict_t;
 
 tmsg_status_t transfer_send_offer(tmsg_endpoint_t *endpoint,
                                   const transfer_offer_t *offer);
@@ -39,9 +47,13 @@ tmsg_status_t transfer_send_reply(tmsg_endpoint_t *endpoint,
                                   const transfer_reply_t *reply,
                                   tmsg_request_t **request_p);
 
+tmsg_status_t transfer_send_verdict(tmsg_endpoint_t *endpoint,
+                                    const transfer_verdict_t *verdict);
+
 /* False: it is some other map. What the fields point to belongs to the map. */
 bool transfer_read_offer(const tmsg_map_t *map, transfer_offer_t *offer);
 bool transfer_read_reply(const tmsg_map_t *map, transfer_reply_t *reply);
+bool transfer_read_verdict(const tmsg_map_t *map, transfer_verdict_t *verdict);
 
 /* Text of a map's metadata, NULL if it has none or it holds a NUL. */
 const char *transfer_text(const tmsg_map_t *map, const char *key);

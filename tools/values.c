@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fault.h"
+
 #define NDIM_MOST 64
 
 /* A number, list, or list of lists, while it is read. */
@@ -267,6 +269,7 @@ static bool add_file(tmsg_map_t *map, const char *name, const char *path)
     size_t count;
     bool good = true;
 
+    fault_watch(path);
     if (loaded == NULL ||
         tmsg_file_load(path, NULL, &loaded->file) != TMSG_OK) {
         complain("%s", loaded == NULL ? "out of memory" : tmsg_error_message());

@@ -6,7 +6,7 @@
 #include "tool.h"
 
 /* "name=file.npy", "file.npz", "x=[1,2,3]:float32", "t=0.5": adds it to a map.
- * False after a complaint. */
+ * Files are watched (fault.h). False after a complaint. */
 bool values_add(tmsg_map_t *map, const char *word);
 
 /* "key=value" of the metadata: true and false, integers, numbers, else text. A

@@ -90,6 +90,31 @@ def wait_until_stopped(process):
     assert seen.si_code == os.CLD_STOPPED, "it ended instead of stopping"
 
 
+def wait_until_mapped(process, path):
+    deadline = time.monotonic() + BOUND
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text()
+            if str(path) in maps:
+                return
+        time.sleep(0.001)
+    raise AssertionError(f"{path} was not mapped")
+
+
+def write_over(path):
+    with open(path, "r+b") as file:
+        file.seek(8192)
+        file.write(b"changed")
+
+
+def cut(path):
+    os.truncate(path, 4096)
+
+
+# What may happen to a file that is in use, and what the command says of it.
+CHANGES = [(write_over, "the file changed"), (cut, "the file was cut short")]
+
+
 @contextlib.contextmanager
 def alone(what):
     """One test at a time: of both runtimes, of every build of this source."""

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -202,3 +203,26 @@ def test_where_nobody_serves():
     called = run("call", "tcp://127.0.0.1:1", "echo")
     assert called.returncode == FAILED
     one_line(called.stderr, "127.0.0.1:1")
+
+
+@pytest.mark.parametrize("change, words", cli.CHANGES)
+def test_a_file_that_changes_before_the_reply(tmp_path, change, words):
+    """The second of two: the line says which."""
+    paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    for path in paths:
+        np.save(path, np.ones(300_000, np.uint8))
+    with receiver("--echo", command="serve") as server:
+        server.process.send_signal(signal.SIGSTOP)
+        with subprocess.Popen(
+                [cli.TOOL, "call", server.url, "echo",
+                 *(f"{path.stem}={path}" for path in paths),
+                 "--out", tmp_path / "reply"], stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True) as call:
+            cli.wait_until_mapped(call, paths[1])
+            change(paths[1])
+            server.process.send_signal(signal.SIGCONT)
+            out, said = call.communicate(timeout=cli.BOUND)
+        assert (call.returncode, out) == (FAILED, "")
+        one_line(said, "b.npy", words)
+        assert server.stop()[0] == DONE
+    assert os.listdir(tmp_path / "reply") == []

@@ -418,6 +418,27 @@ def test_a_receiver_stopped_half_way(tmp_path, half_way, large, sample):
     assert os.listdir(out) == [sample.name]
 
 
+@pytest.mark.parametrize("change, words", cli.CHANGES)
+@pytest.mark.parametrize("half_way, lane", [
+    ("tcp", ""), ("tcp", ",tcp.lane_bytes=never"), ("posix,cma,self", "")],
+    indirect=["half_way"])
+def test_a_file_that_changes_half_way(tmp_path, half_way, large, lane, change,
+                                      words):
+    """Some of it is with the kernel, and some is still to be read."""
+    out = tmp_path / "out"
+    for env in half_way:
+        env["TENSORMSG_THRESHOLDS"] += lane
+    with caught_half_way(half_way, large, out) as (there, sender):
+        change(large)
+        there.process.send_signal(signal.SIGCONT)
+        code = sender.wait(BOUND)
+        said = sender.stderr.read()
+        assert there.stop()[0] == DONE
+    assert code == FAILED
+    one_line(said, "large.npy", words)
+    assert os.listdir(out) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_receiver(tmp_path, sample, number):
     with receiver("-o", tmp_path / "out") as there:
@@ -528,18 +549,6 @@ def test_garbage_on_the_port_costs_nobody_else(sample):
         assert there.end()[0] == DONE
 
 
-def mapped(process, path):
-    """Waits until the process has mapped the file."""
-    deadline = time.monotonic() + BOUND
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text()
-            if str(path) in maps:
-                return
-        time.sleep(0.001)
-    raise AssertionError(f"{path} was not mapped")
-
-
 @pytest.mark.parametrize("options", [(), ("-v",)])
 @pytest.mark.parametrize("transports", ["all", "tcp"])
 def test_a_file_that_is_cut_short_while_it_is_sent(tmp_path, options,
@@ -552,12 +561,11 @@ def test_a_file_that_is_cut_short_while_it_is_sent(tmp_path, options,
         with subprocess.Popen([TOOL, "send", *options, there.url, path],
                               stderr=subprocess.PIPE, text=True, env=env,
                               stdout=subprocess.DEVNULL) as sender:
-            mapped(sender, path)
+            cli.wait_until_mapped(sender, path)
             os.truncate(path, 4096)
             there.process.send_signal(signal.SIGCONT)
             assert sender.wait(BOUND) == FAILED
-            said = [line for line in sender.stderr if "UCX  ERROR" not in line]
-            one_line("".join(said), "a.npy", "cut short")
+            one_line(sender.stderr.read(), "a.npy", "cut short")
         assert there.stop()[0] == DONE
     assert os.listdir(tmp_path / "out") == []
 
@@ -574,10 +582,25 @@ def test_a_file_that_is_cut_short_while_it_is_dumped(tmp_path):
     with subprocess.Popen([TOOL, "dump", "--table", path], text=True,
                           stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE) as dump:
-        mapped(dump, path)
+        cli.wait_until_mapped(dump, path)
         os.truncate(path, 4096)
         assert dump.wait(BOUND) == FAILED
         one_line(dump.stderr.read(), "a.npy", "cut short")
+
+
+@pytest.mark.once
+def test_a_file_that_changes_while_it_is_dumped(tmp_path):
+    """More is to be printed than a pipe takes."""
+    path = tmp_path / "a.npz"
+    np.savez(path, **{f"tensor {i}": np.zeros(1) for i in range(3000)})
+    with subprocess.Popen([TOOL, "dump", path], text=True,
+                          stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as dump:
+        assert dump.stdout.read(1) == "{"
+        cli.write_over(path)
+        json.loads("{" + dump.stdout.read())
+        assert dump.wait(BOUND) == FAILED
+        one_line(dump.stderr.read(), "a.npz", "the file changed")
 
 
 LISTINGS = [("--help",), ("--version",), ("dump", "--help"), ("dump", DIGITS),

@@ -149,13 +149,16 @@ static void send_taken(scene_t *scene, tmsg_map_t *map)
     tmsg_map_destroy(map);
 }
 
-static void offer(scene_t *scene, int64_t number, const char *name,
-                  const char *format, int64_t bytes)
+static void offer_checked(scene_t *scene, int64_t number, const char *name,
+                          const char *format, int64_t bytes, bool checked)
 {
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
     must(tmsg_map_set_i64(map, "transfer.offer", number));
+    if (checked) {
+        must(tmsg_map_set_bool(map, "transfer.checked", true));
+    }
     must(tmsg_map_set_i64(map, "transfer.bytes", bytes));
     if (name != NULL) {
         must(tmsg_map_set_string(map, TMSG_META_FILE_NAME, name));
@@ -167,7 +170,14 @@ static void offer(scene_t *scene, int64_t number, const char *name,
     tmsg_map_destroy(map);
 }
 
-/* The next reply that is not "alive" must be this; its words must hold part. */
+static void offer(scene_t *scene, int64_t number, const char *name,
+                  const char *format, int64_t bytes)
+{
+    offer_checked(scene, number, name, format, bytes, false);
+}
+
+/* The next reply that is not "alive" must be this; its words must hold part. Of
+ * "go", whether there is a part is whether it waits for a verdict. */
 static void must_reply(scene_t *scene, int64_t number, const char *state,
                        const char *part)
 {
@@ -187,7 +197,13 @@ static void must_reply(scene_t *scene, int64_t number, const char *state,
         return;
     }
     must_say(got, state);
-    if (part != NULL) {
+    if (strcmp(state, "go") == 0) {
+        int checked = 0;
+
+        tmsg_map_get_bool(tmsg_message_map(message), "transfer.checked",
+                          &checked);
+        must_eq(checked, part != NULL);
+    } else if (part != NULL) {
         must(tmsg_map_get_string(tmsg_message_map(message),
                                  strcmp(state, "done") == 0 ? "transfer.file"
                                                             : "transfer.error",
@@ -381,4 +397,75 @@ Test(recv, waits_for_another_sender)
     dial(&scene);
     send_taken(&scene, make_map(float64));
     must_eq(close_scene(&scene, errors, sizeof(errors)), 0);
+}
+
+static void give_verdict(scene_t *scene, int64_t number, const char *state)
+{
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_set_i64(map, "transfer.verdict", number));
+    must(tmsg_map_set_string(map, "transfer.state", state));
+    must(tmsg_map_set_string(map, "transfer.error", "the file grew"));
+    must(tmsg_endpoint_send(scene->endpoint, map, NULL, NULL));
+    tmsg_map_destroy(map);
+}
+
+/* Up to where the receiver has the file, and waits. */
+static void send_checked(scene_t *scene, int64_t number)
+{
+    tmsg_map_t *map = make_map(float64);
+
+    must(tmsg_map_set_string(map, TMSG_META_FILE_NAME, "a.npy"));
+    must(tmsg_map_set_string(map, TMSG_META_FILE_FORMAT, "npy"));
+    offer_checked(scene, number, "a.npy", "npy", 16, true);
+    must_reply(scene, number, "go", "checked");
+    send_taken(scene, map);
+}
+
+/* It says "alive" meanwhile. */
+Test(recv, keeps_nothing_before_its_senders_verdict)
+{
+    char errors[4096];
+    tmsg_message_t *message;
+    scene_t scene;
+
+    open_scene(&scene, "2", "10");
+    dial(&scene);
+    send_checked(&scene, 1);
+    give_verdict(&scene, 2, "same"); /* of a file that is none */
+    must(tmsg_endpoint_recv(scene.endpoint, BOUND_MS, &message));
+    tmsg_message_destroy(message);
+    must_true(!exists(&scene, "out/a.npy"));
+    give_verdict(&scene, 1, "changed");
+    must_reply(&scene, 1, "failed", "the file grew");
+    send_checked(&scene, 2);
+    give_verdict(&scene, 2, "unheard of");
+    must_reply(&scene, 2, "failed", "the file grew");
+    must_eq(count_files(&scene), 0);
+    send_checked(&scene, 3);
+    give_verdict(&scene, 3, "same");
+    must_reply(&scene, 3, "done", "a.npy");
+    give_verdict(&scene, 3, "changed"); /* too late */
+    send_taken(&scene, make_map(float64));
+    must_eq(close_scene(&scene, errors, sizeof(errors)), 0);
+    must_say(errors, "map 1 is lost: the file grew");
+    must_say(errors, "map 2 is lost: the file grew");
+}
+
+Test(recv, drops_a_file_whose_sender_gives_no_verdict)
+{
+    char errors[4096];
+    scene_t scene;
+
+    open_scene(&scene, "1", "0.3");
+    dial(&scene);
+    send_checked(&scene, 1);
+    send_checked(&scene, 2); /* in place of the first */
+    must_eq(count_files(&scene), 0);
+    tmsg_endpoint_destroy(scene.endpoint);
+    scene.endpoint = NULL;
+    must_eq(close_scene(&scene, errors, sizeof(errors)), 1);
+    must_say(errors, "'a.npy' did not arrive");
+    must_say(errors, "0 of 1 maps came");
 }
