@@ -285,7 +285,10 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     }
     status = check_reply(endpoint);
     if (status == TMSG_OK) {
+        tmsg_watched_t *before = tmsg_pair_before_send(endpoint);
+
         status = attach(endpoint);
+        tmsg_sockets_find_sent(before, &endpoint->sockets);
     }
     if (status == TMSG_OK) {
         tmsg_endpoint_opened(endpoint);

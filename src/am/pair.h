@@ -8,6 +8,8 @@
 #ifndef TMSG_AM_PAIR_H
 #define TMSG_AM_PAIR_H
 
+#include <tensormsg/endpoint.h>
+
 #include "am/ucx.h"
 
 /* Makes the next UCX endpoint to the UCX worker `peer` (its ucx_id), whose
@@ -31,6 +33,11 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer,
  * worker goes: over TCP it may share its socket with a live endpoint. */
 void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
                     ucp_ep_h ep, const tmsg_sockets_t *sockets);
+
+/* Before a message by an accepted endpoint whose sockets were not found when
+ * its UCX endpoint was made; behind it comes tmsg_sockets_find_sent(). NULL:
+ * there is nothing to find. */
+tmsg_watched_t *tmsg_pair_before_send(const tmsg_endpoint_t *endpoint);
 
 void tmsg_pairs_free(tmsg_ucx_t *ucx);
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -263,26 +264,95 @@ static void claim(tmsg_sockets_t *sockets, int fd)
     }
 }
 
+/* What is in the sets of a UCX worker that count, as far as it can be read. */
+static void read_own_sets(const tmsg_socket_sets_t *sets, int worker_fd,
+                          tmsg_watched_t *watched)
+{
+    tmsg_watched_t own = {0};
+
+    if (read_set(worker_fd, &own)) {
+        for (unsigned i = 0; i < sets->count; i++) {
+            if (has_fd(&own, sets->fds[i])) {
+                read_set(sets->fds[i], watched);
+            }
+        }
+    }
+    free(own.of);
+}
+
 void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
                        int worker_fd, tmsg_sockets_t *sockets)
 {
-    tmsg_watched_t own = {0}, now = {0};
+    tmsg_watched_t now = {0};
 
     sockets->count = 0;
-    if (before != NULL && read_set(worker_fd, &own)) {
-        for (unsigned i = 0; i < sets->count; i++) {
-            if (has_fd(&own, sets->fds[i])) {
-                read_set(sets->fds[i], &now);
-            }
-        }
+    if (before != NULL) {
+        read_own_sets(sets, worker_fd, &now);
         for (size_t i = 0; i < now.count; i++) {
             if (is_its(before, sets, now.of[i])) {
                 claim(sockets, now.of[i].fd);
             }
         }
     }
-    free(own.of);
     free(now.of);
+    free_watched(before);
+}
+
+/* Bytes that went by a TCP connection, each counted once. 0: it is none, or
+ * Linux (before 4.19) does not count them. */
+static uint64_t sent_bytes(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0
+               ? info.tcpi_bytes_sent - info.tcpi_bytes_retrans
+               : 0;
+}
+
+static int compare_numbers(const void *left, const void *right)
+{
+    const int *a = left, *b = right;
+
+    return (*a > *b) - (*a < *b);
+}
+
+tmsg_watched_t *tmsg_sockets_before_send(const tmsg_socket_sets_t *sets,
+                                         int worker_fd, int *others,
+                                         size_t count)
+{
+    tmsg_watched_t now = {0}, *watched = calloc(1, sizeof(*watched));
+
+    qsort(others, count, sizeof(*others), compare_numbers);
+    read_own_sets(sets, worker_fd, &now);
+    for (size_t i = 0; watched != NULL && i < now.count; i++) {
+        int fd = now.of[i].fd;
+
+        if (bsearch(&fd, others, count, sizeof(fd), compare_numbers) == NULL &&
+            is_accepted(sets, fd) &&
+            !add_watch(watched, (watch_t){fd, sent_bytes(fd)})) {
+            free_watched(watched);
+            watched = NULL;
+        }
+    }
+    free(now.of);
+    return watched;
+}
+
+void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets)
+{
+    int found = -1;
+    unsigned count = 0;
+
+    for (size_t i = 0; before != NULL && i < before->count; i++) {
+        if (sent_bytes(before->of[i].fd) != before->of[i].data) {
+            found = before->of[i].fd;
+            count++;
+        }
+    }
+    if (count == 1) {
+        claim(sockets, found);
+    }
     free_watched(before);
 }
 

@@ -52,6 +52,15 @@ tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets);
 void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
                        int worker_fd, tmsg_sockets_t *sockets);
 
+/* Around a message by a UCX endpoint that took over a socket which had been
+ * accepted before, so that the sets do not tell (UCX 1.22): finds the one by
+ * which new bytes went meanwhile. `others` are descriptors that are known to be
+ * somebody else's; they are sorted here. */
+tmsg_watched_t *tmsg_sockets_before_send(const tmsg_socket_sets_t *sets,
+                                         int worker_fd, int *others,
+                                         size_t count);
+void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets);
+
 /* Shuts them down and discards what they hold. */
 void tmsg_sockets_cut(tmsg_sockets_t *sockets);
 

@@ -193,9 +193,7 @@ def test_a_killed_peer_is_noticed(pair, who):
 
 def test_who_lives_keeps_nothing_of_those_that_went(pair):
     """In order, killed, stopped or cut off amid a message: the listener stands,
-    and when they are gone it holds no more than when the first was. Not before:
-    UCX 1.22 keeps the TCP connection of one who stands still until that ends,
-    as it does when he goes on, or his host lets him."""
+    and when they are gone it holds no more than when the first was."""
     receiving, sending = pair
     there = receiving.start(PEER, "serve", f"tcp://{receiving.address}:0",
                             1000 * TIMEOUT, 0)
