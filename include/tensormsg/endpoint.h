@@ -375,13 +375,15 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * connection of their own ("stands", "dialled", "lost", or "none", at the side
  * that connected with the reason where TCP carries it) or by rings of shared
  * memory ("ring"), "box": whether small ones go past UCX ("stands", "offered",
- * or "none" and perhaps why), and counters, among them "waiting_messages":
- * sends that wait for the connection, or for the peer to take what it has;
- * "queue": how many may, under which policy, and how often a send found no
- * room; "canceled_messages" and "timed_out_messages" of this side's,
- * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
- * shapes went by number; "sent_repeats" and "received_repeats": small ones that
- * were like the last one and took a short way; "sent_by_lane" and
+ * or "none" and perhaps why); "unacknowledged_ms": for how long the peer's host
+ * has not acknowledged what was sent to it by a TCP connection, though it was
+ * sent again (0: nothing waits so); and counters, among them
+ * "waiting_messages": sends that wait for the connection, or for the peer to
+ * take what it has; "queue": how many may, under which policy, and how often a
+ * send found no room; "canceled_messages" and "timed_out_messages" of this
+ * side's, "aborted_messages" of the peer's; "sent_by_schema": messages whose
+ * names and shapes went by number; "sent_repeats" and "received_repeats": small
+ * ones that were like the last one and took a short way; "sent_by_lane" and
  * "received_by_lane": those that took that; "sent_by_box" and
  * "received_by_box": those that went past UCX; "received_in_place": those whose
  * tensors lie where UCX received them; "device_tensors": those of devices'

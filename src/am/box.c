@@ -276,3 +276,34 @@ void tmsg_box_wake(tmsg_box_t *box)
 {
     atomic_store_explicit(&box->head->sleeps, 0, memory_order_relaxed);
 }
+
+/* One that was put while fewer than PLACES were has nothing before it. */
+bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent)
+{
+    uint32_t count = box->at < PLACES ? box->at : PLACES;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t message = box->at - 1 - i;
+        const place_t *place = &box->places[message % PLACES];
+        uint32_t number =
+            atomic_load_explicit(&place->number, memory_order_relaxed);
+        uint32_t after = *(const volatile uint32_t *)&place->after;
+
+        if (number != message + 1 || (int32_t)(sent - after) < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool tmsg_box_is_intact_in(const tmsg_box_t *box)
+{
+    uint32_t number =
+        atomic_load_explicit(&place_of(box)->number, memory_order_relaxed);
+    uint32_t next = box->at + 1;
+    bool is_new = number == 0 && box->at < PLACES;
+
+    return (number == next || number == next - PLACES || is_new) &&
+           atomic_load_explicit(&box->head->taken, memory_order_relaxed) ==
+               box->at / TELL_EVERY * TELL_EVERY;
+}

@@ -80,4 +80,12 @@ void tmsg_box_take(tmsg_box_t *box);
 void tmsg_box_sleep(tmsg_box_t *box);
 void tmsg_box_wake(tmsg_box_t *box);
 
+/* Whether the memory holds what its owners wrote there, as far as a message
+ * could be waited for in vain else. The sender's: the numbers of the latest
+ * messages, and that none of them is to wait for more than `sent` active
+ * messages. The receiver's: the number in the next place, and what it said it
+ * took. */
+bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent);
+bool tmsg_box_is_intact_in(const tmsg_box_t *box);
+
 #endif

@@ -283,6 +283,15 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
     return all && worker->chores.count == 0; /* what was found may be wrong */
 }
 
+bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    return (boxes->out == NULL ||
+            tmsg_box_is_intact_out(boxes->out, boxes->sent)) &&
+           (boxes->in == NULL || tmsg_box_is_intact_in(boxes->in));
+}
+
 void tmsg_boxes_end(tmsg_endpoint_t *endpoint)
 {
     close_in(endpoint);

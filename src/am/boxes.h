@@ -65,6 +65,9 @@ void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes);
  * there. */
 bool tmsg_boxes_arm(tmsg_worker_t *worker);
 
+/* Whether nobody else wrote to either box, see box.h. */
+bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint);
+
 /* The connection is over. */
 void tmsg_boxes_end(tmsg_endpoint_t *endpoint);
 

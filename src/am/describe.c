@@ -15,6 +15,7 @@
 #include "am/fetch_queue.h"
 #include "am/lane.h"
 #include "am/listener.h"
+#include "am/paths.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
 #include "am/stage.h"
@@ -22,6 +23,8 @@
 #include "core/utf8.h"
 #include "memory/domain.h"
 #include "serialize/json.h"
+
+#define NS_PER_MS UINT64_C(1000000)
 
 #define DESCRIPTORS 16 /* more than UCX takes that is only looked at */
 
@@ -521,6 +524,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_text(object, "peer_ucx_version", ucx) &&
         cJSON_AddBoolToObject(object, "heartbeats",
                               endpoint->link.pulse.stream != NULL) != NULL &&
+        add_number(object, "unacknowledged_ms",
+                   tmsg_paths_unacked_ns(endpoint) / NS_PER_MS) &&
         add_number(object, "waiting_messages", endpoint->channels.queued) &&
         tmsg_stats_describe(object, &endpoint->stats) &&
         add_session(object, endpoint->resume) &&

@@ -18,6 +18,7 @@
 #include "am/reach.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
+#include "am/silence.h"
 
 #define SILENCE_NS 20000000ULL /* after which nobody waits */
 
@@ -95,6 +96,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     tmsg_credit_opened(endpoint);
     tmsg_resume_opened(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
+    tmsg_silence_opened(endpoint);
     endpoint->unexplained = true;
     tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);

@@ -147,7 +147,6 @@ static void leave_loop(tmsg_lane_t *lane)
     tmsg_loop_t *loop = &lane->endpoint->worker->loop;
 
     tmsg_loop_remove(loop, &lane->source);
-    tmsg_loop_clear_timer(loop, &lane->stuck);
     unlist(lane);
 }
 
@@ -160,19 +159,59 @@ static bool may_go_without(const tmsg_lane_t *lane)
            lane->endpoint->pulled.count == 0;
 }
 
-void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why)
+static void shut(tmsg_lane_t *lane)
 {
     lane->lost = true;
     leave_loop(lane);
     if (lane->fd >= 0) {
         shutdown(lane->fd, SHUT_RDWR);
     }
+}
+
+void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why)
+{
+    shut(lane);
     if (status == TMSG_ERR_PEER_LOST && may_go_without(lane)) {
         go_without(lane->endpoint, why);
     } else if (status == TMSG_ERR_PEER_LOST) {
         tmsg_endpoint_lose_lane(lane->endpoint, why);
     } else {
         tmsg_endpoint_break(lane->endpoint, status, why);
+    }
+}
+
+const tmsg_unacked_t *tmsg_lane_look(tmsg_endpoint_t *endpoint)
+{
+    tmsg_lane_t *lane = endpoint->lane;
+
+    if (lane != NULL && lane->fd < 0 && tmsg_lane_ring_has_work(lane)) {
+        tmsg_lane_stir(endpoint);
+    }
+    if (!stands(endpoint)) {
+        return NULL;
+    }
+    tmsg_unacked_look(&lane->unacked, lane->fd);
+    return &lane->unacked;
+}
+
+bool tmsg_lane_is_intact(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_lane_t *lane = endpoint->lane;
+
+    return lane == NULL ||
+           ((lane->ring_out == NULL || tmsg_ring_is_intact(lane->ring_out)) &&
+            (lane->ring_in == NULL || tmsg_ring_is_intact(lane->ring_in)));
+}
+
+void tmsg_lane_give_up(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_lane_t *lane = endpoint->lane;
+
+    shut(lane);
+    if (may_go_without(lane)) {
+        go_without(endpoint, why);
+    } else {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }
 
@@ -261,6 +300,18 @@ static void introduce(tmsg_lane_t *lane)
     want(lane, tmsg_frame_pending(&lane->stream) > 0);
 }
 
+/* Nothing but parts goes by it, and for long nothing may. */
+static void tune(tmsg_lane_t *lane)
+{
+    uint32_t timeout_ms = lane->endpoint->worker->context->peer_timeout_ms;
+
+    tmsg_sock_keep_alive(lane->fd);
+    if (timeout_ms > 0) {
+        tmsg_unacked_hasten(lane->fd, timeout_ms);
+    }
+    measure_ahead(lane);
+}
+
 static void dialled(tmsg_lane_t *lane)
 {
     tmsg_endpoint_t *endpoint = lane->endpoint;
@@ -268,8 +319,7 @@ static void dialled(tmsg_lane_t *lane)
 
     if (status == TMSG_OK) {
         lane->connected = true;
-        tmsg_sock_keep_alive(lane->fd);
-        measure_ahead(lane);
+        tune(lane);
         introduce(lane);
     } else if (status != TMSG_IN_PROGRESS) {
         give_up(endpoint, tmsg_error_message());
@@ -420,8 +470,7 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     connection->is_lane = true;
     status = adopt(endpoint, fd, EPOLLIN);
     if (status == TMSG_OK) {
-        tmsg_sock_keep_alive(fd);
-        measure_ahead(endpoint->lane);
+        tune(endpoint->lane);
         endpoint->lane->connected = true;
         endpoint->lane->stands = true;
         status = tmsg_frame_queue(&link->stream, TMSG_FRAME_LANE, NULL, 0);
@@ -464,46 +513,6 @@ void tmsg_lane_ponged(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Of what was handed to the kernel; 0: nobody is to be given up. */
-static uint64_t patience_ms(const tmsg_lane_t *lane)
-{
-    return lane->endpoint->worker->context->peer_timeout_ms;
-}
-
-static void watch(tmsg_lane_t *lane);
-
-/* A peer that computes takes nothing for as long as it likes, and its kernel
- * says so whenever it is asked, however seldom; one whose kernel has not
- * answered twice is not there, though its first connection may stand: somebody
- * between has forgotten the second. */
-static void still_stuck(tmsg_timer_t *timer)
-{
-    tmsg_lane_t *lane = TMSG_CONTAINER_OF(timer, tmsg_lane_t, stuck);
-    struct tcp_info info = {0};
-    socklen_t bytes = sizeof(info);
-
-    if (getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
-        (!tmsg_lane_has_output(lane) && info.tcpi_unacked == 0)) {
-        return;
-    }
-    if (lane->written == lane->seen &&
-        (info.tcpi_retransmits > 1 || info.tcpi_probes > 1) &&
-        info.tcpi_last_ack_recv >= patience_ms(lane)) {
-        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST,
-                       "the peer does not answer there");
-        return;
-    }
-    watch(lane);
-}
-
-static void watch(tmsg_lane_t *lane)
-{
-    lane->seen = lane->written;
-    lane->stuck.expired = still_stuck;
-    tmsg_loop_set_timer(&lane->endpoint->worker->loop, &lane->stuck,
-                        patience_ms(lane));
-}
-
 /* Who looks at it next is the loop; false: there is something to be done. */
 static bool leave_to_loop(tmsg_lane_t *lane)
 {
@@ -511,10 +520,6 @@ static bool leave_to_loop(tmsg_lane_t *lane)
         return tmsg_lane_ring_await(lane);
     }
     want(lane, tmsg_lane_has_output(lane));
-    if (lane->written != lane->seen && lane->stuck.deadline_ns == 0 &&
-        patience_ms(lane) > 0) {
-        watch(lane);
-    }
     return true;
 }
 

@@ -17,6 +17,7 @@
 #include "am/frame.h"
 #include "am/loop.h"
 #include "am/parts.h"
+#include "am/unacked.h"
 #include "core/list.h"
 
 #define TMSG_LANE_HEADER_BYTES 24 /* before the bytes of each part */
@@ -71,10 +72,9 @@ typedef struct tmsg_lane {
     unsigned quiet;       /* turns in a row that moved nothing, */
     unsigned silent;      /* and that read nothing */
     tmsg_others_t others; /* small messages of the endpoint */
-    tmsg_timer_t stuck;   /* since it could not be written to */
-    uint64_t written;     /* in all, */
-    uint64_t seen;        /* and when `stuck` was set */
-    uint64_t ahead;       /* 0: not known */
+    tmsg_unacked_t unacked;
+    uint64_t written; /* in all */
+    uint64_t ahead;   /* 0: not known */
     tmsg_lane_out_t out;
     tmsg_lane_in_t in;
     /* One over shared memory has no socket, but these, each where it is. */
@@ -122,6 +122,17 @@ unsigned tmsg_lanes_turn(tmsg_worker_t *worker);
 /* Before the worker sleeps: it is woken for all that lanes wait for. False:
  * there is something to be done. */
 bool tmsg_lanes_arm(tmsg_worker_t *worker);
+
+/* tmsg_unacked_look() at its socket; NULL: it has none, or does not stand. Of
+ * rings: goes on where a word was lost that should have woken this side. */
+const tmsg_unacked_t *tmsg_lane_look(tmsg_endpoint_t *endpoint);
+
+/* Whether nobody else wrote to the memory of its rings, see ring.h. */
+bool tmsg_lane_is_intact(const tmsg_endpoint_t *endpoint);
+
+/* Lock held, outside UCX: gives it up, and mostly the endpoint with it, since
+ * the peer does not answer there. */
+void tmsg_lane_give_up(tmsg_endpoint_t *endpoint, const char *why);
 
 /* Lock held, outside UCX: with the connection, once its messages were
  * abandoned. */

@@ -34,6 +34,9 @@ size_t tmsg_lane_ring_read(tmsg_lane_t *lane, const struct iovec *into,
  * there is something to be done. */
 bool tmsg_lane_ring_await(tmsg_lane_t *lane);
 
+/* Whether bytes can be moved that are to be. */
+bool tmsg_lane_ring_has_work(const tmsg_lane_t *lane);
+
 /* The peer that sleeps is woken for what was moved. */
 void tmsg_lane_ring_wake(tmsg_lane_t *lane);
 

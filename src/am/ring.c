@@ -233,3 +233,12 @@ bool tmsg_ring_is_awaited(tmsg_ring_t *ring)
                0 &&
            atomic_exchange(&ring->others->waits, 0) != 0;
 }
+
+bool tmsg_ring_is_intact(const tmsg_ring_t *ring)
+{
+    return atomic_load_explicit(&ring->own->at, memory_order_relaxed) ==
+               ring->at &&
+           movable(ring) != TMSG_RING_WRONG;
+}
+
+bool tmsg_ring_is_movable(const tmsg_ring_t *ring) { return movable(ring) > 0; }

@@ -52,4 +52,11 @@ bool tmsg_ring_await(tmsg_ring_t *ring);
 /* Whether the other side has asked for a word, once. */
 bool tmsg_ring_is_awaited(tmsg_ring_t *ring);
 
+/* Whether what this side wrote last still stands there, and what the other side
+ * wrote can be. */
+bool tmsg_ring_is_intact(const tmsg_ring_t *ring);
+
+/* Whether bytes can be moved now. */
+bool tmsg_ring_is_movable(const tmsg_ring_t *ring);
+
 #endif

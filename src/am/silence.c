@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The thread of the context keeps note of when a peer was last heard. It is the
- * worker that judges: only who drives it can be told. */
+ * worker that judges: only who drives it can be told. It looks at the paths of
+ * an endpoint as well, whether there are heartbeats or not. */
 #include "am/silence.h"
 
 #include <stdio.h>
 
+#include "am/paths.h"
 #include "am/progress.h"
 #include "am/sock.h"
 
@@ -18,7 +20,7 @@ static uint64_t patience(const tmsg_worker_t *worker)
 
 static bool is_judged(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint != NULL && endpoint->link.pulse.stream != NULL;
+    return endpoint->link.pulse.stream != NULL;
 }
 
 static uint64_t silent_ns(const tmsg_endpoint_t *endpoint)
@@ -43,8 +45,8 @@ static void end(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
 }
 
-/* How long it may still be silent; 0: it was ended. Who has hung up is not
- * silent: that is about to be read. */
+/* How long it may still be silent; one that has been so for long is ended. Who
+ * has hung up is not silent: that is about to be read. */
 static uint64_t judge(tmsg_endpoint_t *endpoint, uint64_t most)
 {
     uint64_t silent = silent_ns(endpoint);
@@ -69,6 +71,36 @@ static void set_timer(tmsg_worker_t *worker, uint64_t ns)
                         (ns + NS_PER_MS - 1) / NS_PER_MS);
 }
 
+static bool is_watched(const tmsg_endpoint_t *endpoint)
+{
+    return is_judged(endpoint) || tmsg_paths_are_watched(endpoint);
+}
+
+/* Heartbeats come about twice in half of `most`. Where there are none nothing
+ * tells. */
+static bool gives_signs(tmsg_endpoint_t *endpoint, uint64_t most)
+{
+    if (is_judged(endpoint) && silent_ns(endpoint) >= most / 2) {
+        tmsg_frame_listen(&endpoint->link.stream, TMSG_FRAME_HEARTBEAT);
+        return silent_ns(endpoint) < most / 2;
+    }
+    return true;
+}
+
+/* The time until the next look at it; UINT64_MAX: none is needed. */
+static uint64_t look_at(tmsg_endpoint_t *endpoint, uint64_t most)
+{
+    uint64_t left = is_judged(endpoint) ? judge(endpoint, most) : most;
+
+    if (tmsg_paths_are_watched(endpoint)) {
+        uint64_t of_paths =
+            tmsg_paths_look(endpoint, most, gives_signs(endpoint, most));
+
+        left = of_paths < left ? of_paths : left;
+    }
+    return is_watched(endpoint) ? left : UINT64_MAX;
+}
+
 static void look(tmsg_timer_t *timer)
 {
     tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, silence);
@@ -80,14 +112,28 @@ static void look(tmsg_timer_t *timer)
         return;
     }
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        if (is_judged(worker->endpoints[i])) {
-            uint64_t left = judge(worker->endpoints[i], most);
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
-            next = left != 0 && left < next ? left : next;
+        if (endpoint != NULL && is_watched(endpoint)) {
+            uint64_t left;
+
+            tmsg_endpoint_hold(endpoint);
+            left = look_at(endpoint, most);
+            tmsg_endpoint_drop(endpoint);
+            next = left < next ? left : next;
         }
     }
     if (next != UINT64_MAX) {
         set_timer(worker, next < least ? least : next);
+    }
+}
+
+static void begin_to_look(tmsg_worker_t *worker)
+{
+    if (worker->context->peer_timeout_ms != 0 &&
+        worker->silence.deadline_ns == 0) {
+        worker->silence.expired = look;
+        set_timer(worker, patience(worker));
     }
 }
 
@@ -104,12 +150,18 @@ tmsg_status_t tmsg_silence_begin(tmsg_endpoint_t *endpoint)
     }
     status = tmsg_heart_add(&context->heart, &endpoint->link.pulse,
                             &endpoint->link.stream, wanted);
-    if (status == TMSG_OK && context->peer_timeout_ms != 0 &&
-        worker->silence.deadline_ns == 0) {
-        worker->silence.expired = look;
-        set_timer(worker, patience(worker));
+    if (status == TMSG_OK) {
+        begin_to_look(worker);
     }
     return status;
+}
+
+void tmsg_silence_opened(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_paths_are_watched(endpoint)) {
+        tmsg_paths_begin(endpoint);
+        begin_to_look(endpoint->worker);
+    }
 }
 
 void tmsg_silence_after_fin(tmsg_endpoint_t *endpoint)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/silence.h - peers that give no sign of life. */
+/* am/silence.h - peers that give no sign of life, and paths to them (paths.h)
+ * that do not. */
 #ifndef TMSG_AM_SILENCE_H
 #define TMSG_AM_SILENCE_H
 
@@ -8,6 +9,9 @@
 /* The peer has our address, and we have its: from here on heartbeats travel
  * both ways, where both sides are for it, and silence ends the endpoint. */
 tmsg_status_t tmsg_silence_begin(tmsg_endpoint_t *endpoint);
+
+/* Lock held: it stands. From here on its paths are looked at. */
+void tmsg_silence_opened(tmsg_endpoint_t *endpoint);
 
 /* What was just said may be the last word, and the peer close on it: a
  * heartbeat behind it would find the socket closed, whose reset can overtake

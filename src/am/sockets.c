@@ -260,6 +260,7 @@ static void claim(tmsg_sockets_t *sockets, int fd)
         S_ISSOCK(stat.st_mode)) {
         sockets->of[sockets->count].fd = fd;
         sockets->of[sockets->count].inode = stat.st_ino;
+        sockets->of[sockets->count].unacked = (tmsg_unacked_t){0};
         sockets->count++;
     }
 }
@@ -356,6 +357,32 @@ void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets)
     free_watched(before);
 }
 
+/* Whether UCX has it yet. */
+static bool is_there(const tmsg_sockets_t *sockets, unsigned i)
+{
+    struct stat stat;
+
+    return fstat(sockets->of[i].fd, &stat) == 0 &&
+           stat.st_ino == sockets->of[i].inode && S_ISSOCK(stat.st_mode);
+}
+
+void tmsg_sockets_look(tmsg_sockets_t *sockets)
+{
+    for (unsigned i = 0; i < sockets->count; i++) {
+        tmsg_unacked_look(&sockets->of[i].unacked,
+                          is_there(sockets, i) ? sockets->of[i].fd : -1);
+    }
+}
+
+void tmsg_sockets_hasten(const tmsg_sockets_t *sockets, uint32_t timeout_ms)
+{
+    for (unsigned i = 0; i < sockets->count; i++) {
+        if (is_there(sockets, i)) {
+            tmsg_unacked_hasten(sockets->of[i].fd, timeout_ms);
+        }
+    }
+}
+
 /* What comes after the shutdown is refused by the kernel, so that UCX finds
  * nothing more to read but the end. */
 void tmsg_sockets_cut(tmsg_sockets_t *sockets)
@@ -364,10 +391,8 @@ void tmsg_sockets_cut(tmsg_sockets_t *sockets)
 
     for (unsigned i = 0; i < sockets->count; i++) {
         int fd = sockets->of[i].fd;
-        struct stat stat;
 
-        if (fstat(fd, &stat) == 0 && stat.st_ino == sockets->of[i].inode &&
-            S_ISSOCK(stat.st_mode)) {
+        if (is_there(sockets, i)) {
             shutdown(fd, SHUT_RDWR);
             while (recv(fd, NULL, any, MSG_DONTWAIT | MSG_TRUNC) > 0) {
             }

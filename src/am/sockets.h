@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/sockets.h - the TCP sockets below a UCX endpoint, to cut them.
+/* am/sockets.h - the TCP sockets below a UCX endpoint, to watch and to cut
+ * them.
  *
  * UCX's TCP leaves the socket of an endpoint that was closed by force in its
  * epoll set until the peer has said farewell on it. Where something was still
@@ -11,12 +12,14 @@
  * UCX does not say which sockets are whose; its epoll sets do, by what is in
  * them before and after an endpoint is made (/proc/self/fdinfo). What another
  * thread of UCX's accepts meanwhile has the port of one that listens. Where
- * /proc cannot be read nothing is known, and nothing cut. */
+ * /proc cannot be read nothing is known, and nothing watched or cut. */
 #ifndef TMSG_AM_SOCKETS_H
 #define TMSG_AM_SOCKETS_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "am/unacked.h"
 
 #define TMSG_SOCKETS_MOST 4
 #define TMSG_SOCKET_SETS_MOST 8
@@ -27,6 +30,7 @@ typedef struct {
     struct {
         int fd;
         uint64_t inode;
+        tmsg_unacked_t unacked;
     } of[TMSG_SOCKETS_MOST];
 } tmsg_sockets_t;
 
@@ -60,6 +64,12 @@ tmsg_watched_t *tmsg_sockets_before_send(const tmsg_socket_sets_t *sets,
                                          int worker_fd, int *others,
                                          size_t count);
 void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets);
+
+/* tmsg_unacked_look() at each that UCX has yet. */
+void tmsg_sockets_look(tmsg_sockets_t *sockets);
+
+/* tmsg_unacked_hasten() of each. */
+void tmsg_sockets_hasten(const tmsg_sockets_t *sockets, uint32_t timeout_ms);
 
 /* Shuts them down and discards what they hold. */
 void tmsg_sockets_cut(tmsg_sockets_t *sockets);

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Somebody who is neither side writes to the memory of a box or a ring, so that
+ * a message which lies there is lost: the connection ends, and says so, where
+ * it would else wait for ever. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "am/box.h"
+#include "am/endpoint.h"
+#include "am/lane.h"
+#include "am/ring.h"
+#include "support/channels.h"
+#include "support/joined.h"
+#include "support/large.h"
+#include "support/sample.h"
+
+enum { SMALL = 100, LARGE = 3 << 20, TURNS = 1000 };
+
+/* docs/connection.md, "Boxes" and "Rings". */
+enum {
+    BOX_TAKEN = 64,
+    PLACES_AT = 4096,
+    PLACE_BYTES = 2560,
+    PLACE_AFTER = 4,
+    RING_WRITTEN = 64,
+    RING_READ = 128,
+    RING_READER_WAITS = 136,
+    RING_BYTES = 1 << 20
+};
+
+static void give(pair_t *pair, uint64_t seed)
+{
+    const sample_t sample = sample_plain(seed, SMALL);
+
+    tmsg_request_destroy(send_on(pair->to_a, 0, sample_make(&sample), 0));
+}
+
+static void get(pair_t *pair, uint64_t seed)
+{
+    const sample_t sample = sample_plain(seed, SMALL);
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    sample_check(&sample, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+/* b's messages go by its box, and so many have. */
+static void warm_up(pair_t *pair, uint64_t messages)
+{
+    for (uint64_t i = 0; pair->to_a->stats.sent_by_box < messages; i++) {
+        must_true(i < 1000 + messages);
+        give(pair, i);
+        get(pair, i);
+        tmsg_worker_progress(pair->b.worker);
+    }
+}
+
+static uint8_t *box_of(const pair_t *pair)
+{
+    return tmsg_box_shared(pair->to_a->boxes.out)->memory;
+}
+
+/* Of the message that was put last. */
+static uint8_t *place_of(const pair_t *pair)
+{
+    uint64_t last = pair->to_a->stats.sent_by_box - 1;
+
+    return box_of(pair) + PLACES_AT +
+           last % TMSG_BOX_PLACES * (uint64_t)PLACE_BYTES;
+}
+
+static void put(uint8_t *place, uint32_t value)
+{
+    memcpy(place, &value, sizeof(value));
+}
+
+static void say_another_number(const pair_t *pair) { put(place_of(pair), 7); }
+static void say_no_number(const pair_t *pair) { put(place_of(pair), 0); }
+
+static void say_it_waits(const pair_t *pair)
+{
+    put(place_of(pair) + PLACE_AFTER, pair->to_a->boxes.sent + 1);
+}
+
+static void say_others_were_taken(const pair_t *pair)
+{
+    put(box_of(pair) + BOX_TAKEN, 3);
+}
+
+/* As whoever has a descriptor of it can: it reads as zeros from then on. */
+static void punch_a_hole(const pair_t *pair)
+{
+    must_eq(madvise(box_of(pair) + PLACES_AT,
+                    (size_t)TMSG_BOX_PLACES * PLACE_BYTES, MADV_REMOVE),
+            0);
+}
+
+typedef struct {
+    const char *what;
+    void (*write)(const pair_t *pair);
+    uint64_t before; /* messages that went by it, at least */
+    bool arrives;    /* the message, all the same */
+} change_t;
+
+static const change_t changes[] = {
+    {"another number, in the first round", say_another_number, 1, false},
+    {"no number, in the first round", say_no_number, 1, false},
+    {"another number", say_another_number, 100, false},
+    {"no number", say_no_number, 100, false},
+    {"what it comes after", say_it_waits, 1, false},
+    {"how many were taken", say_others_were_taken, 1, true},
+    {"zeros in all places", punch_a_hole, 70, false},
+};
+
+static void drive(pair_t *pair)
+{
+    for (int turn = 0; turn < TURNS; turn++) {
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_worker_progress(pair->b.worker);
+    }
+}
+
+/* Nothing comes any more, and it is time to look at the paths (am/silence.h).
+ */
+static void look(pair_t *pair)
+{
+    drive(pair);
+    for (size_t i = 0; i < 2; i++) {
+        tmsg_timer_t *timer = &pair->sides[i]->worker->silence;
+
+        timer->expired(timer);
+    }
+}
+
+static void must_end(pair_t *pair, const char *words)
+{
+    must_be(pair_end_of(pair, pair->to_a), TMSG_ERR_CORRUPT);
+    must_be(pair_end_of(pair, pair->to_b), TMSG_ERR_CORRUPT);
+    must_say(tmsg_endpoint_error(pair->to_a), words);
+    must_say(tmsg_endpoint_error(pair->to_b), words);
+}
+
+static void overwrite_box(const change_t *change)
+{
+    const sample_t sample = sample_plain(1, SMALL);
+    tmsg_request_t *sent;
+    uint64_t by_box;
+    pair_t pair;
+
+    printf("%s\n", change->what);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, change->before);
+    by_box = pair.to_a->stats.sent_by_box;
+    sent = send_on(pair.to_a, 0, sample_make(&sample), TMSG_SEND_ACKED);
+    must_eq(pair.to_a->stats.sent_by_box, by_box + 1);
+    change->write(&pair);
+    look(&pair);
+    must_end(&pair, "somebody else wrote to a box in shared memory");
+    cr_expect(
+        eq(u64, pair.to_b->stats.received_by_box, by_box + change->arrives));
+    must_be(pair_finish(&pair, sent), TMSG_ERR_CORRUPT);
+    pair_drop(&pair);
+}
+
+Test(overwritten, a_box_ends_the_connection)
+{
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        overwrite_box(&changes[i]);
+    }
+}
+
+static uint8_t *ring_of(const pair_t *pair)
+{
+    return tmsg_ring_shared(pair->to_a->lane->ring_out)->memory;
+}
+
+static uint64_t position(const pair_t *pair, size_t place)
+{
+    uint64_t at;
+
+    memcpy(&at, ring_of(pair) + place, sizeof(at));
+    return at;
+}
+
+static void put_position(const pair_t *pair, size_t place, uint64_t at)
+{
+    memcpy(ring_of(pair) + place, &at, sizeof(at));
+}
+
+/* Until b has written more to its ring, which a has not read. */
+static void write_more(pair_t *pair)
+{
+    uint64_t before;
+
+    for (int turn = 0; turn < 100 * TURNS; turn++) {
+        tmsg_worker_progress(pair->a.worker);
+        before = pair->to_a->lane->ring_out == NULL
+                     ? 0
+                     : position(pair, RING_WRITTEN);
+        tmsg_worker_progress(pair->b.worker);
+        if (pair->to_a->lane->ring_out != NULL &&
+            position(pair, RING_WRITTEN) > before) {
+            return;
+        }
+    }
+    die("nothing is written");
+}
+
+static bool has_written_all(const pair_t *pair)
+{
+    return !pair->to_a->lane->out.busy && pair->to_a->pulled.count == 0;
+}
+
+static tmsg_request_t *begin_large(pair_t *pair, unsigned flags)
+{
+    tmsg_request_t *sent;
+
+    pair_open(pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    sent = send_on(pair->to_a, 0, sample_bytes(1, LARGE), flags);
+    write_more(pair);
+    return sent;
+}
+
+Test(overwritten, a_ring_whose_end_is_lost_ends_the_connection)
+{
+    pair_t pair;
+    tmsg_request_t *sent = begin_large(&pair, TMSG_SEND_ACKED);
+    uint64_t written, read;
+
+    while (!has_written_all(&pair)) {
+        write_more(&pair);
+    }
+    written = position(&pair, RING_WRITTEN);
+    read = position(&pair, RING_READ);
+    must_true(read < written);
+    put_position(&pair, RING_WRITTEN, read + (written - read) / 2);
+    look(&pair);
+    must_end(&pair, "somebody else wrote to a ring in shared memory");
+    must_be(pair_finish(&pair, sent), TMSG_ERR_CORRUPT);
+    pair_drop(&pair);
+}
+
+Test(overwritten, a_ring_that_seems_full_ends_the_connection)
+{
+    pair_t pair;
+    tmsg_request_t *sent = begin_large(&pair, TMSG_SEND_ACKED);
+
+    while (position(&pair, RING_READ) < position(&pair, RING_WRITTEN)) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    put_position(&pair, RING_READ, position(&pair, RING_WRITTEN) - RING_BYTES);
+    look(&pair);
+    must_end(&pair, "somebody else wrote to a ring in shared memory");
+    must_be(pair_finish(&pair, sent), TMSG_ERR_CORRUPT);
+    pair_drop(&pair);
+}
+
+/* Who has nothing to read is to be woken; that it waits is lost. */
+Test(overwritten, a_lost_wish_to_be_woken_is_late_and_no_more)
+{
+    const uint32_t no = 0;
+    pair_t pair;
+    tmsg_request_t *sent = begin_large(&pair, 0);
+
+    large_take(&pair, &pair.a, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    sent = send_on(pair.to_a, 0, sample_bytes(2, LARGE), 0);
+    while (pair.to_a->pulled.count == 0) { /* a has asked for it */
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    memcpy(ring_of(&pair) + RING_READER_WAITS, &no, sizeof(no));
+    drive(&pair);
+    must_true(pair.to_a->lane->out.busy);
+    look(&pair);
+    large_take(&pair, &pair.a, 2, LARGE);
+    must(pair_finish(&pair, sent));
+    pair_close(&pair);
+}
+
+/* A session goes on, and what was acknowledged by nobody comes. */
+Test(overwritten, a_box_breaks_a_session_and_does_not_end_it)
+{
+    const sample_t sample = sample_plain(1, SMALL);
+    tmsg_request_t *sent;
+    joined_t joined;
+
+    joined_open(&joined, &(how_t){.link = LINK_SHM});
+    warm_up(&joined.pair, 3);
+    sent = send_on(joined.pair.to_a, 0, sample_make(&sample), TMSG_SEND_ACKED);
+    say_no_number(&joined.pair);
+    look(&joined.pair);
+    get(&joined.pair, 1);
+    must(pair_finish(&joined.pair, sent));
+    cr_expect(eq(long, described(joined.pair.to_a, "reconnected"), 1));
+    joined_close(&joined);
+}
+
+/* What was written there by its owners is found right, whatever was taken. */
+Test(overwritten, nothing_is_while_all_goes_well)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t count = 1; count < 200; count += 7) {
+        warm_up(&pair, count);
+        give(&pair, 1);
+        look(&pair);
+        get(&pair, 1);
+        look(&pair);
+    }
+    large_exchange(&pair);
+    look(&pair);
+    pair_close(&pair);
+}
