@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Connections that break while both sides live come back by themselves, and
-nothing that was acknowledged, or is to be, is lost or comes twice."""
+nothing that was acknowledged, or is to be, is lost or comes twice. Without a
+session they end, with words that are true."""
 
 import asyncio
+import json
 import math
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,7 +16,8 @@ import numpy as np
 import pytest
 
 import tensormsg
-from conftest import WAIT
+from conftest import HERE, WAIT, environment
+from silenced import ASYNCIO, BLOCKING, TIMEOUT
 
 SOON = {"reconnect": True, "backoff": (.005, .02)}
 
@@ -287,3 +292,38 @@ def test_what_is_no_time_is_refused(value):
 def test_by_ucx_nothing_comes_back():
     with pytest.raises(tensormsg.Unsupported):
         tensormsg.listen("ucx://:0", reconnect=True)
+
+
+LATE = 4  # seconds more, for a machine that is busy
+ALONE = ["unshare", "--net"]
+
+
+@pytest.fixture(scope="module")
+def silenced():
+    """A firewall silences UCX's TCP connection, or the one for large payloads,
+    and heartbeats go on."""
+    if subprocess.run([*ALONE, "nft", "list", "ruleset"],
+                      capture_output=True).returncode != 0:
+        pytest.skip("no leave to make a network namespace, or no nft")
+    ran = subprocess.run([*ALONE, sys.executable, HERE / "silenced.py"],
+                         stdout=subprocess.PIPE, text=True, timeout=2 * WAIT,
+                         env={**environment(), "UCX_TLS": "tcp,self"})
+    assert ran.returncode == 0
+    print(ran.stdout)
+    return {name: end for name, *end in map(json.loads,
+                                            ran.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("name", [*BLOCKING, *ASYNCIO])
+def test_what_waits_on_a_silent_path(silenced, name):
+    raised, took, words = silenced[name]
+    assert took < 2 * TIMEOUT + LATE
+    if "session" in name:
+        assert raised == "", words
+    elif "in time" in name:
+        assert raised == "TimedOut", words
+        assert "its host does not acknowledge what is sent" in words
+        assert "takes no messages" not in words
+    else:
+        assert raised == "PeerLost", words
+        assert "nothing was acknowledged there" in words

@@ -614,12 +614,21 @@ class Hub:
         """Gives the operation up, with what is to be raised."""
         hot.cancel(self.number, op)
         peer = self.peer(endpoint)
-        why = "; its application takes no messages, or keeps so many that " \
-            "its limit held_bytes is used up, or it does not run" \
-            if what == "the send" and self.status(endpoint) == 0 else \
-            WHY_NOT_CLOSED if what == "closing" else ""
+        why = self.why_late(endpoint, what)
         return error_of(Status.TIMED_OUT,
                         f"{peer}: {what} took more than {timeout} s{why}", peer)
+
+    def why_late(self, endpoint: int, what: str) -> str:
+        """In words, as far as it can be told."""
+        if self.status(endpoint) == 0:
+            if self.describe(endpoint)["unacknowledged_ms"] > 0:
+                return "; its host does not acknowledge what is sent to it: " \
+                    "a firewall or the network drops it"
+            if what == "the send":
+                return "; its application takes no messages, or keeps so " \
+                    "many that its limit held_bytes is used up, or it does " \
+                    "not run, or the network is slow"
+        return WHY_NOT_CLOSED if what == "closing" else ""
 
     def outwait(self) -> None:
         """Nobody waits inside of what is closed: an operation on it ends with
