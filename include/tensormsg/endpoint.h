@@ -71,8 +71,9 @@ typedef struct tmsg_endpoint_params {
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is
- * "tcp://host:port" (a name, an IPv4 address, or an IPv6 address in brackets;
- * "host:port" alone means tcp), "unix:///path", or "ucx://host:port" for a
+ * "tcp://host:port" (a name, an IPv4 address, or an IPv6 address in brackets,
+ * with its device where it is link-local: [fe80::1%eth0]; "host:port" alone
+ * means tcp), "unix:///path", or "ucx://host:port" for a
  * peer that uses UCXX (docs/ucxx.md: maps of one tensor, nothing ACKED). Sends
  * may follow immediately: they wait for the connection, and fail with its
  * error if it cannot be made. To wait for it, see tmsg_endpoint_ready().

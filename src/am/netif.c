@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/netif.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <ifaddrs.h>
 #include <limits.h>
@@ -47,6 +48,85 @@ static bool ip_equal(const ip_t *a, const ip_t *b)
            (a->zone == 0 || b->zone == 0 || a->zone == b->zone);
 }
 
+bool tmsg_netif_ip(const struct sockaddr *address, struct in6_addr *ip_p,
+                   uint32_t *zone_p)
+{
+    ip_t ip;
+    bool is_ip = ip_of(address, &ip);
+
+    if (is_ip) {
+        *ip_p = ip.bytes;
+    }
+    if (is_ip && zone_p != NULL) {
+        *zone_p = ip.zone;
+    }
+    return is_ip;
+}
+
+bool tmsg_netif_is_link_local(const struct in6_addr *ip)
+{
+    return IN6_IS_ADDR_LINKLOCAL(ip) ||
+           (IN6_IS_ADDR_V4MAPPED(ip) && ip->s6_addr[12] == 169 &&
+            ip->s6_addr[13] == 254);
+}
+
+static bool is_of(const struct ifaddrs *entry, const char *device)
+{
+    size_t length = strcspn(entry->ifa_name, ":");
+
+    return length == strlen(device) &&
+           memcmp(entry->ifa_name, device, length) == 0;
+}
+
+bool tmsg_netif_is_unnumbered(const char *device)
+{
+    bool found = false, numbered = false;
+    struct ifaddrs *list;
+
+    if (getifaddrs(&list) != 0) {
+        return false;
+    }
+    for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
+        ip_t ip;
+
+        if (is_of(at, device)) {
+            found = true;
+            numbered |= at->ifa_addr != NULL && ip_of(at->ifa_addr, &ip) &&
+                        !tmsg_netif_is_link_local(&ip.bytes);
+        }
+    }
+    freeifaddrs(list);
+    return found && !numbered;
+}
+
+const char *tmsg_netif_list(const char *device, char *text, size_t bytes)
+{
+    struct ifaddrs *list;
+    size_t used = 0;
+
+    text[0] = '\0';
+    if (getifaddrs(&list) != 0) {
+        return text;
+    }
+    for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
+        char name[INET6_ADDRSTRLEN];
+        bool is_v4 = at->ifa_addr != NULL && at->ifa_addr->sa_family == AF_INET;
+        ip_t ip;
+
+        if (is_of(at, device) && at->ifa_addr != NULL &&
+            ip_of(at->ifa_addr, &ip) &&
+            inet_ntop(is_v4 ? AF_INET : AF_INET6,
+                      is_v4 ? &ip.bytes.s6_addr[12] : ip.bytes.s6_addr, name,
+                      sizeof(name)) != NULL &&
+            used + strlen(name) + sizeof(", ") <= bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                     used == 0 ? "" : ", ", name);
+        }
+    }
+    freeifaddrs(list);
+    return text;
+}
+
 bool tmsg_netif_is_loopback(const struct sockaddr *address)
 {
     ip_t ip;
@@ -84,6 +164,16 @@ static bool has_address(const struct ifaddrs *device, const ip_t *wanted,
     }
     return device->ifa_addr != NULL && ip_of(device->ifa_addr, &ip) &&
            ip_equal(&ip, wanted);
+}
+
+tmsg_status_t tmsg_netif_of_ip(const struct in6_addr *ip, char name[IFNAMSIZ])
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in6 in6;
+    } sa = {.in6 = {.sin6_family = AF_INET6, .sin6_addr = *ip}};
+
+    return tmsg_netif_of_address(&sa.any, name);
 }
 
 static tmsg_status_t not_found(const struct sockaddr *address)

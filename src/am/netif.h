@@ -4,7 +4,10 @@
 #define TMSG_AM_NETIF_H
 
 #include <net/if.h>
+#include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include <tensormsg/status.h>
@@ -16,6 +19,21 @@ bool tmsg_netif_is_loopback(const struct sockaddr *address);
 /* 0.0.0.0, ::, or ::ffff:0.0.0.0: every device. */
 bool tmsg_netif_is_any(const struct sockaddr *address);
 
+/* The address as IPv6, IPv4-mapped where it is IPv4, and its zone unless that
+ * is NULL. False: it is neither. */
+bool tmsg_netif_ip(const struct sockaddr *address, struct in6_addr *ip_p,
+                   uint32_t *zone_p);
+
+/* fe80::/10, or 169.254.0.0/16 as IPv4-mapped. */
+bool tmsg_netif_is_link_local(const struct in6_addr *ip);
+
+/* Whether a device is here and has no address but link-local ones. */
+bool tmsg_netif_is_unnumbered(const char *device);
+
+/* Writes the addresses of a device ("10.0.0.1, fd00::1"), cut to `bytes`.
+ * Returns `text`. */
+const char *tmsg_netif_list(const char *device, char *text, size_t bytes);
+
 /* Writes the name of the network device that has the IPv4 or IPv6 address; the
  * port is ignored. All loopback addresses belong to the loopback device, alias
  * labels ("eth0:1") to their device. Where a link-local address without zone
@@ -23,6 +41,9 @@ bool tmsg_netif_is_any(const struct sockaddr *address);
  * address), INVALID_PARAM (not an IP address), IO. */
 tmsg_status_t tmsg_netif_of_address(const struct sockaddr *address,
                                     char name[IFNAMSIZ]);
+
+/* The same for an address of tmsg_netif_ip(). Errors: as above. */
+tmsg_status_t tmsg_netif_of_ip(const struct in6_addr *ip, char name[IFNAMSIZ]);
 
 /* Whether each of a comma-separated list is a network device that is here, or
  * an RDMA device by UCX's name ("mlx5_0:1"). Errors: NOT_FOUND (names it, and

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "am/netif.h"
 #include "core/error.h"
 
 #define HANDSHAKE_PATIENCE_MS 20000 /* with a host that vanishes */
@@ -374,6 +375,24 @@ static bool is_new(const char *path)
            time(NULL) - file.st_ctim.tv_sec <= NEW_SECONDS;
 }
 
+/* One that a name stands for: an address in a URL has its zone. */
+static bool lacks_zone(const tmsg_address_t *address)
+{
+    struct in6_addr ip;
+    uint32_t zone;
+
+    return tmsg_netif_ip(&address->sa.any, &ip, &zone) &&
+           IN6_IS_ADDR_LINKLOCAL(&ip) && zone == 0;
+}
+
+static tmsg_status_t zone_is_missing(const char *name)
+{
+    return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                          "%s: a link-local address needs its network device "
+                          "as the zone, as in [fe80::1%%eth0]",
+                          name);
+}
+
 /* connect(). Who sees a socket file and connects at once may be refused by one
  * that is about to listen: that one holds the lock. */
 static int connect_now(int fd, const tmsg_url_t *url,
@@ -407,6 +426,9 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
     if (url->kind == TMSG_URL_UNIX) {
         local = unix_address(url->path);
         address = &local;
+    }
+    if (lacks_zone(address)) {
+        return zone_is_missing(name);
     }
     fd = open_socket(address->sa.any.sa_family);
     if (fd < 0) {

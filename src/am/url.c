@@ -35,10 +35,9 @@ static bool is_name(const char *text, size_t length)
     return true;
 }
 
-static bool is_ipv6(const char *host)
+static bool is_ipv6(const char *host, struct in6_addr *parsed)
 {
     char address[INET6_ADDRSTRLEN];
-    struct in6_addr parsed;
     size_t length = strcspn(host, "%");
 
     if (length >= sizeof(address)) {
@@ -46,12 +45,33 @@ static bool is_ipv6(const char *host)
     }
     memcpy(address, host, length);
     address[length] = '\0';
-    if (inet_pton(AF_INET6, address, &parsed) != 1) {
+    if (inet_pton(AF_INET6, address, parsed) != 1) {
         return false;
     }
     return host[length] == '\0' ||
            (host[length + 1] != '\0' &&
             is_name(host + length + 1, strlen(host + length + 1)));
+}
+
+/* fe80::1 is on every device, and its zone says on which it is meant; all other
+ * addresses are one. NULL: it is as it should be. A blob names a device alone,
+ * for which the first will do. */
+static const char *wrong_zone(const tmsg_url_t *url,
+                              const struct in6_addr *address)
+{
+    bool has_zone = strchr(url->host, '%') != NULL;
+    bool is_local =
+        IN6_IS_ADDR_LINKLOCAL(address) || IN6_IS_ADDR_MULTICAST(address);
+
+    if (has_zone && !is_local) {
+        return "a zone (what follows %) is for link-local addresses, fe80::, "
+               "alone: leave it out";
+    }
+    return !has_zone && IN6_IS_ADDR_LINKLOCAL(address) &&
+                   url->kind != TMSG_URL_BLOB
+               ? "a link-local address needs its network device as the zone, "
+                 "as in [fe80::1%eth0]"
+               : NULL;
 }
 
 /* Takes the host off the front; *rest_p is what follows it. */
@@ -73,9 +93,15 @@ static tmsg_status_t take_host(const char *text, const char *from,
     }
     memcpy(url->host, from, length);
     if (bracketed) {
+        const char *wrong = "what is in brackets is no IPv6 address";
+        struct in6_addr address;
+
         rest++;
-        if (!is_ipv6(url->host)) {
-            return bad(text, "what is in brackets is no IPv6 address");
+        if (is_ipv6(url->host, &address)) {
+            wrong = wrong_zone(url, &address);
+        }
+        if (wrong != NULL) {
+            return bad(text, wrong);
         }
     } else if (!is_name(from, length)) {
         return bad(text, "the host has a character that no host name has");
