@@ -91,7 +91,7 @@ typedef struct tmsg_listener_params {
  *                      further ones.
  * A host name is resolved here, which may block, but not the worker; in one of
  * its callbacks a name is WOULD_BLOCK (addresses work). UCX is opened (some
- * 25 ms, once for each network device of a worker), so that what keeps it from
+ * 25 ms, once for each address of a worker), so that what keeps it from
  * serving shows here. *params (NULL: defaults) is copied. The caller frees
  * *listener_p with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a
  * key of ucx_config), NOT_FOUND (host, device), ALREADY_EXISTS (address in

@@ -168,7 +168,6 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_scope_t scope = {.device = ""};
     tmsg_address_t local;
-    char device[IFNAMSIZ];
     tmsg_status_t status = judge_memory(endpoint);
 
     if (status != TMSG_OK) {
@@ -177,7 +176,7 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
     if (endpoint->link.url.kind == TMSG_URL_TCP) {
         status = tmsg_sock_local(endpoint->link.fd, &local);
         if (status == TMSG_OK) {
-            status = tmsg_netif_of_address(&local.sa.any, device);
+            status = tmsg_scope_of_address(&local.sa.any, &scope);
         }
         if (status == TMSG_OK) {
             status = check_descriptors(endpoint);
@@ -185,7 +184,6 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
         if (status != TMSG_OK) {
             return status;
         }
-        snprintf(scope.device, sizeof(scope.device), "%s", device);
         tmsg_devices_apply(endpoint->devices, &scope);
     }
     return tmsg_worker_ucx(endpoint->worker, &scope, endpoint->dialling,

@@ -67,14 +67,11 @@ static tmsg_status_t look_up(const tmsg_worker_t *worker, const tmsg_url_t *url,
 static tmsg_status_t find_device(const tmsg_address_t *address,
                                  tmsg_ucx_scope_t *scope)
 {
-    char device[IFNAMSIZ] = "lo";
-    tmsg_status_t status = TMSG_OK;
-
     if (!tmsg_netif_is_any(&address->sa.any)) {
-        status = tmsg_netif_of_address(&address->sa.any, device);
+        return tmsg_scope_of_address(&address->sa.any, scope);
     }
-    snprintf(scope->device, sizeof(scope->device), "%s", device);
-    return status;
+    snprintf(scope->device, sizeof(scope->device), "lo");
+    return TMSG_OK;
 }
 
 static tmsg_status_t bind_tcp(tmsg_listener_t *listener, const tmsg_url_t *url,
@@ -101,13 +98,11 @@ static tmsg_status_t bind_blob(tmsg_listener_t *listener, const tmsg_url_t *url,
                                const tmsg_address_t *address,
                                tmsg_ucx_scope_t *scope)
 {
-    char device[IFNAMSIZ];
-    tmsg_status_t status = tmsg_netif_of_address(&address->sa.any, device);
+    tmsg_status_t status = tmsg_scope_of_address(&address->sa.any, scope);
 
     if (status != TMSG_OK) {
         return status;
     }
-    snprintf(scope->device, sizeof(scope->device), "%s", device);
     tmsg_url_format(url, listener->url, sizeof(listener->url));
     if (getrandom(listener->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
         return tmsg_error_errno(TMSG_ERR_IO, "getrandom");

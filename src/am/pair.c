@@ -46,7 +46,9 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                               "no transport of UCX's leads there (UCX_TLS, "
                               "UCX_NET_DEVICES, /dev/shm), or the peer has "
-                              "ended");
+                              "ended%s%s",
+                              ucx->elsewhere[0] == '\0' ? "" : "; ",
+                              ucx->elsewhere);
     }
     if (ucs == UCS_ERR_SHMEM_SEGMENT) {
         return tmsg_error_set(TMSG_ERR_PEER_LOST,

@@ -25,9 +25,46 @@ tmsg_status_t tmsg_devices_read(const char *devices, char *text)
     return status;
 }
 
+tmsg_status_t tmsg_scope_of_address(const struct sockaddr *address,
+                                    tmsg_ucx_scope_t *scope)
+{
+    char device[IFNAMSIZ];
+    struct in6_addr ip;
+    tmsg_status_t status = tmsg_netif_of_address(address, device);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    snprintf(scope->device, sizeof(scope->device), "%s", device);
+    if (!tmsg_netif_is_loopback(address) && tmsg_netif_ip(address, &ip, NULL) &&
+        !tmsg_netif_is_link_local(&ip)) {
+        scope->address = ip;
+    }
+    return TMSG_OK;
+}
+
+static bool is_listed(const char *devices, const char *device)
+{
+    size_t length = strlen(device);
+
+    while (*devices != '\0') {
+        size_t next = strcspn(devices, ",");
+
+        if (next == length && memcmp(devices, device, length) == 0) {
+            return true;
+        }
+        devices += next + (devices[next] == ',');
+    }
+    return false;
+}
+
+/* The address counts where its device is one of them. */
 void tmsg_devices_apply(const char *devices, tmsg_ucx_scope_t *scope)
 {
     if (devices[0] != '\0') {
+        if (!is_listed(devices, scope->device)) {
+            memset(&scope->address, 0, sizeof(scope->address));
+        }
         snprintf(scope->device, sizeof(scope->device), "%s", devices);
         scope->named = true;
     }

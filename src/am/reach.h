@@ -9,6 +9,12 @@
  * NOT_FOUND. */
 tmsg_status_t tmsg_devices_read(const char *devices, char *text);
 
+/* The network device that has an address, and the address, of which UCX takes
+ * the first of a device without it: but for loopback and link-local addresses,
+ * of which UCX finds its own. Errors: NOT_FOUND, INVALID_PARAM, IO. */
+tmsg_status_t tmsg_scope_of_address(const struct sockaddr *address,
+                                    tmsg_ucx_scope_t *scope);
+
 /* Makes them the scope's, unless there are none. */
 void tmsg_devices_apply(const char *devices, tmsg_ucx_scope_t *scope);
 

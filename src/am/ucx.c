@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/ucx.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,10 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "am/first.h"
 #include "am/forked.h"
 #include "am/kin.h"
 #include "am/linger.h"
 #include "am/lying.h"
+#include "am/netif.h"
 #include "am/pair.h"
 #include "am/park.h"
 #include "am/ucx_known.h"
@@ -232,12 +235,112 @@ static bool shares_memory(const tmsg_ucx_t *ucx)
     return shares;
 }
 
+/* UCX's context and worker, for the scope. */
+static tmsg_status_t open_scope(tmsg_ucx_t *ucx, ucp_am_recv_callback_t handler)
+{
+    const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
+    tmsg_status_t status =
+        tmsg_ucx_config_resolve(&given, &ucx->scope, &ucx->keys);
+
+    if (status == TMSG_OK) {
+        status = open_context(ucx);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = open_worker(ucx, handler);
+    if (status != TMSG_OK) {
+        if (ucx->ucp != NULL) {
+            ucp_worker_destroy(ucx->ucp);
+            ucx->ucp = NULL;
+        }
+        ucp_cleanup(ucx->context);
+    }
+    return status;
+}
+
+/* Whether UCX's listener is at the address of the scope: it is in what peers
+ * are told. */
+static bool has_its_address(const tmsg_ucx_t *ucx)
+{
+    const struct in6_addr *ip = &ucx->scope.address;
+    bool is_v4 = IN6_IS_ADDR_V4MAPPED(ip);
+    void *address;
+    size_t bytes;
+    bool found;
+
+    if (tmsg_ucx_address(ucx, true, &address, &bytes) != TMSG_OK) {
+        return true;
+    }
+    found = memmem(address, bytes, is_v4 ? &ip->s6_addr[12] : ip->s6_addr,
+                   is_v4 ? 4 : 16) != NULL;
+    tmsg_ucx_address_free(address);
+    return found;
+}
+
+/* Peers on this machine are met by shared memory all the same. */
+static void check_numbers(tmsg_ucx_t *ucx)
+{
+    if (strcmp(ucx->scope.device, "lo") != 0 &&
+        tmsg_netif_is_unnumbered(ucx->scope.device)) {
+        snprintf(ucx->elsewhere, sizeof(ucx->elsewhere),
+                 "UCX uses no link-local address, and %s has no other",
+                 ucx->scope.device);
+        tmsg_log(TMSG_LOG_WARN, "%s", ucx->elsewhere);
+    }
+}
+
+static void check_address(tmsg_ucx_t *ucx)
+{
+    char wanted[INET6_ADDRSTRLEN], all[200];
+    const struct in6_addr *ip = &ucx->scope.address;
+    bool is_v4 = IN6_IS_ADDR_V4MAPPED(ip);
+
+    if (!tmsg_ucx_config_takes(&ucx->keys, "tcp") || has_its_address(ucx)) {
+        return;
+    }
+    inet_ntop(is_v4 ? AF_INET : AF_INET6,
+              is_v4 ? &ip->s6_addr[12] : ip->s6_addr, wanted, sizeof(wanted));
+    snprintf(ucx->elsewhere, sizeof(ucx->elsewhere),
+             "UCX does not take the address %s of %s, which has %s", wanted,
+             ucx->scope.device,
+             tmsg_netif_list(ucx->scope.device, all, sizeof(all)));
+    tmsg_log(TMSG_LOG_WARN, "%s", ucx->elsewhere);
+}
+
+/* UCX takes the first address of a device, and is to take the scope's. */
+static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
+                                     ucp_am_recv_callback_t handler)
+{
+    char device[IFNAMSIZ] = "";
+    tmsg_status_t status;
+
+    if (!tmsg_ucx_scope_has_address(&ucx->scope)) {
+        status = open_scope(ucx, handler);
+        if (status == TMSG_OK) {
+            check_numbers(ucx);
+        }
+        return status;
+    }
+    tmsg_netif_of_ip(&ucx->scope.address, device);
+    if (tmsg_first_is(device, &ucx->scope.address)) {
+        status = open_scope(ucx, handler);
+    } else {
+        tmsg_first_begin(device, &ucx->scope.address);
+        status = open_scope(ucx, handler);
+        tmsg_first_end();
+    }
+    if (status == TMSG_OK) {
+        check_address(ucx);
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p)
 {
-    const tmsg_ucx_given_t given = tmsg_context_ucx(worker->context);
     tmsg_status_t status = tmsg_forked_enter();
     tmsg_ucx_t *ucx;
 
@@ -260,16 +363,9 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
     if (status != TMSG_OK) {
         goto err_free;
     }
-    status = tmsg_ucx_config_resolve(&given, scope, &ucx->keys);
-    if (status == TMSG_OK) {
-        status = open_context(ucx);
-    }
+    status = open_at_address(ucx, handler);
     if (status != TMSG_OK) {
         goto err_free;
-    }
-    status = open_worker(ucx, handler);
-    if (status != TMSG_OK) {
-        goto err_close;
     }
     fill_hello(ucx);
     ucx->shares = shares_memory(ucx);
@@ -277,11 +373,6 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
     *ucx_p = ucx;
     return TMSG_OK;
 
-err_close:
-    if (ucx->ucp != NULL) {
-        ucp_worker_destroy(ucx->ucp);
-    }
-    ucp_cleanup(ucx->context);
 err_free:
     free(ucx);
 err:

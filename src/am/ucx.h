@@ -83,6 +83,7 @@ typedef struct tmsg_ucx {
     bool waits;           /* likewise, for the end of what it has to do with one
                            */
     struct tmsg_lifted *_Atomic lifted; /* what is to be freed of that */
+    char elsewhere[320]; /* not "": it lacks the address of its scope */
 } tmsg_ucx_t;
 
 /* The types of memory that have a name here, by UCX's numbers: those that are

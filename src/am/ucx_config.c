@@ -71,7 +71,13 @@ bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other)
 {
     return strcmp(one->device, other->device) == 0 &&
-           one->named == other->named && one->family == other->family;
+           one->named == other->named && one->family == other->family &&
+           memcmp(&one->address, &other->address, sizeof(one->address)) == 0;
+}
+
+bool tmsg_ucx_scope_has_address(const tmsg_ucx_scope_t *scope)
+{
+    return !IN6_IS_ADDR_UNSPECIFIED(&scope->address);
 }
 
 const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin)
@@ -377,6 +383,17 @@ static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
     }
 }
 
+/* The other family stays for devices that are named and have that alone. */
+static void put_family(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
+{
+    if (scope->family == 0 && tmsg_ucx_scope_has_address(scope) &&
+        !IN6_IS_ADDR_V4MAPPED(&scope->address) &&
+        tmsg_ucx_config_takes(keys, "tcp") && has_device(keys)) {
+        put_default(keys, "TCP_AF_PRIO", NULL, "inet6,inet",
+                    "the address in use is an IPv6 one");
+    }
+}
+
 static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
     char rdma[128], devices[sizeof(scope->device) + sizeof(rdma)];
@@ -398,6 +415,7 @@ static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
                     "other");
     }
     put_transports(scope, keys);
+    put_family(scope, keys);
 }
 
 /* Values that some UCX aborts or corrupts memory on are refused by name. */

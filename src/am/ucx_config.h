@@ -3,6 +3,7 @@
 #ifndef TMSG_AM_UCX_CONFIG_H
 #define TMSG_AM_UCX_CONFIG_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +20,8 @@ typedef struct {
                                         alone */
     bool named; /* by the application, which may name several */
     int family; /* AF_* of a ucx:// address; 0: ours find their own */
+    struct in6_addr address; /* of the device, that UCX is to use (first.h); all
+                                zero: any. IPv4 is IPv4-mapped */
 } tmsg_ucx_scope_t;
 
 typedef enum {
@@ -49,6 +52,8 @@ typedef struct {
     const char *file;
     const char *path; /* of the file */
 } tmsg_ucx_given_t;
+
+bool tmsg_ucx_scope_has_address(const tmsg_ucx_scope_t *scope);
 
 bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other);

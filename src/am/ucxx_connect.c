@@ -9,6 +9,7 @@
 #include "am/dialect.h"
 #include "am/netif.h"
 #include "am/progress.h"
+#include "am/reach.h"
 #include "am/retire.h"
 #include "am/sock.h"
 #include "am/ucxx.h"
@@ -24,9 +25,7 @@ _Static_assert(sizeof(greeting) == TMSG_UCXX_GREETING_BYTES,
 tmsg_status_t tmsg_ucxx_scope(const tmsg_address_t *address,
                               tmsg_ucx_scope_t *scope)
 {
-    char device[IFNAMSIZ] = "all";
     tmsg_ucx_version_t version = tmsg_ucx_version();
-    tmsg_status_t status = TMSG_OK;
 
     if (address->sa.any.sa_family == AF_INET6 && version.major == 1 &&
         version.minor <= 13 && tmsg_netif_is_loopback(&address->sa.any)) {
@@ -35,12 +34,11 @@ tmsg_status_t tmsg_ucxx_scope(const tmsg_address_t *address,
                               "127.0.0.1",
                               version.major, version.minor);
     }
-    if (!tmsg_netif_is_any(&address->sa.any)) {
-        status = tmsg_netif_of_address(&address->sa.any, device);
-    }
-    *scope = (tmsg_ucx_scope_t){.family = address->sa.any.sa_family};
-    snprintf(scope->device, sizeof(scope->device), "%s", device);
-    return status;
+    *scope = (tmsg_ucx_scope_t){.device = "all",
+                                .family = address->sa.any.sa_family};
+    return tmsg_netif_is_any(&address->sa.any)
+               ? TMSG_OK
+               : tmsg_scope_of_address(&address->sa.any, scope);
 }
 
 /* Asks the kernel, by a socket that sends nothing. */
