@@ -92,7 +92,8 @@ typedef struct tmsg_listener_params {
  * A host name is resolved here, which may block, but not the worker; in one of
  * its callbacks a name is WOULD_BLOCK (addresses work). UCX is opened (some
  * 25 ms, once for each address of a worker), so that what keeps it from
- * serving shows here. *params (NULL: defaults) is copied. The caller frees
+ * serving shows here: NO_MEMORY names /dev/shm where that has no room, and the
+ * URL is unix://. *params (NULL: defaults) is copied. The caller frees
  * *listener_p with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a
  * key of ucx_config), NOT_FOUND (host, device), ALREADY_EXISTS (address in
  * use), INSECURE, UNSUPPORTED (resume_ms with blob:// or ucx://, a keyring with

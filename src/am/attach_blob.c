@@ -7,6 +7,7 @@
 
 #include "am/admit_blob.h"
 #include "am/attach.h"
+#include "am/backing.h"
 #include "am/endpoint.h"
 #include "am/reach.h"
 #include "core/error.h"
@@ -18,6 +19,7 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
 {
     tmsg_ucx_scope_t scope = {.device = "lo"};
     tmsg_hello_t mine;
+    tmsg_status_t status;
 
     tmsg_hello_fill_local(endpoint->worker->context->instance_id, &mine);
     if (mine.boot_id[0] == '\0' || strcmp(mine.boot_id, theirs->boot_id) != 0 ||
@@ -25,7 +27,11 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
         snprintf(scope.device, sizeof(scope.device), "all");
     }
     tmsg_devices_apply(endpoint->devices, &scope);
-    return tmsg_worker_ucx(endpoint->worker, &scope, true, &endpoint->ucx);
+    status = tmsg_worker_ucx(endpoint->worker, &scope, true, &endpoint->ucx);
+    if (status == TMSG_OK && endpoint->ucx->scope.net_only) {
+        endpoint->link.apart = tmsg_backing_apart;
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,

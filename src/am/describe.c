@@ -10,6 +10,7 @@
 
 #include <tensormsg/version.h>
 
+#include "am/backing.h"
 #include "am/carrier.h"
 #include "am/endpoint.h"
 #include "am/fetch_queue.h"
@@ -290,6 +291,7 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                            .features = UCP_FEATURE_AM};
     const tmsg_ucx_given_t given = tmsg_context_ucx(context);
+    char room[TMSG_BACKING_BYTES];
     tmsg_ucx_keys_t keys;
     ucp_config_t *config;
     ucp_context_h ucp;
@@ -298,7 +300,10 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
     tmsg_status_t status = tmsg_ucx_config_resolve(&given, &everything, &keys);
 
     *memory_types_p = 0;
-    ok = add_keys(object, &keys);
+    ok = add_keys(object, &keys) &&
+         (status != TMSG_OK || tmsg_backing_suffices(&keys) ||
+          add_text(object, "shared_memory",
+                   tmsg_backing_text(&keys, room, sizeof(room))));
     if (status == TMSG_OK) {
         status = check_descriptors();
     }

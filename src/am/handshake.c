@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "am/attach.h"
+#include "am/backing.h"
 #include "am/control.h"
 #include "am/listener.h"
 #include "am/netif.h"
@@ -186,8 +187,13 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
         }
         tmsg_devices_apply(endpoint->devices, &scope);
     }
-    return tmsg_worker_ucx(endpoint->worker, &scope, endpoint->dialling,
-                           &endpoint->ucx);
+    status = tmsg_worker_ucx(endpoint->worker, &scope, endpoint->dialling,
+                             &endpoint->ucx);
+    if (status == TMSG_OK && endpoint->ucx->scope.net_only &&
+        endpoint->link.apart == NULL) {
+        endpoint->link.apart = tmsg_backing_apart;
+    }
+    return status;
 }
 
 static void name_peer(tmsg_endpoint_t *endpoint)

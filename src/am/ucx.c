@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "am/backing.h"
 #include "am/first.h"
 #include "am/forked.h"
 #include "am/kin.h"
@@ -103,6 +104,25 @@ static size_t longest_header(const tmsg_ucx_t *ucx, size_t claimed)
     return claimed < segment ? claimed : (size_t)segment;
 }
 
+#define SHARED "posix,sysv,xpmem,mm,sm,shm"
+
+/* What UCX says where it gets no shared memory. */
+static bool is_for_want_of_room(const tmsg_ucx_t *ucx, ucs_status_t ucs)
+{
+    return (ucs == UCS_ERR_NO_MEMORY || ucs == UCS_ERR_NO_RESOURCE ||
+            ucs == UCS_ERR_SHMEM_SEGMENT) &&
+           tmsg_ucx_config_takes(&ucx->keys, SHARED);
+}
+
+static tmsg_status_t no_room(const tmsg_ucx_t *ucx)
+{
+    char settings[BLAME_BYTES], text[TMSG_BACKING_BYTES];
+
+    return tmsg_error_set(TMSG_ERR_NO_MEMORY, "%s%s",
+                          tmsg_backing_text(&ucx->keys, text, sizeof(text)),
+                          blame(ucx, settings, sizeof(settings)));
+}
+
 static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
                                  ucp_am_recv_callback_t handler)
 {
@@ -145,10 +165,13 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
                               "too small",
                               ucx->max_am_header, TMSG_AM_HEADER_LEAST);
     }
+    if (is_for_want_of_room(ucx, ucs)) {
+        return no_room(ucx);
+    }
     if (ucs != UCS_OK) {
-        return tmsg_error_set(
-            TMSG_ERR_INTERNAL, "a UCX worker: %s (is /dev/shm full?)%s",
-            ucs_status_string(ucs), blame(ucx, settings, sizeof(settings)));
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "a UCX worker: %s%s",
+                              ucs_status_string(ucs),
+                              blame(ucx, settings, sizeof(settings)));
     }
     return TMSG_OK;
 }
@@ -235,13 +258,17 @@ static bool shares_memory(const tmsg_ucx_t *ucx)
     return shares;
 }
 
-/* UCX's context and worker, for the scope. */
+/* UCX's context and worker, for the scope as it is. What is short of room is
+ * told before UCX tries, which complains on standard output. */
 static tmsg_status_t open_scope(tmsg_ucx_t *ucx, ucp_am_recv_callback_t handler)
 {
     const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
     tmsg_status_t status =
         tmsg_ucx_config_resolve(&given, &ucx->scope, &ucx->keys);
 
+    if (status == TMSG_OK && !tmsg_backing_suffices(&ucx->keys)) {
+        status = no_room(ucx);
+    }
     if (status == TMSG_OK) {
         status = open_context(ucx);
     }
@@ -255,6 +282,26 @@ static tmsg_status_t open_scope(tmsg_ucx_t *ucx, ucp_am_recv_callback_t handler)
             ucx->ucp = NULL;
         }
         ucp_cleanup(ucx->context);
+    }
+    return status;
+}
+
+/* Without shared memory where there is no room for it, and a network. */
+static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
+                                      ucp_am_recv_callback_t handler)
+{
+    tmsg_status_t status = open_scope(ucx, handler);
+    char why[TMSG_ERROR_BYTES];
+
+    if (status != TMSG_ERR_NO_MEMORY || ucx->scope.device[0] == '\0') {
+        return status;
+    }
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    ucx->scope.net_only = true;
+    status = open_scope(ucx, handler);
+    if (status == TMSG_OK) {
+        tmsg_log(TMSG_LOG_WARN, "%s: peers on this machine are met by TCP",
+                 why);
     }
     return status;
 }
@@ -316,7 +363,7 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     tmsg_status_t status;
 
     if (!tmsg_ucx_scope_has_address(&ucx->scope)) {
-        status = open_scope(ucx, handler);
+        status = open_what_can_be(ucx, handler);
         if (status == TMSG_OK) {
             check_numbers(ucx);
         }
@@ -324,10 +371,10 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     }
     tmsg_netif_of_ip(&ucx->scope.address, device);
     if (tmsg_first_is(device, &ucx->scope.address)) {
-        status = open_scope(ucx, handler);
+        status = open_what_can_be(ucx, handler);
     } else {
         tmsg_first_begin(device, &ucx->scope.address);
-        status = open_scope(ucx, handler);
+        status = open_what_can_be(ucx, handler);
         tmsg_first_end();
     }
     if (status == TMSG_OK) {
@@ -378,6 +425,17 @@ err_free:
 err:
     tmsg_forked_leave();
     return status;
+}
+
+bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx)
+{
+    const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
+    tmsg_ucx_scope_t scope = ucx->scope;
+    tmsg_ucx_keys_t keys;
+
+    scope.net_only = false;
+    return tmsg_ucx_config_resolve(&given, &scope, &keys) == TMSG_OK &&
+           tmsg_backing_needs(&keys) != 0 && tmsg_backing_suffices(&keys);
 }
 
 /* What must not be closed, for leak checkers to find. */

@@ -114,6 +114,10 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);
 
+/* Whether one that was opened without shared memory would have room for it
+ * now. */
+bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx);
+
 /* Nobody works with it any more. It is closed when the last message, and the
  * last of its kin, has let go of it, which they do from any thread; and when no
  * peer is late to hang up (park.h). */

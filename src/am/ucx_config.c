@@ -42,6 +42,8 @@ static const struct {
     {"TCP_AF_PRIO", "AF_PRIO", NULL, NULL, NULL, NULL},
     /* Both ends must agree on it. */
     {"POSIX_SEG_SIZE", NULL, "MM_SEG_SIZE", NULL, NULL, NULL},
+    /* What must be free there (backing.h). */
+    {"POSIX_DIR", "DIR", NULL, NULL, NULL, NULL},
     /* Some values of these are deadly. */
     {"TCP_MAX_IOV", "MAX_IOV", NULL, NULL, NULL, NULL},
     {"PROTO_ENABLE", NULL, NULL, NULL, NULL, NULL},
@@ -394,6 +396,83 @@ static void put_family(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
     }
 }
 
+/* Whether a transport reaches other processes, by the network. */
+static bool is_network(const char *word, size_t length)
+{
+    static const char *const within[] = {"self", "cuda", "gdr", "rocm"};
+    bool network = true;
+
+    for (size_t i = 0; i < sizeof(within) / sizeof(within[0]); i++) {
+        size_t most = strlen(within[i]);
+
+        network &= length < most || memcmp(word, within[i], most) != 0;
+    }
+    return network;
+}
+
+/* The transports of a list that are not shared memory; "" unless one of them is
+ * of the network. */
+static void list_without(const char *tls, char *text, size_t bytes)
+{
+    static const char memory[] = "posix,sysv,xpmem,mm,sm,shm,cma,knem";
+    bool network = false;
+    size_t used = 0;
+
+    text[0] = '\0';
+    while (*tls != '\0') {
+        size_t length = strcspn(tls, ",");
+
+        network |= !lists(memory, tls, length) && is_network(tls, length);
+        if (!lists(memory, tls, length) && used + length + 2 <= bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.*s",
+                                     used == 0 ? "" : ",", (int)length, tls);
+        }
+        tls += length + (tls[length] == ',');
+    }
+    if (!network) {
+        text[0] = '\0';
+    }
+}
+
+static void leave_memory_out(tmsg_ucx_keys_t *keys)
+{
+    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
+    char text[sizeof(key->value) + 8];
+
+    if (key == NULL || lists(key->value, "all", 3)) {
+        snprintf(text, sizeof(text), "^sm");
+    } else if (key->value[0] == '^') {
+        snprintf(text, sizeof(text), "%s,sm", key->value);
+    } else {
+        list_without(key->value, text, sizeof(text));
+    }
+    if (text[0] != '\0') {
+        put(keys, "UCX_TLS", text, TMSG_ORIGIN_DEFAULT,
+            "there is no room for shared memory");
+    }
+}
+
+/* UCX's pools of shared memory take theirs from wherever ALLOC says, the
+ * backing file system first; and 1.19 and later crash where that is another.
+ * They do not look there below SHM_MIN_SIZE of free memory. */
+static void put_backing(tmsg_ucx_keys_t *keys)
+{
+    static const char *const general[] = {"MM_ALLOC", "SM_ALLOC", "ALLOC"};
+    static const char why[] = "a full /dev/shm is an error, and no crash";
+    size_t i = 0;
+
+    if (!takes_prefixes() || !tmsg_ucx_config_takes(keys, "posix,mm,sm,shm")) {
+        return;
+    }
+    while (i < 2 && from_environment("", general[i]) == NULL) {
+        i++;
+    }
+    put_default(keys, "POSIX_ALLOC", general[i], "md", why);
+    put_default(keys, "POSIX_SHM_MIN_SIZE", NULL, "0", why);
+    put_default(keys, "ALLOC_PRIO", NULL, list("thp,mmap,heap,md:*", NULL),
+                "UCX's own buffers, 8 MiB, are no shared memory");
+}
+
 static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
     char rdma[128], devices[sizeof(scope->device) + sizeof(rdma)];
@@ -433,6 +512,7 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
     const tmsg_ucx_key_t *proto = tmsg_ucx_config_key(keys, "UCX_PROTO_ENABLE");
     const tmsg_ucx_key_t *posix =
         tmsg_ucx_config_key(keys, "UCX_POSIX_SEG_SIZE");
+    const tmsg_ucx_key_t *alloc = tmsg_ucx_config_key(keys, "UCX_POSIX_ALLOC");
     tmsg_ucx_version_t version = tmsg_ucx_version();
 
     for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
@@ -449,6 +529,12 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "UCX_PROTO_ENABLE=%s: UCX %u.%u aborts with it",
                               proto->value, version.major, version.minor);
+    }
+    if (alloc != NULL && strcmp(alloc->value, "md") != 0 && takes_prefixes()) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "UCX_POSIX_ALLOC=%s: UCX %u.%u may crash with "
+                              "it, md is safe",
+                              alloc->value, version.major, version.minor);
     }
     if (posix != NULL && tmsg_ucx_key_is_given(posix) && !takes_prefixes()) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
@@ -481,6 +567,10 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
         return status;
     }
     put_scope(scope, keys);
+    if (scope->net_only) {
+        leave_memory_out(keys);
+    }
+    put_backing(keys);
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
         const char *users = defaults[i].users;
 

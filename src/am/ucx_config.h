@@ -18,8 +18,9 @@
 typedef struct {
     char device[TMSG_DEVICES_BYTES]; /* network device; "" is shared memory
                                         alone */
-    bool named; /* by the application, which may name several */
-    int family; /* AF_* of a ucx:// address; 0: ours find their own */
+    bool named;    /* by the application, which may name several */
+    int family;    /* AF_* of a ucx:// address; 0: ours find their own */
+    bool net_only; /* without shared memory, for which there is no room */
     struct in6_addr address; /* of the device, that UCX is to use (first.h); all
                                 zero: any. IPv4 is IPv4-mapped */
 } tmsg_ucx_scope_t;
@@ -55,6 +56,7 @@ typedef struct {
 
 bool tmsg_ucx_scope_has_address(const tmsg_ucx_scope_t *scope);
 
+/* Whether traffic goes as far, with shared memory or without. */
 bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other);
 
@@ -63,7 +65,8 @@ tmsg_status_t tmsg_ucx_config_check(const tmsg_ucx_given_t *given);
 
 /* Works out every key we care about for a scope: code, then the user's UCX_*
  * variables, then the file, then our defaults. What `given` points to is to
- * outlive *keys. */
+ * outlive *keys. A scope without shared memory takes it out of UCX_TLS, whoever
+ * set that, unless nothing would be left. */
 tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
                                       const tmsg_ucx_scope_t *scope,
                                       tmsg_ucx_keys_t *keys);

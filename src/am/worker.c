@@ -303,6 +303,25 @@ err_free:
     return status;
 }
 
+/* One without shared memory only as long as there is no room for it. */
+static tmsg_ucx_t *find_ucx(const tmsg_worker_t *worker,
+                            const tmsg_ucx_scope_t *scope, bool dialling)
+{
+    tmsg_ucx_t *without = NULL;
+
+    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        if (ucx->dialling != dialling || ucx->retired || ucx->door != NULL ||
+            !tmsg_ucx_scope_equal(&ucx->scope, scope)) {
+            continue;
+        }
+        if (!ucx->scope.net_only) {
+            return ucx;
+        }
+        without = ucx;
+    }
+    return without != NULL && tmsg_ucx_may_share(without) ? NULL : without;
+}
+
 tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
                               const tmsg_ucx_scope_t *scope, bool dialling,
                               tmsg_ucx_t **ucx_p)
@@ -312,13 +331,11 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     tmsg_ucx_t *ucx;
     tmsg_status_t status;
 
-    for (ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        if (ucx->dialling == dialling && !ucx->retired && ucx->door == NULL &&
-            tmsg_ucx_scope_equal(&ucx->scope, scope)) {
-            ucx->users++;
-            *ucx_p = ucx;
-            return TMSG_OK;
-        }
+    ucx = find_ucx(worker, scope, dialling);
+    if (ucx != NULL) {
+        ucx->users++;
+        *ucx_p = ucx;
+        return TMSG_OK;
     }
     tmsg_hello_fill_local(worker->context->instance_id, &hello);
     hello.queue_depth = worker->queue_depth;

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/backing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+
+#define POSIX "posix,mm,sm,shm"
+/* UCX's defaults, 1.13 to 1.22. */
+#define SEGMENTS 512
+#define SEGMENT_BYTES 8256
+#define QUEUED 256
+
+#define SEGMENT_HEAD 192 /* at most */
+#define QUEUED_BYTES 128
+#define MORE_BYTES 32768
+
+const char tmsg_backing_apart[] =
+    "no room for UCX's shared memory here (/dev/shm)";
+
+const char *tmsg_backing_path(const tmsg_ucx_keys_t *keys)
+{
+    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_POSIX_DIR");
+
+    return key == NULL ? "/dev/shm" : key->value;
+}
+
+/* A number of the environment's or the application's, for posix or its family;
+ * 0: none. */
+static uint64_t number(const tmsg_ucx_keys_t *keys, const char *name)
+{
+    static const char *const heads[] = {"UCX_POSIX_", "UCX_MM_"};
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < 2 && value == 0; i++) {
+        char full[64];
+        const tmsg_ucx_key_t *key;
+        const char *text;
+
+        snprintf(full, sizeof(full), "%s%s", heads[i], name);
+        key = tmsg_ucx_config_key(keys, full);
+        text = key == NULL ? getenv(full) : key->value;
+        value = text == NULL ? 0 : strtoull(text, NULL, 10);
+    }
+    return value;
+}
+
+tmsg_backing_pool_t tmsg_backing_pool(const tmsg_ucx_keys_t *keys)
+{
+    uint64_t queued = number(keys, "FIFO_SIZE");
+    uint64_t grows = number(keys, "RX_BUFS_GROW");
+
+    return (tmsg_backing_pool_t){
+        .queued = 1 + (queued == 0 ? QUEUED : queued),
+        .grows = grows == 0 ? SEGMENTS : grows,
+    };
+}
+
+uint64_t tmsg_backing_needs(const tmsg_ucx_keys_t *keys)
+{
+    tmsg_backing_pool_t pool = tmsg_backing_pool(keys);
+    uint64_t segment = tmsg_ucx_config_bytes(keys, "UCX_POSIX_SEG_SIZE");
+    uint64_t least = tmsg_ucx_config_bytes(keys, "UCX_POSIX_SHM_MIN_SIZE");
+    uint64_t segments =
+        (pool.queued + pool.grows - 1) / pool.grows * pool.grows;
+
+    if (!tmsg_ucx_config_takes(keys, POSIX)) {
+        return 0;
+    }
+    segment = segment == 0 ? SEGMENT_BYTES : segment;
+    return segments * (segment + SEGMENT_HEAD) + pool.queued * QUEUED_BYTES +
+           MORE_BYTES + (least < UINT64_MAX / 2 ? least : UINT64_MAX / 2);
+}
+
+/* UINT64_MAX: not known. */
+static uint64_t free_bytes(const tmsg_ucx_keys_t *keys)
+{
+    struct statvfs room;
+
+    return statvfs(tmsg_backing_path(keys), &room) != 0
+               ? UINT64_MAX
+               : (uint64_t)room.f_bavail * room.f_bsize;
+}
+
+bool tmsg_backing_suffices(const tmsg_ucx_keys_t *keys)
+{
+    return free_bytes(keys) >= tmsg_backing_needs(keys);
+}
+
+const char *tmsg_backing_text(const tmsg_ucx_keys_t *keys, char *text,
+                              size_t bytes)
+{
+    uint64_t free = free_bytes(keys);
+    int used = snprintf(text, bytes, "no room for UCX's shared memory in %.80s",
+                        tmsg_backing_path(keys));
+
+    if (free != UINT64_MAX && used > 0 && (size_t)used < bytes) {
+        used +=
+            snprintf(text + used, bytes - (size_t)used, ": %llu KiB are free",
+                     (unsigned long long)(free / 1024));
+    }
+    if (used > 0 && (size_t)used < bytes) {
+        snprintf(text + used, bytes - (size_t)used, ", %llu KiB are needed",
+                 (unsigned long long)(tmsg_backing_needs(keys) / 1024));
+    }
+    return text;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/backing.h - the file system that UCX takes its shared memory from.
+ *
+ * A worker of UCX's writes some 4 MiB there when it opens. Where they are not
+ * free it is opened without shared memory. */
+#ifndef TMSG_AM_BACKING_H
+#define TMSG_AM_BACKING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "am/ucx_config.h"
+
+#define TMSG_BACKING_BYTES 200
+
+/* Of the peers of a worker that was opened without. */
+extern const char tmsg_backing_apart[];
+
+/* /dev/shm, or what UCX_POSIX_DIR names. */
+const char *tmsg_backing_path(const tmsg_ucx_keys_t *keys);
+
+/* The pool of segments that UCX receives into. */
+typedef struct {
+    uint64_t queued; /* in use while nothing is received */
+    uint64_t grows;  /* segments at a time */
+} tmsg_backing_pool_t;
+
+tmsg_backing_pool_t tmsg_backing_pool(const tmsg_ucx_keys_t *keys);
+
+/* What a worker with these keys takes there when it opens or grows, rounded up;
+ * 0: nothing. */
+uint64_t tmsg_backing_needs(const tmsg_ucx_keys_t *keys);
+
+/* Whether that is free. */
+bool tmsg_backing_suffices(const tmsg_ucx_keys_t *keys);
+
+/* Writes what is free there and what is needed. Returns `text`. */
+const char *tmsg_backing_text(const tmsg_ucx_keys_t *keys, char *text,
+                              size_t bytes);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A /dev/shm without room: UCX's shared memory is left out, or an error that
+ * names the place, at every size, before and after it opens. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "support/peers.h"
+#include "support/sample.h"
+
+#define SHM "/dev/shm"
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+/* A /dev/shm of this process's own. */
+static void take_shm(unsigned kib)
+{
+    char size[32];
+
+    snprintf(size, sizeof(size), "size=%uk", kib);
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("shm", SHM, "tmpfs", 0, size) != 0) {
+        cr_skip_test("no leave to mount a small file system");
+    }
+}
+
+static void resize_shm(unsigned kib)
+{
+    char size[32];
+
+    snprintf(size, sizeof(size), "size=%uk", kib);
+    must_eq(mount("shm", SHM, "tmpfs", MS_REMOUNT, size), 0);
+}
+
+static unsigned free_kib(void)
+{
+    struct statvfs room;
+
+    must_eq(statvfs(SHM, &room), 0);
+    return (unsigned)(room.f_bavail * room.f_bsize / 1024);
+}
+
+/* As another program does. */
+static void fill_shm(unsigned leave_kib)
+{
+    static const char block[4096];
+    int fd = open(SHM "/fill", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+    must_true(fd >= 0);
+    while (free_kib() > leave_kib) {
+        must_eq(write(fd, block, sizeof(block)), sizeof(block));
+    }
+    close(fd);
+}
+
+static void converse(pair_t *pair, size_t bytes)
+{
+    tmsg_request_t *sent = send_map(pair->to_a, sample_bytes(1, bytes), 0);
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    sample_check_bytes(1, bytes, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, sent));
+}
+
+static void must_tell(const tmsg_endpoint_t *endpoint, const char *word)
+{
+    char *json;
+
+    must(tmsg_endpoint_describe(endpoint, &json));
+    must_say(json, word);
+    tmsg_string_free(json);
+}
+
+/* About where UCX 1.22 gives its memory up, about where one worker's fits, and
+ * two. */
+static const unsigned sizes[] = {4,     64,    4224,  4288,  4352,  8448,
+                                 8576,  16376, 16384, 16392, 16400, 16408,
+                                 16416, 16424, 16432, 16440, 16448, 20480};
+
+Test(backing, tcp_works_at_every_size)
+{
+    take_shm(64);
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        pair_t pair;
+
+        resize_shm(sizes[i]);
+        pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+        converse(&pair, 100000);
+        if (sizes[i] < 8576) {
+            must_true(endpoint_uses(pair.to_a, "tcp"));
+            must_true(!endpoint_uses(pair.to_a, "posix"));
+        } else {
+            must_true(endpoint_uses(pair.to_a, "posix"));
+        }
+        if (sizes[i] < 4224) {
+            must_tell(pair.to_a, SHM);
+            must_tell(pair.to_b, SHM);
+        }
+        pair_close(&pair);
+    }
+}
+
+Test(backing, what_needs_it_names_the_place)
+{
+    char url[256];
+    tmsg_listener_t *listener;
+    side_t side;
+
+    take_shm(64);
+    snprintf(url, sizeof(url), "unix://%s", scratch_path("backing"));
+    side_open(&side, NULL);
+    must_be(tmsg_listener_create(side.worker, url, NULL, &listener),
+            TMSG_ERR_NO_MEMORY);
+    must_say(tmsg_error_message(), "no room");
+    must_say(tmsg_error_message(), SHM ": 64 KiB are free");
+    side_close(&side);
+}
+
+Test(backing, only_shared_memory_is_an_error_that_names_the_place)
+{
+    const side_options_t options = {.ucx_config = "TLS=posix,self"};
+    tmsg_listener_t *listener;
+    side_t side;
+
+    take_shm(16384);
+    side_open(&side, &options);
+    fill_shm(64);
+    must_be(
+        tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", NULL, &listener),
+        TMSG_ERR_NO_MEMORY);
+    must_say(tmsg_error_message(), SHM);
+    must_say(tmsg_error_message(), "UCX_TLS=posix,self");
+    side_close(&side);
+}
+
+/* Room that is there again is used by the next connection. */
+Test(backing, shared_memory_comes_back_with_room)
+{
+    tmsg_endpoint_t *again;
+    pair_t pair;
+
+    take_shm(64);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must_true(!endpoint_uses(pair.to_a, "posix"));
+    resize_shm(32768);
+    again = side_dial(&pair.b, &pair.a);
+    while (tmsg_endpoint_status(again) == TMSG_IN_PROGRESS) {
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+    }
+    must(tmsg_endpoint_status(again));
+    must_true(endpoint_uses(again, "posix"));
+    converse(&pair, 1000);
+    tmsg_endpoint_destroy(again);
+    pair_drop(&pair);
+}
+
+static char posix[] = "posix", tcp[] = "tcp";
+
+static void visit(pipes_t *pipes, void *arg)
+{
+    const char *carrier = arg;
+    tmsg_endpoint_t *endpoint;
+    char url[256];
+    side_t side;
+
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    must_true(endpoint_uses(endpoint, carrier));
+    must(side_finish(&side, send_map(endpoint, sample_bytes(1, 100), 0)));
+    line_put(pipes->out, "sent");
+    line_get(pipes->in, url, sizeof(url));
+    side_close(&side);
+}
+
+static void take_visit(side_t *side, child_t *child)
+{
+    tmsg_message_t *message;
+    char line[16];
+
+    line_put(child->out, tmsg_listener_url(side->listener));
+    message = side_take(side);
+    sample_check_bytes(1, 100, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    line_get(child->in, line, sizeof(line));
+}
+
+/* One of its peers is killed, so that the next gets another UCX worker, when
+ * other programs have taken the room for it. */
+static void outlive(unsigned free, char *carrier)
+{
+    child_t first, second;
+    side_t side;
+
+    take_shm(65536);
+    child_start(&first, visit, posix);
+    child_start(&second, visit, carrier);
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    take_visit(&side, &first);
+    child_kill(&first);
+    must_be(side_end_of(&side, side_accept(&side)), TMSG_ERR_PEER_LOST);
+    fill_shm(free);
+    take_visit(&side, &second);
+    line_put(second.out, "leave");
+    child_await(&side, &second);
+    child_join(&second);
+    side_close(&side);
+}
+
+Test(backing, a_server_outlives_newcomers_without_room) { outlive(0, tcp); }
+
+/* What is more than UCX 1.22 asks for, and less when it has some of it. */
+Test(backing, a_server_outlives_newcomers_with_little_room)
+{
+    outlive(16392, posix);
+}
