@@ -18,6 +18,7 @@
 #include "am/progress.h"
 #include "am/receive.h"
 #include "am/resume.h"
+#include "am/segments.h"
 #include "am/stage_in.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -28,11 +29,20 @@
  * its own. */
 #define COPIED_MOST 65536
 
+static void give_segment(tmsg_message_t *message)
+{
+    if (message->in_segment) {
+        message->in_segment = false;
+        tmsg_segment_give(message->ucx);
+    }
+}
+
 void tmsg_message_drop_data(tmsg_message_t *message)
 {
     if (message->data == NULL) {
         return;
     }
+    give_segment(message);
     if (message->is_read) {
         tmsg_cma_drop(message->endpoint, &message->to_read, false);
     } else if (message->copied) {
@@ -48,10 +58,19 @@ tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
                                      size_t bytes, bool fleeting)
 {
     bool waits = tmsg_fetch_is_late(message);
+    bool takes =
+        !message->is_read &&
+        tmsg_segment_is_taken(message->endpoint, message->rendezvous, bytes);
     void *copy = NULL;
 
     if (bytes == 0 && !message->rendezvous) {
         return TMSG_OK;
+    }
+    if (takes && !fleeting && !tmsg_segments_suffice(message->ucx)) {
+        if (message->rendezvous) {
+            return tmsg_segments_missing(message->ucx);
+        }
+        waits = true;
     }
     if (fleeting || (!message->rendezvous && waits && bytes <= COPIED_MOST)) {
         copy = malloc(bytes);
@@ -61,6 +80,10 @@ tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
     }
     if (copy == NULL) {
         message->data = data;
+        if (takes) {
+            message->in_segment = true;
+            tmsg_segment_keep(message->ucx);
+        }
         return TMSG_IN_PROGRESS;
     }
     memcpy(copy, data, bytes);
@@ -158,15 +181,20 @@ static void fetched(tmsg_message_t *message, ucs_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
+    give_segment(message);
     tmsg_op_over(endpoint, &message->op);
     message->head_here = ucs == UCS_OK;
     tmsg_message_fetched(message, ucs);
     tmsg_endpoint_reported(endpoint);
 }
 
+/* Its UCX worker is gone. */
 static void forsaken(tmsg_op_t *op)
 {
-    fetched(TMSG_CONTAINER_OF(op, tmsg_message_t, op), UCS_ERR_CANCELED);
+    tmsg_message_t *message = TMSG_CONTAINER_OF(op, tmsg_message_t, op);
+
+    message->in_segment = false;
+    fetched(message, UCS_ERR_CANCELED);
 }
 
 static void fetch_reported(void *request, ucs_status_t ucs, size_t length,

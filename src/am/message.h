@@ -53,13 +53,14 @@ struct tmsg_message {
                                * to be; held */
     bool lent;                /* a CALL's tensors have their places there */
     bool rendezvous;
-    bool asked;     /* on_header was called */
-    bool landed;    /* its payload is in the block, as it travelled */
-    bool aborted;   /* its sender gave it up: `refusal` and `why` say so */
-    bool discarded; /* it is destroyed soon, wherever it is still listed */
-    bool laid;      /* the record keeps its map for a repeat */
-    bool copied;    /* data is ours, for it was not to be kept */
-    bool husk;      /* it ends before `pieces`, and has no map */
+    bool asked;      /* on_header was called */
+    bool landed;     /* its payload is in the block, as it travelled */
+    bool aborted;    /* its sender gave it up: `refusal` and `why` say so */
+    bool discarded;  /* it is destroyed soon, wherever it is still listed */
+    bool laid;       /* the record keeps its map for a repeat */
+    bool copied;     /* data is ours, for it was not to be kept */
+    bool in_segment; /* data takes one of UCX's segments; see segments.h */
+    bool husk;       /* it ends before `pieces`, and has no map */
     /* Which repeat it is of, for which it stays as it began; 0: of none. Of
      * such a one `noted` is charged from the start. */
     uint64_t again;

@@ -12,6 +12,7 @@
 #include "am/parts.h"
 #include "am/parts_layout.h"
 #include "am/receive.h"
+#include "am/segments.h"
 #include "am/stage_in.h"
 #include "core/bytes.h"
 #include "core/map.h"
@@ -31,6 +32,7 @@ typedef struct {
     tmsg_endpoint_t *endpoint;
     tmsg_message_t *message; /* NULL: its head is yet to be read */
     bool refused;
+    bool in_segment; /* see segments.h */
     tmsg_preamble_t head;
     uint32_t number;
     tmsg_part_range_t range; /* known once `message` is */
@@ -88,6 +90,14 @@ tmsg_status_t tmsg_parts_expect(tmsg_message_t *message)
     return status == TMSG_OK ? claim_kept(message) : status;
 }
 
+static void give_segment(part_t *part)
+{
+    if (part->in_segment) {
+        part->in_segment = false;
+        tmsg_segment_give(part->endpoint->ucx);
+    }
+}
+
 /* Where there is no socket nobody tells who waits for the next part that its
  * sender has given the connection up. */
 static bool is_forsaken(const tmsg_endpoint_t *endpoint)
@@ -134,6 +144,7 @@ static void over(part_t *part, ucs_status_t ucs)
     tmsg_message_t *message = part->message;
     tmsg_status_t status;
 
+    give_segment(part);
     tmsg_op_over(endpoint, &part->op);
     endpoint->parts_came++;
     if (endpoint->kept_parts.count > 0) {
@@ -153,9 +164,13 @@ static void over(part_t *part, ucs_status_t ucs)
     }
 }
 
+/* Its UCX worker is gone. */
 static void forsaken(tmsg_op_t *op)
 {
-    over(TMSG_CONTAINER_OF(op, part_t, op), UCS_ERR_CANCELED);
+    part_t *part = TMSG_CONTAINER_OF(op, part_t, op);
+
+    part->in_segment = false;
+    over(part, UCS_ERR_CANCELED);
 }
 
 static void part_reported(void *request, ucs_status_t ucs, size_t length,
@@ -258,6 +273,7 @@ static void fetch(part_t *part)
 static void drop(part_t *part)
 {
     tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
+    give_segment(part);
     if (part->is_read) {
         tmsg_cma_drop(part->endpoint, &part->to_read, false);
     } else {
@@ -429,6 +445,13 @@ static const char *judge(const tmsg_endpoint_t *endpoint,
     return NULL;
 }
 
+/* What is to be read is kept without anything of UCX's. */
+static bool takes_segment(const tmsg_endpoint_t *endpoint,
+                          const tmsg_arrival_t *arrival)
+{
+    return arrival->to_read == NULL && endpoint->carrier == TMSG_CARRIER_SHM;
+}
+
 static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
                           const tmsg_arrival_t *arrival)
 {
@@ -442,8 +465,12 @@ static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
                             "part");
         return TMSG_ERR_NO_MEMORY;
     }
+    if (takes_segment(endpoint, arrival)) {
+        tmsg_segment_keep(endpoint->ucx);
+    }
     *part = (part_t){
         .endpoint = endpoint,
+        .in_segment = takes_segment(endpoint, arrival),
         .head = arrival->head,
         .number = (uint32_t)tmsg_get_le(arrival->body, NUMBER_BYTES),
         .data = arrival->data,
@@ -456,6 +483,7 @@ static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
         wrong = claim(message, part);
     }
     if (wrong != NULL) {
+        give_segment(part);
         free(part);
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
         return TMSG_ERR_MALFORMED;
@@ -493,6 +521,13 @@ ucs_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
     }
     message = tmsg_message_find(channel, arrival->head.sequence);
     if (message != NULL && message->state == TMSG_RX_FAILED) {
+        return ignored;
+    }
+    if (takes_segment(endpoint, arrival) &&
+        !tmsg_segments_suffice(endpoint->ucx)) {
+        tmsg_status_t status = tmsg_segments_missing(endpoint->ucx);
+
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
         return ignored;
     }
     return keep(endpoint, message, arrival) == TMSG_OK ? UCS_INPROGRESS

@@ -361,7 +361,7 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
     if (status < 0) {
         tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_reject(message, status);
-        return UCS_OK;
+        return rendezvous ? UCS_ERR_REJECTED : UCS_OK;
     }
     tmsg_fetch_ask(message);
     return status == TMSG_IN_PROGRESS ? UCS_INPROGRESS : UCS_OK;

@@ -414,6 +414,7 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
     if (status != TMSG_OK) {
         goto err_free;
     }
+    ucx->pool = tmsg_backing_pool(&ucx->keys);
     fill_hello(ucx);
     ucx->shares = shares_memory(ucx);
     tmsg_kin_enter(ucx);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "am/backing.h"
 #include "am/blob.h"
 #include "am/loop.h"
 #include "am/sockets.h"
@@ -61,6 +62,9 @@ typedef struct tmsg_ucx {
     tmsg_list_t lingering; /* see linger.h */
     tmsg_list_t late;      /* of these, which have had their time */
     tmsg_timer_t linger;
+    tmsg_backing_pool_t pool;
+    uint64_t segments; /* of it, that are kept; see segments.h */
+    uint64_t segments_most;
     bool shares;         /* its address tells of more than the network */
     bool full;           /* see tmsg_ucxx_is_full() */
     ucp_listener_h door; /* UCX's listener, of a ucx:// one */

@@ -222,3 +222,83 @@ Test(backing, a_server_outlives_newcomers_with_little_room)
 {
     outlive(16392, posix);
 }
+
+typedef struct {
+    pair_t *pair;
+    tmsg_request_t **requests;
+    size_t count;
+} sends_t;
+
+static bool are_sent(void *arg)
+{
+    sends_t *sends = arg;
+
+    for (size_t i = 0; i < sends->count; i++) {
+        if (tmsg_request_test(sends->requests[i]) == TMSG_IN_PROGRESS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static size_t size_of(unsigned i)
+{
+    return 1 + i * 61 % (i % 10 == 0 ? 90000 : 8000);
+}
+
+/* UCX's pool of segments is to grow while messages come, and cannot: each
+ * arrives, or its sender is told why it does not. Returns how many were
+ * refused. */
+static unsigned pile_up(const char *thresholds, unsigned count)
+{
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = 2 * count}};
+    tmsg_request_t **requests = calloc(count, sizeof(*requests));
+    sends_t sends = {.requests = requests, .count = count};
+    unsigned refused = 0;
+    pair_t pair;
+
+    setenv("TENSORMSG_THRESHOLDS", thresholds, 1);
+    take_shm(16384);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, &options);
+    must_true(endpoint_uses(pair.to_a, "posix"));
+    converse(&pair, 10);
+    fill_shm(0);
+    for (unsigned i = 0; i < count; i++) {
+        requests[i] = send_map(pair.to_a, sample_bytes(i, size_of(i)), 0);
+    }
+    pair_await(&pair, are_sent, &sends, "that all is sent");
+    for (unsigned i = 0; i < count; i++) {
+        tmsg_message_t *message;
+
+        if (tmsg_request_test(requests[i]) != TMSG_OK) {
+            must_be(tmsg_request_test(requests[i]), TMSG_ERR_NO_MEMORY);
+            must_say(tmsg_request_error(requests[i]), SHM);
+            refused++;
+        } else {
+            message = pair_take(&pair, &pair.a);
+            sample_check_bytes(i, size_of(i), tmsg_message_map(message));
+            tmsg_message_destroy(message);
+        }
+        tmsg_request_destroy(requests[i]);
+    }
+    converse(&pair, 100000);
+    pair_close(&pair);
+    free(requests);
+    return refused;
+}
+
+Test(backing, messages_that_pile_up_arrive_or_are_refused)
+{
+    must_true(pile_up("", 1500) < 1500);
+}
+
+/* A rendezvous cannot be copied. */
+Test(backing, rendezvous_that_pile_up_arrive_or_are_refused)
+{
+    must_true(pile_up("shm.box_bytes=0,shm.lane_bytes=never,shm.eager_bytes=0,"
+                      "shm.eager_piece_bytes=0,shm.rndv_bytes=1,"
+                      "shm.gather_bytes=0",
+                      600) < 600);
+}

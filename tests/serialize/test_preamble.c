@@ -106,7 +106,7 @@ Test(preamble, says_what_is_wrong)
         {3, 41, 40, TMSG_ERR_MALFORMED, "preamble: ends after 40 of 41 bytes"},
         {3, 33, 32, TMSG_ERR_MALFORMED, "preamble: ends after 32 of 33 bytes"},
         {5, 0xfe, 40, TMSG_ERR_UNSUPPORTED,
-         "preamble: flags 0x0c are not known here"},
+         "preamble: flags 0x04 are not known here"},
         {32, 2, 40, TMSG_ERR_UNSUPPORTED,
          "preamble: policy 2 is not known here"},
         {20, 8, 40, TMSG_ERR_MALFORMED,
