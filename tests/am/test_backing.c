@@ -10,6 +10,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <ucp/api/ucp.h>
+
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -136,6 +138,28 @@ Test(backing, only_shared_memory_is_an_error_that_names_the_place)
         TMSG_ERR_NO_MEMORY);
     must_say(tmsg_error_message(), SHM);
     must_say(tmsg_error_message(), "UCX_TLS=posix,self");
+    side_close(&side);
+}
+
+/* By any name that UCX takes it by; up to 1.13 there is no danger. */
+Test(backing, an_allocation_that_crashes_is_refused)
+{
+    unsigned major, minor, patch;
+    tmsg_listener_t *listener;
+    side_t side;
+
+    setenv("UCX_SM_ALLOC", "md,mmap,heap", 1);
+    ucp_get_version(&major, &minor, &patch);
+    side_open(&side, NULL);
+    if (minor < 17) {
+        must(tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", NULL,
+                                  &listener));
+    } else {
+        must_be(tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", NULL,
+                                     &listener),
+                TMSG_ERR_UNSUPPORTED);
+        must_say(tmsg_error_message(), "UCX_POSIX_ALLOC=md,mmap,heap");
+    }
     side_close(&side);
 }
 
