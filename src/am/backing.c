@@ -87,21 +87,23 @@ bool tmsg_backing_suffices(const tmsg_ucx_keys_t *keys)
     return free_bytes(keys) >= tmsg_backing_needs(keys);
 }
 
+/* Where enough is free it is something else that UCX lacks. */
 const char *tmsg_backing_text(const tmsg_ucx_keys_t *keys, char *text,
                               size_t bytes)
 {
-    uint64_t free = free_bytes(keys);
-    int used = snprintf(text, bytes, "no room for UCX's shared memory in %.80s",
-                        tmsg_backing_path(keys));
+    uint64_t free = free_bytes(keys), needed = tmsg_backing_needs(keys);
 
-    if (free != UINT64_MAX && used > 0 && (size_t)used < bytes) {
-        used +=
-            snprintf(text + used, bytes - (size_t)used, ": %llu KiB are free",
-                     (unsigned long long)(free / 1024));
-    }
-    if (used > 0 && (size_t)used < bytes) {
-        snprintf(text + used, bytes - (size_t)used, ", %llu KiB are needed",
-                 (unsigned long long)(tmsg_backing_needs(keys) / 1024));
+    if (free < needed) {
+        snprintf(text, bytes,
+                 "no room for UCX's shared memory in %.80s: %llu KiB are free, "
+                 "%llu KiB are needed",
+                 tmsg_backing_path(keys), (unsigned long long)(free / 1024),
+                 (unsigned long long)(needed / 1024));
+    } else {
+        snprintf(text, bytes,
+                 "UCX gets no shared memory, of System V (kernel.shmmni, "
+                 "kernel.shmall) or in %.80s (its rights, its inodes)",
+                 tmsg_backing_path(keys));
     }
     return text;
 }

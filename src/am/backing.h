@@ -34,7 +34,8 @@ uint64_t tmsg_backing_needs(const tmsg_ucx_keys_t *keys);
 /* Whether that is free. */
 bool tmsg_backing_suffices(const tmsg_ucx_keys_t *keys);
 
-/* Writes what is free there and what is needed. Returns `text`. */
+/* Writes what is free there and what is needed, or what else it may be that UCX
+ * gets none. Returns `text`. */
 const char *tmsg_backing_text(const tmsg_ucx_keys_t *keys, char *text,
                               size_t bytes);
 

@@ -141,6 +141,30 @@ Test(backing, only_shared_memory_is_an_error_that_names_the_place)
     side_close(&side);
 }
 
+/* What System V's shared memory is short of is no file system. */
+Test(backing, system_v_has_limits_of_its_own)
+{
+    const side_options_t options = {.ucx_config = "TLS=sysv,self"};
+    tmsg_listener_t *listener;
+    side_t side;
+    int fd;
+
+    if (unshare(CLONE_NEWIPC) != 0) {
+        cr_skip_test("no leave to make a namespace");
+    }
+    fd = open("/proc/sys/kernel/shmmni", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "1", 1) != 1) {
+        cr_skip_test("no leave to set the limits of a namespace");
+    }
+    close(fd);
+    side_open(&side, &options);
+    must_be(
+        tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", NULL, &listener),
+        TMSG_ERR_NO_MEMORY);
+    must_say(tmsg_error_message(), "kernel.shmmni");
+    side_close(&side);
+}
+
 /* By any name that UCX takes it by; up to 1.13 there is no danger. */
 Test(backing, an_allocation_that_crashes_is_refused)
 {
