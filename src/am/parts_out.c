@@ -436,8 +436,8 @@ static bool own(tmsg_parts_slot_t *slot, piece_t *piece)
                        &slot->own) != TMSG_OK) {
         return true;
     }
-    parts->unreadable = tmsg_plan_copy(piece->data, piece->count, piece->bytes,
-                                       slot->own.data);
+    parts->unreadable =
+        tmsg_plan_copy(piece->data, piece->count, piece->bytes, slot->own.data);
     if (parts->unreadable != NULL) {
         parts->call.run = run_unreadable;
         tmsg_soon(worker, &parts->call);

@@ -92,20 +92,14 @@ tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to)
 void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
                               size_t why_bytes)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    size_t i = 0, size = tmsg_map_size(map);
+    const tmsg_map_entry_t *entry = tmsg_map_find_at(map, at);
 
-    while (i < size && !(tmsg_tensor_is_dense(&entries[i].tensor) &&
-                         (uintptr_t)at - (uintptr_t)entries[i].tensor.data <
-                             entries[i].bytes)) {
-        i++;
-    }
-    if (i == size) {
+    if (entry == NULL) {
         snprintf(why, why_bytes, "memory of its tensors cannot be read");
         return;
     }
     snprintf(why, why_bytes, "tensor '%s': its memory cannot be read",
-             tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
+             tmsg_error_name(entry->name, entry->name_bytes).text);
 }
 
 /* One buffer for all: for small tensors. */

@@ -212,25 +212,10 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     endpoint->dialect->answer(endpoint, message->head.message_id, status, why);
 }
 
-static const tmsg_map_entry_t *find_tensor(const tmsg_message_t *message,
-                                           const uint8_t *place)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
-
-    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
-        const uint8_t *data = entries[i].tensor.data;
-
-        if (place >= data && place < data + entries[i].bytes) {
-            return &entries[i];
-        }
-    }
-    return NULL;
-}
-
 void tmsg_message_refuse_at(tmsg_message_t *message, const void *place,
                             const char *blame)
 {
-    const tmsg_map_entry_t *entry = find_tensor(message, place);
+    const tmsg_map_entry_t *entry = tmsg_map_find_at(message->map, place);
     char why[TMSG_ERROR_BYTES];
 
     if (entry == NULL) {

@@ -493,6 +493,20 @@ const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
     return map->entries;
 }
 
+const tmsg_map_entry_t *tmsg_map_find_at(const tmsg_map_t *map,
+                                         const void *address)
+{
+    for (size_t i = 0; i < map->size; i++) {
+        const tmsg_map_entry_t *entry = &map->entries[i];
+        uintptr_t offset = (uintptr_t)address - (uintptr_t)entry->tensor.data;
+
+        if (offset < entry->bytes && tmsg_tensor_is_dense(&entry->tensor)) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
 tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
                           const char **name_p, tmsg_tensor_t *tensor_p)
 {

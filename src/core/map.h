@@ -59,6 +59,11 @@ typedef struct {
 
 /* The entries in insertion order: tmsg_map_size() of them. */
 const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map);
+
+/* The tensor, of those without gaps, whose memory has this address; NULL: none
+ * has. */
+const tmsg_map_entry_t *tmsg_map_find_at(const tmsg_map_t *map,
+                                         const void *address);
 const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map);
 
 /* Whether a key of another map's is one of those that this (NULL: none) has. */

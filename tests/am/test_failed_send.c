@@ -126,11 +126,13 @@ static tmsg_request_t *send_buffer(tmsg_endpoint_t *endpoint, buffer_t *buffer,
     const tmsg_tensor_t tensor = {
         buffer->data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape,
         NULL};
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
-                                                     TMSG_SEND_PARAM_ON_RELEASE,
-                                       .flags = flags,
-                                       .on_release = use_again,
-                                       .on_release_arg = buffer};
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_ON_RELEASE |
+                      TMSG_SEND_PARAM_WAY,
+        .flags = flags,
+        .protocol = TMSG_PROTOCOL_RNDV, /* else it may be over at once */
+        .on_release = use_again,
+        .on_release_arg = buffer};
     tmsg_request_t *request;
     tmsg_map_t *map;
 

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -56,13 +57,28 @@ static void dial(side_t *side, const char *url, tmsg_endpoint_t **endpoint_p)
     await(NULL, 0, has_answered, *endpoint_p, "an address");
 }
 
-static void expect_end(side_t *side, tmsg_endpoint_t *endpoint,
+/* Where shared memory does not lead there any more, UCX 1.22 turns to TCP, and
+ * may hear from a closed port before the socket says more. */
+static bool has_turned_to_tcp(link_t link, const tmsg_endpoint_t *endpoint)
+{
+    const char *words = tmsg_endpoint_error(endpoint);
+
+    return link != LINK_UNIX &&
+           tmsg_endpoint_status(endpoint) == TMSG_ERR_PEER_LOST &&
+           strstr(words, "Endpoint timeout") != NULL;
+}
+
+static void expect_end(side_t *side, link_t link, tmsg_endpoint_t *endpoint,
                        tmsg_request_t *sent, tmsg_status_t wanted,
                        const char *words)
 {
-    must_be(side_end_of(side, endpoint), wanted);
-    must_say(tmsg_endpoint_error(endpoint), words);
-    must_be(side_finish(side, sent), wanted);
+    tmsg_status_t status = side_end_of(side, endpoint);
+
+    if (!has_turned_to_tcp(link, endpoint)) {
+        must_be(status, wanted);
+        must_say(tmsg_endpoint_error(endpoint), words);
+    }
+    must_be(side_finish(side, sent), status);
     tmsg_endpoint_destroy(endpoint);
 }
 
@@ -88,7 +104,7 @@ static void run(link_t link, bool relayed)
         relay_hold(relay);
     }
     child_kill(&child);
-    expect_end(&side, endpoint, sent,
+    expect_end(&side, link, endpoint, sent,
                relayed ? TMSG_ERR_UNREACHABLE : TMSG_ERR_PEER_LOST,
                relayed ? "has ended" : "connection broke");
     if (relayed) {
@@ -108,6 +124,7 @@ Test(just_gone, a_blob_outlives_its_process)
 {
     link_t link = LINK_BLOB;
     tmsg_endpoint_t *endpoint = NULL;
+    tmsg_status_t status;
     uint8_t blob[8192];
     char line[16];
     size_t bytes;
@@ -125,10 +142,16 @@ Test(just_gone, a_blob_outlives_its_process)
     }
     child_kill(&child);
     side_open(&side, NULL);
-    must_be(
-        tmsg_endpoint_connect_blob(side.worker, blob, bytes, NULL, &endpoint),
-        TMSG_ERR_UNREACHABLE);
-    must_say(tmsg_error_message(), "has ended");
-    must_true(endpoint == NULL);
+    status =
+        tmsg_endpoint_connect_blob(side.worker, blob, bytes, NULL, &endpoint);
+    if (status == TMSG_OK) {
+        (void)side_end_of(&side, endpoint);
+        must_true(has_turned_to_tcp(link, endpoint));
+        tmsg_endpoint_destroy(endpoint);
+    } else {
+        must_be(status, TMSG_ERR_UNREACHABLE);
+        must_say(tmsg_error_message(), "has ended");
+        must_true(endpoint == NULL);
+    }
     side_close(&side);
 }
