@@ -574,10 +574,10 @@ static bool fetch(tmsg_message_t *message)
     if (status == TMSG_OK) {
         status = take(message);
     }
-    if (status == TMSG_OK) {
+    if (status == TMSG_OK && message->state == TMSG_RX_FETCHING) {
         status = message->stage != NULL ? tmsg_stage_in_begin(message)
                                         : tmsg_parts_fetch(message);
-    }
+    } /* else what could not be read at once is refused by now */
     if (status != TMSG_OK) {
         refuse_kept(message, status);
     }
