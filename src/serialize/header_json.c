@@ -16,7 +16,7 @@
 static cJSON *json_flags(uint8_t flags)
 {
     static const char *const names[8] = {"spilled", "acked",     "bit 2",
-                                         "bit 3",   "unordered", "charged",
+                                         "read",    "unordered", "charged",
                                          "bit 6",   "bit 7"};
     cJSON *array = cJSON_CreateArray();
     bool complete = array != NULL;

@@ -12,7 +12,7 @@ import xxhash
 FIELDS = ("version", "preamble_bytes", "kind", "flags", "channel",
           "message_id", "endpoint_id", "sequence", "body_bytes",
           "payload_bytes")
-FLAGS = ["spilled", "acked", "bit 2", "bit 3", "unordered", "charged", "bit 6",
+FLAGS = ["spilled", "acked", "bit 2", "read", "unordered", "charged", "bit 6",
          "bit 7"]
 DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan",
            8: "metal", 9: "vpi", 10: "rocm", 11: "rocm_host", 12: "ext_dev",
@@ -474,7 +474,7 @@ def decode_preamble(header):
     require(32 <= header[3] <= len(header), "length")
     preamble = dict(zip(FIELDS, struct.unpack("<BBBBHIIIIQ", header[2:32])))
     flags = preamble.pop("flags")
-    require(not flags & 0x0c, "critical flags", "UNSUPPORTED")
+    require(not flags & 0x04, "critical flags", "UNSUPPORTED")
     policy = header[32] if header[3] > 32 else 0
     require(policy <= 1, f"policy {policy}", "UNSUPPORTED")
     preamble["policy"] = ["host_fallback", "strict"][policy]
