@@ -311,7 +311,8 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
         status = tmsg_ucx_config_apply(&keys, &config);
     }
     if (status != TMSG_OK) {
-        return ok && add_failure(object, tmsg_error_message());
+        return ok && status != TMSG_ERR_NO_MEMORY &&
+               add_failure(object, tmsg_error_message());
     }
     ucs = ucp_init(&params, config, &ucp);
     ucp_config_release(config);

@@ -627,7 +627,7 @@ static void leave_out_cma(const char *tls, char *text, size_t bytes)
 {
     size_t used = 0, length;
 
-    if (tls == NULL || lists(tls, "all", 3)) {
+    if (lists(tls, "all", 3)) {
         snprintf(text, bytes, "^cma");
         return;
     }
@@ -646,21 +646,58 @@ static void leave_out_cma(const char *tls, char *text, size_t bytes)
     }
 }
 
-static void apply_transports(const tmsg_ucx_keys_t *keys, ucp_config_t *config)
+/* What UCX has read, of its own files as well: a key of ours is cut where its
+ * value is long. Freed by the caller; NULL: no memory. */
+static char *read_transports(const ucp_config_t *config)
 {
-    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
-    char text[sizeof(key->value) + 8];
+    static const char name[] = "UCX_TLS=";
+    char *text = NULL, *line;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
 
-    leave_out_cma(key == NULL ? NULL : key->value, text, sizeof(text));
+    if (stream == NULL) {
+        return NULL;
+    }
+    ucp_config_print(config, stream, NULL, UCS_CONFIG_PRINT_CONFIG);
+    if (fclose(stream) != 0) {
+        free(text);
+        return NULL;
+    }
+    line = strstr(text, name);
+    if (line == NULL) {
+        free(text);
+        return strdup("all");
+    }
+    line += strlen(name);
+    line[strcspn(line, "\n")] = '\0';
+    memmove(text, line, strlen(line) + 1);
+    return text;
+}
+
+static tmsg_status_t apply_transports(ucp_config_t *config)
+{
+    char *tls = read_transports(config);
+    size_t bytes = tls == NULL ? 0 : strlen(tls) + sizeof("^cma,cma");
+    char *text = tls == NULL ? NULL : malloc(bytes);
+
+    if (text == NULL) {
+        free(tls);
+        return tmsg_error_memory("UCX_TLS");
+    }
+    leave_out_cma(tls, text, bytes);
     if (text[0] != '\0') { /* else UCX says that cma alone carries nothing */
         (void)ucp_config_modify(config, "TLS", text);
     }
+    free(text);
+    free(tls);
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
                                     ucp_config_t **config_p)
 {
     ucp_config_t *config;
+    tmsg_status_t status;
     ucs_status_t ucs = ucp_config_read(NULL, NULL, &config);
 
     if (ucs != UCS_OK) {
@@ -687,7 +724,11 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
         tmsg_log(TMSG_LOG_WARN, "this UCX does not take %s=%s (%s)", key->name,
                  key->value, ucs_status_string(ucs));
     }
-    apply_transports(keys, config);
+    status = apply_transports(config);
+    if (status != TMSG_OK) {
+        ucp_config_release(config);
+        return status;
+    }
     *config_p = config;
     return TMSG_OK;
 }

@@ -72,8 +72,8 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
                                       tmsg_ucx_keys_t *keys);
 
 /* Reads UCX's configuration and puts the keys into it. Released with
- * ucp_config_release(). Errors: INTERNAL, INVALID_PARAM (a key of the
- * application's that this UCX does not know). */
+ * ucp_config_release(). Errors: INTERNAL, NO_MEMORY, INVALID_PARAM (a key of
+ * the application's that this UCX does not know). */
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
                                     ucp_config_t **config_p);
 
