@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,18 +13,29 @@
 #include "am/lease.h"
 #include "core/bytes.h"
 
-#define PLACES_MOST 64 /* that one call reads into */
+/* Of one call. Linux ends one before 2 GiB, which is not to be taken for memory
+ * that ends there. */
+#define PLACES_MOST 64
+#define BYTES_MOST ((size_t)1 << 30)
 
-bool tmsg_cma_is_wanted(const tmsg_ucx_t *ucx)
+bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys)
 {
-    return tmsg_ucx_config_takes(&ucx->keys, "cma,sm,shm");
+    return tmsg_ucx_config_takes(keys, "cma,sm,shm");
+}
+
+bool tmsg_cma_is_possible(void)
+{
+    uint8_t from = 0, to;
+    const struct iovec here = {&to, 1}, there = {&from, 1};
+
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
 }
 
 static bool is_agreed(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->ucx->hello.features & endpoint->peer_hello.features &
                TMSG_FEATURE_READS &&
-           tmsg_cma_is_wanted(endpoint->ucx);
+           tmsg_cma_is_wanted(&endpoint->ucx->keys);
 }
 
 static void let_in(void)
@@ -40,11 +51,16 @@ static void let_in(void)
     }
 }
 
+/* A child does not inherit it. */
 void tmsg_cma_let_in(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static _Atomic pid_t done;
+    pid_t pid = getpid();
 
-    (void)pthread_once(&once, let_in);
+    if (atomic_load(&done) != pid) {
+        let_in();
+        atomic_store(&done, pid);
+    }
 }
 
 /* Nothing that is to be read is sent to one that shares no memory, whatever it
@@ -197,15 +213,29 @@ static ssize_t read_some(const tmsg_endpoint_t *endpoint, uint64_t address,
                             there, 2, 0);
 }
 
-/* Puts the next pieces into `places`, and passes them. Gives their bytes. */
-static size_t list_next(const ucp_dt_iov_t **piece, const ucp_dt_iov_t *end,
-                        struct iovec *places, size_t *count_p)
+/* Pieces that are yet to be read, the first of them from `done` bytes on. */
+typedef struct {
+    const ucp_dt_iov_t *piece, *end;
+    size_t done;
+} rest_t;
+
+/* Puts what the next call reads into `places`, and passes it. Gives its bytes.
+ */
+static size_t list_next(rest_t *rest, struct iovec *places, size_t *count_p)
 {
     size_t count = 0, bytes = 0;
 
-    for (; *piece < end && count < PLACES_MOST; (*piece)++) {
-        places[count++] = (struct iovec){(*piece)->buffer, (*piece)->length};
-        bytes += (*piece)->length;
+    while (rest->piece < rest->end && count < PLACES_MOST &&
+           bytes < BYTES_MOST) {
+        size_t left = rest->piece->length - rest->done;
+        size_t most = BYTES_MOST - bytes;
+        size_t some = left < most ? left : most;
+
+        places[count++] =
+            (struct iovec){(uint8_t *)rest->piece->buffer + rest->done, some};
+        bytes += some;
+        rest->piece += some == left;
+        rest->done = some == left ? 0 : rest->done + some;
     }
     *count_p = count;
     return bytes;
@@ -215,14 +245,14 @@ static ucs_status_t read_all(const tmsg_endpoint_t *endpoint, uint64_t address,
                              const ucp_dt_iov_t *pieces, size_t count,
                              size_t *read_p)
 {
-    const ucp_dt_iov_t *end = pieces + count;
+    rest_t rest = {.piece = pieces, .end = pieces + count};
     struct iovec places[PLACES_MOST + 1];
     uint8_t word[TMSG_LEASE_WORD_BYTES];
     bool lent = true;
 
     *read_p = 0;
-    while (pieces < end) {
-        size_t some, bytes = list_next(&pieces, end, places, &some);
+    while (rest.piece < rest.end) {
+        size_t some, bytes = list_next(&rest, places, &some);
         ssize_t got =
             read_some(endpoint, address + *read_p, places, some, bytes, word);
 
@@ -310,9 +340,11 @@ ucs_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival)
         endpoint->cma.sends = is_agreed(endpoint);
         return UCS_OK;
     }
-    out = arrival->head.body_bytes < TMSG_READ_ANSWER_BYTES
-              ? NULL
-              : find(endpoint, tmsg_get_le(arrival->body + 1, 8));
+    if ((word != TMSG_READ_WORD_DONE && word != TMSG_READ_WORD_REJECTED) ||
+        arrival->head.body_bytes < TMSG_READ_ANSWER_BYTES) {
+        return UCS_OK;
+    }
+    out = find(endpoint, tmsg_get_le(arrival->body + 1, 8));
     if (out != NULL) { /* else it was given up meanwhile */
         tmsg_endpoint_hold(endpoint);
         take_back(out, word == TMSG_READ_WORD_DONE ? UCS_OK : UCS_ERR_REJECTED);

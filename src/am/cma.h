@@ -53,12 +53,15 @@ struct tmsg_cma_in {
 
 /* Whether this side's user lets memory be read: UCX_TLS does not rule it out.
  */
-bool tmsg_cma_is_wanted(const tmsg_ucx_t *ucx);
+bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys);
+
+/* Whether the system lets this process call process_vm_readv(). */
+bool tmsg_cma_is_possible(void);
 
 /* Whether the peer reads what is sent with TMSG_HEADER_READ. */
 bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint);
 
-/* Lets other processes of this user read this one's memory, once, where Yama
+/* Lets other processes of this user read this one's memory, where Yama
  * (kernel.yama.ptrace_scope 1) would let a parent alone. UCX's cma does so. */
 void tmsg_cma_let_in(void);
 

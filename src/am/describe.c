@@ -140,8 +140,10 @@ static bool add_thresholds(cJSON *object, const tmsg_tuning_t *tuning)
 
 /* ucp_context_print_info() has lines such as
  *   resource 3 : md 3 dev 2 flags --sa posix/memory
- * The last word of each is a transport on a device. */
-static bool add_transports(cJSON *object, ucp_context_h context)
+ * The last word of each is a transport on a device. What this library does
+ * itself, UCX does not know of. */
+static bool add_transports(cJSON *object, const tmsg_ucx_keys_t *keys,
+                           ucp_context_h context)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "transports");
     char *report = NULL, *line, *rest;
@@ -162,6 +164,9 @@ static bool add_transports(cJSON *object, ucp_context_h context)
         }
     }
     free(report);
+    if (ok && tmsg_cma_is_wanted(keys) && tmsg_cma_is_possible()) {
+        ok = tmsg_json_add(array, NULL, cJSON_CreateString("cma"));
+    }
     return ok;
 }
 
@@ -322,7 +327,7 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
     status = tmsg_ucx_known(&keys);
     *memory_types_p = tmsg_ucx_memory(ucp);
     ok = ok && add_memory_types(object, *memory_types_p) &&
-         (status == TMSG_OK ? add_transports(object, ucp)
+         (status == TMSG_OK ? add_transports(object, &keys, ucp)
                             : add_failure(object, tmsg_error_message()));
     ucp_cleanup(ucp);
     return ok;

@@ -25,7 +25,7 @@ tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told)
     uint64_t address =
         endpoint->link.net_only ? 0 : (uint64_t)(uintptr_t)endpoint->lease;
 
-    if (address != 0 && tmsg_cma_is_wanted(endpoint->ucx)) {
+    if (address != 0 && tmsg_cma_is_wanted(&endpoint->ucx->keys)) {
         tmsg_cma_let_in();
     }
     if (getrandom(endpoint->lease, TMSG_LEASE_WORD_BYTES, 0) !=
