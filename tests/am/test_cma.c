@@ -2,13 +2,64 @@
 /* What the receiver reads out of the sender's memory by itself: all of it
  * arrives, or none; never other bytes in place of those that cannot be read. */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "support/peers.h"
 
 enum { MOST = 16 << 20 };
+
+/* What the kernel does with reads of more than a lease. */
+static struct {
+    int error;      /* not 0: they fail so, */
+    unsigned times; /* as often */
+    bool feigned;   /* only the lease is copied, from behind the rest */
+    unsigned calls;
+} kernel;
+
+typedef ssize_t (*readv_fn)(pid_t, const struct iovec *, unsigned long,
+                            const struct iovec *, unsigned long, unsigned long);
+
+/* Linux ends a call at so many bytes. */
+static ssize_t feign(readv_fn real, pid_t pid, const struct iovec *here,
+                     unsigned long count, const struct iovec *there)
+{
+    const size_t most = 0x7ffff000;
+    size_t bytes = 0;
+
+    for (unsigned long i = 0; i + 1 < count; i++) {
+        bytes += here[i].iov_len;
+    }
+    must_eq(there[0].iov_len, bytes);
+    if (bytes >= most) {
+        return (ssize_t)most;
+    }
+    return (ssize_t)bytes + real(pid, &here[count - 1], 1, &there[1], 1, 0);
+}
+
+ssize_t process_vm_readv(pid_t pid, const struct iovec *here,
+                         unsigned long count, const struct iovec *there,
+                         unsigned long there_count, unsigned long flags)
+{
+    readv_fn real;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "process_vm_readv");
+    if (there_count < 2) {
+        return real(pid, here, count, there, there_count, flags);
+    }
+    kernel.calls++;
+    if (kernel.times > 0) {
+        kernel.times--;
+        errno = kernel.error;
+        return -1;
+    }
+    return kernel.feigned ? feign(real, pid, here, count, there)
+                          : real(pid, here, count, there, there_count, flags);
+}
 
 /* Memory of which a part can be made unreadable. */
 typedef struct {
@@ -142,4 +193,59 @@ Test(cma, fails_a_part_that_cannot_be_read)
     send_with_gap(&pair, &pages, 3000000, 0, 0, &params);
     pair_close(&pair);
     pages_free(&pages);
+}
+
+/* More than one call of the kernel's reads, in one piece. */
+Test(cma, reads_more_than_one_call_can)
+{
+    const size_t bytes = ((size_t)2 << 30) + 12345;
+    const uint64_t most = (uint64_t)3 << 30;
+    const side_options_t options = {
+        .limits = {.field_mask =
+                       TMSG_LIMIT_HELD_BYTES | TMSG_LIMIT_MESSAGE_BYTES,
+                   .held_bytes = most,
+                   .message_bytes = most}};
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                       .way = TMSG_WAY_SCATTER};
+    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    tmsg_request_t *sent;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    must_true(memory != MAP_FAILED);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
+    pair_await(&pair, endpoint_is_read, pair.to_a, "a peer that reads");
+    kernel.feigned = true; /* nobody touches so much memory */
+    map = map_of(memory, bytes, "large");
+    must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
+    tmsg_map_destroy(map);
+    must(pair_finish(&pair, sent));
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    must_true(kernel.calls > 1);
+    pair_close(&pair);
+    munmap(memory, bytes);
+}
+
+/* That is no fault of any tensor's, and passes. */
+static void fails_once(int error)
+{
+    uint8_t bytes[100000] = {1};
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    open_reading(&pair, LINK_SHM);
+    kernel.error = error;
+    kernel.times = 1;
+    sent = send_map(pair.to_a, map_of(bytes, sizeof(bytes), "frame"), 0);
+    must_be(pair_wait(&pair, sent), TMSG_ERR_PEER_LOST);
+    tmsg_request_destroy(sent);
+    next_is_right(&pair);
+    pair_close(&pair);
+}
+
+Test(cma, fails_a_send_that_may_not_be_read) { fails_once(EPERM); }
+Test(cma, fails_a_send_for_which_the_kernel_lacks_memory)
+{
+    fails_once(ENOMEM);
 }
