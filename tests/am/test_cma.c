@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "am/endpoint.h"
 #include "support/peers.h"
 
 enum { MOST = 16 << 20 };
@@ -248,4 +249,99 @@ Test(cma, fails_a_send_that_may_not_be_read) { fails_once(EPERM); }
 Test(cma, fails_a_send_for_which_the_kernel_lacks_memory)
 {
     fails_once(ENOMEM);
+}
+
+static void count_release(void *arg) { ++*(unsigned *)arg; }
+
+/* A payload that the peer has not looked at yet, in whole or in parts. */
+static tmsg_request_t *lend(pair_t *pair, uint8_t *bytes, size_t count,
+                            tmsg_way_kind_t way, unsigned *releases)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY |
+                                                     TMSG_SEND_PARAM_ON_RELEASE,
+                                       .way = way,
+                                       .on_release = count_release,
+                                       .on_release_arg = releases};
+    tmsg_map_t *map = map_of(bytes, count, "frame");
+    tmsg_request_t *sent;
+
+    must(tmsg_endpoint_send(pair->to_a, map, &params, &sent));
+    tmsg_map_destroy(map);
+    must_true(pair->to_a->cma.lent.count > 0);
+    must_eq(*releases, 0);
+    return sent;
+}
+
+static void destroy_endpoint(pair_t *pair)
+{
+    tmsg_endpoint_destroy(pair->to_a);
+    pair->to_a = NULL;
+    for (int i = 0; i < 1000; i++) {
+        tmsg_worker_progress(pair->b.worker);
+    }
+}
+
+static void destroy_worker(pair_t *pair)
+{
+    tmsg_endpoint_destroy(pair->to_a);
+    pair->to_a = NULL;
+    side_close(&pair->b);
+}
+
+static void lose_peer(pair_t *pair)
+{
+    tmsg_endpoint_destroy(pair->to_b);
+    pair->to_b = NULL;
+    side_end_of(&pair->b, pair->to_a);
+    for (int i = 0; i < 1000; i++) {
+        tmsg_worker_progress(pair->b.worker);
+    }
+}
+
+static void gives_back(void (*end)(pair_t *pair))
+{
+    static const tmsg_way_kind_t ways[] = {TMSG_WAY_SCATTER, TMSG_WAY_PARTS};
+    static uint8_t bytes[3000000];
+
+    for (size_t i = 0; i < 2; i++) {
+        unsigned releases = 0;
+        tmsg_request_t *sent;
+        pair_t pair;
+
+        open_reading(&pair, LINK_SHM);
+        sent = lend(&pair, bytes, sizeof(bytes), ways[i], &releases);
+        end(&pair);
+        must_eq(releases, 1);
+        must_true(tmsg_request_test(sent) < 0);
+        tmsg_request_destroy(sent);
+        pair_drop(&pair);
+    }
+}
+
+Test(cma, gives_memory_back_with_its_endpoint) { gives_back(destroy_endpoint); }
+Test(cma, gives_memory_back_with_its_peer) { gives_back(lose_peer); }
+Test(cma, gives_memory_back_with_its_worker) { gives_back(destroy_worker); }
+
+static bool is_free(void *endpoint)
+{
+    return ((tmsg_endpoint_t *)endpoint)->cma.lent.count == 0;
+}
+
+/* When the peer has heard of it, which may have read it by then. */
+Test(cma, gives_memory_back_that_was_given_up)
+{
+    uint8_t bytes[100000] = {1};
+    unsigned releases = 0;
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    open_reading(&pair, LINK_SHM);
+    sent = lend(&pair, bytes, sizeof(bytes), TMSG_WAY_SCATTER, &releases);
+    must_be(tmsg_request_cancel(sent), TMSG_CANCEL_PENDING);
+    must_eq(releases, 0);
+    pair_await(&pair, is_free, pair.to_a, "memory given back");
+    tmsg_worker_progress(pair.b.worker);
+    must_eq(releases, 1);
+    tmsg_request_destroy(sent);
+    pair_drop(&pair);
 }
