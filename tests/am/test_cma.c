@@ -345,3 +345,72 @@ Test(cma, gives_memory_back_that_was_given_up)
     tmsg_request_destroy(sent);
     pair_drop(&pair);
 }
+
+/* Beside a large tensor, whose parts nobody asks for any more. */
+static void head_with_gap(tmsg_way_kind_t way)
+{
+    enum { SMALL = 20000, LARGE = 3000000 };
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                       .way = way};
+    const int64_t shape[] = {LARGE};
+    pages_t pages = pages_make();
+    const tmsg_tensor_t large = {pages.bytes + (1 << 20),
+                                 {TMSG_DEVICE_CPU, 0},
+                                 {TMSG_DTYPE_UINT, 8, 1},
+                                 1,
+                                 shape,
+                                 NULL};
+    tmsg_map_t *map = map_of(pages.bytes, SMALL, "frame");
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    open_reading(&pair, LINK_SHM);
+    must(tmsg_map_add(map, "large", &large, NULL));
+    protect(&pages, 8192, 1, PROT_NONE);
+    must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
+    tmsg_map_destroy(map);
+    must_be(pair_wait(&pair, sent), TMSG_ERR_IO);
+    check_words(sent, "tensor 'frame': its memory cannot be read");
+    tmsg_request_destroy(sent);
+    next_is_right(&pair);
+    pair_close(&pair);
+    pages_free(&pages);
+}
+
+Test(cma, fails_a_head_that_cannot_be_read) { head_with_gap(TMSG_WAY_PARTS); }
+
+/* Where it goes is the receiver's application's. */
+Test(cma, fails_a_send_into_memory_that_cannot_be_written)
+{
+    static const size_t sizes[] = {100000, 3000000};
+    static const tmsg_way_kind_t ways[] = {TMSG_WAY_SCATTER, TMSG_WAY_PARTS};
+    static uint8_t bytes[3000000];
+    pages_t pages = pages_make();
+
+    for (size_t i = 0; i < 2; i++) {
+        tmsg_message_t *message;
+        tmsg_request_t *sent;
+        tmsg_map_t *into, *map;
+        const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                           .way = ways[i]};
+        pair_t pair;
+
+        open_reading(&pair, LINK_SHM);
+        into = map_of(pages.bytes, sizes[i], "frame");
+        protect(&pages, 8192, 1, PROT_READ);
+        map = map_of(bytes, sizes[i], "frame");
+        must(tmsg_endpoint_send(pair.to_a, map, &params, &sent));
+        tmsg_map_destroy(map);
+        must_be(tmsg_endpoint_recv_into(pair.to_b, into, 20, &message),
+                TMSG_ERR_TIMED_OUT);
+        must_be(pair_wait(&pair, sent), TMSG_ERR_IO);
+        check_words(sent, "tensor 'frame': the memory that it is received into "
+                          "cannot be written (byte 8192 of ");
+        tmsg_request_destroy(sent);
+        protect(&pages, 8192, 1, PROT_READ | PROT_WRITE);
+        tmsg_map_destroy(into);
+        next_is_right(&pair);
+        pair_close(&pair);
+    }
+    pages_free(&pages);
+}
