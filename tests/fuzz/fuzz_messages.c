@@ -250,7 +250,7 @@ static void open_tried(side_t *side, tmsg_server_t **server_p, bool hooks,
                        link_t link)
 {
     side_options_t options = {
-        .ucx_config = "TLS=tcp",
+        .ucx_config = "TLS=posix,cma,self,tcp",
         .quiet = true,
         .limits = {.field_mask =
                        TMSG_LIMIT_HELD_BYTES | TMSG_LIMIT_MESSAGE_BYTES,
@@ -278,7 +278,8 @@ static void open_tried(side_t *side, tmsg_server_t **server_p, bool hooks,
 
 static void begin(void)
 {
-    const side_options_t options = {.ucx_config = "TLS=tcp", .quiet = true};
+    const side_options_t options = {.ucx_config = "TLS=posix,cma,self,tcp",
+                                    .quiet = true};
 
     setenv("TENSORMSG_THRESHOLDS",
            "shm.part_bytes=20000,shm.chunk_bytes=8000,shm.slice_bytes=9000,"
