@@ -297,6 +297,11 @@ Test(reconnect, says_so_while_it_is_away)
     joined_close(&joined);
 }
 
+static bool has_got_three(void *endpoint)
+{
+    return described(endpoint, "received_messages") == 3;
+}
+
 /* What waits, and what the peer has and has not taken, when it breaks. */
 Test(reconnect, keeps_what_was_not_taken_yet)
 {
@@ -312,6 +317,7 @@ Test(reconnect, keeps_what_was_not_taken_yet)
     }
     tmsg_message_destroy(pair_take(pair, &pair->a));
     must(pair_finish(pair, sent[0]));
+    pair_await(pair, has_got_three, pair->to_b, "the two behind it");
     joined_break(&joined);
     for (uint64_t i = 3; i < 6; i++) {
         sent[i] = send_map(pair->to_a, sample_bytes(i, 100), TMSG_SEND_ACKED);
