@@ -165,6 +165,7 @@ tmsg_status_t __wrap_tmsg_hello_encode(const tmsg_hello_t *hello, void *buffer,
 #define COPY(type, member) frozen.number[type] = hello->member;
     NUMBERS(COPY)
 #undef COPY
+    frozen.number[17] &= ~TMSG_FEATURE_READS; /* whose flag it refuses */
     memcpy(frozen.instance_id, hello->instance_id, sizeof(frozen.instance_id));
     strcpy(frozen.host, hello->host);
     strcpy(frozen.boot_id, hello->boot_id);

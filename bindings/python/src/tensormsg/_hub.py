@@ -620,7 +620,7 @@ class Hub:
 
     def why_late(self, endpoint: int, what: str) -> str:
         """In words, as far as it can be told."""
-        if self.status(endpoint) == 0:
+        if endpoint and self.status(endpoint) == 0:
             if self.describe(endpoint)["unacknowledged_ms"] > 0:
                 return "; its host does not acknowledge what is sent to it: " \
                     "a firewall or the network drops it"
