@@ -206,7 +206,7 @@ static bool may_fill(tmsg_lane_t *lane)
     } else if (!out->asked && endpoint->ping_ns == 0 &&
                endpoint->controls.count == 0) {
         if (tmsg_ping_send(endpoint) != TMSG_OK) {
-            tmsg_lane_lose(lane, TMSG_ERR_IO, tmsg_error_message());
+            tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, tmsg_error_message());
             return false;
         }
         out->ping = endpoint->ping_id;

@@ -201,7 +201,9 @@ static void send_rounds(const task_t *task)
         send_round(&side, endpoint, task, round);
     }
     must(tmsg_endpoint_close(endpoint, &closed));
-    must(side_finish(&side, closed));
+    if (side_finish(&side, closed) != TMSG_OK) {
+        exit(LOST);
+    }
     tmsg_endpoint_destroy(endpoint);
     side_close(&side);
     exit(0);
