@@ -210,21 +210,16 @@ size_t tmsg_lane_ring_read(tmsg_lane_t *lane, const struct iovec *into,
                                   : tmsg_ring_read(lane->ring_in, into, count));
 }
 
-static bool has_output(const tmsg_lane_t *lane)
-{
-    return lane->out.busy || lane->endpoint->pulled.count > 0;
-}
-
 bool tmsg_lane_ring_await(tmsg_lane_t *lane)
 {
     return (lane->ring_in == NULL || tmsg_ring_await(lane->ring_in)) &&
-           (!has_output(lane) || tmsg_ring_await(lane->ring_out));
+           (!tmsg_lane_has_output(lane) || tmsg_ring_await(lane->ring_out));
 }
 
 bool tmsg_lane_ring_has_work(const tmsg_lane_t *lane)
 {
     return (lane->ring_in != NULL && tmsg_ring_is_movable(lane->ring_in)) ||
-           (has_output(lane) && lane->ring_out != NULL &&
+           (tmsg_lane_has_output(lane) && lane->ring_out != NULL &&
             tmsg_ring_is_movable(lane->ring_out));
 }
 
