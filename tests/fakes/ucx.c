@@ -18,15 +18,16 @@ fake_ucx_t fake_ucx;
 
 typedef struct worker worker_t;
 
-/* How many endpoints one worker has made to another. */
+/* How many endpoints one worker has made to another, which may be gone. */
 typedef struct {
     tmsg_node_t node;
-    const worker_t *to;
+    uint64_t to; /* its id */
     unsigned count;
 } made_t;
 
 struct worker {
     tmsg_node_t node;
+    uint64_t id; /* no other ever has it, unlike its address */
     ucp_worker_h ucp;
     ucp_am_recv_callback_t handler;
     void *arg;
@@ -104,6 +105,7 @@ typedef struct {
 } kept_t;
 
 static tmsg_list_t workers, addresses, ends, messages, kept;
+static uint64_t last_id; /* of a worker */
 
 static uint64_t choose(uint64_t below)
 {
@@ -145,6 +147,7 @@ static worker_t *worker_of(ucp_worker_h ucp)
         }
     }
     worker = take(sizeof(*worker));
+    worker->id = ++last_id;
     worker->ucp = ucp;
     tmsg_list_push(&workers, &worker->node);
     return worker;
@@ -350,12 +353,12 @@ static unsigned next_number(worker_t *from, const worker_t *to)
 
     for (tmsg_node_t *node = from->made.head; node != NULL; node = node->next) {
         made = TMSG_CONTAINER_OF(node, made_t, node);
-        if (made->to == to) {
+        if (made->to == to->id) {
             return made->count++;
         }
     }
     made = take(sizeof(*made));
-    made->to = to;
+    made->to = to->id;
     tmsg_list_push(&from->made, &made->node);
     return made->count++;
 }

@@ -300,10 +300,24 @@ static void progress(void)
     tmsg_worker_progress(all.other.worker);
 }
 
+/* A blob goes with the UCX worker that a peer's death has cost. */
+static void listen_anew(side_t *side)
+{
+    const void *blob;
+    size_t bytes;
+
+    if (side != &all.met &&
+        tmsg_listener_blob(side->listener, &blob, &bytes) == TMSG_ERR_CLOSED) {
+        tmsg_listener_destroy(side->listener);
+        side_listen_link(side, LINK_BLOB);
+    }
+}
+
 static void connect_both(void)
 {
     unsigned before = now.tried->accepts, rounds = 0;
 
+    listen_anew(now.tried);
     now.there = side_dial(&all.other, now.tried);
     while (tmsg_endpoint_status(now.there) == TMSG_IN_PROGRESS ||
            now.tried->accepts == before) {
