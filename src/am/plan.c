@@ -15,7 +15,6 @@
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 
-#define OWN_LEAST ((uint64_t)512)
 #define OWN_MOST ((uint64_t)16 << 20)
 
 static const uint8_t zeros[TMSG_PAYLOAD_ALIGNMENT];
@@ -256,7 +255,24 @@ const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
     return NULL;
 }
 
-tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_map_t *map,
+/* What little there is to copy is not asked for first: as with every small
+ * message it is the sender that ends, if it has cut its memory. */
+static void own_small(tmsg_plan_t *plan, tmsg_pool_t *pool, uint8_t *to)
+{
+    const ucp_dt_iov_t one = {(void *)(uintptr_t)plan->contiguous, plan->bytes};
+    const ucp_dt_iov_t *iov = plan->iov_count > 0 ? plan->iov : &one;
+    size_t count = plan->iov_count > 0 ? plan->iov_count : 1, bytes = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to + bytes, iov[i].buffer, iov[i].length);
+        bytes += iov[i].length;
+    }
+    tmsg_pool_give(pool, plan->list);
+    tmsg_pool_give(pool, plan->staging);
+    *plan = (tmsg_plan_t){.bytes = bytes, .contiguous = to};
+}
+
+tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
                             tmsg_pool_t *pool)
 {
     tmsg_pool_block_t own;
@@ -264,7 +280,11 @@ tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_map_t *map,
     char why[TMSG_ERROR_BYTES];
     tmsg_status_t status;
 
-    if (plan->bytes <= OWN_LEAST || plan->bytes > OWN_MOST) {
+    if (plan->bytes == 0 || plan->bytes > OWN_MOST) {
+        return TMSG_OK;
+    }
+    if (plan->bytes <= payload->spare_bytes) {
+        own_small(plan, pool, payload->spare);
         return TMSG_OK;
     }
     status = tmsg_pool_take(pool, plan->bytes, &own);
@@ -275,7 +295,7 @@ tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_map_t *map,
                                                     : plan->contiguous,
                                 plan->iov_count, plan->bytes, own.data);
     if (unreadable != NULL) {
-        tmsg_plan_say_unreadable(map, unreadable, why, sizeof(why));
+        tmsg_plan_say_unreadable(payload->map, unreadable, why, sizeof(why));
         tmsg_pool_give(pool, own);
         return tmsg_error_set(TMSG_ERR_IO, "%s", why);
     }
@@ -370,7 +390,7 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     status = tmsg_strategy_of(payload->way)->make(payload, pool, plan);
     if (status == TMSG_OK && payload->owned && !payload->way.slices &&
         !payload->way.gather) {
-        status = tmsg_plan_own(plan, payload->map, pool);
+        status = tmsg_plan_own(plan, payload, pool);
     }
     return status;
 }

@@ -344,10 +344,16 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
 }
 
 /* See tmsg_plan_own(). NULL: it cannot be read, or there is no memory. */
-static const void *own(tmsg_worker_t *worker, const void *data, size_t bytes)
+static const void *own(tmsg_worker_t *worker, const void *data, size_t bytes,
+                       uint8_t *small)
 {
-    uint8_t *to = gather_room(worker);
+    uint8_t *to;
 
+    if (bytes <= TMSG_REPEAT_SMALL) {
+        memcpy(small, data, bytes);
+        return small;
+    }
+    to = gather_room(worker);
     return to != NULL && tmsg_probe_copy(to, data, bytes) == bytes ? to : NULL;
 }
 
@@ -362,9 +368,9 @@ static const void *put_together(const tmsg_channel_t *channel,
     if (repeat->only != TMSG_REPEAT_LISTED) {
         const void *data = tmsg_map_entries(map)[repeat->only].tensor.data;
 
-        return repeat->payload_bytes > TMSG_REPEAT_SMALL &&
-                       tmsg_carrier_wants_own(channel->endpoint)
-                   ? own(channel->endpoint->worker, data, repeat->payload_bytes)
+        return tmsg_carrier_wants_own(channel->endpoint)
+                   ? own(channel->endpoint->worker, data, repeat->payload_bytes,
+                         to)
                    : data;
     }
     if (repeat->payload_bytes > TMSG_REPEAT_SMALL) {

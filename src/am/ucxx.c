@@ -16,6 +16,9 @@
 static tmsg_status_t plan(tmsg_send_t *send, const tmsg_map_entry_t *entry)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    const tmsg_payload_t payload = {.map = send->map,
+                                    .spare = send->small_payload,
+                                    .spare_bytes = sizeof(send->small_payload)};
     uint64_t bytes = tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
     tmsg_status_t status;
 
@@ -24,7 +27,7 @@ static tmsg_status_t plan(tmsg_send_t *send, const tmsg_map_entry_t *entry)
         send->plan.contiguous = entry->tensor.data;
         return tmsg_carrier_wants_own(send->endpoint) &&
                        tmsg_map_entry_is_on_host(entry)
-                   ? tmsg_plan_own(&send->plan, send->map, pool)
+                   ? tmsg_plan_own(&send->plan, &payload, pool)
                    : TMSG_OK;
     }
     status = tmsg_pool_take(pool, bytes, &send->plan.staging);
