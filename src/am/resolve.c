@@ -2,6 +2,7 @@
 #include "am/resolve.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -212,6 +213,32 @@ tmsg_status_t tmsg_resolve_start(const char *host, uint16_t port, bool passive,
 
 int tmsg_resolve_fd(const tmsg_resolve_t *resolve) { return resolve->fd; }
 
+/* "fe80::1%eth0": its zone, if this host has no such device, or NULL. */
+static const char *missing_device(const char *host)
+{
+    const char *zone = strchr(host, '%');
+    char *end;
+
+    if (zone == NULL || zone[1] == '\0' || if_nametoindex(zone + 1) != 0) {
+        return NULL;
+    }
+    strtoul(zone + 1, &end, 10); /* or its number */
+    return *end == '\0' ? NULL : zone + 1;
+}
+
+static tmsg_status_t not_found(const tmsg_resolve_t *resolve)
+{
+    const char *device = missing_device(resolve->host);
+
+    return device != NULL
+               ? tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                                "host '%s' not found: this host has no network "
+                                "device '%s'",
+                                resolve->host, device)
+               : tmsg_error_set(TMSG_ERR_NOT_FOUND, "host '%s' not found: %s",
+                                resolve->host, gai_strerror(resolve->error));
+}
+
 static tmsg_status_t answer(const tmsg_resolve_t *resolve)
 {
     switch (resolve->error) {
@@ -224,8 +251,7 @@ static tmsg_status_t answer(const tmsg_resolve_t *resolve)
         return tmsg_error_errno(TMSG_ERR_IO, "looking up host '%s'",
                                 resolve->host);
     default:
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "host '%s' not found: %s",
-                              resolve->host, gai_strerror(resolve->error));
+        return not_found(resolve);
     }
 }
 

@@ -124,6 +124,23 @@ Test(resolve, finds_localhost)
     tmsg_resolve_abandon(resolve);
 }
 
+Test(resolve, names_the_device_that_is_missing)
+{
+    const tmsg_address_t *addresses;
+    tmsg_resolve_t *resolve;
+    size_t count;
+
+    cr_assert(eq(int, tmsg_resolve_start("fe80::1%none0", 7, false, &resolve),
+                 TMSG_OK));
+    tmsg_resolve_wait(resolve, BOUND_MS);
+    cr_expect(eq(int, tmsg_resolve_take(resolve, &addresses, &count),
+                 TMSG_ERR_NOT_FOUND));
+    cr_expect_str_eq(tmsg_error_message(),
+                     "host 'fe80::1%none0' not found: this host has no network "
+                     "device 'none0'");
+    tmsg_resolve_abandon(resolve);
+}
+
 static int two_families(const char *host, const char *service,
                         const struct addrinfo *hints, struct addrinfo **result)
 {
