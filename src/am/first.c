@@ -30,7 +30,6 @@ typedef struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users;
 static place_t place;
-static getifaddrs_fn original;
 
 /* An alias ("eth0:1") is a label of an address of its device. */
 static bool is_of(const struct ifaddrs *entry, const char *device)
@@ -230,7 +229,9 @@ static bool put(const place_t *where, getifaddrs_fn function)
     uintptr_t at = (uintptr_t)where->slot;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     void *begin = (void *)(at & ~(page - 1));
-    bool sealed = at >= where->sealed && at < where->sealed_end;
+    /* The loader seals whole pages; what ends within one stays writable. */
+    bool sealed = at >= (where->sealed & ~(page - 1)) &&
+                  at < (where->sealed_end & ~(page - 1));
 
     if (sealed && mprotect(begin, page, PROT_READ | PROT_WRITE) != 0) {
         return false;
@@ -276,16 +277,26 @@ bool tmsg_first_begin(const char *device, const struct in6_addr *address)
     pthread_mutex_lock(&lock);
     if (users++ == 0) {
         place = find_place();
-        if (place.slot != NULL) {
-            original = *place.slot;
-            if (!put(&place, list_wanted_first)) {
-                place.slot = NULL;
-            }
+        if (place.slot != NULL && !put(&place, list_wanted_first)) {
+            place.slot = NULL;
         }
     }
     is_there = place.slot != NULL;
     pthread_mutex_unlock(&lock);
     return is_there;
+}
+
+/* What the loader would put there. What was there before may be a function of
+ * another copy of this library, which may have been unloaded meanwhile. */
+static getifaddrs_fn plain(void)
+{
+    getifaddrs_fn function = getifaddrs;
+    void *symbol = dlsym(RTLD_DEFAULT, "getifaddrs");
+
+    if (symbol != NULL) {
+        memcpy(&function, &symbol, sizeof(function));
+    }
+    return function;
 }
 
 /* Ours does not stay: it may be unloaded before libucs is. */
@@ -294,7 +305,9 @@ void tmsg_first_end(void)
     wanted.device[0] = '\0';
     pthread_mutex_lock(&lock);
     if (--users == 0 && place.slot != NULL) {
-        put(&place, original);
+        if (*place.slot == list_wanted_first) {
+            put(&place, plain());
+        }
         place.slot = NULL;
     }
     pthread_mutex_unlock(&lock);

@@ -373,7 +373,7 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     if (tmsg_first_is(device, &ucx->scope.address)) {
         status = open_what_can_be(ucx, handler);
     } else {
-        tmsg_first_begin(device, &ucx->scope.address);
+        (void)tmsg_first_begin(device, &ucx->scope.address); /* it is checked */
         status = open_what_can_be(ucx, handler);
         tmsg_first_end();
     }
