@@ -56,12 +56,14 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
     return count;
 }
 
-/* What the peer sent by UCX before that counts. */
-static void hear_out(tmsg_endpoint_t *endpoint)
+/* What the peer sent by UCX before that counts. False: it has said why it ends,
+ * or is no longer there. */
+static bool hear_out(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->ep != NULL) {
         tmsg_worker_drain(endpoint->worker, endpoint->ucx);
     }
+    return endpoint->broken == TMSG_OK;
 }
 
 static void lose(tmsg_endpoint_t *endpoint, const path_t *path)
@@ -76,7 +78,9 @@ static void lose(tmsg_endpoint_t *endpoint, const path_t *path)
              (double)path->unacked->ns / 1e9,
              endpoint->link.fd >= 0 ? ", though the peer lives: a firewall?"
                                     : ": its host, or the network, is down");
-    hear_out(endpoint);
+    if (!hear_out(endpoint)) {
+        return;
+    }
     if (path->is_lane) {
         tmsg_lane_give_up(endpoint, why);
     } else {
@@ -93,7 +97,9 @@ static void end_overwritten(tmsg_endpoint_t *endpoint, const char *what)
              "somebody else wrote to %s in shared memory: messages in it are "
              "lost",
              what);
-    hear_out(endpoint);
+    if (!hear_out(endpoint)) {
+        return;
+    }
     tmsg_endpoint_end(endpoint,
                       tmsg_resume_keeps(endpoint) ? TMSG_ERR_PEER_LOST
                                                   : TMSG_ERR_CORRUPT,
