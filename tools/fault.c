@@ -66,14 +66,6 @@ static bool same_time(struct timespec one, struct timespec other)
     return one.tv_sec == other.tv_sec && one.tv_nsec == other.tv_nsec;
 }
 
-static bool is_same(const struct stat *one, const struct stat *other)
-{
-    return one->st_dev == other->st_dev && one->st_ino == other->st_ino &&
-           one->st_size == other->st_size &&
-           same_time(one->st_mtim, other->st_mtim) &&
-           same_time(one->st_ctim, other->st_ctim);
-}
-
 /* The clock that files are stamped with may stand still for a tick: two writes
  * within one cannot be told apart. So the first of them has to be over. */
 static bool look(const char *path, struct stat *about)
@@ -161,8 +153,12 @@ static const char *compare(const watched_t *file)
     if (now.st_size > file->about.st_size) {
         return "the file grew while it was in use";
     }
-    return is_same(&now, &file->about) ? NULL
-                                       : "the file changed while it was in use";
+    if (!same_time(now.st_mtim, file->about.st_mtim)) {
+        return "the file changed while it was in use";
+    }
+    return same_time(now.st_ctim, file->about.st_ctim)
+               ? NULL
+               : "the file or its attributes changed while it was in use";
 }
 
 const char *fault_changed(const char **path_p)
