@@ -8,6 +8,7 @@
 
 #include "am/close.h"
 #include "am/control.h"
+#include "am/endpoint.h"
 #include "am/parts.h"
 #include "am/resume.h"
 #include "am/send_queue.h"
@@ -99,11 +100,18 @@ void tmsg_send_cancel(tmsg_request_t *request)
 
 void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
 {
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool waits = send->posted && endpoint->peer_hello.aborts == 0;
     char words[TMSG_ERROR_BYTES];
 
     snprintf(words, sizeof(words), "%s", why); /* which may go with it */
     tmsg_parts_stop(send);
     give_up(send, status, words);
+    if (waits) {
+        tmsg_endpoint_break(endpoint, status,
+                            "the rest of a message could not be sent, which "
+                            "this peer could not be told");
+    }
 }
 
 /* What it still waited for. */

@@ -186,8 +186,7 @@ static void fill_up(tmsg_lane_t *lane, const struct iovec *places, size_t count)
     out->asked = false;
     begin_bytes(&out->bytes, NULL, 0, out->bytes.left);
     tmsg_parts_unreadable(&piece, at);
-    if (begun &&
-        (endpoint->peer_hello.aborts == 0 || !tmsg_ping_is_known(endpoint))) {
+    if (begun && !tmsg_ping_is_known(endpoint)) {
         tmsg_lane_lose(lane, TMSG_ERR_IO,
                        "memory of a message that was being sent cannot be "
                        "read, which this peer could not be told");

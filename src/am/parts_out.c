@@ -415,37 +415,51 @@ typedef struct {
     int memory_type;
 } piece_t;
 
-static void run_unreadable(tmsg_soon_t *call)
+static void run_not_copied(tmsg_soon_t *call)
 {
     tmsg_parts_out_t *parts = TMSG_CONTAINER_OF(call, tmsg_parts_out_t, call);
-    char why[TMSG_ERROR_BYTES];
+    tmsg_parts_slot_t *slot = parts->uncopied;
+    char why[TMSG_ERROR_BYTES] = "no memory for the copy of a part";
 
-    tmsg_plan_say_unreadable(parts->map, parts->unreadable, why, sizeof(why));
-    tmsg_send_fail(parts->send, TMSG_ERR_IO, why);
+    if (!slot->busy) {
+        return; /* its connection has ended */
+    }
+    if (parts->unreadable != NULL) {
+        tmsg_plan_say_unreadable(parts->map, parts->unreadable, why,
+                                 sizeof(why));
+    }
+    tmsg_send_fail(parts->send,
+                   parts->unreadable != NULL ? TMSG_ERR_IO : TMSG_ERR_NO_MEMORY,
+                   why);
+    reported(slot, UCS_OK);
 }
 
-/* As tmsg_plan_own(), but that it is lent where there is no memory. False: it
- * cannot be read; its message fails when nobody is in the midst of something.
- */
-static bool own(tmsg_parts_slot_t *slot, piece_t *piece)
+/* Its message fails when nobody is in the midst of something. Until then it
+ * counts as one that UCX has, and no other goes. */
+static void fail_soon(tmsg_parts_slot_t *slot)
 {
     tmsg_parts_out_t *parts = slot->send->parts;
-    tmsg_worker_t *worker = slot->send->endpoint->worker;
 
-    if (tmsg_pool_take(tmsg_store_pool(worker->store), piece->bytes,
-                       &slot->own) != TMSG_OK) {
-        return true;
+    parts->uncopied = slot;
+    parts->call.run = run_not_copied;
+    tmsg_soon(slot->send->endpoint->worker, &parts->call);
+}
+
+/* As tmsg_plan_own(). False: it cannot be read, or there is no memory. */
+static bool copy_for_ucx(tmsg_parts_slot_t *slot, piece_t *piece)
+{
+    tmsg_parts_out_t *parts = slot->send->parts;
+    tmsg_store_t *store = slot->send->endpoint->worker->store;
+
+    if (tmsg_pool_take(tmsg_store_pool(store), piece->bytes, &slot->own) !=
+        TMSG_OK) {
+        return false;
     }
     parts->unreadable =
         tmsg_plan_copy(piece->data, piece->count, piece->bytes, slot->own.data);
-    if (parts->unreadable != NULL) {
-        parts->call.run = run_unreadable;
-        tmsg_soon(worker, &parts->call);
-        return false;
-    }
     piece->data = slot->own.data;
     piece->count = 0;
-    return true;
+    return parts->unreadable == NULL;
 }
 
 static ucs_status_t hand_to_ucx(tmsg_parts_slot_t *slot, const piece_t *piece)
@@ -480,27 +494,29 @@ static void post_next(tmsg_parts_out_t *parts)
     piece_t piece = {.bytes = tmsg_parts_out_next_bytes(parts),
                      .memory_type = (int)UCS_MEMORY_TYPE_HOST};
     uint32_t number = parts->next.number;
-    bool is_read;
+    bool is_read, is_there;
     ucs_status_t ucs;
 
     piece.data = tmsg_parts_out_step(parts, piece.bytes, &slot->fill,
                                      &piece.memory_type, &piece.count);
     is_read = tmsg_cma_sends(endpoint) && piece.count <= 1 &&
               piece.memory_type == (int)UCS_MEMORY_TYPE_HOST;
-    if (tmsg_carrier_wants_own(endpoint) && slot->fill == NULL &&
-        piece.memory_type == (int)UCS_MEMORY_TYPE_HOST && !own(slot, &piece)) {
-        tmsg_parts_out_give_slot(slot);
-        return;
-    }
+    is_there = !tmsg_carrier_wants_own(endpoint) || slot->fill != NULL ||
+               piece.memory_type != (int)UCS_MEMORY_TYPE_HOST ||
+               copy_for_ucx(slot, &piece);
     write_header(parts, number, piece.bytes, is_read ? TMSG_HEADER_READ : 0,
                  slot->header);
-    if (tmsg_parts_out_is_over(parts)) {
+    if (!is_there || tmsg_parts_out_is_over(parts)) {
         tmsg_parts_out_unlist(parts);
     }
     tmsg_op_begin(endpoint, &slot->op, forsaken);
     endpoint->parts_in_ucx++;
     endpoint->granted_in_ucx += parts->granted;
     slot->read = (tmsg_cma_out_t){.over = read_over};
+    if (!is_there) {
+        fail_soon(slot);
+        return;
+    }
     ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
                                   piece.data, 0, &slot->read)
                   : hand_to_ucx(slot, &piece);

@@ -47,8 +47,9 @@ struct tmsg_parts_out {
     tmsg_pool_block_t list;    /* of these, where they are cut */
     tmsg_parts_next_t next;
     unsigned in_ucx;
-    const void *unreadable; /* there; NULL: nowhere */
-    tmsg_soon_t call;       /* to fail for that */
+    const void *unreadable;      /* there; NULL: nowhere */
+    tmsg_parts_slot_t *uncopied; /* for that, or as there was no memory */
+    tmsg_soon_t call;            /* to fail for that */
     tmsg_parts_slot_t slots[TMSG_PARTS_SENT];
     uint8_t others[]; /* the split's */
 };

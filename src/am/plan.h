@@ -73,9 +73,10 @@ void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
 /* Has the plan lend UCX no memory of the map's: over TCP the kernel reads it in
  * the midst of UCX, and where it is gone by then UCX ends the connection, or
  * completes one operation twice (1.13 to 1.22), which ends the process. Not of
- * more than 16 MiB, which only peers are sent that take no parts. What is small
- * goes to payload->spare. Of a payload only these and its map are looked at.
- * Errors: IO (with the tensor that cannot be read), NO_MEMORY. */
+ * more than 16 MiB, which only peers are sent that take no parts. What fits
+ * into payload->spare is copied there unasked: where it cannot be read the
+ * process ends. Of a payload only these and its map are looked at. Errors: IO
+ * (with the tensor that cannot be read), NO_MEMORY. */
 tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
                             tmsg_pool_t *pool);
 

@@ -344,8 +344,8 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
 }
 
 /* See tmsg_plan_own(). NULL: it cannot be read, or there is no memory. */
-static const void *own(tmsg_worker_t *worker, const void *data, size_t bytes,
-                       uint8_t *small)
+static const void *copy_for_ucx(tmsg_worker_t *worker, const void *data,
+                                size_t bytes, uint8_t *small)
 {
     uint8_t *to;
 
@@ -369,8 +369,8 @@ static const void *put_together(const tmsg_channel_t *channel,
         const void *data = tmsg_map_entries(map)[repeat->only].tensor.data;
 
         return tmsg_carrier_wants_own(channel->endpoint)
-                   ? own(channel->endpoint->worker, data, repeat->payload_bytes,
-                         to)
+                   ? copy_for_ucx(channel->endpoint->worker, data,
+                                  repeat->payload_bytes, to)
                    : data;
     }
     if (repeat->payload_bytes > TMSG_REPEAT_SMALL) {

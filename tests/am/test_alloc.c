@@ -173,16 +173,16 @@ static bool send_settled(void *arg)
     const sending_t *sending = arg;
     round_t *round = sending->round;
     const pair_t *pair = &round->pair;
+    tmsg_status_t status;
 
     if (round->message == NULL) {
-        tmsg_status_t status =
-            tmsg_worker_recv(pair->a.worker, 0, &round->message);
-
+        status = tmsg_worker_recv(pair->a.worker, 0, &round->message);
         must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
     }
-    return tmsg_request_test(sending->sent) != TMSG_IN_PROGRESS &&
-           (round->message != NULL || has_words(round) ||
-            tmsg_endpoint_status(pair->to_b) < 0);
+    status = tmsg_request_test(sending->sent);
+    return status < 0 ||
+           (status == TMSG_OK && (round->message != NULL || has_words(round) ||
+                                  tmsg_endpoint_status(pair->to_b) < 0));
 }
 
 static bool send_it(round_t *round, const tmsg_map_t *map)

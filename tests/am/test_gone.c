@@ -155,6 +155,18 @@ static void must_fail(scene_t *scene, const char *name)
     }
 }
 
+/* The peer, which takes no ABORT, would wait for the rest. */
+static void must_end(scene_t *scene, const char *words)
+{
+    pair_await(&scene->pair, has_ended, scene->sent, "a send's end");
+    must_be(pair_finish(&scene->pair, scene->sent), TMSG_ERR_IO);
+    must_be(pair_end_of(&scene->pair, scene->pair.to_a), TMSG_ERR_IO);
+    must_say(tmsg_endpoint_error(scene->pair.to_a), words);
+    pair_end_of(&scene->pair, scene->pair.to_b);
+    cr_expect(eq(u64, scene->pair.to_b->stats.received_messages, 0));
+    pair_drop(&scene->pair);
+}
+
 static void close_scene(scene_t *scene) { pair_close(&scene->pair); }
 
 typedef struct {
@@ -210,13 +222,20 @@ Test(gone, by_the_lane_to_a_peer_that_answers_no_ping)
     send_pieces(&scene, 1);
     write_some(&scene, 1);
     take_away(&scene, 0, 1020 * KIB);
-    pair_await(&scene.pair, has_ended, scene.sent, "a send's end");
-    must_be(pair_finish(&scene.pair, scene.sent), TMSG_ERR_IO);
-    must_be(pair_end_of(&scene.pair, scene.pair.to_a), TMSG_ERR_IO);
-    must_say(tmsg_endpoint_error(scene.pair.to_a), "cannot be read");
-    pair_end_of(&scene.pair, scene.pair.to_b);
-    cr_expect(eq(u64, scene.pair.to_b->stats.received_messages, 0));
-    pair_drop(&scene.pair);
+    must_end(&scene, "cannot be read");
+}
+
+Test(gone, by_the_lane_to_a_peer_that_takes_no_aborts)
+{
+    scene_t scene;
+
+    open_scene(&scene, 1024 * KIB);
+    await_narrow_lane(&scene);
+    scene.pair.to_a->peer_hello.aborts = 0;
+    send_pieces(&scene, 1);
+    write_some(&scene, 1);
+    take_away(&scene, 0, 1020 * KIB);
+    must_end(&scene, "could not be told");
 }
 
 /* An application's own ping is under way meanwhile. */
@@ -357,15 +376,49 @@ static bool some_went(void *arg)
 }
 
 /* UCX has what it has: the rest is missed before it gets it. */
-Test(gone, by_ucx_in_parts)
+/* All others have gone, and are with the peer, before it fails. */
+Test(gone, by_ucx_one_part_of_many)
+{
+    for (unsigned piece = 0; piece < PIECES; piece++) {
+        const char name[] = {'t', (char)('0' + piece), '\0'};
+        scene_t scene;
+
+        by_ucx_alone();
+        setenv("TENSORMSG_THRESHOLDS",
+               "tcp.lane_bytes=never,tcp.part_bytes=1000,tcp.chunk_bytes=4096",
+               1);
+        open_scene(&scene, 20 * KIB);
+        take_away(&scene, piece, 16 * KIB);
+        send_pieces(&scene, PIECES);
+        for (unsigned i = 0; i < 1000; i++) { /* asks for all there is */
+            tmsg_worker_progress(scene.pair.a.worker);
+        }
+        must_fail(&scene, name);
+        cr_expect(eq(u64, scene.pair.to_b->stats.received_messages, 3));
+        close_scene(&scene);
+    }
+}
+
+static void run_in_parts(bool aborts)
 {
     scene_t scene;
 
     by_ucx_alone();
     open_scene(&scene, 12 << 20);
+    scene.pair.to_a->peer_hello.aborts = aborts;
     send_pieces(&scene, 2);
     pair_await(&scene.pair, some_went, &scene, "some parts");
     take_away(&scene, 1, 6 << 20);
+    if (!aborts) {
+        must_end(&scene, "could not be told");
+        return;
+    }
     must_fail(&scene, "t1");
     close_scene(&scene);
+}
+
+Test(gone, by_ucx_in_parts) { run_in_parts(true); }
+Test(gone, by_ucx_in_parts_to_a_peer_that_takes_no_aborts)
+{
+    run_in_parts(false);
 }
