@@ -226,7 +226,8 @@ typedef struct tmsg_send_params {
  * a full queue that blocks, in a callback), TIMED_OUT (waiting for room),
  * CLOSED, NO_MEMORY, and the endpoint's own where it has failed. Errors of the
  * operation: PEER_LOST, REFUSED, LIMIT_EXCEEDED, UNSUPPORTED, CORRUPT,
- * IO (a tensor's memory cannot be read to its end; names the tensor),
+ * IO (a tensor's memory cannot be read to its end; names the tensor; where the
+ * processor copies it, that is SIGSEGV or SIGBUS),
  * TIMED_OUT, CANCELED, DROPPED, CLOSED. */
 TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                           const tmsg_map_t *map,

@@ -225,7 +225,7 @@ static const struct {
 } rows[] = {
     {"npy", leave, NULL},
     {"npy", write_over, "the file changed"},
-    {"npy", write_over_in_secret, "the file changed"},
+    {"npy", write_over_in_secret, "the file or its attributes changed"},
     {"npy", cut_and_mend, "the file changed"},
     {"npy", extend, "the file grew"},
     {"npy", replace, "another file"},
