@@ -67,8 +67,13 @@ gchar *format_read(format_t *format, GstCaps *caps)
     }
     if (error == NULL) {
         next.text = gst_caps_to_string(caps);
+        error = text_check(KEY_CAPS, next.text);
+    }
+    if (error == NULL) {
         format_clear(format);
         *format = next;
+    } else {
+        g_free(next.text);
     }
     return error;
 }

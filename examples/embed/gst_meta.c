@@ -10,6 +10,8 @@
  *
  * A custom meta arrives if the receiving process has registered its name, too
  * (gst_meta_register_custom()). gst_planes.c has GstVideoMeta. */
+#include <string.h>
+
 #include "gst_tensormsg.h"
 
 /* These flags mean nothing in another process. */
@@ -171,11 +173,13 @@ static void read_reference(GstBuffer *buffer, const GstStructure *from)
     gst_clear_caps(&reference);
 }
 
+typedef void reader_t(GstBuffer *buffer, const GstStructure *from);
+
 static const struct {
     const gchar *name;
     GType (*api)(void);
     GstStructure *(*write)(const GstMeta *meta);
-    void (*read)(GstBuffer *buffer, const GstStructure *from);
+    reader_t *read;
 } kinds[] = {
     {"GstVideoCropMeta", gst_video_crop_meta_api_get_type, write_crop,
      read_crop},
@@ -230,10 +234,18 @@ static tmsg_status_t add_metas(tmsg_map_t *map, GstBuffer *buffer)
         GstStructure *structure = write_any(buffer, meta);
 
         if (structure != NULL) {
-            gchar *key = g_strdup_printf("gst.meta.%u", count++);
+            gchar *key = g_strdup_printf(KEY_META, count);
             gchar *text = gst_structure_to_string(structure);
+            gchar *error = text_check(key, text);
 
-            status = tmsg_map_set_string(map, key, text);
+            if (error == NULL) {
+                count++;
+                status = tmsg_map_set_string(map, key, text);
+            } else {
+                GST_WARNING("%" GST_PTR_FORMAT " loses its %s: %s", buffer,
+                            gst_structure_get_name(structure), error);
+            }
+            g_free(error);
             g_free(text);
             g_free(key);
             gst_structure_free(structure);
@@ -277,25 +289,46 @@ static gboolean set_field(GQuark field, const GValue *value, gpointer to)
     return TRUE;
 }
 
-static void read_any(GstBuffer *buffer, const GstStructure *from)
+static void read_custom(GstBuffer *buffer, const GstStructure *from)
 {
     const gchar *name = gst_structure_get_name(from);
+
+    gst_structure_foreach(from, set_field,
+                          gst_custom_meta_get_structure(
+                              gst_buffer_add_custom_meta(buffer, name)));
+}
+
+/* What reads a meta of that name, or NULL. */
+static reader_t *find_reader(const gchar *name)
+{
     const GstMetaInfo *info;
 
     for (gsize i = 0; i < G_N_ELEMENTS(kinds); i++) {
         if (strcmp(name, kinds[i].name) == 0) {
-            kinds[i].read(buffer, from);
-            return;
+            return kinds[i].read;
         }
     }
     info = gst_meta_get_info(name);
-    if (info == NULL || !gst_meta_info_is_custom(info)) {
+    return info != NULL && gst_meta_info_is_custom(info) ? read_custom : NULL;
+}
+
+/* Text of an unknown name is not parsed. */
+static void take_meta(GstBuffer *buffer, const char *text)
+{
+    gchar *name = g_strstrip(g_strndup(text, strcspn(text, ",;")));
+    reader_t *reader = find_reader(name);
+    GstStructure *structure = NULL;
+
+    if (reader == NULL) {
         GST_WARNING("no custom meta %s is registered here", name);
-        return;
+    } else {
+        structure = gst_structure_from_string(text, NULL);
     }
-    gst_structure_foreach(from, set_field,
-                          gst_custom_meta_get_structure(
-                              gst_buffer_add_custom_meta(buffer, name)));
+    if (structure != NULL && gst_structure_has_name(structure, name)) {
+        reader(buffer, structure);
+    }
+    g_clear_pointer(&structure, gst_structure_free);
+    g_free(name);
 }
 
 void meta_take(const tmsg_map_t *map, GstBuffer *buffer)
@@ -319,8 +352,7 @@ void meta_take(const tmsg_map_t *map, GstBuffer *buffer)
         GST_BUFFER_FLAG_SET(buffer, (guint)value & ~LOCAL_FLAGS);
     }
     for (guint i = 0;; i++) {
-        gchar *key = g_strdup_printf("gst.meta.%u", i);
-        GstStructure *structure = NULL;
+        gchar *key = g_strdup_printf(KEY_META, i);
         const char *text;
         gboolean found = tmsg_map_get_string(map, key, &text) == TMSG_OK;
 
@@ -328,10 +360,6 @@ void meta_take(const tmsg_map_t *map, GstBuffer *buffer)
         if (!found) {
             return;
         }
-        structure = gst_structure_from_string(text, NULL);
-        if (structure != NULL) {
-            read_any(buffer, structure);
-            gst_structure_free(structure);
-        }
+        take_meta(buffer, text);
     }
 }

@@ -252,8 +252,11 @@ static gchar *take(TensormsgSrc *self, tmsg_message_t *message,
 {
     const tmsg_map_t *map = tmsg_message_map(message);
     tmsg_message_t **held = g_atomic_rc_box_dup(sizeof(message), &message);
-    gchar *error = follow_caps(self, map);
+    gchar *error = texts_check(map);
 
+    if (error == NULL) {
+        error = follow_caps(self, map);
+    }
     if (error == NULL) {
         follow_segment(self, map);
         error = self->format.is_video ? take_frame(self, map, held, buffer_p)

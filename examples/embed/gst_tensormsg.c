@@ -18,6 +18,7 @@
  *   gst_format.c  what the caps say, and which are refused
  *   gst_planes.c  a video frame as tensors, and back
  *   gst_meta.c    the rest of a buffer as metadata, and back
+ *   gst_text.c    which text of a peer is refused
  *   this file     the thread, and the plug-in */
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -16,6 +16,7 @@
 #define KEY_CAPS "gst.caps"
 #define KEY_SEGMENT "gst.segment"
 #define KEY_END "gst.eos"
+#define KEY_META "gst.meta.%u"
 #define KEY_BYTES "buffer" /* the tensor of what is not raw video */
 
 GST_DEBUG_CATEGORY_EXTERN(tensormsg_debug);
@@ -49,6 +50,12 @@ typedef struct {
  * were sent (memory of a GPU, frames in tiles, ...) and leaves *format then. */
 gchar *format_read(format_t *format, GstCaps *caps);
 void format_clear(format_t *format);
+
+/* Refuses text that GStreamer's parser would crash of, or be long with. The
+ * error names the key. Both elements ask: the sink sends no text that the
+ * source would refuse. */
+gchar *text_check(const gchar *key, const gchar *text);
+gchar *texts_check(const tmsg_map_t *map); /* all that a peer sent */
 
 /* Adds a frame as tensors "plane0", "plane1", ... The map keeps the buffer. */
 gchar *planes_add(tmsg_map_t *map, const GstVideoInfo *info, GstBuffer *buffer);

@@ -382,6 +382,31 @@ static void check_metas(pair_t *pair)
     gst_buffer_unref(got);
 }
 
+/* A meta whose text no source would take is left out, not the buffer. */
+static void check_deep_meta(pair_t *pair)
+{
+    const gchar *texts[] = {
+        CUSTOM ", d=<<<<<<<<<<<<<<<<<(int)1>>>>>>>>>>>>>>>>>;",
+        CUSTOM ", d=<<<<<<<<<<<<<<<<(int)1>>>>>>>>>>>>>>>>;"};
+
+    for (gsize i = 0; i < LENGTH(texts); i++) {
+        GstVideoInfo info;
+        GstBuffer *buffer = make_frame(&plain, &info), *got;
+        GstStructure *structure = gst_structure_from_string(texts[i], NULL);
+
+        gst_structure_set_value(gst_custom_meta_get_structure(
+                                    gst_buffer_add_custom_meta(buffer, CUSTOM)),
+                                "d", gst_structure_get_value(structure, "d"));
+        gst_structure_free(structure);
+        set_caps(pair, &info);
+        got = pass(pair, buffer);
+        CHECK(got != NULL &&
+                  (gst_buffer_get_custom_meta(got, CUSTOM) != NULL) == (i == 1),
+              "%s: deep meta %zu", pair->name, i);
+        gst_clear_buffer(&got);
+    }
+}
+
 /* The running time of a buffer is the sender's. */
 static void check_segment(pair_t *pair)
 {
@@ -482,6 +507,7 @@ static void check_refused_caps(pair_t *pair)
         {"audio/x-raw,format=S16LE,rate=48000,channels=2,layout="
          "non-interleaved",
          "non-interleaved"},
+        {"a/b, c=<<<<<<<<<<<<<<<<<(int)1>>>>>>>>>>>>>>>>>", "'gst.caps'"},
     };
 
     for (gsize i = 0; i < LENGTH(rows); i++) {
@@ -590,6 +616,7 @@ static void check_all(const gchar *name, gboolean reads_meta)
     check_announcement(&pair);
     check_times(&pair);
     check_metas(&pair);
+    check_deep_meta(&pair);
     check_bytes(&pair);
     check_refused_caps(&pair);
     check_refused_frames(&pair);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Frames of GStreamer's elements in examples/embed, as arrays."""
 
+import base64
 import hashlib
 import os
 import subprocess
@@ -166,6 +167,35 @@ LIES = [
      "a frame of 6x5 in caps of 7x5"),
 ]
 
+DEEP = 100_000  # of GStreamer's parser: more than its stack holds
+OPENERS = "{", "<", "(int){", "[a, b=", "<(int){", '"a, b={', "["
+SAMPLE = base64.b64encode(b"a, b=" + b"{" * 48000).decode()
+HOSTILE = [
+    *(opener * (60000 // len(opener)) for opener in OPENERS),
+    "{" * DEEP, "a" * DEEP, "{" * 17 + "1" + "}" * 17, "<{" * 9,
+    # Closed in quotes only, where the parser does not look.
+    '{ "}", ' * 17, "{ (string)\"}\", " * 17,
+    # Brackets that only the second of two parsers sees.
+    '(GstStructure)"a, b=' + "\\173" * 17 + '"',
+    '(GstCaps)"a/b, b=(GstStructure)\\"c, d=' + "\\\\\\173" * 17 + '\\""',
+    # Behind ';' the parser reads nothing up to ']'.
+    '{ [a; "], "]}", ' * 17,
+    f"(GstSample)None:None:None:{SAMPLE}", f"( sample )00:{SAMPLE}:None:None",
+    "(int/int){ 1 }", "(/int){ 1 }"]
+
+
+def hostile(text):
+    """Metadata that has such text, each with its key."""
+    as_field = f", x={text};"
+    yield "gst.caps", "video/x-raw" + as_field
+    yield "gst.segment", f'"GstSegment{as_field}"'
+    for n, meta in enumerate(METAS):
+        yield f"gst.meta.{n}", meta + as_field
+
+
+METAS = "GstVideoCropMeta", "GstVideoRegionOfInterestMeta"
+GOOD = {"gst.meta.0": "GstVideoCropMeta, x=(uint)1;"}
+
 BYTES = [
     ({"gst.caps": "application/octet-stream"}, WIDE[1]),
     ({"gst.caps": "application/octet-stream"}, np.arange(9, dtype="f4")),
@@ -199,3 +229,40 @@ def test_what_is_no_frame_is_left_out():
             *(line_of("(null)", array.tobytes(), n)
               for n, (_, array) in enumerate(BYTES)),
             line_of("RGB", in_memory(IMAGE))]
+
+
+def test_text_that_its_parser_would_crash_of_is_refused():
+    bad = [(key, text) for deep in HOSTILE for key, text in hostile(deep)]
+    octets = {"gst.caps": "application/octet-stream"}
+    with Receiver() as receiver:
+        with tensormsg.connect(receiver.url) as ep:
+            for key, text in bad:
+                meta = {**octets, **GOOD, key: text}
+                ep.send({"buffer": WIDE[0]}, meta=meta)
+            ep.send({"buffer": WIDE[1]}, meta={**octets, "gst.pts": 5})
+            ep.send({}, meta={"gst.eos": True})
+        warnings = receiver.lines("warning")
+        assert len(warnings) == len(bad), warnings
+        for warning, (key, text) in zip(warnings, bad):
+            assert f"'{key}' " in warning, (warning, key, text[:80])
+        assert receiver.lines("buffer") == [line_of("(null)",
+                                                    WIDE[1].tobytes(), 5)]
+
+
+FINE_TEXT = [
+    "(GstStructure)\"a\\,\\ b\\=\\{\\ \\(int\\)1\\ \\}\\;\"",
+    "(string)\"{{{{{{{{{{{{{{{{{{{{ [[1, 2], [3]] \\173\"", "(int)[ 1, 7 ]",
+    "{" * 15 + "1" + "}" * 15, ", ".join(["y=<1, <2, 3>>"] * 1000)[2:]]
+
+
+def test_text_that_it_writes_is_taken():
+    with Receiver() as receiver:
+        with tensormsg.connect(receiver.url) as ep:
+            for text in FINE_TEXT:
+                meta = {f"gst.meta.{n}": f"{name}, x={text};"
+                        for n, name in enumerate(METAS)}
+                ep.send({"buffer": WIDE[0]}, meta={
+                    "gst.caps": "application/octet-stream", **meta})
+            ep.send({}, meta={"gst.eos": True})
+        assert receiver.lines("warning") == []
+        assert len(receiver.lines("buffer")) == len(FINE_TEXT)
