@@ -5,12 +5,14 @@ and keeps nobody from the others."""
 import asyncio
 import copy
 import operator
+import types
 
 import numpy as np
 import pytest
 
 import tensormsg
 from conftest import WAIT
+from tensormsg import _message
 from test_malformed import Foreign
 
 INT4, LANES = (0, 4, 1), (2, 32, 4)  # dtypes that numpy has no name for
@@ -49,7 +51,7 @@ USES = {
     "array": np.asarray, "copy": np.array, "shape": np.shape,
     "ufunc": lambda t: np.add(t, 1), "function": lambda t: np.stack([t, t]),
     "before": lambda t: t + 1, "behind": lambda t: 1 + t,
-    "array behind": lambda t: np.ones(3) * t, "equal": lambda t: t == 1,
+    "array behind": lambda t: np.ones(3) * t, "less": lambda t: t < 1,
     "item": operator.itemgetter(0), "write": lambda t: operator.setitem(
         t, 0, 1), "length": len, "iterate": list, "truth": bool, "int": int,
     "float": float, "complex": complex, "index": operator.index,
@@ -79,6 +81,20 @@ def test_used_as_an_array_it_says_why_it_is_none(pair, like, use):
     with pytest.raises(TypeError, match="tensor 't' is int4") as caught:
         USES[use](t)
     assert str(caught.value) == t.why and "msg.raw('t')" in t.why
+
+
+@pytest.mark.parametrize("like", [None, np], ids=["numpy", "like"])
+def test_it_equals_itself_alone(pair, like):
+    msg, other = pair(sent(), like), pair(sent(), like)
+    t, u = dict(msg)["t"], other["t"]
+    array = np.ones(3)
+    assert t == t and not t != t and t != u and not t == u
+    assert t != 1 and not 1 == t and t is not None and t != None  # noqa: E711
+    assert t in [1, array, t] and t not in [u, array] and [1, t].index(t) == 1
+    assert not (array == t) and not (t == array) and array != t
+    assert len({t, u, t}) == 2 and {t: 1}[t] == 1 and hash(t) == hash(t)
+    assert {"t": t, "n": 7} == {"n": 7, "t": t} != {"t": u, "n": 7}
+    assert len({msg.dlpack("t"), t}) == 2
 
 
 def test_an_attribute_that_it_lacks(pair):
@@ -161,6 +177,93 @@ def test_what_a_function_raises_names_the_tensor(pair):
                 msg["a"]
             assert str(caught.value) == words
     assert len(calls) == 10
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch's, whose words of others may be any."""
+
+
+class Library(types.ModuleType):
+    """Has a from_dlpack() that says no to one number."""
+
+    def __init__(self, error):
+        super().__init__("library")
+        self.error = error
+
+    def from_dlpack(self, tensor):
+        array = np.from_dlpack(tensor)
+        if array.shape == (1,):
+            raise self.error
+        return array
+
+
+# What torch, numpy and JAX say of a dtype that they lack.
+NOT_THIS = [
+    RuntimeError("Unsupported kUInt bits 4"), BufferError("Unsupported code 9"),
+    RuntimeError("ATen does not support lanes != 1"),
+    RuntimeError("UNIMPLEMENTED: DLPack types with lanes != 1"),
+    RuntimeError("INVALID_ARGUMENT: Unknown or unsupported DLPack type"),
+    TypeError("Unsupported type in DLTensor."), ValueError("no"),
+    NotImplementedError("no"), RuntimeError()]
+
+# What came of the machine, or is a fault of the library's.
+NOT_NOW = [
+    RuntimeError("CUDA error: out of memory"), OutOfMemoryError("no 2 GiB"),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes"),
+    MemoryError("none"), OSError("none"), AttributeError("a"),
+    AssertionError("b"), Odd("d")]
+
+
+def of_it(error):
+    return f"{type(error).__name__}: {error}"
+
+
+@pytest.fixture
+def like_library(pair):
+    """A message with such a library's arrays."""
+    library = Library(None)
+
+    def back(error):
+        library.error = error
+        return pair({"one": np.ones(1), "two": np.ones(2)}, library)
+
+    return back
+
+
+@pytest.mark.parametrize("error", NOT_THIS, ids=of_it)
+def test_what_says_that_the_library_has_no_such_type(like_library, error):
+    got = dict(like_library(error))
+    assert isinstance(got["one"], tensormsg.RawTensor)
+    assert got["two"].tolist() == [1, 1]
+    assert (str(error) or "RuntimeError") in got["one"].why
+
+
+@pytest.mark.parametrize("error", NOT_NOW, ids=of_it)
+def test_what_says_something_else_is_raised(like_library, error):
+    msg = like_library(error)
+    words = str(error)
+    assert msg["two"].tolist() == [1, 1]
+    for _ in range(2):
+        with pytest.raises(type(error), match="^tensor 'one': ") as caught:
+            msg["one"]
+        assert caught.value is error and str(error).endswith(words)
+
+
+@pytest.mark.parametrize("words, is_of_it", [
+    ("Unsupported kInt bits 4", True), ("Unsupported device_type: 3", True),
+    ("UNIMPLEMENTED: of lanes", True), ("CUDA error: invalid argument", False),
+    ("CUDA error: operation not supported", False), ("", False),
+    ("INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS", False)])
+def test_a_runtime_error_of_memory_of_a_device(words, is_of_it):
+    """Where a device may have failed."""
+    def take(tensor):
+        raise RuntimeError(words)
+
+    convert = _message.Converter(take, "take()")
+    with pytest.raises(TypeError if is_of_it else RuntimeError) as caught:
+        convert(Foreign(on=(2, 0)))
+    assert isinstance(caught.value, _message.NotTaken) == is_of_it
 
 
 def test_bytes_that_are_not_here_are_missed_by_name(pair):

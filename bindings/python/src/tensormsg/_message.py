@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Mapping, NoReturn, \
     Optional, Tuple, Union
@@ -51,8 +52,8 @@ class RawTensor(DLPack, NDArrayOperatorsMixin):
     It has the tensor's `name`, `dtype` (as Message.dtype()), `shape` and
     `ndim`. `why` says why there is no array. `raw()` and `tobytes()` give its
     bytes, as Message.raw(). It can be sent on, and from_dlpack() of another
-    library may take it. Used as an array it raises TypeError, or
-    AttributeError, with `why`."""
+    library may take it. It equals itself alone. Used as an array otherwise it
+    raises TypeError, or AttributeError, with `why`."""
 
     __slots__ = ("_name", "_why")
 
@@ -107,7 +108,23 @@ class RawTensor(DLPack, NDArrayOperatorsMixin):
     def _refuse(self, *args: Any, **more: Any) -> NoReturn:
         raise TypeError(self._why)
 
-    __array__ = __array_ufunc__ = __array_function__ = _refuse  # numpy's
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any,
+                        **more: Any) -> Any:
+        if ufunc is np.equal and method == "__call__":
+            return inputs[0] is inputs[1]  # of == of an array
+        if ufunc is np.not_equal and method == "__call__":
+            return inputs[0] is not inputs[1]
+        self._refuse()
+
+    __array__ = __array_function__ = _refuse  # numpy's
     __len__ = __iter__ = __contains__ = __getitem__ = __setitem__ = _refuse
     __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
 
@@ -123,6 +140,30 @@ class NotTaken(TypeError):
     """Another library has no array of that tensor."""
 
 
+# What libraries say of memory that is used up by a RuntimeError: torch, cupy,
+# JAX. MemoryError is none.
+_FULL = re.compile("out.?of.?memory|allocate.memory|RESOURCE_EXHAUSTED", re.I)
+# Those that begin so are of the tensor, also where it is in a device's memory:
+# torch and numpy (Unsupported kInt bits 4), torch, JAX.
+_OF_TENSOR = re.compile(
+    "Unsupported |ATen does not support |UNIMPLEMENTED: |INVALID_ARGUMENT: ")
+
+
+def _of_tensor(error: Exception, tensor: Any) -> bool:
+    """Whether from_dlpack() raised it because of what the tensor is, so that
+    it would again, and not of what became of the machine."""
+    if isinstance(error, (TypeError, BufferError, ValueError,
+                          NotImplementedError)):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    words = str(error)
+    if _FULL.search(type(error).__name__ + " " + words):
+        return False
+    return tensor.__dlpack_device__()[0] == CPU or \
+        _OF_TENSOR.match(words) is not None
+
+
 class Converter:
     """What makes another library's arrays of tensors: its from_dlpack(), and
     what is done with each then."""
@@ -136,9 +177,9 @@ class Converter:
     def __call__(self, tensor: Any) -> Any:
         try:
             made = self._take(tensor)
-        except (Error, MemoryError):
-            raise
         except Exception as error:
+            if isinstance(error, Error) or not _of_tensor(error, tensor):
+                raise
             words = str(error).split("\n")[0]
             raise NotTaken(f"{self._called} does not take "
                            f"({words or type(error).__name__})") from error

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _data
 from ._lib import hot
-from ._message import BaseMessage, Converter, NotTaken
+from ._message import BaseMessage, Converter, NotTaken, _naming
 from .errors import Status, error_of
 
 torch: Any = importlib.import_module("torch")
@@ -201,14 +201,18 @@ class _Builder:
     def __init__(self, message: BaseMessage) -> None:
         self.message = message
         self.names = list(message._arrays)
+        self.failed: Optional[Exception] = None  # which is not the peer's fault
 
     def tensor(self, place: Any) -> Any:
         if type(place) is not int or not 0 <= place < len(self.names):
             raise ValueError(f"no tensor at {place!r}")
         try:
-            return _from_dlpack(hot.dlpack(self.message._owner, place, True))
+            return _from_dlpack(self.message.dlpack(self.names[place]))
         except NotTaken as error:
             raise _untaken(self.message, self.names[place], error) from None
+        except Exception as error:
+            self.failed = _naming(error, self.names[place])
+            raise
 
     def entry(self, node: Any) -> Any:
         if type(node) is int:
@@ -272,6 +276,9 @@ def _tensor(message: BaseMessage, name: str) -> Any:
         return message._made(name, _from_dlpack)
     except NotTaken as error:
         raise _untaken(message, name, error) from None
+    except Exception as error:
+        _naming(error, name)
+        raise
 
 
 def unpack(message: BaseMessage) -> Any:
@@ -303,6 +310,8 @@ def unpack(message: BaseMessage) -> Any:
         return td
     except (ValueError, TypeError, KeyError, IndexError, RuntimeError,
             AttributeError, RecursionError, BufferError) as error:
+        if error is builder.failed:
+            raise
         peer = None if message._peer is None else message._peer.peer
         raise error_of(
             Status.MALFORMED, f"the peer's TensorDict is malformed: "
