@@ -49,8 +49,9 @@ enum {
 typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
 
 /* Called for each message of a peer's that could not be delivered: beyond a
- * limit, malformed, against its sender's policy, damaged under way, given up by
- * its sender (CANCELED, TIMED_OUT). `sequence` is its number among those of
+ * limit, malformed, against its sender's policy, without memory for it
+ * (NO_MEMORY), unreadable (IO), damaged under way, given up by its sender
+ * (CANCELED, TIMED_OUT). `sequence` is its number among those of
  * `channel`, from 0 and modulo 2^32; its turn there has come, so that all
  * before it have been handed out (or queued), and those behind it follow. The
  * sender of such a message hears the same, if it still waits. Not called where

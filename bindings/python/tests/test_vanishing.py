@@ -42,7 +42,8 @@ class Pages:
 
 @pytest.mark.parametrize("place", ["unix", "tcp"])
 def test_an_array_that_ends_early_fails_its_send(mode, place, tmp_path):
-    """Of which the first two pages can be read."""
+    """Of which the first two pages can be read. At the receiver recv() passes
+    it over, and describe() counts it."""
     url = f"unix://{tmp_path}/s" if place == "unix" else "tcp://127.0.0.1:0"
 
     async def scenario(endpoint):
@@ -57,17 +58,20 @@ def test_an_array_that_ends_early_fails_its_send(mode, place, tmp_path):
         await endpoint.send({"last": np.arange(100_000)}, acked=True)
 
     with tensormsg.listen(url, background=True) as listener:
-        took = []
+        took, refused = [], []
 
         def take():
             while not took or "last" not in took[-1]:
-                took.append(dict(listener.recv(timeout=WAIT)))
+                message = listener.recv(timeout=WAIT)
+                took.append(dict(message))
+            refused.append(message.peer.describe()["refused_messages"])
 
         taker = threading.Thread(target=take)
         taker.start()
         mode.run(listener.url, scenario)
         taker.join()
         assert not any("frame" in message for message in took)
+        assert refused == [2 * len(SIZES)]
         assert (took[-1]["last"] == np.arange(100_000)).all()
 
 
