@@ -14,6 +14,9 @@
 #define SEGMENT_HEAD 192 /* at most */
 #define QUEUED_BYTES 128
 #define MORE_BYTES 32768
+/* Beyond all memory there is, and their product is no more than 64 bits. */
+#define NUMBER_MOST (1u << 24)
+#define SEGMENT_MOST UINT32_MAX
 
 const char tmsg_backing_apart[] =
     "no room for UCX's shared memory here (/dev/shm)";
@@ -26,7 +29,7 @@ const char *tmsg_backing_path(const tmsg_ucx_keys_t *keys)
 }
 
 /* A number of the environment's or the application's, for posix or its family;
- * 0: none. */
+ * 0: none. At most NUMBER_MOST. */
 static uint64_t number(const tmsg_ucx_keys_t *keys, const char *name)
 {
     static const char *const heads[] = {"UCX_POSIX_", "UCX_MM_"};
@@ -42,7 +45,7 @@ static uint64_t number(const tmsg_ucx_keys_t *keys, const char *name)
         text = key == NULL ? getenv(full) : key->value;
         value = text == NULL ? 0 : strtoull(text, NULL, 10);
     }
-    return value;
+    return value < NUMBER_MOST ? value : NUMBER_MOST;
 }
 
 tmsg_backing_pool_t tmsg_backing_pool(const tmsg_ucx_keys_t *keys)
@@ -67,7 +70,9 @@ uint64_t tmsg_backing_needs(const tmsg_ucx_keys_t *keys)
     if (!tmsg_ucx_config_takes(keys, POSIX)) {
         return 0;
     }
-    segment = segment == 0 ? SEGMENT_BYTES : segment;
+    segment = segment == 0             ? SEGMENT_BYTES
+              : segment < SEGMENT_MOST ? segment
+                                       : SEGMENT_MOST;
     return segments * (segment + SEGMENT_HEAD) + pool.queued * QUEUED_BYTES +
            MORE_BYTES + (least < UINT64_MAX / 2 ? least : UINT64_MAX / 2);
 }

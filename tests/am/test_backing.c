@@ -12,6 +12,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include "am/backing.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -185,6 +186,45 @@ Test(backing, an_allocation_that_crashes_is_refused)
         must_say(tmsg_error_message(), "UCX_POSIX_ALLOC=md,mmap,heap");
     }
     side_close(&side);
+}
+
+static tmsg_ucx_keys_t keys_of(const char *config)
+{
+    const tmsg_ucx_given_t given = {.code = config};
+    const tmsg_ucx_scope_t loopback = {.device = "lo"};
+    tmsg_ucx_keys_t keys;
+
+    must(tmsg_ucx_config_resolve(&given, &loopback, &keys));
+    return keys;
+}
+
+/* Numbers whose sums and products would be more than 64 bits hold. */
+Test(backing, no_number_is_too_large_to_reckon_with)
+{
+    static const char *const queues[] = {
+        "POSIX_FIFO_SIZE=16777216", "POSIX_FIFO_SIZE=18446744073709551615",
+        "POSIX_FIFO_SIZE=9223372036854775808", "MM_FIFO_SIZE=-1",
+        "POSIX_FIFO_SIZE=18446744073709551615;"
+        "POSIX_RX_BUFS_GROW=18446744073709551615"};
+    static const char *const pools[] = {"POSIX_RX_BUFS_GROW=16777216",
+                                        "MM_RX_BUFS_GROW=18446744073709551615",
+                                        "POSIX_RX_BUFS_GROW=2199023255552"};
+    const uint64_t most = UINT64_C(1) << 24, least = most * 8256;
+
+    for (size_t i = 0; i < COUNT(queues); i++) {
+        const tmsg_ucx_keys_t keys = keys_of(queues[i]);
+
+        must_eq(tmsg_backing_pool(&keys).queued, 1 + most);
+        must_true(tmsg_backing_needs(&keys) > least);
+        must_true(tmsg_backing_needs(&keys) < 4 * least);
+    }
+    for (size_t i = 0; i < COUNT(pools); i++) {
+        const tmsg_ucx_keys_t keys = keys_of(pools[i]);
+
+        must_eq(tmsg_backing_pool(&keys).grows, most);
+        must_true(tmsg_backing_needs(&keys) > least);
+        must_true(tmsg_backing_needs(&keys) < 4 * least);
+    }
 }
 
 /* Room that is there again is used by the next connection. */
