@@ -29,7 +29,7 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
     tmsg_devices_apply(endpoint->devices, &scope);
     status = tmsg_worker_ucx(endpoint->worker, &scope, true, &endpoint->ucx);
     if (status == TMSG_OK && endpoint->ucx->scope.net_only) {
-        endpoint->link.apart = tmsg_backing_apart;
+        endpoint->link.apart = tmsg_backing_apart(endpoint->ucx->lack);
     }
     return status;
 }

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
 #define POSIX "posix,mm,sm,shm"
@@ -17,9 +18,6 @@
 /* Beyond all memory there is, and their product is no more than 64 bits. */
 #define NUMBER_MOST (1u << 24)
 #define SEGMENT_MOST UINT32_MAX
-
-const char tmsg_backing_apart[] =
-    "no room for UCX's shared memory here (/dev/shm)";
 
 const char *tmsg_backing_path(const tmsg_ucx_keys_t *keys)
 {
@@ -92,11 +90,50 @@ bool tmsg_backing_suffices(const tmsg_ucx_keys_t *keys)
     return free_bytes(keys) >= tmsg_backing_needs(keys);
 }
 
+/* The variable in force that has UCX take its shared memory from elsewhere than
+ * its file system; NULL: none does. A value that begins with "md" does not. */
+static const char *alloc_variable(void)
+{
+    static const char *const names[] = {"UCX_POSIX_ALLOC", "UCX_MM_ALLOC",
+                                        "UCX_SM_ALLOC", "UCX_ALLOC"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL) {
+            return strncmp(value, "md", 2) == 0 ? NULL : names[i];
+        }
+    }
+    return NULL;
+}
+
 /* Where enough is free it is something else that UCX lacks. */
+tmsg_lack_t tmsg_backing_lack(const tmsg_ucx_keys_t *keys)
+{
+    return !tmsg_backing_suffices(keys) ? TMSG_LACK_BYTES
+           : alloc_variable() != NULL   ? TMSG_LACK_ALLOC
+                                        : TMSG_LACK_OTHER;
+}
+
+const char *tmsg_backing_apart(tmsg_lack_t lack)
+{
+    static const char *const words[TMSG_LACKS] = {
+        [TMSG_LACK_BYTES] = "no room for UCX's shared memory here (/dev/shm, "
+                            "or what UCX_POSIX_DIR names)",
+        [TMSG_LACK_ALLOC] = "UCX gets no shared memory here, where a variable "
+                            "UCX_*ALLOC is set",
+        [TMSG_LACK_OTHER] = "UCX gets no shared memory here (rights, inodes or "
+                            "limits: see the log)",
+    };
+
+    return words[lack];
+}
+
 const char *tmsg_backing_text(const tmsg_ucx_keys_t *keys, char *text,
                               size_t bytes)
 {
     uint64_t free = free_bytes(keys), needed = tmsg_backing_needs(keys);
+    const char *alloc = alloc_variable();
 
     if (free < needed) {
         snprintf(text, bytes,
@@ -104,6 +141,11 @@ const char *tmsg_backing_text(const tmsg_ucx_keys_t *keys, char *text,
                  "%llu KiB are needed",
                  tmsg_backing_path(keys), (unsigned long long)(free / 1024),
                  (unsigned long long)(needed / 1024));
+    } else if (alloc != NULL) {
+        snprintf(text, bytes,
+                 "UCX gets no shared memory with %s=%.80s, which has it taken "
+                 "from elsewhere: leave it unset",
+                 alloc, getenv(alloc));
     } else {
         snprintf(text, bytes,
                  "UCX gets no shared memory, of System V (kernel.shmmni, "

@@ -13,8 +13,20 @@
 
 #define TMSG_BACKING_BYTES 200
 
-/* Of the peers of a worker that was opened without. */
-extern const char tmsg_backing_apart[];
+/* Why UCX gets none. */
+typedef enum {
+    TMSG_LACK_BYTES, /* too few are free */
+    TMSG_LACK_ALLOC, /* the user's variables say where to take it from */
+    TMSG_LACK_OTHER, /* rights, inodes, a limit of System V's */
+    TMSG_LACKS
+} tmsg_lack_t;
+
+/* As far as can be told, of keys that UCX got none with. */
+tmsg_lack_t tmsg_backing_lack(const tmsg_ucx_keys_t *keys);
+
+/* In a few words, which last, for the peers of a worker that was opened
+ * without. */
+const char *tmsg_backing_apart(tmsg_lack_t lack);
 
 /* /dev/shm, or what UCX_POSIX_DIR names. */
 const char *tmsg_backing_path(const tmsg_ucx_keys_t *keys);

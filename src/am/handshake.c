@@ -191,7 +191,7 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
                              &endpoint->ucx);
     if (status == TMSG_OK && endpoint->ucx->scope.net_only &&
         endpoint->link.apart == NULL) {
-        endpoint->link.apart = tmsg_backing_apart;
+        endpoint->link.apart = tmsg_backing_apart(endpoint->ucx->lack);
     }
     return status;
 }

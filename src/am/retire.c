@@ -413,6 +413,15 @@ void tmsg_ucx_retire(tmsg_ucx_t *ucx)
     ucx->worker->has_retired = true;
 }
 
+/* One that is behind a blob is the only one without as long as it is there. */
+void tmsg_ucx_supersede(tmsg_ucx_t *ucx)
+{
+    if (!has_listener(ucx)) {
+        ucx->retired = true;
+        ucx->worker->has_retired = true;
+    }
+}
+
 void tmsg_worker_close_retired(tmsg_worker_t *worker)
 {
     tmsg_ucx_t *next;

@@ -11,6 +11,10 @@
  * that do end, and its blobs with them. Lock held, outside UCX. */
 void tmsg_ucx_retire(tmsg_ucx_t *ucx);
 
+/* Lock held: another takes the new connections of this one, which has no shared
+ * memory. It stays open for those that it has, and for a blob. */
+void tmsg_ucx_supersede(tmsg_ucx_t *ucx);
+
 /* Lock held: an endpoint on a retired one has ended, which UCX may never
  * report. */
 void tmsg_ucx_watch(tmsg_ucx_t *ucx);

@@ -26,6 +26,7 @@
 #define BLAME_BYTES 240
 #define DESCRIPTORS 40       /* more than a UCX worker takes */
 #define DESCRIPTORS_MOST 256 /* that are tried out */
+#define RETRY_NS 10000000000ULL
 
 /* The settings that leave UCX nothing to work with, if there are any. */
 static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
@@ -293,9 +294,12 @@ static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
     tmsg_status_t status = open_scope(ucx, handler);
     char why[TMSG_ERROR_BYTES];
 
-    if (status != TMSG_ERR_NO_MEMORY || ucx->scope.device[0] == '\0') {
+    if (status != TMSG_ERR_NO_MEMORY || ucx->scope.device[0] == '\0' ||
+        ucx->scope.or_not) {
         return status;
     }
+    ucx->lack = tmsg_backing_lack(&ucx->keys);
+    ucx->apart_ns = tmsg_now_ns();
     snprintf(why, sizeof(why), "%s", tmsg_error_message());
     ucx->scope.net_only = true;
     status = open_scope(ucx, handler);
@@ -428,15 +432,36 @@ err:
     return status;
 }
 
-bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx)
+/* The keys that one without shared memory would have with it. */
+static tmsg_status_t resolve_shared(const tmsg_ucx_t *ucx,
+                                    tmsg_ucx_keys_t *keys)
 {
     const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
     tmsg_ucx_scope_t scope = ucx->scope;
-    tmsg_ucx_keys_t keys;
 
     scope.net_only = false;
-    return tmsg_ucx_config_resolve(&given, &scope, &keys) == TMSG_OK &&
-           tmsg_backing_needs(&keys) != 0 && tmsg_backing_suffices(&keys);
+    return tmsg_ucx_config_resolve(&given, &scope, keys);
+}
+
+bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_keys_t keys;
+
+    return ucx->lack == TMSG_LACK_BYTES
+               ? resolve_shared(ucx, &keys) == TMSG_OK &&
+                     tmsg_backing_needs(&keys) != 0 &&
+                     tmsg_backing_suffices(&keys)
+               : tmsg_now_ns() - ucx->apart_ns >= RETRY_NS;
+}
+
+void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_keys_t keys;
+
+    if (resolve_shared(ucx, &keys) == TMSG_OK) {
+        ucx->lack = tmsg_backing_lack(&keys);
+    }
+    ucx->apart_ns = tmsg_now_ns();
 }
 
 /* What must not be closed, for leak checkers to find. */

@@ -48,6 +48,8 @@ typedef struct tmsg_ucx {
     tmsg_worker_t *worker;
     bool suspect; /* its shared memory may be blocked */
     tmsg_ucx_scope_t scope;
+    tmsg_lack_t lack;  /* where that is net_only: why, when it was opened */
+    uint64_t apart_ns; /* or last tried to be with shared memory: when */
     bool dialling;
     tmsg_ucx_keys_t keys;
     ucp_context_h context;
@@ -118,9 +120,13 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);
 
-/* Whether one that was opened without shared memory would have room for it
- * now. */
+/* Whether one that was opened without shared memory may be opened with it now:
+ * where bytes were missing, as soon as they are free; else once in 10 s, since
+ * nothing tells, and UCX complains on standard output each time. */
 bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx);
+
+/* That was tried, and failed. */
+void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx);
 
 /* Nobody works with it any more. It is closed when the last message, and the
  * last of its kin, has let go of it, which they do from any thread; and when no

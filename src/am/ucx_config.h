@@ -20,7 +20,8 @@ typedef struct {
                                         alone */
     bool named;    /* by the application, which may name several */
     int family;    /* AF_* of a ucx:// address; 0: ours find their own */
-    bool net_only; /* without shared memory, for which there is no room */
+    bool net_only; /* without shared memory, which UCX does not get */
+    bool or_not;   /* not at all rather than so */
     struct in6_addr address; /* of the device, that UCX is to use (first.h); all
                                 zero: any. IPv4 is IPv4-mapped */
 } tmsg_ucx_scope_t;

@@ -303,7 +303,7 @@ err_free:
     return status;
 }
 
-/* One without shared memory only as long as there is no room for it. */
+/* One with shared memory, else one without. */
 static tmsg_ucx_t *find_ucx(const tmsg_worker_t *worker,
                             const tmsg_ucx_scope_t *scope, bool dialling)
 {
@@ -319,10 +319,10 @@ static tmsg_ucx_t *find_ucx(const tmsg_worker_t *worker,
         }
         without = ucx;
     }
-    return without != NULL && tmsg_ucx_may_share(without) ? NULL : without;
+    return without;
 }
 
-tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
+static tmsg_status_t open_ucx(tmsg_worker_t *worker,
                               const tmsg_ucx_scope_t *scope, bool dialling,
                               tmsg_ucx_t **ucx_p)
 {
@@ -331,12 +331,6 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
     tmsg_ucx_t *ucx;
     tmsg_status_t status;
 
-    ucx = find_ucx(worker, scope, dialling);
-    if (ucx != NULL) {
-        ucx->users++;
-        *ucx_p = ucx;
-        return TMSG_OK;
-    }
     tmsg_hello_fill_local(worker->context->instance_id, &hello);
     hello.queue_depth = worker->queue_depth;
     hello.channels = worker->channels;
@@ -374,11 +368,45 @@ tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
         tmsg_ucx_close(ucx);
         return status;
     }
-    ucx->users = 1;
     ucx->next = worker->ucx;
     worker->ucx = ucx;
     *ucx_p = ucx;
     return TMSG_OK;
+}
+
+/* What is wrong with the try is not the caller's: there is one that works. */
+static tmsg_ucx_t *try_to_share(tmsg_worker_t *worker, tmsg_ucx_t *without,
+                                const tmsg_ucx_scope_t *scope)
+{
+    tmsg_ucx_scope_t sharing = *scope;
+    tmsg_ucx_t *ucx;
+
+    sharing.or_not = true;
+    if (open_ucx(worker, &sharing, without->dialling, &ucx) != TMSG_OK) {
+        tmsg_ucx_stays_apart(without);
+        return without;
+    }
+    tmsg_ucx_supersede(without);
+    return ucx;
+}
+
+tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
+                              const tmsg_ucx_scope_t *scope, bool dialling,
+                              tmsg_ucx_t **ucx_p)
+{
+    tmsg_ucx_t *ucx = find_ucx(worker, scope, dialling);
+    tmsg_status_t status = TMSG_OK;
+
+    if (ucx == NULL) {
+        status = open_ucx(worker, scope, dialling, &ucx);
+    } else if (ucx->scope.net_only && tmsg_ucx_may_share(ucx)) {
+        ucx = try_to_share(worker, ucx, scope);
+    }
+    if (status == TMSG_OK) {
+        ucx->users++;
+        *ucx_p = ucx;
+    }
+    return status;
 }
 
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due)

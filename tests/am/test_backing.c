@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include <ucp/api/ucp.h>
 
 #include "am/backing.h"
+#include "am/ucx.h"
+#include "am/worker.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
@@ -20,16 +23,21 @@
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
 /* A /dev/shm of this process's own. */
+static void mount_shm(const char *options)
+{
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("shm", SHM, "tmpfs", 0, options) != 0) {
+        cr_skip_test("no leave to mount a small file system");
+    }
+}
+
 static void take_shm(unsigned kib)
 {
     char size[32];
 
     snprintf(size, sizeof(size), "size=%uk", kib);
-    if (unshare(CLONE_NEWNS) != 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("shm", SHM, "tmpfs", 0, size) != 0) {
-        cr_skip_test("no leave to mount a small file system");
-    }
+    mount_shm(size);
 }
 
 static void resize_shm(unsigned kib)
@@ -247,6 +255,165 @@ Test(backing, shared_memory_comes_back_with_room)
     converse(&pair, 1000);
     tmsg_endpoint_destroy(again);
     pair_drop(&pair);
+}
+
+static bool is_open(void *endpoint)
+{
+    return tmsg_endpoint_status(endpoint) != TMSG_IN_PROGRESS;
+}
+
+static void hang_up(pair_t *pair, tmsg_endpoint_t *dialled,
+                    tmsg_endpoint_t *accepted)
+{
+    tmsg_request_t *closed;
+
+    must(tmsg_endpoint_close(dialled, &closed));
+    must(pair_finish(pair, closed));
+    must_be(pair_end_of(pair, accepted), TMSG_ERR_CLOSED);
+    tmsg_endpoint_destroy(dialled);
+    tmsg_endpoint_destroy(accepted);
+}
+
+static void redial(pair_t *pair, const char *carrier)
+{
+    tmsg_endpoint_t *again = side_dial(&pair->b, &pair->a);
+    unsigned accepts = pair->a.accepts;
+
+    pair_await(pair, is_open, again, "another connection");
+    must(tmsg_endpoint_status(again));
+    must_true(endpoint_uses(again, carrier));
+    if (strcmp(carrier, "posix") != 0) {
+        must_true(!endpoint_uses(again, "posix"));
+    }
+    while (pair->a.accepts == accepts) {
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_worker_progress(pair->b.worker);
+    }
+    hang_up(pair, again, pair->a.accepted);
+}
+
+static unsigned count_ucx(const side_t *side)
+{
+    unsigned count = 0;
+
+    for (const tmsg_ucx_t *ucx = side->worker->ucx; ucx; ucx = ucx->next) {
+        count++;
+    }
+    return count;
+}
+
+/* As if nobody had tried for long. */
+static void let_try(const side_t *side)
+{
+    for (tmsg_ucx_t *ucx = side->worker->ucx; ucx; ucx = ucx->next) {
+        ucx->apart_ns = 0;
+    }
+}
+
+static bool has_one_ucx(void *side) { return count_ucx(side) == 1; }
+
+static void close_first(pair_t *pair)
+{
+    hang_up(pair, pair->to_a, pair->to_b);
+    pair_await(pair, has_one_ucx, &pair->a, "the end of what is superseded");
+    pair_await(pair, has_one_ucx, &pair->b, "the end of what is superseded");
+}
+
+/* Bytes are free, and UCX gets none all the same. */
+Test(backing, without_inodes_connections_share_a_ucx_worker)
+{
+    int descriptors;
+    pair_t pair;
+
+    mount_shm("size=65536k,nr_inodes=1");
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must_true(!endpoint_uses(pair.to_a, "posix"));
+    must_tell(pair.to_a, "inodes");
+    must_tell(pair.to_b, "inodes");
+    redial(&pair, "tcp");
+    descriptors = count_descriptors();
+    for (int i = 0; i < 10; i++) {
+        if (i % 5 == 4) {
+            let_try(&pair.a);
+            let_try(&pair.b);
+        }
+        redial(&pair, "tcp");
+        must_eq(count_ucx(&pair.a), 1);
+        must_eq(count_ucx(&pair.b), 1);
+    }
+    must_true(count_descriptors() <= descriptors);
+    must_eq(mount("shm", SHM, "tmpfs", MS_REMOUNT, "nr_inodes=1000"), 0);
+    redial(&pair, "tcp"); /* it was tried just now */
+    let_try(&pair.a);
+    let_try(&pair.b);
+    redial(&pair, "posix");
+    must_eq(count_ucx(&pair.a), 2);
+    close_first(&pair);
+    redial(&pair, "posix");
+    must_eq(count_ucx(&pair.a), 1);
+    pair_drop(&pair);
+}
+
+/* What takes the place of one without room leaves none behind. */
+Test(backing, what_had_no_room_is_closed_without_users)
+{
+    pair_t pair;
+
+    take_shm(64);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    resize_shm(65536);
+    redial(&pair, "posix");
+    must_eq(count_ucx(&pair.a), 2);
+    must_eq(count_ucx(&pair.b), 2);
+    close_first(&pair);
+    pair_drop(&pair);
+}
+
+static const char *const alloc_names[] = {"UCX_ALLOC", "UCX_SM_ALLOC",
+                                          "UCX_MM_ALLOC", "UCX_POSIX_ALLOC"};
+
+/* A variable that has UCX take its memory elsewhere is to blame, not what there
+ * is enough of. */
+Test(backing, a_variable_that_has_memory_taken_elsewhere_is_named)
+{
+    const tmsg_ucx_keys_t keys = keys_of("");
+    char text[TMSG_BACKING_BYTES], named[32];
+
+    take_shm(65536);
+    for (size_t i = 0; i < COUNT(alloc_names); i++) {
+        setenv(alloc_names[i], "heap", 1);
+        snprintf(named, sizeof(named), "with %s=heap", alloc_names[i]);
+        must_say(tmsg_backing_text(&keys, text, sizeof(text)), named);
+        must_eq(tmsg_backing_lack(&keys), TMSG_LACK_ALLOC);
+    }
+    setenv("UCX_POSIX_ALLOC", "md,mmap", 1);
+    must_say(tmsg_backing_text(&keys, text, sizeof(text)), "kernel.shmmni");
+    resize_shm(64);
+    setenv("UCX_POSIX_ALLOC", "heap", 1);
+    must_say(tmsg_backing_text(&keys, text, sizeof(text)), "64 KiB are free");
+}
+
+/* UCX 1.17 and later are not given them. */
+Test(backing, up_to_1_16_such_a_variable_leaves_tcp)
+{
+    unsigned major, minor, patch;
+
+    ucp_get_version(&major, &minor, &patch);
+    if (minor >= 17) {
+        return;
+    }
+    take_shm(65536);
+    for (size_t i = 0; i < COUNT(alloc_names); i++) {
+        pair_t pair;
+
+        setenv(alloc_names[i], "heap", 1);
+        pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+        must_tell(pair.to_a, "UCX_*ALLOC");
+        redial(&pair, "tcp");
+        must_eq(count_ucx(&pair.a), 1);
+        pair_drop(&pair);
+        unsetenv(alloc_names[i]);
+    }
 }
 
 static char posix[] = "posix", tcp[] = "tcp";
