@@ -51,6 +51,11 @@ static const struct {
 
 #define DEFAULT_COUNT (sizeof(defaults) / sizeof(defaults[0]))
 
+/* Keys that the application may set: all others must have room, too. */
+#define GIVEN_MOST 40
+
+#define PRINTED_MOST 127 /* bytes of a value that UCX prints */
+
 static const char *const origin_names[] = {"default", "environment", "code",
                                            "file"};
 
@@ -204,8 +209,16 @@ static bool next_pair(const char **text_p, char *key, size_t key_size,
                                  (int)length, text);
         return false;
     }
-    if (key_length == 0 || key_length == length || key_length + 5 > key_size ||
+    if (key_length > 0 && key_length < length &&
         length - key_length > value_size) {
+        *status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                 "ucx_config: the value of %.*s has %zu bytes, "
+                                 "at most %zu are taken",
+                                 (int)key_length, text, length - key_length - 1,
+                                 value_size - 1);
+        return false;
+    }
+    if (key_length == 0 || key_length == length || key_length + 5 > key_size) {
         *status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                                  "ucx_config: '%.*s' is not KEY=VALUE",
                                  (int)length, text);
@@ -236,13 +249,31 @@ static bool lists(const char *list, const char *word, size_t length)
     return false;
 }
 
-bool tmsg_ucx_config_takes(const tmsg_ucx_keys_t *keys, const char *users)
+/* UCX_TLS in force, in full where a key holds a part of it. */
+static const char *transports_of(const tmsg_ucx_keys_t *keys)
 {
     const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
-    const char *tls = key == NULL ? "all" : key->value;
+    const char *environment;
+
+    if (key == NULL) {
+        return "all";
+    }
+    environment = key->origin == TMSG_ORIGIN_ENVIRONMENT &&
+                          strlen(key->value) == sizeof(key->value) - 1
+                      ? getenv("UCX_TLS")
+                      : NULL;
+    return environment == NULL ? key->value : environment;
+}
+
+bool tmsg_ucx_config_takes(const tmsg_ucx_keys_t *keys, const char *users)
+{
+    const char *tls = transports_of(keys);
     bool except = tls[0] == '^';
     bool named = false;
 
+    if (keys->net_only && users != NULL && lists(users, "sm", 2)) {
+        return false;
+    }
     if (users == NULL || lists(tls, "all", 3)) {
         return true;
     }
@@ -327,6 +358,10 @@ static tmsg_status_t put_given(const tmsg_ucx_given_t *given,
         put_behind(keys, name, inherited_from(name), key.value,
                    TMSG_ORIGIN_FILE, given->path);
     }
+    if (status == TMSG_OK && keys->count > GIVEN_MOST) {
+        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "ucx_config: more than %d keys", GIVEN_MOST);
+    }
     return status;
 }
 
@@ -410,46 +445,20 @@ static bool is_network(const char *word, size_t length)
     return network;
 }
 
-/* The transports of a list that are not shared memory; "" unless one of them is
- * of the network. */
-static void list_without(const char *tls, char *text, size_t bytes)
-{
-    static const char memory[] = "posix,sysv,xpmem,mm,sm,shm,cma,knem";
-    bool network = false;
-    size_t used = 0;
+static const char memory[] = "posix,sysv,xpmem,mm,sm,shm,cma,knem";
 
-    text[0] = '\0';
-    while (*tls != '\0') {
+/* Whether UCX_TLS leaves a network when shared memory is left out. */
+static bool has_network(const char *tls)
+{
+    bool network = tls[0] == '^' || lists(tls, "all", 3);
+
+    while (*tls != '\0' && !network) {
         size_t length = strcspn(tls, ",");
 
-        network |= !lists(memory, tls, length) && is_network(tls, length);
-        if (!lists(memory, tls, length) && used + length + 2 <= bytes) {
-            used += (size_t)snprintf(text + used, bytes - used, "%s%.*s",
-                                     used == 0 ? "" : ",", (int)length, tls);
-        }
+        network = !lists(memory, tls, length) && is_network(tls, length);
         tls += length + (tls[length] == ',');
     }
-    if (!network) {
-        text[0] = '\0';
-    }
-}
-
-static void leave_memory_out(tmsg_ucx_keys_t *keys)
-{
-    const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
-    char text[sizeof(key->value) + 8];
-
-    if (key == NULL || lists(key->value, "all", 3)) {
-        snprintf(text, sizeof(text), "^sm");
-    } else if (key->value[0] == '^') {
-        snprintf(text, sizeof(text), "%s,sm", key->value);
-    } else {
-        list_without(key->value, text, sizeof(text));
-    }
-    if (text[0] != '\0') {
-        put(keys, "UCX_TLS", text, TMSG_ORIGIN_DEFAULT,
-            "there is no room for shared memory");
-    }
+    return network;
 }
 
 /* UCX's pools of shared memory take theirs from wherever ALLOC says, the
@@ -562,14 +571,13 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
     tmsg_status_t status;
 
     keys->count = 0;
+    keys->net_only = false;
     status = put_given(given, keys);
     if (status != TMSG_OK) {
         return status;
     }
     put_scope(scope, keys);
-    if (scope->net_only) {
-        leave_memory_out(keys);
-    }
+    keys->net_only = scope->net_only && has_network(transports_of(keys));
     put_backing(keys);
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
         const char *users = defaults[i].users;
@@ -646,8 +654,7 @@ static void leave_out_cma(const char *tls, char *text, size_t bytes)
     }
 }
 
-/* What UCX has read, of its own files as well: a key of ours is cut where its
- * value is long. Freed by the caller; NULL: no memory. */
+/* What UCX has read of its own files. Freed by the caller; NULL: no memory. */
 static char *read_transports(const ucp_config_t *config)
 {
     static const char name[] = "UCX_TLS=";
@@ -674,23 +681,88 @@ static char *read_transports(const ucp_config_t *config)
     return text;
 }
 
-static tmsg_status_t apply_transports(ucp_config_t *config)
+static void list_without_memory(const char *tls, char *text, size_t bytes)
 {
-    char *tls = read_transports(config);
-    size_t bytes = tls == NULL ? 0 : strlen(tls) + sizeof("^cma,cma");
-    char *text = tls == NULL ? NULL : malloc(bytes);
+    size_t used = 0;
 
-    if (text == NULL) {
-        free(tls);
+    text[0] = '\0';
+    while (*tls != '\0' && used < bytes) {
+        size_t length = strcspn(tls, ",");
+
+        if (!lists(memory, tls, length)) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.*s",
+                                     used > 0 ? "," : "", (int)length, tls);
+        }
+        tls += length + (tls[length] == ',');
+    }
+}
+
+/* UCX_TLS as it is without shared memory; of a list of UCX's own files that has
+ * nothing else, all that there is. */
+static void leave_out_memory(const char *tls, char *text, size_t bytes)
+{
+    if (tls[0] == '^') {
+        snprintf(text, bytes, "%s,sm", tls);
+    } else if (lists(tls, "all", 3) || !has_network(tls)) {
+        snprintf(text, bytes, "^sm");
+    } else {
+        list_without_memory(tls, text, bytes);
+    }
+}
+
+/* As it is in force, before anything is left out. Only what is of UCX's own
+ * files is not known in full. */
+static tmsg_status_t find_transports(const tmsg_ucx_keys_t *keys,
+                                     const ucp_config_t *config, char **tls_p)
+{
+    bool known = tmsg_ucx_config_key(keys, "UCX_TLS") != NULL;
+    char *tls = known ? strdup(transports_of(keys)) : read_transports(config);
+
+    if (tls == NULL) {
         return tmsg_error_memory("UCX_TLS");
     }
-    leave_out_cma(tls, text, bytes);
+    if (!known && strlen(tls) >= PRINTED_MOST) {
+        free(tls);
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "UCX_TLS of UCX's own file has %d bytes or more: "
+                              "set it in the environment",
+                              PRINTED_MOST);
+    }
+    *tls_p = tls;
+    return TMSG_OK;
+}
+
+static tmsg_status_t apply_transports(const tmsg_ucx_keys_t *keys,
+                                      ucp_config_t *config)
+{
+    char *tls = NULL, *net, *text;
+    size_t bytes;
+    tmsg_status_t status = find_transports(keys, config, &tls);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    bytes = strlen(tls) + sizeof("^sm,sm,cma");
+    net = malloc(bytes);
+    text = malloc(bytes);
+    if (net == NULL || text == NULL) {
+        status = tmsg_error_memory("UCX_TLS");
+        goto out;
+    }
+    if (keys->net_only) {
+        leave_out_memory(tls, net, bytes);
+    } else {
+        snprintf(net, bytes, "%s", tls);
+    }
+    leave_out_cma(net, text, bytes);
     if (text[0] != '\0') { /* else UCX says that cma alone carries nothing */
         (void)ucp_config_modify(config, "TLS", text);
     }
+out:
     free(text);
+    free(net);
     free(tls);
-    return TMSG_OK;
+    return status;
 }
 
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
@@ -724,7 +796,7 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
         tmsg_log(TMSG_LOG_WARN, "this UCX does not take %s=%s (%s)", key->name,
                  key->value, ucs_status_string(ucs));
     }
-    status = apply_transports(config);
+    status = apply_transports(keys, config);
     if (status != TMSG_OK) {
         ucp_config_release(config);
         return status;

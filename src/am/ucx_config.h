@@ -35,7 +35,7 @@ typedef enum {
 
 typedef struct {
     char name[48];   /* with the UCX_ prefix */
-    char value[208]; /* in force */
+    char value[208]; /* in force; one of the environment's may be cut */
     tmsg_ucx_origin_t origin;
     const char *why; /* for a default of ours; of a file's, its path; or NULL */
 } tmsg_ucx_key_t;
@@ -45,6 +45,7 @@ typedef struct {
 typedef struct {
     tmsg_ucx_key_t keys[TMSG_UCX_KEYS_MAX];
     size_t count;
+    bool net_only; /* UCX_TLS is to be taken without shared memory */
 } tmsg_ucx_keys_t;
 
 /* What the application says, "KEY=VALUE;KEY=VALUE" each. All zero bits: no
@@ -61,13 +62,14 @@ bool tmsg_ucx_scope_has_address(const tmsg_ucx_scope_t *scope);
 bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other);
 
-/* Whether these are pairs. Errors: INVALID_PARAM. */
+/* Whether these are pairs, none too long, nor too many. Errors: INVALID_PARAM.
+ */
 tmsg_status_t tmsg_ucx_config_check(const tmsg_ucx_given_t *given);
 
 /* Works out every key we care about for a scope: code, then the user's UCX_*
  * variables, then the file, then our defaults. What `given` points to is to
- * outlive *keys. A scope without shared memory takes it out of UCX_TLS, whoever
- * set that, unless nothing would be left. */
+ * outlive *keys. In a scope without shared memory UCX_TLS counts without that,
+ * whoever set it, unless nothing would be left. */
 tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
                                       const tmsg_ucx_scope_t *scope,
                                       tmsg_ucx_keys_t *keys);
