@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "serialize/file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tensormsg/meta.h>
@@ -100,82 +96,6 @@ static tmsg_status_t find_format(const tmsg_file_where_t *where,
                           "the name ends in none of .safetensors, .npz, .npy");
 }
 
-typedef struct {
-    void *bytes;
-    size_t size;
-} mapping_t;
-
-static void unmap(void *arg)
-{
-    mapping_t *mapping = arg;
-
-    munmap(mapping->bytes, mapping->size);
-    free(mapping);
-}
-
-/* Private and writable, so that an application may work in place; the file
- * never changes. NORESERVE, for a file may be larger than memory. */
-static tmsg_status_t map_file(const tmsg_file_where_t *where, int fd,
-                              mapping_t *mapping)
-{
-    struct stat about;
-
-    if (fstat(fd, &about) != 0) {
-        return tmsg_file_fail(where, TMSG_ERR_IO, "stat: %m");
-    }
-    if (!S_ISREG(about.st_mode)) {
-        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                              "is not a regular file");
-    }
-    if (about.st_size == 0) {
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "is empty");
-    }
-    mapping->size = (size_t)about.st_size;
-    mapping->bytes = mmap(NULL, mapping->size, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-    if (mapping->bytes == MAP_FAILED && errno == ENOMEM) {
-        /* Strict overcommit charges writable mappings all the same. */
-        mapping->bytes =
-            mmap(NULL, mapping->size, PROT_READ, MAP_PRIVATE, fd, 0);
-    }
-    if (mapping->bytes == MAP_FAILED) {
-        return tmsg_file_fail(
-            where, errno == ENOMEM ? TMSG_ERR_NO_MEMORY : TMSG_ERR_IO,
-            "map %zu bytes: %m", mapping->size);
-    }
-    return TMSG_OK;
-}
-
-static tmsg_status_t open_mapping(const tmsg_file_where_t *where,
-                                  mapping_t **mapping_p)
-{
-    tmsg_status_t status;
-    mapping_t *mapping = malloc(sizeof(*mapping));
-    int fd;
-
-    if (mapping == NULL) {
-        return tmsg_error_memory("a file's mapping");
-    }
-    /* NONBLOCK, or a FIFO would hang here. */
-    fd = open(where->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        status = tmsg_file_fail(
-            where, errno == ENOENT ? TMSG_ERR_NOT_FOUND : TMSG_ERR_IO, "%m");
-        goto err_free;
-    }
-    status = map_file(where, fd, mapping);
-    close(fd);
-    if (status != TMSG_OK) {
-        goto err_free;
-    }
-    *mapping_p = mapping;
-    return TMSG_OK;
-
-err_free:
-    free(mapping);
-    return status;
-}
-
 /* A receiver writes the file under this name, so it travels with the map. */
 static tmsg_status_t set_name(const tmsg_file_where_t *where, tmsg_map_t *map,
                               tmsg_file_format_t format)
@@ -253,7 +173,6 @@ tmsg_status_t tmsg_file_load(const char *path,
 {
     tmsg_file_format_t format;
     tmsg_file_input_t input = {.where = {.path = path}};
-    mapping_t *mapping = NULL;
     tmsg_status_t status;
 
     if (path == NULL || map_p == NULL) {
@@ -265,20 +184,16 @@ tmsg_status_t tmsg_file_load(const char *path,
         status = find_format(&input.where, format, &format);
     }
     if (status == TMSG_OK) {
-        status = open_mapping(&input.where, &mapping);
+        status = tmsg_file_open(&input);
     }
     if (status != TMSG_OK) {
         return status;
     }
     status = tmsg_map_create(&input.map);
-    if (status != TMSG_OK) {
-        unmap(mapping);
-        return status;
+    if (status == TMSG_OK) {
+        status = tmsg_file_decode(&input, format);
     }
-    tmsg_map_own(input.map, unmap, mapping);
-    input.bytes = mapping->bytes;
-    input.size = mapping->size;
-    status = tmsg_file_decode(&input, format);
+    tmsg_file_close(&input);
     if (status != TMSG_OK) {
         tmsg_map_destroy(input.map);
         return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/file.h - what the file formats share: the mapped bytes they read
+/* serialize/file.h - what the file formats share: the file they read and map,
  * and the temporary file they write. */
 #ifndef TMSG_SERIALIZE_FILE_H
 #define TMSG_SERIALIZE_FILE_H
@@ -23,17 +23,48 @@ tmsg_status_t tmsg_file_fail(const tmsg_file_where_t *where,
                              tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A file being read. Tensors refer into `bytes`, which the map must not
+/* A file being read. Others may write to it meanwhile, and the pages of a
+ * mapping show what they write. So nothing is read through the mapping, only
+ * with tmsg_file_read(), into memory that nobody else writes: what was checked
+ * there stays as it is. Tensors refer into `bytes`, which the map must not
  * outlive. */
 typedef struct {
     tmsg_file_where_t where;
-    uint8_t *bytes;
-    uint64_t size;
+    bool opened;    /* false: `bytes` are the whole file */
+    int fd;         /* of a file that is opened */
+    uint64_t size;  /* of the file, when it was opened */
+    uint8_t *bytes; /* the file from `mapped_from` on, once it is mapped */
+    uint64_t mapped_from;
     tmsg_map_t *map;      /* what is read goes here */
     tmsg_limits_t limits; /* held_bytes bounds `taken` */
     uint64_t taken;       /* memory that the tensors have of their own */
     uint64_t realigned;   /* of it, only for the sake of alignment */
 } tmsg_file_input_t;
+
+/* Opens the file at input->where.path, and closes it. What was mapped stays.
+ * Errors: NOT_FOUND, IO, UNSUPPORTED (no regular file), MALFORMED (empty). */
+tmsg_status_t tmsg_file_open(tmsg_file_input_t *input);
+void tmsg_file_close(tmsg_file_input_t *input);
+
+/* Copies bytes of the file; `at` + `bytes` is at most input->size. Errors: IO,
+ * also if the file has become shorter than that. */
+tmsg_status_t tmsg_file_read(const tmsg_file_input_t *input, uint64_t at,
+                             void *memory, uint64_t bytes);
+
+/* The same, for `at` of at most input->size. Returns how many bytes there are,
+ * at most `bytes`, or -1 with errno set. */
+int64_t tmsg_file_read_some(const tmsg_file_input_t *input, uint64_t at,
+                            void *memory, uint64_t bytes);
+
+/* Maps the file from the page of the byte `from` on. The mapping ends with
+ * input->map, to which no tensor was added yet. Errors: NO_MEMORY, IO. */
+tmsg_status_t tmsg_file_map(tmsg_file_input_t *input, uint64_t from);
+
+/* Returns where a byte of the file is mapped. */
+static inline uint8_t *tmsg_file_at(const tmsg_file_input_t *input, uint64_t at)
+{
+    return input->bytes + (at - input->mapped_from);
+}
 
 /* Reads the bytes of a file into input->map; also the way in for fuzzing. On
  * an error the map holds what was read so far. */

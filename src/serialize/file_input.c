@@ -11,7 +11,7 @@
 #define REALIGNED_MAX (64ULL << 20)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "files are read in place, and they are little-endian");
+               "data are used as they lie in files, which are little-endian");
 
 tmsg_status_t tmsg_file_take(tmsg_file_input_t *input, uint64_t bytes,
                              void **memory_p)
@@ -137,6 +137,27 @@ tmsg_status_t tmsg_file_check(const tmsg_file_input_t *input, const char *name,
     return check(input, name, tensor, &bytes);
 }
 
+/* Copies data that are mapped. */
+static tmsg_status_t copy_data(tmsg_file_input_t *input, const void *data,
+                               uint64_t bytes, void **memory_p)
+{
+    uint64_t at =
+        (uint64_t)((const uint8_t *)data - input->bytes) + input->mapped_from;
+    void *memory;
+    tmsg_status_t status = tmsg_file_take(input, bytes, &memory);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_file_read(input, at, memory, bytes);
+    if (status != TMSG_OK) {
+        free(memory);
+        return status;
+    }
+    *memory_p = memory;
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
                             tmsg_tensor_t *tensor, void *memory, bool swap)
 {
@@ -150,11 +171,10 @@ tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
     }
     misaligned = tmsg_file_realigns(input, tensor->data, tensor->dtype, bytes);
     if (bytes > 0 && memory == NULL && (swap || misaligned)) {
-        status = tmsg_file_take(input, bytes, &memory);
+        status = copy_data(input, tensor->data, bytes, &memory);
         if (status != TMSG_OK) {
             return status;
         }
-        memcpy(memory, tensor->data, bytes);
         input->realigned += swap ? 0 : bytes;
         tensor->data = memory;
     }

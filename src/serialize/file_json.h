@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/file_json.h - reads the JSON of a file's header in place. A tree of
+/* serialize/file_json.h - reads the JSON of a file's header as text. A tree of
  * it would take ten times its memory before anything is counted. */
 #ifndef TMSG_SERIALIZE_FILE_JSON_H
 #define TMSG_SERIALIZE_FILE_JSON_H
@@ -15,7 +15,9 @@ typedef struct {
 /* Checks the syntax (RFC 8259) of a safetensors header: one object, followed by
  * spaces only. Objects, arrays, strings and integers are allowed, at most three
  * levels deep. *root_p is the object. The functions below take only values of a
- * header that was checked. Allocates nothing. Errors: MALFORMED, UNSUPPORTED
+ * header that was checked and did not change since: they look for no end of the
+ * text. So it may not lie in a mapped file, which others write to. Allocates
+ * nothing. Errors: MALFORMED, UNSUPPORTED
  * (NUL in a string). */
 tmsg_status_t tmsg_file_json_scan(const tmsg_file_where_t *where,
                                   const char *text, size_t bytes,

@@ -25,15 +25,29 @@ tmsg_status_t tmsg_npy_add(tmsg_file_input_t *input, const char *name,
     return tmsg_file_add(input, name, &tensor, memory, npy->swap);
 }
 
+static tmsg_status_t read_prefix(const tmsg_file_input_t *input,
+                                 uint8_t prefix[TMSG_NPY_PREFIX_BYTES],
+                                 uint64_t *header_bytes_p)
+{
+    tmsg_status_t status =
+        input->size < TMSG_NPY_PREFIX_BYTES
+            ? TMSG_OK
+            : tmsg_file_read(input, 0, prefix, TMSG_NPY_PREFIX_BYTES);
+
+    return status == TMSG_OK ? tmsg_npy_read_prefix(&input->where, prefix,
+                                                    input->size, header_bytes_p)
+                             : status;
+}
+
 static tmsg_status_t load(tmsg_file_input_t *input)
 {
     const tmsg_file_where_t *where = &input->where;
+    uint8_t header[TMSG_NPY_PREFIX_BYTES + TMSG_NPY_HEADER_MAX];
     uint64_t header_bytes = 0, data_bytes;
     tmsg_npy_t npy;
     tmsg_status_t status;
 
-    status =
-        tmsg_npy_read_prefix(where, input->bytes, input->size, &header_bytes);
+    status = read_prefix(input, header, &header_bytes);
     if (status == TMSG_OK && header_bytes > input->size) {
         return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
                               ".npy header of %" PRIu64
@@ -41,7 +55,12 @@ static tmsg_status_t load(tmsg_file_input_t *input)
                               header_bytes, input->size);
     }
     if (status == TMSG_OK) {
-        status = tmsg_npy_read_header(where, input->bytes, header_bytes, &npy);
+        status = tmsg_file_read(input, TMSG_NPY_PREFIX_BYTES,
+                                header + TMSG_NPY_PREFIX_BYTES,
+                                header_bytes - TMSG_NPY_PREFIX_BYTES);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_npy_read_header(where, header, header_bytes, &npy);
     }
     if (status != TMSG_OK) {
         return status;
@@ -55,8 +74,11 @@ static tmsg_status_t load(tmsg_file_input_t *input)
                                                           : "too long",
                               npy.data_bytes, data_bytes);
     }
-    return tmsg_npy_add(input, "array", &npy, input->bytes + header_bytes,
-                        NULL);
+    status = tmsg_file_map(input, 0);
+    return status == TMSG_OK
+               ? tmsg_npy_add(input, "array", &npy,
+                              tmsg_file_at(input, header_bytes), NULL)
+               : status;
 }
 
 static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map,

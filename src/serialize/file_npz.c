@@ -133,7 +133,7 @@ static tmsg_status_t read_in_place(member_t *member, void **data_p)
     uint64_t start = archive->source.offset;
     uint64_t left = member->npy.data_bytes;
 
-    *data_p = archive->input->bytes + start;
+    *data_p = tmsg_file_at(archive->input, start);
     while (left > 0) {
         uint64_t piece = left < PIECE_BYTES ? left : PIECE_BYTES;
         tmsg_status_t status = read_exact(member, archive->piece, piece);
@@ -175,7 +175,7 @@ static tmsg_status_t read_data(member_t *member, void **data_p, void **memory_p)
     archive_t *archive = member->archive;
     tmsg_file_input_t *input = archive->input;
     uint64_t bytes = member->npy.data_bytes;
-    const void *stored = input->bytes + archive->source.offset;
+    const void *stored = tmsg_file_at(input, archive->source.offset);
     bool misaligned =
         tmsg_file_realigns(input, stored, member->npy.dtype, bytes);
     tmsg_status_t status;
@@ -329,8 +329,7 @@ static tmsg_status_t load_archive(archive_t *archive, bool lax)
     zip_error_t error;
     bool twice;
 
-    archive->source =
-        (tmsg_zip_input_t){.bytes = input->bytes, .size = input->size};
+    archive->source = (tmsg_zip_input_t){.file = input};
     zip_error_init(&error);
     archive->zip =
         tmsg_zip_open(&archive->source, lax ? 0 : ZIP_CHECKCONS, &error);
@@ -352,10 +351,8 @@ static tmsg_status_t load_archive(archive_t *archive, bool lax)
 
 static tmsg_status_t check_count(const tmsg_file_input_t *input)
 {
-    const tmsg_zip_input_t source = {.bytes = input->bytes,
-                                     .size = input->size};
     uint64_t count;
-    tmsg_status_t status = tmsg_zip_count(&input->where, &source, &count);
+    tmsg_status_t status = tmsg_zip_count(input, &count);
 
     if (status == TMSG_OK && count > input->limits.tensors) {
         return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
@@ -370,6 +367,9 @@ static tmsg_status_t load(tmsg_file_input_t *input)
     archive_t archive = {.input = input};
     tmsg_status_t status = check_count(input);
 
+    if (status == TMSG_OK) {
+        status = tmsg_file_map(input, 0);
+    }
     if (status != TMSG_OK) {
         return status;
     }

@@ -9,30 +9,30 @@
 
 #define TMSG_NPZ_SUFFIX ".npy" /* of a member, behind the tensor's name */
 
-/* Archive bytes that libzip reads through a callback. It has no call that says
- * where in the archive a member's data lie, but we see where it reads. */
+/* An archive that libzip reads through a callback, into its own memory. It has
+ * no call that says where in the archive a member's data lie, but we see where
+ * it reads. */
 typedef struct {
-    const uint8_t *bytes;
-    uint64_t size;
+    const tmsg_file_input_t *file;
     uint64_t offset; /* of the next read */
     zip_error_t error;
 } tmsg_zip_input_t;
 
-/* The archive of such bytes, closed with zip_discard(). NULL: see *error.
+/* The archive, closed with zip_discard(). NULL: see *error.
  * `flags` may be ZIP_CHECKCONS: directory and members must agree. */
 zip_t *tmsg_zip_open(tmsg_zip_input_t *input, int flags, zip_error_t *error);
 
-/* Counts the members in place: libzip allocates some 260 bytes for each before
- * it can be asked. The count is 0 if there is no directory; libzip reports
- * that. Errors: MALFORMED (two directories). */
-tmsg_status_t tmsg_zip_count(const tmsg_file_where_t *where,
-                             const tmsg_zip_input_t *input, uint64_t *count_p);
+/* Counts the members in the archive's directory: libzip allocates some 260
+ * bytes for each before it can be asked. The count is 0 if there is no
+ * directory; libzip reports that. Errors: MALFORMED (two directories), IO,
+ * NO_MEMORY. */
+tmsg_status_t tmsg_zip_count(const tmsg_file_input_t *input, uint64_t *count_p);
 
 /* What all our callbacks answer alike; any command not listed is refused. */
 zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
                             zip_source_cmd_t command);
 
-/* libzip's error as ours: NO_MEMORY, UNSUPPORTED or MALFORMED. To be called
+/* libzip's error as ours: NO_MEMORY, UNSUPPORTED, IO or MALFORMED. To be called
  * only where errno was 0 before libzip was. */
 tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
                             const zip_error_t *error);

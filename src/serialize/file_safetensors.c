@@ -8,6 +8,7 @@
 
 #include <tensormsg/meta.h>
 
+#include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"
@@ -33,14 +34,14 @@ typedef struct {
     size_t room;
 } text_t;
 
-/* Everything is checked before the map gets its first tensor. Until then a
- * header takes less memory than its own size. */
+/* Everything is checked before the file is mapped and the map gets its first
+ * tensor. Until then a header takes less than twice its own size. */
 typedef struct {
     tmsg_file_input_t *input;
-    char *header;
+    char *header; /* a copy, with a NUL behind it */
+    uint64_t header_bytes;
     tmsg_file_json_t root, metadata; /* metadata.text may be NULL: none */
     uint64_t tensors;
-    uint8_t *data;
     uint64_t data_bytes;
     text_t name;  /* of the current tensor or key */
     text_t value; /* of the current key */
@@ -298,6 +299,17 @@ static tmsg_status_t check_metadata(reader_t *reader)
     return status == TMSG_OK ? check_keys(reader) : status;
 }
 
+/* Before the file is mapped the place counts for nothing, but is not NULL. */
+static void *data_at(const reader_t *reader, uint64_t begin)
+{
+    const tmsg_file_input_t *input = reader->input;
+
+    return input->bytes == NULL
+               ? (void *)reader->header
+               : tmsg_file_at(input,
+                              PREFIX_BYTES + reader->header_bytes + begin);
+}
+
 /* Checks all tensors and fills `spans`, or, if that is NULL, adds them to the
  * map. */
 static tmsg_status_t read_tensors(reader_t *reader, span_t *spans)
@@ -323,7 +335,7 @@ static tmsg_status_t read_tensors(reader_t *reader, span_t *spans)
         if (status != TMSG_OK) {
             return status;
         }
-        tensor = (tmsg_tensor_t){.data = reader->data + entry.begin,
+        tensor = (tmsg_tensor_t){.data = data_at(reader, entry.begin),
                                  .device = {TMSG_DEVICE_CPU, 0},
                                  .dtype = entry.dtype,
                                  .ndim = entry.ndim,
@@ -432,10 +444,23 @@ static tmsg_status_t check_tensors(reader_t *reader)
     return status;
 }
 
-static tmsg_status_t read_header(reader_t *reader, uint64_t header_bytes)
+/* Copies the header: the text that was scanned must be the one that is read. */
+static tmsg_status_t copy_header(reader_t *reader)
 {
-    tmsg_status_t status = tmsg_file_json_scan(
-        &reader->input->where, reader->header, header_bytes, &reader->root);
+    reader->header = malloc(reader->header_bytes + 1);
+    if (reader->header == NULL) {
+        return tmsg_error_memory("the header of a file");
+    }
+    reader->header[reader->header_bytes] = '\0';
+    return tmsg_file_read(reader->input, PREFIX_BYTES, reader->header,
+                          reader->header_bytes);
+}
+
+static tmsg_status_t check_header(reader_t *reader)
+{
+    tmsg_status_t status =
+        tmsg_file_json_scan(&reader->input->where, reader->header,
+                            reader->header_bytes, &reader->root);
 
     if (status == TMSG_OK) {
         status = count(reader);
@@ -443,8 +468,19 @@ static tmsg_status_t read_header(reader_t *reader, uint64_t header_bytes)
     if (status == TMSG_OK) {
         status = check_metadata(reader);
     }
+    return status == TMSG_OK ? check_tensors(reader) : status;
+}
+
+static tmsg_status_t read_header(reader_t *reader)
+{
+    tmsg_status_t status = copy_header(reader);
+
     if (status == TMSG_OK) {
-        status = check_tensors(reader);
+        status = check_header(reader);
+    }
+    if (status == TMSG_OK) {
+        status =
+            tmsg_file_map(reader->input, PREFIX_BYTES + reader->header_bytes);
     }
     if (status == TMSG_OK) {
         status = tmsg_map_reserve(reader->input->map, reader->tensors);
@@ -455,12 +491,12 @@ static tmsg_status_t read_header(reader_t *reader, uint64_t header_bytes)
     return status == TMSG_OK ? read_tensors(reader, NULL) : status;
 }
 
-static tmsg_status_t load(tmsg_file_input_t *input)
+static tmsg_status_t read_prefix(const tmsg_file_input_t *input,
+                                 uint64_t *header_bytes_p)
 {
-    tmsg_file_where_t *where = &input->where;
-    reader_t reader = {.input = input,
-                       .header = (char *)input->bytes + PREFIX_BYTES};
-    uint64_t header_bytes = 0;
+    const tmsg_file_where_t *where = &input->where;
+    uint8_t prefix[PREFIX_BYTES];
+    uint64_t header_bytes;
     tmsg_status_t status;
 
     if (input->size < PREFIX_BYTES) {
@@ -468,9 +504,11 @@ static tmsg_status_t load(tmsg_file_input_t *input)
                               "%" PRIu64 " bytes are too few for a header",
                               input->size);
     }
-    for (int i = 0; i < PREFIX_BYTES; i++) {
-        header_bytes |= (uint64_t)input->bytes[i] << 8 * i;
+    status = tmsg_file_read(input, 0, prefix, PREFIX_BYTES);
+    if (status != TMSG_OK) {
+        return status;
     }
+    header_bytes = tmsg_get_le(prefix, PREFIX_BYTES);
     if (header_bytes > TMSG_SAFETENSORS_HEADER_MAX) {
         return tmsg_file_fail(where, TMSG_ERR_LIMIT_EXCEEDED,
                               "header of %" PRIu64 " bytes, at most %u",
@@ -482,10 +520,22 @@ static tmsg_status_t load(tmsg_file_input_t *input)
                               " bytes in a file of %" PRIu64,
                               header_bytes, input->size);
     }
-    reader.data = input->bytes + PREFIX_BYTES + header_bytes;
-    reader.data_bytes = input->size - PREFIX_BYTES - header_bytes;
-    status = read_header(&reader, header_bytes);
-    where->name = NULL; /* the reader owned it */
+    *header_bytes_p = header_bytes;
+    return TMSG_OK;
+}
+
+static tmsg_status_t load(tmsg_file_input_t *input)
+{
+    reader_t reader = {.input = input};
+    tmsg_status_t status = read_prefix(input, &reader.header_bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    reader.data_bytes = input->size - PREFIX_BYTES - reader.header_bytes;
+    status = read_header(&reader);
+    input->where.name = NULL; /* the reader owned it */
+    free(reader.header);
     free(reader.name.text);
     free(reader.value.text);
     return status;

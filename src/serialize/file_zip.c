@@ -22,7 +22,7 @@ zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
 static zip_int64_t seek(tmsg_zip_input_t *input, void *data, uint64_t bytes)
 {
     zip_int64_t offset = zip_source_seek_compute_offset(
-        input->offset, input->size, data, bytes, &input->error);
+        input->offset, input->file->size, data, bytes, &input->error);
 
     if (offset < 0) {
         return -1;
@@ -34,12 +34,14 @@ static zip_int64_t seek(tmsg_zip_input_t *input, void *data, uint64_t bytes)
 static zip_int64_t read_bytes(tmsg_zip_input_t *input, void *data,
                               uint64_t bytes)
 {
-    uint64_t left = input->size - input->offset;
+    int64_t got = tmsg_file_read_some(input->file, input->offset, data, bytes);
 
-    bytes = bytes < left ? bytes : left;
-    memcpy(data, input->bytes + input->offset, bytes);
-    input->offset += bytes;
-    return (zip_int64_t)bytes;
+    if (got < 0) {
+        zip_error_set(&input->error, ZIP_ER_READ, errno);
+        return -1;
+    }
+    input->offset += (uint64_t)got;
+    return got;
 }
 
 static zip_int64_t input_call(void *arg, void *data, zip_uint64_t bytes,
@@ -67,7 +69,7 @@ static zip_int64_t input_call(void *arg, void *data, zip_uint64_t bytes,
 
         zip_stat_init(stat);
         stat->valid = ZIP_STAT_SIZE;
-        stat->size = input->size;
+        stat->size = input->file->size;
         return sizeof(*stat);
     }
     default:
@@ -108,6 +110,9 @@ tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
     case ZIP_ER_MEMORY:
         status = TMSG_ERR_NO_MEMORY;
         break;
+    case ZIP_ER_READ:
+        errno = zip_error_code_system(error);
+        return tmsg_file_fail(where, TMSG_ERR_IO, "read: %m");
     case ZIP_ER_COMPNOTSUPP:
     case ZIP_ER_ENCRNOTSUPP:
     case ZIP_ER_NOPASSWD:

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The bytes of a file that is loaded: how they are read, and how they are
+ * mapped. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/map.h"
+#include "serialize/file.h"
+
+typedef struct {
+    void *bytes;
+    size_t size;
+} mapping_t;
+
+static tmsg_status_t measure(tmsg_file_input_t *input)
+{
+    struct stat about;
+
+    if (fstat(input->fd, &about) != 0) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_IO, "stat: %m");
+    }
+    if (!S_ISREG(about.st_mode)) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_UNSUPPORTED,
+                              "is not a regular file");
+    }
+    if (about.st_size == 0) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_MALFORMED, "is empty");
+    }
+    input->size = (uint64_t)about.st_size;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_file_open(tmsg_file_input_t *input)
+{
+    tmsg_status_t status;
+
+    /* NONBLOCK, or a FIFO would hang here. */
+    input->fd = open(input->where.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (input->fd < 0) {
+        return tmsg_file_fail(
+            &input->where, errno == ENOENT ? TMSG_ERR_NOT_FOUND : TMSG_ERR_IO,
+            "%m");
+    }
+    input->opened = true;
+    status = measure(input);
+    if (status != TMSG_OK) {
+        tmsg_file_close(input);
+    }
+    return status;
+}
+
+void tmsg_file_close(tmsg_file_input_t *input)
+{
+    close(input->fd);
+    input->opened = false;
+}
+
+int64_t tmsg_file_read_some(const tmsg_file_input_t *input, uint64_t at,
+                            void *memory, uint64_t bytes)
+{
+    uint64_t left = input->size - at, done = 0;
+
+    bytes = bytes < left ? bytes : left;
+    if (!input->opened) {
+        memcpy(memory, input->bytes + at, bytes);
+        return (int64_t)bytes;
+    }
+    while (done < bytes) {
+        ssize_t got = pread(input->fd, (uint8_t *)memory + done, bytes - done,
+                            (off_t)(at + done));
+
+        if (got == 0) {
+            break;
+        }
+        if (got < 0 && errno != EINTR) {
+            return -1;
+        }
+        done += got < 0 ? 0 : (uint64_t)got;
+    }
+    return (int64_t)done;
+}
+
+tmsg_status_t tmsg_file_read(const tmsg_file_input_t *input, uint64_t at,
+                             void *memory, uint64_t bytes)
+{
+    int64_t got = tmsg_file_read_some(input, at, memory, bytes);
+
+    if (got < 0) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_IO, "read: %m");
+    }
+    if ((uint64_t)got < bytes) {
+        return tmsg_file_fail(&input->where, TMSG_ERR_IO,
+                              "was cut while it was read: it had %llu bytes, "
+                              "and now %llu",
+                              (unsigned long long)input->size,
+                              (unsigned long long)at + (uint64_t)got);
+    }
+    return TMSG_OK;
+}
+
+static void unmap(void *arg)
+{
+    mapping_t *mapping = arg;
+
+    munmap(mapping->bytes, mapping->size);
+    free(mapping);
+}
+
+/* Private and writable, so that an application may work in place; the file
+ * never changes. NORESERVE, for a file may be larger than memory. */
+static void *map_bytes(int fd, uint64_t from, size_t bytes)
+{
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_NORESERVE, fd, (off_t)from);
+
+    if (mapped == MAP_FAILED && errno == ENOMEM) {
+        /* Strict overcommit charges writable mappings all the same. */
+        mapped = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)from);
+    }
+    return mapped;
+}
+
+tmsg_status_t tmsg_file_map(tmsg_file_input_t *input, uint64_t from)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    mapping_t *mapping;
+
+    if (!input->opened) {
+        return TMSG_OK;
+    }
+    /* A mapping of no bytes would fail. */
+    from -= from == input->size;
+    from -= from % page;
+    mapping = malloc(sizeof(*mapping));
+    if (mapping == NULL) {
+        return tmsg_error_memory("a file's mapping");
+    }
+    mapping->size = (size_t)(input->size - from);
+    mapping->bytes = map_bytes(input->fd, from, mapping->size);
+    if (mapping->bytes == MAP_FAILED) {
+        size_t size = mapping->size;
+        int error = errno;
+
+        free(mapping);
+        errno = error;
+        return tmsg_file_fail(
+            &input->where, error == ENOMEM ? TMSG_ERR_NO_MEMORY : TMSG_ERR_IO,
+            "map %zu bytes: %m", size);
+    }
+    input->bytes = mapping->bytes;
+    input->mapped_from = from;
+    tmsg_map_own(input->map, unmap, mapping);
+    return TMSG_OK;
+}
