@@ -51,11 +51,6 @@ void tmsg_file_close(tmsg_file_input_t *input);
 tmsg_status_t tmsg_file_read(const tmsg_file_input_t *input, uint64_t at,
                              void *memory, uint64_t bytes);
 
-/* The same, for `at` of at most input->size. Returns how many bytes there are,
- * at most `bytes`, or -1 with errno set. */
-int64_t tmsg_file_read_some(const tmsg_file_input_t *input, uint64_t at,
-                            void *memory, uint64_t bytes);
-
 /* Maps the file from the page of the byte `from` on. The mapping ends with
  * input->map, to which no tensor was added yet. Errors: NO_MEMORY, IO. */
 tmsg_status_t tmsg_file_map(tmsg_file_input_t *input, uint64_t from);

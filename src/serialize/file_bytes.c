@@ -61,45 +61,33 @@ void tmsg_file_close(tmsg_file_input_t *input)
     input->opened = false;
 }
 
-int64_t tmsg_file_read_some(const tmsg_file_input_t *input, uint64_t at,
-                            void *memory, uint64_t bytes)
-{
-    uint64_t left = input->size - at, done = 0;
-
-    bytes = bytes < left ? bytes : left;
-    if (!input->opened) {
-        memcpy(memory, input->bytes + at, bytes);
-        return (int64_t)bytes;
-    }
-    while (done < bytes) {
-        ssize_t got = pread(input->fd, (uint8_t *)memory + done, bytes - done,
-                            (off_t)(at + done));
-
-        if (got == 0) {
-            break;
-        }
-        if (got < 0 && errno != EINTR) {
-            return -1;
-        }
-        done += got < 0 ? 0 : (uint64_t)got;
-    }
-    return (int64_t)done;
-}
-
 tmsg_status_t tmsg_file_read(const tmsg_file_input_t *input, uint64_t at,
                              void *memory, uint64_t bytes)
 {
-    int64_t got = tmsg_file_read_some(input, at, memory, bytes);
+    uint8_t *to = memory;
 
-    if (got < 0) {
-        return tmsg_file_fail(&input->where, TMSG_ERR_IO, "read: %m");
+    if (!input->opened) {
+        memcpy(memory, input->bytes + at, bytes);
+        return TMSG_OK;
     }
-    if ((uint64_t)got < bytes) {
-        return tmsg_file_fail(&input->where, TMSG_ERR_IO,
-                              "was cut while it was read: it had %llu bytes, "
-                              "and now %llu",
-                              (unsigned long long)input->size,
-                              (unsigned long long)at + (uint64_t)got);
+    while (bytes > 0) {
+        ssize_t got = pread(input->fd, to, bytes, (off_t)at);
+
+        if (got == 0) {
+            return tmsg_file_fail(&input->where, TMSG_ERR_IO,
+                                  "was cut while it was read: it had %llu "
+                                  "bytes, and byte %llu is missing",
+                                  (unsigned long long)input->size,
+                                  (unsigned long long)at);
+        }
+        if (got < 0 && errno != EINTR) {
+            return tmsg_file_fail(&input->where, TMSG_ERR_IO, "read: %m");
+        }
+        if (got > 0) {
+            to += got;
+            at += (uint64_t)got;
+            bytes -= (uint64_t)got;
+        }
     }
     return TMSG_OK;
 }

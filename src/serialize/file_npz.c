@@ -343,6 +343,10 @@ static tmsg_status_t load_archive(archive_t *archive, bool lax)
         status = tmsg_zip_fail(&input->where, &error);
     }
     zip_error_fini(&error);
+    if (archive->source.status != TMSG_OK) { /* libzip may call it the end */
+        return tmsg_error_set(archive->source.status, "%s",
+                              archive->source.why);
+    }
     return status == TMSG_OK && twice
                ? tmsg_file_fail(&input->where, TMSG_ERR_MALFORMED,
                                 "two members have one name")

@@ -5,6 +5,7 @@
 
 #include <zip.h>
 
+#include "core/error.h"
 #include "serialize/file_npy.h"
 
 #define TMSG_NPZ_SUFFIX ".npy" /* of a member, behind the tensor's name */
@@ -14,7 +15,9 @@
  * it reads. */
 typedef struct {
     const tmsg_file_input_t *file;
-    uint64_t offset; /* of the next read */
+    uint64_t offset;      /* of the next read */
+    tmsg_status_t status; /* of the first read that failed */
+    char why[TMSG_ERROR_BYTES];
     zip_error_t error;
 } tmsg_zip_input_t;
 
@@ -32,7 +35,7 @@ tmsg_status_t tmsg_zip_count(const tmsg_file_input_t *input, uint64_t *count_p);
 zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
                             zip_source_cmd_t command);
 
-/* libzip's error as ours: NO_MEMORY, UNSUPPORTED, IO or MALFORMED. To be called
+/* libzip's error as ours: NO_MEMORY, UNSUPPORTED, or MALFORMED. To be called
  * only where errno was 0 before libzip was. */
 tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
                             const zip_error_t *error);

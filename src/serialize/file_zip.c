@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "serialize/file_npz.h"
@@ -34,14 +35,22 @@ static zip_int64_t seek(tmsg_zip_input_t *input, void *data, uint64_t bytes)
 static zip_int64_t read_bytes(tmsg_zip_input_t *input, void *data,
                               uint64_t bytes)
 {
-    int64_t got = tmsg_file_read_some(input->file, input->offset, data, bytes);
+    uint64_t left = input->file->size - input->offset;
 
-    if (got < 0) {
-        zip_error_set(&input->error, ZIP_ER_READ, errno);
+    bytes = bytes < left ? bytes : left;
+    if (input->status == TMSG_OK) {
+        input->status = tmsg_file_read(input->file, input->offset, data, bytes);
+        if (input->status != TMSG_OK) {
+            snprintf(input->why, sizeof(input->why), "%s",
+                     tmsg_error_message());
+        }
+    }
+    if (input->status != TMSG_OK) {
+        zip_error_set(&input->error, ZIP_ER_READ, 0);
         return -1;
     }
-    input->offset += (uint64_t)got;
-    return got;
+    input->offset += bytes;
+    return (zip_int64_t)bytes;
 }
 
 static zip_int64_t input_call(void *arg, void *data, zip_uint64_t bytes,
@@ -110,9 +119,6 @@ tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
     case ZIP_ER_MEMORY:
         status = TMSG_ERR_NO_MEMORY;
         break;
-    case ZIP_ER_READ:
-        errno = zip_error_code_system(error);
-        return tmsg_file_fail(where, TMSG_ERR_IO, "read: %m");
     case ZIP_ER_COMPNOTSUPP:
     case ZIP_ER_ENCRNOTSUPP:
     case ZIP_ER_NOPASSWD:

@@ -239,5 +239,5 @@ Test(file_changing, a_file_that_is_cut_in_its_data_is_refused)
     cut_to = 1000;
     expect_refused("data", cut_path, TMSG_ERR_IO,
                    "tensor 'a': was cut while it was read: it had 8260 bytes, "
-                   "and now 1000");
+                   "and byte 1000 is missing");
 }

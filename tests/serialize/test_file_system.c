@@ -30,7 +30,8 @@ typedef enum {
     COPY = 1 << 11,
     MAP_WRITABLE = 1 << 12,
     MAP_AT_ALL = 1 << 13,
-    STATE = 1 << 14
+    STATE = 1 << 14,
+    READ = 1 << 15
 } call_t;
 
 /* These calls (call_t, any of them) fail so often, with that errno, after so
@@ -95,6 +96,11 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
         return failing.error == 0 ? 0 : -1;
     }
     return syscall(SYS_pwrite64, fd, data, bytes, at);
+}
+
+ssize_t pread(int fd, void *data, size_t bytes, off_t at)
+{
+    return fails(READ) ? -1 : syscall(SYS_pread64, fd, data, bytes, at);
 }
 
 int fsync(int fd) { return fails(FLUSH) ? -1 : (int)syscall(SYS_fsync, fd); }
@@ -277,6 +283,8 @@ static const struct {
     {"no room to map", MAP_AT_ALL, ENOMEM, TMSG_ERR_NO_MEMORY, "map 131 bytes"},
     {"may not be mapped", MAP_AT_ALL, EACCES, TMSG_ERR_IO, "map 131 bytes"},
     {"has no size", STATE, EIO, TMSG_ERR_IO, "stat"},
+    {"a read that is interrupted", READ, EINTR, TMSG_OK, ""},
+    {"cannot be read", READ, EIO, TMSG_ERR_IO, "read: Input/output error"},
 };
 
 #define LOADS (sizeof(loads) / sizeof(loads[0]))
@@ -299,6 +307,37 @@ Test(file_system, loading_says_what_failed, .init = make_scratch,
             expect_refused(loads[i].row, path, loads[i].wanted, loads[i].words);
         }
         failing.calls = NOTHING;
+    }
+}
+
+/* Each read fails in turn, those that libzip asks for, too. */
+Test(file_system, loading_fails_at_every_read, .init = make_scratch,
+     .fini = drop_scratch)
+{
+    static const char *const names[] = {"a.npy", "a.npz", "a.safetensors"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *path = scratch_path(names[i]);
+        tmsg_map_t *map = make_map(3);
+        tmsg_status_t status;
+        int reads = 0;
+
+        save_ok(map, path);
+        do {
+            tmsg_map_destroy(map);
+            map = NULL;
+            fail(READ, 1, EIO);
+            failing.after = reads++;
+            status = tmsg_file_load(path, NULL, &map);
+            cr_expect(failing.times == 1 || status == TMSG_ERR_IO,
+                      "%s, read %d: %s '%s'", names[i], reads,
+                      tmsg_status_name(status), tmsg_error_message());
+        } while (failing.times == 0);
+        failing.calls = NOTHING;
+        cr_expect_eq(status, TMSG_OK, "%s: '%s'", names[i],
+                     tmsg_error_message());
+        cr_expect_gt(reads, 2, "%s: %d reads", names[i], reads);
+        tmsg_map_destroy(map);
     }
 }
 
