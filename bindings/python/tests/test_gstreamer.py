@@ -2,6 +2,7 @@
 """Frames of GStreamer's elements in examples/embed, as arrays."""
 
 import base64
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -24,6 +25,14 @@ def pattern(plane, rows, row_bytes):
 
 def peer(*args, **more):
     return subprocess.Popen([*PEER, *args], env=environment(), **more)
+
+
+@contextlib.contextmanager
+def sending(receiver):
+    """Its process ends with the stream, whatever was still to be said."""
+    with contextlib.suppress(tensormsg.PeerLost), \
+            tensormsg.connect(receiver.url) as endpoint:
+        yield endpoint
 
 
 # In the order of send_frames() of tests/embed/gst_peer.c: what each plane is.
@@ -132,7 +141,7 @@ def line_of(format, data, pts=-1):
 
 def test_arrays_become_frames():
     with Receiver() as receiver:
-        with tensormsg.connect(receiver.url) as ep:
+        with sending(receiver) as ep:
             for n, (meta, planes) in enumerate(FINE):
                 ep.send(arrays(planes), meta={**meta, "gst.pts": n})
             ep.send({}, meta={"gst.eos": True})
@@ -214,7 +223,7 @@ BYTES = [
 
 def test_what_is_no_frame_is_left_out():
     with Receiver() as receiver:
-        with tensormsg.connect(receiver.url) as ep:
+        with sending(receiver) as ep:
             for meta, tensors, _ in LIES:
                 ep.send(tensors, meta=meta)
             for n, (meta, array) in enumerate(BYTES):
@@ -235,7 +244,7 @@ def test_text_that_its_parser_would_crash_of_is_refused():
     bad = [(key, text) for deep in HOSTILE for key, text in hostile(deep)]
     octets = {"gst.caps": "application/octet-stream"}
     with Receiver() as receiver:
-        with tensormsg.connect(receiver.url) as ep:
+        with sending(receiver) as ep:
             for key, text in bad:
                 meta = {**octets, **GOOD, key: text}
                 ep.send({"buffer": WIDE[0]}, meta=meta)
@@ -257,7 +266,7 @@ FINE_TEXT = [
 
 def test_text_that_it_writes_is_taken():
     with Receiver() as receiver:
-        with tensormsg.connect(receiver.url) as ep:
+        with sending(receiver) as ep:
             for text in FINE_TEXT:
                 meta = {f"gst.meta.{n}": f"{name}, x={text};"
                         for n, name in enumerate(METAS)}
