@@ -17,7 +17,7 @@ override FILE := $(value FILE)
 export FILE
 
 .PHONY: all test test-torch demo docs bench counts scale compare soak fuzz coverage format check-format \
-        install update-symbols update-counts clean
+        install update-symbols update-counts update-seconds clean
 
 all:
 	@scripts/setup.sh build
@@ -26,7 +26,7 @@ all:
 
 test:
 	@scripts/setup.sh build test
-	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
+	@$(configure) -DTMSG_BUILD_TESTS=ON -DTMSG_BENCH_LTO=OFF > /dev/null
 	@$(compile)
 	@JOBS=$(JOBS) scripts/test.sh $(BUILD)
 
@@ -47,7 +47,10 @@ docs:
 	@scripts/docs.sh $(BUILD)
 
 # Calls are measured beside gRPC where that can be had, and Python where pip is.
-bench: all
+bench:
+	@scripts/setup.sh build
+	@$(configure) -DTMSG_BENCH_LTO=ON > /dev/null
+	@$(compile)
 	@scripts/bench-grpc.sh $(BUILD)/grpc || echo 'bench: no gRPC beside' >&2
 	@$(BUILD)/tensormsg-bench --json $(BUILD)/bench.json \
 	    --grpc $(BUILD)/grpc/tensormsg-bench-grpc
@@ -58,7 +61,7 @@ bench: all
 # minutes, and up to 20 GB of memory where that is free.
 scale:
 	@scripts/setup.sh build test
-	@$(configure) > /dev/null
+	@$(configure) -DTMSG_BENCH_LTO=ON > /dev/null
 	@$(compile) --target tensormsg_bench
 	@build/venv/bin/python bench/scale.py $(BUILD)/tensormsg-bench
 
@@ -77,10 +80,14 @@ update-counts:
 	@$(compile) --target tensormsg_counts
 	@$(compile) --target update-counts
 
+# After a change of what the tests take that was meant: from the last `make test`.
+update-seconds:
+	@scripts/seconds.sh $(BUILD) --update
+
 # Beside what one would use instead: bench/compare/README.md.
 compare:
 	@scripts/setup.sh build compare
-	@$(configure) -DTMSG_BUILD_COMPARE=ON > /dev/null
+	@$(configure) -DTMSG_BUILD_COMPARE=ON -DTMSG_BENCH_LTO=ON > /dev/null
 	@$(compile) --target tensormsg_compare
 	@scripts/compare.sh $(BUILD)
 

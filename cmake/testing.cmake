@@ -11,6 +11,8 @@ if(NOT TMSG_UCX_1_22 AND NOT TMSG_FUZZ)
 endif()
 
 set(reports ${PROJECT_BINARY_DIR}/reports)
+set(seconds ${PROJECT_BINARY_DIR}/Testing/seconds) # scripts/seconds.sh
+file(MAKE_DIRECTORY ${seconds})
 set(test_environment
     TMSG_SOURCE_DIR=${PROJECT_SOURCE_DIR}
     TMSG_SANITIZE=${TMSG_SANITIZE}
@@ -120,7 +122,15 @@ function(tmsg_add_test name)
     endif()
     foreach(each IN LISTS names)
         tmsg_when(when ${each})
-        add_test(NAME ${each} ${when} COMMAND ${test_prefix} ${test_COMMAND})
+        string(REPLACE "/" ":" file ${each})
+        list(POP_FRONT test_COMMAND program)
+        if(TARGET ${program}) # as add_test() itself would have it
+            set(program $<TARGET_FILE:${program}>)
+        endif()
+        list(PREPEND test_COMMAND ${program})
+        add_test(NAME ${each} ${when} COMMAND
+                 ${PROJECT_SOURCE_DIR}/tests/support/timed.sh ${seconds}/${file}
+                 ${test_prefix} ${test_COMMAND})
         set_tests_properties(${each} PROPERTIES
             TIMEOUT ${test_TIMEOUT} LABELS "${test_LABELS}" ${schedule}
             ENVIRONMENT "${test_environment};${test_ENVIRONMENT}")

@@ -14,7 +14,7 @@ shift
 allowed=$(dirname "$0")/../tests/allowed-skips.txt
 log=$build/Testing/Temporary/LastTest.log
 failures=$build/Testing/Temporary/LastTestsFailed.log
-rm -f "$log" "$failures" "$log.beside"
+rm -f "$log" "$failures" "$log.beside" "$build"/Testing/seconds/*
 rc=0
 jobs=${JOBS:-$(nproc)}
 ctest --test-dir "$build" --output-on-failure -j $((jobs * 2 + 1)) "$@" ||
@@ -158,6 +158,7 @@ END {
     print ""
     exit (unknown && ENVIRON["TMSG_CI"] != "") ? 3 : 0
 }' "$allowed" "$log" > "$build/test-summary.txt" || skips=$?
+"$(dirname "$0")"/seconds.sh "$build"
 cat "$build/test-summary.txt"
 [ $rc -ne 0 ] || rc=${skips:-0}
 exit "$rc"
