@@ -21,13 +21,14 @@ typedef enum {
     BENCH_CALLS       /* of those, how many with `window` in flight */
 } bench_metric_t;
 
-/* Who moves the bytes: a tensormsg map, or raw ucp_am with the payload laid
- * out in one of three ways. */
+/* Who moves the bytes: a tensormsg map, raw ucp_am with the payload laid out in
+ * one of three ways, or another. */
 typedef enum {
     BENCH_MAP,
     BENCH_CONTIGUOUS, /* it lies in one piece anyway */
     BENCH_IOV,        /* one scatter list of the tensors */
     BENCH_GATHER,     /* tensors copied together for every message */
+    BENCH_LINES,      /* by lines of the cache that both see; latency only */
     BENCH_GRPC        /* all in one field of a message of gRPC's; calls only */
 } bench_layout_t;
 
@@ -93,6 +94,9 @@ bench_die(const char *format, ...);
 double bench_now(void); /* seconds, monotonic */
 double bench_median(const double *values, size_t count);
 
+/* The least value that so many, 0.75 say, are no greater than. */
+double bench_quantile(const double *values, size_t count, double part);
+
 const char *bench_transport_name(bench_transport_t transport);
 
 /* "raw iov, eager, PEER": a way in words, into `text`. */
@@ -153,7 +157,11 @@ void bench_many_run(const bench_many_t *many, bench_many_sample_t *sample_p);
  * series. */
 bool bench_scale_run(const char *series, bool quick);
 
-/* Binds this process to the n-th core that it may use, where it may several. */
+/* The core on which side n, 0 or 1, of a run is: of those that this process may
+ * use the n-th, where there are two. -1: not known. */
+int bench_core_of(int n);
+
+/* Binds this process to that. */
 void bench_bind_core(int n);
 
 #endif

@@ -38,16 +38,33 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double bench_median(const double *values, size_t count)
+static void sort(const double *values, size_t count, double sorted[VALUES_MAX])
 {
-    double sorted[VALUES_MAX];
-
     if (count == 0 || count > VALUES_MAX) {
         bench_die("a median of %zu values", count);
     }
     memcpy(sorted, values, count * sizeof(*values));
     qsort(sorted, count, sizeof(*sorted), compare);
+}
+
+double bench_median(const double *values, size_t count)
+{
+    double sorted[VALUES_MAX];
+
+    sort(values, count, sorted);
     return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+}
+
+double bench_quantile(const double *values, size_t count, double part)
+{
+    double sorted[VALUES_MAX];
+    size_t at = 0;
+
+    sort(values, count, sorted);
+    while ((double)(at + 1) < part * (double)count) {
+        at++;
+    }
+    return sorted[at];
 }
 
 const char *bench_transport_name(bench_transport_t transport)
@@ -59,14 +76,14 @@ const char *bench_transport_name(bench_transport_t transport)
 
 void bench_way_name(bench_way_t way, char *text, size_t bytes)
 {
-    static const char *const layouts[] = {"map", "contiguous", "iov", "gather",
-                                          "gRPC C++"};
+    static const char *const layouts[] = {"map",    "contiguous",  "iov",
+                                          "gather", "cache lines", "gRPC C++"};
     static const char *const settings[] = {"PEER", "NONE", "UCX's defaults"};
     static const char *const protocols[] = {"", " eager", " rndv"};
 
-    if (way.layout == BENCH_MAP || way.layout == BENCH_GRPC) {
+    if (way.layout == BENCH_MAP || way.layout >= BENCH_LINES) {
         snprintf(text, bytes, "%s",
-                 way.layout == BENCH_MAP ? "tensormsg" : layouts[BENCH_GRPC]);
+                 way.layout == BENCH_MAP ? "tensormsg" : layouts[way.layout]);
         return;
     }
     snprintf(text, bytes, "%s%s, %s", layouts[way.layout],

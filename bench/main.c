@@ -33,6 +33,8 @@ static const struct argp_option options[] = {
      "A short run to see that it works; its figures "
      "mean nothing",
      0},
+    {"alone", 'a', NULL, 0, "Ours alone, with nothing beside it", 0},
+    {"list", 'l', NULL, 0, "Only say which works there are, over what", 0},
     {"verbose", 'v', NULL, 0, "Say what every way reached in every run", 0},
     {0}};
 
@@ -68,6 +70,12 @@ static error_t parse(int key, char *value, struct argp_state *state)
     case 'q':
         arguments->options.quick = true;
         return 0;
+    case 'a':
+        arguments->options.alone = true;
+        return 0;
+    case 'l':
+        bench_works_list();
+        exit(0);
     case 'v':
         arguments->options.verbose = true;
         return 0;
@@ -85,7 +93,13 @@ int main(int argc, char **argv)
         "Measures tensor maps against raw ucp_am doing the same bytes in the "
         "same run, and prints a table.\v"
         "Latency is half a round trip. The limit is the better of raw UCX "
-        "with our settings (error mode PEER) and its best (error mode NONE).",
+        "with our settings (error mode PEER) and its best (error mode NONE). "
+        "All ways run in turns, forwards and backwards (A B B A), and ours at "
+        "both ends of each: `spread` is by how much ours differs from itself "
+        "in "
+        "three runs of four at most, and a ratio within it is no difference. "
+        "`cores` are where "
+        "the two sides were.",
         NULL,
         NULL,
         NULL};

@@ -58,20 +58,34 @@ size_t bench_hear(int socket, void *data, size_t most)
     return bytes;
 }
 
-void bench_bind_core(int n)
+int bench_core_of(int n)
 {
-    cpu_set_t all, one;
+    static cpu_set_t all; /* before any was bound */
+    static bool known;
+    int first = -1;
 
-    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < 2) {
-        return;
-    }
-    CPU_ZERO(&one);
-    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &all) && n-- == 0) {
-            CPU_SET(cpu, &one);
+    known = known || sched_getaffinity(0, sizeof(all), &all) == 0;
+    for (int cpu = 0; known && cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET((unsigned)cpu, &all)) {
+            first = first < 0 ? cpu : first;
+            if (n-- == 0) {
+                return cpu;
+            }
         }
     }
-    sched_setaffinity(0, sizeof(one), &one);
+    return first;
+}
+
+void bench_bind_core(int n)
+{
+    int core = bench_core_of(n);
+    cpu_set_t one;
+
+    if (core >= 0) {
+        CPU_ZERO(&one);
+        CPU_SET((unsigned)core, &one);
+        sched_setaffinity(0, sizeof(one), &one);
+    }
 }
 
 void bench_meet(int socket)
@@ -88,8 +102,14 @@ static bench_side_t *open_side(const bench_run_t *run, bool dialling,
     if (run->open != NULL) {
         return run->open(run, dialling, socket);
     }
-    return run->way.layout == BENCH_MAP ? bench_map_open(run, dialling, socket)
-                                        : bench_raw_open(run, socket);
+    switch (run->way.layout) {
+    case BENCH_MAP:
+        return bench_map_open(run, dialling, socket);
+    case BENCH_LINES:
+        return bench_lines_open(run, dialling, socket);
+    default:
+        return bench_raw_open(run, socket);
+    }
 }
 
 __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,

@@ -188,6 +188,7 @@ static void send_payload(bench_side_t *side)
         break;
     case BENCH_CONTIGUOUS:
     case BENCH_MAP:
+    case BENCH_LINES:
     case BENCH_GRPC:
         post(self, slot, payload->whole, payload->map->bytes, false,
              self->way.protocol);

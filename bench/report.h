@@ -18,18 +18,25 @@ typedef struct {
     const char *unit;
     double ours; /* median of the runs */
     double limit;
-    double ratio; /* ours / limit */
+    double ratio;  /* median of ours / limit within a run; 0: of the medians */
+    double spread; /* by how much ours differs from itself within a run, 1.04
+                      say, in three of four at most; 0: that was not measured */
     unsigned runs;
+    const char *cores;  /* where the two sides were; NULL: as bound */
     double least, most; /* ours, over the runs; table only */
     char limit_way[48]; /* which raw way it was; table only */
 } bench_row_t;
+
+/* Whether ours and the limit differ by more than ours from itself. */
+bool bench_row_differs(const bench_row_t *row);
 
 typedef struct {
     bench_row_t rows[BENCH_ROWS_MAX];
     size_t count;
 } bench_report_t;
 
-/* Appends a copy, its ratio worked out from ours and limit. */
+/* Appends a copy, its ratio worked out from ours and limit where it has none.
+ */
 void bench_report_add(bench_report_t *report, const bench_row_t *row);
 
 void bench_report_print(const bench_report_t *report);

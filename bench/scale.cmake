@@ -16,10 +16,15 @@ foreach(wanted IN ITEMS "Least of 2 rounds" "5 [|] [0-9.]+ [nu]s [.][.] [0-9]"
         message(FATAL_ERROR "no '${wanted}' in\n${text}")
     endif()
 endforeach()
-file(GLOB page ${OUT}/*-scale.html)
-file(READ ${page} page)
-foreach(wanted IN ITEMS "<svg" "a tensor -->" "Not measured: 1152921504606846976")
-    if(NOT page MATCHES "${wanted}")
-        message(FATAL_ERROR "no '${wanted}' in ${OUT}/*-scale.html")
+
+# What was written is drawn.
+file(GLOB figures ${OUT}/*-scale.json)
+execute_process(COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/plot.py ${figures}
+                        ${OUT}/plot
+                COMMAND_ERROR_IS_FATAL ANY)
+file(READ ${OUT}/plot-tensors.svg drawn)
+foreach(wanted IN ITEMS "<svg" "a tensor -->")
+    if(NOT drawn MATCHES "${wanted}")
+        message(FATAL_ERROR "no '${wanted}' in ${OUT}/plot-tensors.svg")
     endif()
 endforeach()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures how a message's cost goes with the number of tensors, bytes,
-endpoints and processes, fits straight lines, and writes a page of Markdown and
-one of HTML with plots. `make scale` calls it.
+endpoints and processes, fits straight lines, and writes a page of Markdown, and
+the figures as JSON, of which bench/plot.py makes plots. `make scale` calls it.
 
 A line is fitted to each way's points, the least of the rounds, by least squares
 of the relative error; two lines, with a knee between them, where that halves
@@ -11,8 +11,6 @@ the error.
 
 import argparse
 import datetime
-import html
-import io
 import json
 import os
 import pathlib
@@ -20,12 +18,7 @@ import platform
 import subprocess
 import sys
 
-import matplotlib
 import numpy
-
-matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "tensormsg"
-from matplotlib import pyplot  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 570
@@ -146,36 +139,6 @@ def describe(line, series):
             amount(line.at_first, unit), amount(line.each, unit))
 
 
-def plot(points, series):
-    counted, one, what = SERIES[series]
-    ways = points.least(series)
-    figure, axis = pyplot.subplots(figsize=(9, 4))
-    for way, ys in ways.items():
-        lines = fit(ys)
-        slopes = ", then ".join(amount(line.each, unit_of(series))
-                                for line in lines)
-        most = [max(points.rounds[series][way][x]) for x in ys]
-        above = [high - y for high, y in zip(most, ys.values())]
-        drawn = axis.errorbar(list(ys), list(ys.values()), fmt="o",
-                              yerr=([0] * len(ys), above), elinewidth=0.7,
-                              label=f"{way}: {slopes} a {one}")[0]
-        for line in lines:
-            some = numpy.geomspace(max(line.range[0], 0.5),
-                                   max(line.range[1], 1), 50)
-            axis.plot(some, numpy.maximum(line(some), 1e-12),
-                      color=drawn.get_color(), linewidth=1)
-    axis.set(xscale="symlog" if series == "bytes" else "log", yscale="log",
-             xlabel=counted,
-             ylabel="bytes" if series == "memory" else "s", title=what)
-    axis.grid(alpha=0.3)
-    axis.legend()
-    figure.tight_layout()
-    out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
-    pyplot.close(figure)
-    return out.getvalue()[out.getvalue().index("<svg"):]
-
-
 def machine():
     lines = [f"- {platform.platform()}, {os.cpu_count()} cores"]
     with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -231,33 +194,6 @@ def markdown(points, about):
     return "\n".join(lines).rstrip() + "\n"
 
 
-def page(points, about):
-    def rows(heads, body):
-        def row(cells, tag):
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>"
-                                    for cell in cells) + "</tr>"
-        return ["<table>", row(heads, "th"), *(row(one, "td") for one in body),
-                "</table>"]
-
-    parts = ["<!doctype html><meta charset=utf-8>",
-             f"<title>How costs go with numbers, {about['date']}</title>",
-             "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto}"
-             "td,th{padding:2px 12px;text-align:right}"
-             "td:first-child,th:first-child{text-align:left}</style>",
-             f"<h1>How costs go with numbers, {about['date']}</h1><ul>",
-             *(f"<li>{html.escape(line[2:])}" for line in about["machine"]),
-             f"</ul><p>{SPREAD.format(points.count())}"]
-    for series, ways in points.rounds.items():
-        counted, one, what = SERIES[series]
-        parts += [f"<h2>{html.escape(counted)}</h2><p>{html.escape(what)}",
-                  plot(points, series),
-                  *rows(HEADS, fits(series, points.least(series))),
-                  "<p>", *rows((counts(one), *ways), figures(series, ways))]
-    parts += [f"<p>Not measured: {html.escape(line)}"
-              for line in points.missing]
-    return "\n".join(parts) + "\n"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="build/tensormsg-bench")
@@ -283,7 +219,6 @@ def main():
     text = markdown(points, about)
     points.write(name.with_suffix(".json"))
     name.with_suffix(".md").write_text(text, encoding="utf-8")
-    name.with_suffix(".html").write_text(page(points, about), encoding="utf-8")
     print(text)
 
 

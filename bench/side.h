@@ -41,6 +41,8 @@ const bench_payload_t *bench_side_expected(const bench_side_t *side);
 /* Connects two sides that have a socket between them. */
 bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket);
 bench_side_t *bench_raw_open(const bench_run_t *run, int socket);
+bench_side_t *bench_lines_open(const bench_run_t *run, bool dialling,
+                               int socket);
 
 /* Plays this side's part of a run; the first side gets the sample. */
 void bench_play(bench_side_t *side, const bench_run_t *run, bool first,

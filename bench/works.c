@@ -8,138 +8,28 @@
 #include <string.h>
 
 #include "bench.h"
+#include "contest.h"
 
-#define WAYS_MAX 16
 #define HEADER_TENSORS 8
 #define STEADY_TENSORS 8
 
-/* Idle calls that one beside bulk may take, and a chunk's time. */
-#define IDLE_TIMES 5
-
-/* A way that takes part in a work, with what it reached. Those of a work run
- * in turns, so that what else the machine does falls on all of them. */
-typedef struct {
-    bench_run_t run;
-    bool is_limit; /* raw UCX, as the row wants it */
-    double values[BENCH_RUNS_MAX];
-    double one_way[BENCH_RUNS_MAX];
-    double loaded[BENCH_RUNS_MAX], allowed[BENCH_RUNS_MAX]; /* under bulk */
-    bench_sample_t last;
-} entrant_t;
-
-typedef struct {
-    entrant_t entrants[WAYS_MAX];
-    size_t count;
-    const bench_options_t *options;
-} contest_t;
-
-static void enter(contest_t *contest, bench_run_t run)
+static bench_contest_t contest_of(const bench_options_t *options)
 {
-    if (contest->count == WAYS_MAX) {
-        bench_die("more than %d ways", WAYS_MAX);
-    }
-    if (contest->options->quick) {
-        run.blocks = 1;
-        run.rounds = run.metric == BENCH_BANDWIDTH ? 2 : 10;
-    }
-    contest->entrants[contest->count].run = run;
-    contest->entrants[contest->count].is_limit = run.way.layout != BENCH_MAP;
-    contest->count++;
-}
-
-static void tell(const bench_run_t *run, const double *values, unsigned runs)
-{
-    double scale = run->metric == BENCH_BANDWIDTH ? 1e-9
-                   : run->metric == BENCH_CALLS || run->metric == BENCH_UNARY
-                       ? 1
-                       : 1e6;
-    char name[64];
-
-    bench_way_name(run->way, name, sizeof(name));
-    fprintf(stderr, "  %zux%zu %s %-28s", run->tensors, run->tensor_bytes,
-            bench_transport_name(run->transport), name);
-    for (unsigned i = 0; i < runs; i++) {
-        fprintf(stderr, " %.3f", values[i] * scale);
-    }
-    fprintf(stderr, "\n");
-}
-
-static void hold(contest_t *contest)
-{
-    unsigned runs = contest->options->runs;
-
-    for (unsigned i = 0; i < runs; i++) {
-        for (size_t j = 0; j < contest->count; j++) {
-            entrant_t *entrant = &contest->entrants[(i + j) % contest->count];
-            char name[64];
-
-            if (!bench_pair_run(&entrant->run, &entrant->last)) {
-                bench_way_name(entrant->run.way, name, sizeof(name));
-                bench_die("a run of %zu x %zu bytes over %s (%s) failed",
-                          entrant->run.tensors, entrant->run.tensor_bytes,
-                          bench_transport_name(entrant->run.transport), name);
-            }
-            entrant->values[i] = entrant->last.value;
-            entrant->one_way[i] = entrant->last.one_way;
-            entrant->loaded[i] = entrant->last.loaded;
-            entrant->allowed[i] =
-                IDLE_TIMES * entrant->last.idle + entrant->last.chunk;
-        }
-    }
-    for (size_t j = 0; contest->options->verbose && j < contest->count; j++) {
-        tell(&contest->entrants[j].run, contest->entrants[j].values, runs);
-    }
-}
-
-/* The best of the raw ways, by its median. */
-static const entrant_t *limit_of(const contest_t *contest)
-{
-    const entrant_t *best = NULL;
-    double best_value = 0;
-
-    for (size_t i = 0; i < contest->count; i++) {
-        const entrant_t *entrant = &contest->entrants[i];
-        double value = bench_median(entrant->values, contest->options->runs);
-        bool better = entrant->run.metric == BENCH_BANDWIDTH
-                          ? value > best_value
-                          : value < best_value;
-
-        if (entrant->is_limit && (best == NULL || better)) {
-            best = entrant;
-            best_value = value;
-        }
-    }
-    return best;
-}
-
-static void summarize(const double *values, unsigned runs, double scale,
-                      bench_row_t *row)
-{
-    row->ours = bench_median(values, runs) * scale;
-    row->least = row->most = values[0] * scale;
-    row->runs = runs;
-    for (unsigned i = 1; i < runs; i++) {
-        row->least = fmin(row->least, values[i] * scale);
-        row->most = fmax(row->most, values[i] * scale);
-    }
-}
-
-static void report_limit(const contest_t *contest, double scale,
-                         bench_row_t *row)
-{
-    const entrant_t *limit = limit_of(contest);
-
-    row->limit = bench_median(limit->values, contest->options->runs) * scale;
-    bench_way_name(limit->run.way, row->limit_way, sizeof(row->limit_way));
+    return (bench_contest_t){.runs = options->runs,
+                             .quick = options->quick,
+                             .verbose = options->verbose,
+                             .alone = options->alone};
 }
 
 static const bench_way_t map_way = {.layout = BENCH_MAP};
 
+/* By lines of the cache alone a payload takes as long as it takes two cores to
+ * see them: nobody is faster. */
 static void compare_latency(const bench_options_t *options, const char *work,
                             bench_transport_t transport, bool look,
                             bench_report_t *report)
 {
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -152,16 +42,28 @@ static void compare_latency(const bench_options_t *options, const char *work,
                        .transport = bench_transport_name(transport),
                        .metric = "latency",
                        .unit = "us"};
+    bench_entrant_t *lines = NULL;
 
-    enter(&contest, run);
+    bench_contest_enter(&contest, run);
     run.way = (bench_way_t){BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO};
-    enter(&contest, run);
+    bench_contest_enter(&contest, run);
     run.way.settings = BENCH_BEST;
-    enter(&contest, run);
-    hold(&contest);
-    summarize(contest.entrants[0].values, options->runs, 1e6, &row);
-    report_limit(&contest, 1e6, &row);
+    bench_contest_enter(&contest, run);
+    if (transport == BENCH_SHM) {
+        run.way = (bench_way_t){.layout = BENCH_LINES};
+        lines = bench_contest_enter(&contest, run);
+    }
+    if (lines != NULL) {
+        lines->is_limit = false;
+    }
+    bench_contest_hold(&contest);
+    bench_contest_limit(&contest, 1e6, &row);
     bench_report_add(report, &row);
+    if (lines != NULL) {
+        row.metric = "latency_over_lines";
+        bench_contest_compare(&contest, lines, 1e6, &row);
+        bench_report_add(report, &row);
+    }
 }
 
 static void latency(const bench_options_t *options, const char *work,
@@ -196,7 +98,7 @@ static void tell_apart(const double *ratios, const double *maps, unsigned runs,
 static void unary(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
 {
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -210,36 +112,38 @@ static void unary(const bench_options_t *options, const char *work,
                        .unit = "x",
                        .limit = NAN};
 
-    enter(&contest, run);
-    hold(&contest);
-    summarize(contest.entrants[0].values, options->runs, 1, &row);
+    bench_contest_enter(&contest, run);
+    bench_contest_hold(&contest);
+    bench_contest_summarize(contest.entrants[0].values, options->runs, 1, &row);
     tell_apart(contest.entrants[0].values, contest.entrants[0].one_way,
                options->runs, &row);
     bench_report_add(report, &row);
 }
 
-static void report_calls(const contest_t *contest, bench_row_t row,
+static void report_calls(const bench_contest_t *contest, bench_row_t row,
                          bench_report_t *report)
 {
-    unsigned runs = contest->options->runs;
+    unsigned runs = contest->runs;
     const double *ours = contest->entrants[0].values;
     const double *grpc = contest->entrants[1].values;
     double ratios[BENCH_RUNS_MAX];
 
     row.metric = "rate";
     row.unit = "/s";
-    summarize(ours, runs, 1, &row);
+    bench_contest_summarize(ours, runs, 1, &row);
     bench_report_add(report, &row);
     if (contest->count > 1) {
         row.metric = "grpc_rate";
-        summarize(grpc, runs, 1, &row);
+        row.cores = "any";
+        bench_contest_summarize(grpc, runs, 1, &row);
         bench_report_add(report, &row);
         for (unsigned i = 0; i < runs; i++) {
             ratios[i] = ours[i] / grpc[i];
         }
         row.metric = "rate_over_grpc";
+        row.cores = NULL;
         row.unit = "x";
-        summarize(ratios, runs, 1, &row);
+        bench_contest_summarize(ratios, runs, 1, &row);
         bench_report_add(report, &row);
     }
 }
@@ -249,7 +153,7 @@ static void report_calls(const contest_t *contest, bench_row_t row,
 static void calls(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
 {
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -262,12 +166,12 @@ static void calls(const bench_options_t *options, const char *work,
                        .transport = bench_transport_name(transport),
                        .limit = NAN};
 
-    enter(&contest, run);
+    bench_contest_enter(&contest, run);
     if (bench_grpc_program != NULL) {
         run.way.layout = BENCH_GRPC;
-        enter(&contest, run);
+        bench_contest_enter(&contest, run);
     }
-    hold(&contest);
+    bench_contest_hold(&contest);
     report_calls(&contest, row, report);
 }
 
@@ -275,7 +179,7 @@ static void calls(const bench_options_t *options, const char *work,
 static void allocations(const bench_options_t *options, const char *work,
                         bench_transport_t transport, bench_report_t *report)
 {
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -283,7 +187,6 @@ static void allocations(const bench_options_t *options, const char *work,
                        .way = map_way,
                        .blocks = 1,
                        .rounds = 2000};
-    bench_options_t once = *options;
     bench_row_t row = {.work = work,
                        .transport = bench_transport_name(transport),
                        .metric = "allocations",
@@ -293,27 +196,27 @@ static void allocations(const bench_options_t *options, const char *work,
     if (!bench_counts_available()) {
         return;
     }
-    once.runs = 1;
-    contest.options = &once;
-    enter(&contest, run);
+    contest.runs = 1;
+    bench_contest_enter(&contest, run);
     run.way = (bench_way_t){BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO};
-    enter(&contest, run);
-    hold(&contest);
+    bench_contest_enter(&contest, run);
+    bench_contest_hold(&contest);
     row.ours = row.least = row.most = contest.entrants[0].last.allocations;
-    row.limit = contest.entrants[1].last.allocations_in_ucx;
+    row.limit =
+        options->alone ? NAN : contest.entrants[1].last.allocations_in_ucx;
     snprintf(row.limit_way, sizeof(row.limit_way), "UCX's own, beside: %.2f",
              contest.entrants[0].last.allocations_in_ucx);
     bench_report_add(report, &row);
 }
 
-static void enter_raw(contest_t *contest, bench_run_t run,
+static void enter_raw(bench_contest_t *contest, bench_run_t run,
                       bench_layout_t layout, bench_settings_t last)
 {
     for (int settings = BENCH_OUR_SETTINGS; settings <= (int)last; settings++) {
         for (int protocol = BENCH_EAGER; protocol <= BENCH_RNDV; protocol++) {
             run.way = (bench_way_t){layout, (bench_settings_t)settings,
                                     (bench_protocol_t)protocol};
-            enter(contest, run);
+            bench_contest_enter(contest, run);
         }
     }
 }
@@ -321,17 +224,16 @@ static void enter_raw(contest_t *contest, bench_run_t run,
 static void bandwidth(const bench_options_t *options, const char *work,
                       bench_run_t run, bench_report_t *report)
 {
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_row_t row = {.work = work,
                        .transport = bench_transport_name(run.transport),
                        .metric = "bandwidth",
                        .unit = "GB/s"};
 
-    enter(&contest, run);
+    bench_contest_enter(&contest, run);
     enter_raw(&contest, run, BENCH_CONTIGUOUS, BENCH_UNTOUCHED);
-    hold(&contest);
-    summarize(contest.entrants[0].values, options->runs, 1e-9, &row);
-    report_limit(&contest, 1e-9, &row);
+    bench_contest_hold(&contest);
+    bench_contest_limit(&contest, 1e-9, &row);
     bench_report_add(report, &row);
 }
 
@@ -354,7 +256,7 @@ static void large_maps(const bench_options_t *options, const char *work,
 static void thousand(const bench_options_t *options, const char *work,
                      bench_transport_t transport, bench_report_t *report)
 {
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_run_t run = {.tensors = 1000,
                        .tensor_bytes = 1024,
                        .transport = transport,
@@ -368,29 +270,33 @@ static void thousand(const bench_options_t *options, const char *work,
                        .metric = "bandwidth",
                        .unit = "GB/s"};
     double speedups[BENCH_RUNS_MAX];
+    bench_entrant_t *untouched;
 
-    enter(&contest, run);
+    bench_contest_enter(&contest, run);
     run.way = (bench_way_t){BENCH_IOV, BENCH_UNTOUCHED, BENCH_AUTO};
-    enter(&contest, run);
-    contest.entrants[1].is_limit = false;
+    untouched = bench_contest_enter(&contest, run);
+    if (untouched != NULL) {
+        untouched->is_limit = false;
+    }
     run.way = map_way;
     enter_raw(&contest, run, BENCH_IOV, BENCH_BEST);
     enter_raw(&contest, run, BENCH_GATHER, BENCH_BEST);
-    hold(&contest);
-    summarize(contest.entrants[0].values, options->runs, 1e-9, &row);
-    report_limit(&contest, 1e-9, &row);
+    bench_contest_hold(&contest);
+    bench_contest_limit(&contest, 1e-9, &row);
     bench_report_add(report, &row);
 
+    if (untouched == NULL) {
+        return;
+    }
     for (unsigned i = 0; i < options->runs; i++) {
-        speedups[i] =
-            contest.entrants[0].values[i] / contest.entrants[1].values[i];
+        speedups[i] = contest.entrants[0].values[i] / untouched->values[i];
     }
     row = (bench_row_t){.work = work,
                         .transport = bench_transport_name(transport),
                         .metric = "speedup_over_iov",
                         .unit = "x",
                         .limit = NAN};
-    summarize(speedups, options->runs, 1, &row);
+    bench_contest_summarize(speedups, options->runs, 1, &row);
     bench_report_add(report, &row);
 }
 
@@ -403,7 +309,7 @@ static void small_tensor(const bench_options_t *options, const char *work,
         {.layout = BENCH_MAP},
         {BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO},
         {BENCH_IOV, BENCH_BEST, BENCH_AUTO}};
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_run_t run = {.tensor_bytes = 64,
                        .transport = transport,
                        .metric = BENCH_LATENCY,
@@ -417,23 +323,23 @@ static void small_tensor(const bench_options_t *options, const char *work,
     for (size_t i = 0; i < 3; i++) {
         run.way = ways[i];
         run.tensors = 8;
-        enter(&contest, run);
+        bench_contest_enter(&contest, run);
         run.tensors = 64;
-        enter(&contest, run);
+        bench_contest_enter(&contest, run);
     }
-    hold(&contest);
-    for (size_t i = 0; i < 3; i++) {
-        entrant_t *few = &contest.entrants[2 * i];
-        entrant_t *many = few + 1;
+    bench_contest_hold(&contest);
+    for (size_t i = 0; i < contest.count / 2; i++) {
+        bench_entrant_t *few = &contest.entrants[2 * i];
+        bench_entrant_t *many = few + 1;
 
         for (unsigned j = 0; j < options->runs; j++) {
             few->values[j] = (many->values[j] - few->values[j]) / (64 - 8);
         }
         contest.entrants[i] = *few;
     }
-    contest.count = 3;
-    summarize(contest.entrants[0].values, options->runs, 1e9, &row);
-    report_limit(&contest, 1e9, &row);
+    contest.count /= 2;
+    contest.has_control = false; /* it was of one of two */
+    bench_contest_limit(&contest, 1e9, &row);
     bench_report_add(report, &row);
 }
 
@@ -443,7 +349,7 @@ static void under(const bench_options_t *options, const char *work,
                   size_t tensors, size_t tensor_bytes,
                   bench_transport_t transport, bench_report_t *report)
 {
-    contest_t contest = {.options = options};
+    bench_contest_t contest = contest_of(options);
     bench_run_t run = {.tensors = tensors,
                        .tensor_bytes = tensor_bytes,
                        .transport = transport,
@@ -457,9 +363,9 @@ static void under(const bench_options_t *options, const char *work,
                        .unit = "x",
                        .limit = NAN};
 
-    enter(&contest, run);
-    hold(&contest);
-    summarize(contest.entrants[0].values, options->runs, 1, &row);
+    bench_contest_enter(&contest, run);
+    bench_contest_hold(&contest);
+    bench_contest_summarize(contest.entrants[0].values, options->runs, 1, &row);
     snprintf(row.limit_way, sizeof(row.limit_way),
              "last run: idle %.1f us, loaded %.0f us",
              contest.entrants[0].last.idle * 1e6,
@@ -467,10 +373,11 @@ static void under(const bench_options_t *options, const char *work,
     bench_report_add(report, &row);
     row.metric = "p99";
     row.unit = "us";
-    summarize(contest.entrants[0].loaded, options->runs, 1e6, &row);
+    bench_contest_summarize(contest.entrants[0].loaded, options->runs, 1e6,
+                            &row);
     row.limit = bench_median(contest.entrants[0].allowed, options->runs) * 1e6;
     snprintf(row.limit_way, sizeof(row.limit_way),
-             "%d x idle + a chunk; last run's: %.0f us", IDLE_TIMES,
+             "%d x idle + a chunk; last run's: %.0f us", BENCH_IDLE_TIMES,
              contest.entrants[0].last.chunk * 1e6);
     bench_report_add(report, &row);
 }
@@ -520,7 +427,7 @@ static void header(const bench_options_t *options, const char *work,
                            .unit = "ns",
                            .limit = NAN};
 
-        summarize(values[j], options->runs, 1, &row);
+        bench_contest_summarize(values[j], options->runs, 1, &row);
         bench_report_add(report, &row);
     }
 }
@@ -567,23 +474,31 @@ static void endpoints(const bench_options_t *options, const char *work,
                        .limit_way = "one endpoint a client"};
 
     for (unsigned i = 0; i < runs; i++) {
-        gather_crowd(&many, i, i % 2 == 0 ? &ours : &raw);
-        gather_crowd(&many, i, i % 2 == 0 ? &raw : &ours);
+        crowd_t *turns[] = {i % 2 == 0 ? &ours : &raw,
+                            i % 2 == 0 ? &raw : &ours};
+
+        for (int j = 0; j < 2; j++) {
+            if (turns[j] == &ours || !options->alone) {
+                gather_crowd(&many, i, turns[j]);
+            }
+        }
     }
-    summarize(ours.many, runs, 1, &row);
+    bench_contest_summarize(ours.many, runs, 1, &row);
     row.limit = bench_median(ours.one, runs);
     bench_report_add(report, &row);
-    row.metric = "rate_beside_raw";
-    row.limit = bench_median(raw.many, runs);
-    snprintf(row.limit_way, sizeof(row.limit_way),
-             "contiguous, PEER, as many: %.2f of its one",
-             row.limit / bench_median(raw.one, runs));
-    bench_report_add(report, &row);
+    if (!options->alone) {
+        row.metric = "rate_beside_raw";
+        row.limit = bench_median(raw.many, runs);
+        snprintf(row.limit_way, sizeof(row.limit_way),
+                 "contiguous, PEER, as many: %.2f of its one",
+                 row.limit / bench_median(raw.one, runs));
+        bench_report_add(report, &row);
+    }
     if (bench_counts_available()) {
         row.metric = "bytes_each";
         row.unit = "B";
         row.limit_way[0] = '\0';
-        summarize(ours.bytes, runs, 1, &row);
+        bench_contest_summarize(ours.bytes, runs, 1, &row);
         row.limit = NAN;
         bench_report_add(report, &row);
     }
@@ -620,6 +535,14 @@ static const struct {
     {"header", BENCH_NOWHERE, header},
     {"endpoints_1000", BENCH_TCP, endpoints},
 };
+
+void bench_works_list(void)
+{
+    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
+        printf("%s %s\n", works[i].name,
+               bench_transport_name(works[i].transport));
+    }
+}
 
 bool bench_works_run(const bench_options_t *options, const char *only,
                      const char *over, bench_report_t *report)

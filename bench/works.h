@@ -9,7 +9,11 @@ typedef struct {
     unsigned runs;
     bool quick;   /* a few rounds: that it works, not how fast */
     bool verbose; /* every way that was measured, on stderr */
+    bool alone;   /* ours alone: nothing beside it, and no control */
 } bench_options_t;
+
+/* Prints a line "WORK TRANSPORT" for each work. */
+void bench_works_list(void);
 
 /* Measures the rows of a work, of a transport, or (NULL) of all. False: there
  * is no such row. */

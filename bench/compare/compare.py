@@ -1,17 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures all ways to move the maps of bench/workloads/ in turns, on this
-machine, and writes what it saw as a page of Markdown and one of HTML with a
-plot. `make compare` calls it; bench/compare/README.md tells what is compared.
+machine, and writes what it saw as a page of Markdown, and every figure of it as
+JSON. `make compare` calls it; bench/compare/README.md tells what is compared.
 """
 
 import argparse
 import datetime
-import html
-import importlib.util
-import io
 import json
-import math
 import os
 import pathlib
 import platform
@@ -35,6 +31,7 @@ PYTHON = {  # as `python -m tensormsg.bench` knows them: as the table does
 BESIDE = {"raw ucp_am, UCXX's UCX": "tensormsg, UCXX's UCX",
           "UCXX C++": "tensormsg, UCXX's UCX"} | {
     PYTHON[way]: PYTHON["blocking"] for way in ("pickle", "ZeroMQ", "UCXX")}
+CONTROLS = {OURS, PYTHON["blocking"]}  # measured twice in a turn
 LIMIT_S = 120  # a run that takes longer is none
 
 
@@ -65,19 +62,39 @@ class Table:
 
     def __init__(self):
         self.seen = {}  # (workload, over) -> way -> [(us, GB/s), ...]
+        self.again = {}  # the controls', likewise
 
-    def note(self, place, way, figures):
-        self.seen.setdefault(place, {}).setdefault(way, []).append(figures)
+    def note(self, place, way, figures, again):
+        seen = self.again if again else self.seen
+        seen.setdefault(place, {}).setdefault(way, []).append(figures)
+
+    def figures(self, about):
+        """All that was seen, for a file."""
+        def named(seen):
+            return {", ".join(place): ways for place, ways in seen.items()}
+        return {**about, "figures": ["half a round trip, us", "GB/s"],
+                "ways": named(self.seen), "controls": named(self.again)}
+
+    def spread(self, place, way, index):
+        """By how much a way differs from itself within a round, in three of
+        four at most."""
+        pairs = zip(self.seen[place][way],
+                    self.again.get(place, {}).get(way, []))
+        apart = sorted(max(one[index] / other[index], other[index] / one[index])
+                       for one, other in pairs if one[index] and other[index])
+        return apart[(3 * len(apart) + 3) // 4 - 1] if apart else 1.0
 
     def rows(self, place):
         """way, us, how often ours is as fast, GB/s, the same; by us."""
-        ways = self.seen[place]
-        return sorted((self.row(ways.get(BESIDE.get(way)) or ways[OURS], way,
-                                ways[way]) for way in ways),
+        return sorted((self.row(place, way) for way in self.seen[place]),
                       key=lambda row: row[1])
 
-    @staticmethod
-    def row(ours, way, theirs):
+    def row(self, place, way):
+        ways = self.seen[place]
+        beside = BESIDE.get(way) if BESIDE.get(way) in ways else OURS
+        ours, theirs = ways[beside], ways[way]
+        control = beside if beside in self.again.get(place, {}) else OURS
+
         def middle(index):
             values = [one[index] for one in theirs if one[index] is not None]
             return statistics.median(values) if values else None
@@ -87,14 +104,17 @@ class Table:
                      if them[index] is not None]
             return sorted(1 / one if upside_down else one for one in found)
 
-        return (way, middle(0), ratios(0, False), middle(1), ratios(1, True))
+        return (way, middle(0), ratios(0, False), middle(1), ratios(1, True),
+                self.spread(place, control, 0), self.spread(place, control, 1))
 
 
-def spread(ratios):
+def faster(ratios, spread):
+    """The median, the least and the most; or that it tells nothing."""
     if not ratios:
         return ""
-    return (f"{statistics.median(ratios):.2f} "
-            f"({ratios[0]:.2f}..{ratios[-1]:.2f})")
+    middle = statistics.median(ratios)
+    same = ", no difference" if 1 / spread <= middle <= spread else ""
+    return f"{middle:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f}){same}"
 
 
 def figure(value, digits):
@@ -106,9 +126,9 @@ HEADS = ("way", "half a round trip, us", "ours is faster by", "GB/s",
 
 
 def cells(row):
-    way, took, faster, rate, more = row
-    return (way, figure(took, 1), "" if way == OURS else spread(faster),
-            figure(rate, 2), "" if way == OURS else spread(more))
+    way, took, sooner, rate, more, by_time, by_rate = row
+    return (way, figure(took, 1), "" if way == OURS else faster(sooner, by_time),
+            figure(rate, 2), "" if way == OURS else faster(more, by_rate))
 
 
 def machine(programs, python):
@@ -126,9 +146,12 @@ def machine(programs, python):
 
 def markdown(table, about):
     lines = [f"# {about['date']}: maps by all ways", "",
-             f"{about['rounds']} rounds, in turns, of {about['seconds']} s a "
-             "figure; medians, and in brackets the least and the most of the "
-             f"rounds. It took {about['minutes']:.0f} minutes. What is compared, "
+             f"{about['rounds']} rounds, in turns forwards and backwards, of "
+             f"{about['seconds']} s a figure; medians, and in brackets the least "
+             "and the most of the rounds. Both sides were bound, to cores "
+             f"{about['cores']}. *No difference*: ours differed by as much from "
+             "itself, at both ends of a turn. "
+             f"It took {about['minutes']:.0f} minutes. What is compared, "
              "and how: [README.md](../compare/README.md).", "",
              *about["machine"], ""]
     for place in table.seen:
@@ -140,68 +163,6 @@ def markdown(table, about):
         lines.append("")
     lines += [f"Not measured: {one}" for one in about["missing"]]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def bars(axis, ways, index):
-    """The medians of ways, the last above; and the least and the most."""
-    values = [sorted(one[index] for one in rounds if one[index] is not None)
-              or [math.nan] for _, rounds in ways]
-    middle = [statistics.median(value) for value in values]
-    axis.barh([way for way, _ in ways], middle,
-              color=["tab:orange" if way.startswith(OURS) else "tab:blue"
-                     for way, _ in ways],
-              xerr=[[one - value[0] for one, value in zip(middle, values)],
-                    [value[-1] - one for one, value in zip(middle, values)]],
-              ecolor="dimgray", capsize=2)
-
-
-def plot(table):
-    """Bars of all places as SVG, or None."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    import matplotlib
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "tensormsg"
-    from matplotlib import pyplot
-    places = list(table.seen)
-    figure_, axes = pyplot.subplots(len(places), 2, squeeze=False,
-                                    figsize=(13, 3.2 * len(places)))
-    for place, (took, rate) in zip(places, axes):
-        ways = [(row[0], table.seen[place][row[0]])
-                for row in table.rows(place)[::-1]]
-        bars(took, ways, 0)
-        bars(rate, ways, 1)
-        took.set(xscale="log", title=f"{place[0]}, {place[1]}",
-                 xlabel="half a round trip, us")
-        rate.set(xlabel="GB/s", yticklabels=[])
-    figure_.tight_layout()
-    out = io.StringIO()
-    figure_.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()[out.getvalue().index("<svg"):]
-
-
-def page(table, about):
-    def escaped(row, tag):
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>"
-                                for cell in row) + "</tr>"
-
-    parts = ["<!doctype html><meta charset=utf-8>",
-             f"<title>Maps by all ways, {about['date']}</title>",
-             "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto}"
-             "td,th{padding:2px 12px;text-align:right}"
-             "td:first-child,th:first-child{text-align:left}</style>",
-             f"<h1>Maps by all ways, {about['date']}</h1><ul>",
-             *(f"<li>{html.escape(line[2:])}" for line in about["machine"]),
-             "</ul>"]
-    drawn = plot(table)
-    for place in table.seen:
-        parts += [f"<h2>{html.escape(', '.join(place))}</h2><table>",
-                  escaped(HEADS, "th"),
-                  *(escaped(cells(row), "td") for row in table.rows(place)),
-                  "</table>"]
-    if drawn:
-        parts.append(drawn)
-    return "\n".join(parts) + "\n"
 
 
 def contest(args, table):
@@ -222,7 +183,12 @@ def contest(args, table):
                            lambda way=way: in_python(
                                args.python, way, workload, args.seconds))
                           for way in PYTHON]
-            for place, way, measure in turns:
+            # Once more ours at the end, and every second round backwards.
+            turns = [(*turn, False) for turn in turns] + [
+                (*turn, True) for turn in turns if turn[1] in CONTROLS]
+            if number % 2:
+                turns.reverse()
+            for place, way, measure, again in turns:
                 print(f"\r{number + 1} of {args.rounds}: {', '.join(place)}: "
                       f"{way:40}", end="", file=sys.stderr, flush=True)
                 try:
@@ -231,7 +197,7 @@ def contest(args, table):
                     figures = None
                     missing[(place, way)] = str(error).splitlines()[-1]
                 if figures:
-                    table.note(place, way, figures)
+                    table.note(place, way, figures, again)
                 else:
                     missing.setdefault((place, way), "not installed")
     print(file=sys.stderr)
@@ -259,13 +225,14 @@ def main():
     missing = contest(args, table)
     about = {"minutes": (time.monotonic() - began) / 60,
              "date": datetime.date.today().isoformat(), "rounds": args.rounds,
+             "cores": ", ".join(map(str, sorted(os.sched_getaffinity(0))[:2])),
              "seconds": args.seconds, "missing": missing,
              "machine": machine(args.programs, args.python)}
     args.out.mkdir(parents=True, exist_ok=True)
     text = markdown(table, about)
     (args.out / f"{about['date']}.md").write_text(text, encoding="utf-8")
-    (args.out / f"{about['date']}.html").write_text(page(table, about),
-                                                    encoding="utf-8")
+    (args.out / f"{about['date']}.json").write_text(
+        json.dumps(table.figures(about), indent=1) + "\n", encoding="utf-8")
     print(text)
 
 

@@ -27,20 +27,21 @@ foreach(way ${ways})
         message(FATAL_ERROR "${way}: ${found} rows\n${text}")
     endif()
 endforeach()
-file(GLOB pages ${OUT}/*.md ${OUT}/*.html)
+file(GLOB pages ${OUT}/*-*.md ${OUT}/*-*.json)
 list(LENGTH pages found)
 if(NOT found EQUAL 2)
     message(FATAL_ERROR "pages: ${pages}")
 endif()
 
-# With its plot, where that can be drawn.
-execute_process(COMMAND ${PYTHON} -c "import matplotlib"
-                RESULT_VARIABLE result ERROR_QUIET)
-file(GLOB page ${OUT}/*.html)
-file(READ ${page} page)
-if(result EQUAL 0 AND NOT page MATCHES "<svg.*</svg>")
-    message(FATAL_ERROR "no plot in ${OUT}/*.html")
-endif()
+# All figures, ours twice.
+file(GLOB figures ${OUT}/*-*.json)
+file(READ ${figures} figures)
+foreach(kind IN ITEMS ways controls)
+    string(JSON found LENGTH "${figures}" ${kind} "list, shm" tensormsg)
+    if(NOT found EQUAL 1)
+        message(FATAL_ERROR "${kind} of ${found} rounds in\n${figures}")
+    endif()
+endforeach()
 
 # The other workloads can be read, and arrive.
 file(GLOB workloads ${CMAKE_CURRENT_LIST_DIR}/../workloads/*.json)

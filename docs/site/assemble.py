@@ -163,6 +163,20 @@ def python_page():
         "   :inherited-members:\n" for name in further))
 
 
+def figures(page):
+    """What bench/plot.py draws of the figures beside a page of bench/results."""
+    path = (SOURCE / page).with_suffix(".json")
+    if OUT is None or page not in RESULTS or not path.exists():
+        return ""
+    out = (OUT / page).with_suffix("")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    drawn = subprocess.run(
+        [sys.executable, str(SOURCE / "bench/plot.py"), str(path), str(out)],
+        check=True, capture_output=True, text=True, encoding="utf-8").stdout
+    return "".join(f"\n![{name.stem}]({name.name})\n"
+                   for name in map(pathlib.Path, drawn.splitlines()))
+
+
 def main():
     if OUT is not None:
         shutil.rmtree(OUT, ignore_errors=True)
@@ -176,6 +190,7 @@ def main():
         text = re.sub(r"\]\(([^)\s]+)\)", turned(page), text)
         if page == "README.md":
             text += contents()
+        text += figures(page)
         write(SHOWN.get(page, page), text)
     write("python.rst", python_page())
 

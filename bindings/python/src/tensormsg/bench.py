@@ -71,6 +71,15 @@ async def arepeat(data: Data, round_trip: Callable[[Data], Awaitable[Any]]
 
 # Each way: what the other process does, and the round trips of this one.
 
+CORES = sorted(os.sched_getaffinity(0))  # that there are for both
+core = CORES[0]  # this process's
+
+
+def bind() -> None:
+    """Leaves the threads that there are already where they are."""
+    os.sched_setaffinity(0, {core})
+
+
 def say_ready() -> None:
     print(READY, flush=True)
 
@@ -170,6 +179,7 @@ def unpack(frames: List[Any]) -> Any:
 def serve_zmq(place: str) -> None:
     pair = zmq_socket("DEALER")
     pair.bind(place.replace("unix://", "ipc://"))
+    bind()
     say_ready()
     while True:
         got = unpack([frame.buffer for frame
@@ -180,6 +190,7 @@ def serve_zmq(place: str) -> None:
 def with_zmq(place: str, data: Data) -> List[float]:
     pair = zmq_socket("DEALER")
     pair.connect(place.replace("unix://", "ipc://"))
+    bind()
 
     def round_trip(sent: Data) -> Any:
         pair.send_multipart(pack(sent), copy=False)
@@ -339,6 +350,7 @@ NEEDS = {  # modules, and the packages that have them
     "Pipe": {"tensordict": "tensordict"},
     "TensorDictPipe": {"tensordict": "tensordict", "ucxx": "ucxx-cu13"}}
 OURS = "C", "blocking", "asyncio", "Pipe"
+THREADED = {"ZeroMQ"}  # by threads of its own, which may use every core
 
 # These want a newer UCX than the distribution's, and so processes of their own,
 # which have that before anything else.
@@ -390,9 +402,15 @@ def end_with_parent() -> None:
 def ask(way: str, place: str, data: Data, work: List[str]) -> float:
     """Seconds of a round trip, the median. `work`: the options that say so."""
     if way not in APART:
-        return statistics.median(WAYS[way][1](place, data))
+        try:
+            if way not in THREADED:
+                bind()
+            return statistics.median(WAYS[way][1](place, data))
+        finally:
+            os.sched_setaffinity(0, CORES)
     ran = subprocess.run(
-        program(way, "--ask", way, place, *work, "--seconds", str(SECONDS)),
+        program(way, "--ask", way, place, *work, "--seconds", str(SECONDS),
+                "--core", str(core)),
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if ran.returncode != 0:
         raise Failed(f"its process ended: {last_line(ran.stderr)}")
@@ -405,9 +423,11 @@ def measure(way: str, data: Data, work: List[str]) -> float:
             open(f"{folder}/words", "w+", encoding="utf-8",
                  errors="replace") as words:
         place = f"unix://{folder}/socket"
-        with subprocess.Popen(program(way, "--serve", way, place), text=True,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=words) as peer:
+        with subprocess.Popen(
+                program(way, "--serve", way, place, "--core",
+                        str(CORES[1 % len(CORES)])), text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=words) as peer:
             assert peer.stdout is not None
             try:
                 if f"{READY}\n" not in peer.stdout:
@@ -530,11 +550,13 @@ def options() -> argparse.ArgumentParser:
                         help="to measure each for (%(default)s); five round "
                         "trips at least")
     parser.add_argument("--json", metavar="FILE", help="to write rows {way, work, "
-                        "tensors, bytes_each, half_round_trip_us, gb_per_s}")
+                        "tensors, bytes_each, half_round_trip_us, gb_per_s, "
+                        "cores}")
     parser.add_argument("--plot", metavar="FILE",
                         help="to draw, .png or .svg (needs matplotlib)")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
     return parser
 
 
@@ -554,11 +576,15 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 
 def help_measure(args: argparse.Namespace) -> None:
     """As the process that another of these has started."""
+    global core
+    core = args.core
+    way, place = args.serve or args.ask
+    if way not in THREADED:
+        bind()
     if args.serve:
         end_with_parent()
-        WAYS[args.serve[0]][0](args.serve[1])
+        WAYS[way][0](place)
         return
-    way, place = args.ask
     times = WAYS[way][1](place, args.workload.data if args.workload else
                          made(*args.work[0]))
     print(statistics.median(times), flush=True)
@@ -575,7 +601,8 @@ class Table:
         self.failed = False
         print(f"{'tensors x bytes':>16}" +
               "".join(f"{way:>15}" for way in ways) +
-              "   us, half a round trip", flush=True)
+              "   us, half a round trip; cores "
+              f"{CORES[0]} and {CORES[1 % len(CORES)]}", flush=True)
 
     def measure(self, label: str, data: Data, work: List[str]) -> None:
         total = sum(array.nbytes for array in data.values())
@@ -593,7 +620,8 @@ class Table:
                 "way": way, "work": label, "tensors": len(data),
                 "bytes_each": total / max(1, len(data)),
                 "half_round_trip_us": seconds * 1e6,
-                "gb_per_s": total / seconds / 1e9})
+                "gb_per_s": total / seconds / 1e9,
+                "cores": [CORES[0], CORES[1 % len(CORES)]]})
             line += f"{seconds * 1e6:15.1f}"
         print(line, flush=True)
         self.comparisons += [f"{label}, {said}" for said in compare(took)]
