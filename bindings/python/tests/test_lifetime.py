@@ -208,7 +208,8 @@ def test_memory_does_not_grow():
     rounds(300)
     before = sys.getallocatedblocks(), rounds(0)
     after_rss = rounds(1000)
-    assert sys.getallocatedblocks() - before[0] < 500
+    # One a round would be 1000; beside others up to 511 were seen.
+    assert sys.getallocatedblocks() - before[0] < 800
     assert after_rss - before[1] < 20000  # KiB
     ep.close()
 
