@@ -629,28 +629,33 @@ static const char *next_transport(const char **list, size_t *length_p)
     return word;
 }
 
-/* UCX_TLS as it is without cma, which is left to cma.h: UCX's takes a read that
- * ended early for the whole. */
-static void leave_out_cma(const char *tls, char *text, size_t bytes)
+/* The words of a list that are none of some unwanted. */
+static void list_without(const char *tls, const char *unwanted, char *text,
+                         size_t bytes)
 {
     size_t used = 0, length;
 
-    if (lists(tls, "all", 3)) {
-        snprintf(text, bytes, "^cma");
-        return;
-    }
-    if (tls[0] == '^') {
-        snprintf(text, bytes, "%s,cma", tls);
-        return;
-    }
     text[0] = '\0';
     while (*tls != '\0' && used < bytes) {
         const char *word = next_transport(&tls, &length);
 
-        if (!is_transport(word, length, "cma")) {
+        if (!lists(unwanted, word, length)) {
             used += (size_t)snprintf(text + used, bytes - used, "%s%.*s",
                                      used > 0 ? "," : "", (int)length, word);
         }
+    }
+}
+
+/* UCX_TLS as it is without cma, which is left to cma.h: UCX's takes a read that
+ * ended early for the whole. */
+static void leave_out_cma(const char *tls, char *text, size_t bytes)
+{
+    if (lists(tls, "all", 3)) {
+        snprintf(text, bytes, "^cma");
+    } else if (tls[0] == '^') {
+        snprintf(text, bytes, "%s,cma", tls);
+    } else {
+        list_without(tls, "cma", text, bytes);
     }
 }
 
@@ -681,22 +686,6 @@ static char *read_transports(const ucp_config_t *config)
     return text;
 }
 
-static void list_without_memory(const char *tls, char *text, size_t bytes)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    while (*tls != '\0' && used < bytes) {
-        size_t length = strcspn(tls, ",");
-
-        if (!lists(memory, tls, length)) {
-            used += (size_t)snprintf(text + used, bytes - used, "%s%.*s",
-                                     used > 0 ? "," : "", (int)length, tls);
-        }
-        tls += length + (tls[length] == ',');
-    }
-}
-
 /* UCX_TLS as it is without shared memory; of a list of UCX's own files that has
  * nothing else, all that there is. */
 static void leave_out_memory(const char *tls, char *text, size_t bytes)
@@ -706,7 +695,7 @@ static void leave_out_memory(const char *tls, char *text, size_t bytes)
     } else if (lists(tls, "all", 3) || !has_network(tls)) {
         snprintf(text, bytes, "^sm");
     } else {
-        list_without_memory(tls, text, bytes);
+        list_without(tls, memory, text, bytes);
     }
 }
 
