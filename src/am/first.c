@@ -31,15 +31,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users;
 static place_t place;
 
-/* An alias ("eth0:1") is a label of an address of its device. */
-static bool is_of(const struct ifaddrs *entry, const char *device)
-{
-    size_t length = strcspn(entry->ifa_name, ":");
-
-    return strlen(device) == length &&
-           memcmp(entry->ifa_name, device, length) == 0;
-}
-
 static bool address_of(const struct ifaddrs *entry, struct in6_addr *address)
 {
     return entry->ifa_addr != NULL &&
@@ -96,7 +87,7 @@ void tmsg_first_sort(struct ifaddrs *list, const char *device,
     for (struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
         struct in6_addr its;
 
-        if (!is_of(at, device) || !address_of(at, &its) ||
+        if (!tmsg_netif_is_of(at, device) || !address_of(at, &its) ||
             !is_of_family(&its, address)) {
             continue;
         }

@@ -70,7 +70,7 @@ bool tmsg_netif_is_link_local(const struct in6_addr *ip)
             ip->s6_addr[13] == 254);
 }
 
-static bool is_of(const struct ifaddrs *entry, const char *device)
+bool tmsg_netif_is_of(const struct ifaddrs *entry, const char *device)
 {
     size_t length = strcspn(entry->ifa_name, ":");
 
@@ -89,7 +89,7 @@ bool tmsg_netif_is_unnumbered(const char *device)
     for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
         ip_t ip;
 
-        if (is_of(at, device)) {
+        if (tmsg_netif_is_of(at, device)) {
             found = true;
             numbered |= at->ifa_addr != NULL && ip_of(at->ifa_addr, &ip) &&
                         !tmsg_netif_is_link_local(&ip.bytes);
@@ -113,7 +113,7 @@ const char *tmsg_netif_list(const char *device, char *text, size_t bytes)
         bool is_v4 = at->ifa_addr != NULL && at->ifa_addr->sa_family == AF_INET;
         ip_t ip;
 
-        if (is_of(at, device) && at->ifa_addr != NULL &&
+        if (tmsg_netif_is_of(at, device) && at->ifa_addr != NULL &&
             ip_of(at->ifa_addr, &ip) &&
             inet_ntop(is_v4 ? AF_INET : AF_INET6,
                       is_v4 ? &ip.bytes.s6_addr[12] : ip.bytes.s6_addr, name,

@@ -3,6 +3,7 @@
 #ifndef TMSG_AM_NETIF_H
 #define TMSG_AM_NETIF_H
 
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -26,6 +27,10 @@ bool tmsg_netif_ip(const struct sockaddr *address, struct in6_addr *ip_p,
 
 /* fe80::/10, or 169.254.0.0/16 as IPv4-mapped. */
 bool tmsg_netif_is_link_local(const struct in6_addr *ip);
+
+/* Whether an address of getifaddrs(3) is the device's: under its name, or a
+ * label of an alias of it ("eth0:1"). */
+bool tmsg_netif_is_of(const struct ifaddrs *entry, const char *device);
 
 /* Whether a device is here and has no address but link-local ones. */
 bool tmsg_netif_is_unnumbered(const char *device);
