@@ -591,8 +591,7 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
         if (channel->stalled) {
             continue;
         }
-        channel->stalled = parts->awaited || parts->unreadable != NULL ||
-                           !is_ready(parts, first);
+        channel->stalled = parts->awaited || !is_ready(parts, first);
         if (!channel->stalled && has_room(endpoint, parts, first) &&
             (chosen == NULL ||
              channel->parted < chosen->send->channel->parted)) {

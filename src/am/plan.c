@@ -255,6 +255,16 @@ const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
     return NULL;
 }
 
+/* Its bytes are in a copy now, in `block` if that is a pool's. */
+static void become_copy(tmsg_plan_t *plan, tmsg_pool_t *pool, const void *copy,
+                        tmsg_pool_block_t block)
+{
+    tmsg_pool_give(pool, plan->list);
+    tmsg_pool_give(pool, plan->staging);
+    *plan = (tmsg_plan_t){
+        .bytes = plan->bytes, .contiguous = copy, .staging = block};
+}
+
 /* What little there is to copy is not asked for first: as with every small
  * message it is the sender that ends, if it has cut its memory. */
 static void own_small(tmsg_plan_t *plan, tmsg_pool_t *pool, uint8_t *to)
@@ -267,9 +277,7 @@ static void own_small(tmsg_plan_t *plan, tmsg_pool_t *pool, uint8_t *to)
         memcpy(to + bytes, iov[i].buffer, iov[i].length);
         bytes += iov[i].length;
     }
-    tmsg_pool_give(pool, plan->list);
-    tmsg_pool_give(pool, plan->staging);
-    *plan = (tmsg_plan_t){.bytes = bytes, .contiguous = to};
+    become_copy(plan, pool, to, (tmsg_pool_block_t){0});
 }
 
 tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
@@ -299,10 +307,7 @@ tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
         tmsg_pool_give(pool, own);
         return tmsg_error_set(TMSG_ERR_IO, "%s", why);
     }
-    tmsg_pool_give(pool, plan->list);
-    tmsg_pool_give(pool, plan->staging);
-    *plan = (tmsg_plan_t){
-        .bytes = plan->bytes, .contiguous = own.data, .staging = own};
+    become_copy(plan, pool, own.data, own);
     return TMSG_OK;
 }
 
