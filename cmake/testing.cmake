@@ -133,7 +133,8 @@ function(tmsg_add_test name)
                  ${test_prefix} ${test_COMMAND})
         set_tests_properties(${each} PROPERTIES
             TIMEOUT ${test_TIMEOUT} LABELS "${test_LABELS}" ${schedule}
-            ENVIRONMENT "${test_environment};${test_ENVIRONMENT}")
+            ENVIRONMENT
+            "${test_environment};${TMSG_UCX_SIZES};${test_ENVIRONMENT}")
         if(TMSG_SANITIZE)
             set_tests_properties(${each} PROPERTIES
                                  FIXTURES_REQUIRED sanitizer)
@@ -159,13 +160,6 @@ set(TMSG_QUICK_LINK)
 if(TMSG_GOLD AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     set(TMSG_QUICK_LINK -fuse-ld=gold)
 endif()
-
-# What a library that Criterion's own library loads is to find: quick_start.c.
-set(TMSG_QUICK_START)
-foreach(function IN ITEMS mbedtls_x509_crt_parse_file libssh2_init
-        mbedtls_x509_crt_parse_path libssh2_exit)
-    list(APPEND TMSG_QUICK_START -Wl,--export-dynamic-symbol=${function})
-endforeach()
 
 # tmsg_program(<target> SOURCES <file>... [LIBRARIES <target>...])
 #
@@ -198,12 +192,11 @@ function(tmsg_test name source)
         set(jobs 4)
     endif()
     string(REPLACE "/" "_" target test_${name})
-    tmsg_program(${target} SOURCES ${source} LIBRARIES PkgConfig::CRITERION)
-    target_link_options(${target} PRIVATE ${TMSG_QUICK_START})
+    tmsg_program(${target} SOURCES ${source} LIBRARIES tmsg_criterion)
     tmsg_add_test(${name} ${ARGN}
         COMMAND $<TARGET_FILE:${target}> --jobs ${jobs} --timeout 250 --color=never
                 --ascii --verbose
-        ENVIRONMENT TENSORMSG_LOG=warn)
+        ENVIRONMENT TENSORMSG_LOG=warn ${TMSG_TURNS})
     # A leak that is known by the name of a function.
     file(STRINGS ${source} names REGEX "FAILING_ALLOC_LEAKS" LIMIT_COUNT 1)
     if(names AND TMSG_SANITIZE STREQUAL "address")
@@ -228,6 +221,11 @@ function(tmsg_test_room room)
              LIMIT_COUNT 1)
         if(mark)
             list(REMOVE_ITEM more TWICE)
+        endif()
+        file(STRINGS ${source} halves REGEX "is_due|does_half" LIMIT_COUNT 1)
+        set(TMSG_TURNS)
+        if(TWICE IN_LIST more AND NOT halves)
+            set(TMSG_TURNS TMSG_TURNS=1) # tests/criterion/turns.c
         endif()
         if(mark MATCHES "twice in soak")
             list(APPEND more TWICE_IN_SOAK)

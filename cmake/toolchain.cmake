@@ -15,10 +15,7 @@ add_compile_definitions(_GNU_SOURCE)
 # four of UCX, and the static library's user may never touch a .npz.
 add_link_options(-Wl,--as-needed)
 
-find_program(CCACHE ccache)
-if(CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER AND NOT TMSG_COVERAGE)
-    set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/ccache.cmake)
 
 set(TMSG_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Wcast-qual)
 # Criterion's macros expand to conversions that are not ours to mend.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "core/error.h"
@@ -123,16 +125,36 @@ static tmsg_memory_t conclude(const tmsg_cuda_functions_t *fn, const void *data,
     return memory;
 }
 
+static int count_loads(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    unsigned long long *loads = arg;
+
+    *loads = bytes >= offsetof(struct dl_phdr_info, dlpi_subs)
+                 ? info->dlpi_adds
+                 : 0;
+    return 1;
+}
+
+/* Whether it is, dlopen() finds out by looking for a file in every folder: not
+ * again before something was loaded. */
 bool tmsg_cuda_is_loaded(void)
 {
     static atomic_bool loaded;
+    static atomic_ullong missed_at;
+    unsigned long long loads = 0;
     void *library;
 
     if (atomic_load_explicit(&loaded, memory_order_relaxed)) {
         return true;
     }
+    dl_iterate_phdr(count_loads, &loads);
+    if (loads != 0 &&
+        loads == atomic_load_explicit(&missed_at, memory_order_relaxed)) {
+        return false;
+    }
     library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (library == NULL) {
+        atomic_store_explicit(&missed_at, loads, memory_order_relaxed);
         return false;
     }
     dlclose(library);

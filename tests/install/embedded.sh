@@ -1,16 +1,19 @@
 #!/bin/sh
-# embedded.sh SOURCE_DIR VERSION: the library as a folder of another project,
-# which gets the two libraries and the command, and no tests or examples.
+# embedded.sh SOURCE_DIR VERSION BUILD_DIR: the library as a folder of another
+# project, which gets the two libraries and the command, and no tests or examples.
+# Most objects are those of BUILD_DIR (as_built.sh).
 set -eu
 source=$1
 version=$2
+folders=src/core:src/serialize:src/memory:src/am:src/rpc
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 {
     cmake -S "$here/embedded" -B "$work" -G Ninja -DTENSORMSG="$source" \
-        -DTMSG_LTO=OFF &&
+        -DTMSG_LTO=OFF \
+        "-DCMAKE_C_COMPILER_LAUNCHER=$here/as_built.sh;$3;$folders" &&
         cmake --build "$work" -j 2
 } > "$work/log" 2>&1 || {
     cat "$work/log"

@@ -1,7 +1,9 @@
 #!/bin/sh
-# package.sh PYTHON FOLDER: builds the wheel with what the environment of PYTHON
-# has (no index is asked) and installs it into FOLDER/venv, whose other packages
-# are those of that environment.
+# package.sh PYTHON FOLDER BUILD_DIR: builds the wheel with what the environment
+# of PYTHON has (no index is asked) and installs it into FOLDER/venv, whose other
+# packages are those of that environment. Most of the C library's objects are those
+# of BUILD_DIR (as_built.sh), but src/serialize's, of which the wheel leaves out
+# what reads files; `make soak` compiles all of it.
 set -eu
 python=$1
 mkdir -p "$2"
@@ -17,10 +19,12 @@ for name in ucxx libucxx; do
 done
 
 rm -rf "$folder/dist"
+launcher="$source/../../tests/install/as_built.sh;$3;src/core:src/memory:src/am:src/rpc"
 # The build around this one has the library that is optimized as a whole.
 PYTHONPATH="$folder/empty" "$python" -m pip -q wheel --no-build-isolation --no-deps \
     --config-settings=build-dir="$folder/build" \
-    --config-settings=cmake.define.TMSG_LTO=OFF -w "$folder/dist" "$source"
+    --config-settings=cmake.define.TMSG_LTO=OFF \
+    --config-settings=cmake.define.CMAKE_C_COMPILER_LAUNCHER="$launcher" -w "$folder/dist" "$source"
 
 rm -rf "$folder/venv"
 "$python" -m venv --without-pip "$folder/venv"

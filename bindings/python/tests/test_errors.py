@@ -2,6 +2,7 @@
 """What goes wrong is an exception that says what, who and why; nothing hangs."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import pickle
 import signal
@@ -198,19 +199,38 @@ def test_an_exception_in_the_block_ends_it_at_once():
         assert ep.closed
 
 
+@pytest.fixture(scope="module")
+def waiting():
+    """A process that waits in what it is told, and another where that has ended."""
+    with contextlib.ExitStack() as opened:
+        processes = []
+
+        def process():
+            if not processes or processes[-1].poll() is not None:
+                url, peer = opened.enter_context(echo("sync"))
+                processes.append(opened.enter_context(python(
+                    HERE / "waiting.py", url, peer.pid, stdin=subprocess.PIPE)))
+            return processes[-1]
+
+        yield process
+        assert len(processes) == 1 and process().poll() is None
+        process().stdin.close()
+        assert process().wait(WAIT) == 0
+
+
 @pytest.mark.parametrize("call", WAITING)
-def test_ctrl_c_ends_a_blocking_call(call):
+def test_ctrl_c_ends_a_blocking_call(waiting, call):
     """And other threads run meanwhile."""
-    with echo("sync") as (url, peer):
-        with python(HERE / "waiting.py", call, url, peer.pid) as process:
-            assert process.stdout.readline() == "waits\n"
-            time.sleep(.3)
-            process.send_signal(signal.SIGINT)
-            since = time.monotonic()
-            said, ticks = process.stdout.readline().split()
-            assert said == "interrupted" and int(ticks) > 10
-            assert process.wait(WAIT) == 0
-            assert time.monotonic() - since < 10
+    process = waiting()
+    print(call, file=process.stdin, flush=True)
+    assert process.stdout.readline() == "waits\n"
+    time.sleep(.2)
+    process.send_signal(signal.SIGINT)
+    since = time.monotonic()
+    said, ticks = process.stdout.readline().split()
+    assert said == "interrupted" and int(ticks) > 10
+    assert process.stdout.readline() == "over\n"
+    assert time.monotonic() - since < 10
 
 
 def test_fork_is_refused_in_the_child_and_harms_nobody():

@@ -2,8 +2,8 @@
 """The public calls that may wait, each brought to where it does: for tests of what
 goes on meanwhile.
 
-waiting.py CALL URL PID: waits in one, for the peer at that URL, and says that it
-does; by Ctrl-C it ends, and says so.
+waiting.py URL PID: waits in each that is named on a line of the input, for the
+peer at that URL, and says that it does; by Ctrl-C that ends, and it says so.
 """
 
 import contextlib
@@ -229,7 +229,7 @@ OTHERS = {
     "Keyring.remove", "Keyring.replace"}
 
 
-def main(call, url, pid):
+def main(url, pid):
     ticks, begun = 0, None
 
     def tick():
@@ -245,12 +245,15 @@ def main(call, url, pid):
             print("waits", flush=True)
 
     threading.Thread(target=tick, daemon=True).start()
-    with contextlib.ExitStack() as opened:
-        stage = Stage(opened, url, int(pid), 100, begins)
-        try:
-            WAITING[call](stage)
-        except KeyboardInterrupt:
-            print("interrupted", ticks - begun, flush=True)
+    for line in sys.stdin:
+        ticks, begun = 0, None
+        with contextlib.ExitStack() as opened:
+            stage = Stage(opened, url, int(pid), 100, begins)
+            try:
+                WAITING[line.strip()](stage)
+            except KeyboardInterrupt:
+                print("interrupted", ticks - begun, flush=True)
+        print("over", flush=True)
 
 
 if __name__ == "__main__":
