@@ -12,13 +12,13 @@ the error.
 import argparse
 import datetime
 import json
-import os
 import pathlib
-import platform
 import subprocess
 import sys
 
 import numpy
+
+from figures import machine
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 570
@@ -137,14 +137,6 @@ def describe(line, series):
     unit = unit_of(series)
     return (f"{line.range[0]:,} to {line.range[1]:,}",
             amount(line.at_first, unit), amount(line.each, unit))
-
-
-def machine():
-    lines = [f"- {platform.platform()}, {os.cpu_count()} cores"]
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        lines += sorted({"- " + line.split(":", 1)[1].strip() for line in info
-                         if line.startswith("model name")})
-    return lines
 
 
 HEADS = ("way", "from, to", "at first", "each more")

@@ -10,7 +10,6 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import figures  # noqa: E402
 OURS = "tensormsg"
 PYTHON = {  # as `python -m tensormsg.bench` knows them: as the table does
     "blocking": "tensormsg, Python",
@@ -80,9 +81,9 @@ class Table:
         four at most."""
         pairs = zip(self.seen[place][way],
                     self.again.get(place, {}).get(way, []))
-        apart = sorted(max(one[index] / other[index], other[index] / one[index])
-                       for one, other in pairs if one[index] and other[index])
-        return apart[(3 * len(apart) + 3) // 4 - 1] if apart else 1.0
+        return figures.spread([(one[index], other[index])
+                               for one, other in pairs
+                               if one[index] and other[index]])
 
     def rows(self, place):
         """way, us, how often ours is as fast, GB/s, the same; by us."""
@@ -132,11 +133,7 @@ def cells(row):
 
 
 def machine(programs, python):
-    lines = [f"- {platform.platform()}, {os.cpu_count()} cores"]
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        names = {line.split(":", 1)[1].strip() for line in info
-                 if line.startswith("model name")}
-    lines += [f"- {name}" for name in sorted(names)]
+    lines = figures.machine()
     lines += ["- " + run([program, "--version"]).strip()
               for program in programs]
     if python:
