@@ -18,6 +18,7 @@ set(test_environment
     TMSG_SANITIZE=${TMSG_SANITIZE}
     TMSG_UCX_1_22=${TMSG_UCX_1_22}
     OPENBLAS_NUM_THREADS=1 # numpy starts and spins one a processor otherwise
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 # hypothesis' takes a second to load
     TENSORMSG_EXAMPLES=${PROJECT_BINARY_DIR}/examples
     LIBTENSORMSG=$<TARGET_FILE:tensormsg>)
 if(TARGET tensormsg_cmd)
