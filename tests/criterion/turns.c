@@ -1,28 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a file runs twice, each time with another UCX, and has not divided its own
- * work (support/whole.h): one run has its first test, its third and so on, the
- * other the rest. `make soak` has all of them with both. */
+/* Which of a file's tests run. $TMSG_TESTS is a pattern of their names, with what
+ * the shell's extended ones have; Criterion's own --filter calls the others
+ * skipped. And with $TMSG_TURNS, where a file runs twice, each time with another
+ * UCX, and has not divided its own work (support/whole.h), one run has its first
+ * test, its third and so on, the other the rest; `make soak` has all with both. */
 #include <criterion/criterion.h>
 #include <criterion/hooks.h>
 
+#include <fnmatch.h>
 #include <stdlib.h>
 
 #include "support/whole.h"
 
 typedef struct criterion_ordered_set_node node_t;
 
+/* `turn` goes on with each that has a name that may run. */
+static bool runs(const struct criterion_test *test, size_t *turn)
+{
+    const char *pattern = getenv("TMSG_TESTS");
+
+    if (pattern != NULL && fnmatch(pattern, test->name, FNM_EXTMATCH) != 0) {
+        return false;
+    }
+    return getenv("TMSG_TURNS") == NULL || is_due((*turn)++);
+}
+
 ReportHook(PRE_ALL)(struct criterion_test_set *set)
 {
     size_t turn = 0;
 
-    if (getenv("TMSG_TURNS") == NULL || !does_half()) {
-        return;
-    }
     FOREACH_SET(struct criterion_suite_set *suite, set->suites) {
         node_t **link = suite->tests == NULL ? NULL : &suite->tests->first;
 
         while (link != NULL && *link != NULL) {
-            if (is_due(turn++)) {
+            if (runs((const struct criterion_test *)(*link + 1), &turn)) {
                 link = &(*link)->next;
             } else { /* and with it goes what Criterion would say of it */
                 *link = (*link)->next;
