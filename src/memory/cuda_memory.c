@@ -129,9 +129,8 @@ static int count_loads(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
     unsigned long long *loads = arg;
 
-    *loads = bytes >= offsetof(struct dl_phdr_info, dlpi_subs)
-                 ? info->dlpi_adds
-                 : 0;
+    *loads =
+        bytes >= offsetof(struct dl_phdr_info, dlpi_subs) ? info->dlpi_adds : 0;
     return 1;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* In the place of libgit2, of which Criterion's own library wants the difference
- * of two texts, where strings are not equal. Each test is a process of its own,
- * into which the loader would bring libgit2 and fifteen libraries for
- * repositories behind https and ssh, which start, too: twice as long as most tests
- * take. */
+/* In the place of libgit2, of which Criterion's own library wants the
+ * difference of two texts, where strings are not equal. Each test is a process
+ * of its own, into which the loader would bring libgit2 and fifteen libraries
+ * for repositories behind https and ssh, which start, too: twice as long as
+ * most tests take. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,15 +30,9 @@ int git_diff_buffers(const void *old, size_t old_bytes, const char *old_name,
                      const void *on_binary, const void *on_hunk,
                      line_fn *on_line, void *arg);
 
-int git_libgit2_init(void)
-{
-    return 1;
-}
+int git_libgit2_init(void) { return 1; }
 
-int git_libgit2_shutdown(void)
-{
-    return 0;
-}
+int git_libgit2_shutdown(void) { return 0; }
 
 /* All of one text, then all of the other. */
 static int tell(const char *text, size_t bytes, char origin, line_fn *on_line,
