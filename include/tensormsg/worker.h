@@ -155,8 +155,9 @@ typedef struct tmsg_worker_params {
     const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
     uint32_t spin_us;           /* waits and the library's thread poll this
                                  * long before they sleep, and four times as
-                                 * long where others ended soon after; default
-                                 * 50 */
+                                 * long where others ended soon after, but not
+                                 * where others compute on the same core;
+                                 * default 50 */
     tmsg_refused_fn on_refused; /* default NULL: refusals show in the log and
                                  * in tmsg_endpoint_describe() */
     void *on_refused_arg;       /* passed to on_refused; set with it */
@@ -197,6 +198,14 @@ TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
  * nobody, but a connection that is the first of its kind opens UCX here, which
  * takes some 25 ms. */
 TMSG_API unsigned tmsg_worker_progress(tmsg_worker_t *worker);
+
+/* For a loop that polls, when tmsg_worker_progress() has returned 0: lets
+ * others have the processor where that has turned out to help, such as a peer
+ * that is to answer on the same one; else it does nothing. The library's own
+ * waits do so. Returns 1, or 0 where others compute on this processor: then
+ * sleep (tmsg_worker_wait(), tmsg_worker_arm()), for who is woken runs before
+ * them, and who polls does not. */
+TMSG_API int tmsg_worker_pause(tmsg_worker_t *worker);
 
 /* One descriptor for the worker's life, readable when progress() has work. */
 TMSG_API int tmsg_worker_fd(const tmsg_worker_t *worker);

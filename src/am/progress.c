@@ -409,8 +409,16 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     if (!tmsg_worker_in_callback(worker)) {
         count = drive(worker);
     }
+    if (count > 0) {
+        tmsg_sharing_moved(&worker->sharing);
+    }
     tmsg_worker_leave(worker, worker->changes != before);
     return count;
+}
+
+int tmsg_worker_pause(tmsg_worker_t *worker)
+{
+    return tmsg_sharing_pause(&worker->sharing, tmsg_now_ns());
 }
 
 int tmsg_worker_fd(const tmsg_worker_t *worker)
@@ -539,16 +547,18 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
 {
     struct pollfd fds[] = {{worker->loop.epoll_fd, POLLIN, 0},
                            {worker->wake_fd, POLLIN, 0}};
+    uint64_t now;
 
     if (lead->deadline == AT_ONCE) {
         lead->quiet_since = 1; /* not 0, and nobody asks for how long */
         return;
     }
+    now = tmsg_now_ns();
     if (lead->quiet_since == 0) {
-        lead->quiet_since = tmsg_now_ns();
+        lead->quiet_since = now;
     }
-    if (tmsg_now_ns() - lead->quiet_since <
-        tmsg_patience_ns(&worker->patience)) {
+    if (now - lead->quiet_since < tmsg_patience_ns(&worker->patience) &&
+        tmsg_sharing_pause(&worker->sharing, now)) {
         return;
     }
     tmsg_worker_lock(worker);
@@ -586,6 +596,7 @@ static void take_turn(tmsg_worker_t *worker, lead_t *lead)
         rest(worker, lead);
     } else {
         end_quiet(lead, &worker->patience);
+        tmsg_sharing_moved(&worker->sharing);
     }
     give_way(worker);
     tmsg_worker_lock(worker);

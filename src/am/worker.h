@@ -18,6 +18,7 @@
 #include "am/context.h"
 #include "am/loop.h"
 #include "am/patience.h"
+#include "am/sharing.h"
 #include "am/stage.h"
 #include "am/stats.h"
 #include "am/store.h"
@@ -71,6 +72,7 @@ struct tmsg_worker {
     uint64_t windows;  /* bytes that peers may send ahead; see credit.h */
     uint32_t window_count;
     tmsg_patience_t patience;       /* of its waits, whoever leads */
+    tmsg_sharing_t sharing;         /* likewise, and of who polls itself */
     tmsg_queue_params_t send_queue; /* of its endpoints; all set */
 
     pthread_mutex_t lock; /* taken only where several threads may call */

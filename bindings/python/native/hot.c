@@ -168,6 +168,9 @@ static tmsg_status_t pull(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint,
             return status;
         }
         while (tmsg_worker_progress(worker) == 0 && tmsgpy_now_ns() < until) {
+            if (!tmsg_worker_pause(worker)) {
+                until = 1; /* it is late */
+            }
         }
     }
 }
@@ -227,7 +230,7 @@ static bool drive(tmsg_worker_t *worker, int spin_us)
     while (now - begun < TURN_NS) {
         if (tmsg_worker_progress(worker) > 0) {
             moved = true;
-        } else if (moved || now >= until) {
+        } else if (moved || now >= until || !tmsg_worker_pause(worker)) {
             break;
         }
         now = tmsgpy_now_ns();

@@ -506,7 +506,7 @@ int tmsgpy_hub_task(tmsgpy_hub_t *hub, int timeout_ms, int spin_us,
         if (now >= until || tmsgpy_hub_is_closed(hub)) {
             return 0;
         }
-        if (now >= spun) {
+        if (now >= spun || !tmsg_worker_pause(hub->worker)) {
             rest(hub, until);
         }
     }

@@ -106,7 +106,8 @@ void tmsgpy_spin(tmsg_worker_t *worker, const tmsg_request_t *request,
 
     while (tmsg_request_test(request) == TMSG_IN_PROGRESS &&
            (tmsg_worker_progress(worker) > 0 ||
-            (until != 0 && tmsgpy_now_ns() < until))) {
+            (until != 0 && tmsgpy_now_ns() < until &&
+             tmsg_worker_pause(worker)))) {
     }
 }
 

@@ -249,6 +249,8 @@ static tmsg_status_t pull(tmsg_worker_t *worker, tmsg_call_stream_t *stream,
            tmsgpy_now_ns() < until) {
         if (tmsg_worker_progress(worker) > 0) {
             status = tmsg_call_stream_try_recv(stream, message_p);
+        } else if (!tmsg_worker_pause(worker)) {
+            break;
         }
     }
     if (status == TMSG_IN_PROGRESS && timeout_ms > 0) {

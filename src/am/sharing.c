@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/sharing.h"
+
+#include <sched.h>
+
+#include "am/loop.h"
+
+#define TRY_AFTER_NS 3000 /* of polling: who runs elsewhere answers sooner */
+#define ALONE_NS 1000     /* a yield that nobody takes returns sooner */
+#define LOST_NS 1000000   /* one that others take for what is not ours */
+#define VAIN 2            /* yields that nobody takes, in a wait */
+#define YIELDS 32         /* that others take, and nothing comes, in a wait */
+#define PAYS 4
+#define WARY 64
+#define CROWDED 16
+
+#define GET(field) atomic_load_explicit(&sharing->field, memory_order_relaxed)
+#define SET(field, to)                                                         \
+    atomic_store_explicit(&sharing->field, to, memory_order_relaxed)
+
+/* Yields are no help in this wait, nor in the next ones. */
+static void give_up(tmsg_sharing_t *sharing)
+{
+    unsigned pays = GET(pays);
+
+    SET(over, true);
+    if (pays > 0) {
+        SET(pays, pays - 1);
+    } else {
+        SET(wary, WARY);
+    }
+}
+
+/* False: others took it for long. */
+static bool yield(tmsg_sharing_t *sharing, uint64_t now)
+{
+    uint64_t took;
+
+    sched_yield();
+    took = tmsg_now_ns() - now;
+    if (took < ALONE_NS) {
+        SET(vain, GET(vain) + 1);
+        if (GET(vain) >= VAIN) {
+            give_up(sharing);
+        }
+        return true;
+    }
+    SET(yields, GET(yields) + 1);
+    if (took < LOST_NS && GET(yields) < YIELDS) {
+        return true;
+    }
+    SET(over, true);
+    SET(yields, 0); /* they were not what brings something, should it come */
+    SET(pays, 0);
+    SET(crowded, CROWDED);
+    return false;
+}
+
+bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now)
+{
+    uint64_t since = GET(since);
+
+    if (since == 0) {
+        since = now;
+        SET(since, now);
+        if (GET(wary) > 0) {
+            SET(wary, GET(wary) - 1);
+            SET(over, true);
+        }
+        if (GET(crowded) > 0) {
+            SET(crowded, GET(crowded) - 1);
+            return false;
+        }
+    }
+    if (!GET(over) && (GET(pays) > 0 || now - since >= TRY_AFTER_NS)) {
+        return yield(sharing, now);
+    }
+    return true;
+}
+
+void tmsg_sharing_paid(tmsg_sharing_t *sharing)
+{
+    if (GET(yields) > 0) {
+        SET(pays, PAYS);
+        SET(crowded, 0);
+    }
+    SET(since, 0);
+    SET(yields, 0);
+    SET(vain, 0);
+    SET(over, false);
+}
