@@ -30,7 +30,7 @@ uint64_t tmsg_patience_ns(const tmsg_patience_t *patience);
 void tmsg_patience_polled(tmsg_patience_t *patience);
 void tmsg_patience_slept(tmsg_patience_t *patience, uint64_t ns);
 
-/* One that slept was given up. */
+/* One of a millisecond or more was given up. */
 void tmsg_patience_gave_up(tmsg_patience_t *patience);
 
 #endif

@@ -678,7 +678,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
         } else if ((follows || is_late(&lead)) && expired(lead.deadline)) {
             status = timed_out(worker, timeout_ms, missing, of);
-            if (lead.slept) {
+            if (timeout_ms != 0) { /* it had the time to sleep */
                 tmsg_patience_gave_up(&worker->patience);
             }
         } else if (follows) {
