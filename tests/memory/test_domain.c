@@ -15,6 +15,14 @@ static void refused(tmsg_domain_t table, const char *why)
     must_say(tmsg_error_message(), why);
 }
 
+static tmsg_status_t pin(void *arg, void *host, uint64_t bytes)
+{
+    (void)arg;
+    (void)host;
+    (void)bytes;
+    return TMSG_OK;
+}
+
 static void unpin(void *arg, void *host, uint64_t bytes)
 {
     (void)arg;
@@ -57,6 +65,9 @@ Test(domain, that_lacks_a_function_is_refused)
     refused(table, "stream() and no events");
     table = accelerator;
     table.unpin = unpin;
+    refused(table, "pin() and unpin()");
+    table = accelerator;
+    table.pin = pin;
     refused(table, "pin() and unpin()");
     must_be(tmsg_domain_find(accelerator_device(0), &found),
             TMSG_ERR_NOT_FOUND);
