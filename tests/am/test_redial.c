@@ -249,6 +249,23 @@ Test(redial, not_one_who_hangs_up)
     pair_drop(&pair);
 }
 
+Test(redial, not_another_process_that_answers)
+{
+    tmsg_request_t *ready;
+    pair_t pair;
+
+    begin(&pair, LINK_TCP);
+    must(tmsg_endpoint_ready(pair.to_a, &ready));
+    pair_await(&pair, is_accepting, &pair, "a hello");
+    pair.to_a->peer_hello.instance_id[0] ^= 1; /* of the first that answered */
+    fail(&pair, false);
+    cr_expect(eq(int, pair_wait(&pair, ready), TMSG_ERR_PEER_LOST));
+    must_say(tmsg_endpoint_error(pair.to_a), "another process answers");
+    cr_expect(eq(uint, pair.a.accepts, 0));
+    tmsg_request_destroy(ready);
+    pair_drop(&pair);
+}
+
 /* As silence.c ends it. */
 Test(redial, not_one_who_is_silent)
 {
