@@ -188,6 +188,22 @@ Test(byte_credits, one_beyond_the_window_ends_the_connection)
     must_be(lie(true, 300000, 0), TMSG_ERR_MALFORMED);
 }
 
+/* Each fits. The first waits for memory when the second comes. */
+Test(byte_credits, two_beyond_the_window_together_end_the_connection)
+{
+    full_t full;
+
+    fill(&full, LINK_SHM, 256);
+    full.pair.to_a->credit.tx_edge = UINT64_MAX - 1;
+    for (uint64_t i = 0; i < 2; i++) {
+        send_eager(full.pair.to_a, i, full.pair.to_b->credit.rx_window / 2);
+    }
+    must_be(pair_end_of(&full.pair, full.pair.to_b), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(full.pair.to_b), "beyond the window");
+    tmsg_message_destroy(full.held);
+    pair_drop(&full.pair);
+}
+
 Test(byte_credits, a_peer_that_does_not_count_is_not_judged)
 {
     must(lie(false, 100000, TMSG_CREDIT_UNBOUNDED));
