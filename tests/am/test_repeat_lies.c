@@ -293,3 +293,32 @@ Test(repeat_lies, other_channels)
     must_eq(compare(move, 64).received, 0);
     must_eq(compare(move, UINT16_MAX).received, 0);
 }
+
+/* Nothing is taken at a, so that its window stays where it is. */
+Test(repeat_lies, more_than_the_window)
+{
+    enum { DEPTH = 8 };
+    const side_options_t narrow = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = DEPTH}};
+    uint32_t sequence;
+    uint64_t repeats;
+    forged_t forged;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &narrow, NULL);
+    warm_up(&pair);
+    forge(&pair, &forged);
+    sequence = pair.to_a->channels.zero.tx_sequence;
+    repeats = pair.to_b->stats.received_repeats;
+    for (uint32_t i = 0; i <= DEPTH; i++) {
+        tmsg_preamble_renumber(forged.header, 12345, sequence + i);
+        send_forged(&pair, &forged);
+        turn(&pair, 10);
+    }
+    repeats = pair.to_b->stats.received_repeats - repeats;
+    cr_expect(repeats > 0 && repeats <= DEPTH, "%u", (unsigned)repeats);
+    cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_ERR_MALFORMED));
+    drop_all(&pair);
+    pair_drop(&pair);
+}
