@@ -570,6 +570,25 @@ static void tell_false_ends(link_t link)
 Test(lies, false_ends_end_the_connection) { tell_false_ends(LINK_SHM); }
 Test(lies, false_ends_end_the_connection_blob) { tell_false_ends(LINK_BLOB); }
 
+static bool is_one_ahead(void *arg)
+{
+    return ((pair_t *)arg)->to_b->channels.zero.rx != NULL;
+}
+
+/* An end that was taken is followed by b's own, which is refused as well. */
+Test(lies, an_end_that_counts_up_to_a_message_that_came)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    say(&pair, TMSG_KIND_MAP, 2);
+    pair_await(&pair, is_one_ahead, &pair, "a message ahead of its turn");
+    say(&pair, TMSG_KIND_BYE, 2);
+    must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_b), "an end before a message that");
+    pair_drop(&pair);
+}
+
 /* What a peer may call the failure of a message, and what becomes of it. */
 static const struct {
     int32_t said;
