@@ -633,6 +633,25 @@ Test(lies, odd_acknowledgements_are_refusals)
     }
 }
 
+/* The true answer does not come: UCX might bring it first. */
+Test(lies, an_answer_to_another_ping_does_not_end_this_one)
+{
+    forged_t *forged = malloc(sizeof(*forged));
+    tmsg_request_t *ping;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair.to_b->ping_ns = 1; /* as if one were under way, which this joins */
+    must(tmsg_endpoint_ping(pair.to_b, &ping));
+    forge(&pair, forged);
+    forged->head.kind = TMSG_KIND_PONG;
+    forged->head.message_id = pair.to_b->ping_id + 1;
+    send_forged(&pair, forged);
+    must_be(pair_finish(&pair, ping), TMSG_ERR_MALFORMED);
+    pair_drop(&pair);
+    free(forged);
+}
+
 /* Whoever reads them has a terminal, and one line for them. */
 Test(lies, words_of_a_peer_are_one_line_of_text)
 {
