@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "rpc/caller.h"
 #include "support/forged.h"
 #include "support/sample.h"
 
@@ -242,6 +243,44 @@ Test(rpc_lies, a_reply_to_the_call_of_another_connection)
     pair_await(&scene.pair, has_ended, call, "the end of a call");
     must_be(tmsg_call_status(call), TMSG_ERR_UNSUPPORTED); /* b's word */
     tmsg_call_destroy(call);
+    close_scene(&scene);
+}
+
+static bool is_coming(void *arg) { return ((tmsg_call_t *)arg)->coming; }
+
+/* The first one waits for memory. */
+Test(rpc_lies, a_second_reply_while_the_first_comes)
+{
+    enum { BYTES = 1 << 20 };
+    const side_options_t small = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
+                   .held_bytes = BYTES + BYTES / 2}};
+    tmsg_map_t *map = sample_bytes(2, BYTES);
+    tmsg_message_t *held;
+    tmsg_call_t *call;
+    forged_t forged;
+    scene_t scene = {.seen = 0};
+
+    pair_open(&scene.pair, LINK_SHM, DRIVE_POLLING, &small, NULL);
+    must(tmsg_server_create(scene.pair.b.worker, NULL, &scene.server));
+    must(tmsg_server_register(scene.server, "echo", echo, &scene, NULL));
+    tmsg_request_destroy(send_map(scene.pair.to_a, sample_bytes(1, BYTES), 0));
+    held = pair_take(&scene.pair, &scene.pair.a);
+    must(tmsg_endpoint_call(scene.pair.to_b, "echo", map, NULL, &call));
+    pair_await(&scene.pair, is_coming, call, "the head of a reply");
+    forged = forge(&scene);
+    forged.call.type = TMSG_CALL_REPLY;
+    forged.call.id = call->id;
+    forged.call.text_bytes = 0;
+    forged_encode(&forged);
+    forged_send(&scene.pair, &forged);
+    must_be(tmsg_call_status(call), TMSG_IN_PROGRESS);
+    tmsg_message_destroy(held);
+    pair_await(&scene.pair, has_ended, call, "the end of a call");
+    must_be(tmsg_call_status(call), TMSG_OK);
+    sample_check_bytes(2, BYTES, tmsg_call_reply(call));
+    tmsg_call_destroy(call);
+    tmsg_map_destroy(map);
     close_scene(&scene);
 }
 
