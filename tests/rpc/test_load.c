@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/server.h"
 #include "support/joined.h"
 #include "support/sample.h"
 
@@ -193,6 +194,60 @@ Test(load, the_threads_of_a_server_answer_all_and_keep_to_a_methods_bound)
         check(scene, i);
     }
     must_true(scene->most >= 1 && scene->most <= 2);
+    destroy_calls(scene);
+    tmsg_server_destroy(scene->server);
+    pair_close(scene->pair);
+    free(scene);
+}
+
+static bool are_four_inside(void *arg)
+{
+    return ((scene_t *)arg)->server->load.inside == 4;
+}
+
+static bool is_one_kept(void *arg)
+{
+    const scene_t *scene = arg;
+
+    return scene->tasks[0] != NULL || scene->tasks[1] != NULL ||
+           scene->tasks[2] != NULL;
+}
+
+/* The one of these that has its turn. */
+static void answer_kept(scene_t *scene)
+{
+    pair_await(scene->pair, is_one_kept, scene, "a call");
+    for (unsigned i = 0; i < 3; i++) {
+        if (scene->tasks[i] != NULL) {
+            must(tmsg_task_reply(scene->tasks[i],
+                                 tmsg_task_map(scene->tasks[i]), NULL));
+            tmsg_task_destroy(scene->tasks[i]);
+            scene->tasks[i] = NULL;
+        }
+    }
+}
+
+static bool are_three_seen(void *arg) { return ((scene_t *)arg)->seen == 3; }
+static bool have_four_ended(void *arg) { return ((scene_t *)arg)->ends == 4; }
+
+Test(load, a_method_with_many_calls_lets_another_have_its_turn)
+{
+    const tmsg_server_params_t one = {
+        .field_mask = TMSG_SERVER_PARAM_CONCURRENCY, .concurrency = 1};
+    scene_t *scene = calloc(1, sizeof(*scene));
+
+    pair_open(&scene->joined.pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    serve(scene, &one);
+    for (unsigned i = 0; i < 4; i++) {
+        start(scene, i < 3 ? "keep" : "echo", i);
+    }
+    pair_await(scene->pair, are_four_inside, scene, "all calls");
+    answer_kept(scene);
+    answer_kept(scene);
+    pair_await(scene->pair, are_three_seen, scene, "the third call");
+    must_eq(scene->runs[3], 1);
+    answer_kept(scene);
+    pair_await(scene->pair, have_four_ended, scene, "the end of all calls");
     destroy_calls(scene);
     tmsg_server_destroy(scene->server);
     pair_close(scene->pair);
