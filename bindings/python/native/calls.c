@@ -100,8 +100,7 @@ static PyObject *begin(const asked_t *asked, const tmsg_map_t *map,
         while (status == TMSG_OK &&
                tmsg_call_status(call) == TMSG_IN_PROGRESS &&
                (tmsg_worker_progress(worker) > 0 ||
-                (until != 0 && tmsgpy_now_ns() < until &&
-                 tmsg_worker_pause(worker)))) {
+                tmsgpy_polls_on(worker, until))) {
         }
         peer = status != TMSG_OK ? tmsgpy_peer_words(asked->endpoint) : NULL;
         tmsgpy_hub_leave(asked->hub);

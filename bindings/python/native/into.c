@@ -93,9 +93,8 @@ static tmsg_status_t pull(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
 
     do {
         status = tmsg_endpoint_recv_into(endpoint, map, timeout_ms, message_p);
-    } while (status == TMSG_ERR_TIMED_OUT && until != 0 &&
-             tmsgpy_now_ns() < until && !tmsgpy_hub_is_closed(hub) &&
-             tmsg_worker_pause(tmsgpy_hub_worker(hub)));
+    } while (status == TMSG_ERR_TIMED_OUT && !tmsgpy_hub_is_closed(hub) &&
+             tmsgpy_polls_on(tmsgpy_hub_worker(hub), until));
     return status;
 }
 

@@ -99,15 +99,19 @@ uint64_t tmsgpy_until(int spin_us)
     return spin_us > 0 ? tmsgpy_now_ns() + (uint64_t)spin_us * 1000 : 0;
 }
 
+bool tmsgpy_polls_on(tmsg_worker_t *worker, uint64_t until)
+{
+    return until != 0 && tmsgpy_now_ns() < until && tmsg_worker_pause(worker);
+}
+
 void tmsgpy_spin(tmsg_worker_t *worker, const tmsg_request_t *request,
                  int spin_us)
 {
     uint64_t until = tmsgpy_until(spin_us);
 
-    while (tmsg_request_test(request) == TMSG_IN_PROGRESS &&
-           (tmsg_worker_progress(worker) > 0 ||
-            (until != 0 && tmsgpy_now_ns() < until &&
-             tmsg_worker_pause(worker)))) {
+    while (
+        tmsg_request_test(request) == TMSG_IN_PROGRESS &&
+        (tmsg_worker_progress(worker) > 0 || tmsgpy_polls_on(worker, until))) {
     }
 }
 

@@ -105,6 +105,10 @@ uint64_t tmsgpy_now_ns(void);
 /* When one that spins for so long has to stop; 0: it does not spin. */
 uint64_t tmsgpy_until(int spin_us);
 
+/* Whether one that has found nothing is to look on until then; others may have
+ * the processor first. */
+bool tmsgpy_polls_on(tmsg_worker_t *worker, uint64_t until);
+
 /* Drives the worker until the request has ended, nothing moves any more, and
  * that time is over. Inside of the hub. */
 void tmsgpy_spin(tmsg_worker_t *worker, const tmsg_request_t *request,
