@@ -18,8 +18,16 @@ typedef enum {
     BENCH_UNDER_BULK, /* small calls while large maps flow; maps only */
     BENCH_UNARY,      /* a call and its reply, both the payload, over half a
                          ping-pong of maps; maps only */
-    BENCH_CALLS       /* of those, how many with `window` in flight */
+    BENCH_CALLS,      /* of those, how many with `window` in flight */
+    BENCH_SHARED      /* round trips of several pairs at once */
 } bench_metric_t;
+
+/* Where the two processes of a pair run. */
+typedef enum {
+    BENCH_APART,    /* each on a core of its own, where there are two */
+    BENCH_ONE_CORE, /* both on the first core */
+    BENCH_ANY_CORE  /* bound to none */
+} bench_place_t;
 
 /* Who moves the bytes: a tensormsg map, raw ucp_am with the payload laid out in
  * one of three ways, or another. */
@@ -47,6 +55,7 @@ typedef struct {
 } bench_way_t;
 
 typedef struct bench_side bench_side_t;
+typedef struct bench_gate bench_gate_t;
 typedef struct bench_run bench_run_t;
 
 /* Connects one side of a run to the other, by the socket between them. */
@@ -68,6 +77,13 @@ struct bench_run {
     unsigned blocks;
     unsigned rounds;
     bool look;      /* at a word of each line of what comes */
+    bool sleeps;    /* a side that waits gives its processor up */
+    bench_place_t place;
+    unsigned pairs;     /* at once, SHARED only; */
+    unsigned computing; /* beside so many processes that only compute */
+    double seconds;     /* all of them together */
+    bench_gate_t *gate; /* at which these pairs meet, */
+    unsigned pair;      /* of which this is one */
     double block_s; /* > 0: so many rounds as take this long; workloads only */
     bench_opener_t open; /* of another way; NULL: as `way.layout` says */
     const char *folder;  /* for the sockets of such a way */
@@ -79,8 +95,11 @@ struct bench_run {
 
 typedef struct {
     double value;        /* median of the blocks: s, bytes/s, calls/s; of
-                            UNARY the ratio */
-    double one_way;      /* of a map, s; UNARY only */
+                            UNARY the ratio; of SHARED round trips/s of all
+                            pairs */
+    double one_way;      /* of a map, s; UNARY, and of the slowest pair the
+                            median of SHARED */
+    double p99;          /* of the slowest pair, one way, s; SHARED only */
     double idle, loaded; /* p99 of a call, s; UNDER_BULK only */
     double chunk;        /* what one takes at the maps' rate, s; the same */
     double allocations;  /* a message, ours; ALLOCATIONS only */
@@ -108,6 +127,12 @@ extern const char *bench_grpc_program;
 /* Does one run in two fresh processes, each bound to a core of its own where
  * there are two. False: it failed, and the children said why. */
 bool bench_pair_run(const bench_run_t *run, bench_sample_t *sample_p);
+
+#define BENCH_PAIRS_MAX 16
+
+/* A run of BENCH_SHARED: so many pairs of processes, each in lock step, timed
+ * over the same seconds. */
+bool bench_shared_run(const bench_run_t *run, bench_sample_t *sample_p);
 
 /* Seconds of all cores since the machine started. */
 typedef struct {

@@ -17,6 +17,7 @@ bench_entrant_t *bench_contest_enter(bench_contest_t *contest, bench_run_t run)
     if (contest->quick) {
         run.blocks = 1;
         run.rounds = run.metric == BENCH_BANDWIDTH ? 2 : 10;
+        run.seconds = 0.01;
     }
     entrant->run = run;
     entrant->is_limit = run.way.layout != BENCH_MAP;
@@ -36,6 +37,7 @@ static void measure(bench_entrant_t *entrant, unsigned run)
     }
     entrant->values[run] = entrant->last.value;
     entrant->one_way[run] = entrant->last.one_way;
+    entrant->p99[run] = entrant->last.p99;
     entrant->loaded[run] = entrant->last.loaded;
     entrant->allowed[run] =
         BENCH_IDLE_TIMES * entrant->last.idle + entrant->last.chunk;
@@ -45,7 +47,8 @@ static void tell(const bench_entrant_t *entrant, unsigned runs)
 {
     const bench_run_t *run = &entrant->run;
     double scale = run->metric == BENCH_BANDWIDTH ? 1e-9
-                   : run->metric == BENCH_CALLS || run->metric == BENCH_UNARY
+                   : run->metric == BENCH_CALLS || run->metric == BENCH_UNARY ||
+                           run->metric == BENCH_SHARED
                        ? 1
                        : 1e6;
     char name[64];

@@ -18,6 +18,7 @@ typedef struct {
     bool is_limit; /* raw UCX, as the row wants it */
     double values[BENCH_RUNS_MAX];
     double one_way[BENCH_RUNS_MAX];
+    double p99[BENCH_RUNS_MAX];
     double loaded[BENCH_RUNS_MAX], allowed[BENCH_RUNS_MAX]; /* under bulk */
     bench_sample_t last;
 } bench_entrant_t;

@@ -28,6 +28,7 @@ typedef struct {
     int64_t row_strides[2];
     uint32_t flags;        /* of sends */
     bool serves;           /* calls, which it sends back */
+    bool sleeps;
     tmsg_server_t *server; /* of BENCH_UNARY, BENCH_CALLS */
 } map_side_t;
 
@@ -89,7 +90,13 @@ static void send_call(bench_side_t *side)
 
 static void progress(bench_side_t *side)
 {
-    tmsg_worker_progress(((map_side_t *)side)->worker);
+    map_side_t *self = (map_side_t *)side;
+
+    if (self->sleeps) {
+        must(tmsg_worker_wait(self->worker, -1));
+    } else {
+        tmsg_worker_progress(self->worker);
+    }
 }
 
 /* What lies between the rows may be anything. */
@@ -378,6 +385,7 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     self->side.send = send_payload;
     self->side.answer = send_answer;
     self->side.call = send_call;
+    self->sleeps = run->sleeps;
     self->serves = run->metric == BENCH_UNDER_BULK && !dialling;
     self->side.progress = progress;
     self->side.close = close_map_side;

@@ -112,6 +112,13 @@ static bench_side_t *open_side(const bench_run_t *run, bool dialling,
     }
 }
 
+static void bind_side(const bench_run_t *run, bool first)
+{
+    if (run->place != BENCH_ANY_CORE) {
+        bench_bind_core(first || run->place == BENCH_ONE_CORE ? 0 : 1);
+    }
+}
+
 __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,
                                             int socket, int result)
 {
@@ -121,12 +128,12 @@ __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     alarm(RUN_SECONDS_MAX);
-    if (!run->has_threads) {
-        bench_bind_core(first ? 0 : 1);
+    if (!run->has_threads || run->place == BENCH_ONE_CORE) {
+        bind_side(run, first);
     }
     side = open_side(run, first, socket);
     if (run->has_threads) { /* made by now, and not to inherit that */
-        bench_bind_core(first ? 0 : 1);
+        bind_side(run, first);
     }
     bench_play(side, run, first, socket, &sample);
     side->close(side);
@@ -169,30 +176,45 @@ static bool ended_well(pid_t pid)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-bool bench_pair_run(const bench_run_t *run, bench_sample_t *sample_p)
+void bench_pair_start(const bench_run_t *run, bench_pair_t *pair_p)
 {
     int sockets[2], result[2];
-    pid_t pids[2];
-    bool ok;
 
-    if (run->way.layout == BENCH_GRPC) {
-        return bench_grpc_run(run, sample_p);
-    }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0 ||
         pipe(result) != 0) {
         bench_die("a socket pair: %s", strerror(errno));
     }
-    pids[0] = start(run, true, sockets, result);
-    pids[1] = start(run, false, sockets, result);
+    pair_p->pids[0] = start(run, true, sockets, result);
+    pair_p->pids[1] = start(run, false, sockets, result);
+    pair_p->result = result[0];
     close(sockets[0]);
     close(sockets[1]);
     close(result[1]);
-    ok = read_all(result[0], sample_p, sizeof(*sample_p));
-    close(result[0]);
+}
+
+bool bench_pair_end(bench_pair_t *pair, bench_sample_t *sample_p)
+{
+    bool ok = read_all(pair->result, sample_p, sizeof(*sample_p));
+
+    close(pair->result);
     if (!ok) {
-        kill(pids[0], SIGTERM); /* whichever still spins */
-        kill(pids[1], SIGTERM);
+        kill(pair->pids[0], SIGTERM); /* whichever still spins */
+        kill(pair->pids[1], SIGTERM);
     }
-    ok = ended_well(pids[0]) && ok;
-    return ended_well(pids[1]) && ok;
+    ok = ended_well(pair->pids[0]) && ok;
+    return ended_well(pair->pids[1]) && ok;
+}
+
+bool bench_pair_run(const bench_run_t *run, bench_sample_t *sample_p)
+{
+    bench_pair_t pair;
+
+    if (run->way.layout == BENCH_GRPC) {
+        return bench_grpc_run(run, sample_p);
+    }
+    if (run->metric == BENCH_SHARED) {
+        return bench_shared_run(run, sample_p);
+    }
+    bench_pair_start(run, &pair);
+    return bench_pair_end(&pair, sample_p);
 }

@@ -7,7 +7,7 @@
 #define SETTLE_ROUNDS 24 /* from calls to maps and back, not timed */
 
 /* What comes early, as while a block is drained, counts for later. */
-static void await(bench_side_t *side, unsigned messages)
+void bench_await(bench_side_t *side, unsigned messages)
 {
     side->awaited += messages;
     while (side->received < side->awaited) {
@@ -15,25 +15,25 @@ static void await(bench_side_t *side, unsigned messages)
     }
 }
 
-static void drain(bench_side_t *side)
+void bench_drain(bench_side_t *side)
 {
     while (side->in_flight > 0) {
         side->progress(side);
     }
 }
 
-static void ping_pong(bench_side_t *side, unsigned rounds, bool first)
+void bench_ping_pong(bench_side_t *side, unsigned rounds, bool first)
 {
     for (unsigned i = 0; i < rounds; i++) {
         if (first) {
             side->send(side);
         }
-        await(side, 1);
+        bench_await(side, 1);
         if (!first) {
             side->send(side);
         }
     }
-    drain(side);
+    bench_drain(side);
 }
 
 /* The other side answers calls by itself. */
@@ -43,9 +43,9 @@ static void ask(bench_side_t *side, unsigned rounds, bool first)
         if (first) {
             side->ask(side);
         }
-        await(side, 1);
+        bench_await(side, 1);
     }
-    drain(side);
+    bench_drain(side);
 }
 
 /* The receiver answers when the last message is whole. */
@@ -53,9 +53,9 @@ static void stream(bench_side_t *side, unsigned rounds, unsigned window,
                    bool first)
 {
     if (!first) {
-        await(side, rounds);
+        bench_await(side, rounds);
         side->answer(side);
-        drain(side);
+        bench_drain(side);
         return;
     }
     for (unsigned i = 0; i < rounds; i++) {
@@ -64,8 +64,8 @@ static void stream(bench_side_t *side, unsigned rounds, unsigned window,
         }
         side->send(side);
     }
-    await(side, 1);
-    drain(side);
+    bench_await(side, 1);
+    bench_drain(side);
 }
 
 static void block(bench_side_t *side, const bench_run_t *run, unsigned rounds,
@@ -78,7 +78,7 @@ static void block(bench_side_t *side, const bench_run_t *run, unsigned rounds,
     if (run->metric == BENCH_UNARY) {
         ask(side, rounds, first);
     }
-    ping_pong(side, rounds, first);
+    bench_ping_pong(side, rounds, first);
 }
 
 /* Every map once each way, or one way, whose every byte is compared. */
@@ -147,7 +147,7 @@ static void measure_unary(bench_side_t *side, const bench_run_t *run,
     for (unsigned i = 0; i < run->blocks; i++) {
         double call = time_rounds(ask, side, run->rounds, first);
 
-        maps[i] = time_rounds(ping_pong, side, run->rounds, first) / 2;
+        maps[i] = time_rounds(bench_ping_pong, side, run->rounds, first) / 2;
         ratios[i] = call / maps[i];
     }
     sample_p->value = bench_median(ratios, run->blocks);
@@ -211,7 +211,9 @@ void bench_play(bench_side_t *side, const bench_run_t *given, bool first,
     for (unsigned i = 0; i < run->blocks / 4 + 1; i++) { /* warm-up */
         block(side, run, run->rounds, first);
     }
-    if (run->metric == BENCH_ALLOCATIONS) {
+    if (run->metric == BENCH_SHARED) {
+        bench_shared_play(side, run, first, sample_p);
+    } else if (run->metric == BENCH_ALLOCATIONS) {
         count(side, run, first, sample_p);
     } else if (run->metric == BENCH_UNARY) {
         measure_unary(side, run, first, sample_p);

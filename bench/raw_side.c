@@ -24,6 +24,7 @@ struct raw_side {
     ucp_ep_h ep;
     ucp_dt_iov_t **iov;                 /* of each payload */
     size_t largest;                     /* payload, in bytes */
+    bool sleeps;
     slot_t sending[BENCH_WINDOW_MAX];   /* buffers for BENCH_GATHER */
     slot_t receiving[BENCH_WINDOW_MAX]; /* for rendezvous; made when needed */
 };
@@ -205,7 +206,11 @@ static void send_answer(bench_side_t *side)
 
 static void progress(bench_side_t *side)
 {
-    ucp_worker_progress(((raw_side_t *)side)->raw.worker);
+    raw_side_t *self = (raw_side_t *)side;
+
+    if (ucp_worker_progress(self->raw.worker) == 0 && self->sleeps) {
+        bench_raw_must(ucp_worker_wait(self->raw.worker), "ucp_worker_wait");
+    }
 }
 
 static ucp_dt_iov_t *make_iov(const bench_payload_t *payload)
@@ -260,6 +265,7 @@ bench_side_t *bench_raw_open(const bench_run_t *run, int socket)
     self->side.progress = progress;
     self->side.close = close_raw_side;
     self->way = run->way;
+    self->sleeps = run->sleeps;
     bench_side_load(&self->side, run, run->way.layout == BENCH_CONTIGUOUS);
     make_lists(self);
     bench_raw_start(&self->raw, run->way.settings, run->transport, am_arrived,

@@ -4,6 +4,8 @@
 #ifndef TMSG_BENCH_SIDE_H
 #define TMSG_BENCH_SIDE_H
 
+#include <sys/types.h>
+
 #include "bench.h"
 #include "payload.h"
 
@@ -52,9 +54,30 @@ void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
 void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
                      int socket, bench_sample_t *sample_p);
 
+/* The same for BENCH_SHARED. */
+void bench_shared_play(bench_side_t *side, const bench_run_t *run, bool first,
+                       bench_sample_t *sample_p);
+
+/* A run's two processes, started and not yet awaited. */
+typedef struct {
+    pid_t pids[2];
+    int result; /* the first process's sample comes through it */
+} bench_pair_t;
+
+void bench_pair_start(const bench_run_t *run, bench_pair_t *pair_p);
+bool bench_pair_end(bench_pair_t *pair, bench_sample_t *sample_p);
+
 /* The same for BENCH_CALLS. */
 void bench_calls_play(bench_side_t *side, const bench_run_t *run, bool first,
                       int socket, bench_sample_t *sample_p);
+
+/* Progresses until so many more messages have come, or until no send needs its
+ * buffers any more. */
+void bench_await(bench_side_t *side, unsigned messages);
+void bench_drain(bench_side_t *side);
+
+/* Of a round trip each, the first side sends. */
+void bench_ping_pong(bench_side_t *side, unsigned rounds, bool first);
 
 /* Progresses until the other side has told something. */
 void bench_serve(bench_side_t *side, int socket);

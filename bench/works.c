@@ -13,7 +13,7 @@
 #define HEADER_TENSORS 8
 #define STEADY_TENSORS 8
 
-static bench_contest_t contest_of(const bench_options_t *options)
+bench_contest_t bench_works_contest(const bench_options_t *options)
 {
     return (bench_contest_t){.runs = options->runs,
                              .quick = options->quick,
@@ -29,7 +29,7 @@ static void compare_latency(const bench_options_t *options, const char *work,
                             bench_transport_t transport, bool look,
                             bench_report_t *report)
 {
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -98,7 +98,7 @@ static void tell_apart(const double *ratios, const double *maps, unsigned runs,
 static void unary(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
 {
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -153,7 +153,7 @@ static void report_calls(const bench_contest_t *contest, bench_row_t row,
 static void calls(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
 {
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -179,7 +179,7 @@ static void calls(const bench_options_t *options, const char *work,
 static void allocations(const bench_options_t *options, const char *work,
                         bench_transport_t transport, bench_report_t *report)
 {
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = {.tensors = 8,
                        .tensor_bytes = 64,
                        .transport = transport,
@@ -224,7 +224,7 @@ static void enter_raw(bench_contest_t *contest, bench_run_t run,
 static void bandwidth(const bench_options_t *options, const char *work,
                       bench_run_t run, bench_report_t *report)
 {
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_row_t row = {.work = work,
                        .transport = bench_transport_name(run.transport),
                        .metric = "bandwidth",
@@ -256,7 +256,7 @@ static void large_maps(const bench_options_t *options, const char *work,
 static void thousand(const bench_options_t *options, const char *work,
                      bench_transport_t transport, bench_report_t *report)
 {
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = {.tensors = 1000,
                        .tensor_bytes = 1024,
                        .transport = transport,
@@ -309,7 +309,7 @@ static void small_tensor(const bench_options_t *options, const char *work,
         {.layout = BENCH_MAP},
         {BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO},
         {BENCH_IOV, BENCH_BEST, BENCH_AUTO}};
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = {.tensor_bytes = 64,
                        .transport = transport,
                        .metric = BENCH_LATENCY,
@@ -349,7 +349,7 @@ static void under(const bench_options_t *options, const char *work,
                   size_t tensors, size_t tensor_bytes,
                   bench_transport_t transport, bench_report_t *report)
 {
-    bench_contest_t contest = contest_of(options);
+    bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = {.tensors = tensors,
                        .tensor_bytes = tensor_bytes,
                        .transport = transport,
@@ -507,8 +507,7 @@ static void endpoints(const bench_options_t *options, const char *work,
 static const struct {
     const char *name;
     bench_transport_t transport;
-    void (*measure)(const bench_options_t *options, const char *work,
-                    bench_transport_t transport, bench_report_t *report);
+    bench_work_t *measure;
 } works[] = {
     {"8x64B", BENCH_SHM, latency},
     {"8x64B", BENCH_TCP, latency},
@@ -534,6 +533,14 @@ static const struct {
     {"call_under_lists", BENCH_TCP, under_lists},
     {"header", BENCH_NOWHERE, header},
     {"endpoints_1000", BENCH_TCP, endpoints},
+    {"one_core_8x64B", BENCH_SHM, bench_one_core},
+    {"one_core_unary_8x64B", BENCH_SHM, bench_one_core_call},
+    {"one_core_8x2MiB", BENCH_SHM, bench_one_core_large},
+    {"one_core_64x256KiB", BENCH_SHM, bench_one_core_large},
+    {"oversubscribed_2", BENCH_SHM, bench_oversubscribed},
+    {"oversubscribed_2_busy", BENCH_SHM, bench_oversubscribed},
+    {"oversubscribed_4", BENCH_SHM, bench_oversubscribed},
+    {"oversubscribed_4_busy", BENCH_SHM, bench_oversubscribed},
 };
 
 void bench_works_list(void)

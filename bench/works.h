@@ -3,6 +3,7 @@
 #ifndef TMSG_BENCH_WORKS_H
 #define TMSG_BENCH_WORKS_H
 
+#include "contest.h"
 #include "report.h"
 
 typedef struct {
@@ -19,5 +20,14 @@ void bench_works_list(void);
  * is no such row. */
 bool bench_works_run(const bench_options_t *options, const char *only,
                      const char *over, bench_report_t *report);
+
+/* A contest as the options say. */
+bench_contest_t bench_works_contest(const bench_options_t *options);
+
+/* Works for which there are fewer processors than processes. */
+typedef void bench_work_t(const bench_options_t *options, const char *work,
+                          bench_transport_t transport, bench_report_t *report);
+bench_work_t bench_one_core, bench_one_core_call, bench_one_core_large,
+    bench_oversubscribed;
 
 #endif

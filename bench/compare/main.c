@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg-compare WAY WORKLOAD TRANSPORT SECONDS: measures one way to move
  * the maps of a workload file between two processes, and prints a line of JSON.
- * With no argument: the ways, a line each; --version: theirs. Who compares is
- * compare.py. */
+ * With PAIRS COMPUTING PLACE behind: so many pairs of processes that sleep
+ * while they wait, beside so many processes that only compute, PLACE "one" core
+ * or "any". With no argument: the ways, a line each; --version: theirs. Who
+ * compares is compare.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +50,7 @@ static int tell_versions(void)
     return 0;
 }
 
-static double measure(bench_run_t run, bench_metric_t metric)
+static bench_sample_t measure(bench_run_t run, bench_metric_t metric)
 {
     char folder[] = "/tmp/tensormsg-compare-XXXXXX", path[64];
     bench_sample_t sample;
@@ -66,7 +68,55 @@ static double measure(bench_run_t run, bench_metric_t metric)
     if (!ok) {
         bench_die("a run failed");
     }
-    return sample.value;
+    return sample;
+}
+
+/* A number of processes, at most `most`. */
+static unsigned number(const char *text, unsigned most)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    if (*text == '\0' || *end != '\0' || value > most) {
+        bench_die("'%s' is no number up to %u", text, most);
+    }
+    return (unsigned)value;
+}
+
+static void measure_shared(const compare_way_t *way, bench_run_t run,
+                           char **args)
+{
+    bool one = strcmp(args[2], "one") == 0;
+    bench_sample_t sample;
+
+    if (!one && strcmp(args[2], "any") != 0) {
+        bench_die("'%s' is neither \"one\" nor \"any\"", args[2]);
+    }
+    run.pairs = number(args[0], BENCH_PAIRS_MAX);
+    run.computing = number(args[1], BENCH_PAIRS_MAX);
+    run.place = one ? BENCH_ONE_CORE : BENCH_ANY_CORE;
+    run.seconds = run.block_s * run.blocks;
+    run.block_s = 0;
+    run.blocks = 4;
+    run.rounds = (unsigned)run.workload->count;
+    run.sleeps = true;
+    sample = measure(run, BENCH_SHARED);
+    printf("{\"way\": \"%s\", \"round_trips_per_s\": %.1f, "
+           "\"half_round_trip_us\": %.3f, \"p99_us\": %.3f}\n",
+           way->name, sample.value, sample.one_way * 1e6, sample.p99 * 1e6);
+}
+
+/* Two processes, each on a core of its own. */
+static void measure_apart(const compare_way_t *way, const bench_run_t *run,
+                          const char *over)
+{
+    double latency = measure(*run, BENCH_LATENCY).value;
+    double bandwidth = measure(*run, BENCH_BANDWIDTH).value;
+
+    printf("{\"way\": \"%s\", \"workload\": \"%s\", \"over\": \"%s\", "
+           "\"half_round_trip_us\": %.3f, \"gb_per_s\": %.6f}\n",
+           way->name, run->workload->name, over, latency * 1e6,
+           bandwidth * 1e-9);
 }
 
 int main(int argc, char **argv)
@@ -75,7 +125,6 @@ int main(int argc, char **argv)
     workload_t workload;
     const compare_way_t *way;
     bench_run_t run;
-    double latency, bandwidth;
 
     if (argc == 1) {
         return list();
@@ -83,8 +132,9 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         return tell_versions();
     }
-    if (argc != 5) {
-        bench_die("needs WAY WORKLOAD TRANSPORT SECONDS");
+    if (argc != 5 && argc != 8) {
+        bench_die("needs WAY WORKLOAD TRANSPORT SECONDS [PAIRS COMPUTING "
+                  "PLACE]");
     }
     way = find(argv[1]);
     if (!workload_read(argv[2], &workload, why)) {
@@ -100,11 +150,11 @@ int main(int argc, char **argv)
         .blocks = BLOCKS,
         .block_s = strtod(argv[4], NULL) / BLOCKS,
     };
-    latency = measure(run, BENCH_LATENCY);
-    bandwidth = measure(run, BENCH_BANDWIDTH);
-    printf("{\"way\": \"%s\", \"workload\": \"%s\", \"over\": \"%s\", "
-           "\"half_round_trip_us\": %.3f, \"gb_per_s\": %.6f}\n",
-           way->name, workload.name, argv[3], latency * 1e6, bandwidth * 1e-9);
+    if (argc == 8) {
+        measure_shared(way, run, argv + 5);
+    } else {
+        measure_apart(way, &run, argv[3]);
+    }
     workload_free(&workload);
     return 0;
 }
