@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/box.h"
 
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "core/error.h"
 
@@ -20,17 +26,19 @@
  * line of the cache. */
 #define TELL_EVERY 16u
 
+#define WAKES 1u /* the sender wakes a receiver that naps */
+
 #define HEAD_BYTES 4096
 #define ALL_BYTES (HEAD_BYTES + PLACES * sizeof(place_t))
 
 /*        0           8           16                    64
  *      +-----------+-----------+---------------------+
- *    0 |         mark          |                     |
- *      +-----+-----+-----------+---------------------+
+ *    0 |         mark          |wakes| core|         |  the sender's
+ *      +-----+-----+-----------+-----+-----+---------+
  *   64 |taken|                                       |  the receiver's
- *      +-----+---------------------------------------+
- *  128 |sleeps                                       |  the receiver's
- *      +-----+---------------------------------------+
+ *      +-----+-----+---------------------------------+
+ *  128 |sleep|naps |                                 |  the receiver's
+ *      +-----+-----+---------------------------------+
  *                           ...
  *      +-----+-----+-----+-----+---------------------+
  * 4096 |numb.|after|paylo|heade| header ...          |  the sender's
@@ -52,8 +60,11 @@ typedef struct {
 
 typedef struct {
     uint8_t mark[TMSG_SHARED_MARK_BYTES];
+    _Atomic uint32_t wakes; /* WAKES, or 0: it knows of no naps */
+    _Atomic uint32_t core;  /* that it runs on, and 1; 0: it does not say */
     _Alignas(64) _Atomic uint32_t taken; /* now and then */
     _Alignas(64) _Atomic uint32_t sleeps;
+    _Atomic uint32_t naps; /* and the sender clears it */
 } head_t;
 
 struct tmsg_box {
@@ -62,6 +73,7 @@ struct tmsg_box {
     place_t *places;
     uint32_t at; /* messages that were put, or taken, whatever stands there */
     uint32_t taken;     /* of those that were put, as far as is known */
+    uint32_t core;      /* the sender's: as it last said */
     uint32_t word;      /* header_bytes of the one that is being put */
     uint64_t like;      /* of the last header that was put whole */
     size_t whole_bytes; /* the receiver's: of the last header */
@@ -70,6 +82,9 @@ struct tmsg_box {
 
 _Static_assert(offsetof(head_t, taken) == 64 &&
                    offsetof(head_t, sleeps) == 128 &&
+                   offsetof(head_t, naps) == 132 &&
+                   offsetof(head_t, wakes) == 16 &&
+                   offsetof(head_t, core) == 20 &&
                    sizeof(head_t) <= HEAD_BYTES && sizeof(place_t) == 2560 &&
                    offsetof(place_t, bytes) == 16,
                "the peer looks elsewhere");
@@ -106,11 +121,16 @@ static tmsg_status_t finish(tmsg_box_t *box, tmsg_status_t status,
 tmsg_status_t tmsg_box_create(tmsg_box_t **box_p)
 {
     tmsg_box_t *box = begin();
+    tmsg_status_t status;
 
-    return box == NULL
-               ? TMSG_ERR_NO_MEMORY
-               : finish(box, tmsg_shared_create(&box->shared, ALL_BYTES),
-                        box_p);
+    if (box == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    status = finish(box, tmsg_shared_create(&box->shared, ALL_BYTES), box_p);
+    if (status == TMSG_OK) {
+        atomic_store_explicit(&box->head->wakes, WAKES, memory_order_relaxed);
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_box_open(pid_t pid, int fd, const uint8_t *mark,
@@ -199,6 +219,43 @@ void tmsg_box_write_header(tmsg_box_t *box, const uint8_t *header)
     }
 }
 
+/* Says where it runs if that has changed, and looks now and then. */
+static void tell_core(tmsg_box_t *box)
+{
+    uint32_t core = (uint32_t)sched_getcpu() + 1;
+
+    if (core != box->core) {
+        box->core = core;
+        atomic_store_explicit(&box->head->core, core, memory_order_relaxed);
+    }
+}
+
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
+                  const struct timespec *until)
+{
+    return syscall(SYS_futex, word, operation, value, until, NULL,
+                   FUTEX_BITSET_MATCH_ANY);
+}
+
+void tmsg_box_rouse(tmsg_box_t *box)
+{
+    atomic_store_explicit(&box->head->naps, 0, memory_order_relaxed);
+    futex(&box->head->naps, FUTEX_WAKE, 1, NULL);
+}
+
+static inline void wake_napper(tmsg_box_t *box)
+{
+    if (atomic_load(&box->head->naps) != 0) {
+        tmsg_box_rouse(box);
+    }
+}
+
+void tmsg_box_call(tmsg_box_t *box)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* what it has is there */
+    wake_napper(box);
+}
+
 bool tmsg_box_put(tmsg_box_t *box, size_t payload_bytes, uint32_t after)
 {
     place_t *place = place_of(box);
@@ -206,8 +263,12 @@ bool tmsg_box_put(tmsg_box_t *box, size_t payload_bytes, uint32_t after)
     place->after = after;
     place->payload_bytes = (uint32_t)payload_bytes;
     place->header_bytes = box->word;
+    if (box->at % TELL_EVERY == 0) {
+        tell_core(box);
+    }
     box->at++;
     atomic_store(&place->number, box->at); /* and before that is asked: */
+    wake_napper(box);
     return atomic_load(&box->head->sleeps) != 0;
 }
 
@@ -275,6 +336,69 @@ void tmsg_box_sleep(tmsg_box_t *box)
 void tmsg_box_wake(tmsg_box_t *box)
 {
     atomic_store_explicit(&box->head->sleeps, 0, memory_order_relaxed);
+}
+
+bool tmsg_box_may_nap(const tmsg_box_t *box)
+{
+    return atomic_load_explicit(&box->head->wakes, memory_order_relaxed) ==
+           WAKES;
+}
+
+int tmsg_box_core(const tmsg_box_t *box)
+{
+    return (int)atomic_load_explicit(&box->head->core, memory_order_relaxed) -
+           1;
+}
+
+void tmsg_box_nap_begin(tmsg_box_t *box)
+{
+    atomic_store(&box->head->naps, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+void tmsg_box_nap_word(tmsg_box_t *box, tmsg_nap_t *nap)
+{
+    nap->words[nap->count++] = &box->head->naps;
+}
+
+void tmsg_box_nap_end(tmsg_box_t *box)
+{
+    atomic_store_explicit(&box->head->naps, 0, memory_order_relaxed);
+}
+
+/* Several words, since Linux 5.16. */
+static long wait_for_any(const tmsg_nap_t *nap, const struct timespec *until)
+{
+#ifdef SYS_futex_waitv
+    struct futex_waitv waiters[TMSG_BOX_NAPS] = {{0}};
+
+    for (unsigned i = 0; i < nap->count; i++) {
+        waiters[i] = (struct futex_waitv){
+            .val = 1,
+            .uaddr = (uint64_t)(uintptr_t)nap->words[i],
+            .flags = FUTEX_32,
+        };
+    }
+    return syscall(SYS_futex_waitv, waiters, nap->count, 0, until,
+                   CLOCK_MONOTONIC);
+#else
+    (void)nap;
+    (void)until;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+bool tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                   .tv_nsec = (long)(until_ns % 1000000000u)};
+    long waited = nap->count == 1
+                      ? futex(nap->words[0], FUTEX_WAIT_BITSET, 1, &until)
+                      : wait_for_any(nap, &until);
+
+    return waited >= 0 || errno == EAGAIN || errno == ETIMEDOUT ||
+           errno == EINTR;
 }
 
 /* One that was put while fewer than PLACES were has nothing before it. */

@@ -9,6 +9,7 @@
 #ifndef TMSG_AM_BOX_H
 #define TMSG_AM_BOX_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,8 @@
 /* Header and payload, which begins at a multiple of 64. */
 #define TMSG_BOX_HEADER_BYTES 496
 #define TMSG_BOX_PAYLOAD_BYTES 2048
+
+#define TMSG_BOX_NAPS 32u /* boxes that one receiver may nap on */
 
 typedef struct tmsg_box tmsg_box_t;
 
@@ -79,6 +82,34 @@ void tmsg_box_take(tmsg_box_t *box);
  * that is looked for next. And asks it no more. */
 void tmsg_box_sleep(tmsg_box_t *box);
 void tmsg_box_wake(tmsg_box_t *box);
+
+/* A nap: for a moment the receiver sleeps on the box alone, whose sender wakes
+ * it by a futex. That takes two system calls where to sleep takes a dozen, and
+ * messages go on by the box. But nothing else wakes it.
+ *
+ * Whether the sender knows of naps; announces one, after which what is there
+ * already is looked for; sleeps until a sender of one of these boxes puts
+ * something, or until then, at the latest (CLOCK_MONOTONIC); and it is over.
+ * false: this kernel cannot, or not for so many. */
+typedef struct {
+    _Atomic uint32_t *words[TMSG_BOX_NAPS];
+    unsigned count;
+} tmsg_nap_t;
+
+bool tmsg_box_may_nap(const tmsg_box_t *box);
+void tmsg_box_nap_begin(tmsg_box_t *box);
+void tmsg_box_nap_word(tmsg_box_t *box, tmsg_nap_t *nap);
+bool tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns);
+void tmsg_box_nap_end(tmsg_box_t *box);
+
+/* The sender has something for the receiver elsewhere: a nap is over. Another
+ * thread of the receiver ends its nap. */
+void tmsg_box_call(tmsg_box_t *box);
+void tmsg_box_rouse(tmsg_box_t *box);
+
+/* The core on which the sender put its latest messages, or -1: it does not
+ * say. */
+int tmsg_box_core(const tmsg_box_t *box);
 
 /* Whether the memory holds what its owners wrote there, as far as a message
  * could be waited for in vain else. The sender's: the numbers of the latest

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/boxes.h"
 
+#include <sched.h>
 #include <stdio.h>
 
 #include "am/carrier.h"
@@ -11,9 +12,9 @@
 #include "core/log.h"
 #include "serialize/header.h"
 
-#define FEW 16    /* messages that go by UCX before a box is worth its memory */
-#define BOXES 32u /* that a worker makes, and of its peers' looks into */
-#define TURN 16   /* messages of each box in a turn */
+#define FEW 16 /* messages that go by UCX before a box is worth its memory */
+#define BOXES TMSG_BOX_NAPS /* a worker makes, and of its peers' looks into */
+#define TURN 16             /* messages of each box in a turn */
 
 static void drop(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
 {
@@ -174,6 +175,7 @@ static void close_in(tmsg_endpoint_t *endpoint)
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
     if (boxes->in != NULL) {
+        tmsg_boxes_rouse(endpoint->worker); /* which naps on it, too */
         tmsg_list_remove(&endpoint->worker->boxes, &boxes->node);
         tmsg_box_free(boxes->in);
         boxes->in = NULL;
@@ -281,6 +283,59 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
               !look(TMSG_CONTAINER_OF(boxes, tmsg_endpoint_t, boxes), &boxed);
     }
     return all && worker->chores.count == 0; /* what was found may be wrong */
+}
+
+static tmsg_boxes_t *boxes_at(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
+}
+
+bool tmsg_boxes_nap_begin(tmsg_worker_t *worker)
+{
+    bool may = worker->boxes.count == worker->endpoint_count;
+
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL && may;
+         node = node->next) {
+        may = tmsg_box_may_nap(boxes_at(node)->in);
+        tmsg_box_nap_begin(boxes_at(node)->in);
+    }
+    return may;
+}
+
+void tmsg_boxes_nap_words(const tmsg_worker_t *worker, tmsg_nap_t *nap)
+{
+    nap->count = 0;
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_box_nap_word(boxes_at(node)->in, nap);
+    }
+}
+
+void tmsg_boxes_nap_end(tmsg_worker_t *worker)
+{
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_box_nap_end(boxes_at(node)->in);
+    }
+}
+
+void tmsg_boxes_rouse(tmsg_worker_t *worker)
+{
+    if (worker->naps && worker->boxes.count > 0) {
+        tmsg_box_rouse(boxes_at(worker->boxes.head)->in);
+    }
+}
+
+bool tmsg_boxes_share_core(const tmsg_worker_t *worker)
+{
+    int core = worker->boxes.count > 0 ? sched_getcpu() : -1;
+    bool share = false;
+
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL && core >= 0;
+         node = node->next) {
+        share = share || tmsg_box_core(boxes_at(node)->in) == core;
+    }
+    return share;
 }
 
 bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint)

@@ -50,6 +50,16 @@ tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint);
 /* Such a message is put there; its receiver is woken if it sleeps. */
 void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes);
 
+/* A message went to UCX, past the box: it counts, and a peer that naps on the
+ * box is woken for it. */
+static inline void tmsg_boxes_passed(tmsg_boxes_t *boxes)
+{
+    boxes->sent++;
+    if (boxes->out != NULL) {
+        tmsg_box_call(boxes->out);
+    }
+}
+
 /* The peer tells of its box, or answers that. */
 void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer);
 void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken);
@@ -64,6 +74,19 @@ void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes);
 /* Before the worker sleeps: it is woken for what comes. False: something is
  * there. */
 bool tmsg_boxes_arm(tmsg_worker_t *worker);
+
+/* Before the worker naps, see box.h: what is there already is looked for once
+ * this was called, by UCX too. False: one of the peers would not wake it. Then
+ * it naps on these words; and after. Lock held. */
+bool tmsg_boxes_nap_begin(tmsg_worker_t *worker);
+void tmsg_boxes_nap_words(const tmsg_worker_t *worker, tmsg_nap_t *nap);
+void tmsg_boxes_nap_end(tmsg_worker_t *worker);
+
+/* Ends the nap of a thread of this worker. Lock held. */
+void tmsg_boxes_rouse(tmsg_worker_t *worker);
+
+/* Whether a peer puts its messages there on the core on which this runs. */
+bool tmsg_boxes_share_core(const tmsg_worker_t *worker);
 
 /* Whether nobody else wrote to either box, see box.h. */
 bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint);

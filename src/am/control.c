@@ -182,8 +182,11 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (ucs == UCS_ERR_NO_RESOURCE) {
         return TMSG_IN_PROGRESS;
     }
-    endpoint->boxes.sent += ucs == UCS_OK;
-    return ucs == UCS_OK ? TMSG_OK : lost(ucs);
+    if (ucs != UCS_OK) {
+        return lost(ucs);
+    }
+    tmsg_boxes_passed(&endpoint->boxes);
+    return TMSG_OK;
 }
 
 static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,

@@ -203,7 +203,9 @@ tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const void *header,
     ucs_status_ptr_t given = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, header,
                                              header_bytes, data, count, param);
 
-    endpoint->boxes.sent += !UCS_PTR_IS_ERR(given);
+    if (!UCS_PTR_IS_ERR(given)) {
+        tmsg_boxes_passed(&endpoint->boxes);
+    }
     return given;
 }
 

@@ -144,6 +144,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     endpoint->id = slot;
     tmsg_endpoint_rename(endpoint);
     worker->endpoints[slot] = endpoint;
+    worker->endpoint_count++;
     endpoint->listed = true;
     *endpoint_p = endpoint;
     return TMSG_OK;
@@ -176,6 +177,7 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
     if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
         !endpoint->handle && *slot == endpoint) {
         *slot = NULL;
+        endpoint->worker->endpoint_count--;
         tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
         endpoint->worker->gone_endpoints += !endpoint->is_lane;
         if (endpoint->ucx != NULL) {

@@ -156,10 +156,10 @@ static unsigned run_timers(tmsg_loop_t *loop)
     return count;
 }
 
-static void drain(int fd)
+void tmsg_loop_drain(int event_fd)
 {
     uint64_t value;
-    ssize_t got = read(fd, &value, sizeof(value));
+    ssize_t got = read(event_fd, &value, sizeof(value));
 
     (void)got;
 }
@@ -174,8 +174,10 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop)
         tmsg_source_t *source = loop->events[i].data.ptr;
 
         if (source == &loop->timer) {
-            drain(loop->timer_fd);
-        } else if (source != NULL && source->ready != NULL) {
+            tmsg_loop_drain(loop->timer_fd);
+        } else if (source == NULL) {
+            loop->heard = true;
+        } else if (source->ready != NULL) {
             source->ready(source, loop->events[i].events);
             count++;
         }
@@ -184,7 +186,13 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop)
     return count + run_timers(loop);
 }
 
-void tmsg_loop_hear(int event_fd) { drain(event_fd); }
+void tmsg_loop_hear(tmsg_loop_t *loop)
+{
+    if (loop->heard) {
+        tmsg_loop_drain(loop->event_fd);
+        loop->heard = false;
+    }
+}
 
 void tmsg_loop_arm(tmsg_loop_t *loop)
 {

@@ -4,6 +4,7 @@
 #ifndef TMSG_AM_LOOP_H
 #define TMSG_AM_LOOP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 
@@ -31,6 +32,7 @@ typedef struct {
     int event_fd;        /* tmsg_loop_signal() */
     int timer_fd;        /* wakes whoever sleeps on epoll_fd */
     tmsg_source_t timer; /* that it was this one */
+    bool heard;          /* that event_fd is readable, which it stays */
     uint64_t timer_set_ns;
     tmsg_timer_t *timers;     /* soonest first */
     tmsg_timer_t *last_timer; /* where most of them belong */
@@ -67,6 +69,9 @@ void tmsg_loop_arm(tmsg_loop_t *loop);
 /* Makes epoll_fd readable, from any thread, until it is heard: by who is about
  * to sleep on epoll_fd, before it looks for the last time. */
 void tmsg_loop_signal(int event_fd);
-void tmsg_loop_hear(int event_fd);
+void tmsg_loop_hear(tmsg_loop_t *loop);
+
+/* Reads a descriptor that was signalled. */
+void tmsg_loop_drain(int event_fd);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "am/boxes.h"
 #include "am/call.h"
 #include "am/endpoint.h"
 #include "am/fetch.h"
@@ -24,11 +25,15 @@
 #define LATE_MOST 64         /* turns after a deadline, while things come, */
 #define LATE_NS 100000       /* none of which begins later than this */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
-#define TIDY_MS 1000         /* what lies unused for longer goes back */
-#define POLL_FROM 8          /* of these, with no send between: then UCX is */
-#define POLL_MOST 4          /* asked up to so many times in each */
-#define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
-#define DRAIN_QUIET 16       /* of them without event, to call it silent */
+#define NAP_NS                                                                   \
+    4000000              /* at most: what no peer on this host sends may wait.   \
+                          * Shorter ones have a timer set, which costs more than \
+                          * the nap: the kernel looks every 4 ms by itself */
+#define TIDY_MS 1000     /* what lies unused for longer goes back */
+#define POLL_FROM 8      /* of these, with no send between: then UCX is */
+#define POLL_MOST 4      /* asked up to so many times in each */
+#define DRAIN_MOST 10000 /* progress calls to hear a dead peer out */
+#define DRAIN_QUIET 16   /* of them without event, to call it silent */
 
 static _Thread_local const tmsg_callback_t *callbacks;
 static _Thread_local const void *thread_context;
@@ -416,9 +421,16 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     return count;
 }
 
+/* At the time `now`. */
+static bool may_poll_on(tmsg_worker_t *worker, uint64_t now)
+{
+    return tmsg_sharing_pause(&worker->sharing, now,
+                              tmsg_boxes_share_core(worker));
+}
+
 int tmsg_worker_pause(tmsg_worker_t *worker)
 {
-    return tmsg_sharing_pause(&worker->sharing, tmsg_now_ns());
+    return may_poll_on(worker, tmsg_now_ns());
 }
 
 int tmsg_worker_fd(const tmsg_worker_t *worker)
@@ -428,14 +440,19 @@ int tmsg_worker_fd(const tmsg_worker_t *worker)
 
 /* Whoever runs callbacks runs those that become due meanwhile, and whoever asks
  * for memory does so for what arrives meanwhile. */
-static tmsg_status_t arm(tmsg_worker_t *worker)
+static bool has_work(tmsg_worker_t *worker)
 {
     if (worker->calls_behind) {
         tmsg_call_catch_up(worker);
     }
-    if ((worker->due.count > 0 && !worker->dispatching) ||
-        worker->chores.count > 0 ||
-        (!worker->fetching && tmsg_fetch_is_due(worker))) {
+    return (worker->due.count > 0 && !worker->dispatching) ||
+           worker->chores.count > 0 ||
+           (!worker->fetching && tmsg_fetch_is_due(worker));
+}
+
+static tmsg_status_t arm(tmsg_worker_t *worker)
+{
+    if (has_work(worker)) {
         return TMSG_ERR_BUSY;
     }
     if (tmsg_stage_is_busy(&worker->stage) && !tmsg_stage_arm(worker)) {
@@ -472,7 +489,7 @@ tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker)
     tmsg_status_t status;
 
     tmsg_worker_lock(worker);
-    tmsg_loop_hear(worker->loop.event_fd);
+    tmsg_loop_hear(&worker->loop);
     status = arm(worker);
     worker->armed = status == TMSG_OK;
     worker->armer = pthread_self();
@@ -527,6 +544,8 @@ typedef struct {
     unsigned late_turns; /* that began after the deadline, */
     uint64_t late_since; /* the first of them then */
     bool slept;
+    bool dozes;  /* boxes were told that it is about to nap */
+    bool napped; /* since something has happened */
 } lead_t;
 
 /* Something has happened. */
@@ -539,6 +558,55 @@ static void end_quiet(lead_t *lead, tmsg_patience_t *patience)
     }
     lead->quiet_since = 0;
     lead->slept = false;
+    lead->dozes = lead->napped = false;
+}
+
+/* Until when a nap may last. */
+static uint64_t nap_until(const tmsg_worker_t *worker, const lead_t *lead,
+                          uint64_t now)
+{
+    const tmsg_timer_t *timer = worker->loop.timers;
+    uint64_t until = now + NAP_NS;
+
+    if (lead->deadline != 0 && lead->deadline < until) {
+        until = lead->deadline;
+    }
+    return timer != NULL && timer->deadline_ns < until ? timer->deadline_ns
+                                                       : until;
+}
+
+/* Where all peers wake who naps. First they are told, and the leader looks
+ * everywhere once more. False: it may not. */
+static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
+{
+    tmsg_nap_t nap;
+    bool may, begins = !lead->dozes;
+
+    if (worker->boxes.count == 0 || worker->no_naps || lead->napped) {
+        return false;
+    }
+    tmsg_worker_lock(worker);
+    may = !worker->ending && take_lead(worker) && !has_work(worker) &&
+          (lead->done == NULL || !lead->done(lead->arg)) &&
+          !tmsg_stage_is_busy(&worker->stage) && worker->lanes.count == 0;
+    if (may && begins) {
+        may = tmsg_boxes_nap_begin(worker);
+    } else if (may) {
+        tmsg_boxes_nap_words(worker, &nap);
+    }
+    worker->naps = may && !begins;
+    lead->dozes = may;
+    unlock_quietly(worker);
+    if (!worker->naps) {
+        return may;
+    }
+    lead->slept = lead->napped = true;
+    worker->no_naps = !tmsg_box_nap(&nap, nap_until(worker, lead, now));
+    tmsg_worker_lock(worker);
+    worker->naps = false;
+    tmsg_boxes_nap_end(worker);
+    unlock_quietly(worker);
+    return true;
 }
 
 /* Spins for a while, then sleeps. What it waits for is looked at again once
@@ -558,13 +626,15 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
         lead->quiet_since = now;
     }
     if (now - lead->quiet_since < tmsg_patience_ns(&worker->patience) &&
-        tmsg_sharing_pause(&worker->sharing, now)) {
+        may_poll_on(worker, now)) {
+        return;
+    }
+    if (nap(worker, lead, now)) {
         return;
     }
     tmsg_worker_lock(worker);
-    tmsg_loop_hear(worker->wake_fd);
     if (!worker->armed) { /* else that is for who armed it */
-        tmsg_loop_hear(worker->loop.event_fd);
+        tmsg_loop_hear(&worker->loop);
     }
     if (worker->ending || !take_lead(worker) ||
         (lead->done != NULL && lead->done(lead->arg)) ||
@@ -577,6 +647,9 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
     unlock_quietly(worker);
     poll(fds, 2, left_ms(lead->deadline));
     tmsg_worker_lock(worker);
+    if (!worker->asleep) { /* who woke it has said so there */
+        tmsg_loop_drain(worker->wake_fd);
+    }
     worker->asleep = false;
     unlock_quietly(worker);
 }

@@ -12,7 +12,9 @@
 #define YIELDS 32         /* that others take, and nothing comes, in a wait */
 #define PAYS 4
 #define WARY 64
-#define CROWDED 16
+#define CROWDED 16  /* four times as many for each that was lost before, */
+#define LOST_MOST 4 /* up to so often */
+#define FORGET 256  /* waits that paid, for which one of these is forgotten */
 
 #define GET(field) atomic_load_explicit(&sharing->field, memory_order_relaxed)
 #define SET(field, to)                                                         \
@@ -49,14 +51,18 @@ static bool yield(tmsg_sharing_t *sharing, uint64_t now)
     if (took < LOST_NS && GET(yields) < YIELDS) {
         return true;
     }
-    SET(over, true);
+    SET(sleeps, true);
     SET(yields, 0); /* they were not what brings something, should it come */
     SET(pays, 0);
     SET(crowded, CROWDED);
+    if (took >= LOST_NS) {
+        SET(crowded, CROWDED << (2 * GET(lost)));
+        SET(lost, GET(lost) < LOST_MOST ? GET(lost) + 1 : LOST_MOST);
+    }
     return false;
 }
 
-bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now)
+bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now, bool beside)
 {
     uint64_t since = GET(since);
 
@@ -69,13 +75,27 @@ bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now)
         }
         if (GET(crowded) > 0) {
             SET(crowded, GET(crowded) - 1);
-            return false;
+            SET(sleeps, true);
         }
     }
-    if (!GET(over) && (GET(pays) > 0 || now - since >= TRY_AFTER_NS)) {
-        return yield(sharing, now);
+    if (GET(sleeps)) {
+        return false;
     }
-    return true;
+    if (GET(over)) {
+        return !beside;
+    }
+    return GET(pays) > 0 || beside || now - since >= TRY_AFTER_NS
+               ? yield(sharing, now)
+               : true;
+}
+
+static void forget(tmsg_sharing_t *sharing)
+{
+    SET(paid, GET(paid) + 1);
+    if (GET(paid) >= FORGET) {
+        SET(paid, 0);
+        SET(lost, GET(lost) > 0 ? GET(lost) - 1 : 0);
+    }
 }
 
 void tmsg_sharing_paid(tmsg_sharing_t *sharing)
@@ -83,9 +103,11 @@ void tmsg_sharing_paid(tmsg_sharing_t *sharing)
     if (GET(yields) > 0) {
         SET(pays, PAYS);
         SET(crowded, 0);
+        forget(sharing);
     }
     SET(since, 0);
     SET(yields, 0);
     SET(vain, 0);
     SET(over, false);
+    SET(sleeps, false);
 }

@@ -26,16 +26,21 @@ typedef struct {
     _Atomic uint64_t since; /* it polls, or 0: something has come since */
     atomic_uint yields;     /* that took somebody's turn, and nothing came */
     atomic_uint vain;       /* that nobody took */
-    atomic_bool over;       /* no more of them */
+    atomic_bool over;       /* no more of them; */
+    atomic_bool sleeps;     /* nor does it poll on */
     /* Of those to come: */
     atomic_uint pays;    /* how often yields may be in vain at once */
     atomic_uint wary;    /* waits before that is tried again */
-    atomic_uint crowded; /* waits that sleep at once */
+    atomic_uint crowded; /* waits that sleep at once; and what comes after */
+    atomic_uint lost;    /* yields that others took for long, of late */
+    atomic_uint paid;    /* waits whose yields paid, since one of these was
+                          * forgotten */
 } tmsg_sharing_t;
 
-/* In a wait that polled and found nothing, at `now`. May yield. False: it had
- * better sleep. No lock held. */
-bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now);
+/* In a wait that polled and found nothing, at `now`; `beside`: the peer was
+ * last seen on this core. May yield. False: it had better sleep. No lock held.
+ */
+bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now, bool beside);
 
 /* Something has come in a wait that has paused. */
 void tmsg_sharing_paid(tmsg_sharing_t *sharing);

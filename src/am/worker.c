@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "am/boxes.h"
 #include "am/call.h"
 #include "am/control.h"
 #include "am/endpoint.h"
@@ -62,6 +63,7 @@ void tmsg_worker_unlock_shared(tmsg_worker_t *worker)
         worker->asleep = false;
         tmsg_loop_signal(worker->wake_fd);
     }
+    tmsg_boxes_rouse(worker);
     if (worker->armed) {
         tmsg_loop_signal(worker->loop.event_fd);
     }

@@ -85,6 +85,7 @@ struct tmsg_worker {
     pthread_t leader;          /* this one */
     bool asleep;               /* which sleeps on the descriptor, and on */
     int wake_fd;               /* this one, which is its own */
+    bool naps;                 /* it does so on boxes instead; box.h */
     bool armed;                /* the application may sleep on it */
     pthread_t armer;           /* in this thread */
     bool inside;               /* UCX is calling us, or a box is being emptied:
@@ -107,6 +108,7 @@ struct tmsg_worker {
     tmsg_list_t lanes;    /* that something is expected of; lane.h */
     tmsg_list_t boxes;    /* of peers, to be looked into; boxes.h */
     bool boxes_sleep;     /* their senders are to wake us */
+    bool no_naps;         /* this kernel cannot */
     unsigned boxes_made;  /* for peers */
     bool calls_behind;    /* calls have put something off until then */
     struct timespec tick; /* when it was last looked at by the clock */
@@ -118,8 +120,9 @@ struct tmsg_worker {
     bool has_retired;            /* some of these wait to be closed */
     tmsg_endpoint_t **endpoints; /* by slot; NULL is free */
     uint32_t endpoint_slots;
-    uint32_t generation; /* of the newest endpoint id */
-    tmsg_stats_t gone;   /* of endpoints that have left the table */
+    uint32_t endpoint_count; /* slots that are taken */
+    uint32_t generation;     /* of the newest endpoint id */
+    tmsg_stats_t gone;       /* of endpoints that have left the table */
     uint64_t gone_endpoints;
     tmsg_list_t chores; /* endpoints that have some */
     tmsg_listener_t *listeners;

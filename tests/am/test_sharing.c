@@ -16,6 +16,7 @@ enum { NOBODY = 300, PEER = 5000, OTHERS = 3000000 }; /* ns of a yield */
 
 static uint64_t now = 1, yield_ns;
 static unsigned yields;
+static bool beside;
 
 /* The linker has the library call this one (CMakeLists.txt). */
 uint64_t __wrap_tmsg_now_ns(void);
@@ -38,7 +39,7 @@ static bool polls(tmsg_sharing_t *sharing, unsigned turns)
 
     for (unsigned i = 0; on && i < turns; i++) {
         now += 100;
-        on = tmsg_sharing_pause(sharing, now);
+        on = tmsg_sharing_pause(sharing, now, beside);
         if (yields > before && yield_ns == PEER) {
             break;
         }
@@ -112,6 +113,60 @@ Test(sharing, beside_who_computes_waits_sleep_at_once)
     cr_assert(eq(uint, yields, 1));
 }
 
+/* How many waits sleep before one of them yields again. */
+static unsigned sleeps_of(tmsg_sharing_t *sharing)
+{
+    unsigned before = yields, slept = 0;
+
+    while (yields == before && slept < 100000) {
+        slept += !polls(sharing, 31);
+    }
+    return slept - 1; /* the one that yielded slept, too */
+}
+
+Test(sharing, the_longer_somebody_computes_the_less_is_tried)
+{
+    tmsg_sharing_t sharing = {0};
+
+    yield_ns = OTHERS;
+    cr_assert(eq(uint, sleeps_of(&sharing), 0));
+    for (unsigned wanted = 16; wanted <= 4096; wanted *= 4) {
+        cr_assert(eq(uint, sleeps_of(&sharing), wanted));
+    }
+    cr_assert(eq(uint, sleeps_of(&sharing), 4096));
+    yield_ns = PEER; /* the one who computes is gone */
+    while (!polls(&sharing, 31)) {
+    }
+    yields_of(&sharing, 1024, 1);
+    yield_ns = OTHERS;
+    cr_assert(eq(uint, sleeps_of(&sharing), 0));
+    cr_assert(eq(uint, sleeps_of(&sharing), 16));
+}
+
+Test(sharing, beside_the_peer_a_wait_yields_at_once)
+{
+    tmsg_sharing_t sharing = {0};
+
+    beside = true;
+    yield_ns = PEER;
+    cr_assert(eq(uint, yields_of(&sharing, 100, 1), 100));
+}
+
+/* As between scheduling policies: it never polls the peer's core away. */
+Test(sharing, beside_a_peer_that_takes_no_yield_it_sleeps)
+{
+    tmsg_sharing_t sharing = {0};
+
+    beside = true;
+    yield_ns = NOBODY;
+    for (int i = 0; i < 650; i++) {
+        must_true(!polls(&sharing, 3));
+    }
+    cr_assert(eq(uint, yields, 20));
+    beside = false;
+    must_true(polls(&sharing, 500));
+}
+
 /* As many as take turns, and none of them answers. */
 Test(sharing, many_others_are_no_peer)
 {
@@ -121,7 +176,7 @@ Test(sharing, many_others_are_no_peer)
     yield_ns = PEER - 1;
     for (unsigned i = 0; on && i < 5000; i++) {
         now += 100;
-        on = tmsg_sharing_pause(&sharing, now);
+        on = tmsg_sharing_pause(&sharing, now, beside);
     }
     must_true(!on);
     cr_assert(eq(uint, yields, 32));
