@@ -29,6 +29,15 @@ typedef enum {
     BENCH_ANY_CORE  /* bound to none */
 } bench_place_t;
 
+/* What the kernel's scheduler tells the two processes of a pair apart by. */
+typedef enum {
+    BENCH_ALIKE,   /* nothing */
+    BENCH_NICE,    /* the second has nice value 10 */
+    BENCH_SESSION, /* each has a session, and so an autogroup, of its own */
+    BENCH_CGROUP,  /* each has a cgroup of its own, version 1 */
+    BENCH_FIFO     /* the first is SCHED_FIFO */
+} bench_between_t;
+
 /* Who moves the bytes: a tensormsg map, raw ucp_am with the payload laid out in
  * one of three ways, or another. */
 typedef enum {
@@ -76,9 +85,10 @@ struct bench_run {
     unsigned window; /* messages in flight, bandwidth; or calls */
     unsigned blocks;
     unsigned rounds;
-    bool look;      /* at a word of each line of what comes */
-    bool sleeps;    /* a side that waits gives its processor up */
+    bool look;   /* at a word of each line of what comes */
+    bool sleeps; /* a side that waits gives its processor up */
     bench_place_t place;
+    bench_between_t between;
     unsigned pairs;     /* at once, SHARED only; */
     unsigned computing; /* beside so many processes that only compute */
     double seconds;     /* all of them together */

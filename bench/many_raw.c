@@ -138,8 +138,8 @@ void bench_many_play_raw(const bench_player_t *self, bool serving)
 {
     raws_t raws = {.player = self};
 
-    bench_raw_start(&raws.raw, self->many->way.settings, self->many->transport,
-                    arrived, &raws);
+    bench_raw_start(&raws.raw, self->many->way.settings, false,
+                    self->many->transport, arrived, &raws);
     if (serving) {
         serve(&raws);
     } else {

@@ -26,8 +26,8 @@ typedef struct {
     char call_data[64];
     int64_t rows[2]; /* shape of the tensor that has rows apart */
     int64_t row_strides[2];
-    uint32_t flags;        /* of sends */
-    bool serves;           /* calls, which it sends back */
+    uint32_t flags; /* of sends */
+    bool serves;    /* calls, which it sends back */
     bool sleeps;
     tmsg_server_t *server; /* of BENCH_UNARY, BENCH_CALLS */
 } map_side_t;

@@ -128,6 +128,7 @@ __attribute__((noreturn)) static void child(const bench_run_t *run, bool first,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     alarm(RUN_SECONDS_MAX);
+    bench_part(run, first);
     if (!run->has_threads || run->place == BENCH_ONE_CORE) {
         bind_side(run, first);
     }

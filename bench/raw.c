@@ -46,7 +46,7 @@ static ucp_config_t *configure(bench_settings_t settings,
     return config;
 }
 
-void bench_raw_start(bench_raw_t *raw, bench_settings_t settings,
+void bench_raw_start(bench_raw_t *raw, bench_settings_t settings, bool sleeps,
                      bench_transport_t transport,
                      ucp_am_recv_callback_t arrived, void *arg)
 {
@@ -54,7 +54,7 @@ void bench_raw_start(bench_raw_t *raw, bench_settings_t settings,
     ucp_config_t *config = configure(settings, transport);
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features = UCP_FEATURE_AM | (ours ? UCP_FEATURE_WAKEUP : 0),
+        .features = UCP_FEATURE_AM | (ours || sleeps ? UCP_FEATURE_WAKEUP : 0),
     };
     const ucp_worker_params_t worker_params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,

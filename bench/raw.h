@@ -20,8 +20,8 @@ typedef struct {
 void bench_raw_must(ucs_status_t status, const char *what);
 
 /* A worker on the loopback device, whose messages of BENCH_RAW_AM `arrived`
- * takes. */
-void bench_raw_start(bench_raw_t *raw, bench_settings_t settings,
+ * takes; one that sleeps may be waited for by ucp_worker_wait(). */
+void bench_raw_start(bench_raw_t *raw, bench_settings_t settings, bool sleeps,
                      bench_transport_t transport,
                      ucp_am_recv_callback_t arrived, void *arg);
 

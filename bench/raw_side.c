@@ -22,8 +22,8 @@ struct raw_side {
     bench_way_t way;
     bench_raw_t raw;
     ucp_ep_h ep;
-    ucp_dt_iov_t **iov;                 /* of each payload */
-    size_t largest;                     /* payload, in bytes */
+    ucp_dt_iov_t **iov; /* of each payload */
+    size_t largest;     /* payload, in bytes */
     bool sleeps;
     slot_t sending[BENCH_WINDOW_MAX];   /* buffers for BENCH_GATHER */
     slot_t receiving[BENCH_WINDOW_MAX]; /* for rendezvous; made when needed */
@@ -268,8 +268,8 @@ bench_side_t *bench_raw_open(const bench_run_t *run, int socket)
     self->sleeps = run->sleeps;
     bench_side_load(&self->side, run, run->way.layout == BENCH_CONTIGUOUS);
     make_lists(self);
-    bench_raw_start(&self->raw, run->way.settings, run->transport, am_arrived,
-                    self);
+    bench_raw_start(&self->raw, run->way.settings, run->sleeps, run->transport,
+                    am_arrived, self);
     bench_raw_tell(&self->raw, socket);
     bench_hear(socket, theirs, sizeof(theirs));
     self->ep = bench_raw_connect(&self->raw, theirs);

@@ -193,6 +193,7 @@ bool bench_shared_run(const bench_run_t *run, bench_sample_t *sample_p)
         kill(computing[i], SIGKILL);
         waitpid(computing[i], NULL, 0);
     }
+    bench_join(run);
     munmap(gate, sizeof(*gate));
     return ok;
 }

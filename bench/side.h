@@ -58,6 +58,11 @@ void bench_bulk_play(bench_side_t *side, const bench_run_t *run, bool first,
 void bench_shared_play(bench_side_t *side, const bench_run_t *run, bool first,
                        bench_sample_t *sample_p);
 
+/* Sets this side apart from the other as the run says; after a run, what that
+ * left. */
+void bench_part(const bench_run_t *run, bool first);
+void bench_join(const bench_run_t *run);
+
 /* A run's two processes, started and not yet awaited. */
 typedef struct {
     pid_t pids[2];

@@ -209,8 +209,8 @@ static void allocations(const bench_options_t *options, const char *work,
     bench_report_add(report, &row);
 }
 
-static void enter_raw(bench_contest_t *contest, bench_run_t run,
-                      bench_layout_t layout, bench_settings_t last)
+void bench_works_enter_raw(bench_contest_t *contest, bench_run_t run,
+                           bench_layout_t layout, bench_settings_t last)
 {
     for (int settings = BENCH_OUR_SETTINGS; settings <= (int)last; settings++) {
         for (int protocol = BENCH_EAGER; protocol <= BENCH_RNDV; protocol++) {
@@ -231,7 +231,7 @@ static void bandwidth(const bench_options_t *options, const char *work,
                        .unit = "GB/s"};
 
     bench_contest_enter(&contest, run);
-    enter_raw(&contest, run, BENCH_CONTIGUOUS, BENCH_UNTOUCHED);
+    bench_works_enter_raw(&contest, run, BENCH_CONTIGUOUS, BENCH_UNTOUCHED);
     bench_contest_hold(&contest);
     bench_contest_limit(&contest, 1e-9, &row);
     bench_report_add(report, &row);
@@ -279,8 +279,8 @@ static void thousand(const bench_options_t *options, const char *work,
         untouched->is_limit = false;
     }
     run.way = map_way;
-    enter_raw(&contest, run, BENCH_IOV, BENCH_BEST);
-    enter_raw(&contest, run, BENCH_GATHER, BENCH_BEST);
+    bench_works_enter_raw(&contest, run, BENCH_IOV, BENCH_BEST);
+    bench_works_enter_raw(&contest, run, BENCH_GATHER, BENCH_BEST);
     bench_contest_hold(&contest);
     bench_contest_limit(&contest, 1e-9, &row);
     bench_report_add(report, &row);

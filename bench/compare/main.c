@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg-compare WAY WORKLOAD TRANSPORT SECONDS: measures one way to move
  * the maps of a workload file between two processes, and prints a line of JSON.
- * With PAIRS COMPUTING PLACE behind: so many pairs of processes that sleep
- * while they wait, beside so many processes that only compute, PLACE "one" core
- * or "any". With no argument: the ways, a line each; --version: theirs. Who
- * compares is compare.py. */
+ * With PAIRS COMPUTING PLACE BETWEEN behind: so many pairs of processes that
+ * sleep while they wait, beside so many processes that only compute, PLACE
+ * "one" core or "any"; BETWEEN the two of a pair may be "nice", "session",
+ * "cgroup" or "fifo" (bench_between_t), or "nothing". With no argument: the
+ * ways, a line each; --version: theirs. Who compares is compare.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,18 +84,32 @@ static unsigned number(const char *text, unsigned most)
     return (unsigned)value;
 }
 
+/* Which of these words it is; the last is NULL. */
+static unsigned one_of(const char *text, const char *const *words)
+{
+    unsigned i = 0;
+
+    while (words[i] != NULL && strcmp(text, words[i]) != 0) {
+        i++;
+    }
+    if (words[i] == NULL) {
+        bench_die("'%s' is none of the words that may stand there", text);
+    }
+    return i;
+}
+
 static void measure_shared(const compare_way_t *way, bench_run_t run,
                            char **args)
 {
-    bool one = strcmp(args[2], "one") == 0;
+    static const char *const places[] = {"one", "any", NULL};
+    static const char *const betweens[] = {"nothing", "nice", "session",
+                                           "cgroup",  "fifo", NULL};
     bench_sample_t sample;
 
-    if (!one && strcmp(args[2], "any") != 0) {
-        bench_die("'%s' is neither \"one\" nor \"any\"", args[2]);
-    }
     run.pairs = number(args[0], BENCH_PAIRS_MAX);
     run.computing = number(args[1], BENCH_PAIRS_MAX);
-    run.place = one ? BENCH_ONE_CORE : BENCH_ANY_CORE;
+    run.place = (bench_place_t)(BENCH_ONE_CORE + one_of(args[2], places));
+    run.between = (bench_between_t)one_of(args[3], betweens);
     run.seconds = run.block_s * run.blocks;
     run.block_s = 0;
     run.blocks = 4;
@@ -132,9 +147,9 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         return tell_versions();
     }
-    if (argc != 5 && argc != 8) {
+    if (argc != 5 && argc != 9) {
         bench_die("needs WAY WORKLOAD TRANSPORT SECONDS [PAIRS COMPUTING "
-                  "PLACE]");
+                  "PLACE BETWEEN]");
     }
     way = find(argv[1]);
     if (!workload_read(argv[2], &workload, why)) {
@@ -150,7 +165,7 @@ int main(int argc, char **argv)
         .blocks = BLOCKS,
         .block_s = strtod(argv[4], NULL) / BLOCKS,
     };
-    if (argc == 8) {
+    if (argc == 9) {
         measure_shared(way, run, argv + 5);
     } else {
         measure_apart(way, &run, argv[3]);

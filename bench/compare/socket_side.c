@@ -16,8 +16,9 @@
 
 #include "way.h"
 
-#define SPIN_S 50e-6 /* before a reader sleeps, as all that spin here; where
-                        processors are shared it sleeps at once */
+#define SPIN_S                                                                 \
+    50e-6 /* before a reader sleeps, as all that spin here; where              \
+             processors are shared it sleeps at once */
 #define BUFFER_BYTES (4 << 20)
 
 /* Goes before every message. */

@@ -389,7 +389,7 @@ static long wait_for_any(const tmsg_nap_t *nap, const struct timespec *until)
 #endif
 }
 
-bool tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
+tmsg_status_t tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
 {
     const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                                    .tv_nsec = (long)(until_ns % 1000000000u)};
@@ -397,8 +397,10 @@ bool tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
                       ? futex(nap->words[0], FUTEX_WAIT_BITSET, 1, &until)
                       : wait_for_any(nap, &until);
 
-    return waited >= 0 || errno == EAGAIN || errno == ETIMEDOUT ||
-           errno == EINTR;
+    if (waited >= 0 || errno == EAGAIN || errno == EINTR) {
+        return TMSG_OK;
+    }
+    return errno == ETIMEDOUT ? TMSG_ERR_TIMED_OUT : TMSG_ERR_UNSUPPORTED;
 }
 
 /* One that was put while fewer than PLACES were has nothing before it. */

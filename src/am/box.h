@@ -88,9 +88,9 @@ void tmsg_box_wake(tmsg_box_t *box);
  * messages go on by the box. But nothing else wakes it.
  *
  * Whether the sender knows of naps; announces one, after which what is there
- * already is looked for; sleeps until a sender of one of these boxes puts
- * something, or until then, at the latest (CLOCK_MONOTONIC); and it is over.
- * false: this kernel cannot, or not for so many. */
+ * already is looked for; sleeps until a sender of one of these boxes ends it,
+ * or until then (CLOCK_MONOTONIC): TIMED_OUT; and it is over. UNSUPPORTED: this
+ * kernel cannot, or not on so many. */
 typedef struct {
     _Atomic uint32_t *words[TMSG_BOX_NAPS];
     unsigned count;
@@ -99,7 +99,7 @@ typedef struct {
 bool tmsg_box_may_nap(const tmsg_box_t *box);
 void tmsg_box_nap_begin(tmsg_box_t *box);
 void tmsg_box_nap_word(tmsg_box_t *box, tmsg_nap_t *nap);
-bool tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns);
+tmsg_status_t tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns);
 void tmsg_box_nap_end(tmsg_box_t *box);
 
 /* The sender has something for the receiver elsewhere: a nap is over. Another

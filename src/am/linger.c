@@ -2,6 +2,7 @@
 #include "am/linger.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #define LOOK_MS 1     /* between two looks at those that have time left */
 #define LATE_MS 500   /* and at those that have none */
 #define READS_MOST 64 /* of what one of them still says, in a look */
+#define YIELDS 100    /* looks in a row, before it sleeps between them */
 
 typedef struct {
     tmsg_node_t node;
@@ -118,10 +120,14 @@ unsigned tmsg_linger_count_late(void) { return atomic_load(&late); }
 
 void tmsg_linger_await(tmsg_ucx_t *ucx)
 {
-    while (ucx->lingering.count > 0) {
+    for (unsigned i = 0; ucx->lingering.count > 0; i++) {
         tmsg_worker_drain(ucx->worker, ucx);
         look(ucx);
-        sched_yield();
+        if (i < YIELDS) {
+            sched_yield();
+        } else { /* those who are to hang up may wait for this core */
+            poll(NULL, 0, 1);
+        }
     }
     tmsg_loop_clear_timer(&ucx->worker->loop, &ucx->linger);
 }

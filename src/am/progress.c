@@ -545,7 +545,7 @@ typedef struct {
     uint64_t late_since; /* the first of them then */
     bool slept;
     bool dozes;  /* boxes were told that it is about to nap */
-    bool napped; /* since something has happened */
+    bool napped; /* in vain, since something has happened */
 } lead_t;
 
 /* Something has happened. */
@@ -581,6 +581,7 @@ static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
 {
     tmsg_nap_t nap;
     bool may, begins = !lead->dozes;
+    tmsg_status_t status;
 
     if (worker->boxes.count == 0 || worker->no_naps || lead->napped) {
         return false;
@@ -600,8 +601,11 @@ static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
     if (!worker->naps) {
         return may;
     }
-    lead->slept = lead->napped = true;
-    worker->no_naps = !tmsg_box_nap(&nap, nap_until(worker, lead, now));
+    lead->slept = true;
+    status = tmsg_box_nap(&nap, nap_until(worker, lead, now));
+    worker->no_naps = status == TMSG_ERR_UNSUPPORTED;
+    lead->napped = status != TMSG_OK;
+    lead->dozes = false;
     tmsg_worker_lock(worker);
     worker->naps = false;
     tmsg_boxes_nap_end(worker);

@@ -82,6 +82,8 @@ bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now, bool beside)
         return false;
     }
     if (GET(over)) {
+        SET(sleeps, beside); /* and yields are not what brings something */
+        SET(yields, beside ? 0 : GET(yields));
         return !beside;
     }
     return GET(pays) > 0 || beside || now - since >= TRY_AFTER_NS
