@@ -12,6 +12,7 @@ import time
 import pytest
 
 import tensormsg.bench
+from tensormsg import _bench_ways
 
 
 def bench(*args, **environment):
@@ -21,17 +22,21 @@ def bench(*args, **environment):
         env={**os.environ, **environment})
 
 
+WAYS = ["C", "blocking", "asyncio", "background", "pickle", "asyncio-pickle",
+        "ZeroMQ", "wakes"]
+
+
 def test_the_comparison_runs(tmp_path):
     """And is drawn, each way by a line with its name."""
     pytest.importorskip("matplotlib")
     path, plot = tmp_path / "rows.json", tmp_path / "plot.svg"
     ran = bench("--work", "2x64,1x4096", "--seconds", ".05", "--ways",
-                "C,blocking,asyncio,pickle,ZeroMQ", "--json", path, "--plot",
-                plot, SOURCE_DATE_EPOCH="0", MPLCONFIGDIR=str(tmp_path))
+                ",".join(WAYS), "--json", path, "--plot", plot,
+                SOURCE_DATE_EPOCH="0", MPLCONFIGDIR=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     rows = json.loads(path.read_text())["rows"]
     ways = {row["way"] for row in rows}
-    assert ways == {"C", "blocking", "asyncio", "pickle", "ZeroMQ"}
+    assert ways == set(WAYS)
     assert len(rows) == 2 * len(ways)
     assert all(row["half_round_trip_us"] > 0 for row in rows)
     assert "2 x 64" in ran.stdout and "us over C" in ran.stdout
@@ -42,7 +47,64 @@ def test_the_comparison_runs(tmp_path):
     assert "<!-- UCXX -->" not in drawn
 
 
+@pytest.mark.parametrize("options, said, pairs, computing, bound", [
+    (["--cores", "one"], "; core {0}\n", 1, 0, "one"),
+    (["--cores", "any", "--pairs", "2"],
+     "; any core; 2 pairs at once, the slowest\n", 2, 0, "any"),
+    (["--computing", "1"], "; cores {0} and {1}; 1 beside them only compute\n",
+     1, 1, "apart"),
+])
+def test_processes_share_processors(options, said, pairs, computing, bound,
+                                    tmp_path):
+    path = tmp_path / "rows.json"
+    ran = bench("--work", "2x64", "--seconds", ".05", "--ways",
+                "C,blocking,asyncio", "--json", path, *options)
+    assert ran.returncode == 0, ran.stderr
+    cores = sorted(os.sched_getaffinity(0))
+    first, second = cores[0], cores[1 % len(cores)]
+    assert said.format(first, second) in ran.stdout
+    assert "99 of 100 within" in ran.stdout and "round trips/s" in ran.stdout
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["way"] for row in rows] == ["C", "blocking", "asyncio"]
+    for row in rows:
+        assert row["pairs"] == pairs and row["computing"] == computing
+        assert row["bound"] == bound
+        assert row["cores"] == {"one": [first], "any": cores,
+                                "apart": [first, second]}[bound]
+        assert 0 < row["half_round_trip_us"] <= row["p99_us"]
+        assert row["round_trips_per_s"] > 0
+
+
+def test_without_eventfd_a_pipe_wakes(monkeypatch):
+    monkeypatch.delattr(os, "eventfd", raising=False)
+    hear, ring = _bench_ways.bell()
+    assert hear != ring
+    own = _bench_ways.start_relay(hear)
+    os.write(ring, _bench_ways.ONE)
+    assert os.read(own, 8) == _bench_ways.ONE
+
+
+def test_the_slowest_pair_is_told(monkeypatch):
+    """And how many round trips all of them make."""
+    of_pairs = [tensormsg.bench.figures_of([2e-6] * 98 + [4e-6, 8e-6]),
+                tensormsg.bench.figures_of([3e-6] * 100)]
+    monkeypatch.setattr(tensormsg.bench, "measure", lambda *args: of_pairs)
+    table = tensormsg.bench.Table(["blocking"],
+                                  tensormsg.bench.Setting("apart", 2, 0))
+    table.measure("1 x 1", tensormsg.bench.made(1, 1), [])
+    row, = table.rows
+    assert row["half_round_trip_us"] == pytest.approx(1.5)
+    assert row["p99_us"] == pytest.approx(1.5)
+    assert row["round_trips_per_s"] == pytest.approx(100 / 208e-6 + 1 / 3e-6)
+    assert of_pairs[0].p99 == pytest.approx(4e-6)
+
+
 @pytest.mark.parametrize("args, words", [
+    (["--cores", "two"], "argument --cores: invalid choice: 'two'"),
+    *((["--pairs", text], f"--pairs: {text}: a number from 1 to 100")
+      for text in ("0", "-1", "101", "two", "1.5")),
+    *((["--computing", text], f"--computing: {text}: a number from 0 to 100")
+      for text in ("-1", "101", "all")),
     (["--plot", "rows.pdf"], "rows.pdf: neither .png nor .svg"),
     (["--plot", "/nowhere/plot.png"], "/nowhere/plot.png: no folder"),
     (["--json", "/nowhere/rows.json"], "/nowhere/rows.json: no folder"),
@@ -133,6 +195,47 @@ def is_gone(pid):
         return True
 
 
+def affinities(pid):
+    """Of all threads."""
+    return {tuple(sorted(os.sched_getaffinity(int(thread))))
+            for thread in os.listdir(f"/proc/{pid}/task")}
+
+
+def places_of(children):
+    """By what a process does, where its threads may run."""
+    found = {}
+    for pid in children:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+            for role in {"--ask", "--serve", "--compute"} & \
+                    set(file.read().split("\0")):
+                found[role] = affinities(pid)
+    return found
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+@pytest.mark.parametrize("cores", ["apart", "one", "any"])
+def test_each_process_is_where_it_was_said(cores):
+    every = tuple(sorted(os.sched_getaffinity(0)))
+    asks, serves = {"apart": (every[:1], every[1:2]), "one": (every[:1],) * 2,
+                    "any": (every, every)}[cores]
+    expected = {"--ask": {asks}, "--serve": {serves}, "--compute": {asks}}
+    found = None
+    with subprocess.Popen(
+            [sys.executable, "-m", "tensormsg.bench", "--work", "1x8", "--ways",
+             "background", "--seconds", "30", "--computing", "1", "--cores",
+             cores], stdout=subprocess.DEVNULL,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}) as process:
+        try:
+            end = time.monotonic() + 30
+            while found != expected and time.monotonic() < end:
+                time.sleep(.05)
+                found = places_of(children_of(process.pid))
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+    assert found == expected
+
+
 @pytest.mark.parametrize("way", ["C", "blocking", "asyncio", "pickle"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_it_leaves_no_process(way, number, tmp_path):
@@ -147,6 +250,7 @@ def test_interrupted_it_leaves_no_process(way, number, tmp_path):
                 assert time.monotonic() < end
                 time.sleep(.01)
             time.sleep(.4)  # anywhere in it
+            children = children_of(process.pid)
             process.send_signal(number)
             assert process.wait(30) == (130 if number == signal.SIGINT else
                                         -number)

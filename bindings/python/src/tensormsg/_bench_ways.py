@@ -8,11 +8,14 @@ import asyncio
 import importlib
 import os
 import pickle
+import queue
 import socket
 import statistics
+import sys
+import threading
 import time
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, Awaitable, Callable, Dict, List, Tuple
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -22,7 +25,7 @@ from ._lib import hot
 
 Data = Dict[str, Any]
 SECONDS = 0.6  # of measuring for a row
-MOST = 3000  # round trips
+MOST = 1_000_000  # round trips, which a list of numbers holds
 SLICE = 0.1  # seconds of those that C makes at once
 FIRST = 3  # that do not count: memory is fetched, and what repeats made known
 READY = "listening"  # a line of the other process, amid UCX's
@@ -34,12 +37,36 @@ def touch(message: Any) -> None:
         message[name]
 
 
+ends: "queue.SimpleQueue[float]" = queue.SimpleQueue()
+
+
+def listen_to_parent() -> None:
+    """A line of its input is the time until which to measure; the process ends
+    when nobody holds the other end of its input."""
+    def wait() -> None:
+        while said := os.read(0, 100):  # sys.stdin would be locked at exit
+            ends.put(float(said))
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def say_ready() -> None:
+    print(READY, flush=True)
+
+
+def begin() -> float:
+    """Waits until all pairs are ready. Gives the time until which to measure."""
+    say_ready()
+    return ends.get()
+
+
 def repeat(data: Data, round_trip: Callable[[Data], Any]) -> List[float]:
     times: List[float] = []
     for _ in range(FIRST):
         touch(round_trip(data))
-    end = time.perf_counter() + SECONDS
-    while len(times) < 5 or (time.perf_counter() < end and len(times) < MOST):
+    end = begin()
+    while len(times) < 5 or (time.monotonic() < end and len(times) < MOST):
         since = time.perf_counter()
         touch(round_trip(data))
         times.append(time.perf_counter() - since)
@@ -51,41 +78,58 @@ async def arepeat(data: Data, round_trip: Callable[[Data], Awaitable[Any]]
     times: List[float] = []
     for _ in range(FIRST):
         touch(await round_trip(data))
-    end = time.perf_counter() + SECONDS
-    while len(times) < 5 or (time.perf_counter() < end and len(times) < MOST):
+    end = begin()
+    while len(times) < 5 or (time.monotonic() < end and len(times) < MOST):
         since = time.perf_counter()
         touch(await round_trip(data))
         times.append(time.perf_counter() - since)
     return times
 
 
-CORES = sorted(os.sched_getaffinity(0))  # that there are for both
-core = CORES[0]  # this process's
+CORES = sorted(os.sched_getaffinity(0))  # that there are for all processes
+core: Optional[int] = None  # this process's; None: any
 
 
 def bind() -> None:
     """Leaves the threads that there are already where they are."""
-    os.sched_setaffinity(0, {core})
+    if core is not None:
+        os.sched_setaffinity(0, {core})
 
 
-def say_ready() -> None:
-    print(READY, flush=True)
+def compute() -> None:
+    say_ready()
+    while True:
+        pass
 
 
-def serve_blocking(place: str) -> None:
-    with tensormsg.listen(place) as listener:
+# Each way: what the serving process does, and the round trips of the asking one.
+
+def path_of(place: str) -> str:
+    return place[len("unix://"):]
+
+
+def serve_blocking(place: str, background: bool = False) -> None:
+    with tensormsg.listen(place, background=background) as listener:
         say_ready()
         for message in listener:
             message.peer.send({name: message[name] for name in message})
 
 
-def blocking(place: str, data: Data) -> List[float]:
-    with tensormsg.connect(place) as ep:
+def blocking(place: str, data: Data, background: bool = False) -> List[float]:
+    with tensormsg.connect(place, background=background) as ep:
         def round_trip(sent: Data) -> Any:
             ep.send(sent)
             return ep.recv()
 
         return repeat(data, round_trip)
+
+
+def serve_background(place: str) -> None:
+    serve_blocking(place, True)
+
+
+def with_background(place: str, data: Data) -> List[float]:
+    return blocking(place, data, True)
 
 
 def serve_asyncio(place: str) -> None:
@@ -120,19 +164,20 @@ def serve_c(place: str) -> None:
 def in_c(place: str, data: Data) -> List[float]:
     with tensormsg.connect(place) as ep:
         hot.ping(ep._hub.number, ep._number, data, FIRST)
-        once = hot.ping(ep._hub.number, ep._number, data, 5)
-        count = max(5, min(MOST, int(SECONDS / statistics.median(once))))
-        each = max(1, int(SLICE / statistics.median(once)))
         times: List[float] = []
-        while len(times) < count:  # between which Ctrl-C is heard
-            times += hot.ping(ep._hub.number, ep._number, data,
-                              min(each, count - len(times)))
+        end, each = begin(), 5
+        while len(times) < 5 or (time.monotonic() < end and len(times) < MOST):
+            once = hot.ping(ep._hub.number, ep._number, data, each)
+            times += once
+            # Between the slices Ctrl-C is heard.
+            each = max(1, int(min(SLICE, end - time.monotonic()) /
+                              statistics.fmean(once)))
         ep.abort()
         return times
 
 
 def serve_pickle(place: str) -> None:
-    with Listener(place[len("unix://"):], "AF_UNIX") as listener:
+    with Listener(path_of(place), "AF_UNIX") as listener:
         say_ready()
         with listener.accept() as peer:
             while True:
@@ -140,13 +185,53 @@ def serve_pickle(place: str) -> None:
 
 
 def with_pickle(place: str, data: Data) -> List[float]:
-    peer: Connection = Client(place[len("unix://"):], "AF_UNIX")
+    peer: Connection = Client(path_of(place), "AF_UNIX")
     with peer:
         def round_trip(sent: Data) -> Any:
             peer.send(sent)
             return peer.recv()
 
         return repeat(data, round_trip)
+
+
+def serve_asyncio_pickle(place: str) -> None:
+    async def echo(reader: asyncio.StreamReader,
+                   writer: asyncio.StreamWriter) -> None:
+        while True:
+            await write(writer, await read(reader))
+
+    async def serve() -> None:
+        async with await asyncio.start_unix_server(echo, path_of(place)):
+            say_ready()
+            await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+async def write(writer: asyncio.StreamWriter, data: Data) -> None:
+    body = pickle.dumps(data, 5)
+    writer.write(len(body).to_bytes(8, "little") + body)
+    await writer.drain()
+
+
+async def read(reader: asyncio.StreamReader) -> Any:
+    size = int.from_bytes(await reader.readexactly(8), "little")
+    return pickle.loads(await reader.readexactly(size))
+
+
+def with_asyncio_pickle(place: str, data: Data) -> List[float]:
+    async def run() -> List[float]:
+        reader, writer = await asyncio.open_unix_connection(path_of(place))
+
+        async def round_trip(sent: Data) -> Any:
+            await write(writer, sent)
+            return await read(reader)
+
+        times = await arepeat(data, round_trip)
+        writer.close()
+        return times
+
+    return asyncio.run(run())
 
 
 def zmq_socket(kind: str) -> Any:
@@ -192,10 +277,6 @@ def with_zmq(place: str, data: Data) -> List[float]:
 
 
 # UCXX's package; its address is left in the place of the socket.
-
-def path_of(place: str) -> str:
-    return place[len("unix://"):]
-
 
 def buffers_of(data: Data) -> List[Any]:
     return [np.frombuffer(buffer, "u1") for buffer in pack(data)]
@@ -312,32 +393,92 @@ def with_theirs(place: str, data: Data) -> List[float]:
     return asyncio.run(run())
 
 
+# What `background` cannot be faster than: in each process a thread waits for the
+# peer and wakes the one that calls.
+
+ONE = (1).to_bytes(8, sys.byteorder)  # what an eventfd is read and written by
+
+
+def bell() -> Tuple[int, int]:
+    """To hear, and to ring."""
+    eventfd: Any = getattr(os, "eventfd", None)  # of Python 3.10
+    if eventfd is None:
+        return os.pipe()
+    fd: int = eventfd(0)
+    return fd, fd
+
+
+def relay(hear: int, ring: int) -> None:
+    while os.read(hear, 8):
+        os.write(ring, ONE)
+
+
+def start_relay(hear: int) -> int:
+    """In a thread. What it rings is heard by the descriptor that is returned."""
+    own, ring = bell()
+    threading.Thread(target=relay, args=(hear, ring), daemon=True).start()
+    return own
+
+
+def serve_wakes(place: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path_of(place))
+        listener.listen()
+        say_ready()
+        peer, _ = listener.accept()
+        with peer:
+            _, (asked, reply), _, _ = socket.recv_fds(peer, 1, 2)
+        relay(start_relay(asked), reply)
+
+
+def with_wakes(place: str, data: Data) -> List[float]:
+    (asked, ask), (replied, reply) = bell(), bell()
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(path_of(place))
+        socket.send_fds(peer, [b"2"], [asked, reply])
+    own = start_relay(replied)
+
+    def round_trip(_: Data) -> Any:
+        os.write(ask, ONE)
+        os.read(own, 8)
+        return ()
+
+    return repeat(data, round_trip)
+
+
 WAYS: Dict[str, Tuple[Callable[[str], None],
                       Callable[[str, Data], List[float]]]] = {
     "C": (serve_c, in_c),
     "blocking": (serve_blocking, blocking),
     "asyncio": (serve_asyncio, with_asyncio),
+    "background": (serve_background, with_background),
     "pickle": (serve_pickle, with_pickle),
+    "asyncio-pickle": (serve_asyncio_pickle, with_asyncio_pickle),
     "ZeroMQ": (serve_zmq, with_zmq),
     "UCXX": (serve_ucxx, with_ucxx),
     "Pipe": (serve_pipe, with_pipe),
     "TensorDictPipe": (serve_theirs, with_theirs),
+    "wakes": (serve_wakes, with_wakes),
 }
 ABOUT = {
     "C": "the library, driven by C, with a map that is made once",
     "blocking": "this package: connect(), send(), recv()",
     "asyncio": "the same with asyncio",
+    "background": "blocking, with background=True at both ends",
     "pickle": "multiprocessing's Connection, on a Unix socket",
+    "asyncio-pickle": "asyncio's streams, on a Unix socket, with pickle 5",
     "ZeroMQ": "pyzmq, with pickle 5 and buffers out of band",
     "UCXX": "ucxx: send_multi(), on loopback, with pickle 5",
     "Pipe": "tensormsg.tensordict.Pipe, of TensorDicts",
     "TensorDictPipe": "tensordict's own over UCXX, consolidated before",
+    "wakes": "floor of background: two wakes by eventfd a side, no data",
 }
 NEEDS = {  # modules, and the packages that have them
     "ZeroMQ": {"zmq": "pyzmq"}, "UCXX": {"ucxx": "ucxx-cu13"},
     "Pipe": {"tensordict": "tensordict"},
     "TensorDictPipe": {"tensordict": "tensordict", "ucxx": "ucxx-cu13"}}
-OURS = "C", "blocking", "asyncio", "Pipe"
+OURS = "C", "blocking", "asyncio", "background", "Pipe"
+FLOORS = "wakes",  # that carry nothing
 THREADED = {"ZeroMQ"}  # by threads of its own, which may use every core
 
 # These want a newer UCX than the distribution's, and so processes of their own,

@@ -8,24 +8,29 @@ by how much it is faster than others.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import json
+import math
 import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-from typing import Any, Dict, List, NamedTuple, Tuple
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 
 import tensormsg
 
 from . import _bench_ways as ways
-from ._bench_ways import ABOUT, APART, NEEDS, OURS, READY, THREADED, WAYS, Data
+from ._bench_ways import (ABOUT, APART, FLOORS, NEEDS, OURS, READY, THREADED,
+                          WAYS, Data)
+
+MOST_PROCESSES = 100  # of a kind
 
 BEFORE = """
 import importlib.util, os
@@ -61,56 +66,115 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def end_with_parent() -> None:
-    """Of the other process: when nobody holds its input any more."""
-    def wait() -> None:
-        while os.read(0, 1):  # not sys.stdin, which would be locked at exit
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
+class Figures(NamedTuple):
+    """Of one pair: seconds of a round trip, and how many a second."""
+    median: float
+    p99: float
+    rate: float
 
 
-def ask(way: str, place: str, data: Data, work: List[str]) -> float:
-    """Seconds of a round trip, the median. `work`: the options that say so."""
-    if way not in APART:
-        try:
-            if way not in THREADED:
-                ways.bind()
-            return statistics.median(WAYS[way][1](place, data))
-        finally:
-            os.sched_setaffinity(0, ways.CORES)
-    ran = subprocess.run(
-        program(way, "--ask", way, place, *work, "--seconds", str(ways.SECONDS),
-                "--core", str(ways.core)),
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if ran.returncode != 0:
-        raise Failed(f"its process ended: {last_line(ran.stderr)}")
-    return float(ran.stdout.splitlines()[-1])
+def figures_of(times: List[float]) -> Figures:
+    ordered = sorted(times)
+    return Figures(statistics.median(ordered),
+                   ordered[math.ceil(.99 * len(ordered)) - 1],
+                   len(times) / math.fsum(times))
 
 
-def measure(way: str, data: Data, work: List[str]) -> float:
-    """Seconds of half a round trip. Raises Failed."""
+class Helper:
+    """A process that takes part in a way: serves, asks or computes."""
+
+    def __init__(self, stack: contextlib.ExitStack, name: str, core: int,
+                 *command: str) -> None:
+        self.name = name
+        self.words = stack.enter_context(
+            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
+        where = [] if core < 0 else ["--core", str(core)]
+        self.process = stack.enter_context(subprocess.Popen(
+            [*command, *where], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self.words))
+        stack.callback(self.process.kill)
+
+    def wait(self) -> None:
+        """Until it says that it is ready."""
+        assert self.process.stdout is not None
+        if f"{READY}\n" not in self.process.stdout:
+            self.fail()
+
+    def tell(self, end: float) -> None:
+        """It asks until then."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # result() says why
+            self.process.stdin.write(f"{end}\n")
+            self.process.stdin.flush()
+
+    def result(self) -> Figures:
+        assert self.process.stdout is not None
+        said = self.process.stdout.read()
+        if self.process.wait() != 0:
+            self.fail()
+        return Figures(*map(float, said.splitlines()[-1].split()))
+
+    def fail(self) -> None:
+        self.process.wait()
+        self.words.seek(0)
+        raise Failed(f"{self.name} ended: {last_line(self.words.read())}")
+
+
+class Setting(NamedTuple):
+    """How the processes share the processors."""
+    cores: str
+    pairs: int
+    computing: int
+
+    def bound(self) -> List[int]:
+        """The cores of asker and server. Empty: any."""
+        used = ways.CORES
+        return {"apart": [used[0], used[1 % len(used)]], "one": used[:1],
+                "any": []}[self.cores]
+
+    def core(self, side: int) -> int:
+        """Negative: any."""
+        bound = self.bound()
+        return bound[side % len(bound)] if bound else -1
+
+    def about(self) -> str:
+        bound = self.bound()
+        said = "any core" if not bound else f"core {bound[0]}" \
+            if self.cores == "one" else f"cores {bound[0]} and {bound[1]}"
+        if self.pairs > 1:
+            said += f"; {self.pairs} pairs at once, the slowest"
+        if self.computing:
+            said += f"; {self.computing} beside them only compute"
+        return said
+
+
+USUAL = Setting("apart", 1, 0)
+
+
+def measure(way: str, work: List[str], setting: Setting) -> List[Figures]:
+    """Of each pair. `work`: the options that say what is sent. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder, \
-            open(f"{folder}/words", "w+", encoding="utf-8",
-                 errors="replace") as words:
-        place = f"unix://{folder}/socket"
-        with subprocess.Popen(
-                program(way, "--serve", way, place, "--core",
-                        str(ways.CORES[1 % len(ways.CORES)])), text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=words) as peer:
-            assert peer.stdout is not None
-            try:
-                if f"{READY}\n" not in peer.stdout:
-                    words.seek(0)
-                    raise Failed("its other process ended: " +
-                                 last_line(words.read()))
-                return ask(way, place, data, work) / 2
-            except (OSError, EOFError, ImportError) as error:
-                raise Failed(f"{type(error).__name__}: {error}") from error
-            finally:
-                peer.kill()
+            contextlib.ExitStack() as stack:
+        places = [f"unix://{folder}/{i}" for i in range(setting.pairs)]
+        servers = [Helper(stack, "its other process", setting.core(1),
+                          *program(way, "--serve", way, place))
+                   for place in places]
+        for helper in servers:
+            helper.wait()
+        askers = [Helper(stack, "its process", setting.core(0),
+                         *program(way, "--ask", way, place, *work))
+                  for place in places]
+        for helper in askers:
+            helper.wait()
+        computing = [Helper(stack, "a process that computes", setting.core(i),
+                            *program("", "--compute"))
+                     for i in range(setting.computing)]
+        for helper in computing:
+            helper.wait()
+        end = time.monotonic() + ways.SECONDS
+        for helper in askers:
+            helper.tell(end)
+        return [helper.result() for helper in askers]
 
 
 def made(count: int, size: int) -> Data:
@@ -120,7 +184,7 @@ def made(count: int, size: int) -> Data:
 def compare(took: Dict[str, float]) -> List[str]:
     """What Python costs over C, and by how much it is faster than others."""
     lines = []
-    for way in "blocking", "asyncio":
+    for way in "blocking", "asyncio", "background":
         mine, said = took.get(way), []
         if mine is None:
             continue
@@ -128,7 +192,10 @@ def compare(took: Dict[str, float]) -> List[str]:
             said.append(f"{(mine - took['C']) * 1e6:.1f} us over C, "
                         f"{took['C'] / mine:.2f} of its speed")
         said += [f"{other / mine:.1f} times as fast as {name}"
-                 for name, other in took.items() if name not in OURS]
+                 for name, other in took.items()
+                 if name not in OURS and name not in FLOORS]
+        if way == "background" and "wakes" in took:
+            said.append(f"{mine / took['wakes']:.2f} of the time of wakes")
         lines.append(f"{way}: " + "; ".join(said))
     return lines
 
@@ -201,6 +268,17 @@ def time_of(text: str) -> float:
     return value
 
 
+def number_of(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not re.fullmatch(r"\d{1,3}", text) or \
+                not least <= int(text) <= MOST_PROCESSES:
+            raise argparse.ArgumentTypeError(
+                f"{text}: a number from {least} to {MOST_PROCESSES}")
+        return int(text)
+
+    return number
+
+
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tensormsg.bench", description=__doc__,
@@ -221,13 +299,29 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=time_of, default=ways.SECONDS,
                         help="to measure each for (%(default)s); five round "
                         "trips at least")
+    parser.add_argument("--cores", choices=["apart", "one", "any"],
+                        default=USUAL.cores,
+                        help="apart: the two processes of a pair on a core "
+                        "each; one: all processes on the first core; any: no "
+                        "process is bound (%(default)s)")
+    parser.add_argument("--pairs", type=number_of(1), metavar="N",
+                        default=USUAL.pairs,
+                        help="how many pairs of processes exchange at once; the "
+                        "slowest is told (%(default)s)")
+    parser.add_argument("--computing", type=number_of(0), metavar="N",
+                        default=USUAL.computing,
+                        help="how many processes compute beside them "
+                        "(%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="to write rows {way, work, "
-                        "tensors, bytes_each, half_round_trip_us, gb_per_s, "
+                        "tensors, bytes_each, half_round_trip_us, p99_us, "
+                        "gb_per_s, round_trips_per_s, pairs, computing, bound, "
                         "cores}")
     parser.add_argument("--plot", metavar="FILE",
                         help="to draw, .png or .svg (needs matplotlib)")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--compute", action="store_true",
+                        help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
     return parser
 
@@ -247,63 +341,83 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 
 
 def help_measure(args: argparse.Namespace) -> None:
-    """As the process that another of these has started."""
+    """As a process that another of these has started."""
     ways.core = args.core
-    way, place = args.serve or args.ask
+    way, place = args.serve or args.ask or ("", "")
     if way not in THREADED:
         ways.bind()
+    ways.listen_to_parent()
+    if args.compute:
+        ways.compute()
     if args.serve:
-        end_with_parent()
         WAYS[way][0](place)
         return
     times = WAYS[way][1](place, args.workload.data if args.workload else
                          made(*args.work[0]))
-    print(statistics.median(times), flush=True)
+    print(*figures_of(times), flush=True)
     os._exit(0)  # in whatever state others' threads are
 
 
 class Table:
     """Of what was measured: printed line by line."""
 
-    def __init__(self, columns: List[str]) -> None:
+    def __init__(self, columns: List[str], setting: Setting) -> None:
         self.columns = columns
+        self.setting = setting
         self.rows: List[Dict[str, Any]] = []
         self.comparisons: List[str] = []
         self.failed = False
         print(f"{'tensors x bytes':>16}" +
               "".join(f"{way:>15}" for way in columns) +
-              "   us, half a round trip; cores "
-              f"{ways.CORES[0]} and {ways.CORES[1 % len(ways.CORES)]}",
-              flush=True)
+              f"   us, half a round trip; {setting.about()}", flush=True)
 
     def measure(self, label: str, data: Data, work: List[str]) -> None:
-        total = sum(array.nbytes for array in data.values())
-        took: Dict[str, float] = {}
-        line = f"{label:>16}"
+        took: Dict[str, Dict[str, Any]] = {}
         for way in self.columns:
             try:
-                took[way] = seconds = measure(way, data, work)
+                pairs = measure(way, work, self.setting)
             except Failed as error:
                 print(f"{label}, {way}: {error}", file=sys.stderr)
                 self.failed = True
-                line += f"{'-':>15}"
                 continue
-            self.rows.append({
-                "way": way, "work": label, "tensors": len(data),
+            took[way] = self.row(way, label, data, pairs)
+        self.rows += took.values()
+        self.line(label, took, "half_round_trip_us")
+        if self.setting != USUAL:
+            self.line("99 of 100 within", took, "p99_us")
+            self.line("round trips/s", took, "round_trips_per_s")
+        self.comparisons += [f"{label}, {said}" for said in compare(
+            {way: row["half_round_trip_us"] / 1e6
+             for way, row in took.items()})]
+
+    def row(self, way: str, label: str, data: Data,
+            pairs: List[Figures]) -> Dict[str, Any]:
+        total = sum(array.nbytes for array in data.values())
+        slowest = max(pairs)
+        return {"way": way, "work": label, "tensors": len(data),
                 "bytes_each": total / max(1, len(data)),
-                "half_round_trip_us": seconds * 1e6,
-                "gb_per_s": total / seconds / 1e9,
-                "cores": [ways.CORES[0], ways.CORES[1 % len(ways.CORES)]]})
-            line += f"{seconds * 1e6:15.1f}"
-        print(line, flush=True)
-        self.comparisons += [f"{label}, {said}" for said in compare(took)]
+                "half_round_trip_us": slowest.median / 2 * 1e6,
+                "p99_us": slowest.p99 / 2 * 1e6,
+                "gb_per_s": total / (slowest.median / 2) / 1e9,
+                "round_trips_per_s": sum(pair.rate for pair in pairs),
+                "pairs": self.setting.pairs,
+                "computing": self.setting.computing,
+                "bound": self.setting.cores,
+                "cores": self.setting.bound() or ways.CORES}
+
+    def line(self, label: str, took: Dict[str, Dict[str, Any]],
+             figure: str) -> None:
+        print(f"{label:>16}" + "".join(
+            f"{took[way][figure]:15.1f}" if way in took else f"{'-':>15}"
+            for way in self.columns), flush=True)
 
 
 def run(args: argparse.Namespace) -> bool:
     """Whether all of it could be measured."""
     for way in [] if args.ways else [way for way in WAYS if lacks(way)]:
         print(f"{way} is left out: {lacks(way)}", file=sys.stderr)
-    table = Table(args.ways or [way for way in WAYS if not lacks(way)])
+    table = Table(args.ways or [way for way in WAYS if not lacks(way)],
+                  Setting(args.cores, args.pairs, args.computing))
     if args.workload:
         path, data = args.workload
         table.measure(os.path.basename(path), data, ["--workload", path])
@@ -325,8 +439,11 @@ def main() -> None:
     args = parser.parse_args()
     check(parser, args)
     ways.SECONDS = args.seconds
+    if args.cores == "one":  # processes that are started inherit that
+        ways.CORES = ways.CORES[:1]
+        os.sched_setaffinity(0, ways.CORES)
     try:
-        if args.serve or args.ask:
+        if args.serve or args.ask or args.compute:
             help_measure(args)
         elif not run(args):
             sys.exit(1)
