@@ -70,14 +70,14 @@ scale:
 counts:
 	@scripts/setup.sh build test
 	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
-	@$(compile) --target tensormsg_counts
+	@$(compile) --target tensormsg_counts tensormsg_counts_shared
 	@$(ctest) -R '^counts/' --verbose
 
 # After a change of these figures that was meant.
 update-counts:
 	@scripts/setup.sh build test
 	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
-	@$(compile) --target tensormsg_counts
+	@$(compile) --target tensormsg_counts tensormsg_counts_shared
 	@$(compile) --target update-counts
 
 # After a change of what the tests take that was meant: from the last `make test`.

@@ -58,36 +58,6 @@ size_t bench_hear(int socket, void *data, size_t most)
     return bytes;
 }
 
-int bench_core_of(int n)
-{
-    static cpu_set_t all; /* before any was bound */
-    static bool known;
-    int first = -1;
-
-    known = known || sched_getaffinity(0, sizeof(all), &all) == 0;
-    for (int cpu = 0; known && cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET((unsigned)cpu, &all)) {
-            first = first < 0 ? cpu : first;
-            if (n-- == 0) {
-                return cpu;
-            }
-        }
-    }
-    return first;
-}
-
-void bench_bind_core(int n)
-{
-    int core = bench_core_of(n);
-    cpu_set_t one;
-
-    if (core >= 0) {
-        CPU_ZERO(&one);
-        CPU_SET((unsigned)core, &one);
-        sched_setaffinity(0, sizeof(one), &one);
-    }
-}
-
 void bench_meet(int socket)
 {
     char byte = 0;

@@ -28,11 +28,13 @@ PARTS = {
     "instructions": ("sender_instructions", "receiver_instructions"),
     "memory": ("allocations", "copies", "copies_in_ucx"),
     "system_calls": ("system_calls",),
+    "sharing": ("switches", "polls_in_vain"),
 }
 
 # By how much, as a share of it and beyond that, a figure may rise above its
 # ceiling, or lie below before that is said. Instructions differ a little with
-# any change, copies by a few bytes of headers; all else is whole numbers.
+# any change, copies by a few bytes of headers, and whoever else wants the core
+# that two processes share adds switches; all else is whole numbers.
 ALLOWED = {
     "sender_instructions": (0.05, 0),
     "receiver_instructions": (0.05, 0),
@@ -40,6 +42,8 @@ ALLOWED = {
     "copies": (0, 0.01),
     "copies_in_ucx": (0.01, 0.01),
     "system_calls": (0, 1e-4),
+    "switches": (0.5, 0),
+    "polls_in_vain": (0.5, 0),
 }
 UNITS = {
     "sender_instructions": "instructions of the sending side a message",
@@ -48,6 +52,8 @@ UNITS = {
     "copies": "copies of each byte, not by UCX",
     "copies_in_ucx": "copies of each byte by UCX",
     "system_calls": "system calls a message",
+    "switches": "context switches a message",
+    "polls_in_vain": "polls of UCX in vain a message",
 }
 
 # What strace sees only because it is there, or where there is no vDSO.
@@ -150,6 +156,16 @@ def count_system_calls(program):
     return rows, told
 
 
+def count_sharing(program):
+    rows = {}
+    for line in run(program + "-shared").splitlines():
+        *label, switches, vain = line.split(";")
+        shape, phase, _, messages = read_label(";".join(label))
+        rows[shape, phase] = {"switches": int(switches) / messages,
+                              "polls_in_vain": int(vain) / messages}
+    return rows, {}
+
+
 def read_callgrind(path):
     """The label of a dump, and what each object file executed itself."""
     names = {}
@@ -202,7 +218,7 @@ def count_instructions(program):
 
 
 COUNTERS = {"instructions": count_instructions, "memory": count_memory,
-            "system_calls": count_system_calls}
+            "system_calls": count_system_calls, "sharing": count_sharing}
 
 
 def nice(value):

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A wait that sleeps on its boxes for a moment: who ends that, and that its
+ * sides may move from core to core meanwhile. That no message is lost by it is
+ * test_box's, too, whose workers nap. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "am/box.h"
+#include "am/endpoint.h"
+#include "am/loop.h"
+#include "support/channels.h"
+#include "support/peers.h"
+#include "support/sample.h"
+
+#define BOXES 3
+#define LONG_NS 20000000000u /* a nap that only a call ends in this test */
+#define SMALL 100
+#define WAKES_AT 16 /* of a box: the sender wakes who naps */
+
+/* The box by itself, of whose receiver a thread naps. */
+typedef struct {
+    tmsg_box_t *from[BOXES], *to[BOXES];
+    unsigned count;
+    uint64_t ns;
+    tmsg_status_t status;
+} nap_t;
+
+static void open_boxes(nap_t *nap, unsigned count)
+{
+    *nap = (nap_t){.count = count, .ns = LONG_NS};
+    for (unsigned i = 0; i < count; i++) {
+        must(tmsg_box_create(&nap->from[i]));
+        must(tmsg_box_open(getpid(), tmsg_box_shared(nap->from[i])->fd,
+                           tmsg_box_shared(nap->from[i])->memory, &nap->to[i]));
+    }
+}
+
+static void close_boxes(nap_t *nap)
+{
+    for (unsigned i = 0; i < nap->count; i++) {
+        tmsg_box_free(nap->from[i]);
+        tmsg_box_free(nap->to[i]);
+    }
+}
+
+static void *take_nap(void *arg)
+{
+    nap_t *nap = arg;
+    tmsg_nap_t words = {.count = 0};
+
+    for (unsigned i = 0; i < nap->count; i++) {
+        tmsg_box_nap_word(nap->to[i], &words);
+    }
+    nap->status = tmsg_box_nap(&words, tmsg_now_ns() + nap->ns);
+    for (unsigned i = 0; i < nap->count; i++) {
+        tmsg_box_nap_end(nap->to[i]);
+    }
+    return NULL;
+}
+
+static void put(tmsg_box_t *box)
+{
+    static const uint8_t header[32];
+
+    (void)tmsg_box_begin(box, sizeof(header), 0);
+    tmsg_box_write_header(box, header);
+    must_true(!tmsg_box_put(box, 0, 0));
+}
+
+/* A thread naps on so many boxes until the last one's sender, say, ends that;
+ * which comes before it falls asleep in some rounds. */
+static void wake(unsigned count, void (*end)(tmsg_box_t *box), bool receiver)
+{
+    nap_t nap;
+    pthread_t thread;
+
+    open_boxes(&nap, count);
+    for (int round = 0; round < 20; round++) {
+        for (unsigned i = 0; i < count; i++) {
+            tmsg_box_nap_begin(nap.to[i]);
+        }
+        must_eq(pthread_create(&thread, NULL, take_nap, &nap), 0);
+        if (round % 2 == 0) {
+            usleep(1000);
+        }
+        end(receiver ? nap.to[count - 1] : nap.from[count - 1]);
+        must_eq(pthread_join(thread, NULL), 0);
+        must_eq(nap.status, TMSG_OK);
+    }
+    close_boxes(&nap);
+}
+
+Test(nap, what_is_put_ends_it) { wake(1, put, false); }
+Test(nap, what_goes_elsewhere_ends_it) { wake(1, tmsg_box_call, false); }
+Test(nap, another_thread_ends_it) { wake(1, tmsg_box_rouse, true); }
+Test(nap, any_of_several_boxes_ends_it) { wake(BOXES, put, false); }
+
+Test(nap, ends_by_itself)
+{
+    nap_t nap;
+
+    for (unsigned count = 1; count <= BOXES; count += BOXES - 1) {
+        open_boxes(&nap, count);
+        nap.ns = 1000000;
+        for (unsigned i = 0; i < count; i++) {
+            tmsg_box_nap_begin(nap.to[i]);
+        }
+        take_nap(&nap);
+        cr_expect(eq(int, nap.status, TMSG_ERR_TIMED_OUT));
+        close_boxes(&nap);
+    }
+}
+
+Test(nap, nobody_is_woken_who_is_awake)
+{
+    nap_t nap;
+
+    open_boxes(&nap, 1);
+    put(nap.from[0]);
+    tmsg_box_nap_begin(nap.to[0]);
+    tmsg_box_nap_end(nap.to[0]);
+    tmsg_box_call(nap.from[0]);
+    take_nap(&nap); /* was not announced */
+    cr_expect(eq(int, nap.status, TMSG_OK));
+    close_boxes(&nap);
+}
+
+Test(nap, a_sender_says_whether_it_wakes_and_where_it_runs)
+{
+    nap_t nap;
+    uint32_t *wakes;
+
+    open_boxes(&nap, 1);
+    cr_expect(tmsg_box_may_nap(nap.to[0]));
+    cr_expect(eq(int, tmsg_box_core(nap.to[0]), -1));
+    put(nap.from[0]);
+    cr_expect(ge(int, tmsg_box_core(nap.to[0]), 0));
+    wakes =
+        (uint32_t *)(void *)(tmsg_box_shared(nap.from[0])->memory + WAKES_AT);
+    *wakes = 0;
+    cr_expect(not(tmsg_box_may_nap(nap.to[0])));
+    close_boxes(&nap);
+}
+
+/* Two workers in lock step, each in a thread of its own. */
+typedef struct {
+    pair_t *pair;
+    unsigned messages;
+} echo_t;
+
+static void give(tmsg_endpoint_t *endpoint, uint64_t seed)
+{
+    const sample_t sample = sample_plain(seed, SMALL);
+
+    tmsg_request_destroy(send_on(endpoint, 0, sample_make(&sample), 0));
+}
+
+static void arrive(const side_t *side, uint64_t seed)
+{
+    const sample_t sample = sample_plain(seed, SMALL);
+    tmsg_message_t *message;
+
+    must(tmsg_worker_recv(side->worker, PEERS_BOUND_MS, &message));
+    sample_check(&sample, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+}
+
+static void *echo(void *arg)
+{
+    const echo_t *echo = arg;
+
+    for (unsigned i = 0; i < echo->messages; i++) {
+        arrive(&echo->pair->a, i);
+        give(echo->pair->to_b, i);
+    }
+    return NULL;
+}
+
+/* The n-th core that this process may use, of two, or of one. */
+static void bind_thread(pthread_t thread, unsigned n)
+{
+    cpu_set_t all, one;
+    int cores[2] = {0, 0};
+    unsigned count = 0;
+
+    must_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+    for (int core = 0; core < CPU_SETSIZE && count < 2; core++) {
+        if (CPU_ISSET(core, &all)) {
+            cores[count++] = core;
+        }
+    }
+    CPU_ZERO(&one);
+    CPU_SET(cores[n % count], &one);
+    must_eq(pthread_setaffinity_np(thread, sizeof(one), &one), 0);
+}
+
+static long switches(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+/* Which threads are where in each phase; all processors are found before. */
+static const unsigned phases[][2] = {{0, 0}, {0, 1}, {1, 1}, {1, 0}, {0, 0}};
+enum { PHASES = sizeof(phases) / sizeof(phases[0]), EACH = 2000 };
+
+Test(nap, sides_may_move_from_core_to_core)
+{
+    const side_options_t quiet = {.quiet = true};
+    pair_t pair;
+    echo_t other = {&pair, PHASES * EACH};
+    pthread_t thread, self = pthread_self();
+    cpu_set_t all;
+
+    must_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &quiet, &quiet);
+    must_eq(pthread_create(&thread, NULL, echo, &other), 0);
+    for (unsigned phase = 0; phase < PHASES; phase++) {
+        long before;
+
+        must_eq(pthread_setaffinity_np(self, sizeof(all), &all), 0);
+        bind_thread(thread, phases[phase][0]);
+        bind_thread(self, phases[phase][1]);
+        before = switches();
+        for (unsigned i = phase * EACH; i < (phase + 1) * EACH; i++) {
+            give(pair.to_a, i);
+            arrive(&pair.b, i);
+        }
+        if (phases[phase][0] == phases[phase][1]) { /* one there, one back */
+            cr_expect(le(long, switches() - before, 4L * EACH));
+        }
+    }
+    must_eq(pthread_join(thread, NULL), 0);
+    cr_expect(gt(u64, pair.to_a->stats.sent_by_box, PHASES * EACH / 2));
+    pair_close(&pair);
+}
