@@ -222,6 +222,11 @@ static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
         }
         tmsg_box_take(endpoint->boxes.in);
     }
+    if (count > 0) {
+        atomic_store_explicit(&endpoint->worker->peer_core,
+                              tmsg_box_core(endpoint->boxes.in) + 1,
+                              memory_order_relaxed);
+    }
     return count;
 }
 
@@ -299,6 +304,9 @@ bool tmsg_boxes_nap_begin(tmsg_worker_t *worker)
         may = tmsg_box_may_nap(boxes_at(node)->in);
         tmsg_box_nap_begin(boxes_at(node)->in);
     }
+    if (!may) {
+        tmsg_boxes_nap_end(worker);
+    }
     return may;
 }
 
@@ -328,14 +336,9 @@ void tmsg_boxes_rouse(tmsg_worker_t *worker)
 
 bool tmsg_boxes_share_core(const tmsg_worker_t *worker)
 {
-    int core = worker->boxes.count > 0 ? sched_getcpu() : -1;
-    bool share = false;
+    int core = atomic_load_explicit(&worker->peer_core, memory_order_relaxed);
 
-    for (tmsg_node_t *node = worker->boxes.head; node != NULL && core >= 0;
-         node = node->next) {
-        share = share || tmsg_box_core(boxes_at(node)->in) == core;
-    }
-    return share;
+    return core != 0 && core - 1 == sched_getcpu();
 }
 
 bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint)

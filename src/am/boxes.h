@@ -85,7 +85,8 @@ void tmsg_boxes_nap_end(tmsg_worker_t *worker);
 /* Ends the nap of a thread of this worker. Lock held. */
 void tmsg_boxes_rouse(tmsg_worker_t *worker);
 
-/* Whether a peer puts its messages there on the core on which this runs. */
+/* Whether the peer whose message came last put it there on the core on which
+ * this runs. From any thread. */
 bool tmsg_boxes_share_core(const tmsg_worker_t *worker);
 
 /* Whether nobody else wrote to either box, see box.h. */

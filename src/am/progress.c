@@ -575,41 +575,48 @@ static uint64_t nap_until(const tmsg_worker_t *worker, const lead_t *lead,
                                                        : until;
 }
 
+/* Only one that nothing ended was in vain: a peer calls late, mostly. */
+static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
+{
+    lead->slept = true;
+    lead->napped = status != TMSG_OK;
+    lead->dozes = false;
+    tmsg_worker_lock(worker);
+    worker->naps = false;
+    worker->no_naps = status == TMSG_ERR_UNSUPPORTED;
+    tmsg_boxes_nap_end(worker);
+    unlock_quietly(worker);
+}
+
+/* Whether the leader may nap. Lock held. */
+static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
+{
+    return worker->boxes.count > 0 && !worker->no_naps && !lead->napped &&
+           !worker->ending && take_lead(worker) && !has_work(worker) &&
+           (lead->done == NULL || !lead->done(lead->arg)) &&
+           !tmsg_stage_is_busy(&worker->stage) && worker->lanes.count == 0;
+}
+
 /* Where all peers wake who naps. First they are told, and the leader looks
  * everywhere once more. False: it may not. */
 static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
 {
     tmsg_nap_t nap;
-    bool may, begins = !lead->dozes;
-    tmsg_status_t status;
+    uint64_t until;
+    bool may;
 
-    if (worker->boxes.count == 0 || worker->no_naps || lead->napped) {
-        return false;
-    }
     tmsg_worker_lock(worker);
-    may = !worker->ending && take_lead(worker) && !has_work(worker) &&
-          (lead->done == NULL || !lead->done(lead->arg)) &&
-          !tmsg_stage_is_busy(&worker->stage) && worker->lanes.count == 0;
-    if (may && begins) {
-        may = tmsg_boxes_nap_begin(worker);
-    } else if (may) {
-        tmsg_boxes_nap_words(worker, &nap);
+    may = may_nap(worker, lead);
+    if (!may || !lead->dozes) {
+        lead->dozes = may && tmsg_boxes_nap_begin(worker);
+        unlock_quietly(worker);
+        return lead->dozes;
     }
-    worker->naps = may && !begins;
-    lead->dozes = may;
+    tmsg_boxes_nap_words(worker, &nap);
+    until = nap_until(worker, lead, now);
+    worker->naps = true;
     unlock_quietly(worker);
-    if (!worker->naps) {
-        return may;
-    }
-    lead->slept = true;
-    status = tmsg_box_nap(&nap, nap_until(worker, lead, now));
-    worker->no_naps = status == TMSG_ERR_UNSUPPORTED;
-    lead->napped = status != TMSG_OK;
-    lead->dozes = false;
-    tmsg_worker_lock(worker);
-    worker->naps = false;
-    tmsg_boxes_nap_end(worker);
-    unlock_quietly(worker);
+    end_nap(worker, lead, tmsg_box_nap(&nap, until));
     return true;
 }
 
@@ -664,6 +671,9 @@ static void take_turn(tmsg_worker_t *worker, lead_t *lead)
     uint64_t before = worker->changes;
     bool quiet = drive(worker) == 0;
 
+    if (!quiet && lead->dozes) {
+        tmsg_boxes_nap_end(worker);
+    }
     if (worker->changes != before) {
         tmsg_worker_unlock(worker);
     } else {
