@@ -13,6 +13,7 @@ import pathlib
 import tempfile
 import time
 
+import shared
 from table import Column, Table, figures
 from turns import Turn, contest, run, told
 
@@ -69,13 +70,36 @@ def apart(args, ways, workload, table):
     return turns
 
 
-def schedule(args, table):
+def sharing(args, ways, work, table):
+    """The turns of a work where processors are shared."""
+    names = "half_round_trip_us", "p99_us", "round_trips_per_s"
+    turns = [Turn(table, (work, "shm"), way,
+                  lambda way=way: in_c(names, ways[way], way, shared.WORKLOAD,
+                                       "shm", args.shared_seconds,
+                                       *shared.in_c(work)))
+             for way in ways if ways[way] == args.program]
+    if args.python and work in shared.PYTHON_WORKS:
+        turns += [Turn(table, (work, "shm"), shared.PYTHON[way],
+                       lambda way=way: in_python(
+                           names, args.python, way, shared.WORKLOAD,
+                           args.shared_seconds, *shared.in_python(work)))
+                  for way in shared.PYTHON]
+    return turns
+
+
+def schedule(args, table, shared_table):
     """Lists of turns, which are taken together; and what is measured again at
     the end of each."""
     ways = {way: program for program in args.programs
             for way in run([program]).splitlines()}
-    return [(apart(args, ways, workload, table), CONTROLS)
-            for workload in args.workloads]
+    series = []
+    if args.shared != "only":
+        series += [(apart(args, ways, workload, table), CONTROLS)
+                   for workload in args.workloads]
+    if args.shared != "no":
+        series += [(sharing(args, ways, work, shared_table),
+                    CONTROLS | shared.CONTROLS) for work in args.works]
+    return series
 
 
 def machine(programs, python):
@@ -91,17 +115,28 @@ def intro(about):
     return [f"{about['rounds']} rounds, in turns forwards and backwards, of "
             f"{about['seconds']} s a figure; medians, and in brackets the "
             "least and the most of the rounds. Both sides were bound, to cores "
-            f"{about['cores']}. "
+            f"{about['cores']}, except where processors are shared. "
             "*No difference*: ours differed by as much from itself, at both "
             f"ends of a turn. It took {about['minutes']:.0f} minutes. What is "
             "compared, and how: [README.md](../compare/README.md).", ""]
 
 
-def markdown(table, about):
+def markdown(table, shared_table, about):
     lines = [f"# {about['date']}: maps by all ways", "", *intro(about),
              *about["machine"], "", *table.markdown()]
+    if shared_table.seen:
+        lines += [*shared.intro(about["shared_seconds"]),
+                  *shared_table.markdown("###")]
     lines += [f"Not measured: {one}\n" for one in about["missing"]]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def works(text):
+    for work in text.split(","):
+        if work not in shared.WORKS:
+            raise argparse.ArgumentTypeError(
+                f"{work}: none of {', '.join(shared.WORKS)}")
+    return text.split(",")
 
 
 def options():
@@ -113,8 +148,16 @@ def options():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3,
                         help="for each figure of a round")
+    parser.add_argument("--shared", choices=("only", "no"),
+                        help="whether to measure where processors are shared: "
+                        "only that, or not (both)")
+    parser.add_argument("--shared-seconds", type=float, default=0.5,
+                        help="for each figure there")
+    parser.add_argument("--works", type=works, metavar="WORK,...",
+                        default=list(shared.WORKS), help="of those (all)")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "../results",
-                        help="folder of the pages")
+                        help="folder of the pages: DATE.md and .json, or "
+                        "DATE-shared with --shared only")
     parser.add_argument("workloads", nargs="*", default=sorted(
         str(path) for path in (HERE / "../workloads").glob("*.json")))
     return parser
@@ -132,16 +175,20 @@ def main():
     args = options().parse_intermixed_args()
     args.programs = [args.program, *args.also]
     table = Table(COLUMNS, OURS, BESIDE)
+    shared_table = Table(shared.COLUMNS, OURS, shared.BESIDE)
     began = time.monotonic()
-    missing = told(contest(args.rounds, schedule(args, table)), table)
+    missing = told(contest(args.rounds, schedule(args, table, shared_table)),
+                   table, shared_table)
     about = {"minutes": (time.monotonic() - began) / 60,
              "date": datetime.date.today().isoformat(), "rounds": args.rounds,
              "cores": ", ".join(map(str, sorted(os.sched_getaffinity(0))[:2])),
-             "seconds": args.seconds,
+             "seconds": args.shared_seconds if args.shared == "only"
+             else args.seconds, "shared_seconds": args.shared_seconds,
              "missing": missing,
              "machine": machine(args.programs, args.python)}
-    write(args, about["date"], markdown(table, about),
-          {**about, **table.figures()})
+    write(args, about["date"] + ("-shared" if args.shared == "only" else ""),
+          markdown(table, shared_table, about),
+          {**about, **table.figures(), "shared": shared_table.figures()})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ file(WRITE ${OUT}/list.json [[{"name": "list", "maps": [
                   "times": 3}]}]}]])
 execute_process(
     COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/compare.py ${PROGRAM}
-            --rounds 1 --seconds 0.01 --out ${OUT} ${robot} ${OUT}/list.json
+            --rounds 1 --seconds 0.01 --shared no --out ${OUT} ${robot}
+            ${OUT}/list.json
     RESULT_VARIABLE result OUTPUT_VARIABLE text)
 if(NOT result EQUAL 0)
     message(FATAL_ERROR "compare.py: ${result}")
@@ -40,6 +41,39 @@ foreach(kind IN ITEMS ways controls)
     string(JSON found LENGTH "${figures}" ${kind} "list, shm" tensormsg)
     if(NOT found EQUAL 1)
         message(FATAL_ERROR "${kind} of ${found} rounds in\n${figures}")
+    endif()
+endforeach()
+
+# Where processors are shared: each way at each work, unless there are no cgroups.
+execute_process(
+    COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/compare.py ${PROGRAM}
+            --rounds 1 --shared only --shared-seconds 0.01 --out ${OUT}
+            --works one_core_nice,oversubscribed_2_busy,one_core_cgroup
+    RESULT_VARIABLE result OUTPUT_VARIABLE text)
+if(NOT result EQUAL 0)
+    message(FATAL_ERROR "compare.py --shared only: ${result}")
+endif()
+set(works 3)
+if(text MATCHES "Not measured: one_core_cgroup, shm: no cgroup")
+    set(works 2)
+elseif(text MATCHES "Not measured")
+    message(FATAL_ERROR "${text}")
+endif()
+foreach(way ${ways})
+    string(REPLACE "+" "\\+" way "${way}")
+    string(REGEX MATCHALL "\\| ${way} \\| [0-9.,]+ \\| [0-9.,]+ " rows "${text}")
+    list(LENGTH rows found)
+    if(NOT found EQUAL works)
+        message(FATAL_ERROR "${way}: ${found} rows\n${text}")
+    endif()
+endforeach()
+file(GLOB shared ${OUT}/*-shared.json)
+file(READ ${shared} shared)
+foreach(kind IN ITEMS ways controls)
+    string(JSON found LENGTH "${shared}" shared ${kind} "one_core_nice, shm"
+           tensormsg)
+    if(NOT found EQUAL 1)
+        message(FATAL_ERROR "${kind} of ${found} rounds in\n${shared}")
     endif()
 endforeach()
 
