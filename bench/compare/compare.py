@@ -10,9 +10,12 @@ import datetime
 import json
 import os
 import pathlib
+import signal
+import sys
 import tempfile
 import time
 
+import quota
 import shared
 from table import Column, Table, figures
 from turns import Turn, contest, run, told
@@ -34,6 +37,8 @@ BESIDE = {"raw ucp_am, UCXX's UCX": "tensormsg, UCXX's UCX",
 CONTROLS = {OURS, PYTHON["blocking"]}  # measured twice in a turn
 COLUMNS = (Column("half a round trip, us", 1),
            Column("GB/s", 2, more_is_better=True))
+QUOTA = "quota"  # the last of the works where processors are shared
+WORKS = [*shared.WORKS, QUOTA]
 
 
 def in_c(names, program, way, workload, over, seconds, *setting):
@@ -98,7 +103,8 @@ def schedule(args, table, shared_table):
                    for workload in args.workloads]
     if args.shared != "no":
         series += [(sharing(args, ways, work, shared_table),
-                    CONTROLS | shared.CONTROLS) for work in args.works]
+                    CONTROLS | shared.CONTROLS) for work in args.works
+                   if work != QUOTA]
     return series
 
 
@@ -121,21 +127,23 @@ def intro(about):
             "compared, and how: [README.md](../compare/README.md).", ""]
 
 
-def markdown(table, shared_table, about):
+def markdown(table, shared_table, half, about):
     lines = [f"# {about['date']}: maps by all ways", "", *intro(about),
              *about["machine"], "", *table.markdown()]
     if shared_table.seen:
         lines += [*shared.intro(about["shared_seconds"]),
                   *shared_table.markdown("###")]
+    if half:
+        lines += half.markdown()
     lines += [f"Not measured: {one}\n" for one in about["missing"]]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def works(text):
     for work in text.split(","):
-        if work not in shared.WORKS:
+        if work not in WORKS:
             raise argparse.ArgumentTypeError(
-                f"{work}: none of {', '.join(shared.WORKS)}")
+                f"{work}: none of {', '.join(WORKS)}")
     return text.split(",")
 
 
@@ -154,7 +162,7 @@ def options():
     parser.add_argument("--shared-seconds", type=float, default=0.5,
                         help="for each figure there")
     parser.add_argument("--works", type=works, metavar="WORK,...",
-                        default=list(shared.WORKS), help="of those (all)")
+                        default=WORKS, help="of those (all)")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "../results",
                         help="folder of the pages: DATE.md and .json, or "
                         "DATE-shared with --shared only")
@@ -174,21 +182,26 @@ def write(args, name, text, found):
 def main():
     args = options().parse_intermixed_args()
     args.programs = [args.program, *args.also]
+    # What is measured ends in order, and so leaves no cgroup.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     table = Table(COLUMNS, OURS, BESIDE)
     shared_table = Table(shared.COLUMNS, OURS, shared.BESIDE)
     began = time.monotonic()
     missing = told(contest(args.rounds, schedule(args, table, shared_table)),
                    table, shared_table)
+    half = quota.contend(args.python) if args.python and \
+        args.shared != "no" and QUOTA in args.works else None
     about = {"minutes": (time.monotonic() - began) / 60,
              "date": datetime.date.today().isoformat(), "rounds": args.rounds,
              "cores": ", ".join(map(str, sorted(os.sched_getaffinity(0))[:2])),
              "seconds": args.shared_seconds if args.shared == "only"
              else args.seconds, "shared_seconds": args.shared_seconds,
-             "missing": missing,
+             "missing": [*missing, *(half.missing if half else ())],
              "machine": machine(args.programs, args.python)}
     write(args, about["date"] + ("-shared" if args.shared == "only" else ""),
-          markdown(table, shared_table, about),
-          {**about, **table.figures(), "shared": shared_table.figures()})
+          markdown(table, shared_table, half, about),
+          {**about, **table.figures(), "shared": shared_table.figures(),
+           "quota": half.table.figures() if half else {}})
 
 
 if __name__ == "__main__":
