@@ -33,7 +33,7 @@ static void join_cgroup(bool first)
                   strerror(errno));
     }
     cgroup_path(getppid(), first, "/tasks", path);
-    file = fopen(path, "w");
+    file = fopen(path, "r+"); /* which the kernel has made */
     if (file == NULL || fputs("0", file) < 0 || fclose(file) != 0) {
         bench_die("%s: %s", path, strerror(errno));
     }

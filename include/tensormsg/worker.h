@@ -156,7 +156,8 @@ typedef struct tmsg_worker_params {
     uint32_t spin_us;           /* waits and the library's thread poll this
                                  * long before they sleep, and four times as
                                  * long where others ended soon after, but not
-                                 * where others compute on the same core;
+                                 * where the peer runs on the same core, or
+                                 * others compute there; 0: they never poll;
                                  * default 50 */
     tmsg_refused_fn on_refused; /* default NULL: refusals show in the log and
                                  * in tmsg_endpoint_describe() */
