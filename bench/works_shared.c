@@ -87,6 +87,7 @@ void bench_one_core(const bench_options_t *options, const char *work,
     }
     row.metric = "latency_over_futex";
     bench_contest_limit(&contest, 1e6, &row);
+    snprintf(row.limit_way, sizeof(row.limit_way), "a futex, no library");
     bench_report_add(report, &row);
     if (raw != NULL) {
         row = named;

@@ -1,9 +1,12 @@
 #!/bin/sh
 # compare.sh BUILD_DIR [OPTION...]: measures tensormsg beside what one would use
-# instead, and writes bench/results/DATE.md and .html. Options: those of
+# instead, and writes bench/results/DATE.md and .json. Options: those of
 # bench/compare/compare.py. Python's part is left out where pip finds nothing.
 set -eu
 cd "$(dirname "$0")/.."
+case ${1:--} in
+-*) echo 'usage: compare.sh BUILD_DIR [OPTION...]' >&2 && exit 2 ;;
+esac
 build=$1
 shift
 venv=$build/compare-venv

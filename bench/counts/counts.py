@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Counts what a message costs, and compares with the ceilings on record.
 
-None of these figures depends on how busy the machine is: instructions of the
-library (callgrind), heap allocations, bytes that are copied, system calls
-(strace). What goes up by more than is allowed fails, and is named; what has
+None of these figures depends on the clock: instructions of the library
+(callgrind), heap allocations, bytes that are copied, system calls (strace), and
+of two processes on one core context switches and polls in vain. What goes up by more than is allowed fails, and is named; what has
 gone down is said, so that the ceiling is lowered. README.md has the details.
 """
 

@@ -153,12 +153,12 @@ typedef struct tmsg_worker_params {
                               * it is told of room when half of it is free. 1
                               * to 2^20, default 256 */
     const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
-    uint32_t spin_us;           /* waits and the library's thread poll this
-                                 * long before they sleep, and four times as
-                                 * long where others ended soon after, but not
-                                 * where the peer runs on the same core, or
-                                 * others compute there; 0: they never poll;
-                                 * default 50 */
+    uint32_t spin_us;           /* how long a wait, or the library's thread,
+                                 * polls before it sleeps; default 50. Four
+                                 * times as long when the waits before ended
+                                 * shortly after that time; shorter or not at
+                                 * all when the peer or another busy process
+                                 * uses this core. 0: never polls */
     tmsg_refused_fn on_refused; /* default NULL: refusals show in the log and
                                  * in tmsg_endpoint_describe() */
     void *on_refused_arg;       /* passed to on_refused; set with it */
@@ -200,12 +200,14 @@ TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
  * takes some 25 ms. */
 TMSG_API unsigned tmsg_worker_progress(tmsg_worker_t *worker);
 
-/* For a loop that polls, when tmsg_worker_progress() has returned 0: lets
- * others have the processor where that has turned out to help, such as a peer
- * that is to answer on the same one; else it does nothing. The library's own
- * waits do so. Returns 1, or 0 where others compute on this processor: then
- * sleep (tmsg_worker_wait(), tmsg_worker_arm()), for who is woken runs before
- * them, and who polls does not. */
+/* For a loop that polls, when tmsg_worker_progress() has returned 0: yields the
+ * processor where that may help, such as to a peer that is to answer on the
+ * same one; else it does nothing. The library's own waits do so. Returns 1 if
+ * the loop may poll on. Returns 0, again and again until something comes, if it
+ * had better sleep (tmsg_worker_wait(), tmsg_worker_arm()): the peer, or others
+ * that compute, use this processor, and the kernel runs a process that was just
+ * woken before those that compute, but not one that polls. From the thread that
+ * calls tmsg_worker_progress(). */
 TMSG_API int tmsg_worker_pause(tmsg_worker_t *worker);
 
 /* One descriptor for the worker's life, readable when progress() has work. */

@@ -2,6 +2,7 @@
 #include "am/box.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -346,8 +347,10 @@ bool tmsg_box_may_nap(const tmsg_box_t *box)
 
 int tmsg_box_core(const tmsg_box_t *box)
 {
-    return (int)atomic_load_explicit(&box->head->core, memory_order_relaxed) -
-           1;
+    uint32_t core =
+        atomic_load_explicit(&box->head->core, memory_order_relaxed);
+
+    return core > INT_MAX ? -1 : (int)core - 1;
 }
 
 void tmsg_box_nap_begin(tmsg_box_t *box)
@@ -397,10 +400,12 @@ tmsg_status_t tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
                       ? futex(nap->words[0], FUTEX_WAIT_BITSET, 1, &until)
                       : wait_for_any(nap, &until);
 
-    if (waited >= 0 || errno == EAGAIN || errno == EINTR) {
-        return TMSG_OK;
+    if (waited < 0 && errno == ETIMEDOUT) {
+        return TMSG_ERR_TIMED_OUT;
     }
-    return errno == ETIMEDOUT ? TMSG_ERR_TIMED_OUT : TMSG_ERR_UNSUPPORTED;
+    return waited < 0 && (errno == ENOSYS || errno == EPERM || errno == EINVAL)
+               ? TMSG_ERR_UNSUPPORTED
+               : TMSG_OK; /* EFAULT: another thread has ended an endpoint */
 }
 
 /* One that was put while fewer than PLACES were has nothing before it. */

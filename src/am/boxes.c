@@ -16,6 +16,22 @@
 #define BOXES TMSG_BOX_NAPS /* a worker makes, and of its peers' looks into */
 #define TURN 16             /* messages of each box in a turn */
 
+static tmsg_boxes_t *boxes_at(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
+}
+
+static tmsg_endpoint_t *endpoint_of(tmsg_boxes_t *boxes)
+{
+    return TMSG_CONTAINER_OF(boxes, tmsg_endpoint_t, boxes);
+}
+
+/* Nobody is beside this worker, as far as is known. */
+static void forget_core(tmsg_worker_t *worker)
+{
+    atomic_store_explicit(&worker->peer_core, 0, memory_order_relaxed);
+}
+
 static void drop(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
 {
     if (*own != NULL) {
@@ -111,6 +127,38 @@ void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes)
     }
 }
 
+static inline void call_peer(tmsg_boxes_t *boxes)
+{
+    tmsg_box_t *box = boxes->out != NULL ? boxes->out : boxes->offer;
+
+    if (box != NULL) {
+        tmsg_box_call(box);
+    }
+}
+
+void tmsg_boxes_passed(tmsg_endpoint_t *endpoint)
+{
+    endpoint->boxes.sent++;
+    endpoint->boxes.owes = endpoint->boxes.in != NULL;
+    endpoint->worker->boxes_owe |= endpoint->boxes.owes;
+    call_peer(&endpoint->boxes);
+}
+
+void tmsg_boxes_moved(tmsg_worker_t *worker)
+{
+    worker->boxes_owe = false;
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_boxes_t *boxes = boxes_at(node);
+
+        if (boxes->owes) { /* once more when all has gone */
+            boxes->owes = endpoint_of(boxes)->in_ucx > 0;
+            worker->boxes_owe |= boxes->owes;
+            call_peer(boxes);
+        }
+    }
+}
+
 void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
@@ -176,6 +224,7 @@ static void close_in(tmsg_endpoint_t *endpoint)
 
     if (boxes->in != NULL) {
         tmsg_boxes_rouse(endpoint->worker); /* which naps on it, too */
+        forget_core(endpoint->worker);
         tmsg_list_remove(&endpoint->worker->boxes, &boxes->node);
         tmsg_box_free(boxes->in);
         boxes->in = NULL;
@@ -267,7 +316,9 @@ void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes)
     if (endpoint == NULL || endpoint->ucx != ucx) {
         return;
     }
-    if (endpoint->boxes.in != NULL) {
+    if (endpoint->boxes.in == NULL) {
+        forget_core(ucx->worker);
+    } else {
         (void)empty(endpoint, TMSG_BOX_PLACES);
     }
     endpoint->boxes.came++;
@@ -290,18 +341,14 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
     return all && worker->chores.count == 0; /* what was found may be wrong */
 }
 
-static tmsg_boxes_t *boxes_at(tmsg_node_t *node)
-{
-    return TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
-}
-
 bool tmsg_boxes_nap_begin(tmsg_worker_t *worker)
 {
     bool may = worker->boxes.count == worker->endpoint_count;
 
     for (tmsg_node_t *node = worker->boxes.head; node != NULL && may;
          node = node->next) {
-        may = tmsg_box_may_nap(boxes_at(node)->in);
+        may = tmsg_box_may_nap(boxes_at(node)->in) &&
+              endpoint_of(boxes_at(node))->in_ucx == 0;
         tmsg_box_nap_begin(boxes_at(node)->in);
     }
     if (!may) {
@@ -330,6 +377,7 @@ void tmsg_boxes_nap_end(tmsg_worker_t *worker)
 void tmsg_boxes_rouse(tmsg_worker_t *worker)
 {
     if (worker->naps && worker->boxes.count > 0) {
+        worker->naps = false;
         tmsg_box_rouse(boxes_at(worker->boxes.head)->in);
     }
 }

@@ -31,6 +31,7 @@ typedef struct {
     uint32_t came;     /* the same of the peer's */
     unsigned waited;   /* messages that would have gone by one */
     bool heard;        /* the peer has told of its own */
+    bool owes;         /* UCX had some of what was sent yet to send */
     tmsg_node_t node;  /* worker's boxes, if there is one */
     char why[100];     /* none can be, if that is so; else empty */
 } tmsg_boxes_t;
@@ -51,14 +52,12 @@ tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint);
 void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes);
 
 /* A message went to UCX, past the box: it counts, and a peer that naps on the
- * box is woken for it. */
-static inline void tmsg_boxes_passed(tmsg_boxes_t *boxes)
-{
-    boxes->sent++;
-    if (boxes->out != NULL) {
-        tmsg_box_call(boxes->out);
-    }
-}
+ * box, which it may do from the offer on, is woken for it. */
+void tmsg_boxes_passed(tmsg_endpoint_t *endpoint);
+
+/* The same for what UCX had kept back of such messages and may have sent since:
+ * in progress, where the worker owes some. */
+void tmsg_boxes_moved(tmsg_worker_t *worker);
 
 /* The peer tells of its box, or answers that. */
 void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer);
@@ -76,8 +75,9 @@ void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes);
 bool tmsg_boxes_arm(tmsg_worker_t *worker);
 
 /* Before the worker naps, see box.h: what is there already is looked for once
- * this was called, by UCX too. False: one of the peers would not wake it. Then
- * it naps on these words; and after. Lock held. */
+ * this was called, by UCX too. False: one of the peers would not wake it, or
+ * UCX has something to send to it, which needs progress. Then it naps on these
+ * words; and after. Lock held. */
 bool tmsg_boxes_nap_begin(tmsg_worker_t *worker);
 void tmsg_boxes_nap_words(const tmsg_worker_t *worker, tmsg_nap_t *nap);
 void tmsg_boxes_nap_end(tmsg_worker_t *worker);

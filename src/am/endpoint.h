@@ -204,7 +204,7 @@ tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const void *header,
                                              header_bytes, data, count, param);
 
     if (!UCS_PTR_IS_ERR(given)) {
-        tmsg_boxes_passed(&endpoint->boxes);
+        tmsg_boxes_passed(endpoint);
     }
     return given;
 }

@@ -25,10 +25,12 @@
 #define LATE_MOST 64         /* turns after a deadline, while things come, */
 #define LATE_NS 100000       /* none of which begins later than this */
 #define GIVE_WAY_MOST 1000   /* yields to those who wait for the lock */
-#define NAP_NS                                                                   \
-    4000000              /* at most: what no peer on this host sends may wait.   \
-                          * Shorter ones have a timer set, which costs more than \
-                          * the nap: the kernel looks every 4 ms by itself */
+#define NAP_NS                                                                 \
+    4000000 /* at most: what no peer on this host sends may wait.              \
+             * Shorter ones have a timer set, which costs more than            \
+             * the nap: the kernel looks every 4 ms by itself */
+#define NAPS_VAIN                                                              \
+    16 /* that were ended, and nothing came; or one that was not */
 #define TIDY_MS 1000     /* what lies unused for longer goes back */
 #define POLL_FROM 8      /* of these, with no send between: then UCX is */
 #define POLL_MOST 4      /* asked up to so many times in each */
@@ -292,6 +294,9 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         }
         count += poll_ucx(ucx);
     }
+    if (worker->boxes_owe) {
+        tmsg_boxes_moved(worker);
+    }
     count += poll_boxes(worker); /* what waited for UCX's, too */
     worker->idle = count == 0 ? worker->idle + 1 : 0;
     if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
@@ -544,8 +549,7 @@ typedef struct {
     unsigned late_turns; /* that began after the deadline, */
     uint64_t late_since; /* the first of them then */
     bool slept;
-    bool dozes;  /* boxes were told that it is about to nap */
-    bool napped; /* in vain, since something has happened */
+    bool dozes; /* boxes were told that it is about to nap */
 } lead_t;
 
 /* Something has happened. */
@@ -558,7 +562,7 @@ static void end_quiet(lead_t *lead, tmsg_patience_t *patience)
     }
     lead->quiet_since = 0;
     lead->slept = false;
-    lead->dozes = lead->napped = false;
+    lead->dozes = false;
 }
 
 /* Until when a nap may last. */
@@ -579,22 +583,36 @@ static uint64_t nap_until(const tmsg_worker_t *worker, const lead_t *lead,
 static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
 {
     lead->slept = true;
-    lead->napped = status != TMSG_OK;
     lead->dozes = false;
     tmsg_worker_lock(worker);
     worker->naps = false;
+    worker->naps_vain += status == TMSG_OK ? 1 : NAPS_VAIN;
     worker->no_naps = status == TMSG_ERR_UNSUPPORTED;
     tmsg_boxes_nap_end(worker);
     unlock_quietly(worker);
 }
 
+/* Of other threads and workers, which nobody wakes a nap for. */
+static bool has_news(const tmsg_worker_t *worker)
+{
+    bool news = false;
+
+    for (const tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        news = news || atomic_load(&ucx->bereaved) ||
+               atomic_load(&ucx->lifted) != NULL;
+    }
+    return news;
+}
+
 /* Whether the leader may nap. Lock held. */
 static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
 {
-    return worker->boxes.count > 0 && !worker->no_naps && !lead->napped &&
-           !worker->ending && take_lead(worker) && !has_work(worker) &&
+    return worker->boxes.count > 0 && !worker->no_naps &&
+           worker->naps_vain < NAPS_VAIN && !worker->ending &&
+           take_lead(worker) && !has_work(worker) &&
            (lead->done == NULL || !lead->done(lead->arg)) &&
-           !tmsg_stage_is_busy(&worker->stage) && worker->lanes.count == 0;
+           !tmsg_stage_is_busy(&worker->stage) && worker->lanes.count == 0 &&
+           tmsg_fetch_count(worker) == 0 && !has_news(worker);
 }
 
 /* Where all peers wake who naps. First they are told, and the leader looks
@@ -607,6 +625,9 @@ static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
 
     tmsg_worker_lock(worker);
     may = may_nap(worker, lead);
+    if (!may && lead->dozes) {
+        tmsg_boxes_nap_end(worker);
+    }
     if (!may || !lead->dozes) {
         lead->dozes = may && tmsg_boxes_nap_begin(worker);
         unlock_quietly(worker);
@@ -671,8 +692,11 @@ static void take_turn(tmsg_worker_t *worker, lead_t *lead)
     uint64_t before = worker->changes;
     bool quiet = drive(worker) == 0;
 
-    if (!quiet && lead->dozes) {
-        tmsg_boxes_nap_end(worker);
+    if (!quiet) {
+        worker->naps_vain = 0;
+        if (lead->dozes) {
+            tmsg_boxes_nap_end(worker);
+        }
     }
     if (worker->changes != before) {
         tmsg_worker_unlock(worker);
@@ -775,6 +799,9 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
             take_lead(worker);
             take_turn(worker, &lead);
         }
+    }
+    if (lead.dozes) {
+        tmsg_boxes_nap_end(worker);
     }
     give_up_lead(worker);
     return status;

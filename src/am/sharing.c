@@ -20,6 +20,17 @@
 #define SET(field, to)                                                         \
     atomic_store_explicit(&sharing->field, to, memory_order_relaxed)
 
+/* False: there is none. Who does so at once takes the same one. */
+static bool take_one(atomic_uint *count)
+{
+    unsigned there = atomic_load_explicit(count, memory_order_relaxed);
+
+    if (there > 0) {
+        atomic_store_explicit(count, there - 1, memory_order_relaxed);
+    }
+    return there > 0;
+}
+
 /* Yields are no help in this wait, nor in the next ones. */
 static void give_up(tmsg_sharing_t *sharing)
 {
@@ -56,8 +67,11 @@ static bool yield(tmsg_sharing_t *sharing, uint64_t now)
     SET(pays, 0);
     SET(crowded, CROWDED);
     if (took >= LOST_NS) {
-        SET(crowded, CROWDED << (2 * GET(lost)));
-        SET(lost, GET(lost) < LOST_MOST ? GET(lost) + 1 : LOST_MOST);
+        unsigned lost = GET(lost);
+
+        lost = lost < LOST_MOST ? lost : LOST_MOST;
+        SET(crowded, CROWDED << (2 * lost));
+        SET(lost, lost < LOST_MOST ? lost + 1 : LOST_MOST);
     }
     return false;
 }
@@ -69,12 +83,10 @@ bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now, bool beside)
     if (since == 0) {
         since = now;
         SET(since, now);
-        if (GET(wary) > 0) {
-            SET(wary, GET(wary) - 1);
+        if (take_one(&sharing->wary)) {
             SET(over, true);
         }
-        if (GET(crowded) > 0) {
-            SET(crowded, GET(crowded) - 1);
+        if (take_one(&sharing->crowded)) {
             SET(sleeps, true);
         }
     }
@@ -96,7 +108,7 @@ static void forget(tmsg_sharing_t *sharing)
     SET(paid, GET(paid) + 1);
     if (GET(paid) >= FORGET) {
         SET(paid, 0);
-        SET(lost, GET(lost) > 0 ? GET(lost) - 1 : 0);
+        (void)take_one(&sharing->lost);
     }
 }
 

@@ -100,15 +100,17 @@ struct tmsg_worker {
     pthread_t thread; /* with TMSG_WORKER_THREAD */
 
     tmsg_loop_t loop;
-    unsigned steps;    /* progress calls since the loop was looked at */
-    unsigned quiet;    /* those in a row that found nothing */
-    unsigned busy;     /* those in a row that found something */
-    unsigned idle;     /* as `quiet`, and since something was sent */
-    bool look;         /* look at it in the next one */
-    tmsg_list_t lanes; /* that something is expected of; lane.h */
-    tmsg_list_t boxes; /* of peers, to be looked into; boxes.h */
-    bool boxes_sleep;  /* their senders are to wake us */
-    bool no_naps;      /* this kernel cannot */
+    unsigned steps;     /* progress calls since the loop was looked at */
+    unsigned quiet;     /* those in a row that found nothing */
+    unsigned busy;      /* those in a row that found something */
+    unsigned idle;      /* as `quiet`, and since something was sent */
+    bool look;          /* look at it in the next one */
+    tmsg_list_t lanes;  /* that something is expected of; lane.h */
+    tmsg_list_t boxes;  /* of peers, to be looked into; boxes.h */
+    bool boxes_sleep;   /* their senders are to wake us */
+    bool no_naps;       /* this kernel cannot */
+    bool boxes_owe;     /* peers are to be called for what UCX has kept back */
+    unsigned naps_vain; /* since something came */
     atomic_int
         peer_core;       /* of whose message came last by one, and 1; 0: none */
     unsigned boxes_made; /* for peers */

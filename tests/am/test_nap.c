@@ -9,9 +9,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "am/box.h"
+#include "am/boxes.h"
 #include "am/endpoint.h"
 #include "am/loop.h"
+#include "am/worker.h"
 #include "support/channels.h"
 #include "support/peers.h"
 #include "support/sample.h"
@@ -178,6 +179,94 @@ static void *echo(void *arg)
         give(echo->pair->to_b, i);
     }
     return NULL;
+}
+
+/* Boxes both ways, and nothing under way. */
+static void open_warm(pair_t *pair)
+{
+    const side_options_t quiet = {.quiet = true};
+
+    pair_open(pair, LINK_SHM, DRIVE_POLLING, &quiet, &quiet);
+    for (uint64_t i = 0;
+         pair->to_a->stats.sent_by_box < 2 || pair->to_b->stats.sent_by_box < 2;
+         i++) {
+        must_true(i < 1000);
+        give(pair->to_a, i);
+        tmsg_message_destroy(pair_take(pair, &pair->a));
+        give(pair->to_b, i);
+        tmsg_message_destroy(pair_take(pair, &pair->b));
+    }
+    pump(pair);
+}
+
+/* Whether somebody has ended a nap that the worker had begun. */
+static bool is_called(const side_t *side)
+{
+    tmsg_nap_t words;
+
+    tmsg_boxes_nap_words(side->worker, &words);
+    return tmsg_box_nap(&words, tmsg_now_ns()) == TMSG_OK;
+}
+
+/* Of more eager messages than there is room for, some wait in UCX. */
+static void overfill(pair_t *pair)
+{
+    for (uint64_t i = 0; pair->to_a->in_ucx == 0; i++) {
+        const sample_t sample = sample_plain(i, 32768);
+
+        must_true(i < 250);
+        tmsg_request_destroy(send_on(pair->to_a, 0, sample_make(&sample), 0));
+    }
+}
+
+Test(nap, is_none_while_ucx_has_something_to_send)
+{
+    pair_t pair;
+
+    open_warm(&pair);
+    must_true(tmsg_boxes_nap_begin(pair.b.worker));
+    tmsg_boxes_nap_end(pair.b.worker);
+    overfill(&pair);
+    cr_expect(not(tmsg_boxes_nap_begin(pair.b.worker)));
+    pair_drop(&pair);
+}
+
+Test(nap, what_ucx_sends_later_ends_it)
+{
+    pair_t pair;
+
+    open_warm(&pair);
+    overfill(&pair);
+    for (int i = 0; i < 100; i++) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    must_true(tmsg_boxes_nap_begin(pair.a.worker));
+    must_true(!is_called(&pair.a));
+    tmsg_worker_progress(pair.b.worker);
+    cr_expect(is_called(&pair.a));
+    pair_drop(&pair);
+}
+
+/* Its sender has not heard yet that the box was taken. */
+Test(nap, a_sender_ends_it_from_its_offer_on)
+{
+    const side_options_t quiet = {.quiet = true};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &quiet, &quiet);
+    for (uint64_t i = 0; pair.to_b->boxes.in == NULL; i++) {
+        must_true(i < 100);
+        give(pair.to_a, i);
+        for (int j = 0; j < 20; j++) {
+            tmsg_worker_progress(pair.a.worker);
+        }
+    }
+    must_true(pair.to_a->boxes.out == NULL);
+    must_true(tmsg_boxes_nap_begin(pair.a.worker));
+    must_true(!is_called(&pair.a));
+    give(pair.to_a, 1);
+    cr_expect(is_called(&pair.a));
+    pair_drop(&pair);
 }
 
 /* The n-th core that this process may use, of two, or of one. */
