@@ -189,8 +189,10 @@ def main():
     began = time.monotonic()
     missing = told(contest(args.rounds, schedule(args, table, shared_table)),
                    table, shared_table)
-    half = quota.contend(args.python) if args.python and \
-        args.shared != "no" and QUOTA in args.works else None
+    wants_quota = args.shared != "no" and QUOTA in args.works
+    half = quota.contend(args.python) if wants_quota and args.python else None
+    if wants_quota and not args.python:
+        missing.append(f"{QUOTA}: it needs --python")
     about = {"minutes": (time.monotonic() - began) / 60,
              "date": datetime.date.today().isoformat(), "rounds": args.rounds,
              "cores": ", ".join(map(str, sorted(os.sched_getaffinity(0))[:2])),
