@@ -185,7 +185,7 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (ucs != UCS_OK) {
         return lost(ucs);
     }
-    tmsg_boxes_passed(endpoint);
+    tmsg_endpoint_sent_am(endpoint);
     return TMSG_OK;
 }
 

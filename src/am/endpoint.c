@@ -245,6 +245,11 @@ static tmsg_status_t ask_for_session(tmsg_endpoint_t *endpoint, const char *url,
     return tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
 }
 
+void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint)
+{
+    tmsg_boxes_passed(endpoint);
+}
+
 tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
                                     const tmsg_endpoint_params_t *params,
                                     tmsg_endpoint_t **endpoint_p)

@@ -193,8 +193,11 @@ typedef struct tmsg_event {
     struct tmsg_event *next;
 } tmsg_event_t;
 
-/* ucp_am_send_nbx() by its UCX endpoint: each is counted, for a box says how
+/* UCX has taken an active message for it: each is counted, for a box says how
  * many have gone before what is in it. */
+void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint);
+
+/* ucp_am_send_nbx() by its UCX endpoint, which is counted. */
 static inline ucs_status_ptr_t
 tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const void *header,
                       size_t header_bytes, const void *data, size_t count,
@@ -204,7 +207,7 @@ tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const void *header,
                                              header_bytes, data, count, param);
 
     if (!UCS_PTR_IS_ERR(given)) {
-        tmsg_boxes_passed(endpoint);
+        tmsg_endpoint_sent_am(endpoint);
     }
     return given;
 }
