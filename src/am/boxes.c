@@ -283,7 +283,7 @@ __attribute__((noinline)) static void wake(tmsg_worker_t *worker)
 {
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        tmsg_box_wake(TMSG_CONTAINER_OF(node, tmsg_boxes_t, node)->in);
+        tmsg_box_wake(boxes_at(node)->in);
     }
     worker->boxes_sleep = false;
 }
@@ -298,9 +298,9 @@ unsigned tmsg_boxes_poll(tmsg_worker_t *worker)
     }
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        tmsg_boxes_t *boxes = TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
+        tmsg_boxes_t *boxes = boxes_at(node);
 
-        count += empty(TMSG_CONTAINER_OF(boxes, tmsg_endpoint_t, boxes), TURN);
+        count += empty(endpoint_of(boxes), TURN);
     }
     return count;
 }
@@ -332,11 +332,10 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
     worker->boxes_sleep = worker->boxes.count > 0;
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        tmsg_boxes_t *boxes = TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
+        tmsg_boxes_t *boxes = boxes_at(node);
 
         tmsg_box_sleep(boxes->in);
-        all = all &&
-              !look(TMSG_CONTAINER_OF(boxes, tmsg_endpoint_t, boxes), &boxed);
+        all = all && !look(endpoint_of(boxes), &boxed);
     }
     return all && worker->chores.count == 0; /* what was found may be wrong */
 }
