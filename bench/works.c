@@ -209,8 +209,8 @@ static void allocations(const bench_options_t *options, const char *work,
     bench_report_add(report, &row);
 }
 
-void bench_works_enter_raw(bench_contest_t *contest, bench_run_t run,
-                           bench_layout_t layout, bench_settings_t last)
+static void enter_raw(bench_contest_t *contest, bench_run_t run,
+                      bench_layout_t layout, bench_settings_t last)
 {
     for (int settings = BENCH_OUR_SETTINGS; settings <= (int)last; settings++) {
         for (int protocol = BENCH_EAGER; protocol <= BENCH_RNDV; protocol++) {
@@ -221,36 +221,43 @@ void bench_works_enter_raw(bench_contest_t *contest, bench_run_t run,
     }
 }
 
-static void bandwidth(const bench_options_t *options, const char *work,
-                      bench_run_t run, bench_report_t *report)
+void bench_works_bandwidth(const bench_options_t *options, const char *work,
+                           bench_run_t run, bench_settings_t last,
+                           bench_report_t *report)
 {
     bench_contest_t contest = bench_works_contest(options);
     bench_row_t row = {.work = work,
                        .transport = bench_transport_name(run.transport),
                        .metric = "bandwidth",
-                       .unit = "GB/s"};
+                       .unit = "GB/s",
+                       .cores = run.place == BENCH_ONE_CORE ? "one" : NULL};
 
     bench_contest_enter(&contest, run);
-    bench_works_enter_raw(&contest, run, BENCH_CONTIGUOUS, BENCH_UNTOUCHED);
+    enter_raw(&contest, run, BENCH_CONTIGUOUS, last);
     bench_contest_hold(&contest);
     bench_contest_limit(&contest, 1e-9, &row);
     bench_report_add(report, &row);
 }
 
+bench_run_t bench_works_large(const char *work, bench_transport_t transport)
+{
+    bool few = strstr(work, "8x2MiB") != NULL;
+
+    return (bench_run_t){.tensors = few ? 8 : 64,
+                         .tensor_bytes = few ? 2u << 20 : 256u << 10,
+                         .transport = transport,
+                         .metric = BENCH_BANDWIDTH,
+                         .way = map_way,
+                         .window = 4,
+                         .blocks = 15,
+                         .rounds = 4};
+}
+
 static void large_maps(const bench_options_t *options, const char *work,
                        bench_transport_t transport, bench_report_t *report)
 {
-    bool few = strcmp(work, "8x2MiB") == 0;
-    bench_run_t run = {.tensors = few ? 8 : 64,
-                       .tensor_bytes = few ? 2u << 20 : 256u << 10,
-                       .transport = transport,
-                       .metric = BENCH_BANDWIDTH,
-                       .way = map_way,
-                       .window = 4,
-                       .blocks = 15,
-                       .rounds = 4};
-
-    bandwidth(options, work, run, report);
+    bench_works_bandwidth(options, work, bench_works_large(work, transport),
+                          BENCH_UNTOUCHED, report);
 }
 
 static void thousand(const bench_options_t *options, const char *work,
@@ -279,8 +286,8 @@ static void thousand(const bench_options_t *options, const char *work,
         untouched->is_limit = false;
     }
     run.way = map_way;
-    bench_works_enter_raw(&contest, run, BENCH_IOV, BENCH_BEST);
-    bench_works_enter_raw(&contest, run, BENCH_GATHER, BENCH_BEST);
+    enter_raw(&contest, run, BENCH_IOV, BENCH_BEST);
+    enter_raw(&contest, run, BENCH_GATHER, BENCH_BEST);
     bench_contest_hold(&contest);
     bench_contest_limit(&contest, 1e-9, &row);
     bench_report_add(report, &row);

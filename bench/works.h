@@ -24,9 +24,12 @@ bool bench_works_run(const bench_options_t *options, const char *only,
 /* A contest as the options say. */
 bench_contest_t bench_works_contest(const bench_options_t *options);
 
-/* Raw UCX by each of its protocols, by settings up to the last. */
-void bench_works_enter_raw(bench_contest_t *contest, bench_run_t run,
-                           bench_layout_t layout, bench_settings_t last);
+/* Large maps of a size that the work's name says, one way; and their row beside
+ * raw UCX by each of its protocols, with settings up to the last. */
+bench_run_t bench_works_large(const char *work, bench_transport_t transport);
+void bench_works_bandwidth(const bench_options_t *options, const char *work,
+                           bench_run_t run, bench_settings_t last,
+                           bench_report_t *report);
 
 /* Works for which there are fewer processors than processes. */
 typedef void bench_work_t(const bench_options_t *options, const char *work,

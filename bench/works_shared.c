@@ -124,31 +124,14 @@ void bench_one_core_call(const bench_options_t *options, const char *work,
 void bench_one_core_large(const bench_options_t *options, const char *work,
                           bench_transport_t transport, bench_report_t *report)
 {
-    bool few = strstr(work, "8x2MiB") != NULL;
-    bench_contest_t contest = bench_works_contest(options);
-    bench_run_t run = {.tensors = few ? 8 : 64,
-                       .tensor_bytes = few ? 2u << 20 : 256u << 10,
-                       .transport = transport,
-                       .metric = BENCH_BANDWIDTH,
-                       .way = {.layout = BENCH_MAP},
-                       .window = 4,
-                       .blocks = 9,
-                       .rounds = 4,
-                       .sleeps = true,
-                       .place = BENCH_ONE_CORE};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "bandwidth",
-                       .unit = "GB/s",
-                       .cores = "one"};
+    bench_run_t run = bench_works_large(work, transport);
 
-    bench_contest_enter(&contest, run);
-    bench_works_enter_raw(&contest, run, BENCH_CONTIGUOUS,
-                          options->quick ? BENCH_OUR_SETTINGS
-                                         : BENCH_UNTOUCHED);
-    bench_contest_hold(&contest);
-    bench_contest_limit(&contest, 1e-9, &row);
-    bench_report_add(report, &row);
+    run.blocks = 9;
+    run.sleeps = true;
+    run.place = BENCH_ONE_CORE;
+    bench_works_bandwidth(options, work, run,
+                          options->quick ? BENCH_OUR_SETTINGS : BENCH_UNTOUCHED,
+                          report);
 }
 
 /* So many pairs as the work's name says, and whether one computes beside. */
