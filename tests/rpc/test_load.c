@@ -86,6 +86,16 @@ static void serve(scene_t *scene, const tmsg_server_params_t *params)
     must(tmsg_server_register(scene->server, "narrow", narrow, scene, &two));
 }
 
+/* Two sides that are driven so, of which a serves; to be freed. */
+static scene_t *open_scene(drive_t drive, const tmsg_server_params_t *params)
+{
+    scene_t *scene = calloc(1, sizeof(*scene));
+
+    pair_open(&scene->joined.pair, LINK_SHM, drive, NULL, NULL);
+    serve(scene, params);
+    return scene;
+}
+
 static void ended(void *arg, tmsg_call_t *call)
 {
     must_true(tmsg_call_status(call) != TMSG_IN_PROGRESS);
@@ -136,11 +146,9 @@ static void shuffle(unsigned *order, uint64_t seed)
 
 Test(load, many_calls_in_flight_end_in_any_order_by_answer_or_cancel)
 {
-    scene_t *scene = calloc(1, sizeof(*scene));
+    scene_t *scene = open_scene(DRIVE_POLLING, NULL);
     unsigned order[MANY];
 
-    pair_open(&scene->joined.pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    serve(scene, NULL);
     for (unsigned i = 0; i < MANY; i++) {
         start(scene, "keep", i);
     }
@@ -182,10 +190,8 @@ Test(load, the_threads_of_a_server_answer_all_and_keep_to_a_methods_bound)
 {
     const tmsg_server_params_t params = {
         .field_mask = TMSG_SERVER_PARAM_THREADS, .threads = 4};
-    scene_t *scene = calloc(1, sizeof(*scene));
+    scene_t *scene = open_scene(DRIVE_THREAD, &params);
 
-    pair_open(&scene->joined.pair, LINK_SHM, DRIVE_THREAD, NULL, NULL);
-    serve(scene, &params);
     for (unsigned i = 0; i < MANY; i++) {
         start(scene, i % 3 == 0 ? "narrow" : "echo", i);
     }
@@ -234,10 +240,8 @@ Test(load, a_method_with_many_calls_lets_another_have_its_turn)
 {
     const tmsg_server_params_t one = {
         .field_mask = TMSG_SERVER_PARAM_CONCURRENCY, .concurrency = 1};
-    scene_t *scene = calloc(1, sizeof(*scene));
+    scene_t *scene = open_scene(DRIVE_POLLING, &one);
 
-    pair_open(&scene->joined.pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    serve(scene, &one);
     for (unsigned i = 0; i < 4; i++) {
         start(scene, i < 3 ? "keep" : "echo", i);
     }
