@@ -434,7 +434,9 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
         status = get_body(message, bytes, spill);
     }
     if (status == TMSG_OK && bytes > 0) {
-        status = tmsg_store_alloc(message->store, bytes, &message->block);
+        status = tmsg_store_alloc(message->store,
+                                  tmsg_map_liked(message->map, bytes), bytes,
+                                  &message->block);
         message->in_block = status == TMSG_OK && lies_in_block(message);
     }
     if (status == TMSG_OK) {

@@ -136,7 +136,7 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
         if (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], to);
         } else if (entries[i].bytes > 0) {
-            memcpy(to, tensor->data, entries[i].bytes);
+            tmsg_copy_small(to, tensor->data, entries[i].bytes);
         }
         if (summed) {
             tmsg_plan_note_checksum(payload, i, to, entries[i].bytes);

@@ -11,6 +11,7 @@
 #include "am/resume.h"
 #include "am/send.h"
 #include "am/trace.h"
+#include "core/bytes.h"
 #include "core/probe.h"
 
 /* Of a send's params, what a repeat may have. */
@@ -288,19 +289,6 @@ static tmsg_send_t *take_ready(tmsg_channel_t *channel)
     return send != NULL ? send : make_ready(channel);
 }
 
-/* Most tensors of a small map, for which a call costs more than the moves. */
-static inline void copy(uint8_t *to, const uint8_t *from, size_t bytes)
-{
-    if (bytes < 32 || bytes > 64) {
-        memcpy(to, from, bytes);
-        return;
-    }
-    memcpy(to, from, 16);
-    memcpy(to + 16, from + 16, 16);
-    memcpy(to + bytes - 32, from + bytes - 32, 16);
-    memcpy(to + bytes - 16, from + bytes - 16, 16);
-}
-
 static void zero_gaps(const tmsg_repeat_out_t *repeat, uint8_t *to)
 {
     size_t end = 0;
@@ -325,7 +313,7 @@ static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
     }
     for (; piece < end; piece++, entry++) {
         if (piece->bytes > 0) {
-            copy(to + piece->at, entry->tensor.data, piece->bytes);
+            tmsg_copy_small(to + piece->at, entry->tensor.data, piece->bytes);
         }
     }
 }

@@ -12,8 +12,10 @@
 #include "core/error.h"
 #include "serialize/header.h"
 
-#define POOL_BYTES (256ULL << 20)     /* kept though nobody uses it */
-#define SPARE_BYTES ((size_t)1 << 20) /* of messages, and of sends */
+#define POOL_BYTES (256ULL << 20) /* kept though nobody uses it */
+#define SPARE_SEND_BYTES ((size_t)1 << 20)
+#define SPARE_MESSAGE_BYTES ((size_t)4 << 20) /* four maps of 10,000 tensors   \
+                                               */
 #define SPARE_CONTROL_BYTES ((size_t)64 << 10)
 
 struct tmsg_store {
@@ -56,8 +58,8 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
     store->budget = budget;
     tmsg_pool_init(&store->pool, budget, lasting);
     tmsg_device_pool_init(&store->device_pool, lasting);
-    tmsg_spares_init(&store->messages, SPARE_BYTES, free_message);
-    tmsg_spares_init(&store->sends, SPARE_BYTES, free_send);
+    tmsg_spares_init(&store->messages, SPARE_MESSAGE_BYTES, free_message);
+    tmsg_spares_init(&store->sends, SPARE_SEND_BYTES, free_send);
     tmsg_spares_init(&store->controls, SPARE_CONTROL_BYTES, free_control);
     if (allocator != NULL) {
         store->allocator = *allocator;
@@ -354,8 +356,8 @@ bool tmsg_store_claim(tmsg_store_t *store, uint64_t bytes)
     return true;
 }
 
-tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
-                               tmsg_block_t *block_p)
+tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, const void *liked,
+                               uint64_t bytes, tmsg_block_t *block_p)
 {
     tmsg_block_t block = {NULL, bytes, 0, NULL};
     tmsg_pool_block_t ours;
@@ -368,7 +370,7 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
         if (status != TMSG_OK) {
             return status;
         }
-        status = tmsg_pool_take(&store->pool, bytes, &ours);
+        status = tmsg_pool_take_at(&store->pool, liked, bytes, &ours);
         if (status == TMSG_OK) {
             block.data = ours.data;
             block.capacity = ours.capacity;

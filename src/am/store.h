@@ -74,11 +74,11 @@ bool tmsg_store_is_missed(const tmsg_store_t *store);
 /* Whether it asks the application for memory. */
 bool tmsg_store_asks(const tmsg_store_t *store);
 
-/* Gets memory aligned to 64. May call the application: no lock is to be held.
- * Errors: IN_PROGRESS (over the budget: ask again when signalled), NO_MEMORY,
- * or the application's. */
-tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, uint64_t bytes,
-                               tmsg_block_t *block_p);
+/* Gets memory aligned to 64, rather that at `liked` if that is free. May call
+ * the application: no lock is to be held. Errors: IN_PROGRESS (over the budget:
+ * ask again when signalled), NO_MEMORY, or the application's. */
+tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, const void *liked,
+                               uint64_t bytes, tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
 
 /* Memory of a device for a tensor, by the application's allocator, if that was

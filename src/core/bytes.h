@@ -54,6 +54,25 @@ static inline bool tmsg_is_same(const void *one, const void *other,
            tmsg_get_le(a + bytes - 8, 8) == tmsg_get_le(b + bytes - 8, 8);
 }
 
+/* memcpy() of what is mostly a small tensor, for which a call costs more than
+ * the moves. */
+static inline void tmsg_copy_small(uint8_t *to, const uint8_t *from,
+                                   size_t bytes)
+{
+    if (bytes == 16) {
+        memcpy(to, from, 16);
+        return;
+    }
+    if (bytes < 32 || bytes > 64) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    memcpy(to, from, 16);
+    memcpy(to + 16, from + 16, 16);
+    memcpy(to + bytes - 32, from + bytes - 32, 16);
+    memcpy(to + bytes - 16, from + bytes - 16, 16);
+}
+
 /* A memset of a length that the compiler is not to know: where it knows, gcc
  * writes `rep stos`, which takes longer to begin than memset() takes in all. */
 static inline void tmsg_zero(void *to, size_t bytes)

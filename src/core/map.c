@@ -66,6 +66,7 @@ static void reset(tmsg_map_t *map)
     map->meta_size = 0;
     map->wasted = 0;
     map->spans = false;
+    map->borrowed = false;
     map->bare = false;
     map->host = false;
     tmsg_arena_reset(&map->arena);
@@ -74,6 +75,7 @@ static void reset(tmsg_map_t *map)
 static void free_rooms(tmsg_map_t *map)
 {
     tmsg_map_drop_index(map);
+    tmsg_map_drop_placed(map);
     tmsg_index_free(&map->meta_index);
     tmsg_arena_free(&map->arena);
     free(map->entries);
@@ -123,11 +125,13 @@ void tmsg_map_hold(const tmsg_map_t *map)
 
 bool tmsg_map_borrows(const tmsg_map_t *map)
 {
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
     if (map->release != NULL && !map->mixed) {
         return false;
     }
     for (size_t i = 0; i < map->size; i++) {
-        if (map->entries[i].release == NULL && map->entries[i].bytes > 0) {
+        if (entries[i].release == NULL && entries[i].bytes > 0) {
             return true;
         }
     }
@@ -308,16 +312,34 @@ bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry)
     return true;
 }
 
+const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
+{
+    return map->borrowed ? map->layout->entries : map->entries;
+}
+
+tmsg_map_entry_t *tmsg_map_own_entries(tmsg_map_t *map)
+{
+    if (map->borrowed && map->size > 0) {
+        memcpy(map->entries, map->layout->entries,
+               map->size * sizeof(*map->entries));
+    }
+    map->borrowed = false;
+    map->placed_at = NULL;
+    return map->entries;
+}
+
 static tmsg_names_t names_of(const tmsg_map_t *map)
 {
-    return (tmsg_names_t){map->entries, sizeof(*map->entries), map->size};
+    return (tmsg_names_t){tmsg_map_entries(map), sizeof(*map->entries),
+                          map->size};
 }
 
 /* Where the next entry is to be made, or NULL. */
 static tmsg_map_entry_t *next_entry(tmsg_map_t *map)
 {
-    return make_room(map, map->size) == TMSG_OK ? &map->entries[map->size]
-                                                : NULL;
+    return make_room(map, map->size) == TMSG_OK
+               ? &tmsg_map_own_entries(map)[map->size]
+               : NULL;
 }
 
 /* Takes the entry that was made there. */
@@ -488,16 +510,13 @@ uint64_t tmsg_map_memory(const tmsg_map_t *map)
     return map->layout == NULL ? own : own + tmsg_map_memory(map->layout);
 }
 
-const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
-{
-    return map->entries;
-}
-
 const tmsg_map_entry_t *tmsg_map_find_at(const tmsg_map_t *map,
                                          const void *address)
 {
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
     for (size_t i = 0; i < map->size; i++) {
-        const tmsg_map_entry_t *entry = &map->entries[i];
+        const tmsg_map_entry_t *entry = &entries[i];
         uintptr_t offset = (uintptr_t)address - (uintptr_t)entry->tensor.data;
 
         if (offset < entry->bytes && tmsg_tensor_is_dense(&entry->tensor)) {
@@ -518,10 +537,10 @@ tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
                               index, map->size);
     }
     if (name_p != NULL) {
-        *name_p = map->entries[index].name;
+        *name_p = tmsg_map_entries(map)[index].name;
     }
     if (tensor_p != NULL) {
-        *tensor_p = map->entries[index].tensor;
+        *tensor_p = tmsg_map_entries(map)[index].tensor;
     }
     return TMSG_OK;
 }
@@ -563,7 +582,7 @@ tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
     tmsg_status_t status = find(map, name, &index);
 
     if (status == TMSG_OK && tensor_p != NULL) {
-        *tensor_p = map->entries[index].tensor;
+        *tensor_p = tmsg_map_entries(map)[index].tensor;
     }
     return status;
 }
@@ -575,6 +594,16 @@ void tmsg_map_place(tmsg_map_t *map, size_t index, void *data)
 
 tmsg_map_entry_t *tmsg_map_placing(tmsg_map_t *map)
 {
+    (void)tmsg_map_own_entries(map);
+    return tmsg_map_placing_from(map, &(const tmsg_map_entry_t *){NULL});
+}
+
+tmsg_map_entry_t *tmsg_map_placing_from(tmsg_map_t *map,
+                                        const tmsg_map_entry_t **from_p)
+{
+    *from_p = tmsg_map_entries(map);
+    map->borrowed = false;
+    map->placed_at = NULL;
     map->laid = false;
     map->bare = false;
     atomic_store_explicit(&map->apart, false, memory_order_relaxed);
@@ -588,7 +617,7 @@ bool tmsg_map_is_of_host(const tmsg_map_t *map) { return map->host; }
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
                             const tmsg_map_add_params_t *params)
 {
-    tmsg_map_entry_t *entry = &map->entries[index];
+    tmsg_map_entry_t *entry = &tmsg_map_own_entries(map)[index];
     tmsg_status_t status =
         params == NULL ? TMSG_OK : read_params(params, entry);
 
@@ -605,16 +634,17 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
 static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
                                    const void *data)
 {
+    const tmsg_map_entry_t *entry;
     tmsg_status_t status = tmsg_map_check_idle(map);
 
     if (status == TMSG_OK) {
         status = tmsg_map_at(map, index, NULL, NULL);
     }
-    if (status == TMSG_OK && data == NULL && map->entries[index].bytes > 0) {
+    entry = status == TMSG_OK ? &tmsg_map_entries(map)[index] : NULL;
+    if (entry != NULL && data == NULL && entry->bytes > 0) {
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                                 "data is NULL but the shape has elements");
-        status = blame(status, map->entries[index].name,
-                       map->entries[index].name_bytes);
+        status = blame(status, entry->name, entry->name_bytes);
     }
     return status;
 }
@@ -628,7 +658,7 @@ tmsg_status_t tmsg_map_set_data(tmsg_map_t *map, size_t index, void *data,
     if (status != TMSG_OK) {
         return status;
     }
-    entry = &map->entries[index];
+    entry = &tmsg_map_own_entries(map)[index];
     gone = *entry;
     entry->release = NULL;
     entry->release_arg = NULL;
@@ -648,9 +678,11 @@ tmsg_status_t tmsg_map_set_data(tmsg_map_t *map, size_t index, void *data,
 void tmsg_map_replace(tmsg_map_t *map, size_t index,
                       const tmsg_map_entry_t *entry)
 {
-    map->entries[index].tensor.data = entry->tensor.data;
-    map->entries[index].tensor.strides = entry->tensor.strides;
-    map->entries[index].bytes = entry->bytes;
+    tmsg_map_entry_t *own = &tmsg_map_own_entries(map)[index];
+
+    own->tensor.data = entry->tensor.data;
+    own->tensor.strides = entry->tensor.strides;
+    own->bytes = entry->bytes;
     map->laid = false;
     map->bare = false;
     tmsg_map_restamp(map);
@@ -658,7 +690,7 @@ void tmsg_map_replace(tmsg_map_t *map, size_t index,
 
 void tmsg_map_set_device(tmsg_map_t *map, size_t index, tmsg_device_t device)
 {
-    map->entries[index].tensor.device = device;
+    tmsg_map_own_entries(map)[index].tensor.device = device;
     map->host = false;
     tmsg_map_restamp(map);
 }
@@ -667,7 +699,7 @@ tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
 {
     size_t index;
     tmsg_names_t names;
-    tmsg_map_entry_t gone;
+    tmsg_map_entry_t *entries, gone;
     tmsg_status_t status = tmsg_map_check_idle(map);
 
     if (status == TMSG_OK) {
@@ -676,10 +708,11 @@ tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
     if (status != TMSG_OK) {
         return status;
     }
-    gone = map->entries[index];
+    entries = tmsg_map_own_entries(map);
+    gone = entries[index];
     map->size--;
     tmsg_map_restamp(map);
-    memmove(map->entries + index, map->entries + index + 1,
+    memmove(entries + index, entries + index + 1,
             (map->size - index) * sizeof(gone));
     names = names_of(map);
     tmsg_index_remove(&map->index, &names, index);

@@ -108,6 +108,21 @@ void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
 /* For who gives all of them their data: the entries. */
 tmsg_map_entry_t *tmsg_map_placing(tmsg_map_t *map);
 
+/* The same, and each entry is to be copied from *from_p on the way, so that
+ * many small tensors are passed once and not twice. */
+tmsg_map_entry_t *tmsg_map_placing_from(tmsg_map_t *map,
+                                        const tmsg_map_entry_t **from_p);
+
+/* Notes that all tensors of a layout were placed by their order alone, from
+ * `base` on; and whether a bare map had these tensors there when it was
+ * recycled last: it then has them again. */
+void tmsg_map_note_placed(tmsg_map_t *map, const void *base);
+bool tmsg_map_place_again(tmsg_map_t *map, void *base);
+
+/* Where that saves more than other memory for its `bytes` could: the `base` to
+ * give a bare map. NULL: any. */
+const void *tmsg_map_liked(const tmsg_map_t *map, uint64_t bytes);
+
 /* Whether it shares a layout and no tensor has data yet. */
 bool tmsg_map_is_bare(const tmsg_map_t *map);
 

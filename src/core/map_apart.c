@@ -29,7 +29,7 @@ static tmsg_device_t memory_of(tmsg_device_t device)
 /* False: it takes no memory, or none that has addresses. */
 static bool span_of(const tmsg_map_t *map, size_t index, span_t *span)
 {
-    const tmsg_map_entry_t *entry = &map->entries[index];
+    const tmsg_map_entry_t *entry = &tmsg_map_entries(map)[index];
 
     span->device = memory_of(entry->tensor.device);
     span->begin = (uintptr_t)entry->tensor.data;
@@ -74,8 +74,8 @@ static int compare(const void *left, const void *right)
 
 static tmsg_status_t refuse(const tmsg_map_t *map, size_t a, size_t b)
 {
-    const tmsg_map_entry_t *first = &map->entries[a < b ? a : b];
-    const tmsg_map_entry_t *second = &map->entries[a < b ? b : a];
+    const tmsg_map_entry_t *first = &tmsg_map_entries(map)[a < b ? a : b];
+    const tmsg_map_entry_t *second = &tmsg_map_entries(map)[a < b ? b : a];
 
     return tmsg_error_set(
         TMSG_ERR_INVALID_PARAM,

@@ -18,7 +18,7 @@ static void pack(tmsg_map_t *map)
         goto err_free;
     }
     for (size_t i = 0; i < map->size; i++) {
-        fresh.entries[i] = map->entries[i];
+        fresh.entries[i] = tmsg_map_entries(map)[i];
         if (!tmsg_map_adopt(&fresh, &fresh.entries[i])) {
             goto err_free;
         }
@@ -42,6 +42,8 @@ static void pack(tmsg_map_t *map)
     free(map->meta);
     map->arena = fresh.arena;
     map->entries = fresh.entries;
+    map->borrowed = false;
+    map->placed_at = NULL;
     map->meta = fresh.meta;
     map->wasted = 0;
     return;

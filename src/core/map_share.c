@@ -68,12 +68,14 @@ bool tmsg_map_has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
 {
     /* Another thread may see either stamp: both are of this layout. */
     atomic_uint_least64_t *stamp = &((tmsg_map_t *)(uintptr_t)map)->stamp;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    const tmsg_map_entry_t *laid_out = tmsg_map_entries(layout);
     size_t i = 0;
 
     if (map->size != layout->size) {
         return false;
     }
-    while (i < map->size && is_like(&map->entries[i], &layout->entries[i])) {
+    while (i < map->size && is_like(&entries[i], &laid_out[i])) {
         i++;
     }
     if (i < map->size) {
@@ -156,6 +158,7 @@ static bool move(const piece_t *piece, tmsg_map_entry_t *entry)
 
 static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
 {
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_status_t status = tmsg_map_reserve(copy, map->size);
     piece_t piece;
 
@@ -167,7 +170,7 @@ static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
     for (size_t i = 0; i < map->size; i++) {
         tmsg_map_entry_t *entry = &copy->entries[i];
 
-        *entry = map->entries[i];
+        *entry = entries[i];
         entry->tensor.data = NULL;
         entry->release = NULL;
         entry->release_arg = NULL;
@@ -241,7 +244,7 @@ static tmsg_status_t copy_map(const tmsg_map_t *map, put_fn put,
         return status;
     }
     for (size_t i = 0; i < map->size && status == TMSG_OK; i++) {
-        status = put(copy, &map->entries[i], &copy->entries[i]);
+        status = put(copy, &tmsg_map_entries(map)[i], &copy->entries[i]);
     }
     tmsg_map_restamp(copy);
     for (size_t i = 0; i < map->meta_size && status == TMSG_OK; i++) {
@@ -268,6 +271,9 @@ tmsg_status_t tmsg_map_copy_spans(const tmsg_map_t *map, tmsg_map_t **copy_p)
     return copy_map(map, put_span, copy_p);
 }
 
+/* What a tensor's name and extents may have in a layout that a map keeps. */
+#define PLACED_BYTES_MOST (2 * sizeof(tmsg_map_entry_t))
+
 tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
 {
     tmsg_status_t status = tmsg_map_reserve(map, layout->size);
@@ -275,11 +281,8 @@ tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
     if (status != TMSG_OK) {
         return status;
     }
-    if (layout->size > 0) {
-        memcpy(map->entries, layout->entries,
-               layout->size * sizeof(*map->entries));
-    }
     map->size = layout->size;
+    map->borrowed = true;
     map->spans = layout->spans;
     map->host = layout->host;
     map->bare = true;
@@ -290,6 +293,59 @@ tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
     atomic_store_explicit(&map->stamp, tmsg_map_stamp(layout),
                           memory_order_relaxed);
     return TMSG_OK;
+}
+
+void tmsg_map_drop_placed(tmsg_map_t *map)
+{
+    const tmsg_map_t *layout = map->placed;
+
+    map->placed = NULL;
+    map->placed_at = NULL;
+    if (layout != NULL && tmsg_map_unhold(layout)) {
+        tmsg_map_free(layout);
+    }
+}
+
+void tmsg_map_note_placed(tmsg_map_t *map, const void *base)
+{
+    const tmsg_map_t *layout = map->layout;
+
+    /* A layout outlives its schema here: not one of very long names. */
+    if (layout->arena.used > layout->size * PLACED_BYTES_MOST) {
+        return;
+    }
+    if (map->placed != layout) {
+        tmsg_map_drop_placed(map);
+        tmsg_map_hold(layout);
+        map->placed = layout;
+    }
+    map->placed_at = base;
+}
+
+bool tmsg_map_place_again(tmsg_map_t *map, void *base)
+{
+    const uint8_t *before = map->placed_at;
+    tmsg_map_entry_t *entries = map->entries;
+
+    if (!map->borrowed || before == NULL || map->placed != map->layout) {
+        return false;
+    }
+    (void)tmsg_map_placing_from(map, &(const tmsg_map_entry_t *){NULL});
+    for (size_t i = 0; base != before && i < map->size; i++) {
+        const uint8_t *data = entries[i].tensor.data;
+
+        entries[i].tensor.data = (uint8_t *)base + (data - before);
+    }
+    map->placed_at = base;
+    return true;
+}
+
+const void *tmsg_map_liked(const tmsg_map_t *map, uint64_t bytes)
+{
+    return map->borrowed && map->placed == map->layout &&
+                   bytes < map->size * sizeof(*map->entries)
+               ? map->placed_at
+               : NULL;
 }
 
 /* Of a map that is as the layout that it shares, for which each has its stamp.
@@ -334,7 +390,7 @@ void tmsg_map_note_measured(const tmsg_map_t *map, uint64_t bytes, uint64_t out)
 tmsg_status_t tmsg_map_reshape(tmsg_map_t *map, size_t index,
                                const int64_t *shape)
 {
-    tmsg_map_entry_t *entry = &map->entries[index];
+    tmsg_map_entry_t *entry = &tmsg_map_own_entries(map)[index];
     size_t extents_bytes = (size_t)entry->tensor.ndim * sizeof(*shape);
     tmsg_tensor_t tensor = entry->tensor;
     uint64_t bytes;

@@ -29,12 +29,17 @@ struct tmsg_map {
     atomic_uint_least64_t stamp; /* of the layout; 0: nobody asked for it */
     const tmsg_map_t *layout;    /* whose index, names and shapes these are */
 
+    /* What `entries` are as long as none is written, also while it has none. */
+    const tmsg_map_t *placed; /* the layout, which it holds */
+    const void *placed_at;    /* the memory; NULL: they are something else */
+
     tmsg_release_fn release; /* of the memory that all tensors share */
     void *release_arg;
     tmsg_release_fn recycle; /* takes it in place of its end */
     void *recycle_arg;
-    bool spans; /* there are some; see tmsg_map_has_spans() */
-    bool laid;  /* recycled as it is, not emptied */
+    bool spans;    /* there are some; see tmsg_map_has_spans() */
+    bool borrowed; /* its entries are those of `layout` until one is written */
+    bool laid;     /* recycled as it is, not emptied */
     bool bare;  /* its tensors are those of `layout`, and none has data yet */
     bool host;  /* all lie in the host's memory; not known of each map */
     bool mixed; /* some tensors are not in the memory that all share */
@@ -50,6 +55,10 @@ tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map);
 
 /* Likewise, and BUSY while somebody holds the map. */
 tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map);
+
+/* The entries, for who is to write one: they are copied from the layout if they
+ * are still borrowed of it. */
+tmsg_map_entry_t *tmsg_map_own_entries(tmsg_map_t *map);
 
 /* A name or key: 1 to TMSG_NAME_BYTES_MAX bytes of UTF-8 without NUL. `what`
  * is "tensor name" or "key". */
@@ -77,6 +86,9 @@ void tmsg_map_restamp(tmsg_map_t *map);
 
 /* Frees the index, which may be another's, and lets go of that one. */
 void tmsg_map_drop_index(tmsg_map_t *map);
+
+/* Lets go of the layout that it was placed by. */
+void tmsg_map_drop_placed(tmsg_map_t *map);
 
 /* A copy in the map's arena with a NUL after it, or NULL. */
 char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes);

@@ -82,9 +82,12 @@ tmsg_map_entry_t tmsg_map_shown(const tmsg_map_entry_t *entry)
 
 void tmsg_map_show(tmsg_map_t *map)
 {
+    tmsg_map_entry_t *entries =
+        map->spans ? tmsg_map_own_entries(map) : map->entries;
+
     for (size_t i = 0; map->spans && i < map->size; i++) {
-        if (tmsg_map_view(&map->entries[i]) != NULL) {
-            map->entries[i] = tmsg_map_shown(&map->entries[i]);
+        if (tmsg_map_view(&entries[i]) != NULL) {
+            entries[i] = tmsg_map_shown(&entries[i]);
             map->laid = false;
             map->bare = false;
             tmsg_map_restamp(map);

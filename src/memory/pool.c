@@ -54,23 +54,40 @@ void tmsg_pool_free(tmsg_pool_t *pool)
     pthread_mutex_destroy(&pool->lock);
 }
 
-tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
-                             tmsg_pool_block_t *block_p)
+/* The index of the block to take, `count` where none fits. */
+static size_t choose(const tmsg_pool_t *pool, const void *liked, uint64_t bytes)
 {
-    tmsg_pool_block_t block = {NULL, 0};
+    size_t chosen = pool->count;
+
+    for (size_t i = pool->count; i-- > 0;) {
+        const tmsg_pool_block_t *block = &pool->blocks[i];
+
+        if (block->capacity < bytes ||
+            block->capacity - bytes > bytes + SLACK) {
+            continue;
+        }
+        if (block->data == liked) {
+            return i;
+        }
+        chosen = chosen == pool->count ? i : chosen;
+    }
+    return chosen;
+}
+
+tmsg_status_t tmsg_pool_take_at(tmsg_pool_t *pool, const void *liked,
+                                uint64_t bytes, tmsg_pool_block_t *block_p)
+{
+    tmsg_pool_block_t block = {NULL, bytes};
     tmsg_status_t status = TMSG_OK;
+    size_t chosen;
 
     pthread_mutex_lock(&pool->lock);
-    for (size_t i = pool->count; i-- > 0 && block.data == NULL;) {
-        uint64_t capacity = pool->blocks[i].capacity;
-
-        if (capacity >= bytes && capacity - bytes <= bytes + SLACK) {
-            block = remove_at(pool, i);
-        }
+    chosen = choose(pool, liked, bytes);
+    if (chosen < pool->count) {
+        block = remove_at(pool, chosen);
     }
     pthread_mutex_unlock(&pool->lock);
     if (block.data == NULL) {
-        block.capacity = bytes;
         status = tmsg_host_alloc(bytes, TMSG_POOL_ALIGNMENT, pool->huge_least,
                                  &block.data);
     }
@@ -78,6 +95,12 @@ tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
         *block_p = block;
     }
     return status;
+}
+
+tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
+                             tmsg_pool_block_t *block_p)
+{
+    return tmsg_pool_take_at(pool, NULL, bytes, block_p);
 }
 
 static void free_all(const tmsg_pool_block_t *spare, size_t spares)

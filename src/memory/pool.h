@@ -43,6 +43,10 @@ void tmsg_pool_free(tmsg_pool_t *pool);
  * new one. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
                              tmsg_pool_block_t *block_p);
+
+/* The same, but rather the block at `liked`, where that is kept and fits. */
+tmsg_status_t tmsg_pool_take_at(tmsg_pool_t *pool, const void *liked,
+                                uint64_t bytes, tmsg_pool_block_t *block_p);
 void tmsg_pool_give(tmsg_pool_t *pool, tmsg_pool_block_t block);
 
 /* Whether more is kept than may last: then trim() is to be called now and then.

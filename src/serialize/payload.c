@@ -63,15 +63,21 @@ tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
 /* None has its place yet. */
 static void place_all(tmsg_map_t *map, uint8_t *base)
 {
-    tmsg_map_entry_t *entries = tmsg_map_placing(map);
+    const tmsg_map_entry_t *from;
+    tmsg_map_entry_t *entries = tmsg_map_placing_from(map, &from);
     size_t size = tmsg_map_size(map);
     uint64_t offset = 0;
 
     for (size_t i = 0; i < size; i++) {
-        offset =
-            tmsg_layout_next(offset, entries[i].tensor.dtype, entries[i].bytes);
+        uint64_t bytes = from[i].bytes;
+
+        offset = tmsg_layout_next(offset, from[i].tensor.dtype, bytes);
+        entries[i] = from[i];
         entries[i].tensor.data = base + offset;
-        offset += entries[i].bytes;
+        offset += bytes;
+    }
+    if (from != entries) {
+        tmsg_map_note_placed(map, base);
     }
 }
 
@@ -82,7 +88,9 @@ void tmsg_payload_place(tmsg_map_t *map, void *base)
     uint64_t offset = 0;
 
     if (base != NULL && tmsg_map_is_bare(map)) {
-        place_all(map, base);
+        if (!tmsg_map_place_again(map, base)) {
+            place_all(map, base);
+        }
         return;
     }
     for (size_t i = 0; i < size; i++) {

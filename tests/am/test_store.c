@@ -36,7 +36,7 @@ Test(store, what_waits_is_signalled_when_memory_comes_free)
     must(tmsg_store_create(NULL, BUDGET, fd, NULL, NULL, NULL, &store));
     must(tmsg_store_reserve(store, BUDGET));
     must_be(tmsg_store_reserve(store, 1), TMSG_IN_PROGRESS);
-    must_be(tmsg_store_alloc(store, 1, &block), TMSG_IN_PROGRESS);
+    must_be(tmsg_store_alloc(store, NULL, 1, &block), TMSG_IN_PROGRESS);
     cr_expect(tmsg_store_is_missed(store));
     cr_expect_not(is_signalled(fd));
     tmsg_store_discharge(store, BUDGET);

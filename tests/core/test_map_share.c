@@ -311,6 +311,140 @@ Test(layout, is_bare_until_a_tensor_has_its_place)
     tmsg_map_destroy(map);
 }
 
+/* As who receives it does, each tensor 24 bytes behind the last. */
+static void place_all(tmsg_map_t *map, uint8_t *base)
+{
+    const tmsg_map_entry_t *from;
+    tmsg_map_entry_t *entries = tmsg_map_placing_from(map, &from);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        entries[i] = from[i];
+        entries[i].tensor.data = base + 24 * i;
+    }
+    tmsg_map_note_placed(map, base);
+}
+
+static void expect_placed(const tmsg_map_t *map, size_t tensors,
+                          const uint8_t *base)
+{
+    expect_numbered(map, tensors);
+    for (size_t i = 0; i < tensors; i++) {
+        cr_expect_eq(tmsg_map_entries(map)[i].tensor.data, base + 24 * i);
+    }
+}
+
+Test(layout, has_its_tensors_in_their_places_again)
+{
+    static uint8_t here[24 * 20], there[24 * 20];
+    tmsg_map_t *layout = layout_of(20), *map = new_map();
+
+    for (int turn = 0; turn < 6; turn++) {
+        uint8_t *base = turn / 2 == 1 ? there : here;
+
+        cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+        expect_numbered(map, 20);
+        cr_expect_null(tmsg_map_entries(map)[7].tensor.data);
+        cr_expect_eq(tmsg_map_liked(map, 24 * 20), turn == 0       ? NULL
+                                                   : turn % 2 == 1 ? base
+                                                   : base == here  ? there
+                                                                   : here);
+        cr_expect_null(tmsg_map_liked(map, 1 << 20));
+        if (!tmsg_map_place_again(map, base)) {
+            cr_expect_eq(turn, 0);
+            place_all(map, base);
+        }
+        cr_expect_not(tmsg_map_is_bare(map));
+        expect_placed(map, 20, base);
+        tmsg_map_clear(map);
+        cr_expect_eq(tmsg_map_size(map), 0);
+    }
+    tmsg_map_destroy(layout); /* which the map holds */
+    tmsg_map_destroy(map);
+}
+
+/* What the application, or a placer, does to one of the tensors. */
+static void change(tmsg_map_t *map, int how)
+{
+    const int64_t shape[] = {5, 3};
+    tmsg_map_entry_t other = tmsg_map_entries(map)[1];
+
+    other.tensor.data = data;
+    if (how == 0) {
+        tmsg_map_place(map, 1, data);
+    } else if (how == 1) {
+        cr_assert_eq(tmsg_map_lend(map, 1, data, NULL), TMSG_OK);
+    } else if (how == 2) {
+        tmsg_map_replace(map, 1, &other);
+    } else if (how == 3) {
+        tmsg_map_set_device(map, 1, (tmsg_device_t){TMSG_DEVICE_CUDA, 1});
+    } else if (how == 4) {
+        cr_assert_eq(tmsg_map_reshape(map, 0, shape), TMSG_OK);
+    } else {
+        cr_assert_eq(tmsg_map_set_data(map, 1, data, NULL), TMSG_OK);
+    }
+}
+
+/* Before it was placed, and after. */
+Test(layout, what_is_changed_in_one_map_is_not_there_in_its_next)
+{
+    static uint8_t here[24 * 3];
+    tmsg_map_t *layout = layout_of(3), *map = new_map();
+
+    for (int how = 0; how < 12; how++) {
+        cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+        if (how % 2 == 0) {
+            change(map, how / 2);
+            cr_expect_not(tmsg_map_place_again(map, here));
+        } else {
+            place_all(map, here);
+            change(map, how / 2);
+        }
+        tmsg_map_clear(map);
+        cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+        cr_expect_null(tmsg_map_liked(map, 1));
+        cr_expect_not(tmsg_map_place_again(map, here));
+        place_all(map, here);
+        expect_placed(map, 3, here);
+        tmsg_map_clear(map);
+    }
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(map);
+}
+
+Test(layout, of_another_map_is_not_taken_for_that_which_was_placed)
+{
+    static uint8_t here[24 * 3];
+    tmsg_map_t *three = layout_of(3), *map = new_map(), *same, *named;
+    char name[2000];
+
+    cr_assert_eq(tmsg_map_share(map, three), TMSG_OK);
+    place_all(map, here);
+    tmsg_map_clear(map);
+    cr_assert_eq(tmsg_map_copy_layout(three, &same), TMSG_OK);
+    tmsg_map_destroy(three);
+    cr_assert_eq(tmsg_map_share(map, same), TMSG_OK);
+    cr_expect_not(tmsg_map_place_again(map, here));
+    tmsg_map_clear(map);
+    add_numbered(map, 0, 3); /* as any other map: over what was there */
+    expect_numbered(map, 3);
+    tmsg_map_clear(map);
+
+    memset(name, 'n', sizeof(name) - 1); /* too much to be held for a map */
+    name[sizeof(name) - 1] = '\0';
+    cr_assert_eq(tmsg_map_add(map, name, &small, NULL), TMSG_OK);
+    cr_assert_eq(tmsg_map_copy_layout(map, &named), TMSG_OK);
+    for (int turn = 0; turn < 2; turn++) {
+        tmsg_map_clear(map);
+        cr_assert_eq(tmsg_map_share(map, named), TMSG_OK);
+        cr_expect_not(tmsg_map_place_again(map, here));
+        place_all(map, here);
+        cr_expect_str_eq(tmsg_map_entries(map)[0].name, name);
+    }
+    tmsg_map_destroy(named);
+    tmsg_map_destroy(same);
+    tmsg_map_destroy(map);
+}
+
 Test(layout, is_known_to_be_of_the_host)
 {
     const tmsg_device_t device = {TMSG_DEVICE_CUDA, 1};

@@ -51,6 +51,25 @@ Test(pool, gives_the_newest_that_fits)
     tmsg_pool_give(&pool, small);
 }
 
+Test(pool, gives_the_liked_block_where_that_fits)
+{
+    tmsg_pool_block_t older = take(MIB), newer = take(MIB), small = take(10);
+    tmsg_pool_block_t got;
+
+    tmsg_pool_give(&pool, older);
+    tmsg_pool_give(&pool, newer);
+    tmsg_pool_give(&pool, small);
+    must(tmsg_pool_take_at(&pool, older.data, MIB, &got));
+    cr_expect_eq(got.data, older.data);
+    must(tmsg_pool_take_at(&pool, small.data, MIB, &got));
+    cr_expect_eq(got.data, newer.data);
+    must(tmsg_pool_take_at(&pool, newer.data, 10, &got)); /* not here */
+    cr_expect_eq(got.data, small.data);
+    tmsg_pool_give(&pool, older);
+    tmsg_pool_give(&pool, newer);
+    tmsg_pool_give(&pool, small);
+}
+
 Test(pool, does_not_waste_a_large_block_on_a_small_need)
 {
     tmsg_pool_block_t large = take(MIB), small;
