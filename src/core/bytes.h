@@ -59,12 +59,12 @@ static inline bool tmsg_is_same(const void *one, const void *other,
 static inline void tmsg_copy_small(uint8_t *to, const uint8_t *from,
                                    size_t bytes)
 {
-    if (bytes == 16) {
-        memcpy(to, from, 16);
-        return;
-    }
     if (bytes < 32 || bytes > 64) {
-        memcpy(to, from, bytes);
+        if (bytes == 16) {
+            memcpy(to, from, 16);
+        } else {
+            memcpy(to, from, bytes);
+        }
         return;
     }
     memcpy(to, from, 16);
