@@ -14,8 +14,7 @@
 
 #define POOL_BYTES (256ULL << 20) /* kept though nobody uses it */
 #define SPARE_SEND_BYTES ((size_t)1 << 20)
-#define SPARE_MESSAGE_BYTES ((size_t)4 << 20) /* four maps of 10,000 tensors   \
-                                               */
+#define SPARE_MESSAGE_BYTES ((size_t)4 << 20) /* 4 maps of 10,000 tensors */
 #define SPARE_CONTROL_BYTES ((size_t)64 << 10)
 
 struct tmsg_store {
