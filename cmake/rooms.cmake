@@ -1,10 +1,11 @@
 # tmsg_room(<name> [LIBRARIES UCX MSGPACK ...])
 #
-# Compiles every .c of the current folder into the objects of room <name>. Only
-# the rooms that name a library see its headers. An empty room is no room.
+# Compiles every .c of the current folder, and of the folders in it, into the
+# objects of room <name>. Only the rooms that name a library see its headers. An
+# empty room is no room.
 function(tmsg_room name)
     cmake_parse_arguments(room "" "" "LIBRARIES" ${ARGN})
-    file(GLOB sources CONFIGURE_DEPENDS *.c)
+    file(GLOB sources CONFIGURE_DEPENDS *.c */*.c)
     if(NOT sources)
         return()
     endif()

@@ -15,7 +15,7 @@
 
 #include <tensormsg/stream.h>
 
-#include "am/calls.h"
+#include "am/calls/calls.h"
 #include "core/error.h"
 #include "core/list.h"
 #include "rpc/table.h"

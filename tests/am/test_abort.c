@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/control.h"
-#include "am/endpoint.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
 #include "support/peers.h"
 #include "support/sample.h"

@@ -10,11 +10,11 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "am/admit_blob.h"
-#include "am/attach.h"
-#include "am/control.h"
-#include "am/knocks.h"
-#include "am/listener.h"
+#include "am/connect/admit_blob.h"
+#include "am/connect/attach.h"
+#include "am/endpoint/control.h"
+#include "am/listen/knocks.h"
+#include "am/listen/listener.h"
 #include "core/bytes.h"
 #include "support/failing_alloc.h"
 #include "support/keys.h"

@@ -7,8 +7,8 @@
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 
-#include "am/endpoint.h"
-#include "am/lane.h"
+#include "am/endpoint/endpoint.h"
+#include "am/path/lane.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/watched_alloc.h"

@@ -13,9 +13,9 @@
 
 #include <ucp/api/ucp.h>
 
-#include "am/backing.h"
-#include "am/ucx.h"
-#include "am/worker.h"
+#include "am/ucx/backing.h"
+#include "am/ucx/ucx.h"
+#include "am/worker/worker.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

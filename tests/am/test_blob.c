@@ -5,8 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "am/blob.h"
-#include "am/proof.h"
+#include "am/boot/blob.h"
+#include "am/boot/proof.h"
 #include "core/bytes.h"
 #include "support/failing_alloc.h"
 

@@ -13,9 +13,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "am/box.h"
-#include "am/control.h"
-#include "am/endpoint.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/shm/box.h"
 #include "support/channels.h"
 #include "support/joined.h"
 #include "support/peers.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/write_out.h"
+#include "am/endpoint/endpoint.h"
+#include "am/send/write_out.h"
 #include "support/failing_alloc.h"
 #include "support/joined.h"
 #include "support/sample.h"

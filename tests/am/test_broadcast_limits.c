@@ -5,8 +5,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-#include "am/endpoint.h"
-#include "am/write_out.h"
+#include "am/endpoint/endpoint.h"
+#include "am/send/write_out.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/store.h"
+#include "am/worker/store.h"
 #include "support/channels.h"
 #include "support/sample.h"
 

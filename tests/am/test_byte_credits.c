@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "am/credit.h"
-#include "am/endpoint.h"
+#include "am/endpoint/credit.h"
+#include "am/endpoint/endpoint.h"
 #include "support/channels.h"
 #include "support/sample.h"
 

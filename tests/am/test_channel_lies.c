@@ -4,8 +4,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "am/control.h"
-#include "am/endpoint.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/raw.h"

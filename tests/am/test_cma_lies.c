@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/cma.h"
-#include "am/control.h"
-#include "am/endpoint.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/path/cma.h"
 #include "core/bytes.h"
 #include "support/peers.h"
 #include "support/sample.h"

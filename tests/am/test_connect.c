@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "am/resolve.h"
+#include "am/net/resolve.h"
 #include "support/peers.h"
 #include "support/raw.h"
 #include "support/sample.h"

@@ -4,7 +4,7 @@
 #include <criterion/new/assert.h>
 #include <sys/socket.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

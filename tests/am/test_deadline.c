@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 #include "support/raw.h"
 #include "support/sample.h"

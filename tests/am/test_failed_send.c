@@ -9,7 +9,7 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/joined.h"
 #include "support/peers.h"
 

@@ -4,8 +4,8 @@
  * end of the fetch inside the call that closes. */
 #include <criterion/criterion.h>
 
-#include "am/endpoint.h"
-#include "am/message.h"
+#include "am/endpoint/endpoint.h"
+#include "am/recv/message.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

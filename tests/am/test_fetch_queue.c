@@ -8,9 +8,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
-#include "am/fetch_queue.h"
-#include "am/receive.h"
+#include "am/endpoint/endpoint.h"
+#include "am/recv/fetch_queue.h"
+#include "am/recv/receive.h"
 #include "support/must.h"
 
 #define CHANNELS 2

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/first.h"
+#include "am/ucx/first.h"
 
 #define MOST 6
 

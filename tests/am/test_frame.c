@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/frame.h"
+#include "am/boot/frame.h"
 #include "support/failing_alloc.h"
 
 #define MAX 1000

@@ -10,9 +10,9 @@
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
-#include "am/lane.h"
-#include "am/repeat.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/repeat.h"
+#include "am/path/lane.h"
 #include "support/channels.h"
 #include "support/large.h"
 #include "support/peers.h"

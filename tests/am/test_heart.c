@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/heart.h"
-#include "am/loop.h"
+#include "am/boot/heart.h"
+#include "am/net/loop.h"
 #include "core/error.h"
 #include "support/must.h"
 

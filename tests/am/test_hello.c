@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "am/hello.h"
+#include "am/boot/hello.h"
 #include "serialize/header.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))

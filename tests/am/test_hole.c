@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
-#include "am/listener.h"
+#include "am/endpoint/endpoint.h"
+#include "am/listen/listener.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/park.h"
+#include "am/ucx/park.h"
 #include "support/false_host.h"
 #include "support/keys.h"
 #include "support/sample.h"

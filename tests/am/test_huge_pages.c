@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "am/worker.h"
+#include "am/worker/worker.h"
 #include "support/device_map.h"
 #include "support/devices.h"
 #include "support/peers.h"

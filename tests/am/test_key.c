@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "am/key.h"
+#include "am/boot/key.h"
 #include "support/failing_alloc.h"
 #include "support/must.h"
 #include "support/peers.h"

@@ -9,11 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
-#include "am/lane.h"
-#include "am/listener.h"
-#include "am/store.h"
-#include "am/worker.h"
+#include "am/endpoint/endpoint.h"
+#include "am/listen/listener.h"
+#include "am/path/lane.h"
+#include "am/worker/store.h"
+#include "am/worker/worker.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/joined.h"

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
-#include "am/worker.h"
+#include "am/endpoint/endpoint.h"
+#include "am/worker/worker.h"
 #include "support/peers.h"
 
 #define FILES 64

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "am/lease.h"
+#include "am/endpoint/lease.h"
 #include "support/peers.h"
 
 /* Another connection of b's to a: b's end of it. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
 #include "serialize/checksum.h"
 #include "support/peers.h"

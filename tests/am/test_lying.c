@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "am/endpoint.h"
-#include "am/lying.h"
+#include "am/endpoint/endpoint.h"
+#include "am/recv/lying.h"
 #include "core/map.h"
 #include "support/peers.h"
 #include "support/sample.h"

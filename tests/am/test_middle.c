@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/keys.h"

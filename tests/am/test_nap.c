@@ -9,10 +9,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "am/boxes.h"
-#include "am/endpoint.h"
-#include "am/loop.h"
-#include "am/worker.h"
+#include "am/endpoint/endpoint.h"
+#include "am/net/loop.h"
+#include "am/path/boxes.h"
+#include "am/worker/worker.h"
 #include "support/channels.h"
 #include "support/peers.h"
 #include "support/sample.h"

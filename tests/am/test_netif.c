@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "am/netif.h"
+#include "am/net/netif.h"
 
 typedef union {
     struct sockaddr any;

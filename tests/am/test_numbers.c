@@ -5,7 +5,7 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/numbers.h"
+#include "am/boot/numbers.h"
 #include "support/must.h"
 
 #define NONE UINT32_MAX

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "am/box.h"
-#include "am/endpoint.h"
-#include "am/lane.h"
-#include "am/ring.h"
+#include "am/endpoint/endpoint.h"
+#include "am/path/lane.h"
+#include "am/shm/box.h"
+#include "am/shm/ring.h"
 #include "support/channels.h"
 #include "support/joined.h"
 #include "support/large.h"

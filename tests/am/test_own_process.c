@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/kin.h"
-#include "am/ucx_config.h"
+#include "am/ucx/kin.h"
+#include "am/ucx/ucx_config.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/whole.h"

@@ -5,8 +5,8 @@
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 
-#include "am/lane.h"
-#include "am/parts.h"
+#include "am/path/lane.h"
+#include "am/send/parts.h"
 #include "support/channels.h"
 #include "support/device_map.h"
 #include "support/devices.h"

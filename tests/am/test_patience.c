@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-#include "am/patience.h"
+#include "am/worker/patience.h"
 
 #define US 1000ULL
 #define SPIN (50 * US)

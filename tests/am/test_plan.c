@@ -8,7 +8,7 @@
 
 #include <tensormsg/meta.h>
 
-#include "am/plan.h"
+#include "am/send/plan.h"
 #include "core/limits.h"
 #include "core/map.h"
 #include "core/tensor.h"

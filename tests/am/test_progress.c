@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/stuck.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/proof.h"
+#include "am/boot/proof.h"
 
 static uint8_t key[TMSG_KEY_BYTES];
 static uint8_t transcript[TMSG_HASH_BYTES], bound[TMSG_HASH_BYTES];

@@ -6,7 +6,7 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/publisher.h"
+#include "am/publish/publisher.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "am/share.h"
+#include "am/send/share.h"
 #include "core/map.h"
 #include "support/peers.h"
 #include "support/sample.h"

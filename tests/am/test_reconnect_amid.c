@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/joined.h"
 #include "support/sample.h"
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/resume.h"
+#include "am/session/resume.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/joined.h"

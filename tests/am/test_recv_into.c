@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/message.h"
+#include "am/endpoint/endpoint.h"
+#include "am/recv/message.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "am/endpoint.h"
-#include "am/resume.h"
+#include "am/endpoint/endpoint.h"
+#include "am/session/resume.h"
 #include "support/joined.h"
 #include "support/peers.h"
 #include "support/sample.h"

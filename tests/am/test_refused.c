@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/channels.h"
 #include "support/failing_alloc.h"
 #include "support/peers.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/schemas.h"
+#include "am/endpoint/endpoint.h"
+#include "am/recv/schemas.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

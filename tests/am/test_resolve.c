@@ -11,8 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "am/resolve.h"
-#include "am/url.h"
+#include "am/net/resolve.h"
+#include "am/net/url.h"
 #include "support/failing_alloc.h"
 
 #define BOUND_MS 10000

@@ -13,11 +13,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "am/control.h"
-#include "am/endpoint.h"
-#include "am/lane_ring.h"
-#include "am/ring.h"
-#include "am/store.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/path/lane_ring.h"
+#include "am/shm/ring.h"
+#include "am/worker/store.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/joined.h"

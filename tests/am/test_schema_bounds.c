@@ -6,9 +6,9 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/message.h"
-#include "am/schemas.h"
+#include "am/endpoint/endpoint.h"
+#include "am/recv/message.h"
+#include "am/recv/schemas.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

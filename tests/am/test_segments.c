@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/listener.h"
+#include "am/endpoint/endpoint.h"
+#include "am/listen/listener.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/whole.h"

@@ -10,8 +10,8 @@
 
 #include <tensormsg/tensormsg.h>
 
-#include "am/context.h"
-#include "am/settings.h"
+#include "am/worker/context.h"
+#include "am/worker/settings.h"
 #include "support/failing_alloc.h"
 #include "support/must.h"
 

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "am/loop.h"
-#include "am/sharing.h"
+#include "am/net/loop.h"
+#include "am/worker/sharing.h"
 #include "support/must.h"
 
 enum { NOBODY = 300, PEER = 5000, OTHERS = 3000000 }; /* ns of a yield */

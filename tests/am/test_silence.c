@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/whole.h"

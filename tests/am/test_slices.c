@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/parts.h"
+#include "am/endpoint/endpoint.h"
+#include "am/send/parts.h"
 #include "support/joined.h"
 #include "support/sample.h"
 

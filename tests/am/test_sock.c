@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/sock.h"
+#include "am/net/sock.h"
 
 #define BOUND_MS 10000
 #define BACKLOG 16

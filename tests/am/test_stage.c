@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/worker.h"
+#include "am/endpoint/endpoint.h"
+#include "am/worker/worker.h"
 #include "support/device_map.h"
 #include "support/devices.h"
 #include "support/peers.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/device_map.h"
 #include "support/devices.h"
 #include "support/peers.h"

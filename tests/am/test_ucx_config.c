@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/ucx_config.h"
+#include "am/ucx/ucx_config.h"
 #include "support/must.h"
 
 enum { LONG_WORDS = 60 };

@@ -6,7 +6,7 @@
 #include <criterion/new/assert.h>
 #include <linux/tcp.h>
 
-#include "am/unacked.h"
+#include "am/net/unacked.h"
 
 #define MS UINT64_C(1000000)
 #define START (UINT64_C(1000000) * MS)

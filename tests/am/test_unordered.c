@@ -3,7 +3,7 @@
 /* Unordered messages wait for none that are before them on their channel. */
 #include <criterion/criterion.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/channels.h"
 #include "support/sample.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "am/url.h"
+#include "am/net/url.h"
 #include "core/utf8.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/carrier.h"
-#include "am/context.h"
-#include "am/way.h"
+#include "am/endpoint/carrier.h"
+#include "am/worker/context.h"
+#include "am/worker/way.h"
 #include "core/error.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

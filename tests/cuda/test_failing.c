@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/worker.h"
+#include "am/worker/worker.h"
 #include "memory/cuda.h"
 #include "memory/domain.h"
 #include "support/device_map.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/numbers.h"
+#include "am/boot/numbers.h"
 #include "support/device_map.h"
 #include "support/devices.h"
 #include "support/peers.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "am/admit_blob.h"
+#include "am/connect/admit_blob.h"
 #include "core/bytes.h"
 #include "support/keys.h"
 #include "support/raw.h"

@@ -17,10 +17,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
-#include "am/listener.h"
-#include "am/resume.h"
-#include "am/send.h"
+#include "am/endpoint/endpoint.h"
+#include "am/listen/listener.h"
+#include "am/send/send.h"
+#include "am/session/resume.h"
 #include "core/bytes.h"
 #include "support/keys.h"
 #include "support/raw.h"

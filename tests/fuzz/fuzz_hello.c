@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "am/blob.h"
-#include "am/frame.h"
+#include "am/boot/blob.h"
+#include "am/boot/frame.h"
 #include "core/bytes.h"
 
 #define BLOB_HEADER_BYTES 14

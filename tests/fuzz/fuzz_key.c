@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "am/key.h"
+#include "am/boot/key.h"
 
 static void load(const char *path)
 {

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/store.h"
+#include "am/endpoint/endpoint.h"
+#include "am/worker/store.h"
 #include "core/bytes.h"
 #include "fakes/ucx.h"
 #include "support/peers.h"

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "am/settings.h"
+#include "am/worker/settings.h"
 
 static void load(const char *path)
 {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""am_rooms.py SOURCE_DIR BUILD_DIR [--update] - a room of src/am uses only rooms
-that come earlier in src/am/ROOMS. Of each two files it looks at the #include
-lines and at the linker's symbols: what one calls and the other defines.
+"""am_rooms.py SOURCE_DIR BUILD_DIR [--update] - a room of src/am, a folder there,
+uses only rooms that come earlier in src/am/ROOMS. Of each two files it looks at
+the #include lines and at the linker's symbols: what one calls and the other
+defines.
 
 Pairs of files that do otherwise yet are in am_upward.txt, a line "FILE USES
 FILE" each. A pair that is not there fails, and so does one that is no more: the
@@ -16,31 +17,30 @@ import subprocess
 import sys
 
 HEAD = re.compile(r"(\w+): (.+)")
-INCLUDE = re.compile(r'^ *# *include *"am/(?:\w+/)*(\w+)\.h"', re.MULTILINE)
+INCLUDE = re.compile(r'^ *# *include *"am/(\w+/\w+)\.h"', re.MULTILINE)
 
 
 def read_rooms(path):
-    """The rooms in their order; and file -> room."""
-    rooms, home = [], {}
+    """The rooms in their order."""
+    rooms = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         head = HEAD.fullmatch(line)
         if head:
             rooms.append(head[1])
-        elif line.startswith("  ") and rooms:
-            for name in line.split():
-                if name in home:
-                    sys.exit(f"{path}:{number}: {name} is in two rooms")
-                home[name] = rooms[-1]
         elif line and not line.startswith("#"):
-            sys.exit(f"{path}:{number}: neither a room, nor files, nor a comment")
-    return rooms, home
+            sys.exit(f"{path}:{number}: neither a room nor a comment")
+    return rooms
+
+
+def room_of(name):
+    return name.split("/")[0]
 
 
 def files_of(folder):
-    """Name -> its .c and .h."""
+    """ROOM/FILE -> its .c and .h."""
     files = collections.defaultdict(list)
     for path in sorted(folder.rglob("*.[ch]")):
-        files[path.stem].append(path)
+        files[str(path.relative_to(folder).with_suffix(""))].append(path)
     return files
 
 
@@ -66,7 +66,7 @@ def called(files, objects):
     """Pairs of names: the first wants a symbol that the second defines."""
     owner, wants = {}, {}
     for path in objects.rglob("*.c.o"):
-        name = path.name[:-len(".c.o")]
+        name = f"{path.parent.name}/{path.name[:-len('.c.o')]}"
         if name in files:
             defined, wants[name] = symbols_of(path)
             owner.update(dict.fromkeys(defined, name))
@@ -78,24 +78,25 @@ def called(files, objects):
             for symbol in symbols if owner.get(symbol, name) != name}
 
 
-def check_homes(files, home):
-    """Each file has a room, and each name in ROOMS a file."""
-    return ([f"{name} has no room: add it to src/am/ROOMS"
-             for name in sorted(set(files) - set(home))] +
-            [f"{name} is in src/am/ROOMS, and is no file"
-             for name in sorted(set(home) - set(files))])
+def check_homes(files, rooms):
+    """Each file is in a room, and each room is a folder."""
+    inhabited = {room_of(name) for name in files}
+    return ([f"{name} is in no room of src/am/ROOMS"
+             for name in sorted(files) if room_of(name) not in rooms] +
+            [f"{room} is in src/am/ROOMS, and has no file"
+             for room in rooms if room not in inhabited])
 
 
-def upward(pairs, rooms, home):
+def upward(pairs, rooms):
     place = {room: i for i, room in enumerate(rooms)}
     return {(name, other) for name, other in pairs
-            if name in home and other in home and
-            place[home[name]] < place[home[other]]}
+            if room_of(name) in place and room_of(other) in place and
+            place[room_of(name)] < place[room_of(other)]}
 
 
-def compare(found, known, home):
+def compare(found, known):
     """What is wrong, in words."""
-    return ([f"{name} ({home[name]}) uses {other} ({home[other]}), a later room"
+    return ([f"{name} uses {other}, of a later room"
              for name, other in sorted(found - known)] +
             [f"{name} no longer uses {other}: take the line out of am_upward.txt"
              for name, other in sorted(known - found)])
@@ -114,17 +115,15 @@ def main():
     args = parser.parse_args()
     folder = args.source / "src/am"
     known_path = args.source / "tests/install/am_upward.txt"
-    rooms, home = read_rooms(folder / "ROOMS")
+    rooms = read_rooms(folder / "ROOMS")
     files = files_of(folder)
-    found = upward(included(files) | called(files, args.build / "src/am"),
-                   rooms, home)
+    found = upward(included(files) | called(files, args.build / "src/am"), rooms)
     if args.update:
         known_path.write_text(
             "# Pairs of files of src/am of which the first uses a later room\n"
             "# (src/am/ROOMS). am_rooms.py --update writes them.\n" +
             "".join(f"{name} uses {other}\n" for name, other in sorted(found)))
-    wrong = check_homes(files, home) + compare(found, read_known(known_path),
-                                               home)
+    wrong = check_homes(files, rooms) + compare(found, read_known(known_path))
     print("\n".join(wrong) or f"{len(rooms)} rooms, {len(files)} files, "
           f"{len(found)} pairs that look up")
     return 1 if wrong else 0

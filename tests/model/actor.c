@@ -48,7 +48,7 @@
 
 #include <tensormsg/tensormsg.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "lines.h"
 #include "support/left.h"
 #include "support/must.h"

@@ -9,7 +9,7 @@
 
 #include <tensormsg/map.h>
 
-#include "am/hello.h"
+#include "am/boot/hello.h"
 #include "serialize/header.h"
 
 /* Bodies of maps written and read so far. */

@@ -16,7 +16,7 @@
 
 #include <tensormsg/tensormsg.h>
 
-#include "am/plan.h"
+#include "am/send/plan.h"
 #include "serialize/checksum.h"
 #include "support/golden.h"
 #include "support/must.h"

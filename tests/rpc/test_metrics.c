@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "rpc/metrics.h"
 #include "support/peers.h"
 #include "support/sample.h"

@@ -4,8 +4,8 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/calls.h"
-#include "am/endpoint.h"
+#include "am/calls/calls.h"
+#include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

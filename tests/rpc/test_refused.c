@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/endpoint.h"
-#include "am/worker.h"
+#include "am/endpoint/endpoint.h"
+#include "am/worker/worker.h"
 #include "rpc/hub.h"
 #include "support/failing_alloc.h"
 #include "support/peers.h"

@@ -3,7 +3,7 @@
  * refused then: interceptors and counts know of one. */
 #include <criterion/criterion.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/joined.h"
 
 typedef struct {

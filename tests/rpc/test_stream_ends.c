@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/flow.h"
 #include "support/peers.h"
 #include "support/sample.h"

@@ -6,7 +6,7 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/resume.h"
+#include "am/session/resume.h"
 #include "core/bytes.h"
 #include "support/joined.h"
 #include "support/sample.h"

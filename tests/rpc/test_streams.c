@@ -5,9 +5,9 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/channel.h"
-#include "am/endpoint.h"
-#include "am/send.h"
+#include "am/endpoint/channel.h"
+#include "am/endpoint/endpoint.h"
+#include "am/send/send.h"
 #include "rpc/stream.h"
 #include "support/flow.h"
 #include "support/peers.h"

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
 #include "support/keys.h"
 #include "support/mutator.h"

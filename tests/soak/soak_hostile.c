@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "liar.h"
 #include "support/peers.h"
 #include "support/sample.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/channels.h"
 
-#include "am/endpoint.h"
+#include "am/endpoint/endpoint.h"
 #include "support/sample.h"
 
 tmsg_send_params_t on_channel(unsigned channel, uint32_t flags)

@@ -15,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/blob.h"
-#include "am/endpoint.h"
-#include "am/frame.h"
-#include "am/lease.h"
-#include "am/pair.h"
+#include "am/boot/blob.h"
+#include "am/boot/frame.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/lease.h"
+#include "am/ucx/pair.h"
 #include "core/bytes.h"
 #include "support/keys.h"
 #include "support/mutator.h"

@@ -4,8 +4,8 @@
 #ifndef TMSG_TESTS_FORGED_H
 #define TMSG_TESTS_FORGED_H
 
-#include "am/calls.h"
-#include "am/endpoint.h"
+#include "am/calls/calls.h"
+#include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 
 typedef struct {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "am/worker.h"
+#include "am/worker/worker.h"
 #include "support/must.h"
 #include "support/peers.h"
 

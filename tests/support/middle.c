@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/frame.h"
+#include "am/boot/frame.h"
 #include "core/bytes.h"
 #include "support/must.h"
 #include "support/raw.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
-#include "am/kinds.h"
+#include "am/endpoint/kinds.h"
 #include "core/bytes.h"
 #include "serialize/header.h"
 #include "support/must.h"

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "am/frame.h"
+#include "am/boot/frame.h"
 #include "core/bytes.h"
 #include "support/must.h"
 

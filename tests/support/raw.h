@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "am/hello.h"
+#include "am/boot/hello.h"
 
 /* Connects to "tcp://127.0.0.1:port" or "unix:///path". */
 int raw_dial(const char *url);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/worker.h"
+#include "am/worker/worker.h"
 #include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "am/resolve.h"
+#include "am/net/resolve.h"
 
 #define THREADS 4
 #define ROUNDS 200

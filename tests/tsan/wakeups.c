@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/worker.h"
+#include "am/worker/worker.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

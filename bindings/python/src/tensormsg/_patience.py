@@ -14,7 +14,7 @@ class Patience:
     """To be woken costs tens of microseconds, and a peer that sleeps too costs
     as many again. So where a wait turns out to end soon after polling was given
     up, the next ones poll longer, and where polling is in vain a few times in a
-    row they sleep at once (src/am/patience.h, and one step more). Where to be
+    row they sleep at once (src/am/worker/patience.h, and one step more). Where to be
     woken takes long, two that sleep both wait for longer than is short: one that
     polls for once has the other see that it is worth while."""
 

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/boot/frame.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "am/net/loop.h"
+#include "core/bytes.h"
+#include "core/error.h"
+
+#define READ_BYTES ((size_t)16 * 1024) /* at most, by one call */
+#define FIRST_BYTES ((size_t)1024)     /* of a buffer */
+#define LISTEN_FRAMES 16               /* thrown away by one look */
+#define LISTEN_LOOKS 16                /* at most, by one call */
+
+void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes)
+{
+    memset(stream, 0, sizeof(*stream));
+    pthread_mutex_init(&stream->lock, NULL);
+    stream->fd = fd;
+    stream->max_bytes = max_bytes;
+}
+
+void tmsg_frame_free(tmsg_frame_stream_t *stream)
+{
+    free(stream->in.data);
+    free(stream->out.data);
+    sodium_memzero(&stream->tx, sizeof(stream->tx));
+    sodium_memzero(&stream->rx, sizeof(stream->rx));
+    memset(&stream->in, 0, sizeof(stream->in));
+    memset(&stream->out, 0, sizeof(stream->out));
+    pthread_mutex_destroy(&stream->lock);
+}
+
+void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
+{
+    tmsg_frame_init(to, from->fd, from->max_bytes);
+    to->heard_ns = from->heard_ns;
+    to->introduced = from->introduced;
+    to->greeted = from->greeted;
+    to->read_error = from->read_error;
+    to->write_error = from->write_error;
+    to->in = from->in;
+    to->out = from->out;
+    to->tx = from->tx;
+    to->rx = from->rx;
+    memset(&from->in, 0, sizeof(from->in));
+    memset(&from->out, 0, sizeof(from->out));
+    tmsg_frame_free(from);
+}
+
+static void begin_macs(tmsg_frame_macs_t *macs, const uint8_t *key)
+{
+    memcpy(macs->key, key, TMSG_KEY_BYTES);
+    macs->number = 0;
+    macs->on = true;
+}
+
+void tmsg_frame_protect(tmsg_frame_stream_t *stream,
+                        const uint8_t tx_key[TMSG_KEY_BYTES],
+                        const uint8_t rx_key[TMSG_KEY_BYTES], size_t max_bytes)
+{
+    pthread_mutex_lock(&stream->lock);
+    begin_macs(&stream->tx, tx_key);
+    begin_macs(&stream->rx, rx_key);
+    stream->max_bytes = max_bytes;
+    pthread_mutex_unlock(&stream->lock);
+}
+
+static size_t mac_bytes(const tmsg_frame_macs_t *macs)
+{
+    return macs->on ? TMSG_MAC_BYTES : 0;
+}
+
+#define BEAT_BYTES_MOST (TMSG_FRAME_HEADER_BYTES + TMSG_MAC_BYTES)
+
+/* Writes the frame without payload of that number. Gives its length. */
+static size_t put_beat(const tmsg_frame_macs_t *macs, uint64_t number,
+                       uint8_t type, uint8_t *frame)
+{
+    size_t bytes = mac_bytes(macs);
+
+    *tmsg_put_le(frame, bytes, 4) = type;
+    if (macs->on) {
+        tmsg_proof_mac(macs->key, number, type, NULL, 0,
+                       frame + TMSG_FRAME_HEADER_BYTES);
+    }
+    return TMSG_FRAME_HEADER_BYTES + bytes;
+}
+
+static size_t used(const tmsg_frame_buffer_t *buffer)
+{
+    return buffer->end - buffer->begin;
+}
+
+/* Makes room for `bytes` behind what is used, which may move. */
+static tmsg_status_t make_room(tmsg_frame_buffer_t *buffer, size_t bytes)
+{
+    size_t capacity = buffer->capacity > 0 ? buffer->capacity : FIRST_BYTES;
+    uint8_t *data;
+
+    if (buffer->begin > 0) {
+        memmove(buffer->data, buffer->data + buffer->begin, used(buffer));
+        buffer->end -= buffer->begin;
+        buffer->begin = 0;
+    }
+    if (buffer->capacity - buffer->end >= bytes) {
+        return TMSG_OK;
+    }
+    while (capacity - buffer->end < bytes) {
+        capacity *= 2;
+    }
+    data = realloc(buffer->data, capacity);
+    if (data == NULL) {
+        return tmsg_error_memory("a connection's buffer");
+    }
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return TMSG_OK;
+}
+
+static tmsg_status_t ended(tmsg_status_t status)
+{
+    return tmsg_error_set(status, "the connection has ended before");
+}
+
+static tmsg_status_t socket_failed(const char *what)
+{
+    if (errno == ECONNRESET || errno == EPIPE || errno == ETIMEDOUT ||
+        errno == EHOSTUNREACH || errno == ENETUNREACH) {
+        return tmsg_error_errno(TMSG_ERR_PEER_LOST, "%s the peer", what);
+    }
+    return tmsg_error_errno(TMSG_ERR_IO, "%s the peer", what);
+}
+
+/* An idle connection keeps no more than a small buffer. */
+static void reset(tmsg_frame_buffer_t *buffer)
+{
+    buffer->begin = 0;
+    buffer->end = 0;
+    if (buffer->capacity > FIRST_BYTES) {
+        free(buffer->data);
+        buffer->data = NULL;
+        buffer->capacity = 0;
+    }
+}
+
+static void append(tmsg_frame_buffer_t *buffer, const void *data, size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(buffer->data + buffer->end, data, bytes);
+        buffer->end += bytes;
+    }
+}
+
+/* Queues our magic before anything else, and makes room for what follows. */
+static tmsg_status_t introduce(tmsg_frame_stream_t *stream, size_t bytes)
+{
+    size_t magic_bytes = stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES;
+    tmsg_status_t status = make_room(&stream->out, magic_bytes + bytes);
+
+    if (status == TMSG_OK) {
+        append(&stream->out, TMSG_FRAME_MAGIC, magic_bytes);
+        stream->introduced = true;
+    }
+    return status;
+}
+
+static tmsg_status_t flush(tmsg_frame_stream_t *stream)
+{
+    tmsg_frame_buffer_t *out = &stream->out;
+    tmsg_status_t status = TMSG_OK;
+
+    if (stream->write_error != TMSG_OK) {
+        return ended(stream->write_error);
+    }
+    if (!stream->introduced) {
+        status = introduce(stream, 0);
+    }
+    while (status == TMSG_OK && used(out) > 0) {
+        ssize_t n = send(stream->fd, out->data + out->begin, used(out),
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n >= 0) {
+            out->begin += (size_t)n;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return TMSG_IN_PROGRESS;
+        } else if (errno != EINTR) {
+            status = stream->write_error = socket_failed("writing to");
+        }
+    }
+    if (status != TMSG_ERR_NO_MEMORY) {
+        reset(out);
+    }
+    return status;
+}
+
+static tmsg_status_t queue(tmsg_frame_stream_t *stream, uint8_t type,
+                           const void *data, size_t bytes)
+{
+    uint8_t header[TMSG_FRAME_HEADER_BYTES];
+    uint8_t mac[TMSG_MAC_BYTES];
+    size_t extra = mac_bytes(&stream->tx);
+    tmsg_status_t status;
+
+    if (bytes > stream->max_bytes || bytes > UINT32_MAX) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "a frame of %zu bytes, of type %u, exceeds %zu",
+                              bytes, type, stream->max_bytes);
+    }
+    if (used(&stream->out) > stream->max_bytes) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "the peer does not read: %zu bytes wait for it",
+                              used(&stream->out));
+    }
+    status = introduce(stream, sizeof(header) + bytes + extra);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (extra > 0) {
+        tmsg_proof_mac(stream->tx.key, stream->tx.number++, type, data, bytes,
+                       mac);
+    }
+    *tmsg_put_le(header, bytes + extra, 4) = type;
+    append(&stream->out, header, sizeof(header));
+    append(&stream->out, data, bytes);
+    append(&stream->out, mac, extra);
+    status = flush(stream);
+    return status == TMSG_IN_PROGRESS ? TMSG_OK : status;
+}
+
+tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
+                               const void *data, size_t bytes)
+{
+    tmsg_status_t status;
+
+    pthread_mutex_lock(&stream->lock);
+    status = queue(stream, type, data, bytes);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
+{
+    tmsg_status_t status;
+
+    pthread_mutex_lock(&stream->lock);
+    status = flush(stream);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+size_t tmsg_frame_pending(tmsg_frame_stream_t *stream)
+{
+    size_t pending;
+
+    pthread_mutex_lock(&stream->lock);
+    pending =
+        used(&stream->out) + (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
+    pthread_mutex_unlock(&stream->lock);
+    return pending;
+}
+
+/* Compares as much of the magic as has come: garbage shows at once. */
+static tmsg_status_t greet(tmsg_frame_stream_t *stream)
+{
+    const uint8_t *came = stream->in.data + stream->in.begin;
+    char shown[TMSG_FRAME_MAGIC_BYTES + 1] = "";
+    size_t bytes = used(&stream->in);
+
+    if (bytes > TMSG_FRAME_MAGIC_BYTES) {
+        bytes = TMSG_FRAME_MAGIC_BYTES;
+    }
+    if (memcmp(came, TMSG_FRAME_MAGIC, bytes) != 0) {
+        for (size_t i = 0; i < bytes; i++) {
+            shown[i] = came[i] >= ' ' && came[i] <= '~' ? (char)came[i] : '.';
+        }
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "the peer does not speak tensormsg: it began "
+                              "with '%s'",
+                              shown);
+    }
+    if (bytes < TMSG_FRAME_MAGIC_BYTES) {
+        return TMSG_IN_PROGRESS;
+    }
+    stream->in.begin += bytes;
+    stream->greeted = true;
+    return TMSG_OK;
+}
+
+/* Whether a frame is the next one that the peer made. */
+static tmsg_status_t check_mac(tmsg_frame_macs_t *macs, uint8_t type,
+                               const uint8_t *data, size_t bytes)
+{
+    uint8_t mac[TMSG_MAC_BYTES];
+
+    if (bytes < TMSG_MAC_BYTES) {
+        return tmsg_error_set(TMSG_ERR_CORRUPT,
+                              "a frame of type %u came without its MAC: "
+                              "somebody stands between the peers",
+                              type);
+    }
+    bytes -= TMSG_MAC_BYTES;
+    tmsg_proof_mac(macs->key, macs->number, type, data, bytes, mac);
+    if (sodium_memcmp(mac, data + bytes, TMSG_MAC_BYTES) != 0) {
+        return tmsg_error_set(TMSG_ERR_CORRUPT,
+                              "a frame of type %u is not the next one that the "
+                              "peer sent: it was changed, left out or repeated "
+                              "on its way",
+                              type);
+    }
+    macs->number++;
+    return TMSG_OK;
+}
+
+/* Who stands between the peers can change a length like anything else, and no
+ * peer that was admitted sends one beyond the limit. */
+static tmsg_status_t too_long(const tmsg_frame_stream_t *stream, size_t bytes,
+                              uint8_t type)
+{
+    return tmsg_error_set(stream->rx.on ? TMSG_ERR_CORRUPT
+                                        : TMSG_ERR_LIMIT_EXCEEDED,
+                          "the peer announces a frame of %zu bytes, of type "
+                          "%u, where %zu are the most",
+                          bytes, type, stream->max_bytes);
+}
+
+/* Takes a frame out of what has come. */
+static tmsg_status_t parse(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                           const uint8_t **data_p, size_t *bytes_p)
+{
+    tmsg_status_t status = TMSG_OK;
+    const uint8_t *header;
+    size_t bytes;
+
+    if (used(&stream->in) == 0) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (!stream->greeted) {
+        status = greet(stream);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (used(&stream->in) < TMSG_FRAME_HEADER_BYTES) {
+        return TMSG_IN_PROGRESS;
+    }
+    header = stream->in.data + stream->in.begin;
+    bytes = (size_t)tmsg_get_le(header, 4);
+    if (bytes > stream->max_bytes + mac_bytes(&stream->rx)) {
+        return too_long(stream, bytes, header[4]);
+    }
+    if (used(&stream->in) - TMSG_FRAME_HEADER_BYTES < bytes) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (stream->rx.on) {
+        status = check_mac(&stream->rx, header[4],
+                           header + TMSG_FRAME_HEADER_BYTES, bytes);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    stream->in.begin += TMSG_FRAME_HEADER_BYTES + bytes;
+    *type_p = header[4];
+    *data_p = header + TMSG_FRAME_HEADER_BYTES;
+    *bytes_p = bytes - mac_bytes(&stream->rx);
+    return TMSG_OK;
+}
+
+static tmsg_status_t closed(const tmsg_frame_stream_t *stream)
+{
+    if (used(&stream->in) > 0) {
+        return tmsg_error_set(TMSG_ERR_CLOSED,
+                              "the peer closed the connection inside a frame");
+    }
+    return tmsg_error_set(TMSG_ERR_CLOSED, stream->greeted
+                                               ? "the peer closed the "
+                                                 "connection"
+                                               : "the peer closed the "
+                                                 "connection without a word");
+}
+
+/* Reads once. OK: something came. */
+static tmsg_status_t receive(tmsg_frame_stream_t *stream)
+{
+    tmsg_frame_buffer_t *in = &stream->in;
+    tmsg_status_t status;
+    size_t room;
+    ssize_t n;
+
+    if (used(in) == 0) {
+        reset(in);
+    }
+    status = make_room(in, 1);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    room = in->capacity - in->end;
+    do {
+        n = recv(stream->fd, in->data + in->end,
+                 room < READ_BYTES ? room : READ_BYTES, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        in->end += (size_t)n;
+        stream->heard_ns = tmsg_now_ns();
+        return TMSG_OK;
+    }
+    if (n == 0) {
+        return closed(stream);
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return TMSG_IN_PROGRESS;
+    }
+    return socket_failed("reading from");
+}
+
+static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                              const uint8_t **data_p, size_t *bytes_p)
+{
+    tmsg_status_t status;
+
+    if (stream->read_error != TMSG_OK) {
+        return ended(stream->read_error);
+    }
+    status = parse(stream, type_p, data_p, bytes_p);
+    if (status == TMSG_IN_PROGRESS) {
+        status = receive(stream);
+        if (status == TMSG_OK) {
+            status = parse(stream, type_p, data_p, bytes_p);
+        }
+    }
+    if (status < 0 && status != TMSG_ERR_NO_MEMORY) {
+        stream->read_error = status;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                              const uint8_t **data_p, size_t *bytes_p)
+{
+    tmsg_status_t status;
+
+    pthread_mutex_lock(&stream->lock);
+    status = read_one(stream, type_p, data_p, bytes_p);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+/* Keeps what the socket did not take of a frame: without it the stream would
+ * be torn. */
+static void keep_rest(tmsg_frame_stream_t *stream, const uint8_t *rest,
+                      size_t bytes)
+{
+    if (make_room(&stream->out, bytes) == TMSG_OK) {
+        append(&stream->out, rest, bytes);
+    } else {
+        stream->write_error = TMSG_ERR_NO_MEMORY;
+    }
+}
+
+void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
+{
+    uint8_t frame[BEAT_BYTES_MOST];
+    size_t bytes;
+    ssize_t n;
+
+    pthread_mutex_lock(&stream->lock);
+    if (!stream->introduced || used(&stream->out) > 0) {
+        flush(stream);
+    } else if (stream->write_error == TMSG_OK) {
+        bytes = put_beat(&stream->tx, stream->tx.number, type, frame);
+        n = send(stream->fd, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) {
+            stream->tx.number++;
+        }
+        if (n > 0 && n < (ssize_t)bytes) {
+            keep_rest(stream, frame + n, bytes - (size_t)n);
+        }
+    }
+    pthread_mutex_unlock(&stream->lock);
+}
+
+/* Looks once; whether there may be more to throw away. */
+static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
+{
+    uint8_t frame[BEAT_BYTES_MOST];
+    size_t each = put_beat(&stream->rx, stream->rx.number, type, frame);
+    uint8_t bytes[LISTEN_FRAMES * sizeof(frame)];
+    size_t known = 0, count = 0, came;
+    ssize_t n =
+        recv(stream->fd, bytes, LISTEN_FRAMES * each, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n <= 0) {
+        return false;
+    }
+    stream->heard_ns = tmsg_now_ns();
+    came = (size_t)n;
+    if (!stream->greeted || used(&stream->in) > 0) {
+        return false; /* a frame has begun */
+    }
+    while (came - known >= each &&
+           sodium_memcmp(bytes + known, frame, each) == 0) {
+        known += each;
+        put_beat(&stream->rx, stream->rx.number + ++count, type, frame);
+    }
+    if (known == 0 || recv(stream->fd, bytes, known, MSG_DONTWAIT) <= 0) {
+        return false;
+    }
+    stream->rx.number += count;
+    return true;
+}
+
+void tmsg_frame_listen(tmsg_frame_stream_t *stream, uint8_t type)
+{
+    pthread_mutex_lock(&stream->lock);
+    for (int i = 0; i < LISTEN_LOOKS && listen_once(stream, type); i++) {
+    }
+    pthread_mutex_unlock(&stream->lock);
+}

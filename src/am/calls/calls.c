@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/call.h"
+
+#include <stdlib.h>
+
+#include "am/endpoint/control.h"
+#include "am/endpoint/repeat.h"
+#include "am/engine/progress.h"
+#include "am/recv/post.h"
+#include "am/send/cancel.h"
+#include "am/send/send.h"
+#include "core/bytes.h"
+#include "core/error.h"
+
+#define UNCALL_BYTES 8 /* of its body: u64 the call's id */
+
+struct tmsg_calls {
+    const tmsg_calls_ops_t *ops;
+    tmsg_worker_t *worker;
+    void *start;
+    tmsg_due_t due;
+    bool queued; /* it is among those that are due */
+    tmsg_timer_t alarm;
+};
+
+static void run(tmsg_due_t *due)
+{
+    tmsg_calls_t *calls = TMSG_CONTAINER_OF(due, tmsg_calls_t, due);
+    tmsg_worker_t *worker = calls->worker;
+
+    tmsg_worker_lock(worker);
+    calls->queued = false;
+    tmsg_worker_unlock(worker);
+    calls->ops->run(calls->start);
+}
+
+void tmsg_calls_wake_held(tmsg_calls_t *calls)
+{
+    if (!calls->queued) {
+        calls->queued = true;
+        calls->due.run = run;
+        tmsg_worker_due(calls->worker, &calls->due);
+    }
+}
+
+void tmsg_calls_wake(tmsg_calls_t *calls)
+{
+    tmsg_worker_lock(calls->worker);
+    tmsg_calls_wake_held(calls);
+    tmsg_worker_unlock(calls->worker);
+}
+
+void tmsg_calls_put_off(tmsg_calls_t *calls)
+{
+    calls->worker->calls_behind = true;
+}
+
+void tmsg_call_catch_up(tmsg_worker_t *worker)
+{
+    worker->calls_behind = false;
+    worker->calls->ops->catch_up(worker->calls->start);
+}
+
+static void ring(tmsg_timer_t *timer)
+{
+    tmsg_calls_wake_held(TMSG_CONTAINER_OF(timer, tmsg_calls_t, alarm));
+}
+
+uint64_t tmsg_calls_now_ns(void) { return tmsg_now_ns(); }
+
+void tmsg_calls_alarm_held(tmsg_calls_t *calls, uint64_t at_ns)
+{
+    uint64_t now = tmsg_now_ns();
+    uint64_t ms = at_ns <= now ? 0 : (at_ns - now + 999999) / 1000000;
+
+    if (calls->alarm.deadline_ns != 0 && calls->alarm.deadline_ns <= at_ns) {
+        return;
+    }
+    calls->alarm.expired = ring;
+    tmsg_loop_set_timer(&calls->worker->loop, &calls->alarm, ms);
+}
+
+void tmsg_calls_alarm(tmsg_calls_t *calls, uint64_t at_ns)
+{
+    tmsg_worker_lock(calls->worker);
+    tmsg_calls_alarm_held(calls, at_ns);
+    tmsg_worker_unlock(calls->worker);
+}
+
+void tmsg_calls_stir(tmsg_calls_t *calls)
+{
+    tmsg_worker_lock(calls->worker);
+    tmsg_worker_changed(calls->worker);
+    tmsg_worker_unlock(calls->worker);
+}
+
+tmsg_status_t tmsg_calls_until(tmsg_calls_t *calls, bool (*done)(void *arg),
+                               void *arg, int timeout_ms, const char *missing,
+                               const char *of)
+{
+    tmsg_worker_t *worker = calls->worker;
+    tmsg_status_t status;
+
+    tmsg_worker_enter(worker);
+    status = tmsg_worker_until(worker, done, arg, timeout_ms, missing, of);
+    tmsg_worker_leave(worker, false);
+    return status;
+}
+
+const void *tmsg_calls_context(void) { return tmsg_thread_context(); }
+
+const void *tmsg_calls_set_context(const void *context)
+{
+    return tmsg_thread_set_context(context);
+}
+
+void tmsg_calls_clear_context(void) { tmsg_thread_clear_context(); }
+
+tmsg_status_t tmsg_calls_enter(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status == TMSG_OK) {
+        tmsg_worker_stay(endpoint->worker);
+    }
+    return status;
+}
+
+void tmsg_calls_leave(tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_lock(endpoint->worker);
+    tmsg_worker_leave(endpoint->worker, false);
+}
+
+bool tmsg_calls_are_shared(const tmsg_calls_t *calls)
+{
+    return tmsg_worker_is_shared(calls->worker);
+}
+
+/* Lock held: makes what the worker lacks. */
+static tmsg_status_t start(tmsg_worker_t *worker, const tmsg_calls_ops_t *ops)
+{
+    tmsg_status_t status = tmsg_worker_check(worker);
+    tmsg_calls_t *calls;
+
+    if (status != TMSG_OK || worker->calls != NULL) {
+        return status;
+    }
+    calls = calloc(1, sizeof(*calls));
+    if (calls == NULL) {
+        return tmsg_error_memory("what calls need");
+    }
+    calls->ops = ops;
+    calls->worker = worker;
+    calls->start = ops->create(calls);
+    if (calls->start == NULL) {
+        free(calls);
+        return TMSG_ERR_NO_MEMORY;
+    }
+    worker->calls = calls;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
+                               const tmsg_calls_ops_t *ops, void **start_p)
+{
+    tmsg_status_t status;
+
+    tmsg_worker_lock(worker);
+    status = start(worker, ops);
+    if (status == TMSG_OK) {
+        *start_p = worker->calls->start;
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+static tmsg_status_t meet(tmsg_endpoint_t *endpoint)
+{
+    tmsg_calls_t *calls = endpoint->worker->calls;
+
+    if (endpoint->calls_peer == NULL) {
+        endpoint->calls_peer = calls->ops->meet(calls->start, endpoint);
+        endpoint->calls_ops = calls->ops;
+    }
+    return endpoint->calls_peer != NULL ? TMSG_OK : TMSG_ERR_NO_MEMORY;
+}
+
+/* Not inlined, so that who has met it before saves nothing for this. */
+__attribute__((noinline)) static tmsg_status_t
+meet_at_first(tmsg_endpoint_t *endpoint, const tmsg_calls_ops_t *ops,
+              void **peer_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_status_t status;
+
+    tmsg_worker_lock(worker);
+    status = start(worker, ops);
+    if (status == TMSG_OK) {
+        status = meet(endpoint);
+    }
+    if (status == TMSG_OK) {
+        *peer_p = endpoint->calls_peer;
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
+                              const tmsg_calls_ops_t *ops, void **peer_p)
+{
+    const tmsg_worker_t *worker = endpoint->worker;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (tmsg_worker_is_shared(worker) || endpoint->calls_peer == NULL ||
+        worker->ending) {
+        return meet_at_first(endpoint, ops, peer_p);
+    }
+    *peer_p = endpoint->calls_peer;
+    return TMSG_OK;
+}
+
+/* The general way, likewise. */
+__attribute__((noinline)) static tmsg_status_t
+send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+               const tmsg_call_send_t *how)
+{
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
+                      TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_ON_DONE,
+        /* A session sends again what was under way if it is to be acked. */
+        .flags = TMSG_SEND_UNORDERED |
+                 (endpoint->resume != NULL ? TMSG_SEND_ACKED : 0),
+        .channel = TMSG_CHANNEL_CALLS,
+        .on_release = how->on_release,
+        .on_release_arg = how->on_release_arg,
+        .on_done = how->on_done,
+        .on_done_arg = how->on_done_arg,
+    };
+
+    return tmsg_send_begin(endpoint, map, &params, NULL, how, NULL);
+}
+
+tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                              const tmsg_call_send_t *how)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_enter(worker);
+    status = tmsg_repeat_send(endpoint, map, NULL, how, NULL)
+                 ? TMSG_OK
+                 : send_generally(endpoint, map, how);
+    tmsg_worker_leave(worker, true);
+    return status;
+}
+
+bool tmsg_calls_are_full_held(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->queue.answers >= TMSG_CALLS_ANSWERS_MOST;
+}
+
+bool tmsg_calls_are_full(tmsg_endpoint_t *endpoint)
+{
+    bool full;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return false;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    full = tmsg_calls_are_full_held(endpoint);
+    tmsg_worker_unlock(endpoint->worker);
+    return full;
+}
+
+tmsg_status_t tmsg_calls_check_into(const tmsg_map_t *map)
+{
+    return tmsg_post_check(map);
+}
+
+static tmsg_send_t *find(const tmsg_list_t *list, uint64_t id)
+{
+    for (tmsg_node_t *node = list->head; node != NULL; node = node->next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        if (send->call.type == TMSG_CALL_REQUEST && send->call.id == id) {
+            return send;
+        }
+    }
+    return NULL;
+}
+
+static void give_up(tmsg_endpoint_t *endpoint, uint64_t id)
+{
+    const tmsg_channel_t *channel =
+        tmsg_channel_find(endpoint, TMSG_CHANNEL_CALLS);
+    tmsg_send_t *send = find(&endpoint->posted, id);
+
+    if (send == NULL && channel != NULL) {
+        send = find(&channel->queued, id);
+    }
+    if (send != NULL && tmsg_request_test(&send->request) == TMSG_IN_PROGRESS) {
+        tmsg_send_cancel(&send->request);
+    }
+}
+
+void tmsg_calls_cancel(tmsg_endpoint_t *endpoint, uint64_t id)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    uint8_t body[UNCALL_BYTES];
+
+    if (atomic_load(&endpoint->life->over)) {
+        return;
+    }
+    tmsg_worker_lock(worker);
+    give_up(endpoint, id);
+    if ((endpoint->state == TMSG_EP_OPEN ||
+         endpoint->state == TMSG_EP_CLOSING) &&
+        endpoint->peer_hello.features & TMSG_FEATURE_CALLS) {
+        tmsg_put_le(body, id, UNCALL_BYTES);
+        tmsg_control_uncall(endpoint, body, sizeof(body));
+    }
+    tmsg_worker_unlock(worker);
+}
+
+void tmsg_calls_hold(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_hold(endpoint);
+}
+
+void tmsg_calls_drop(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_calls_borrow(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_worker_is_shared(endpoint->worker)) {
+        tmsg_endpoint_hold(endpoint);
+    } else {
+        tmsg_endpoint_borrow(endpoint);
+    }
+}
+
+void tmsg_calls_return(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_return(endpoint);
+}
+
+static tmsg_status_t check_type(uint8_t kind, uint8_t type)
+{
+    bool agree = kind == TMSG_KIND_STREAM        ? tmsg_call_is_stream(type)
+                 : kind == TMSG_KIND_STREAM_OVER ? tmsg_call_is_over(type)
+                                                 : type <= TMSG_CALL_REPLY;
+
+    return agree
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "call: type %u is not of kind %u", type, kind);
+}
+
+/* Whether it comes once more, with the next connection of its session: only
+ * then is it taken or refused, of which others are told and counts are made. */
+static bool comes_again(const tmsg_endpoint_t *endpoint,
+                        const tmsg_call_head_t *call)
+{
+    return endpoint->broken != TMSG_OK && endpoint->resume != NULL &&
+           (call->type == TMSG_CALL_REQUEST || call->type == TMSG_STREAM_OPEN);
+}
+
+tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
+                              const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    const tmsg_preamble_t *head = &arrival->head;
+    tmsg_call_head_t call;
+    tmsg_status_t status =
+        tmsg_call_decode(arrival->body - head->bytes, head->bytes, &call);
+
+    if (status == TMSG_OK) {
+        status = check_type(head->kind, call.type);
+    }
+    if (status == TMSG_OK && endpoint->worker->calls == NULL) {
+        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
+    }
+    if (status == TMSG_OK && comes_again(endpoint, &call)) {
+        status = tmsg_error_set(endpoint->broken, "%s", endpoint->broken_why);
+    }
+    if (status == TMSG_OK) {
+        status = meet(endpoint);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    return head->kind == TMSG_KIND_CALL
+               ? endpoint->calls_ops->begins(endpoint->calls_peer, &call,
+                                             &message->call, &message->posted)
+               : tmsg_stream_keep(message, &call);
+}
+
+tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
+                                   const tmsg_call_head_t *call)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    return endpoint->calls_ops->begins(endpoint->calls_peer, call,
+                                       &message->call, NULL);
+}
+
+void tmsg_call_arrived(tmsg_message_t *message)
+{
+    tmsg_call_in_t *call = message->call;
+    tmsg_status_t status = tmsg_post_finish(message);
+
+    message->call = NULL;
+    if (status == TMSG_OK) {
+        call->arrived(call, message);
+    } else {
+        call->failed(call, status, tmsg_error_message());
+        tmsg_message_destroy(message);
+    }
+}
+
+void tmsg_call_failed(tmsg_message_t *message, const char *why)
+{
+    tmsg_call_in_t *call = message->call;
+
+    message->call = NULL;
+    if (call != NULL) {
+        call->failed(call, message->refusal, why);
+    }
+}
+
+void tmsg_call_dropped(tmsg_message_t *message)
+{
+    tmsg_call_in_t *call = message->call;
+
+    message->call = NULL;
+    if (call != NULL) {
+        call->dropped(call);
+    }
+}
+
+bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, const tmsg_call_head_t *head,
+                       uint32_t message_id, bool sent, tmsg_status_t status,
+                       const char *error)
+{
+    return endpoint->calls_peer != NULL &&
+           endpoint->calls_ops->bounced(endpoint->calls_peer, head, message_id,
+                                        sent, status, error);
+}
+
+static void run_ended(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, calls_due);
+
+    endpoint->calls_ops->ended(endpoint->calls_peer, endpoint->status,
+                               endpoint->error);
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_call_ended(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->calls_peer != NULL && endpoint->calls_due.run == NULL) {
+        endpoint->calls_due.run = run_ended;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &endpoint->calls_due);
+    }
+}
+
+void tmsg_call_forget(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->calls_peer != NULL) {
+        endpoint->calls_ops->forget(endpoint->calls_peer);
+    }
+}
+
+void tmsg_call_over(tmsg_worker_t *worker)
+{
+    tmsg_calls_t *calls = worker->calls;
+
+    if (calls != NULL) {
+        tmsg_loop_clear_timer(&worker->loop, &calls->alarm);
+        calls->ops->over(calls->start);
+        free(calls);
+    }
+}
+
+ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint != NULL && endpoint->worker->calls != NULL &&
+        arrival->head.body_bytes >= UNCALL_BYTES && meet(endpoint) == TMSG_OK) {
+        /* The call may come behind it, as the first. */
+        endpoint->calls_ops->canceled(endpoint->calls_peer,
+                                      tmsg_get_le(arrival->body, UNCALL_BYTES));
+    }
+    return UCS_OK;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Both sides prove that they have a key, the dialling side first:
+ *
+ *   dialling                      dialled
+ *   HELLO           ------------>
+ *                   <------------ HELLO, or REFUSE
+ *   PROOF           ------------>                  of each of its keys
+ *                   <------------ PROOF, or REFUSE of the one that both have
+ *
+ * Who has none learns nothing that a key could be guessed from: the dialled
+ * side proves nothing before the other has. What it proves is of all proofs
+ * that came: of those of several keys nobody in the middle leaves one out, and
+ * so chooses as whom the dialling side is known. */
+#include "am/connect/admit.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "am/connect/handshake.h"
+#include "am/endpoint/endpoint.h"
+#include "am/net/sock.h"
+#include "core/error.h"
+#include "serialize/header.h"
+
+/* To whom it may concern: no word of what was wrong. */
+static const char outward[] = "not admitted: a key is asked for here, and none "
+                              "that is known was proved";
+static const char outward_older[] =
+    "not admitted: a key is asked for here, and a version of tensormsg without "
+    "admission, as the peer's is, cannot prove one";
+
+void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring)
+{
+    if (keyring != NULL) {
+        tmsg_keyring_hold(keyring);
+    }
+    endpoint->admit.keyring = keyring;
+}
+
+void tmsg_admit_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_keyring_destroy(endpoint->admit.keyring);
+    endpoint->admit.keyring = NULL;
+}
+
+void tmsg_admit_forget(tmsg_endpoint_t *endpoint)
+{
+    endpoint->admit.proved = false;
+    endpoint->admit.admitted = false;
+}
+
+bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->admit.keyring == NULL || endpoint->admit.admitted;
+}
+
+bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->state == TMSG_EP_CONNECTING &&
+           !tmsg_admit_is_over(endpoint);
+}
+
+bool tmsg_admit_same(const tmsg_endpoint_t *a, const tmsg_endpoint_t *b)
+{
+    const char *of_a = a->admit.principal, *of_b = b->admit.principal;
+
+    if (a->admit.keyring != b->admit.keyring) {
+        return false;
+    }
+    return of_a == NULL || of_b == NULL ? of_a == of_b
+                                        : strcmp(of_a, of_b) == 0;
+}
+
+const char *tmsg_endpoint_principal(const tmsg_endpoint_t *endpoint)
+{
+    return atomic_load(&endpoint->admit.principal);
+}
+
+/* A relay, or a translation of addresses, may stand between: nobody compares
+ * them. They are told to be under the proof. */
+static void tell_ends(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
+{
+    tmsg_address_t local;
+
+    if (endpoint->link.url.kind != TMSG_URL_TCP ||
+        tmsg_sock_local(endpoint->link.fd, &local) != TMSG_OK) {
+        return;
+    }
+    tmsg_url_format_sockaddr(&local.sa.any, local.bytes, hello->near_end,
+                             sizeof(hello->near_end));
+    tmsg_sock_peer_name(endpoint->link.fd, hello->far_end,
+                        sizeof(hello->far_end));
+}
+
+tmsg_status_t tmsg_admit_nonce(tmsg_hello_t *hello)
+{
+    return getrandom(hello->nonce, TMSG_NONCE_BYTES, 0) == TMSG_NONCE_BYTES
+               ? TMSG_OK
+               : tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+}
+
+tmsg_status_t tmsg_admit_hello(tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
+{
+    hello->admission = 0;
+    if (endpoint->admit.keyring == NULL) {
+        return TMSG_OK;
+    }
+    hello->admission = TMSG_ADMISSION_VERSION;
+    tell_ends(endpoint, hello);
+    return tmsg_admit_nonce(hello);
+}
+
+void tmsg_admit_said(tmsg_endpoint_t *endpoint, const void *hello, size_t bytes)
+{
+    tmsg_proof_hash(hello, bytes, endpoint->admit.mine);
+}
+
+void tmsg_admit_heard(tmsg_endpoint_t *endpoint, const void *hello,
+                      size_t bytes)
+{
+    tmsg_proof_hash(hello, bytes, endpoint->admit.theirs);
+}
+
+static tmsg_status_t turn_away(tmsg_endpoint_t *endpoint, tmsg_turned_t turned,
+                               const char *why)
+{
+    endpoint->admit.turned = turned;
+    tmsg_handshake_tell(endpoint, TMSG_ERR_REFUSED,
+                        turned == TMSG_TURNED_OLDER ? outward_older : outward);
+    return tmsg_error_set(endpoint->dialling ? TMSG_ERR_INSECURE
+                                             : TMSG_ERR_REFUSED,
+                          "not admitted: %s", why);
+}
+
+tmsg_status_t tmsg_admit_expect(tmsg_endpoint_t *endpoint,
+                                const tmsg_hello_t *theirs)
+{
+    if (endpoint->admit.keyring == NULL) {
+        return TMSG_OK;
+    }
+    if (theirs->wire_version != TMSG_WIRE_VERSION) { /* the rest is unknown */
+        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
+                              "peer speaks wire version %u, this side %u",
+                              theirs->wire_version, TMSG_WIRE_VERSION);
+    }
+    if (theirs->admission == TMSG_HELLO_NO_ADMISSION) {
+        return turn_away(endpoint, TMSG_TURNED_OLDER,
+                         "the peer is of an older version of tensormsg, "
+                         "without admission: it cannot prove a key");
+    }
+    if (theirs->admission == 0 ||
+        sodium_is_zero(theirs->nonce, TMSG_NONCE_BYTES)) {
+        return turn_away(endpoint, TMSG_TURNED_NO_KEY,
+                         "the peer has no key set, and this side asks for one");
+    }
+    return TMSG_OK;
+}
+
+static void transcript_of(const tmsg_endpoint_t *endpoint, uint8_t *transcript)
+{
+    const tmsg_admit_t *admit = &endpoint->admit;
+
+    if (endpoint->dialling) {
+        tmsg_proof_transcript(admit->mine, admit->theirs, transcript);
+    } else {
+        tmsg_proof_transcript(admit->theirs, admit->mine, transcript);
+    }
+}
+
+size_t tmsg_admit_prove_all(tmsg_keyring_t *keyring, unsigned most,
+                            tmsg_role_t role, const uint8_t *transcript,
+                            uint8_t *proofs)
+{
+    tmsg_keys_t keys;
+    unsigned count;
+
+    tmsg_keyring_copy(keyring, &keys);
+    count = keys.count < most ? keys.count : most;
+    for (unsigned i = 0; i < count; i++) {
+        tmsg_proof_make(keys.keys[i].bytes, role, transcript,
+                        proofs + (size_t)i * TMSG_PROOF_BYTES);
+    }
+    tmsg_keys_wipe(&keys);
+    return (size_t)count * TMSG_PROOF_BYTES;
+}
+
+tmsg_status_t tmsg_admit_prove(tmsg_endpoint_t *endpoint)
+{
+    uint8_t transcript[TMSG_HASH_BYTES];
+    uint8_t proofs[TMSG_PROOFS_MOST * TMSG_PROOF_BYTES];
+    size_t bytes;
+
+    transcript_of(endpoint, transcript);
+    bytes = tmsg_admit_prove_all(endpoint->admit.keyring, TMSG_PROOFS_MOST,
+                                 TMSG_ROLE_DIALLING, transcript, proofs);
+    if (bytes == 0) {
+        return turn_away(endpoint, TMSG_TURNED_NO_KEY,
+                         "this side's keyring is empty");
+    }
+    tmsg_proof_bind(transcript, proofs, bytes, endpoint->admit.bound);
+    endpoint->admit.proved = true;
+    return tmsg_link_put(endpoint, TMSG_FRAME_PROOF, proofs, bytes);
+}
+
+const tmsg_key_t *tmsg_admit_find(const tmsg_keys_t *keys, tmsg_role_t role,
+                                  const uint8_t *transcript,
+                                  const uint8_t *proofs, size_t bytes)
+{
+    const tmsg_key_t *found = NULL;
+    uint8_t proof[TMSG_PROOF_BYTES];
+
+    for (unsigned i = 0; i < keys->count; i++) {
+        tmsg_proof_make(keys->keys[i].bytes, role, transcript, proof);
+        for (size_t at = 0; at < bytes; at += TMSG_PROOF_BYTES) {
+            if (sodium_memcmp(proof, proofs + at, TMSG_PROOF_BYTES) == 0 &&
+                found == NULL) {
+                found = &keys->keys[i];
+            }
+        }
+    }
+    sodium_memzero(proof, sizeof(proof));
+    return found;
+}
+
+/* The principal of an endpoint never changes: a session is one principal's. */
+static tmsg_status_t name_principal(tmsg_endpoint_t *endpoint,
+                                    const tmsg_key_t *key)
+{
+    tmsg_admit_t *admit = &endpoint->admit;
+    char why[2 * TMSG_PRINCIPAL_BYTES + 80];
+
+    if (admit->principal == NULL) {
+        memcpy(admit->name, key->principal, sizeof(admit->name));
+        admit->principal = admit->name;
+        return TMSG_OK;
+    }
+    if (strcmp(admit->name, key->principal) == 0) {
+        return TMSG_OK;
+    }
+    snprintf(why, sizeof(why),
+             "the peer proves the key of '%s', and the session is one with "
+             "'%s'",
+             key->principal, admit->name);
+    return turn_away(endpoint, TMSG_TURNED_WRONG_KEY, why);
+}
+
+static void protect(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
+{
+    const uint8_t *bound = endpoint->admit.bound;
+    tmsg_role_t mine =
+        endpoint->dialling ? TMSG_ROLE_DIALLING : TMSG_ROLE_DIALLED;
+    tmsg_role_t theirs =
+        endpoint->dialling ? TMSG_ROLE_DIALLED : TMSG_ROLE_DIALLING;
+    uint8_t tx[TMSG_KEY_BYTES], rx[TMSG_KEY_BYTES];
+
+    tmsg_proof_frame_key(key->bytes, mine, bound, tx);
+    tmsg_proof_frame_key(key->bytes, theirs, bound, rx);
+    tmsg_frame_protect(&endpoint->link.stream, tx, rx, TMSG_FRAME_MAX_BYTES);
+    sodium_memzero(tx, sizeof(tx));
+    sodium_memzero(rx, sizeof(rx));
+    endpoint->admit.admitted = true;
+}
+
+static tmsg_status_t answer(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
+{
+    uint8_t proof[TMSG_PROOF_BYTES];
+
+    tmsg_proof_make(key->bytes, TMSG_ROLE_DIALLED, endpoint->admit.bound,
+                    proof);
+    endpoint->admit.proved = true;
+    return tmsg_link_put(endpoint, TMSG_FRAME_PROOF, proof, sizeof(proof));
+}
+
+/* The key that the peer has proved, as either side proves it; NULL: none. */
+static const tmsg_key_t *find_proved(tmsg_endpoint_t *endpoint,
+                                     const tmsg_keys_t *keys,
+                                     const uint8_t *data, size_t bytes)
+{
+    uint8_t transcript[TMSG_HASH_BYTES];
+
+    if (endpoint->dialling) {
+        return tmsg_admit_find(keys, TMSG_ROLE_DIALLED, endpoint->admit.bound,
+                               data, bytes);
+    }
+    transcript_of(endpoint, transcript);
+    tmsg_proof_bind(transcript, data, bytes, endpoint->admit.bound);
+    return tmsg_admit_find(keys, TMSG_ROLE_DIALLING, transcript, data, bytes);
+}
+
+static tmsg_status_t judge(tmsg_endpoint_t *endpoint, const tmsg_keys_t *keys,
+                           const uint8_t *data, size_t bytes)
+{
+    const tmsg_key_t *key = find_proved(endpoint, keys, data, bytes);
+    tmsg_status_t status;
+
+    if (key == NULL) {
+        return turn_away(endpoint, TMSG_TURNED_WRONG_KEY,
+                         "the peer has proved no key that is in this side's "
+                         "keyring");
+    }
+    status = name_principal(endpoint, key);
+    if (status == TMSG_OK && !endpoint->dialling) {
+        status = answer(endpoint, key);
+    }
+    if (status == TMSG_OK) {
+        protect(endpoint, key);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_admit_judge(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                               size_t bytes)
+{
+    tmsg_admit_t *admit = &endpoint->admit;
+    size_t most =
+        endpoint->dialling ? 1 : TMSG_PROOFS_MOST; /* it answers one of ours */
+    tmsg_keys_t keys;
+    tmsg_status_t status;
+
+    if (admit->keyring == NULL || !endpoint->link.hello_done ||
+        admit->admitted || admit->proved != endpoint->dialling) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "a proof out of turn");
+    }
+    if (bytes == 0 || bytes % TMSG_PROOF_BYTES != 0 ||
+        bytes > most * TMSG_PROOF_BYTES) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "a proof of %zu bytes",
+                              bytes);
+    }
+    tmsg_keyring_copy(admit->keyring, &keys);
+    status = judge(endpoint, &keys, data, bytes);
+    tmsg_keys_wipe(&keys);
+    return status;
+}

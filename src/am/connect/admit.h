@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/connect/admit.h - whether a peer has a key, before anything is believed of
+ * it. */
+#ifndef TMSG_AM_CONNECT_ADMIT_H
+#define TMSG_AM_CONNECT_ADMIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <tensormsg/endpoint.h>
+
+#include "am/boot/hello.h"
+#include "am/boot/key.h"
+#include "am/boot/proof.h"
+
+#define TMSG_HANDSHAKE_BYTES 4096 /* of a frame before admission, usually */
+
+/* Why a peer did not get in, as its listener counts it. */
+typedef enum {
+    TMSG_TURNED_OTHERWISE = 0, /* see the endpoint's status */
+    TMSG_TURNED_NO_KEY = 1,
+    TMSG_TURNED_WRONG_KEY = 2,
+    TMSG_TURNED_OLDER = 3, /* of a version without admission */
+    TMSG_TURNED_TOO_MANY = 4,
+    TMSG_TURNED_COUNT = 5
+} tmsg_turned_t;
+
+/* Of an endpoint. Keyring and principal stay with it, the rest is of one
+ * connection. */
+typedef struct {
+    tmsg_keyring_t *keyring;       /* NULL: no key is asked for */
+    const char *_Atomic principal; /* NULL: none (yet), or `name` */
+    char name[TMSG_PRINCIPAL_BYTES];
+    tmsg_turned_t turned;
+    bool proved;   /* this side has sent its proof */
+    bool admitted; /* so has the peer, and it is right */
+    uint8_t mine[TMSG_HASH_BYTES], theirs[TMSG_HASH_BYTES]; /* of the hellos;
+                                                             * by blob, the
+                                                             * last proofs */
+    uint8_t bound[TMSG_HASH_BYTES]; /* with the dialling side's proofs */
+} tmsg_admit_t;
+
+/* A keyring, which may be NULL, becomes the endpoint's, and stops being it. */
+void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring);
+void tmsg_admit_end(tmsg_endpoint_t *endpoint);
+
+/* Forgets what is of one connection. */
+void tmsg_admit_forget(tmsg_endpoint_t *endpoint);
+
+/* Whether what the peer says is to be believed: it has proved a key, or none is
+ * asked for. */
+bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint);
+
+/* Whether UCX has an endpoint for a peer that is still to prove its key: one by
+ * blob. */
+bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint);
+
+/* Fills in what our hello says of it. Errors: IO. */
+tmsg_status_t tmsg_admit_hello(tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
+
+/* A new nonce. Errors: IO. */
+tmsg_status_t tmsg_admit_nonce(tmsg_hello_t *hello);
+
+/* The hello that this side sent, or the peer did, as it was. */
+void tmsg_admit_said(tmsg_endpoint_t *endpoint, const void *hello,
+                     size_t bytes);
+void tmsg_admit_heard(tmsg_endpoint_t *endpoint, const void *hello,
+                      size_t bytes);
+
+/* Whether the peer's hello promises a proof where one is asked for. A peer that
+ * is refused for want of one has been told. Errors: REFUSED, INSECURE,
+ * INCOMPATIBLE (of another wire version: what it promises cannot be read). */
+tmsg_status_t tmsg_admit_expect(tmsg_endpoint_t *endpoint,
+                                const tmsg_hello_t *theirs);
+
+/* The dialling side sends its proofs. Errors: those of sending. */
+tmsg_status_t tmsg_admit_prove(tmsg_endpoint_t *endpoint);
+
+/* Takes the peer's: the dialled side answers it. OK: it is admitted, and every
+ * frame from here on has its MAC. Errors: MALFORMED, REFUSED, INSECURE, and
+ * those of sending; a peer that is refused has been told. */
+tmsg_status_t tmsg_admit_judge(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                               size_t bytes);
+
+/* Proves the first so many keys in a role, which gives the bytes of all proofs;
+ * and the first key that any of so many bytes of proofs is of (NULL: none),
+ * having looked at all of them. */
+size_t tmsg_admit_prove_all(tmsg_keyring_t *keyring, unsigned most,
+                            tmsg_role_t role, const uint8_t *transcript,
+                            uint8_t *proofs);
+const tmsg_key_t *tmsg_admit_find(const tmsg_keys_t *keys, tmsg_role_t role,
+                                  const uint8_t *transcript,
+                                  const uint8_t *proofs, size_t bytes);
+
+/* Whether both endpoints' peers are the same principal of one keyring, or none.
+ * A name means nothing in another. */
+bool tmsg_admit_same(const tmsg_endpoint_t *a, const tmsg_endpoint_t *b);
+
+#endif

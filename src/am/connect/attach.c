@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Joins the two UCX endpoints of a connection, in two rounds. Only one side
+ * dials; the other makes its UCX endpoint when a knock has come. What is said
+ * in that round needs no acquaintance between the endpoints: UCX up to 1.13
+ * aborts the process, and 1.22 crashes, if a peer goes away while the messages
+ * by which endpoints get acquainted wait for a socket to be connected. In the
+ * second round both sockets are, and each side must find that it holds the very
+ * endpoint which the other's attach can be answered by. */
+#include "am/connect/attach.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/connect/admit_blob.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/lease.h"
+#include "am/engine/retire.h"
+#include "am/listen/accept.h"
+#include "am/listen/knocks.h"
+#include "am/listen/listener.h"
+#include "am/ucx/kin.h"
+#include "am/ucx/pair.h"
+#include "core/bytes.h"
+#include "core/log.h"
+
+#define KNOCK_AGAIN_MS 1
+#define KNOCKS_MOST 5 /* of what UCX may never send at once */
+#define END_MS 1000   /* for a socket to say that the peer is gone */
+
+/* Without it no peer, of whatever version, takes the two for the same machine.
+ */
+void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint, tmsg_hello_t *mine)
+{
+    if (endpoint->link.apart != NULL) {
+        memset(mine->boot_id, 0, sizeof(mine->boot_id));
+    }
+}
+
+tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
+                                const tmsg_hello_t *theirs, bool shm_only)
+{
+    tmsg_hello_t mine = endpoint->ucx->hello;
+    tmsg_status_t status;
+
+    tmsg_attach_keep_apart(endpoint, &mine);
+    status = tmsg_hello_check(&mine, theirs, shm_only);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (theirs->max_am_header < TMSG_AM_HEADER_LEAST) {
+        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
+                              "the peer takes headers of %u bytes, at least %d "
+                              "are needed",
+                              theirs->max_am_header, TMSG_AM_HEADER_LEAST);
+    }
+    endpoint->link.net_only = !tmsg_hello_same_machine(
+        &mine, theirs, endpoint->why, sizeof(endpoint->why));
+    if (endpoint->link.apart != NULL) {
+        snprintf(endpoint->why, sizeof(endpoint->why), "%s",
+                 endpoint->link.apart);
+    }
+    if (shm_only && endpoint->link.net_only) {
+        return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                              "a unix:// URL needs shared memory: %s",
+                              endpoint->why);
+    }
+    return TMSG_OK;
+}
+
+/* Body [token][our endpoint id u32][number of the UCX endpoint u32]; in the
+ * second round, where both know of leases, then what tells of ours; last
+ * what a peer by blob proves. */
+#define BODY_BYTES (TMSG_TOKEN_BYTES + 8)
+#define BODY_BYTES_MOST (BODY_BYTES + TMSG_ANSWER_EXTRA_BYTES)
+
+_Static_assert(TMSG_LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES <=
+                   TMSG_ANSWER_EXTRA_BYTES,
+               "the second round has room for what it carries");
+
+static tmsg_preamble_t fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
+{
+    memcpy(body, endpoint->token, TMSG_TOKEN_BYTES);
+    tmsg_put_le(body + TMSG_TOKEN_BYTES, endpoint->id, 4);
+    tmsg_put_le(body + TMSG_TOKEN_BYTES + 4, endpoint->number, 4);
+    return (tmsg_preamble_t){.endpoint_id = endpoint->peer_id};
+}
+
+static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
+{
+    uint8_t body[BODY_BYTES_MOST];
+    tmsg_preamble_t head = fill(endpoint, body);
+    size_t bytes = BODY_BYTES;
+    tmsg_status_t status;
+
+    if (tmsg_lease_is_known(endpoint)) {
+        status = tmsg_lease_grant(endpoint, body + bytes);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        bytes += TMSG_LEASE_BYTES;
+    }
+    if (tmsg_admit_by_blob(endpoint)) {
+        tmsg_admit_blob_join(endpoint, body + BODY_BYTES, bytes - BODY_BYTES,
+                             body + bytes);
+        bytes += TMSG_JOIN_EXTRA_BYTES;
+    }
+    return tmsg_control_post(
+        endpoint, endpoint->dialling ? TMSG_KIND_ATTACH : TMSG_KIND_ATTACHED,
+        &head, body, bytes, NULL, 0);
+}
+
+/* A blob may be too long, or a proof; and since 1.17 UCX sends nothing at once
+ * over TCP, but does not abort there either. */
+static bool may_never_go_at_once(const tmsg_knock_t *knock)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    return knock->blob != NULL || knock->proof_bytes > 0 || version.major > 1 ||
+           version.minor >= 17;
+}
+
+/* Only what UCX can send at once goes without acquainting the endpoints, which
+ * it cannot before its socket is connected. */
+static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
+{
+    tmsg_knock_t *knock = &endpoint->knock;
+    uint8_t body[BODY_BYTES_MOST];
+    tmsg_preamble_t head = fill(endpoint, body);
+    size_t bytes = BODY_BYTES + knock->proof_bytes;
+    uint8_t kind = endpoint->dialling ? TMSG_KIND_KNOCK : TMSG_KIND_KNOCKED;
+    tmsg_status_t status;
+
+    memcpy(body + BODY_BYTES, knock->proof, knock->proof_bytes);
+    if (knock->attempts == KNOCKS_MOST && may_never_go_at_once(knock)) {
+        status = tmsg_control_post(endpoint, kind, &head, body, bytes,
+                                   knock->blob, knock->blob_bytes);
+    } else {
+        knock->attempts += knock->attempts < KNOCKS_MOST;
+        status = tmsg_control_try(endpoint, kind, &head, body, bytes,
+                                  knock->blob, knock->blob_bytes);
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        tmsg_loop_set_timer(&endpoint->worker->loop, &knock->again,
+                            KNOCK_AGAIN_MS);
+        return TMSG_OK;
+    }
+    free(knock->blob);
+    knock->blob = NULL;
+    return status;
+}
+
+static void knock_again(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, knock.again);
+    tmsg_status_t status = knock(endpoint);
+
+    if (status != TMSG_OK) {
+        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+    }
+}
+
+tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
+                                  const tmsg_sealed_t *sealed)
+{
+    endpoint->peer_address = malloc(sealed->address_bytes);
+    if (endpoint->peer_address == NULL) {
+        return tmsg_error_memory("a peer's address");
+    }
+    memcpy(endpoint->peer_address, sealed->address, sealed->address_bytes);
+    return TMSG_OK;
+}
+
+/* The KNOCK is complete only when the UCX endpoint has its number. */
+static tmsg_status_t prove_knock(tmsg_endpoint_t *endpoint)
+{
+    uint8_t body[BODY_BYTES];
+
+    fill(endpoint, body);
+    return tmsg_admit_blob_knock(endpoint, body, sizeof(body));
+}
+
+static tmsg_status_t not_found(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                          "the shared memory of process %u cannot be opened: "
+                          "it has ended, or UCX does not get at its files",
+                          endpoint->peer_hello.pid);
+}
+
+static void no_end_heard(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, knock.again);
+
+    if (endpoint->broken == TMSG_OK) { /* else it was heard just now */
+        tmsg_endpoint_end(endpoint, TMSG_ERR_UNREACHABLE, endpoint->broken_why);
+    }
+}
+
+/* Who is killed just then has no memory and no ports any more before its socket
+ * ends, which says what it was. The reason is known, so that a deadline is none
+ * any more. */
+static tmsg_status_t await_its_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_loop_t *loop = &endpoint->worker->loop;
+
+    if (endpoint->link.source.fd < 0) {
+        return TMSG_ERR_UNREACHABLE;
+    }
+    snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
+             tmsg_error_message());
+    tmsg_loop_clear_timer(loop, &endpoint->link.deadline);
+    endpoint->knock.again.expired = no_end_heard;
+    tmsg_loop_set_timer(loop, &endpoint->knock.again, END_MS);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucx_t *ucx = endpoint->ucx;
+    uint64_t peer = endpoint->peer_hello.ucx_id;
+    const void *address = endpoint->peer_address;
+    tmsg_status_t status = endpoint->link.net_only
+                               ? TMSG_OK
+                               : tmsg_kin_meet(ucx, &endpoint->peer_hello);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = endpoint->dialling
+                 ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
+                                  &endpoint->sockets, &endpoint->number)
+                 : tmsg_pair_match(ucx, peer, address, endpoint->number,
+                                   &endpoint->ep, &endpoint->sockets);
+    if (status == TMSG_ERR_PEER_LOST) {
+        status = not_found(endpoint);
+    }
+    if (status == TMSG_ERR_UNREACHABLE) {
+        return await_its_end(endpoint);
+    }
+    if (status == TMSG_ERR_BUSY) {
+        tmsg_ucx_retire(ucx); /* a new one starts to count anew */
+    }
+    endpoint->knock.again.expired = knock_again;
+    if (status == TMSG_OK && endpoint->dialling &&
+        tmsg_admit_by_blob(endpoint)) {
+        status = prove_knock(endpoint);
+    }
+    return status != TMSG_OK ? status : knock(endpoint);
+}
+
+void tmsg_attach_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->knock.again);
+    free(endpoint->knock.blob);
+    endpoint->knock.blob = NULL;
+}
+
+static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->reply_ep == endpoint->ep
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INTERNAL,
+                                "UCX joined the endpoints of two connections");
+}
+
+/* The dialled side: answers the knock, then the attach. */
+static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status;
+
+    if (endpoint->peer_address == NULL) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (endpoint->ep == NULL) {
+        return endpoint->knock.again.deadline_ns != 0
+                   ? TMSG_IN_PROGRESS /* for its end to be heard */
+                   : tmsg_attach_begin(endpoint);
+    }
+    if (endpoint->reply_ep == NULL) {
+        return TMSG_IN_PROGRESS;
+    }
+    status = check_reply(endpoint);
+    if (status == TMSG_OK) {
+        tmsg_watched_t *before = tmsg_pair_before_send(endpoint);
+
+        status = attach(endpoint);
+        tmsg_sockets_find_sent(before, &endpoint->sockets);
+    }
+    if (status == TMSG_OK) {
+        tmsg_endpoint_opened(endpoint);
+    }
+    return status;
+}
+
+/* The dialling side: attaches, once. */
+static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->attaching) {
+        return TMSG_IN_PROGRESS;
+    }
+    endpoint->attaching = true;
+    return attach(endpoint);
+}
+
+tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
+{
+    if (!endpoint->knocked) {
+        return TMSG_IN_PROGRESS;
+    }
+    return endpoint->dialling ? advance_dialling(endpoint)
+                              : advance_dialled(endpoint);
+}
+
+/* Knows the peer's endpoint now. */
+static void heard_knock(tmsg_endpoint_t *endpoint,
+                        const tmsg_arrival_t *arrival)
+{
+    const uint8_t *ids = arrival->body + TMSG_TOKEN_BYTES;
+
+    endpoint->peer_id = (uint32_t)tmsg_get_le(ids, 4);
+    if (!endpoint->dialling) {
+        endpoint->number = (uint32_t)tmsg_get_le(ids + 4, 4);
+    }
+    endpoint->knocked = true;
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+/* The dialling side has judged our blob by the same rule. */
+static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
+                               const tmsg_blob_t *blob,
+                               const tmsg_knocker_t *knocker)
+{
+    tmsg_status_t status = tmsg_attach_judge(endpoint, &blob->hello, false);
+    uint8_t body[BODY_BYTES];
+
+    if (status == TMSG_OK && tmsg_admit_by_blob(endpoint)) {
+        fill(endpoint, body);
+        status = tmsg_admit_blob_answer(endpoint, knocker, body, sizeof(body));
+    }
+    return status != TMSG_OK
+               ? status
+               : tmsg_attach_address(
+                     endpoint,
+                     tmsg_blob_address(blob, endpoint->link.net_only));
+}
+
+/* A knock by blob: the endpoint is made here, from the peer's blob. */
+static void accept_knock(const tmsg_arrival_t *arrival,
+                         tmsg_listener_t *listener, tmsg_endpoint_t *endpoint,
+                         const tmsg_blob_t *blob, const tmsg_knocker_t *knocker)
+{
+    tmsg_status_t status;
+
+    endpoint->ucx = arrival->ucx;
+    endpoint->ucx->users++;
+    endpoint->accepted = true;
+    endpoint->keeper = listener;
+    endpoint->link.listener = listener;
+    endpoint->link.url.kind = TMSG_URL_BLOB;
+    tmsg_admit_begin(endpoint, listener->keyring);
+    tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
+    listener->handshakes++;
+    memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
+    heard_knock(endpoint, arrival);
+    endpoint->peer_hello = blob->hello;
+    tmsg_endpoint_name_peer(endpoint, "blob://");
+    status = take_blob(endpoint, blob, knocker);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
+    }
+}
+
+void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
+{
+    tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
+    tmsg_endpoint_t *endpoint;
+    tmsg_blob_t blob;
+    tmsg_status_t status =
+        tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob);
+
+    if (status == TMSG_OK) {
+        status = tmsg_admit_blob_judge(listener->keyring, listener->proved,
+                                       &blob, arrival->data, arrival->body,
+                                       arrival->head.body_bytes, &knocker);
+    }
+    if (status == TMSG_OK && !tmsg_accept_make_room(listener)) {
+        if (tmsg_knocks_keep(listener, arrival)) {
+            sodium_memzero(&knocker, sizeof(knocker));
+            return;
+        }
+        knocker.turned = TMSG_TURNED_TOO_MANY;
+        status = tmsg_error_set(TMSG_ERR_BUSY, "too many are before it");
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_create(listener->worker, &endpoint);
+    }
+    if (status == TMSG_OK) {
+        accept_knock(arrival, listener, endpoint, &blob, &knocker);
+    } else {
+        listener->turned[knocker.turned]++;
+        tmsg_log(TMSG_LOG_WARN, "a knock is ignored: %s", tmsg_error_message());
+    }
+    sodium_memzero(&knocker, sizeof(knocker));
+}
+
+/* What follows the ids in the body of a message of the second round. */
+static size_t lease_bytes(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_lease_is_known(endpoint) ? TMSG_LEASE_BYTES : 0;
+}
+
+/* What its body has to have; KNOCK's is without proofs. */
+static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
+                         bool second)
+{
+    size_t bytes = BODY_BYTES + (second ? lease_bytes(endpoint) : 0);
+
+    if (!tmsg_admit_by_blob(endpoint) || kind == TMSG_KIND_KNOCK) {
+        return bytes;
+    }
+    return bytes + (second ? TMSG_JOIN_EXTRA_BYTES : TMSG_ANSWER_EXTRA_BYTES);
+}
+
+/* The connecting endpoint that a message of either round is for, or NULL. */
+static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival, bool dialling,
+                                 bool second)
+{
+    tmsg_endpoint_t *endpoint =
+        tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
+
+    if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
+        endpoint->dialling != dialling ||
+        endpoint->state != TMSG_EP_CONNECTING ||
+        arrival->head.body_bytes !=
+            body_bytes(endpoint, arrival->head.kind, second) ||
+        sodium_memcmp(endpoint->token, arrival->body, TMSG_TOKEN_BYTES) != 0) {
+        return NULL;
+    }
+    return endpoint;
+}
+
+ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival, false, false);
+    tmsg_listener_t *listener;
+
+    if (endpoint != NULL) {
+        if (!endpoint->knocked) {
+            heard_knock(endpoint, arrival);
+        }
+        return UCS_OK;
+    }
+    listener = arrival->head.body_bytes != BODY_BYTES
+                   ? NULL
+                   : tmsg_listener_by_token(arrival->ucx->worker, arrival->ucx,
+                                            arrival->body);
+    if (listener == NULL) {
+        tmsg_log(TMSG_LOG_WARN, "a knock with an unknown token is ignored");
+    } else {
+        tmsg_attach_knock(arrival, listener);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival, true, false);
+
+    /* Who answers what was not asked has nothing to be answered by. */
+    if (endpoint == NULL || endpoint->ep == NULL || endpoint->knocked) {
+        return UCS_OK;
+    }
+    if (tmsg_admit_by_blob(endpoint) &&
+        !tmsg_admit_blob_answered(endpoint, arrival->body, BODY_BYTES)) {
+        tmsg_log(TMSG_LOG_WARN, "an answer to a knock is ignored: it proves no "
+                                "key that is in this side's keyring");
+        return UCS_OK;
+    }
+    heard_knock(endpoint, arrival);
+    return UCS_OK;
+}
+
+static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
+                                      bool dialling)
+{
+    tmsg_endpoint_t *endpoint = receiver(arrival, dialling, true);
+
+    if (endpoint == NULL || endpoint->ep == NULL || arrival->reply_ep == NULL ||
+        endpoint->reply_ep != NULL ||
+        (tmsg_admit_by_blob(endpoint) &&
+         !tmsg_admit_blob_joined(endpoint, arrival->body + BODY_BYTES,
+                                 lease_bytes(endpoint)))) {
+        tmsg_log(TMSG_LOG_WARN, "an attach out of turn is ignored");
+        return NULL;
+    }
+    if (lease_bytes(endpoint) > 0) {
+        tmsg_lease_take(endpoint, arrival->body + BODY_BYTES);
+    }
+    endpoint->reply_ep = arrival->reply_ep;
+    tmsg_worker_chore(endpoint->worker, endpoint);
+    return endpoint;
+}
+
+ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
+{
+    take_reply_ep(arrival, false);
+    return UCS_OK;
+}
+
+/* Open at once: the peer's first message may be next. */
+ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = take_reply_ep(arrival, true);
+
+    if (endpoint == NULL) {
+        return UCS_OK;
+    }
+    if (check_reply(endpoint) == TMSG_OK) {
+        tmsg_endpoint_opened(endpoint);
+    } else {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_INTERNAL, tmsg_error_message());
+    }
+    return UCS_OK;
+}

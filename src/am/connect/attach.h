@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/connect/attach.h - joining the two UCX endpoints of a connection. */
+#ifndef TMSG_AM_CONNECT_ATTACH_H
+#define TMSG_AM_CONNECT_ATTACH_H
+
+#include "am/endpoint/endpoint.h"
+
+/* Copies the peer's address. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
+                                  const tmsg_sealed_t *sealed);
+
+/* Makes the UCX endpoint from that, and knocks or answers a knock by it. */
+tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint);
+
+/* The dialling side's start by a blob. In attach_blob.c, as is the next. */
+tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
+                               size_t blob_bytes, int timeout_ms);
+
+/* The blob of a UCX worker, to be freed with free(), and with a key to be
+ * proved. */
+tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
+                                  const uint8_t token[TMSG_TOKEN_BYTES],
+                                  uint32_t subscribe, bool asks_for_key,
+                                  void **blob_p, size_t *bytes_p);
+
+/* Lock held, outside UCX: takes the step that what has come allows; IN_PROGRESS
+ * if none. */
+tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint);
+
+/* The endpoint ends: gives up knocking. */
+void tmsg_attach_end(tmsg_endpoint_t *endpoint);
+
+/* Takes out of our hello, where link.apart is set, what would let the peer take
+ * the two sides for one machine. */
+void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint,
+                            tmsg_hello_t *mine);
+
+/* Decides by both hellos whether the two may work together, and how: fills in
+ * the endpoint's why and link.net_only. */
+tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
+                                const tmsg_hello_t *theirs, bool shm_only);
+
+/* A peer knocks by a listener's blob. */
+void tmsg_attach_knock(const tmsg_arrival_t *arrival,
+                       tmsg_listener_t *listener);
+
+ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival);
+
+#endif

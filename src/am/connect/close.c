@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The orderly end. Each side, when it has sent all it will, says BYE with the
+ * number of messages it sent, and FIN when it has received all that the peer's
+ * BYE counted. With both FINs seen nothing is under way in either direction. */
+#include "am/connect/close.h"
+
+#include "am/connect/silence.h"
+#include "am/endpoint/control.h"
+#include "am/recv/call.h"
+#include "am/recv/message.h"
+#include "core/bytes.h"
+
+/* The data of an end: [sequence u32], and in a BYE what it is on each channel
+ * but 0 that may have been used: [number u16][sequence u32], ascending. */
+#define ENTRY_BYTES 6
+#define DATA_BYTES_MOST                                                        \
+    (4 + ENTRY_BYTES * (TMSG_CHANNELS_MOST + 1 + 2 * TMSG_STREAMS_MOST))
+
+/* Through the socket where there is one. As a message it has the sequence in
+ * its preamble and the rest as payload. */
+static void say(tmsg_endpoint_t *endpoint, uint8_t kind, const uint8_t *data,
+                size_t bytes)
+{
+    tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
+                            .sequence = (uint32_t)tmsg_get_le(data, 4)};
+    tmsg_status_t status;
+
+    if (endpoint->link.fd >= 0) {
+        tmsg_link_send(endpoint, kind, data, bytes);
+        return;
+    }
+    status =
+        tmsg_control_post(endpoint, kind, &head, NULL, 0, data + 4, bytes - 4);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
+    }
+}
+
+static uint8_t *put_end(const tmsg_channel_t *channel, uint8_t *to)
+{
+    to = tmsg_put_le(to, channel->number, 2);
+    return tmsg_put_le(to, channel->tx_sequence, 4);
+}
+
+/* A peer that knows of no channels was sent nothing on any but 0. */
+static void say_bye(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_channels_t *channels = &endpoint->channels;
+    uint8_t data[DATA_BYTES_MOST];
+    uint8_t *to = tmsg_put_le(data, channels->zero.tx_sequence, 4);
+
+    for (uint32_t i = 0;
+         i < channels->slots && i + 1 < endpoint->peer_hello.channels; i++) {
+        const tmsg_channel_t *channel = channels->further[i];
+
+        if (channel != NULL) {
+            to = put_end(channel, to);
+        }
+    }
+    if (channels->calls != NULL && /* it may have been refused */
+        endpoint->peer_hello.features & TMSG_FEATURE_CALLS) {
+        to = put_end(channels->calls, to);
+    }
+    for (uint32_t i = 0; i < channels->stream_slots; i++) {
+        const tmsg_channel_t *channel = channels->streams[i];
+
+        if (channel != NULL && /* likewise */
+            endpoint->peer_hello.features & TMSG_FEATURE_STREAMS) {
+            to = put_end(channel, to);
+        }
+    }
+    say(endpoint, TMSG_KIND_BYE, data, (size_t)(to - data));
+}
+
+static void say_fin(tmsg_endpoint_t *endpoint)
+{
+    const uint8_t data[4] = {0};
+
+    say(endpoint, TMSG_KIND_FIN, data, sizeof(data));
+}
+
+static bool sends_are_over(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->channels.queued == 0 && endpoint->posted.count == 0 &&
+           endpoint->controls.count == 0;
+}
+
+static bool all_received(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_channel_t *channel = &endpoint->channels.zero;
+
+    while (channel != NULL && channel->rx_sequence == channel->bye_sequence) {
+        channel = channel->next;
+    }
+    return endpoint->bye_received && channel == NULL;
+}
+
+bool tmsg_close_waits(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->state == TMSG_EP_CLOSING ||
+           (endpoint->state == TMSG_EP_OPEN &&
+            (endpoint->close_wanted || endpoint->bye_received));
+}
+
+void tmsg_close_advance(tmsg_endpoint_t *endpoint)
+{
+    if ((endpoint->close_wanted || endpoint->bye_received) &&
+        endpoint->state == TMSG_EP_OPEN) {
+        endpoint->state = TMSG_EP_CLOSING;
+    }
+    if (endpoint->state != TMSG_EP_CLOSING) {
+        return;
+    }
+    if (endpoint->channels.queued_streams > 0) {
+        tmsg_calls_closing(endpoint);
+    }
+    if (!endpoint->bye_sent && sends_are_over(endpoint)) {
+        endpoint->bye_sent = true;
+        say_bye(endpoint);
+    }
+    if (!endpoint->fin_sent && endpoint->bye_sent && all_received(endpoint)) {
+        endpoint->fin_sent = true;
+        tmsg_silence_after_fin(endpoint);
+        say_fin(endpoint);
+    }
+    /* The side that waits for the other's socket to end has lost nothing; the
+     * one that was asked to close ends it. Without a socket UCX still has to
+     * deliver our FIN. */
+    if (endpoint->fin_sent && endpoint->fin_received &&
+        endpoint->broken == TMSG_OK &&
+        (endpoint->link.fd >= 0 || endpoint->in_ucx == 0)) {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+    }
+}
+
+/* Takes what a BYE says of the channels into their bye_read. What is wrong with
+ * it; NULL if nothing is. */
+static const char *read_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
+                            const uint8_t *list, size_t list_bytes)
+{
+    const uint8_t *end = list + list_bytes;
+    uint32_t last = 0;
+
+    if (list_bytes % ENTRY_BYTES != 0) {
+        return "an end that breaks off";
+    }
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        channel->bye_read = 0;
+    }
+    endpoint->channels.zero.bye_read = sequence;
+    for (; list < end; list += ENTRY_BYTES) {
+        uint16_t number = (uint16_t)tmsg_get_le(list, 2);
+        tmsg_channel_t *channel;
+
+        if (number <= last) {
+            return "an end whose channels do not ascend";
+        }
+        channel = tmsg_channel_of(endpoint, number);
+        if (channel == NULL) {
+            return "an end of a channel that cannot be";
+        }
+        channel->bye_read = (uint32_t)tmsg_get_le(list + 2, 4);
+        last = number;
+    }
+    return NULL;
+}
+
+/* The same of one channel. It counts at least what has come, and at most what
+ * was allowed. */
+static const char *judge_bye(const tmsg_channel_t *channel)
+{
+    const tmsg_endpoint_t *endpoint = channel->endpoint;
+    const tmsg_message_t *message = channel->rx;
+    uint32_t sequence = channel->bye_read;
+
+    if (endpoint->bye_received && sequence != channel->bye_sequence) {
+        return "a second end that counts other messages";
+    }
+    if ((int32_t)(sequence - channel->rx_sequence) < 0 ||
+        sequence - channel->rx_credited > endpoint->worker->queue_depth) {
+        return "an end that counts messages which cannot be";
+    }
+    for (; message != NULL; message = message->next_in_order) {
+        if ((int32_t)(message->head.sequence - sequence) >= 0) {
+            return "an end before a message that came";
+        }
+    }
+    return NULL;
+}
+
+void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
+                    const uint8_t *list, size_t list_bytes)
+{
+    const char *wrong = read_bye(endpoint, sequence, list, list_bytes);
+    tmsg_channel_t *channel = &endpoint->channels.zero;
+
+    for (; wrong == NULL && channel != NULL; channel = channel->next) {
+        wrong = judge_bye(channel);
+        channel->bye_sequence = channel->bye_read;
+    }
+    if (wrong != NULL) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
+        return;
+    }
+    endpoint->bye_received = true;
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+void tmsg_close_fin(tmsg_endpoint_t *endpoint)
+{
+    if (!endpoint->bye_sent) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "all is received, says the peer, before the end "
+                            "was told it");
+        return;
+    }
+    endpoint->fin_received = true;
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the two sides of a bootstrap socket say to each other before UCX:
+ *
+ *   dialling                      dialled
+ *   HELLO           ------------>
+ *                   <------------ HELLO, or REFUSE
+ *   with keys, see admit.c, PROOF both ways
+ *                   <------------ ADDRESS (its id, token, UCX address)
+ *   ADDRESS         ------------>
+ *   attach, by UCX  ------------>
+ *                   <------------ attached, by UCX
+ */
+#include "am/connect/handshake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/connect/attach.h"
+#include "am/connect/redial.h"
+#include "am/connect/silence.h"
+#include "am/endpoint/control.h"
+#include "am/listen/listener.h"
+#include "am/net/netif.h"
+#include "am/net/sock.h"
+#include "am/session/resume.h"
+#include "am/ucx/backing.h"
+#include "am/ucx/park.h"
+#include "am/worker/reach.h"
+#include "core/bytes.h"
+
+#define ID_BYTES 4
+#define REFUSE_TEXT_MAX 300
+
+static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
+{
+    uint8_t buffer[TMSG_HELLO_BYTES_MAX];
+    tmsg_hello_t hello = endpoint->ucx->hello;
+    size_t bytes;
+    tmsg_status_t status;
+
+    tmsg_resume_hello(endpoint, &hello);
+    tmsg_attach_keep_apart(endpoint, &hello);
+    hello.subscribe = endpoint->subscribe;
+    hello.eager_bytes = tmsg_credit_open(endpoint);
+    endpoint->credit.rx_edge = hello.eager_bytes;
+    status = tmsg_admit_hello(endpoint, &hello);
+    if (status == TMSG_OK) {
+        status = tmsg_hello_encode(&hello, buffer, sizeof(buffer), &bytes);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_admit_said(endpoint, buffer, bytes);
+    return tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);
+}
+
+/* [endpoint id u32][sealed address]: the answer of the dialling side, too. */
+tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint)
+{
+    tmsg_sealed_t sealed;
+    void *address = NULL;
+    uint8_t *frame;
+    size_t bytes;
+    tmsg_status_t status =
+        tmsg_ucx_address(endpoint->ucx, endpoint->link.net_only, &address,
+                         &sealed.address_bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    bytes = sealed.address_bytes + TMSG_SEALED_EXTRA_BYTES;
+    frame = malloc(ID_BYTES + bytes);
+    if (frame == NULL) {
+        status = tmsg_error_memory("an address frame");
+        goto out;
+    }
+    memcpy(sealed.token, endpoint->token, TMSG_TOKEN_BYTES);
+    sealed.address = address;
+    tmsg_put_le(frame, endpoint->id, ID_BYTES);
+    status = tmsg_sealed_encode(&sealed, frame + ID_BYTES, bytes, &bytes);
+    if (status == TMSG_OK) {
+        endpoint->link.address_sent = true;
+        status = tmsg_link_put(endpoint, TMSG_FRAME_ADDRESS, frame,
+                               ID_BYTES + bytes);
+    }
+    free(frame);
+out:
+    tmsg_ucx_address_free(address);
+    return status;
+}
+
+/* [status i32][words]. */
+void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
+                         const char *why)
+{
+    uint8_t data[4 + REFUSE_TEXT_MAX];
+    size_t bytes = strnlen(why, REFUSE_TEXT_MAX);
+
+    tmsg_put_le(data, (uint32_t)refusal, 4);
+    memcpy(data + 4, why, bytes);
+    endpoint->link.explained = true;
+    tmsg_link_put(endpoint, TMSG_FRAME_REFUSE, data, 4 + bytes);
+}
+
+/* The peer may have hung up meanwhile: its words are not ours. */
+tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
+                                    tmsg_status_t status)
+{
+    char why[TMSG_ERROR_BYTES];
+
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    tmsg_handshake_tell(endpoint, status, why);
+    return tmsg_error_set(status, "%s", why);
+}
+
+/* The others in their handshake that are to have UCX's. With keys, those that
+ * have proved one: anybody can begin a handshake. */
+static size_t count_beside(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_listener_t *listener = endpoint->link.listener;
+    const tmsg_worker_t *worker = endpoint->worker;
+    size_t count = 0;
+
+    if (listener == NULL || endpoint->admit.keyring == NULL) {
+        return listener == NULL ? 0 : listener->handshakes - 1;
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        const tmsg_endpoint_t *other = worker->endpoints[i];
+
+        count += other != NULL && other != endpoint &&
+                 other->link.listener == listener && other->admit.admitted;
+    }
+    return count;
+}
+
+/* What UCX needs for this connection, and for those beside it that have come
+ * so far. */
+static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->link.url.kind != TMSG_URL_TCP
+               ? TMSG_OK
+               : tmsg_ucx_check_descriptors(endpoint->worker->loop.epoll_fd,
+                                            4 + 3 * count_beside(endpoint));
+}
+
+/* Whether a peer gets shared memory is its own word, but for what the kernel
+ * says of its address; and those that keep what they got bound what others get.
+ */
+static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
+{
+    static const char full[] = "too many peers that were given up have not "
+                               "hung up, and may write to shared memory";
+    tmsg_link_t *link = &endpoint->link;
+
+    link->apart = NULL;
+    if (link->url.kind == TMSG_URL_TCP && !tmsg_sock_is_local(link->fd)) {
+        link->apart = "other host";
+    } else if (tmsg_park_is_full(endpoint->worker)) {
+        link->apart = full;
+    }
+    return link->apart == NULL || link->url.kind == TMSG_URL_TCP
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED, "%s", full);
+}
+
+/* The scope of the address at our end of the socket. */
+static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucx_scope_t scope = {.device = ""};
+    tmsg_address_t local;
+    tmsg_status_t status = judge_memory(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (endpoint->link.url.kind == TMSG_URL_TCP) {
+        status = tmsg_sock_local(endpoint->link.fd, &local);
+        if (status == TMSG_OK) {
+            status = tmsg_scope_of_address(&local.sa.any, &scope);
+        }
+        if (status == TMSG_OK) {
+            status = check_descriptors(endpoint);
+        }
+        if (status != TMSG_OK) {
+            return status;
+        }
+        tmsg_devices_apply(endpoint->devices, &scope);
+    }
+    status = tmsg_worker_ucx(endpoint->worker, &scope, endpoint->dialling,
+                             &endpoint->ucx);
+    if (status == TMSG_OK && endpoint->ucx->scope.net_only &&
+        endpoint->link.apart == NULL) {
+        endpoint->link.apart = tmsg_backing_apart(endpoint->ucx->lack);
+    }
+    return status;
+}
+
+static void name_peer(tmsg_endpoint_t *endpoint)
+{
+    char url[TMSG_URL_TEXT_BYTES];
+
+    if (endpoint->link.url.kind == TMSG_URL_UNIX) {
+        tmsg_url_format(&endpoint->link.url, url, sizeof(url));
+    } else {
+        tmsg_sock_peer_name(endpoint->link.fd, url, sizeof(url));
+    }
+    tmsg_endpoint_name_peer(endpoint, url);
+}
+
+/* Where a hello is kept. One that answers a session in its peer's place may be
+ * anybody's until its proof: what the application may send meanwhile is said by
+ * the one before. */
+static tmsg_hello_t *place_of_hello(tmsg_endpoint_t *endpoint)
+{
+    return endpoint->admit.keyring != NULL && tmsg_resume_is_away(endpoint)
+               ? &endpoint->resume->claimed
+               : &endpoint->peer_hello;
+}
+
+/* Takes the peer's hello and decides whether the two can work together. */
+static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                 size_t bytes)
+{
+    tmsg_hello_t theirs;
+    tmsg_status_t status = tmsg_hello_decode(data, bytes, &theirs);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    endpoint->link.hello_done = true;
+    tmsg_admit_heard(endpoint, data, bytes);
+    status = tmsg_admit_expect(endpoint, &theirs);
+    if (status == TMSG_OK) {
+        status = tmsg_redial_recognize(endpoint, &theirs);
+    }
+    if (status == TMSG_OK &&
+        !(endpoint->dialling && endpoint->admit.keyring != NULL)) {
+        status = tmsg_resume_recognize(endpoint, &theirs);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    *place_of_hello(endpoint) = theirs;
+    if (endpoint->peer != endpoint->peer_name) { /* once: it is read unlocked */
+        name_peer(endpoint);
+    }
+    if (!endpoint->dialling) {
+        status = choose_ucx(endpoint);
+        if (status != TMSG_OK || (status = send_hello(endpoint)) != TMSG_OK) {
+            return status;
+        }
+    }
+    return tmsg_attach_judge(endpoint, &theirs,
+                             endpoint->link.url.kind == TMSG_URL_UNIX);
+}
+
+/* Unless the peer has been told already, in fewer words. */
+static tmsg_status_t refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    return endpoint->link.explained ? status
+                                    : tmsg_handshake_refuse(endpoint, status);
+}
+
+/* The peer is who it should be, and works together with this side. */
+static tmsg_status_t go_on(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_resume_is_away(endpoint)) {
+        return tmsg_resume_ask(endpoint);
+    }
+    return endpoint->dialling || endpoint->peer_hello.resumes
+               ? TMSG_OK
+               : tmsg_handshake_invite(endpoint);
+}
+
+tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
+                                   const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status;
+
+    if (endpoint->link.hello_done) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "a second hello");
+    }
+    status = judge_hello(endpoint, data, bytes);
+    if (status != TMSG_OK) {
+        return refuse(endpoint, status);
+    }
+    if (endpoint->admit.keyring == NULL) {
+        return go_on(endpoint);
+    }
+    return endpoint->dialling ? tmsg_admit_prove(endpoint) : TMSG_OK;
+}
+
+static tmsg_status_t believe_hello(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_hello_t *theirs = place_of_hello(endpoint);
+    tmsg_status_t status = tmsg_resume_recognize(endpoint, theirs);
+
+    if (status == TMSG_OK && theirs != &endpoint->peer_hello) {
+        endpoint->peer_hello = *theirs;
+    }
+    return status;
+}
+
+/* What a hello says of a session is the peer's own word only from here on. */
+tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
+                                   const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status = tmsg_admit_judge(endpoint, data, bytes);
+
+    if (status == TMSG_OK && endpoint->dialling) {
+        status = believe_hello(endpoint);
+    } else if (status == TMSG_OK) { /* others may have proved theirs since */
+        status = check_descriptors(endpoint);
+    }
+    return status == TMSG_OK ? go_on(endpoint) : refuse(endpoint, status);
+}
+
+/* The dialling side answers it with its own, and begins to attach. */
+static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
+                                  const tmsg_sealed_t *sealed)
+{
+    tmsg_status_t status = tmsg_attach_address(endpoint, sealed);
+
+    if (status == TMSG_OK && endpoint->dialling) {
+        memcpy(endpoint->token, sealed->token, TMSG_TOKEN_BYTES);
+        status = tmsg_handshake_invite(endpoint);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_silence_begin(endpoint);
+    }
+    if (status == TMSG_OK && endpoint->dialling) {
+        return tmsg_attach_begin(endpoint);
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint); /* a knock may be here */
+    return status;
+}
+
+tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
+                                     const uint8_t *data, size_t bytes)
+{
+    tmsg_sealed_t sealed;
+    tmsg_status_t status;
+
+    if (!endpoint->link.hello_done || endpoint->link.address_done ||
+        bytes < ID_BYTES || tmsg_resume_is_asking(endpoint) ||
+        (!endpoint->dialling && !endpoint->link.address_sent)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "an address out of turn");
+    }
+    status = tmsg_sealed_decode(data + ID_BYTES, bytes - ID_BYTES, &sealed);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    endpoint->peer_id = (uint32_t)tmsg_get_le(data, ID_BYTES);
+    endpoint->link.address_done = true;
+    status = take_address(endpoint, &sealed);
+    return status == TMSG_OK ? status : tmsg_handshake_refuse(endpoint, status);
+}
+
+tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status =
+        bytes < 4 ? TMSG_ERR_REFUSED
+                  : tmsg_control_failure((int32_t)tmsg_get_le(data, 4));
+
+    return tmsg_error_set(status, "refused by the peer: %.*s",
+                          bytes < 4 ? 0 : (int)(bytes - 4),
+                          (const char *)data + 4);
+}
+
+void tmsg_handshake_begin(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status = choose_ucx(endpoint);
+
+    if (status == TMSG_OK) {
+        status = send_hello(endpoint);
+    }
+    if (status != TMSG_OK) {
+        tmsg_link_fail(endpoint, tmsg_handshake_refuse(endpoint, status));
+    }
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* After the handshake the socket stays open: it carries heartbeats and the
+ * orderly end (BYE, FIN), and its own end without one is a lost peer. */
+#include "am/connect/link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "am/connect/close.h"
+#include "am/connect/handshake.h"
+#include "am/connect/redial.h"
+#include "am/connect/silence.h"
+#include "am/engine/progress.h"
+#include "am/listen/listener.h"
+#include "am/net/sock.h"
+#include "am/path/lane.h"
+#include "am/session/resume.h"
+#include "am/ucx/linger.h"
+#include "core/bytes.h"
+
+#define NS_PER_MS 1000000ULL
+#define SLICES_MOST 4     /* of a deadline */
+#define SLICE_MS 64       /* at least: drivers have their pauses */
+#define FRAMES_A_ROUND 32 /* of one peer, before others have their turn */
+#define LAST_ROUNDS 8     /* to find a peer's last words */
+
+void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    char why[TMSG_ERROR_BYTES];
+
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    tmsg_endpoint_end(endpoint, status, why);
+}
+
+/* What has not come in time. */
+static const char *missing(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+    bool by_blob = link->url.kind == TMSG_URL_BLOB;
+
+    if (by_blob && endpoint->dialling) {
+        return endpoint->admit.keyring == NULL
+                   ? "no answer in time: is the listener of the blob alive?"
+                   : "no answer in time: is the listener of the blob alive, "
+                     "and has it still a key of this side's?";
+    }
+    if (endpoint->ucxx != NULL && !endpoint->dialling) {
+        return "UCX was not connected in time (is it of another version?)";
+    }
+    if (!by_blob && !link->connected) {
+        return "no connection in time";
+    }
+    if (by_blob || !link->address_done) {
+        return "the handshake was not finished in time";
+    }
+    return "no answer by UCX in time: is its port behind a firewall?";
+}
+
+/* Where this process was stopped the slice ended late, and the next has its
+ * whole length all the same. */
+static void next_slice(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+    uint64_t now = tmsg_now_ns();
+
+    if (now - link->slice_end_ns > link->slice_ns) {
+        link->slice_end_ns = now;
+    }
+    link->slice_end_ns += link->slice_ns;
+    tmsg_loop_set_alarm(&endpoint->worker->loop, &link->deadline,
+                        link->slice_end_ns - now);
+}
+
+static void slice_ended(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.deadline);
+
+    if (--endpoint->link.slices > 0) {
+        if (endpoint->link.slices != SLICES_MOST / 2 ||
+            !tmsg_redial_halfway(endpoint, missing(endpoint))) {
+            next_slice(endpoint);
+        }
+    } else {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
+    }
+}
+
+void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms)
+{
+    tmsg_link_t *link = &endpoint->link;
+    uint64_t ms = (uint64_t)timeout_ms;
+
+    link->since_ns = tmsg_now_ns();
+    link->slices = ms / SLICE_MS < SLICES_MOST ? 1 : SLICES_MOST;
+    link->slice_ns = ms * NS_PER_MS / link->slices;
+    link->slice_end_ns = link->since_ns;
+    link->deadline.expired = slice_ended;
+    next_slice(endpoint);
+}
+
+int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+    uint64_t now = tmsg_now_ns();
+    uint64_t left = link->slice_end_ns > now ? link->slice_end_ns - now : 0;
+
+    if (link->slices > 0) {
+        left += (link->slices - 1) * link->slice_ns;
+    }
+    return (int)(left / NS_PER_MS);
+}
+
+static void want(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+    bool writing = !link->connected || tmsg_frame_pending(&link->stream) > 0;
+
+    tmsg_loop_change(&endpoint->worker->loop, &link->source,
+                     EPOLLIN | (writing ? (uint32_t)EPOLLOUT : 0));
+}
+
+tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t type,
+                            const void *data, size_t bytes)
+{
+    tmsg_status_t status =
+        tmsg_frame_queue(&endpoint->link.stream, type, data, bytes);
+
+    want(endpoint);
+    return status;
+}
+
+void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,
+                    const uint8_t *data, size_t bytes)
+{
+    if (tmsg_link_put(endpoint, frame, data, bytes) != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, tmsg_error_message());
+    }
+}
+
+void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    tmsg_link_fail(endpoint, endpoint->link.fd >= 0
+                                 ? tmsg_handshake_refuse(endpoint, status)
+                                 : status);
+}
+
+static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
+                              const uint8_t *data, size_t bytes)
+{
+    if (type != TMSG_FRAME_HELLO && type != TMSG_FRAME_PROOF &&
+        type != TMSG_FRAME_LANE && !tmsg_admit_is_over(endpoint)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a frame of type %u before admission", type);
+    }
+    switch (type) {
+    case TMSG_FRAME_HELLO:
+        return tmsg_handshake_hello(endpoint, data, bytes);
+    case TMSG_FRAME_PROOF:
+        return tmsg_handshake_proof(endpoint, data, bytes);
+    case TMSG_FRAME_ADDRESS:
+        return tmsg_handshake_address(endpoint, data, bytes);
+    case TMSG_FRAME_LANE:
+        return tmsg_lane_claim(endpoint, data, bytes);
+    case TMSG_FRAME_RESUME:
+        return tmsg_resume_asked(endpoint, data, bytes);
+    case TMSG_FRAME_RESUMED:
+        return tmsg_resume_granted(endpoint, data, bytes);
+    case TMSG_FRAME_BYE:
+    case TMSG_FRAME_FIN:
+        /* The peer may have opened before its answer by UCX got here. */
+        if (!endpoint->link.address_done || bytes < 4 ||
+            (type == TMSG_FRAME_FIN && bytes > 4)) {
+            return tmsg_error_set(TMSG_ERR_MALFORMED, "an end out of turn");
+        }
+        if (type == TMSG_FRAME_BYE) {
+            tmsg_close_bye(endpoint, (uint32_t)tmsg_get_le(data, 4), data + 4,
+                           bytes - 4);
+        } else {
+            tmsg_close_fin(endpoint);
+        }
+        return TMSG_OK;
+    default: /* of a later version: skipped from who was admitted */
+        return endpoint->link.address_done
+                   ? TMSG_OK
+                   : tmsg_error_set(TMSG_ERR_MALFORMED,
+                                    "a frame of unknown type %u in the "
+                                    "handshake",
+                                    type);
+    }
+}
+
+/* The socket ended. What the peer sent by UCX before that is already here: its
+ * last words count. */
+static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    char why[TMSG_ERROR_BYTES] = "the connection broke: the peer died, or "
+                                 "closed it at once";
+
+    if (status == TMSG_ERR_PEER_LOST) {
+        snprintf(why, sizeof(why), "the connection broke: %s",
+                 tmsg_error_message());
+    }
+    tmsg_loop_remove(&endpoint->worker->loop, &endpoint->link.source);
+    if (endpoint->fin_sent && endpoint->fin_received) {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+        return;
+    }
+    if (endpoint->ep != NULL) {
+        tmsg_worker_drain(endpoint->worker, endpoint->ucx);
+    }
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+}
+
+static void read_frames(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status = TMSG_OK;
+    const uint8_t *data;
+    uint8_t type;
+    size_t bytes;
+
+    for (int i = 0; i < FRAMES_A_ROUND && !tmsg_endpoint_is_down(endpoint) &&
+                    status == TMSG_OK;
+         i++) {
+        status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
+        if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
+            status = tmsg_handshake_refused(data, bytes); /* whatever it says */
+            link->explained = true;
+            link->refused = true;
+            if (tmsg_admit_is_over(endpoint)) {
+                tmsg_resume_refused(endpoint, status);
+            } else if (tmsg_resume_is_away(endpoint)) {
+                status = TMSG_ERR_PEER_LOST; /* anybody may say so */
+            }
+            tmsg_link_fail(endpoint, status);
+            return;
+        }
+        if (status == TMSG_OK) {
+            status = on_frame(endpoint, type, data, bytes);
+        }
+    }
+    if (tmsg_endpoint_is_down(endpoint)) {
+        return;
+    }
+    /* What lies in our buffer does not make the socket readable. */
+    link->unread = status == TMSG_OK;
+    if (link->unread) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    /* Who stands between two peers can break their connection, and no more:
+     * their session goes on. */
+    if (status == TMSG_ERR_CORRUPT && tmsg_resume_keeps(endpoint)) {
+        status = TMSG_ERR_PEER_LOST;
+    }
+    if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_PEER_LOST) {
+        hung_up(endpoint, status);
+    } else if (status < 0) {
+        tmsg_link_fail(endpoint, status);
+    }
+}
+
+void tmsg_link_read_on(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->link.unread && endpoint->link.source.fd >= 0) {
+        read_frames(endpoint);
+    }
+}
+
+void tmsg_link_last_words(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+
+    for (int i = 0; i < LAST_ROUNDS && link->source.fd >= 0 && link->connected;
+         i++) {
+        read_frames(endpoint);
+        if (!link->unread) {
+            break;
+        }
+    }
+}
+
+static void ready(tmsg_source_t *source, uint32_t events)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(source, tmsg_endpoint_t, link.source);
+    tmsg_link_t *link = &endpoint->link;
+
+    tmsg_endpoint_hold(endpoint);
+    if (!link->connected) {
+        tmsg_link_dialled(endpoint);
+    } else {
+        if (events & EPOLLOUT) {
+            tmsg_frame_flush(&link->stream); /* an error shows in reading */
+        }
+        if (events & ~(uint32_t)EPOLLOUT) {
+            read_frames(endpoint);
+        }
+    }
+    if (!tmsg_endpoint_is_down(endpoint) && link->source.fd >= 0) {
+        want(endpoint);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
+tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status;
+
+    link->source.ready = ready;
+    status = tmsg_loop_add(&endpoint->worker->loop, &link->source, fd,
+                           EPOLLIN | EPOLLOUT);
+    if (status != TMSG_OK) {
+        close(fd);
+        return status;
+    }
+    link->fd = fd;
+    tmsg_frame_init(&link->stream, fd,
+                    endpoint->admit.keyring == NULL ? TMSG_FRAME_MAX_BYTES
+                    : link->listener == NULL
+                        ? TMSG_HANDSHAKE_BYTES
+                        : link->listener->max_handshake_bytes);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
+                                 tmsg_listener_t *listener, int timeout_ms)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status;
+
+    if (getrandom(endpoint->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
+        close(fd);
+        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    }
+    tmsg_url_parse(listener->url, &link->url);
+    tmsg_sock_peer_name(fd, endpoint->peer_url, sizeof(endpoint->peer_url));
+    link->connected = true;
+    link->listener = listener;
+    status = tmsg_link_adopt(endpoint, fd);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    want(endpoint);
+    tmsg_link_set_deadline(endpoint, timeout_ms);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
+                             int timeout_ms)
+{
+    tmsg_loop_t *loop = &to->worker->loop;
+    tmsg_link_t *link = &to->link;
+    int fd = from->link.fd;
+    tmsg_status_t status;
+
+    tmsg_loop_remove(loop, &from->link.source);
+    from->link.fd = -1;
+    link->source.ready = ready;
+    status = tmsg_loop_add(loop, &link->source, fd, EPOLLIN);
+    if (status != TMSG_OK) {
+        tmsg_frame_free(&from->link.stream);
+        close(fd);
+        return status;
+    }
+    tmsg_frame_move(&link->stream, &from->link.stream);
+    link->fd = fd;
+    link->connected = true;
+    link->hello_done = true;
+    link->net_only = from->link.net_only;
+    to->admit.admitted = from->admit.admitted;
+    link->unread = true; /* something may lie in the buffer */
+    tmsg_worker_chore(to->worker, to);
+    want(to);
+    tmsg_link_set_deadline(to, timeout_ms);
+    return TMSG_OK;
+}
+
+/* What is of this connection alone. */
+static void forget(tmsg_link_t *link)
+{
+    link->connected = false;
+    link->hello_done = false;
+    link->address_sent = false;
+    link->address_done = false;
+    link->apart = NULL;
+    link->net_only = false;
+    link->explained = false;
+    link->refused = false;
+    link->unread = false;
+    link->next_address = 0;
+}
+
+/* A peer in this process is not waited for, who may be waiting for this very
+ * thread: what it may still open is kept for it (kin.h). */
+void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_loop_t *loop = &endpoint->worker->loop;
+
+    tmsg_loop_clear_timer(loop, &link->deadline);
+    tmsg_loop_remove(loop, &link->resolve_source);
+    tmsg_resolve_abandon(link->resolve);
+    link->resolve = NULL;
+    forget(link);
+    tmsg_admit_forget(endpoint);
+    if (link->fd < 0) {
+        return;
+    }
+    tmsg_loop_remove(loop, &link->source);
+    tmsg_silence_end(endpoint);
+    tmsg_frame_flush(&link->stream); /* a refusal's words, if they fit */
+    if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
+        tmsg_linger_begin(endpoint->ucx, link->fd,
+                          endpoint->attaching && endpoint->reply_ep == NULL);
+    } else {
+        shutdown(link->fd, SHUT_RDWR);
+        close(link->fd);
+    }
+    link->fd = -1;
+    tmsg_frame_free(&link->stream);
+}
+
+/* Not by reading: heartbeats may lie before the end. */
+bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
+{
+    struct pollfd socket = {endpoint->link.fd, POLLRDHUP, 0};
+
+    if (socket.fd < 0) {
+        return endpoint->link.url.kind == TMSG_URL_BLOB ||
+               endpoint->link.url.kind == TMSG_URL_UCX;
+    }
+    return poll(&socket, 1, 0) <= 0;
+}

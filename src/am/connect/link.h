@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/connect/link.h - the bootstrap socket of a connection. */
+#ifndef TMSG_AM_CONNECT_LINK_H
+#define TMSG_AM_CONNECT_LINK_H
+
+#include <stdbool.h>
+
+#include <tensormsg/endpoint.h>
+#include <tensormsg/listener.h>
+
+#include "am/boot/frame.h"
+#include "am/boot/heart.h"
+#include "am/endpoint/kinds.h"
+#include "am/net/loop.h"
+#include "am/net/resolve.h"
+#include "am/net/url.h"
+
+enum {
+    TMSG_FRAME_HELLO = 1,
+    TMSG_FRAME_REFUSE = 2,
+    TMSG_FRAME_ADDRESS = 3,         /* 4 is that of heart.h */
+    TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
+    TMSG_FRAME_FIN = TMSG_KIND_FIN,
+    TMSG_FRAME_RESUME = 8,
+    TMSG_FRAME_RESUMED = 9,
+    TMSG_FRAME_PROOF = 10,
+    TMSG_FRAME_LANE = 11,
+};
+
+/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All
+ * that is not of one connection stays when it gets another (resume.h,
+ * redial.h). */
+typedef struct {
+    tmsg_source_t source;
+    tmsg_frame_stream_t stream;
+    tmsg_pulse_t pulse; /* of the stream; silence.c alone changes it */
+    int fd;             /* -1: none (yet, any more, or a blob's) */
+    bool connected;
+    bool hello_done;   /* the peer's hello was accepted */
+    bool address_sent; /* it may have ours: it can write to our UCX */
+    bool address_done; /* its worker address came */
+    const char *apart; /* why this side rules shared memory out, whatever the
+                        * peer is; NULL: it does not */
+    bool net_only;
+    bool explained; /* REFUSE was said or heard: both know why it ends */
+    bool refused;   /* it was heard */
+    bool unread;    /* frames may lie in the stream: for tmsg_link_read_on() */
+    tmsg_url_t url;
+    tmsg_resolve_t *resolve; /* dialling side */
+    tmsg_source_t resolve_source;
+    size_t next_address;
+    tmsg_timer_t deadline; /* of connecting, in slices: of the one that runs */
+    uint64_t since_ns;     /* its begin */
+    uint64_t slice_ns;
+    uint64_t slice_end_ns;
+    unsigned slices;           /* with the one that runs */
+    tmsg_listener_t *listener; /* dialled side, until connected */
+} tmsg_link_t;
+
+/* The dialling side's start, and the dialled side's. */
+tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
+                             int timeout_ms);
+tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
+                                 tmsg_listener_t *listener, int timeout_ms);
+/* `writes`: the peer may be writing to our shared memory, and not know. */
+void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
+
+/* The start once the URL is known; and again, after it was closed. Errors here:
+ * NO_MEMORY, IO; the others end the endpoint, maybe before this returns. */
+tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms);
+
+/* Gives the socket of one endpoint, on the dialled side and before its ADDRESS,
+ * to another that has none. On error `from` has lost it all the same, and `to`
+ * has none. */
+tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
+                             int timeout_ms);
+
+/* Takes the frames that were left for the next round, if any. A chore. */
+void tmsg_link_read_on(tmsg_endpoint_t *endpoint);
+
+/* UCX says that the peer is gone: it may have said why, by the socket. */
+void tmsg_link_last_words(tmsg_endpoint_t *endpoint);
+
+/* Takes a socket, connected or about to be, into the loop; closes it where that
+ * fails. */
+tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);
+
+/* The socket that is being dialled may be connected. */
+void tmsg_link_dialled(tmsg_endpoint_t *endpoint);
+
+/* How long connecting may take, counted while this process runs: to be stopped,
+ * or its machine, costs a quarter of it at most, unless it is very short. */
+void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms);
+
+/* What is left of that. */
+int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint);
+
+tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t frame,
+                            const void *data, size_t bytes);
+
+/* Sends one of the frames that close in order. */
+void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,
+                    const uint8_t *data, size_t bytes);
+
+/* Ends the endpoint with the thread's error message; and tells the peer. */
+void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status);
+void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status);
+
+/* Whether the socket still stands; true where there never was one. */
+bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
+
+#endif

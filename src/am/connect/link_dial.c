@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The dialling side of the bootstrap socket, until it is connected. */
+#include "am/connect/link.h"
+
+#include <unistd.h>
+
+#include "am/connect/handshake.h"
+#include "am/endpoint/endpoint.h"
+#include "am/net/sock.h"
+#include "am/ucxx/ucxx.h"
+
+/* Dials one address. OK and IN_PROGRESS end the search. */
+static tmsg_status_t dial(tmsg_endpoint_t *endpoint,
+                          const tmsg_address_t *address)
+{
+    int fd;
+    tmsg_status_t status;
+
+    if (endpoint->link.url.kind == TMSG_URL_UCX) {
+        return tmsg_ucxx_dial(endpoint, address);
+    }
+    status = tmsg_sock_connect(&endpoint->link.url, address, &fd);
+    if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
+        return status;
+    }
+    return tmsg_link_adopt(endpoint,
+                           fd); /* the loop tells when it is connected */
+}
+
+/* Goes through the addresses of the host until one lets itself be dialled. */
+static void try_next(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+    const tmsg_address_t *addresses = NULL;
+    size_t count = 1; /* of a Unix socket */
+    tmsg_status_t status = TMSG_OK;
+
+    if (link->url.kind != TMSG_URL_UNIX) {
+        status = tmsg_resolve_take(link->resolve, &addresses, &count);
+        if (status != TMSG_OK) {
+            tmsg_link_fail(endpoint, status);
+            return;
+        }
+    }
+    status = TMSG_ERR_UNREACHABLE; /* in the words of the last attempt */
+    while (link->next_address < count && status != TMSG_OK) {
+        status =
+            dial(endpoint,
+                 addresses == NULL ? NULL : &addresses[link->next_address]);
+        link->next_address++;
+    }
+    if (status != TMSG_OK) {
+        tmsg_link_fail(endpoint, status);
+    }
+}
+
+void tmsg_link_dialled(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status = tmsg_sock_connect_result(link->fd, endpoint->peer);
+
+    if (status == TMSG_IN_PROGRESS) {
+        return;
+    }
+    if (status != TMSG_OK) {
+        tmsg_loop_remove(&endpoint->worker->loop, &link->source);
+        close(link->fd);
+        link->fd = -1;
+        try_next(endpoint);
+        return;
+    }
+    link->connected = true;
+    tmsg_handshake_begin(endpoint);
+}
+
+static void resolved(tmsg_source_t *source, uint32_t events)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(source, tmsg_endpoint_t, link.resolve_source);
+
+    (void)events;
+    tmsg_endpoint_hold(endpoint);
+    tmsg_loop_remove(&endpoint->worker->loop, source);
+    try_next(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status = TMSG_OK;
+
+    tmsg_link_set_deadline(endpoint, timeout_ms);
+    if (link->url.kind == TMSG_URL_UNIX) {
+        try_next(endpoint);
+        return TMSG_OK;
+    }
+    if (link->url.kind == TMSG_URL_UCX) {
+        status = tmsg_ucxx_begin(endpoint);
+    }
+    if (status == TMSG_OK) {
+        /* UCX 1.13 does not connect to ::1, which a name may come to first. */
+        status =
+            tmsg_resolve_start(link->url.host, link->url.port,
+                               link->url.kind == TMSG_URL_UCX, &link->resolve);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    link->resolve_source.ready = resolved;
+    return tmsg_loop_add(&endpoint->worker->loop, &link->resolve_source,
+                         tmsg_resolve_fd(link->resolve), EPOLLIN);
+}
+
+tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
+                             int timeout_ms)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status;
+
+    status = tmsg_url_parse(url, &link->url);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (link->url.kind == TMSG_URL_BLOB) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "'%s': connect to a blob listener by its blob",
+                              url);
+    }
+    tmsg_url_format(&link->url, endpoint->peer_url, sizeof(endpoint->peer_url));
+    return tmsg_link_redial(endpoint, timeout_ms);
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/connect/paths.h"
+
+#include <stdio.h>
+
+#include "am/engine/progress.h"
+#include "am/net/sock.h"
+#include "am/net/unacked.h"
+#include "am/path/lane.h"
+#include "am/session/resume.h"
+
+#define WHY_BYTES 160
+#define NAME_BYTES 64
+#define TRIES 4 /* looks in the time after which a path is silent */
+
+/* A TCP connection of an endpoint. */
+typedef struct {
+    const tmsg_unacked_t *unacked;
+    int fd;
+    bool is_lane;
+} path_t;
+
+void tmsg_paths_begin(tmsg_endpoint_t *endpoint)
+{
+    uint32_t timeout_ms = endpoint->worker->context->peer_timeout_ms;
+
+    if (timeout_ms > 0) {
+        tmsg_sockets_hasten(&endpoint->sockets, timeout_ms);
+    }
+}
+
+bool tmsg_paths_are_watched(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->ucxx == NULL &&
+           (endpoint->state == TMSG_EP_OPEN ||
+            endpoint->state == TMSG_EP_CLOSING) &&
+           endpoint->worker->context->peer_timeout_ms > 0;
+}
+
+/* Looks at all, and gives their number. */
+static unsigned look_at_all(tmsg_endpoint_t *endpoint,
+                            path_t paths[TMSG_SOCKETS_MOST + 1])
+{
+    tmsg_sockets_t *sockets = &endpoint->sockets;
+    const tmsg_unacked_t *lane = tmsg_lane_look(endpoint);
+    unsigned count = 0;
+
+    tmsg_sockets_look(sockets);
+    for (; count < sockets->count; count++) {
+        paths[count] =
+            (path_t){&sockets->of[count].unacked, sockets->of[count].fd, false};
+    }
+    if (lane != NULL) {
+        paths[count++] = (path_t){lane, endpoint->lane->fd, true};
+    }
+    return count;
+}
+
+/* What the peer sent by UCX before that counts. False: it has said why it ends,
+ * or is no longer there. */
+static bool hear_out(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->ep != NULL) {
+        tmsg_worker_drain(endpoint->worker, endpoint->ucx);
+    }
+    return endpoint->broken == TMSG_OK;
+}
+
+static void lose(tmsg_endpoint_t *endpoint, const path_t *path)
+{
+    char why[WHY_BYTES], name[NAME_BYTES];
+
+    snprintf(why, sizeof(why),
+             "%s to %s: nothing was acknowledged there for %.1f s%s",
+             path->is_lane ? "the connection for large payloads"
+                           : "UCX's connection",
+             tmsg_sock_peer_name(path->fd, name, sizeof(name)),
+             (double)path->unacked->ns / 1e9,
+             endpoint->link.fd >= 0 ? ", though the peer lives: a firewall?"
+                                    : ": its host, or the network, is down");
+    if (!hear_out(endpoint)) {
+        return;
+    }
+    if (path->is_lane) {
+        tmsg_lane_give_up(endpoint, why);
+    } else {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+/* A session goes on with another connection, which has memory of its own. */
+static void end_overwritten(tmsg_endpoint_t *endpoint, const char *what)
+{
+    char why[WHY_BYTES];
+
+    snprintf(why, sizeof(why),
+             "somebody else wrote to %s in shared memory: messages in it are "
+             "lost",
+             what);
+    if (!hear_out(endpoint)) {
+        return;
+    }
+    tmsg_endpoint_end(endpoint,
+                      tmsg_resume_keeps(endpoint) ? TMSG_ERR_PEER_LOST
+                                                  : TMSG_ERR_CORRUPT,
+                      why);
+}
+
+static uint64_t sooner(uint64_t one_ns, uint64_t other_ns)
+{
+    return one_ns < other_ns ? one_ns : other_ns;
+}
+
+/* Whoever has hung up, or gives no sign of life, ends in another way, with the
+ * right words. */
+uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
+                         bool lives)
+{
+    path_t paths[TMSG_SOCKETS_MOST + 1];
+    unsigned count = look_at_all(endpoint, paths);
+    uint64_t left = most_ns;
+
+    if (endpoint->broken != TMSG_OK || !lives || !tmsg_link_alive(endpoint)) {
+        return most_ns / TRIES;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        const tmsg_unacked_t *unacked = paths[i].unacked;
+
+        if (unacked->ns >= most_ns && unacked->again) {
+            lose(endpoint, &paths[i]);
+            return left;
+        }
+        left = sooner(left, unacked->ns < most_ns ? most_ns - unacked->ns
+                                                  : most_ns / TRIES);
+    }
+    if (!tmsg_boxes_are_intact(endpoint)) {
+        end_overwritten(endpoint, "a box");
+    } else if (!tmsg_lane_is_intact(endpoint)) {
+        end_overwritten(endpoint, "a ring");
+    }
+    return left;
+}
+
+static uint64_t longer(uint64_t ns, const tmsg_unacked_t *unacked)
+{
+    return unacked->again && unacked->ns > ns ? unacked->ns : ns;
+}
+
+/* The endpoint's own looks are left as they are. */
+uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_lane_t *lane = endpoint->lane;
+    tmsg_sockets_t sockets = endpoint->sockets;
+    uint64_t longest = 0;
+
+    tmsg_sockets_look(&sockets);
+    for (unsigned i = 0; i < sockets.count; i++) {
+        longest = longer(longest, &sockets.of[i].unacked);
+    }
+    if (lane != NULL && lane->stands && !lane->lost) {
+        tmsg_unacked_t unacked = lane->unacked;
+
+        tmsg_unacked_look(&unacked, lane->fd);
+        longest = longer(longest, &unacked);
+    }
+    return longest;
+}

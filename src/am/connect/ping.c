@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/connect/ping.h"
+
+#include <stdio.h>
+
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/path/lane.h"
+#include "am/session/resume.h"
+#include "core/error.h"
+
+bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint)
+{
+    return (endpoint->peer_hello.features & TMSG_FEATURE_PING) != 0;
+}
+
+static tmsg_status_t check(const tmsg_endpoint_t *endpoint)
+{
+    switch (endpoint->state) {
+    case TMSG_EP_CONNECTING:
+    case TMSG_EP_AWAY:
+        return tmsg_resume_is_away(endpoint)
+                   ? tmsg_error_set(TMSG_ERR_BUSY, "%s",
+                                    tmsg_resume_words(endpoint))
+                   : tmsg_error_set(TMSG_ERR_BUSY,
+                                    "%s: it is not connected yet",
+                                    endpoint->peer);
+    case TMSG_EP_ENDED:
+        return tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    case TMSG_EP_CLOSING:
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: the endpoint is closed",
+                              endpoint->peer);
+    default:
+        break;
+    }
+    if (!tmsg_ping_is_known(endpoint)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: this peer answers no ping", endpoint->peer);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_ping_send(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
+                                  .message_id = endpoint->ping_id + 1};
+    uint64_t now = tmsg_now_ns();
+    tmsg_status_t status =
+        tmsg_control_post(endpoint, TMSG_KIND_PING, &head, NULL, 0, NULL, 0);
+
+    if (status == TMSG_OK) {
+        endpoint->ping_id++;
+        endpoint->ping_ns = now;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
+                                 tmsg_request_t **request_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_request_t *request;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_lock(worker);
+    status = check(endpoint);
+    if (status == TMSG_OK && endpoint->ping_ns == 0) {
+        status = tmsg_ping_send(endpoint);
+    }
+    if (status == TMSG_OK) {
+        status =
+            tmsg_events_add(&endpoint->ping_events, worker, endpoint, &request);
+    }
+    if (status == TMSG_OK && request_p != NULL) {
+        *request_p = request;
+    } else if (status == TMSG_OK) {
+        tmsg_request_drop(request);
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+ucs_status_t tmsg_ping_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint != NULL) {
+        tmsg_control_pong(endpoint, arrival->head.message_id);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint == NULL) {
+        return UCS_OK;
+    }
+    if (endpoint->ping_ns == 0 ||
+        endpoint->ping_id != arrival->head.message_id) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "an answer to a ping that was not sent");
+        return UCS_OK;
+    }
+    tmsg_histogram_note(&endpoint->stats.round_trip_ns,
+                        tmsg_now_ns() - endpoint->ping_ns);
+    endpoint->ping_ns = 0;
+    tmsg_events_end(&endpoint->ping_events, TMSG_OK, NULL);
+    tmsg_lane_ponged(endpoint);
+    return UCS_OK;
+}
+
+void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why)
+{
+    char error[TMSG_ERROR_BYTES];
+
+    endpoint->ping_ns = 0;
+    snprintf(error, sizeof(error), "%s: %s", endpoint->peer, why);
+    tmsg_events_end(&endpoint->ping_events, TMSG_ERR_PEER_LOST, error);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/connect/redial.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "am/session/resume.h"
+#include "core/error.h"
+#include "core/log.h"
+
+#define REDIALS_MOST 2 /* of a connection */
+
+/* Whether UCX alone failed: the peer says so, or UCX did here and the peer is
+ * there yet. What is found of the peer itself, its silence say, ends an
+ * endpoint without breaking it first. */
+static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+
+    return link->refused || (endpoint->broken == TMSG_ERR_PEER_LOST &&
+                             link->source.fd >= 0 && !link->explained);
+}
+
+static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_url_kind_t kind = endpoint->link.url.kind;
+
+    return endpoint->dialling && !endpoint->is_lane && !endpoint->attaching &&
+           endpoint->state == TMSG_EP_CONNECTING && endpoint->link.hello_done &&
+           !tmsg_resume_is_away(endpoint) && endpoint->redials < REDIALS_MOST &&
+           (kind == TMSG_URL_TCP || kind == TMSG_URL_UNIX);
+}
+
+static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
+{
+    int left_ms = tmsg_link_left_ms(endpoint);
+
+    if (left_ms == 0) {
+        return false;
+    }
+    if (endpoint->redials == 0) {
+        snprintf(endpoint->redial_why, sizeof(endpoint->redial_why), "%s", why);
+    }
+    endpoint->redials++;
+    tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);
+    tmsg_endpoint_part(endpoint, true);
+    tmsg_link_set_deadline(endpoint, left_ms); /* of being away, too */
+    tmsg_worker_chore(endpoint->worker, endpoint);
+    return true;
+}
+
+bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                         const char *why)
+{
+    return status == TMSG_ERR_PEER_LOST && may_be_dialled(endpoint) &&
+           is_by_ucx(endpoint) && dial_anew(endpoint, why);
+}
+
+bool tmsg_redial_halfway(tmsg_endpoint_t *endpoint, const char *why)
+{
+    return endpoint->redials == 0 && endpoint->link.address_done &&
+           may_be_dialled(endpoint) && dial_anew(endpoint, why);
+}
+
+void tmsg_redial_settled(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status;
+
+    endpoint->state = TMSG_EP_CONNECTING;
+    status = tmsg_link_redial(endpoint, tmsg_link_left_ms(endpoint));
+    if (status != TMSG_OK) {
+        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+    }
+}
+
+tmsg_status_t tmsg_redial_recognize(const tmsg_endpoint_t *endpoint,
+                                    const tmsg_hello_t *theirs)
+{
+    if (endpoint->redials > 0 &&
+        memcmp(theirs->instance_id, endpoint->peer_hello.instance_id,
+               sizeof(theirs->instance_id)) != 0) {
+        return tmsg_error_set(TMSG_ERR_PEER_LOST,
+                              "another process answers: pid %u on %s",
+                              theirs->pid, theirs->host);
+    }
+    return TMSG_OK;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The thread of the context keeps note of when a peer was last heard. It is the
+ * worker that judges: only who drives it can be told. It looks at the paths of
+ * an endpoint as well, whether there are heartbeats or not. */
+#include "am/connect/silence.h"
+
+#include <stdio.h>
+
+#include "am/connect/paths.h"
+#include "am/engine/progress.h"
+#include "am/net/sock.h"
+
+#define NS_PER_MS 1000000ULL
+
+/* Of the timeout in nanoseconds: the rest is for finding it out. */
+static uint64_t patience(const tmsg_worker_t *worker)
+{
+    return worker->context->peer_timeout_ms * NS_PER_MS / 16 * 15;
+}
+
+static bool is_judged(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->link.pulse.stream != NULL;
+}
+
+static uint64_t silent_ns(const tmsg_endpoint_t *endpoint)
+{
+    uint64_t heard = endpoint->link.stream.heard_ns;
+    uint64_t now = tmsg_now_ns();
+
+    return now > heard ? now - heard : 0;
+}
+
+/* What the peer sent by UCX before that counts. */
+static void end(tmsg_endpoint_t *endpoint)
+{
+    char why[160];
+
+    snprintf(why, sizeof(why),
+             "no sign of life for %.1f s: it was stopped, or the network cut",
+             (double)silent_ns(endpoint) / 1e9);
+    if (endpoint->ep != NULL) {
+        tmsg_worker_drain(endpoint->worker, endpoint->ucx);
+    }
+    tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+}
+
+/* How long it may still be silent; one that has been so for long is ended. Who
+ * has hung up is not silent: that is about to be read. */
+static uint64_t judge(tmsg_endpoint_t *endpoint, uint64_t most)
+{
+    uint64_t silent = silent_ns(endpoint);
+
+    if (silent >= most) {
+        tmsg_frame_listen(&endpoint->link.stream, TMSG_FRAME_HEARTBEAT);
+        silent = silent_ns(endpoint);
+    }
+    if (silent < most) {
+        return most - silent;
+    }
+    if (endpoint->broken != TMSG_OK || !tmsg_link_alive(endpoint)) {
+        return most;
+    }
+    end(endpoint);
+    return 0;
+}
+
+static void set_timer(tmsg_worker_t *worker, uint64_t ns)
+{
+    tmsg_loop_set_timer(&worker->loop, &worker->silence,
+                        (ns + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+static bool is_watched(const tmsg_endpoint_t *endpoint)
+{
+    return is_judged(endpoint) || tmsg_paths_are_watched(endpoint);
+}
+
+/* Heartbeats come about twice in half of `most`. Where there are none nothing
+ * tells. */
+static bool gives_signs(tmsg_endpoint_t *endpoint, uint64_t most)
+{
+    if (is_judged(endpoint) && silent_ns(endpoint) >= most / 2) {
+        tmsg_frame_listen(&endpoint->link.stream, TMSG_FRAME_HEARTBEAT);
+        return silent_ns(endpoint) < most / 2;
+    }
+    return true;
+}
+
+/* The time until the next look at it; UINT64_MAX: none is needed. */
+static uint64_t look_at(tmsg_endpoint_t *endpoint, uint64_t most)
+{
+    uint64_t left = is_judged(endpoint) ? judge(endpoint, most) : most;
+
+    if (tmsg_paths_are_watched(endpoint)) {
+        uint64_t of_paths =
+            tmsg_paths_look(endpoint, most, gives_signs(endpoint, most));
+
+        left = of_paths < left ? of_paths : left;
+    }
+    return is_watched(endpoint) ? left : UINT64_MAX;
+}
+
+static void look(tmsg_timer_t *timer)
+{
+    tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, silence);
+    uint64_t most = patience(worker), least = most / 15;
+    uint64_t next = UINT64_MAX;
+
+    if (tmsg_heart_is_late(&worker->context->heart)) {
+        set_timer(worker, least);
+        return;
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && is_watched(endpoint)) {
+            uint64_t left;
+
+            tmsg_endpoint_hold(endpoint);
+            left = look_at(endpoint, most);
+            tmsg_endpoint_drop(endpoint);
+            next = left < next ? left : next;
+        }
+    }
+    if (next != UINT64_MAX) {
+        set_timer(worker, next < least ? least : next);
+    }
+}
+
+static void begin_to_look(tmsg_worker_t *worker)
+{
+    if (worker->context->peer_timeout_ms != 0 &&
+        worker->silence.deadline_ns == 0) {
+        worker->silence.expired = look;
+        set_timer(worker, patience(worker));
+    }
+}
+
+tmsg_status_t tmsg_silence_begin(tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_context_t *context = worker->context;
+    uint32_t wanted = endpoint->peer_hello.heartbeat_ms;
+    tmsg_status_t status;
+
+    tmsg_sock_set_patience(endpoint->link.fd, context->peer_timeout_ms);
+    if (endpoint->ucx->hello.heartbeat_ms == 0 || wanted == 0) {
+        return TMSG_OK;
+    }
+    status = tmsg_heart_add(&context->heart, &endpoint->link.pulse,
+                            &endpoint->link.stream, wanted);
+    if (status == TMSG_OK) {
+        begin_to_look(worker);
+    }
+    return status;
+}
+
+void tmsg_silence_opened(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_paths_are_watched(endpoint)) {
+        tmsg_paths_begin(endpoint);
+        begin_to_look(endpoint->worker);
+    }
+}
+
+void tmsg_silence_after_fin(tmsg_endpoint_t *endpoint)
+{
+    tmsg_heart_put_off(&endpoint->link.pulse);
+}
+
+void tmsg_silence_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_heart_remove(&endpoint->worker->context->heart, &endpoint->link.pulse);
+}

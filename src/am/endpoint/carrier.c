@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/endpoint/carrier.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+
+/* Names of transports as UCX begins them. */
+static const char *const shared[] = {"posix", "sysv", "xpmem", "cma", NULL};
+static const char *const rdma[] = {"rc_", "dc_", "ud_", NULL};
+
+static bool has_any(const char *transports, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        if (strstr(transports, *names) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tmsg_carrier_shares(const char *transports)
+{
+    return has_any(transports, shared);
+}
+
+/* What carries an endpoint is known once it is open. */
+bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
+{
+    return (endpoint->ep != NULL || endpoint->link.address_sent) &&
+           !endpoint->link.net_only && endpoint->ucx->shares &&
+           (endpoint->transports[0] == '\0' ||
+            tmsg_carrier_shares(endpoint->transports));
+}
+
+/* Without a socket nobody would tell who waits for what is to come there that
+ * its sender is gone. What carries the endpoint may not be known yet to who is
+ * told of memory: if that can be opened it is shared. */
+bool tmsg_carrier_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature)
+{
+    return endpoint->ucx != NULL && endpoint->link.fd >= 0 &&
+           (endpoint->carrier == TMSG_CARRIER_SHM ||
+            endpoint->carrier == TMSG_CARRIER_UNKNOWN) &&
+           endpoint->ucx->hello.features & endpoint->peer_hello.features &
+               feature;
+}
+
+tmsg_carrier_t tmsg_carrier_of(const char *transports)
+{
+    if (tmsg_carrier_shares(transports)) {
+        return TMSG_CARRIER_SHM;
+    }
+    if (has_any(transports, rdma)) {
+        return TMSG_CARRIER_RDMA;
+    }
+    return strstr(transports, "tcp") != NULL ? TMSG_CARRIER_TCP
+                                             : TMSG_CARRIER_UNKNOWN;
+}
+
+/* What is not known may be TCP. */
+bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->carrier == TMSG_CARRIER_TCP ||
+           endpoint->carrier == TMSG_CARRIER_UNKNOWN;
+}
+
+/* Where shared memory was possible, says why it is not what carries it. */
+static void explain_network(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_ucx_key_t *tls =
+        tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
+
+    if (endpoint->link.net_only || endpoint->transports[0] == '\0' ||
+        tmsg_carrier_shares(endpoint->transports)) {
+        return;
+    }
+    if (tls != NULL && tls->origin != TMSG_ORIGIN_DEFAULT) {
+        snprintf(endpoint->why, sizeof(endpoint->why),
+                 "same machine, but UCX_TLS=%.100s (%s)", tls->value,
+                 tmsg_ucx_origin_name(tls->origin));
+    } else {
+        snprintf(endpoint->why, sizeof(endpoint->why),
+                 "same machine, but UCX found no shared memory to use "
+                 "(UCX_TLS of the peer, /dev/shm)");
+    }
+}
+
+void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
+                       size_t bytes)
+{
+    size_t used;
+
+    tmsg_ucx_transports(endpoint->ep, text, bytes);
+    used = strlen(text);
+    if (tmsg_cma_sends(endpoint)) {
+        snprintf(text + used, bytes - used, ", cma");
+    }
+}
+
+void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
+{
+    endpoint->unexplained = false;
+    tmsg_ucx_transports(endpoint->ep, endpoint->transports,
+                        sizeof(endpoint->transports));
+    endpoint->carrier = tmsg_carrier_of(endpoint->transports);
+    explain_network(endpoint);
+    tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
+             endpoint->transports, endpoint->why);
+}

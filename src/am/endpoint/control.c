@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* They wait for no credit and for no payload, and carry everything in their
+ * header. */
+#include "am/endpoint/control.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/connect/close.h"
+#include "am/send/send.h"
+#include "core/bytes.h"
+#include "core/utf8.h"
+
+#define ACK_TEXT_MAX 240
+#define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
+#define SMALL 128      /* bytes of one whose record is kept */
+
+/* A message is answered by ACK, SCHEMA, PULL and READ at most, a turn of its
+ * parts by RING, and half a window by CREDIT, without which the peer may send
+ * no more than a window. More than that, and some, are those of a peer that
+ * does not read. */
+#define ANSWERS_MOST 7
+#define ANSWERS_MORE 64
+
+/* One on its way through UCX, which needs its bytes until it is sent. */
+typedef struct {
+    tmsg_op_t op;
+    tmsg_spare_t spare; /* of one with room for SMALL bytes: kept */
+    tmsg_endpoint_t *endpoint;
+    size_t header_bytes;
+    size_t payload_bytes;
+    uint8_t bytes[]; /* header, then payload */
+} posted_t;
+
+/* An answer that waits for UCX to let us call it. */
+typedef struct {
+    tmsg_node_t node;
+    uint8_t kind;
+    tmsg_preamble_t head;
+    size_t body_bytes;
+    uint8_t body[];
+} control_t;
+
+void tmsg_control_free_spare(tmsg_spare_t *spare)
+{
+    free(TMSG_CONTAINER_OF(spare, posted_t, spare));
+}
+
+/* With room for so many bytes, or NULL. */
+static posted_t *get_record(tmsg_endpoint_t *endpoint, size_t bytes)
+{
+    tmsg_spares_t *spares = tmsg_store_controls(endpoint->worker->store);
+    tmsg_spare_t *spare = bytes > SMALL ? NULL : tmsg_spares_take(spares);
+
+    return spare != NULL ? TMSG_CONTAINER_OF(spare, posted_t, spare)
+                         : malloc(sizeof(posted_t) +
+                                  (bytes < SMALL ? (size_t)SMALL : bytes));
+}
+
+static void let_go(posted_t *posted)
+{
+    if (posted->header_bytes + posted->payload_bytes > SMALL) {
+        free(posted);
+        return;
+    }
+    posted->spare.bytes = sizeof(*posted) + SMALL;
+    tmsg_spares_give(tmsg_store_controls(posted->endpoint->worker->store),
+                     &posted->spare);
+}
+
+static void over(tmsg_op_t *op)
+{
+    posted_t *posted = TMSG_CONTAINER_OF(op, posted_t, op);
+    tmsg_endpoint_t *endpoint = posted->endpoint;
+
+    tmsg_op_over(endpoint, op);
+    let_go(posted);
+    endpoint->controls_in_ucx--;
+    if (endpoint->state == TMSG_EP_CLOSING) {
+        tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
+    }
+    tmsg_endpoint_reported(endpoint);
+}
+
+static void reported(void *request, ucs_status_t ucs, void *arg)
+{
+    (void)ucs; /* a broken connection shows elsewhere */
+    ucp_request_free(request);
+    over(&((posted_t *)arg)->op);
+}
+
+static tmsg_status_t lost(ucs_status_t ucs)
+{
+    return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
+                          ucs_status_string(ucs));
+}
+
+/* With the bytes of a message in it. */
+static posted_t *pack(tmsg_endpoint_t *endpoint, uint8_t kind,
+                      const tmsg_preamble_t *head, const void *body,
+                      size_t body_bytes, const void *payload,
+                      size_t payload_bytes)
+{
+    size_t header_bytes = TMSG_PREAMBLE_BYTES + body_bytes;
+    tmsg_preamble_t full = *head;
+    posted_t *posted = get_record(endpoint, header_bytes + payload_bytes);
+
+    if (posted == NULL) {
+        tmsg_error_memory("a control message");
+        return NULL;
+    }
+    posted->endpoint = endpoint;
+    posted->header_bytes = header_bytes;
+    posted->payload_bytes = payload_bytes;
+    full.kind = kind;
+    full.body_bytes = (uint32_t)body_bytes;
+    full.payload_bytes = payload_bytes;
+    tmsg_preamble_encode(&full, posted->bytes);
+    if (body_bytes > 0) {
+        memcpy(posted->bytes + TMSG_PREAMBLE_BYTES, body, body_bytes);
+    }
+    if (payload_bytes > 0) {
+        memcpy(posted->bytes + header_bytes, payload, payload_bytes);
+    }
+    return posted;
+}
+
+static const uint8_t *payload_of(const posted_t *posted)
+{
+    return posted->payload_bytes == 0 ? NULL
+                                      : posted->bytes + posted->header_bytes;
+}
+
+tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
+                                const tmsg_preamble_t *head, const void *body,
+                                size_t body_bytes, const void *payload,
+                                size_t payload_bytes)
+{
+    posted_t *posted =
+        pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY,
+        .cb.send = reported,
+        .user_data = posted,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    ucs_status_ptr_t request;
+
+    if (posted == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    tmsg_op_begin(endpoint, &posted->op, over);
+    endpoint->controls_in_ucx++;
+    request = tmsg_endpoint_send_am(endpoint, posted->bytes,
+                                    posted->header_bytes, payload_of(posted),
+                                    posted->payload_bytes, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        over(&posted->op);
+    }
+    return UCS_PTR_IS_ERR(request) ? lost(UCS_PTR_STATUS(request)) : TMSG_OK;
+}
+
+tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
+                               const tmsg_preamble_t *head, const void *body,
+                               size_t body_bytes, const void *payload,
+                               size_t payload_bytes)
+{
+    posted_t *posted =
+        pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
+    ucs_status_t ucs;
+
+    if (posted == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    ucs = tmsg_ucx_send_now(endpoint->ep, posted->bytes, posted->header_bytes,
+                            payload_of(posted), posted->payload_bytes);
+    let_go(posted);
+    if (ucs == UCS_ERR_NO_RESOURCE) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (ucs != UCS_OK) {
+        return lost(ucs);
+    }
+    tmsg_endpoint_sent_am(endpoint);
+    return TMSG_OK;
+}
+
+static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,
+                          const tmsg_preamble_t *head, const void *body,
+                          size_t body_bytes)
+{
+    tmsg_status_t status;
+    uint64_t windows =
+        (uint64_t)endpoint->channels.count * endpoint->worker->queue_depth;
+
+    if (endpoint->controls_in_ucx > ANSWERS_MOST * windows + ANSWERS_MORE) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_LIMIT_EXCEEDED,
+                            "the peer goes on without taking what it is "
+                            "answered");
+        return;
+    }
+    status = tmsg_control_post(endpoint, kind, head, body, body_bytes, NULL, 0);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
+    }
+}
+
+static bool may_post(const tmsg_endpoint_t *endpoint)
+{
+    return !endpoint->worker->inside && endpoint->ep != NULL &&
+           (endpoint->state == TMSG_EP_OPEN ||
+            endpoint->state == TMSG_EP_CLOSING);
+}
+
+static control_t *pop(tmsg_endpoint_t *endpoint)
+{
+    return TMSG_CONTAINER_OF(tmsg_list_pop(&endpoint->controls), control_t,
+                             node);
+}
+
+void tmsg_control_flush(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->controls.count > 0 && may_post(endpoint)) {
+        control_t *control = pop(endpoint);
+
+        control->head.endpoint_id = endpoint->peer_id; /* as it is by now */
+        post_or_break(endpoint, control->kind, &control->head, control->body,
+                      control->body_bytes);
+        free(control);
+    }
+}
+
+void tmsg_control_discard(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->controls.count > 0) {
+        free(pop(endpoint));
+    }
+}
+
+/* False: no memory. */
+static bool put(tmsg_endpoint_t *endpoint, uint8_t kind,
+                const tmsg_preamble_t *head, const void *body,
+                size_t body_bytes)
+{
+    control_t *control = malloc(sizeof(*control) + body_bytes);
+
+    if (control == NULL) {
+        return false;
+    }
+    control->kind = kind;
+    control->head = *head;
+    control->body_bytes = body_bytes;
+    memcpy(control->body, body, body_bytes);
+    tmsg_list_push(&endpoint->controls, &control->node);
+    tmsg_control_flush(endpoint);
+    if (endpoint->controls.count > 0) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    return true;
+}
+
+static void answer(tmsg_endpoint_t *endpoint, uint8_t kind,
+                   const tmsg_preamble_t *head, const void *body,
+                   size_t body_bytes)
+{
+    if (!put(endpoint, kind, head, body, body_bytes)) {
+        /* The peer would wait for ever for an answer that cannot be given. */
+        tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
+                            "no memory for an answer");
+    }
+}
+
+/* As most can be, with a record at hand. */
+static void answer_at_once(tmsg_endpoint_t *endpoint, uint8_t kind,
+                           const tmsg_preamble_t *head, const void *body,
+                           size_t body_bytes)
+{
+    if (may_post(endpoint)) {
+        post_or_break(endpoint, kind, head, body, body_bytes);
+    } else {
+        answer(endpoint, kind, head, body, body_bytes);
+    }
+}
+
+/* [status i32][words]. Gives the bytes. */
+static size_t put_words(uint8_t *body, tmsg_status_t status, const char *words)
+{
+    size_t text = strnlen(words, ACK_TEXT_MAX);
+
+    tmsg_put_le(body, (uint32_t)status, 4);
+    memcpy(body + 4, words, text);
+    return 4 + text;
+}
+
+void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                      tmsg_status_t status, const char *error)
+{
+    uint8_t body[4 + ACK_TEXT_MAX];
+    const tmsg_preamble_t head = {.message_id = message_id};
+
+    answer(endpoint, TMSG_KIND_ACK, &head, body,
+           put_words(body, status, error));
+}
+
+/* Without memory for it the message goes its way. */
+void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
+                        uint32_t sequence, tmsg_status_t status,
+                        const char *words)
+{
+    uint8_t body[4 + ACK_TEXT_MAX];
+    const tmsg_preamble_t head = {.channel = channel->number,
+                                  .message_id = message_id,
+                                  .sequence = sequence};
+
+    (void)put(channel->endpoint, TMSG_KIND_ABORT, &head, body,
+              put_words(body, status, words));
+}
+
+/* Without memory for it the call goes its way. */
+void tmsg_control_uncall(tmsg_endpoint_t *endpoint, const void *body,
+                         size_t body_bytes)
+{
+    const tmsg_preamble_t head = {.message_id = 0};
+
+    (void)put(endpoint, TMSG_KIND_UNCALL, &head, body, body_bytes);
+}
+
+void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token)
+{
+    uint8_t body[TMSG_READ_ANSWER_BYTES];
+    const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id};
+
+    body[0] = word;
+    tmsg_put_le(body + 1, token, 8);
+    if (endpoint->controls.count == 0) {
+        answer_at_once(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
+    } else { /* behind the words of what was refused */
+        answer(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
+    }
+}
+
+void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id)
+{
+    const tmsg_preamble_t head = {.message_id = message_id};
+
+    answer(endpoint, TMSG_KIND_PONG, &head, "", 0);
+}
+
+void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
+                         uint8_t generation, bool kept)
+{
+    const uint8_t body[] = {slot, generation, kept};
+    const tmsg_preamble_t head = {.channel = channel->number};
+
+    answer(channel->endpoint, TMSG_KIND_SCHEMA, &head, body, sizeof(body));
+}
+
+void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
+                       uint8_t how)
+{
+    const tmsg_preamble_t head = {.channel = channel->number,
+                                  .message_id = message_id,
+                                  .endpoint_id = channel->endpoint->peer_id};
+
+    answer_at_once(channel->endpoint, TMSG_KIND_PULL, &head, &how, sizeof(how));
+}
+
+void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what)
+{
+    const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id};
+
+    answer_at_once(endpoint, TMSG_KIND_RING, &head, &what, sizeof(what));
+}
+
+bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
+                        const tmsg_shared_t *shared)
+{
+    const tmsg_preamble_t head = {.channel = 0};
+    uint8_t body[TMSG_RING_OFFER_BYTES] = {word};
+
+    tmsg_put_le(body + 1, (uint32_t)shared->fd, 4);
+    memcpy(body + 5, shared->memory, TMSG_SHARED_MARK_BYTES);
+    return put(endpoint, TMSG_KIND_RING, &head, body, sizeof(body));
+}
+
+/* What was delivered before its turn gives no credit beyond it: else the peer
+ * might go ahead for ever of one that does not come. */
+static uint32_t consumed(const tmsg_channel_t *channel)
+{
+    bool ahead = (int32_t)(channel->rx_sequence - channel->rx_consumed) < 0;
+
+    return ahead ? channel->rx_sequence : channel->rx_consumed;
+}
+
+/* Credit in bytes, which all channels share, goes with any of them. */
+static bool credit_is_due(const tmsg_channel_t *channel, uint32_t news)
+{
+    return (news > 0 &&
+            news >= tmsg_worker_credit_batch(channel->endpoint->worker)) ||
+           (channel->number == 0 && tmsg_credit_is_due(channel->endpoint));
+}
+
+void tmsg_control_credit(tmsg_channel_t *channel)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+    uint32_t credited = consumed(channel);
+    uint64_t edge;
+    uint8_t body[CREDIT_BYTES];
+    size_t body_bytes = 0;
+    tmsg_preamble_t head;
+
+    if (!credit_is_due(channel, credited - channel->rx_credited)) {
+        return;
+    }
+    edge = tmsg_credit_edge(endpoint);
+    head = (tmsg_preamble_t){.channel = channel->number,
+                             .endpoint_id = endpoint->peer_id,
+                             .sequence = credited};
+    if (!may_post(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+        return;
+    }
+    channel->rx_credited = credited;
+    if (endpoint->peer_hello.eager_bytes != TMSG_CREDIT_UNBOUNDED) {
+        endpoint->credit.rx_edge = edge;
+        tmsg_put_le(body, edge, CREDIT_BYTES);
+        body_bytes = CREDIT_BYTES;
+    }
+    post_or_break(endpoint, TMSG_KIND_CREDIT, &head, body, body_bytes);
+}
+
+tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint =
+        tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
+
+    if (endpoint == NULL || endpoint->ucx != arrival->ucx ||
+        endpoint->ep == NULL || endpoint->state == TMSG_EP_ENDED ||
+        tmsg_admit_is_half(endpoint)) {
+        return NULL;
+    }
+    return endpoint;
+}
+
+tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    tmsg_channel_t *channel =
+        endpoint == NULL ? NULL
+                         : tmsg_channel_find(endpoint, arrival->head.channel);
+
+    if (endpoint != NULL && channel == NULL) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "an answer on a channel that was never used");
+    }
+    return channel;
+}
+
+tmsg_status_t tmsg_control_failure(int32_t status)
+{
+    bool known = status < 0 && status >= TMSG_ERR_APPLICATION;
+
+    /* CLOSED means the orderly end, which is said in another way; what is
+     * DROPPED nobody else hears of. */
+    known = known && status != TMSG_ERR_CLOSED && status != TMSG_ERR_DROPPED;
+    return known ? (tmsg_status_t)status : TMSG_ERR_REFUSED;
+}
+
+ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    char why[ACK_TEXT_MAX + 32];
+    int32_t status;
+
+    if (endpoint == NULL || arrival->head.body_bytes < 4) {
+        return UCS_OK;
+    }
+    status = (int32_t)tmsg_get_le(arrival->body, 4);
+    snprintf(why, sizeof(why), "refused by the receiver: %.*s",
+             (int)(arrival->head.body_bytes - 4),
+             (const char *)arrival->body + 4);
+    tmsg_utf8_scrub(why);
+    tmsg_send_acknowledged(endpoint, arrival->head.message_id,
+                           status == 0 ? TMSG_OK : tmsg_control_failure(status),
+                           why);
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_channel_t *channel = tmsg_control_channel(arrival);
+    tmsg_endpoint_t *endpoint;
+    uint32_t taken = arrival->head.sequence, window;
+
+    if (channel == NULL) {
+        return UCS_OK;
+    }
+    endpoint = channel->endpoint;
+    if ((int32_t)(channel->tx_sequence - taken) < 0) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "credit for messages that were never sent");
+        return UCS_OK;
+    }
+    window = taken + endpoint->peer_hello.queue_depth;
+    if ((int32_t)(window - channel->tx_window) > 0) { /* one may overtake one */
+        channel->tx_window = window;
+    }
+    if (arrival->head.body_bytes >= CREDIT_BYTES) {
+        uint64_t edge = tmsg_get_le(arrival->body, CREDIT_BYTES);
+
+        if (edge > endpoint->credit.tx_edge) {
+            endpoint->credit.tx_edge = edge;
+        }
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint);
+    return UCS_OK;
+}
+
+/* Where there is a socket, that carries the end: a message could overtake what
+ * was said before it. */
+static bool ends_by_message(tmsg_endpoint_t *endpoint)
+{
+    bool by_blob = endpoint->link.url.kind == TMSG_URL_BLOB;
+
+    if (!by_blob) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "an end by message where there is a socket");
+    }
+    return by_blob;
+}
+
+ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint != NULL && ends_by_message(endpoint)) {
+        tmsg_close_bye(endpoint, arrival->head.sequence, arrival->data,
+                       arrival->data_bytes);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint != NULL && ends_by_message(endpoint)) {
+        tmsg_close_fin(endpoint);
+    }
+    return UCS_OK;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/endpoint/control.h - small messages of the library's own, which wait for
+ * nobody. */
+#ifndef TMSG_AM_ENDPOINT_CONTROL_H
+#define TMSG_AM_ENDPOINT_CONTROL_H
+
+#include "am/endpoint/endpoint.h"
+#include "am/shm/shared.h"
+
+/* Ends a record that is kept. */
+void tmsg_control_free_spare(tmsg_spare_t *spare);
+
+/* Hands one to UCX; outside it. */
+tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
+                                const tmsg_preamble_t *head, const void *body,
+                                size_t body_bytes, const void *payload,
+                                size_t payload_bytes);
+
+/* The same without making the UCX endpoints of both sides acquainted, which
+ * takes that UCX can send it at once. IN_PROGRESS: not now. */
+tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
+                               const tmsg_preamble_t *head, const void *body,
+                               size_t body_bytes, const void *payload,
+                               size_t payload_bytes);
+
+/* Tells the peer that a message was taken, or refused and why. */
+void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                      tmsg_status_t status, const char *error);
+
+/* Tells the peer that a message of ours, which has its number, is given up. */
+void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
+                        uint32_t sequence, tmsg_status_t status,
+                        const char *words);
+
+/* Tells the peer that nobody waits for the reply to a call of ours. */
+void tmsg_control_uncall(tmsg_endpoint_t *endpoint, const void *body,
+                         size_t body_bytes);
+
+/* Answers a ping. */
+void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id);
+
+/* Tells the peer whether a schema that it defined is kept. */
+void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
+                         uint8_t generation, bool kept);
+
+/* Tells the peer that the parts of its message may come, and how. */
+#define TMSG_PULL_BY_UCX 0
+#define TMSG_PULL_BY_LANE 1
+void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
+                       uint8_t how);
+
+/* Tells the peer where our ring or box is; false: no memory. Tells it that
+ * something is there, or whether its own is taken. */
+#define TMSG_RING_WORD_MOVED 0
+#define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
+#define TMSG_RING_WORD_TAKEN 2
+#define TMSG_RING_WORD_REFUSED 3
+#define TMSG_RING_WORD_BOX 4 /* as OFFER, of a box */
+#define TMSG_RING_WORD_BOX_TAKEN 5
+#define TMSG_RING_WORD_BOX_REFUSED 6
+#define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SHARED_MARK_BYTES)
+bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
+                        const tmsg_shared_t *shared);
+void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what);
+
+/* Tells the peer that this side reads its memory, or what became of a payload
+ * that was to be read there. */
+#define TMSG_READ_WORD_BEGINS 0
+#define TMSG_READ_WORD_DONE 1     /* u64 token */
+#define TMSG_READ_WORD_REJECTED 2 /* the same */
+#define TMSG_READ_ANSWER_BYTES (1 + 8)
+void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token);
+
+/* Tells the peer what was consumed, if it is worth a message. */
+void tmsg_control_credit(tmsg_channel_t *channel);
+
+/* Posts what was made inside UCX; drops it. */
+void tmsg_control_flush(tmsg_endpoint_t *endpoint);
+void tmsg_control_discard(tmsg_endpoint_t *endpoint);
+
+/* The endpoint that a control message is for, if it may be. */
+tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival);
+
+/* The channel of it that one is for, which this side has sent on. NULL: there
+ * is none, and it is to be ignored. */
+tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival);
+
+/* A failure that a peer names: one that we know and that it can mean, else
+ * REFUSED. */
+tmsg_status_t tmsg_control_failure(int32_t status);
+
+ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
+ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A worker's endpoints by their ids, and how long each of them lives. */
+#include "am/endpoint/endpoint.h"
+
+#include <stdlib.h>
+
+#include "am/endpoint/dialect.h"
+#include "am/endpoint/repeat.h"
+#include "am/recv/abort.h"
+#include "am/recv/call.h"
+#include "am/session/resume.h"
+
+#define SLOT_BITS 20
+#define SLOT_MASK ((1u << SLOT_BITS) - 1)
+
+#define REFS_AHEAD 64
+
+void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint)
+{
+    atomic_fetch_add_explicit(&endpoint->refs, 1, memory_order_relaxed);
+}
+
+void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
+{
+    if (atomic_fetch_sub_explicit(&endpoint->refs, 1, memory_order_acq_rel) ==
+        1) {
+        tmsg_call_forget(endpoint);
+        tmsg_aborts_free(endpoint);
+        free(endpoint->peer_address);
+        tmsg_channels_free(endpoint);
+        tmsg_life_drop(endpoint->life);
+        tmsg_resume_free(endpoint);
+        tmsg_admit_end(endpoint);
+        free(endpoint->ucxx);
+        free(endpoint);
+    }
+}
+
+void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint)
+{
+    if (!endpoint->listed) {
+        tmsg_endpoint_hold(endpoint);
+        return;
+    }
+    if (endpoint->refs_ahead == 0) {
+        atomic_fetch_add_explicit(&endpoint->refs, REFS_AHEAD,
+                                  memory_order_relaxed);
+        endpoint->refs_ahead = REFS_AHEAD;
+    }
+    endpoint->refs_ahead--;
+}
+
+void tmsg_endpoint_return(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->listed) {
+        endpoint->refs_ahead++;
+    } else {
+        tmsg_endpoint_drop(endpoint);
+    }
+}
+
+tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_ucx_t *ucx, uint32_t *i)
+{
+    const tmsg_worker_t *worker = ucx->worker;
+
+    while (*i < worker->endpoint_slots) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[(*i)++];
+
+        if (endpoint != NULL && endpoint->ucx == ucx) {
+            return endpoint;
+        }
+    }
+    return NULL;
+}
+
+/* Out of the table, and with it the references that were had ahead. */
+static void unlist(tmsg_endpoint_t *endpoint)
+{
+    atomic_fetch_sub_explicit(&endpoint->refs, endpoint->refs_ahead,
+                              memory_order_relaxed);
+    endpoint->refs_ahead = 0;
+    endpoint->listed = false;
+    tmsg_repeat_leave(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+static tmsg_status_t find_slot(tmsg_worker_t *worker, uint32_t *slot_p)
+{
+    uint32_t slots = worker->endpoint_slots;
+    tmsg_endpoint_t **table;
+
+    for (uint32_t i = 0; i < slots; i++) {
+        if (worker->endpoints[i] == NULL) {
+            *slot_p = i;
+            return TMSG_OK;
+        }
+    }
+    if (slots > SLOT_MASK / 2) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "a worker has at most %u endpoints", slots);
+    }
+    slots = slots == 0 ? 8 : slots * 2;
+    table = reallocarray(worker->endpoints, slots, sizeof(*table));
+    if (table == NULL) {
+        return tmsg_error_memory("the table of endpoints");
+    }
+    for (uint32_t i = worker->endpoint_slots; i < slots; i++) {
+        table[i] = NULL;
+    }
+    *slot_p = worker->endpoint_slots;
+    worker->endpoints = table;
+    worker->endpoint_slots = slots;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
+                                   tmsg_endpoint_t **endpoint_p)
+{
+    uint32_t slot = 0;
+    tmsg_endpoint_t *endpoint;
+    tmsg_status_t status = find_slot(worker, &slot);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    endpoint = calloc(1, sizeof(*endpoint));
+    if (endpoint == NULL) {
+        return tmsg_error_memory("an endpoint");
+    }
+    atomic_init(&endpoint->refs, 2);
+    endpoint->dialect = &tmsg_dialect_own;
+    endpoint->worker = worker;
+    endpoint->queue.bounds = worker->send_queue;
+    endpoint->life = worker->life;
+    tmsg_life_hold(worker->life);
+    endpoint->handle = true;
+    tmsg_channels_init(endpoint);
+    atomic_init(&endpoint->peer, endpoint->peer_url);
+    atomic_init(&endpoint->user, NULL);
+    atomic_init(&endpoint->admit.principal, NULL);
+    endpoint->link.fd = -1;
+    endpoint->link.source.fd = -1;
+    endpoint->link.resolve_source.fd = -1;
+    endpoint->id = slot;
+    tmsg_endpoint_rename(endpoint);
+    worker->endpoints[slot] = endpoint;
+    worker->endpoint_count++;
+    endpoint->listed = true;
+    *endpoint_p = endpoint;
+    return TMSG_OK;
+}
+
+void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint)
+{
+    uint32_t *generation = &endpoint->worker->generation;
+
+    do { /* 0 is nobody's */
+        *generation += 1;
+        endpoint->id = (endpoint->id & SLOT_MASK) | (*generation << SLOT_BITS);
+    } while (endpoint->id <= SLOT_MASK);
+}
+
+tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id)
+{
+    uint32_t slot = id & SLOT_MASK;
+    tmsg_endpoint_t *endpoint =
+        slot < worker->endpoint_slots ? worker->endpoints[slot] : NULL;
+
+    return endpoint != NULL && endpoint->id == id ? endpoint : NULL;
+}
+
+void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_t **slot =
+        &endpoint->worker->endpoints[endpoint->id & SLOT_MASK];
+
+    if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
+        !endpoint->handle && *slot == endpoint) {
+        *slot = NULL;
+        endpoint->worker->endpoint_count--;
+        tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
+        endpoint->worker->gone_endpoints += !endpoint->is_lane;
+        if (endpoint->ucx != NULL) {
+            endpoint->ucx->users--;
+            endpoint->ucx = NULL;
+        }
+        unlist(endpoint);
+    }
+}
+
+void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
+{
+    endpoint->in_ucx--;
+    if (endpoint->state == TMSG_EP_AWAY && endpoint->in_ucx == 0) {
+        tmsg_worker_chore(endpoint->worker, endpoint); /* it may connect */
+    }
+    tmsg_endpoint_forget(endpoint);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/endpoint/kinds.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "am/connect/attach.h"
+#include "am/connect/ping.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/repeat.h"
+#include "am/engine/retire.h"
+#include "am/path/cma.h"
+#include "am/path/lane_ring.h"
+#include "am/recv/abort.h"
+#include "am/recv/call.h"
+#include "am/recv/receive.h"
+#include "am/recv/schemas.h"
+#include "am/send/parts.h"
+#include "core/error.h"
+#include "core/log.h"
+
+_Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
+                   (int)TMSG_POLICY_STRICT == TMSG_PREAMBLE_STRICT,
+               "a policy is the byte on the wire");
+
+typedef ucs_status_t (*handler_t)(const tmsg_arrival_t *arrival);
+
+static const handler_t handlers[TMSG_KIND_COUNT] = {
+    [TMSG_KIND_MAP] = tmsg_map_arrived,
+    [TMSG_KIND_ATTACH] = tmsg_attach_arrived,
+    [TMSG_KIND_ATTACHED] = tmsg_attached_arrived,
+    [TMSG_KIND_ACK] = tmsg_ack_arrived,
+    [TMSG_KIND_CREDIT] = tmsg_credit_arrived,
+    [TMSG_KIND_BYE] = tmsg_bye_arrived,
+    [TMSG_KIND_FIN] = tmsg_fin_arrived,
+    [TMSG_KIND_PROBE] = tmsg_probe_arrived,
+    [TMSG_KIND_KNOCK] = tmsg_knock_arrived,
+    [TMSG_KIND_KNOCKED] = tmsg_knocked_arrived,
+    [TMSG_KIND_SCHEMA] = tmsg_schema_arrived,
+    [TMSG_KIND_PART] = tmsg_part_arrived,
+    [TMSG_KIND_ABORT] = tmsg_abort_arrived,
+    [TMSG_KIND_PING] = tmsg_ping_arrived,
+    [TMSG_KIND_PONG] = tmsg_pong_arrived,
+    [TMSG_KIND_CALL] = tmsg_map_arrived,
+    [TMSG_KIND_UNCALL] = tmsg_uncall_arrived,
+    [TMSG_KIND_STREAM] = tmsg_map_arrived,
+    [TMSG_KIND_STREAM_OVER] = tmsg_map_arrived,
+    [TMSG_KIND_PULL] = tmsg_pull_arrived,
+    [TMSG_KIND_RING] = tmsg_ring_arrived,
+    [TMSG_KIND_READ] = tmsg_read_arrived,
+};
+
+/* Those that belong to a channel; their handlers look for it. */
+static const bool on_channels[TMSG_KIND_COUNT] = {
+    [TMSG_KIND_MAP] = true,    [TMSG_KIND_PART] = true,
+    [TMSG_KIND_CREDIT] = true, [TMSG_KIND_SCHEMA] = true,
+    [TMSG_KIND_ABORT] = true,  [TMSG_KIND_CALL] = true,
+    [TMSG_KIND_STREAM] = true, [TMSG_KIND_STREAM_OVER] = true,
+    [TMSG_KIND_PULL] = true,
+};
+
+/* Only a rendezvous may be answered with an error: UCX aborts on one from an
+ * eager callback. */
+static ucs_status_t ignore(const tmsg_arrival_t *arrival, const char *why)
+{
+    tmsg_log(TMSG_LOG_WARN, "an active message is ignored: %s", why);
+    return arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+}
+
+/* A message that nobody can take: its number is missing from its channel, which
+ * would wait for it for ever. Ends the endpoint that it names. */
+static ucs_status_t end_connection(const tmsg_arrival_t *arrival, uint32_t id,
+                                   tmsg_status_t status, const char *why)
+{
+    tmsg_endpoint_t *endpoint = tmsg_endpoint_by_id(arrival->ucx->worker, id);
+
+    if (endpoint != NULL && endpoint->ucx == arrival->ucx &&
+        endpoint->ep != NULL && !tmsg_endpoint_is_down(endpoint) &&
+        !tmsg_admit_is_half(endpoint)) {
+        tmsg_endpoint_break(endpoint, status, why);
+    }
+    return ignore(arrival, why);
+}
+
+static bool is_rendezvous(const ucp_am_recv_param_t *param)
+{
+    return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+}
+
+/* One whose payload stays in the sender's memory until it is read: of UCX's
+ * own rendezvous it differs in who is told what became of it. */
+static ucs_status_t handle_read(tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    tmsg_cma_in_t in;
+    ucs_status_t ucs;
+
+    if (endpoint == NULL || !tmsg_cma_arrival(endpoint, arrival, &in)) {
+        return ignore(arrival, "a payload to be read that cannot be");
+    }
+    arrival->to_read = &in;
+    arrival->rendezvous = true;
+    arrival->data = NULL;
+    arrival->data_bytes = arrival->head.payload_bytes;
+    ucs = handlers[arrival->head.kind](arrival);
+    if (ucs != UCS_INPROGRESS) {
+        tmsg_cma_drop(endpoint, &in, ucs != UCS_OK);
+    }
+    return UCS_OK; /* of the active message nothing is left */
+}
+
+/* A message whose head is not known yet. */
+static ucs_status_t handle(tmsg_arrival_t *arrival, const void *header,
+                           size_t header_bytes)
+{
+    tmsg_preamble_t *head = &arrival->head;
+    tmsg_status_t status = tmsg_preamble_decode(header, header_bytes, head);
+
+    if (status != TMSG_OK) {
+        char why[TMSG_ERROR_BYTES];
+        uint32_t id;
+
+        snprintf(why, sizeof(why), "%s", tmsg_error_message());
+        return tmsg_preamble_names(header, header_bytes, &id)
+                   ? end_connection(arrival, id, status, why)
+                   : ignore(arrival, why);
+    }
+    arrival->body = (const uint8_t *)header + head->bytes;
+    if (head->kind >= TMSG_KIND_COUNT || handlers[head->kind] == NULL) {
+        return ignore(arrival, "unknown kind");
+    }
+    if (head->channel != 0 && !on_channels[head->kind]) {
+        return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
+                              "a message on a channel that has no channel");
+    }
+    if (arrival->boxed && !tmsg_kind_is_map(head->kind)) {
+        return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
+                              "a box is for maps");
+    }
+    if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_PART &&
+        (arrival->rendezvous ||
+         (head->flags & (TMSG_HEADER_SPILLED | TMSG_HEADER_READ)) != 0)) {
+        return ignore(arrival, "a control message by rendezvous");
+    }
+    if (head->flags & TMSG_HEADER_READ) {
+        return handle_read(arrival);
+    }
+    return handlers[head->kind](arrival);
+}
+
+/* Of a message that repeats none. */
+__attribute__((noinline)) static ucs_status_t
+arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
+        size_t data_bytes, const ucp_am_recv_param_t *param)
+{
+    tmsg_arrival_t arrival = {
+        .ucx = ucx,
+        .data = data,
+        .data_bytes = data_bytes,
+        .rendezvous = is_rendezvous(param),
+    };
+
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {
+        arrival.reply_ep = param->reply_ep;
+    }
+    return handle(&arrival, header, header_bytes);
+}
+
+/* Of one that came by a box: its sender has no say in what is looked at more
+ * than once. */
+__attribute__((noinline)) static void came_by_box(tmsg_endpoint_t *endpoint,
+                                                  const tmsg_boxed_t *boxed)
+{
+    _Alignas(64) uint8_t data[TMSG_BOX_PAYLOAD_BYTES];
+    tmsg_arrival_t arrival = {.ucx = endpoint->ucx,
+                              .data = data,
+                              .data_bytes = boxed->payload_bytes,
+                              .boxed = true};
+
+    memcpy(data, boxed->payload, boxed->payload_bytes);
+    (void)handle(&arrival, boxed->header, boxed->header_bytes);
+}
+
+void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
+{
+    if (!tmsg_repeat_arrived(endpoint->ucx, boxed->header, boxed->header_bytes,
+                             boxed->payload, boxed->payload_bytes)) {
+        came_by_box(endpoint, boxed);
+    }
+}
+
+ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
+                                size_t header_bytes, void *data,
+                                size_t data_bytes,
+                                const ucp_am_recv_param_t *param)
+{
+    tmsg_ucx_t *ucx = arg;
+
+    if (ucx->worker == NULL) { /* it is being closed */
+        return is_rendezvous(param) ? UCS_ERR_REJECTED : UCS_OK;
+    }
+    if (ucx->suspect) {
+        tmsg_probe_note(ucx, header, header_bytes);
+    }
+    tmsg_boxes_before(ucx, header, header_bytes);
+    if (!is_rendezvous(param) &&
+        tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
+        return UCS_OK;
+    }
+    return arrived(ucx, header, header_bytes, data, data_bytes, param);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/endpoint/lease.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/uio.h>
+
+#include "core/bytes.h"
+#include "core/error.h"
+
+bool tmsg_lease_is_known(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->ucx->hello.features & endpoint->peer_hello.features &
+           TMSG_FEATURE_LEASE;
+}
+
+/* A word of its own for each connection: memory that is an endpoint's again
+ * says nothing of the one before. */
+tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told)
+{
+    uint64_t address =
+        endpoint->link.net_only ? 0 : (uint64_t)(uintptr_t)endpoint->lease;
+
+    if (address != 0 && tmsg_cma_is_wanted(&endpoint->ucx->keys)) {
+        tmsg_cma_let_in();
+    }
+    if (getrandom(endpoint->lease, TMSG_LEASE_WORD_BYTES, 0) !=
+        TMSG_LEASE_WORD_BYTES) {
+        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    }
+    tmsg_put_le(told, address, 8);
+    memcpy(told + 8, endpoint->lease, TMSG_LEASE_WORD_BYTES);
+    return TMSG_OK;
+}
+
+void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told)
+{
+    endpoint->peer_lease = endpoint->link.net_only ? 0 : tmsg_get_le(told, 8);
+    memcpy(endpoint->peer_word, told + 8, TMSG_LEASE_WORD_BYTES);
+}
+
+void tmsg_lease_withdraw(tmsg_endpoint_t *endpoint)
+{
+    sodium_memzero(endpoint->lease, sizeof(endpoint->lease));
+    atomic_thread_fence(memory_order_seq_cst); /* before what comes now */
+}
+
+bool tmsg_lease_is_unsure(ucs_status_t ucs)
+{
+    return ucs != UCS_OK && ucs != UCS_ERR_REJECTED;
+}
+
+void tmsg_lease_reported(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    if (tmsg_lease_is_unsure(ucs)) {
+        tmsg_lease_forfeit(endpoint, ucs);
+    }
+}
+
+/* Of a loss UCX tells the endpoint as well, which gives the socket time for the
+ * peer's last words. */
+void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    char why[160];
+
+    tmsg_lease_withdraw(endpoint);
+    if (!tmsg_endpoint_is_down(endpoint) && !tmsg_endpoint_is_loss(ucs)) {
+        snprintf(why, sizeof(why),
+                 "UCX failed at a message that the peer may still be reading: "
+                 "%s",
+                 ucs_status_string(ucs));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+bool tmsg_lease_is_word(const tmsg_endpoint_t *endpoint, const uint8_t *read)
+{
+    return sodium_memcmp(read, endpoint->peer_word, TMSG_LEASE_WORD_BYTES) == 0;
+}
+
+static ssize_t read_word(const tmsg_endpoint_t *endpoint,
+                         uint8_t read[TMSG_LEASE_WORD_BYTES])
+{
+    const struct iovec here = {read, TMSG_LEASE_WORD_BYTES};
+    const struct iovec there = {(void *)(uintptr_t)endpoint->peer_lease,
+                                TMSG_LEASE_WORD_BYTES};
+
+    return process_vm_readv((pid_t)endpoint->peer_hello.pid, &here, 1, &there,
+                            1, 0);
+}
+
+bool tmsg_lease_is_readable(const tmsg_endpoint_t *endpoint)
+{
+    uint8_t read[TMSG_LEASE_WORD_BYTES];
+
+    return endpoint->peer_lease != 0 &&
+           read_word(endpoint, read) == TMSG_LEASE_WORD_BYTES &&
+           tmsg_lease_is_word(endpoint, read);
+}
+
+bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
+{
+    uint8_t read[TMSG_LEASE_WORD_BYTES];
+    ssize_t got;
+
+    if (endpoint->peer_lease == 0 || endpoint->carrier == TMSG_CARRIER_TCP) {
+        return true;
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* after what came before */
+    got = read_word(endpoint, read);
+    if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
+        return true;
+    }
+    return got == TMSG_LEASE_WORD_BYTES && tmsg_lease_is_word(endpoint, read);
+}

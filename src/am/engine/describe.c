@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is in force and why, as JSON for people and scripts. */
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <tensormsg/version.h>
+
+#include "am/connect/paths.h"
+#include "am/endpoint/carrier.h"
+#include "am/endpoint/endpoint.h"
+#include "am/listen/listener.h"
+#include "am/path/lane.h"
+#include "am/recv/fetch_queue.h"
+#include "am/send/send_queue.h"
+#include "am/session/resume.h"
+#include "am/staging/stage.h"
+#include "am/ucx/backing.h"
+#include "am/ucx/ucx_known.h"
+#include "core/utf8.h"
+#include "memory/domain.h"
+#include "serialize/json.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+
+#define DESCRIPTORS 16 /* more than UCX takes that is only looked at */
+
+static bool add_number(cJSON *object, const char *key, uint64_t value)
+{
+    return tmsg_json_add(object, key, tmsg_json_unsigned(value));
+}
+
+static bool add_text(cJSON *object, const char *key, const char *text)
+{
+    return cJSON_AddStringToObject(object, key, text) != NULL;
+}
+
+/* A variable may hold anything, JSON is UTF-8. */
+static bool add_variable(cJSON *array, const char *variable)
+{
+    const char *value = strchr(variable, '=') + 1;
+    size_t name_bytes = (size_t)(value - 1 - variable);
+    char *text = strdup(variable);
+    cJSON *entry = cJSON_CreateObject();
+    bool ok = tmsg_json_add(array, NULL, entry) && text != NULL;
+
+    if (ok) {
+        tmsg_utf8_scrub(text);
+        text[name_bytes] = '\0';
+        ok = add_text(entry, "name", text) &&
+             add_text(entry, "value", text + name_bytes + 1) &&
+             add_text(entry, "origin",
+                      tmsg_ucx_origin_name(TMSG_ORIGIN_ENVIRONMENT));
+    }
+    free(text);
+    return ok;
+}
+
+/* Those that we have no part in: they count all the same. */
+static bool add_variables(cJSON *array, const tmsg_ucx_keys_t *keys)
+{
+    bool ok = true;
+
+    for (char **at = environ; at != NULL && *at != NULL && ok; at++) {
+        char name[sizeof(keys->keys[0].name)];
+        const char *end = strchr(*at, '=');
+
+        if (strncmp(*at, "UCX_", 4) != 0 || end == NULL) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)(end - *at), *at);
+        if (tmsg_ucx_config_key(keys, name) == NULL) {
+            ok = add_variable(array, *at);
+        }
+    }
+    return ok;
+}
+
+static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "ucx_keys");
+    bool ok = array != NULL;
+
+    for (size_t i = 0; i < keys->count && ok; i++) {
+        const tmsg_ucx_key_t *key = &keys->keys[i];
+        char value[sizeof(key->value)];
+        cJSON *entry = cJSON_CreateObject();
+
+        memcpy(value, key->value, sizeof(value));
+        tmsg_utf8_scrub(value);
+        ok = tmsg_json_add(array, NULL, entry) &&
+             add_text(entry, "name", key->name) &&
+             add_text(entry, "value", value) &&
+             add_text(entry, "origin", tmsg_ucx_origin_name(key->origin)) &&
+             (key->why == NULL || add_text(entry, "why", key->why));
+    }
+    return ok && add_variables(array, keys);
+}
+
+static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
+{
+    cJSON *entry = cJSON_AddObjectToObject(object, "limits");
+
+    return entry != NULL && add_number(entry, "tensors", limits->tensors) &&
+           add_number(entry, "ndim", limits->ndim) &&
+           add_number(entry, "name_bytes", limits->name_bytes) &&
+           add_number(entry, "metadata_bytes", limits->metadata_bytes) &&
+           add_number(entry, "header_bytes", limits->header_bytes) &&
+           add_number(entry, "message_bytes", limits->message_bytes) &&
+           add_number(entry, "held_bytes", limits->held_bytes) &&
+           add_number(entry, "metadata_keys", limits->metadata_keys);
+}
+
+/* Of each carrier; what nothing reaches is null. */
+static bool add_thresholds(cJSON *object, const tmsg_tuning_t *tuning)
+{
+    cJSON *all = cJSON_AddObjectToObject(object, "thresholds");
+    bool ok = all != NULL;
+
+    for (int i = 0; i < TMSG_CARRIER_COUNT && ok; i++) {
+        const char *name = tmsg_carrier_name((tmsg_carrier_t)i);
+        cJSON *of = cJSON_AddObjectToObject(all, name);
+        uint64_t value;
+
+        ok = of != NULL;
+        for (size_t j = 0; ok && (name = tmsg_threshold_at(&tuning->of[i], j,
+                                                           &value)) != NULL;
+             j++) {
+            ok = value == TMSG_THRESHOLD_NEVER
+                     ? cJSON_AddNullToObject(of, name) != NULL
+                     : add_number(of, name, value);
+        }
+    }
+    return ok;
+}
+
+/* ucp_context_print_info() has lines such as
+ *   resource 3 : md 3 dev 2 flags --sa posix/memory
+ * The last word of each is a transport on a device. What this library does
+ * itself, UCX does not know of. */
+static bool add_transports(cJSON *object, const tmsg_ucx_keys_t *keys,
+                           ucp_context_h context)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "transports");
+    char *report = NULL, *line, *rest;
+    size_t size;
+    FILE *stream = open_memstream(&report, &size);
+    bool ok = array != NULL && stream != NULL;
+
+    if (stream != NULL) {
+        ucp_context_print_info(context, stream);
+        fclose(stream);
+    }
+    line = ok ? strtok_r(report, "\n", &rest) : NULL;
+    for (; line != NULL && ok; line = strtok_r(NULL, "\n", &rest)) {
+        const char *word = strrchr(line, ' ');
+
+        if (strstr(line, "resource ") != NULL && word != NULL) {
+            ok = tmsg_json_add(array, NULL, cJSON_CreateString(word + 1));
+        }
+    }
+    free(report);
+    if (ok && tmsg_cma_is_wanted(keys) && tmsg_cma_is_possible()) {
+        ok = tmsg_json_add(array, NULL, cJSON_CreateString("cma"));
+    }
+    return ok;
+}
+
+static bool add_info(cJSON *entry, const tmsg_device_info_t *info)
+{
+    char device[TMSG_DEVICE_NAME_MAX], title[sizeof(info->title)];
+
+    memcpy(title, info->title, sizeof(title));
+    tmsg_utf8_scrub(title);
+    tmsg_device_format(info->device, device, sizeof(device));
+    return add_text(entry, "device", device) &&
+           add_text(entry, "kind", tmsg_device_kind_name(info->kind)) &&
+           tmsg_json_add(entry, "index", tmsg_json_integer(info->index)) &&
+           add_text(entry, "title", title) &&
+           add_text(entry, "uuid", info->uuid) &&
+           add_text(entry, "bus_id", info->bus_id) &&
+           tmsg_json_add(entry, "numa_node",
+                         tmsg_json_integer(info->numa_node)) &&
+           add_text(entry, "nic", info->nic);
+}
+
+static bool add_devices(cJSON *object, const tmsg_context_t *context)
+{
+    const tmsg_devices_params_t without = {
+        .field_mask = TMSG_DEVICES_PARAM_TABLE, .table = ""};
+    cJSON *array = cJSON_AddArrayToObject(object, "devices");
+    tmsg_devices_t *devices = context->devices;
+    bool ok =
+        array != NULL &&
+        (devices != NULL || tmsg_devices_create(&without, &devices) == TMSG_OK);
+
+    for (size_t i = 0; ok && i < tmsg_devices_size(devices); i++) {
+        cJSON *entry = cJSON_CreateObject();
+        tmsg_device_info_t info;
+
+        ok = tmsg_devices_at(devices, i, &info) == TMSG_OK &&
+             tmsg_json_add(array, NULL, entry) && add_info(entry, &info);
+    }
+    if (devices != context->devices) {
+        tmsg_devices_destroy(devices);
+    }
+    return ok;
+}
+
+/* What UCX reads and writes itself, by its names. */
+static bool add_memory_types(cJSON *object, uint64_t types)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "ucx_memory_types");
+    bool ok = array != NULL;
+
+    for (size_t i = 0; ok && i < TMSG_UCX_MEMORY_TYPES; i++) {
+        if (types & 1ULL << tmsg_ucx_memory_types[i].type) {
+            ok = tmsg_json_add(
+                array, NULL, cJSON_CreateString(tmsg_ucx_memory_types[i].name));
+        }
+    }
+    return ok;
+}
+
+/* How tensors of each kind of memory travel, and why. */
+static bool add_domain(cJSON *array, const tmsg_domain_t *domain,
+                       const tmsg_ucx_t *ucx)
+{
+    static const tmsg_device_t device = {TMSG_DEVICE_CUDA, 0};
+    const bool is_cuda = domain == &tmsg_domain_cuda;
+    cJSON *entry = cJSON_CreateObject();
+    char how[400];
+    int type;
+
+    if (tmsg_domain_is_plain(domain)) {
+        snprintf(how, sizeof(how), "as it is: UCX reads and writes it");
+    } else if (is_cuda && !tmsg_cuda_is_ready()) {
+        snprintf(how, sizeof(how), "not here: %s", tmsg_cuda_report());
+    } else if (tmsg_ucx_reaches(ucx, domain, device, &type)) {
+        snprintf(how, sizeof(how),
+                 "as it is, in parts of its own: UCX reads and writes it%s%s",
+                 is_cuda ? "; " : "", is_cuda ? tmsg_cuda_report() : "");
+    } else {
+        snprintf(how, sizeof(how), "through %shost buffers: UCX %s%s%s",
+                 domain->pin == NULL ? "" : "pinned ",
+                 domain->transport == NULL ? "knows no such memory"
+                                           : "was built without its support",
+                 is_cuda ? "; " : "", is_cuda ? tmsg_cuda_report() : "");
+    }
+    return tmsg_json_add(array, NULL, entry) &&
+           add_text(entry, "domain", domain->name) &&
+           add_text(entry, "how", how);
+}
+
+static bool add_domains(cJSON *object, uint64_t memory_types)
+{
+    const tmsg_ucx_t ucx = {.memory_types = memory_types};
+    cJSON *array = cJSON_AddArrayToObject(object, "domains");
+    bool ok = array != NULL;
+    const tmsg_domain_t *domain;
+
+    for (size_t i = 0; ok && (domain = tmsg_domain_at(i)) != NULL; i++) {
+        ok = add_domain(array, domain, &ucx);
+    }
+    return ok;
+}
+
+static bool add_failure(cJSON *object, const char *why)
+{
+    return cJSON_AddArrayToObject(object, "transports") != NULL &&
+           add_text(object, "ucx_error", why);
+}
+
+/* UCX aborts the process where it finds none for its thread. */
+static tmsg_status_t check_descriptors(void)
+{
+    int any = eventfd(0, EFD_CLOEXEC);
+    tmsg_status_t status = tmsg_ucx_check_descriptors(any, DESCRIPTORS);
+
+    if (any >= 0) {
+        close(any);
+    }
+    return status;
+}
+
+/* Opens UCX as an unrestricted worker would, only to see what it finds. The
+ * keys come first: where it does not open they are why. */
+static bool add_ucx(cJSON *object, const tmsg_context_t *context,
+                    uint64_t *memory_types_p)
+{
+    static const tmsg_ucx_scope_t everything = {.device = "all"};
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                           .features = UCP_FEATURE_AM};
+    const tmsg_ucx_given_t given = tmsg_context_ucx(context);
+    char room[TMSG_BACKING_BYTES];
+    tmsg_ucx_keys_t keys;
+    ucp_config_t *config;
+    ucp_context_h ucp;
+    ucs_status_t ucs;
+    bool ok;
+    tmsg_status_t status = tmsg_ucx_config_resolve(&given, &everything, &keys);
+
+    *memory_types_p = 0;
+    ok = add_keys(object, &keys) &&
+         (status != TMSG_OK || tmsg_backing_suffices(&keys) ||
+          add_text(object, "shared_memory",
+                   tmsg_backing_text(&keys, room, sizeof(room))));
+    if (status == TMSG_OK) {
+        status = check_descriptors();
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_ucx_config_apply(&keys, &config);
+    }
+    if (status != TMSG_OK) {
+        return ok && status != TMSG_ERR_NO_MEMORY &&
+               add_failure(object, tmsg_error_message());
+    }
+    ucs = ucp_init(&params, config, &ucp);
+    ucp_config_release(config);
+    if (ucs != UCS_OK) {
+        return ok && add_failure(object, ucs_status_string(ucs));
+    }
+    status = tmsg_ucx_known(&keys);
+    *memory_types_p = tmsg_ucx_memory(ucp);
+    ok = ok && add_memory_types(object, *memory_types_p) &&
+         (status == TMSG_OK ? add_transports(object, &keys, ucp)
+                            : add_failure(object, tmsg_error_message()));
+    ucp_cleanup(ucp);
+    return ok;
+}
+
+tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+    cJSON *object = cJSON_CreateObject();
+    uint64_t memory_types = 0;
+    char ucx[48];
+    bool ok = object != NULL;
+
+    snprintf(ucx, sizeof(ucx), "%u.%u.%u", version.major, version.minor,
+             version.patch);
+    ok = ok && add_text(object, "version", tmsg_version()) &&
+         add_number(object, "wire_version", TMSG_WIRE_VERSION) &&
+         add_text(object, "ucx_version", ucx) &&
+         add_text(object, "config_file",
+                  context->settings.path == NULL ? ""
+                                                 : context->settings.path) &&
+         add_number(object, "peer_timeout_ms", context->peer_timeout_ms) &&
+         cJSON_AddBoolToObject(object, "heartbeats",
+                               !(context->flags & TMSG_CONTEXT_NO_THREAD)) !=
+             NULL &&
+         add_limits(object, &context->limits) &&
+         add_number(object, "huge_page_bytes", context->huge_page_bytes) &&
+         add_thresholds(object, &context->tuning) &&
+         add_ucx(object, context, &memory_types) &&
+         add_domains(object, memory_types) && add_devices(object, context) &&
+         add_text(object, "cuda_driver", tmsg_cuda_report()) &&
+         add_text(object, "nvml", tmsg_nvml_report());
+    return tmsg_json_finish(object, ok, json_p);
+}
+
+static bool add_session(cJSON *object, const tmsg_resume_t *resume)
+{
+    return cJSON_AddBoolToObject(object, "reconnects",
+                                 resume != NULL && resume->agreed) != NULL &&
+           add_number(object, "reconnected",
+                      resume == NULL ? 0 : resume->times);
+}
+
+/* What the drivers did not do for the buffers between host and devices. */
+static bool add_pinning(cJSON *object, const tmsg_stage_t *stage)
+{
+    return add_number(object, "unpinned_buffers", stage->unpinned) &&
+           (stage->unpinned == 0 ||
+            add_text(object, "unpinned_why", stage->why_unpinned));
+}
+
+static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
+                            tmsg_stats_t *stats)
+{
+    uint64_t connecting = 0, open = 0, ended = worker->gone_endpoints;
+    uint64_t waiting = 0;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint == NULL) {
+            continue;
+        }
+        connecting += endpoint->state == TMSG_EP_CONNECTING ||
+                      endpoint->state == TMSG_EP_AWAY;
+        ended += endpoint->state == TMSG_EP_ENDED;
+        open += endpoint->state == TMSG_EP_OPEN ||
+                endpoint->state == TMSG_EP_CLOSING;
+        waiting += endpoint->channels.queued;
+        tmsg_stats_add(stats, &endpoint->stats);
+    }
+    return add_number(object, "connecting_endpoints", connecting) &&
+           add_number(object, "open_endpoints", open) &&
+           add_number(object, "ended_endpoints", ended) &&
+           add_number(object, "waiting_messages", waiting) &&
+           add_number(object, "ready_messages", worker->ready.count);
+}
+
+/* What received messages take, and may come to take before anybody is asked. */
+static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
+{
+    return add_number(object, "held_bytes", tmsg_store_held(worker->store)) &&
+           add_number(object, "header_bytes",
+                      tmsg_store_noted(worker->store)) &&
+           add_number(object, "ahead_bytes", worker->windows) &&
+           add_number(object, "unfetched_messages",
+                      tmsg_fetch_count(worker) + worker->fetch.gapped.count);
+}
+
+tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    tmsg_stats_t stats;
+    bool ok;
+
+    tmsg_worker_lock(worker);
+    stats = worker->gone;
+    ok = object != NULL && count_endpoints(object, worker, &stats) &&
+         add_memory(object, worker) && add_pinning(object, &worker->stage);
+    tmsg_worker_unlock(worker);
+    ok = ok && tmsg_stats_describe(object, &stats);
+    return tmsg_json_finish(object, ok, json_p);
+}
+
+/* Only where there is more than channel 0, which has all else. */
+static bool add_channels(cJSON *object, const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_channel_t *channel = &endpoint->channels.zero;
+    cJSON *array = NULL;
+    bool ok = true;
+
+    if (endpoint->channels.count > 1) {
+        array = cJSON_AddArrayToObject(object, "channels");
+        ok = array != NULL;
+    }
+    for (; array != NULL && channel != NULL && ok; channel = channel->next) {
+        uint32_t credits = channel->tx_window - channel->tx_sequence;
+        cJSON *entry = cJSON_CreateObject();
+
+        ok = tmsg_json_add(array, NULL, entry) &&
+             add_number(entry, "channel", channel->number) &&
+             add_number(entry, "waiting_messages", channel->queued.count) &&
+             add_number(entry, "sent_messages", channel->sent_messages) &&
+             add_number(entry, "received_messages",
+                        channel->received_messages) &&
+             add_number(entry, "credits", credits);
+    }
+    return ok;
+}
+
+static bool add_refused(cJSON *object, const tmsg_listener_t *listener)
+{
+    static const char *const names[TMSG_TURNED_COUNT] = {
+        [TMSG_TURNED_OTHERWISE] = "otherwise",
+        [TMSG_TURNED_NO_KEY] = "no_key",
+        [TMSG_TURNED_WRONG_KEY] = "wrong_key",
+        [TMSG_TURNED_OLDER] = "older",
+        [TMSG_TURNED_TOO_MANY] = "too_many"};
+    cJSON *refused = cJSON_AddObjectToObject(object, "refused");
+    bool ok = refused != NULL &&
+              add_number(refused, "timed_out", listener->timed_out) &&
+              add_number(refused, "too_long", listener->too_long);
+
+    for (int i = 0; i < TMSG_TURNED_COUNT && ok; i++) {
+        ok = add_number(refused, names[i], listener->turned[i]);
+    }
+    return ok;
+}
+
+tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
+                                     char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    bool ok;
+
+    tmsg_worker_lock(listener->worker);
+    ok = object != NULL &&
+         add_text(object, "url", tmsg_listener_url(listener)) &&
+         cJSON_AddBoolToObject(object, "asks_for_key",
+                               listener->keyring != NULL) != NULL &&
+         add_number(object, "handshakes", listener->handshakes) &&
+         add_number(object, "accepted", listener->accepted) &&
+         add_number(object, "connected", listener->connected) &&
+         add_refused(object, listener);
+    tmsg_worker_unlock(listener->worker);
+    return tmsg_json_finish(object, ok, json_p);
+}
+
+tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
+                                     char **json_p)
+{
+    tmsg_status_t state = tmsg_endpoint_status(endpoint);
+    const tmsg_hello_t *peer = &endpoint->peer_hello;
+    cJSON *object = cJSON_CreateObject();
+    char transports[sizeof(endpoint->transports)];
+    char ucx[48];
+    bool ok = object != NULL;
+    tmsg_status_t gone;
+
+    gone = tmsg_endpoint_check_worker(endpoint);
+    if (gone != TMSG_OK) {
+        cJSON_Delete(object);
+        return gone;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    snprintf(transports, sizeof(transports), "%s", endpoint->transports);
+    if (endpoint->ep != NULL) { /* lanes are added while it is used */
+        tmsg_carrier_list(endpoint, transports, sizeof(transports));
+    }
+    snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
+             peer->ucx_patch);
+    ok =
+        ok && add_text(object, "peer", endpoint->peer) &&
+        add_text(object, "state",
+                 state == TMSG_OK ? "connected" : tmsg_status_name(state)) &&
+        add_text(object, "error", state < 0 ? endpoint->error : "") &&
+        add_text(object, "transports", transports) &&
+        add_text(object, "why", endpoint->why) &&
+        (endpoint->admit.principal == NULL ||
+         add_text(object, "principal", endpoint->admit.principal)) &&
+        add_text(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
+        add_text(object, "lane", tmsg_lane_words(endpoint)) &&
+        add_text(object, "box", tmsg_boxes_words(endpoint)) &&
+        add_number(object, "peer_wire_version", peer->wire_version) &&
+        add_text(object, "peer_ucx_version", ucx) &&
+        cJSON_AddBoolToObject(object, "heartbeats",
+                              endpoint->link.pulse.stream != NULL) != NULL &&
+        add_number(object, "unacknowledged_ms",
+                   tmsg_paths_unacked_ns(endpoint) / NS_PER_MS) &&
+        add_number(object, "waiting_messages", endpoint->channels.queued) &&
+        tmsg_stats_describe(object, &endpoint->stats) &&
+        add_session(object, endpoint->resume) &&
+        tmsg_queue_describe(object, endpoint) &&
+        add_number(object, "deferred_payloads", endpoint->credit.tx_deferred) &&
+        add_channels(object, endpoint);
+    if (ok && endpoint->ucx != NULL) {
+        ok = add_keys(object, &endpoint->ucx->keys);
+    }
+    tmsg_worker_unlock(endpoint->worker);
+    return tmsg_json_finish(object, ok, json_p);
+}

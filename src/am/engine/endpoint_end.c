@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How an endpoint ends, and who hears of it. */
+#include "am/endpoint/endpoint.h"
+#include "am/listen/accept.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/connect/handshake.h"
+#include "am/connect/redial.h"
+#include "am/endpoint/carrier.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/dialect.h"
+#include "am/endpoint/lease.h"
+#include "am/engine/retire.h"
+#include "am/path/lane.h"
+#include "am/publish/publisher.h"
+#include "am/recv/call.h"
+#include "am/recv/receive.h"
+#include "am/send/send.h"
+#include "am/session/resume.h"
+#include "am/ucx/pair.h"
+#include "core/log.h"
+#include "core/utf8.h"
+
+#define WORDS_BYTES 200    /* of an abort, at most */
+#define LAST_WORDS_MS 1000 /* a busy machine, or a relay, may keep them */
+
+static void run_closed(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, closed_due);
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_closed_fn on_closed;
+    void *arg;
+
+    tmsg_worker_lock(worker);
+    on_closed = endpoint->handle ? endpoint->on_closed : NULL;
+    arg = endpoint->on_closed_arg;
+    tmsg_worker_unlock(worker);
+    if (on_closed != NULL) {
+        on_closed(arg, endpoint, endpoint->status, endpoint->error);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
+static void tell_closed(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->handle && endpoint->on_closed != NULL && !endpoint->told) {
+        endpoint->told = true;
+        endpoint->closed_due.run = run_closed;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &endpoint->closed_due);
+    }
+}
+
+void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
+                             tmsg_closed_fn on_closed, void *arg)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+
+    tmsg_worker_lock(worker);
+    endpoint->on_closed = on_closed;
+    endpoint->on_closed_arg = arg;
+    if (endpoint->state == TMSG_EP_ENDED) {
+        tell_closed(endpoint);
+    }
+    tmsg_worker_unlock(worker);
+}
+
+static void close_over(tmsg_op_t *op)
+{
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(op, tmsg_endpoint_t, closing);
+
+    tmsg_op_over(endpoint, op);
+    tmsg_endpoint_reported(endpoint);
+}
+
+static void close_reported(void *request, ucs_status_t ucs, void *arg)
+{
+    (void)ucs;
+    ucp_request_free(request);
+    close_over(arg);
+}
+
+static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send = close_reported,
+        .user_data = &endpoint->closing,
+    };
+    ucs_status_ptr_t request;
+
+    if (endpoint->ep == NULL) {
+        return;
+    }
+    if (!endpoint->dialling && endpoint->reply_ep == NULL) {
+        tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
+                       endpoint->number, endpoint->ep, &endpoint->sockets);
+        endpoint->ep = NULL;
+        return;
+    }
+    if (!in_order) {
+        tmsg_sockets_cut(&endpoint->sockets);
+    }
+    tmsg_op_begin(endpoint, &endpoint->closing, close_over);
+    request = ucp_ep_close_nbx(endpoint->ep, &param);
+    endpoint->ep = NULL;
+    if (!UCS_PTR_IS_PTR(request)) {
+        close_over(&endpoint->closing);
+    }
+}
+
+/* Puts the peer in front of the cause, unless that names it already; and behind
+ * it, of a connection that never stood, why it was dialled anew. */
+static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
+{
+    const char *peer = endpoint->peer;
+    size_t bytes = sizeof(endpoint->error);
+    size_t used = 0;
+
+    if (strncmp(error, peer, strlen(peer)) != 0) {
+        used = (size_t)snprintf(endpoint->error, bytes, "%s: ", peer);
+    }
+    used += (size_t)snprintf(endpoint->error + used, bytes - used, "%s", error);
+    if (!stood && endpoint->redials > 0 && used < bytes) {
+        snprintf(endpoint->error + used, bytes - used,
+                 " (attempt %u; the first: %s)", endpoint->redials + 1u,
+                 endpoint->redial_why);
+    }
+}
+
+/* The order matters: first the lease and the socket, so that the peer believes
+ * nothing that it fetches from now on; then UCX; memory goes back when UCX has
+ * reported. */
+static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status, bool alive)
+{
+    bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
+
+    tmsg_lease_withdraw(endpoint);
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->ucx_lost);
+    tmsg_link_close(endpoint, writes);
+    endpoint->dialect->end(endpoint);
+    if (status == TMSG_ERR_PEER_LOST && writes && !alive) {
+        tmsg_ucx_retire(endpoint->ucx); /* it may have died amid that */
+    } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
+        tmsg_ucx_watch(endpoint->ucx);
+    }
+    close_ucx(endpoint, status == TMSG_ERR_CLOSED);
+    tmsg_cma_end(endpoint);
+    tmsg_messages_abandon(endpoint);
+    tmsg_lane_end(endpoint);
+    tmsg_boxes_end(endpoint);
+    tmsg_credit_close(endpoint);
+    tmsg_control_discard(endpoint);
+}
+
+void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
+{
+    endpoint->in_ucx++;
+    endpoint->state = TMSG_EP_AWAY;
+    cut(endpoint, TMSG_ERR_PEER_LOST, alive);
+    tmsg_endpoint_rename(endpoint);
+    tmsg_channels_parted(endpoint);
+    free(endpoint->peer_address);
+    endpoint->peer_address = NULL;
+    endpoint->reply_ep = NULL;
+    endpoint->knocked = false;
+    endpoint->attaching = false;
+    endpoint->knock.attempts = 0;
+    endpoint->unexplained = false;
+    endpoint->transports[0] = '\0';
+    endpoint->carrier = TMSG_CARRIER_UNKNOWN;
+    endpoint->peer_lease = 0;
+    endpoint->ringless = false;
+    endpoint->ring_offered = false;
+    endpoint->lane_why[0] = '\0';
+    endpoint->broken = TMSG_OK;
+    endpoint->bye_sent = false;
+    endpoint->bye_received = false;
+    endpoint->fin_sent = false;
+    endpoint->fin_received = false;
+    tmsg_endpoint_reported(endpoint);
+}
+
+/* Its peer, if it lives, would take for this side's death what is its
+ * judgement, its lack, or UCX's failure; and in a handshake, where the peer has
+ * said who it is, any end. What a session tries again is no end of it. */
+static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
+                       tmsg_status_t status)
+{
+    const tmsg_link_t *link = &endpoint->link;
+    bool hung_up = link->source.fd < 0;
+
+    if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED ||
+        link->fd < 0 || link->explained) {
+        return false;
+    }
+    return stood ? status != TMSG_ERR_PEER_LOST || !hung_up
+                 : link->hello_done && !hung_up &&
+                       (!endpoint->admit.proved ||
+                        tmsg_admit_is_over(endpoint)) &&
+                       !endpoint->peer_hello.resumes &&
+                       !tmsg_resume_is_away(endpoint);
+}
+
+/* That a connection became a lane is no end to anybody but this library. */
+static tmsg_log_level_t level_of(const tmsg_endpoint_t *endpoint,
+                                 tmsg_status_t status)
+{
+    if (endpoint->is_lane || endpoint->late_lane) {
+        return TMSG_LOG_DEBUG;
+    }
+    return status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED
+               ? TMSG_LOG_INFO
+               : TMSG_LOG_WARN;
+}
+
+void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                       const char *error)
+{
+    bool stood =
+        endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING;
+
+    if (endpoint->state == TMSG_EP_ENDED ||
+        tmsg_resume_catches(endpoint, &status, error) ||
+        tmsg_redial_catches(endpoint, status, error)) {
+        return;
+    }
+    endpoint->in_ucx++; /* keeps it in the table until the end of this */
+    endpoint->state = TMSG_EP_ENDED;
+    endpoint->status = status;
+    name_error(endpoint, stood, error);
+    tmsg_log(level_of(endpoint, status), "%s", endpoint->error);
+    if (is_to_hear(endpoint, stood, status)) {
+        tmsg_handshake_tell(endpoint, status, error);
+    }
+    tmsg_resume_end(endpoint, status, error);
+    cut(endpoint, status, false);
+    tmsg_sends_end(endpoint);
+    tmsg_events_end(&endpoint->ready_events, status, endpoint->error);
+    tmsg_events_end(&endpoint->ping_events, status, endpoint->error);
+    tmsg_events_end(&endpoint->close_events,
+                    status == TMSG_ERR_CLOSED ? TMSG_OK : status,
+                    endpoint->error);
+    tmsg_call_ended(endpoint);
+    tell_closed(endpoint);
+    tmsg_worker_arrived(endpoint->worker);
+    tmsg_accept_ended(endpoint);
+    tmsg_subscribers_ended(endpoint);
+    tmsg_endpoint_reported(endpoint);
+}
+
+void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                         const char *error)
+{
+    /* Once it has our FIN the peer may end, and UCX may be the first to tell:
+     * whether that was in order is said by the socket. */
+    if (status == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
+        endpoint->link.source.fd >= 0) {
+        return;
+    }
+    if (endpoint->broken == TMSG_OK) {
+        endpoint->broken = status;
+        snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
+                 error);
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+static void no_last_words(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, ucx_lost);
+
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, endpoint->lost_why);
+}
+
+/* A peer that ends a connection says why on the socket, which the others may
+ * overtake. False: there is none to wait for. */
+static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */
+    if (endpoint->link.source.fd < 0 || !endpoint->link.connected) {
+        return false;
+    }
+    if (endpoint->ucx_lost.deadline_ns == 0) {
+        snprintf(endpoint->lost_why, sizeof(endpoint->lost_why), "%s", why);
+        endpoint->ucx_lost.expired = no_last_words;
+        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
+                            LAST_WORDS_MS);
+    }
+    return true;
+}
+
+void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    static const char lost[] = "UCX lost the connection";
+    char why[128];
+
+    if (!awaits_last_words(endpoint, lost)) {
+        snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *words)
+{
+    char why[128];
+
+    snprintf(why, sizeof(why), "the connection for large payloads is lost: %s",
+             words);
+    if (!awaits_last_words(endpoint, why)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+bool tmsg_endpoint_is_loss(ucs_status_t ucs)
+{
+    return ucs == UCS_ERR_ENDPOINT_TIMEOUT || ucs == UCS_ERR_CONNECTION_RESET ||
+           ucs == UCS_ERR_NOT_CONNECTED || ucs == UCS_ERR_CANCELED;
+}
+
+void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    if (tmsg_endpoint_is_loss(ucs)) {
+        tmsg_endpoint_lose(endpoint, ucs);
+    } else {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            ucs_status_string(ucs));
+    }
+}
+
+void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
+{
+    endpoint->handle = false;
+    endpoint->keeper = NULL;
+    tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, "closed by this side");
+    tmsg_messages_discard(endpoint);
+    tmsg_endpoint_forget(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
+                                  tmsg_status_t status, const char *why)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    char words[WORDS_BYTES + 1], error[WORDS_BYTES + 64];
+    tmsg_status_t gone;
+
+    if (tmsg_control_failure(status) != status || why == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              why == NULL
+                                  ? "abort: why is NULL"
+                                  : "abort: status %d is no failure for a peer",
+                              status);
+    }
+    gone = tmsg_endpoint_check_worker(endpoint);
+    if (gone != TMSG_OK) {
+        return gone;
+    }
+    snprintf(words, sizeof(words), "%s", why);
+    tmsg_utf8_scrub(words);
+    snprintf(error, sizeof(error), "closed at once by this side: %s", words);
+    tmsg_worker_lock(worker);
+    if (endpoint->state != TMSG_EP_ENDED) {
+        endpoint->told = true; /* this side knows */
+        if (endpoint->link.fd >= 0 && endpoint->link.connected) {
+            tmsg_handshake_tell(endpoint, status, words);
+        }
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, error);
+    }
+    tmsg_worker_unlock(worker);
+    return TMSG_OK;
+}

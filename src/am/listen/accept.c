@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/listen/accept.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "am/connect/admit.h"
+#include "am/connect/handshake.h"
+#include "am/endpoint/endpoint.h"
+#include "am/engine/progress.h"
+#include "am/listen/knocks.h"
+#include "core/log.h"
+
+#define RETRY_MS 100
+#define ACCEPTS_A_ROUND 16
+
+static void handshake_over(tmsg_listener_t *listener)
+{
+    listener->handshakes--;
+    tmsg_knocks_call(listener);
+    if (listener->handshakes == listener->max_handshakes - 1 &&
+        listener->source.fd >= 0) {
+        tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
+    }
+}
+
+static void run_accept(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(due, tmsg_endpoint_t, due);
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_accept_fn on_accept = NULL;
+    void *arg = NULL;
+
+    tmsg_worker_lock(worker);
+    if (endpoint->handle && endpoint->keeper != NULL) {
+        on_accept = endpoint->keeper->on_accept;
+        arg = endpoint->keeper->on_accept_arg;
+        endpoint->keeper = NULL; /* the application's from here on */
+    }
+    tmsg_worker_unlock(worker);
+    if (on_accept != NULL) {
+        on_accept(arg, endpoint);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_accept_connected(tmsg_endpoint_t *endpoint)
+{
+    tmsg_listener_t *listener = endpoint->link.listener;
+
+    if (listener == NULL) {
+        return;
+    }
+    endpoint->link.listener = NULL;
+    listener->connected++;
+    handshake_over(listener);
+    if (listener->on_accept != NULL) {
+        endpoint->due.run = run_accept;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(listener->worker, &endpoint->due);
+    }
+}
+
+static void run_release(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(due, tmsg_endpoint_t, due);
+    tmsg_worker_t *worker = endpoint->worker;
+
+    tmsg_worker_lock(worker);
+    if (endpoint->handle && endpoint->keeper != NULL) {
+        endpoint->keeper = NULL;
+        endpoint->handle = false;
+        tmsg_endpoint_forget(endpoint);
+        tmsg_endpoint_drop(endpoint);
+    }
+    tmsg_worker_unlock(worker);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* One that did not get in. */
+static void count(tmsg_listener_t *listener, const tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->is_lane) {
+        listener->accepted--; /* it is none of its own */
+    } else if (endpoint->admit.turned != TMSG_TURNED_OTHERWISE) {
+        listener->turned[endpoint->admit.turned]++;
+    } else if (endpoint->status == TMSG_ERR_TIMED_OUT) {
+        listener->timed_out++;
+    } else if (endpoint->status == TMSG_ERR_LIMIT_EXCEEDED) {
+        listener->too_long++;
+    } else {
+        listener->turned[TMSG_TURNED_OTHERWISE]++;
+    }
+}
+
+/* What the listener keeps is freed when it has ended; what it has handed over,
+ * or is about to, is the application's to free. */
+void tmsg_accept_ended(tmsg_endpoint_t *endpoint)
+{
+    tmsg_listener_t *listener = endpoint->link.listener;
+    bool handed = listener == NULL && endpoint->keeper != NULL &&
+                  endpoint->keeper->on_accept != NULL;
+
+    if (listener != NULL) {
+        endpoint->link.listener = NULL;
+        count(listener, endpoint);
+        handshake_over(listener);
+    }
+    if (endpoint->keeper != NULL && !handed && endpoint->handle) {
+        endpoint->due.run = run_release;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &endpoint->due);
+    }
+}
+
+static void retry(tmsg_timer_t *timer)
+{
+    tmsg_listener_t *listener =
+        TMSG_CONTAINER_OF(timer, tmsg_listener_t, retry);
+
+    tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
+}
+
+/* Stops hearing the socket: out of descriptors, or of handshakes. */
+static void pause_accepting(tmsg_listener_t *listener, bool timed)
+{
+    tmsg_loop_change(&listener->worker->loop, &listener->source, 0);
+    if (timed) {
+        listener->retry.expired = retry;
+        tmsg_loop_set_timer(&listener->worker->loop, &listener->retry,
+                            RETRY_MS);
+    }
+}
+
+static void accept_one(tmsg_listener_t *listener, int fd)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_status_t status = tmsg_endpoint_create(listener->worker, &endpoint);
+
+    if (status != TMSG_OK) {
+        close(fd);
+        tmsg_log(TMSG_LOG_WARN, "%s: a connection is dropped: %s",
+                 listener->url, tmsg_error_message());
+        return;
+    }
+    endpoint->accepted = true;
+    endpoint->keeper = listener;
+    memcpy(endpoint->devices, listener->devices, sizeof(endpoint->devices));
+    tmsg_admit_begin(endpoint, listener->keyring);
+    listener->handshakes++;
+    listener->accepted++;
+    status = tmsg_link_accepted(endpoint, fd, listener,
+                                listener->handshake_timeout_ms);
+    if (status != TMSG_OK) {
+        endpoint->link.listener = listener;
+        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+    }
+}
+
+/* The one that is longest in its handshake without a proof; NULL: none is. */
+static tmsg_endpoint_t *oldest_stranger(const tmsg_listener_t *listener)
+{
+    const tmsg_worker_t *worker = listener->worker;
+    tmsg_endpoint_t *oldest = NULL;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && endpoint->link.listener == listener &&
+            !tmsg_admit_is_over(endpoint) && endpoint->broken == TMSG_OK &&
+            (oldest == NULL ||
+             endpoint->link.since_ns < oldest->link.since_ns)) {
+            oldest = endpoint;
+        }
+    }
+    return oldest;
+}
+
+/* Whoever has a key proves it within two round trips; those who only hold
+ * places make way, lest they shut the others out. */
+static void displace(tmsg_endpoint_t *stranger)
+{
+    static const char why[] = "gave way to others, as the oldest of too many "
+                              "connections without a proof";
+
+    stranger->admit.turned = TMSG_TURNED_TOO_MANY;
+    if (stranger->link.url.kind == TMSG_URL_BLOB) {
+        tmsg_endpoint_break(stranger, TMSG_ERR_BUSY, why); /* UCX calls us */
+        return;
+    }
+    tmsg_handshake_tell(stranger, TMSG_ERR_BUSY, why);
+    tmsg_endpoint_end(stranger, TMSG_ERR_BUSY, why);
+}
+
+bool tmsg_accept_is_full(const tmsg_listener_t *listener)
+{
+    return listener->handshakes >= listener->max_handshakes;
+}
+
+bool tmsg_accept_make_room(tmsg_listener_t *listener)
+{
+    bool full = tmsg_accept_is_full(listener);
+    tmsg_endpoint_t *stranger = full ? oldest_stranger(listener) : NULL;
+
+    if (stranger != NULL) {
+        displace(stranger);
+    }
+    return !full || stranger != NULL;
+}
+
+static void ready(tmsg_source_t *source, uint32_t events)
+{
+    tmsg_listener_t *listener =
+        TMSG_CONTAINER_OF(source, tmsg_listener_t, source);
+    int fd;
+
+    (void)events;
+    for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
+        bool full = tmsg_accept_is_full(listener);
+        tmsg_endpoint_t *stranger = full ? oldest_stranger(listener) : NULL;
+        tmsg_status_t status;
+
+        if (full && stranger == NULL) {
+            pause_accepting(listener, false);
+            return;
+        }
+        status = tmsg_sock_accept(&listener->sock, &fd);
+        if (status == TMSG_IN_PROGRESS) {
+            return;
+        }
+        if (status != TMSG_OK) {
+            tmsg_log(TMSG_LOG_WARN, "%s: %s", listener->url,
+                     tmsg_error_message());
+            pause_accepting(listener, true);
+            return;
+        }
+        if (stranger != NULL) {
+            displace(stranger);
+        }
+        accept_one(listener, fd);
+    }
+}
+
+tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener)
+{
+    listener->source.ready = ready;
+    return tmsg_loop_add(&listener->worker->loop, &listener->source,
+                         listener->sock.fd, EPOLLIN);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/listen/knocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/connect/attach.h"
+#include "am/listen/accept.h"
+
+#define KNOCKS_MOST 1024             /* as in a socket's queue */
+#define KNOCKS_BYTES_MOST (8u << 20) /* of all these */
+#define PATIENCE 2 /* times a handshake's: as long as a dialler's own is */
+#define NS_PER_MS UINT64_C(1000000)
+
+typedef struct {
+    tmsg_node_t node;
+    uint64_t came_ns;
+    tmsg_preamble_t head;
+    size_t data_bytes;
+    uint8_t bytes[]; /* body, data */
+} knock_t;
+
+static void forget(tmsg_listener_t *listener, knock_t *knock)
+{
+    listener->knock_bytes -= knock->head.body_bytes + knock->data_bytes;
+    free(knock);
+}
+
+static knock_t *take(tmsg_listener_t *listener)
+{
+    tmsg_node_t *node = tmsg_list_pop(&listener->knocks);
+
+    return node == NULL ? NULL : TMSG_CONTAINER_OF(node, knock_t, node);
+}
+
+bool tmsg_knocks_keep(tmsg_listener_t *listener, const tmsg_arrival_t *arrival)
+{
+    size_t body_bytes = arrival->head.body_bytes;
+    size_t bytes = body_bytes + arrival->data_bytes;
+    knock_t *knock = NULL;
+
+    if (listener->knocks.count < KNOCKS_MOST &&
+        listener->knock_bytes + bytes <= KNOCKS_BYTES_MOST) {
+        knock = malloc(sizeof(*knock) + bytes);
+    }
+    if (knock == NULL) {
+        return false;
+    }
+    *knock = (knock_t){.came_ns = tmsg_now_ns(),
+                       .head = arrival->head,
+                       .data_bytes = arrival->data_bytes};
+    memcpy(knock->bytes, arrival->body, body_bytes);
+    memcpy(knock->bytes + body_bytes, arrival->data, arrival->data_bytes);
+    listener->knock_bytes += bytes;
+    tmsg_list_push(&listener->knocks, &knock->node);
+    return true;
+}
+
+/* Who has waited for so long has gone by now, or is soon. */
+static bool is_stale(const tmsg_listener_t *listener, const knock_t *knock)
+{
+    return tmsg_now_ns() - knock->came_ns >
+           PATIENCE * (uint64_t)listener->handshake_timeout_ms * NS_PER_MS;
+}
+
+static void answer(tmsg_listener_t *listener, knock_t *knock)
+{
+    const tmsg_arrival_t arrival = {
+        .ucx = listener->ucx,
+        .head = knock->head,
+        .body = knock->bytes,
+        .data = knock->bytes + knock->head.body_bytes,
+        .data_bytes = knock->data_bytes,
+    };
+
+    tmsg_attach_knock(&arrival, listener);
+}
+
+static void hear(tmsg_timer_t *timer)
+{
+    tmsg_listener_t *listener =
+        TMSG_CONTAINER_OF(timer, tmsg_listener_t, knock_timer);
+    knock_t *knock;
+
+    while (!tmsg_accept_is_full(listener) && (knock = take(listener)) != NULL) {
+        if (is_stale(listener, knock)) {
+            listener->timed_out++;
+        } else {
+            answer(listener, knock);
+        }
+        forget(listener, knock);
+    }
+}
+
+void tmsg_knocks_call(tmsg_listener_t *listener)
+{
+    if (listener->knocks.count > 0) {
+        listener->knock_timer.expired = hear;
+        tmsg_loop_set_timer(&listener->worker->loop, &listener->knock_timer, 0);
+    }
+}
+
+void tmsg_knocks_free(tmsg_listener_t *listener)
+{
+    knock_t *knock;
+
+    tmsg_loop_clear_timer(&listener->worker->loop, &listener->knock_timer);
+    while ((knock = take(listener)) != NULL) {
+        forget(listener, knock);
+    }
+}

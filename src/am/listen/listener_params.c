@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What an application asks of a listener. */
+#include "am/listen/listener.h"
+#include "core/error.h"
+
+#define HANDSHAKE_TIMEOUT_MS 5000
+#define MAX_HANDSHAKES 128
+#define HANDSHAKE_BYTES_LEAST 1024
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_LISTENER_PARAM_ON_ACCEPT |                                \
+                TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |                    \
+                TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |                        \
+                TMSG_LISTENER_PARAM_MAX_HANDSHAKES |                           \
+                TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES |  \
+                TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_KEYRING |     \
+                TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES))
+
+static tmsg_status_t check_params(const tmsg_listener_t *listener)
+{
+    if (listener->handshake_timeout_ms <= 0 || listener->max_handshakes == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "listener: handshake_timeout_ms %d and "
+                              "max_handshakes %u must be positive",
+                              listener->handshake_timeout_ms,
+                              listener->max_handshakes);
+    }
+    return listener->max_handshake_bytes >= HANDSHAKE_BYTES_LEAST &&
+                   listener->max_handshake_bytes <= TMSG_FRAME_MAX_BYTES
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "listener: max_handshake_bytes %u is not "
+                                "within %d to %u",
+                                listener->max_handshake_bytes,
+                                HANDSHAKE_BYTES_LEAST, TMSG_FRAME_MAX_BYTES);
+}
+
+/* Of the listener's own, held from here on. */
+static void take_keyring(const tmsg_listener_params_t *params,
+                         tmsg_listener_t *listener)
+{
+    listener->keyring = listener->worker->context->keyring;
+    if (params != NULL && params->field_mask & TMSG_LISTENER_PARAM_KEYRING) {
+        listener->keyring = params->keyring;
+    }
+    if (listener->keyring != NULL) {
+        tmsg_keyring_hold(listener->keyring);
+    }
+}
+
+tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
+                                        tmsg_listener_t *listener)
+{
+    listener->handshake_timeout_ms = HANDSHAKE_TIMEOUT_MS;
+    listener->max_handshakes = MAX_HANDSHAKES;
+    listener->max_handshake_bytes = TMSG_HANDSHAKE_BYTES;
+    take_keyring(params, listener);
+    if (params == NULL) {
+        return TMSG_OK;
+    }
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "listener: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_ON_ACCEPT) {
+        listener->on_accept = params->on_accept;
+        listener->on_accept_arg = params->on_accept_arg;
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT) {
+        listener->handshake_timeout_ms = params->handshake_timeout_ms;
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_MAX_HANDSHAKES) {
+        listener->max_handshakes = params->max_handshakes;
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_RESUME) {
+        if (params->resume_ms < -1) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "listener: resume_ms %d", params->resume_ms);
+        }
+        listener->resume_ms = (uint32_t)params->resume_ms; /* -1: for ever */
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES) {
+        listener->max_handshake_bytes = params->max_handshake_bytes;
+    }
+    return check_params(listener);
+}

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/net/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "am/net/netif.h"
+#include "core/error.h"
+
+#define HANDSHAKE_PATIENCE_MS 20000 /* with a host that vanishes */
+#define IDLE_PATIENCE_MS 20000      /* and twice what is idle at most */
+#define KEEPALIVES_MOST 127         /* without an answer: the kernel's most */
+#define KEEPALIVE_MOST 32767        /* seconds that the kernel takes */
+#define LOCK_TRIES 200 /* times 5 ms: the second that sock.h speaks of */
+#define NEW_SECONDS 2  /* of a socket file whose maker may not listen yet */
+
+/* Names what a call was about: the address, or else the URL. */
+static const char *name_of(const tmsg_url_t *url, const tmsg_address_t *address,
+                           char text[TMSG_URL_TEXT_BYTES])
+{
+    if (url->kind == TMSG_URL_UNIX || address == NULL) {
+        return tmsg_url_format(url, text, TMSG_URL_TEXT_BYTES);
+    }
+    tmsg_url_format_sockaddr(&address->sa.any, address->bytes, text,
+                             TMSG_URL_TEXT_BYTES);
+    if (url->kind == TMSG_URL_UCX) {
+        tmsg_url_as_ucx(text);
+    }
+    return text;
+}
+
+/* The status that an errno stands for, and the words. */
+static tmsg_status_t fail(const char *name)
+{
+    switch (errno) {
+    case EADDRINUSE:
+        return tmsg_error_errno(TMSG_ERR_ALREADY_EXISTS, "%s", name);
+    case EADDRNOTAVAIL:
+    case ENODEV:
+        return tmsg_error_errno(TMSG_ERR_NOT_FOUND, "%s", name);
+    case ENOMEM:
+    case ENOBUFS:
+        return tmsg_error_errno(TMSG_ERR_NO_MEMORY, "%s", name);
+    default:
+        return tmsg_error_errno(TMSG_ERR_IO, "%s", name);
+    }
+}
+
+/* Closes without changing errno. */
+static void close_quietly(int fd)
+{
+    int error = errno;
+
+    close(fd);
+    errno = error;
+}
+
+static void set_option(int fd, int level, int option, int value)
+{
+    /* Not worth failing for: the socket works without. */
+    setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+/* Probes go out from half the time on, in whole seconds; the one that finds the
+ * time over ends it. */
+static void set_keepalive(int fd, uint32_t timeout_ms)
+{
+    int idle = (int)(timeout_ms / 2000), interval = (int)(timeout_ms / 8000);
+
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE,
+               idle < 1                ? 1
+               : idle > KEEPALIVE_MOST ? KEEPALIVE_MOST
+                                       : idle);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL,
+               interval < 1                ? 1
+               : interval > KEEPALIVE_MOST ? KEEPALIVE_MOST
+                                           : interval);
+}
+
+void tmsg_sock_set_patience(int fd, uint32_t timeout_ms)
+{
+    if (timeout_ms > 0) {
+        set_keepalive(fd, timeout_ms);
+    } else {
+        set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
+        set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+    }
+}
+
+void tmsg_sock_keep_alive(int fd)
+{
+    set_keepalive(fd, IDLE_PATIENCE_MS);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVES_MOST);
+}
+
+static void tune(int fd, int family)
+{
+    if (family == AF_INET || family == AF_INET6) {
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        set_keepalive(fd, HANDSHAKE_PATIENCE_MS);
+    }
+}
+
+static tmsg_address_t unix_address(const char *path)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    tmsg_address_t address;
+
+    snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
+    memset(&address, 0, sizeof(address));
+    memcpy(&address.sa, &un, sizeof(un));
+    address.bytes = sizeof(un);
+    return address;
+}
+
+static int open_socket(int family)
+{
+    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static int bind_and_listen(int fd, const tmsg_address_t *address, int backlog)
+{
+    if (bind(fd, &address->sa.any, address->bytes) != 0) {
+        return -1;
+    }
+    return listen(fd, backlog);
+}
+
+static tmsg_status_t listen_tcp(const char *name, const tmsg_address_t *address,
+                                int backlog, int *fd_p)
+{
+    int family = address->sa.any.sa_family;
+    int fd = open_socket(family);
+
+    if (fd < 0) {
+        return fail(name);
+    }
+    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (family == AF_INET6) {
+        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    }
+    if (bind_and_listen(fd, address, backlog) != 0) {
+        close_quietly(fd);
+        return fail(name);
+    }
+    *fd_p = fd;
+    return TMSG_OK;
+}
+
+/* Whether somebody, or something that must stay, is at the path; errno is then
+ * EADDRINUSE. A socket file that nobody listens on is not: it may go. */
+static bool is_taken(const char *path, const tmsg_address_t *address)
+{
+    struct stat file;
+    bool stale;
+    int fd;
+
+    if (lstat(path, &file) != 0) {
+        return false;
+    }
+    if (!S_ISSOCK(file.st_mode)) {
+        errno = EADDRINUSE;
+        return true;
+    }
+    fd = open_socket(AF_UNIX);
+    if (fd < 0) {
+        return true;
+    }
+    stale = connect(fd, &address->sa.any, address->bytes) != 0 &&
+            errno == ECONNREFUSED;
+    close(fd);
+    errno = EADDRINUSE;
+    return !stale;
+}
+
+/* Between bind() and listen() a socket looks stale, and two processes that
+ * find the same stale one must not both replace it: the folder is locked. Who
+ * cannot lock it goes on without. Returns the lock's descriptor, or -1. */
+static int lock_folder(const char *path, int how)
+{
+    const struct timespec interval = {.tv_nsec = 5 * 1000 * 1000};
+    char folder[TMSG_URL_PATH_BYTES];
+    int fd;
+
+    snprintf(folder, sizeof(folder), "%s", path);
+    *(strrchr(folder, '/') + 1) = '\0';
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && flock(fd, how | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK || i == LOCK_TRIES) {
+            close(fd);
+            fd = -1;
+        } else {
+            nanosleep(&interval, NULL);
+        }
+    }
+    return fd;
+}
+
+static int replace_and_listen(int fd, const char *path,
+                              const tmsg_address_t *address, int backlog)
+{
+    if (is_taken(path, address)) {
+        return -1;
+    }
+    if (unlink(path) != 0 && errno != ENOENT) {
+        return -1;
+    }
+    /* The file takes its mode from the socket, so it is never wider. */
+    if (fchmod(fd, 0600) != 0) {
+        return -1;
+    }
+    return bind_and_listen(fd, address, backlog);
+}
+
+static tmsg_status_t listen_unix(const char *name, const char *path,
+                                 int backlog, tmsg_sock_listener_t *listener)
+{
+    tmsg_address_t address = unix_address(path);
+    int fd = open_socket(AF_UNIX);
+    struct stat file = {0};
+    int lock, result;
+
+    if (fd < 0) {
+        return fail(name);
+    }
+    lock = lock_folder(path, LOCK_EX);
+    result = replace_and_listen(fd, path, &address, backlog);
+    if (result == 0) {
+        result = lstat(path, &file);
+    }
+    if (lock >= 0) {
+        close_quietly(lock);
+    }
+    if (result != 0) {
+        close_quietly(fd);
+        return errno == ENOENT || errno == ENOTDIR
+                   ? tmsg_error_errno(TMSG_ERR_NOT_FOUND, "%s", name)
+                   : fail(name);
+    }
+    listener->fd = fd;
+    listener->device = file.st_dev;
+    listener->inode = file.st_ino;
+    memcpy(listener->path, path, sizeof(listener->path));
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_sock_listen(const tmsg_url_t *url,
+                               const tmsg_address_t *address, int backlog,
+                               tmsg_sock_listener_t *listener_p)
+{
+    char text[TMSG_URL_TEXT_BYTES];
+    const char *name = name_of(url, address, text);
+    tmsg_sock_listener_t listener = {.fd = -1};
+    tmsg_status_t status;
+
+    if (url->kind == TMSG_URL_UNIX) {
+        status = listen_unix(name, url->path, backlog, &listener);
+    } else {
+        status = listen_tcp(name, address, backlog, &listener.fd);
+    }
+    if (status == TMSG_OK) {
+        *listener_p = listener;
+    }
+    return status;
+}
+
+void tmsg_sock_listener_close(tmsg_sock_listener_t *listener)
+{
+    struct stat file;
+
+    if (listener->fd < 0) {
+        return;
+    }
+    /* Removed first: once it is closed another process may take the path. */
+    if (listener->path[0] != '\0' && lstat(listener->path, &file) == 0 &&
+        file.st_dev == listener->device && file.st_ino == listener->inode) {
+        unlink(listener->path);
+    }
+    close(listener->fd);
+    listener->fd = -1;
+}
+
+/* Whether accept() failed for a connection that died in the queue: accept(2)
+ * asks to treat the network's errors like that. */
+static bool is_lost_connection(int error)
+{
+    switch (error) {
+    case ECONNABORTED:
+    case EINTR:
+    case EPROTO:
+    case ENOPROTOOPT:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENONET:
+    case EOPNOTSUPP:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static tmsg_status_t accept_failed(int fd)
+{
+    char text[TMSG_URL_TEXT_BYTES];
+    int error = errno;
+    tmsg_address_t local;
+
+    if (tmsg_sock_local(fd, &local) != TMSG_OK) {
+        memset(&local, 0, sizeof(local));
+    }
+    errno = error;
+    return fail(tmsg_url_format_sockaddr(&local.sa.any, local.bytes, text,
+                                         sizeof(text)));
+}
+
+tmsg_status_t tmsg_sock_accept(const tmsg_sock_listener_t *listener, int *fd_p)
+{
+    int fd;
+
+    do {
+        fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    } while (fd < 0 && is_lost_connection(errno));
+    if (fd >= 0) {
+        tune(fd, listener->path[0] != '\0' ? AF_UNIX : AF_INET);
+        *fd_p = fd;
+        return TMSG_OK;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return TMSG_IN_PROGRESS;
+    }
+    return accept_failed(listener->fd);
+}
+
+static tmsg_status_t connect_failed(const char *name)
+{
+    switch (errno) {
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+        return fail(name);
+    case EAGAIN:
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "%s: its queue of connections is full", name);
+    default:
+        return tmsg_error_errno(TMSG_ERR_UNREACHABLE, "%s", name);
+    }
+}
+
+/* One that was left behind is older, and nobody waits for it. */
+static bool is_new(const char *path)
+{
+    struct stat file;
+
+    return lstat(path, &file) == 0 &&
+           time(NULL) - file.st_ctim.tv_sec <= NEW_SECONDS;
+}
+
+/* One that a name stands for: an address in a URL has its zone. */
+static bool lacks_zone(const tmsg_address_t *address)
+{
+    struct in6_addr ip;
+    uint32_t zone;
+
+    return tmsg_netif_ip(&address->sa.any, &ip, &zone) &&
+           IN6_IS_ADDR_LINKLOCAL(&ip) && zone == 0;
+}
+
+static tmsg_status_t zone_is_missing(const char *name)
+{
+    return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                          "%s: a link-local address needs its network device "
+                          "as the zone, as in [fe80::1%%eth0]",
+                          name);
+}
+
+/* connect(). Who sees a socket file and connects at once may be refused by one
+ * that is about to listen: that one holds the lock. */
+static int connect_now(int fd, const tmsg_url_t *url,
+                       const tmsg_address_t *address)
+{
+    int lock, result = connect(fd, &address->sa.any, address->bytes);
+
+    if (result == 0 || url->kind != TMSG_URL_UNIX || errno != ECONNREFUSED) {
+        return result;
+    }
+    if (!is_new(url->path)) {
+        errno = ECONNREFUSED;
+        return result;
+    }
+    lock = lock_folder(url->path, LOCK_SH);
+    result = connect(fd, &address->sa.any, address->bytes);
+    if (lock >= 0) {
+        close_quietly(lock);
+    }
+    return result;
+}
+
+tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
+                                const tmsg_address_t *address, int *fd_p)
+{
+    char text[TMSG_URL_TEXT_BYTES];
+    const char *name = name_of(url, address, text);
+    tmsg_address_t local;
+    int fd;
+
+    if (url->kind == TMSG_URL_UNIX) {
+        local = unix_address(url->path);
+        address = &local;
+    }
+    if (lacks_zone(address)) {
+        return zone_is_missing(name);
+    }
+    fd = open_socket(address->sa.any.sa_family);
+    if (fd < 0) {
+        return fail(name);
+    }
+    tune(fd, address->sa.any.sa_family);
+    if (connect_now(fd, url, address) == 0) {
+        *fd_p = fd;
+        return TMSG_OK;
+    }
+    /* An interrupted connect() goes on by itself. */
+    if (errno == EINPROGRESS || errno == EINTR) {
+        *fd_p = fd;
+        return TMSG_IN_PROGRESS;
+    }
+    close_quietly(fd);
+    return connect_failed(name);
+}
+
+/* A port of the ephemeral range that nobody listens on can be picked as our
+ * own, and then TCP connects the socket to itself. */
+static bool is_self(int fd)
+{
+    tmsg_address_t local, peer;
+
+    return tmsg_sock_local(fd, &local) == TMSG_OK &&
+           tmsg_sock_peer(fd, &peer) == TMSG_OK &&
+           local.sa.any.sa_family != AF_UNIX && local.bytes == peer.bytes &&
+           memcmp(&local.sa, &peer.sa, local.bytes) == 0;
+}
+
+/* Neither connected nor on its way: what was reset has an error that is told
+ * once, and what somebody shut down never has one. */
+static bool is_dead(int fd)
+{
+    struct pollfd socket = {fd, 0, 0};
+
+    return poll(&socket, 1, 0) > 0 && (socket.revents & POLLHUP) != 0;
+}
+
+tmsg_status_t tmsg_sock_connect_result(int fd, const char *url)
+{
+    int error = 0;
+    socklen_t bytes = sizeof(error);
+    tmsg_address_t peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
+        error = errno;
+    }
+    if (error == 0) {
+        peer.bytes = sizeof(peer.sa);
+        if (getpeername(fd, &peer.sa.any, &peer.bytes) != 0) {
+            error = errno;
+            if (error == ENOTCONN && !is_dead(fd)) {
+                return TMSG_IN_PROGRESS;
+            }
+        } else if (is_self(fd)) {
+            error = ECONNREFUSED;
+        }
+    }
+    if (error != 0) {
+        errno = error;
+        return connect_failed(url);
+    }
+    return TMSG_OK;
+}
+
+typedef int (*name_fn)(int fd, struct sockaddr *address, socklen_t *bytes);
+
+static tmsg_status_t get_name(int fd, name_fn get, const char *what,
+                              tmsg_address_t *address_p)
+{
+    tmsg_address_t address;
+
+    memset(&address, 0, sizeof(address));
+    address.bytes = sizeof(address.sa);
+    if (get(fd, &address.sa.any, &address.bytes) != 0) {
+        return tmsg_error_errno(TMSG_ERR_IO, "the address of %s", what);
+    }
+    *address_p = address;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_sock_local(int fd, tmsg_address_t *address_p)
+{
+    return get_name(fd, getsockname, "this end of a connection", address_p);
+}
+
+tmsg_status_t tmsg_sock_peer(int fd, tmsg_address_t *address_p)
+{
+    return get_name(fd, getpeername, "a peer", address_p);
+}
+
+/* What can be bound to is ours, whether it is a device's or routed to us. */
+bool tmsg_sock_is_local(int fd)
+{
+    tmsg_address_t peer;
+    bool local = true;
+    int probe;
+
+    if (tmsg_sock_peer(fd, &peer) != TMSG_OK) {
+        return true;
+    }
+    if (peer.sa.any.sa_family == AF_INET) {
+        ((struct sockaddr_in *)&peer.sa.storage)->sin_port = 0;
+    } else if (peer.sa.any.sa_family == AF_INET6) {
+        ((struct sockaddr_in6 *)&peer.sa.storage)->sin6_port = 0;
+    } else {
+        return true;
+    }
+    probe = socket(peer.sa.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) {
+        return true;
+    }
+    if (bind(probe, &peer.sa.any, peer.bytes) != 0) {
+        local = errno != EADDRNOTAVAIL;
+    }
+    close(probe);
+    return local;
+}
+
+const char *tmsg_sock_peer_name(int fd, char *text, size_t bytes)
+{
+    tmsg_address_t address;
+
+    if (tmsg_sock_peer(fd, &address) != TMSG_OK) {
+        snprintf(text, bytes, "unknown address");
+        return text;
+    }
+    tmsg_url_format_sockaddr(&address.sa.any, address.bytes, text, bytes);
+    /* Who connects to a Unix socket has no name: then it is ours that tells. */
+    if (strcmp(text, "unix://") == 0 &&
+        tmsg_sock_local(fd, &address) == TMSG_OK) {
+        tmsg_url_format_sockaddr(&address.sa.any, address.bytes, text, bytes);
+    }
+    return text;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/net/url.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "core/error.h"
+
+static tmsg_status_t bad(const char *text, const char *why)
+{
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "URL '%.300s': %s", text,
+                          why);
+}
+
+/* Not isalnum(): a host must not depend on the program's locale. */
+static bool is_name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+}
+
+static bool is_name(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (!is_name_char(text[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_ipv6(const char *host, struct in6_addr *parsed)
+{
+    char address[INET6_ADDRSTRLEN];
+    size_t length = strcspn(host, "%");
+
+    if (length >= sizeof(address)) {
+        return false;
+    }
+    memcpy(address, host, length);
+    address[length] = '\0';
+    if (inet_pton(AF_INET6, address, parsed) != 1) {
+        return false;
+    }
+    return host[length] == '\0' ||
+           (host[length + 1] != '\0' &&
+            is_name(host + length + 1, strlen(host + length + 1)));
+}
+
+/* fe80::1 is on every device, and its zone says on which it is meant; all other
+ * addresses are one. NULL: it is as it should be. A blob names a device alone,
+ * for which the first will do. */
+static const char *wrong_zone(const tmsg_url_t *url,
+                              const struct in6_addr *address)
+{
+    bool has_zone = strchr(url->host, '%') != NULL;
+    bool is_local =
+        IN6_IS_ADDR_LINKLOCAL(address) || IN6_IS_ADDR_MULTICAST(address);
+
+    if (has_zone && !is_local) {
+        return "a zone (what follows %) is for link-local addresses, fe80::, "
+               "alone: leave it out";
+    }
+    return !has_zone && IN6_IS_ADDR_LINKLOCAL(address) &&
+                   url->kind != TMSG_URL_BLOB
+               ? "a link-local address needs its network device as the zone, "
+                 "as in [fe80::1%eth0]"
+               : NULL;
+}
+
+/* Takes the host off the front; *rest_p is what follows it. */
+static tmsg_status_t take_host(const char *text, const char *from,
+                               tmsg_url_t *url, const char **rest_p)
+{
+    bool bracketed = *from == '[';
+    size_t length;
+    const char *rest;
+
+    from += bracketed;
+    length = strcspn(from, bracketed ? "]" : ":");
+    rest = from + length;
+    if (bracketed && *rest == '\0') {
+        return bad(text, "'[' is never closed");
+    }
+    if (length >= sizeof(url->host)) {
+        return bad(text, "the host is longer than 255 characters");
+    }
+    memcpy(url->host, from, length);
+    if (bracketed) {
+        const char *wrong = "what is in brackets is no IPv6 address";
+        struct in6_addr address;
+
+        rest++;
+        if (is_ipv6(url->host, &address)) {
+            wrong = wrong_zone(url, &address);
+        }
+        if (wrong != NULL) {
+            return bad(text, wrong);
+        }
+    } else if (!is_name(from, length)) {
+        return bad(text, "the host has a character that no host name has");
+    } else if (*rest == ':' && strchr(rest + 1, ':') != NULL) {
+        return bad(text, "an IPv6 address stands in brackets, [::1]:80");
+    }
+    *rest_p = rest;
+    return TMSG_OK;
+}
+
+static tmsg_status_t take_port(const char *text, const char *from,
+                               tmsg_url_t *url)
+{
+    unsigned port = 0;
+
+    if (*from == '\0' || strcmp(from, ":") == 0) {
+        return bad(text, "no port: host:port is needed");
+    }
+    if (*from++ != ':') {
+        return bad(text, "only a port can follow the host");
+    }
+    for (; *from != '\0'; from++) {
+        if (*from < '0' || *from > '9') {
+            return bad(text, "the port is not a decimal number");
+        }
+        port = port * 10 + (unsigned)(*from - '0');
+        if (port > UINT16_MAX) {
+            return bad(text, "the port is not within 0 to 65535");
+        }
+    }
+    url->port = (uint16_t)port;
+    return TMSG_OK;
+}
+
+static tmsg_status_t take_path(const char *text, const char *from,
+                               tmsg_url_t *url)
+{
+    size_t length = strlen(from);
+
+    if (*from != '/') {
+        return bad(text, "the path is not absolute: unix:///run/x.sock");
+    }
+    if (from[length - 1] == '/') {
+        return bad(text, "the path names no file");
+    }
+    if (length >= sizeof(url->path)) {
+        return bad(text, "the path is longer than 107 bytes, which is all "
+                         "that a socket address holds");
+    }
+    memcpy(url->path, from, length);
+    return TMSG_OK;
+}
+
+/* What follows the scheme; text without one means tcp. */
+static tmsg_status_t take_scheme(const char *text, tmsg_url_t *url,
+                                 const char **rest_p)
+{
+    static const struct {
+        const char *prefix;
+        tmsg_url_kind_t kind;
+    } schemes[] = {{"tcp://", TMSG_URL_TCP},
+                   {"unix://", TMSG_URL_UNIX},
+                   {"blob://", TMSG_URL_BLOB},
+                   {"ucx://", TMSG_URL_UCX}};
+
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        size_t length = strlen(schemes[i].prefix);
+
+        if (strncmp(text, schemes[i].prefix, length) == 0) {
+            url->kind = schemes[i].kind;
+            *rest_p = text + length;
+            return TMSG_OK;
+        }
+    }
+    if (strstr(text, "://") != NULL) {
+        return bad(text, "the scheme is none of tcp, unix, blob and ucx");
+    }
+    if (*text == '\0') {
+        return bad(text, "it is empty");
+    }
+    url->kind = TMSG_URL_TCP;
+    *rest_p = text;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p)
+{
+    tmsg_url_t url;
+    const char *rest = NULL;
+    tmsg_status_t status;
+
+    if (text == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "the URL is NULL");
+    }
+    memset(&url, 0, sizeof(url));
+    status = take_scheme(text, &url, &rest);
+    if (status == TMSG_OK && url.kind == TMSG_URL_UNIX) {
+        status = take_path(text, rest, &url);
+    } else if (status == TMSG_OK) {
+        status = take_host(text, rest, &url, &rest);
+        if (status == TMSG_OK && url.kind != TMSG_URL_BLOB) {
+            status = take_port(text, rest, &url);
+        } else if (status == TMSG_OK && *rest != '\0') {
+            status = bad(text, "nothing can follow the host");
+        }
+    }
+    if (status == TMSG_OK) {
+        *url_p = url;
+    }
+    return status;
+}
+
+const char *tmsg_url_format(const tmsg_url_t *url, char *text, size_t bytes)
+{
+    bool is_v6 = strchr(url->host, ':') != NULL;
+    const char *open = is_v6 ? "[" : "";
+    const char *close = is_v6 ? "]" : "";
+
+    switch (url->kind) {
+    case TMSG_URL_TCP:
+    case TMSG_URL_UCX:
+        snprintf(text, bytes, "%s://%s%s%s:%u",
+                 url->kind == TMSG_URL_UCX ? "ucx" : "tcp", open, url->host,
+                 close, url->port);
+        break;
+    case TMSG_URL_UNIX:
+        snprintf(text, bytes, "unix://%s", url->path);
+        break;
+    case TMSG_URL_BLOB:
+        snprintf(text, bytes, "blob://%s%s%s", open, url->host, close);
+        break;
+    }
+    return text;
+}
+
+static void format_ipv6(const struct sockaddr_in6 *in6, char *text,
+                        size_t bytes)
+{
+    char host[INET6_ADDRSTRLEN];
+    char zone[IF_NAMESIZE + 1] = "";
+    unsigned port = ntohs(in6->sin6_port);
+
+    if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+        inet_ntop(AF_INET, &in6->sin6_addr.s6_addr[12], host, sizeof(host));
+        snprintf(text, bytes, "tcp://%s:%u", host, port);
+        return;
+    }
+    inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+    if (in6->sin6_scope_id != 0) {
+        zone[0] = '%';
+        if (if_indextoname(in6->sin6_scope_id, zone + 1) == NULL) {
+            snprintf(zone + 1, sizeof(zone) - 1, "%u", in6->sin6_scope_id);
+        }
+    }
+    snprintf(text, bytes, "tcp://[%s%s]:%u", host, zone, port);
+}
+
+static void format_unix(const struct sockaddr_un *un, socklen_t un_bytes,
+                        char *text, size_t bytes)
+{
+    size_t head = offsetof(struct sockaddr_un, sun_path);
+    size_t length = un_bytes > head ? un_bytes - head : 0;
+
+    if (length > sizeof(un->sun_path)) {
+        length = sizeof(un->sun_path);
+    }
+    /* An abstract name begins with NUL and so shows as unnamed. */
+    snprintf(text, bytes, "unix://%.*s", (int)length, un->sun_path);
+}
+
+const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
+                                     socklen_t address_bytes, char *text,
+                                     size_t bytes)
+{
+    union {
+        sa_family_t family;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+        struct sockaddr_un un;
+    } sa;
+    char host[INET_ADDRSTRLEN];
+
+    /* A copy, because the caller's may be aligned for struct sockaddr only. */
+    memset(&sa, 0, sizeof(sa));
+    memcpy(&sa, address,
+           address_bytes < sizeof(sa) ? address_bytes : sizeof(sa));
+    if (sa.family == AF_INET && address_bytes >= sizeof(sa.in)) {
+        inet_ntop(AF_INET, &sa.in.sin_addr, host, sizeof(host));
+        snprintf(text, bytes, "tcp://%s:%u", host, ntohs(sa.in.sin_port));
+    } else if (sa.family == AF_INET6 && address_bytes >= sizeof(sa.in6)) {
+        format_ipv6(&sa.in6, text, bytes);
+    } else if (sa.family == AF_UNIX && address_bytes >= sizeof(sa.family)) {
+        format_unix(&sa.un, address_bytes, text, bytes);
+    } else {
+        snprintf(text, bytes, "unknown address");
+    }
+    return text;
+}
+
+void tmsg_url_as_ucx(char *text)
+{
+    if (strncmp(text, "tcp://", 6) == 0) {
+        memcpy(text, "ucx", 3);
+    }
+}

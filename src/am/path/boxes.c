@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/path/boxes.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "am/endpoint/carrier.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/worker/context.h"
+#include "core/bytes.h"
+#include "core/log.h"
+#include "serialize/header.h"
+
+#define FEW 16 /* messages that go by UCX before a box is worth its memory */
+#define BOXES TMSG_BOX_NAPS /* a worker makes, and of its peers' looks into */
+#define TURN 16             /* messages of each box in a turn */
+
+static tmsg_boxes_t *boxes_at(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
+}
+
+static tmsg_endpoint_t *endpoint_of(tmsg_boxes_t *boxes)
+{
+    return TMSG_CONTAINER_OF(boxes, tmsg_endpoint_t, boxes);
+}
+
+/* Nobody is beside this worker, as far as is known. */
+static void forget_core(tmsg_worker_t *worker)
+{
+    atomic_store_explicit(&worker->peer_core, 0, memory_order_relaxed);
+}
+
+static void drop(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
+{
+    if (*own != NULL) {
+        endpoint->worker->boxes_made--;
+        tmsg_box_free(*own);
+        *own = NULL;
+    }
+}
+
+static void go_without(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    drop(endpoint, &boxes->offer);
+    snprintf(boxes->why, sizeof(boxes->why), "none: %s", why);
+    tmsg_log(TMSG_LOG_INFO,
+             "%s: small messages go by UCX, for there is no box: %s",
+             endpoint->peer, why);
+}
+
+const char *tmsg_boxes_words(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    return boxes->out != NULL     ? "stands"
+           : boxes->offer != NULL ? "offered"
+           : boxes->why[0] != 0   ? boxes->why
+                                  : "none";
+}
+
+static void make(tmsg_endpoint_t *endpoint)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    if (endpoint->worker->boxes_made >= BOXES) {
+        go_without(endpoint, "other peers have all that a worker makes");
+        return;
+    }
+    if (tmsg_box_create(&boxes->offer) != TMSG_OK) {
+        go_without(endpoint, tmsg_error_message());
+        return;
+    }
+    endpoint->worker->boxes_made++;
+    if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_BOX,
+                            tmsg_box_shared(boxes->offer)) ||
+        endpoint->controls.count > 0) {
+        go_without(endpoint, "the peer cannot be told of it");
+    }
+}
+
+__attribute__((noinline)) static void wait_for_one(tmsg_endpoint_t *endpoint)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    if (endpoint->carrier == TMSG_CARRIER_SHM &&
+        tmsg_carrier_may_find(endpoint, TMSG_FEATURE_BOXES) &&
+        endpoint->controls.count == 0 && ++boxes->waited == FEW) {
+        make(endpoint);
+    }
+}
+
+bool tmsg_boxes_are_for(const tmsg_endpoint_t *endpoint, size_t header_bytes,
+                        size_t payload_bytes)
+{
+    const tmsg_tuning_t *tuning = &endpoint->worker->context->tuning;
+    uint64_t most = tuning->of[endpoint->carrier].box_bytes;
+
+    return most > 0 && most != TMSG_THRESHOLD_NEVER && payload_bytes <= most &&
+           payload_bytes <= TMSG_BOX_PAYLOAD_BYTES &&
+           header_bytes <= TMSG_BOX_HEADER_BYTES;
+}
+
+tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    if (boxes->out != NULL) {
+        return tmsg_box_has_room(boxes->out) ? boxes->out : NULL;
+    }
+    if (boxes->offer == NULL && boxes->why[0] == '\0') {
+        wait_for_one(endpoint);
+    }
+    return NULL;
+}
+
+void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    endpoint->stats.sent_by_box++;
+    if (tmsg_box_put(boxes->out, payload_bytes, boxes->sent)) {
+        tmsg_control_ring(endpoint, TMSG_RING_WORD_MOVED);
+    }
+}
+
+static inline void call_peer(tmsg_boxes_t *boxes)
+{
+    tmsg_box_t *box = boxes->out != NULL ? boxes->out : boxes->offer;
+
+    if (box != NULL) {
+        tmsg_box_call(box);
+    }
+}
+
+void tmsg_boxes_passed(tmsg_endpoint_t *endpoint)
+{
+    endpoint->boxes.sent++;
+    endpoint->boxes.owes = endpoint->boxes.in != NULL;
+    endpoint->worker->boxes_owe |= endpoint->boxes.owes;
+    call_peer(&endpoint->boxes);
+}
+
+void tmsg_boxes_moved(tmsg_worker_t *worker)
+{
+    worker->boxes_owe = false;
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_boxes_t *boxes = boxes_at(node);
+
+        if (boxes->owes) { /* once more when all has gone */
+            boxes->owes = endpoint_of(boxes)->in_ucx > 0;
+            worker->boxes_owe |= boxes->owes;
+            call_peer(boxes);
+        }
+    }
+}
+
+void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    if (boxes->offer == NULL) {
+        return; /* the first answer counts */
+    }
+    if (!taken) {
+        go_without(endpoint, "the peer does not take it, and its log says why");
+        return;
+    }
+    boxes->out = boxes->offer;
+    boxes->offer = NULL;
+    tmsg_shared_close_fd(tmsg_box_shared(boxes->out));
+}
+
+static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+    tmsg_worker_t *worker = endpoint->worker;
+
+    if (!tmsg_carrier_may_find(endpoint, TMSG_FEATURE_BOXES)) {
+        tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                       "no memory is shared here, or there is no socket");
+        return false;
+    }
+    if (worker->boxes.count >= BOXES) {
+        tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                       "this worker has %u boxes of other peers", BOXES);
+        return false;
+    }
+    if (tmsg_box_open((pid_t)endpoint->peer_hello.pid,
+                      (int)tmsg_get_le(offer, 4), offer + 4,
+                      &boxes->in) != TMSG_OK) {
+        return false;
+    }
+    tmsg_list_push(&worker->boxes, &boxes->node);
+    return true;
+}
+
+/* Once a connection, whatever comes of it. */
+void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+{
+    bool taken;
+
+    if (endpoint->boxes.heard) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, "a second box");
+        return;
+    }
+    endpoint->boxes.heard = true;
+    taken = take(endpoint, offer);
+    if (!taken) {
+        tmsg_log(TMSG_LOG_INFO, "%s: small messages come by UCX: %s",
+                 endpoint->peer, tmsg_error_message());
+    }
+    tmsg_control_ring(endpoint, taken ? TMSG_RING_WORD_BOX_TAKEN
+                                      : TMSG_RING_WORD_BOX_REFUSED);
+}
+
+static void close_in(tmsg_endpoint_t *endpoint)
+{
+    tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    if (boxes->in != NULL) {
+        tmsg_boxes_rouse(endpoint->worker); /* which naps on it, too */
+        forget_core(endpoint->worker);
+        tmsg_list_remove(&endpoint->worker->boxes, &boxes->node);
+        tmsg_box_free(boxes->in);
+        boxes->in = NULL;
+    }
+}
+
+/* The next message, if there is one, and nothing of UCX's is missing before
+ * it. */
+static bool look(tmsg_endpoint_t *endpoint, tmsg_boxed_t *boxed)
+{
+    const tmsg_boxes_t *boxes = &endpoint->boxes;
+    tmsg_box_state_t state = tmsg_box_look(boxes->in, boxed);
+
+    if (state == TMSG_BOX_WRONG && endpoint->broken == TMSG_OK) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "the peer says what cannot be of its box");
+    }
+    return state == TMSG_BOX_FULL && (int32_t)(boxed->after - boxes->came) <= 0;
+}
+
+static bool is_for(const tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
+{
+    uint32_t id;
+    uint16_t channel;
+
+    return tmsg_preamble_peek(boxed->header, boxed->header_bytes, &id,
+                              &channel) &&
+           id == endpoint->id;
+}
+
+/* Takes at most so many; `inside` is set. */
+static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
+{
+    tmsg_boxed_t boxed;
+    unsigned count = 0;
+
+    for (; count < most && look(endpoint, &boxed); count++) {
+        if (is_for(endpoint, &boxed)) {
+            endpoint->stats.received_by_box++;
+            tmsg_kinds_boxed(endpoint, &boxed);
+        } else if (endpoint->broken == TMSG_OK) {
+            tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                                "a message in a box that is for another");
+        }
+        tmsg_box_take(endpoint->boxes.in);
+    }
+    if (count > 0) {
+        atomic_store_explicit(&endpoint->worker->peer_core,
+                              tmsg_box_core(endpoint->boxes.in) + 1,
+                              memory_order_relaxed);
+    }
+    return count;
+}
+
+__attribute__((noinline)) static void wake(tmsg_worker_t *worker)
+{
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_box_wake(boxes_at(node)->in);
+    }
+    worker->boxes_sleep = false;
+}
+
+unsigned tmsg_boxes_poll(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+
+    /* Not while another thread sleeps, which is woken by what is UCX's. */
+    if (worker->boxes_sleep && !worker->asleep && !worker->armed) {
+        wake(worker);
+    }
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_boxes_t *boxes = boxes_at(node);
+
+        count += empty(endpoint_of(boxes), TURN);
+    }
+    return count;
+}
+
+void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+{
+    uint32_t id;
+    uint16_t channel;
+    tmsg_endpoint_t *endpoint = tmsg_preamble_peek(header, bytes, &id, &channel)
+                                    ? tmsg_endpoint_by_id(ucx->worker, id)
+                                    : NULL;
+
+    if (endpoint == NULL || endpoint->ucx != ucx) {
+        return;
+    }
+    if (endpoint->boxes.in == NULL) {
+        forget_core(ucx->worker);
+    } else {
+        (void)empty(endpoint, TMSG_BOX_PLACES);
+    }
+    endpoint->boxes.came++;
+}
+
+bool tmsg_boxes_arm(tmsg_worker_t *worker)
+{
+    bool all = true;
+    tmsg_boxed_t boxed;
+
+    worker->boxes_sleep = worker->boxes.count > 0;
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_boxes_t *boxes = boxes_at(node);
+
+        tmsg_box_sleep(boxes->in);
+        all = all && !look(endpoint_of(boxes), &boxed);
+    }
+    return all && worker->chores.count == 0; /* what was found may be wrong */
+}
+
+bool tmsg_boxes_nap_begin(tmsg_worker_t *worker)
+{
+    bool may = worker->boxes.count == worker->endpoint_count;
+
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL && may;
+         node = node->next) {
+        may = tmsg_box_may_nap(boxes_at(node)->in) &&
+              endpoint_of(boxes_at(node))->in_ucx == 0;
+        tmsg_box_nap_begin(boxes_at(node)->in);
+    }
+    if (!may) {
+        tmsg_boxes_nap_end(worker);
+    }
+    return may;
+}
+
+void tmsg_boxes_nap_words(const tmsg_worker_t *worker, tmsg_nap_t *nap)
+{
+    nap->count = 0;
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_box_nap_word(boxes_at(node)->in, nap);
+    }
+}
+
+void tmsg_boxes_nap_end(tmsg_worker_t *worker)
+{
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        tmsg_box_nap_end(boxes_at(node)->in);
+    }
+}
+
+void tmsg_boxes_rouse(tmsg_worker_t *worker)
+{
+    if (worker->naps && worker->boxes.count > 0) {
+        worker->naps = false;
+        tmsg_box_rouse(boxes_at(worker->boxes.head)->in);
+    }
+}
+
+bool tmsg_boxes_share_core(const tmsg_worker_t *worker)
+{
+    int core = atomic_load_explicit(&worker->peer_core, memory_order_relaxed);
+
+    return core != 0 && core - 1 == sched_getcpu();
+}
+
+bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_boxes_t *boxes = &endpoint->boxes;
+
+    return (boxes->out == NULL ||
+            tmsg_box_is_intact_out(boxes->out, boxes->sent)) &&
+           (boxes->in == NULL || tmsg_box_is_intact_in(boxes->in));
+}
+
+void tmsg_boxes_end(tmsg_endpoint_t *endpoint)
+{
+    close_in(endpoint);
+    drop(endpoint, &endpoint->boxes.out);
+    drop(endpoint, &endpoint->boxes.offer);
+    endpoint->boxes = (tmsg_boxes_t){.out = NULL};
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/path/cma.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/lease.h"
+#include "core/bytes.h"
+
+/* Of one call. Linux ends one before 2 GiB, which is not to be taken for memory
+ * that ends there. */
+#define PLACES_MOST 64
+#define BYTES_MOST ((size_t)1 << 30)
+
+bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys)
+{
+    return tmsg_ucx_config_takes(keys, "cma,sm,shm");
+}
+
+bool tmsg_cma_is_possible(void)
+{
+    uint8_t from = 0, to;
+    const struct iovec here = {&to, 1}, there = {&from, 1};
+
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
+}
+
+static bool is_agreed(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->ucx->hello.features & endpoint->peer_hello.features &
+               TMSG_FEATURE_READS &&
+           tmsg_cma_is_wanted(&endpoint->ucx->keys);
+}
+
+static void let_in(void)
+{
+    char scope = '0';
+    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        if (read(fd, &scope, 1) == 1 && scope == '1') {
+            (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+        }
+        close(fd);
+    }
+}
+
+/* A child does not inherit it. */
+void tmsg_cma_let_in(void)
+{
+    static _Atomic pid_t done;
+    pid_t pid = getpid();
+
+    if (atomic_load(&done) != pid) {
+        let_in();
+        atomic_store(&done, pid);
+    }
+}
+
+/* Nothing that is to be read is sent to one that shares no memory, whatever it
+ * says. */
+bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->cma.sends && endpoint->carrier == TMSG_CARRIER_SHM;
+}
+
+void tmsg_cma_begin(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->carrier == TMSG_CARRIER_SHM && is_agreed(endpoint) &&
+        tmsg_lease_is_readable(endpoint)) {
+        endpoint->cma.receives = true;
+        tmsg_control_read(endpoint, TMSG_READ_WORD_BEGINS, 0);
+    }
+}
+
+static void settle(tmsg_cma_out_t *out)
+{
+    if (out->list == NULL && !out->in_ucx) {
+        out->over(out, out->status);
+    }
+}
+
+static void enlist(tmsg_cma_out_t *out, tmsg_list_t *list)
+{
+    tmsg_list_push(list, &out->node);
+    out->list = list;
+}
+
+static void take_back(tmsg_cma_out_t *out, ucs_status_t status)
+{
+    tmsg_list_remove(out->list, &out->node);
+    out->list = NULL;
+    out->status = status;
+}
+
+static tmsg_cma_out_t *first_of(const tmsg_list_t *list)
+{
+    return TMSG_CONTAINER_OF(list->head, tmsg_cma_out_t, node);
+}
+
+/* The active message has gone, or never will. */
+static void handed(tmsg_cma_out_t *out, ucs_status_t ucs)
+{
+    out->in_ucx = false;
+    if (ucs != UCS_OK && out->list != NULL) {
+        take_back(out, ucs);
+    }
+    settle(out);
+}
+
+static void reported(void *request, ucs_status_t ucs, void *arg)
+{
+    ucp_request_free(request);
+    handed(arg, ucs);
+}
+
+ucs_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
+                           size_t header_bytes, const void *data,
+                           uint32_t am_flags, tmsg_cma_out_t *out)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_AM_SEND_FLAG_EAGER | am_flags,
+        .cb.send = reported,
+        .user_data = out,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    ucs_status_ptr_t request;
+
+    out->endpoint = endpoint;
+    out->token = ++endpoint->cma.tokens;
+    out->in_ucx = true;
+    enlist(out, &endpoint->cma.lent);
+    tmsg_put_le(out->payload, (uint64_t)(uintptr_t)data, 8);
+    tmsg_put_le(out->payload + 8, out->token, 8);
+    request = tmsg_endpoint_send_am(endpoint, header, header_bytes,
+                                    out->payload, TMSG_CMA_BYTES, &param);
+    if (UCS_PTR_IS_PTR(request)) {
+        return UCS_OK;
+    }
+    handed(out, UCS_PTR_STATUS(request));
+    return UCS_PTR_STATUS(request);
+}
+
+void tmsg_cma_forsake(tmsg_cma_out_t *out)
+{
+    if (out->list != NULL) {
+        take_back(out, UCS_ERR_CANCELED);
+    }
+}
+
+void tmsg_cma_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_cma_t *cma = &endpoint->cma;
+
+    while (cma->lent.head != NULL) {
+        tmsg_cma_out_t *out = first_of(&cma->lent);
+
+        take_back(out, UCS_ERR_CANCELED);
+        enlist(out, &cma->ended);
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    cma->sends = false;
+    cma->receives = false;
+}
+
+void tmsg_cma_chores(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->cma.ended.head != NULL) {
+        tmsg_cma_out_t *out = first_of(&endpoint->cma.ended);
+
+        take_back(out, UCS_ERR_CANCELED);
+        settle(out);
+    }
+}
+
+bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
+                      tmsg_cma_in_t *in_p)
+{
+    if (!endpoint->cma.receives || arrival->rendezvous || arrival->boxed ||
+        arrival->data_bytes != TMSG_CMA_BYTES ||
+        arrival->head.payload_bytes == 0) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a payload to be read that cannot be");
+        return false;
+    }
+    *in_p = (tmsg_cma_in_t){
+        .address = tmsg_get_le(arrival->data, 8),
+        .token = tmsg_get_le((const uint8_t *)arrival->data + 8, 8)};
+    return true;
+}
+
+/* What a read is to have from the sender: some bytes of the payload and, behind
+ * the last of them, its word that they are still lent. */
+static ssize_t read_some(const tmsg_endpoint_t *endpoint, uint64_t address,
+                         struct iovec *here, size_t count, size_t bytes,
+                         uint8_t *word)
+{
+    const struct iovec there[] = {
+        {(void *)(uintptr_t)address, bytes},
+        {(void *)(uintptr_t)endpoint->peer_lease, TMSG_LEASE_WORD_BYTES}};
+
+    here[count] = (struct iovec){word, TMSG_LEASE_WORD_BYTES};
+    return process_vm_readv((pid_t)endpoint->peer_hello.pid, here, count + 1,
+                            there, 2, 0);
+}
+
+/* Pieces that are yet to be read, the first of them from `done` bytes on. */
+typedef struct {
+    const ucp_dt_iov_t *piece, *end;
+    size_t done;
+} rest_t;
+
+/* Puts what the next call reads into `places`, and passes it. Gives its bytes.
+ */
+static size_t list_next(rest_t *rest, struct iovec *places, size_t *count_p)
+{
+    size_t count = 0, bytes = 0;
+
+    while (rest->piece < rest->end && count < PLACES_MOST &&
+           bytes < BYTES_MOST) {
+        size_t left = rest->piece->length - rest->done;
+        size_t most = BYTES_MOST - bytes;
+        size_t some = left < most ? left : most;
+
+        places[count++] =
+            (struct iovec){(uint8_t *)rest->piece->buffer + rest->done, some};
+        bytes += some;
+        rest->piece += some == left;
+        rest->done = some == left ? 0 : rest->done + some;
+    }
+    *count_p = count;
+    return bytes;
+}
+
+static ucs_status_t read_all(const tmsg_endpoint_t *endpoint, uint64_t address,
+                             const ucp_dt_iov_t *pieces, size_t count,
+                             size_t *read_p)
+{
+    rest_t rest = {.piece = pieces, .end = pieces + count};
+    struct iovec places[PLACES_MOST + 1];
+    uint8_t word[TMSG_LEASE_WORD_BYTES];
+    bool lent = true;
+
+    *read_p = 0;
+    while (rest.piece < rest.end) {
+        size_t some, bytes = list_next(&rest, places, &some);
+        ssize_t got =
+            read_some(endpoint, address + *read_p, places, some, bytes, word);
+
+        if (got < 0 && errno != EFAULT) {
+            return errno == ESRCH ? UCS_ERR_CANCELED : UCS_ERR_IO_ERROR;
+        }
+        *read_p += got < 0 ? 0 : (size_t)got < bytes ? (size_t)got : bytes;
+        if (got < 0 || (size_t)got < bytes) {
+            return UCS_ERR_INVALID_ADDR;
+        }
+        lent = (size_t)got == bytes + sizeof(word) &&
+               tmsg_lease_is_word(endpoint, word);
+    }
+    return lent ? UCS_OK : UCS_ERR_CANCELED;
+}
+
+ucs_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
+                           const ucp_dt_iov_t *pieces, size_t count,
+                           size_t *read_p)
+{
+    ucs_status_t ucs = read_all(endpoint, in->address, pieces, count, read_p);
+
+    if (ucs == UCS_ERR_INVALID_ADDR && !tmsg_lease_is_readable(endpoint)) {
+        ucs = UCS_ERR_CANCELED; /* it is not the memory alone that is gone */
+    }
+    tmsg_cma_drop(endpoint, in, ucs != UCS_OK);
+    return ucs;
+}
+
+const char *tmsg_cma_blame(const tmsg_endpoint_t *endpoint,
+                           const tmsg_cma_in_t *in, size_t read)
+{
+    uint8_t byte;
+    const struct iovec here = {&byte, 1};
+    const struct iovec there = {(void *)(uintptr_t)(in->address + read), 1};
+
+    return process_vm_readv((pid_t)endpoint->peer_hello.pid, &here, 1, &there,
+                            1, 0) == 1
+               ? "the memory that it is received into cannot be written"
+               : "its memory cannot be read in the sender";
+}
+
+const void *tmsg_cma_place(const ucp_dt_iov_t *pieces, size_t read)
+{
+    while (read >= pieces->length) {
+        read -= (pieces++)->length;
+    }
+    return (const uint8_t *)pieces->buffer + read;
+}
+
+void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
+                   bool rejected)
+{
+    if (!tmsg_endpoint_is_down(endpoint)) {
+        tmsg_control_read(
+            endpoint, rejected ? TMSG_READ_WORD_REJECTED : TMSG_READ_WORD_DONE,
+            in->token);
+    }
+}
+
+static tmsg_cma_out_t *find(const tmsg_endpoint_t *endpoint, uint64_t token)
+{
+    for (tmsg_node_t *node = endpoint->cma.lent.head; node != NULL;
+         node = node->next) {
+        tmsg_cma_out_t *out = TMSG_CONTAINER_OF(node, tmsg_cma_out_t, node);
+
+        if (out->token == token) {
+            return out;
+        }
+    }
+    return NULL;
+}
+
+ucs_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    tmsg_cma_out_t *out;
+    uint8_t word;
+
+    if (endpoint == NULL || arrival->head.body_bytes < 1) {
+        return UCS_OK;
+    }
+    word = arrival->body[0];
+    if (word == TMSG_READ_WORD_BEGINS) {
+        endpoint->cma.sends = is_agreed(endpoint);
+        return UCS_OK;
+    }
+    if ((word != TMSG_READ_WORD_DONE && word != TMSG_READ_WORD_REJECTED) ||
+        arrival->head.body_bytes < TMSG_READ_ANSWER_BYTES) {
+        return UCS_OK;
+    }
+    out = find(endpoint, tmsg_get_le(arrival->body + 1, 8));
+    if (out != NULL) { /* else it was given up meanwhile */
+        tmsg_endpoint_hold(endpoint);
+        take_back(out, word == TMSG_READ_WORD_DONE ? UCS_OK : UCS_ERR_REJECTED);
+        settle(out);
+        tmsg_endpoint_drop(endpoint);
+    }
+    return UCS_OK;
+}

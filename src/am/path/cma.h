@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/path/cma.h - a rendezvous of our own over shared memory: the receiver
+ * reads a payload straight out of the sender's memory (cross-memory attach,
+ * process_vm_readv(2)). The rules are docs/connection.md, "Reading".
+ *
+ * UCX has the same and is not given it: its transport takes a read that ended
+ * early for the whole, so that a payload whose memory is gone at its end was
+ * delivered with whatever lay in the receiver's buffer. Here a short read is an
+ * error of that message.
+ *
+ * An active message with TMSG_HEADER_READ brings the address in place of the
+ * payload; the answer is a READ message. */
+#ifndef TMSG_AM_PATH_CMA_H
+#define TMSG_AM_PATH_CMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucp/api/ucp.h>
+
+#include "am/endpoint/kinds.h"
+#include "core/list.h"
+
+#define TMSG_CMA_BYTES 16 /* in place of a payload: address u64, token u64 */
+
+/* Of an endpoint. All zero bits: neither side reads. */
+typedef struct {
+    bool sends;    /* the peer reads our memory: it has said so */
+    bool receives; /* and we its, which it was told */
+    uint64_t tokens;
+    tmsg_list_t lent;  /* payloads that the peer has not read yet, */
+    tmsg_list_t ended; /* and that it never will: their connection is over */
+} tmsg_cma_t;
+
+/* A payload that the peer is to read; embedded in what is sent. */
+typedef struct tmsg_cma_out {
+    tmsg_node_t node;  /* endpoint's lent or ended */
+    tmsg_list_t *list; /* which of these; NULL: the peer has answered */
+    tmsg_endpoint_t *endpoint;
+    void (*over)(struct tmsg_cma_out *out, ucs_status_t ucs);
+    uint64_t token;
+    bool in_ucx; /* the active message is */
+    ucs_status_t status;
+    uint8_t payload[TMSG_CMA_BYTES]; /* UCX reads it while it is */
+} tmsg_cma_out_t;
+
+/* A payload that is to be read. */
+struct tmsg_cma_in {
+    uint64_t address;
+    uint64_t token;
+};
+
+/* Whether this side's user lets memory be read: UCX_TLS does not rule it out.
+ */
+bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys);
+
+/* Whether the system lets this process call process_vm_readv(). */
+bool tmsg_cma_is_possible(void);
+
+/* Whether the peer reads what is sent with TMSG_HEADER_READ. */
+bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint);
+
+/* Lets other processes of this user read this one's memory, where Yama
+ * (kernel.yama.ptrace_scope 1) would let a parent alone. UCX's cma does so. */
+void tmsg_cma_let_in(void);
+
+/* Lock held, outside UCX: what carries the endpoint is known. Finds out whether
+ * this side can read the peer's memory, and tells it. */
+void tmsg_cma_begin(tmsg_endpoint_t *endpoint);
+
+/* Hands the active message to UCX. `header` has TMSG_HEADER_READ; it and the
+ * `bytes` at `data` stay as they are until out->over() is called: once, with
+ * UCS_OK when the peer has read them, UCS_ERR_REJECTED when it will not, or
+ * what became of the active message. Gives UCX's own status. */
+ucs_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
+                           size_t header_bytes, const void *data,
+                           uint32_t am_flags, tmsg_cma_out_t *out);
+
+/* UCX is gone and will not report `out`, whose over() is not called. */
+void tmsg_cma_forsake(tmsg_cma_out_t *out);
+
+/* Lock held: the connection is over, and its lease withdrawn: the peer believes
+ * nothing more that it reads. What is lent ends with the next chores. */
+void tmsg_cma_end(tmsg_endpoint_t *endpoint);
+void tmsg_cma_chores(tmsg_endpoint_t *endpoint);
+
+/* What an active message with TMSG_HEADER_READ brings. False: it may not be,
+ * and the endpoint ends. */
+bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
+                      tmsg_cma_in_t *in_p);
+
+/* Reads the payload into these pieces; tells the peer that it is read, or that
+ * it will not be. *read_p says how many bytes came. UCS_ERR_INVALID_ADDR: there
+ * was memory that could not be read, or written here (tmsg_cma_blame()), of a
+ * peer that is alive. UCS_ERR_CANCELED: the peer is gone, or has given the
+ * connection up. */
+ucs_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
+                           const ucp_dt_iov_t *pieces, size_t count,
+                           size_t *read_p);
+
+/* What is wrong with the memory at which a read stopped, in words. */
+const char *tmsg_cma_blame(const tmsg_endpoint_t *endpoint,
+                           const tmsg_cma_in_t *in, size_t read);
+
+/* Where in the pieces it stopped. */
+const void *tmsg_cma_place(const ucp_dt_iov_t *pieces, size_t read);
+
+/* The payload will not be read (any more). */
+void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
+                   bool rejected);
+
+ucs_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival);
+
+#endif

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/publish/publisher.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+
+#include "core/log.h"
+#include "core/map.h"
+#include "serialize/json.h"
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_PUBLISHER_PARAM_KEEP | TMSG_PUBLISHER_PARAM_SUBSCRIBER))
+
+#define PUBLISH_KNOWN                                                          \
+    ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
+                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
+                TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_WAY))
+
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_KEEP_STRIDES))
+
+static void destroy_publication(tmsg_request_t *request)
+{
+    free(TMSG_CONTAINER_OF(request, tmsg_publication_t, request));
+}
+
+static void run_free_map(tmsg_due_t *due)
+{
+    tmsg_publication_t *publication =
+        TMSG_CONTAINER_OF(due, tmsg_publication_t, map_due);
+
+    tmsg_map_free(publication->map);
+    tmsg_request_drop(&publication->request);
+}
+
+void tmsg_publication_use(tmsg_publication_t *publication)
+{
+    publication->users++;
+}
+
+void tmsg_publication_unuse(tmsg_publication_t *publication)
+{
+    tmsg_worker_t *worker = publication->request.worker;
+
+    if (--publication->users > 0) {
+        return;
+    }
+    tmsg_loop_clear_timer(&worker->loop, &publication->timer);
+    tmsg_share_drop(publication->share, tmsg_store_pool(worker->store));
+    tmsg_publisher_drop(publication->publisher);
+    if (tmsg_map_unhold(publication->map)) {
+        publication->map_due.run = run_free_map;
+        tmsg_request_hold(&publication->request);
+        tmsg_worker_due(worker, &publication->map_due);
+    }
+    tmsg_request_end(&publication->request, TMSG_OK, NULL);
+}
+
+static void copy_send_params(const tmsg_send_params_t *params,
+                             tmsg_publication_t *publication)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    publication->timeout_ms = -1;
+    if (mask & TMSG_SEND_PARAM_FLAGS) {
+        publication->flags = params->flags;
+    }
+    if (mask & TMSG_SEND_PARAM_POLICY) {
+        publication->policy = params->policy;
+    }
+    if (mask & TMSG_SEND_PARAM_ON_DONE) {
+        publication->request.on_done = params->on_done;
+        publication->request.on_done_arg = params->on_done_arg;
+    }
+    if (mask & TMSG_SEND_PARAM_CHANNEL) {
+        publication->channel = params->channel;
+    }
+    if (mask & TMSG_SEND_PARAM_TIMEOUT) {
+        publication->timeout_ms = params->timeout_ms;
+    }
+    if (mask & TMSG_SEND_PARAM_WAY) {
+        publication->way = params->way;
+        publication->protocol = params->protocol;
+    }
+}
+
+/* Here, and not by each subscriber's send: then nobody would hear of it. */
+static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
+                                      tmsg_publication_t *publication)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    if (mask & ~PUBLISH_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PUBLISH_KNOWN));
+    }
+    copy_send_params(params, publication);
+    if (publication->flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: unknown flags 0x%x",
+                              publication->flags);
+    }
+    if (publication->policy != TMSG_POLICY_HOST_FALLBACK &&
+        publication->policy != TMSG_POLICY_STRICT) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: unknown policy %d",
+                              publication->policy);
+    }
+    if (publication->timeout_ms == 0 || publication->timeout_ms < -1) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: timeout_ms %d is neither above 0 nor "
+                              "-1",
+                              publication->timeout_ms);
+    }
+    if (publication->way < TMSG_WAY_AUTO || publication->way > TMSG_WAY_PARTS ||
+        publication->protocol < TMSG_PROTOCOL_AUTO ||
+        publication->protocol > TMSG_PROTOCOL_RNDV) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publish: unknown way %d or protocol %d",
+                              publication->way, publication->protocol);
+    }
+    return TMSG_OK;
+}
+
+/* Its time has passed: whom it has not gone to yet, it does not go to; sends
+ * that are under way end by themselves. */
+static void expired(tmsg_timer_t *timer)
+{
+    tmsg_publication_t *publication =
+        TMSG_CONTAINER_OF(timer, tmsg_publication_t, timer);
+    tmsg_publisher_t *publisher = publication->publisher;
+
+    tmsg_publication_use(publication);
+    publisher->refs++;
+    if (publication->kept) {
+        publication->kept = false;
+        tmsg_list_remove(&publisher->kept, &publication->node);
+        tmsg_publication_unuse(publication);
+    }
+    for (tmsg_node_t *node = publisher->subscribers.head; node != NULL;
+         node = node->next) {
+        tmsg_subscriber_drop_late(
+            TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node), publication);
+    }
+    tmsg_publication_unuse(publication);
+    tmsg_publisher_advance(publisher);
+    tmsg_publisher_drop(publisher);
+}
+
+static void set_timer(tmsg_publication_t *publication)
+{
+    if (publication->timeout_ms > 0) {
+        uint64_t ms = (uint64_t)publication->timeout_ms;
+
+        publication->deadline_ns = tmsg_now_ns() + ms * 1000000;
+        publication->timer.expired = expired;
+        tmsg_loop_set_timer(&publication->request.worker->loop,
+                            &publication->timer, ms);
+    }
+}
+
+static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
+                                        const tmsg_map_t *map,
+                                        const tmsg_send_params_t *params,
+                                        tmsg_publication_t **publication_p)
+{
+    tmsg_publication_t *publication = calloc(1, sizeof(*publication));
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_status_t status;
+
+    if (publication == NULL) {
+        return tmsg_error_memory("a publication");
+    }
+    tmsg_request_init(&publication->request, publisher->worker,
+                      destroy_publication, NULL);
+    status = read_send_params(params, publication);
+    if (status == TMSG_OK) {
+        publication->share = tmsg_share_create();
+        if (publication->share == NULL) {
+            status = tmsg_error_memory("a publication");
+        }
+    }
+    if (status != TMSG_OK) {
+        free(publication);
+        return status;
+    }
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        publication->bytes += entries[i].bytes;
+    }
+    publication->users = 1;
+    publication->map = map;
+    tmsg_map_hold(map);
+    publication->publisher = publisher;
+    publisher->refs++;
+    set_timer(publication);
+    *publication_p = publication;
+    return TMSG_OK;
+}
+
+static void forget_oldest(tmsg_publisher_t *publisher)
+{
+    tmsg_publication_t *oldest = TMSG_CONTAINER_OF(
+        tmsg_list_pop(&publisher->kept), tmsg_publication_t, node);
+
+    oldest->kept = false;
+    tmsg_publication_unuse(oldest);
+}
+
+static void keep(tmsg_publisher_t *publisher, tmsg_publication_t *publication)
+{
+    if (publisher->keep == 0) {
+        return;
+    }
+    tmsg_publication_use(publication);
+    publication->kept = true;
+    tmsg_list_push(&publisher->kept, &publication->node);
+    if (publisher->kept.count > publisher->keep) {
+        forget_oldest(publisher);
+    }
+}
+
+static tmsg_status_t check_open(const tmsg_publisher_t *publisher)
+{
+    return publisher->closing
+               ? tmsg_error_set(TMSG_ERR_CLOSED, "the publisher is closed")
+               : tmsg_worker_check(publisher->worker);
+}
+
+/* Lock held. */
+static tmsg_status_t publish(tmsg_publisher_t *publisher, const tmsg_map_t *map,
+                             const tmsg_send_params_t *params,
+                             tmsg_request_t **request_p)
+{
+    tmsg_publication_t *publication = NULL;
+    tmsg_status_t status = check_open(publisher);
+
+    if (status == TMSG_OK) {
+        status = create_publication(publisher, map, params, &publication);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    publisher->published++;
+    if (request_p != NULL) {
+        tmsg_request_hold(&publication->request);
+        *request_p = &publication->request;
+    }
+    keep(publisher, publication);
+    for (tmsg_node_t *node = publisher->subscribers.head, *next; node != NULL;
+         node = next) {
+        next = node->next; /* it may leave */
+        tmsg_subscriber_offer(TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node),
+                              publication);
+    }
+    tmsg_publication_unuse(publication);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
+                                     const tmsg_map_t *map,
+                                     const tmsg_send_params_t *params,
+                                     tmsg_request_t **request_p)
+{
+    tmsg_status_t status;
+
+    if (map == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "publish: map is NULL");
+    }
+    tmsg_worker_lock(publisher->worker);
+    status = publish(publisher, map, params, request_p);
+    tmsg_worker_unlock(publisher->worker);
+    return status;
+}
+
+tmsg_status_t tmsg_publisher_create(tmsg_worker_t *worker,
+                                    const tmsg_publisher_params_t *params,
+                                    tmsg_publisher_t **publisher_p)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+    const tmsg_subscriber_params_t *defaults = NULL;
+    tmsg_publisher_t *publisher;
+    tmsg_status_t status;
+
+    if (mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "publisher: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+    }
+    if (mask & TMSG_PUBLISHER_PARAM_SUBSCRIBER) {
+        defaults = params->subscriber;
+    }
+    publisher = calloc(1, sizeof(*publisher));
+    if (publisher == NULL) {
+        return tmsg_error_memory("a publisher");
+    }
+    publisher->refs = 1;
+    publisher->worker = worker;
+    publisher->keep = mask & TMSG_PUBLISHER_PARAM_KEEP ? params->keep : 0;
+    status = tmsg_subscriber_read(defaults, &publisher->defaults);
+    tmsg_worker_lock(worker);
+    if (status == TMSG_OK) {
+        status = tmsg_worker_check(worker);
+    }
+    if (status == TMSG_OK) {
+        publisher->next = worker->publishers;
+        worker->publishers = publisher;
+        *publisher_p = publisher;
+    } else {
+        free(publisher);
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+/* Lock held. */
+static tmsg_status_t add(tmsg_publisher_t *publisher, tmsg_endpoint_t *endpoint,
+                         const tmsg_subscriber_params_t *params)
+{
+    tmsg_status_t status = check_open(publisher);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (endpoint->worker != publisher->worker) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "%s: an endpoint of another worker",
+                              endpoint->peer);
+    }
+    if (endpoint->state == TMSG_EP_ENDED) {
+        return tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    }
+    if (tmsg_subscriber_find(publisher, endpoint) != NULL) {
+        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
+                              "%s: it is a subscriber already", endpoint->peer);
+    }
+    return tmsg_subscriber_create(publisher, endpoint, params);
+}
+
+tmsg_status_t tmsg_publisher_add(tmsg_publisher_t *publisher,
+                                 tmsg_endpoint_t *endpoint,
+                                 const tmsg_subscriber_params_t *params)
+{
+    tmsg_subscriber_params_t read = publisher->defaults;
+    tmsg_status_t status = TMSG_OK;
+
+    if (params != NULL) {
+        status = tmsg_subscriber_read(params, &read);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_lock(publisher->worker);
+    status = add(publisher, endpoint, &read);
+    tmsg_worker_unlock(publisher->worker);
+    return status;
+}
+
+void tmsg_publisher_accept(void *arg, tmsg_endpoint_t *endpoint)
+{
+    tmsg_publisher_t *publisher = arg;
+    tmsg_worker_t *worker = publisher->worker;
+    tmsg_subscriber_params_t params = publisher->defaults;
+    tmsg_status_t status;
+
+    params.flags |= TMSG_SUBSCRIBER_OWNED;
+    tmsg_worker_lock(worker);
+    status = add(publisher, endpoint, &params);
+    if (status != TMSG_OK) {
+        tmsg_log(TMSG_LOG_WARN, "%s: it is not published to: %s",
+                 endpoint->peer, tmsg_error_message());
+        tmsg_endpoint_release(endpoint);
+    }
+    tmsg_worker_unlock(worker);
+}
+
+tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
+                                    tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker = publisher->worker;
+    tmsg_subscriber_t *subscriber;
+    tmsg_status_t status = TMSG_OK;
+
+    tmsg_worker_lock(worker);
+    subscriber = tmsg_subscriber_find(publisher, endpoint);
+    if (subscriber != NULL) {
+        tmsg_subscriber_leave(subscriber);
+        tmsg_publisher_advance(publisher);
+    } else {
+        status = tmsg_error_set(TMSG_ERR_NOT_FOUND, "%s: it is no subscriber",
+                                endpoint->peer);
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+size_t tmsg_publisher_size(const tmsg_publisher_t *publisher)
+{
+    size_t size;
+
+    tmsg_worker_lock(publisher->worker);
+    size = publisher->subscribers.count;
+    tmsg_worker_unlock(publisher->worker);
+    return size;
+}
+
+static bool add_number(cJSON *object, const char *key, uint64_t value)
+{
+    return tmsg_json_add(object, key, tmsg_json_unsigned(value));
+}
+
+static bool add_fates(cJSON *object, const uint64_t fates[TMSG_FATES])
+{
+    return add_number(object, "delivered", fates[TMSG_FATE_DELIVERED]) &&
+           add_number(object, "dropped", fates[TMSG_FATE_DROPPED]) &&
+           add_number(object, "failed", fates[TMSG_FATE_FAILED]);
+}
+
+static bool add_subscriber(cJSON *array, const tmsg_subscriber_t *subscriber)
+{
+    cJSON *entry = cJSON_CreateObject();
+
+    return tmsg_json_add(array, NULL, entry) &&
+           cJSON_AddStringToObject(entry, "peer", subscriber->endpoint->peer) !=
+               NULL &&
+           add_fates(entry, subscriber->fates) &&
+           add_number(entry, "waiting", subscriber->waiting.count) &&
+           add_number(entry, "under_way", subscriber->under_way);
+}
+
+tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
+                                      char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON *array;
+    bool ok;
+
+    tmsg_worker_lock(publisher->worker);
+    ok = object != NULL &&
+         add_number(object, "published", publisher->published) &&
+         add_number(object, "kept", publisher->kept.count) &&
+         add_fates(object, publisher->fates);
+    array = ok ? cJSON_AddArrayToObject(object, "subscribers") : NULL;
+    ok = array != NULL;
+    for (tmsg_node_t *node = publisher->subscribers.head; node != NULL && ok;
+         node = node->next) {
+        ok = add_subscriber(array,
+                            TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node));
+    }
+    tmsg_worker_unlock(publisher->worker);
+    return tmsg_json_finish(object, ok, json_p);
+}
+
+/* A subscriber that has all: its endpoint is closed, or it leaves. */
+static void close_one(tmsg_subscriber_t *subscriber)
+{
+    if (subscriber->waiting.count > 0 || subscriber->under_way > 0) {
+        return;
+    }
+    if (!(subscriber->params.flags & TMSG_SUBSCRIBER_OWNED)) {
+        tmsg_subscriber_leave(subscriber);
+    } else if (!subscriber->endpoint->close_wanted) {
+        tmsg_endpoint_close_begin(subscriber->endpoint);
+    }
+}
+
+void tmsg_publisher_advance(tmsg_publisher_t *publisher)
+{
+    if (!publisher->closing) {
+        return;
+    }
+    for (tmsg_node_t *node = publisher->subscribers.head, *next; node != NULL;
+         node = next) {
+        next = node->next;
+        close_one(TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node));
+    }
+    if (publisher->subscribers.count == 0) {
+        tmsg_events_end(&publisher->close_events, TMSG_OK, NULL);
+    }
+}
+
+tmsg_status_t tmsg_publisher_close(tmsg_publisher_t *publisher,
+                                   tmsg_request_t **request_p)
+{
+    tmsg_request_t *request;
+    tmsg_status_t status;
+
+    tmsg_worker_lock(publisher->worker);
+    status = check_open(publisher);
+    if (status == TMSG_OK) {
+        status = tmsg_events_add(&publisher->close_events, publisher->worker,
+                                 NULL, &request);
+    }
+    if (status == TMSG_OK) {
+        publisher->closing = true;
+        tmsg_publisher_advance(publisher);
+        if (request_p != NULL) {
+            *request_p = request;
+        } else {
+            tmsg_request_drop(request);
+        }
+    }
+    tmsg_worker_unlock(publisher->worker);
+    return status;
+}
+
+void tmsg_publisher_drop(tmsg_publisher_t *publisher)
+{
+    if (--publisher->refs == 0) {
+        free(publisher);
+    }
+}
+
+void tmsg_publisher_release(tmsg_publisher_t *publisher)
+{
+    tmsg_publisher_t **place = &publisher->worker->publishers;
+
+    while (*place != publisher) {
+        place = &(*place)->next;
+    }
+    *place = publisher->next;
+    publisher->closing = true;
+    while (publisher->subscribers.count > 0) {
+        tmsg_subscriber_t *subscriber = TMSG_CONTAINER_OF(
+            publisher->subscribers.head, tmsg_subscriber_t, node);
+        tmsg_endpoint_t *endpoint = subscriber->endpoint;
+        bool owned = subscriber->params.flags & TMSG_SUBSCRIBER_OWNED;
+
+        tmsg_endpoint_hold(endpoint);
+        tmsg_subscriber_leave(subscriber);
+        if (owned && endpoint->handle) {
+            tmsg_endpoint_release(endpoint);
+        }
+        tmsg_endpoint_drop(endpoint);
+    }
+    while (publisher->kept.count > 0) {
+        forget_oldest(publisher);
+    }
+    tmsg_events_end(&publisher->close_events, TMSG_ERR_CANCELED,
+                    "the publisher was destroyed");
+    tmsg_publisher_drop(publisher);
+}
+
+void tmsg_publisher_destroy(tmsg_publisher_t *publisher)
+{
+    tmsg_worker_t *worker;
+
+    if (publisher == NULL) {
+        return;
+    }
+    worker = publisher->worker;
+    tmsg_worker_lock(worker);
+    tmsg_publisher_release(publisher);
+    tmsg_worker_unlock(worker);
+}

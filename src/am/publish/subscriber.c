@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What waits for one subscriber, and what is on its way to it. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "am/endpoint/dialect.h"
+#include "am/publish/publisher.h"
+#include "am/send/send.h"
+#include "am/session/resume.h"
+#include "core/error.h"
+#include "core/log.h"
+
+#define MESSAGES_DEFAULT 16
+#define WINDOW_DEFAULT 32
+
+#define FLAGS_KNOWN ((uint32_t)(TMSG_SUBSCRIBER_NEWEST | TMSG_SUBSCRIBER_OWNED))
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_SUBSCRIBER_PARAM_FLAGS | TMSG_SUBSCRIBER_PARAM_MESSAGES | \
+                TMSG_SUBSCRIBER_PARAM_BYTES | TMSG_SUBSCRIBER_PARAM_WINDOW |   \
+                TMSG_SUBSCRIBER_PARAM_SLOW))
+
+/* One publication on its way to one subscriber. */
+typedef struct {
+    tmsg_node_t node; /* of what waits */
+    tmsg_subscriber_t *subscriber;
+    tmsg_publication_t *publication;
+} delivery_t;
+
+static tmsg_status_t check(const tmsg_subscriber_params_t *read)
+{
+    if (read->flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "subscriber: unknown flags 0x%x", read->flags);
+    }
+    if (read->messages == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "subscriber: messages is 0, it is 1 at least");
+    }
+    if (read->window == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "subscriber: window is 0, it is 1 at least");
+    }
+    if (read->slow < TMSG_SLOW_DROP_OLDEST ||
+        read->slow > TMSG_SLOW_DISCONNECT) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "subscriber: slow %d is no tmsg_slow_t",
+                              read->slow);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_subscriber_read(const tmsg_subscriber_params_t *params,
+                                   tmsg_subscriber_params_t *read)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    *read = (tmsg_subscriber_params_t){.messages = MESSAGES_DEFAULT,
+                                       .bytes = UINT64_MAX,
+                                       .window = WINDOW_DEFAULT};
+    if (mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "subscriber: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+    }
+    if (mask & TMSG_SUBSCRIBER_PARAM_FLAGS) {
+        read->flags = params->flags;
+    }
+    if (mask & TMSG_SUBSCRIBER_PARAM_MESSAGES) {
+        read->messages = params->messages;
+    }
+    if (mask & TMSG_SUBSCRIBER_PARAM_BYTES) {
+        read->bytes = params->bytes;
+    }
+    if (mask & TMSG_SUBSCRIBER_PARAM_WINDOW) {
+        read->window = params->window;
+    }
+    if (mask & TMSG_SUBSCRIBER_PARAM_SLOW) {
+        read->slow = params->slow;
+    }
+    return check(read);
+}
+
+static void note(tmsg_subscriber_t *subscriber, tmsg_fate_t fate)
+{
+    subscriber->fates[fate]++;
+    subscriber->publisher->fates[fate]++;
+}
+
+static void drop(tmsg_subscriber_t *subscriber)
+{
+    if (--subscriber->refs == 0) {
+        tmsg_endpoint_drop(subscriber->endpoint);
+        tmsg_publisher_drop(subscriber->publisher);
+        free(subscriber);
+    }
+}
+
+/* The peer may ask for the newest alone, which shows once it is connected. */
+static bool wants_newest(const tmsg_subscriber_t *subscriber)
+{
+    return subscriber->params.flags & TMSG_SUBSCRIBER_NEWEST ||
+           subscriber->endpoint->peer_hello.subscribe & TMSG_SUBSCRIBE_NEWEST;
+}
+
+static uint32_t messages_of(const tmsg_subscriber_t *subscriber)
+{
+    return wants_newest(subscriber) ? 1 : subscriber->params.messages;
+}
+
+static uint32_t window_of(const tmsg_subscriber_t *subscriber)
+{
+    return wants_newest(subscriber) ? 1 : subscriber->params.window;
+}
+
+static int32_t policy_of(const tmsg_subscriber_t *subscriber)
+{
+    return wants_newest(subscriber) ? (int32_t)TMSG_SLOW_DROP_OLDEST
+                                    : subscriber->params.slow;
+}
+
+static delivery_t *take(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
+{
+    delivery_t *delivery = TMSG_CONTAINER_OF(node, delivery_t, node);
+
+    tmsg_list_remove(&subscriber->waiting, node);
+    subscriber->waiting_bytes -= delivery->publication->bytes;
+    return delivery;
+}
+
+static void finish(delivery_t *delivery, tmsg_fate_t fate)
+{
+    note(delivery->subscriber, fate);
+    tmsg_publication_unuse(delivery->publication);
+    free(delivery);
+}
+
+static void flush(tmsg_subscriber_t *subscriber);
+
+/* One may be dropped by the endpoint's own queue, which others fill. */
+static tmsg_fate_t fate_of(tmsg_status_t status)
+{
+    switch (status) {
+    case TMSG_OK:
+        return TMSG_FATE_DELIVERED;
+    case TMSG_ERR_DROPPED:
+        return TMSG_FATE_DROPPED;
+    default:
+        return TMSG_FATE_FAILED;
+    }
+}
+
+/* The send has ended: on_done. */
+static void sent(void *arg, tmsg_status_t status, const char *error)
+{
+    delivery_t *delivery = arg;
+    tmsg_subscriber_t *subscriber = delivery->subscriber;
+    tmsg_publisher_t *publisher = subscriber->publisher;
+    tmsg_worker_t *worker = publisher->worker;
+
+    (void)error; /* it is logged */
+    tmsg_worker_lock(worker);
+    subscriber->under_way--;
+    finish(delivery, fate_of(status));
+    publisher->refs++;
+    flush(subscriber);
+    drop(subscriber);
+    tmsg_publisher_advance(publisher);
+    tmsg_publisher_drop(publisher);
+    tmsg_worker_unlock(worker);
+}
+
+/* What is left of the publication's time; 0: nothing, its timer is late. */
+static int32_t timeout_of(const tmsg_publication_t *publication)
+{
+    uint64_t now;
+
+    if (publication->timeout_ms < 0) {
+        return -1;
+    }
+    now = tmsg_now_ns();
+    return publication->deadline_ns <= now
+               ? 0
+               : (int32_t)((publication->deadline_ns - now + 999999) / 1000000);
+}
+
+static void post(tmsg_subscriber_t *subscriber, delivery_t *delivery)
+{
+    const tmsg_publication_t *publication = delivery->publication;
+    tmsg_endpoint_t *endpoint = subscriber->endpoint;
+    tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |
+                      TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |
+                      TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_WAY,
+        .flags = publication->flags,
+        .policy = publication->policy,
+        .way = publication->way,
+        .protocol = publication->protocol,
+        .timeout_ms = timeout_of(publication),
+        .channel = publication->channel,
+        .on_done = sent,
+        .on_done_arg = delivery,
+    };
+    tmsg_status_t status;
+
+    if (params.timeout_ms == 0) {
+        finish(delivery, TMSG_FATE_DROPPED);
+        return;
+    }
+    if (endpoint->dialect->answers) {
+        params.flags |= TMSG_SEND_ACKED;
+    }
+    subscriber->under_way++;
+    subscriber->refs++;
+    status = tmsg_send_begin(endpoint, publication->map, &params,
+                             publication->share, NULL, NULL);
+    if (status != TMSG_OK) {
+        tmsg_log(TMSG_LOG_WARN, "%s: a published map is not sent: %s",
+                 endpoint->peer, tmsg_error_message());
+        subscriber->under_way--;
+        finish(delivery, TMSG_FATE_FAILED);
+        drop(subscriber);
+    }
+}
+
+static bool takes_more(const tmsg_subscriber_t *subscriber)
+{
+    return subscriber->endpoint->state == TMSG_EP_OPEN &&
+           !subscriber->endpoint->close_wanted &&
+           subscriber->under_way < window_of(subscriber);
+}
+
+static void flush(tmsg_subscriber_t *subscriber)
+{
+    while (subscriber->waiting.count > 0 && takes_more(subscriber)) {
+        post(subscriber, take(subscriber, subscriber->waiting.head));
+    }
+}
+
+static bool has_too_much(const tmsg_subscriber_t *subscriber)
+{
+    return subscriber->waiting.count > messages_of(subscriber) ||
+           (subscriber->waiting.count > 1 &&
+            subscriber->waiting_bytes > subscriber->params.bytes);
+}
+
+static void drop_waiting(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
+{
+    finish(take(subscriber, node), TMSG_FATE_DROPPED);
+}
+
+void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
+                               const tmsg_publication_t *publication)
+{
+    tmsg_node_t *node = subscriber->waiting.head;
+
+    while (node != NULL) {
+        tmsg_node_t *next = node->next;
+
+        if (TMSG_CONTAINER_OF(node, delivery_t, node)->publication ==
+            publication) {
+            drop_waiting(subscriber, node);
+        }
+        node = next;
+    }
+}
+
+static void disconnect(tmsg_subscriber_t *subscriber)
+{
+    char words[128];
+
+    snprintf(words, sizeof(words),
+             "too slow: %zu messages of %llu bytes wait for it",
+             subscriber->waiting.count,
+             (unsigned long long)subscriber->waiting_bytes);
+    tmsg_resume_forgo(subscriber->endpoint);
+    tmsg_endpoint_end(subscriber->endpoint, TMSG_ERR_LIMIT_EXCEEDED, words);
+}
+
+/* What a slow subscriber meets. */
+static void enforce(tmsg_subscriber_t *subscriber)
+{
+    while (has_too_much(subscriber)) {
+        switch (policy_of(subscriber)) {
+        case TMSG_SLOW_DROP_OLDEST:
+            drop_waiting(subscriber, subscriber->waiting.head);
+            break;
+        case TMSG_SLOW_DROP_NEWEST:
+            drop_waiting(subscriber, subscriber->waiting.tail);
+            break;
+        default:
+            disconnect(subscriber);
+            return;
+        }
+    }
+}
+
+static bool wait_for(tmsg_subscriber_t *subscriber,
+                     tmsg_publication_t *publication)
+{
+    delivery_t *delivery = malloc(sizeof(*delivery));
+
+    if (delivery == NULL) {
+        tmsg_log(TMSG_LOG_WARN,
+                 "%s: a published map is dropped: there is no memory",
+                 subscriber->endpoint->peer);
+        note(subscriber, TMSG_FATE_DROPPED);
+        return false;
+    }
+    delivery->subscriber = subscriber;
+    delivery->publication = publication;
+    tmsg_publication_use(publication);
+    tmsg_list_push(&subscriber->waiting, &delivery->node);
+    subscriber->waiting_bytes += publication->bytes;
+    return true;
+}
+
+void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
+                           tmsg_publication_t *publication)
+{
+    if (wait_for(subscriber, publication)) {
+        flush(subscriber);
+        enforce(subscriber);
+    }
+}
+
+/* Leaves the newest, as far as the bounds go, whatever the policy. */
+static void trim(tmsg_subscriber_t *subscriber)
+{
+    while (has_too_much(subscriber)) {
+        drop_waiting(subscriber, subscriber->waiting.head);
+    }
+}
+
+static void offer_kept(tmsg_subscriber_t *subscriber)
+{
+    const tmsg_list_t *kept = &subscriber->publisher->kept;
+
+    for (tmsg_node_t *node = kept->head; node != NULL; node = node->next) {
+        wait_for(subscriber, TMSG_CONTAINER_OF(node, tmsg_publication_t, node));
+    }
+    trim(subscriber);
+    flush(subscriber);
+}
+
+tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
+                                     tmsg_endpoint_t *endpoint,
+                                     const tmsg_subscriber_params_t *params)
+{
+    tmsg_subscriber_t *subscriber = calloc(1, sizeof(*subscriber));
+
+    if (subscriber == NULL) {
+        return tmsg_error_memory("a subscriber");
+    }
+    subscriber->refs = 1;
+    subscriber->publisher = publisher;
+    publisher->refs++;
+    subscriber->endpoint = endpoint;
+    tmsg_endpoint_hold(endpoint);
+    subscriber->params = *params;
+    tmsg_list_push(&publisher->subscribers, &subscriber->node);
+    subscriber->next = endpoint->subscriptions;
+    endpoint->subscriptions = subscriber;
+    offer_kept(subscriber);
+    return TMSG_OK;
+}
+
+tmsg_subscriber_t *tmsg_subscriber_find(const tmsg_publisher_t *publisher,
+                                        const tmsg_endpoint_t *endpoint)
+{
+    tmsg_subscriber_t *subscriber = endpoint->subscriptions;
+
+    while (subscriber != NULL && subscriber->publisher != publisher) {
+        subscriber = subscriber->next;
+    }
+    return subscriber;
+}
+
+void tmsg_subscriber_leave(tmsg_subscriber_t *subscriber)
+{
+    tmsg_subscriber_t **place = &subscriber->endpoint->subscriptions;
+
+    while (*place != subscriber) {
+        place = &(*place)->next;
+    }
+    *place = subscriber->next;
+    tmsg_list_remove(&subscriber->publisher->subscribers, &subscriber->node);
+    while (subscriber->waiting.count > 0) {
+        drop_waiting(subscriber, subscriber->waiting.head);
+    }
+    drop(subscriber);
+}
+
+void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint)
+{
+    tmsg_subscriber_t *subscriber = endpoint->subscriptions;
+
+    for (; subscriber != NULL; subscriber = subscriber->next) {
+        trim(subscriber); /* it may ask for the newest alone */
+        flush(subscriber);
+    }
+}
+
+static void run_release(tmsg_due_t *due)
+{
+    tmsg_subscriber_t *subscriber =
+        TMSG_CONTAINER_OF(due, tmsg_subscriber_t, due);
+    tmsg_worker_t *worker = subscriber->publisher->worker;
+
+    tmsg_worker_lock(worker);
+    if (subscriber->endpoint->handle) {
+        tmsg_endpoint_release(subscriber->endpoint);
+    }
+    drop(subscriber);
+    tmsg_worker_unlock(worker);
+}
+
+/* An owned endpoint is destroyed when whoever ends it has done with it. */
+void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->subscriptions != NULL) {
+        tmsg_subscriber_t *subscriber = endpoint->subscriptions;
+        tmsg_publisher_t *publisher = subscriber->publisher;
+
+        if (subscriber->params.flags & TMSG_SUBSCRIBER_OWNED &&
+            endpoint->handle) {
+            subscriber->due.run = run_release;
+            subscriber->refs++;
+            tmsg_worker_due(endpoint->worker, &subscriber->due);
+        }
+        publisher->refs++;
+        tmsg_subscriber_leave(subscriber);
+        tmsg_publisher_advance(publisher);
+        tmsg_publisher_drop(publisher);
+    }
+}

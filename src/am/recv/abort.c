@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* UCX cannot take an active message back, so one that is given up comes all the
+ * same, before its ABORT or after it: its number is accounted for in any case,
+ * and nothing stalls behind it. */
+#include "am/recv/abort.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/recv/deliver.h"
+#include "am/recv/receive.h"
+#include "core/bytes.h"
+#include "core/utf8.h"
+
+/* An ABORT that was faster than its message. */
+typedef struct {
+    tmsg_node_t node;
+    uint16_t channel;
+    uint32_t sequence;
+    tmsg_status_t status;
+    char why[320];
+} note_t;
+
+static note_t *find_note(const tmsg_endpoint_t *endpoint, uint16_t channel,
+                         uint32_t sequence)
+{
+    for (tmsg_node_t *node = endpoint->aborts.head; node != NULL;
+         node = node->next) {
+        note_t *note = TMSG_CONTAINER_OF(node, note_t, node);
+
+        if (note->channel == channel && note->sequence == sequence) {
+            return note;
+        }
+    }
+    return NULL;
+}
+
+/* Without memory for it the message is delivered: nobody promised it would not
+ * be. */
+static void keep(tmsg_endpoint_t *endpoint, const note_t *abort)
+{
+    note_t *kept;
+
+    if (find_note(endpoint, abort->channel, abort->sequence) != NULL) {
+        return;
+    }
+    kept = malloc(sizeof(*kept));
+    if (kept != NULL) {
+        *kept = *abort;
+        tmsg_list_push(&endpoint->aborts, &kept->node);
+    }
+}
+
+void tmsg_abort_recall(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    note_t *found;
+
+    if (endpoint->aborts.count == 0) {
+        return;
+    }
+    found =
+        find_note(endpoint, message->channel->number, message->head.sequence);
+    if (found != NULL) {
+        tmsg_list_remove(&endpoint->aborts, &found->node);
+        message->state = TMSG_RX_FETCHING; /* it is in no list to fetch */
+        tmsg_message_abort(message, found->status, found->why);
+        free(found);
+    }
+}
+
+void tmsg_aborts_free(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *node;
+
+    while ((node = tmsg_list_pop(&endpoint->aborts)) != NULL) {
+        free(TMSG_CONTAINER_OF(node, note_t, node));
+    }
+}
+
+/* One whose turn has not come. */
+static void apply(tmsg_channel_t *channel, const note_t *abort)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+    tmsg_message_t *message;
+
+    if (abort->sequence - channel->rx_credited >=
+        endpoint->worker->queue_depth) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "an abort of a message beyond the window");
+        return;
+    }
+    message = tmsg_message_find(channel, abort->sequence);
+    if (message == NULL) {
+        keep(endpoint, abort);
+        return;
+    }
+    tmsg_message_abort(message, abort->status, abort->why);
+    tmsg_messages_deliver(channel);
+}
+
+ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    const tmsg_preamble_t *head = &arrival->head;
+    note_t abort = {.channel = head->channel, .sequence = head->sequence};
+    tmsg_channel_t *channel =
+        endpoint == NULL ? NULL : tmsg_channel_of(endpoint, head->channel);
+    tmsg_message_t *message;
+
+    if (channel == NULL || head->body_bytes < 4) {
+        return UCS_OK;
+    }
+    abort.status = tmsg_control_failure((int32_t)tmsg_get_le(arrival->body, 4));
+    snprintf(abort.why, sizeof(abort.why), "given up by its sender: %.*s",
+             (int)(head->body_bytes - 4), (const char *)arrival->body + 4);
+    tmsg_utf8_scrub(abort.why);
+    if ((int32_t)(head->sequence - channel->rx_sequence) >= 0 &&
+        !tmsg_channel_overtook(channel, head->sequence)) {
+        apply(channel, &abort);
+        return UCS_OK;
+    }
+    message = tmsg_message_withdraw(channel, head->sequence);
+    if (message != NULL) {
+        tmsg_message_abort(message, abort.status, abort.why);
+    }
+    return UCS_OK;
+}

@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/fetch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/lease.h"
+#include "am/engine/progress.h"
+#include "am/path/cma.h"
+#include "am/recv/deliver.h"
+#include "am/recv/fetch_queue.h"
+#include "am/recv/incoming.h"
+#include "am/recv/lying.h"
+#include "am/recv/parts_layout.h"
+#include "am/recv/place.h"
+#include "am/recv/receive.h"
+#include "am/recv/stage_in.h"
+#include "am/send/parts.h"
+#include "am/session/resume.h"
+#include "am/ucx/segments.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "serialize/split.h"
+
+/* What UCX keeps may take one of its segments, however short it is: where it is
+ * to wait for memory it is copied instead. Longer than that it is in memory of
+ * its own. */
+#define COPIED_MOST 65536
+
+static void give_segment(tmsg_message_t *message)
+{
+    if (message->in_segment) {
+        message->in_segment = false;
+        tmsg_segment_give(message->ucx);
+    }
+}
+
+void tmsg_message_drop_data(tmsg_message_t *message)
+{
+    if (message->data == NULL) {
+        return;
+    }
+    give_segment(message);
+    if (message->is_read) {
+        tmsg_cma_drop(message->endpoint, &message->to_read, false);
+    } else if (message->copied) {
+        free(message->data);
+    } else {
+        ucp_am_data_release(message->ucx->ucp, message->data);
+    }
+    message->data = NULL;
+    tmsg_credit_free(message->endpoint, &message->charged);
+}
+
+tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
+                                     size_t bytes, bool fleeting)
+{
+    bool waits = tmsg_fetch_is_late(message);
+    bool takes =
+        !message->is_read &&
+        tmsg_segment_is_taken(message->endpoint, message->rendezvous, bytes);
+    void *copy = NULL;
+
+    if (bytes == 0 && !message->rendezvous) {
+        return TMSG_OK;
+    }
+    if (takes && !fleeting && !tmsg_segments_suffice(message->ucx)) {
+        if (message->rendezvous) {
+            return tmsg_segments_missing(message->ucx);
+        }
+        waits = true;
+    }
+    if (fleeting || (!message->rendezvous && waits && bytes <= COPIED_MOST)) {
+        copy = malloc(bytes);
+    }
+    if (copy == NULL && fleeting) {
+        return tmsg_error_memory("a message that waits for its own");
+    }
+    if (copy == NULL) {
+        message->data = data;
+        if (takes) {
+            message->in_segment = true;
+            tmsg_segment_keep(message->ucx);
+        }
+        return TMSG_IN_PROGRESS;
+    }
+    memcpy(copy, data, bytes);
+    message->data = copy;
+    message->copied = true;
+    return TMSG_OK;
+}
+
+/* Whether what was read from the sender's memory until now was what it sent, by
+ * its socket and by its word. */
+static bool is_lent(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_link_alive(endpoint) && tmsg_lease_stands(endpoint);
+}
+
+/* Where the sender is gone nothing behind it is delivered either: the order has
+ * no gap. It comes again where the connection is to come back. */
+static void lose(tmsg_message_t *message, ucs_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    bool alive = is_lent(endpoint);
+    char why[160];
+
+    if (alive && tmsg_endpoint_is_loss(ucs)) {
+        message->state = TMSG_RX_BROKEN;
+        tmsg_endpoint_lose(endpoint, ucs);
+        return;
+    }
+
+    if (alive) {
+        snprintf(why, sizeof(why),
+                 "the sender is gone, or its memory may not be read (UCX: %s)",
+                 ucs_status_string(ucs));
+    } else {
+        snprintf(why, sizeof(why), "the sender is gone");
+    }
+    if (tmsg_resume_fetch_failed(endpoint, alive, why)) {
+        message->state = TMSG_RX_BROKEN;
+    } else if (!alive) {
+        message->state = TMSG_RX_BROKEN;
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    } else {
+        tmsg_message_refuse(message, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+/* What UCX wrote counts only if its sender had not given us up by then, and
+ * changed its buffer. Memory that cannot be read is that
+ * of a peer that dies, of which the socket may not tell yet. */
+static bool is_believed(const tmsg_message_t *message)
+{
+    if (message->is_read && message->parts == NULL) {
+        return tmsg_link_alive(message->endpoint); /* its word was read */
+    }
+    return (!message->rendezvous && message->parts == NULL) ||
+           is_lent(message->endpoint);
+}
+
+static void finish(tmsg_message_t *message)
+{
+    if (!is_believed(message)) {
+        lose(message, UCS_OK);
+        tmsg_messages_deliver(message->channel);
+    } else if (message->body != NULL && !message->landed && !message->aborted) {
+        tmsg_message_landed(message);
+    } else if (message->stage == NULL || !tmsg_stage_in_copies(message)) {
+        tmsg_resume_fetched(message->endpoint);
+        tmsg_message_whole(message);
+    }
+}
+
+void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs)
+{
+    bool over = tmsg_endpoint_is_down(message->endpoint);
+
+    message->pending--;
+    if (!over && ucs != UCS_OK && message->state != TMSG_RX_FAILED) {
+        lose(message, ucs);
+    }
+    if (message->pending > 0) {
+        return;
+    }
+    if (over && !tmsg_message_stays(message)) {
+        tmsg_message_discard(message);
+    } else if (message->state == TMSG_RX_FAILED) {
+        tmsg_post_return(message);
+        tmsg_messages_deliver(message->channel);
+    } else if (message->aborted ||
+               (message->head_here && !tmsg_parts_missing(message))) {
+        finish(message);
+    }
+}
+
+static void fetched(tmsg_message_t *message, ucs_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    give_segment(message);
+    tmsg_op_over(endpoint, &message->op);
+    message->head_here = ucs == UCS_OK;
+    tmsg_message_fetched(message, ucs);
+    tmsg_endpoint_reported(endpoint);
+}
+
+/* Its UCX worker is gone. */
+static void forsaken(tmsg_op_t *op)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(op, tmsg_message_t, op);
+
+    message->in_segment = false;
+    fetched(message, UCS_ERR_CANCELED);
+}
+
+static void fetch_reported(void *request, ucs_status_t ucs, size_t length,
+                           void *arg)
+{
+    (void)length;
+    ucp_request_free(request);
+    fetched(arg, ucs);
+}
+
+static ucs_status_ptr_t start_ucx(tmsg_message_t *message,
+                                  const ucp_dt_iov_t *pieces, size_t count)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .cb.recv_am = fetch_reported,
+        .user_data = message,
+        .datatype = ucp_dt_make_contig(1),
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    void *data = message->data;
+
+    message->data = NULL;
+    if (count > 1) {
+        param.datatype = ucp_dt_make_iov();
+        return ucp_am_recv_data_nbx(message->ucx->ucp, data,
+                                    (void *)(uintptr_t)pieces, count, &param);
+    } /* UCX does better without a list of one */
+    return ucp_am_recv_data_nbx(message->ucx->ucp, data, pieces[0].buffer,
+                                pieces[0].length, &param);
+}
+
+static ucs_status_t read_now(tmsg_message_t *message,
+                             const ucp_dt_iov_t *pieces, size_t count)
+{
+    size_t read;
+    ucs_status_t ucs = tmsg_cma_read(message->endpoint, &message->to_read,
+                                     pieces, count, &read);
+
+    message->data = NULL;
+    if (ucs == UCS_ERR_INVALID_ADDR) {
+        tmsg_message_refuse_at(
+            message, tmsg_cma_place(pieces, read),
+            tmsg_cma_blame(message->endpoint, &message->to_read, read));
+    }
+    return ucs;
+}
+
+static tmsg_status_t start_rendezvous(tmsg_message_t *message)
+{
+    const ucp_dt_iov_t *pieces;
+    size_t count;
+    tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
+    ucs_status_ptr_t request;
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (count == 0) { /* UCX would lose its descriptor */
+        tmsg_message_drop_data(message);
+        message->head_here = true;
+        return TMSG_OK;
+    }
+    message->pending++;
+    tmsg_op_begin(message->endpoint, &message->op, forsaken);
+    request = message->is_read
+                  ? UCS_STATUS_PTR(read_now(message, pieces, count))
+                  : start_ucx(message, pieces, count);
+    if (!UCS_PTR_IS_PTR(request)) {
+        fetched(message, UCS_PTR_STATUS(request));
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t take_eager(tmsg_message_t *message)
+{
+    tmsg_status_t status = tmsg_place_copy(message, message->data);
+
+    if (status == TMSG_OK) {
+        tmsg_message_drop_data(message);
+        message->head_here = true;
+    }
+    return status;
+}
+
+bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
+                             size_t bytes)
+{
+    uint8_t *begin = message->small;
+
+    if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
+        message->head.flags & TMSG_HEADER_SPILLED || message->parts != NULL ||
+        message->stage != NULL || tmsg_incoming_may_be_placed(message)) {
+        return false;
+    }
+    if (bytes > 0) {
+        begin += -(uintptr_t)begin % TMSG_PAYLOAD_ALIGNMENT;
+        memcpy(begin, data, bytes);
+        tmsg_payload_place(message->map, begin);
+    }
+    return true;
+}
+
+bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
+{
+    return tmsg_post_is_simple(message) && tmsg_post_take(message) == TMSG_OK &&
+           tmsg_place_missing(message->map) == 0 &&
+           tmsg_place_copy(message, data) == TMSG_OK;
+}
+
+void tmsg_fetch_take_back(tmsg_message_t *message)
+{
+    if (message->kept_back > 0) {
+        tmsg_store_discharge(message->store, message->kept_back);
+        message->kept_back = 0;
+    }
+}
+
+/* For what has landed a device may be chosen, whose memory is asked for when
+ * others have theirs: as much is kept for it, if it may be had at all. */
+static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
+                               uint64_t spill)
+{
+    uint64_t budget = tmsg_store_budget(message->store);
+    uint64_t taken = tmsg_store_asks(message->store) ? spill : bytes + spill;
+    uint64_t left = budget > taken ? budget - taken : 0;
+    uint64_t most = bytes < left ? bytes : left;
+    tmsg_status_t status = TMSG_OK;
+
+    if (message->endpoint->worker->chooses && message->kept_back == 0 &&
+        most > 0) {
+        status = tmsg_store_reserve(message->store, most);
+        message->kept_back = status == TMSG_OK ? most : 0;
+    }
+    return status;
+}
+
+/* Memory for a spilled body, which is the library's, whoever has the rest. */
+static tmsg_status_t get_body(tmsg_message_t *message, uint64_t bytes,
+                              uint64_t spill)
+{
+    tmsg_status_t status = keep_back(message, bytes, spill);
+
+    if (status == TMSG_OK) {
+        status = tmsg_store_reserve(message->store, spill);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    message->body = malloc(spill);
+    if (message->body == NULL) {
+        tmsg_store_discharge(message->store, spill);
+        return tmsg_error_memory("a spilled header");
+    }
+    return TMSG_OK;
+}
+
+/* Whether a message's map is known before its payload is fetched. */
+static bool is_known(const tmsg_message_t *message)
+{
+    return message->landed || !message->rendezvous ||
+           !(message->head.flags & TMSG_HEADER_SPILLED);
+}
+
+/* For tensors of so many bytes, a few of them in the record. */
+static bool fits_record(tmsg_message_t *message, uint64_t bytes)
+{
+    uint8_t *begin = message->small;
+
+    if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
+        !is_known(message)) {
+        return false;
+    }
+    begin += -(uintptr_t)begin % TMSG_PAYLOAD_ALIGNMENT;
+    tmsg_payload_place(message->map, bytes > 0 ? begin : NULL);
+    return true;
+}
+
+/* Memory for those that come to a device. Lets the lock go. */
+static tmsg_status_t find_devices(tmsg_message_t *message)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+    tmsg_callback_t callback;
+    tmsg_status_t status;
+
+    if (message->landed) {
+        tmsg_fetch_take_back(message);
+    }
+    if (message->stage == NULL) {
+        return TMSG_OK;
+    }
+    tmsg_callback_enter(&callback, worker);
+    tmsg_worker_unlock(worker);
+    status = tmsg_stage_in_find(message);
+    tmsg_worker_lock(worker);
+    tmsg_callback_leave(&callback);
+    return status;
+}
+
+/* Whether the block that it gets is to have its whole payload, but for a
+ * spilled body. */
+static bool lies_in_block(const tmsg_message_t *message)
+{
+    return tmsg_map_is_bare(message->map) && message->stage == NULL &&
+           tmsg_split_has_none(&message->extra.split);
+}
+
+/* Memory for those tensors that nobody has placed. Lets the lock go. */
+static tmsg_status_t find_memory(tmsg_message_t *message)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+    uint64_t spill = tmsg_payload_spill(&message->head);
+    uint64_t bytes = is_known(message) ? tmsg_place_missing(message->map)
+                                       : message->head.payload_bytes - spill;
+    tmsg_status_t status = TMSG_OK;
+    bool asks = tmsg_store_asks(message->store);
+    tmsg_callback_t callback;
+
+    if (fits_record(message, bytes)) {
+        return TMSG_OK;
+    }
+    if (!tmsg_store_fits(message->store,
+                         bytes + spill + tmsg_stage_in_held(message), spill)) {
+        return tmsg_store_too_small(
+            message->store, bytes + spill + tmsg_stage_in_held(message));
+    }
+    if (is_known(message) && tmsg_message_may_lie(message)) {
+        return tmsg_message_lie(message);
+    }
+    if (asks) {
+        tmsg_callback_enter(&callback, worker);
+    }
+    tmsg_worker_unlock(worker);
+    if (!is_known(message) && message->body == NULL) {
+        status = get_body(message, bytes, spill);
+    }
+    if (status == TMSG_OK && bytes > 0) {
+        status = tmsg_store_alloc(message->store,
+                                  tmsg_map_liked(message->map, bytes), bytes,
+                                  &message->block);
+        message->in_block = status == TMSG_OK && lies_in_block(message);
+    }
+    if (status == TMSG_OK) {
+        tmsg_payload_place(message->map, message->block.data);
+    }
+    tmsg_worker_lock(worker);
+    if (asks) {
+        tmsg_callback_leave(&callback);
+    }
+    return status;
+}
+
+/* Where its tensors go; lets the lock go. What is wrong with it counts only
+ * where the endpoint has not ended meanwhile. */
+static tmsg_status_t make_ready(tmsg_message_t *message)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (is_known(message)) {
+        status = tmsg_incoming_ask(message);
+    }
+    if (status != TMSG_OK || message->endpoint->state == TMSG_EP_ENDED) {
+        return status;
+    }
+    if (is_known(message)) {
+        status = tmsg_post_take(message);
+    }
+    if (status == TMSG_OK) {
+        status = find_devices(message);
+    }
+    return status != TMSG_OK || message->landed ? status : find_memory(message);
+}
+
+static tmsg_status_t take(tmsg_message_t *message)
+{
+    if (message->landed) {
+        tmsg_place_landed(message);
+        return TMSG_OK;
+    }
+    if (message->lying_bytes > 0) { /* it counts as held now */
+        tmsg_credit_free(message->endpoint, &message->charged);
+        message->head_here = true;
+        return TMSG_OK;
+    }
+    return message->rendezvous ? start_rendezvous(message)
+                               : take_eager(message);
+}
+
+/* Refuses a message that had been kept: a rendezvous is fetched into nothing
+ * else, so its descriptor is released after the sender was told. */
+static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
+{
+    tmsg_message_refuse(message, status, tmsg_error_message());
+    tmsg_message_drop_data(message);
+}
+
+bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
+                             size_t room)
+{
+    bool starving =
+        tmsg_fetch_asks(worker) && tmsg_store_is_missed(worker->store);
+
+    if (room > 0) {
+        why[0] = '\0';
+    }
+    if (starving && room > 0) {
+        snprintf(why, room,
+                 "; a message waits for memory: those that came and were not "
+                 "released hold %llu bytes, and held_bytes is %llu",
+                 (unsigned long long)tmsg_store_held(worker->store),
+                 (unsigned long long)tmsg_store_budget(worker->store));
+    }
+    return starving;
+}
+
+int tmsg_worker_starves(tmsg_worker_t *worker)
+{
+    bool starving = tmsg_store_is_missed(worker->store);
+
+    if (starving) {
+        tmsg_worker_lock(worker);
+        starving = tmsg_worker_is_starving(worker, NULL, 0);
+        tmsg_worker_unlock(worker);
+    }
+    return starving;
+}
+
+/* Of one that finds no memory: that looks like a peer that sends nothing. */
+static void starve(tmsg_message_t *message)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+
+    if (message->starved || !tmsg_store_is_missed(worker->store)) {
+        return;
+    }
+    message->starved = true;
+    message->endpoint->stats.starved_messages++;
+    if (!worker->starved) {
+        worker->starved = true;
+        tmsg_log(TMSG_LOG_WARN,
+                 "%s: a message waits for memory: those that came and were not "
+                 "released hold %llu bytes, and held_bytes is %llu; this is "
+                 "said once",
+                 message->endpoint->peer,
+                 (unsigned long long)tmsg_store_held(worker->store),
+                 (unsigned long long)tmsg_store_budget(worker->store));
+    }
+}
+
+/* False: it found no memory, and asks again. Lets the lock go. */
+static bool fetch(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_status_t status;
+
+    message->state = TMSG_RX_FETCHING;
+    message->pending++; /* nobody abandons it meanwhile */
+    endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
+    status = message->aborted ? message->refusal : make_ready(message);
+    if (tmsg_endpoint_is_down(endpoint)) {
+        tmsg_message_drop_data(message);
+        tmsg_endpoint_reported(endpoint);
+        tmsg_message_fetched(message, UCS_OK);
+        return true;
+    }
+    endpoint->in_ucx--;
+    if (message->aborted) {
+        status = message->refusal;
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        starve(message);
+        message->pending--;
+        message->state = TMSG_RX_WAITING;
+        tmsg_fetch_put_back(message);
+        return false;
+    }
+    if (status == TMSG_OK) {
+        status = take(message);
+    }
+    if (status == TMSG_OK && message->state == TMSG_RX_FETCHING) {
+        status = message->stage != NULL ? tmsg_stage_in_begin(message)
+                                        : tmsg_parts_fetch(message);
+    } /* else what could not be read at once is refused by now */
+    if (status != TMSG_OK) {
+        refuse_kept(message, status);
+    }
+    tmsg_message_fetched(message, UCS_OK);
+    return true;
+}
+
+unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
+{
+    bool starves = false; /* one that asked, and so would all behind it */
+    tmsg_message_t *message;
+    unsigned count = 0;
+
+    if (worker->fetching) {
+        return 0;
+    }
+    worker->fetching = true;
+    tmsg_fetch_look(worker);
+    while (!worker->doomed &&
+           (message = tmsg_fetch_next(worker, !starves)) != NULL) {
+        if (fetch(message)) {
+            count++;
+        } else {
+            starves = true;
+        }
+    }
+    worker->fetching = false;
+    return count;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/lying.h"
+
+#include "am/endpoint/endpoint.h"
+#include "am/recv/place.h"
+#include "core/map.h"
+
+/* Written over a payload that nobody looks at any more. */
+struct tmsg_lifted {
+    struct tmsg_lifted *next;
+};
+
+bool tmsg_message_may_lie(const tmsg_message_t *message)
+{
+    uint64_t spill = tmsg_payload_spill(&message->head);
+    uint64_t bytes = message->head.payload_bytes;
+
+    return !message->rendezvous && !message->copied && message->data != NULL &&
+           message->parts == NULL && message->posted == NULL &&
+           message->stage == NULL && bytes > TMSG_LYING_LEAST &&
+           !tmsg_store_asks(message->store) &&
+           (uintptr_t)message->data % TMSG_PAYLOAD_ALIGNMENT == 0 &&
+           tmsg_place_missing(message->map) == bytes - spill;
+}
+
+tmsg_status_t tmsg_message_lie(tmsg_message_t *message)
+{
+    uint64_t bytes = message->head.payload_bytes;
+    tmsg_status_t status = tmsg_store_reserve(message->store, bytes);
+
+    if (status == TMSG_OK) {
+        atomic_fetch_add(&message->ucx->holders, 1);
+        message->lying_bytes = bytes;
+        message->endpoint->stats.received_in_place++;
+        tmsg_payload_place(message->map,
+                           (uint8_t *)message->data +
+                               tmsg_payload_spill(&message->head));
+    }
+    return status;
+}
+
+static void give(tmsg_ucx_t *ucx, struct tmsg_lifted *lifted)
+{
+    lifted->next = atomic_load_explicit(&ucx->lifted, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&ucx->lifted, &lifted->next,
+                                                  lifted, memory_order_release,
+                                                  memory_order_relaxed)) {
+    }
+}
+
+/* UCX is called by one thread at a time, and from none of its callbacks. */
+void tmsg_message_lift(tmsg_message_t *message)
+{
+    tmsg_ucx_t *ucx = message->ucx;
+
+    if (message->lying_bytes == 0) {
+        return;
+    }
+    if (message->data != NULL) {
+        bool first =
+            atomic_load_explicit(&ucx->lifted, memory_order_relaxed) == NULL;
+
+        give(ucx, message->data);
+        if (first) {
+            tmsg_store_signal(message->store);
+        }
+    }
+    tmsg_store_discharge(message->store, message->lying_bytes);
+    tmsg_ucx_let_go(ucx);
+}
+
+void tmsg_ucx_release_lifted(tmsg_ucx_t *ucx)
+{
+    struct tmsg_lifted *lifted =
+        atomic_exchange_explicit(&ucx->lifted, NULL, memory_order_acquire);
+
+    while (lifted != NULL) {
+        struct tmsg_lifted *next = lifted->next;
+
+        ucp_am_data_release(ucx->ucp, lifted);
+        lifted = next;
+    }
+}

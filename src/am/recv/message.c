@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/recv/call.h"
+#include "am/recv/deliver.h"
+#include "am/recv/fetch.h"
+#include "am/recv/lying.h"
+#include "am/recv/stage_in.h"
+#include "am/send/parts.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/map.h"
+#include "memory/domain.h"
+
+const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message)
+{
+    return message->map;
+}
+
+tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message)
+{
+    return message->endpoint;
+}
+
+uint16_t tmsg_message_channel(const tmsg_message_t *message)
+{
+    return message->head.channel;
+}
+
+tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
+                                  const void **header_p, size_t *header_bytes_p)
+{
+    if (message->raw == NULL) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "the worker keeps no headers: it was made "
+                              "without TMSG_WORKER_CAPTURE");
+    }
+    *header_p = message->raw;
+    *header_bytes_p = (size_t)message->head.bytes + message->head.body_bytes;
+    return TMSG_OK;
+}
+
+void tmsg_message_free_spare(tmsg_spare_t *spare)
+{
+    tmsg_message_t *message = TMSG_CONTAINER_OF(spare, tmsg_message_t, spare);
+
+    tmsg_map_destroy(message->map);
+    tmsg_store_drop(message->store);
+    free(message->pieces);
+    free(message->parts_kept);
+    tmsg_host_free(message->room);
+    free(message);
+}
+
+static void keep_record(tmsg_message_t *message)
+{
+    tmsg_store_t *store = message->store;
+
+    message->again = 0;
+    message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
+                           message->piece_room * sizeof(*message->pieces) +
+                           message->room_bytes + tmsg_parts_kept(message);
+    tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
+}
+
+/* The map is empty, or laid out. Nothing here touches the worker: it may be
+ * gone. */
+static void end_message(void *arg)
+{
+    tmsg_message_t *message = arg;
+
+    tmsg_call_dropped(message);
+    tmsg_message_drop_body(message);
+    tmsg_parts_forget(message);
+    tmsg_stage_in_free(message);
+    free(message->why);
+    free(message->stream);
+    free(message->checksums);
+    free(message->raw);
+    if (message->state == TMSG_RX_DELIVERED || message->again != 0) {
+        tmsg_store_discharge(message->store, message->noted);
+    } else {
+        tmsg_store_forget(message->store, message->noted);
+    }
+    tmsg_store_free(message->store, &message->block);
+    tmsg_fetch_take_back(message);
+    tmsg_message_lift(message);
+    if (message->posted != NULL && tmsg_map_unhold(message->posted)) {
+        tmsg_map_free(message->posted);
+    }
+    tmsg_endpoint_drop(message->endpoint);
+    keep_record(message);
+}
+
+tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
+{
+    tmsg_map_t *map = message->map;
+    void *husk;
+
+    if (message->call != NULL || message->parts != NULL ||
+        message->stage != NULL || message->posted != NULL ||
+        message->data != NULL || message->body != NULL || message->again != 0 ||
+        message->pending > 0) {
+        return message;
+    }
+    husk = malloc(offsetof(tmsg_message_t, pieces));
+    if (husk == NULL) {
+        return message;
+    }
+    free(message->checksums);
+    free(message->raw);
+    message->checksums = NULL;
+    message->raw = NULL;
+    tmsg_store_forget(message->store, message->noted);
+    message->noted = 0;
+    message->husk = true;
+    message->map = NULL;
+    memcpy(husk, message, offsetof(tmsg_message_t, pieces));
+    message->map = map;
+    (void)tmsg_map_clear(map); /* nobody else has it */
+    keep_record(message);
+    return husk;
+}
+
+static void end_husk(tmsg_message_t *husk)
+{
+    free(husk->why);
+    free(husk->stream);
+    tmsg_endpoint_drop(husk->endpoint);
+    free(husk);
+}
+
+/* The same of one that keeps its map: mostly it has nothing else. What that of
+ * a repeat takes was counted when it was laid out. */
+static void end_laid(void *arg)
+{
+    tmsg_message_t *message = arg;
+    tmsg_store_t *store = message->store;
+
+    if (message->posted != NULL || message->why != NULL) {
+        end_message(message);
+        return;
+    }
+    if (message->again == 0) {
+        message->spare.bytes =
+            message->noted + message->room_bytes + tmsg_parts_kept(message);
+    }
+    if (message->aborted || message->discarded) {
+        message->again = 0;
+    }
+    if (tmsg_store_is_inside(store)) { /* then its worker lives */
+        tmsg_endpoint_return(message->endpoint);
+    } else {
+        tmsg_endpoint_drop(message->endpoint);
+    }
+    tmsg_store_give_back(store, &message->spare, message->noted);
+}
+
+tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
+{
+    tmsg_status_t status =
+        tmsg_store_note(message->store, bytes, message->noted > 0);
+
+    if (status == TMSG_OK) {
+        message->noted += bytes;
+    }
+    return status;
+}
+
+void tmsg_message_drop_body(tmsg_message_t *message)
+{
+    if (message->body != NULL) {
+        free(message->body);
+        message->body = NULL;
+        tmsg_store_discharge(message->store,
+                             tmsg_payload_spill(&message->head));
+    }
+}
+
+void tmsg_message_delivered(tmsg_message_t *message)
+{
+    message->state = TMSG_RX_DELIVERED;
+    tmsg_post_delivered(message);
+    if (message->again == 0) {
+        tmsg_store_move(message->store, message->noted);
+    }
+    if (message->laid) {
+        tmsg_map_recycle_laid(message->map, end_laid, message);
+    } else {
+        tmsg_map_recycle(message->map, end_message, message);
+    }
+}
+
+/* Gives back one that is still as it began, as it is. False: it is not. */
+static bool end_again(tmsg_message_t *message)
+{
+    if (message->again == 0 || message->state != TMSG_RX_DELIVERED ||
+        message->aborted || message->discarded ||
+        !tmsg_store_is_inside(message->store) ||
+        !tmsg_map_unrecycle(message->map)) {
+        return false;
+    }
+    tmsg_endpoint_return(message->endpoint);
+    tmsg_store_give_back(message->store, &message->spare, message->noted);
+    return true;
+}
+
+void tmsg_message_destroy(tmsg_message_t *message)
+{
+    if (message == NULL || end_again(message)) {
+        return;
+    }
+    if (message->husk) {
+        end_husk(message);
+        return;
+    }
+    if (message->state == TMSG_RX_DELIVERED) {
+        tmsg_map_destroy(message->map);
+        return;
+    }
+    (void)tmsg_map_clear(message->map); /* nobody else has it */
+    end_message(message);
+}
+
+static void run_destroy(tmsg_due_t *due)
+{
+    tmsg_message_destroy(TMSG_CONTAINER_OF(due, tmsg_message_t, due));
+}
+
+void tmsg_message_discard(tmsg_message_t *message)
+{
+    tmsg_stage_in_stop(message);
+    tmsg_post_return(message);
+    tmsg_schema_destroy(message->schema); /* its budget has the same lock */
+    message->schema = NULL;
+    message->discarded = true;
+    message->due.run = run_destroy;
+    tmsg_worker_due(message->endpoint->worker, &message->due);
+}
+
+/* Room for a payload, unless it is small and lies in the record. */
+static tmsg_status_t make_room(tmsg_message_t *message, size_t bytes)
+{
+    tmsg_status_t status;
+    void *room = NULL;
+
+    if (bytes <= TMSG_MESSAGE_SMALL || bytes <= message->room_bytes) {
+        return TMSG_OK;
+    }
+    tmsg_host_free(message->room);
+    status = tmsg_host_alloc(bytes, TMSG_PAYLOAD_ALIGNMENT, 0, &room);
+    message->room = room;
+    message->room_bytes = room == NULL ? 0 : bytes;
+    return status;
+}
+
+/* Makes the map of a record one with that layout, its tensors, of `bytes`, in
+ * the record's room; or an empty one, with NULL. */
+static tmsg_status_t lay(tmsg_message_t *message, const tmsg_map_t *layout,
+                         size_t bytes)
+{
+    tmsg_status_t status;
+
+    if (tmsg_map_layout(message->map) == layout) {
+        return TMSG_OK;
+    }
+    (void)tmsg_map_clear(message->map); /* nobody else has it */
+    if (layout == NULL) {
+        return TMSG_OK;
+    }
+    status = make_room(message, bytes);
+    if (status == TMSG_OK) {
+        status = tmsg_map_share(message->map, layout);
+    }
+    if (status == TMSG_OK) {
+        tmsg_payload_place(message->map, tmsg_message_room(message, bytes));
+    }
+    return status;
+}
+
+static tmsg_message_t *get_record(tmsg_store_t *store)
+{
+    tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_messages(store));
+    tmsg_message_t *message;
+
+    if (spare != NULL) {
+        return TMSG_CONTAINER_OF(spare, tmsg_message_t, spare);
+    }
+    message = malloc(sizeof(*message));
+    if (message == NULL) {
+        tmsg_error_memory("a message");
+        return NULL;
+    }
+    message->again = 0;
+    message->pieces = NULL;
+    message->piece_room = 0;
+    message->parts_kept = NULL;
+    message->room = NULL;
+    message->room_bytes = 0;
+    if (tmsg_map_create(&message->map) != TMSG_OK) {
+        free(message);
+        return NULL;
+    }
+    message->store = store;
+    tmsg_store_hold(store);
+    return message;
+}
+
+static void begin(tmsg_message_t *message, const tmsg_preamble_t *head,
+                  tmsg_ucx_t *ucx, tmsg_channel_t *channel)
+{
+    tmsg_zero(message, offsetof(tmsg_message_t, store));
+    message->endpoint = channel->endpoint;
+    message->channel = channel;
+    message->head = *head;
+    message->ucx = ucx;
+}
+
+tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
+                                  tmsg_channel_t *channel,
+                                  tmsg_message_t **message_p)
+{
+    tmsg_store_t *store = channel->endpoint->worker->store;
+    tmsg_message_t *message = get_record(store);
+
+    if (message == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    (void)lay(message, NULL, 0);
+    begin(message, head, ucx, channel);
+    tmsg_endpoint_borrow(channel->endpoint);
+    *message_p = message;
+    return TMSG_OK;
+}
+
+/* A record with the map of a repeat. */
+static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
+                      tmsg_channel_t *channel)
+{
+    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+
+    if (lay(message, repeat->layout, (size_t)repeat->head.payload_bytes) !=
+        TMSG_OK) {
+        return false;
+    }
+    begin(message, &repeat->head, ucx, channel);
+    message->noted = repeat->noted;
+    message->laid = true;
+    message->again = repeat->number;
+    message->spare.bytes = repeat->noted - repeat->room_bytes +
+                           message->room_bytes + tmsg_parts_kept(message);
+    return true;
+}
+
+/* What has a payload beside it is held to the budget, as all payloads are. */
+static bool charge(tmsg_store_t *store, const tmsg_repeat_in_t *repeat)
+{
+    return repeat->room_bytes > 0
+               ? tmsg_store_claim(store, repeat->noted)
+               : tmsg_store_charge(store, repeat->noted) == TMSG_OK;
+}
+
+tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
+{
+    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+    tmsg_store_t *store = channel->endpoint->worker->store;
+    tmsg_message_t *message;
+
+    if (!charge(store, repeat)) {
+        return NULL;
+    }
+    message = get_record(store);
+    if (message != NULL && message->again == repeat->number) {
+        message->state = TMSG_RX_WAITING;
+        message->call = NULL;
+    } else if (message == NULL || !lay_again(message, ucx, channel)) {
+        tmsg_store_discharge(store, repeat->noted);
+        if (message != NULL) {
+            tmsg_message_free_spare(&message->spare);
+        }
+        return NULL;
+    }
+    tmsg_endpoint_borrow(channel->endpoint);
+    return message;
+}
+
+/* Messages leave either queue from anywhere, for both are pulled. */
+static void unlink_ready(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    tmsg_list_remove(&endpoint->worker->ready, &message->queue);
+    tmsg_list_remove(&endpoint->ready, &message->own_queue);
+}
+
+void tmsg_message_take_out(tmsg_message_t *message)
+{
+    unlink_ready(message);
+    tmsg_message_taken(message);
+}
+
+tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
+                                  tmsg_endpoint_t *endpoint)
+{
+    tmsg_message_t *message = NULL;
+
+    if (endpoint != NULL && endpoint->ready.count > 0) {
+        message =
+            TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
+    } else if (endpoint == NULL && worker->ready.count > 0) {
+        message = TMSG_CONTAINER_OF(worker->ready.head, tmsg_message_t, queue);
+    }
+    if (message != NULL) {
+        tmsg_message_take_out(message);
+    }
+    return message;
+}
+
+tmsg_message_t *tmsg_message_withdraw(tmsg_channel_t *channel,
+                                      uint32_t sequence)
+{
+    tmsg_node_t *node = channel->endpoint->ready.head;
+
+    for (; node != NULL; node = node->next) {
+        tmsg_message_t *message =
+            TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue);
+
+        if (message->channel == channel && message->head.sequence == sequence) {
+            unlink_ready(message);
+            return message;
+        }
+    }
+    return NULL;
+}
+
+void tmsg_messages_discard(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->ready.count > 0) {
+        tmsg_message_t *message =
+            TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
+
+        unlink_ready(message);
+        tmsg_message_discard(message);
+    }
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/parts_layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/recv/incoming.h"
+#include "am/recv/place.h"
+#include "am/send/parts.h"
+#include "core/error.h"
+#include "core/map.h"
+#include "serialize/split.h"
+
+/* A tensor that travels as parts. */
+typedef struct {
+    uint32_t first; /* number of its first part */
+    uint32_t index; /* in the map */
+} run_t;
+
+#define KEPT_MOST ((size_t)16 * 1024)
+
+struct tmsg_parts_in {
+    size_t room; /* bytes of the record */
+    uint64_t chunk;
+    uint32_t count;
+    uint32_t left; /* that are not in their place yet */
+    size_t runs;
+    run_t *run;          /* by `first` */
+    uint8_t *arrived;    /* a bit for each part */
+    uint32_t sliced;     /* number of the first slice, `count` without any */
+    uint64_t left_bytes; /* that travel so */
+    const ucp_dt_iov_t *place; /* of these, once there is one */
+    size_t places;
+    uint64_t *ends; /* of each of several places, among these bytes */
+};
+
+static void count(const tmsg_message_t *message, tmsg_parts_in_t *parts)
+{
+    const tmsg_split_t *split = &message->extra.split;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    size_t size = tmsg_map_size(message->map);
+
+    parts->runs = 0;
+    parts->count = 0;
+    for (size_t i = tmsg_split_next(split, message->map, 0); i < size;
+         i = tmsg_split_next(split, message->map, i + 1)) {
+        if (parts->run != NULL) {
+            parts->run[parts->runs] = (run_t){parts->count, (uint32_t)i};
+        }
+        parts->runs++;
+        parts->count += (uint32_t)tmsg_split_parts(split, entries[i].bytes);
+    }
+    parts->sliced = parts->count;
+    parts->left_bytes =
+        split->slice == 0 ? 0 : tmsg_split_left_bytes(split, message->map);
+    parts->count += (uint32_t)tmsg_split_slices(split, parts->left_bytes);
+}
+
+/* What they add to the memory that the payload takes, where all tensors lie as
+ * if there were no parts. */
+static uint64_t parts_bytes(const tmsg_message_t *message)
+{
+    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
+    uint64_t whole = 0;
+
+    (void)tmsg_layout_bytes(message->map, limits, &whole); /* it was checked */
+    return whole - tmsg_split_head_bytes(&message->extra.split, message->map);
+}
+
+/* The memory for all of it, and not for the head alone, must be to be had. */
+static tmsg_status_t check_total(const tmsg_message_t *message)
+{
+    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
+    uint64_t spill = tmsg_payload_spill(&message->head);
+    uint64_t bytes = message->head.payload_bytes + parts_bytes(message);
+
+    if (bytes > limits->message_bytes) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "payload of %llu bytes, at most %llu (limit "
+                              "message_bytes)",
+                              (unsigned long long)bytes,
+                              (unsigned long long)limits->message_bytes);
+    }
+    if (!tmsg_incoming_may_be_placed(message) &&
+        !tmsg_store_fits(message->store, bytes, spill)) {
+        return tmsg_store_too_small(message->store, bytes);
+    }
+    return TMSG_OK;
+}
+
+/* All zero, but for its room. */
+static tmsg_parts_in_t *get_record(tmsg_message_t *message, size_t bytes)
+{
+    tmsg_parts_in_t *parts = message->parts_kept;
+
+    if (parts != NULL && parts->room >= bytes) {
+        size_t room = parts->room;
+
+        message->parts_kept = NULL;
+        memset(parts, 0, bytes);
+        parts->room = room;
+        return parts;
+    }
+    parts = calloc(1, bytes);
+    if (parts != NULL) {
+        parts->room = bytes;
+    }
+    return parts;
+}
+
+tmsg_status_t tmsg_parts_layout_make(tmsg_message_t *message)
+{
+    tmsg_split_t *split = &message->extra.split;
+    tmsg_parts_in_t counted = {.run = NULL};
+    tmsg_parts_in_t *parts;
+    uint8_t *others;
+    size_t runs_bytes, bytes;
+    tmsg_status_t status;
+
+    if (split->large > 0) {
+        count(message, &counted);
+    }
+    if (counted.count == 0) {
+        message->extra.split = (tmsg_split_t){0};
+        return TMSG_OK;
+    }
+    status = check_total(message);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    runs_bytes = counted.runs * sizeof(*counted.run);
+    bytes = sizeof(*parts) + runs_bytes + split->others_bytes +
+            counted.count / 8 + 1;
+    status = tmsg_message_note(message, bytes);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    parts = get_record(message, bytes);
+    if (parts == NULL) {
+        return tmsg_error_memory("a message's parts");
+    }
+    parts->run = (run_t *)(parts + 1);
+    others = (uint8_t *)(parts + 1) + runs_bytes;
+    parts->arrived = others + split->others_bytes;
+    parts->chunk = split->chunk;
+    if (split->others_bytes > 0) { /* the body does not stay */
+        memcpy(others, split->others, split->others_bytes);
+        split->others = others;
+    }
+    count(message, parts);
+    parts->left = parts->count;
+    message->parts = parts;
+    message->parts_bytes = parts_bytes(message);
+    return TMSG_OK;
+}
+
+static void find_slice(const tmsg_message_t *message, uint32_t number,
+                       tmsg_part_range_t *range)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+    uint64_t slice = message->extra.split.slice;
+    uint64_t offset = (uint64_t)(number - parts->sliced) * slice;
+    uint64_t left = parts->left_bytes - offset;
+
+    *range = (tmsg_part_range_t){.is_slice = true,
+                                 .offset = offset,
+                                 .bytes = left < slice ? left : slice};
+}
+
+static void find_tensor(const tmsg_message_t *message, uint32_t number,
+                        tmsg_part_range_t *range)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+    size_t low = 0, high = parts->runs;
+    uint32_t index;
+    uint64_t offset, left;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (parts->run[middle].first <= number) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    index = parts->run[low].index;
+    offset = (number - parts->run[low].first) * parts->chunk;
+    left = tmsg_map_entries(message->map)[index].bytes - offset;
+    *range =
+        (tmsg_part_range_t){.index = index,
+                            .offset = offset,
+                            .bytes = left < parts->chunk ? left : parts->chunk};
+}
+
+bool tmsg_parts_layout_find(const tmsg_message_t *message, uint32_t number,
+                            tmsg_part_range_t *range_p)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+
+    if (parts == NULL || number >= parts->count) {
+        return false;
+    }
+    if (number >= parts->sliced) {
+        find_slice(message, number, range_p);
+    } else {
+        find_tensor(message, number, range_p);
+    }
+    return true;
+}
+
+bool tmsg_parts_layout_note(tmsg_message_t *message, uint32_t number)
+{
+    uint8_t *arrived = &message->parts->arrived[number / 8];
+    uint8_t bit = (uint8_t)(1u << number % 8);
+    bool first = (*arrived & bit) == 0;
+
+    *arrived |= bit;
+    return first;
+}
+
+const char *tmsg_parts_layout_claim(tmsg_message_t *message, uint32_t number,
+                                    uint64_t bytes, tmsg_part_range_t *range_p)
+{
+    if (!tmsg_parts_layout_find(message, number, range_p)) {
+        return "a part that its message does not have";
+    }
+    if (range_p->bytes != bytes) {
+        return "a part of another length than its message says";
+    }
+    return tmsg_parts_layout_note(message, number) ? NULL
+                                                   : "a part that came twice";
+}
+
+void tmsg_parts_layout_landed(tmsg_message_t *message)
+{
+    message->parts->left--;
+}
+
+uint64_t tmsg_parts_layout_coming(const tmsg_message_t *message)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+
+    return parts->left > message->parts_bytes / parts->chunk
+               ? message->parts_bytes
+               : parts->left * parts->chunk;
+}
+
+bool tmsg_parts_missing(const tmsg_message_t *message)
+{
+    return message->parts != NULL && message->parts->left > 0;
+}
+
+void tmsg_parts_forget(tmsg_message_t *message)
+{
+    tmsg_parts_in_t *parts = message->parts;
+
+    if (parts == NULL) {
+        return;
+    }
+    free(parts->ends);
+    message->parts = NULL;
+    if (parts->room > KEPT_MOST) {
+        free(parts);
+        return;
+    }
+    free(message->parts_kept);
+    message->parts_kept = parts;
+}
+
+size_t tmsg_parts_kept(const tmsg_message_t *message)
+{
+    return message->parts_kept == NULL ? 0 : message->parts_kept->room;
+}
+
+tmsg_status_t tmsg_parts_layout_place(tmsg_message_t *message)
+{
+    tmsg_parts_in_t *parts = message->parts;
+    tmsg_status_t status;
+    uint64_t end = 0;
+
+    if (parts == NULL || parts->left_bytes == 0) {
+        return TMSG_OK;
+    }
+    status = tmsg_place_slices(message, &parts->place, &parts->places);
+    if (status != TMSG_OK || parts->places == 1) {
+        return status;
+    }
+    parts->ends = malloc(parts->places * sizeof(*parts->ends));
+    if (parts->ends == NULL) {
+        return tmsg_error_memory("a list of a message's tensors");
+    }
+    for (size_t i = 0; i < parts->places; i++) {
+        end += parts->place[i].length;
+        parts->ends[i] = end;
+    }
+    return TMSG_OK;
+}
+
+/* The first place that ends behind a byte of what travels in slices. */
+static size_t find_place(const tmsg_parts_in_t *parts, uint64_t offset)
+{
+    size_t low = 0, high = parts->places - 1;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (parts->ends[middle] <= offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+void *tmsg_parts_layout_slice(const tmsg_message_t *message,
+                              const tmsg_part_range_t *range,
+                              ucp_dt_iov_t **iov_p, size_t *count_p)
+{
+    const tmsg_parts_in_t *parts = message->parts;
+    uint64_t offset = range->offset, bytes = range->bytes;
+    size_t first, last;
+    ucp_dt_iov_t *iov;
+
+    if (parts->places == 1) {
+        return (uint8_t *)parts->place[0].buffer + offset;
+    }
+    first = find_place(parts, offset);
+    last = find_place(parts, offset + bytes - 1);
+    iov = malloc((last - first + 1) * sizeof(*iov));
+    if (iov == NULL) {
+        return NULL;
+    }
+    for (size_t i = first; i <= last; i++) {
+        uint64_t skip =
+            i > first ? 0 : offset - (parts->ends[i] - parts->place[i].length);
+        uint64_t room = parts->place[i].length - skip;
+
+        iov[i - first] =
+            (ucp_dt_iov_t){(uint8_t *)parts->place[i].buffer + skip,
+                           room < bytes ? room : bytes};
+        bytes -= iov[i - first].length;
+    }
+    *iov_p = iov;
+    *count_p = last - first + 1;
+    return *count_p > 1 ? (void *)iov : iov[0].buffer;
+}

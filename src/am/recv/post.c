@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/post.h"
+
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/engine/progress.h"
+#include "am/recv/into.h"
+#include "am/recv/message.h"
+#include "am/recv/stage_in.h"
+#include "core/dlpack.h"
+#include "core/error.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "memory/domain.h"
+
+/* Gives those tensors of a message that `ours` has, too, the places that they
+ * have there; it has no data yet, but for what was placed. */
+static tmsg_status_t lend(tmsg_message_t *message, const tmsg_map_t *ours)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
+        const tmsg_map_entry_t *place = tmsg_into_find(ours, i, &entries[i]);
+
+        if (place == NULL || entries[i].tensor.data != NULL) {
+            continue;
+        }
+        if (!tmsg_map_entry_is_on_host(place) ||
+            !tmsg_map_entry_is_on_host(&entries[i])) {
+            status = tmsg_stage_in_choose(message, i, place->tensor.device,
+                                          place->stream);
+        }
+        if (status != TMSG_OK) {
+            return status;
+        }
+        tmsg_map_place(message->map, i, place->tensor.data);
+    }
+    return TMSG_OK;
+}
+
+/* What cannot be received into it is copied there when it is whole. */
+static tmsg_status_t take_call(tmsg_message_t *message)
+{
+    tmsg_status_t status;
+
+    if (message->posted == NULL || message->lent) {
+        return TMSG_OK;
+    }
+    status = tmsg_into_check(message->map, message->posted);
+    if (status != TMSG_OK || !tmsg_into_fits(message->map, message->posted)) {
+        return status;
+    }
+    message->lent = true;
+    return lend(message, message->posted);
+}
+
+tmsg_status_t tmsg_post_finish(tmsg_message_t *message)
+{
+    return message->posted == NULL || message->lent
+               ? TMSG_OK
+               : tmsg_into_copy(message->map, message->posted);
+}
+
+tmsg_status_t tmsg_post_take(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_post_t *post = &endpoint->post;
+
+    if (message->head.kind == TMSG_KIND_CALL) {
+        return take_call(message);
+    }
+    if (post->map == NULL || post->message != NULL || !post->waiting ||
+        message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
+        message->head.sequence != message->channel->rx_sequence ||
+        !tmsg_into_fits(message->map, post->map)) {
+        return TMSG_OK;
+    }
+    post->message = message;
+    return lend(message, post->map);
+}
+
+void tmsg_post_delivered(tmsg_message_t *message)
+{
+    tmsg_post_t *post = &message->endpoint->post;
+
+    if (post->message == message) {
+        message->posted = post->map;
+        post->map = NULL;
+        post->message = NULL;
+    }
+}
+
+/* Its release is the application's: without the lock. */
+static void let_go(const tmsg_map_t *map)
+{
+    if (map != NULL && tmsg_map_unhold(map)) {
+        tmsg_map_free(map);
+    }
+}
+
+static void run_leave(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, post.due);
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_post_t *post = &endpoint->post;
+    const tmsg_map_t *map = NULL;
+
+    tmsg_worker_lock(worker);
+    post->leaving = false;
+    if (!post->waiting && post->message == NULL) {
+        map = post->map;
+        post->map = NULL;
+    }
+    tmsg_worker_unlock(worker);
+    let_go(map);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* Nobody may come back for it. */
+static void leave(tmsg_endpoint_t *endpoint)
+{
+    tmsg_post_t *post = &endpoint->post;
+
+    if (!post->leaving) {
+        post->leaving = true;
+        post->due.run = run_leave;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &post->due);
+    }
+}
+
+void tmsg_post_return(tmsg_message_t *message)
+{
+    tmsg_post_t *post = &message->endpoint->post;
+
+    if (post->message != message || message->pending > 0) {
+        return; /* parts of it may still be on their way into the map */
+    }
+    post->message = NULL;
+    if (!post->waiting) {
+        leave(message->endpoint);
+    }
+    tmsg_worker_arrived(message->endpoint->worker);
+}
+
+static tmsg_status_t check_map(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        if (tmsg_map_entry_is_read_only(&entries[i])) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED, "tensor '%s' is read-only",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
+        }
+        if (tmsg_domain_of(tensor->device) == NULL ||
+            (tensor->strides != NULL && (!tmsg_tensor_is_dense(tensor) ||
+                                         tmsg_tensor_is_broadcast(tensor)))) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': received into is memory without gaps of the CPU "
+                "or of a device that a domain holds",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
+        }
+    }
+    return tmsg_map_check_apart(map);
+}
+
+static bool has_foreign(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (!tmsg_map_entry_is_on_host(&entries[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tmsg_post_is_simple(const tmsg_message_t *message)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    if (message->head.kind == TMSG_KIND_CALL) {
+        return message->posted != NULL && !has_foreign(message->posted);
+    }
+    return message->head.kind == TMSG_KIND_MAP &&
+           endpoint->worker->on_header == NULL && endpoint->post.map != NULL &&
+           !endpoint->post.foreign;
+}
+
+tmsg_status_t tmsg_post_check(const tmsg_map_t *map)
+{
+    if (!tmsg_map_is_idle(map)) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "the map is being sent, or belongs to a message "
+                              "that was received into it");
+    }
+    return check_map(map);
+}
+
+/* The message that was received into `map` and waits to be pulled, or NULL. */
+static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
+                                  const tmsg_map_t *map)
+{
+    for (tmsg_node_t *node = endpoint->ready.head; node != NULL;
+         node = node->next) {
+        tmsg_message_t *message =
+            TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue);
+
+        if (message->posted == map) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+/* One that was given up and not let go of yet, *stale_p, makes room. */
+static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                              const tmsg_map_t **stale_p)
+{
+    tmsg_post_t *post = &endpoint->post;
+    tmsg_status_t status;
+
+    if (map == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
+    }
+    if (post->map != map && !post->waiting && post->message == NULL) {
+        *stale_p = post->map;
+        post->map = NULL;
+    }
+    if (post->waiting || (post->map != NULL && post->map != map)) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "%s: another receive waits with a map",
+                              endpoint->peer);
+    }
+    if (post->map == NULL && find_ready(endpoint, map) == NULL) {
+        status = tmsg_post_check(map);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        tmsg_map_hold(map);
+        post->map = map;
+        post->foreign = has_foreign(map);
+    }
+    post->waiting = true;
+    return TMSG_OK;
+}
+
+static bool is_settled(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->post.message == NULL &&
+           (endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED);
+}
+
+/* What the wait has come to. The map is let go or goes to a message that has to
+ * be copied yet, *copy_p; *spent_p is one to be let go of after that. */
+static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                            tmsg_status_t status, tmsg_message_t **message_p,
+                            bool *copy_p, const tmsg_map_t **spent_p)
+{
+    tmsg_post_t *post = &endpoint->post;
+    tmsg_message_t *message = find_ready(endpoint, map);
+
+    post->waiting = false;
+    if (post->message != NULL) {
+        return TMSG_CANCEL_PENDING;
+    }
+    if (message == NULL && status == TMSG_OK && endpoint->ready.count > 0) {
+        message =
+            TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
+        status = tmsg_into_check(message->map, map);
+        if (status == TMSG_OK) {
+            status = tmsg_into_can_copy(message->map, map);
+        }
+        *copy_p = status == TMSG_OK;
+    }
+    if (status == TMSG_OK && message == NULL) {
+        status = tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    }
+    if (status == TMSG_OK) {
+        tmsg_message_take_out(message);
+        *message_p = message;
+    }
+    if (*copy_p && post->map == NULL) { /* a message had it that was given up */
+        tmsg_map_hold(map);
+    }
+    if (*copy_p) {
+        *spent_p = message->posted; /* by an earlier call; NULL: none */
+        message->posted = map;
+    } else {
+        *spent_p = post->map;
+    }
+    post->map = NULL;
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
+                                      const tmsg_map_t *map, int timeout_ms,
+                                      tmsg_message_t **message_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    const tmsg_map_t *spent = NULL, *stale = NULL;
+    tmsg_message_t *message = NULL;
+    bool copy = false;
+    tmsg_status_t status = tmsg_endpoint_check_pull(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_enter(worker);
+    tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */
+    status = post_map(endpoint, map, &stale);
+    if (status == TMSG_OK) {
+        status = tmsg_worker_until(worker, is_settled, endpoint, timeout_ms,
+                                   "no message from ", endpoint->peer);
+        status = settle(endpoint, map, status, &message, &copy, &spent);
+    }
+    tmsg_worker_leave(worker, message != NULL);
+    tmsg_endpoint_drop(endpoint);
+    if (copy) {
+        status = tmsg_into_copy(message->map, map);
+    }
+    if (status != TMSG_OK && message != NULL) { /* it was taken all the same */
+        tmsg_message_destroy(message);
+        message = NULL;
+    }
+    let_go(spent);
+    let_go(stale);
+    if (message != NULL) {
+        *message_p = message;
+    }
+    return status;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages that arrive and are like the last one; see repeat.h. */
+#include <string.h>
+
+#include "am/endpoint/credit.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/repeat.h"
+#include "am/recv/call.h"
+#include "am/recv/deliver.h"
+#include "am/recv/fetch_queue.h"
+#include "am/recv/incoming.h"
+#include "am/recv/message.h"
+#include "am/recv/receive.h"
+#include "am/send/trace.h"
+#include "core/error.h"
+
+#define LINE_BYTES 64   /* of a cache */
+#define AHEAD_BYTES 512 /* that are asked for before they are needed */
+
+void tmsg_repeat_forget_in(tmsg_channel_t *channel)
+{
+    channel->repeat_in.header_bytes = 0;
+}
+
+/* Whether its body was a reference and nothing else. */
+static bool refers(const tmsg_message_t *message)
+{
+    const tmsg_body_extra_t *extra = &message->extra;
+
+    return extra->schema.form == TMSG_SCHEMA_REFERS &&
+           extra->schema.count == 0 && extra->checksum == NULL &&
+           extra->split.large == 0 && tmsg_map_meta_size(message->map) == 0;
+}
+
+/* Whether neither the worker nor the application wants to be asked. */
+static bool is_unwatched(const tmsg_message_t *message)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    return !tmsg_store_asks(message->store) && message->raw == NULL &&
+           !tmsg_incoming_may_be_placed(message) &&
+           !tmsg_trace_is_on(endpoint) && endpoint->resume == NULL;
+}
+
+static bool is_kind(uint8_t kind)
+{
+    return kind == TMSG_KIND_MAP || kind == TMSG_KIND_CALL;
+}
+
+void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
+{
+    tmsg_repeat_in_t *repeat = &message->channel->repeat_in;
+    const tmsg_map_t *layout = tmsg_map_layout(message->map);
+    size_t bytes = (size_t)arrival->head.bytes + arrival->head.body_bytes;
+
+    if (!is_kind(arrival->head.kind) || arrival->rendezvous ||
+        (arrival->head.flags &
+         ~(TMSG_HEADER_UNORDERED | TMSG_HEADER_CHARGED)) != 0 ||
+        bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
+        arrival->data_bytes > TMSG_REPEAT_BYTES || !refers(message) ||
+        !is_unwatched(message) || !tmsg_map_is_of_host(layout) ||
+        tmsg_map_has_spans(layout) ||
+        tmsg_map_memory(layout) > TMSG_REPEAT_LAYOUT_BYTES) {
+        return;
+    }
+    memcpy(repeat->header, arrival->body - arrival->head.bytes, bytes);
+    repeat->header_bytes = bytes;
+    repeat->head = arrival->head;
+    repeat->layout = layout;
+    repeat->room_bytes =
+        arrival->data_bytes > TMSG_MESSAGE_SMALL ? arrival->data_bytes : 0;
+    repeat->noted = message->noted + repeat->room_bytes;
+    repeat->charge = message->charged;
+    repeat->number = ++message->endpoint->worker->repeats;
+    message->laid = repeat->room_bytes == 0; /* else it has another room */
+}
+
+/* The channel that a message is for, whose state nothing hangs on. */
+static tmsg_channel_t *find(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+{
+    uint32_t id;
+    uint16_t number;
+    tmsg_endpoint_t *endpoint = tmsg_preamble_peek(header, bytes, &id, &number)
+                                    ? tmsg_endpoint_by_id(ucx->worker, id)
+                                    : NULL;
+
+    return endpoint != NULL && endpoint->ucx == ucx && endpoint->ep != NULL
+               ? tmsg_channel_find(endpoint, number)
+               : NULL;
+}
+
+/* Whether the message of that number is the next one, and there is nothing that
+ * it would have to wait for, be held against or be put into. */
+static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
+{
+    const tmsg_endpoint_t *endpoint = channel->endpoint;
+
+    return sequence == channel->rx_sequence && channel->rx == NULL &&
+           channel->overtook == NULL &&
+           sequence - channel->rx_credited < endpoint->worker->queue_depth &&
+           endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
+           !endpoint->bye_received && endpoint->broken == TMSG_OK &&
+           endpoint->aborts.count == 0 && endpoint->post.map == NULL;
+}
+
+/* Whether there is credit for it, and nothing before it that waits for memory.
+ */
+static bool has_room(const tmsg_channel_t *channel)
+{
+    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+    const tmsg_worker_t *worker = channel->endpoint->worker;
+
+    return tmsg_credit_allows(channel->endpoint, repeat->charge) &&
+           (repeat->room_bytes == 0 || tmsg_fetch_count(worker) == 0);
+}
+
+/* What of a header is its own. */
+typedef struct {
+    uint32_t message_id;
+    uint32_t sequence;
+    tmsg_call_head_t call;
+} numbers_t;
+
+static bool repeats(const tmsg_repeat_in_t *repeat, const void *header,
+                    size_t bytes, numbers_t *numbers)
+{
+    if (repeat->header_bytes != bytes) {
+        return false;
+    }
+    return repeat->head.kind == TMSG_KIND_CALL
+               ? tmsg_call_repeats(repeat->header, header, bytes,
+                                   &numbers->message_id, &numbers->sequence,
+                                   &numbers->call)
+               : tmsg_preamble_repeats(repeat->header, header, bytes,
+                                       &numbers->message_id,
+                                       &numbers->sequence);
+}
+
+static void deliver(tmsg_message_t *message)
+{
+    message->channel->rx_sequence++;
+    message->endpoint->stats.received_repeats++;
+    tmsg_message_hand_over(message);
+}
+
+/* Asks whom a call, or a reply, is for. False: it cannot go this way. */
+static bool deliver_call(tmsg_message_t *message, const tmsg_call_head_t *call)
+{
+    tmsg_status_t status = tmsg_call_begin_here(message, call);
+
+    if (status == TMSG_OK) {
+        deliver(message);
+    } else if (status == TMSG_IN_PROGRESS) {
+        tmsg_repeat_forget_in(message->channel);
+        tmsg_message_discard(message);
+    } else {
+        (void)tmsg_message_file(message); /* whose turn it is */
+        tmsg_message_reject(message, status);
+    }
+    return status != TMSG_IN_PROGRESS;
+}
+
+/* The sender's processor has written it: each line is on its way before
+ * anything, the header first, waits for one. */
+static void prefetch(const uint8_t *data, size_t bytes)
+{
+#pragma GCC unroll 4
+    for (size_t at = 0; at < bytes; at += LINE_BYTES) {
+        __builtin_prefetch(data + at);
+    }
+}
+
+bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
+                         size_t header_bytes, const void *data,
+                         size_t data_bytes)
+{
+    const tmsg_repeat_in_t *repeat;
+    tmsg_channel_t *channel;
+    tmsg_message_t *message;
+    numbers_t numbers;
+
+    if (data_bytes > TMSG_REPEAT_BYTES) {
+        return false;
+    }
+    prefetch(data, data_bytes < AHEAD_BYTES ? data_bytes : AHEAD_BYTES);
+    channel = find(ucx, header, header_bytes);
+    repeat = channel == NULL ? NULL : &channel->repeat_in;
+    if (repeat == NULL || repeat->head.payload_bytes != data_bytes ||
+        !repeats(repeat, header, header_bytes, &numbers) ||
+        !is_plain(channel, numbers.sequence) ||
+        (data_bytes > TMSG_REPEAT_SMALL && !has_room(channel))) {
+        return false;
+    }
+    message = tmsg_message_again(ucx, channel);
+    if (message == NULL) {
+        return false;
+    }
+    message->head.message_id = numbers.message_id;
+    message->head.sequence = numbers.sequence;
+    memcpy(tmsg_message_room(message, data_bytes), data, data_bytes);
+    if (repeat->head.kind != TMSG_KIND_CALL) {
+        deliver(message);
+    } else if (!deliver_call(message, &numbers.call)) {
+        return false;
+    }
+    if (repeat->charge > 0) {
+        tmsg_credit_pass(channel->endpoint, repeat->charge);
+    }
+    return true;
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How the tensors of a message get to the memory of their devices. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/recv/fetch.h"
+#include "am/recv/receive.h"
+#include "am/recv/stage_in_struct.h"
+#include "am/send/parts.h"
+#include "core/error.h"
+#include "core/map.h"
+#include "memory/domain.h"
+
+static void note(tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    tmsg_stats_t *stats = &message->endpoint->stats;
+
+    for (size_t i = 0; i < message->stage->count; i++) {
+        const tmsg_dest_t *dest = &message->stage->dests[i];
+
+        if (dest->on_host) {
+            tmsg_stage_in_on_host(message);
+        } else if (dest->domain == NULL || entries[i].bytes == 0) {
+            continue;
+        } else if (dest->direct) {
+            stats->received_direct++;
+        } else {
+            stats->received_staged++;
+            stats->received_staged_bytes += entries[i].bytes;
+            tmsg_stage_detour(message->endpoint->worker, TMSG_DETOUR_STAGED,
+                              "UCX does not write a device's memory: it is "
+                              "copied through the host's");
+        }
+    }
+}
+
+/* Nothing is waited for that may be written, or the message may be whole. */
+static void look(tmsg_message_t *message)
+{
+    message->pending++;
+    tmsg_message_fetched(message, UCS_OK);
+}
+
+bool tmsg_stage_in_is_wanted(const tmsg_message_t *message)
+{
+    return !message->aborted && message->state == TMSG_RX_FETCHING &&
+           !tmsg_endpoint_is_down(message->endpoint);
+}
+
+void tmsg_stage_in_failed(tmsg_message_t *message, tmsg_status_t status)
+{
+    char why[200];
+
+    snprintf(why, sizeof(why), "its tensors could not be written: %s",
+             tmsg_error_message());
+    if (tmsg_stage_in_is_wanted(message)) {
+        tmsg_message_refuse(message, status, why);
+    }
+}
+
+static void stream_done(tmsg_copy_t *copy, tmsg_status_t status)
+{
+    tmsg_message_t *message =
+        TMSG_CONTAINER_OF(copy, tmsg_step_t, copy)->message;
+
+    message->stage->awaited--;
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(message, status);
+        look(message);
+    } else if (message->stage->awaited == 0) {
+        status = tmsg_parts_fetch(message);
+        if (status != TMSG_OK) {
+            tmsg_stage_in_failed(message, status);
+        }
+        look(message);
+    }
+}
+
+tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message)
+{
+    tmsg_stage_in_t *stage = message->stage;
+    tmsg_worker_t *worker = message->endpoint->worker;
+
+    note(message);
+    stage->begun = true;
+    for (size_t i = 0; i < stage->count; i++) {
+        const tmsg_dest_t *dest = &stage->dests[i];
+        tmsg_step_t *step = &stage->steps[i];
+        tmsg_status_t status;
+
+        if (dest->domain == NULL || dest->stream.kind == TMSG_STREAM_NONE) {
+            continue;
+        }
+        *step =
+            (tmsg_step_t){.copy = {.over = stream_done}, .message = message};
+        status = tmsg_copy_watch(
+            worker, &step->copy, dest->domain,
+            tmsg_map_entries(message->map)[i].tensor.device, dest->stream);
+        if (status != TMSG_OK) {
+            tmsg_stage_in_stop(message);
+            return status;
+        }
+        stage->awaited++;
+    }
+    return stage->awaited == 0 ? tmsg_parts_fetch(message) : TMSG_OK;
+}
+
+static void run_chore(tmsg_soon_t *call)
+{
+    tmsg_stage_in_t *stage = TMSG_CONTAINER_OF(call, tmsg_stage_in_t, call);
+    tmsg_endpoint_t *endpoint = stage->steps[0].message->endpoint;
+
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+static tmsg_chunks_t *chunks_of(const tmsg_message_t *message)
+{
+    return &message->endpoint->worker->stage.in;
+}
+
+static bool needs_chunk(const tmsg_dest_t *dest, bool by_host)
+{
+    return dest->domain != NULL && (by_host || !dest->direct);
+}
+
+bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
+                            uint64_t bytes, bool by_host)
+{
+    tmsg_stage_in_t *stage = message->stage;
+    tmsg_status_t status;
+
+    if (stage == NULL || !needs_chunk(&stage->dests[index], by_host)) {
+        return true;
+    }
+    if (stage->chunk != NULL &&
+        (stage->chunk->capacity < bytes ||
+         stage->chunk->domain != stage->dests[index].domain)) {
+        tmsg_chunk_give(message->endpoint->worker, chunks_of(message),
+                        stage->chunk);
+        stage->chunk = NULL;
+    }
+    if (stage->chunk != NULL) {
+        return true;
+    }
+    stage->steps[0].message = message;
+    stage->call.run = run_chore;
+    status = tmsg_chunk_take(message->endpoint->worker, chunks_of(message),
+                             stage->dests[index].domain, bytes, &stage->call,
+                             &stage->chunk);
+    if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
+        tmsg_stage_in_failed(message, status);
+        look(message);
+    }
+    return status == TMSG_OK;
+}
+
+uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
+                              uint64_t offset, bool by_host, int *memory_type_p,
+                              tmsg_chunk_t **chunk_p)
+{
+    tmsg_stage_in_t *stage = message->stage;
+    uint8_t *data = tmsg_map_entries(message->map)[index].tensor.data;
+
+    *chunk_p = NULL;
+    *memory_type_p = (int)UCS_MEMORY_TYPE_HOST;
+    if (stage == NULL || stage->dests[index].domain == NULL) {
+        return data + offset;
+    }
+    if (!needs_chunk(&stage->dests[index], by_host)) {
+        *memory_type_p = stage->dests[index].memory_type;
+        return data + offset;
+    }
+    *chunk_p = stage->chunk;
+    stage->chunk = NULL;
+    return (*chunk_p)->data;
+}
+
+tmsg_status_t tmsg_stage_in_copy(tmsg_message_t *message, size_t index,
+                                 uint64_t offset, const tmsg_chunk_t *chunk,
+                                 uint64_t bytes, tmsg_copy_t *copy)
+{
+    const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
+    uint8_t *data = entry->tensor.data;
+
+    return tmsg_copy_in(message->endpoint->worker, copy, chunk->domain,
+                        entry->tensor.device, data + offset, chunk->data,
+                        bytes);
+}
+
+static void copied(tmsg_copy_t *copy, tmsg_status_t status)
+{
+    tmsg_message_t *message =
+        TMSG_CONTAINER_OF(copy, tmsg_step_t, copy)->message;
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(message, status);
+    }
+    tmsg_message_fetched(message, UCS_OK);
+    tmsg_endpoint_reported(endpoint);
+}
+
+/* One of the message itself. */
+static tmsg_status_t copy_on(tmsg_message_t *message, size_t index)
+{
+    const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
+    const tmsg_dest_t *dest = &message->stage->dests[index];
+    tmsg_step_t *step = &message->stage->steps[index];
+    tmsg_status_t status;
+
+    *step = (tmsg_step_t){.copy = {.over = copied}, .message = message};
+    status = tmsg_copy_in(message->endpoint->worker, &step->copy, dest->domain,
+                          entry->tensor.device, entry->tensor.data, dest->host,
+                          entry->bytes);
+    if (status == TMSG_OK) {
+        message->pending++;
+        message->endpoint->in_ucx++; /* it stays until that is done */
+    }
+    return status;
+}
+
+static void sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
+{
+    TMSG_CONTAINER_OF(sums, tmsg_stage_in_t, sums)->dests[index].sum = value;
+}
+
+static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
+{
+    tmsg_stage_in_t *stage = TMSG_CONTAINER_OF(sums, tmsg_stage_in_t, sums);
+    tmsg_message_t *message = stage->message;
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    stage->summed = status == TMSG_OK;
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(message, status);
+    }
+    tmsg_message_fetched(message, UCS_OK);
+    tmsg_endpoint_reported(endpoint);
+}
+
+/* Compared is what the device's memory holds in the end. */
+static bool sums(tmsg_message_t *message)
+{
+    tmsg_stage_in_t *stage = message->stage;
+    tmsg_worker_t *worker = message->endpoint->worker;
+
+    if (message->extra.checksum == NULL || stage->summing) {
+        return false;
+    }
+    stage->summing = true;
+    stage->message = message;
+    stage->sums = (tmsg_sums_t){.worker = worker,
+                                .chunks = &worker->stage.in,
+                                .map = message->map,
+                                .checksum = message->extra.checksum,
+                                .found = sum_found,
+                                .over = sums_over};
+    message->pending++;
+    message->endpoint->in_ucx++; /* it stays until that is done */
+    tmsg_sums_begin(&stage->sums);
+    return true;
+}
+
+bool tmsg_stage_in_sum(const void *message, size_t index, uint64_t *value_p)
+{
+    const tmsg_message_t *of = message;
+    const tmsg_stage_in_t *stage = of->stage;
+
+    if (stage == NULL || !stage->summed ||
+        !tmsg_sums_has(&tmsg_map_entries(of->map)[index])) {
+        return false;
+    }
+    *value_p = stage->dests[index].sum;
+    return true;
+}
+
+bool tmsg_stage_in_copies(tmsg_message_t *message)
+{
+    tmsg_stage_in_t *stage = message->stage;
+    tmsg_status_t status = TMSG_OK;
+    bool any = false;
+
+    if (message->aborted) {
+        return false;
+    }
+    if (stage->copied) {
+        return sums(message);
+    }
+    if (stage->awaited > 0 || !stage->begun) {
+        return true;
+    }
+    stage->copied = true;
+    for (size_t i = 0; i < stage->count && status == TMSG_OK; i++) {
+        if (tmsg_dest_is_staged(&stage->dests[i]) &&
+            stage->dests[i].host != NULL) {
+            status = copy_on(message, i);
+            any = any || status == TMSG_OK;
+        }
+    }
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(message, status);
+        if (!any) {
+            look(message);
+        }
+        return true;
+    }
+    return any || sums(message);
+}
+
+void tmsg_stage_in_stop(tmsg_message_t *message)
+{
+    tmsg_stage_in_t *stage = message->stage;
+    tmsg_worker_t *worker = message->endpoint->worker;
+
+    if (stage == NULL) {
+        return;
+    }
+    if (stage->summing) {
+        tmsg_sums_stop(&stage->sums);
+    }
+    tmsg_soon_forget(&stage->call);
+    if (stage->chunk != NULL) {
+        tmsg_chunk_give(worker, chunks_of(message), stage->chunk);
+        stage->chunk = NULL;
+    }
+    for (size_t i = 0; i < stage->count && stage->awaited > 0; i++) {
+        if (stage->steps[i].copy.listed &&
+            stage->steps[i].copy.over == stream_done) {
+            tmsg_copy_forget(worker, &stage->steps[i].copy);
+            stage->awaited--;
+        }
+    }
+}
+
+/* Asks until what the stream holds is done. */
+static tmsg_status_t await(const tmsg_domain_t *domain, tmsg_device_t device,
+                           tmsg_stream_t stream)
+{
+    static const struct timespec pause = {.tv_nsec = 20000};
+    void *event;
+    tmsg_status_t status;
+
+    if (stream.kind == TMSG_STREAM_NONE) {
+        return TMSG_OK;
+    }
+    if (domain->event_record == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "memory of '%s' knows no streams", domain->name);
+    }
+    status = domain->event_record(domain->arg, device, stream, &event);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    while ((status = domain->event_query(domain->arg, event)) ==
+           TMSG_IN_PROGRESS) {
+        nanosleep(&pause, NULL);
+    }
+    domain->event_free(domain->arg, event);
+    return status;
+}
+
+/* From one domain to another there is no way but through the host. */
+static tmsg_status_t move_across(const tmsg_domain_t *theirs,
+                                 const tmsg_domain_t *ours,
+                                 const tmsg_tensor_t *to,
+                                 const tmsg_tensor_t *from, uint64_t bytes)
+{
+    static const tmsg_stream_t none;
+    void *host = malloc(bytes);
+    tmsg_status_t status;
+
+    if (host == NULL) {
+        return tmsg_error_memory("a copy between two devices");
+    }
+    status = theirs->copy_out(theirs->arg, from->device, host, from->data,
+                              bytes, none);
+    if (status == TMSG_OK) {
+        status =
+            ours->copy_in(ours->arg, to->device, to->data, host, bytes, none);
+    }
+    free(host);
+    return status;
+}
+
+tmsg_status_t tmsg_stage_in_move(const tmsg_tensor_t *to, tmsg_stream_t stream,
+                                 const tmsg_tensor_t *from, uint64_t bytes)
+{
+    static const tmsg_stream_t none;
+    const tmsg_domain_t *ours = tmsg_domain_of(to->device);
+    const tmsg_domain_t *theirs = tmsg_domain_of(from->device);
+    tmsg_status_t status = await(ours, to->device, stream);
+
+    if (status != TMSG_OK || bytes == 0) {
+        return status;
+    }
+    if (ours == theirs) {
+        return ours->copy_within(ours->arg, to->device, to->data, from->data,
+                                 bytes, none);
+    }
+    if (theirs == &tmsg_domain_host) {
+        return ours->copy_in(ours->arg, to->device, to->data, from->data, bytes,
+                             none);
+    }
+    if (ours == &tmsg_domain_host) {
+        return theirs->copy_out(theirs->arg, from->device, to->data, from->data,
+                                bytes, none);
+    }
+    return move_across(theirs, ours, to, from, bytes);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* UCX does not let go of an active message that it was given. So what is given
+ * up is over for those who wait, here and at the peer, while its record stays
+ * until UCX has reported. */
+#include "am/send/cancel.h"
+
+#include <stdio.h>
+
+#include "am/connect/close.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/send/parts.h"
+#include "am/send/send_queue.h"
+#include "am/send/stage_out.h"
+#include "am/session/resume.h"
+#include "core/map.h"
+
+/* Whether memory is read that stays the caller's. */
+static bool lends(const tmsg_send_t *send)
+{
+    const tmsg_plan_t *plan = &send->plan;
+    const uint8_t *data = plan->contiguous;
+    bool copied = plan->iov_count == 0 &&
+                  (data == plan->staging.data ||
+                   (data >= send->small_payload &&
+                    data < send->small_payload + sizeof(send->small_payload)));
+
+    return ((plan->bytes > 0 && !copied) || tmsg_parts_pending(send)) &&
+           tmsg_map_borrows(send->map);
+}
+
+/* One that UCX has not reported, or that is being written to the lane. */
+static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
+                           const char *why)
+{
+    tmsg_send_answer(send, status, "%s", why);
+    send->given_up = true;
+    if (lends(send)) {
+        tmsg_request_pend(&send->request, why);
+        return;
+    }
+    send->detached = true;
+    tmsg_send_released(send);
+    tmsg_request_hold(&send->request); /* for UCX */
+    tmsg_request_end(&send->request, status, why);
+}
+
+/* The peer, if it knows how, drops what its application has not got. */
+static void tell_peer(const tmsg_send_t *send, tmsg_status_t status,
+                      const char *why)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (send->posted && endpoint->peer_hello.aborts != 0 &&
+        (endpoint->state == TMSG_EP_OPEN ||
+         endpoint->state == TMSG_EP_CLOSING)) {
+        tmsg_control_abort(send->channel, send->message_id, send->sequence,
+                           status, why);
+    }
+}
+
+/* `why` is for the peer, too, and names nobody. */
+static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    char words[TMSG_ERROR_BYTES];
+
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &send->timer);
+    endpoint->stats.timed_out_messages += status == TMSG_ERR_TIMED_OUT;
+    endpoint->stats.canceled_messages += status == TMSG_ERR_CANCELED;
+    snprintf(words, sizeof(words), "%s: message %u: %s", endpoint->peer,
+             send->message_id, why);
+    tell_peer(send, status, why);
+    if (endpoint->peer_hello.aborts != 0) {
+        tmsg_parts_stop(send); /* else the peer would wait for them */
+    }
+    if (send->in_ucx || tmsg_parts_pending(send)) {
+        give_up_in_ucx(send, status, words);
+        return;
+    }
+    if (send->posted) {
+        tmsg_resume_dropped(send);
+        tmsg_list_remove(&endpoint->posted, &send->node);
+    } else {
+        tmsg_queue_remove(send);
+    }
+    tmsg_endpoint_hold(endpoint);
+    tmsg_send_end(send, status, words);
+    if (tmsg_close_waits(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_send_cancel(tmsg_request_t *request)
+{
+    give_up(TMSG_CONTAINER_OF(request, tmsg_send_t, request), TMSG_ERR_CANCELED,
+            "canceled by its sender");
+}
+
+void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool waits = send->posted && endpoint->peer_hello.aborts == 0;
+    char words[TMSG_ERROR_BYTES];
+
+    snprintf(words, sizeof(words), "%s", why); /* which may go with it */
+    tmsg_parts_stop(send);
+    give_up(send, status, words);
+    if (waits) {
+        tmsg_endpoint_break(endpoint, status,
+                            "the rest of a message could not be sent, which "
+                            "this peer could not be told");
+    }
+}
+
+/* What it still waited for. */
+static const char *missing(const tmsg_send_t *send)
+{
+    if (send->posted) {
+        return send->in_ucx || tmsg_parts_pending(send)
+                   ? "it was not sent"
+                   : "it was not acknowledged";
+    }
+    if (tmsg_stage_out_sums(send)) {
+        return "its checksums were not known";
+    }
+    return send->endpoint->state == TMSG_EP_CONNECTING ||
+                   send->endpoint->state == TMSG_EP_AWAY
+               ? "the connection was not made"
+               : "the peer did not take those before it";
+}
+
+static void expired(tmsg_timer_t *timer)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(timer, tmsg_send_t, timer);
+    char why[128];
+
+    snprintf(why, sizeof(why), "%s in %d ms", missing(send), send->timeout_ms);
+    give_up(send, TMSG_ERR_TIMED_OUT, why);
+}
+
+int32_t tmsg_send_ms_left(const tmsg_send_t *send)
+{
+    uint64_t now = tmsg_now_ns();
+
+    if (send->deadline_ns == 0) {
+        return -1;
+    }
+    return now >= send->deadline_ns
+               ? 0
+               : (int32_t)((send->deadline_ns - now + 999999) / 1000000);
+}
+
+void tmsg_send_set_timer(tmsg_send_t *send)
+{
+    if (send->deadline_ns == 0 ||
+        tmsg_request_test(&send->request) != TMSG_IN_PROGRESS) {
+        return;
+    }
+    send->timer.expired = expired;
+    tmsg_loop_set_timer(&send->endpoint->worker->loop, &send->timer,
+                        (uint64_t)tmsg_send_ms_left(send));
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/send/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/staging/stage_sum.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/map.h"
+#include "core/probe.h"
+#include "core/tensor.h"
+#include "memory/domain.h"
+#include "serialize/checksum.h"
+#include "serialize/split.h"
+
+#define OWN_MOST ((uint64_t)16 << 20)
+
+static const uint8_t zeros[TMSG_PAYLOAD_ALIGNMENT];
+
+/* Walks a payload in the order of its bytes. */
+typedef struct {
+    uint64_t offset; /* of the tensors, behind a spilled body */
+    uint64_t gap;    /* zeros before the current tensor */
+} cursor_t;
+
+void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
+                             const void *data, uint64_t bytes)
+{
+    const tmsg_checksum_t *checksum =
+        payload->extra == NULL ? NULL : payload->extra->checksum;
+
+    if (checksum != NULL &&
+        !tmsg_sums_has(&tmsg_map_entries(payload->map)[index])) {
+        tmsg_put_le(payload->checksums + index * checksum->bytes,
+                    checksum->compute(data, bytes), checksum->bytes);
+    }
+}
+
+static bool is_summed(const tmsg_payload_t *payload)
+{
+    return payload->extra != NULL && payload->extra->checksum != NULL;
+}
+
+static bool is_part(const tmsg_payload_t *payload, size_t index)
+{
+    return payload->way.parts &&
+           tmsg_split_has(&payload->extra->split, index,
+                          tmsg_map_entries(payload->map)[index].bytes);
+}
+
+static void advance(cursor_t *at, const tmsg_map_entry_t *entry)
+{
+    uint64_t begin =
+        tmsg_layout_next(at->offset, entry->tensor.dtype, entry->bytes);
+
+    at->gap = begin - at->offset;
+    at->offset = begin + entry->bytes;
+}
+
+static tmsg_status_t write_body(const tmsg_payload_t *payload, uint8_t *to)
+{
+    size_t spill = payload->spill, needed;
+
+    memset(to + spill, 0, tmsg_layout_spill(spill) - spill);
+    return tmsg_body_encode(payload->map, payload->extra, to, spill, &needed);
+}
+
+tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to)
+{
+    const tmsg_tensor_t *tensor = &entry->tensor;
+    int64_t shape[TMSG_NDIM_MAX];
+    tmsg_tensor_t once;
+    tmsg_status_t status;
+
+    if (tmsg_tensor_is_broadcast(tensor)) {
+        once = tmsg_tensor_once(tensor, shape);
+        tensor = &once;
+    }
+    status = tmsg_tensor_pack(tensor, to);
+    if (status != TMSG_OK) {
+        return tmsg_error_set(
+            status, "tensor '%s': %s",
+            tmsg_error_name(entry->name, entry->name_bytes).text,
+            tmsg_error_message());
+    }
+    return TMSG_OK;
+}
+
+void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
+                              size_t why_bytes)
+{
+    const tmsg_map_entry_t *entry = tmsg_map_find_at(map, at);
+
+    if (entry == NULL) {
+        snprintf(why, why_bytes, "memory of its tensors cannot be read");
+        return;
+    }
+    snprintf(why, why_bytes, "tensor '%s': its memory cannot be read",
+             tmsg_error_name(entry->name, entry->name_bytes).text);
+}
+
+/* One buffer for all: for small tensors. */
+static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                            tmsg_plan_t *plan)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    size_t count = tmsg_map_size(payload->map);
+    bool summed = is_summed(payload);
+    cursor_t at = {0, 0};
+    uint8_t *begin = payload->spare;
+    uint8_t *to;
+    tmsg_status_t status = TMSG_OK;
+
+    if (plan->bytes > payload->spare_bytes) {
+        status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
+        begin = plan->staging.data;
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    plan->contiguous = begin;
+    to = begin + tmsg_layout_spill(payload->spill);
+    for (size_t i = 0; i < count && status == TMSG_OK; i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        if (is_part(payload, i)) {
+            continue;
+        }
+        advance(&at, &entries[i]);
+        if (at.gap > 0) {
+            memset(to, 0, at.gap);
+            to += at.gap;
+        }
+        if (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor)) {
+            status = tmsg_plan_pack(&entries[i], to);
+        } else if (entries[i].bytes > 0) {
+            tmsg_copy_small(to, tensor->data, entries[i].bytes);
+        }
+        if (summed) {
+            tmsg_plan_note_checksum(payload, i, to, entries[i].bytes);
+        }
+        to += entries[i].bytes;
+    }
+    if (status == TMSG_OK && payload->spill > 0) {
+        status = write_body(payload, begin);
+    }
+    return status;
+}
+
+/* Tensors of one file lie next to each other: fewer entries, and mostly one,
+ * which UCX moves without copying. */
+static void put(tmsg_plan_t *plan, const void *data, uint64_t bytes)
+{
+    ucp_dt_iov_t *last =
+        plan->iov_count == 0 ? NULL : &plan->iov[plan->iov_count - 1];
+
+    if (bytes == 0) {
+        return;
+    }
+    if (last != NULL && (const uint8_t *)last->buffer + last->length == data) {
+        last->length += bytes;
+        return;
+    }
+    plan->iov[plan->iov_count].buffer = (void *)(uintptr_t)data;
+    plan->iov[plan->iov_count].length = bytes;
+    plan->iov_count++;
+}
+
+/* Lists the tensors; what has to be packed goes to `staging`. */
+static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
+                                  uint8_t *staging, tmsg_plan_t *plan)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    size_t count = tmsg_map_size(payload->map);
+    bool dense = payload->measures->packed == 0;
+    bool summed = is_summed(payload);
+    cursor_t at = {0, 0};
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < count && status == TMSG_OK; i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+        const void *data = tensor->data;
+
+        if (is_part(payload, i)) {
+            continue;
+        }
+        advance(&at, &entries[i]);
+        put(plan, zeros, at.gap);
+        if (!dense && !tmsg_tensor_is_dense(tensor)) {
+            status = tmsg_plan_pack(&entries[i], staging);
+            data = staging;
+            staging += entries[i].bytes;
+        }
+        put(plan, data, entries[i].bytes);
+        if (summed) {
+            tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
+        }
+    }
+    return status;
+}
+
+/* A scatter list: tensors go from where they lie; the body and what has to be
+ * packed from a staging buffer. */
+static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                             tmsg_plan_t *plan)
+{
+    uint64_t head = tmsg_layout_spill(payload->spill);
+    const tmsg_measures_t *measures = payload->measures;
+    uint64_t staged = head + measures->packed -
+                      (payload->way.parts ? measures->parts_packed : 0);
+    uint8_t *staging;
+    tmsg_status_t status;
+
+    status = tmsg_pool_take(
+        pool, (2 * tmsg_map_size(payload->map) + 1) * sizeof(*plan->iov),
+        &plan->list);
+    plan->iov = plan->list.data;
+    if (status == TMSG_OK && staged > 0) {
+        status = tmsg_pool_take(pool, staged, &plan->staging);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    staging = plan->staging.data;
+    put(plan, staging, head);
+    status = list_tensors(payload, head == 0 ? staging : staging + head, plan);
+    if (status == TMSG_OK && head > 0) {
+        status = write_body(payload, staging);
+    }
+    if (plan->iov_count == 1) { /* UCX does better without a list of one */
+        plan->contiguous = plan->iov[0].buffer;
+        plan->iov_count = 0;
+    }
+    return status;
+}
+
+const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
+                           void *to)
+{
+    const ucp_dt_iov_t one = {(void *)(uintptr_t)data, bytes};
+    const ucp_dt_iov_t *iov = count > 1 ? data : &one;
+    uint8_t *at = to;
+
+    for (; bytes > 0; iov++) {
+        size_t done = tmsg_probe_copy(at, iov->buffer, iov->length);
+
+        if (done < iov->length) {
+            return (const uint8_t *)iov->buffer + done;
+        }
+        at += done;
+        bytes -= done;
+    }
+    return NULL;
+}
+
+/* Its bytes are in a copy now, in `block` if that is a pool's. */
+static void become_copy(tmsg_plan_t *plan, tmsg_pool_t *pool, const void *copy,
+                        tmsg_pool_block_t block)
+{
+    tmsg_pool_give(pool, plan->list);
+    tmsg_pool_give(pool, plan->staging);
+    *plan = (tmsg_plan_t){
+        .bytes = plan->bytes, .contiguous = copy, .staging = block};
+}
+
+/* What little there is to copy is not asked for first: as with every small
+ * message it is the sender that ends, if it has cut its memory. */
+static void own_small(tmsg_plan_t *plan, tmsg_pool_t *pool, uint8_t *to)
+{
+    const ucp_dt_iov_t one = {(void *)(uintptr_t)plan->contiguous, plan->bytes};
+    const ucp_dt_iov_t *iov = plan->iov_count > 0 ? plan->iov : &one;
+    size_t count = plan->iov_count > 0 ? plan->iov_count : 1, bytes = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to + bytes, iov[i].buffer, iov[i].length);
+        bytes += iov[i].length;
+    }
+    become_copy(plan, pool, to, (tmsg_pool_block_t){0});
+}
+
+tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
+                            tmsg_pool_t *pool)
+{
+    tmsg_pool_block_t own;
+    const void *unreadable;
+    char why[TMSG_ERROR_BYTES];
+    tmsg_status_t status;
+
+    if (plan->bytes == 0 || plan->bytes > OWN_MOST) {
+        return TMSG_OK;
+    }
+    if (plan->bytes <= payload->spare_bytes) {
+        own_small(plan, pool, payload->spare);
+        return TMSG_OK;
+    }
+    status = tmsg_pool_take(pool, plan->bytes, &own);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    unreadable = tmsg_plan_copy(plan->iov_count > 0 ? (const void *)plan->iov
+                                                    : plan->contiguous,
+                                plan->iov_count, plan->bytes, own.data);
+    if (unreadable != NULL) {
+        tmsg_plan_say_unreadable(payload->map, unreadable, why, sizeof(why));
+        tmsg_pool_give(pool, own);
+        return tmsg_error_set(TMSG_ERR_IO, "%s", why);
+    }
+    become_copy(plan, pool, own.data, own);
+    return TMSG_OK;
+}
+
+const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
+{
+    static const tmsg_strategy_t gathers = {"gather", gather};
+    static const tmsg_strategy_t scatters = {"scatter", scatter};
+
+    return way.gather ? &gathers : &scatters;
+}
+
+/* The head lies in host memory. */
+static bool is_foreign(const tmsg_map_entry_t *entry)
+{
+    return entry->bytes > 0 &&
+           tmsg_domain_of(entry->tensor.device) != &tmsg_domain_host;
+}
+
+static void measure(const tmsg_map_entry_t *entry, tmsg_measures_t *measures)
+{
+    uint64_t packed = tmsg_tensor_is_dense(&entry->tensor) ? 0 : entry->bytes;
+    bool foreign = is_foreign(entry);
+
+    measures->tensors += entry->bytes > 0;
+    measures->packed += packed;
+    measures->foreign += foreign;
+    measures->broadcast += tmsg_tensor_is_broadcast(&entry->tensor);
+    if (entry->bytes > 0 && (foreign || entry->bytes >= measures->large)) {
+        measures->parts++;
+        measures->parts_bytes += entry->bytes;
+        measures->parts_packed += packed;
+        return;
+    }
+    measures->head_bytes = tmsg_layout_next(measures->head_bytes,
+                                            entry->tensor.dtype, entry->bytes) +
+                           entry->bytes;
+}
+
+tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
+                                tmsg_measures_t *measures_p)
+{
+    const tmsg_limits_t limits = {.message_bytes = INT64_MAX};
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_measures_t measures = {.stamp = tmsg_map_stamp(map), .large = large};
+    tmsg_status_t status =
+        tmsg_layout_measure(map, &limits, &measures.bytes, &measures.out_bytes);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        measure(&entries[i], &measures);
+    }
+    *measures_p = measures;
+    return TMSG_OK;
+}
+
+void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (is_foreign(&entries[i])) {
+            bits[i / 8] |= (uint8_t)(1u << i % 8);
+        }
+    }
+}
+
+tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                             tmsg_plan_t *plan)
+{
+    tmsg_status_t status;
+
+    plan->bytes = (payload->way.parts ? payload->measures->head_bytes
+                                      : payload->measures->bytes) +
+                  tmsg_layout_spill(payload->spill);
+    if (plan->bytes == 0) {
+        for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
+            if (!is_part(payload, i)) {
+                tmsg_plan_note_checksum(payload, i, NULL, 0);
+            }
+        }
+        return TMSG_OK;
+    }
+    status = tmsg_strategy_of(payload->way)->make(payload, pool, plan);
+    if (status == TMSG_OK && payload->owned && !payload->way.slices &&
+        !payload->way.gather) {
+        status = tmsg_plan_own(plan, payload, pool);
+    }
+    return status;
+}
+
+void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)
+{
+    if (!plan->shared) {
+        tmsg_pool_give(pool, plan->list);
+        tmsg_pool_give(pool, plan->staging);
+    }
+    *plan = (tmsg_plan_t){0};
+}

@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From a map to what UCX is handed: a header, and a plan for the payload. */
+#include <stdlib.h>
+
+#include "am/endpoint/carrier.h"
+#include "am/endpoint/repeat.h"
+#include "am/path/lane.h"
+#include "am/recv/schemas.h"
+#include "am/send/allowed.h"
+#include "am/send/parts.h"
+#include "am/send/send.h"
+#include "am/send/stage_out.h"
+#include "am/worker/context.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/checksum.h"
+
+/* Who asks something once a second is not to wait for pieces that are long. */
+#define SILENCE_NS 2000000000ULL
+#define READ_LEAST 8192 /* bytes that the peer reads, unless told to */
+
+/* Makes room for the checksums that were asked for. */
+static tmsg_status_t add_checksums(const tmsg_send_t *send,
+                                   tmsg_body_extra_t *extra,
+                                   tmsg_payload_t *payload)
+{
+    uint32_t theirs = send->endpoint->peer_hello.checksums;
+    tmsg_status_t status;
+
+    if (!(theirs & 1u << TMSG_CHECKSUM_XXH3)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: this peer cannot check checksums",
+                              send->endpoint->peer);
+    }
+    status = tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra->checksum);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    payload->checksums =
+        calloc(tmsg_map_size(send->map) + 1, extra->checksum->bytes);
+    if (payload->checksums == NULL) {
+        return tmsg_error_memory("a message's checksums");
+    }
+    extra->checksums = payload->checksums;
+    return TMSG_OK;
+}
+
+static size_t preamble_bytes(const tmsg_send_t *send)
+{
+    return send->call.type == 0 ? TMSG_PREAMBLE_BYTES
+                                : tmsg_call_preamble_bytes(&send->call);
+}
+
+/* Finds out what goes into the header, and gets memory for that. */
+static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
+                             tmsg_payload_t *payload)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    size_t most = endpoint->ucx->max_am_header;
+    size_t needed;
+    tmsg_status_t status =
+        tmsg_schema_table_choose(tmsg_schemas_table(send->channel),
+                                 payload->map, payload->extra, &needed);
+
+    if (endpoint->peer_hello.max_am_header < most) {
+        most = endpoint->peer_hello.max_am_header;
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (needed > endpoint->peer_hello.max_header_bytes) {
+        return tmsg_error_set(
+            TMSG_ERR_LIMIT_EXCEEDED,
+            "%s: names, shapes and metadata of %zu bytes, the receiver "
+            "allows %llu (its limit header_bytes)",
+            endpoint->peer, needed,
+            (unsigned long long)endpoint->peer_hello.max_header_bytes);
+    }
+    head->body_bytes = (uint32_t)needed;
+    send->header_bytes = preamble_bytes(send);
+    if (send->header_bytes + needed > most) {
+        head->flags |= TMSG_HEADER_SPILLED;
+        payload->spill = needed;
+    } else {
+        send->header_bytes += needed;
+    }
+    send->header = send->header_bytes <= sizeof(send->small_header)
+                       ? send->small_header
+                       : malloc(send->header_bytes);
+    return send->header == NULL ? tmsg_error_memory("a message's header")
+                                : TMSG_OK;
+}
+
+tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
+                                    const tmsg_map_t *map)
+{
+    return &endpoint->measured[tmsg_map_stamp(map) % TMSG_MEASURED];
+}
+
+static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
+{
+    return &endpoint->worker->context->tuning.of[endpoint->carrier];
+}
+
+/* Measures the layout and holds it against the peer's limits, once. */
+static tmsg_status_t judge_layout(const tmsg_send_t *send,
+                                  const tmsg_map_t *map,
+                                  const tmsg_measures_t **measures_p)
+{
+    tmsg_measures_t *known = tmsg_send_measured(send->endpoint, map);
+    uint64_t large = tmsg_way_large(thresholds_of(send->endpoint), send->wish);
+    tmsg_measures_t measures;
+    tmsg_status_t status;
+
+    *measures_p = known;
+    if (known->stamp == tmsg_map_stamp(map) && known->large == large) {
+        return TMSG_OK;
+    }
+    status = tmsg_plan_measure(map, large, &measures);
+    if (status == TMSG_OK) {
+        status = tmsg_allowed_layout(send);
+    }
+    if (status == TMSG_OK) {
+        *known = measures;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_send_foresee(const tmsg_send_t *send)
+{
+    tmsg_payload_t payload = {.map = send->map};
+    tmsg_status_t status = judge_layout(send, send->map, &payload.measures);
+
+    return status == TMSG_OK ? tmsg_allowed_payload(send, &payload) : status;
+}
+
+const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send)
+{
+    return send->kept != NULL ? send->kept : send->map;
+}
+
+static const tmsg_map_entry_t *find_packed(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
+            return &entries[i];
+        }
+    }
+    return NULL;
+}
+
+static tmsg_status_t cannot_keep(const tmsg_send_t *send,
+                                 const tmsg_map_entry_t *entry)
+{
+    if (!(send->flags & TMSG_SEND_NO_PACK)) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(
+        TMSG_ERR_UNSUPPORTED,
+        "tensor '%s': %s takes no strides with gaps, which would have it "
+        "packed, and TMSG_SEND_NO_PACK rules that out",
+        tmsg_error_name(entry->name, entry->name_bytes).text,
+        send->endpoint->peer);
+}
+
+/* Makes spans of what would have to be packed, if that is asked for and the
+ * peer takes them; one map for all sends to such peers. */
+static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    const tmsg_map_entry_t *entry =
+        send->flags & TMSG_SEND_KEEP_STRIDES && send->kept == NULL
+            ? find_packed(send->map)
+            : NULL;
+    tmsg_map_t **kept_p =
+        send->share == NULL ? &send->kept : &send->share->kept;
+    tmsg_status_t status = TMSG_OK;
+
+    if (entry != NULL &&
+        !(send->endpoint->peer_hello.features & TMSG_FEATURE_SPANS)) {
+        return cannot_keep(send, entry);
+    }
+    if (entry != NULL && *kept_p == NULL) {
+        status = tmsg_map_copy_spans(send->map, kept_p);
+    }
+    if (entry != NULL && status == TMSG_OK && send->share != NULL) {
+        tmsg_map_hold(*kept_p);
+        send->kept = *kept_p;
+    }
+    if (send->kept != NULL) {
+        payload->map = send->kept;
+        payload->extra->shared = NULL;
+    }
+    return status;
+}
+
+/* Has the payload be that of a map in which nothing is broadcast, one for all
+ * sends to such peers. */
+static tmsg_status_t write_out(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    tmsg_written_t *written =
+        send->share == NULL ? &send->written : &send->share->written;
+    tmsg_status_t status = written->map != NULL
+                               ? TMSG_OK
+                               : tmsg_write_out(send->map, pool, written);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    payload->map = written->map;
+    payload->extra->shared = NULL;
+    return judge_layout(send, payload->map, &payload->measures);
+}
+
+/* Judges the map that travels, which depends on what the peer can read. */
+static tmsg_status_t judge(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_status_t status = judge_layout(send, payload->map, &payload->measures);
+
+    if (status != TMSG_OK || payload->measures->broadcast == 0 ||
+        send->endpoint->peer_hello.features & TMSG_FEATURE_BROADCAST) {
+        return status;
+    }
+    return write_out(send, payload);
+}
+
+static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+
+    return send->share != NULL && payload->spill == 0 &&
+                   payload->map == tmsg_send_map(send)
+               ? tmsg_share_plan(send->share, payload, pool, &send->plan)
+               : tmsg_plan_make(payload, pool, &send->plan);
+}
+
+uint64_t tmsg_send_left_us(uint64_t deadline_ns)
+{
+    uint64_t now = deadline_ns == 0 ? 0 : tmsg_now_ns();
+
+    return now < deadline_ns ? (deadline_ns - now) / 1000 + 1
+                             : deadline_ns != 0;
+}
+
+static void write_call(tmsg_send_t *send)
+{
+    if (send->call.type == 0) {
+        return;
+    }
+    if (send->call_deadline_ns != 0) {
+        send->call.left_us = tmsg_send_left_us(send->call_deadline_ns);
+    }
+    tmsg_call_encode(&send->call, send->header);
+}
+
+static bool may_be_read(const tmsg_send_t *send)
+{
+    return tmsg_cma_sends(send->endpoint) && send->plan.iov_count == 0 &&
+           send->plan.bytes > 0;
+}
+
+/* Where the choice is UCX's, which would go by rendezvous from about here on.
+ */
+static void choose_rendezvous(tmsg_send_t *send)
+{
+    if (may_be_read(send) && send->plan.bytes >= READ_LEAST &&
+        !(send->am_flags & UCP_AM_SEND_FLAG_EAGER)) {
+        send->am_flags |= UCP_AM_SEND_FLAG_RNDV;
+    }
+}
+
+/* The preamble, and the body where the payload does not have it. */
+static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
+                                  const tmsg_payload_t *payload)
+{
+    size_t needed;
+
+    head->payload_bytes = send->plan.bytes;
+    head->flags |= send->pulled ? TMSG_HEADER_PULLED : 0;
+    choose_rendezvous(send);
+    tmsg_credit_charge(send, head, send->plan.bytes);
+    send->is_read = may_be_read(send) && send->am_flags & UCP_AM_SEND_FLAG_RNDV;
+    head->flags |= send->is_read ? TMSG_HEADER_READ : 0;
+    tmsg_preamble_encode(head, send->header);
+    write_call(send);
+    if (payload->spill > 0) {
+        return TMSG_OK;
+    }
+    return tmsg_body_encode(payload->map, payload->extra,
+                            send->header + preamble_bytes(send),
+                            head->body_bytes, &needed);
+}
+
+/* From here on the message is sure to be handed over. */
+static void note_schema(tmsg_send_t *send, const tmsg_payload_t *payload)
+{
+    const tmsg_schema_use_t *use = &payload->extra->schema;
+
+    if (use->form == TMSG_SCHEMA_DEFINES) {
+        tmsg_repeat_forget_out(send->channel);
+    } else if (use->form == TMSG_SCHEMA_REFERS) {
+        tmsg_repeat_note_out(send, payload);
+    }
+    if (use->form != TMSG_SCHEMA_NONE) {
+        tmsg_schema_table_sent(send->channel->tx_schemas, use);
+    }
+    send->endpoint->stats.sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
+}
+
+static uint32_t flags_of(int32_t protocol)
+{
+    switch (protocol) {
+    case TMSG_PROTOCOL_EAGER:
+        return UCP_AM_SEND_FLAG_EAGER;
+    case TMSG_PROTOCOL_RNDV:
+        return UCP_AM_SEND_FLAG_RNDV;
+    default:
+        return 0; /* UCX knows */
+    }
+}
+
+static uint8_t header_flags(const tmsg_send_t *send)
+{
+    return (send->flags & TMSG_SEND_ACKED ? TMSG_HEADER_ACKED : 0) |
+           (send->flags & TMSG_SEND_UNORDERED ? TMSG_HEADER_UNORDERED : 0);
+}
+
+/* A threshold, as far as the body can say it. */
+static uint64_t sayable(uint64_t bytes)
+{
+    return bytes < INT64_MAX ? bytes : INT64_MAX;
+}
+
+/* Small messages behind it on its channel wait for it in any case, but where
+ * there is no order. */
+static bool is_alone(const tmsg_send_t *send)
+{
+    tmsg_channel_t *channel = send->channel;
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    uint64_t small = endpoint->stats.sent_messages - endpoint->sent_in_pieces;
+
+    if (!(send->flags & TMSG_SEND_UNORDERED)) {
+        small -= channel->sent_messages - channel->sent_in_pieces;
+    }
+    return tmsg_others_silent(&channel->others, small, tmsg_now_ns(),
+                              SILENCE_NS);
+}
+
+/* Nobody waits behind those that go by the lane. */
+static uint64_t chunk_of(const tmsg_send_t *send, bool by_lane)
+{
+    return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
+                                  by_lane || is_alone(send)));
+}
+
+/* Says in the body which tensors are parts, if the way has any. */
+static tmsg_status_t name_parts(const tmsg_send_t *send,
+                                tmsg_payload_t *payload)
+{
+    const tmsg_measures_t *measures = payload->measures;
+    tmsg_split_t *split = &payload->extra->split;
+    size_t bytes = (tmsg_map_size(send->map) + 7) / 8;
+    uint64_t chunk;
+
+    *split = (tmsg_split_t){0};
+    free(payload->foreign);
+    payload->foreign = NULL;
+    if (!payload->way.parts && measures->foreign > 0) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: this peer takes tensors of the host's "
+                              "memory alone",
+                              send->endpoint->peer);
+    }
+    if (!payload->way.parts && !payload->way.slices) {
+        return TMSG_OK;
+    }
+    chunk = chunk_of(send, payload->way.lane);
+    split->large = payload->way.parts ? sayable(measures->large) : INT64_MAX;
+    split->slice = payload->way.slices ? chunk : 0;
+    split->chunk = tmsg_stage_out_chunk(send, chunk);
+    if (payload->way.parts && measures->foreign > 0) {
+        payload->foreign = calloc(1, bytes);
+        if (payload->foreign == NULL) {
+            return tmsg_error_memory("a message's parts");
+        }
+        tmsg_plan_name_foreign(payload->map, payload->foreign);
+        split->others = payload->foreign;
+        split->others_bytes = bytes;
+    }
+    return TMSG_OK;
+}
+
+/* The way behind a body that heads the payload: with parts that goes eagerly,
+ * for which the peer has to have room. */
+static tmsg_way_t choose_behind(const tmsg_send_t *send,
+                                const tmsg_payload_t *payload)
+{
+    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
+    uint64_t spill = tmsg_layout_spill(payload->spill);
+    tmsg_wish_t wish = send->wish;
+    tmsg_way_t way =
+        tmsg_way_choose(payload->measures, spill, thresholds, wish);
+
+    wish.slices = (way.slices || way.lane) &&
+                  tmsg_credit_has_room(send->endpoint, spill, true);
+    wish.parts =
+        wish.parts &&
+        ((way.slices && wish.slices) ||
+         tmsg_credit_has_room(send->endpoint,
+                              payload->measures->head_bytes + spill, true));
+    return tmsg_way_choose(payload->measures, spill, thresholds, wish);
+}
+
+/* Tensors that must be parts need a body that the peer has before: it goes
+ * eagerly, into what is left of its window. A peer tells of room when it has
+ * half of that again, so what takes more cannot wait for it. */
+static tmsg_status_t no_room(const tmsg_send_t *send,
+                             const tmsg_payload_t *payload)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    uint64_t bytes = payload->measures->head_bytes + payload->spill;
+    uint64_t cost = tmsg_credit_cost(bytes, true);
+    bool ever = cost <= endpoint->peer_hello.eager_bytes;
+
+    if (cost <= endpoint->peer_hello.eager_bytes / 2) {
+        return TMSG_IN_PROGRESS;
+    }
+    return tmsg_error_set(
+        ever ? TMSG_ERR_BUSY : TMSG_ERR_LIMIT_EXCEEDED,
+        "%s: names, metadata and small tensors of %llu bytes, beside tensors "
+        "of a device's memory: the peer takes %llu at once%s",
+        endpoint->peer, (unsigned long long)bytes,
+        (unsigned long long)endpoint->peer_hello.eager_bytes,
+        ever ? ", and has not taken those before them" : "");
+}
+
+/* Chooses the way, which says what is in the body, and measures that. Behind a
+ * body that heads the payload another way may be the better one. */
+static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
+                                tmsg_payload_t *payload)
+{
+    const tmsg_thresholds_t *thresholds = thresholds_of(send->endpoint);
+    tmsg_way_t way;
+    tmsg_status_t status;
+
+    payload->way =
+        tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
+    if (payload->way.lane && !tmsg_lane_make(send->endpoint)) {
+        send->wish.lane = false;
+        payload->way =
+            tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
+    }
+    status = name_parts(send, payload);
+    if (status == TMSG_OK) {
+        status = measure(send, head, payload);
+    }
+    if (status != TMSG_OK || payload->spill == 0) {
+        return status;
+    }
+    way = choose_behind(send, payload);
+    if (way.lane && !payload->way.lane && !tmsg_lane_make(send->endpoint)) {
+        send->wish.lane = false;
+        way = choose_behind(send, payload);
+    }
+    if (way.parts == payload->way.parts && way.slices == payload->way.slices &&
+        way.lane == payload->way.lane) {
+        payload->way = way;
+        return TMSG_OK;
+    }
+    if (payload->measures->foreign > 0 && !way.parts) {
+        return no_room(send, payload);
+    }
+    payload->way = way;
+    head->flags &= (uint8_t)~TMSG_HEADER_SPILLED;
+    payload->spill = 0;
+    status = name_parts(send, payload);
+    return status == TMSG_OK ? measure(send, head, payload) : status;
+}
+
+/* Turns what was chosen into parts and a plan for the rest. */
+static tmsg_status_t make(tmsg_send_t *send, tmsg_payload_t *payload)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    send->am_flags = flags_of(payload->way.protocol);
+    send->pulled = payload->way.lane;
+    if (payload->way.parts || payload->way.slices) {
+        status = tmsg_parts_make(send, payload);
+    }
+    if (status == TMSG_OK) {
+        status = plan_payload(send, payload);
+    }
+    if (status == TMSG_OK && payload->way.slices) {
+        status = tmsg_parts_slice(send, payload);
+    }
+    return status;
+}
+
+static uint8_t kind_of(const tmsg_send_t *send)
+{
+    uint8_t type = send->call.type;
+
+    return type == 0                   ? TMSG_KIND_MAP
+           : tmsg_call_is_stream(type) ? TMSG_KIND_STREAM
+           : tmsg_call_is_over(type)   ? TMSG_KIND_STREAM_OVER
+                                       : TMSG_KIND_CALL;
+}
+
+/* What goes beside the map is no reason to fail, where it can be spared. */
+static tmsg_status_t choose_and_check(tmsg_send_t *send, tmsg_preamble_t *head,
+                                      tmsg_payload_t *payload)
+{
+    const tmsg_preamble_t before = *head;
+    tmsg_status_t status = choose_way(send, head, payload);
+
+    if (status == TMSG_OK) {
+        status = tmsg_allowed_payload(send, payload);
+    }
+    if (send->more != NULL && send->spares_more &&
+        (status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_LIMIT_EXCEEDED)) {
+        tmsg_send_drop_more(send);
+        tmsg_send_drop_header(send);
+        payload->extra->more = NULL;
+        payload->spill = 0;
+        *head = before;
+        return choose_and_check(send, head, payload);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_preamble_t head = {
+        .kind = kind_of(send),
+        .flags = header_flags(send),
+        .channel = send->channel->number,
+        .message_id = send->message_id,
+        .endpoint_id = endpoint->peer_id,
+        .sequence = send->again ? send->sequence : send->channel->tx_sequence,
+        .policy = (uint8_t)send->policy,
+    };
+    tmsg_body_extra_t extra = {
+        .shared = send->share == NULL ? NULL : &send->share->body,
+        .more = send->more};
+    tmsg_payload_t payload = {.map = send->map,
+                              .extra = &extra,
+                              .spare = send->small_payload,
+                              .spare_bytes = sizeof(send->small_payload),
+                              .owned = tmsg_carrier_wants_own(endpoint)};
+    tmsg_status_t status = tmsg_channel_check(send->channel);
+
+    send->wish.parts = endpoint->peer_hello.parts > 0;
+    send->wish.slices =
+        send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
+    send->wish.lane = send->stage == NULL &&
+                      tmsg_parts_may_be_asked(endpoint) &&
+                      tmsg_lane_may_send(endpoint);
+    send->wish.reads = tmsg_cma_sends(endpoint);
+    if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
+        status = add_checksums(send, &extra, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = keep_strides(send, &payload);
+    }
+    if (status == TMSG_OK && send->stage != NULL) {
+        status = tmsg_stage_out_check(send);
+    }
+    if (status == TMSG_OK && send->stage != NULL && extra.checksum != NULL) {
+        status = tmsg_stage_out_sum(send, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = judge(send, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = choose_and_check(send, &head, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = make(send, &payload);
+    }
+    if (status == TMSG_OK) {
+        status = write_header(send, &head, &payload);
+    }
+    if (status == TMSG_OK) {
+        note_schema(send, &payload);
+    }
+    free(payload.checksums);
+    free(payload.foreign);
+    return status;
+}

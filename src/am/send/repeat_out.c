@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages that are sent and are like the last one; see repeat.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/carrier.h"
+#include "am/endpoint/credit.h"
+#include "am/endpoint/repeat.h"
+#include "am/engine/progress.h"
+#include "am/recv/call.h"
+#include "am/send/send.h"
+#include "am/send/trace.h"
+#include "am/session/resume.h"
+#include "core/bytes.h"
+#include "core/probe.h"
+
+/* Of a send's params, what a repeat may have. */
+#define PARAMS_PLAIN                                                           \
+    ((uint64_t)(TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
+                TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
+                TMSG_SEND_PARAM_ON_RELEASE))
+
+_Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
+                   TMSG_REPEAT_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
+               "a small repeat lies in the record of its send");
+_Static_assert(TMSG_CALL_BYTES == 56,
+               "what is new of a repeat's header is what a box puts of it");
+
+static void drop_ready(tmsg_repeat_out_t *repeat)
+{
+    if (repeat->ready != NULL) {
+        tmsg_request_drop(&repeat->ready->request);
+        repeat->ready = NULL;
+    }
+}
+
+void tmsg_repeat_forget_out(tmsg_channel_t *channel)
+{
+    channel->repeat_out.header_bytes = 0;
+    drop_ready(&channel->repeat_out);
+}
+
+void tmsg_repeat_free(tmsg_channel_t *channel)
+{
+    tmsg_repeat_out_t *repeat = &channel->repeat_out;
+
+    tmsg_repeat_forget_out(channel);
+    tmsg_repeat_forget_in(channel);
+    free(repeat->pieces);
+    repeat->pieces = NULL;
+    repeat->piece_room = 0;
+}
+
+void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+
+    for (unsigned i = 0; i < TMSG_WORKER_RECENT; i++) {
+        if (worker->recent[i] != NULL &&
+            worker->recent[i]->endpoint == endpoint) {
+            worker->recent[i] = NULL;
+        }
+    }
+}
+
+/* Of equal layouts all have one stamp from then on. */
+static bool has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
+{
+    return tmsg_map_stamp_known(map) == tmsg_map_stamp(layout) ||
+           tmsg_map_has_layout(map, layout);
+}
+
+/* Room for the pieces of so many tensors. False: no memory. */
+static bool make_room(tmsg_repeat_out_t *repeat, uint32_t tensors)
+{
+    tmsg_repeat_piece_t *pieces;
+
+    if (tensors <= repeat->piece_room) {
+        return true;
+    }
+    pieces = reallocarray(repeat->pieces, tensors, sizeof(*pieces));
+    if (pieces != NULL) {
+        repeat->pieces = pieces;
+        repeat->piece_room = tensors;
+    }
+    return pieces != NULL;
+}
+
+/* Notes where the tensors of a layout go. */
+static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(layout);
+    uint64_t end = 0;
+
+    repeat->tensors = (uint32_t)tmsg_map_size(layout);
+    repeat->only = TMSG_REPEAT_LISTED;
+    repeat->has_gaps = false;
+    for (uint32_t i = 0; i < repeat->tensors; i++) {
+        uint64_t at =
+            tmsg_layout_next(end, entries[i].tensor.dtype, entries[i].bytes);
+
+        repeat->pieces[i].at = (uint16_t)at;
+        repeat->pieces[i].bytes = (uint16_t)entries[i].bytes;
+        repeat->has_gaps |= at > end;
+        end = at + entries[i].bytes;
+        if (entries[i].bytes == repeat->payload_bytes) {
+            repeat->only = i; /* for a payload is not empty */
+        }
+    }
+}
+
+/* What a payload that is not small has to be for that. */
+static bool goes_eagerly(const tmsg_send_t *send)
+{
+    return send->plan.bytes <= TMSG_REPEAT_SMALL ||
+           (send->plan.iov_count == 0 &&
+            send->am_flags & UCP_AM_SEND_FLAG_EAGER);
+}
+
+void tmsg_repeat_note_out(const tmsg_send_t *send,
+                          const tmsg_payload_t *payload)
+{
+    tmsg_repeat_out_t *repeat = &send->channel->repeat_out;
+    const tmsg_schema_use_t *use = &payload->extra->schema;
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    const tmsg_map_t *layout =
+        tmsg_schema_table_layout(send->channel->tx_schemas, use->slot);
+
+    if (send->again || send->share != NULL ||
+        (send->flags & ~(uint32_t)TMSG_SEND_UNORDERED) != 0 ||
+        send->call.type > TMSG_CALL_REPLY || payload->map != send->map ||
+        send->policy != TMSG_POLICY_HOST_FALLBACK ||
+        send->wish.way != TMSG_WAY_AUTO ||
+        send->wish.protocol != TMSG_PROTOCOL_AUTO || use->count != 0 ||
+        payload->spill > 0 || payload->way.parts ||
+        payload->extra->checksum != NULL || payload->measures->packed > 0 ||
+        payload->measures->foreign > 0 || !goes_eagerly(send) ||
+        send->plan.bytes > TMSG_REPEAT_BYTES || send->plan.bytes == 0 ||
+        send->header_bytes > sizeof(repeat->header) ||
+        tmsg_map_size(send->map) > TMSG_REPEAT_TENSORS ||
+        tmsg_map_meta_size(send->map) > 0 || send->more != NULL ||
+        tmsg_trace_is_on(endpoint) || endpoint->resume != NULL ||
+        !has_layout(send->map, layout) ||
+        !make_room(repeat, (uint32_t)tmsg_map_size(layout))) {
+        return;
+    }
+    drop_ready(repeat);
+    memcpy(repeat->header, send->header, send->header_bytes);
+    repeat->header_bytes = send->header_bytes;
+    repeat->number = ++send->endpoint->worker->repeats;
+    repeat->payload_bytes = send->plan.bytes;
+    note_pieces(repeat, layout);
+    repeat->stamp = tmsg_map_stamp(layout);
+    repeat->slot = use->slot;
+    repeat->charge = send->charge;
+    repeat->is_call = send->call.type != 0;
+    repeat->is_boxed = tmsg_send_is_for_box(send);
+    repeat->flags = send->flags;
+    repeat->am_flags = send->am_flags;
+}
+
+/* Whether the next message may go now, and nothing goes before it. */
+static bool is_plain(const tmsg_channel_t *channel)
+{
+    const tmsg_endpoint_t *endpoint = channel->endpoint;
+
+    return endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
+           !endpoint->worker->inside && channel->queued.count == 0 &&
+           tmsg_channel_has_credit(channel) &&
+           endpoint->parting.count == endpoint->parts_awaited &&
+           channel->repeat_out.charge <=
+               endpoint->credit.tx_edge - endpoint->credit.tx_charged;
+}
+
+/* The channel of a map whose send asks for nothing unusual, and for what the
+ * last one did; else NULL. */
+static tmsg_channel_t *find(tmsg_endpoint_t *endpoint,
+                            const tmsg_send_params_t *params)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+    uint32_t flags = mask & TMSG_SEND_PARAM_FLAGS ? params->flags : 0;
+    const tmsg_repeat_out_t *repeat;
+    tmsg_channel_t *channel;
+
+    if (mask & ~PARAMS_PLAIN || (mask & TMSG_SEND_PARAM_POLICY &&
+                                 params->policy != TMSG_POLICY_HOST_FALLBACK)) {
+        return NULL;
+    }
+    channel = tmsg_channel_find(
+        endpoint, mask & TMSG_SEND_PARAM_CHANNEL ? params->channel : 0);
+    repeat = channel == NULL ? NULL : &channel->repeat_out;
+    return repeat != NULL && repeat->header_bytes > 0 &&
+                   repeat->flags == flags && !repeat->is_call
+               ? channel
+               : NULL;
+}
+
+/* That of a call like the last one, or a reply; else NULL. */
+static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
+                                 const tmsg_call_send_t *call)
+{
+    tmsg_channel_t *channel = endpoint->channels.calls;
+
+    return channel != NULL && channel->repeat_out.header_bytes > 0 &&
+                   call->more == NULL &&
+                   tmsg_call_is_like(channel->repeat_out.header, call->head)
+               ? channel
+               : NULL;
+}
+
+/* Whether a map is laid out as the last one was. A new one is compared. */
+static bool repeats(const tmsg_channel_t *channel, const tmsg_map_t *map)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    uint64_t stamp;
+
+    if (map == NULL || tmsg_map_meta_size(map) > 0) {
+        return false;
+    }
+    stamp = tmsg_map_stamp_known(map);
+    return stamp == repeat->stamp ||
+           (stamp == 0 &&
+            tmsg_map_has_layout(map, tmsg_schema_table_layout(
+                                         channel->tx_schemas, repeat->slot)));
+}
+
+/* Of a record what its end looks at: the rest waits for UCX to go on. */
+static void begin(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
+{
+    tmsg_send_init_request(send, endpoint->worker);
+    send->endpoint = endpoint;
+    send->on_release = NULL;
+    send->release_due.run = NULL;
+    send->answer_text = NULL;
+    send->call_text = NULL;
+}
+
+static void number(const tmsg_channel_t *channel, tmsg_send_t *send)
+{
+    tmsg_preamble_renumber(send->small_header,
+                           channel->endpoint->next_message_id,
+                           channel->tx_sequence);
+}
+
+/* A record with all that is known before the map is: it is made when the one
+ * before has gone, for then the peer has something to do. And UCX reads the
+ * header by larger pieces than its numbers, for which the processor waits where
+ * they were written just now. NULL: no memory. */
+static tmsg_send_t *make_ready(const tmsg_channel_t *channel)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    tmsg_send_t *send = tmsg_send_record(channel->endpoint->worker->store);
+
+    if (send != NULL) {
+        begin(send, channel->endpoint);
+        memcpy(send->small_header, repeat->header, sizeof(repeat->header));
+        number(channel, send);
+    }
+    return send;
+}
+
+/* Whether it is one of the few channels of its worker for which a record is
+ * made ready; from now on it is, in place of the one that has been for longest.
+ * Of a thousand each has left the cache when its turn comes, and a record made
+ * ready for it would have, too: it takes the one that was used last. */
+static bool is_recent(tmsg_channel_t *channel)
+{
+    tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    tmsg_worker_t *worker = channel->endpoint->worker;
+    tmsg_channel_t *gone;
+
+    if (worker->recent[repeat->recent] == channel) {
+        return true;
+    }
+    repeat->recent = (uint8_t)(worker->next_recent++ % TMSG_WORKER_RECENT);
+    gone = worker->recent[repeat->recent];
+    if (gone != NULL) {
+        drop_ready(&gone->repeat_out);
+    }
+    worker->recent[repeat->recent] = channel;
+    return false;
+}
+
+static tmsg_send_t *take_ready(tmsg_channel_t *channel)
+{
+    tmsg_send_t *send = channel->repeat_out.ready;
+
+    channel->repeat_out.ready = NULL;
+    return send != NULL ? send : make_ready(channel);
+}
+
+static void zero_gaps(const tmsg_repeat_out_t *repeat, uint8_t *to)
+{
+    size_t end = 0;
+
+    for (uint32_t i = 0; i < repeat->tensors; i++) {
+        if (repeat->pieces[i].at > end) {
+            memset(to + end, 0, repeat->pieces[i].at - end);
+        }
+        end = (size_t)repeat->pieces[i].at + repeat->pieces[i].bytes;
+    }
+}
+
+static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
+                   uint8_t *to)
+{
+    const tmsg_map_entry_t *entry = tmsg_map_entries(map);
+    const tmsg_repeat_piece_t *piece = repeat->pieces;
+    const tmsg_repeat_piece_t *end = piece + repeat->tensors;
+
+    if (repeat->has_gaps) {
+        zero_gaps(repeat, to);
+    }
+    for (; piece < end; piece++, entry++) {
+        if (piece->bytes > 0) {
+            tmsg_copy_small(to + piece->at, entry->tensor.data, piece->bytes);
+        }
+    }
+}
+
+/* Memory for what is not small; UCX mostly has copied it when a call of it
+ * returns. NULL: there is none. */
+static uint8_t *gather_room(tmsg_worker_t *worker)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(worker->store);
+
+    if (worker->gather.data == NULL &&
+        tmsg_pool_take(pool, TMSG_REPEAT_BYTES, &worker->gather) != TMSG_OK) {
+        worker->gather.data = NULL;
+    }
+    return worker->gather.data;
+}
+
+/* See tmsg_plan_own(). NULL: it cannot be read, or there is no memory. */
+static const void *copy_for_ucx(tmsg_worker_t *worker, const void *data,
+                                size_t bytes, uint8_t *small)
+{
+    uint8_t *to;
+
+    if (bytes <= TMSG_REPEAT_SMALL) {
+        memcpy(small, data, bytes);
+        return small;
+    }
+    to = gather_room(worker);
+    return to != NULL && tmsg_probe_copy(to, data, bytes) == bytes ? to : NULL;
+}
+
+/* The payload in one piece: where it lies, if it does already. NULL: there is
+ * no memory, or it cannot be read. */
+static const void *put_together(const tmsg_channel_t *channel,
+                                const tmsg_map_t *map, tmsg_send_t *send)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    uint8_t *to = send->small_payload;
+
+    if (repeat->only != TMSG_REPEAT_LISTED) {
+        const void *data = tmsg_map_entries(map)[repeat->only].tensor.data;
+
+        return tmsg_carrier_wants_own(channel->endpoint)
+                   ? copy_for_ucx(channel->endpoint->worker, data,
+                                  repeat->payload_bytes, to)
+                   : data;
+    }
+    if (repeat->payload_bytes > TMSG_REPEAT_SMALL) {
+        to = gather_room(channel->endpoint->worker);
+    }
+    if (to != NULL) {
+        gather(repeat, map, to);
+    }
+    return to;
+}
+
+/* What of the header was not known before. */
+static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
+                         const tmsg_call_send_t *call)
+{
+    uint32_t message_id = channel->endpoint->next_message_id;
+    tmsg_call_head_t head;
+
+    if (!tmsg_preamble_has_numbers(send->small_header, message_id,
+                                   channel->tx_sequence)) {
+        number(channel, send);
+    }
+    if (call == NULL) {
+        return;
+    }
+    head = *call->head;
+    if (call->deadline_ns != 0) {
+        head.left_us = tmsg_send_left_us(call->deadline_ns);
+    }
+    tmsg_call_renumber(&head, send->small_header);
+    tmsg_call_number(call, message_id);
+}
+
+static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
+                             const void *payload)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = repeat->am_flags,
+        .cb.send = tmsg_send_ucx_reported,
+        .user_data = send,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    return tmsg_endpoint_send_am(channel->endpoint, send->small_header,
+                                 repeat->header_bytes, payload,
+                                 repeat->payload_bytes, &param);
+}
+
+/* Straight into the box. */
+static void put(const tmsg_channel_t *channel, const tmsg_map_t *map,
+                tmsg_send_t *send, const tmsg_call_send_t *call,
+                tmsg_box_t *box)
+{
+    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+
+    gather(repeat, map,
+           tmsg_box_begin(box, repeat->header_bytes, repeat->number));
+    write_header(channel, send, call);
+    tmsg_box_write_header(box, send->small_header);
+    tmsg_boxes_put(channel->endpoint, repeat->payload_bytes);
+}
+
+/* By the box, if there is one, or by UCX: then *payload_p is what it reads, and
+ * *given_p what it gave. False: it goes neither way, and what is wrong is said
+ * by the general way. */
+static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
+                      const tmsg_map_t *map, const tmsg_call_send_t *call,
+                      const void **payload_p, ucs_status_ptr_t *given_p)
+{
+    tmsg_box_t *box = channel->repeat_out.is_boxed
+                          ? tmsg_boxes_choose(channel->endpoint)
+                          : NULL;
+
+    *payload_p = NULL;
+    *given_p = NULL;
+    if (box != NULL) {
+        put(channel, map, send, call, box);
+        return true;
+    }
+    *payload_p = put_together(channel, map, send);
+    if (*payload_p == NULL) {
+        return false;
+    }
+    write_header(channel, send, call);
+    *given_p = post(channel, send, *payload_p);
+    return !UCS_PTR_IS_ERR(*given_p);
+}
+
+/* It is copied: nothing of it is left but to tell whoever asked. */
+static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+
+    endpoint->next_message_id++;
+    tmsg_send_count(channel, channel->repeat_out.payload_bytes);
+    if (begun_ns != 0) {
+        tmsg_histogram_note(&endpoint->stats.send_ns, tmsg_now_ns() - begun_ns);
+    }
+    tmsg_send_released(send);
+    tmsg_request_end(&send->request, TMSG_OK, NULL);
+}
+
+static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
+{
+    if (call != NULL) {
+        send->call = *call->head;
+        send->call.text =
+            (const char *)send->small_header + TMSG_CALL_BYTES; /* is kept */
+        send->queues = call->queues;
+        send->last = call->last;
+    }
+}
+
+/* UCX reads header and payload yet: from here on it is a send like others. */
+static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
+                  const tmsg_map_t *map, const void *payload,
+                  const tmsg_call_send_t *call, uint64_t begun_ns)
+{
+    tmsg_endpoint_t *endpoint = channel->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
+
+    tmsg_send_clear(send);
+    tmsg_send_take(send, endpoint, map);
+    take_call(send, call);
+    send->channel = channel;
+    send->flags = channel->repeat_out.flags;
+    send->timeout_ms = -1;
+    send->begun_ns = begun_ns;
+    send->header = send->small_header;
+    send->header_bytes = channel->repeat_out.header_bytes;
+    send->plan.bytes = channel->repeat_out.payload_bytes;
+    send->plan.contiguous = payload;
+    if (payload == worker->gather.data) {
+        send->plan.staging = worker->gather;
+        worker->gather = (tmsg_pool_block_t){NULL, 0};
+    }
+    send->bytes = send->plan.bytes;
+    send->am_flags = channel->repeat_out.am_flags;
+    send->sequence = channel->tx_sequence;
+    send->posted = true;
+    tmsg_list_push(&endpoint->posted, &send->node);
+    tmsg_send_count(channel, send->bytes);
+    tmsg_send_hand_over(send);
+}
+
+static void take_params(const tmsg_send_params_t *params, tmsg_send_t *send)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    if (mask & TMSG_SEND_PARAM_ON_DONE) {
+        send->request.on_done = params->on_done;
+        send->request.on_done_arg = params->on_done_arg;
+    }
+    if (mask & TMSG_SEND_PARAM_ON_RELEASE) {
+        send->on_release = params->on_release;
+        send->on_release_arg = params->on_release_arg;
+    }
+}
+
+static void take_hooks(const tmsg_call_send_t *call, tmsg_send_t *send)
+{
+    send->request.on_done = call->on_done;
+    send->request.on_done_arg = call->on_done_arg;
+    send->on_release = call->on_release;
+    send->on_release_arg = call->on_release_arg;
+}
+
+bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                      const tmsg_send_params_t *params,
+                      const tmsg_call_send_t *call, tmsg_request_t **request_p)
+{
+    tmsg_channel_t *channel =
+        call == NULL ? find(endpoint, params) : find_call(endpoint, call);
+    tmsg_send_t *send;
+    uint64_t begun_ns = 0;
+    const void *payload;
+    ucs_status_ptr_t request;
+
+    if (channel == NULL || !is_plain(channel) || !repeats(channel, map)) {
+        return false;
+    }
+    send = take_ready(channel);
+    if (send == NULL) {
+        return false;
+    }
+    if (endpoint->next_message_id % TMSG_TIMED_ONE_IN == 0) {
+        begun_ns = tmsg_now_ns();
+    }
+    if (!hand_over(channel, send, map, call, &payload, &request)) {
+        tmsg_request_drop_hidden(&send->request);
+        return false;
+    }
+    endpoint->credit.tx_charged += channel->repeat_out.charge;
+    tmsg_schema_table_used(channel->tx_schemas, channel->repeat_out.slot);
+    endpoint->stats.sent_by_schema++;
+    endpoint->stats.sent_repeats++;
+    if (request != NULL) {
+        go_on(channel, send, map, payload, call, begun_ns);
+    }
+    if (call == NULL) {
+        take_params(params, send);
+    } else {
+        take_hooks(call, send);
+    }
+    if (request_p != NULL) {
+        tmsg_request_hold_hidden(&send->request);
+        *request_p = &send->request;
+    }
+    if (request == NULL) {
+        end(channel, send, begun_ns);
+    }
+    if (is_recent(channel)) {
+        channel->repeat_out.ready = make_ready(channel);
+    }
+    return true;
+}

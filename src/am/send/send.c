@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/send/send.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/dialect.h"
+#include "am/endpoint/repeat.h"
+#include "am/engine/progress.h"
+#include "am/recv/call.h"
+#include "am/send/cancel.h"
+#include "am/send/parts.h"
+#include "am/send/send_queue.h"
+#include "am/send/stage_out.h"
+#include "am/send/trace.h"
+#include "am/session/resume.h"
+#include "core/bytes.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "memory/domain.h"
+
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_UNORDERED |     \
+                TMSG_SEND_TRY | TMSG_SEND_NO_PACK | TMSG_SEND_KEEP_STRIDES))
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
+                TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
+                TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_ON_RELEASE |         \
+                TMSG_SEND_PARAM_WAY))
+
+void tmsg_send_free_spare(tmsg_spare_t *spare)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
+
+    tmsg_store_drop(send->store);
+    free(send->parts_kept);
+    free(send);
+}
+
+/* Its worker may be gone. */
+static void destroy(tmsg_request_t *request)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(request, tmsg_send_t, request);
+    tmsg_store_t *store = send->store;
+
+    free(send->answer_text);
+    free(send->call_text);
+    send->spare.bytes = sizeof(*send) + tmsg_parts_spare(send);
+    tmsg_store_keep(store, tmsg_store_sends(store), &send->spare);
+}
+
+void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker)
+{
+    tmsg_request_init(&send->request, worker, destroy, tmsg_send_cancel);
+}
+
+tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
+{
+    tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_sends(store));
+    tmsg_send_t *send;
+
+    if (spare != NULL) {
+        send = TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
+    } else {
+        send = malloc(sizeof(*send));
+        if (send == NULL) {
+            return NULL;
+        }
+        send->store = store;
+        send->parts_kept = NULL;
+        tmsg_store_hold(store);
+    }
+    return send;
+}
+
+void tmsg_send_clear(tmsg_send_t *send)
+{
+    tmsg_zero(&send->spare,
+              offsetof(tmsg_send_t, store) - offsetof(tmsg_send_t, spare));
+}
+
+static void forsaken(tmsg_op_t *op)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(op, tmsg_send_t, op);
+
+    tmsg_cma_forsake(&send->read);
+    tmsg_send_reported(send, UCS_ERR_CANCELED);
+}
+
+void tmsg_send_ucx_reported(void *request, ucs_status_t ucs, void *arg)
+{
+    ucp_request_free(request);
+    tmsg_send_reported(arg, ucs);
+}
+
+void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes)
+{
+    tmsg_stats_t *stats = &channel->endpoint->stats;
+
+    channel->endpoint->worker->idle = 0; /* nobody only waits */
+    channel->tx_sequence++;
+    channel->sent_messages++;
+    stats->sent_messages++;
+    stats->sent_bytes += bytes;
+    tmsg_histogram_note(&stats->sent_sizes, bytes);
+}
+
+void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane)
+{
+    tmsg_stats_t *stats = &send->endpoint->stats;
+
+    stats->sent_by_lane += (uint64_t)by_lane - (uint64_t)send->by_lane;
+    send->by_lane = by_lane;
+}
+
+void tmsg_send_hand_over(tmsg_send_t *send)
+{
+    tmsg_op_begin(send->endpoint, &send->op, forsaken);
+    send->in_ucx = true;
+}
+
+bool tmsg_send_is_for_box(const tmsg_send_t *send)
+{
+    return send->parts == NULL && send->stage == NULL &&
+           !(send->am_flags & UCP_AM_SEND_FLAG_RNDV) &&
+           send->wish.way == TMSG_WAY_AUTO &&
+           send->wish.protocol == TMSG_PROTOCOL_AUTO &&
+           tmsg_boxes_are_for(send->endpoint, send->header_bytes,
+                              send->plan.bytes);
+}
+
+static bool put_into_box(tmsg_send_t *send)
+{
+    const tmsg_plan_t *plan = &send->plan;
+    tmsg_box_t *box = tmsg_boxes_choose(send->endpoint);
+    uint8_t *to;
+
+    if (box == NULL) {
+        return false;
+    }
+    to = tmsg_box_begin(box, send->header_bytes, 0);
+    tmsg_box_write_header(box, send->header);
+    if (plan->iov_count == 0 && plan->bytes > 0) {
+        memcpy(to, plan->contiguous, plan->bytes);
+    }
+    for (size_t i = 0; i < plan->iov_count; i++) {
+        memcpy(to, plan->iov[i].buffer, plan->iov[i].length);
+        to += plan->iov[i].length;
+    }
+    tmsg_boxes_put(send->endpoint, plan->bytes);
+    return true;
+}
+
+static void over(tmsg_cma_out_t *read, ucs_status_t ucs)
+{
+    tmsg_send_reported(TMSG_CONTAINER_OF(read, tmsg_send_t, read), ucs);
+}
+
+static ucs_status_t have_it_read(tmsg_send_t *send)
+{
+    send->read.over = over;
+    return tmsg_cma_post(send->endpoint, send->header, send->header_bytes,
+                         send->plan.contiguous,
+                         send->endpoint->dialect->send_flags, &send->read);
+}
+
+static ucs_status_ptr_t hand_to_ucx(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    const tmsg_plan_t *plan = &send->plan;
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_DATATYPE |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = endpoint->dialect->send_flags | send->am_flags,
+        .cb.send = tmsg_send_ucx_reported,
+        .user_data = send,
+        .datatype =
+            plan->iov_count > 0 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    return tmsg_endpoint_send_am(
+        endpoint, send->header, send->header_bytes,
+        plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
+        plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
+}
+
+static ucs_status_t hand_over(tmsg_send_t *send)
+{
+    ucs_status_ptr_t request = tmsg_send_is_for_box(send) && put_into_box(send)
+                                   ? NULL
+                                   : hand_to_ucx(send);
+
+    if (UCS_PTR_IS_PTR(request)) {
+        return UCS_OK;
+    }
+    tmsg_send_reported(send, UCS_PTR_STATUS(request));
+    return UCS_PTR_STATUS(request);
+}
+
+void tmsg_send_post(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    uint64_t parts_bytes = tmsg_parts_begin(send);
+    ucs_status_t ucs;
+
+    if (!send->again) {
+        tmsg_list_push(&endpoint->posted, &send->node);
+        send->posted = true;
+        send->sequence = send->channel->tx_sequence;
+        send->bytes = send->plan.bytes + parts_bytes;
+        tmsg_send_count(send->channel, send->bytes);
+        send->channel->sent_in_pieces += parts_bytes > 0;
+        endpoint->sent_in_pieces += parts_bytes > 0;
+        tmsg_trace_posted(send);
+    }
+    tmsg_send_count_lane(send, send->pulled);
+    endpoint->credit.tx_charged += send->charge;
+    send->again = false;
+    send->ucx_status = UCS_OK; /* whatever became of it before */
+    tmsg_send_hand_over(send);
+    ucs = send->is_read ? have_it_read(send) : hand_over(send);
+    if (ucs != UCS_OK) {
+        tmsg_endpoint_unsent(endpoint, ucs);
+    }
+    tmsg_parts_flush(endpoint);
+}
+
+static void copy_params(const tmsg_send_params_t *params, tmsg_send_t *send)
+{
+    if (params->field_mask & TMSG_SEND_PARAM_FLAGS) {
+        send->flags = params->flags;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_POLICY) {
+        send->policy = params->policy;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_ON_DONE) {
+        send->request.on_done = params->on_done;
+        send->request.on_done_arg = params->on_done_arg;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_TIMEOUT) {
+        send->timeout_ms = params->timeout_ms;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_ON_RELEASE) {
+        send->on_release = params->on_release;
+        send->on_release_arg = params->on_release_arg;
+    }
+    if (params->field_mask & TMSG_SEND_PARAM_WAY) {
+        send->wish.way = params->way;
+        send->wish.protocol = params->protocol;
+    }
+    if (send->flags & TMSG_SEND_VERIFY) {
+        send->flags |= TMSG_SEND_ACKED; /* else nobody learned of a mismatch */
+    }
+}
+
+static tmsg_status_t read_params(const tmsg_send_params_t *params,
+                                 tmsg_send_t *send)
+{
+    send->timeout_ms = -1;
+    if (params == NULL) {
+        return TMSG_OK;
+    }
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "send: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    copy_params(params, send);
+    if (send->flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "send: unknown flags 0x%x", send->flags);
+    }
+    if (send->policy != TMSG_POLICY_HOST_FALLBACK &&
+        send->policy != TMSG_POLICY_STRICT) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: unknown policy %d",
+                              send->policy);
+    }
+    if (send->timeout_ms == 0 || send->timeout_ms < -1) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "send: timeout_ms %d is neither above 0 nor -1",
+                              send->timeout_ms);
+    }
+    if (send->timeout_ms > 0) {
+        send->deadline_ns =
+            tmsg_now_ns() + (uint64_t)send->timeout_ms * 1000000;
+    }
+    if (send->wish.way < TMSG_WAY_AUTO || send->wish.way > TMSG_WAY_PARTS ||
+        send->wish.protocol < TMSG_PROTOCOL_AUTO ||
+        send->wish.protocol > TMSG_PROTOCOL_RNDV) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "send: unknown way %d or protocol %d",
+                              send->wish.way, send->wish.protocol);
+    }
+    return TMSG_OK;
+}
+
+/* UCX would read memory that it does not know, and crash. */
+static tmsg_status_t check_memory(tmsg_endpoint_t *endpoint,
+                                  const tmsg_map_t *map, bool *foreign_p)
+{
+    const tmsg_measures_t *measures;
+    const tmsg_map_entry_t *entries;
+
+    if (map == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: map is NULL");
+    }
+    measures = tmsg_send_measured(endpoint, map);
+    if (measures->stamp == tmsg_map_stamp(map)) { /* it was sent before */
+        *foreign_p = measures->foreign > 0;
+        return TMSG_OK;
+    }
+    entries = tmsg_map_entries(map);
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        const tmsg_domain_t *domain = tmsg_domain_of(entries[i].tensor.device);
+        bool is_host = domain == &tmsg_domain_host;
+
+        *foreign_p |= !is_host && entries[i].bytes > 0;
+        if (domain == NULL || (!is_host && !endpoint->dialect->answers)) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': memory of device type %d "
+                "cannot be sent %s",
+                entries[i].name, entries[i].tensor.device.type,
+                domain == NULL ? "by this process, where no domain "
+                                 "holds it"
+                               : "to a ucx:// peer");
+        }
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_strides(const tmsg_send_t *send,
+                                   const tmsg_endpoint_t *endpoint,
+                                   const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    bool keeps = endpoint->dialect->answers; /* else C order is all it knows */
+
+    if (keeps && send->flags & TMSG_SEND_KEEP_STRIDES) {
+        return TMSG_OK; /* it depends on the peer; see prepare.c */
+    }
+    for (size_t i = 0;
+         send->flags & TMSG_SEND_NO_PACK && i < tmsg_map_size(map); i++) {
+        const tmsg_tensor_t *tensor = &entries[i].tensor;
+
+        if (entries[i].bytes > 0 &&
+            (keeps ? !tmsg_tensor_is_dense(tensor)
+                   : !tmsg_tensor_is_contiguous(tensor))) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': its strides would have it packed, which "
+                "TMSG_SEND_NO_PACK rules out",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
+        }
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_answers(const tmsg_send_t *send,
+                                   const tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->dialect->answers ||
+        !(send->flags & (TMSG_SEND_ACKED | TMSG_SEND_VERIFY))) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                          "%s: TMSG_SEND_%s: a ucx:// peer acknowledges "
+                          "nothing",
+                          endpoint->peer,
+                          send->flags & TMSG_SEND_VERIFY ? "VERIFY" : "ACKED");
+}
+
+static uint16_t channel_of(const tmsg_send_params_t *params)
+{
+    return params != NULL && params->field_mask & TMSG_SEND_PARAM_CHANNEL
+               ? params->channel
+               : 0;
+}
+
+static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
+{
+    if (call != NULL) {
+        send->call = *call->head;
+        send->call_deadline_ns = call->deadline_ns;
+        send->queues = call->queues;
+        send->last = call->last;
+        send->more = call->more;
+        send->spares_more = call->spares_more;
+        if (send->more != NULL) {
+            tmsg_map_hold(send->more);
+        }
+        tmsg_call_number(call, send->message_id);
+    }
+}
+
+/* It is to be read when the call returned. */
+static tmsg_status_t keep_call(tmsg_send_t *send)
+{
+    if (send->call.type == 0 || send->call_text != NULL ||
+        send->call.text_bytes == 0) {
+        return TMSG_OK;
+    }
+    send->call_text = malloc(send->call.text_bytes + 1);
+    if (send->call_text == NULL) {
+        return tmsg_error_memory("a call");
+    }
+    memcpy(send->call_text, send->call.text, send->call.text_bytes);
+    send->call.text = send->call_text;
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_channel(uint16_t channel)
+{
+    return channel != TMSG_CHANNEL_CALLS && !tmsg_channel_is_stream(channel)
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "channel %u: no peer takes it", channel);
+}
+
+void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,
+                    const tmsg_map_t *map)
+{
+    send->endpoint = endpoint;
+    tmsg_endpoint_borrow(endpoint);
+    send->map = map;
+    tmsg_map_hold(map);
+    send->holds_map = true;
+    send->message_id = endpoint->next_message_id++;
+}
+
+static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                            const tmsg_send_params_t *params,
+                            const tmsg_call_send_t *call, tmsg_send_t **send_p)
+{
+    tmsg_send_t *send = tmsg_send_record(endpoint->worker->store);
+    bool foreign = false;
+    tmsg_status_t status;
+
+    if (send == NULL) {
+        return tmsg_error_memory("a send");
+    }
+    tmsg_send_clear(send);
+    tmsg_send_init_request(send, endpoint->worker);
+    status = read_params(params, send);
+    if (status == TMSG_OK) {
+        status = check_answers(send, endpoint);
+    }
+    if (status == TMSG_OK) {
+        status = check_memory(endpoint, map, &foreign);
+    }
+    if (status == TMSG_OK) {
+        status = check_strides(send, endpoint, map);
+    }
+    if (status == TMSG_OK && call == NULL) {
+        status = check_channel(channel_of(params));
+    }
+    if (status == TMSG_OK) {
+        status =
+            tmsg_channel_open(endpoint, channel_of(params), &send->channel);
+    }
+    send->endpoint = endpoint;
+    send->map = map;
+    if (status == TMSG_OK && foreign) {
+        status = tmsg_stage_out_create(send);
+    }
+    if (status != TMSG_OK) {
+        tmsg_request_drop(&send->request);
+        return status;
+    }
+    tmsg_send_take(send, endpoint, map);
+    take_call(send, call);
+    *send_p = send;
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->state == TMSG_EP_ENDED &&
+        endpoint->status != TMSG_ERR_CANCELED) {
+        return tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    }
+    if (endpoint->state == TMSG_EP_ENDED ||
+        endpoint->state == TMSG_EP_CLOSING || endpoint->close_wanted) {
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: the endpoint is closed",
+                              endpoint->peer);
+    }
+    return TMSG_OK;
+}
+
+static bool goes_at_once(const tmsg_send_t *send)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+
+    return endpoint->state == TMSG_EP_OPEN && !endpoint->worker->inside &&
+           !tmsg_resume_has_again(endpoint) &&
+           send->channel->queued.count == 0 &&
+           tmsg_channel_has_credit(send->channel);
+}
+
+/* What a stream's sender hears at once it can do without, and the stream goes
+ * on; later the stream is over. */
+static tmsg_status_t foresee(const tmsg_send_t *send)
+{
+    bool of_stream = send->call.type == TMSG_STREAM_ITEM ||
+                     send->call.type == TMSG_STREAM_END;
+
+    return of_stream && send->endpoint->state == TMSG_EP_OPEN
+               ? tmsg_send_foresee(send)
+               : TMSG_OK;
+}
+
+/* Posts it at once if nothing is before it, so that what is wrong with the map
+ * is the caller's own error. Lock held, which is let go where the queue is to
+ * block. */
+static tmsg_status_t start(tmsg_send_t *send)
+{
+    tmsg_status_t status;
+
+    if (send->endpoint->resume != NULL) {
+        status = keep_call(send);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    for (;;) {
+        if (goes_at_once(send)) {
+            status = send->endpoint->dialect->prepare(send);
+            if (status == TMSG_OK) {
+                tmsg_send_post(send);
+            }
+            if (status != TMSG_IN_PROGRESS) {
+                return status;
+            }
+        }
+        status = foresee(send);
+        if (status == TMSG_OK) {
+            status = keep_call(send);
+        }
+        if (status == TMSG_OK) {
+            status = tmsg_queue_enter(send);
+        }
+        if (status != TMSG_IN_PROGRESS) {
+            return status;
+        }
+        status = check_state(send->endpoint);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+}
+
+tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                              const tmsg_send_params_t *params,
+                              tmsg_share_t *share, const tmsg_call_send_t *call,
+                              tmsg_request_t **request_p)
+{
+    tmsg_send_t *send = NULL;
+    tmsg_status_t status = check_state(endpoint);
+
+    if (status == TMSG_OK) {
+        status = create(endpoint, map, params, call, &send);
+    }
+    if (send == NULL) {
+        return status;
+    }
+    if (share != NULL) {
+        send->share = share;
+        tmsg_share_hold(share);
+    }
+    tmsg_request_hold_hidden(&send->request);
+    tmsg_trace_begun(send);
+    status = start(send);
+    if (status == TMSG_OK) {
+        tmsg_send_set_timer(send);
+    } else {
+        tmsg_trace_failed(send, status);
+        send->on_release = NULL; /* nothing was lent */
+        tmsg_send_give_back(send);
+        tmsg_endpoint_return(endpoint);
+        tmsg_request_drop_hidden(&send->request);
+    }
+    if (status == TMSG_OK && request_p != NULL) {
+        *request_p = &send->request;
+    } else {
+        tmsg_request_drop_hidden(&send->request);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map,
+                                 const tmsg_send_params_t *params,
+                                 tmsg_request_t **request_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_enter(worker);
+    status =
+        tmsg_repeat_send(endpoint, map, params, NULL, request_p)
+            ? TMSG_OK
+            : tmsg_send_begin(endpoint, map, params, NULL, NULL, request_p);
+    tmsg_worker_leave(worker, true);
+    return status;
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What became of a send, and when its buffers are free. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "am/connect/close.h"
+#include "am/endpoint/dialect.h"
+#include "am/endpoint/lease.h"
+#include "am/recv/call.h"
+#include "am/send/parts.h"
+#include "am/send/send_queue.h"
+#include "am/send/stage_out.h"
+#include "am/send/trace.h"
+#include "am/session/resume.h"
+#include "core/log.h"
+#include "core/map.h"
+
+#define NS_PER_MS 1000000ULL
+
+static void run_free_map(tmsg_due_t *due)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(due, tmsg_send_t, map_due);
+
+    tmsg_map_free(send->map);
+    tmsg_request_drop(&send->request);
+}
+
+static void run_on_release(tmsg_due_t *due)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(due, tmsg_send_t, release_due);
+
+    send->on_release(send->on_release_arg);
+    tmsg_request_drop(&send->request);
+}
+
+void tmsg_send_released(tmsg_send_t *send)
+{
+    if (send->on_release != NULL && send->release_due.run == NULL) {
+        send->release_due.run = run_on_release;
+        tmsg_request_hold(&send->request);
+        tmsg_worker_due(send->endpoint->worker, &send->release_due);
+    }
+}
+
+void tmsg_send_drop_header(tmsg_send_t *send)
+{
+    if (send->header != send->small_header) {
+        free(send->header);
+    }
+    send->header = NULL;
+}
+
+void tmsg_send_drop_more(tmsg_send_t *send)
+{
+    if (send->more != NULL && tmsg_map_unhold(send->more)) {
+        tmsg_map_free(send->more); /* which has nothing of an application */
+    }
+    send->more = NULL;
+}
+
+/* Its buffers go back, of which the peer may still be reading some: its word
+ * for a message is said when it reads no more. */
+static void make_sure(tmsg_send_t *send)
+{
+    if (send->unsure && (!send->answered || send->given_up)) {
+        tmsg_lease_forfeit(send->endpoint, send->ucx_status);
+    }
+    send->unsure = false;
+}
+
+static void no_word(tmsg_timer_t *timer)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(timer, tmsg_send_t, timer);
+
+    tmsg_lease_forfeit(send->endpoint, send->ucx_status);
+}
+
+/* A peer that failed to read says so soon; one that never heard of the message
+ * has nothing to say. The send's own deadline stays if it is earlier. */
+static void await_word(tmsg_send_t *send)
+{
+    tmsg_worker_t *worker = send->endpoint->worker;
+    uint64_t ms = tmsg_context_patience_ms(worker->context);
+    uint64_t until = tmsg_now_ns() + ms * NS_PER_MS;
+
+    if (send->timer.deadline_ns == 0 || send->timer.deadline_ns > until) {
+        send->timer.expired = no_word;
+        tmsg_loop_set_timer(&worker->loop, &send->timer, ms);
+    }
+}
+
+/* UCX is done with it. */
+static void unplan(tmsg_send_t *send)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+
+    tmsg_parts_free(send);
+    tmsg_plan_free(&send->plan, pool);
+    tmsg_written_free(&send->written, pool);
+    tmsg_map_destroy(send->kept); /* which has nothing of an application */
+    send->kept = NULL;
+    tmsg_send_drop_header(send);
+}
+
+void tmsg_send_give_back(tmsg_send_t *send)
+{
+    make_sure(send);
+    tmsg_send_released(send);
+    unplan(send);
+    tmsg_stage_out_free(send);
+    if (send->share != NULL) {
+        tmsg_share_drop(send->share,
+                        tmsg_store_pool(send->endpoint->worker->store));
+        send->share = NULL;
+    }
+    tmsg_send_drop_more(send);
+    if (send->holds_map && tmsg_map_unhold(send->map)) {
+        send->map_due.run = run_free_map;
+        tmsg_request_hold(&send->request);
+        tmsg_worker_due(send->endpoint->worker, &send->map_due);
+    }
+    send->holds_map = false;
+}
+
+static bool was_wanted(tmsg_status_t status)
+{
+    return status == TMSG_ERR_CANCELED || status == TMSG_ERR_DROPPED;
+}
+
+void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (status != TMSG_OK && send->call.type != 0 && !send->last) {
+        tmsg_call_bounced(endpoint, &send->call, send->message_id, send->posted,
+                          status,
+                          error != NULL ? error : tmsg_status_name(status));
+    }
+    if (status != TMSG_OK && tmsg_call_is_stream(send->call.type)) {
+        tmsg_stream_unsent(send->channel, &send->call, status,
+                           error != NULL ? error : tmsg_status_name(status));
+    }
+    if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
+        tmsg_log(was_wanted(status) || send->call.type != 0 ? TMSG_LOG_DEBUG
+                                                            : TMSG_LOG_WARN,
+                 "%s: message %u failed: %s", endpoint->peer, send->message_id,
+                 error);
+    }
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &send->timer);
+    if (status != TMSG_OK) {
+        tmsg_trace_failed(send, status);
+    }
+    tmsg_send_give_back(send);
+    tmsg_request_end(&send->request, status, error);
+    tmsg_endpoint_return(endpoint);
+}
+
+/* UCX has reported what nobody waits for any more. */
+static void let_go(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    tmsg_send_give_back(send);
+    tmsg_request_drop(&send->request);
+    tmsg_endpoint_return(endpoint);
+}
+
+/* Called whenever UCX or the peer has said something about a posted send. */
+void tmsg_send_settle(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool over = endpoint->state == TMSG_EP_ENDED;
+
+    if (send->in_ucx || tmsg_parts_pending(send)) {
+        return;
+    }
+    if (send->ucx_status == UCS_OK) {
+        tmsg_trace_done(send);
+    }
+    if (!send->answered && !over && !send->detached &&
+        (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
+        /* The words of the peer are still to come. */
+        if (tmsg_resume_keeps(endpoint)) {
+            make_sure(send);
+            unplan(send);
+        } else if (send->unsure) {
+            await_word(send);
+        } else {
+            tmsg_send_give_back(send);
+        }
+        return;
+    }
+    tmsg_list_remove(&endpoint->posted, &send->node);
+    if (send->detached) {
+        let_go(send);
+    } else if (send->answered) {
+        tmsg_send_end(send, send->answer, send->answer_text);
+    } else if (!over || (send->ucx_status == UCS_OK &&
+                         !(send->flags & TMSG_SEND_ACKED))) {
+        tmsg_send_end(send, TMSG_OK, NULL);
+    } else {
+        tmsg_send_end(send, endpoint->status, endpoint->error);
+    }
+    if (tmsg_close_waits(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+/* A message that UCX could not move in one piece of it is not whole. */
+static void note_status(tmsg_send_t *send, ucs_status_t ucs)
+{
+    if (ucs != UCS_OK) {
+        send->ucx_status = ucs;
+        if (tmsg_endpoint_is_loss(ucs) || send->parts != NULL) {
+            tmsg_lease_reported(send->endpoint, ucs);
+        } else {
+            /* Where the peer has no words, it has no lease either. */
+            send->unsure = send->endpoint->dialect->failed == NULL &&
+                           tmsg_lease_is_unsure(ucs);
+        }
+        tmsg_parts_stop(send);
+    }
+}
+
+void tmsg_send_part_reported(tmsg_send_t *send, ucs_status_t ucs)
+{
+    note_status(send, ucs);
+    tmsg_send_settle(send);
+}
+
+void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    /* It stays in its table until the last of these. */
+    tmsg_op_over(endpoint, &send->op);
+    send->in_ucx = false;
+    note_status(send, ucs);
+    if (ucs != UCS_OK && endpoint->dialect->failed != NULL) {
+        endpoint->dialect->failed(send, ucs);
+    }
+    tmsg_send_settle(send);
+    tmsg_endpoint_reported(endpoint);
+}
+
+void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
+                      const char *format, ...)
+{
+    va_list arguments;
+
+    if (send->given_up) {
+        return;
+    }
+    send->answered = true;
+    send->answer = status;
+    if (status == TMSG_OK || send->answer_text != NULL) {
+        return;
+    }
+    va_start(arguments, format);
+    if (vasprintf(&send->answer_text, format, arguments) < 0) {
+        send->answer_text = NULL;
+    }
+    va_end(arguments);
+}
+
+tmsg_send_t *tmsg_send_find(const tmsg_endpoint_t *endpoint,
+                            uint32_t message_id)
+{
+    for (tmsg_node_t *node = endpoint->posted.head; node != NULL;
+         node = node->next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        if (send->message_id == message_id) {
+            return send;
+        }
+    }
+    return NULL;
+}
+
+void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                            tmsg_status_t status, const char *error)
+{
+    tmsg_send_t *send = tmsg_send_find(endpoint, message_id);
+
+    if (send == NULL) {
+        if (status != TMSG_OK && !tmsg_call_bounced(endpoint, NULL, message_id,
+                                                    true, status, error)) {
+            tmsg_log(was_wanted(status) ? TMSG_LOG_DEBUG : TMSG_LOG_WARN,
+                     "%s: message %u was lost after it was "
+                     "sent: %s",
+                     endpoint->peer, message_id, error);
+        }
+        return;
+    }
+    tmsg_trace_acked(send, status);
+    tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
+    if (status != TMSG_OK) {
+        tmsg_parts_stop(send);
+    }
+    tmsg_send_settle(send);
+}
+
+void tmsg_sends_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *node = endpoint->posted.head;
+
+    while (node != NULL) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+        tmsg_node_t *next = node->next;
+
+        /* Those with UCX stay until it reports. */
+        tmsg_parts_stop(send);
+        tmsg_send_settle(send);
+        node = next;
+    }
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        while (channel->queued.count > 0) {
+            tmsg_send_end(tmsg_queue_pop(channel), endpoint->status,
+                          endpoint->error);
+        }
+    }
+}

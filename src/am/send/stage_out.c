@@ -1,0 +1,666 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/send/stage_out.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/send/cancel.h"
+#include "am/send/parts.h"
+#include "am/staging/stage_sum.h"
+#include "am/worker/context.h"
+#include "core/bytes.h"
+#include "core/device.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "memory/domain.h"
+
+#define FILLS 3 /* one with UCX, one that may go, one being copied */
+#define FILL_ALIGNMENT 64
+
+/* A chunk with parts that follow each other. */
+struct tmsg_fill {
+    tmsg_copy_t copy;
+    tmsg_send_t *send;
+    tmsg_chunk_t *chunk; /* NULL: it is free */
+    bool copying;
+    uint64_t at;    /* of the next part that is handed over */
+    uint64_t bytes; /* that it holds */
+    unsigned in_ucx;
+};
+
+/* On what a stream held when the map was sent. */
+typedef struct {
+    tmsg_copy_t copy;
+    tmsg_send_t *send;
+    tmsg_device_t device;
+    tmsg_stream_t stream;
+} await_t;
+
+struct tmsg_stage_out {
+    tmsg_send_t *send;
+    tmsg_soon_t call; /* waits for a chunk, or has to tell of a failure */
+    tmsg_status_t failure;
+    char why[240];
+    const tmsg_split_t *split;
+    size_t staged;   /* tensors that UCX does not read */
+    size_t tensor;   /* the next that is copied */
+    uint64_t offset; /* in that */
+    bool stopped;
+    unsigned copying;
+    unsigned first, filled; /* of fills, in the order of parts */
+    tmsg_fill_t fills[FILLS];
+    tmsg_sums_t sums; /* where values is set */
+    uint64_t *values; /* checksums, one a tensor */
+    bool summed;      /* these are known */
+    size_t awaited;   /* streams that are not done */
+    size_t streams;
+    await_t streams_of[];
+};
+
+static const tmsg_domain_t *foreign(const tmsg_map_entry_t *entry)
+{
+    const tmsg_domain_t *domain;
+
+    if (entry->bytes == 0 || tmsg_map_entry_is_on_host(entry)) {
+        return NULL;
+    }
+    domain = tmsg_domain_of(entry->tensor.device);
+    return domain == &tmsg_domain_host ? NULL : domain;
+}
+
+static bool is_same(const await_t *await, const tmsg_map_entry_t *entry)
+{
+    return await->stream.kind == entry->stream.kind &&
+           await->stream.handle == entry->stream.handle &&
+           tmsg_device_is(await->device, entry->tensor.device);
+}
+
+static void run_failed(tmsg_soon_t *call)
+{
+    tmsg_stage_out_t *stage = TMSG_CONTAINER_OF(call, tmsg_stage_out_t, call);
+
+    tmsg_send_fail(stage->send, stage->failure, stage->why);
+}
+
+/* Told by the next progress: whoever finds it out may be in the midst of
+ * something. */
+static void fail(tmsg_stage_out_t *stage, tmsg_status_t status)
+{
+    if (stage->stopped || stage->failure != TMSG_OK) {
+        return;
+    }
+    stage->failure = status;
+    snprintf(stage->why, sizeof(stage->why),
+             "its tensors could not be read: %s", tmsg_error_message());
+    stage->call.run = run_failed;
+    tmsg_soon(stage->send->endpoint->worker, &stage->call);
+}
+
+static void stream_done(tmsg_copy_t *copy, tmsg_status_t status)
+{
+    await_t *await = TMSG_CONTAINER_OF(copy, await_t, copy);
+    tmsg_stage_out_t *stage = await->send->stage;
+
+    stage->awaited--;
+    if (status != TMSG_OK) {
+        fail(stage, status);
+    } else if (stage->awaited == 0) {
+        tmsg_worker_chore(await->send->endpoint->worker, await->send->endpoint);
+    }
+}
+
+static tmsg_status_t await_stream(tmsg_stage_out_t *stage,
+                                  const tmsg_map_entry_t *entry)
+{
+    await_t *await = &stage->streams_of[stage->streams];
+    tmsg_status_t status;
+
+    for (size_t i = 0; i < stage->streams; i++) {
+        if (is_same(&stage->streams_of[i], entry)) {
+            return TMSG_OK;
+        }
+    }
+    *await = (await_t){.copy = {.over = stream_done},
+                       .send = stage->send,
+                       .device = entry->tensor.device,
+                       .stream = entry->stream};
+    status = tmsg_copy_watch(stage->send->endpoint->worker, &await->copy,
+                             foreign(entry), await->device, await->stream);
+    if (status != TMSG_OK) {
+        return tmsg_error_set(
+            status, "tensor '%s': %s",
+            tmsg_error_name(entry->name, entry->name_bytes).text,
+            tmsg_error_message());
+    }
+    stage->streams++;
+    stage->awaited++;
+    return TMSG_OK;
+}
+
+static size_t count_streams(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    size_t count = 0;
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        count += entries[i].stream.kind != TMSG_STREAM_NONE;
+    }
+    return count;
+}
+
+tmsg_status_t tmsg_stage_out_create(tmsg_send_t *send)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(send->map);
+    tmsg_stage_out_t *stage =
+        calloc(1, sizeof(*stage) +
+                      count_streams(send->map) * sizeof(*stage->streams_of));
+    tmsg_status_t status = TMSG_OK;
+
+    if (stage == NULL) {
+        return tmsg_error_memory("a message's device memory");
+    }
+    stage->send = send;
+    send->stage = stage;
+    for (size_t i = 0; i < tmsg_map_size(send->map) && status == TMSG_OK; i++) {
+        if (entries[i].stream.kind != TMSG_STREAM_NONE &&
+            foreign(&entries[i]) != NULL) {
+            status = await_stream(stage, &entries[i]);
+        }
+    }
+    if (status != TMSG_OK) {
+        tmsg_stage_out_free(send);
+    }
+    return status;
+}
+
+static tmsg_chunks_t *chunks_of(const tmsg_send_t *send)
+{
+    return &send->endpoint->worker->stage.out;
+}
+
+static void give_fill(tmsg_fill_t *fill)
+{
+    if (fill->chunk != NULL && !fill->copying && fill->in_ucx == 0) {
+        tmsg_chunk_give(fill->send->endpoint->worker, chunks_of(fill->send),
+                        fill->chunk);
+        fill->chunk = NULL;
+    }
+}
+
+/* Those that are not known yet are begun anew if it is sent after all. */
+static void end_sums(tmsg_stage_out_t *stage)
+{
+    if (stage->values != NULL && !stage->summed) {
+        tmsg_sums_end(&stage->sums);
+        free(stage->values);
+        stage->values = NULL;
+    }
+}
+
+void tmsg_stage_out_stop(tmsg_send_t *send)
+{
+    tmsg_stage_out_t *stage = send->stage;
+
+    if (stage == NULL) {
+        return;
+    }
+    end_sums(stage);
+    if (stage->stopped) {
+        return;
+    }
+    stage->stopped = true;
+    tmsg_soon_forget(&stage->call);
+    for (unsigned i = 0; i < FILLS; i++) {
+        give_fill(&stage->fills[i]);
+    }
+}
+
+void tmsg_stage_out_free(tmsg_send_t *send)
+{
+    tmsg_stage_out_t *stage = send->stage;
+
+    if (stage == NULL) {
+        return;
+    }
+    tmsg_stage_out_stop(send);
+    for (size_t i = 0; i < stage->streams; i++) {
+        tmsg_copy_forget(send->endpoint->worker, &stage->streams_of[i].copy);
+    }
+    free(stage->values);
+    free(stage);
+    send->stage = NULL;
+}
+
+static tmsg_status_t only_by_cpu(const tmsg_map_entry_t *entry,
+                                 const char *what)
+{
+    return tmsg_error_set(
+        TMSG_ERR_UNSUPPORTED,
+        "tensor '%s': %s, which the CPU cannot do in memory of device type %d",
+        tmsg_error_name(entry->name, entry->name_bytes).text, what,
+        entry->tensor.device.type);
+}
+
+static tmsg_status_t require_path(const tmsg_send_t *send,
+                                  const tmsg_map_entry_t *entry,
+                                  const tmsg_domain_t *domain)
+{
+    char words[200];
+
+    snprintf(words, sizeof(words),
+             domain->transport == NULL
+                 ? "UCX knows no memory of the domain '%s': it is copied "
+                   "through the host's"
+                 : "UCX was built without support of %s: its memory is copied "
+                   "through the host's",
+             domain->transport == NULL ? domain->name : domain->transport);
+    if (send->endpoint->worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH) {
+        return tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED, "tensor '%s': %s, and a path is required",
+            tmsg_error_name(entry->name, entry->name_bytes).text, words);
+    }
+    tmsg_stage_detour(send->endpoint->worker, TMSG_DETOUR_STAGED, words);
+    return TMSG_OK;
+}
+
+static tmsg_status_t check(tmsg_send_t *send, const tmsg_map_entry_t *entry,
+                           const tmsg_domain_t *domain)
+{
+    int type;
+
+    if (!tmsg_domain_is_plain(domain)) {
+        if (send->flags & TMSG_SEND_VERIFY && send->flags & TMSG_SEND_TRY) {
+            return tmsg_error_set(
+                TMSG_ERR_UNSUPPORTED,
+                "tensor '%s': its checksum is read from memory of device type "
+                "%d before it is sent, and TMSG_SEND_TRY waits for nothing",
+                tmsg_error_name(entry->name, entry->name_bytes).text,
+                entry->tensor.device.type);
+        }
+        if (tmsg_tensor_is_broadcast(&entry->tensor) &&
+            !(send->endpoint->peer_hello.features & TMSG_FEATURE_BROADCAST)) {
+            return only_by_cpu(entry, "a stride of it is 0, which is written "
+                                      "out for a peer of an older version");
+        }
+        if (!tmsg_tensor_is_dense(&entry->tensor)) {
+            return only_by_cpu(entry, "its strides leave gaps or overlap "
+                                      "(TMSG_SEND_KEEP_STRIDES sends it as it "
+                                      "lies)");
+        }
+    }
+    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
+                         &type)) {
+        return TMSG_OK;
+    }
+    send->stage->staged++;
+    return require_path(send, entry, domain);
+}
+
+tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(tmsg_send_map(send));
+    tmsg_status_t status = TMSG_OK;
+
+    send->stage->staged = 0;
+    for (size_t i = 0;
+         i < tmsg_map_size(tmsg_send_map(send)) && status == TMSG_OK; i++) {
+        const tmsg_domain_t *domain = foreign(&entries[i]);
+
+        if (domain != NULL) {
+            status = check(send, &entries[i], domain);
+        }
+    }
+    return status;
+}
+
+static void sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
+{
+    TMSG_CONTAINER_OF(sums, tmsg_stage_out_t, sums)->values[index] = value;
+}
+
+static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
+{
+    tmsg_stage_out_t *stage = TMSG_CONTAINER_OF(sums, tmsg_stage_out_t, sums);
+    tmsg_endpoint_t *endpoint = stage->send->endpoint;
+
+    if (status != TMSG_OK) {
+        fail(stage, status);
+    } else {
+        stage->summed = true;
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+static tmsg_status_t begin_sums(tmsg_stage_out_t *stage, const tmsg_map_t *map,
+                                const tmsg_checksum_t *checksum)
+{
+    tmsg_worker_t *worker = stage->send->endpoint->worker;
+
+    stage->values = calloc(tmsg_map_size(map), sizeof(*stage->values));
+    if (stage->values == NULL) {
+        return tmsg_error_memory("a message's checksums");
+    }
+    stage->sums = (tmsg_sums_t){.worker = worker,
+                                .chunks = &worker->stage.out,
+                                .map = map,
+                                .checksum = checksum,
+                                .found = sum_found,
+                                .over = sums_over};
+    tmsg_sums_begin(&stage->sums);
+    return TMSG_IN_PROGRESS;
+}
+
+tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
+                                 const tmsg_payload_t *payload)
+{
+    const tmsg_checksum_t *checksum = payload->extra->checksum;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    tmsg_stage_out_t *stage = send->stage;
+
+    if (stage->awaited > 0 || stage->failure != TMSG_OK) {
+        return TMSG_IN_PROGRESS;
+    }
+    if (stage->values == NULL) {
+        return begin_sums(stage, payload->map, checksum);
+    }
+    if (!stage->summed) {
+        return TMSG_IN_PROGRESS;
+    }
+    for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
+        if (tmsg_sums_has(&entries[i])) {
+            tmsg_put_le(payload->checksums + i * checksum->bytes,
+                        stage->values[i], checksum->bytes);
+        }
+    }
+    return TMSG_OK;
+}
+
+bool tmsg_stage_out_sums(const tmsg_send_t *send)
+{
+    return send->stage != NULL && send->flags & TMSG_SEND_VERIFY &&
+           !send->stage->summed;
+}
+
+uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)
+{
+    return send->stage != NULL && send->stage->staged > 0 &&
+                   chunk > TMSG_CHUNK_BYTES
+               ? TMSG_CHUNK_BYTES
+               : chunk;
+}
+
+/* The domain of a tensor that is copied before it is sent, or NULL. */
+static const tmsg_domain_t *staged(const tmsg_send_t *send,
+                                   const tmsg_map_entry_t *entry)
+{
+    const tmsg_domain_t *domain = foreign(entry);
+    int type;
+
+    return domain == NULL || tmsg_ucx_reaches(send->endpoint->ucx, domain,
+                                              entry->tensor.device, &type)
+               ? NULL
+               : domain;
+}
+
+/* Goes on to the next tensor that is copied, from stage->tensor on. */
+static const tmsg_domain_t *find_next(tmsg_stage_out_t *stage)
+{
+    const tmsg_map_entry_t *entries =
+        tmsg_map_entries(tmsg_send_map(stage->send));
+    size_t size = tmsg_map_size(tmsg_send_map(stage->send));
+    const tmsg_domain_t *domain = NULL;
+
+    while (stage->tensor < size &&
+           (domain = staged(stage->send, &entries[stage->tensor])) == NULL) {
+        stage->tensor++;
+    }
+    return domain;
+}
+
+static void note_sent(tmsg_send_t *send)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(tmsg_send_map(send));
+    tmsg_stats_t *stats = &send->endpoint->stats;
+
+    for (size_t i = 0; i < tmsg_map_size(tmsg_send_map(send)); i++) {
+        if (staged(send, &entries[i]) != NULL) {
+            stats->sent_staged++;
+            stats->sent_staged_bytes += entries[i].bytes;
+        } else {
+            stats->sent_direct += foreign(&entries[i]) != NULL;
+        }
+    }
+}
+
+void tmsg_stage_out_begin(tmsg_send_t *send, const tmsg_split_t *split)
+{
+    tmsg_stage_out_t *stage = send->stage;
+
+    stage->split = split;
+    stage->tensor = 0;
+    stage->offset = 0;
+    stage->first = 0;
+    stage->filled = 0;
+    stage->stopped = false;
+    note_sent(send);
+}
+
+static uint64_t next_bytes(const tmsg_stage_out_t *stage)
+{
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(stage->send))[stage->tensor];
+    uint64_t left = entry->bytes - stage->offset;
+
+    return left < stage->split->chunk ? left : stage->split->chunk;
+}
+
+static uint64_t align(uint64_t offset)
+{
+    return (offset + FILL_ALIGNMENT - 1) & ~(uint64_t)(FILL_ALIGNMENT - 1);
+}
+
+static void filled(tmsg_copy_t *copy, tmsg_status_t status)
+{
+    tmsg_fill_t *fill = TMSG_CONTAINER_OF(copy, tmsg_fill_t, copy);
+    tmsg_send_t *send = fill->send;
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_stage_out_t *stage = send->stage;
+
+    tmsg_endpoint_hold(endpoint);
+    fill->copying = false;
+    stage->copying--;
+    if (stage->stopped) {
+        give_fill(fill);
+        tmsg_send_settle(send); /* which may have waited for it */
+    } else if (status != TMSG_OK) {
+        fail(stage, status);
+    } else {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    tmsg_endpoint_reported(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* Begins to copy the parts that come next and fit, as long as they are of one
+ * device. */
+static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
+                                const tmsg_domain_t *domain,
+                                tmsg_device_t device, tmsg_stream_t stream)
+{
+    const tmsg_map_entry_t *entries =
+        tmsg_map_entries(tmsg_send_map(stage->send));
+    uint64_t at = 0;
+    tmsg_status_t status = TMSG_OK;
+
+    while (status == TMSG_OK && find_next(stage) == domain && domain != NULL) {
+        const tmsg_map_entry_t *entry = &entries[stage->tensor];
+        uint64_t bytes = next_bytes(stage);
+        const uint8_t *from = entry->tensor.data;
+
+        if (!tmsg_device_is(entry->tensor.device, device) ||
+            at + bytes > fill->chunk->capacity) {
+            break;
+        }
+        status = domain->copy_out(domain->arg, device, fill->chunk->data + at,
+                                  from + stage->offset, bytes, stream);
+        at = align(at + bytes);
+        fill->bytes = at;
+        stage->offset += bytes;
+        if (stage->offset == entry->bytes) {
+            stage->offset = 0;
+            stage->tensor++;
+        }
+    }
+    return status;
+}
+
+/* From here on the map's memory is read. A copy that nothing tells the end of
+ * is waited for: one without a stream comes behind it. */
+static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
+                                const tmsg_domain_t *domain)
+{
+    static const tmsg_stream_t none;
+    tmsg_endpoint_t *endpoint = stage->send->endpoint;
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(stage->send))[stage->tensor];
+    tmsg_stream_t stream;
+    tmsg_status_t status =
+        tmsg_stage_stream(domain, entry->tensor.device, &stream);
+    tmsg_status_t watched;
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    fill->copy.over = filled;
+    status = copy_parts(stage, fill, domain, entry->tensor.device, stream);
+    watched = fill->bytes == 0
+                  ? TMSG_OK
+                  : tmsg_copy_watch(endpoint->worker, &fill->copy, domain,
+                                    entry->tensor.device, stream);
+    if (status == TMSG_OK) {
+        status = watched;
+    }
+    if (watched != TMSG_OK) {
+        (void)domain->copy_out(domain->arg, entry->tensor.device,
+                               fill->chunk->data, entry->tensor.data, 1, none);
+        return status;
+    }
+    fill->copying = true;
+    stage->copying++;
+    endpoint->in_ucx++; /* it stays until that is done */
+    return status;
+}
+
+static void run_pump(tmsg_soon_t *call)
+{
+    tmsg_send_t *send = TMSG_CONTAINER_OF(call, tmsg_stage_out_t, call)->send;
+
+    tmsg_worker_chore(send->endpoint->worker, send->endpoint);
+}
+
+static bool has_chunk(const tmsg_stage_out_t *stage)
+{
+    bool has = false;
+
+    for (unsigned i = 0; i < FILLS; i++) {
+        has |= stage->fills[i].chunk != NULL;
+    }
+    return has;
+}
+
+void tmsg_stage_out_pump(tmsg_send_t *send, bool must)
+{
+    tmsg_stage_out_t *stage = send->stage;
+    tmsg_worker_t *worker = send->endpoint->worker;
+    const tmsg_domain_t *domain;
+    tmsg_status_t status = TMSG_OK;
+
+    if (stage->awaited > 0 || stage->stopped || stage->failure != TMSG_OK) {
+        return;
+    }
+    stage->call.run = run_pump;
+    while (status == TMSG_OK && stage->filled < FILLS &&
+           (domain = find_next(stage)) != NULL) {
+        tmsg_fill_t *fill =
+            &stage->fills[(stage->first + stage->filled) % FILLS];
+
+        if (fill->chunk != NULL) { /* UCX has it still */
+            return;
+        }
+        *fill = (tmsg_fill_t){.send = send};
+        status = tmsg_chunk_take(
+            worker, chunks_of(send), domain, next_bytes(stage),
+            must && !has_chunk(stage) ? NULL : &stage->call, &fill->chunk);
+        if (status == TMSG_OK) {
+            stage->filled++;
+            status = begin_fill(stage, fill, domain);
+        }
+    }
+    if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
+        fail(stage, status);
+    }
+}
+
+bool tmsg_stage_out_ready(const tmsg_send_t *send, size_t index)
+{
+    const tmsg_stage_out_t *stage = send->stage;
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[index];
+
+    if (foreign(entry) == NULL) {
+        return true;
+    }
+    if (stage->awaited > 0 || stage->failure != TMSG_OK) {
+        return false;
+    }
+    return staged(send, entry) == NULL ||
+           (stage->filled > 0 && !stage->fills[stage->first].copying);
+}
+
+const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
+                                   uint64_t offset, uint64_t bytes,
+                                   int *memory_type_p, tmsg_fill_t **fill_p)
+{
+    tmsg_stage_out_t *stage = send->stage;
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[index];
+    const tmsg_domain_t *domain = foreign(entry);
+    const uint8_t *data = entry->tensor.data;
+    tmsg_fill_t *fill = &stage->fills[stage->first];
+
+    *fill_p = NULL;
+    if (domain == NULL) {
+        return data + offset;
+    }
+    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
+                         memory_type_p)) {
+        return data + offset;
+    }
+    *memory_type_p = (int)UCS_MEMORY_TYPE_HOST;
+    data = fill->chunk->data + fill->at;
+    fill->at = align(fill->at + bytes);
+    fill->in_ucx++;
+    if (fill->at == fill->bytes) {
+        stage->first = (stage->first + 1) % FILLS;
+        stage->filled--;
+    }
+    *fill_p = fill;
+    return data;
+}
+
+void tmsg_stage_out_reported(tmsg_send_t *send, tmsg_fill_t *fill)
+{
+    fill->in_ucx--;
+    if (fill->at == fill->bytes || send->stage->stopped) {
+        give_fill(fill);
+        if (!send->stage->stopped) {
+            tmsg_worker_chore(send->endpoint->worker, send->endpoint);
+        }
+    }
+}
+
+bool tmsg_stage_out_copies(const tmsg_send_t *send)
+{
+    return send->stage != NULL && send->stage->copying > 0;
+}

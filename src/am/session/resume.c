@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/session/resume.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/connect/handshake.h"
+#include "am/connect/ping.h"
+#include "am/connect/redial.h"
+#include "am/endpoint/dialect.h"
+#include "am/engine/progress.h"
+#include "am/listen/listener.h"
+#include "am/send/parts.h"
+#include "core/log.h"
+
+#define FIRST_BACKOFF_MS 100
+#define MOST_BACKOFF_MS 5000
+#define GIVE_UP_MS 60000
+#define DOUBLINGS_MOST 20
+#define FETCHES_MOST 3 /* connections that break by a fetch, in a row */
+#define NS_PER_MS UINT64_C(1000000)
+
+static void copy(char *to, size_t bytes, const char *from)
+{
+    snprintf(to, bytes, "%.*s", (int)bytes - 1, from);
+}
+
+static tmsg_status_t create(tmsg_endpoint_t *endpoint, uint32_t keep_ms)
+{
+    tmsg_resume_t *resume = calloc(1, sizeof(*resume));
+
+    if (resume == NULL) {
+        return tmsg_error_memory("a session");
+    }
+    resume->endpoint = endpoint;
+    resume->keep_ms = keep_ms;
+    endpoint->resume = resume;
+    return TMSG_OK;
+}
+
+void tmsg_resume_free(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->resume != NULL) {
+        free(endpoint->resume->asked);
+        free(endpoint->resume);
+    }
+}
+
+static int32_t or_default(int32_t value, int32_t usual)
+{
+    return value == 0 ? usual : value;
+}
+
+tmsg_status_t tmsg_resume_request(tmsg_endpoint_t *endpoint,
+                                  const tmsg_reconnect_t *params,
+                                  int connect_timeout_ms)
+{
+    int32_t give_up_ms = or_default(params->give_up_ms, GIVE_UP_MS);
+    tmsg_resume_t *resume;
+    tmsg_status_t status;
+
+    if (params->first_backoff_ms < 0 || params->most_backoff_ms < 0 ||
+        give_up_ms < -1) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "reconnect: first_backoff_ms %d, "
+                              "most_backoff_ms %d, give_up_ms %d",
+                              params->first_backoff_ms, params->most_backoff_ms,
+                              params->give_up_ms);
+    }
+    status = create(endpoint, (uint32_t)give_up_ms); /* -1: for ever */
+    if (status != TMSG_OK) {
+        return status;
+    }
+    resume = endpoint->resume;
+    resume->first_backoff_ms =
+        or_default(params->first_backoff_ms, FIRST_BACKOFF_MS);
+    resume->most_backoff_ms =
+        or_default(params->most_backoff_ms, MOST_BACKOFF_MS);
+    resume->connect_timeout_ms = connect_timeout_ms;
+    return TMSG_OK;
+}
+
+void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
+{
+    const tmsg_resume_t *resume = endpoint->resume;
+
+    if (resume != NULL) {
+        hello->resume_ms = resume->keep_ms;
+        hello->resumes = endpoint->dialling && resume->away;
+    }
+}
+
+bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_resume_t *resume = endpoint->resume;
+
+    return resume != NULL && resume->agreed && !resume->over &&
+           endpoint->state != TMSG_EP_ENDED;
+}
+
+bool tmsg_resume_is_away(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->resume != NULL && endpoint->resume->away;
+}
+
+bool tmsg_resume_is_asking(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->resume != NULL && endpoint->resume->asking;
+}
+
+/* Sets out to end it for good, with the thread's error message. */
+static tmsg_status_t no_way_back(tmsg_resume_t *resume, tmsg_status_t status)
+{
+    resume->over = true;
+    return status;
+}
+
+static void give_up(tmsg_resume_t *resume)
+{
+    tmsg_endpoint_t *endpoint = resume->endpoint;
+    double seconds = (double)(tmsg_now_ns() - resume->broke_ns) / 1e9;
+    char why[TMSG_ERROR_BYTES];
+
+    if (endpoint->dialling) {
+        snprintf(
+            why, sizeof(why), "gave up after %u attempts in %.1f s%s%s: %s",
+            resume->attempts, seconds,
+            resume->latest[0] == '\0' ? "" : ", the latest: ", resume->latest,
+            resume->broke);
+    } else {
+        snprintf(why, sizeof(why), "it did not come back within %.1f s: %s",
+                 seconds, resume->broke);
+    }
+    resume->over = true;
+    tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+}
+
+static void session_over(tmsg_timer_t *timer)
+{
+    give_up(TMSG_CONTAINER_OF(timer, tmsg_resume_t, end));
+}
+
+/* A connection that stood for a while starts the count anew: one that breaks
+ * again and again is not dialled ever faster. */
+static void begin_absence(tmsg_resume_t *resume, const char *error)
+{
+    tmsg_worker_t *worker = resume->endpoint->worker;
+    uint64_t now = tmsg_now_ns();
+    uint64_t stood = now - resume->opened_ns;
+
+    if (stood > (uint64_t)resume->most_backoff_ms * NS_PER_MS) {
+        resume->attempts = 0;
+    }
+    resume->away = true;
+    resume->broke_ns = now;
+    resume->latest[0] = '\0';
+    copy(resume->broke, sizeof(resume->broke), error);
+    resume->fetch_failures =
+        resume->fetch_failed ? resume->fetch_failures + 1 : 0;
+    if (resume->keep_ms != TMSG_RESUME_FOR_EVER) {
+        resume->end.expired = session_over;
+        tmsg_loop_set_timer(&worker->loop, &resume->end, resume->keep_ms);
+    }
+    tmsg_log(TMSG_LOG_WARN, "%s: %s; %s", resume->endpoint->peer, error,
+             resume->endpoint->dialling ? "reconnecting"
+                                        : "waiting for it to come back");
+}
+
+/* Parts that have not been handed over are of this connection: a message that
+ * is sent again makes them anew. */
+static void stop_parts(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *next, *node = endpoint->posted.head;
+
+    for (; node != NULL; node = next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        next = node->next;
+        if (tmsg_parts_pending(send)) {
+            tmsg_parts_stop(send);
+            tmsg_send_settle(send);
+        }
+    }
+}
+
+static void go_away(tmsg_endpoint_t *endpoint, const char *error)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+
+    if (!resume->away) {
+        begin_absence(resume, error);
+    } else if (endpoint->state != TMSG_EP_AWAY) {
+        copy(resume->latest, sizeof(resume->latest), error);
+        tmsg_log(TMSG_LOG_INFO, "%s: attempt %u: %s", endpoint->peer,
+                 resume->attempts, error);
+    }
+    resume->asking = false;
+    tmsg_ping_lost(endpoint, error);
+    tmsg_endpoint_part(endpoint, false);
+    stop_parts(endpoint);
+    tmsg_worker_changed(endpoint->worker);
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+/* A dialled side that has said FIN has nothing left to wait for: the dialling
+ * side may have gone in order. */
+static bool is_final(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    return status != TMSG_ERR_PEER_LOST ||
+           (endpoint->fin_sent && !endpoint->dialling);
+}
+
+bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
+                         const char *why)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+    char error[TMSG_ERROR_BYTES];
+
+    if (resume == NULL || !resume->agreed || *status_p == TMSG_ERR_CANCELED ||
+        *status_p == TMSG_ERR_CLOSED) {
+        return false;
+    }
+    /* Junk in place of a hello, or of a proof, may be anybody's; behind it, it
+     * is the peer's. */
+    resume->over |= *status_p == TMSG_ERR_MALFORMED &&
+                    endpoint->link.hello_done && tmsg_admit_is_over(endpoint);
+    if (resume->over) {
+        *status_p = resume->away ? TMSG_ERR_PEER_LOST : *status_p;
+        return false;
+    }
+    if (!resume->away && is_final(endpoint, *status_p)) {
+        resume->over = true;
+        return false;
+    }
+    copy(error, sizeof(error), why); /* it may lie in the endpoint */
+    go_away(endpoint, error);
+    return true;
+}
+
+void tmsg_resume_forgo(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_resume_is_away(endpoint)) {
+        endpoint->resume->agreed = false;
+    }
+}
+
+void tmsg_resume_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                     const char *error)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+
+    if (resume == NULL) {
+        return;
+    }
+    if (status == TMSG_ERR_MALFORMED) {
+        tmsg_resume_disown(endpoint, error);
+    }
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->again);
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->end);
+    if (resume->agreed && status != TMSG_ERR_CLOSED && endpoint->link.fd >= 0 &&
+        endpoint->link.connected && !endpoint->link.explained) {
+        tmsg_handshake_tell(endpoint, TMSG_ERR_PEER_LOST,
+                            status == TMSG_ERR_CANCELED
+                                ? "its application closed it at once"
+                                : error);
+    }
+    resume->over = true;
+}
+
+static void try_again(tmsg_timer_t *timer)
+{
+    tmsg_resume_t *resume = TMSG_CONTAINER_OF(timer, tmsg_resume_t, again);
+    tmsg_endpoint_t *endpoint = resume->endpoint;
+    tmsg_status_t status;
+
+    resume->attempts++;
+    endpoint->state = TMSG_EP_CONNECTING;
+    status = tmsg_link_redial(endpoint, resume->connect_timeout_ms);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+    }
+}
+
+static uint64_t backoff_ms(const tmsg_resume_t *resume)
+{
+    unsigned doublings =
+        resume->attempts < DOUBLINGS_MOST ? resume->attempts : DOUBLINGS_MOST;
+    uint64_t ms = (uint64_t)resume->first_backoff_ms << doublings;
+
+    if (ms > (uint64_t)resume->most_backoff_ms) {
+        ms = (uint64_t)resume->most_backoff_ms;
+    }
+    return ms - randombytes_uniform((uint32_t)(ms / 2 + 1));
+}
+
+/* Connections that wait for this session, or for its end. */
+static void call_waiting(const tmsg_worker_t *worker)
+{
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && endpoint->resume != NULL &&
+            endpoint->resume->asked != NULL) {
+            tmsg_worker_chore(endpoint->worker, endpoint);
+        }
+    }
+}
+
+void tmsg_resume_settled(tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+
+    if (endpoint->state != TMSG_EP_AWAY || endpoint->in_ucx > 0) {
+        return;
+    }
+    tmsg_credit_reset(endpoint);
+    if (endpoint->ucx != NULL) {
+        endpoint->ucx->users--;
+        endpoint->ucx = NULL;
+    }
+    if (!tmsg_resume_is_away(endpoint)) {
+        tmsg_redial_settled(endpoint);
+    } else if (!endpoint->dialling) {
+        call_waiting(worker);
+    } else if (endpoint->resume->again.deadline_ns == 0) {
+        endpoint->resume->again.expired = try_again;
+        tmsg_loop_set_timer(&worker->loop, &endpoint->resume->again,
+                            backoff_ms(endpoint->resume));
+    }
+}
+
+static void begin_session(tmsg_endpoint_t *endpoint)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+
+    if (endpoint->peer_hello.resume_ms == 0) {
+        tmsg_log(TMSG_LOG_INFO,
+                 "%s: the peer keeps no session: if the connection breaks, "
+                 "that is the end",
+                 endpoint->peer);
+        return;
+    }
+    resume->agreed = true;
+    memcpy(resume->id, endpoint->token, sizeof(resume->id));
+    memcpy(resume->peer, endpoint->peer_hello.instance_id,
+           sizeof(resume->peer));
+    resume->opened_ns = tmsg_now_ns();
+}
+
+void tmsg_resume_opened(tmsg_endpoint_t *endpoint)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+
+    if (resume == NULL) {
+        return;
+    }
+    if (!resume->away) {
+        begin_session(endpoint);
+        return;
+    }
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->end);
+    resume->away = false;
+    resume->opened_ns = tmsg_now_ns();
+    resume->fetch_failed = false;
+    resume->times++;
+    tmsg_log(TMSG_LOG_INFO, "%s: connected again, %zu messages are sent again",
+             endpoint->peer, resume->again_count);
+}
+
+/* What may be over in a moment. */
+static bool is_passing(tmsg_status_t status)
+{
+    return status == TMSG_ERR_BUSY || status == TMSG_ERR_NO_MEMORY ||
+           status == TMSG_ERR_IO || status == TMSG_ERR_TIMED_OUT ||
+           status == TMSG_ERR_LIMIT_EXCEEDED;
+}
+
+void tmsg_resume_refused(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+
+    if (resume != NULL && resume->agreed &&
+        !(resume->away && is_passing(status))) {
+        resume->over = true;
+    }
+}
+
+static tmsg_status_t recognize_dialled(tmsg_endpoint_t *endpoint,
+                                       const tmsg_hello_t *theirs)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+
+    if (resume == NULL || !resume->away) {
+        return TMSG_OK;
+    }
+    if (memcmp(theirs->instance_id, resume->peer, sizeof(resume->peer)) != 0) {
+        return no_way_back(
+            resume, tmsg_error_set(TMSG_ERR_PEER_LOST,
+                                   "the peer was restarted: pid %u on %s "
+                                   "answers in its place",
+                                   theirs->pid, theirs->host));
+    }
+    if (theirs->resume_ms == 0) {
+        return no_way_back(resume,
+                           tmsg_error_set(TMSG_ERR_PEER_LOST,
+                                          "the peer's listener keeps no "
+                                          "sessions any more"));
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_resume_recognize(tmsg_endpoint_t *endpoint,
+                                    const tmsg_hello_t *theirs)
+{
+    uint32_t keep_ms;
+
+    if (endpoint->dialling) {
+        return recognize_dialled(endpoint, theirs);
+    }
+    keep_ms = endpoint->link.listener->resume_ms;
+    return theirs->resumes || (keep_ms != 0 && theirs->resume_ms != 0)
+               ? create(endpoint, keep_ms)
+               : TMSG_OK;
+}
+
+bool tmsg_resume_has_again(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->resume != NULL && endpoint->resume->again_count > 0;
+}
+
+/* One that cannot be sent any more leaves a gap in the order, which the peer
+ * skips when this side comes back once more. */
+void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *next, *node = endpoint->posted.head;
+
+    for (; tmsg_resume_has_again(endpoint) && endpoint->broken == TMSG_OK;
+         node = next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+        tmsg_status_t status;
+
+        next = node->next;
+        if (!send->again) {
+            continue;
+        }
+        endpoint->resume->again_count--;
+        status = endpoint->dialect->prepare(send);
+        if (status == TMSG_IN_PROGRESS) { /* with those behind it */
+            endpoint->resume->again_count++;
+            return;
+        }
+        if (status == TMSG_OK) {
+            tmsg_send_post(send);
+        } else {
+            tmsg_list_remove(&endpoint->posted, node);
+            tmsg_send_end(send, status, tmsg_error_message());
+            tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                                "a message could not be sent again");
+        }
+    }
+}
+
+void tmsg_resume_dropped(const tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (send->again) {
+        endpoint->resume->again_count--;
+    }
+    if (send->again ||
+        (tmsg_resume_is_away(endpoint) && endpoint->state != TMSG_EP_AWAY)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            "a message that was to be sent again was given up");
+    }
+}
+
+void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
+                      tmsg_status_t status)
+{
+    tmsg_resume_t *resume = channel->endpoint->resume;
+    tmsg_outcome_t *place;
+
+    if (!tmsg_resume_keeps(channel->endpoint)) {
+        return;
+    }
+    place = &resume->outcomes[resume->outcome_next];
+    if (resume->outcome_count == TMSG_RESUME_OUTCOMES) {
+        tmsg_channel_find(channel->endpoint, place->channel)->rx_known =
+            place->sequence + 1;
+    } else {
+        resume->outcome_count++;
+    }
+    resume->outcome_next = (resume->outcome_next + 1) % TMSG_RESUME_OUTCOMES;
+    *place = (tmsg_outcome_t){channel->number, sequence, status,
+                              channel->received_messages};
+}
+
+bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, bool alive,
+                              const char *why)
+{
+    if (!tmsg_resume_keeps(endpoint) ||
+        endpoint->resume->fetch_failures >= FETCHES_MOST) {
+        return false;
+    }
+    endpoint->resume->fetch_failed |= alive;
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    return true;
+}
+
+void tmsg_resume_fetched(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->resume != NULL) {
+        endpoint->resume->fetch_failures = 0;
+    }
+}
+
+const char *tmsg_resume_words(const tmsg_endpoint_t *endpoint)
+{
+    static _Thread_local char words[TMSG_ERROR_BYTES];
+    const tmsg_resume_t *resume = endpoint->resume;
+
+    if (resume == NULL || !resume->away) {
+        return "";
+    }
+    if (endpoint->dialling) {
+        snprintf(words, sizeof(words), "%s: reconnecting, attempt %u%s%s: %s",
+                 endpoint->peer,
+                 resume->attempts + (endpoint->state == TMSG_EP_AWAY),
+                 resume->latest[0] == '\0' ? "" : ", before: ", resume->latest,
+                 resume->broke);
+    } else {
+        snprintf(words, sizeof(words), "%s: waiting for it to come back: %s",
+                 endpoint->peer, resume->broke);
+    }
+    return words;
+}

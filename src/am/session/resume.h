@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/session/resume.h - an endpoint that outlives its connection.
+ * docs/connection.md has the rules.
+ *
+ * OPEN or CLOSING -> AWAY, when the connection of a session breaks: the socket
+ * is shut and the UCX endpoint forced closed. Once UCX has reported all of it,
+ * the dialling side dials (CONNECTING), and the dialled side takes the socket
+ * of a new connection that knows the session's id (CONNECTING as well) -> OPEN,
+ * or AWAY again. */
+#ifndef TMSG_AM_SESSION_RESUME_H
+#define TMSG_AM_SESSION_RESUME_H
+
+#include "am/endpoint/endpoint.h"
+#include "am/send/send.h"
+
+#define TMSG_RESUME_FOR_EVER UINT32_MAX
+#define TMSG_RESUME_OUTCOMES                                                   \
+    256 /* refusals that the peer may not have heard                           \
+         */
+
+/* What became of a message of the peer's, other than that it was taken. */
+typedef struct {
+    uint16_t channel;
+    uint32_t sequence;
+    int32_t status;
+    uint64_t delivered; /* of its channel, when its turn came */
+} tmsg_outcome_t;
+
+/* Of an endpoint that asks for a session, or allows one. */
+typedef struct tmsg_resume {
+    tmsg_endpoint_t *endpoint;
+    int32_t first_backoff_ms; /* dialling side */
+    int32_t most_backoff_ms;
+    int connect_timeout_ms;
+    uint32_t keep_ms; /* from a break to the end of the session; for ever */
+    bool agreed;      /* the connection stood once, and both sides keep it */
+    bool over;        /* the next end is the end */
+    bool away;        /* broken, and not open again */
+    bool asking;      /* the dialling side has sent RESUME, and waits */
+    uint8_t id[TMSG_TOKEN_BYTES];
+    uint8_t peer[TMSG_INSTANCE_BYTES];
+    tmsg_hello_t claimed; /* dialling side, with keys: not proved yet */
+    unsigned attempts;    /* since it broke */
+    uint64_t broke_ns;
+    uint64_t opened_ns;
+    tmsg_timer_t again; /* the next attempt */
+    tmsg_timer_t end;   /* of the session */
+    uint8_t *asked;     /* dialled side: a RESUME that waits for its session */
+    size_t asked_bytes;
+    char broke[160];         /* why */
+    char latest[160];        /* what became of the latest attempt; "" */
+    size_t again_count;      /* sends that go to UCX once more */
+    bool fetch_failed;       /* which broke this connection */
+    unsigned fetch_failures; /* such connections in a row */
+    tmsg_outcome_t outcomes[TMSG_RESUME_OUTCOMES]; /* a ring */
+    unsigned outcome_count, outcome_next;
+    uint64_t times; /* that it came back */
+} tmsg_resume_t;
+
+/* Before the first connection. Errors: NO_MEMORY, INVALID_PARAM. */
+tmsg_status_t tmsg_resume_request(tmsg_endpoint_t *endpoint,
+                                  const tmsg_reconnect_t *params,
+                                  int connect_timeout_ms);
+void tmsg_resume_free(tmsg_endpoint_t *endpoint);
+
+/* Fills in what our hello says of it. */
+void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
+
+/* Whether what the peer has not confirmed is kept for another connection. */
+bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint);
+
+/* Whether an endpoint is between two connections. */
+bool tmsg_resume_is_away(const tmsg_endpoint_t *endpoint);
+
+/* The endpoint is to end. True: it is away instead. Else it ends with
+ * *status_p, which may have been changed. */
+bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
+                         const char *why);
+
+/* It ends for good: its peer is told while the socket is still there. */
+void tmsg_resume_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                     const char *error);
+
+/* This side will not have it back: where it is away, the next end is one. */
+void tmsg_resume_forgo(tmsg_endpoint_t *endpoint);
+
+/* Lock held, outside UCX: where an endpoint is away and has nothing in UCX any
+ * more, it may get its next connection. */
+void tmsg_resume_settled(tmsg_endpoint_t *endpoint);
+
+/* The connection stands, for the first time or again. */
+void tmsg_resume_opened(tmsg_endpoint_t *endpoint);
+
+/* The peer refuses the connection. */
+void tmsg_resume_refused(tmsg_endpoint_t *endpoint, tmsg_status_t status);
+
+/* The peer's hello has come. The dialling side may find that the session cannot
+ * go on; on the dialled side one may begin. Errors: PEER_LOST, NO_MEMORY. */
+tmsg_status_t tmsg_resume_recognize(tmsg_endpoint_t *endpoint,
+                                    const tmsg_hello_t *theirs);
+/* The dialling side: the frame RESUME. From there on it is asking. */
+tmsg_status_t tmsg_resume_ask(tmsg_endpoint_t *endpoint);
+bool tmsg_resume_is_asking(const tmsg_endpoint_t *endpoint);
+/* The frames RESUME and RESUMED. */
+tmsg_status_t tmsg_resume_asked(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                size_t bytes);
+tmsg_status_t tmsg_resume_granted(tmsg_endpoint_t *endpoint,
+                                  const uint8_t *data, size_t bytes);
+/* A chore: the RESUME that waits for its session, if any. */
+void tmsg_resume_look(tmsg_endpoint_t *endpoint);
+
+/* A connection ends as malformed: so does the session that it asked for. */
+void tmsg_resume_disown(tmsg_endpoint_t *connection, const char *why);
+
+/* Sends that the peer did not get go before all others. */
+bool tmsg_resume_has_again(const tmsg_endpoint_t *endpoint);
+void tmsg_resume_send_again(tmsg_endpoint_t *endpoint);
+
+/* A posted send that UCX does not have is given up: if the peer was told that
+ * it comes again, it has to be told otherwise. */
+void tmsg_resume_dropped(const tmsg_send_t *send);
+
+/* Notes a message of the peer's whose turn came and that was refused. */
+void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
+                      tmsg_status_t status);
+
+/* A fetch failed, and whether the connection stands all the same. True: it is
+ * broken for that, and the message comes again; false: that was tried often
+ * enough, or cannot be. */
+bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, bool alive,
+                              const char *why);
+void tmsg_resume_fetched(tmsg_endpoint_t *endpoint);
+
+/* The words while it is away; a text of this thread. */
+const char *tmsg_resume_words(const tmsg_endpoint_t *endpoint);
+
+/* Both sides' state, as the frames carry it: see resume_state.c. */
+tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,
+                                 size_t capacity, size_t *bytes_p);
+/* Compares the peer's with ours. Errors: MALFORMED, NO_MEMORY. */
+tmsg_status_t tmsg_resume_judge(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                size_t bytes);
+/* Ends the sends that it settles and marks the others; skips the turns of what
+ * the peer cannot send again. It was judged. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_resume_apply(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                size_t bytes);
+
+#endif

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the two sides of a session tell each other when it gets another
+ * connection: one record a channel, the bytes of which are in
+ * docs/connection.md. Sequence numbers are compared modulo 2^32. */
+#include <string.h>
+
+#include "am/calls/calls.h"
+#include "am/endpoint/control.h"
+#include "am/recv/deliver.h"
+#include "am/recv/message.h"
+#include "am/recv/receive.h"
+#include "am/session/resume.h"
+#include "core/bytes.h"
+
+#define LENGTH_BYTES 4
+#define RECORD_BYTES 26u /* without its lists, and without its length */
+#define ENTRY_BYTES 8u   /* of any list */
+#define COUNT_BYTES 4u   /* of the third, which streams have */
+#define ENTRIES_MOST UINT16_MAX
+#define REMEMBERED_MOST (1u << 30) /* messages that refusals are told of */
+
+typedef struct {
+    uint16_t channel;
+    uint32_t received; /* all below have come */
+    uint32_t taken;    /* of these, the application has taken all below, */
+    uint32_t consumed; /* and so many in all were taken or refused */
+    uint32_t known;    /* what was refused is remembered from here on */
+    uint32_t sent;     /* of the next one that it sends */
+    uint16_t outcome_count, kept_count;
+    const uint8_t *outcomes; /* [sequence u32][status i32] */
+    const uint8_t *kept;     /* [first u32][count u32]: can be sent again */
+    uint32_t ahead_count;    /* ranges from `taken` on that were taken, too */
+    const uint8_t *ahead;    /* [first u32][count u32] */
+} record_t;
+
+static bool is_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
+
+/* Where lists are written to; what does not fit is counted all the same. */
+typedef struct {
+    uint8_t *at;
+    size_t left;
+    unsigned count;
+    bool full;
+} list_t;
+
+static void add(list_t *list, uint32_t a, uint32_t b)
+{
+    list->count++;
+    if (list->left < ENTRY_BYTES || list->count > ENTRIES_MOST) {
+        list->full = true;
+        return;
+    }
+    list->at = tmsg_put_le(list->at, a, 4);
+    list->at = tmsg_put_le(list->at, b, 4);
+    list->left -= ENTRY_BYTES;
+}
+
+/* So long ago that its number is about to be another's. */
+static bool is_forgotten(const tmsg_channel_t *channel,
+                         const tmsg_outcome_t *outcome)
+{
+    return channel->received_messages - outcome->delivered >= REMEMBERED_MOST;
+}
+
+static void add_outcomes(const tmsg_channel_t *channel, list_t *list)
+{
+    const tmsg_resume_t *resume = channel->endpoint->resume;
+    const tmsg_message_t *message = channel->rx;
+
+    for (unsigned i = 0; i < resume->outcome_count; i++) {
+        const tmsg_outcome_t *outcome = &resume->outcomes[i];
+
+        if (outcome->channel == channel->number &&
+            !is_forgotten(channel, outcome)) {
+            add(list, outcome->sequence, (uint32_t)outcome->status);
+        }
+    }
+    for (; message != NULL; message = message->next_in_order) {
+        add(list, message->head.sequence, (uint32_t)message->refusal);
+    }
+}
+
+/* They are in order. */
+static void add_kept(const tmsg_channel_t *channel, list_t *list)
+{
+    uint32_t first = 0, count = 0;
+
+    for (tmsg_node_t *node = channel->endpoint->posted.head; node != NULL;
+         node = node->next) {
+        const tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        if (send->channel != channel) {
+            continue;
+        }
+        if (count > 0 && send->sequence == first + count) {
+            count++;
+            continue;
+        }
+        if (count > 0) {
+            add(list, first, count);
+        }
+        first = send->sequence;
+        count = 1;
+    }
+    if (count > 0) {
+        add(list, first, count);
+    }
+}
+
+static uint32_t unread_at(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue)->head.sequence;
+}
+
+/* What was taken behind the first that was not: the gaps between those. */
+static void add_ahead(const tmsg_channel_t *channel, list_t *list)
+{
+    tmsg_node_t *next, *node = channel->rx_unread.head;
+
+    for (; node != NULL; node = next) {
+        uint32_t first = unread_at(node) + 1, end;
+
+        next = node->next;
+        end = next == NULL ? channel->rx_sequence : unread_at(next);
+        if (end != first) {
+            add(list, first, end - first);
+        }
+    }
+}
+
+/* The third list, with its count before it. */
+static void put_ahead(const tmsg_channel_t *channel, list_t *list)
+{
+    uint8_t *count = list->at;
+
+    if (list->left < COUNT_BYTES) {
+        list->full = true;
+        return;
+    }
+    list->at += COUNT_BYTES;
+    list->left -= COUNT_BYTES;
+    list->count = 0;
+    add_ahead(channel, list);
+    tmsg_put_le(count, list->count, COUNT_BYTES);
+}
+
+/* Refusals are not remembered for half the range of sequence numbers. */
+static uint32_t known_from(const tmsg_channel_t *channel)
+{
+    uint32_t remembered = channel->rx_sequence - channel->rx_known;
+
+    return remembered > REMEMBERED_MOST ? channel->rx_sequence - REMEMBERED_MOST
+                                        : channel->rx_known;
+}
+
+/* What the peer is told is what it may count on from here. False: there is no
+ * room for it. */
+static bool put_record(tmsg_channel_t *channel, list_t *out)
+{
+    uint8_t *begin = out->at, *to = out->at + LENGTH_BYTES;
+    list_t list = {to + RECORD_BYTES, 0, 0, false};
+    unsigned outcomes, kept;
+
+    if (out->left < LENGTH_BYTES + RECORD_BYTES) {
+        return false;
+    }
+    list.left = out->left - LENGTH_BYTES - RECORD_BYTES;
+    channel->rx_known = known_from(channel);
+    add_outcomes(channel, &list);
+    outcomes = list.count;
+    list.count = 0;
+    add_kept(channel, &list);
+    kept = list.count;
+    if (tmsg_channel_is_stream(channel->number)) {
+        put_ahead(channel, &list);
+    }
+    if (list.full) {
+        return false;
+    }
+    to = tmsg_put_le(to, channel->number, 2);
+    to = tmsg_put_le(to, channel->rx_sequence, 4);
+    to = tmsg_put_le(to, channel->rx_taken, 4);
+    to = tmsg_put_le(to, channel->rx_consumed, 4);
+    to = tmsg_put_le(to, channel->rx_known, 4);
+    to = tmsg_put_le(to, channel->tx_sequence, 4);
+    to = tmsg_put_le(to, outcomes, 2);
+    tmsg_put_le(to, kept, 2);
+    channel->rx_credited = channel->rx_consumed;
+    tmsg_put_le(begin, (size_t)(list.at - begin) - LENGTH_BYTES, LENGTH_BYTES);
+    out->at = list.at;
+    out->left = list.left;
+    return true;
+}
+
+static tmsg_status_t too_long(void)
+{
+    return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                          "the state of the session is too long to be told");
+}
+
+/* In the order of their numbers. */
+tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,
+                                 size_t capacity, size_t *bytes_p)
+{
+    list_t out = {buffer, capacity, 0, false};
+
+    for (uint32_t i = 0; i <= endpoint->channels.slots; i++) {
+        tmsg_channel_t *channel = tmsg_channel_find(endpoint, (uint16_t)i);
+
+        if (channel != NULL && !put_record(channel, &out)) {
+            return too_long();
+        }
+    }
+    if (endpoint->channels.calls != NULL &&
+        !put_record(endpoint->channels.calls, &out)) {
+        return too_long();
+    }
+    for (uint32_t i = 0; i < endpoint->channels.stream_slots; i++) {
+        if (endpoint->channels.streams[i] != NULL &&
+            !put_record(endpoint->channels.streams[i], &out)) {
+            return too_long();
+        }
+    }
+    *bytes_p = (size_t)(out.at - buffer);
+    return TMSG_OK;
+}
+
+static tmsg_status_t wrong(const char *what)
+{
+    return tmsg_error_set(TMSG_ERR_MALFORMED, "a session's state: %s", what);
+}
+
+static tmsg_status_t lists_too_long(void)
+{
+    return wrong("lists that are longer than their record");
+}
+
+/* The third list, of which the record has so many bytes at most. */
+static tmsg_status_t read_ahead(record_t *record, const uint8_t *at,
+                                size_t bytes)
+{
+    record->ahead_count = 0;
+    record->ahead = at + COUNT_BYTES;
+    if (!tmsg_channel_is_stream(record->channel) || bytes < COUNT_BYTES) {
+        return TMSG_OK;
+    }
+    record->ahead_count = (uint32_t)tmsg_get_le(at, COUNT_BYTES);
+    return record->ahead_count > (bytes - COUNT_BYTES) / ENTRY_BYTES
+               ? lists_too_long()
+               : TMSG_OK;
+}
+
+/* Takes the next record off; what is behind its lists is skipped. */
+static tmsg_status_t next_record(const uint8_t **data, size_t *left,
+                                 record_t *record)
+{
+    const uint8_t *at = *data + LENGTH_BYTES;
+    size_t bytes, lists;
+
+    if (*left < LENGTH_BYTES + RECORD_BYTES) {
+        return wrong("cut off");
+    }
+    bytes = (size_t)tmsg_get_le(*data, LENGTH_BYTES);
+    if (bytes > *left - LENGTH_BYTES || bytes < RECORD_BYTES) {
+        return wrong("a record of a length that cannot be");
+    }
+    *data += LENGTH_BYTES + bytes;
+    *left -= LENGTH_BYTES + bytes;
+    record->channel = (uint16_t)tmsg_get_le(at, 2);
+    record->received = (uint32_t)tmsg_get_le(at + 2, 4);
+    record->taken = (uint32_t)tmsg_get_le(at + 6, 4);
+    record->consumed = (uint32_t)tmsg_get_le(at + 10, 4);
+    record->known = (uint32_t)tmsg_get_le(at + 14, 4);
+    record->sent = (uint32_t)tmsg_get_le(at + 18, 4);
+    record->outcome_count = (uint16_t)tmsg_get_le(at + 22, 2);
+    record->kept_count = (uint16_t)tmsg_get_le(at + 24, 2);
+    record->outcomes = at + RECORD_BYTES;
+    record->kept =
+        record->outcomes + (size_t)record->outcome_count * ENTRY_BYTES;
+    bytes -= RECORD_BYTES;
+    lists = ((size_t)record->outcome_count + record->kept_count) * ENTRY_BYTES;
+    return lists > bytes
+               ? lists_too_long()
+               : read_ahead(record, record->outcomes + lists, bytes - lists);
+}
+
+static uint32_t number_at(const uint8_t *list, unsigned i, unsigned which)
+{
+    return (uint32_t)tmsg_get_le(list + (size_t)i * ENTRY_BYTES + which * 4, 4);
+}
+
+/* Ranges ascend within [begin, end); else it says what is wrong. */
+static tmsg_status_t judge_ranges(const uint8_t *list, uint32_t ranges,
+                                  uint32_t begin, uint32_t end,
+                                  const char *otherwise)
+{
+    for (uint32_t i = 0; i < ranges; i++) {
+        uint32_t first = number_at(list, i, 0);
+        uint32_t count = number_at(list, i, 1);
+
+        if (is_before(first, begin) || is_before(end, first) ||
+            count > end - first) {
+            return wrong(otherwise);
+        }
+        begin = first + count;
+    }
+    return TMSG_OK;
+}
+
+/* What it says of our messages lies between what it said before and what we
+ * have sent. */
+static tmsg_status_t judge_received(const tmsg_channel_t *channel,
+                                    const record_t *record)
+{
+    uint32_t told =
+        channel->tx_window - channel->endpoint->peer_hello.queue_depth;
+
+    if (is_before(channel->tx_sequence, record->received) ||
+        is_before(record->received, told)) {
+        return wrong("messages received that were never sent, or no more");
+    }
+    if (is_before(record->consumed, told) ||
+        is_before(record->received, record->consumed) ||
+        is_before(record->received, record->taken) ||
+        is_before(record->received, record->known)) {
+        return wrong("messages taken that were not received");
+    }
+    for (unsigned i = 0; i < record->outcome_count; i++) {
+        if (!is_before(number_at(record->outcomes, i, 0),
+                       channel->tx_sequence) ||
+            (int32_t)number_at(record->outcomes, i, 1) >= 0) {
+            return wrong("a refusal that cannot be");
+        }
+    }
+    return judge_ranges(record->ahead, record->ahead_count, record->taken,
+                        record->received,
+                        "messages taken that were not received");
+}
+
+/* What it says of its own goes on where we are, within the window. */
+static tmsg_status_t judge_sent(const tmsg_channel_t *channel,
+                                const record_t *record)
+{
+    if (is_before(record->sent, channel->rx_sequence) ||
+        record->sent - channel->rx_credited >
+            channel->endpoint->worker->queue_depth) {
+        return wrong("messages sent that cannot be");
+    }
+    return judge_ranges(record->kept, record->kept_count,
+                        record->sent - (uint32_t)INT32_MAX, record->sent,
+                        "messages kept that were never sent");
+}
+
+/* The record of a channel; one of zeros where the peer has never used it. */
+static record_t record_of(const uint8_t *data, size_t bytes, uint16_t channel)
+{
+    record_t record;
+
+    while (bytes > 0 && next_record(&data, &bytes, &record) == TMSG_OK) {
+        if (record.channel == channel) {
+            return record;
+        }
+    }
+    return (record_t){.channel = channel};
+}
+
+/* All of them, and that no channel comes twice. */
+static tmsg_status_t judge_records(tmsg_endpoint_t *endpoint,
+                                   const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status = TMSG_OK;
+    tmsg_channel_t *channel;
+    uint32_t least = 0;
+    record_t record;
+
+    while (bytes > 0 && status == TMSG_OK) {
+        status = next_record(&data, &bytes, &record);
+        if (status == TMSG_OK &&
+            (record.channel < least ||
+             (record.channel >= endpoint->worker->channels &&
+              record.channel != TMSG_CHANNEL_CALLS &&
+              !tmsg_channel_is_stream(record.channel) &&
+              tmsg_channel_find(endpoint, record.channel) == NULL))) {
+            status = wrong("a channel twice, or one that there is not");
+        }
+        if (status == TMSG_OK) { /* nothing on it may have come */
+            status = tmsg_channel_get(endpoint, record.channel, &channel);
+        }
+        least = record.channel + 1u;
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_resume_judge(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                size_t bytes)
+{
+    tmsg_status_t status = judge_records(endpoint, data, bytes);
+    const tmsg_channel_t *channel = &endpoint->channels.zero;
+
+    for (; channel != NULL && status == TMSG_OK; channel = channel->next) {
+        record_t record = record_of(data, bytes, channel->number);
+
+        status = judge_received(channel, &record);
+        if (status == TMSG_OK) {
+            status = judge_sent(channel, &record);
+        }
+    }
+    return status;
+}
+
+/* The status that a message was refused with; 0: it was not, as far as known.
+ */
+static int32_t refusal_of(const record_t *record, uint32_t sequence)
+{
+    for (unsigned i = 0; i < record->outcome_count; i++) {
+        if (number_at(record->outcomes, i, 0) == sequence) {
+            return (int32_t)number_at(record->outcomes, i, 1);
+        }
+    }
+    return 0;
+}
+
+static bool was_taken(const record_t *record, uint32_t sequence)
+{
+    bool taken = is_before(sequence, record->taken);
+
+    for (uint32_t i = 0; i < record->ahead_count && !taken; i++) {
+        taken = sequence - number_at(record->ahead, i, 0) <
+                number_at(record->ahead, i, 1);
+    }
+    return taken;
+}
+
+static void settle_send(tmsg_send_t *send, const record_t *record)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    uint32_t sequence = send->sequence;
+    int32_t refusal = refusal_of(record, sequence);
+
+    send->again = false;
+    if (refusal != 0) {
+        tmsg_status_t status = tmsg_control_failure(refusal);
+
+        tmsg_send_answer(send, status,
+                         "%s: refused by the receiver, when the connection "
+                         "broke: %s",
+                         endpoint->peer, tmsg_status_name(status));
+    } else if (!is_before(sequence, record->received)) {
+        send->again = true;
+        endpoint->resume->again_count++;
+        return;
+    } else if (is_before(sequence, record->known)) {
+        tmsg_send_answer(send, TMSG_ERR_PEER_LOST,
+                         "%s: the connection broke, and whether the message "
+                         "was refused is not known any more",
+                         endpoint->peer);
+    } else if (was_taken(record, sequence)) {
+        tmsg_send_answer(send, TMSG_OK, "%s", "");
+    }
+    send->ucx_status = UCS_OK; /* it has come */
+    tmsg_send_settle(send);
+}
+
+/* The ranges ascend, and so do the numbers that are asked for: *at goes along
+ * with them, from 0. */
+static bool is_kept(const record_t *record, unsigned *at, uint32_t sequence)
+{
+    while (*at < record->kept_count &&
+           !is_before(sequence, number_at(record->kept, *at, 0) +
+                                    number_at(record->kept, *at, 1))) {
+        (*at)++;
+    }
+    return *at < record->kept_count &&
+           !is_before(sequence, number_at(record->kept, *at, 0));
+}
+
+static void settle_sends(tmsg_channel_t *channel, const record_t *record)
+{
+    tmsg_node_t *next, *node = channel->endpoint->posted.head;
+
+    for (; node != NULL; node = next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+        next = node->next;
+        if (send->channel == channel) {
+            settle_send(send, record);
+        }
+    }
+}
+
+static tmsg_status_t apply(tmsg_channel_t *channel, const record_t *record)
+{
+    tmsg_status_t status = TMSG_OK;
+    unsigned at = 0;
+
+    channel->tx_window =
+        record->consumed + channel->endpoint->peer_hello.queue_depth;
+    settle_sends(channel, record);
+    for (uint32_t i = channel->rx_sequence;
+         i != record->sent && status == TMSG_OK; i++) {
+        if (!is_kept(record, &at, i)) {
+            status = tmsg_message_lost(channel, i);
+        }
+    }
+    tmsg_messages_deliver(channel);
+    return status;
+}
+
+tmsg_status_t tmsg_resume_apply(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                size_t bytes)
+{
+    tmsg_channel_t *channel = &endpoint->channels.zero;
+    tmsg_status_t status = TMSG_OK;
+
+    endpoint->resume->again_count = 0;
+    for (; channel != NULL && status == TMSG_OK; channel = channel->next) {
+        record_t record = record_of(data, bytes, channel->number);
+
+        status = apply(channel, &record);
+    }
+    return status;
+}

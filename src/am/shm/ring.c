@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/shm/ring.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+
+#define HEAD_BYTES 4096
+#define ROOM_BYTES ((size_t)1024 * 1024) /* stays in the cache */
+#define ALL_BYTES (HEAD_BYTES + ROOM_BYTES)
+/* After which the other side goes on. */
+#define STEP_BYTES ((size_t)32 * 1024)
+
+/*        0           8           16                    64
+ *      +-----------+-----------+---------------------+
+ *    0 |         mark          |                     |
+ *      +-----------+-----+-----+---------------------+
+ *   64 |  written  |waits|                           |  the sender's
+ *      +-----------+-----+---------------------------+
+ *  128 |   read    |waits|                           |  the receiver's
+ *      +-----------+-----+---------------------------+
+ *                           ...
+ *      +---------------------------------------------+
+ * 4096 |       bytes: the n-th at n mod 1 MiB        |
+ *      +---------------------------------------------+
+ */
+
+/* Of one side: how far it is, of all bytes ever, and whether it waits. */
+typedef struct {
+    _Alignas(64) _Atomic uint64_t at;
+    _Atomic uint32_t waits;
+} end_t;
+
+typedef struct {
+    uint8_t mark[TMSG_SHARED_MARK_BYTES];
+    end_t sender, receiver;
+} head_t;
+
+struct tmsg_ring {
+    tmsg_shared_t shared;
+    uint8_t *room;
+    end_t *own, *others;
+    uint64_t at; /* our own, whatever stands there */
+    bool sends;
+};
+
+_Static_assert(offsetof(head_t, sender) == 64 &&
+                   offsetof(head_t, receiver) == 128 &&
+                   offsetof(end_t, waits) == 8,
+               "the peer looks elsewhere");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+               "a lock would be this process's alone");
+
+static tmsg_ring_t *begin(bool sends)
+{
+    tmsg_ring_t *ring = calloc(1, sizeof(*ring));
+
+    if (ring == NULL) {
+        tmsg_error_memory("a ring");
+        return NULL;
+    }
+    ring->sends = sends;
+    return ring;
+}
+
+/* Its memory is there, or is not. */
+static tmsg_status_t finish(tmsg_ring_t *ring, tmsg_status_t status,
+                            tmsg_ring_t **ring_p)
+{
+    head_t *head = (head_t *)(void *)ring->shared.memory;
+
+    if (status != TMSG_OK) {
+        free(ring);
+        return status;
+    }
+    ring->room = ring->shared.memory + HEAD_BYTES;
+    ring->own = ring->sends ? &head->sender : &head->receiver;
+    ring->others = ring->sends ? &head->receiver : &head->sender;
+    *ring_p = ring;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_ring_create(tmsg_ring_t **ring_p)
+{
+    tmsg_ring_t *ring = begin(true);
+
+    return ring == NULL
+               ? TMSG_ERR_NO_MEMORY
+               : finish(ring, tmsg_shared_create(&ring->shared, ALL_BYTES),
+                        ring_p);
+}
+
+tmsg_status_t tmsg_ring_open(pid_t pid, int fd, const uint8_t *mark,
+                             tmsg_ring_t **ring_p)
+{
+    tmsg_ring_t *ring = begin(false);
+
+    return ring == NULL ? TMSG_ERR_NO_MEMORY
+                        : finish(ring,
+                                 tmsg_shared_open(&ring->shared, ALL_BYTES, pid,
+                                                  fd, mark),
+                                 ring_p);
+}
+
+tmsg_shared_t *tmsg_ring_shared(tmsg_ring_t *ring) { return &ring->shared; }
+
+void tmsg_ring_free(tmsg_ring_t *ring)
+{
+    if (ring != NULL) {
+        tmsg_shared_free(&ring->shared);
+        free(ring);
+    }
+}
+
+/* Bytes that may be moved now, or WRONG. */
+static size_t movable(const tmsg_ring_t *ring)
+{
+    uint64_t other =
+        atomic_load_explicit(&ring->others->at, memory_order_acquire);
+    uint64_t used = ring->sends ? ring->at - other : other - ring->at;
+
+    if (used > ROOM_BYTES) {
+        return TMSG_RING_WRONG;
+    }
+    return ring->sends ? ROOM_BYTES - (size_t)used : (size_t)used;
+}
+
+/* The other side polls where it stands: it is left alone for nothing. */
+static void publish(tmsg_ring_t *ring, size_t moved)
+{
+    if (moved > 0) {
+        atomic_store_explicit(&ring->own->at, ring->at, memory_order_release);
+    }
+}
+
+/* NULL: they are thrown away. */
+static void copy(tmsg_ring_t *ring, uint8_t *bytes, size_t count)
+{
+    uint8_t *place = ring->room + ring->at % ROOM_BYTES;
+
+    if (ring->sends) {
+        memcpy(place, bytes, count);
+    } else if (bytes != NULL) {
+        memcpy(bytes, place, count);
+    }
+    ring->at += count;
+}
+
+/* One step at most; 0: none can be moved. */
+static size_t step(tmsg_ring_t *ring, uint8_t *bytes, size_t most,
+                   size_t *movable_p)
+{
+    size_t to_end = ROOM_BYTES - (size_t)(ring->at % ROOM_BYTES);
+    size_t count = most < STEP_BYTES ? most : STEP_BYTES;
+
+    if (*movable_p < count) { /* more, perhaps, by now */
+        *movable_p = movable(ring);
+        if (*movable_p == TMSG_RING_WRONG) {
+            return TMSG_RING_WRONG;
+        }
+    }
+    count = count < *movable_p ? count : *movable_p;
+    count = count < to_end ? count : to_end;
+    copy(ring, bytes, count);
+    *movable_p -= count;
+    return count;
+}
+
+static size_t move(tmsg_ring_t *ring, const struct iovec *list, size_t count)
+{
+    size_t left = 0, told = 0, all = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t done = 0;
+
+        while (done < list[i].iov_len) {
+            uint8_t *bytes = list[i].iov_base == NULL
+                                 ? NULL
+                                 : (uint8_t *)list[i].iov_base + done;
+            size_t some = step(ring, bytes, list[i].iov_len - done, &left);
+
+            if (some == TMSG_RING_WRONG) {
+                return TMSG_RING_WRONG;
+            }
+            if (some == 0) {
+                publish(ring, all - told);
+                return all;
+            }
+            done += some;
+            all += some;
+            if (all - told >= STEP_BYTES) {
+                publish(ring, all - told);
+                told = all;
+            }
+        }
+    }
+    publish(ring, all - told);
+    return all;
+}
+
+size_t tmsg_ring_write(tmsg_ring_t *ring, const struct iovec *from,
+                       size_t count)
+{
+    return move(ring, from, count);
+}
+
+size_t tmsg_ring_read(tmsg_ring_t *ring, const struct iovec *into, size_t count)
+{
+    return move(ring, into, count);
+}
+
+size_t tmsg_ring_skip(tmsg_ring_t *ring, uint64_t most)
+{
+    const struct iovec nowhere = {NULL, most < ROOM_BYTES ? (size_t)most
+                                                          : ROOM_BYTES};
+
+    return move(ring, &nowhere, 1);
+}
+
+bool tmsg_ring_await(tmsg_ring_t *ring)
+{
+    atomic_store(&ring->own->waits, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    return movable(ring) == 0; /* and not WRONG */
+}
+
+bool tmsg_ring_is_awaited(tmsg_ring_t *ring)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* after what was published */
+    return atomic_load_explicit(&ring->others->waits, memory_order_relaxed) !=
+               0 &&
+           atomic_exchange(&ring->others->waits, 0) != 0;
+}
+
+bool tmsg_ring_is_intact(const tmsg_ring_t *ring)
+{
+    return atomic_load_explicit(&ring->own->at, memory_order_relaxed) ==
+               ring->at &&
+           movable(ring) != TMSG_RING_WRONG;
+}
+
+bool tmsg_ring_is_movable(const tmsg_ring_t *ring) { return movable(ring) > 0; }

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/staging/stage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/worker/context.h"
+#include "am/worker/worker.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "memory/domain.h"
+
+#define WAIT_LEAST_NS 50000 /* of who sleeps, before it asks again; doubled */
+#define WAIT_MOST_NS 2000000
+
+void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call)
+{
+    if (call->list != &worker->stage.calls) {
+        tmsg_soon_forget(call);
+        call->list = &worker->stage.calls;
+        tmsg_list_push(call->list, &call->node);
+    }
+}
+
+void tmsg_soon_forget(tmsg_soon_t *call)
+{
+    if (call->list != NULL) {
+        tmsg_list_remove(call->list, &call->node);
+        call->list = NULL;
+    }
+}
+
+void tmsg_copy_forget(tmsg_worker_t *worker, tmsg_copy_t *copy)
+{
+    if (!copy->listed) {
+        return;
+    }
+    tmsg_list_remove(&worker->stage.copies, &copy->node);
+    copy->listed = false;
+    if (copy->event != NULL) {
+        copy->domain->event_free(copy->domain->arg, copy->event);
+        copy->event = NULL;
+    }
+}
+
+static tmsg_status_t ask(const tmsg_copy_t *copy)
+{
+    return copy->event == NULL
+               ? TMSG_OK
+               : copy->domain->event_query(copy->domain->arg, copy->event);
+}
+
+/* Each once; what is told may take others out, or put some in. */
+static unsigned ask_copies(tmsg_worker_t *worker)
+{
+    tmsg_list_t *copies = &worker->stage.copies;
+    unsigned count = 0;
+
+    for (size_t i = copies->count; i > 0 && copies->count > 0; i--) {
+        tmsg_copy_t *copy = TMSG_CONTAINER_OF(copies->head, tmsg_copy_t, node);
+        tmsg_status_t status = ask(copy);
+
+        if (status == TMSG_IN_PROGRESS) {
+            tmsg_list_remove(copies, &copy->node);
+            tmsg_list_push(copies, &copy->node);
+            continue;
+        }
+        tmsg_copy_forget(worker, copy);
+        copy->over(copy, status);
+        count++;
+    }
+    return count;
+}
+
+unsigned tmsg_stage_poll(tmsg_worker_t *worker)
+{
+    tmsg_list_t *calls = &worker->stage.calls;
+    unsigned count = ask_copies(worker);
+
+    for (size_t i = calls->count; i > 0 && calls->count > 0; i--) {
+        tmsg_soon_t *call = TMSG_CONTAINER_OF(calls->head, tmsg_soon_t, node);
+
+        tmsg_soon_forget(call);
+        call->run(call);
+        count++;
+    }
+    if (count > 0) {
+        worker->stage.wait_ns = 0;
+    }
+    return count;
+}
+
+static void wake(tmsg_timer_t *timer) { (void)timer; }
+
+bool tmsg_stage_arm(tmsg_worker_t *worker)
+{
+    tmsg_stage_t *stage = &worker->stage;
+    uint64_t wait = stage->wait_ns * 2;
+
+    if (stage->calls.count > 0) {
+        return false;
+    }
+    if (stage->copies.count == 0) {
+        tmsg_loop_clear_timer(&worker->loop, &stage->timer);
+        return true;
+    }
+    if (stage->timer.deadline_ns == 0) {
+        wait = wait < WAIT_LEAST_NS ? WAIT_LEAST_NS : wait;
+        stage->wait_ns = wait > WAIT_MOST_NS ? WAIT_MOST_NS : wait;
+        stage->timer.expired = wake;
+        tmsg_loop_set_alarm(&worker->loop, &stage->timer, stage->wait_ns);
+    }
+    return true;
+}
+
+static void free_chunk(tmsg_chunks_t *chunks, tmsg_chunk_t *chunk)
+{
+    const tmsg_domain_t *domain = chunk->domain;
+
+    if (chunk->pinned) {
+        domain->unpin(domain->arg, chunk->data, chunk->capacity);
+    }
+    chunks->bytes -= chunk->capacity;
+    tmsg_host_free(chunk->data);
+    free(chunk);
+}
+
+static void empty(tmsg_chunks_t *chunks)
+{
+    tmsg_node_t *node;
+
+    while ((node = tmsg_list_pop(&chunks->spare)) != NULL) {
+        free_chunk(chunks, TMSG_CONTAINER_OF(node, tmsg_chunk_t, node));
+    }
+}
+
+void tmsg_stage_close(tmsg_worker_t *worker)
+{
+    tmsg_loop_clear_timer(&worker->loop, &worker->stage.timer);
+    empty(&worker->stage.out);
+    empty(&worker->stage.in);
+}
+
+void tmsg_stage_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
+                       const char *words)
+{
+    if (!(worker->stage.told & 1u << reason)) {
+        worker->stage.told |= 1u << reason;
+        tmsg_log(TMSG_LOG_WARN,
+                 "a slow path: %s (said once; the counters of "
+                 "the endpoints go on)",
+                 words);
+    }
+}
+
+static void pin(tmsg_worker_t *worker, tmsg_chunk_t *chunk)
+{
+    const tmsg_domain_t *domain = chunk->domain;
+    tmsg_status_t status;
+
+    if (domain->pin == NULL) {
+        return;
+    }
+    status = domain->pin(domain->arg, chunk->data, chunk->capacity);
+    chunk->pinned = status == TMSG_OK;
+    if (status != TMSG_OK && status != TMSG_ERR_ALREADY_EXISTS) {
+        worker->stage.unpinned++;
+        snprintf(worker->stage.why_unpinned, sizeof(worker->stage.why_unpinned),
+                 "%s", tmsg_error_message());
+        tmsg_stage_detour(worker, TMSG_DETOUR_UNPINNED, tmsg_error_message());
+    }
+}
+
+static tmsg_status_t make_chunk(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
+                                const tmsg_domain_t *domain, uint64_t capacity,
+                                tmsg_chunk_t **chunk_p)
+{
+    tmsg_chunk_t *chunk = calloc(1, sizeof(*chunk));
+    void *data = NULL;
+
+    if (chunk == NULL ||
+        tmsg_host_alloc(capacity, 4096, worker->context->huge_page_bytes,
+                        &data) != TMSG_OK) {
+        free(chunk);
+        return tmsg_error_memory("a buffer between host and device");
+    }
+    *chunk =
+        (tmsg_chunk_t){.domain = domain, .data = data, .capacity = capacity};
+    pin(worker, chunk);
+    chunks->bytes += capacity;
+    *chunk_p = chunk;
+    return TMSG_OK;
+}
+
+static tmsg_chunk_t *find_spare(tmsg_chunks_t *chunks,
+                                const tmsg_domain_t *domain)
+{
+    tmsg_node_t *node = chunks->spare.head;
+
+    for (; node != NULL; node = node->next) {
+        tmsg_chunk_t *chunk = TMSG_CONTAINER_OF(node, tmsg_chunk_t, node);
+
+        if (chunk->domain == domain) {
+            tmsg_list_remove(&chunks->spare, node);
+            return chunk;
+        }
+    }
+    return NULL;
+}
+
+tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
+                              const tmsg_domain_t *domain, uint64_t bytes,
+                              tmsg_soon_t *call, tmsg_chunk_t **chunk_p)
+{
+    uint64_t capacity = bytes < TMSG_CHUNK_BYTES ? TMSG_CHUNK_BYTES : bytes;
+    tmsg_chunk_t *chunk =
+        capacity == TMSG_CHUNK_BYTES ? find_spare(chunks, domain) : NULL;
+
+    if (chunk != NULL) {
+        *chunk_p = chunk;
+        return TMSG_OK;
+    }
+    while (chunks->bytes + capacity > TMSG_CHUNKS_BYTES &&
+           chunks->spare.count > 0) { /* another's, or too small */
+        free_chunk(chunks, TMSG_CONTAINER_OF(tmsg_list_pop(&chunks->spare),
+                                             tmsg_chunk_t, node));
+    }
+    if (chunks->bytes + capacity <= TMSG_CHUNKS_BYTES || call == NULL) {
+        return make_chunk(worker, chunks, domain, capacity, chunk_p);
+    }
+    if (call->list == NULL) {
+        call->list = &chunks->hungry;
+        tmsg_list_push(call->list, &call->node);
+    }
+    return TMSG_IN_PROGRESS;
+}
+
+void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
+                     tmsg_chunk_t *chunk)
+{
+    if (chunk->capacity == TMSG_CHUNK_BYTES &&
+        chunks->bytes <= TMSG_CHUNKS_BYTES) {
+        tmsg_list_insert(&chunks->spare, NULL, &chunk->node);
+    } else {
+        free_chunk(chunks, chunk);
+    }
+    while (chunks->hungry.count > 0) {
+        tmsg_soon(worker,
+                  TMSG_CONTAINER_OF(chunks->hungry.head, tmsg_soon_t, node));
+    }
+}
+
+tmsg_status_t tmsg_stage_stream(const tmsg_domain_t *domain,
+                                tmsg_device_t device, tmsg_stream_t *stream_p)
+{
+    *stream_p = (tmsg_stream_t){0};
+    return domain->stream == NULL
+               ? TMSG_OK
+               : domain->stream(domain->arg, device, stream_p);
+}
+
+tmsg_status_t tmsg_copy_watch(tmsg_worker_t *worker, tmsg_copy_t *copy,
+                              const tmsg_domain_t *domain, tmsg_device_t device,
+                              tmsg_stream_t stream)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    copy->domain = domain;
+    copy->event = NULL;
+    if (stream.kind != TMSG_STREAM_NONE && domain->event_record == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "memory of '%s' knows no streams, and one of "
+                              "kind %d was given",
+                              domain->name, stream.kind);
+    }
+    if (stream.kind != TMSG_STREAM_NONE) {
+        status =
+            domain->event_record(domain->arg, device, stream, &copy->event);
+    }
+    if (status == TMSG_OK) {
+        copy->listed = true;
+        tmsg_list_push(&worker->stage.copies, &copy->node);
+    }
+    return status;
+}
+
+/* Where the driver gives no event for what it was told to copy, a copy without
+ * a stream is done when that is. */
+tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
+                           const tmsg_domain_t *domain, tmsg_device_t device,
+                           void *to, const void *host, uint64_t bytes)
+{
+    static const tmsg_stream_t none;
+    tmsg_stream_t stream;
+    tmsg_status_t status = tmsg_stage_stream(domain, device, &stream);
+
+    if (status == TMSG_OK) {
+        status = domain->copy_in(domain->arg, device, to, host, bytes, stream);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_copy_watch(worker, copy, domain, device, stream);
+        if (status != TMSG_OK) {
+            status =
+                domain->copy_in(domain->arg, device, to, host, bytes, none);
+            if (status == TMSG_OK) {
+                return tmsg_copy_watch(worker, copy, domain, device, none);
+            }
+        }
+    }
+    return status;
+}
+
+/* What moves to whoever touches it is another type to UCX. */
+static const char *transport_of(const tmsg_domain_t *domain,
+                                tmsg_device_t device)
+{
+    return device.type == TMSG_DEVICE_CUDA_MANAGED &&
+                   strcmp(domain->transport, "cuda") == 0
+               ? "cuda-managed"
+               : domain->transport;
+}
+
+bool tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
+                      tmsg_device_t device, int *memory_type_p)
+{
+    const char *name =
+        domain->transport == NULL ? NULL : transport_of(domain, device);
+
+    for (size_t i = 0; name != NULL && i < TMSG_UCX_MEMORY_TYPES; i++) {
+        const tmsg_ucx_memory_type_t *type = &tmsg_ucx_memory_types[i];
+
+        if (strcmp(name, type->name) == 0) {
+            *memory_type_p = type->type;
+            return ucx != NULL && ucx->memory_types & 1ULL << type->type;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/forked.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "core/error.h"
+
+static atomic_uint open;
+static bool without_thread;
+
+static void in_child(void)
+{
+    without_thread = without_thread || atomic_load(&open) > 0;
+}
+
+static void watch(void) { pthread_atfork(NULL, NULL, in_child); }
+
+tmsg_status_t tmsg_forked_check(void)
+{
+    return !without_thread
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "this process was forked from one that used "
+                                "UCX, whose thread is not in it: fork before "
+                                "the first connection, or let the child exec");
+}
+
+tmsg_status_t tmsg_forked_enter(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    tmsg_status_t status = tmsg_forked_check();
+
+    if (status == TMSG_OK) {
+        pthread_once(&once, watch);
+        atomic_fetch_add(&open, 1);
+    }
+    return status;
+}
+
+void tmsg_forked_leave(void) { atomic_fetch_sub(&open, 1); }

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/kin.h"
+
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/engine/progress.h"
+#include "am/net/loop.h"
+#include "core/bytes.h"
+
+/* Two that know each other. One of them may have left: it is held for the
+ * other. */
+typedef struct {
+    tmsg_node_t node;
+    tmsg_ucx_t *of[2];
+    int gone;     /* which of them; -1: neither */
+    bool is_over; /* the other is through with it */
+} pair_t;
+
+static const char is_gone[] =
+    "the peer's worker, which was in this process, is gone";
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tmsg_ucx_t *known; /* that have not left */
+static tmsg_list_t pairs;
+static uint32_t number; /* of the latest */
+static uint8_t secret[crypto_shorthash_KEYBYTES];
+
+/* A ucx_id is a number, random at first, and what only this process, or rather
+ * this copy of the library, can make of it: one that has left is known for
+ * ours, where that of another copy is not. */
+static uint64_t name(uint32_t of)
+{
+    uint8_t bytes[4], mark[crypto_shorthash_BYTES];
+
+    tmsg_put_le(bytes, of, sizeof(bytes));
+    crypto_shorthash(mark, bytes, sizeof(bytes), secret);
+    return (uint64_t)of << 32 | tmsg_get_le(mark, 4);
+}
+
+static bool is_ours(uint64_t id) { return id == name((uint32_t)(id >> 32)); }
+
+/* Whoever holds the lock is not there, nor are those that it knows. Leak
+ * checkers are to find the parent's. */
+static void begin_anew(void)
+{
+    static tmsg_list_t of_parent;
+
+    of_parent = pairs;
+    (void)of_parent;
+    pthread_mutex_init(&lock, NULL);
+    known = NULL;
+    pairs = (tmsg_list_t){0};
+    number = 0;
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, begin_anew); }
+
+void tmsg_kin_enter(tmsg_ucx_t *ucx)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&lock);
+    if (number == 0) {
+        randombytes_buf(secret, sizeof(secret));
+        number = randombytes_random();
+    }
+    number += number == UINT32_MAX ? 2 : 1;
+    ucx->hello.ucx_id = name(number);
+    ucx->next_known = known;
+    known = ucx;
+    pthread_mutex_unlock(&lock);
+}
+
+static tmsg_ucx_t *find(uint64_t id)
+{
+    tmsg_ucx_t *ucx = known;
+
+    while (ucx != NULL && ucx->hello.ucx_id != id) {
+        ucx = ucx->next_known;
+    }
+    return ucx;
+}
+
+static bool outlives(const tmsg_ucx_t *ucx, const pair_t *pair)
+{
+    return pair->gone >= 0 && pair->of[1 - pair->gone] == ucx;
+}
+
+static bool have_met(const tmsg_ucx_t *a, const tmsg_ucx_t *b)
+{
+    for (tmsg_node_t *node = pairs.head; node != NULL; node = node->next) {
+        const pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
+
+        if ((pair->of[0] == a && pair->of[1] == b) ||
+            (pair->of[0] == b && pair->of[1] == a)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tmsg_status_t introduce(tmsg_ucx_t *a, tmsg_ucx_t *b)
+{
+    pair_t *pair;
+
+    if (have_met(a, b)) {
+        return TMSG_OK;
+    }
+    pair = malloc(sizeof(*pair));
+    if (pair == NULL) {
+        return tmsg_error_memory("two workers of one process");
+    }
+    *pair = (pair_t){.of = {a, b}, .gone = -1};
+    tmsg_list_push(&pairs, &pair->node);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
+{
+    tmsg_status_t status = TMSG_OK;
+    tmsg_ucx_t *other;
+
+    if (peer->pid != (uint32_t)getpid()) {
+        return TMSG_OK;
+    }
+    pthread_mutex_lock(&lock);
+    other = find(peer->ucx_id);
+    if (other == ucx) {
+        status = tmsg_error_set(TMSG_ERR_MALFORMED,
+                                "the peer says that it is this side");
+    } else if (other != NULL) {
+        status = introduce(ucx, other);
+    } else if (is_ours(peer->ucx_id)) {
+        status = tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", is_gone);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static void forget(const tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_t **place = &known;
+
+    while (*place != NULL && *place != ucx) {
+        place = &(*place)->next_known;
+    }
+    if (*place != NULL) { /* else it is the parent's, before a fork() */
+        *place = ucx->next_known;
+    }
+}
+
+/* Takes out the pairs whose other side has left and that are over for `ucx`, as
+ * they all are where it leaves as well. Locked. */
+static void take_over(const tmsg_ucx_t *ucx, bool leaves, tmsg_list_t *over)
+{
+    tmsg_node_t *next;
+
+    for (tmsg_node_t *node = pairs.head; node != NULL; node = next) {
+        pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
+
+        next = node->next;
+        if (outlives(ucx, pair) && (leaves || pair->is_over)) {
+            tmsg_list_remove(&pairs, node);
+            tmsg_list_push(over, node);
+        }
+    }
+}
+
+/* Unlocked: this may close a UCX worker. */
+static void let_go(tmsg_list_t *over)
+{
+    tmsg_node_t *node;
+
+    while ((node = tmsg_list_pop(over)) != NULL) {
+        pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
+
+        tmsg_ucx_let_go(pair->of[pair->gone]);
+        free(pair);
+    }
+}
+
+/* It may sleep. */
+static void bereave(tmsg_ucx_t *ucx)
+{
+    atomic_store(&ucx->bereaved, true);
+    tmsg_loop_signal(ucx->worker->loop.event_fd);
+}
+
+void tmsg_kin_leave(tmsg_ucx_t *ucx)
+{
+    tmsg_list_t over = {0};
+
+    pthread_mutex_lock(&lock);
+    forget(ucx);
+    take_over(ucx, true, &over);
+    for (tmsg_node_t *node = pairs.head; node != NULL; node = node->next) {
+        pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
+
+        for (int i = 0; i < 2 && pair->gone < 0; i++) {
+            if (pair->of[i] == ucx) {
+                pair->gone = i;
+                atomic_fetch_add(&ucx->holders, 1);
+                bereave(pair->of[1 - i]);
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    let_go(&over);
+}
+
+/* Whether an endpoint may still have UCX look for that peer's memory. */
+static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
+{
+    const tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
+        if (endpoint->peer_hello.ucx_id == peer &&
+            (endpoint->ep != NULL || endpoint->in_ucx > 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether any is over now; ucx->waits for those that are not. */
+static bool look(tmsg_ucx_t *ucx)
+{
+    bool any = false, left = false;
+
+    pthread_mutex_lock(&lock);
+    atomic_store(&ucx->bereaved, false);
+    for (tmsg_node_t *node = pairs.head; node != NULL; node = node->next) {
+        pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
+
+        if (outlives(ucx, pair)) {
+            pair->is_over =
+                !deals_with(ucx, pair->of[pair->gone]->hello.ucx_id);
+            any |= pair->is_over;
+            left |= !pair->is_over;
+        }
+    }
+    ucx->waits = left;
+    pthread_mutex_unlock(&lock);
+    return any;
+}
+
+/* Of a peer that came by blob no socket says that it is gone. */
+static bool is_forlorn(const tmsg_endpoint_t *endpoint)
+{
+    bool gone = false;
+
+    if (endpoint->link.fd >= 0 || tmsg_endpoint_is_down(endpoint)) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    for (tmsg_node_t *node = pairs.head; node != NULL && !gone;
+         node = node->next) {
+        const pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
+
+        gone =
+            outlives(endpoint->ucx, pair) &&
+            pair->of[pair->gone]->hello.ucx_id == endpoint->peer_hello.ucx_id;
+    }
+    pthread_mutex_unlock(&lock);
+    return gone;
+}
+
+/* The next such endpoint, from *i on. */
+static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
+{
+    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx, i);
+
+    while (endpoint != NULL && !is_forlorn(endpoint)) {
+        endpoint = tmsg_endpoint_next(ucx, i);
+    }
+    return endpoint;
+}
+
+/* What they had sent was read. */
+static void part(const tmsg_ucx_t *ucx)
+{
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    while ((endpoint = next_forlorn(ucx, &i)) != NULL) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, is_gone);
+    }
+}
+
+/* False: there was nothing to do. */
+static bool tend(tmsg_ucx_t *ucx)
+{
+    tmsg_list_t over = {0};
+    uint32_t first = 0;
+
+    if (!look(ucx) && next_forlorn(ucx, &first) == NULL) {
+        return false;
+    }
+    if (!tmsg_worker_drain(ucx->worker, ucx)) {
+        ucx->waits = true; /* there is more than can be read at once */
+        return true;
+    }
+    part(ucx);
+    pthread_mutex_lock(&lock);
+    take_over(ucx, false, &over);
+    pthread_mutex_unlock(&lock);
+    let_go(&over);
+    return true;
+}
+
+unsigned tmsg_kin_tend(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+
+    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        if (tmsg_kin_is_to_tend(ucx)) {
+            count += tend(ucx);
+        }
+    }
+    return count;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/linger.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "am/engine/progress.h"
+
+#define LINGER_NS 250000000ULL
+#define LOOK_MS 1     /* between two looks at those that have time left */
+#define LATE_MS 500   /* and at those that have none */
+#define READS_MOST 64 /* of what one of them still says, in a look */
+#define YIELDS 100    /* looks in a row, before it sleeps between them */
+
+typedef struct {
+    tmsg_node_t node;
+    int fd;
+    bool asking;
+    uint64_t deadline_ns;
+} socket_t;
+
+static atomic_uint late; /* of all UCX workers */
+
+/* Throws away what the peer still says. */
+static bool has_hung_up(int fd)
+{
+    char words[4096];
+    ssize_t got = 1;
+
+    for (int i = 0; i < READS_MOST && got > 0; i++) {
+        got = recv(fd, words, sizeof(words), MSG_DONTWAIT);
+    }
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void close_late(tmsg_ucx_t *ucx)
+{
+    tmsg_node_t *next;
+
+    for (tmsg_node_t *node = ucx->late.head; node != NULL; node = next) {
+        socket_t *kept = TMSG_CONTAINER_OF(node, socket_t, node);
+
+        next = node->next;
+        if (has_hung_up(kept->fd)) {
+            tmsg_list_remove(&ucx->late, node);
+            atomic_fetch_sub(&late, 1);
+            close(kept->fd);
+            free(kept);
+        }
+    }
+}
+
+/* Closes the sockets of those who have hung up. */
+static void look(tmsg_ucx_t *ucx)
+{
+    uint64_t now = tmsg_now_ns();
+    tmsg_node_t *next;
+
+    for (tmsg_node_t *node = ucx->lingering.head; node != NULL; node = next) {
+        socket_t *kept = TMSG_CONTAINER_OF(node, socket_t, node);
+
+        next = node->next;
+        if (now < kept->deadline_ns &&
+            (kept->asking || !has_hung_up(kept->fd))) {
+            continue;
+        }
+        tmsg_list_remove(&ucx->lingering, node);
+        tmsg_list_push(&ucx->late, node);
+        atomic_fetch_add(&late, 1);
+    }
+    close_late(ucx);
+}
+
+static void look_again(tmsg_timer_t *timer)
+{
+    tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, linger);
+
+    look(ucx);
+    if (ucx->lingering.count + ucx->late.count > 0) {
+        tmsg_loop_set_timer(&ucx->worker->loop, timer,
+                            ucx->lingering.count > 0 ? LOOK_MS : LATE_MS);
+    }
+}
+
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking)
+{
+    socket_t *kept = malloc(sizeof(*kept));
+
+    if (kept == NULL) {
+        ucx->forsaken = true;
+        close(fd);
+        return;
+    }
+    shutdown(fd, SHUT_WR);
+    kept->fd = fd;
+    kept->asking = asking;
+    kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
+    tmsg_list_push(&ucx->lingering, &kept->node);
+    ucx->linger.expired = look_again;
+    tmsg_loop_set_timer(&ucx->worker->loop, &ucx->linger, LOOK_MS);
+}
+
+bool tmsg_linger_over(const tmsg_ucx_t *ucx)
+{
+    return ucx->lingering.count == 0;
+}
+
+bool tmsg_linger_is_late(tmsg_ucx_t *ucx)
+{
+    close_late(ucx);
+    return ucx->forsaken || ucx->late.count > 0;
+}
+
+unsigned tmsg_linger_count_late(void) { return atomic_load(&late); }
+
+void tmsg_linger_await(tmsg_ucx_t *ucx)
+{
+    for (unsigned i = 0; ucx->lingering.count > 0; i++) {
+        tmsg_worker_drain(ucx->worker, ucx);
+        look(ucx);
+        if (i < YIELDS) {
+            sched_yield();
+        } else { /* those who are to hang up may wait for this core */
+            poll(NULL, 0, 1);
+        }
+    }
+    tmsg_loop_clear_timer(&ucx->worker->loop, &ucx->linger);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+
+static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
+{
+    const tmsg_ucx_t *ucx = arg;
+    tmsg_worker_t *worker = ucx->worker;
+
+    if (worker == NULL) { /* it is being closed */
+        return;
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && endpoint->ep == ep) {
+            tmsg_endpoint_lose(endpoint, ucs);
+        }
+    }
+}
+
+static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
+                               ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
+{
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = address,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = ucx_failed, .arg = ucx},
+    };
+    tmsg_watched_t *before = tmsg_sockets_before(&ucx->sets);
+    ucs_status_t ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
+
+    tmsg_sockets_find(before, &ucx->sets, ucx->fd, sockets);
+    if (ucs == UCS_OK) {
+        return TMSG_OK;
+    }
+    /* A TCP port that nobody listens at is told as a loss. */
+    if (ucs == UCS_ERR_UNREACHABLE || tmsg_endpoint_is_loss(ucs)) {
+        return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                              "no transport of UCX's leads there (UCX_TLS, "
+                              "UCX_NET_DEVICES, /dev/shm), or the peer has "
+                              "ended%s%s",
+                              ucx->elsewhere[0] == '\0' ? "" : "; ",
+                              ucx->elsewhere);
+    }
+    if (ucs == UCS_ERR_SHMEM_SEGMENT) {
+        return tmsg_error_set(TMSG_ERR_PEER_LOST,
+                              "the peer's shared memory is not there");
+    }
+    return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_ep_create: %s",
+                          ucs_status_string(ucs));
+}
+
+static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
+{
+    tmsg_ucx_peer_t *peers;
+
+    for (size_t i = 0; i < ucx->peer_count; i++) {
+        if (ucx->peers[i].id == id) {
+            return &ucx->peers[i];
+        }
+    }
+    if (ucx->peer_count == ucx->peer_capacity) {
+        size_t capacity = ucx->peer_capacity == 0 ? 8 : ucx->peer_capacity * 2;
+
+        peers = reallocarray(ucx->peers, capacity, sizeof(*peers));
+        if (peers == NULL) {
+            tmsg_error_memory("the table of peers");
+            return NULL;
+        }
+        ucx->peers = peers;
+        ucx->peer_capacity = capacity;
+    }
+    ucx->peers[ucx->peer_count] = (tmsg_ucx_peer_t){id, 0};
+    return &ucx->peers[ucx->peer_count++];
+}
+
+/* UCX counts those that it fails to make, too. */
+tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
+                             const void *address, ucp_ep_h *ep_p,
+                             tmsg_sockets_t *sockets, uint32_t *number_p)
+{
+    tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
+
+    if (peer == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    *number_p = peer->made++;
+    return create_ep(ucx, address, ep_p, sockets);
+}
+
+static void close_ep(ucp_ep_h ep)
+{
+    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = ucp_ep_close_nbx(ep, &param);
+
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request); /* UCX frees it when it is done */
+    }
+}
+
+void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
+                    ucp_ep_h ep, const tmsg_sockets_t *sockets)
+{
+    if (ucx->spare_count == TMSG_UCX_SPARES) {
+        close_ep(ep);
+        return;
+    }
+    ucx->spares[ucx->spare_count++] =
+        (tmsg_ucx_spare_t){peer, number, ep, *sockets};
+}
+
+static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
+                       ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
+{
+    for (size_t i = 0; i < ucx->spare_count; i++) {
+        if (ucx->spares[i].peer == peer && ucx->spares[i].number == number) {
+            *ep_p = ucx->spares[i].ep;
+            *sockets = ucx->spares[i].sockets;
+            ucx->spare_count--;
+            memmove(&ucx->spares[i], &ucx->spares[i + 1],
+                    (ucx->spare_count - i) * sizeof(ucx->spares[0]));
+            return true;
+        }
+    }
+    return false;
+}
+
+tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
+                              const void *address, uint32_t number,
+                              ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
+{
+    tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
+    tmsg_status_t status = TMSG_OK;
+    uint32_t made;
+
+    if (peer == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    if (number < peer->made) {
+        return take_spare(ucx, peer_id, number, ep_p, sockets)
+                   ? TMSG_OK
+                   : tmsg_error_set(TMSG_ERR_MALFORMED,
+                                    "connection %u of this peer was there "
+                                    "before, or comes too late",
+                                    number);
+    }
+    if (number - peer->made > TMSG_UCX_SPARES - ucx->spare_count) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "this side has given up too many connections "
+                              "(%u at once); connect again",
+                              number - peer->made);
+    }
+    while (status == TMSG_OK && peer->made < number) {
+        ucp_ep_h spare;
+
+        status = tmsg_pair_make(ucx, peer_id, address, &spare, sockets, &made);
+        if (status == TMSG_OK) {
+            tmsg_pair_keep(ucx, peer_id, made, spare, sockets);
+        }
+    }
+    return status != TMSG_OK
+               ? status
+               : tmsg_pair_make(ucx, peer_id, address, ep_p, sockets, &made);
+}
+
+void tmsg_pairs_free(tmsg_ucx_t *ucx) { free(ucx->peers); }
+
+/* Of all endpoints on a UCX worker. NULL: there are none, or no memory. */
+static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
+{
+    size_t room = (size_t)ucx->worker->endpoint_slots * TMSG_SOCKETS_MOST;
+    int *fds = malloc(room * sizeof(*fds));
+    tmsg_endpoint_t *endpoint;
+    uint32_t at = 0;
+
+    *count_p = 0;
+    while (fds != NULL && (endpoint = tmsg_endpoint_next(ucx, &at)) != NULL) {
+        for (unsigned i = 0; i < endpoint->sockets.count; i++) {
+            fds[(*count_p)++] = endpoint->sockets.of[i].fd;
+        }
+    }
+    return fds;
+}
+
+tmsg_watched_t *tmsg_pair_before_send(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_ucx_t *ucx = endpoint->ucx;
+    tmsg_watched_t *before = NULL;
+    size_t count;
+    int *fds;
+
+    if (endpoint->dialling || endpoint->sockets.count > 0 ||
+        ucx->sets.count == 0) {
+        return NULL;
+    }
+    fds = list_sockets(ucx, &count);
+    if (fds != NULL) {
+        before = tmsg_sockets_before_send(&ucx->sets, ucx->fd, fds, count);
+    }
+    free(fds);
+    return before;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/park.h"
+
+#include <stdatomic.h>
+
+#include "am/ucx/forked.h"
+#include "am/ucx/linger.h"
+#include "am/worker/worker.h"
+
+#define UCX_MOST 16
+#define PEERS_MOST 64 /* that do not hang up: a socket each */
+
+static _Atomic(tmsg_ucx_t *) parked;
+static atomic_uint count;
+
+static void push(tmsg_ucx_t *ucx)
+{
+    ucx->next = atomic_load(&parked);
+    while (!atomic_compare_exchange_weak(&parked, &ucx->next, ucx)) {
+    }
+}
+
+void tmsg_park(tmsg_ucx_t *ucx)
+{
+    atomic_fetch_add(&count, 1);
+    push(ucx);
+}
+
+/* Those of a parent are not the child's to close. */
+void tmsg_park_sweep(void)
+{
+    tmsg_ucx_t *ucx, *next;
+
+    if (atomic_load(&count) == 0 || tmsg_forked_check() != TMSG_OK) {
+        return;
+    }
+    for (ucx = atomic_exchange(&parked, NULL); ucx != NULL; ucx = next) {
+        next = ucx->next;
+        if (tmsg_linger_is_late(ucx)) {
+            push(ucx);
+        } else {
+            atomic_fetch_sub(&count, 1);
+            tmsg_ucx_let_go(ucx);
+        }
+    }
+}
+
+bool tmsg_park_is_full(const tmsg_worker_t *worker)
+{
+    unsigned coming = 0;
+
+    tmsg_park_sweep();
+    for (const tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        coming += ucx->retired && ucx->lingering.count + ucx->late.count > 0;
+    }
+    return atomic_load(&count) + coming >= UCX_MOST ||
+           tmsg_linger_count_late() >= PEERS_MOST;
+}

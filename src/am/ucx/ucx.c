@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/ucx.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "am/net/netif.h"
+#include "am/recv/lying.h"
+#include "am/ucx/backing.h"
+#include "am/ucx/first.h"
+#include "am/ucx/forked.h"
+#include "am/ucx/kin.h"
+#include "am/ucx/linger.h"
+#include "am/ucx/pair.h"
+#include "am/ucx/park.h"
+#include "am/ucx/ucx_known.h"
+#include "am/worker/worker.h"
+#include "core/error.h"
+#include "core/log.h"
+
+#define BLAME_BYTES 240
+#define DESCRIPTORS 40       /* more than a UCX worker takes */
+#define DESCRIPTORS_MOST 256 /* that are tried out */
+#define RETRY_NS 10000000000ULL
+
+/* The settings that leave UCX nothing to work with, if there are any. */
+static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
+{
+    static const char *const names[] = {"UCX_TLS", "UCX_NET_DEVICES"};
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const tmsg_ucx_key_t *key = tmsg_ucx_config_key(&ucx->keys, names[i]);
+
+        if (key != NULL && key->origin != TMSG_ORIGIN_DEFAULT) {
+            used += (size_t)snprintf(text + used, bytes - used,
+                                     "; %s=%.80s (%s)", key->name, key->value,
+                                     tmsg_ucx_origin_name(key->origin));
+        }
+    }
+    return text;
+}
+
+const tmsg_ucx_memory_type_t tmsg_ucx_memory_types[TMSG_UCX_MEMORY_TYPES] = {
+    {"host", UCS_MEMORY_TYPE_HOST},
+    {"cuda", UCS_MEMORY_TYPE_CUDA},
+    {"cuda-managed", UCS_MEMORY_TYPE_CUDA_MANAGED},
+    {"rocm", UCS_MEMORY_TYPE_ROCM},
+    {"rocm-managed", UCS_MEMORY_TYPE_ROCM_MANAGED},
+};
+
+uint64_t tmsg_ucx_memory(ucp_context_h context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+
+    return ucp_context_query(context, &attr) == UCS_OK
+               ? attr.memory_types
+               : UCS_BIT(UCS_MEMORY_TYPE_HOST);
+}
+
+static tmsg_status_t open_context(tmsg_ucx_t *ucx)
+{
+    char settings[BLAME_BYTES];
+    ucp_config_t *config;
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP |
+                    (ucx->scope.family == 0 ? 0 : UCP_FEATURE_STREAM),
+        .name = "tensormsg",
+    };
+    ucs_status_t ucs;
+    tmsg_status_t status = tmsg_ucx_config_apply(&ucx->keys, &config);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    ucs = ucp_init(&params, config, &ucx->context);
+    ucp_config_release(config);
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(
+            TMSG_ERR_INTERNAL, "UCX does not start on %s: %s%s",
+            ucx->scope.device[0] == '\0' ? "shared memory" : ucx->scope.device,
+            ucs_status_string(ucs), blame(ucx, settings, sizeof(settings)));
+    }
+    status = tmsg_ucx_known(&ucx->keys);
+    if (status != TMSG_OK) {
+        ucp_cleanup(ucx->context);
+    }
+    ucx->memory_types = status == TMSG_OK ? tmsg_ucx_memory(ucx->context) : 0;
+    return status;
+}
+
+/* What UCX says it takes, less what it would overrun: with a zero-copy payload
+ * a header goes through a buffer of UCX_SEG_SIZE. */
+static size_t longest_header(const tmsg_ucx_t *ucx, size_t claimed)
+{
+    uint64_t segment = tmsg_ucx_config_bytes(&ucx->keys, "UCX_SEG_SIZE");
+
+    return claimed < segment ? claimed : (size_t)segment;
+}
+
+#define SHARED "posix,sysv,xpmem,mm,sm,shm"
+
+/* What UCX says where it gets no shared memory. */
+static bool is_for_want_of_room(const tmsg_ucx_t *ucx, ucs_status_t ucs)
+{
+    return (ucs == UCS_ERR_NO_MEMORY || ucs == UCS_ERR_NO_RESOURCE ||
+            ucs == UCS_ERR_SHMEM_SEGMENT) &&
+           tmsg_ucx_config_takes(&ucx->keys, SHARED);
+}
+
+static tmsg_status_t no_room(const tmsg_ucx_t *ucx)
+{
+    char settings[BLAME_BYTES], text[TMSG_BACKING_BYTES];
+
+    return tmsg_error_set(TMSG_ERR_NO_MEMORY, "%s%s",
+                          tmsg_backing_text(&ucx->keys, text, sizeof(text)),
+                          blame(ucx, settings, sizeof(settings)));
+}
+
+static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
+                                 ucp_am_recv_callback_t handler)
+{
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
+                      UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+        .am_alignment = TMSG_PAYLOAD_ALIGNMENT, /* see lying.h */
+    };
+    ucp_worker_attr_t attr = {.field_mask =
+                                  UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
+    ucp_am_handler_param_t am = {
+        .field_mask =
+            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+            UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = TMSG_AM_ID,
+        .flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA,
+        .cb = handler,
+        .arg = ucx,
+    };
+    char settings[BLAME_BYTES];
+    tmsg_watched_t *before = tmsg_socket_sets_before();
+    ucs_status_t ucs = ucp_worker_create(ucx->context, &params, &ucx->ucp);
+
+    tmsg_socket_sets_find(before, &ucx->sets);
+    if (ucs == UCS_OK) {
+        ucs = ucp_worker_query(ucx->ucp, &attr);
+    }
+    if (ucs == UCS_OK) {
+        ucs = ucp_worker_set_am_recv_handler(ucx->ucp, &am);
+    }
+    if (ucs == UCS_OK) {
+        ucs = ucp_worker_get_efd(ucx->ucp, &ucx->fd);
+    }
+    ucx->max_am_header = longest_header(ucx, attr.max_am_header);
+    if (ucs == UCS_OK && ucx->max_am_header < TMSG_AM_HEADER_LEAST) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "UCX takes active-message headers of %zu bytes, "
+                              "at least %d are needed: a UCX_*_SEG_SIZE is "
+                              "too small",
+                              ucx->max_am_header, TMSG_AM_HEADER_LEAST);
+    }
+    if (is_for_want_of_room(ucx, ucs)) {
+        return no_room(ucx);
+    }
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "a UCX worker: %s%s",
+                              ucs_status_string(ucs),
+                              blame(ucx, settings, sizeof(settings)));
+    }
+    return TMSG_OK;
+}
+
+/* A segment size in force; `standard` is UCX's own, the same in 1.13 to 1.22.
+ */
+static uint64_t key_bytes(const tmsg_ucx_t *ucx, const char *name,
+                          uint64_t standard)
+{
+    uint64_t bytes = tmsg_ucx_config_bytes(&ucx->keys, name);
+
+    return bytes == 0 ? standard : bytes;
+}
+
+/* Whether UCX may get at a peer's memory by /proc, or read it there: System V's
+ * shared memory asks for the user alone, and so is not to be judged by more. */
+static bool opens_memory(const tmsg_ucx_t *ucx)
+{
+    static const char *const ways[] = {"posix,mm,sm,shm", "cma,sm,shm",
+                                       "xpmem,mm,sm,shm", "knem,sm,shm"};
+    bool opens = false;
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && !opens; i++) {
+        opens = tmsg_ucx_config_takes(&ucx->keys, ways[i]);
+    }
+    return opens;
+}
+
+static void fill_hello(tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    ucx->hello.ucx_major = (uint16_t)version.major;
+    ucx->hello.ucx_minor = (uint16_t)version.minor;
+    ucx->hello.ucx_patch = (uint16_t)version.patch;
+    ucx->hello.max_am_header = (uint32_t)ucx->max_am_header;
+    ucx->hello.tcp_tx_seg = key_bytes(ucx, "UCX_TCP_TX_SEG_SIZE", 8192);
+    ucx->hello.tcp_rx_seg = key_bytes(ucx, "UCX_TCP_RX_SEG_SIZE", 65536);
+    ucx->hello.posix_seg = key_bytes(ucx, "UCX_POSIX_SEG_SIZE", 8256);
+    if (!opens_memory(ucx)) {
+        tmsg_hello_untell_memory(&ucx->hello);
+    }
+}
+
+tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed)
+{
+    int spare[DESCRIPTORS_MOST];
+    size_t count = 0;
+    tmsg_status_t status = TMSG_OK;
+
+    needed = needed > DESCRIPTORS_MOST ? DESCRIPTORS_MOST : needed;
+    while (count < needed && status == TMSG_OK) {
+        spare[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (spare[count] >= 0) {
+            count++;
+        } else {
+            status = tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                    "UCX needs %zu descriptors, and %zu are "
+                                    "left (RLIMIT_NOFILE, ulimit -n)",
+                                    needed, count);
+        }
+    }
+    while (count > 0) {
+        close(spare[--count]);
+    }
+    return status;
+}
+
+/* Whether a peer that has its address could write to memory of ours: by UCX's
+ * word, in what the address holds beside that of the network. */
+static bool shares_memory(const tmsg_ucx_t *ucx)
+{
+    void *whole = NULL, *net = NULL;
+    size_t whole_bytes = 0, net_bytes = 0;
+    bool shares = true;
+
+    if (ucx->scope.device[0] != '\0' &&
+        tmsg_ucx_address(ucx, false, &whole, &whole_bytes) == TMSG_OK &&
+        tmsg_ucx_address(ucx, true, &net, &net_bytes) == TMSG_OK) {
+        shares = whole_bytes != net_bytes || memcmp(whole, net, net_bytes) != 0;
+    }
+    tmsg_ucx_address_free(whole);
+    tmsg_ucx_address_free(net);
+    return shares;
+}
+
+/* UCX's context and worker, for the scope as it is. What is short of room is
+ * told before UCX tries, which complains on standard output. */
+static tmsg_status_t open_scope(tmsg_ucx_t *ucx, ucp_am_recv_callback_t handler)
+{
+    const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
+    tmsg_status_t status =
+        tmsg_ucx_config_resolve(&given, &ucx->scope, &ucx->keys);
+
+    if (status == TMSG_OK && !tmsg_backing_suffices(&ucx->keys)) {
+        status = no_room(ucx);
+    }
+    if (status == TMSG_OK) {
+        status = open_context(ucx);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = open_worker(ucx, handler);
+    if (status != TMSG_OK) {
+        if (ucx->ucp != NULL) {
+            ucp_worker_destroy(ucx->ucp);
+            ucx->ucp = NULL;
+        }
+        ucp_cleanup(ucx->context);
+    }
+    return status;
+}
+
+/* Without shared memory where there is no room for it, and a network. */
+static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
+                                      ucp_am_recv_callback_t handler)
+{
+    tmsg_status_t status = open_scope(ucx, handler);
+    char why[TMSG_ERROR_BYTES];
+
+    if (status != TMSG_ERR_NO_MEMORY || ucx->scope.device[0] == '\0' ||
+        ucx->scope.or_not) {
+        return status;
+    }
+    ucx->lack = tmsg_backing_lack(&ucx->keys);
+    ucx->apart_ns = tmsg_now_ns();
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    ucx->scope.net_only = true;
+    status = open_scope(ucx, handler);
+    if (status == TMSG_OK) {
+        tmsg_log(TMSG_LOG_WARN, "%s: peers on this machine are met by TCP",
+                 why);
+    }
+    return status;
+}
+
+/* Whether UCX's listener is at the address of the scope: it is in what peers
+ * are told. */
+static bool has_its_address(const tmsg_ucx_t *ucx)
+{
+    const struct in6_addr *ip = &ucx->scope.address;
+    bool is_v4 = IN6_IS_ADDR_V4MAPPED(ip);
+    void *address;
+    size_t bytes;
+    bool found;
+
+    if (tmsg_ucx_address(ucx, true, &address, &bytes) != TMSG_OK) {
+        return true;
+    }
+    found = memmem(address, bytes, is_v4 ? &ip->s6_addr[12] : ip->s6_addr,
+                   is_v4 ? 4 : 16) != NULL;
+    tmsg_ucx_address_free(address);
+    return found;
+}
+
+/* Peers on this machine are met by shared memory all the same. */
+static void check_numbers(tmsg_ucx_t *ucx)
+{
+    if (strcmp(ucx->scope.device, "lo") != 0 &&
+        tmsg_netif_is_unnumbered(ucx->scope.device)) {
+        snprintf(ucx->elsewhere, sizeof(ucx->elsewhere),
+                 "UCX uses no link-local address, and %s has no other",
+                 ucx->scope.device);
+        tmsg_log(TMSG_LOG_WARN, "%s", ucx->elsewhere);
+    }
+}
+
+static void check_address(tmsg_ucx_t *ucx)
+{
+    char wanted[INET6_ADDRSTRLEN], all[200];
+    const struct in6_addr *ip = &ucx->scope.address;
+    bool is_v4 = IN6_IS_ADDR_V4MAPPED(ip);
+
+    if (!tmsg_ucx_config_takes(&ucx->keys, "tcp") || has_its_address(ucx)) {
+        return;
+    }
+    inet_ntop(is_v4 ? AF_INET : AF_INET6,
+              is_v4 ? &ip->s6_addr[12] : ip->s6_addr, wanted, sizeof(wanted));
+    snprintf(ucx->elsewhere, sizeof(ucx->elsewhere),
+             "UCX does not take the address %s of %s, which has %s", wanted,
+             ucx->scope.device,
+             tmsg_netif_list(ucx->scope.device, all, sizeof(all)));
+    tmsg_log(TMSG_LOG_WARN, "%s", ucx->elsewhere);
+}
+
+/* UCX takes the first address of a device, and is to take the scope's. */
+static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
+                                     ucp_am_recv_callback_t handler)
+{
+    char device[IFNAMSIZ] = "";
+    tmsg_status_t status;
+
+    if (!tmsg_ucx_scope_has_address(&ucx->scope)) {
+        status = open_what_can_be(ucx, handler);
+        if (status == TMSG_OK) {
+            check_numbers(ucx);
+        }
+        return status;
+    }
+    tmsg_netif_of_ip(&ucx->scope.address, device);
+    if (tmsg_first_is(device, &ucx->scope.address)) {
+        status = open_what_can_be(ucx, handler);
+    } else {
+        (void)tmsg_first_begin(device, &ucx->scope.address); /* it is checked */
+        status = open_what_can_be(ucx, handler);
+        tmsg_first_end();
+    }
+    if (status == TMSG_OK) {
+        check_address(ucx);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
+                            const tmsg_ucx_scope_t *scope, bool dialling,
+                            const tmsg_hello_t *hello,
+                            ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p)
+{
+    tmsg_status_t status = tmsg_forked_enter();
+    tmsg_ucx_t *ucx;
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_park_sweep();
+    ucx = calloc(1, sizeof(*ucx));
+    if (ucx == NULL) {
+        status = tmsg_error_memory("a UCX worker");
+        goto err;
+    }
+    ucx->worker = worker;
+    atomic_init(&ucx->holders, 1);
+    ucx->source.fd = -1;
+    ucx->scope = *scope;
+    ucx->dialling = dialling;
+    ucx->hello = *hello;
+    status = tmsg_ucx_check_descriptors(worker->loop.epoll_fd, DESCRIPTORS);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    status = open_at_address(ucx, handler);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    ucx->pool = tmsg_backing_pool(&ucx->keys);
+    fill_hello(ucx);
+    ucx->shares = shares_memory(ucx);
+    tmsg_kin_enter(ucx);
+    *ucx_p = ucx;
+    return TMSG_OK;
+
+err_free:
+    free(ucx);
+err:
+    tmsg_forked_leave();
+    return status;
+}
+
+/* The keys that one without shared memory would have with it. */
+static tmsg_status_t resolve_shared(const tmsg_ucx_t *ucx,
+                                    tmsg_ucx_keys_t *keys)
+{
+    const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
+    tmsg_ucx_scope_t scope = ucx->scope;
+
+    scope.net_only = false;
+    return tmsg_ucx_config_resolve(&given, &scope, keys);
+}
+
+bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_keys_t keys;
+
+    return ucx->lack == TMSG_LACK_BYTES
+               ? resolve_shared(ucx, &keys) == TMSG_OK &&
+                     tmsg_backing_needs(&keys) != 0 &&
+                     tmsg_backing_suffices(&keys)
+               : tmsg_now_ns() - ucx->apart_ns >= RETRY_NS;
+}
+
+void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx)
+{
+    tmsg_ucx_keys_t keys;
+
+    if (resolve_shared(ucx, &keys) == TMSG_OK) {
+        ucx->lack = tmsg_backing_lack(&keys);
+    }
+    ucx->apart_ns = tmsg_now_ns();
+}
+
+/* What must not be closed, for leak checkers to find. */
+static _Atomic(tmsg_ucx_t *) left_behind;
+
+/* What UCX still reports while it is closed has to be heard at once. */
+void tmsg_ucx_close(tmsg_ucx_t *ucx)
+{
+    bool late;
+
+    tmsg_park_sweep();
+    tmsg_kin_leave(ucx);
+    ucx->worker = NULL;
+    late = tmsg_linger_is_late(ucx);
+    if (ucx->owes && !late && atomic_load(&ucx->holders) > 1) {
+        ucx->next = atomic_exchange(&left_behind, ucx);
+        tmsg_log(TMSG_LOG_WARN, "UCX does not report the end of a peer: shared "
+                                "memory that may be written to is left behind");
+        return;
+    }
+    if (late) {
+        ucx->forsaken |= ucx->owes;
+        tmsg_log(TMSG_LOG_WARN,
+                 "a peer does not hang up: shared memory that may be written "
+                 "to is left behind%s",
+                 ucx->forsaken ? "" : " until it does");
+        tmsg_park(ucx);
+        return;
+    }
+    if (ucx->door != NULL) {
+        ucp_listener_destroy(ucx->door);
+    }
+    tmsg_ucx_let_go(ucx);
+}
+
+void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
+{
+    if (atomic_fetch_sub(&ucx->holders, 1) > 1) {
+        return;
+    }
+    tmsg_ucx_release_lifted(ucx);
+    ucp_worker_destroy(ucx->ucp);
+    ucp_cleanup(ucx->context);
+    tmsg_forked_leave();
+    tmsg_pairs_free(ucx);
+    free(ucx);
+}
+
+tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
+                               void **address_p, size_t *bytes_p)
+{
+    ucp_worker_attr_t attr = {
+        .field_mask =
+            UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
+        .address_flags = net_only ? UCP_WORKER_ADDRESS_FLAG_NET_ONLY : 0,
+    };
+    ucs_status_t ucs = ucp_worker_query(ucx->ucp, &attr);
+    void *copy;
+
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "UCX worker address: %s",
+                              ucs_status_string(ucs));
+    }
+    copy = malloc(attr.address_length);
+    if (copy != NULL) {
+        memcpy(copy, attr.address, attr.address_length);
+        *address_p = copy;
+        *bytes_p = attr.address_length;
+    }
+    ucp_worker_release_address(ucx->ucp, attr.address);
+    return copy == NULL ? tmsg_error_memory("a UCX worker address") : TMSG_OK;
+}
+
+void tmsg_ucx_address_free(void *address) { free(address); }
+
+/* What UCX has not been told to be the host's memory it may never send at once,
+ * where it knows of other memory. */
+ucs_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
+                               size_t header_bytes, const void *payload,
+                               size_t payload_bytes)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    return UCS_PTR_RAW_STATUS(ucp_am_send_nbx(
+        ep, TMSG_AM_ID, header, header_bytes, payload, payload_bytes, &param));
+}
+
+/* ucp_ep_print_info() names each lane as "lane[0]: 2:posix/memory md[1] ...";
+ * no version of UCX that we support has a call that says it. */
+void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)
+{
+    char *report = NULL, *line, *rest;
+    size_t size, used = 0;
+    FILE *stream = open_memstream(&report, &size);
+
+    if (stream == NULL) {
+        return; /* what was known before still is */
+    }
+    text[0] = '\0';
+    ucp_ep_print_info(ep, stream);
+    fclose(stream);
+    for (line = strtok_r(report, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char name[64];
+        const char *lane = strstr(line, "lane[");
+
+        if (lane == NULL || sscanf(lane, "lane[%*d]: %*d:%63s", name) != 1 ||
+            strstr(text, name) != NULL || used + strlen(name) + 3 > bytes) {
+            continue;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 used == 0 ? "" : ", ", name);
+    }
+    free(report);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages to and from peers that speak UCXX. */
+#include "am/ucxx/ucxx.h"
+
+#include <stdio.h>
+
+#include "am/endpoint/carrier.h"
+#include "am/recv/deliver.h"
+#include "am/recv/receive.h"
+#include "core/log.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/ucxx.h"
+
+/* UCXX reads elements in C order. */
+static tmsg_status_t plan(tmsg_send_t *send, const tmsg_map_entry_t *entry)
+{
+    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    const tmsg_payload_t payload = {.map = send->map,
+                                    .spare = send->small_payload,
+                                    .spare_bytes = sizeof(send->small_payload)};
+    uint64_t bytes = tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
+    tmsg_status_t status;
+
+    send->plan.bytes = bytes;
+    if (bytes == 0 || tmsg_tensor_is_contiguous(&entry->tensor)) {
+        send->plan.contiguous = entry->tensor.data;
+        return tmsg_carrier_wants_own(send->endpoint) &&
+                       tmsg_map_entry_is_on_host(entry)
+                   ? tmsg_plan_own(&send->plan, &payload, pool)
+                   : TMSG_OK;
+    }
+    status = tmsg_pool_take(pool, bytes, &send->plan.staging);
+    if (status == TMSG_OK) {
+        send->plan.contiguous = send->plan.staging.data;
+        status = tmsg_tensor_pack(&entry->tensor, send->plan.staging.data);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    size_t most = endpoint->ucx->max_am_header;
+    tmsg_status_t status = tmsg_ucxx_from_map(
+        send->map, (uint8_t)send->policy, &send->header, &send->header_bytes);
+
+    if (status == TMSG_OK && send->header_bytes > most) {
+        status = tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                "%s: a header of %zu bytes, UCX takes %zu",
+                                endpoint->peer, send->header_bytes, most);
+    }
+    if (status == TMSG_OK) {
+        status = plan(send, &tmsg_map_entries(send->map)[0]);
+    }
+    if (status == TMSG_OK) {
+        send->channel->tx_window++; /* nobody gives credit */
+    }
+    return status;
+}
+
+static bool is_lost(ucs_status_t ucs)
+{
+    return ucs == UCS_ERR_CONNECTION_RESET || ucs == UCS_ERR_ENDPOINT_TIMEOUT ||
+           ucs == UCS_ERR_CANCELED || ucs == UCS_ERR_NOT_CONNECTED ||
+           ucs == UCS_ERR_UNREACHABLE;
+}
+
+/* Where the peer has no words of its own, UCX's are all that comes; of one that
+ * is lost the end of the endpoint knows more. */
+void tmsg_ucxx_failed(tmsg_send_t *send, ucs_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool over = endpoint->state == TMSG_EP_ENDED;
+
+    if (over) {
+        tmsg_send_answer(send, endpoint->status, "%s", endpoint->error);
+    } else {
+        tmsg_send_answer(send,
+                         is_lost(ucs) ? TMSG_ERR_PEER_LOST : TMSG_ERR_REFUSED,
+                         "%s: UCX: %s", endpoint->peer, ucs_status_string(ucs));
+    }
+}
+
+/* A peer hears of a refusal by what UCX's callback returns, if at all. */
+void tmsg_ucxx_answer(tmsg_endpoint_t *endpoint, uint32_t message_id,
+                      tmsg_status_t status, const char *error)
+{
+    (void)endpoint;
+    (void)message_id;
+    (void)status;
+    (void)error;
+}
+
+void tmsg_ucxx_credit(tmsg_channel_t *channel) { (void)channel; }
+
+/* The endpoint that a message came by, which is all that says whose it is. */
+static tmsg_endpoint_t *sender(const tmsg_ucx_t *ucx,
+                               const ucp_am_recv_param_t *param)
+{
+    const tmsg_worker_t *worker = ucx->worker;
+
+    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP)) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && endpoint->ep == param->reply_ep &&
+            endpoint->ucx == ucx) {
+            return endpoint->state == TMSG_EP_ENDED ? NULL : endpoint;
+        }
+    }
+    return NULL;
+}
+
+static tmsg_status_t decode(tmsg_message_t *message, const void *bytes,
+                            size_t count)
+{
+    const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
+    tmsg_ucxx_header_t header;
+    tmsg_status_t status =
+        tmsg_message_check(message, message->head.payload_bytes);
+
+    if (status == TMSG_OK) {
+        status = tmsg_ucxx_decode(bytes, count, &header);
+    }
+    if (status == TMSG_OK && header.memory_type != TMSG_UCXX_HOST &&
+        header.policy != TMSG_POLICY_HOST_FALLBACK) {
+        status = tmsg_error_set(TMSG_ERR_REFUSED,
+                                "no memory of UCX's type %u here, and the "
+                                "policy is strict",
+                                header.memory_type);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_ucxx_to_map(&header, message->head.payload_bytes, limits,
+                                  message->map);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_message_note(message, sizeof(*message) +
+                                                tmsg_map_memory(message->map));
+    }
+    if (status != TMSG_OK) {
+        tmsg_map_shed(message->map);
+    }
+    return status;
+}
+
+/* UCXX does not number its messages: they are taken in the order in which UCX
+ * tells of them. */
+static tmsg_status_t file(tmsg_endpoint_t *endpoint, size_t data_bytes,
+                          tmsg_message_t **message_p)
+{
+    uint32_t number = endpoint->ucxx->arrived;
+    const tmsg_preamble_t head = {.kind = TMSG_PREAMBLE_MAP,
+                                  .message_id = number,
+                                  .sequence = number,
+                                  .payload_bytes = data_bytes};
+    tmsg_status_t status = tmsg_message_create(
+        &head, endpoint->ucx, &endpoint->channels.zero, message_p);
+
+    if (status == TMSG_OK) {
+        endpoint->ucxx->arrived++;
+        tmsg_message_file(*message_p);
+    }
+    return status;
+}
+
+/* Whether one of its peers is too far ahead of the application, and UCX works
+ * at nothing for any of them. */
+static bool is_ahead(const tmsg_ucx_t *ucx)
+{
+    const tmsg_worker_t *worker = ucx->worker;
+    bool ahead = false;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint == NULL || endpoint->ucx != ucx) {
+            continue;
+        }
+        if (endpoint->ops.count > endpoint->ucxx->hearing) {
+            return false;
+        }
+        ahead = ahead || endpoint->ready.count >= worker->queue_depth;
+    }
+    return ahead;
+}
+
+/* Its descriptor then stays readable, and would let nobody sleep. */
+bool tmsg_ucxx_fills(tmsg_ucx_t *ucx)
+{
+    tmsg_worker_t *worker = ucx->worker;
+    bool full = worker->ready.count >= worker->queue_depth && is_ahead(ucx);
+
+    if (full != ucx->full) {
+        ucx->full = full;
+        tmsg_loop_change(&worker->loop, &ucx->source, full ? 0 : EPOLLIN);
+    }
+    return full;
+}
+
+/* What UCX tells the sender of a rendezvous. */
+static ucs_status_t refusal(tmsg_status_t status)
+{
+    return status == TMSG_ERR_NO_MEMORY        ? UCS_ERR_NO_MEMORY
+           : status == TMSG_ERR_LIMIT_EXCEEDED ? UCS_ERR_EXCEEDS_LIMIT
+           : status == TMSG_ERR_REFUSED        ? UCS_ERR_UNSUPPORTED
+                                               : UCS_ERR_INVALID_PARAM;
+}
+
+ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
+                               size_t header_bytes, void *data,
+                               size_t data_bytes,
+                               const ucp_am_recv_param_t *param)
+{
+    tmsg_ucx_t *ucx = arg;
+    bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    tmsg_endpoint_t *endpoint = sender(ucx, param);
+    tmsg_message_t *message;
+    tmsg_status_t status;
+
+    if (endpoint == NULL) {
+        tmsg_log(TMSG_LOG_WARN, "a UCXX message of nobody, or without a reply "
+                                "endpoint, is ignored");
+        return rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    }
+    if (endpoint->state == TMSG_EP_CONNECTING) {
+        tmsg_endpoint_opened(endpoint);
+    }
+    status = file(endpoint, data_bytes, &message);
+    if (status != TMSG_OK) {
+        tmsg_log(TMSG_LOG_WARN, "%s: a message is lost: %s", endpoint->peer,
+                 tmsg_error_message());
+        return rendezvous ? refusal(status) : UCS_OK;
+    }
+    status = decode(message, header, header_bytes);
+    if (status != TMSG_OK) {
+        tmsg_message_refuse(message, status, tmsg_error_message());
+        tmsg_messages_deliver(message->channel);
+        return rendezvous ? refusal(status) : UCS_OK;
+    }
+    return tmsg_message_keep(message, data, data_bytes, rendezvous, false);
+}

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Connections that UCX makes by itself, over its own sockets. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "am/endpoint/dialect.h"
+#include "am/engine/progress.h"
+#include "am/engine/retire.h"
+#include "am/listen/accept.h"
+#include "am/net/netif.h"
+#include "am/net/sock.h"
+#include "am/ucxx/ucxx.h"
+#include "am/worker/reach.h"
+#include "core/log.h"
+
+/* A tag, which we have no use for, and the hash of it that Python's UCXX
+ * checks: the first 8 bytes of the SHA-1 of "(0,)", as an integer. */
+static const uint64_t greeting[] = {0, 0x22dd0956b1627f9fULL};
+
+_Static_assert(sizeof(greeting) == TMSG_UCXX_GREETING_BYTES,
+               "two integers of the machine's");
+
+tmsg_status_t tmsg_ucxx_scope(const tmsg_address_t *address,
+                              tmsg_ucx_scope_t *scope)
+{
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    if (address->sa.any.sa_family == AF_INET6 && version.major == 1 &&
+        version.minor <= 13 && tmsg_netif_is_loopback(&address->sa.any)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "UCX %u.%u does not use IPv6's loopback: take "
+                              "127.0.0.1",
+                              version.major, version.minor);
+    }
+    *scope = (tmsg_ucx_scope_t){.device = "all",
+                                .family = address->sa.any.sa_family};
+    return tmsg_netif_is_any(&address->sa.any)
+               ? TMSG_OK
+               : tmsg_scope_of_address(&address->sa.any, scope);
+}
+
+/* Asks the kernel, by a socket that sends nothing. */
+tmsg_status_t tmsg_ucxx_route(const tmsg_address_t *address,
+                              tmsg_ucx_scope_t *scope)
+{
+    int fd = socket(address->sa.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    tmsg_address_t local;
+    tmsg_status_t status;
+
+    if (fd < 0) {
+        return tmsg_error_errno(TMSG_ERR_IO, "socket");
+    }
+    if (connect(fd, &address->sa.any, address->bytes) != 0) {
+        status = tmsg_error_errno(TMSG_ERR_UNREACHABLE, "no route there");
+    } else {
+        status = tmsg_sock_local(fd, &local);
+    }
+    close(fd);
+    return status != TMSG_OK ? status : tmsg_ucxx_scope(&local, scope);
+}
+
+tmsg_status_t tmsg_ucxx_begin(tmsg_endpoint_t *endpoint)
+{
+    endpoint->ucxx = calloc(1, sizeof(*endpoint->ucxx));
+    if (endpoint->ucxx == NULL) {
+        return tmsg_error_memory("an endpoint");
+    }
+    endpoint->ucxx->endpoint = endpoint;
+    endpoint->dialect = &tmsg_dialect_ucxx;
+    endpoint->link.url.kind = TMSG_URL_UCX;
+    endpoint->link.net_only = true;
+    snprintf(endpoint->why, sizeof(endpoint->why),
+             "ucx:// uses the network, unless UCX_TLS says otherwise");
+    return TMSG_OK;
+}
+
+static bool sends_are_over(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->channels.queued == 0 && endpoint->posted.count == 0;
+}
+
+/* Inside UCX, which tells no more than that. */
+static void lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    char why[160];
+
+    if (endpoint->state == TMSG_EP_CONNECTING) {
+        snprintf(why, sizeof(why),
+                 "UCX does not connect: %s (nobody listens there, or with "
+                 "another version of UCX)",
+                 ucs_status_string(ucs));
+        tmsg_endpoint_break(endpoint,
+                            ucs == UCS_ERR_REJECTED ? TMSG_ERR_REFUSED
+                                                    : TMSG_ERR_UNREACHABLE,
+                            why);
+    } else if (endpoint->state == TMSG_EP_CLOSING && sends_are_over(endpoint)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_CLOSED, "closed");
+    } else {
+        snprintf(why, sizeof(why),
+                 "the peer closed the connection, or died: %s",
+                 ucs_status_string(ucs));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+static void failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
+{
+    (void)ep;
+    lose(arg, ucs);
+}
+
+/* UCX has reported one: what comes of it is a chore. */
+static void over(tmsg_ucxx_t *ucxx, tmsg_op_t *op)
+{
+    tmsg_endpoint_t *endpoint = ucxx->endpoint;
+
+    tmsg_op_over(endpoint, op);
+    if (endpoint->state != TMSG_EP_ENDED) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    tmsg_endpoint_reported(endpoint);
+}
+
+static void flush_forsaken(tmsg_op_t *op)
+{
+    over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, flush), op);
+}
+
+static void flush_over(tmsg_ucxx_t *ucxx, ucs_status_t ucs)
+{
+    if (ucs == UCS_OK) {
+        ucxx->flushed = ucxx->connected;
+        ucxx->connected = true;
+    } else if (ucxx->endpoint->state != TMSG_EP_ENDED) {
+        lose(ucxx->endpoint, ucs);
+    }
+    over(ucxx, &ucxx->flush);
+}
+
+static void flush_reported(void *request, ucs_status_t ucs, void *arg)
+{
+    ucp_request_free(request);
+    flush_over(arg, ucs);
+}
+
+/* The first flush of an endpoint ends when it is connected, the second when
+ * UCX has got rid of what was sent. */
+static void flush(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucxx_t *ucxx = endpoint->ucxx;
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = flush_reported,
+        .user_data = ucxx,
+    };
+    ucs_status_ptr_t request;
+
+    tmsg_op_begin(endpoint, &ucxx->flush, flush_forsaken);
+    request = ucp_ep_flush_nbx(endpoint->ep, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        flush_over(ucxx, UCS_PTR_STATUS(request));
+    }
+}
+
+static void greet_forsaken(tmsg_op_t *op)
+{
+    over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, greet), op);
+}
+
+static void greet_reported(void *request, ucs_status_t ucs, void *arg)
+{
+    tmsg_ucxx_t *ucxx = arg;
+
+    (void)ucs; /* a lost peer shows elsewhere */
+    ucp_request_free(request);
+    over(ucxx, &ucxx->greet);
+}
+
+static void greet(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucxx_t *ucxx = endpoint->ucxx;
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = greet_reported,
+        .user_data = ucxx,
+    };
+    ucs_status_ptr_t request;
+
+    tmsg_op_begin(endpoint, &ucxx->greet, greet_forsaken);
+    request =
+        ucp_stream_send_nbx(endpoint->ep, greeting, sizeof(greeting), &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        over(ucxx, &ucxx->greet);
+    }
+}
+
+static void hear_forsaken(tmsg_op_t *op)
+{
+    over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, hear), op);
+}
+
+/* Only the listening side greets unasked. */
+static void hear_over(tmsg_ucxx_t *ucxx, ucs_status_t ucs)
+{
+    ucxx->hearing = false;
+    ucxx->to_answer = ucs == UCS_OK && ucxx->endpoint->dialling;
+    over(ucxx, &ucxx->hear);
+}
+
+static void hear_reported(void *request, ucs_status_t ucs, size_t length,
+                          void *arg)
+{
+    (void)length;
+    ucp_request_free(request);
+    hear_over(arg, ucs);
+}
+
+/* C++ UCXX says nothing here, and this ends with the endpoint. */
+static void hear(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucxx_t *ucxx = endpoint->ucxx;
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_STREAM_RECV_FLAG_WAITALL,
+        .cb.recv_stream = hear_reported,
+        .user_data = ucxx,
+    };
+    ucs_status_ptr_t request;
+    size_t length;
+
+    ucxx->hearing = true;
+    tmsg_op_begin(endpoint, &ucxx->hear, hear_forsaken);
+    request = ucp_stream_recv_nbx(endpoint->ep, ucxx->heard,
+                                  sizeof(ucxx->heard), &length, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        hear_over(ucxx, UCS_PTR_STATUS(request));
+    }
+}
+
+static void answer_greeting(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->ucxx->to_answer) {
+        endpoint->ucxx->to_answer = false;
+        greet(endpoint);
+    }
+}
+
+/* With whatever `params` says of the other end. */
+static tmsg_status_t make_ep(tmsg_endpoint_t *endpoint, ucp_ep_params_t *params)
+{
+    ucs_status_t ucs;
+
+    params->field_mask |=
+        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params->err_handler.cb = failed;
+    params->err_handler.arg = endpoint;
+    ucs = ucp_ep_create(endpoint->ucx->ucp, params, &endpoint->ep);
+    if (ucs != UCS_OK) {
+        endpoint->ep = NULL;
+        return tmsg_error_set(TMSG_ERR_UNREACHABLE,
+                              "UCX does not connect: ucp_ep_create: %s",
+                              ucs_status_string(ucs));
+    }
+    endpoint->reply_ep = endpoint->ep; /* UCX brings its messages by it */
+    endpoint->peer_hello.queue_depth = INT32_MAX;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
+                             const tmsg_address_t *address)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
+        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr = {.addr = &address->sa.any, .addrlen = address->bytes},
+    };
+    tmsg_ucx_scope_t scope;
+    tmsg_status_t status = tmsg_ucxx_route(address, &scope);
+
+    if (status == TMSG_OK) {
+        status =
+            tmsg_worker_ucx(endpoint->worker, &scope, true, &endpoint->ucx);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = make_ep(endpoint, &params);
+    if (status == TMSG_OK) {
+        hear(endpoint);
+        flush(endpoint);
+    } else { /* the next address may be of another family */
+        endpoint->ucx->users--;
+        endpoint->ucx = NULL;
+    }
+    return status;
+}
+
+static tmsg_status_t accept_request(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucxx_t *ucxx = endpoint->ucxx;
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
+        .conn_request = ucxx->request,
+    };
+    tmsg_status_t status;
+
+    ucxx->request = NULL; /* UCX's, whatever comes of it */
+    status = make_ep(endpoint, &params);
+    if (status == TMSG_OK) {
+        hear(endpoint);
+        greet(endpoint);
+        flush(endpoint);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_ucxx_advance(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucxx_t *ucxx = endpoint->ucxx;
+
+    if (ucxx->request != NULL) {
+        return accept_request(endpoint);
+    }
+    answer_greeting(endpoint);
+    if (!ucxx->connected) {
+        return TMSG_IN_PROGRESS;
+    }
+    tmsg_endpoint_opened(endpoint);
+    return TMSG_OK;
+}
+
+/* There is nothing to say: what was sent goes out, then it ends. */
+void tmsg_ucxx_close(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucxx_t *ucxx = endpoint->ucxx;
+
+    answer_greeting(endpoint);
+    if (endpoint->close_wanted && endpoint->state == TMSG_EP_OPEN) {
+        endpoint->state = TMSG_EP_CLOSING;
+    }
+    if (endpoint->state != TMSG_EP_CLOSING || !sends_are_over(endpoint) ||
+        !ucxx->connected) {
+        return;
+    }
+    if (!ucxx->closing) {
+        ucxx->closing = true;
+        flush(endpoint);
+    }
+    if (ucxx->flushed) {
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+    }
+}
+
+void tmsg_ucxx_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucxx_t *ucxx = endpoint->ucxx;
+
+    if (ucxx->request != NULL) {
+        ucp_listener_reject(endpoint->ucx->door, ucxx->request);
+        ucxx->request = NULL;
+    }
+}
+
+static void name(const struct sockaddr *address, socklen_t bytes, char *url,
+                 size_t url_bytes)
+{
+    tmsg_url_format_sockaddr(address, bytes, url, url_bytes);
+    tmsg_url_as_ucx(url);
+}
+
+static void name_client(tmsg_endpoint_t *endpoint, ucp_conn_request_h request)
+{
+    ucp_conn_request_attr_t attr = {
+        .field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR};
+    union {
+        const struct sockaddr_storage *storage;
+        const struct sockaddr *any;
+    } address = {.storage = &attr.client_address};
+
+    if (ucp_conn_request_query(request, &attr) == UCS_OK) {
+        name(address.any, sizeof(attr.client_address), endpoint->peer_url,
+             sizeof(endpoint->peer_url));
+    }
+}
+
+/* Inside UCX. */
+static tmsg_status_t take(tmsg_listener_t *listener, ucp_conn_request_h request)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_status_t status;
+
+    if (tmsg_accept_is_full(listener)) {
+        return tmsg_error_set(TMSG_ERR_BUSY, "max_handshakes %u are under way",
+                              listener->max_handshakes);
+    }
+    status = tmsg_endpoint_create(listener->worker, &endpoint);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    endpoint->accepted = true;
+    status = tmsg_ucxx_begin(endpoint);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_release(endpoint);
+        return status;
+    }
+    name_client(endpoint, request);
+    endpoint->keeper = listener;
+    endpoint->link.listener = listener;
+    listener->handshakes++;
+    endpoint->ucx = listener->ucx;
+    endpoint->ucx->users++;
+    endpoint->ucxx->request = request;
+    tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
+    tmsg_worker_chore(listener->worker, endpoint);
+    return TMSG_OK;
+}
+
+static void came(ucp_conn_request_h request, void *arg)
+{
+    const tmsg_ucx_t *ucx = arg;
+
+    if (ucx->keeper == NULL) {
+        ucp_listener_reject(ucx->door, request);
+    } else if (take(ucx->keeper, request) != TMSG_OK) {
+        tmsg_log(TMSG_LOG_WARN, "%s: a connection is rejected: %s",
+                 ucx->keeper->url, tmsg_error_message());
+        ucp_listener_reject(ucx->door, request);
+    }
+}
+
+static tmsg_status_t not_listening(const tmsg_listener_t *listener,
+                                   ucs_status_t ucs)
+{
+    return tmsg_error_set(
+        ucs == UCS_ERR_BUSY ? TMSG_ERR_ALREADY_EXISTS
+        : ucs == UCS_ERR_INVALID_ADDR || ucs == UCS_ERR_NO_DEVICE
+            ? TMSG_ERR_NOT_FOUND
+            : TMSG_ERR_INTERNAL,
+        "%s: UCX does not listen: %s", listener->url, ucs_status_string(ucs));
+}
+
+tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
+                               const tmsg_ucx_scope_t *scope)
+{
+    ucp_listener_params_t params = {
+        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                      UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr = {.addr = &listener->address.sa.any,
+                     .addrlen = listener->address.bytes},
+        .conn_handler = {.cb = came},
+    };
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    union {
+        const struct sockaddr_storage *storage;
+        const struct sockaddr *any;
+    } bound = {.storage = &attr.sockaddr};
+    ucs_status_t ucs;
+    tmsg_status_t status =
+        tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    params.conn_handler.arg = listener->ucx;
+    listener->ucx->keeper = listener;
+    ucs =
+        ucp_listener_create(listener->ucx->ucp, &params, &listener->ucx->door);
+    if (ucs != UCS_OK) {
+        listener->ucx->door = NULL;
+        return not_listening(listener, ucs);
+    }
+    ucs = ucp_listener_query(listener->ucx->door, &attr);
+    if (ucs != UCS_OK) {
+        return not_listening(listener, ucs);
+    }
+    name(bound.any, sizeof(attr.sockaddr), listener->url,
+         sizeof(listener->url));
+    return TMSG_OK;
+}
+
+/* UCX reads freed memory where its listener goes while a connection is half
+ * made, of which it does not tell: so the listener goes with its worker. */
+void tmsg_ucxx_unlisten(tmsg_listener_t *listener)
+{
+    tmsg_ucx_t *ucx = listener->ucx;
+
+    if (ucx->keeper == listener) {
+        ucx->keeper = NULL;
+        ucx->retired = true;
+        tmsg_worker_close_retired(listener->worker);
+    }
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/worker/worker.h - the worker as the room sees it.
+ *
+ * Whatever the library finds out while it holds the worker's lock, or while
+ * UCX calls it, is queued: callbacks of the application as "due" records, work
+ * on an endpoint as "chores". progress() does the chores and then runs what is
+ * due, with no lock held and outside UCX. */
+#ifndef TMSG_AM_WORKER_WORKER_H
+#define TMSG_AM_WORKER_WORKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include <tensormsg/listener.h>
+
+#include "am/net/loop.h"
+#include "am/staging/stage.h"
+#include "am/ucx/ucx.h"
+#include "am/worker/context.h"
+#include "am/worker/patience.h"
+#include "am/worker/sharing.h"
+#include "am/worker/stats.h"
+#include "am/worker/store.h"
+#include "core/list.h"
+#include "serialize/schema.h"
+
+/* Channels for which the record of the next repeat may be ready; repeat.h. */
+#define TMSG_WORKER_RECENT 8
+
+/* Embedded in what has a callback to run. */
+typedef struct tmsg_due {
+    tmsg_node_t node;
+    void (*run)(struct tmsg_due *due);
+} tmsg_due_t;
+
+/* Outlives the worker for those who may ask whether it is over, and for what
+ * else they share. */
+typedef struct {
+    atomic_uint refs;
+    atomic_bool over;
+    tmsg_schema_total_t schemas; /* of peers that are kept for them */
+} tmsg_life_t;
+
+void tmsg_life_hold(tmsg_life_t *life);
+void tmsg_life_drop(tmsg_life_t *life);
+
+/* Messages that are not fetched yet, each in one of these: fetch_queue.h. */
+typedef struct {
+    tmsg_list_t first;   /* need no memory, or have it */
+    tmsg_list_t asking;  /* for memory */
+    tmsg_list_t arrived; /* are to ask, unless they are early */
+    tmsg_list_t early;   /* others are to have theirs first, or to come */
+    tmsg_list_t gapped;  /* one before them has not come */
+    uint64_t looks;      /* at the early ones, so far */
+    uint64_t turns;      /* of those that arrived, so far */
+} tmsg_fetch_queue_t;
+
+struct tmsg_worker {
+    tmsg_context_t *context;
+    tmsg_life_t *life;
+    uint32_t flags;
+    tmsg_message_fn handler;
+    void *handler_arg;
+    tmsg_refused_fn on_refused;
+    void *on_refused_arg;
+    tmsg_header_fn on_header;
+    void *on_header_arg;
+    uint32_t queue_depth;
+    uint16_t channels; /* that each peer may use */
+    uint64_t windows;  /* bytes that peers may send ahead; see credit.h */
+    uint32_t window_count;
+    tmsg_patience_t patience;       /* of its waits, whoever leads */
+    tmsg_sharing_t sharing;         /* likewise, and of who polls itself */
+    tmsg_queue_params_t send_queue; /* of its endpoints; all set */
+
+    pthread_mutex_t lock; /* taken only where several threads may call */
+    atomic_uint wanting;  /* threads that wait for it: spinning gives way */
+    pthread_cond_t changed;
+    uint64_t changes;          /* things that somebody may have waited for */
+    _Atomic uint64_t arrivals; /* of these, what a receive may wait for */
+    unsigned waiters;          /* threads that sleep on `changed` */
+    bool led;                  /* a thread drives it, and others need not: */
+    pthread_t leader;          /* this one */
+    bool asleep;               /* which sleeps on the descriptor, and on */
+    int wake_fd;               /* this one, which is its own */
+    bool naps;                 /* it does so on boxes instead; box.h */
+    bool armed;                /* the application may sleep on it */
+    pthread_t armer;           /* in this thread */
+    bool inside;               /* UCX is calling us, or a box is being emptied:
+                                * UCX is not to be called */
+    bool fetching;             /* a thread asks for memory */
+    bool starved;              /* a message has waited for it, as was logged */
+    bool dispatching;          /* a thread runs what is due */
+    atomic_uint callbacks;     /* that threads are in; changed with the lock */
+    unsigned entered;          /* calls that must leave before it is freed */
+    bool ending;               /* nothing new begins, and waits end */
+    bool doomed;      /* destroyed inside a callback: freed by who leaves */
+    pthread_t thread; /* with TMSG_WORKER_THREAD */
+
+    tmsg_loop_t loop;
+    unsigned steps;     /* progress calls since the loop was looked at */
+    unsigned quiet;     /* those in a row that found nothing */
+    unsigned busy;      /* those in a row that found something */
+    unsigned idle;      /* as `quiet`, and since something was sent */
+    bool look;          /* look at it in the next one */
+    tmsg_list_t lanes;  /* that something is expected of; lane.h */
+    tmsg_list_t boxes;  /* of peers, to be looked into; boxes.h */
+    bool boxes_sleep;   /* their senders are to wake us */
+    bool no_naps;       /* this kernel cannot */
+    bool boxes_owe;     /* peers are to be called for what UCX has kept back */
+    unsigned naps_vain; /* since something came */
+    atomic_int
+        peer_core;       /* of whose message came last by one, and 1; 0: none */
+    unsigned boxes_made; /* for peers */
+    bool calls_behind;   /* calls have put something off until then */
+    struct timespec tick; /* when it was last looked at by the clock */
+    tmsg_list_t due;
+    tmsg_timer_t silence; /* when to look for peers that are silent */
+    tmsg_timer_t tidy;    /* when to trim the store's pool */
+
+    tmsg_ucx_t *ucx;
+    bool has_retired;            /* some of these wait to be closed */
+    tmsg_endpoint_t **endpoints; /* by slot; NULL is free */
+    uint32_t endpoint_slots;
+    uint32_t endpoint_count; /* slots that are taken */
+    uint32_t generation;     /* of the newest endpoint id */
+    tmsg_stats_t gone;       /* of endpoints that have left the table */
+    uint64_t gone_endpoints;
+    tmsg_list_t chores; /* endpoints that have some */
+    tmsg_listener_t *listeners;
+    struct tmsg_publisher *publishers;
+    struct tmsg_calls *calls; /* NULL: nobody calls, or is called; calls.h */
+
+    tmsg_stage_t stage; /* copies to and from devices */
+
+    tmsg_store_t *store;
+    uint64_t repeats; /* kinds of message that could be repeated, so far */
+    struct tmsg_channel *recent[TMSG_WORKER_RECENT]; /* that sent repeats */
+    unsigned next_recent;
+    tmsg_map_t *layout; /* the newest of what peers have defined, or NULL */
+    tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
+                               * small; of the store's pool */
+    tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched, */
+    tmsg_list_t ready;        /* and those to be pulled */
+    bool chooses; /* its header callback has chosen a device before */
+};
+
+static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)
+{
+    return (worker->flags & (TMSG_WORKER_SHARED | TMSG_WORKER_THREAD)) != 0;
+}
+
+void tmsg_worker_lock_shared(tmsg_worker_t *worker);
+void tmsg_worker_unlock_shared(tmsg_worker_t *worker);
+
+static inline void tmsg_worker_lock(tmsg_worker_t *worker)
+{
+    if (tmsg_worker_is_shared(worker)) {
+        tmsg_worker_lock_shared(worker);
+    }
+}
+
+/* Giving the lock back wakes whoever sleeps: there may be work. */
+static inline void tmsg_worker_unlock(tmsg_worker_t *worker)
+{
+    if (tmsg_worker_is_shared(worker)) {
+        tmsg_worker_unlock_shared(worker);
+    }
+}
+
+/* Messages of a channel whose credit goes back at a time, for that costs a
+ * message: half a window. */
+static inline uint32_t tmsg_worker_credit_batch(const tmsg_worker_t *worker)
+{
+    return worker->queue_depth / 2;
+}
+
+/* Lock held. Errors: CLOSED (it is ending, and takes nothing new). */
+tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker);
+
+/* The UCX worker for a scope and role, opened when first asked for. The caller
+ * is a user of it until it lets go. */
+tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
+                              const tmsg_ucx_scope_t *scope, bool dialling,
+                              tmsg_ucx_t **ucx_p);
+
+/* Lock held: queues a callback. */
+void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due);
+
+/* Lock held: has the endpoint's chores done by the next progress(). */
+void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint);
+
+/* Lock held: something that somebody may wait for has happened. */
+void tmsg_worker_changed(tmsg_worker_t *worker);
+
+/* The same, where it is something that a receive may wait for. */
+void tmsg_worker_arrived(tmsg_worker_t *worker);
+
+/* Ends everything and frees the worker; no call is in it any more. */
+void tmsg_worker_finish(tmsg_worker_t *worker);
+
+#endif
