@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "support/own_memory.h"
 #include "support/peers.h"
 #include "support/sample.h"

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/session/resume.h"
 #include "support/joined.h"
 #include "support/peers.h"

@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/listen/listener.h"
 #include "am/send/send.h"

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "support/joined.h"
 
 typedef struct {

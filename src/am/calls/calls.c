@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/recv/call.h"
-
 #include <stdlib.h>
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/repeat.h"
 #include "am/engine/progress.h"
+#include "am/recv/call.h"
+#include "am/recv/consumer.h"
 #include "am/recv/post.h"
 #include "am/send/cancel.h"
 #include "am/send/send.h"
 #include "core/bytes.h"
 #include "core/error.h"
-
-#define UNCALL_BYTES 8 /* of its body: u64 the call's id */
 
 struct tmsg_calls {
     const tmsg_calls_ops_t *ops;
@@ -175,7 +173,7 @@ tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
     return status;
 }
 
-static tmsg_status_t meet(tmsg_endpoint_t *endpoint)
+tmsg_status_t tmsg_calls_meet(tmsg_endpoint_t *endpoint)
 {
     tmsg_calls_t *calls = endpoint->worker->calls;
 
@@ -197,7 +195,7 @@ meet_at_first(tmsg_endpoint_t *endpoint, const tmsg_calls_ops_t *ops,
     tmsg_worker_lock(worker);
     status = start(worker, ops);
     if (status == TMSG_OK) {
-        status = meet(endpoint);
+        status = tmsg_calls_meet(endpoint);
     }
     if (status == TMSG_OK) {
         *peer_p = endpoint->calls_peer;
@@ -313,7 +311,7 @@ static void give_up(tmsg_endpoint_t *endpoint, uint64_t id)
 void tmsg_calls_cancel(tmsg_endpoint_t *endpoint, uint64_t id)
 {
     tmsg_worker_t *worker = endpoint->worker;
-    uint8_t body[UNCALL_BYTES];
+    uint8_t body[TMSG_UNCALL_BYTES];
 
     if (atomic_load(&endpoint->life->over)) {
         return;
@@ -323,7 +321,7 @@ void tmsg_calls_cancel(tmsg_endpoint_t *endpoint, uint64_t id)
     if ((endpoint->state == TMSG_EP_OPEN ||
          endpoint->state == TMSG_EP_CLOSING) &&
         endpoint->peer_hello.features & TMSG_FEATURE_CALLS) {
-        tmsg_put_le(body, id, UNCALL_BYTES);
+        tmsg_put_le(body, id, TMSG_UNCALL_BYTES);
         tmsg_control_uncall(endpoint, body, sizeof(body));
     }
     tmsg_worker_unlock(worker);
@@ -353,135 +351,6 @@ void tmsg_calls_return(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_return(endpoint);
 }
 
-static tmsg_status_t check_type(uint8_t kind, uint8_t type)
-{
-    bool agree = kind == TMSG_KIND_STREAM        ? tmsg_call_is_stream(type)
-                 : kind == TMSG_KIND_STREAM_OVER ? tmsg_call_is_over(type)
-                                                 : type <= TMSG_CALL_REPLY;
-
-    return agree
-               ? TMSG_OK
-               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                "call: type %u is not of kind %u", type, kind);
-}
-
-/* Whether it comes once more, with the next connection of its session: only
- * then is it taken or refused, of which others are told and counts are made. */
-static bool comes_again(const tmsg_endpoint_t *endpoint,
-                        const tmsg_call_head_t *call)
-{
-    return endpoint->broken != TMSG_OK && endpoint->resume != NULL &&
-           (call->type == TMSG_CALL_REQUEST || call->type == TMSG_STREAM_OPEN);
-}
-
-tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
-                              const tmsg_arrival_t *arrival)
-{
-    tmsg_endpoint_t *endpoint = message->endpoint;
-    const tmsg_preamble_t *head = &arrival->head;
-    tmsg_call_head_t call;
-    tmsg_status_t status =
-        tmsg_call_decode(arrival->body - head->bytes, head->bytes, &call);
-
-    if (status == TMSG_OK) {
-        status = check_type(head->kind, call.type);
-    }
-    if (status == TMSG_OK && endpoint->worker->calls == NULL) {
-        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
-    }
-    if (status == TMSG_OK && comes_again(endpoint, &call)) {
-        status = tmsg_error_set(endpoint->broken, "%s", endpoint->broken_why);
-    }
-    if (status == TMSG_OK) {
-        status = meet(endpoint);
-    }
-    if (status != TMSG_OK) {
-        return status;
-    }
-    return head->kind == TMSG_KIND_CALL
-               ? endpoint->calls_ops->begins(endpoint->calls_peer, &call,
-                                             &message->call, &message->posted)
-               : tmsg_stream_keep(message, &call);
-}
-
-tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
-                                   const tmsg_call_head_t *call)
-{
-    const tmsg_endpoint_t *endpoint = message->endpoint;
-
-    return endpoint->calls_ops->begins(endpoint->calls_peer, call,
-                                       &message->call, NULL);
-}
-
-void tmsg_call_arrived(tmsg_message_t *message)
-{
-    tmsg_call_in_t *call = message->call;
-    tmsg_status_t status = tmsg_post_finish(message);
-
-    message->call = NULL;
-    if (status == TMSG_OK) {
-        call->arrived(call, message);
-    } else {
-        call->failed(call, status, tmsg_error_message());
-        tmsg_message_destroy(message);
-    }
-}
-
-void tmsg_call_failed(tmsg_message_t *message, const char *why)
-{
-    tmsg_call_in_t *call = message->call;
-
-    message->call = NULL;
-    if (call != NULL) {
-        call->failed(call, message->refusal, why);
-    }
-}
-
-void tmsg_call_dropped(tmsg_message_t *message)
-{
-    tmsg_call_in_t *call = message->call;
-
-    message->call = NULL;
-    if (call != NULL) {
-        call->dropped(call);
-    }
-}
-
-bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, const tmsg_call_head_t *head,
-                       uint32_t message_id, bool sent, tmsg_status_t status,
-                       const char *error)
-{
-    return endpoint->calls_peer != NULL &&
-           endpoint->calls_ops->bounced(endpoint->calls_peer, head, message_id,
-                                        sent, status, error);
-}
-
-static void run_ended(tmsg_due_t *due)
-{
-    tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, calls_due);
-
-    endpoint->calls_ops->ended(endpoint->calls_peer, endpoint->status,
-                               endpoint->error);
-    tmsg_endpoint_drop(endpoint);
-}
-
-void tmsg_call_ended(tmsg_endpoint_t *endpoint)
-{
-    if (endpoint->calls_peer != NULL && endpoint->calls_due.run == NULL) {
-        endpoint->calls_due.run = run_ended;
-        tmsg_endpoint_hold(endpoint);
-        tmsg_worker_due(endpoint->worker, &endpoint->calls_due);
-    }
-}
-
-void tmsg_call_forget(tmsg_endpoint_t *endpoint)
-{
-    if (endpoint->calls_peer != NULL) {
-        endpoint->calls_ops->forget(endpoint->calls_peer);
-    }
-}
-
 void tmsg_call_over(tmsg_worker_t *worker)
 {
     tmsg_calls_t *calls = worker->calls;
@@ -491,17 +360,4 @@ void tmsg_call_over(tmsg_worker_t *worker)
         calls->ops->over(calls->start);
         free(calls);
     }
-}
-
-ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
-{
-    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
-
-    if (endpoint != NULL && endpoint->worker->calls != NULL &&
-        arrival->head.body_bytes >= UNCALL_BYTES && meet(endpoint) == TMSG_OK) {
-        /* The call may come behind it, as the first. */
-        endpoint->calls_ops->canceled(endpoint->calls_peer,
-                                      tmsg_get_le(arrival->body, UNCALL_BYTES));
-    }
-    return UCS_OK;
 }

@@ -19,7 +19,6 @@
 #include <sys/random.h>
 
 #include "am/connect/handshake.h"
-#include "am/endpoint/endpoint.h"
 #include "am/net/sock.h"
 #include "core/error.h"
 #include "serialize/header.h"
@@ -49,17 +48,6 @@ void tmsg_admit_forget(tmsg_endpoint_t *endpoint)
 {
     endpoint->admit.proved = false;
     endpoint->admit.admitted = false;
-}
-
-bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->admit.keyring == NULL || endpoint->admit.admitted;
-}
-
-bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->state == TMSG_EP_CONNECTING &&
-           !tmsg_admit_is_over(endpoint);
 }
 
 bool tmsg_admit_same(const tmsg_endpoint_t *a, const tmsg_endpoint_t *b)

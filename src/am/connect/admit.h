@@ -47,14 +47,6 @@ void tmsg_admit_end(tmsg_endpoint_t *endpoint);
 /* Forgets what is of one connection. */
 void tmsg_admit_forget(tmsg_endpoint_t *endpoint);
 
-/* Whether what the peer says is to be believed: it has proved a key, or none is
- * asked for. */
-bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint);
-
-/* Whether UCX has an endpoint for a peer that is still to prove its key: one by
- * blob. */
-bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint);
-
 /* Fills in what our hello says of it. Errors: IO. */
 tmsg_status_t tmsg_admit_hello(tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
 

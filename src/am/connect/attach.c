@@ -15,11 +15,10 @@
 
 #include "am/connect/admit_blob.h"
 #include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/engine/retire.h"
-#include "am/listen/accept.h"
-#include "am/listen/knocks.h"
-#include "am/listen/listener.h"
 #include "am/ucx/kin.h"
 #include "am/ucx/pair.h"
 #include "core/bytes.h"
@@ -69,17 +68,13 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-/* Body [token][our endpoint id u32][number of the UCX endpoint u32]; in the
- * second round, where both know of leases, then what tells of ours; last
- * what a peer by blob proves. */
-#define BODY_BYTES (TMSG_TOKEN_BYTES + 8)
-#define BODY_BYTES_MOST (BODY_BYTES + TMSG_ANSWER_EXTRA_BYTES)
+#define BODY_BYTES_MOST (TMSG_ATTACH_BYTES + TMSG_ANSWER_EXTRA_BYTES)
 
 _Static_assert(TMSG_LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES <=
                    TMSG_ANSWER_EXTRA_BYTES,
                "the second round has room for what it carries");
 
-static tmsg_preamble_t fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
+tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 {
     memcpy(body, endpoint->token, TMSG_TOKEN_BYTES);
     tmsg_put_le(body + TMSG_TOKEN_BYTES, endpoint->id, 4);
@@ -90,8 +85,8 @@ static tmsg_preamble_t fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
 {
     uint8_t body[BODY_BYTES_MOST];
-    tmsg_preamble_t head = fill(endpoint, body);
-    size_t bytes = BODY_BYTES;
+    tmsg_preamble_t head = tmsg_attach_fill(endpoint, body);
+    size_t bytes = TMSG_ATTACH_BYTES;
     tmsg_status_t status;
 
     if (tmsg_lease_is_known(endpoint)) {
@@ -102,8 +97,8 @@ static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
         bytes += TMSG_LEASE_BYTES;
     }
     if (tmsg_admit_by_blob(endpoint)) {
-        tmsg_admit_blob_join(endpoint, body + BODY_BYTES, bytes - BODY_BYTES,
-                             body + bytes);
+        tmsg_admit_blob_join(endpoint, body + TMSG_ATTACH_BYTES,
+                             bytes - TMSG_ATTACH_BYTES, body + bytes);
         bytes += TMSG_JOIN_EXTRA_BYTES;
     }
     return tmsg_control_post(
@@ -127,12 +122,12 @@ static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
 {
     tmsg_knock_t *knock = &endpoint->knock;
     uint8_t body[BODY_BYTES_MOST];
-    tmsg_preamble_t head = fill(endpoint, body);
-    size_t bytes = BODY_BYTES + knock->proof_bytes;
+    tmsg_preamble_t head = tmsg_attach_fill(endpoint, body);
+    size_t bytes = TMSG_ATTACH_BYTES + knock->proof_bytes;
     uint8_t kind = endpoint->dialling ? TMSG_KIND_KNOCK : TMSG_KIND_KNOCKED;
     tmsg_status_t status;
 
-    memcpy(body + BODY_BYTES, knock->proof, knock->proof_bytes);
+    memcpy(body + TMSG_ATTACH_BYTES, knock->proof, knock->proof_bytes);
     if (knock->attempts == KNOCKS_MOST && may_never_go_at_once(knock)) {
         status = tmsg_control_post(endpoint, kind, &head, body, bytes,
                                    knock->blob, knock->blob_bytes);
@@ -176,9 +171,9 @@ tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
 /* The KNOCK is complete only when the UCX endpoint has its number. */
 static tmsg_status_t prove_knock(tmsg_endpoint_t *endpoint)
 {
-    uint8_t body[BODY_BYTES];
+    uint8_t body[TMSG_ATTACH_BYTES];
 
-    fill(endpoint, body);
+    tmsg_attach_fill(endpoint, body);
     return tmsg_admit_blob_knock(endpoint, body, sizeof(body));
 }
 
@@ -316,8 +311,7 @@ tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
 }
 
 /* Knows the peer's endpoint now. */
-static void heard_knock(tmsg_endpoint_t *endpoint,
-                        const tmsg_arrival_t *arrival)
+void tmsg_attach_heard(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival)
 {
     const uint8_t *ids = arrival->body + TMSG_TOKEN_BYTES;
 
@@ -327,84 +321,6 @@ static void heard_knock(tmsg_endpoint_t *endpoint,
     }
     endpoint->knocked = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
-}
-
-/* The dialling side has judged our blob by the same rule. */
-static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
-                               const tmsg_blob_t *blob,
-                               const tmsg_knocker_t *knocker)
-{
-    tmsg_status_t status = tmsg_attach_judge(endpoint, &blob->hello, false);
-    uint8_t body[BODY_BYTES];
-
-    if (status == TMSG_OK && tmsg_admit_by_blob(endpoint)) {
-        fill(endpoint, body);
-        status = tmsg_admit_blob_answer(endpoint, knocker, body, sizeof(body));
-    }
-    return status != TMSG_OK
-               ? status
-               : tmsg_attach_address(
-                     endpoint,
-                     tmsg_blob_address(blob, endpoint->link.net_only));
-}
-
-/* A knock by blob: the endpoint is made here, from the peer's blob. */
-static void accept_knock(const tmsg_arrival_t *arrival,
-                         tmsg_listener_t *listener, tmsg_endpoint_t *endpoint,
-                         const tmsg_blob_t *blob, const tmsg_knocker_t *knocker)
-{
-    tmsg_status_t status;
-
-    endpoint->ucx = arrival->ucx;
-    endpoint->ucx->users++;
-    endpoint->accepted = true;
-    endpoint->keeper = listener;
-    endpoint->link.listener = listener;
-    endpoint->link.url.kind = TMSG_URL_BLOB;
-    tmsg_admit_begin(endpoint, listener->keyring);
-    tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
-    listener->handshakes++;
-    memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
-    heard_knock(endpoint, arrival);
-    endpoint->peer_hello = blob->hello;
-    tmsg_endpoint_name_peer(endpoint, "blob://");
-    status = take_blob(endpoint, blob, knocker);
-    if (status != TMSG_OK) {
-        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
-    }
-}
-
-void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
-{
-    tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
-    tmsg_endpoint_t *endpoint;
-    tmsg_blob_t blob;
-    tmsg_status_t status =
-        tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob);
-
-    if (status == TMSG_OK) {
-        status = tmsg_admit_blob_judge(listener->keyring, listener->proved,
-                                       &blob, arrival->data, arrival->body,
-                                       arrival->head.body_bytes, &knocker);
-    }
-    if (status == TMSG_OK && !tmsg_accept_make_room(listener)) {
-        if (tmsg_knocks_keep(listener, arrival)) {
-            sodium_memzero(&knocker, sizeof(knocker));
-            return;
-        }
-        knocker.turned = TMSG_TURNED_TOO_MANY;
-        status = tmsg_error_set(TMSG_ERR_BUSY, "too many are before it");
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_create(listener->worker, &endpoint);
-    }
-    if (status == TMSG_OK) {
-        accept_knock(arrival, listener, endpoint, &blob, &knocker);
-    } else {
-        listener->turned[knocker.turned]++;
-        tmsg_log(TMSG_LOG_WARN, "a knock is ignored: %s", tmsg_error_message());
-    }
-    sodium_memzero(&knocker, sizeof(knocker));
 }
 
 /* What follows the ids in the body of a message of the second round. */
@@ -417,7 +333,7 @@ static size_t lease_bytes(const tmsg_endpoint_t *endpoint)
 static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
                          bool second)
 {
-    size_t bytes = BODY_BYTES + (second ? lease_bytes(endpoint) : 0);
+    size_t bytes = TMSG_ATTACH_BYTES + (second ? lease_bytes(endpoint) : 0);
 
     if (!tmsg_admit_by_blob(endpoint) || kind == TMSG_KIND_KNOCK) {
         return bytes;
@@ -426,8 +342,8 @@ static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
 }
 
 /* The connecting endpoint that a message of either round is for, or NULL. */
-static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival, bool dialling,
-                                 bool second)
+tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
+                                      bool dialling, bool second)
 {
     tmsg_endpoint_t *endpoint =
         tmsg_endpoint_by_id(arrival->ucx->worker, arrival->head.endpoint_id);
@@ -443,62 +359,39 @@ static tmsg_endpoint_t *receiver(const tmsg_arrival_t *arrival, bool dialling,
     return endpoint;
 }
 
-ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
-{
-    tmsg_endpoint_t *endpoint = receiver(arrival, false, false);
-    tmsg_listener_t *listener;
-
-    if (endpoint != NULL) {
-        if (!endpoint->knocked) {
-            heard_knock(endpoint, arrival);
-        }
-        return UCS_OK;
-    }
-    listener = arrival->head.body_bytes != BODY_BYTES
-                   ? NULL
-                   : tmsg_listener_by_token(arrival->ucx->worker, arrival->ucx,
-                                            arrival->body);
-    if (listener == NULL) {
-        tmsg_log(TMSG_LOG_WARN, "a knock with an unknown token is ignored");
-    } else {
-        tmsg_attach_knock(arrival, listener);
-    }
-    return UCS_OK;
-}
-
 ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival, true, false);
+    tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, true, false);
 
     /* Who answers what was not asked has nothing to be answered by. */
     if (endpoint == NULL || endpoint->ep == NULL || endpoint->knocked) {
         return UCS_OK;
     }
     if (tmsg_admit_by_blob(endpoint) &&
-        !tmsg_admit_blob_answered(endpoint, arrival->body, BODY_BYTES)) {
+        !tmsg_admit_blob_answered(endpoint, arrival->body, TMSG_ATTACH_BYTES)) {
         tmsg_log(TMSG_LOG_WARN, "an answer to a knock is ignored: it proves no "
                                 "key that is in this side's keyring");
         return UCS_OK;
     }
-    heard_knock(endpoint, arrival);
+    tmsg_attach_heard(endpoint, arrival);
     return UCS_OK;
 }
 
 static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
                                       bool dialling)
 {
-    tmsg_endpoint_t *endpoint = receiver(arrival, dialling, true);
+    tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, dialling, true);
 
     if (endpoint == NULL || endpoint->ep == NULL || arrival->reply_ep == NULL ||
         endpoint->reply_ep != NULL ||
         (tmsg_admit_by_blob(endpoint) &&
-         !tmsg_admit_blob_joined(endpoint, arrival->body + BODY_BYTES,
+         !tmsg_admit_blob_joined(endpoint, arrival->body + TMSG_ATTACH_BYTES,
                                  lease_bytes(endpoint)))) {
         tmsg_log(TMSG_LOG_WARN, "an attach out of turn is ignored");
         return NULL;
     }
     if (lease_bytes(endpoint) > 0) {
-        tmsg_lease_take(endpoint, arrival->body + BODY_BYTES);
+        tmsg_lease_take(endpoint, arrival->body + TMSG_ATTACH_BYTES);
     }
     endpoint->reply_ep = arrival->reply_ep;
     tmsg_worker_chore(endpoint->worker, endpoint);

@@ -5,6 +5,8 @@
 
 #include "am/endpoint/endpoint.h"
 
+#define TMSG_ATTACH_BYTES (TMSG_TOKEN_BYTES + 8) /* what a body begins with */
+
 /* Copies the peer's address. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed);
@@ -40,13 +42,20 @@ void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint,
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only);
 
-/* A peer knocks by a listener's blob. */
-void tmsg_attach_knock(const tmsg_arrival_t *arrival,
-                       tmsg_listener_t *listener);
-
-ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival);
+
+/* What the bodies of both rounds begin with, and the head of such a message. */
+tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint,
+                                 uint8_t *body);
+
+/* The peer has knocked: its endpoint is known now. */
+void tmsg_attach_heard(tmsg_endpoint_t *endpoint,
+                       const tmsg_arrival_t *arrival);
+
+/* The connecting endpoint that a message of either round is for, or NULL. */
+tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
+                                      bool dialling, bool second);
 
 #endif

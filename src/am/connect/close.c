@@ -4,11 +4,17 @@
  * BYE counted. With both FINs seen nothing is under way in either direction. */
 #include "am/connect/close.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "am/connect/silence.h"
 #include "am/endpoint/control.h"
-#include "am/recv/call.h"
-#include "am/recv/message.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/send/consumer.h"
 #include "core/bytes.h"
+#include "core/utf8.h"
 
 /* The data of an end: [sequence u32], and in a BYE what it is on each channel
  * but 0 that may have been used: [number u16][sequence u32], ascending. */
@@ -93,13 +99,6 @@ static bool all_received(const tmsg_endpoint_t *endpoint)
         channel = channel->next;
     }
     return endpoint->bye_received && channel == NULL;
-}
-
-bool tmsg_close_waits(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->state == TMSG_EP_CLOSING ||
-           (endpoint->state == TMSG_EP_OPEN &&
-            (endpoint->close_wanted || endpoint->bye_received));
 }
 
 void tmsg_close_advance(tmsg_endpoint_t *endpoint)
@@ -217,4 +216,38 @@ void tmsg_close_fin(tmsg_endpoint_t *endpoint)
     }
     endpoint->fin_received = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+/* Where there is a socket, that carries the end: a message could overtake what
+ * was said before it. */
+static bool ends_by_message(tmsg_endpoint_t *endpoint)
+{
+    bool by_blob = endpoint->link.url.kind == TMSG_URL_BLOB;
+
+    if (!by_blob) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "an end by message where there is a socket");
+    }
+    return by_blob;
+}
+
+ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint != NULL && ends_by_message(endpoint)) {
+        tmsg_close_bye(endpoint, arrival->head.sequence, arrival->data,
+                       arrival->data_bytes);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint != NULL && ends_by_message(endpoint)) {
+        tmsg_close_fin(endpoint);
+    }
+    return UCS_OK;
 }

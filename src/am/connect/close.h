@@ -9,13 +9,14 @@
  * possible. */
 void tmsg_close_advance(tmsg_endpoint_t *endpoint);
 
-/* Whether it is on its way, so that a step may have become possible. */
-bool tmsg_close_waits(const tmsg_endpoint_t *endpoint);
-
 /* The peer said so: it sends no message from `sequence` on, on channel 0, nor
  * from those on that the list says of the others; it has all ours. */
 void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
                     const uint8_t *list, size_t list_bytes);
 void tmsg_close_fin(tmsg_endpoint_t *endpoint);
+
+ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
+
+ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
 
 #endif

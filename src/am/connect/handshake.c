@@ -19,9 +19,9 @@
 #include "am/connect/attach.h"
 #include "am/connect/redial.h"
 #include "am/connect/silence.h"
-#include "am/endpoint/control.h"
-#include "am/listen/listener.h"
-#include "am/net/netif.h"
+#include "am/connect/ucx_for.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "am/net/sock.h"
 #include "am/session/resume.h"
 #include "am/ucx/backing.h"
@@ -355,17 +355,6 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
     endpoint->link.address_done = true;
     status = take_address(endpoint, &sealed);
     return status == TMSG_OK ? status : tmsg_handshake_refuse(endpoint, status);
-}
-
-tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes)
-{
-    tmsg_status_t status =
-        bytes < 4 ? TMSG_ERR_REFUSED
-                  : tmsg_control_failure((int32_t)tmsg_get_le(data, 4));
-
-    return tmsg_error_set(status, "refused by the peer: %.*s",
-                          bytes < 4 ? 0 : (int)(bytes - 4),
-                          (const char *)data + 4);
 }
 
 void tmsg_handshake_begin(tmsg_endpoint_t *endpoint)

@@ -17,9 +17,6 @@ tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
 tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
                                      const uint8_t *data, size_t bytes);
 
-/* The peer's refusal, as an error of this side. */
-tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes);
-
 /* Says where this side is: what ADDRESS carries. */
 tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint);
 

@@ -9,10 +9,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "am/boot/refusal.h"
 #include "am/connect/close.h"
 #include "am/connect/handshake.h"
 #include "am/connect/redial.h"
 #include "am/connect/silence.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/endpoint/session.h"
 #include "am/engine/progress.h"
 #include "am/listen/listener.h"
 #include "am/net/sock.h"
@@ -423,16 +427,4 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     }
     link->fd = -1;
     tmsg_frame_free(&link->stream);
-}
-
-/* Not by reading: heartbeats may lie before the end. */
-bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
-{
-    struct pollfd socket = {endpoint->link.fd, POLLRDHUP, 0};
-
-    if (socket.fd < 0) {
-        return endpoint->link.url.kind == TMSG_URL_BLOB ||
-               endpoint->link.url.kind == TMSG_URL_UCX;
-    }
-    return poll(&socket, 1, 0) <= 0;
 }

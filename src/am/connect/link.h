@@ -106,7 +106,4 @@ void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,
 void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 
-/* Whether the socket still stands; true where there never was one. */
-bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
-
 #endif

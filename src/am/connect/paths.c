@@ -3,11 +3,12 @@
 
 #include <stdio.h>
 
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "am/engine/progress.h"
 #include "am/net/sock.h"
 #include "am/net/unacked.h"
 #include "am/path/lane.h"
-#include "am/session/resume.h"
 
 #define WHY_BYTES 160
 #define NAME_BYTES 64

@@ -5,8 +5,9 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/endpoint/session.h"
 #include "am/path/lane.h"
-#include "am/session/resume.h"
 #include "core/error.h"
 
 bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint)

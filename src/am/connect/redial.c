@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/session/resume.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "core/error.h"
 #include "core/log.h"
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "am/connect/paths.h"
+#include "am/endpoint/endpoint.h"
 #include "am/engine/progress.h"
 #include "am/net/sock.h"
 

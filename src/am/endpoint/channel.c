@@ -6,7 +6,7 @@
 #include "am/calls/calls.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
-#include "am/recv/schemas.h"
+#include "am/endpoint/fail.h"
 #include "core/error.h"
 
 static void init(tmsg_channel_t *channel, tmsg_endpoint_t *endpoint,
@@ -24,56 +24,11 @@ void tmsg_channels_init(tmsg_endpoint_t *endpoint)
     endpoint->channels.turn = &endpoint->channels.zero;
 }
 
-static void free_content(tmsg_channel_t *channel)
-{
-    tmsg_repeat_free(channel);
-    tmsg_schema_table_destroy(channel->tx_schemas);
-    tmsg_schema_store_destroy(channel->rx_schemas);
-    tmsg_schemas_forget(channel);
-    free(channel->overtook);
-    channel->tx_schemas = NULL;
-    channel->rx_schemas = NULL;
-    channel->overtook = NULL;
-}
-
-void tmsg_channels_free(tmsg_endpoint_t *endpoint)
-{
-    tmsg_channels_t *channels = &endpoint->channels;
-
-    free_content(&channels->zero);
-    for (uint32_t i = 0; i < channels->slots; i++) {
-        if (channels->further[i] != NULL) {
-            free_content(channels->further[i]);
-            free(channels->further[i]);
-        }
-    }
-    free(channels->further);
-    for (uint32_t i = 0; i < channels->stream_slots; i++) {
-        if (channels->streams[i] != NULL) {
-            free_content(channels->streams[i]);
-            free(channels->streams[i]);
-        }
-    }
-    free(channels->streams);
-    if (channels->calls != NULL) {
-        free_content(channels->calls);
-        free(channels->calls);
-    }
-}
-
 void tmsg_channels_opened(tmsg_endpoint_t *endpoint)
 {
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {
         channel->tx_window = endpoint->peer_hello.queue_depth;
-    }
-}
-
-void tmsg_channels_parted(tmsg_endpoint_t *endpoint)
-{
-    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
-         channel = channel->next) {
-        free_content(channel);
     }
 }
 
@@ -254,8 +209,8 @@ static uint32_t overtaking_bits(const tmsg_channel_t *channel)
     return bits;
 }
 
-static uint64_t *word_of(const tmsg_channel_t *channel, uint32_t sequence,
-                         uint64_t *mask_p)
+uint64_t *tmsg_channel_overtaking(const tmsg_channel_t *channel,
+                                  uint32_t sequence, uint64_t *mask_p)
 {
     uint32_t bit = sequence & (overtaking_bits(channel) - 1);
 
@@ -275,7 +230,7 @@ void tmsg_channel_overtake(tmsg_channel_t *channel, uint32_t sequence)
 {
     uint64_t mask;
 
-    *word_of(channel, sequence, &mask) |= mask;
+    *tmsg_channel_overtaking(channel, sequence, &mask) |= mask;
 }
 
 bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence)
@@ -283,7 +238,7 @@ bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence)
     uint64_t mask;
 
     return channel->overtook != NULL &&
-           (*word_of(channel, sequence, &mask) & mask) != 0;
+           (*tmsg_channel_overtaking(channel, sequence, &mask) & mask) != 0;
 }
 
 uint32_t tmsg_channel_next(const tmsg_channel_t *channel, uint32_t sequence)
@@ -292,19 +247,6 @@ uint32_t tmsg_channel_next(const tmsg_channel_t *channel, uint32_t sequence)
         sequence++;
     }
     return sequence;
-}
-
-bool tmsg_channel_pass(tmsg_channel_t *channel)
-{
-    uint64_t mask;
-
-    if (!tmsg_channel_overtook(channel, channel->rx_sequence)) {
-        return false;
-    }
-    *word_of(channel, channel->rx_sequence, &mask) &= ~mask;
-    tmsg_schemas_passed(channel, channel->rx_sequence);
-    channel->rx_sequence++;
-    return true;
 }
 
 bool tmsg_channel_has_credit(const tmsg_channel_t *channel)

@@ -67,13 +67,9 @@ typedef struct {
 } tmsg_channels_t;
 
 void tmsg_channels_init(tmsg_endpoint_t *endpoint);
-void tmsg_channels_free(tmsg_endpoint_t *endpoint);
 
 /* The connection stands: each has the credit of the peer's hello. */
 void tmsg_channels_opened(tmsg_endpoint_t *endpoint);
-
-/* The connection is gone: the next one starts without schemas. */
-void tmsg_channels_parted(tmsg_endpoint_t *endpoint);
 
 /* The channel of that number; NULL: nobody has used it yet. */
 tmsg_channel_t *tmsg_channel_find(tmsg_endpoint_t *endpoint, uint16_t number);
@@ -113,9 +109,6 @@ bool tmsg_channel_overtook(const tmsg_channel_t *channel, uint32_t sequence);
 /* The first number from there on whose message did not. */
 uint32_t tmsg_channel_next(const tmsg_channel_t *channel, uint32_t sequence);
 
-/* Goes past the next message in order, if it was delivered before. */
-bool tmsg_channel_pass(tmsg_channel_t *channel);
-
 /* Whether the next message may go. */
 bool tmsg_channel_has_credit(const tmsg_channel_t *channel);
 
@@ -124,5 +117,10 @@ void tmsg_channel_push(tmsg_channel_t *channel, tmsg_node_t *send);
 void tmsg_channel_put_back(tmsg_channel_t *channel, tmsg_node_t *send);
 tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel);
 void tmsg_channel_remove(tmsg_channel_t *channel, tmsg_node_t *send);
+
+/* The word with the bit of a message that may have overtaken others; there must
+ * be some. */
+uint64_t *tmsg_channel_overtaking(const tmsg_channel_t *channel,
+                                  uint32_t sequence, uint64_t *mask_p);
 
 #endif

@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/connect/close.h"
-#include "am/send/send.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "core/bytes.h"
 #include "core/utf8.h"
 
-#define ACK_TEXT_MAX 240
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
 #define SMALL 128      /* bytes of one whose record is kept */
 
@@ -289,7 +288,7 @@ static void answer_at_once(tmsg_endpoint_t *endpoint, uint8_t kind,
 /* [status i32][words]. Gives the bytes. */
 static size_t put_words(uint8_t *body, tmsg_status_t status, const char *words)
 {
-    size_t text = strnlen(words, ACK_TEXT_MAX);
+    size_t text = strnlen(words, TMSG_ACK_TEXT_MAX);
 
     tmsg_put_le(body, (uint32_t)status, 4);
     memcpy(body + 4, words, text);
@@ -299,7 +298,7 @@ static size_t put_words(uint8_t *body, tmsg_status_t status, const char *words)
 void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error)
 {
-    uint8_t body[4 + ACK_TEXT_MAX];
+    uint8_t body[4 + TMSG_ACK_TEXT_MAX];
     const tmsg_preamble_t head = {.message_id = message_id};
 
     answer(endpoint, TMSG_KIND_ACK, &head, body,
@@ -311,7 +310,7 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
                         uint32_t sequence, tmsg_status_t status,
                         const char *words)
 {
-    uint8_t body[4 + ACK_TEXT_MAX];
+    uint8_t body[4 + TMSG_ACK_TEXT_MAX];
     const tmsg_preamble_t head = {.channel = channel->number,
                                   .message_id = message_id,
                                   .sequence = sequence};
@@ -460,36 +459,6 @@ tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival)
     return channel;
 }
 
-tmsg_status_t tmsg_control_failure(int32_t status)
-{
-    bool known = status < 0 && status >= TMSG_ERR_APPLICATION;
-
-    /* CLOSED means the orderly end, which is said in another way; what is
-     * DROPPED nobody else hears of. */
-    known = known && status != TMSG_ERR_CLOSED && status != TMSG_ERR_DROPPED;
-    return known ? (tmsg_status_t)status : TMSG_ERR_REFUSED;
-}
-
-ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
-{
-    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
-    char why[ACK_TEXT_MAX + 32];
-    int32_t status;
-
-    if (endpoint == NULL || arrival->head.body_bytes < 4) {
-        return UCS_OK;
-    }
-    status = (int32_t)tmsg_get_le(arrival->body, 4);
-    snprintf(why, sizeof(why), "refused by the receiver: %.*s",
-             (int)(arrival->head.body_bytes - 4),
-             (const char *)arrival->body + 4);
-    tmsg_utf8_scrub(why);
-    tmsg_send_acknowledged(endpoint, arrival->head.message_id,
-                           status == 0 ? TMSG_OK : tmsg_control_failure(status),
-                           why);
-    return UCS_OK;
-}
-
 ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_channel_t *channel = tmsg_control_channel(arrival);
@@ -517,39 +486,5 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
         }
     }
     tmsg_worker_chore(endpoint->worker, endpoint);
-    return UCS_OK;
-}
-
-/* Where there is a socket, that carries the end: a message could overtake what
- * was said before it. */
-static bool ends_by_message(tmsg_endpoint_t *endpoint)
-{
-    bool by_blob = endpoint->link.url.kind == TMSG_URL_BLOB;
-
-    if (!by_blob) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
-                            "an end by message where there is a socket");
-    }
-    return by_blob;
-}
-
-ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
-{
-    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
-
-    if (endpoint != NULL && ends_by_message(endpoint)) {
-        tmsg_close_bye(endpoint, arrival->head.sequence, arrival->data,
-                       arrival->data_bytes);
-    }
-    return UCS_OK;
-}
-
-ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
-{
-    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
-
-    if (endpoint != NULL && ends_by_message(endpoint)) {
-        tmsg_close_fin(endpoint);
-    }
     return UCS_OK;
 }

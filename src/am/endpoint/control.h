@@ -7,6 +7,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/shm/shared.h"
 
+#define TMSG_ACK_TEXT_MAX 240 /* of why a message was refused */
+
 /* Ends a record that is kept. */
 void tmsg_control_free_spare(tmsg_spare_t *spare);
 
@@ -85,13 +87,6 @@ tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival);
  * is none, and it is to be ignored. */
 tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival);
 
-/* A failure that a peer names: one that we know and that it can mean, else
- * REFUSED. */
-tmsg_status_t tmsg_control_failure(int32_t status);
-
-ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
-ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
 
 #endif

@@ -2,6 +2,7 @@
 #include "am/endpoint/credit.h"
 
 #include "am/endpoint/dialect.h"
+#include "am/endpoint/fail.h"
 #include "am/send/send.h"
 
 #define FREE_BYTES 512  /* payloads up to here are taken at once */

@@ -1,24 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/endpoint/endpoint.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
 
+#include "am/connect/admit.h"
 #include "am/connect/attach.h"
+#include "am/connect/link.h"
 #include "am/connect/silence.h"
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/dialect.h"
+#include "am/endpoint/repeat.h"
+#include "am/endpoint/session.h"
 #include "am/engine/progress.h"
 #include "am/listen/accept.h"
+#include "am/path/boxes.h"
 #include "am/path/lane.h"
 #include "am/publish/publisher.h"
 #include "am/recv/message.h"
+#include "am/send/method.h"
 #include "am/send/parts.h"
 #include "am/send/send_queue.h"
 #include "am/session/resume.h"
 #include "am/worker/reach.h"
+#include "am/worker/worker.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/checksum.h"
+#include "serialize/header.h"
 
 #define SILENCE_NS 20000000ULL /* after which nobody waits */
 
@@ -551,4 +572,49 @@ void tmsg_endpoint_set_user(tmsg_endpoint_t *endpoint, void *user)
 void *tmsg_endpoint_user(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->user;
+}
+
+bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->admit.keyring == NULL || endpoint->admit.admitted;
+}
+
+bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->state == TMSG_EP_CONNECTING &&
+           !tmsg_admit_is_over(endpoint);
+}
+
+bool tmsg_close_waits(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->state == TMSG_EP_CLOSING ||
+           (endpoint->state == TMSG_EP_OPEN &&
+            (endpoint->close_wanted || endpoint->bye_received));
+}
+
+/* Not by reading: heartbeats may lie before the end. */
+bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
+{
+    struct pollfd socket = {endpoint->link.fd, POLLRDHUP, 0};
+
+    if (socket.fd < 0) {
+        return endpoint->link.url.kind == TMSG_URL_BLOB ||
+               endpoint->link.url.kind == TMSG_URL_UCX;
+    }
+    return poll(&socket, 1, 0) <= 0;
+}
+
+void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint)
+{
+    if (!endpoint->has_chores) {
+        endpoint->has_chores = true;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_list_push(&worker->chores, &endpoint->chore);
+    }
+}
+
+tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
+                                    const tmsg_map_t *map)
+{
+    return &endpoint->measured[tmsg_map_stamp(map) % TMSG_MEASURED];
 }

@@ -225,6 +225,10 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* from any thread */
 void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_return(tmsg_endpoint_t *endpoint);
 
+/* The low bits of an id are its place in the table of its worker. */
+#define TMSG_ENDPOINT_SLOT_BITS 20
+#define TMSG_ENDPOINT_SLOT_MASK ((1u << TMSG_ENDPOINT_SLOT_BITS) - 1)
+
 /* The endpoint that an id of ours names, or NULL. */
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id);
 
@@ -232,23 +236,6 @@ tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id);
  * status; `error` names the cause, the peer is put in front. */
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *error);
-
-/* The same from inside UCX: done by the next chores. */
-void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                         const char *error);
-
-/* UCX says that the connection is lost: breaks it, unless the socket says in
- * time why it ended. */
-void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
-
-/* The same of its lane. Not inside UCX. */
-void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
-
-/* The same of a message that UCX did not take, whatever the reason. */
-void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
-
-/* Whether a status of UCX's is of the connection, not of some memory. */
-bool tmsg_endpoint_is_loss(ucs_status_t ucs);
 
 /* Lock held, outside UCX: takes the connection away from an endpoint that lives
  * on. In order; UCX still has to report. `alive`: the peer is there yet. */
@@ -298,10 +285,6 @@ void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint);
 /* Takes back one of in_ucx; the last one may free an ended endpoint. */
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);
 
-/* Takes an endpoint out of the table that has ended, has nothing in UCX and is
- * nobody's any more: until then its worker's end finds it there. */
-void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint);
-
 /* Adds a request to a list, with two references, so that it can end before its
  * handle is given out. Canceled, it ends alone and names the endpoint, which
  * may be NULL. Errors: NO_MEMORY. */
@@ -312,5 +295,27 @@ tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
 /* Ends all events of a list. */
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error);
+
+/* Whether what the peer says is to be believed: it has proved a key, or none is
+ * asked for. */
+bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint);
+
+/* Whether UCX has an endpoint for a peer that is still to prove its key: one by
+ * blob. */
+bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint);
+
+/* Whether it is on its way, so that a step may have become possible. */
+bool tmsg_close_waits(const tmsg_endpoint_t *endpoint);
+
+/* Whether the socket still stands; true where there never was one. */
+bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
+
+/* Lock held: has the endpoint's chores done by the next progress(). */
+void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint);
+
+/* Where the measures of a map that suits the peer are; of another map, if the
+ * stamp is another. */
+tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
+                                    const tmsg_map_t *map);
 
 #endif

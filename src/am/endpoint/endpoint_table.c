@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A worker's endpoints by their ids, and how long each of them lives. */
-#include "am/endpoint/endpoint.h"
-
 #include <stdlib.h>
 
 #include "am/endpoint/dialect.h"
-#include "am/endpoint/repeat.h"
+#include "am/endpoint/endpoint.h"
+#include "am/engine/endpoint_free.h"
 #include "am/recv/abort.h"
-#include "am/recv/call.h"
+#include "am/recv/consumer.h"
 #include "am/session/resume.h"
-
-#define SLOT_BITS 20
-#define SLOT_MASK ((1u << SLOT_BITS) - 1)
 
 #define REFS_AHEAD 64
 
@@ -73,17 +69,6 @@ tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_ucx_t *ucx, uint32_t *i)
     return NULL;
 }
 
-/* Out of the table, and with it the references that were had ahead. */
-static void unlist(tmsg_endpoint_t *endpoint)
-{
-    atomic_fetch_sub_explicit(&endpoint->refs, endpoint->refs_ahead,
-                              memory_order_relaxed);
-    endpoint->refs_ahead = 0;
-    endpoint->listed = false;
-    tmsg_repeat_leave(endpoint);
-    tmsg_endpoint_drop(endpoint);
-}
-
 static tmsg_status_t find_slot(tmsg_worker_t *worker, uint32_t *slot_p)
 {
     uint32_t slots = worker->endpoint_slots;
@@ -95,7 +80,7 @@ static tmsg_status_t find_slot(tmsg_worker_t *worker, uint32_t *slot_p)
             return TMSG_OK;
         }
     }
-    if (slots > SLOT_MASK / 2) {
+    if (slots > TMSG_ENDPOINT_SLOT_MASK / 2) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "a worker has at most %u endpoints", slots);
     }
@@ -156,36 +141,18 @@ void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint)
 
     do { /* 0 is nobody's */
         *generation += 1;
-        endpoint->id = (endpoint->id & SLOT_MASK) | (*generation << SLOT_BITS);
-    } while (endpoint->id <= SLOT_MASK);
+        endpoint->id = (endpoint->id & TMSG_ENDPOINT_SLOT_MASK) |
+                       (*generation << TMSG_ENDPOINT_SLOT_BITS);
+    } while (endpoint->id <= TMSG_ENDPOINT_SLOT_MASK);
 }
 
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id)
 {
-    uint32_t slot = id & SLOT_MASK;
+    uint32_t slot = id & TMSG_ENDPOINT_SLOT_MASK;
     tmsg_endpoint_t *endpoint =
         slot < worker->endpoint_slots ? worker->endpoints[slot] : NULL;
 
     return endpoint != NULL && endpoint->id == id ? endpoint : NULL;
-}
-
-void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
-{
-    tmsg_endpoint_t **slot =
-        &endpoint->worker->endpoints[endpoint->id & SLOT_MASK];
-
-    if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
-        !endpoint->handle && *slot == endpoint) {
-        *slot = NULL;
-        endpoint->worker->endpoint_count--;
-        tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
-        endpoint->worker->gone_endpoints += !endpoint->is_lane;
-        if (endpoint->ucx != NULL) {
-            endpoint->ucx->users--;
-            endpoint->ucx = NULL;
-        }
-        unlist(endpoint);
-    }
 }
 
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)

@@ -9,6 +9,8 @@
 #include <sys/random.h>
 #include <sys/uio.h>
 
+#include "am/endpoint/fail.h"
+#include "am/ucx/ucx.h"
 #include "core/bytes.h"
 #include "core/error.h"
 
@@ -68,7 +70,7 @@ void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
     char why[160];
 
     tmsg_lease_withdraw(endpoint);
-    if (!tmsg_endpoint_is_down(endpoint) && !tmsg_endpoint_is_loss(ucs)) {
+    if (!tmsg_endpoint_is_down(endpoint) && !tmsg_ucx_is_loss(ucs)) {
         snprintf(why, sizeof(why),
                  "UCX failed at a message that the peer may still be reading: "
                  "%s",

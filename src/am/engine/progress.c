@@ -14,8 +14,8 @@
 #include "am/recv/call.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
-#include "am/recv/lying.h"
 #include "am/ucx/kin.h"
+#include "am/ucx/retained.h"
 #include "am/ucxx/ucxx.h"
 #include "core/error.h"
 

@@ -13,10 +13,9 @@
 #include "am/connect/handshake.h"
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "am/engine/progress.h"
 #include "am/listen/knocks.h"
-#include "am/listen/listener.h"
-#include "am/session/resume.h"
 #include "am/ucx/linger.h"
 #include "core/log.h"
 

@@ -7,7 +7,8 @@
 #include "am/connect/admit.h"
 #include "am/connect/handshake.h"
 #include "am/endpoint/endpoint.h"
-#include "am/engine/progress.h"
+#include "am/endpoint/fail.h"
+#include "am/engine/endpoint_free.h"
 #include "am/listen/knocks.h"
 #include "core/log.h"
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/connect/attach.h"
 #include "am/listen/accept.h"
+#include "am/listen/accept_blob.h"
 
 #define KNOCKS_MOST 1024             /* as in a socket's queue */
 #define KNOCKS_BYTES_MOST (8u << 20) /* of all these */

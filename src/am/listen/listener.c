@@ -8,6 +8,7 @@
 
 #include "am/connect/admit_blob.h"
 #include "am/connect/attach.h"
+#include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/engine/progress.h"
 #include "am/listen/accept.h"

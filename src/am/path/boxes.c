@@ -7,7 +7,7 @@
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
-#include "am/worker/context.h"
+#include "am/endpoint/fail.h"
 #include "core/bytes.h"
 #include "core/log.h"
 #include "serialize/header.h"

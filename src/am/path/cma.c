@@ -10,6 +10,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "core/bytes.h"
 

@@ -10,8 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/connect/handshake.h"
+#include "am/boot/refusal.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/net/sock.h"
 #include "am/path/lane_ring.h"
 #include "am/shm/ring.h"

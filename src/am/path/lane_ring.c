@@ -6,9 +6,8 @@
 
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
-#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/shm/ring.h"
-#include "am/worker/context.h"
 #include "core/bytes.h"
 #include "core/log.h"
 

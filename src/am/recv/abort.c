@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "am/boot/refusal.h"
 #include "am/endpoint/control.h"
-#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/recv/deliver.h"
 #include "am/recv/receive.h"
 #include "core/bytes.h"

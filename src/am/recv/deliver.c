@@ -2,13 +2,18 @@
 /* From a whole message to the application, each in its turn. */
 #include "am/recv/deliver.h"
 
-#include "am/connect/close.h"
+#include <stdlib.h>
+
+#include "am/endpoint/channel.h"
 #include "am/endpoint/dialect.h"
-#include "am/recv/call.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
+#include "am/recv/consumer.h"
+#include "am/recv/outcomes.h"
 #include "am/recv/receive.h"
 #include "am/recv/schemas.h"
-#include "am/send/trace.h"
-#include "am/session/resume.h"
+#include "am/recv/trace.h"
+#include "core/error.h"
 
 /* Messages of a stream are taken in another order than they came in: its end
  * at once, what is before that when it is read. */
@@ -262,4 +267,17 @@ void tmsg_message_take_back(tmsg_message_t *message)
     message->channel->rx_consumed++;
     endpoint->dialect->credit(message->channel);
     pass_over(message);
+}
+
+bool tmsg_channel_pass(tmsg_channel_t *channel)
+{
+    uint64_t mask;
+
+    if (!tmsg_channel_overtook(channel, channel->rx_sequence)) {
+        return false;
+    }
+    *tmsg_channel_overtaking(channel, channel->rx_sequence, &mask) &= ~mask;
+    tmsg_schemas_passed(channel, channel->rx_sequence);
+    channel->rx_sequence++;
+    return true;
 }

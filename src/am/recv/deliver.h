@@ -25,4 +25,7 @@ void tmsg_message_taken(tmsg_message_t *message);
 /* Gives up one that was queued to be pulled, and is not any more. */
 void tmsg_message_take_back(tmsg_message_t *message);
 
+/* Goes past the next message in order, if it was delivered before. */
+bool tmsg_channel_pass(tmsg_channel_t *channel);
+
 #endif

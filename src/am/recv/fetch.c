@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/engine/progress.h"
 #include "am/path/cma.h"
@@ -13,13 +14,13 @@
 #include "am/recv/fetch_queue.h"
 #include "am/recv/incoming.h"
 #include "am/recv/lying.h"
-#include "am/recv/parts_layout.h"
+#include "am/recv/outcomes.h"
 #include "am/recv/place.h"
 #include "am/recv/receive.h"
 #include "am/recv/stage_in.h"
 #include "am/send/parts.h"
-#include "am/session/resume.h"
 #include "am/ucx/segments.h"
+#include "am/ucx/ucx.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/split.h"
@@ -107,7 +108,7 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
     bool alive = is_lent(endpoint);
     char why[160];
 
-    if (alive && tmsg_endpoint_is_loss(ucs)) {
+    if (alive && tmsg_ucx_is_loss(ucs)) {
         message->state = TMSG_RX_BROKEN;
         tmsg_endpoint_lose(endpoint, ucs);
         return;

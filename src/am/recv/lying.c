@@ -3,12 +3,8 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/recv/place.h"
+#include "am/ucx/retained.h"
 #include "core/map.h"
-
-/* Written over a payload that nobody looks at any more. */
-struct tmsg_lifted {
-    struct tmsg_lifted *next;
-};
 
 bool tmsg_message_may_lie(const tmsg_message_t *message)
 {
@@ -39,15 +35,6 @@ tmsg_status_t tmsg_message_lie(tmsg_message_t *message)
     return status;
 }
 
-static void give(tmsg_ucx_t *ucx, struct tmsg_lifted *lifted)
-{
-    lifted->next = atomic_load_explicit(&ucx->lifted, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&ucx->lifted, &lifted->next,
-                                                  lifted, memory_order_release,
-                                                  memory_order_relaxed)) {
-    }
-}
-
 /* UCX is called by one thread at a time, and from none of its callbacks. */
 void tmsg_message_lift(tmsg_message_t *message)
 {
@@ -56,28 +43,9 @@ void tmsg_message_lift(tmsg_message_t *message)
     if (message->lying_bytes == 0) {
         return;
     }
-    if (message->data != NULL) {
-        bool first =
-            atomic_load_explicit(&ucx->lifted, memory_order_relaxed) == NULL;
-
-        give(ucx, message->data);
-        if (first) {
-            tmsg_store_signal(message->store);
-        }
+    if (message->data != NULL && tmsg_ucx_lift(ucx, message->data)) {
+        tmsg_store_signal(message->store);
     }
     tmsg_store_discharge(message->store, message->lying_bytes);
     tmsg_ucx_let_go(ucx);
-}
-
-void tmsg_ucx_release_lifted(tmsg_ucx_t *ucx)
-{
-    struct tmsg_lifted *lifted =
-        atomic_exchange_explicit(&ucx->lifted, NULL, memory_order_acquire);
-
-    while (lifted != NULL) {
-        struct tmsg_lifted *next = lifted->next;
-
-        ucp_am_data_release(ucx->ucp, lifted);
-        lifted = next;
-    }
 }

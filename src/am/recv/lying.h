@@ -23,7 +23,4 @@ tmsg_status_t tmsg_message_lie(tmsg_message_t *message);
 /* From any thread, when such a message ends. */
 void tmsg_message_lift(tmsg_message_t *message);
 
-/* Lock held, outside UCX: frees what was lifted by others. */
-void tmsg_ucx_release_lifted(tmsg_ucx_t *ucx);
-
 #endif

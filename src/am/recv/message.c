@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/recv/call.h"
+#include "am/recv/consumer.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch.h"
 #include "am/recv/lying.h"

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/path/cma.h"
 #include "am/path/lane.h"

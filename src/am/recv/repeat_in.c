@@ -5,13 +5,13 @@
 #include "am/endpoint/credit.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/repeat.h"
-#include "am/recv/call.h"
+#include "am/endpoint/trace.h"
+#include "am/recv/consumer.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch_queue.h"
 #include "am/recv/incoming.h"
 #include "am/recv/message.h"
 #include "am/recv/receive.h"
-#include "am/send/trace.h"
 #include "core/error.h"
 
 #define LINE_BYTES 64   /* of a cache */

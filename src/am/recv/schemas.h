@@ -14,10 +14,6 @@
 #define TMSG_SCHEMA_BYTES (2048u * 1024u)
 #define TMSG_SCHEMA_WORKER_BYTES (16u * 1024u * 1024u)
 
-/* The sender's table, made when first asked for; NULL where the peer keeps
- * none, or there is no memory: then maps go in full. */
-tmsg_schema_table_t *tmsg_schemas_table(tmsg_channel_t *channel);
-
 /* A body has been decoded: notes the layout that it defines, or gives the map
  * the one that it refers to. Errors: MALFORMED (a reference to nothing ends the
  * connection, too), LIMIT_EXCEEDED, NO_MEMORY. */
@@ -38,7 +34,5 @@ void tmsg_schemas_forget(tmsg_channel_t *channel);
 
 /* A message that is to be skipped does not define anything any more. */
 void tmsg_schemas_drop(tmsg_message_t *message);
-
-ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival);
 
 #endif

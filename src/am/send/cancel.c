@@ -6,13 +6,13 @@
 
 #include <stdio.h>
 
-#include "am/connect/close.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/send/again.h"
 #include "am/send/parts.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
-#include "am/session/resume.h"
 #include "core/map.h"
 
 /* Whether memory is read that stays the caller's. */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "am/endpoint/carrier.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/send/cancel.h"
 #include "am/send/parts_out_struct.h"

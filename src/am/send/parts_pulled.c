@@ -2,6 +2,7 @@
 /* Parts that wait until the peer has memory for all of them and says how they
  * are to come: by the lane, or by UCX. */
 #include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
 #include "am/path/lane.h"
 #include "am/send/cancel.h"
 #include "am/send/parts_out_struct.h"

@@ -5,10 +5,10 @@
 
 #include <stdbool.h>
 
+#include <tensormsg/map.h>
 #include <ucp/api/ucp.h>
 
-#include <tensormsg/map.h>
-
+#include "am/send/method.h"
 #include "am/worker/way.h"
 #include "core/map.h"
 #include "memory/pool.h"

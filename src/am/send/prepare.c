@@ -3,14 +3,15 @@
 #include <stdlib.h>
 
 #include "am/endpoint/carrier.h"
+#include "am/endpoint/endpoint.h"
 #include "am/endpoint/repeat.h"
 #include "am/path/lane.h"
-#include "am/recv/schemas.h"
 #include "am/send/allowed.h"
+#include "am/send/method.h"
 #include "am/send/parts.h"
+#include "am/send/schemas_out.h"
 #include "am/send/send.h"
 #include "am/send/stage_out.h"
-#include "am/worker/context.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/checksum.h"
@@ -89,12 +90,6 @@ static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
                        : malloc(send->header_bytes);
     return send->header == NULL ? tmsg_error_memory("a message's header")
                                 : TMSG_OK;
-}
-
-tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
-                                    const tmsg_map_t *map)
-{
-    return &endpoint->measured[tmsg_map_stamp(map) % TMSG_MEASURED];
 }
 
 static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)

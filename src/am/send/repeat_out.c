@@ -6,11 +6,9 @@
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/credit.h"
 #include "am/endpoint/repeat.h"
-#include "am/engine/progress.h"
+#include "am/endpoint/trace.h"
 #include "am/recv/call.h"
 #include "am/send/send.h"
-#include "am/send/trace.h"
-#include "am/session/resume.h"
 #include "core/bytes.h"
 #include "core/probe.h"
 

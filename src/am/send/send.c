@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "am/endpoint/dialect.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/repeat.h"
+#include "am/endpoint/session.h"
 #include "am/engine/progress.h"
 #include "am/recv/call.h"
 #include "am/send/cancel.h"
@@ -13,7 +16,6 @@
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
-#include "am/session/resume.h"
 #include "core/bytes.h"
 #include "core/map.h"
 #include "core/tensor.h"

@@ -107,11 +107,6 @@ uint64_t tmsg_send_left_us(uint64_t deadline_ns);
 void tmsg_send_hand_over(tmsg_send_t *send);
 void tmsg_send_ucx_reported(void *request, ucs_status_t ucs, void *arg);
 
-/* Where the measures of a map that suits the peer are; of another map, if the
- * stamp is another. */
-tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
-                                    const tmsg_map_t *map);
-
 /* Lock held: tmsg_endpoint_send(), with what it shares with others, or NULL, or
  * what makes it a call, or NULL. */
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,

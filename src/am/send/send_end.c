@@ -4,15 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "am/connect/close.h"
 #include "am/endpoint/dialect.h"
+#include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"
-#include "am/recv/call.h"
+#include "am/endpoint/session.h"
+#include "am/send/consumer.h"
 #include "am/send/parts.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
-#include "am/session/resume.h"
+#include "am/ucx/ucx.h"
 #include "core/log.h"
 #include "core/map.h"
 
@@ -212,7 +213,7 @@ static void note_status(tmsg_send_t *send, ucs_status_t ucs)
 {
     if (ucs != UCS_OK) {
         send->ucx_status = ucs;
-        if (tmsg_endpoint_is_loss(ucs) || send->parts != NULL) {
+        if (tmsg_ucx_is_loss(ucs) || send->parts != NULL) {
             tmsg_lease_reported(send->endpoint, ucs);
         } else {
             /* Where the peer has no words, it has no lease either. */

@@ -6,8 +6,8 @@
 #include "am/calls/calls.h"
 #include "am/endpoint/dialect.h"
 #include "am/engine/progress.h"
+#include "am/send/again.h"
 #include "am/send/cancel.h"
-#include "am/session/resume.h"
 #include "core/map.h"
 #include "serialize/json.h"
 

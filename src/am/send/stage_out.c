@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/endpoint.h"
 #include "am/send/cancel.h"
-#include "am/send/parts.h"
 #include "am/staging/stage_sum.h"
-#include "am/worker/context.h"
 #include "core/bytes.h"
 #include "core/device.h"
 #include "core/map.h"

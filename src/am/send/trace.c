@@ -2,17 +2,8 @@
 #include "am/send/trace.h"
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/trace.h"
 #include "core/map.h"
-
-static void tell(const tmsg_endpoint_t *endpoint, tmsg_trace_event_t *event)
-{
-    const tmsg_context_t *context = endpoint->worker->context;
-
-    event->connection = endpoint->id;
-    event->endpoint = endpoint;
-    event->peer = endpoint->peer;
-    context->on_trace(context->on_trace_arg, event);
-}
 
 static void tell_of_send(const tmsg_send_t *send, tmsg_trace_step_t step,
                          tmsg_status_t status, uint64_t time_ns)
@@ -27,7 +18,7 @@ static void tell_of_send(const tmsg_send_t *send, tmsg_trace_step_t step,
         .channel = send->channel->number,
     };
 
-    tell(send->endpoint, &event);
+    tmsg_trace_tell(send->endpoint, &event);
 }
 
 static bool is_large(const tmsg_send_t *send)
@@ -105,20 +96,4 @@ void tmsg_trace_failed(const tmsg_send_t *send, tmsg_status_t status)
     if (tmsg_trace_is_on(send->endpoint)) {
         tell_of_send(send, TMSG_TRACE_SEND_FAILED, status, tmsg_now_ns());
     }
-}
-
-void tmsg_trace_tell_received(const tmsg_message_t *message,
-                              tmsg_trace_step_t step, tmsg_status_t status)
-{
-    tmsg_trace_event_t event = {
-        .step = step,
-        .status = status,
-        .time_ns = tmsg_now_ns(),
-        .bytes = tmsg_message_bytes(message),
-        .message_id = message->head.message_id,
-        .sequence = message->head.sequence,
-        .channel = message->head.channel,
-    };
-
-    tell(message->endpoint, &event);
 }

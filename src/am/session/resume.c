@@ -9,8 +9,8 @@
 #include "am/connect/handshake.h"
 #include "am/connect/ping.h"
 #include "am/connect/redial.h"
-#include "am/endpoint/dialect.h"
-#include "am/engine/progress.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "am/listen/listener.h"
 #include "am/send/parts.h"
 #include "core/log.h"
@@ -19,7 +19,6 @@
 #define MOST_BACKOFF_MS 5000
 #define GIVE_UP_MS 60000
 #define DOUBLINGS_MOST 20
-#define FETCHES_MOST 3 /* connections that break by a fetch, in a row */
 #define NS_PER_MS UINT64_C(1000000)
 
 static void copy(char *to, size_t bytes, const char *from)
@@ -90,24 +89,6 @@ void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
         hello->resume_ms = resume->keep_ms;
         hello->resumes = endpoint->dialling && resume->away;
     }
-}
-
-bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint)
-{
-    const tmsg_resume_t *resume = endpoint->resume;
-
-    return resume != NULL && resume->agreed && !resume->over &&
-           endpoint->state != TMSG_EP_ENDED;
-}
-
-bool tmsg_resume_is_away(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->resume != NULL && endpoint->resume->away;
-}
-
-bool tmsg_resume_is_asking(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->resume != NULL && endpoint->resume->asking;
 }
 
 /* Sets out to end it for good, with the thread's error message. */
@@ -423,116 +404,4 @@ tmsg_status_t tmsg_resume_recognize(tmsg_endpoint_t *endpoint,
     return theirs->resumes || (keep_ms != 0 && theirs->resume_ms != 0)
                ? create(endpoint, keep_ms)
                : TMSG_OK;
-}
-
-bool tmsg_resume_has_again(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->resume != NULL && endpoint->resume->again_count > 0;
-}
-
-/* One that cannot be sent any more leaves a gap in the order, which the peer
- * skips when this side comes back once more. */
-void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
-{
-    tmsg_node_t *next, *node = endpoint->posted.head;
-
-    for (; tmsg_resume_has_again(endpoint) && endpoint->broken == TMSG_OK;
-         node = next) {
-        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
-        tmsg_status_t status;
-
-        next = node->next;
-        if (!send->again) {
-            continue;
-        }
-        endpoint->resume->again_count--;
-        status = endpoint->dialect->prepare(send);
-        if (status == TMSG_IN_PROGRESS) { /* with those behind it */
-            endpoint->resume->again_count++;
-            return;
-        }
-        if (status == TMSG_OK) {
-            tmsg_send_post(send);
-        } else {
-            tmsg_list_remove(&endpoint->posted, node);
-            tmsg_send_end(send, status, tmsg_error_message());
-            tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                                "a message could not be sent again");
-        }
-    }
-}
-
-void tmsg_resume_dropped(const tmsg_send_t *send)
-{
-    tmsg_endpoint_t *endpoint = send->endpoint;
-
-    if (send->again) {
-        endpoint->resume->again_count--;
-    }
-    if (send->again ||
-        (tmsg_resume_is_away(endpoint) && endpoint->state != TMSG_EP_AWAY)) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                            "a message that was to be sent again was given up");
-    }
-}
-
-void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
-                      tmsg_status_t status)
-{
-    tmsg_resume_t *resume = channel->endpoint->resume;
-    tmsg_outcome_t *place;
-
-    if (!tmsg_resume_keeps(channel->endpoint)) {
-        return;
-    }
-    place = &resume->outcomes[resume->outcome_next];
-    if (resume->outcome_count == TMSG_RESUME_OUTCOMES) {
-        tmsg_channel_find(channel->endpoint, place->channel)->rx_known =
-            place->sequence + 1;
-    } else {
-        resume->outcome_count++;
-    }
-    resume->outcome_next = (resume->outcome_next + 1) % TMSG_RESUME_OUTCOMES;
-    *place = (tmsg_outcome_t){channel->number, sequence, status,
-                              channel->received_messages};
-}
-
-bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, bool alive,
-                              const char *why)
-{
-    if (!tmsg_resume_keeps(endpoint) ||
-        endpoint->resume->fetch_failures >= FETCHES_MOST) {
-        return false;
-    }
-    endpoint->resume->fetch_failed |= alive;
-    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
-    return true;
-}
-
-void tmsg_resume_fetched(tmsg_endpoint_t *endpoint)
-{
-    if (endpoint->resume != NULL) {
-        endpoint->resume->fetch_failures = 0;
-    }
-}
-
-const char *tmsg_resume_words(const tmsg_endpoint_t *endpoint)
-{
-    static _Thread_local char words[TMSG_ERROR_BYTES];
-    const tmsg_resume_t *resume = endpoint->resume;
-
-    if (resume == NULL || !resume->away) {
-        return "";
-    }
-    if (endpoint->dialling) {
-        snprintf(words, sizeof(words), "%s: reconnecting, attempt %u%s%s: %s",
-                 endpoint->peer,
-                 resume->attempts + (endpoint->state == TMSG_EP_AWAY),
-                 resume->latest[0] == '\0' ? "" : ", before: ", resume->latest,
-                 resume->broke);
-    } else {
-        snprintf(words, sizeof(words), "%s: waiting for it to come back: %s",
-                 endpoint->peer, resume->broke);
-    }
-    return words;
 }

@@ -66,12 +66,6 @@ void tmsg_resume_free(tmsg_endpoint_t *endpoint);
 /* Fills in what our hello says of it. */
 void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
 
-/* Whether what the peer has not confirmed is kept for another connection. */
-bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint);
-
-/* Whether an endpoint is between two connections. */
-bool tmsg_resume_is_away(const tmsg_endpoint_t *endpoint);
-
 /* The endpoint is to end. True: it is away instead. Else it ends with
  * *status_p, which may have been changed. */
 bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
@@ -100,7 +94,6 @@ tmsg_status_t tmsg_resume_recognize(tmsg_endpoint_t *endpoint,
                                     const tmsg_hello_t *theirs);
 /* The dialling side: the frame RESUME. From there on it is asking. */
 tmsg_status_t tmsg_resume_ask(tmsg_endpoint_t *endpoint);
-bool tmsg_resume_is_asking(const tmsg_endpoint_t *endpoint);
 /* The frames RESUME and RESUMED. */
 tmsg_status_t tmsg_resume_asked(tmsg_endpoint_t *endpoint, const uint8_t *data,
                                 size_t bytes);
@@ -111,28 +104,6 @@ void tmsg_resume_look(tmsg_endpoint_t *endpoint);
 
 /* A connection ends as malformed: so does the session that it asked for. */
 void tmsg_resume_disown(tmsg_endpoint_t *connection, const char *why);
-
-/* Sends that the peer did not get go before all others. */
-bool tmsg_resume_has_again(const tmsg_endpoint_t *endpoint);
-void tmsg_resume_send_again(tmsg_endpoint_t *endpoint);
-
-/* A posted send that UCX does not have is given up: if the peer was told that
- * it comes again, it has to be told otherwise. */
-void tmsg_resume_dropped(const tmsg_send_t *send);
-
-/* Notes a message of the peer's whose turn came and that was refused. */
-void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
-                      tmsg_status_t status);
-
-/* A fetch failed, and whether the connection stands all the same. True: it is
- * broken for that, and the message comes again; false: that was tried often
- * enough, or cannot be. */
-bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, bool alive,
-                              const char *why);
-void tmsg_resume_fetched(tmsg_endpoint_t *endpoint);
-
-/* The words while it is away; a text of this thread. */
-const char *tmsg_resume_words(const tmsg_endpoint_t *endpoint);
 
 /* Both sides' state, as the frames carry it: see resume_state.c. */
 tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,

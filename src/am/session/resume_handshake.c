@@ -7,6 +7,8 @@
 
 #include "am/connect/handshake.h"
 #include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "am/engine/progress.h"
 #include "am/listen/listener.h"
 #include "am/session/resume.h"

@@ -4,10 +4,9 @@
  * docs/connection.md. Sequence numbers are compared modulo 2^32. */
 #include <string.h>
 
+#include "am/boot/refusal.h"
 #include "am/calls/calls.h"
-#include "am/endpoint/control.h"
 #include "am/recv/deliver.h"
-#include "am/recv/message.h"
 #include "am/recv/receive.h"
 #include "am/session/resume.h"
 #include "core/bytes.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/engine/progress.h"
 #include "am/net/loop.h"
 #include "core/bytes.h"

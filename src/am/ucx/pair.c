@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/ucx/ucx.h"
 
 static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 {
@@ -42,7 +44,7 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
         return TMSG_OK;
     }
     /* A TCP port that nobody listens at is told as a loss. */
-    if (ucs == UCS_ERR_UNREACHABLE || tmsg_endpoint_is_loss(ucs)) {
+    if (ucs == UCS_ERR_UNREACHABLE || tmsg_ucx_is_loss(ucs)) {
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                               "no transport of UCX's leads there (UCX_TLS, "
                               "UCX_NET_DEVICES, /dev/shm), or the peer has "

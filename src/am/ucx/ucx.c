@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "am/net/netif.h"
-#include "am/recv/lying.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/first.h"
 #include "am/ucx/forked.h"
@@ -18,10 +17,14 @@
 #include "am/ucx/linger.h"
 #include "am/ucx/pair.h"
 #include "am/ucx/park.h"
+#include "am/ucx/retained.h"
 #include "am/ucx/ucx_known.h"
+#include "am/worker/context.h"
 #include "am/worker/worker.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/utf8.h"
+#include "serialize/header.h"
 
 #define BLAME_BYTES 240
 #define DESCRIPTORS 40       /* more than a UCX worker takes */
@@ -582,4 +585,10 @@ void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)
                                  used == 0 ? "" : ", ", name);
     }
     free(report);
+}
+
+bool tmsg_ucx_is_loss(ucs_status_t ucs)
+{
+    return ucs == UCS_ERR_ENDPOINT_TIMEOUT || ucs == UCS_ERR_CONNECTION_RESET ||
+           ucs == UCS_ERR_NOT_CONNECTED || ucs == UCS_ERR_CANCELED;
 }

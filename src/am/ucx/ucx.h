@@ -150,4 +150,7 @@ ucs_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
  * to `bytes`. */
 void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes);
 
+/* Whether a status of UCX's is of the connection, not of some memory. */
+bool tmsg_ucx_is_loss(ucs_status_t ucs);
+
 #endif

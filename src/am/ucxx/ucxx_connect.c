@@ -5,8 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "am/connect/ucx_for.h"
 #include "am/endpoint/dialect.h"
-#include "am/engine/progress.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/engine/retire.h"
 #include "am/listen/accept.h"
 #include "am/net/netif.h"

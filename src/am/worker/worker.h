@@ -180,17 +180,8 @@ static inline uint32_t tmsg_worker_credit_batch(const tmsg_worker_t *worker)
 /* Lock held. Errors: CLOSED (it is ending, and takes nothing new). */
 tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker);
 
-/* The UCX worker for a scope and role, opened when first asked for. The caller
- * is a user of it until it lets go. */
-tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
-                              const tmsg_ucx_scope_t *scope, bool dialling,
-                              tmsg_ucx_t **ucx_p);
-
 /* Lock held: queues a callback. */
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due);
-
-/* Lock held: has the endpoint's chores done by the next progress(). */
-void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint);
 
 /* Lock held: something that somebody may wait for has happened. */
 void tmsg_worker_changed(tmsg_worker_t *worker);

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/boot/refusal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/utf8.h"
+
+tmsg_status_t tmsg_control_failure(int32_t status)
+{
+    bool known = status < 0 && status >= TMSG_ERR_APPLICATION;
+
+    /* CLOSED means the orderly end, which is said in another way; what is
+     * DROPPED nobody else hears of. */
+    known = known && status != TMSG_ERR_CLOSED && status != TMSG_ERR_DROPPED;
+    return known ? (tmsg_status_t)status : TMSG_ERR_REFUSED;
+}
+
+tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes)
+{
+    tmsg_status_t status =
+        bytes < 4 ? TMSG_ERR_REFUSED
+                  : tmsg_control_failure((int32_t)tmsg_get_le(data, 4));
+
+    return tmsg_error_set(status, "refused by the peer: %.*s",
+                          bytes < 4 ? 0 : (int)(bytes - 4),
+                          (const char *)data + 4);
+}

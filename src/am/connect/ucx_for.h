@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/connect/ucx_for.h - the UCX worker that a connection needs. */
+#ifndef TMSG_AM_CONNECT_UCX_FOR_H
+#define TMSG_AM_CONNECT_UCX_FOR_H
+
+#include "am/worker/worker.h"
+
+/* The UCX worker for a scope and role, opened when first asked for. The caller
+ * is a user of it until it lets go. */
+tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
+                              const tmsg_ucx_scope_t *scope, bool dialling,
+                              tmsg_ucx_t **ucx_p);
+
+#endif

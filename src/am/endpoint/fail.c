@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/endpoint/fail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/lease.h"
+#include "am/ucx/ucx.h"
+#include "core/log.h"
+#include "core/utf8.h"
+
+#define LAST_WORDS_MS 1000 /* a busy machine, or a relay, may keep them */
+
+void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                         const char *error)
+{
+    /* Once it has our FIN the peer may end, and UCX may be the first to tell:
+     * whether that was in order is said by the socket. */
+    if (status == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
+        endpoint->link.source.fd >= 0) {
+        return;
+    }
+    if (endpoint->broken == TMSG_OK) {
+        endpoint->broken = status;
+        snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
+                 error);
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+static void no_last_words(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, ucx_lost);
+
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, endpoint->lost_why);
+}
+
+/* A peer that ends a connection says why on the socket, which the others may
+ * overtake. False: there is none to wait for. */
+static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */
+    if (endpoint->link.source.fd < 0 || !endpoint->link.connected) {
+        return false;
+    }
+    if (endpoint->ucx_lost.deadline_ns == 0) {
+        snprintf(endpoint->lost_why, sizeof(endpoint->lost_why), "%s", why);
+        endpoint->ucx_lost.expired = no_last_words;
+        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
+                            LAST_WORDS_MS);
+    }
+    return true;
+}
+
+void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    static const char lost[] = "UCX lost the connection";
+    char why[128];
+
+    if (!awaits_last_words(endpoint, lost)) {
+        snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *words)
+{
+    char why[128];
+
+    snprintf(why, sizeof(why), "the connection for large payloads is lost: %s",
+             words);
+    if (!awaits_last_words(endpoint, why)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+{
+    if (tmsg_ucx_is_loss(ucs)) {
+        tmsg_endpoint_lose(endpoint, ucs);
+    } else {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            ucs_status_string(ucs));
+    }
+}

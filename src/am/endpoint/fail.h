@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/endpoint/fail.h - a connection has failed: why is noted here, and its end
+ * follows in a step of its worker. */
+#ifndef TMSG_AM_ENDPOINT_FAIL_H
+#define TMSG_AM_ENDPOINT_FAIL_H
+
+#include "am/endpoint/endpoint.h"
+
+/* The same from inside UCX: done by the next chores. */
+void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                         const char *error);
+
+/* UCX says that the connection is lost: breaks it, unless the socket says in
+ * time why it ended. */
+void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+
+/* The same of its lane. Not inside UCX. */
+void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
+
+/* The same of a message that UCX did not take, whatever the reason. */
+void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+
+#endif

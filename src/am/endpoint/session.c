@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/endpoint/session.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/session/resume.h"
+#include "core/log.h"
+
+bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_resume_t *resume = endpoint->resume;
+
+    return resume != NULL && resume->agreed && !resume->over &&
+           endpoint->state != TMSG_EP_ENDED;
+}
+
+bool tmsg_resume_is_away(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->resume != NULL && endpoint->resume->away;
+}
+
+bool tmsg_resume_is_asking(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->resume != NULL && endpoint->resume->asking;
+}
+
+bool tmsg_resume_has_again(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->resume != NULL && endpoint->resume->again_count > 0;
+}
+
+const char *tmsg_resume_words(const tmsg_endpoint_t *endpoint)
+{
+    static _Thread_local char words[TMSG_ERROR_BYTES];
+    const tmsg_resume_t *resume = endpoint->resume;
+
+    if (resume == NULL || !resume->away) {
+        return "";
+    }
+    if (endpoint->dialling) {
+        snprintf(words, sizeof(words), "%s: reconnecting, attempt %u%s%s: %s",
+                 endpoint->peer,
+                 resume->attempts + (endpoint->state == TMSG_EP_AWAY),
+                 resume->latest[0] == '\0' ? "" : ", before: ", resume->latest,
+                 resume->broke);
+    } else {
+        snprintf(words, sizeof(words), "%s: waiting for it to come back: %s",
+                 endpoint->peer, resume->broke);
+    }
+    return words;
+}

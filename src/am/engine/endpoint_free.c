@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/engine/endpoint_free.h"
+
+#include <stdlib.h>
+
+#include "am/endpoint/channel.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/repeat.h"
+#include "am/recv/schemas.h"
+#include "core/error.h"
+
+static void free_content(tmsg_channel_t *channel)
+{
+    tmsg_repeat_free(channel);
+    tmsg_schema_table_destroy(channel->tx_schemas);
+    tmsg_schema_store_destroy(channel->rx_schemas);
+    tmsg_schemas_forget(channel);
+    free(channel->overtook);
+    channel->tx_schemas = NULL;
+    channel->rx_schemas = NULL;
+    channel->overtook = NULL;
+}
+
+void tmsg_channels_free(tmsg_endpoint_t *endpoint)
+{
+    tmsg_channels_t *channels = &endpoint->channels;
+
+    free_content(&channels->zero);
+    for (uint32_t i = 0; i < channels->slots; i++) {
+        if (channels->further[i] != NULL) {
+            free_content(channels->further[i]);
+            free(channels->further[i]);
+        }
+    }
+    free(channels->further);
+    for (uint32_t i = 0; i < channels->stream_slots; i++) {
+        if (channels->streams[i] != NULL) {
+            free_content(channels->streams[i]);
+            free(channels->streams[i]);
+        }
+    }
+    free(channels->streams);
+    if (channels->calls != NULL) {
+        free_content(channels->calls);
+        free(channels->calls);
+    }
+}
+
+void tmsg_channels_parted(tmsg_endpoint_t *endpoint)
+{
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        free_content(channel);
+    }
+}
+
+/* Out of the table, and with it the references that were had ahead. */
+static void unlist(tmsg_endpoint_t *endpoint)
+{
+    atomic_fetch_sub_explicit(&endpoint->refs, endpoint->refs_ahead,
+                              memory_order_relaxed);
+    endpoint->refs_ahead = 0;
+    endpoint->listed = false;
+    tmsg_repeat_leave(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_t **slot =
+        &endpoint->worker->endpoints[endpoint->id & TMSG_ENDPOINT_SLOT_MASK];
+
+    if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
+        !endpoint->handle && *slot == endpoint) {
+        *slot = NULL;
+        endpoint->worker->endpoint_count--;
+        tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
+        endpoint->worker->gone_endpoints += !endpoint->is_lane;
+        if (endpoint->ucx != NULL) {
+            endpoint->ucx->users--;
+            endpoint->ucx = NULL;
+        }
+        unlist(endpoint);
+    }
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/listen/accept_blob.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/connect/admit_blob.h"
+#include "am/connect/attach.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/listen/accept.h"
+#include "am/listen/knocks.h"
+#include "am/listen/listener.h"
+#include "core/bytes.h"
+#include "core/log.h"
+
+/* The dialling side has judged our blob by the same rule. */
+static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
+                               const tmsg_blob_t *blob,
+                               const tmsg_knocker_t *knocker)
+{
+    tmsg_status_t status = tmsg_attach_judge(endpoint, &blob->hello, false);
+    uint8_t body[TMSG_ATTACH_BYTES];
+
+    if (status == TMSG_OK && tmsg_admit_by_blob(endpoint)) {
+        tmsg_attach_fill(endpoint, body);
+        status = tmsg_admit_blob_answer(endpoint, knocker, body, sizeof(body));
+    }
+    return status != TMSG_OK
+               ? status
+               : tmsg_attach_address(
+                     endpoint,
+                     tmsg_blob_address(blob, endpoint->link.net_only));
+}
+
+/* A knock by blob: the endpoint is made here, from the peer's blob. */
+static void accept_knock(const tmsg_arrival_t *arrival,
+                         tmsg_listener_t *listener, tmsg_endpoint_t *endpoint,
+                         const tmsg_blob_t *blob, const tmsg_knocker_t *knocker)
+{
+    tmsg_status_t status;
+
+    endpoint->ucx = arrival->ucx;
+    endpoint->ucx->users++;
+    endpoint->accepted = true;
+    endpoint->keeper = listener;
+    endpoint->link.listener = listener;
+    endpoint->link.url.kind = TMSG_URL_BLOB;
+    tmsg_admit_begin(endpoint, listener->keyring);
+    tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
+    listener->handshakes++;
+    memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
+    tmsg_attach_heard(endpoint, arrival);
+    endpoint->peer_hello = blob->hello;
+    tmsg_endpoint_name_peer(endpoint, "blob://");
+    status = take_blob(endpoint, blob, knocker);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(endpoint, status, tmsg_error_message());
+    }
+}
+
+void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
+{
+    tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
+    tmsg_endpoint_t *endpoint;
+    tmsg_blob_t blob;
+    tmsg_status_t status =
+        tmsg_blob_decode(arrival->data, arrival->data_bytes, &blob);
+
+    if (status == TMSG_OK) {
+        status = tmsg_admit_blob_judge(listener->keyring, listener->proved,
+                                       &blob, arrival->data, arrival->body,
+                                       arrival->head.body_bytes, &knocker);
+    }
+    if (status == TMSG_OK && !tmsg_accept_make_room(listener)) {
+        if (tmsg_knocks_keep(listener, arrival)) {
+            sodium_memzero(&knocker, sizeof(knocker));
+            return;
+        }
+        knocker.turned = TMSG_TURNED_TOO_MANY;
+        status = tmsg_error_set(TMSG_ERR_BUSY, "too many are before it");
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_create(listener->worker, &endpoint);
+    }
+    if (status == TMSG_OK) {
+        accept_knock(arrival, listener, endpoint, &blob, &knocker);
+    } else {
+        listener->turned[knocker.turned]++;
+        tmsg_log(TMSG_LOG_WARN, "a knock is ignored: %s", tmsg_error_message());
+    }
+    sodium_memzero(&knocker, sizeof(knocker));
+}
+
+ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, false, false);
+    tmsg_listener_t *listener;
+
+    if (endpoint != NULL) {
+        if (!endpoint->knocked) {
+            tmsg_attach_heard(endpoint, arrival);
+        }
+        return UCS_OK;
+    }
+    listener = arrival->head.body_bytes != TMSG_ATTACH_BYTES
+                   ? NULL
+                   : tmsg_listener_by_token(arrival->ucx->worker, arrival->ucx,
+                                            arrival->body);
+    if (listener == NULL) {
+        tmsg_log(TMSG_LOG_WARN, "a knock with an unknown token is ignored");
+    } else {
+        tmsg_attach_knock(arrival, listener);
+    }
+    return UCS_OK;
+}

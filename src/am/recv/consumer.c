@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/consumer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/control.h"
+#include "am/recv/post.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/utf8.h"
+
+tmsg_status_t tmsg_stream_keep(tmsg_message_t *message,
+                               const tmsg_call_head_t *head)
+{
+    tmsg_call_head_t *kept = malloc(sizeof(*kept) + head->text_bytes + 1);
+    char *text = (char *)(kept + 1);
+
+    if (kept == NULL) {
+        return tmsg_error_memory("a stream's message");
+    }
+    *kept = *head;
+    memcpy(text, head->text, head->text_bytes);
+    text[head->text_bytes] = '\0';
+    kept->text = text;
+    message->stream = kept;
+    return TMSG_OK;
+}
+
+tmsg_stream_key_t tmsg_stream_key(const tmsg_endpoint_t *endpoint,
+                                  uint16_t channel)
+{
+    unsigned at = channel - TMSG_CHANNEL_STREAMS;
+
+    return (tmsg_stream_key_t){.ours = (at % 2 == 0) == endpoint->dialling,
+                               .index = (uint16_t)(at / 2)};
+}
+
+/* Of either kind: 0 where it is of no stream's. */
+static uint16_t channel_of(const tmsg_message_t *message)
+{
+    uint16_t channel = message->head.kind == TMSG_KIND_STREAM
+                           ? message->channel->number
+                       : message->stream != NULL ? message->stream->stream
+                                                 : 0;
+
+    return tmsg_channel_is_stream(channel) ? channel : 0;
+}
+
+void tmsg_stream_arrived(tmsg_message_t *message)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+    uint16_t channel = channel_of(message);
+
+    if (channel == 0) {
+        tmsg_stream_take(message);
+        tmsg_message_destroy(message);
+        return;
+    }
+    endpoint->calls_ops->streamed(endpoint->calls_peer,
+                                  tmsg_stream_key(endpoint, channel), message,
+                                  message->stream, TMSG_OK, "");
+}
+
+void tmsg_stream_failed(tmsg_message_t *message, const char *why)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+    uint16_t channel = channel_of(message);
+
+    if (message->head.kind == TMSG_KIND_STREAM_OVER &&
+        message->stream == NULL && message->refusal == TMSG_ERR_NO_MEMORY) {
+        /* Whose stream it ends nobody knows. */
+        tmsg_stream_break(message->endpoint, message->refusal, why);
+    } else if (endpoint->calls_peer != NULL && channel != 0) {
+        endpoint->calls_ops->streamed(endpoint->calls_peer,
+                                      tmsg_stream_key(endpoint, channel), NULL,
+                                      message->stream, message->refusal, why);
+    }
+}
+
+static tmsg_status_t check_type(uint8_t kind, uint8_t type)
+{
+    bool agree = kind == TMSG_KIND_STREAM        ? tmsg_call_is_stream(type)
+                 : kind == TMSG_KIND_STREAM_OVER ? tmsg_call_is_over(type)
+                                                 : type <= TMSG_CALL_REPLY;
+
+    return agree
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "call: type %u is not of kind %u", type, kind);
+}
+
+/* Whether it comes once more, with the next connection of its session: only
+ * then is it taken or refused, of which others are told and counts are made. */
+static bool comes_again(const tmsg_endpoint_t *endpoint,
+                        const tmsg_call_head_t *call)
+{
+    return endpoint->broken != TMSG_OK && endpoint->resume != NULL &&
+           (call->type == TMSG_CALL_REQUEST || call->type == TMSG_STREAM_OPEN);
+}
+
+tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
+                              const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    const tmsg_preamble_t *head = &arrival->head;
+    tmsg_call_head_t call;
+    tmsg_status_t status =
+        tmsg_call_decode(arrival->body - head->bytes, head->bytes, &call);
+
+    if (status == TMSG_OK) {
+        status = check_type(head->kind, call.type);
+    }
+    if (status == TMSG_OK && endpoint->worker->calls == NULL) {
+        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
+    }
+    if (status == TMSG_OK && comes_again(endpoint, &call)) {
+        status = tmsg_error_set(endpoint->broken, "%s", endpoint->broken_why);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_calls_meet(endpoint);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    return head->kind == TMSG_KIND_CALL
+               ? endpoint->calls_ops->begins(endpoint->calls_peer, &call,
+                                             &message->call, &message->posted)
+               : tmsg_stream_keep(message, &call);
+}
+
+tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
+                                   const tmsg_call_head_t *call)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    return endpoint->calls_ops->begins(endpoint->calls_peer, call,
+                                       &message->call, NULL);
+}
+
+void tmsg_call_arrived(tmsg_message_t *message)
+{
+    tmsg_call_in_t *call = message->call;
+    tmsg_status_t status = tmsg_post_finish(message);
+
+    message->call = NULL;
+    if (status == TMSG_OK) {
+        call->arrived(call, message);
+    } else {
+        call->failed(call, status, tmsg_error_message());
+        tmsg_message_destroy(message);
+    }
+}
+
+void tmsg_call_failed(tmsg_message_t *message, const char *why)
+{
+    tmsg_call_in_t *call = message->call;
+
+    message->call = NULL;
+    if (call != NULL) {
+        call->failed(call, message->refusal, why);
+    }
+}
+
+void tmsg_call_dropped(tmsg_message_t *message)
+{
+    tmsg_call_in_t *call = message->call;
+
+    message->call = NULL;
+    if (call != NULL) {
+        call->dropped(call);
+    }
+}
+
+static void run_ended(tmsg_due_t *due)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, calls_due);
+
+    endpoint->calls_ops->ended(endpoint->calls_peer, endpoint->status,
+                               endpoint->error);
+    tmsg_endpoint_drop(endpoint);
+}
+
+void tmsg_call_ended(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->calls_peer != NULL && endpoint->calls_due.run == NULL) {
+        endpoint->calls_due.run = run_ended;
+        tmsg_endpoint_hold(endpoint);
+        tmsg_worker_due(endpoint->worker, &endpoint->calls_due);
+    }
+}
+
+void tmsg_call_forget(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->calls_peer != NULL) {
+        endpoint->calls_ops->forget(endpoint->calls_peer);
+    }
+}
+
+ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+
+    if (endpoint != NULL && endpoint->worker->calls != NULL &&
+        arrival->head.body_bytes >= TMSG_UNCALL_BYTES &&
+        tmsg_calls_meet(endpoint) == TMSG_OK) {
+        /* The call may come behind it, as the first. */
+        endpoint->calls_ops->canceled(
+            endpoint->calls_peer,
+            tmsg_get_le(arrival->body, TMSG_UNCALL_BYTES));
+    }
+    return UCS_OK;
+}

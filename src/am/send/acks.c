@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/send/acks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/boot/refusal.h"
+#include "am/endpoint/control.h"
+#include "am/send/send.h"
+#include "core/bytes.h"
+#include "core/utf8.h"
+
+ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
+    char why[TMSG_ACK_TEXT_MAX + 32];
+    int32_t status;
+
+    if (endpoint == NULL || arrival->head.body_bytes < 4) {
+        return UCS_OK;
+    }
+    status = (int32_t)tmsg_get_le(arrival->body, 4);
+    snprintf(why, sizeof(why), "refused by the receiver: %.*s",
+             (int)(arrival->head.body_bytes - 4),
+             (const char *)arrival->body + 4);
+    tmsg_utf8_scrub(why);
+    tmsg_send_acknowledged(endpoint, arrival->head.message_id,
+                           status == 0 ? TMSG_OK : tmsg_control_failure(status),
+                           why);
+    return UCS_OK;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/send/again.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/dialect.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/endpoint/session.h"
+#include "am/session/resume.h"
+#include "core/log.h"
+
+/* One that cannot be sent any more leaves a gap in the order, which the peer
+ * skips when this side comes back once more. */
+void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *next, *node = endpoint->posted.head;
+
+    for (; tmsg_resume_has_again(endpoint) && endpoint->broken == TMSG_OK;
+         node = next) {
+        tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+        tmsg_status_t status;
+
+        next = node->next;
+        if (!send->again) {
+            continue;
+        }
+        endpoint->resume->again_count--;
+        status = endpoint->dialect->prepare(send);
+        if (status == TMSG_IN_PROGRESS) { /* with those behind it */
+            endpoint->resume->again_count++;
+            return;
+        }
+        if (status == TMSG_OK) {
+            tmsg_send_post(send);
+        } else {
+            tmsg_list_remove(&endpoint->posted, node);
+            tmsg_send_end(send, status, tmsg_error_message());
+            tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                                "a message could not be sent again");
+        }
+    }
+}
+
+void tmsg_resume_dropped(const tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (send->again) {
+        endpoint->resume->again_count--;
+    }
+    if (send->again ||
+        (tmsg_resume_is_away(endpoint) && endpoint->state != TMSG_EP_AWAY)) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            "a message that was to be sent again was given up");
+    }
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/send/method.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/worker/way.h"
+#include "core/error.h"
+
+/* A head whose body is spilled goes eagerly if it has parts, for its receiver
+ * is to know them before it finds memory. Up to here. */
+#define MIB (1024ULL * 1024)
+#define SPILLED_HEAD_MOST (4 * MIB)
+
+bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
+                        uint64_t now_ns, uint64_t silence_ns)
+{
+    if (messages != others->messages) {
+        others->messages = messages;
+        others->heard_ns = now_ns;
+    }
+    return others->heard_ns == 0 || now_ns - others->heard_ns >= silence_ns;
+}
+
+uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone)
+{
+    return alone && thresholds->lone_chunk_bytes > thresholds->chunk_bytes
+               ? thresholds->lone_chunk_bytes
+               : thresholds->chunk_bytes;
+}
+
+uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    if (!wish.parts) {
+        return TMSG_WAY_NO_PARTS;
+    }
+    switch (wish.way) {
+    case TMSG_WAY_AUTO:
+        return thresholds->part_bytes;
+    case TMSG_WAY_PARTS:
+        return 1;
+    default:
+        return TMSG_WAY_NO_PARTS;
+    }
+}
+
+static bool may_slice(uint64_t left, uint64_t spill,
+                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    return wish.slices && wish.way == TMSG_WAY_AUTO &&
+           left > thresholds->slice_bytes && spill <= SPILLED_HEAD_MOST;
+}
+
+/* One tensor that lies in one piece needs no other message to be that, but for
+ * one so large that small messages would wait longer behind it than behind all
+ * of its pieces that may be under way. */
+static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
+                     const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    if (measures->parts == 0 || !wish.parts) {
+        return false;
+    }
+    if (measures->foreign == 0 && spill > 0 &&
+        measures->head_bytes + spill > SPILLED_HEAD_MOST &&
+        !may_slice(measures->head_bytes, spill, thresholds, wish)) {
+        return false;
+    }
+    return wish.way == TMSG_WAY_PARTS || measures->foreign > 0 ||
+           measures->tensors > 1 || measures->packed > 0 || spill > 0 ||
+           (measures->bytes - 1) / TMSG_PARTS_SENT >= thresholds->chunk_bytes;
+}
+
+/* Whether it is one tensor as it lies, all of it, which the peer's kernel
+ * copies from there. */
+static bool is_read(const tmsg_measures_t *measures, uint64_t spill,
+                    tmsg_wish_t wish)
+{
+    return wish.reads && spill == 0 && measures->tensors == 1 &&
+           measures->packed == 0;
+}
+
+/* What is asked for goes as it is asked for, and a device's memory by UCX. */
+static bool is_by_lane(const tmsg_measures_t *measures, uint64_t spill,
+                       const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    uint64_t least = thresholds->lane_bytes;
+
+    if (is_read(measures, spill, wish) &&
+        thresholds->lane_piece_bytes > least) {
+        least = thresholds->lane_piece_bytes;
+    }
+    return wish.lane && wish.parts && wish.slices &&
+           wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
+           measures->foreign == 0 && measures->bytes > 0 &&
+           measures->bytes >= least && spill <= SPILLED_HEAD_MOST;
+}
+
+static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,
+                        const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
+{
+    if (pieces < 2 && packed == 0) {
+        return false; /* it lies in one piece already */
+    }
+    if (wish.way == TMSG_WAY_GATHER || wish.way == TMSG_WAY_SCATTER) {
+        return wish.way == TMSG_WAY_GATHER;
+    }
+    return bytes <= thresholds->gather_bytes ||
+           (bytes / thresholds->gather_mean_bytes < pieces &&
+            bytes <= thresholds->gather_most_bytes);
+}
+
+/* A list is walked, by the kernel or into a ring, as fast as a copy of ours
+ * would make one piece, but for tensors that are smaller than this on
+ * average. */
+#define WALKED_BYTES 512
+
+static bool is_gathered_for_lane(size_t pieces, uint64_t bytes,
+                                 const tmsg_thresholds_t *thresholds)
+{
+    return pieces > 1 && bytes / WALKED_BYTES < pieces &&
+           bytes <= thresholds->gather_most_bytes;
+}
+
+static int32_t protocol_of(uint64_t bytes, uint64_t eager, uint64_t rndv)
+{
+    if (bytes <= eager) {
+        return TMSG_PROTOCOL_EAGER;
+    }
+    return bytes >= rndv ? TMSG_PROTOCOL_RNDV : TMSG_PROTOCOL_AUTO;
+}
+
+tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
+                           const tmsg_thresholds_t *thresholds,
+                           tmsg_wish_t wish)
+{
+    bool by_lane = is_by_lane(measures, spill, thresholds, wish);
+    tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish)};
+    size_t pieces = measures->tensors + (spill > 0);
+    uint64_t bytes = measures->bytes + spill;
+    uint64_t packed = measures->packed;
+    uint64_t eager = thresholds->eager_bytes;
+    bool one;
+
+    way.lane = by_lane;
+    way.parts |= by_lane && measures->parts > 0;
+    if (way.parts) {
+        pieces -= measures->parts;
+        bytes = measures->head_bytes + spill;
+        packed -= measures->parts_packed;
+    }
+    way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
+    way.slices = may_slice(bytes - spill, spill, thresholds, wish);
+    if (by_lane) {
+        way.slices = !way.parts || bytes - spill > thresholds->gather_bytes;
+        way.gather = way.slices
+                         ? is_gathered_for_lane(pieces, bytes, thresholds)
+                         : way.gather;
+    }
+    if (way.slices) {
+        way.protocol =
+            spill > 0 ? TMSG_PROTOCOL_EAGER : (int32_t)TMSG_PROTOCOL_AUTO;
+        return way;
+    }
+    one = way.gather || pieces < 2;
+    way.protocol = bytes == 0 ? TMSG_PROTOCOL_AUTO : wish.protocol;
+    if (way.parts && spill > 0) {
+        way.protocol = TMSG_PROTOCOL_EAGER;
+        return way;
+    }
+    if (is_read(measures, spill, wish) &&
+        thresholds->eager_piece_bytes < eager) {
+        eager = thresholds->eager_piece_bytes;
+    }
+    if (bytes > 0 && wish.protocol == TMSG_PROTOCOL_AUTO) {
+        way.protocol = protocol_of(
+            bytes, one ? eager : thresholds->eager_list_bytes,
+            one ? thresholds->rndv_bytes : thresholds->rndv_list_bytes);
+    }
+    return way;
+}
