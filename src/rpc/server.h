@@ -10,6 +10,7 @@
 #include <tensormsg/reflect.h>
 #include <tensormsg/signature.h>
 
+#include "am/endpoint/consumer.h"
 #include "rpc/hub.h"
 
 typedef struct {

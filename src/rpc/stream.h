@@ -12,6 +12,7 @@
 #ifndef TMSG_RPC_STREAM_H
 #define TMSG_RPC_STREAM_H
 
+#include "am/endpoint/consumer.h"
 #include "rpc/caller.h"
 #include "rpc/server.h"
 

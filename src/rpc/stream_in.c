@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/consumer.h"
 #include "core/utf8.h"
 #include "rpc/intercept.h"
 #include "rpc/refuse.h"

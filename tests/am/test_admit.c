@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "support/keys.h"
 #include "support/middle.h"

@@ -15,6 +15,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/path/boxes.h"
 #include "am/shm/box.h"
 #include "support/channels.h"
 #include "support/joined.h"

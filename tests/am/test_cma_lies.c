@@ -8,6 +8,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/paths.h"
 #include "am/path/cma.h"
 #include "core/bytes.h"
 #include "support/peers.h"

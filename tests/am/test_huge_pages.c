@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "am/worker/staging.h"
 #include "am/worker/worker.h"
 #include "support/device_map.h"
 #include "support/devices.h"

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 #include "support/raw.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
 #include "support/channels.h"

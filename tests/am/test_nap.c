@@ -12,6 +12,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/net/loop.h"
 #include "am/path/boxes.h"
+#include "am/worker/nap.h"
 #include "am/worker/worker.h"
 #include "support/channels.h"
 #include "support/peers.h"
@@ -204,7 +205,7 @@ static bool is_called(const side_t *side)
 {
     tmsg_nap_t words;
 
-    tmsg_boxes_nap_words(side->worker, &words);
+    tmsg_worker_nap_words(side->worker, &words);
     return tmsg_box_nap(&words, tmsg_now_ns()) == TMSG_OK;
 }
 
@@ -224,10 +225,10 @@ Test(nap, is_none_while_ucx_has_something_to_send)
     pair_t pair;
 
     open_warm(&pair);
-    must_true(tmsg_boxes_nap_begin(pair.b.worker));
-    tmsg_boxes_nap_end(pair.b.worker);
+    must_true(tmsg_worker_nap_begin(pair.b.worker));
+    tmsg_worker_nap_end(pair.b.worker);
     overfill(&pair);
-    cr_expect(not(tmsg_boxes_nap_begin(pair.b.worker)));
+    cr_expect(not(tmsg_worker_nap_begin(pair.b.worker)));
     pair_drop(&pair);
 }
 
@@ -240,7 +241,7 @@ Test(nap, what_ucx_sends_later_ends_it)
     for (int i = 0; i < 100; i++) {
         tmsg_worker_progress(pair.a.worker);
     }
-    must_true(tmsg_boxes_nap_begin(pair.a.worker));
+    must_true(tmsg_worker_nap_begin(pair.a.worker));
     must_true(!is_called(&pair.a));
     tmsg_worker_progress(pair.b.worker);
     cr_expect(is_called(&pair.a));
@@ -262,7 +263,7 @@ Test(nap, a_sender_ends_it_from_its_offer_on)
         }
     }
     must_true(pair.to_a->boxes.out == NULL);
-    must_true(tmsg_boxes_nap_begin(pair.a.worker));
+    must_true(tmsg_worker_nap_begin(pair.a.worker));
     must_true(!is_called(&pair.a));
     give(pair.to_a, 1);
     cr_expect(is_called(&pair.a));

@@ -8,6 +8,7 @@
 
 #include <tensormsg/meta.h>
 
+#include "am/endpoint/measures.h"
 #include "am/send/method.h"
 #include "am/send/plan.h"
 #include "core/limits.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "am/endpoint/measures.h"
 #include "am/send/share.h"
 #include "core/map.h"
 #include "support/peers.h"

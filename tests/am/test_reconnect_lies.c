@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "am/connect/link.h"
+#include "am/endpoint/session.h"
 #include "am/session/resume.h"
 #include "core/bytes.h"
 #include "support/channels.h"

@@ -7,8 +7,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/session.h"
+#include "am/engine/endpoint_end.h"
 #include "am/session/resume.h"
 #include "support/joined.h"
 #include "support/peers.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/worker/staging.h"
 #include "am/worker/worker.h"
 #include "support/device_map.h"
 #include "support/devices.h"

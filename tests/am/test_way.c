@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "am/endpoint/carrier.h"
+#include "am/endpoint/measures.h"
 #include "am/send/method.h"
 #include "am/worker/context.h"
 #include "am/worker/way.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "am/connect/admit.h"
 #include "am/connect/admit_blob.h"
 #include "core/bytes.h"
 #include "support/keys.h"

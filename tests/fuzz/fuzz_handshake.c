@@ -17,8 +17,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "am/connect/dialect.h"
+#include "am/connect/link.h"
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "am/listen/listener.h"
 #include "am/send/send.h"
 #include "am/session/resume.h"
@@ -150,7 +153,7 @@ static tmsg_endpoint_t *make_session(tmsg_listener_t *listener)
 {
     tmsg_endpoint_t *endpoint;
 
-    must(tmsg_endpoint_create(tried.side.worker, &endpoint));
+    must(tmsg_endpoint_create(tried.side.worker, &tmsg_dialect_own, &endpoint));
     endpoint->accepted = true;
     tmsg_url_parse(listener->url, &endpoint->link.url);
     tmsg_endpoint_name_peer(endpoint, listener->url);

@@ -65,13 +65,14 @@ def symbols_of(file):
 def called(files, objects):
     """Pairs of names: the first wants a symbol that the second defines."""
     owner, wants = {}, {}
+    sources = {name for name, paths in files.items()
+               if any(path.suffix == ".c" for path in paths)}
     for path in objects.rglob("*.c.o"):
         name = f"{path.parent.name}/{path.name[:-len('.c.o')]}"
-        if name in files:
+        if name in sources: # an older build may have more
             defined, wants[name] = symbols_of(path)
             owner.update(dict.fromkeys(defined, name))
-    missing = {name for name, paths in files.items()
-               if any(path.suffix == ".c" for path in paths)} - set(wants)
+    missing = sources - set(wants)
     if missing:
         sys.exit(f"{objects} has no object of {', '.join(sorted(missing))}")
     return {(name, owner[symbol]) for name, symbols in wants.items()

@@ -16,6 +16,7 @@
 
 #include <tensormsg/tensormsg.h>
 
+#include "am/endpoint/measures.h"
 #include "am/send/plan.h"
 #include "serialize/checksum.h"
 #include "support/golden.h"

@@ -5,6 +5,7 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
+#include "am/endpoint/consumer.h"
 #include "core/bytes.h"
 #include "rpc/caller.h"
 #include "support/forged.h"

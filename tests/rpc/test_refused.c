@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/endpoint.h"
 #include "am/worker/worker.h"
 #include "rpc/hub.h"

@@ -5,6 +5,7 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
+#include "am/endpoint/consumer.h"
 #include "rpc/server.h"
 #include "support/forged.h"
 #include "support/sample.h"

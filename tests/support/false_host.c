@@ -17,6 +17,7 @@
 
 #include "am/boot/blob.h"
 #include "am/boot/frame.h"
+#include "am/connect/link.h"
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"

@@ -129,4 +129,6 @@ bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
                              const tmsg_hello_t *theirs, char *why,
                              size_t why_bytes);
 
+#define TMSG_CHANNELS_MOST 1024u /* that it may offer */
+
 #endif

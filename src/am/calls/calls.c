@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/calls/calls.h"
+
 #include <stdlib.h>
 
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/repeat.h"
-#include "am/engine/progress.h"
 #include "am/recv/call.h"
 #include "am/recv/consumer.h"
 #include "am/recv/post.h"
 #include "am/send/cancel.h"
 #include "am/send/send.h"
+#include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/error.h"
 

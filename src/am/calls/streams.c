@@ -6,13 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/fail.h"
-#include "am/engine/progress.h"
 #include "am/recv/deliver.h"
 #include "am/send/cancel.h"
 #include "am/send/consumer.h"
 #include "am/send/send.h"
+#include "am/worker/lead.h"
 #include "core/error.h"
 #include "core/utf8.h"
 

@@ -19,6 +19,8 @@
 #include <sys/random.h>
 
 #include "am/connect/handshake.h"
+#include "am/connect/link.h"
+#include "am/endpoint/conn.h"
 #include "am/net/sock.h"
 #include "core/error.h"
 #include "serialize/header.h"

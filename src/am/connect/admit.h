@@ -13,33 +13,6 @@
 #include "am/boot/key.h"
 #include "am/boot/proof.h"
 
-#define TMSG_HANDSHAKE_BYTES 4096 /* of a frame before admission, usually */
-
-/* Why a peer did not get in, as its listener counts it. */
-typedef enum {
-    TMSG_TURNED_OTHERWISE = 0, /* see the endpoint's status */
-    TMSG_TURNED_NO_KEY = 1,
-    TMSG_TURNED_WRONG_KEY = 2,
-    TMSG_TURNED_OLDER = 3, /* of a version without admission */
-    TMSG_TURNED_TOO_MANY = 4,
-    TMSG_TURNED_COUNT = 5
-} tmsg_turned_t;
-
-/* Of an endpoint. Keyring and principal stay with it, the rest is of one
- * connection. */
-typedef struct {
-    tmsg_keyring_t *keyring;       /* NULL: no key is asked for */
-    const char *_Atomic principal; /* NULL: none (yet), or `name` */
-    char name[TMSG_PRINCIPAL_BYTES];
-    tmsg_turned_t turned;
-    bool proved;   /* this side has sent its proof */
-    bool admitted; /* so has the peer, and it is right */
-    uint8_t mine[TMSG_HASH_BYTES], theirs[TMSG_HASH_BYTES]; /* of the hellos;
-                                                             * by blob, the
-                                                             * last proofs */
-    uint8_t bound[TMSG_HASH_BYTES]; /* with the dialling side's proofs */
-} tmsg_admit_t;
-
 /* A keyring, which may be NULL, becomes the endpoint's, and stops being it. */
 void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring);
 void tmsg_admit_end(tmsg_endpoint_t *endpoint);

@@ -19,6 +19,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "am/connect/admit.h"
+#include "am/endpoint/conn.h"
 #include "core/error.h"
 
 /* One of a keyring's states. */

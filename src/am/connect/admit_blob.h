@@ -5,6 +5,7 @@
 #define TMSG_AM_CONNECT_ADMIT_BLOB_H
 
 #include "am/boot/blob.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 
 /* What is behind the ids in the body of KNOCKED, and of ATTACH and ATTACHED. */

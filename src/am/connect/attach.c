@@ -21,6 +21,7 @@
 #include "am/engine/retire.h"
 #include "am/ucx/kin.h"
 #include "am/ucx/pair.h"
+#include "am/worker/engine.h"
 #include "core/bytes.h"
 #include "core/log.h"
 
@@ -153,7 +154,7 @@ static void knock_again(tmsg_timer_t *timer)
     tmsg_status_t status = knock(endpoint);
 
     if (status != TMSG_OK) {
-        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+        tmsg_engine.end(endpoint, status, tmsg_error_message());
     }
 }
 
@@ -191,7 +192,7 @@ static void no_end_heard(tmsg_timer_t *timer)
         TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, knock.again);
 
     if (endpoint->broken == TMSG_OK) { /* else it was heard just now */
-        tmsg_endpoint_end(endpoint, TMSG_ERR_UNREACHABLE, endpoint->broken_why);
+        tmsg_engine.end(endpoint, TMSG_ERR_UNREACHABLE, endpoint->broken_why);
     }
 }
 
@@ -286,7 +287,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
         tmsg_sockets_find_sent(before, &endpoint->sockets);
     }
     if (status == TMSG_OK) {
-        tmsg_endpoint_opened(endpoint);
+        tmsg_engine.opened(endpoint);
     }
     return status;
 }
@@ -413,7 +414,7 @@ ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
         return UCS_OK;
     }
     if (check_reply(endpoint) == TMSG_OK) {
-        tmsg_endpoint_opened(endpoint);
+        tmsg_engine.opened(endpoint);
     } else {
         tmsg_endpoint_break(endpoint, TMSG_ERR_INTERNAL, tmsg_error_message());
     }

@@ -7,6 +7,7 @@
 
 #include "am/connect/admit_blob.h"
 #include "am/connect/attach.h"
+#include "am/connect/link.h"
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/ucx/backing.h"

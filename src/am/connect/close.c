@@ -8,11 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/boot/hello.h"
+#include "am/connect/link.h"
 #include "am/connect/silence.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/send/consumer.h"
+#include "am/worker/engine.h"
 #include "core/bytes.h"
 #include "core/utf8.h"
 
@@ -128,7 +132,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     if (endpoint->fin_sent && endpoint->fin_received &&
         endpoint->broken == TMSG_OK &&
         (endpoint->link.fd >= 0 || endpoint->in_ucx == 0)) {
-        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+        tmsg_engine.end(endpoint, TMSG_ERR_CLOSED, "closed");
     }
 }
 

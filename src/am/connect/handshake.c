@@ -17,9 +17,11 @@
 #include <string.h>
 
 #include "am/connect/attach.h"
+#include "am/connect/link.h"
 #include "am/connect/redial.h"
 #include "am/connect/silence.h"
 #include "am/connect/ucx_for.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
 #include "am/net/sock.h"

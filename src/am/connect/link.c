@@ -14,15 +14,16 @@
 #include "am/connect/handshake.h"
 #include "am/connect/redial.h"
 #include "am/connect/silence.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
-#include "am/engine/progress.h"
 #include "am/listen/listener.h"
 #include "am/net/sock.h"
 #include "am/path/lane.h"
 #include "am/session/resume.h"
 #include "am/ucx/linger.h"
+#include "am/worker/engine.h"
 #include "core/bytes.h"
 
 #define NS_PER_MS 1000000ULL
@@ -36,7 +37,7 @@ void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     char why[TMSG_ERROR_BYTES];
 
     snprintf(why, sizeof(why), "%s", tmsg_error_message());
-    tmsg_endpoint_end(endpoint, status, why);
+    tmsg_engine.end(endpoint, status, why);
 }
 
 /* What has not come in time. */
@@ -89,7 +90,7 @@ static void slice_ended(tmsg_timer_t *timer)
             next_slice(endpoint);
         }
     } else {
-        tmsg_endpoint_end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
+        tmsg_engine.end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
     }
 }
 
@@ -210,11 +211,11 @@ static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     }
     tmsg_loop_remove(&endpoint->worker->loop, &endpoint->link.source);
     if (endpoint->fin_sent && endpoint->fin_received) {
-        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+        tmsg_engine.end(endpoint, TMSG_ERR_CLOSED, "closed");
         return;
     }
     if (endpoint->ep != NULL) {
-        tmsg_worker_drain(endpoint->worker, endpoint->ucx);
+        tmsg_engine.drain(endpoint->worker, endpoint->ucx);
     }
     tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
 }

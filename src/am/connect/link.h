@@ -27,36 +27,6 @@ enum {
     TMSG_FRAME_LANE = 11,
 };
 
-/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All
- * that is not of one connection stays when it gets another (resume.h,
- * redial.h). */
-typedef struct {
-    tmsg_source_t source;
-    tmsg_frame_stream_t stream;
-    tmsg_pulse_t pulse; /* of the stream; silence.c alone changes it */
-    int fd;             /* -1: none (yet, any more, or a blob's) */
-    bool connected;
-    bool hello_done;   /* the peer's hello was accepted */
-    bool address_sent; /* it may have ours: it can write to our UCX */
-    bool address_done; /* its worker address came */
-    const char *apart; /* why this side rules shared memory out, whatever the
-                        * peer is; NULL: it does not */
-    bool net_only;
-    bool explained; /* REFUSE was said or heard: both know why it ends */
-    bool refused;   /* it was heard */
-    bool unread;    /* frames may lie in the stream: for tmsg_link_read_on() */
-    tmsg_url_t url;
-    tmsg_resolve_t *resolve; /* dialling side */
-    tmsg_source_t resolve_source;
-    size_t next_address;
-    tmsg_timer_t deadline; /* of connecting, in slices: of the one that runs */
-    uint64_t since_ns;     /* its begin */
-    uint64_t slice_ns;
-    uint64_t slice_end_ns;
-    unsigned slices;           /* with the one that runs */
-    tmsg_listener_t *listener; /* dialled side, until connected */
-} tmsg_link_t;
-
 /* The dialling side's start, and the dialled side's. */
 tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
                              int timeout_ms);

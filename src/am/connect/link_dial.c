@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The dialling side of the bootstrap socket, until it is connected. */
-#include "am/connect/link.h"
-
 #include <unistd.h>
 
 #include "am/connect/handshake.h"
+#include "am/connect/link.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/net/sock.h"
 #include "am/ucxx/ucxx.h"

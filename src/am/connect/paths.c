@@ -5,10 +5,11 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
-#include "am/engine/progress.h"
 #include "am/net/sock.h"
 #include "am/net/unacked.h"
+#include "am/path/boxes.h"
 #include "am/path/lane.h"
+#include "am/worker/engine.h"
 
 #define WHY_BYTES 160
 #define NAME_BYTES 64
@@ -62,7 +63,7 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
 static bool hear_out(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->ep != NULL) {
-        tmsg_worker_drain(endpoint->worker, endpoint->ucx);
+        tmsg_engine.drain(endpoint->worker, endpoint->ucx);
     }
     return endpoint->broken == TMSG_OK;
 }
@@ -85,7 +86,7 @@ static void lose(tmsg_endpoint_t *endpoint, const path_t *path)
     if (path->is_lane) {
         tmsg_lane_give_up(endpoint, why);
     } else {
-        tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+        tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }
 
@@ -101,10 +102,10 @@ static void end_overwritten(tmsg_endpoint_t *endpoint, const char *what)
     if (!hear_out(endpoint)) {
         return;
     }
-    tmsg_endpoint_end(endpoint,
-                      tmsg_resume_keeps(endpoint) ? TMSG_ERR_PEER_LOST
-                                                  : TMSG_ERR_CORRUPT,
-                      why);
+    tmsg_engine.end(endpoint,
+                    tmsg_resume_keeps(endpoint) ? TMSG_ERR_PEER_LOST
+                                                : TMSG_ERR_CORRUPT,
+                    why);
 }
 
 static uint64_t sooner(uint64_t one_ns, uint64_t other_ns)

@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "am/connect/link.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
+#include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -44,7 +47,7 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
     }
     endpoint->redials++;
     tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);
-    tmsg_endpoint_part(endpoint, true);
+    tmsg_engine.part(endpoint, true);
     tmsg_link_set_deadline(endpoint, left_ms); /* of being away, too */
     tmsg_worker_chore(endpoint->worker, endpoint);
     return true;
@@ -70,7 +73,7 @@ void tmsg_redial_settled(tmsg_endpoint_t *endpoint)
     endpoint->state = TMSG_EP_CONNECTING;
     status = tmsg_link_redial(endpoint, tmsg_link_left_ms(endpoint));
     if (status != TMSG_OK) {
-        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+        tmsg_engine.end(endpoint, status, tmsg_error_message());
     }
 }
 

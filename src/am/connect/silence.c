@@ -8,8 +8,8 @@
 
 #include "am/connect/paths.h"
 #include "am/endpoint/endpoint.h"
-#include "am/engine/progress.h"
 #include "am/net/sock.h"
+#include "am/worker/engine.h"
 
 #define NS_PER_MS 1000000ULL
 
@@ -41,9 +41,9 @@ static void end(tmsg_endpoint_t *endpoint)
              "no sign of life for %.1f s: it was stopped, or the network cut",
              (double)silent_ns(endpoint) / 1e9);
     if (endpoint->ep != NULL) {
-        tmsg_worker_drain(endpoint->worker, endpoint->ucx);
+        tmsg_engine.drain(endpoint->worker, endpoint->ucx);
     }
-    tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+    tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
 }
 
 /* How long it may still be silent; one that has been so for long is ended. Who

@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include "am/boot/numbers.h"
+#include "am/endpoint/fragments.h"
 #include "am/engine/retire.h"
 #include "am/path/boxes.h"
 #include "am/recv/schemas.h"
-#include "am/send/parts.h"
 #include "am/ucxx/ucxx.h"
+#include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/checksum.h"
@@ -73,7 +74,7 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
     }
     status = tmsg_ucx_open(
         worker, scope, dialling, &hello,
-        scope->family == 0 ? tmsg_kinds_arrived : tmsg_ucxx_arrived, &ucx);
+        scope->family == 0 ? tmsg_engine.arrived : tmsg_ucxx_arrived, &ucx);
     if (status != TMSG_OK) {
         return status;
     }

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/endpoint/carrier.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/log.h"
 
 /* Names of transports as UCX begins them. */
@@ -107,4 +114,11 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->transports, endpoint->why);
+}
+
+/* Nothing that is to be read is sent to one that shares no memory, whatever it
+ * says. */
+bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->cma.sends && endpoint->carrier == TMSG_CARRIER_SHM;
 }

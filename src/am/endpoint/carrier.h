@@ -32,4 +32,7 @@ void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
 /* Whether UCX may be given memory of ours alone: see tmsg_plan_own(). */
 bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint);
 
+/* Whether the peer reads what is sent with TMSG_HEADER_READ. */
+bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint);
+
 #endif

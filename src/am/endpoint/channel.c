@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"

@@ -11,13 +11,14 @@
 
 #include <tensormsg/message.h>
 
+#include "am/endpoint/consumer.h"
+#include "am/endpoint/measures.h"
 #include "am/endpoint/repeat.h"
 #include "am/worker/way.h"
 #include "core/list.h"
 #include "serialize/schema.h"
 
 #define TMSG_CHANNELS_DEFAULT 64 /* that a worker offers its peers */
-#define TMSG_CHANNELS_MOST 1024u /* that it may offer */
 
 typedef struct tmsg_channel {
     tmsg_endpoint_t *endpoint; /* whose it is; holds no reference */

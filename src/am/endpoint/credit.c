@@ -3,7 +3,6 @@
 
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/fail.h"
-#include "am/send/send.h"
 
 #define FREE_BYTES 512  /* payloads up to here are taken at once */
 #define RECORD_BYTES 64 /* beside each of the others */
@@ -20,7 +19,7 @@ uint64_t tmsg_credit_cost(uint64_t payload_bytes, bool spilled)
                : payload_bytes + RECORD_BYTES;
 }
 
-static bool counts(const tmsg_hello_t *hello)
+bool tmsg_credit_counts(const tmsg_hello_t *hello)
 {
     return hello->eager_bytes != TMSG_CREDIT_UNBOUNDED;
 }
@@ -30,33 +29,9 @@ bool tmsg_credit_has_room(const tmsg_endpoint_t *endpoint,
 {
     const tmsg_credit_t *credit = &endpoint->credit;
 
-    return !counts(&endpoint->peer_hello) ||
+    return !tmsg_credit_counts(&endpoint->peer_hello) ||
            tmsg_credit_cost(payload_bytes, spilled) <=
                credit->tx_edge - credit->tx_charged;
-}
-
-void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,
-                        uint64_t payload_bytes)
-{
-    tmsg_endpoint_t *endpoint = send->endpoint;
-    tmsg_credit_t *credit = &endpoint->credit;
-    uint64_t cost =
-        tmsg_credit_cost(payload_bytes, head->flags & TMSG_HEADER_SPILLED);
-
-    send->charge = 0;
-    if (!counts(&endpoint->peer_hello) || cost == 0 ||
-        send->am_flags & UCP_AM_SEND_FLAG_RNDV) {
-        return;
-    }
-    if (tmsg_credit_has_room(endpoint, payload_bytes,
-                             head->flags & TMSG_HEADER_SPILLED)) {
-        send->charge = cost;
-        head->flags |= TMSG_HEADER_CHARGED;
-        return;
-    }
-    credit->tx_deferred++;
-    send->am_flags &= ~(uint32_t)UCP_AM_SEND_FLAG_EAGER;
-    send->am_flags |= UCP_AM_SEND_FLAG_RNDV;
 }
 
 /* A quarter of held_bytes is for this, and nobody gets so much of what is left
@@ -122,7 +97,7 @@ bool tmsg_credit_count(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
                                      arrival->head.flags & TMSG_HEADER_SPILLED);
 
     *charged_p = 0;
-    if (!counts(&endpoint->peer_hello)) {
+    if (!tmsg_credit_counts(&endpoint->peer_hello)) {
         return true;
     }
     if (!(arrival->head.flags & TMSG_HEADER_CHARGED)) {
@@ -175,6 +150,6 @@ bool tmsg_credit_is_due(const tmsg_endpoint_t *endpoint)
 {
     uint64_t news = tmsg_credit_edge(endpoint) - endpoint->credit.rx_edge;
 
-    return counts(&endpoint->peer_hello) && news > 0 &&
+    return tmsg_credit_counts(&endpoint->peer_hello) && news > 0 &&
            news >= endpoint->credit.rx_window / 2;
 }

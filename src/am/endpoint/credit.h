@@ -25,7 +25,8 @@ typedef struct {
     uint64_t rx_edge;  /* as the peer was last told */
 } tmsg_credit_t;
 
-typedef struct tmsg_send tmsg_send_t;
+/* Whether the peer counts what is sent ahead. */
+bool tmsg_credit_counts(const tmsg_hello_t *hello);
 
 /* What a payload costs that travels eagerly; 0: too little to be counted. */
 uint64_t tmsg_credit_cost(uint64_t payload_bytes, bool spilled);
@@ -33,11 +34,6 @@ uint64_t tmsg_credit_cost(uint64_t payload_bytes, bool spilled);
 /* Whether it may travel eagerly now. */
 bool tmsg_credit_has_room(const tmsg_endpoint_t *endpoint,
                           uint64_t payload_bytes, bool spilled);
-
-/* A message is about to be sent: charges it in its header, or makes it travel
- * by rendezvous where the peer has no room. Before the header is written. */
-void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,
-                        uint64_t payload_bytes);
 
 /* Our share for a peer, for the hello that tells it; taken back when it has
  * ended. */

@@ -5,10 +5,11 @@
 #define TMSG_AM_ENDPOINT_DIALECT_H
 
 #include "am/endpoint/endpoint.h"
-#include "am/send/send.h"
+
+typedef struct tmsg_send tmsg_send_t;
 
 /* All with the worker's lock held. */
-typedef struct tmsg_dialect {
+struct tmsg_dialect {
     bool answers;        /* peers say what became of a message */
     uint32_t send_flags; /* of every map's UCP_AM_SEND_FLAG_* */
     /* Makes send->header and send->plan. IN_PROGRESS: the peer has to tell of
@@ -27,9 +28,6 @@ typedef struct tmsg_dialect {
     void (*close)(tmsg_endpoint_t *endpoint);
     /* The endpoint ends, before its UCX endpoint is closed. */
     void (*end)(tmsg_endpoint_t *endpoint);
-} tmsg_dialect_t;
-
-extern const tmsg_dialect_t tmsg_dialect_own;
-extern const tmsg_dialect_t tmsg_dialect_ucxx;
+};
 
 #endif

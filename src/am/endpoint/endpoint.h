@@ -12,16 +12,14 @@
 #include <stdatomic.h>
 
 #include "am/boot/blob.h"
-#include "am/connect/admit.h"
-#include "am/connect/link.h"
 #include "am/endpoint/channel.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/credit.h"
 #include "am/endpoint/kinds.h"
+#include "am/endpoint/measures.h"
 #include "am/endpoint/op.h"
-#include "am/path/boxes.h"
-#include "am/path/cma.h"
-#include "am/recv/post.h"
-#include "am/send/plan.h"
+#include "am/endpoint/paths.h"
+#include "am/shm/box.h"
 #include "am/worker/request.h"
 #include "am/worker/stats.h"
 #include "core/error.h"
@@ -57,6 +55,7 @@ typedef struct {
 } tmsg_queue_t;
 
 typedef struct tmsg_ucxx tmsg_ucxx_t;
+typedef struct tmsg_dialect tmsg_dialect_t;
 struct tmsg_resume;
 
 #define TMSG_LEASE_WORD_BYTES 16
@@ -215,6 +214,7 @@ tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const void *header,
 /* Makes one in its worker's table, with a reference of the table and one of
  * the handle. Lock held. Errors: NO_MEMORY, LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
+                                   const tmsg_dialect_t *dialect,
                                    tmsg_endpoint_t **endpoint_p);
 
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint);
@@ -232,15 +232,6 @@ void tmsg_endpoint_return(tmsg_endpoint_t *endpoint);
 /* The endpoint that an id of ours names, or NULL. */
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id);
 
-/* Lock held, outside UCX: ends it now. Whatever is pending ends with this
- * status; `error` names the cause, the peer is put in front. */
-void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                       const char *error);
-
-/* Lock held, outside UCX: takes the connection away from an endpoint that lives
- * on. In order; UCX still has to report. `alive`: the peer is there yet. */
-void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive);
-
 /* Lock held: the next one of the table that uses a UCX worker, from *i on;
  * NULL: no more do. */
 tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_ucx_t *ucx, uint32_t *i);
@@ -251,14 +242,8 @@ static inline bool tmsg_endpoint_is_down(const tmsg_endpoint_t *endpoint)
     return endpoint->state == TMSG_EP_ENDED || endpoint->state == TMSG_EP_AWAY;
 }
 
-/* Lock held: frees the handle, for the application or a listener. */
-void tmsg_endpoint_release(tmsg_endpoint_t *endpoint);
-
 /* Lock held: no more sends; what is under way is finished. */
 void tmsg_endpoint_close_begin(tmsg_endpoint_t *endpoint);
-
-/* Lock held: the connection stands. */
-void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
 
 /* Lock held: the peer's name from now on; once. */
 void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
@@ -275,9 +260,6 @@ bool tmsg_endpoint_is_alone(const tmsg_endpoint_t *endpoint,
 /* Whether messages may be pulled. Errors: INVALID_PARAM (there is a handler),
  * CLOSED (its worker is gone). */
 tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint);
-
-/* Lock held, in progress: does what UCX's callbacks left to do. */
-void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);
 
 /* Gives it another id, so that nothing finds it by the one it had. */
 void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint);

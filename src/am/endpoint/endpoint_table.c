@@ -2,12 +2,8 @@
 /* A worker's endpoints by their ids, and how long each of them lives. */
 #include <stdlib.h>
 
-#include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
-#include "am/engine/endpoint_free.h"
-#include "am/recv/abort.h"
-#include "am/recv/consumer.h"
-#include "am/session/resume.h"
+#include "am/worker/engine.h"
 
 #define REFS_AHEAD 64
 
@@ -20,15 +16,7 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
 {
     if (atomic_fetch_sub_explicit(&endpoint->refs, 1, memory_order_acq_rel) ==
         1) {
-        tmsg_call_forget(endpoint);
-        tmsg_aborts_free(endpoint);
-        free(endpoint->peer_address);
-        tmsg_channels_free(endpoint);
-        tmsg_life_drop(endpoint->life);
-        tmsg_resume_free(endpoint);
-        tmsg_admit_end(endpoint);
-        free(endpoint->ucxx);
-        free(endpoint);
+        tmsg_engine.free(endpoint);
     }
 }
 
@@ -99,6 +87,7 @@ static tmsg_status_t find_slot(tmsg_worker_t *worker, uint32_t *slot_p)
 }
 
 tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
+                                   const tmsg_dialect_t *dialect,
                                    tmsg_endpoint_t **endpoint_p)
 {
     uint32_t slot = 0;
@@ -113,7 +102,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
         return tmsg_error_memory("an endpoint");
     }
     atomic_init(&endpoint->refs, 2);
-    endpoint->dialect = &tmsg_dialect_own;
+    endpoint->dialect = dialect;
     endpoint->worker = worker;
     endpoint->queue.bounds = worker->send_queue;
     endpoint->life = worker->life;
@@ -161,5 +150,5 @@ void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
     if (endpoint->state == TMSG_EP_AWAY && endpoint->in_ucx == 0) {
         tmsg_worker_chore(endpoint->worker, endpoint); /* it may connect */
     }
-    tmsg_endpoint_forget(endpoint);
+    tmsg_engine.forget(endpoint);
 }

@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 
 #include "am/endpoint/fail.h"
+#include "am/ucx/reads.h"
 #include "am/ucx/ucx.h"
 #include "core/bytes.h"
 #include "core/error.h"

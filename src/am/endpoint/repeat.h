@@ -45,9 +45,9 @@
 
 #include <tensormsg/endpoint.h>
 
-#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/kinds.h"
-#include "am/send/plan.h"
+#include "am/endpoint/measures.h"
 #include "core/map.h"
 #include "serialize/header.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/session/resume.h"
 #include "core/log.h"
 
 bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is in force and why, as JSON for people and scripts. */
-#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,19 +7,23 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cjson/cJSON.h>
 #include <tensormsg/version.h>
 
 #include "am/connect/paths.h"
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/session.h"
 #include "am/listen/listener.h"
+#include "am/path/boxes.h"
 #include "am/path/lane.h"
 #include "am/recv/fetch_queue.h"
 #include "am/send/send_queue.h"
-#include "am/session/resume.h"
 #include "am/staging/stage.h"
 #include "am/ucx/backing.h"
+#include "am/ucx/reads.h"
 #include "am/ucx/ucx_known.h"
+#include "am/worker/staging.h"
 #include "core/utf8.h"
 #include "memory/domain.h"
 #include "serialize/json.h"

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How an endpoint ends, and who hears of it. */
+#include "am/engine/endpoint_end.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "am/boot/refusal.h"
 #include "am/connect/handshake.h"
+#include "am/connect/link.h"
 #include "am/connect/redial.h"
 #include "am/endpoint/carrier.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
@@ -16,6 +20,7 @@
 #include "am/engine/endpoint_free.h"
 #include "am/engine/retire.h"
 #include "am/listen/accept.h"
+#include "am/path/boxes.h"
 #include "am/path/lane.h"
 #include "am/publish/publisher.h"
 #include "am/recv/consumer.h"

@@ -3,10 +3,14 @@
 
 #include <stdlib.h>
 
+#include "am/connect/admit.h"
 #include "am/endpoint/channel.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/repeat.h"
+#include "am/recv/abort.h"
+#include "am/recv/consumer.h"
 #include "am/recv/schemas.h"
+#include "am/session/resume.h"
 #include "core/error.h"
 
 static void free_content(tmsg_channel_t *channel)
@@ -21,7 +25,7 @@ static void free_content(tmsg_channel_t *channel)
     channel->overtook = NULL;
 }
 
-void tmsg_channels_free(tmsg_endpoint_t *endpoint)
+static void free_channels(tmsg_endpoint_t *endpoint)
 {
     tmsg_channels_t *channels = &endpoint->channels;
 
@@ -52,6 +56,19 @@ void tmsg_channels_parted(tmsg_endpoint_t *endpoint)
          channel = channel->next) {
         free_content(channel);
     }
+}
+
+void tmsg_endpoint_free(tmsg_endpoint_t *endpoint)
+{
+    tmsg_call_forget(endpoint);
+    tmsg_aborts_free(endpoint);
+    free(endpoint->peer_address);
+    free_channels(endpoint);
+    tmsg_life_drop(endpoint->life);
+    tmsg_resume_free(endpoint);
+    tmsg_admit_end(endpoint);
+    free(endpoint->ucxx);
+    free(endpoint);
 }
 
 /* Out of the table, and with it the references that were had ahead. */

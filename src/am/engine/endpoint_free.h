@@ -5,7 +5,8 @@
 
 #include "am/endpoint/endpoint.h"
 
-void tmsg_channels_free(tmsg_endpoint_t *endpoint);
+/* Its last reference is gone. */
+void tmsg_endpoint_free(tmsg_endpoint_t *endpoint);
 
 /* The connection is gone: the next one starts without schemas. */
 void tmsg_channels_parted(tmsg_endpoint_t *endpoint);

@@ -14,6 +14,7 @@
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
+#include "am/engine/endpoint_end.h"
 #include "am/engine/progress.h"
 #include "am/listen/knocks.h"
 #include "am/ucx/linger.h"

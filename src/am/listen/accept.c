@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include "am/connect/admit.h"
+#include "am/connect/dialect.h"
 #include "am/connect/handshake.h"
+#include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
-#include "am/engine/endpoint_free.h"
 #include "am/listen/knocks.h"
+#include "am/worker/engine.h"
 #include "core/log.h"
 
 #define RETRY_MS 100
@@ -71,7 +73,7 @@ static void run_release(tmsg_due_t *due)
     if (endpoint->handle && endpoint->keeper != NULL) {
         endpoint->keeper = NULL;
         endpoint->handle = false;
-        tmsg_endpoint_forget(endpoint);
+        tmsg_engine.forget(endpoint);
         tmsg_endpoint_drop(endpoint);
     }
     tmsg_worker_unlock(worker);
@@ -136,7 +138,8 @@ static void pause_accepting(tmsg_listener_t *listener, bool timed)
 static void accept_one(tmsg_listener_t *listener, int fd)
 {
     tmsg_endpoint_t *endpoint;
-    tmsg_status_t status = tmsg_endpoint_create(listener->worker, &endpoint);
+    tmsg_status_t status =
+        tmsg_endpoint_create(listener->worker, &tmsg_dialect_own, &endpoint);
 
     if (status != TMSG_OK) {
         close(fd);
@@ -154,7 +157,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
                                 listener->handshake_timeout_ms);
     if (status != TMSG_OK) {
         endpoint->link.listener = listener;
-        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+        tmsg_engine.end(endpoint, status, tmsg_error_message());
     }
 }
 
@@ -190,7 +193,7 @@ static void displace(tmsg_endpoint_t *stranger)
         return;
     }
     tmsg_handshake_tell(stranger, TMSG_ERR_BUSY, why);
-    tmsg_endpoint_end(stranger, TMSG_ERR_BUSY, why);
+    tmsg_engine.end(stranger, TMSG_ERR_BUSY, why);
 }
 
 bool tmsg_accept_is_full(const tmsg_listener_t *listener)

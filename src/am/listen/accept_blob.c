@@ -8,6 +8,8 @@
 
 #include "am/connect/admit_blob.h"
 #include "am/connect/attach.h"
+#include "am/connect/dialect.h"
+#include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/listen/accept.h"
@@ -83,7 +85,8 @@ void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
         status = tmsg_error_set(TMSG_ERR_BUSY, "too many are before it");
     }
     if (status == TMSG_OK) {
-        status = tmsg_endpoint_create(listener->worker, &endpoint);
+        status = tmsg_endpoint_create(listener->worker, &tmsg_dialect_own,
+                                      &endpoint);
     }
     if (status == TMSG_OK) {
         accept_knock(arrival, listener, endpoint, &blob, &knocker);

@@ -9,12 +9,12 @@
 #include "am/connect/admit_blob.h"
 #include "am/connect/attach.h"
 #include "am/connect/ucx_for.h"
-#include "am/endpoint/endpoint.h"
-#include "am/engine/progress.h"
 #include "am/listen/accept.h"
 #include "am/listen/knocks.h"
 #include "am/net/netif.h"
 #include "am/ucxx/ucxx.h"
+#include "am/worker/engine.h"
+#include "am/worker/lead.h"
 #include "am/worker/reach.h"
 #include "core/log.h"
 
@@ -344,7 +344,7 @@ static void release_kept(tmsg_listener_t *listener)
 
         if (endpoint != NULL && endpoint->keeper == listener) {
             endpoint->link.listener = NULL;
-            tmsg_endpoint_release(endpoint);
+            tmsg_engine.release(endpoint);
         }
     }
 }

@@ -6,6 +6,7 @@
 #include <tensormsg/listener.h>
 
 #include "am/connect/admit.h"
+#include "am/endpoint/conn.h"
 #include "am/net/sock.h"
 #include "am/worker/worker.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What an application asks of a listener. */
+#include "am/endpoint/conn.h"
 #include "am/listen/listener.h"
 #include "core/error.h"
 

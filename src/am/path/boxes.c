@@ -8,6 +8,9 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/shm/box.h"
+#include "am/worker/engine.h"
+#include "am/worker/nap.h"
 #include "core/bytes.h"
 #include "core/log.h"
 #include "serialize/header.h"
@@ -15,11 +18,6 @@
 #define FEW 16 /* messages that go by UCX before a box is worth its memory */
 #define BOXES TMSG_BOX_NAPS /* a worker makes, and of its peers' looks into */
 #define TURN 16             /* messages of each box in a turn */
-
-static tmsg_boxes_t *boxes_at(tmsg_node_t *node)
-{
-    return TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
-}
 
 static tmsg_endpoint_t *endpoint_of(tmsg_boxes_t *boxes)
 {
@@ -127,34 +125,17 @@ void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes)
     }
 }
 
-static inline void call_peer(tmsg_boxes_t *boxes)
-{
-    tmsg_box_t *box = boxes->out != NULL ? boxes->out : boxes->offer;
-
-    if (box != NULL) {
-        tmsg_box_call(box);
-    }
-}
-
-void tmsg_boxes_passed(tmsg_endpoint_t *endpoint)
-{
-    endpoint->boxes.sent++;
-    endpoint->boxes.owes = endpoint->boxes.in != NULL;
-    endpoint->worker->boxes_owe |= endpoint->boxes.owes;
-    call_peer(&endpoint->boxes);
-}
-
 void tmsg_boxes_moved(tmsg_worker_t *worker)
 {
     worker->boxes_owe = false;
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        tmsg_boxes_t *boxes = boxes_at(node);
+        tmsg_boxes_t *boxes = tmsg_boxes_at(node);
 
         if (boxes->owes) { /* once more when all has gone */
             boxes->owes = endpoint_of(boxes)->in_ucx > 0;
             worker->boxes_owe |= boxes->owes;
-            call_peer(boxes);
+            tmsg_boxes_call(boxes);
         }
     }
 }
@@ -223,7 +204,7 @@ static void close_in(tmsg_endpoint_t *endpoint)
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
     if (boxes->in != NULL) {
-        tmsg_boxes_rouse(endpoint->worker); /* which naps on it, too */
+        tmsg_worker_rouse(endpoint->worker); /* which naps on it, too */
         forget_core(endpoint->worker);
         tmsg_list_remove(&endpoint->worker->boxes, &boxes->node);
         tmsg_box_free(boxes->in);
@@ -264,7 +245,7 @@ static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
     for (; count < most && look(endpoint, &boxed); count++) {
         if (is_for(endpoint, &boxed)) {
             endpoint->stats.received_by_box++;
-            tmsg_kinds_boxed(endpoint, &boxed);
+            tmsg_engine.boxed(endpoint, &boxed);
         } else if (endpoint->broken == TMSG_OK) {
             tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                                 "a message in a box that is for another");
@@ -283,7 +264,7 @@ __attribute__((noinline)) static void wake(tmsg_worker_t *worker)
 {
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        tmsg_box_wake(boxes_at(node)->in);
+        tmsg_box_wake(tmsg_boxes_at(node)->in);
     }
     worker->boxes_sleep = false;
 }
@@ -298,7 +279,7 @@ unsigned tmsg_boxes_poll(tmsg_worker_t *worker)
     }
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        tmsg_boxes_t *boxes = boxes_at(node);
+        tmsg_boxes_t *boxes = tmsg_boxes_at(node);
 
         count += empty(endpoint_of(boxes), TURN);
     }
@@ -332,60 +313,12 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
     worker->boxes_sleep = worker->boxes.count > 0;
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        tmsg_boxes_t *boxes = boxes_at(node);
+        tmsg_boxes_t *boxes = tmsg_boxes_at(node);
 
         tmsg_box_sleep(boxes->in);
         all = all && !look(endpoint_of(boxes), &boxed);
     }
     return all && worker->chores.count == 0; /* what was found may be wrong */
-}
-
-bool tmsg_boxes_nap_begin(tmsg_worker_t *worker)
-{
-    bool may = worker->boxes.count == worker->endpoint_count;
-
-    for (tmsg_node_t *node = worker->boxes.head; node != NULL && may;
-         node = node->next) {
-        may = tmsg_box_may_nap(boxes_at(node)->in) &&
-              endpoint_of(boxes_at(node))->in_ucx == 0;
-        tmsg_box_nap_begin(boxes_at(node)->in);
-    }
-    if (!may) {
-        tmsg_boxes_nap_end(worker);
-    }
-    return may;
-}
-
-void tmsg_boxes_nap_words(const tmsg_worker_t *worker, tmsg_nap_t *nap)
-{
-    nap->count = 0;
-    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
-         node = node->next) {
-        tmsg_box_nap_word(boxes_at(node)->in, nap);
-    }
-}
-
-void tmsg_boxes_nap_end(tmsg_worker_t *worker)
-{
-    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
-         node = node->next) {
-        tmsg_box_nap_end(boxes_at(node)->in);
-    }
-}
-
-void tmsg_boxes_rouse(tmsg_worker_t *worker)
-{
-    if (worker->naps && worker->boxes.count > 0) {
-        worker->naps = false;
-        tmsg_box_rouse(boxes_at(worker->boxes.head)->in);
-    }
-}
-
-bool tmsg_boxes_share_core(const tmsg_worker_t *worker)
-{
-    int core = atomic_load_explicit(&worker->peer_core, memory_order_relaxed);
-
-    return core != 0 && core - 1 == sched_getcpu();
 }
 
 bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint)
@@ -403,4 +336,15 @@ void tmsg_boxes_end(tmsg_endpoint_t *endpoint)
     drop(endpoint, &endpoint->boxes.out);
     drop(endpoint, &endpoint->boxes.offer);
     endpoint->boxes = (tmsg_boxes_t){.out = NULL};
+}
+
+bool tmsg_boxes_are_quiet(const tmsg_worker_t *worker)
+{
+    bool quiet = true;
+
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL && quiet;
+         node = node->next) {
+        quiet = endpoint_of(tmsg_boxes_at(node))->in_ucx == 0;
+    }
+    return quiet;
 }

@@ -22,20 +22,6 @@ typedef struct tmsg_endpoint tmsg_endpoint_t;
 typedef struct tmsg_ucx tmsg_ucx_t;
 typedef struct tmsg_worker tmsg_worker_t;
 
-/* Of an endpoint. */
-typedef struct {
-    tmsg_box_t *in;    /* NULL: none */
-    tmsg_box_t *out;   /* that the peer has taken; NULL: none */
-    tmsg_box_t *offer; /* that it was told of */
-    uint32_t sent;     /* active messages of this connection */
-    uint32_t came;     /* the same of the peer's */
-    unsigned waited;   /* messages that would have gone by one */
-    bool heard;        /* the peer has told of its own */
-    bool owes;         /* UCX had some of what was sent yet to send */
-    tmsg_node_t node;  /* worker's boxes, if there is one */
-    char why[100];     /* none can be, if that is so; else empty */
-} tmsg_boxes_t;
-
 /* In words: "stands", of messages to the peer, or "offered", or "none" and
  * perhaps why. */
 const char *tmsg_boxes_words(const tmsg_endpoint_t *endpoint);
@@ -50,10 +36,6 @@ tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint);
 
 /* Such a message is put there; its receiver is woken if it sleeps. */
 void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes);
-
-/* A message went to UCX, past the box: it counts, and a peer that naps on the
- * box, which it may do from the offer on, is woken for it. */
-void tmsg_boxes_passed(tmsg_endpoint_t *endpoint);
 
 /* The same for what UCX had kept back of such messages and may have sent since:
  * in progress, where the worker owes some. */
@@ -74,25 +56,14 @@ void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes);
  * there. */
 bool tmsg_boxes_arm(tmsg_worker_t *worker);
 
-/* Before the worker naps, see box.h: what is there already is looked for once
- * this was called, by UCX too. False: one of the peers would not wake it, or
- * UCX has something to send to it, which needs progress. Then it naps on these
- * words; and after. Lock held. */
-bool tmsg_boxes_nap_begin(tmsg_worker_t *worker);
-void tmsg_boxes_nap_words(const tmsg_worker_t *worker, tmsg_nap_t *nap);
-void tmsg_boxes_nap_end(tmsg_worker_t *worker);
-
-/* Ends the nap of a thread of this worker. Lock held. */
-void tmsg_boxes_rouse(tmsg_worker_t *worker);
-
-/* Whether the peer whose message came last put it there on the core on which
- * this runs. From any thread. */
-bool tmsg_boxes_share_core(const tmsg_worker_t *worker);
-
 /* Whether nobody else wrote to either box, see box.h. */
 bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint);
 
 /* The connection is over. */
 void tmsg_boxes_end(tmsg_endpoint_t *endpoint);
+
+/* Whether UCX has nothing of the endpoints that have boxes: nobody wakes a nap
+ * for that. */
+bool tmsg_boxes_are_quiet(const tmsg_worker_t *worker);
 
 #endif

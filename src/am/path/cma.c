@@ -12,6 +12,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
+#include "am/endpoint/paths.h"
+#include "am/ucx/reads.h"
 #include "core/bytes.h"
 
 /* Of one call. Linux ends one before 2 GiB, which is not to be taken for memory
@@ -19,56 +21,11 @@
 #define PLACES_MOST 64
 #define BYTES_MOST ((size_t)1 << 30)
 
-bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys)
-{
-    return tmsg_ucx_config_takes(keys, "cma,sm,shm");
-}
-
-bool tmsg_cma_is_possible(void)
-{
-    uint8_t from = 0, to;
-    const struct iovec here = {&to, 1}, there = {&from, 1};
-
-    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
-}
-
 static bool is_agreed(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->ucx->hello.features & endpoint->peer_hello.features &
                TMSG_FEATURE_READS &&
            tmsg_cma_is_wanted(&endpoint->ucx->keys);
-}
-
-static void let_in(void)
-{
-    char scope = '0';
-    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        if (read(fd, &scope, 1) == 1 && scope == '1') {
-            (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-        }
-        close(fd);
-    }
-}
-
-/* A child does not inherit it. */
-void tmsg_cma_let_in(void)
-{
-    static _Atomic pid_t done;
-    pid_t pid = getpid();
-
-    if (atomic_load(&done) != pid) {
-        let_in();
-        atomic_store(&done, pid);
-    }
-}
-
-/* Nothing that is to be read is sent to one that shares no memory, whatever it
- * says. */
-bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->cma.sends && endpoint->carrier == TMSG_CARRIER_SHM;
 }
 
 void tmsg_cma_begin(tmsg_endpoint_t *endpoint)

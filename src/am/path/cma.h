@@ -20,18 +20,8 @@
 #include <ucp/api/ucp.h>
 
 #include "am/endpoint/kinds.h"
+#include "am/endpoint/paths.h"
 #include "core/list.h"
-
-#define TMSG_CMA_BYTES 16 /* in place of a payload: address u64, token u64 */
-
-/* Of an endpoint. All zero bits: neither side reads. */
-typedef struct {
-    bool sends;    /* the peer reads our memory: it has said so */
-    bool receives; /* and we its, which it was told */
-    uint64_t tokens;
-    tmsg_list_t lent;  /* payloads that the peer has not read yet, */
-    tmsg_list_t ended; /* and that it never will: their connection is over */
-} tmsg_cma_t;
 
 /* A payload that the peer is to read; embedded in what is sent. */
 typedef struct tmsg_cma_out {
@@ -50,20 +40,6 @@ struct tmsg_cma_in {
     uint64_t address;
     uint64_t token;
 };
-
-/* Whether this side's user lets memory be read: UCX_TLS does not rule it out.
- */
-bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys);
-
-/* Whether the system lets this process call process_vm_readv(). */
-bool tmsg_cma_is_possible(void);
-
-/* Whether the peer reads what is sent with TMSG_HEADER_READ. */
-bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint);
-
-/* Lets other processes of this user read this one's memory, where Yama
- * (kernel.yama.ptrace_scope 1) would let a parent alone. UCX's cma does so. */
-void tmsg_cma_let_in(void);
 
 /* Lock held, outside UCX: what carries the endpoint is known. Finds out whether
  * this side can read the peer's memory, and tells it. */

@@ -11,11 +11,14 @@
 #include <unistd.h>
 
 #include "am/boot/refusal.h"
+#include "am/connect/link.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/net/sock.h"
 #include "am/path/lane_ring.h"
 #include "am/shm/ring.h"
+#include "am/worker/engine.h"
 #include "core/bytes.h"
 #include "core/log.h"
 
@@ -212,7 +215,7 @@ void tmsg_lane_give_up(tmsg_endpoint_t *endpoint, const char *why)
     if (may_go_without(lane)) {
         go_without(endpoint, why);
     } else {
-        tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+        tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }
 
@@ -484,7 +487,7 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     tmsg_frame_free(&link->stream);
     snprintf(words, sizeof(words), "this connection %s the lane of %s",
              endpoint->lane != NULL ? "is now" : "was to be", endpoint->peer);
-    tmsg_endpoint_end(connection, TMSG_ERR_CANCELED, words);
+    tmsg_engine.end(connection, TMSG_ERR_CANCELED, words);
     return TMSG_OK;
 }
 

@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 #include "am/boot/frame.h"
+#include "am/endpoint/fragments.h"
+#include "am/endpoint/measures.h"
 #include "am/net/loop.h"
 #include "am/net/unacked.h"
 #include "am/send/parts.h"

@@ -22,6 +22,7 @@
 
 #include "am/connect/ping.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fragments.h"
 #include "am/path/lane_ring.h"
 #include "am/recv/fetch.h"
 #include "am/recv/parts_layout.h"

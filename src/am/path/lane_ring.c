@@ -7,6 +7,7 @@
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
+#include "am/path/boxes.h"
 #include "am/shm/ring.h"
 #include "core/bytes.h"
 #include "core/log.h"

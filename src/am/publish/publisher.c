@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/publish/publisher.h"
 
-#include <cjson/cJSON.h>
 #include <stdlib.h>
 
+#include <cjson/cJSON.h>
+
+#include "am/worker/engine.h"
 #include "core/log.h"
 #include "core/map.h"
 #include "serialize/json.h"
@@ -369,7 +371,7 @@ void tmsg_publisher_accept(void *arg, tmsg_endpoint_t *endpoint)
     if (status != TMSG_OK) {
         tmsg_log(TMSG_LOG_WARN, "%s: it is not published to: %s",
                  endpoint->peer, tmsg_error_message());
-        tmsg_endpoint_release(endpoint);
+        tmsg_engine.release(endpoint);
     }
     tmsg_worker_unlock(worker);
 }
@@ -529,7 +531,7 @@ void tmsg_publisher_release(tmsg_publisher_t *publisher)
         tmsg_endpoint_hold(endpoint);
         tmsg_subscriber_leave(subscriber);
         if (owned && endpoint->handle) {
-            tmsg_endpoint_release(endpoint);
+            tmsg_engine.release(endpoint);
         }
         tmsg_endpoint_drop(endpoint);
     }

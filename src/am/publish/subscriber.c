@@ -7,6 +7,7 @@
 #include "am/publish/publisher.h"
 #include "am/send/send.h"
 #include "am/session/resume.h"
+#include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -274,7 +275,7 @@ static void disconnect(tmsg_subscriber_t *subscriber)
              subscriber->waiting.count,
              (unsigned long long)subscriber->waiting_bytes);
     tmsg_resume_forgo(subscriber->endpoint);
-    tmsg_endpoint_end(subscriber->endpoint, TMSG_ERR_LIMIT_EXCEEDED, words);
+    tmsg_engine.end(subscriber->endpoint, TMSG_ERR_LIMIT_EXCEEDED, words);
 }
 
 /* What a slow subscriber meets. */
@@ -409,7 +410,7 @@ static void run_release(tmsg_due_t *due)
 
     tmsg_worker_lock(worker);
     if (subscriber->endpoint->handle) {
-        tmsg_endpoint_release(subscriber->endpoint);
+        tmsg_engine.release(subscriber->endpoint);
     }
     drop(subscriber);
     tmsg_worker_unlock(worker);

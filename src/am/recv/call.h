@@ -5,7 +5,7 @@
 #ifndef TMSG_AM_RECV_CALL_H
 #define TMSG_AM_RECV_CALL_H
 
-#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 

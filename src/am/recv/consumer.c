@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/control.h"
 #include "am/recv/post.h"
 #include "core/bytes.h"

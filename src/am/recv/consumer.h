@@ -3,7 +3,7 @@
 #ifndef TMSG_AM_RECV_CONSUMER_H
 #define TMSG_AM_RECV_CONSUMER_H
 
-#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 #include "serialize/call.h"

@@ -8,19 +8,20 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
-#include "am/engine/progress.h"
 #include "am/path/cma.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch_queue.h"
 #include "am/recv/incoming.h"
 #include "am/recv/lying.h"
 #include "am/recv/outcomes.h"
+#include "am/recv/parts_in.h"
 #include "am/recv/place.h"
+#include "am/recv/post.h"
 #include "am/recv/receive.h"
 #include "am/recv/stage_in.h"
-#include "am/send/parts.h"
 #include "am/ucx/segments.h"
 #include "am/ucx/ucx.h"
+#include "am/worker/lead.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/split.h"
@@ -492,37 +493,6 @@ static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
 {
     tmsg_message_refuse(message, status, tmsg_error_message());
     tmsg_message_drop_data(message);
-}
-
-bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
-                             size_t room)
-{
-    bool starving =
-        tmsg_fetch_asks(worker) && tmsg_store_is_missed(worker->store);
-
-    if (room > 0) {
-        why[0] = '\0';
-    }
-    if (starving && room > 0) {
-        snprintf(why, room,
-                 "; a message waits for memory: those that came and were not "
-                 "released hold %llu bytes, and held_bytes is %llu",
-                 (unsigned long long)tmsg_store_held(worker->store),
-                 (unsigned long long)tmsg_store_budget(worker->store));
-    }
-    return starving;
-}
-
-int tmsg_worker_starves(tmsg_worker_t *worker)
-{
-    bool starving = tmsg_store_is_missed(worker->store);
-
-    if (starving) {
-        tmsg_worker_lock(worker);
-        starving = tmsg_worker_is_starving(worker, NULL, 0);
-        tmsg_worker_unlock(worker);
-    }
-    return starving;
 }
 
 /* Of one that finds no memory: that looks like a peer that sends nothing. */

@@ -12,11 +12,6 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 /* Gives up what it has of held_bytes for memory that it may ask for later. */
 void tmsg_fetch_take_back(tmsg_message_t *message);
 
-/* Lock held: whether a message waits for memory that others hold; the words of
- * it, empty otherwise, go into `why`, if there is room. */
-bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
-                             size_t room);
-
 /* Copies an eager payload into the message's own record, if it may be and fits:
  * there is nothing to wait for then. */
 bool tmsg_message_take_small(tmsg_message_t *message, const void *data,

@@ -38,12 +38,6 @@ void tmsg_fetch_look(tmsg_worker_t *worker);
  */
 tmsg_message_t *tmsg_fetch_next(tmsg_worker_t *worker, bool may_ask);
 
-/* Whether one asks for memory, or would next. */
-static inline bool tmsg_fetch_asks(const tmsg_worker_t *worker)
-{
-    return worker->fetch.asking.count + worker->fetch.arrived.count > 0;
-}
-
 /* Whether there is something to be done, now. */
 bool tmsg_fetch_is_due(tmsg_worker_t *worker);
 

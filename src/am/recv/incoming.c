@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/engine/progress.h"
 #include "am/recv/stage_in.h"
+#include "am/worker/lead.h"
 #include "core/error.h"
 #include "core/map.h"
 

@@ -8,7 +8,6 @@
 
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
-#include "am/session/resume.h"
 #include "core/log.h"
 
 #define FETCHES_MOST 3 /* connections that break by a fetch, in a row */

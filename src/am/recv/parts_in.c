@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Parts on their way in. One may come before its message's head, or before that
  * has memory: it is kept as UCX brought it, which holds none of its bytes. */
+#include "am/recv/parts_in.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +16,8 @@
 #include "am/recv/parts_layout.h"
 #include "am/recv/receive.h"
 #include "am/recv/stage_in.h"
-#include "am/send/parts.h"
 #include "am/ucx/segments.h"
+#include "am/worker/staging.h"
 #include "core/bytes.h"
 #include "core/map.h"
 

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/endpoint.h"
 #include "am/recv/incoming.h"
+#include "am/recv/parts_in.h"
 #include "am/recv/place.h"
-#include "am/send/parts.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "serialize/split.h"

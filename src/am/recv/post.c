@@ -3,11 +3,12 @@
 
 #include <string.h>
 
+#include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
-#include "am/engine/progress.h"
 #include "am/recv/into.h"
 #include "am/recv/message.h"
 #include "am/recv/stage_in.h"
+#include "am/worker/lead.h"
 #include "core/dlpack.h"
 #include "core/error.h"
 #include "core/map.h"

@@ -14,15 +14,6 @@
 
 #include "am/worker/worker.h"
 
-typedef struct {
-    const tmsg_map_t *map;   /* held; NULL: none */
-    tmsg_message_t *message; /* that UCX, or we, write into it */
-    bool waiting;            /* a thread waits with it */
-    bool foreign;            /* it has tensors in a device's memory */
-    bool leaving;            /* `due` is queued */
-    tmsg_due_t due;
-} tmsg_post_t;
-
 /* Lock held, all of these. */
 
 /* Places what the map that is posted has of a message's tensors, if the message

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/fail.h"
@@ -15,11 +16,12 @@
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
 #include "am/recv/incoming.h"
+#include "am/recv/parts_in.h"
 #include "am/recv/place.h"
+#include "am/recv/post.h"
 #include "am/recv/schemas.h"
 #include "am/recv/stage_in.h"
 #include "am/recv/trace.h"
-#include "am/send/parts.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/map.h"

@@ -6,9 +6,10 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/recv/fetch.h"
+#include "am/recv/parts_in.h"
 #include "am/recv/receive.h"
 #include "am/recv/stage_in_struct.h"
-#include "am/send/parts.h"
+#include "am/worker/staging.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "memory/domain.h"

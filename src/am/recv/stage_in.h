@@ -10,6 +10,7 @@
 
 #include "am/recv/message.h"
 #include "am/staging/stage.h"
+#include "am/worker/staging.h"
 
 /* The map was decoded: says which tensors stay on the device that they were
  * sent from, as far as there is such memory here. Errors: REFUSED (there is

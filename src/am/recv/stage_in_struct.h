@@ -7,6 +7,7 @@
 
 #include "am/recv/stage_in.h"
 #include "am/staging/stage_sum.h"
+#include "am/worker/staging.h"
 #include "am/worker/store.h"
 
 /* Of one tensor. Its device is the map's, its memory too, once it is known. */

@@ -6,7 +6,7 @@
 #include "am/boot/numbers.h"
 #include "am/endpoint/endpoint.h"
 #include "am/recv/stage_in_struct.h"
-#include "am/worker/context.h"
+#include "am/worker/staging.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "memory/domain.h"

@@ -10,7 +10,6 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
-#include "am/session/resume.h"
 #include "core/log.h"
 
 /* One that cannot be sent any more leaves a gap in the order, which the peer

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "am/endpoint/endpoint.h"
+#include "am/endpoint/measures.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "core/tensor.h"

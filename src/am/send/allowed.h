@@ -3,6 +3,7 @@
 #ifndef TMSG_AM_SEND_ALLOWED_H
 #define TMSG_AM_SEND_ALLOWED_H
 
+#include "am/endpoint/measures.h"
 #include "am/send/plan.h"
 #include "am/send/send.h"
 

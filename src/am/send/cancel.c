@@ -9,6 +9,7 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/measures.h"
 #include "am/send/again.h"
 #include "am/send/parts.h"
 #include "am/send/send_queue.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/measures.h"
 #include "am/worker/way.h"
 #include "core/error.h"
 
@@ -13,16 +14,6 @@
  * is to know them before it finds memory. Up to here. */
 #define MIB (1024ULL * 1024)
 #define SPILLED_HEAD_MOST (4 * MIB)
-
-bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
-                        uint64_t now_ns, uint64_t silence_ns)
-{
-    if (messages != others->messages) {
-        others->messages = messages;
-        others->heard_ns = now_ns;
-    }
-    return others->heard_ns == 0 || now_ns - others->heard_ns >= silence_ns;
-}
 
 uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone)
 {

@@ -3,12 +3,8 @@
 #ifndef TMSG_AM_SEND_METHOD_H
 #define TMSG_AM_SEND_METHOD_H
 
+#include "am/endpoint/measures.h"
 #include "am/worker/way.h"
-
-/* Whether the last of them, of which `messages` are counted by now, is so long
- * ago that none is likely to wait behind a piece. */
-bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
-                        uint64_t now_ns, uint64_t silence_ns);
 
 /* How long a piece is, at most. */
 uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone);

@@ -4,13 +4,11 @@
 #ifndef TMSG_AM_SEND_PARTS_H
 #define TMSG_AM_SEND_PARTS_H
 
+#include "am/endpoint/fragments.h"
+#include "am/endpoint/measures.h"
 #include "am/recv/message.h"
 #include "am/send/send.h"
 #include "am/worker/way.h"
-
-/* Parts that a side keeps for an endpoint before it fetches them. What it sends
- * is bounded by what the peer keeps, too. */
-#define TMSG_PARTS_KEPT 16
 
 /* The sender's side. */
 
@@ -34,17 +32,6 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send);
 
 /* Hands over as many as may be. Outside UCX. */
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint);
-
-/* A piece that goes by the lane. */
-typedef struct {
-    uint16_t channel;
-    uint32_t sequence;
-    uint32_t number;
-    uint64_t bytes;
-    const void *data; /* with count > 1 a list of ucp_dt_iov_t */
-    size_t count;
-    void *slot;
-} tmsg_parts_piece_t;
 
 /* The peer asks for the parts of a message: inside UCX. */
 ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival);
@@ -70,32 +57,5 @@ void tmsg_parts_free(tmsg_send_t *send);
 size_t tmsg_parts_spare(const tmsg_send_t *send);
 
 /* The receiver's side. */
-
-ucs_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival);
-
-/* A body that has parts was decoded: makes the message's record of them, which
- * those that came before it are held against. Errors: NO_MEMORY,
- * LIMIT_EXCEEDED; MALFORMED, which ends the connection. */
-tmsg_status_t tmsg_parts_expect(tmsg_message_t *message);
-
-/* Whether the message waits for parts that have not come. */
-bool tmsg_parts_missing(const tmsg_message_t *message);
-
-/* Each tensor has its place: chores fetch what has come. Errors: NO_MEMORY. */
-tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message);
-
-/* A message was refused: what was kept of it is rejected by the next chores. */
-void tmsg_parts_refuse(tmsg_message_t *message);
-
-/* Lock held, in chores: fetches and rejects what has come inside UCX. */
-void tmsg_parts_chores(tmsg_endpoint_t *endpoint);
-
-/* The endpoint has ended: drops what is not being fetched. */
-void tmsg_parts_abandon(tmsg_endpoint_t *endpoint);
-
-/* The record is not needed any more, and kept for the message's next one if it
- * is small; the bytes of that. Any thread. */
-void tmsg_parts_forget(tmsg_message_t *message);
-size_t tmsg_parts_kept(const tmsg_message_t *message);
 
 #endif

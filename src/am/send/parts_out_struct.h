@@ -5,8 +5,10 @@
 #ifndef TMSG_AM_SEND_PARTS_OUT_STRUCT_H
 #define TMSG_AM_SEND_PARTS_OUT_STRUCT_H
 
+#include "am/endpoint/measures.h"
 #include "am/send/parts.h"
 #include "am/send/stage_out.h"
+#include "am/worker/staging.h"
 
 #define TMSG_PART_NUMBER_BYTES 4
 

@@ -3,6 +3,7 @@
  * are to come: by the lane, or by UCX. */
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fragments.h"
 #include "am/path/lane.h"
 #include "am/send/cancel.h"
 #include "am/send/parts_out_struct.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/measures.h"
 #include "am/staging/stage_sum.h"
 #include "core/bytes.h"
 #include "core/error.h"

@@ -8,6 +8,7 @@
 #include <tensormsg/map.h>
 #include <ucp/api/ucp.h>
 
+#include "am/endpoint/measures.h"
 #include "am/send/method.h"
 #include "am/worker/way.h"
 #include "core/map.h"
@@ -21,31 +22,6 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
 /* Sets bit i % 8 of byte i / 8 for each tensor i that cannot travel with the
  * others, for its memory is another. */
 void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits);
-
-/* What is to be moved. */
-typedef struct {
-    const tmsg_map_t *map;
-    const tmsg_measures_t *measures;
-    tmsg_way_t way;
-    tmsg_body_extra_t *extra; /* of the body, or NULL */
-    size_t spill; /* bytes of the body where it heads the payload, else 0 */
-    uint8_t *checksums; /* where extra->checksum puts them, if it is set */
-    uint8_t *foreign;   /* bits of extra->split's, if there are any */
-    void *spare;        /* memory for what is gathered, where it is enough */
-    size_t spare_bytes;
-    bool owned; /* UCX is given memory of ours: see tmsg_plan_own() */
-} tmsg_payload_t;
-
-/* A payload as one piece or as a scatter list. All zero bits: empty. */
-typedef struct {
-    uint64_t bytes;
-    const void *contiguous; /* with iov_count 0 */
-    ucp_dt_iov_t *iov;
-    size_t iov_count;
-    tmsg_pool_block_t list;    /* where iov is */
-    tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */
-    bool shared;               /* nothing of it is its own: see share.h */
-} tmsg_plan_t;
 
 /* Makes the plan of a payload that is not empty. Adding one is a function and
  * a line of the table in plan.c. */

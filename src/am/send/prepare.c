@@ -4,9 +4,11 @@
 
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/measures.h"
 #include "am/endpoint/repeat.h"
 #include "am/path/lane.h"
 #include "am/send/allowed.h"
+#include "am/send/charge.h"
 #include "am/send/method.h"
 #include "am/send/parts.h"
 #include "am/send/schemas_out.h"

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "am/endpoint/carrier.h"
-#include "am/endpoint/credit.h"
+#include "am/endpoint/consumer.h"
+#include "am/endpoint/measures.h"
 #include "am/endpoint/repeat.h"
 #include "am/endpoint/trace.h"
+#include "am/path/boxes.h"
 #include "am/recv/call.h"
 #include "am/send/send.h"
 #include "core/bytes.h"

@@ -4,18 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/measures.h"
 #include "am/endpoint/repeat.h"
 #include "am/endpoint/session.h"
-#include "am/engine/progress.h"
+#include "am/path/boxes.h"
 #include "am/recv/call.h"
 #include "am/send/cancel.h"
 #include "am/send/parts.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
+#include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/map.h"
 #include "core/tensor.h"

@@ -3,8 +3,10 @@
 #ifndef TMSG_AM_SEND_SEND_H
 #define TMSG_AM_SEND_SEND_H
 
-#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/measures.h"
+#include "am/path/cma.h"
 #include "am/send/plan.h"
 #include "am/send/share.h"
 #include "am/send/write_out.h"

@@ -3,11 +3,11 @@
 
 #include <stdio.h>
 
-#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
 #include "am/endpoint/dialect.h"
-#include "am/engine/progress.h"
 #include "am/send/again.h"
 #include "am/send/cancel.h"
+#include "am/worker/lead.h"
 #include "core/map.h"
 #include "serialize/json.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/measures.h"
 #include "core/error.h"
 #include "serialize/checksum.h"
 

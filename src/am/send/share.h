@@ -7,6 +7,7 @@
 #ifndef TMSG_AM_SEND_SHARE_H
 #define TMSG_AM_SEND_SHARE_H
 
+#include "am/endpoint/measures.h"
 #include "am/send/plan.h"
 #include "am/send/write_out.h"
 

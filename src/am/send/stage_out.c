@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/measures.h"
 #include "am/send/cancel.h"
 #include "am/staging/stage_sum.h"
+#include "am/worker/staging.h"
 #include "core/bytes.h"
 #include "core/device.h"
 #include "core/map.h"

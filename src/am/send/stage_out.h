@@ -8,6 +8,7 @@
 #ifndef TMSG_AM_SEND_STAGE_OUT_H
 #define TMSG_AM_SEND_STAGE_OUT_H
 
+#include "am/endpoint/measures.h"
 #include "am/send/send.h"
 #include "serialize/split.h"
 

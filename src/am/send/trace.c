@@ -2,6 +2,7 @@
 #include "am/send/trace.h"
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/measures.h"
 #include "am/endpoint/trace.h"
 #include "core/map.h"
 

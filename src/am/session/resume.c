@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "am/connect/handshake.h"
+#include "am/connect/link.h"
 #include "am/connect/ping.h"
 #include "am/connect/redial.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
 #include "am/listen/listener.h"
 #include "am/send/parts.h"
+#include "am/worker/engine.h"
 #include "core/log.h"
 
 #define FIRST_BACKOFF_MS 100
@@ -115,7 +117,7 @@ static void give_up(tmsg_resume_t *resume)
                  seconds, resume->broke);
     }
     resume->over = true;
-    tmsg_endpoint_end(endpoint, TMSG_ERR_PEER_LOST, why);
+    tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
 }
 
 static void session_over(tmsg_timer_t *timer)
@@ -179,7 +181,7 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     }
     resume->asking = false;
     tmsg_ping_lost(endpoint, error);
-    tmsg_endpoint_part(endpoint, false);
+    tmsg_engine.part(endpoint, false);
     stop_parts(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);
@@ -260,7 +262,7 @@ static void try_again(tmsg_timer_t *timer)
     endpoint->state = TMSG_EP_CONNECTING;
     status = tmsg_link_redial(endpoint, resume->connect_timeout_ms);
     if (status != TMSG_OK) {
-        tmsg_endpoint_end(endpoint, status, tmsg_error_message());
+        tmsg_engine.end(endpoint, status, tmsg_error_message());
     }
 }
 

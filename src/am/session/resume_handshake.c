@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/connect/admit.h"
 #include "am/connect/handshake.h"
+#include "am/connect/link.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
-#include "am/engine/progress.h"
 #include "am/listen/listener.h"
 #include "am/session/resume.h"
+#include "am/worker/engine.h"
 
 /* [session 16][state], or the state alone in the answer. */
 static tmsg_status_t send_state(tmsg_endpoint_t *endpoint, uint8_t frame,
@@ -103,11 +105,11 @@ static tmsg_endpoint_t *find_session(const tmsg_endpoint_t *connection)
 static void leave_old(tmsg_endpoint_t *session)
 {
     if (session->ep != NULL) {
-        tmsg_worker_drain(session->worker, session->ucx);
+        tmsg_engine.drain(session->worker, session->ucx);
     }
     if (!tmsg_endpoint_is_down(session)) {
-        tmsg_endpoint_end(session, TMSG_ERR_PEER_LOST,
-                          "the peer has come by another connection");
+        tmsg_engine.end(session, TMSG_ERR_PEER_LOST,
+                        "the peer has come by another connection");
     }
 }
 
@@ -122,7 +124,7 @@ void tmsg_resume_disown(tmsg_endpoint_t *connection, const char *why)
     session = find_session(connection);
     if (session != NULL) {
         session->resume->over = true;
-        tmsg_endpoint_end(session, TMSG_ERR_MALFORMED, why);
+        tmsg_engine.end(session, TMSG_ERR_MALFORMED, why);
     }
 }
 
@@ -147,7 +149,7 @@ static void take_over(tmsg_endpoint_t *session, tmsg_endpoint_t *connection)
     session->state = TMSG_EP_CONNECTING;
     session->resume->attempts++;
     status = tmsg_link_move(session, connection, timeout_ms);
-    tmsg_endpoint_end(connection, TMSG_ERR_CANCELED, "its session goes on");
+    tmsg_engine.end(connection, TMSG_ERR_CANCELED, "its session goes on");
     if (status == TMSG_OK) {
         status = tmsg_resume_apply(session, state, bytes);
     }
@@ -158,7 +160,7 @@ static void take_over(tmsg_endpoint_t *session, tmsg_endpoint_t *connection)
         status = tmsg_handshake_invite(session);
     }
     if (status != TMSG_OK) {
-        tmsg_endpoint_end(session, status, tmsg_error_message());
+        tmsg_engine.end(session, status, tmsg_error_message());
     }
 }
 

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "am/boot/refusal.h"
-#include "am/calls/calls.h"
+#include "am/endpoint/consumer.h"
+#include "am/endpoint/session.h"
 #include "am/recv/deliver.h"
 #include "am/recv/receive.h"
 #include "am/session/resume.h"

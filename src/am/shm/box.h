@@ -17,6 +17,7 @@
 #include <tensormsg/status.h>
 
 #include "am/shm/shared.h"
+#include "core/list.h"
 
 #define TMSG_BOX_PLACES 64u
 
@@ -118,5 +119,36 @@ int tmsg_box_core(const tmsg_box_t *box);
  * took. */
 bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent);
 bool tmsg_box_is_intact_in(const tmsg_box_t *box);
+
+/* Of an endpoint. */
+typedef struct {
+    tmsg_box_t *in;    /* NULL: none */
+    tmsg_box_t *out;   /* that the peer has taken; NULL: none */
+    tmsg_box_t *offer; /* that it was told of */
+    uint32_t sent;     /* active messages of this connection */
+    uint32_t came;     /* the same of the peer's */
+    unsigned waited;   /* messages that would have gone by one */
+    bool heard;        /* the peer has told of its own */
+    bool owes;         /* UCX had some of what was sent yet to send */
+    tmsg_node_t node;  /* worker's boxes, if there is one */
+    char why[100];     /* none can be, if that is so; else empty */
+} tmsg_boxes_t;
+
+/* That of a node of its worker's list. */
+static inline tmsg_boxes_t *tmsg_boxes_at(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_boxes_t, node);
+}
+
+/* A peer that naps on our box, which it may do from the offer on, is woken: a
+ * message went to it by UCX. */
+static inline void tmsg_boxes_call(tmsg_boxes_t *boxes)
+{
+    tmsg_box_t *box = boxes->out != NULL ? boxes->out : boxes->offer;
+
+    if (box != NULL) {
+        tmsg_box_call(box);
+    }
+}
 
 #endif

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/worker/context.h"
+#include "am/ucx/ucx.h"
+#include "am/worker/staging.h"
 #include "am/worker/worker.h"
 #include "core/error.h"
 #include "core/log.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/staging/stage_sum.h"
 
-#include "am/worker/worker.h"
+#include "am/worker/staging.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "memory/domain.h"

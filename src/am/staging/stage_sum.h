@@ -6,6 +6,7 @@
 #define TMSG_AM_STAGING_STAGE_SUM_H
 
 #include "am/staging/stage.h"
+#include "am/worker/staging.h"
 #include "core/map.h"
 #include "serialize/checksum.h"
 

@@ -9,8 +9,8 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
-#include "am/engine/progress.h"
 #include "am/net/loop.h"
+#include "am/worker/engine.h"
 #include "core/bytes.h"
 
 /* Two that know each other. One of them may have left: it is held for the
@@ -304,7 +304,7 @@ static bool tend(tmsg_ucx_t *ucx)
     if (!look(ucx) && next_forlorn(ucx, &first) == NULL) {
         return false;
     }
-    if (!tmsg_worker_drain(ucx->worker, ucx)) {
+    if (!tmsg_engine.drain(ucx->worker, ucx)) {
         ucx->waits = true; /* there is more than can be read at once */
         return true;
     }

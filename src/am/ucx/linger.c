@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/engine/progress.h"
+#include "am/worker/engine.h"
+#include "am/worker/worker.h"
 
 #define LINGER_NS 250000000ULL
 #define LOOK_MS 1     /* between two looks at those that have time left */
@@ -121,7 +122,7 @@ unsigned tmsg_linger_count_late(void) { return atomic_load(&late); }
 void tmsg_linger_await(tmsg_ucx_t *ucx)
 {
     for (unsigned i = 0; ucx->lingering.count > 0; i++) {
-        tmsg_worker_drain(ucx->worker, ucx);
+        tmsg_engine.drain(ucx->worker, ucx);
         look(ucx);
         if (i < YIELDS) {
             sched_yield();

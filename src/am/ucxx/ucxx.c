@@ -5,8 +5,10 @@
 #include <stdio.h>
 
 #include "am/endpoint/carrier.h"
+#include "am/endpoint/measures.h"
 #include "am/recv/deliver.h"
 #include "am/recv/receive.h"
+#include "am/worker/engine.h"
 #include "core/log.h"
 #include "core/map.h"
 #include "core/tensor.h"
@@ -226,7 +228,7 @@ ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
         return rendezvous ? UCS_ERR_REJECTED : UCS_OK;
     }
     if (endpoint->state == TMSG_EP_CONNECTING) {
-        tmsg_endpoint_opened(endpoint);
+        tmsg_engine.opened(endpoint);
     }
     status = file(endpoint, data_bytes, &message);
     if (status != TMSG_OK) {

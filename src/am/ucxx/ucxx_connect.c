@@ -5,15 +5,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "am/connect/dialect.h"
+#include "am/connect/link.h"
 #include "am/connect/ucx_for.h"
-#include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/engine/retire.h"
 #include "am/listen/accept.h"
 #include "am/net/netif.h"
 #include "am/net/sock.h"
+#include "am/ucxx/dialect.h"
 #include "am/ucxx/ucxx.h"
+#include "am/worker/engine.h"
 #include "am/worker/reach.h"
 #include "core/log.h"
 
@@ -333,7 +336,7 @@ tmsg_status_t tmsg_ucxx_advance(tmsg_endpoint_t *endpoint)
     if (!ucxx->connected) {
         return TMSG_IN_PROGRESS;
     }
-    tmsg_endpoint_opened(endpoint);
+    tmsg_engine.opened(endpoint);
     return TMSG_OK;
 }
 
@@ -355,7 +358,7 @@ void tmsg_ucxx_close(tmsg_endpoint_t *endpoint)
         flush(endpoint);
     }
     if (ucxx->flushed) {
-        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+        tmsg_engine.end(endpoint, TMSG_ERR_CLOSED, "closed");
     }
 }
 
@@ -401,14 +404,15 @@ static tmsg_status_t take(tmsg_listener_t *listener, ucp_conn_request_h request)
         return tmsg_error_set(TMSG_ERR_BUSY, "max_handshakes %u are under way",
                               listener->max_handshakes);
     }
-    status = tmsg_endpoint_create(listener->worker, &endpoint);
+    status =
+        tmsg_endpoint_create(listener->worker, &tmsg_dialect_own, &endpoint);
     if (status != TMSG_OK) {
         return status;
     }
     endpoint->accepted = true;
     status = tmsg_ucxx_begin(endpoint);
     if (status != TMSG_OK) {
-        tmsg_endpoint_release(endpoint);
+        tmsg_engine.release(endpoint);
         return status;
     }
     name_client(endpoint, request);

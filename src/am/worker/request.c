@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/engine/progress.h"
+#include "am/worker/lead.h"
 #include "core/error.h"
 
 void tmsg_request_init(tmsg_request_t *request, tmsg_worker_t *worker,

@@ -69,48 +69,4 @@ const char *tmsg_threshold_at(const tmsg_thresholds_t *thresholds, size_t i,
  * Errors: INVALID_PARAM, which names what is wrong. */
 tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p);
 
-/* What a map's layout amounts to, which stays while the map's stamp does. */
-typedef struct {
-    uint64_t stamp;
-    size_t tensors;     /* that are not empty */
-    uint64_t bytes;     /* of these, with the gaps between them */
-    uint64_t packed;    /* of tensors that do not lie as they travel */
-    size_t broadcast;   /* tensors that travel shorter than they are */
-    uint64_t out_bytes; /* `bytes`, if they were written out */
-    /* Those that would be parts, if tensors of `large` bytes were. */
-    uint64_t large;
-    size_t parts;
-    uint64_t parts_bytes;
-    uint64_t parts_packed;
-    uint64_t head_bytes; /* of the others, with the gaps between them */
-    size_t foreign;      /* parts that must be: their memory is another */
-} tmsg_measures_t;
-
-/* What the caller asks for, and the peer allows. All zero bits: neither. */
-typedef struct {
-    int32_t way;      /* tmsg_way_kind_t */
-    int32_t protocol; /* tmsg_protocol_t */
-    bool parts;       /* the peer takes them */
-    bool slices;      /* and these */
-    bool lane;        /* and has one with us */
-    bool reads;       /* and may read our memory */
-} tmsg_wish_t;
-
-typedef struct {
-    bool parts;       /* large tensors are messages of their own */
-    bool gather;      /* the rest is copied into one piece, not listed */
-    int32_t protocol; /* of the rest: tmsg_protocol_t */
-    bool slices;      /* the rest goes in pieces behind the head */
-    bool lane;        /* parts and slices go by the lane */
-} tmsg_way_t;
-
-#define TMSG_WAY_NO_PARTS UINT64_MAX
-
-/* What a channel with large messages knows of the small ones that this side
- * sends past them. All zero bits: there have been none. */
-typedef struct {
-    uint64_t messages; /* when it looked */
-    uint64_t heard_ns; /* when it saw that there were more; 0: never */
-} tmsg_others_t;
-
 #endif

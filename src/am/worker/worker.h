@@ -16,11 +16,11 @@
 #include <tensormsg/listener.h>
 
 #include "am/net/loop.h"
-#include "am/staging/stage.h"
 #include "am/ucx/ucx.h"
 #include "am/worker/context.h"
 #include "am/worker/patience.h"
 #include "am/worker/sharing.h"
+#include "am/worker/staging.h"
 #include "am/worker/stats.h"
 #include "am/worker/store.h"
 #include "core/list.h"
@@ -188,8 +188,5 @@ void tmsg_worker_changed(tmsg_worker_t *worker);
 
 /* The same, where it is something that a receive may wait for. */
 void tmsg_worker_arrived(tmsg_worker_t *worker);
-
-/* Ends everything and frees the worker; no call is in it any more. */
-void tmsg_worker_finish(tmsg_worker_t *worker);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/endpoint/kinds.h"
+#include "am/engine/dispatch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,10 +13,12 @@
 #include "am/endpoint/repeat.h"
 #include "am/engine/retire.h"
 #include "am/listen/accept_blob.h"
+#include "am/path/boxes.h"
 #include "am/path/cma.h"
 #include "am/path/lane_ring.h"
 #include "am/recv/abort.h"
 #include "am/recv/consumer.h"
+#include "am/recv/parts_in.h"
 #include "am/recv/receive.h"
 #include "am/send/acks.h"
 #include "am/send/parts.h"

@@ -1,21 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/endpoint/dialect.h"
+#include "am/ucxx/dialect.h"
 
-#include "am/connect/attach.h"
-#include "am/connect/close.h"
-#include "am/endpoint/control.h"
 #include "am/ucxx/ucxx.h"
-
-const tmsg_dialect_t tmsg_dialect_own = {
-    .answers = true,
-    .send_flags = 0,
-    .prepare = tmsg_send_prepare,
-    .answer = tmsg_control_ack,
-    .credit = tmsg_control_credit,
-    .advance = tmsg_attach_advance,
-    .close = tmsg_close_advance,
-    .end = tmsg_attach_end,
-};
 
 const tmsg_dialect_t tmsg_dialect_ucxx = {
     .answers = false,

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/endpoint/fragments.h - what both directions know of the parts of a
+ * message. */
+#ifndef TMSG_AM_ENDPOINT_FRAGMENTS_H
+#define TMSG_AM_ENDPOINT_FRAGMENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Parts that a side keeps for an endpoint before it fetches them. What it sends
+ * is bounded by what the peer keeps, too. */
+#define TMSG_PARTS_KEPT 16
+
+/* A piece that goes by the lane. */
+typedef struct {
+    uint16_t channel;
+    uint32_t sequence;
+    uint32_t number;
+    uint64_t bytes;
+    const void *data; /* with count > 1 a list of ucp_dt_iov_t */
+    size_t count;
+    void *slot;
+} tmsg_parts_piece_t;
+
+#endif

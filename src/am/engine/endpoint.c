@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/engine/endpoint.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "am/connect/admit.h"
+#include "am/connect/attach.h"
+#include "am/connect/dialect.h"
+#include "am/connect/link.h"
+#include "am/connect/silence.h"
+#include "am/endpoint/carrier.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/repeat.h"
+#include "am/endpoint/session.h"
+#include "am/engine/endpoint_end.h"
+#include "am/listen/accept.h"
+#include "am/path/boxes.h"
+#include "am/path/lane.h"
+#include "am/publish/publisher.h"
+#include "am/recv/message.h"
+#include "am/recv/parts_in.h"
+#include "am/send/parts.h"
+#include "am/send/send_queue.h"
+#include "am/session/resume.h"
+#include "am/worker/lead.h"
+#include "am/worker/reach.h"
+#include "am/worker/worker.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/checksum.h"
+#include "serialize/header.h"
+
+#define CONNECT_TIMEOUT_MS 10000
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |                          \
+                TMSG_ENDPOINT_PARAM_DEVICES | TMSG_ENDPOINT_PARAM_SUBSCRIBE |  \
+                TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_KEYRING))
+
+void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
+{
+    bool again = tmsg_resume_is_away(endpoint);
+
+    endpoint->state = TMSG_EP_OPEN;
+    if (!again) { /* else what the peer said when it came back */
+        tmsg_channels_opened(endpoint);
+    }
+    tmsg_credit_opened(endpoint);
+    tmsg_resume_opened(endpoint);
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
+    tmsg_silence_opened(endpoint);
+    endpoint->unexplained = true;
+    tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);
+    tmsg_worker_changed(endpoint->worker);
+    if (!again) {
+        tmsg_accept_connected(endpoint);
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint); /* what was queued */
+}
+
+void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->broken == TMSG_ERR_PEER_LOST) {
+        tmsg_link_last_words(endpoint);
+    }
+    if (endpoint->broken == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
+        endpoint->fin_received) {
+        /* The peer had its end in order, and UCX told of it as well. */
+        tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
+    } else if (endpoint->broken != TMSG_OK) {
+        tmsg_endpoint_end(endpoint, endpoint->broken, endpoint->broken_why);
+    }
+    tmsg_cma_chores(endpoint);
+    tmsg_link_read_on(endpoint);
+    tmsg_resume_settled(endpoint);
+    tmsg_resume_look(endpoint);
+    if (endpoint->state == TMSG_EP_CONNECTING) {
+        tmsg_status_t status = endpoint->dialect->advance(endpoint);
+
+        if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
+            tmsg_link_refuse(endpoint, status);
+        }
+    }
+    if (endpoint->unexplained && endpoint->ep != NULL) {
+        tmsg_carrier_explain(endpoint);
+        tmsg_cma_begin(endpoint);
+        tmsg_lane_begin(endpoint);
+    }
+    if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {
+        tmsg_control_flush(endpoint);
+        for (tmsg_channel_t *channel = &endpoint->channels.zero;
+             channel != NULL; channel = channel->next) {
+            endpoint->dialect->credit(channel);
+        }
+        tmsg_sends_flush(endpoint);
+        tmsg_subscribers_flush(endpoint);
+        tmsg_parts_flush(endpoint);
+        tmsg_parts_chores(endpoint);
+        endpoint->dialect->close(endpoint);
+    }
+}
+
+static tmsg_status_t take_params(tmsg_endpoint_t *endpoint,
+                                 const tmsg_endpoint_params_t *read)
+{
+    endpoint->dialling = true;
+    endpoint->subscribe = read->subscribe;
+    tmsg_admit_begin(endpoint, read->keyring);
+    return read->devices == NULL
+               ? TMSG_OK
+               : tmsg_devices_read(read->devices, endpoint->devices);
+}
+
+static tmsg_status_t check_devices(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_url_kind_t kind = endpoint->link.url.kind;
+
+    return endpoint->devices[0] == '\0' || kind == TMSG_URL_TCP ||
+                   kind == TMSG_URL_BLOB
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "endpoint: devices are for tcp:// and blobs");
+}
+
+/* There is no handshake of ours to prove a key in: who wants one is told. */
+static tmsg_status_t check_keyring(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->admit.keyring == NULL ||
+                   endpoint->link.url.kind != TMSG_URL_UCX
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "a ucx:// peer cannot prove a key: connect to "
+                                "it with a NULL keyring, or not at all");
+}
+
+/* All fields of *read are set, by the caller or by default. */
+static tmsg_status_t read_params(const tmsg_worker_t *worker,
+                                 const tmsg_endpoint_params_t *params,
+                                 tmsg_endpoint_params_t *read)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    *read = (tmsg_endpoint_params_t){.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+                                     .keyring = worker->context->keyring};
+    if (mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: unknown field_mask bits 0x%llx",
+                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+    }
+    if (mask & TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT) {
+        read->connect_timeout_ms = params->connect_timeout_ms;
+    }
+    if (mask & TMSG_ENDPOINT_PARAM_SUBSCRIBE) {
+        read->subscribe = params->subscribe;
+    }
+    if (mask & TMSG_ENDPOINT_PARAM_DEVICES) {
+        read->devices = params->devices;
+    }
+    if (mask & TMSG_ENDPOINT_PARAM_KEYRING) {
+        read->keyring = params->keyring;
+    }
+    if (read->connect_timeout_ms <= 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: connect_timeout_ms %d is not positive",
+                              read->connect_timeout_ms);
+    }
+    if (read->subscribe & ~(uint32_t)TMSG_SUBSCRIBE_NEWEST) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: unknown subscribe bits 0x%x",
+                              read->subscribe);
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t ask_for_session(tmsg_endpoint_t *endpoint, const char *url,
+                                     const tmsg_endpoint_params_t *params,
+                                     int timeout_ms)
+{
+    tmsg_url_t parsed = {.kind = TMSG_URL_BLOB};
+    tmsg_status_t status = TMSG_OK;
+
+    if (params == NULL ||
+        !(params->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT)) {
+        return TMSG_OK;
+    }
+    if (url != NULL) {
+        status = tmsg_url_parse(url, &parsed);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (parsed.kind == TMSG_URL_BLOB || parsed.kind == TMSG_URL_UCX) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "reconnect: only tcp:// and unix:// peers can be "
+                              "found again");
+    }
+    return tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
+}
+
+tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
+                                    const tmsg_endpoint_params_t *params,
+                                    tmsg_endpoint_t **endpoint_p)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_endpoint_params_t read;
+    tmsg_status_t status = read_params(worker, params, &read);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_lock(worker);
+    status = tmsg_worker_check(worker);
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_create(worker, &tmsg_dialect_own, &endpoint);
+    }
+    if (status == TMSG_OK) {
+        status = take_params(endpoint, &read);
+        if (status == TMSG_OK) {
+            status = url == NULL
+                         ? tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL")
+                         : ask_for_session(endpoint, url, params,
+                                           read.connect_timeout_ms);
+        }
+        if (status == TMSG_OK) {
+            status = tmsg_link_dial(endpoint, url, read.connect_timeout_ms);
+        }
+        if (status == TMSG_OK) {
+            status = check_devices(endpoint);
+        }
+        if (status == TMSG_OK) {
+            status = check_keyring(endpoint);
+        }
+        if (status == TMSG_OK) {
+            *endpoint_p = endpoint;
+        } else {
+            tmsg_endpoint_release(endpoint);
+        }
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
+                                         const void *blob, size_t blob_bytes,
+                                         const tmsg_endpoint_params_t *params,
+                                         tmsg_endpoint_t **endpoint_p)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_endpoint_params_t read;
+    tmsg_status_t status = read_params(worker, params, &read);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_lock(worker);
+    status = tmsg_worker_check(worker);
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_create(worker, &tmsg_dialect_own, &endpoint);
+    }
+    if (status == TMSG_OK) {
+        status = take_params(endpoint, &read);
+        if (status == TMSG_OK) {
+            status = ask_for_session(endpoint, NULL, params,
+                                     read.connect_timeout_ms);
+        }
+        if (status == TMSG_OK) {
+            status = tmsg_attach_blob(endpoint, blob, blob_bytes,
+                                      read.connect_timeout_ms);
+        }
+        if (status == TMSG_OK) {
+            *endpoint_p = endpoint;
+        } else {
+            tmsg_endpoint_release(endpoint);
+        }
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
+                                  tmsg_request_t **request_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_event_t *ended = NULL;
+    bool connecting;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_lock(worker);
+    connecting = endpoint->state == TMSG_EP_CONNECTING ||
+                 endpoint->state == TMSG_EP_AWAY;
+    status = tmsg_events_add(connecting ? &endpoint->ready_events : &ended,
+                             worker, endpoint, request_p);
+    tmsg_events_end(
+        &ended, endpoint->state == TMSG_EP_ENDED ? endpoint->status : TMSG_OK,
+        endpoint->error);
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
+                                  tmsg_request_t **request_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_request_t *request = NULL;
+    tmsg_event_t *ended = NULL;
+    bool over;
+    tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_lock(worker);
+    over = endpoint->state == TMSG_EP_ENDED;
+    status = tmsg_events_add(over ? &ended : &endpoint->close_events, worker,
+                             endpoint, &request);
+    if (status == TMSG_OK) {
+        tmsg_events_end(&ended,
+                        endpoint->status == TMSG_ERR_CLOSED ? TMSG_OK
+                                                            : endpoint->status,
+                        endpoint->error);
+        tmsg_endpoint_close_begin(endpoint);
+        if (request_p != NULL) {
+            *request_p = request;
+        } else {
+            tmsg_request_drop(request);
+        }
+    }
+    tmsg_worker_unlock(worker);
+    return status;
+}
+
+void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint)
+{
+    tmsg_worker_t *worker;
+
+    if (endpoint == NULL) {
+        return;
+    }
+    worker = endpoint->worker;
+    tmsg_worker_lock(worker);
+    tmsg_endpoint_release(endpoint);
+    tmsg_worker_unlock(worker);
+}
+
+static bool has_message(void *arg)
+{
+    tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
+}
+
+int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint)
+{
+    bool readable;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return 1;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    readable = endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
+    tmsg_worker_unlock(endpoint->worker);
+    return readable;
+}
+
+size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint)
+{
+    size_t count;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return 0;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    count = endpoint->ready.count;
+    tmsg_worker_unlock(endpoint->worker);
+    return count;
+}
+
+tmsg_status_t tmsg_endpoint_recv(tmsg_endpoint_t *endpoint, int timeout_ms,
+                                 tmsg_message_t **message_p)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_message_t *message = NULL;
+    tmsg_status_t status = tmsg_endpoint_check_pull(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_enter(worker);
+    tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */
+    status = tmsg_worker_until(worker, has_message, endpoint, timeout_ms,
+                               "no message from ", endpoint->peer);
+    if (status == TMSG_OK) {
+        message = tmsg_message_pull(worker, endpoint);
+    }
+    if (message != NULL) {
+        *message_p = message;
+    } else if (status == TMSG_OK) {
+        status = tmsg_error_set(endpoint->status, "%s", endpoint->error);
+    }
+    tmsg_worker_leave(worker, message != NULL);
+    tmsg_endpoint_drop(endpoint);
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return TMSG_ERR_CLOSED;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    switch (endpoint->state) {
+    case TMSG_EP_CONNECTING:
+    case TMSG_EP_AWAY:
+        status = TMSG_IN_PROGRESS;
+        break;
+    case TMSG_EP_ENDED:
+        status = endpoint->status;
+        break;
+    default:
+        status = TMSG_OK;
+    }
+    tmsg_worker_unlock(endpoint->worker);
+    return status;
+}
+
+const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status = tmsg_endpoint_status(endpoint);
+    const char *words = "";
+
+    if (status < 0) {
+        return endpoint->error;
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        tmsg_worker_lock(endpoint->worker);
+        words = tmsg_resume_words(endpoint);
+        tmsg_worker_unlock(endpoint->worker);
+    }
+    return words;
+}
+
+const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint)
+{
+    return atomic_load(&endpoint->peer);
+}
+
+void tmsg_endpoint_set_user(tmsg_endpoint_t *endpoint, void *user)
+{
+    endpoint->user = user;
+}
+
+void *tmsg_endpoint_user(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->user;
+}

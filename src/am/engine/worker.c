@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/engine/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "am/boot/hello.h"
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/engine/endpoint_end.h"
+#include "am/engine/progress.h"
+#include "am/engine/retire.h"
+#include "am/listen/listener.h"
+#include "am/path/boxes.h"
+#include "am/publish/publisher.h"
+#include "am/recv/call.h"
+#include "am/recv/message.h"
+#include "am/recv/schemas.h"
+#include "am/send/send_queue.h"
+#include "am/staging/stage.h"
+#include "am/ucx/forked.h"
+#include "am/ucx/kin.h"
+#include "am/ucx/linger.h"
+#include "am/worker/lead.h"
+#include "am/worker/worker.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "serialize/checksum.h"
+
+#define QUEUE_DEPTH_DEFAULT 256
+
+#define QUEUE_DEPTH_MAX (1u << 20)
+
+#define SPIN_US_DEFAULT 50
+
+#define DRAIN_NS 5000000000ULL /* for UCX to report, when a worker ends */
+
+#define PARAMS_KNOWN                                                           \
+    ((uint64_t)(TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |          \
+                TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_ALLOCATOR |  \
+                TMSG_WORKER_PARAM_SPIN_US | TMSG_WORKER_PARAM_ON_REFUSED |     \
+                TMSG_WORKER_PARAM_SEND_QUEUE | TMSG_WORKER_PARAM_ON_HEADER |   \
+                TMSG_WORKER_PARAM_CHANNELS |                                   \
+                TMSG_WORKER_PARAM_DEVICE_ALLOCATOR))
+
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD |                      \
+                TMSG_WORKER_CAPTURE | TMSG_WORKER_HOST_ONLY))
+
+static tmsg_status_t read_channels(const tmsg_worker_params_t *params,
+                                   tmsg_worker_t *worker)
+{
+    if (!(params->field_mask & TMSG_WORKER_PARAM_CHANNELS)) {
+        return TMSG_OK;
+    }
+    if (params->channels == 0 || params->channels > TMSG_CHANNELS_MOST) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "worker: channels %u is not in 1..%u",
+                              params->channels, TMSG_CHANNELS_MOST);
+    }
+    worker->channels = (uint16_t)params->channels;
+    return TMSG_OK;
+}
+
+static const tmsg_device_allocator_t *
+device_allocator_of(const tmsg_worker_params_t *params)
+{
+    return params != NULL &&
+                   params->field_mask & TMSG_WORKER_PARAM_DEVICE_ALLOCATOR
+               ? params->device_allocator
+               : NULL;
+}
+
+static tmsg_status_t check_device_allocator(const tmsg_worker_params_t *params)
+{
+    const tmsg_device_allocator_t *allocator = device_allocator_of(params);
+
+    if (allocator != NULL &&
+        (allocator->alloc == NULL || allocator->release == NULL)) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "worker: device allocator without alloc or release");
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t read_params(const tmsg_worker_params_t *params,
+                                 tmsg_worker_t *worker)
+{
+    tmsg_status_t status;
+
+    if (params->field_mask & ~PARAMS_KNOWN) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "worker: unknown field_mask bits 0x%llx",
+            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_FLAGS) {
+        worker->flags = params->flags;
+    }
+    if (worker->flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "worker: unknown flags 0x%x", worker->flags);
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_HANDLER) {
+        worker->handler = params->handler;
+        worker->handler_arg = params->handler_arg;
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_QUEUE_DEPTH) {
+        worker->queue_depth = params->queue_depth;
+    }
+    if (worker->queue_depth == 0 || worker->queue_depth > QUEUE_DEPTH_MAX) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "worker: queue_depth %u is not in 1..%u",
+                              worker->queue_depth, QUEUE_DEPTH_MAX);
+    }
+    status = read_channels(params, worker);
+    if (status == TMSG_OK &&
+        params->field_mask & TMSG_WORKER_PARAM_SEND_QUEUE) {
+        status = tmsg_queue_read(&params->send_queue, &worker->send_queue);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_ON_REFUSED) {
+        worker->on_refused = params->on_refused;
+        worker->on_refused_arg = params->on_refused_arg;
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_ON_HEADER) {
+        worker->on_header = params->on_header;
+        worker->on_header_arg = params->on_header_arg;
+    }
+    if (params->field_mask & TMSG_WORKER_PARAM_SPIN_US) {
+        worker->patience.spin_ns = params->spin_us * 1000ULL;
+    }
+    if ((params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) &&
+        params->allocator != NULL &&
+        (params->allocator->alloc == NULL ||
+         params->allocator->release == NULL)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "worker: allocator without alloc or release");
+    }
+    return check_device_allocator(params);
+}
+
+static tmsg_status_t start_thread(tmsg_worker_t *worker)
+{
+    sigset_t all, before;
+    int error;
+
+    if (!(worker->flags & TMSG_WORKER_THREAD)) {
+        return TMSG_OK;
+    }
+    /* The application's signals are for its own threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&worker->thread, NULL, tmsg_worker_run, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        errno = error;
+        return tmsg_error_errno(TMSG_ERR_IO, "a worker's thread");
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t open_loop(tmsg_worker_t *worker)
+{
+    tmsg_status_t status = tmsg_loop_open(&worker->loop);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (worker->wake_fd < 0) {
+        status = tmsg_error_errno(TMSG_ERR_LIMIT_EXCEEDED, "eventfd");
+        tmsg_loop_close(&worker->loop);
+    }
+    return status;
+}
+
+static void init_lock(tmsg_worker_t *worker)
+{
+    pthread_condattr_t attr;
+
+    pthread_mutex_init(&worker->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&worker->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+static tmsg_status_t configure(const tmsg_worker_params_t *params,
+                               tmsg_worker_t *worker)
+{
+    worker->queue_depth = QUEUE_DEPTH_DEFAULT;
+    worker->channels = TMSG_CHANNELS_DEFAULT;
+    worker->patience.spin_ns = SPIN_US_DEFAULT * 1000ULL;
+    worker->send_queue = tmsg_queue_usual;
+    return params == NULL ? TMSG_OK : read_params(params, worker);
+}
+
+tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
+                                 const tmsg_worker_params_t *params,
+                                 tmsg_worker_t **worker_p)
+{
+    const tmsg_allocator_t *allocator =
+        params != NULL && params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR
+            ? params->allocator
+            : NULL;
+    tmsg_worker_t *worker = calloc(1, sizeof(*worker));
+    tmsg_status_t status;
+
+    if (worker == NULL) {
+        return tmsg_error_memory("a worker");
+    }
+    status = tmsg_forked_check();
+    if (status == TMSG_OK) {
+        status = configure(params, worker);
+    }
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    worker->life = calloc(1, sizeof(*worker->life));
+    if (worker->life == NULL) {
+        status = tmsg_error_memory("a worker");
+        goto err_free;
+    }
+    atomic_init(&worker->life->refs, 1);
+    worker->life->schemas.limit = TMSG_SCHEMA_WORKER_BYTES;
+    status = open_loop(worker);
+    if (status != TMSG_OK) {
+        goto err_free;
+    }
+    status = tmsg_store_create(allocator, context->limits.held_bytes,
+                               worker->loop.event_fd, tmsg_message_free_spare,
+                               tmsg_send_free_spare, tmsg_control_free_spare,
+                               &worker->store);
+    if (status != TMSG_OK) {
+        goto err_close;
+    }
+    tmsg_store_pool(worker->store)->huge_least = context->huge_page_bytes;
+    tmsg_store_set_devices(worker->store, device_allocator_of(params));
+    worker->context = context;
+    tmsg_context_hold(context);
+    init_lock(worker);
+    status = start_thread(worker);
+    if (status != TMSG_OK) {
+        goto err_drop;
+    }
+    *worker_p = worker;
+    return TMSG_OK;
+
+err_drop:
+    pthread_cond_destroy(&worker->changed);
+    pthread_mutex_destroy(&worker->lock);
+    tmsg_context_destroy(context);
+    tmsg_store_drop(worker->store);
+err_close:
+    close(worker->wake_fd);
+    tmsg_loop_close(&worker->loop);
+err_free:
+    free(worker->life);
+    free(worker);
+    return status;
+}
+
+static bool has_ready(void *arg)
+{
+    return ((tmsg_worker_t *)arg)->ready.count > 0;
+}
+
+tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
+                               tmsg_message_t **message_p)
+{
+    tmsg_status_t status;
+
+    if (worker->handler != NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "the worker has a message handler: there is "
+                              "nothing to pull");
+    }
+    tmsg_worker_enter(worker);
+    status = tmsg_worker_until(worker, has_ready, worker, timeout_ms,
+                               "no message from any peer", "");
+    if (status == TMSG_OK) {
+        *message_p = tmsg_message_pull(worker, NULL);
+    }
+    tmsg_worker_leave(worker, status == TMSG_OK);
+    return status;
+}
+
+static bool all_reported(const tmsg_worker_t *worker)
+{
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        if (worker->endpoints[i] != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Ends every endpoint and listener. Lock held. */
+static void end_all(tmsg_worker_t *worker)
+{
+    while (worker->listeners != NULL) {
+        tmsg_listener_release(worker->listeners);
+    }
+    while (worker->publishers != NULL) {
+        tmsg_publisher_release(worker->publishers);
+    }
+    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        tmsg_ucx_retire(ucx);
+    }
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint == NULL) {
+            continue;
+        }
+        tmsg_endpoint_hold(endpoint);
+        if (endpoint->handle) {
+            tmsg_endpoint_release(endpoint);
+        }
+        tmsg_endpoint_drop(endpoint);
+    }
+}
+
+/* Borrowed memory is free only when UCX has reported every operation. Where it
+ * never does, its worker is left behind on purpose: destroying it could write
+ * into memory that is given back. */
+static bool drain(tmsg_worker_t *worker)
+{
+    uint64_t deadline = tmsg_now_ns() + DRAIN_NS;
+
+    while (!all_reported(worker)) {
+        tmsg_worker_step(worker);
+        if (tmsg_now_ns() > deadline) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Nobody is left to do them. */
+static void drop_chores(tmsg_worker_t *worker)
+{
+    tmsg_node_t *node;
+
+    while ((node = tmsg_list_pop(&worker->chores)) != NULL) {
+        tmsg_endpoint_drop(TMSG_CONTAINER_OF(node, tmsg_endpoint_t, chore));
+    }
+}
+
+void tmsg_worker_finish(tmsg_worker_t *worker)
+{
+    tmsg_message_t *message;
+    bool drained;
+
+    tmsg_worker_lock(worker);
+    worker->doomed = false; /* what is still due is the end of operations */
+    end_all(worker);
+    drained = drain(worker);
+    if (!drained) {
+        tmsg_log(TMSG_LOG_ERROR, "UCX or a device's driver does not report all "
+                                 "its operations; memory is left behind");
+    }
+    tmsg_worker_dispatch(worker);
+    drop_chores(worker);
+    tmsg_worker_unlock(worker);
+    while ((message = tmsg_message_pull(worker, NULL)) != NULL) {
+        tmsg_message_destroy(message);
+    }
+    while (worker->ucx != NULL) {
+        tmsg_ucx_t *ucx = worker->ucx;
+
+        worker->ucx = ucx->next;
+        tmsg_loop_remove(&worker->loop, &ucx->source);
+        tmsg_linger_await(ucx);
+        tmsg_probe_close(ucx);
+        if (drained) {
+            tmsg_worker_drain(worker, ucx);
+            tmsg_loop_clear_timer(&worker->loop, &ucx->linger); /* set anew */
+            tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
+            tmsg_ucx_close(ucx);
+        } else {
+            tmsg_kin_leave(ucx);
+        }
+    }
+    tmsg_call_over(worker);
+    if (drained) {
+        tmsg_stage_close(worker);
+    }
+    tmsg_loop_close(&worker->loop);
+    close(worker->wake_fd);
+    tmsg_pool_give(tmsg_store_pool(worker->store), worker->gather);
+    tmsg_map_destroy(worker->layout);
+    tmsg_store_close(worker->store);
+    tmsg_context_destroy(worker->context);
+    pthread_cond_destroy(&worker->changed);
+    pthread_mutex_destroy(&worker->lock);
+    free(worker->endpoints);
+    atomic_store(&worker->life->over, true);
+    tmsg_life_drop(worker->life);
+    free(worker);
+}
+
+void tmsg_worker_destroy(tmsg_worker_t *worker)
+{
+    if (worker == NULL) {
+        return;
+    }
+    tmsg_worker_lock(worker);
+    worker->ending = true;
+    worker->doomed = tmsg_worker_in_callback(worker);
+    tmsg_worker_changed(worker);
+    if (worker->doomed) {
+        tmsg_worker_unlock(worker);
+        return; /* the last call to leave finishes it */
+    }
+    tmsg_worker_unlock(worker);
+    if (worker->flags & TMSG_WORKER_THREAD) {
+        pthread_join(worker->thread, NULL);
+    }
+    tmsg_worker_lock(worker);
+    tmsg_worker_await_leaving(worker);
+    tmsg_worker_unlock(worker);
+    tmsg_worker_finish(worker);
+}

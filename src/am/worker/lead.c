@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/worker/lead.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "am/worker/engine.h"
+#include "am/worker/memory.h"
+#include "am/worker/nap.h"
+#include "core/error.h"
+
+#define LATE_MOST 64       /* turns after a deadline, while things come, */
+#define LATE_NS 100000     /* none of which begins later than this */
+#define GIVE_WAY_MOST 1000 /* yields to those who wait for the lock */
+#define NAP_NS                                                                 \
+    4000000 /* at most: what no peer on this host sends may wait.              \
+             * Shorter ones have a timer set, which costs more than            \
+             * the nap: the kernel looks every 4 ms by itself */
+#define NAPS_VAIN                                                              \
+    16 /* that were ended, and nothing came; or one that was not */
+
+static _Thread_local const tmsg_callback_t *callbacks;
+static _Thread_local const void *thread_context;
+static atomic_bool has_contexts; /* some thread has had one */
+
+/* Most programs have none, and need not look for the thread's. */
+static inline bool has_context(void)
+{
+    return atomic_load_explicit(&has_contexts, memory_order_relaxed);
+}
+
+const void *tmsg_thread_context(void) { return thread_context; }
+
+const void *tmsg_thread_set_context(const void *now)
+{
+    const void *before = thread_context;
+
+    if (now != NULL && !has_context()) {
+        atomic_store_explicit(&has_contexts, true, memory_order_relaxed);
+    }
+    thread_context = now;
+    return before;
+}
+
+void tmsg_thread_clear_context(void)
+{
+    if (has_context()) {
+        thread_context = NULL;
+    }
+}
+
+static bool leads(const tmsg_worker_t *worker)
+{
+    return worker->led && pthread_equal(worker->leader, pthread_self());
+}
+
+/* False: another thread leads. */
+static bool take_lead(tmsg_worker_t *worker)
+{
+    if (!worker->led) {
+        worker->led = true;
+        worker->leader = pthread_self();
+    }
+    return leads(worker);
+}
+
+static void give_up_lead(tmsg_worker_t *worker)
+{
+    if (leads(worker)) {
+        worker->led = false;
+        if (worker->waiters > 0) { /* for another leader */
+            pthread_cond_broadcast(&worker->changed);
+        }
+    }
+}
+
+static void count_callbacks(tmsg_worker_t *worker, unsigned more)
+{
+    unsigned count =
+        atomic_load_explicit(&worker->callbacks, memory_order_relaxed);
+
+    atomic_store_explicit(&worker->callbacks, count + more,
+                          memory_order_relaxed);
+}
+
+void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker)
+{
+    give_up_lead(worker);
+    count_callbacks(worker, 1);
+    callback->worker = worker;
+    callback->context = has_context() ? tmsg_thread_set_context(NULL) : NULL;
+    if (tmsg_worker_is_shared(worker)) {
+        callback->outer = callbacks;
+        callbacks = callback;
+    }
+}
+
+void tmsg_callback_leave(const tmsg_callback_t *callback)
+{
+    count_callbacks(callback->worker, -1u);
+    if (tmsg_worker_is_shared(callback->worker)) {
+        callbacks = callback->outer;
+    }
+    if (has_context()) {
+        thread_context = callback->context;
+    }
+}
+
+bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
+{
+    const tmsg_callback_t *callback;
+
+    if (atomic_load_explicit(&worker->callbacks, memory_order_relaxed) == 0) {
+        return false;
+    }
+    if (!tmsg_worker_is_shared(worker)) {
+        return true; /* of which there is but one thread */
+    }
+    callback = callbacks;
+    while (callback != NULL && callback->worker != worker) {
+        callback = callback->outer;
+    }
+    return callback != NULL;
+}
+
+/* One thread at a time, so that callbacks run in the order in which they became
+ * due. */
+unsigned tmsg_worker_dispatch(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+    tmsg_callback_t callback;
+
+    if (worker->dispatching || worker->due.count == 0) {
+        return 0;
+    }
+    worker->dispatching = true;
+    tmsg_callback_enter(&callback, worker);
+    while (worker->due.count > 0 && !worker->doomed) {
+        tmsg_due_t *due =
+            TMSG_CONTAINER_OF(tmsg_list_pop(&worker->due), tmsg_due_t, node);
+
+        tmsg_worker_unlock(worker);
+        due->run(due);
+        tmsg_thread_clear_context();
+        tmsg_worker_lock(worker);
+        count++;
+    }
+    tmsg_callback_leave(&callback);
+    worker->dispatching = false;
+    return count;
+}
+
+void tmsg_worker_enter(tmsg_worker_t *worker)
+{
+    tmsg_worker_lock(worker);
+    worker->entered++;
+    if (!tmsg_worker_is_shared(worker)) {
+        tmsg_store_enter(worker->store);
+    }
+}
+
+/* Gives the lock back and lets a sleeper sleep. */
+void tmsg_worker_unlock_quietly(tmsg_worker_t *worker)
+{
+    if (tmsg_worker_is_shared(worker)) {
+        pthread_mutex_unlock(&worker->lock);
+    }
+}
+
+void tmsg_worker_stay(tmsg_worker_t *worker)
+{
+    tmsg_worker_enter(worker);
+    tmsg_worker_unlock_quietly(worker);
+}
+
+/* A worker with a thread of its own is freed by that. */
+void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
+{
+    bool empty = --worker->entered == 0;
+    bool last =
+        empty && worker->doomed && !(worker->flags & TMSG_WORKER_THREAD);
+
+    if (empty && !tmsg_worker_is_shared(worker)) {
+        tmsg_store_leave(worker->store);
+    }
+    if (worker->ending) {
+        tmsg_worker_changed(worker);
+    }
+    if (stirred) {
+        tmsg_worker_unlock(worker);
+    } else {
+        tmsg_worker_unlock_quietly(worker);
+    }
+    if (last) {
+        tmsg_engine.finish(worker);
+    }
+}
+
+static unsigned drive(tmsg_worker_t *worker)
+{
+    unsigned count = tmsg_engine.step(worker);
+
+    if (count == 0 && worker->due.count == 0) {
+        return 0;
+    }
+    count += tmsg_worker_dispatch(worker);
+    if (count > 0) {
+        tmsg_worker_changed(worker);
+    }
+    return count;
+}
+
+/* A thread that calls does not sleep on what it armed. */
+static void note_awake(tmsg_worker_t *worker)
+{
+    if (worker->armed && pthread_equal(worker->armer, pthread_self())) {
+        worker->armed = false;
+    }
+}
+
+unsigned tmsg_worker_progress(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+    uint64_t before;
+
+    tmsg_worker_enter(worker);
+    before = worker->changes;
+    note_awake(worker);
+    if (!tmsg_worker_in_callback(worker)) {
+        count = drive(worker);
+    }
+    if (count > 0) {
+        tmsg_sharing_moved(&worker->sharing);
+    }
+    tmsg_worker_leave(worker, worker->changes != before);
+    return count;
+}
+
+/* Whether the message that came last by a box came from this core. */
+static bool shares_core(const tmsg_worker_t *worker)
+{
+    int core = atomic_load_explicit(&worker->peer_core, memory_order_relaxed);
+
+    return core != 0 && core - 1 == sched_getcpu();
+}
+
+/* At the time `now`. */
+static bool may_poll_on(tmsg_worker_t *worker, uint64_t now)
+{
+    return tmsg_sharing_pause(&worker->sharing, now, shares_core(worker));
+}
+
+int tmsg_worker_pause(tmsg_worker_t *worker)
+{
+    return may_poll_on(worker, tmsg_now_ns());
+}
+
+int tmsg_worker_fd(const tmsg_worker_t *worker)
+{
+    return worker->loop.epoll_fd;
+}
+
+/* A deadline that has passed whatever the time is: who polls in vain looks at
+ * one clock, for what to do where things come on and on. */
+#define AT_ONCE 1
+
+/* Milliseconds until `deadline`, rounded up; -1 for none (0). */
+static int left_ms(uint64_t deadline)
+{
+    uint64_t now = tmsg_now_ns();
+
+    if (deadline == 0) {
+        return -1;
+    }
+    return now >= deadline ? 0 : (int)((deadline - now + 999999) / 1000000);
+}
+
+static bool expired(uint64_t deadline)
+{
+    return deadline != 0 && (deadline == AT_ONCE || tmsg_now_ns() >= deadline);
+}
+
+static uint64_t deadline_of(int timeout_ms)
+{
+    return timeout_ms < 0    ? 0
+           : timeout_ms == 0 ? AT_ONCE
+                             : tmsg_now_ns() + (uint64_t)timeout_ms * 1000000;
+}
+
+/* A mutex goes to whoever asks first, which is the one that spins: it lets
+ * those who sleep on the lock have it. */
+static void give_way(tmsg_worker_t *worker)
+{
+    for (int i = 0; i < GIVE_WAY_MOST && atomic_load(&worker->wanting) > 0;
+         i++) {
+        sched_yield();
+    }
+}
+
+/* Of the leader: what it waits for, until when, and since when nothing has
+ * happened. */
+typedef struct {
+    bool (*done)(void *arg); /* NULL: the worker's own thread, for ever */
+    void *arg;
+    uint64_t deadline;
+    uint64_t quiet_since;
+    unsigned late_turns; /* that began after the deadline, */
+    uint64_t late_since; /* the first of them then */
+    bool slept;
+    bool dozes; /* boxes were told that it is about to nap */
+} lead_t;
+
+/* Something has happened. */
+static void end_quiet(lead_t *lead, tmsg_patience_t *patience)
+{
+    if (lead->slept) {
+        tmsg_patience_slept(patience, tmsg_now_ns() - lead->quiet_since);
+    } else if (lead->quiet_since != 0) {
+        tmsg_patience_polled(patience);
+    }
+    lead->quiet_since = 0;
+    lead->slept = false;
+    lead->dozes = false;
+}
+
+/* Until when a nap may last. */
+static uint64_t nap_until(const tmsg_worker_t *worker, const lead_t *lead,
+                          uint64_t now)
+{
+    const tmsg_timer_t *timer = worker->loop.timers;
+    uint64_t until = now + NAP_NS;
+
+    if (lead->deadline != 0 && lead->deadline < until) {
+        until = lead->deadline;
+    }
+    return timer != NULL && timer->deadline_ns < until ? timer->deadline_ns
+                                                       : until;
+}
+
+/* Only one that nothing ended was in vain: a peer calls late, mostly. */
+static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
+{
+    lead->slept = true;
+    lead->dozes = false;
+    tmsg_worker_lock(worker);
+    worker->naps = false;
+    worker->naps_vain += status == TMSG_OK ? 1 : NAPS_VAIN;
+    worker->no_naps = status == TMSG_ERR_UNSUPPORTED;
+    tmsg_worker_nap_end(worker);
+    tmsg_worker_unlock_quietly(worker);
+}
+
+/* Whether the leader may nap. Lock held. */
+static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
+{
+    return worker->boxes.count > 0 && !worker->no_naps &&
+           worker->naps_vain < NAPS_VAIN && !worker->ending &&
+           take_lead(worker) && tmsg_engine.idle(worker) &&
+           (lead->done == NULL || !lead->done(lead->arg));
+}
+
+/* Where all peers wake who naps. First they are told, and the leader looks
+ * everywhere once more. False: it may not. */
+static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
+{
+    tmsg_nap_t nap;
+    uint64_t until;
+    bool may;
+
+    tmsg_worker_lock(worker);
+    may = may_nap(worker, lead);
+    if (!may && lead->dozes) {
+        tmsg_worker_nap_end(worker);
+    }
+    if (!may || !lead->dozes) {
+        lead->dozes = may && tmsg_worker_nap_begin(worker);
+        tmsg_worker_unlock_quietly(worker);
+        return lead->dozes;
+    }
+    tmsg_worker_nap_words(worker, &nap);
+    until = nap_until(worker, lead, now);
+    worker->naps = true;
+    tmsg_worker_unlock_quietly(worker);
+    end_nap(worker, lead, tmsg_box_nap(&nap, until));
+    return true;
+}
+
+/* Spins for a while, then sleeps. What it waits for is looked at again once
+ * others see that it sleeps. */
+static void rest(tmsg_worker_t *worker, lead_t *lead)
+{
+    struct pollfd fds[] = {{worker->loop.epoll_fd, POLLIN, 0},
+                           {worker->wake_fd, POLLIN, 0}};
+    uint64_t now;
+
+    if (lead->deadline == AT_ONCE) {
+        lead->quiet_since = 1; /* not 0, and nobody asks for how long */
+        return;
+    }
+    now = tmsg_now_ns();
+    if (lead->quiet_since == 0) {
+        lead->quiet_since = now;
+    }
+    if (now - lead->quiet_since < tmsg_patience_ns(&worker->patience) &&
+        may_poll_on(worker, now)) {
+        return;
+    }
+    if (nap(worker, lead, now)) {
+        return;
+    }
+    tmsg_worker_lock(worker);
+    if (!worker->armed) { /* else that is for who armed it */
+        tmsg_loop_hear(&worker->loop);
+    }
+    if (worker->ending || !take_lead(worker) ||
+        (lead->done != NULL && lead->done(lead->arg)) ||
+        tmsg_engine.arm(worker) != TMSG_OK) {
+        tmsg_worker_unlock_quietly(worker);
+        return;
+    }
+    worker->asleep = true;
+    lead->slept = true;
+    tmsg_worker_unlock_quietly(worker);
+    poll(fds, 2, left_ms(lead->deadline));
+    tmsg_worker_lock(worker);
+    if (!worker->asleep) { /* who woke it has said so there */
+        tmsg_loop_drain(worker->wake_fd);
+    }
+    worker->asleep = false;
+    tmsg_worker_unlock_quietly(worker);
+}
+
+/* One turn of the leader. Lock held. */
+static void take_turn(tmsg_worker_t *worker, lead_t *lead)
+{
+    uint64_t before = worker->changes;
+    bool quiet = drive(worker) == 0;
+
+    if (!quiet) {
+        worker->naps_vain = 0;
+        if (lead->dozes) {
+            tmsg_worker_nap_end(worker);
+        }
+    }
+    if (worker->changes != before) {
+        tmsg_worker_unlock(worker);
+    } else {
+        tmsg_worker_unlock_quietly(worker);
+    }
+    if (quiet) {
+        rest(worker, lead);
+    } else {
+        end_quiet(lead, &worker->patience);
+        tmsg_sharing_moved(&worker->sharing);
+    }
+    give_way(worker);
+    tmsg_worker_lock(worker);
+}
+
+/* Sleeps until something has changed. Lock held. */
+static void await_change(tmsg_worker_t *worker, uint64_t deadline)
+{
+    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000ULL),
+                             .tv_nsec = (long)(deadline % 1000000000ULL)};
+
+    worker->waiters++;
+    if (deadline == 0) {
+        pthread_cond_wait(&worker->changed, &worker->lock);
+    } else {
+        pthread_cond_timedwait(&worker->changed, &worker->lock, &until);
+    }
+    worker->waiters--;
+}
+
+void tmsg_worker_await_leaving(tmsg_worker_t *worker)
+{
+    while (worker->entered > 0) {
+        await_change(worker, 0);
+    }
+}
+
+/* A turn may last: what came meanwhile is looked at before time is up, once at
+ * least. What a lane brings may go on for ever. */
+static bool is_late(const lead_t *lead)
+{
+    return lead->late_turns >= LATE_MOST ||
+           (lead->late_turns > 0 &&
+            (lead->quiet_since != 0 ||
+             tmsg_now_ns() - lead->late_since > LATE_NS));
+}
+
+static void note_late(lead_t *lead)
+{
+    if (expired(lead->deadline) && lead->late_turns++ == 0) {
+        lead->late_since = tmsg_now_ns();
+    }
+}
+
+/* Who polls hears it all the time. */
+static tmsg_status_t timed_out(const tmsg_worker_t *worker, int timeout_ms,
+                               const char *missing, const char *of)
+{
+    char number[16] = "0", why[200];
+    const char *const texts[] = {missing, of, " in ", number, " ms", why};
+
+    if (timeout_ms != 0) {
+        snprintf(number, sizeof(number), "%d", timeout_ms);
+    }
+    tmsg_worker_is_starving(worker, why, sizeof(why));
+    return tmsg_error_join(TMSG_ERR_TIMED_OUT, texts,
+                           sizeof(texts) / sizeof(texts[0]));
+}
+
+tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
+                                void *arg, int timeout_ms, const char *missing,
+                                const char *of)
+{
+    lead_t lead = {
+        .done = done, .arg = arg, .deadline = deadline_of(timeout_ms)};
+    tmsg_status_t status = TMSG_IN_PROGRESS;
+
+    note_awake(worker);
+    while (status == TMSG_IN_PROGRESS) {
+        bool follows = worker->led && !leads(worker);
+
+        if (worker->ending) {
+            status = tmsg_error_set(TMSG_ERR_CLOSED,
+                                    "the worker was destroyed meanwhile");
+        } else if (done(arg)) {
+            status = TMSG_OK;
+        } else if (tmsg_worker_in_callback(worker)) {
+            status =
+                tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
+        } else if ((follows || is_late(&lead)) && expired(lead.deadline)) {
+            status = timed_out(worker, timeout_ms, missing, of);
+            if (timeout_ms != 0) { /* it had the time to sleep */
+                tmsg_patience_gave_up(&worker->patience);
+            }
+        } else if (follows) {
+            await_change(worker, lead.deadline);
+        } else {
+            note_late(&lead);
+            take_lead(worker);
+            take_turn(worker, &lead);
+        }
+    }
+    if (lead.dozes) {
+        tmsg_worker_nap_end(worker);
+    }
+    give_up_lead(worker);
+    return status;
+}
+
+void *tmsg_worker_run(void *arg)
+{
+    tmsg_worker_t *worker = arg;
+    lead_t lead = {.done = NULL};
+    bool doomed;
+
+    tmsg_worker_enter(worker);
+    while (!worker->ending) {
+        if (take_lead(worker)) {
+            take_turn(worker, &lead);
+        } else {
+            await_change(worker, 0);
+        }
+    }
+    give_up_lead(worker);
+    doomed = worker->doomed;
+    tmsg_worker_leave(worker, false);
+    if (doomed) { /* nobody joins this thread */
+        pthread_detach(pthread_self());
+        tmsg_worker_lock(worker);
+        tmsg_worker_await_leaving(worker);
+        tmsg_worker_unlock(worker);
+        tmsg_engine.finish(worker);
+    }
+    return NULL;
+}
+
+typedef struct {
+    const tmsg_worker_t *worker;
+    uint64_t changes;
+} change_t;
+
+static bool has_changed(void *arg)
+{
+    const change_t *change = arg;
+
+    return change->worker->changes != change->changes;
+}
+
+tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms)
+{
+    change_t change = {worker, 0};
+    tmsg_status_t status;
+
+    tmsg_worker_enter(worker);
+    change.changes = worker->changes;
+    status = tmsg_worker_until(worker, has_changed, &change, timeout_ms,
+                               "nothing happened", "");
+    tmsg_worker_leave(worker, false);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/worker/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/ucx/ucx.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "serialize/split.h"
+
+bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
+                             size_t room)
+{
+    bool starving =
+        tmsg_fetch_asks(worker) && tmsg_store_is_missed(worker->store);
+
+    if (room > 0) {
+        why[0] = '\0';
+    }
+    if (starving && room > 0) {
+        snprintf(why, room,
+                 "; a message waits for memory: those that came and were not "
+                 "released hold %llu bytes, and held_bytes is %llu",
+                 (unsigned long long)tmsg_store_held(worker->store),
+                 (unsigned long long)tmsg_store_budget(worker->store));
+    }
+    return starving;
+}
+
+int tmsg_worker_starves(tmsg_worker_t *worker)
+{
+    bool starving = tmsg_store_is_missed(worker->store);
+
+    if (starving) {
+        tmsg_worker_lock(worker);
+        starving = tmsg_worker_is_starving(worker, NULL, 0);
+        tmsg_worker_unlock(worker);
+    }
+    return starving;
+}
