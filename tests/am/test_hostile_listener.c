@@ -321,7 +321,7 @@ static bool may_share(void *arg)
 {
     const scene_t *scene = arg;
 
-    return !tmsg_park_is_full(scene->side.worker);
+    return !tmsg_park_is_full(scene->side.worker->ucx);
 }
 
 /* Nothing is left. */

@@ -18,9 +18,9 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
-#include "am/engine/retire.h"
 #include "am/ucx/kin.h"
 #include "am/ucx/pair.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
 #include "core/log.h"
@@ -238,7 +238,7 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
         return await_its_end(endpoint);
     }
     if (status == TMSG_ERR_BUSY) {
-        tmsg_ucx_retire(ucx); /* a new one starts to count anew */
+        tmsg_ucx_events.retire(ucx); /* a new one starts to count anew */
     }
     endpoint->knock.again.expired = knock_again;
     if (status == TMSG_OK && endpoint->dialling &&
@@ -263,6 +263,45 @@ static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)
                                 "UCX joined the endpoints of two connections");
 }
 
+/* Of all endpoints on a UCX worker. NULL: there are none, or no memory. */
+static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
+{
+    size_t room = (size_t)ucx->worker->endpoint_slots * TMSG_SOCKETS_MOST;
+    int *fds = malloc(room * sizeof(*fds));
+    tmsg_endpoint_t *endpoint;
+    uint32_t at = 0;
+
+    *count_p = 0;
+    while (fds != NULL && (endpoint = tmsg_endpoint_next(ucx, &at)) != NULL) {
+        for (unsigned i = 0; i < endpoint->sockets.count; i++) {
+            fds[(*count_p)++] = endpoint->sockets.of[i].fd;
+        }
+    }
+    return fds;
+}
+
+/* Before a message by an accepted endpoint whose sockets were not found when
+ * its UCX endpoint was made; behind it comes tmsg_sockets_find_sent(). NULL:
+ * there is nothing to find. */
+static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_ucx_t *ucx = endpoint->ucx;
+    tmsg_watched_t *before = NULL;
+    size_t count;
+    int *fds;
+
+    if (endpoint->dialling || endpoint->sockets.count > 0 ||
+        ucx->sets.count == 0) {
+        return NULL;
+    }
+    fds = list_sockets(ucx, &count);
+    if (fds != NULL) {
+        before = tmsg_sockets_before_send(&ucx->sets, ucx->fd, fds, count);
+    }
+    free(fds);
+    return before;
+}
+
 /* The dialled side: answers the knock, then the attach. */
 static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 {
@@ -281,7 +320,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     }
     status = check_reply(endpoint);
     if (status == TMSG_OK) {
-        tmsg_watched_t *before = tmsg_pair_before_send(endpoint);
+        tmsg_watched_t *before = before_send(endpoint);
 
         status = attach(endpoint);
         tmsg_sockets_find_sent(before, &endpoint->sockets);

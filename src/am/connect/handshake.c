@@ -158,7 +158,7 @@ static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
     link->apart = NULL;
     if (link->url.kind == TMSG_URL_TCP && !tmsg_sock_is_local(link->fd)) {
         link->apart = "other host";
-    } else if (tmsg_park_is_full(endpoint->worker)) {
+    } else if (tmsg_park_is_full(endpoint->worker->ucx)) {
         link->apart = full;
     }
     return link->apart == NULL || link->url.kind == TMSG_URL_TCP

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "am/boot/refusal.h"
+#include "am/connect/admit.h"
 #include "am/connect/close.h"
 #include "am/connect/handshake.h"
 #include "am/connect/redial.h"
@@ -23,6 +24,7 @@
 #include "am/path/lane.h"
 #include "am/session/resume.h"
 #include "am/ucx/linger.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
 
@@ -215,7 +217,7 @@ static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
         return;
     }
     if (endpoint->ep != NULL) {
-        tmsg_engine.drain(endpoint->worker, endpoint->ucx);
+        tmsg_ucx_events.drain(endpoint->ucx);
     }
     tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
 }

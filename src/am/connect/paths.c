@@ -9,6 +9,7 @@
 #include "am/net/unacked.h"
 #include "am/path/boxes.h"
 #include "am/path/lane.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 
 #define WHY_BYTES 160
@@ -63,7 +64,7 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
 static bool hear_out(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->ep != NULL) {
-        tmsg_engine.drain(endpoint->worker, endpoint->ucx);
+        tmsg_ucx_events.drain(endpoint->ucx);
     }
     return endpoint->broken == TMSG_OK;
 }

@@ -9,6 +9,7 @@
 #include "am/connect/paths.h"
 #include "am/endpoint/endpoint.h"
 #include "am/net/sock.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 
 #define NS_PER_MS 1000000ULL
@@ -41,7 +42,7 @@ static void end(tmsg_endpoint_t *endpoint)
              "no sign of life for %.1f s: it was stopped, or the network cut",
              (double)silent_ns(endpoint) / 1e9);
     if (endpoint->ep != NULL) {
-        tmsg_engine.drain(endpoint->worker, endpoint->ucx);
+        tmsg_ucx_events.drain(endpoint->ucx);
     }
     tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
 }

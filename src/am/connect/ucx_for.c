@@ -10,9 +10,9 @@
 
 #include "am/boot/numbers.h"
 #include "am/endpoint/fragments.h"
-#include "am/engine/retire.h"
 #include "am/path/boxes.h"
 #include "am/recv/schemas.h"
+#include "am/ucx/ucx_events.h"
 #include "am/ucxx/ucxx.h"
 #include "am/worker/engine.h"
 #include "core/error.h"
@@ -43,6 +43,8 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
                               tmsg_ucx_t **ucx_p)
 {
     const tmsg_limits_t *limits = &worker->context->limits;
+    const tmsg_ucx_owner_t owner = {worker, &worker->loop,
+                                    tmsg_context_ucx(worker->context)};
     tmsg_hello_t hello;
     tmsg_ucx_t *ucx;
     tmsg_status_t status;
@@ -73,7 +75,7 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
     }
     status = tmsg_ucx_open(
-        worker, scope, dialling, &hello,
+        &owner, scope, dialling, &hello,
         scope->family == 0 ? tmsg_engine.arrived : tmsg_ucxx_arrived, &ucx);
     if (status != TMSG_OK) {
         return status;
@@ -102,7 +104,7 @@ static tmsg_ucx_t *try_to_share(tmsg_worker_t *worker, tmsg_ucx_t *without,
         tmsg_ucx_stays_apart(without);
         return without;
     }
-    tmsg_ucx_supersede(without);
+    tmsg_ucx_events.supersede(without);
     return ucx;
 }
 

@@ -122,3 +122,10 @@ bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->cma.sends && endpoint->carrier == TMSG_CARRIER_SHM;
 }
+
+bool tmsg_carrier_takes_segment(const tmsg_endpoint_t *endpoint,
+                                bool rendezvous, size_t bytes)
+{
+    return endpoint->carrier == TMSG_CARRIER_SHM &&
+           (rendezvous || bytes <= endpoint->ucx->hello.posix_seg);
+}

@@ -35,4 +35,8 @@ bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint);
 /* Whether the peer reads what is sent with TMSG_HEADER_READ. */
 bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint);
 
+/* Whether what came to an endpoint takes a segment if it is kept. */
+bool tmsg_carrier_takes_segment(const tmsg_endpoint_t *endpoint,
+                                bool rendezvous, size_t bytes);
+
 #endif

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/worker/engine.h"
+#include "am/endpoint/fail.h"
 #include "am/engine/dispatch.h"
 #include "am/engine/endpoint.h"
 #include "am/engine/endpoint_end.h"
 #include "am/engine/endpoint_free.h"
 #include "am/engine/progress.h"
+#include "am/engine/retire.h"
 #include "am/engine/worker.h"
+#include "am/ucx/ucx_events.h"
 
 const tmsg_engine_t tmsg_engine = {
     .step = tmsg_worker_step,
-    .drain = tmsg_worker_drain,
     .arm = tmsg_progress_arm,
     .idle = tmsg_progress_is_idle,
     .finish = tmsg_worker_finish,
@@ -21,4 +23,25 @@ const tmsg_engine_t tmsg_engine = {
     .release = tmsg_endpoint_release,
     .forget = tmsg_endpoint_forget,
     .free = tmsg_endpoint_free,
+};
+
+static void lost(tmsg_ucx_t *ucx, ucp_ep_h ep, ucs_status_t status)
+{
+    tmsg_worker_t *worker = ucx->worker;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+
+        if (endpoint != NULL && endpoint->ep == ep) {
+            tmsg_endpoint_lose(endpoint, status);
+        }
+    }
+}
+
+const tmsg_ucx_events_t tmsg_ucx_events = {
+    .lost = lost,
+    .drain = tmsg_worker_drain,
+    .retire = tmsg_ucx_retire,
+    .supersede = tmsg_ucx_supersede,
+    .sweep = tmsg_worker_close_retired,
 };

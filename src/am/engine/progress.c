@@ -9,6 +9,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/engine/endpoint.h"
+#include "am/engine/kin_tend.h"
 #include "am/engine/retire.h"
 #include "am/path/boxes.h"
 #include "am/path/lane.h"
@@ -59,8 +60,9 @@ static inline unsigned poll_boxes(tmsg_worker_t *worker)
     return worker->boxes.count > 0 ? tmsg_boxes_poll(worker) : 0;
 }
 
-bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
+bool tmsg_worker_drain(tmsg_ucx_t *ucx)
 {
+    tmsg_worker_t *worker = ucx->worker;
     unsigned quiet = 0;
 
     worker->inside = true;

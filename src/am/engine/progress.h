@@ -15,7 +15,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker);
 
 /* Lock held, outside UCX: hears what UCX has received but not yet told. False:
  * it had not fallen silent within a bound. */
-bool tmsg_worker_drain(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
+bool tmsg_worker_drain(tmsg_ucx_t *ucx);
 
 /* Lock held: has the worker's descriptor signalled when there is something to
  * do. Errors: BUSY (there is now), INTERNAL. */

@@ -141,13 +141,14 @@ static void post(tmsg_probe_t *probe, tmsg_ucx_t *retired)
 static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
 {
     const tmsg_ucx_scope_t shm_alone = {.device = ""};
+    const tmsg_ucx_owner_t owner = {ucx->worker, ucx->loop, ucx->given};
     tmsg_probe_t *probe = calloc(1, sizeof(*probe));
     tmsg_status_t status;
 
     if (probe == NULL) {
         return tmsg_error_memory("a probe of shared memory");
     }
-    status = tmsg_ucx_open(ucx->worker, &shm_alone, true, &ucx->hello, ignore,
+    status = tmsg_ucx_open(&owner, &shm_alone, true, &ucx->hello, ignore,
                            &probe->ucx);
     if (status != TMSG_OK) {
         free(probe);
@@ -295,7 +296,6 @@ static bool judge(tmsg_ucx_t *ucx)
 /* True: there is nothing more to find out. */
 static bool probe_is_over(tmsg_ucx_t *ucx)
 {
-    tmsg_worker_t *worker = ucx->worker;
     uint32_t first = 0;
 
     if (next_live(ucx, &first) == NULL && !has_listener(ucx)) {
@@ -311,7 +311,7 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
     }
     post(ucx->probe, ucx);
     ucp_worker_progress(ucx->probe->ucx->ucp);
-    tmsg_worker_drain(worker, ucx);
+    tmsg_worker_drain(ucx);
     return judge(ucx);
 }
 
@@ -353,8 +353,7 @@ static bool give_up(tmsg_ucx_t *ucx)
     if (!is_deserted(ucx)) {
         return true; /* until the next one ends */
     }
-    if (worker->fetching || !tmsg_linger_over(ucx) ||
-        !tmsg_worker_drain(worker, ucx)) {
+    if (worker->fetching || !tmsg_linger_over(ucx) || !tmsg_worker_drain(ucx)) {
         return false;
     }
     if (!is_deserted(ucx)) {
@@ -430,7 +429,7 @@ void tmsg_worker_close_retired(tmsg_worker_t *worker)
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = next) {
         next = ucx->next;
         if (ucx->retired && ucx->users == 0 && tmsg_linger_over(ucx)) {
-            tmsg_worker_drain(worker, ucx);
+            tmsg_worker_drain(ucx);
             close_ucx(worker, ucx);
         } else {
             worker->has_retired |= ucx->retired;

@@ -381,7 +381,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         tmsg_linger_await(ucx);
         tmsg_probe_close(ucx);
         if (drained) {
-            tmsg_worker_drain(worker, ucx);
+            tmsg_worker_drain(ucx);
             tmsg_loop_clear_timer(&worker->loop, &ucx->linger); /* set anew */
             tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
             tmsg_ucx_close(ucx);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
@@ -60,9 +61,9 @@ tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
                                      size_t bytes, bool fleeting)
 {
     bool waits = tmsg_fetch_is_late(message);
-    bool takes =
-        !message->is_read &&
-        tmsg_segment_is_taken(message->endpoint, message->rendezvous, bytes);
+    bool takes = !message->is_read &&
+                 tmsg_carrier_takes_segment(message->endpoint,
+                                            message->rendezvous, bytes);
     void *copy = NULL;
 
     if (bytes == 0 && !message->rendezvous) {

@@ -13,6 +13,7 @@
 #include "am/endpoint/session.h"
 #include "am/listen/listener.h"
 #include "am/session/resume.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 
 /* [session 16][state], or the state alone in the answer. */
@@ -105,7 +106,7 @@ static tmsg_endpoint_t *find_session(const tmsg_endpoint_t *connection)
 static void leave_old(tmsg_endpoint_t *session)
 {
     if (session->ep != NULL) {
-        tmsg_engine.drain(session->worker, session->ucx);
+        tmsg_ucx_events.drain(session->ucx);
     }
     if (!tmsg_endpoint_is_down(session)) {
         tmsg_engine.end(session, TMSG_ERR_PEER_LOST,

@@ -7,11 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "am/endpoint/endpoint.h"
-#include "am/endpoint/fail.h"
 #include "am/net/loop.h"
-#include "am/worker/engine.h"
 #include "core/bytes.h"
+#include "core/error.h"
+
+const char tmsg_kin_gone[] =
+    "the peer's worker, which was in this process, is gone";
 
 /* Two that know each other. One of them may have left: it is held for the
  * other. */
@@ -21,9 +22,6 @@ typedef struct {
     int gone;     /* which of them; -1: neither */
     bool is_over; /* the other is through with it */
 } pair_t;
-
-static const char is_gone[] =
-    "the peer's worker, which was in this process, is gone";
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tmsg_ucx_t *known; /* that have not left */
@@ -138,7 +136,7 @@ tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
     } else if (other != NULL) {
         status = introduce(ucx, other);
     } else if (is_ours(peer->ucx_id)) {
-        status = tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", is_gone);
+        status = tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", tmsg_kin_gone);
     }
     pthread_mutex_unlock(&lock);
     return status;
@@ -190,7 +188,7 @@ static void let_go(tmsg_list_t *over)
 static void bereave(tmsg_ucx_t *ucx)
 {
     atomic_store(&ucx->bereaved, true);
-    tmsg_loop_signal(ucx->worker->loop.event_fd);
+    tmsg_loop_signal(ucx->loop->event_fd);
 }
 
 void tmsg_kin_leave(tmsg_ucx_t *ucx)
@@ -215,23 +213,8 @@ void tmsg_kin_leave(tmsg_ucx_t *ucx)
     let_go(&over);
 }
 
-/* Whether an endpoint may still have UCX look for that peer's memory. */
-static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
-{
-    const tmsg_endpoint_t *endpoint;
-    uint32_t i = 0;
-
-    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
-        if (endpoint->peer_hello.ucx_id == peer &&
-            (endpoint->ep != NULL || endpoint->in_ucx > 0)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether any is over now; ucx->waits for those that are not. */
-static bool look(tmsg_ucx_t *ucx)
+bool tmsg_kin_look(tmsg_ucx_t *ucx,
+                   bool (*deals_with)(const tmsg_ucx_t *ucx, uint64_t peer))
 {
     bool any = false, left = false;
 
@@ -252,78 +235,28 @@ static bool look(tmsg_ucx_t *ucx)
     return any;
 }
 
-/* Of a peer that came by blob no socket says that it is gone. */
-static bool is_forlorn(const tmsg_endpoint_t *endpoint)
+bool tmsg_kin_has_gone(const tmsg_ucx_t *ucx, uint64_t peer)
 {
     bool gone = false;
 
-    if (endpoint->link.fd >= 0 || tmsg_endpoint_is_down(endpoint)) {
-        return false;
-    }
     pthread_mutex_lock(&lock);
     for (tmsg_node_t *node = pairs.head; node != NULL && !gone;
          node = node->next) {
         const pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
 
         gone =
-            outlives(endpoint->ucx, pair) &&
-            pair->of[pair->gone]->hello.ucx_id == endpoint->peer_hello.ucx_id;
+            outlives(ucx, pair) && pair->of[pair->gone]->hello.ucx_id == peer;
     }
     pthread_mutex_unlock(&lock);
     return gone;
 }
 
-/* The next such endpoint, from *i on. */
-static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
-{
-    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx, i);
-
-    while (endpoint != NULL && !is_forlorn(endpoint)) {
-        endpoint = tmsg_endpoint_next(ucx, i);
-    }
-    return endpoint;
-}
-
-/* What they had sent was read. */
-static void part(const tmsg_ucx_t *ucx)
-{
-    tmsg_endpoint_t *endpoint;
-    uint32_t i = 0;
-
-    while ((endpoint = next_forlorn(ucx, &i)) != NULL) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, is_gone);
-    }
-}
-
-/* False: there was nothing to do. */
-static bool tend(tmsg_ucx_t *ucx)
+void tmsg_kin_let_go(tmsg_ucx_t *ucx)
 {
     tmsg_list_t over = {0};
-    uint32_t first = 0;
 
-    if (!look(ucx) && next_forlorn(ucx, &first) == NULL) {
-        return false;
-    }
-    if (!tmsg_engine.drain(ucx->worker, ucx)) {
-        ucx->waits = true; /* there is more than can be read at once */
-        return true;
-    }
-    part(ucx);
     pthread_mutex_lock(&lock);
     take_over(ucx, false, &over);
     pthread_mutex_unlock(&lock);
     let_go(&over);
-    return true;
-}
-
-unsigned tmsg_kin_tend(tmsg_worker_t *worker)
-{
-    unsigned count = 0;
-
-    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        if (tmsg_kin_is_to_tend(ucx)) {
-            count += tend(ucx);
-        }
-    }
-    return count;
 }

@@ -16,6 +16,9 @@
 
 #include "am/ucx/ucx.h"
 
+/* What is said of a peer that has left. */
+extern const char tmsg_kin_gone[];
+
 /* Gives a UCX worker that was opened its ucx_id, and makes it known. */
 void tmsg_kin_enter(tmsg_ucx_t *ucx);
 
@@ -32,9 +35,15 @@ static inline bool tmsg_kin_is_to_tend(const tmsg_ucx_t *ucx)
            atomic_load_explicit(&ucx->bereaved, memory_order_relaxed);
 }
 
-/* Lock held, outside UCX, where one of the worker's is to be tended: lets go of
- * those that have left and that it has nothing to do with any more, and breaks
- * its connections by blob to those. 0: there was nothing to do. */
-unsigned tmsg_kin_tend(tmsg_worker_t *worker);
+/* Lock held, outside UCX: looks which of those that have left nothing of this
+ * one deals with any more. Whether there are any; ucx->waits for the others. */
+bool tmsg_kin_look(tmsg_ucx_t *ucx,
+                   bool (*deals_with)(const tmsg_ucx_t *ucx, uint64_t peer));
+
+/* Whether the one with that ucx_id has left. */
+bool tmsg_kin_has_gone(const tmsg_ucx_t *ucx, uint64_t peer);
+
+/* Lets go of those that tmsg_kin_look() found. */
+void tmsg_kin_let_go(tmsg_ucx_t *ucx);
 
 #endif

@@ -9,8 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "am/worker/engine.h"
-#include "am/worker/worker.h"
+#include "am/ucx/ucx_events.h"
 
 #define LINGER_NS 250000000ULL
 #define LOOK_MS 1     /* between two looks at those that have time left */
@@ -83,7 +82,7 @@ static void look_again(tmsg_timer_t *timer)
 
     look(ucx);
     if (ucx->lingering.count + ucx->late.count > 0) {
-        tmsg_loop_set_timer(&ucx->worker->loop, timer,
+        tmsg_loop_set_timer(ucx->loop, timer,
                             ucx->lingering.count > 0 ? LOOK_MS : LATE_MS);
     }
 }
@@ -103,7 +102,7 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking)
     kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
     tmsg_list_push(&ucx->lingering, &kept->node);
     ucx->linger.expired = look_again;
-    tmsg_loop_set_timer(&ucx->worker->loop, &ucx->linger, LOOK_MS);
+    tmsg_loop_set_timer(ucx->loop, &ucx->linger, LOOK_MS);
 }
 
 bool tmsg_linger_over(const tmsg_ucx_t *ucx)
@@ -122,7 +121,7 @@ unsigned tmsg_linger_count_late(void) { return atomic_load(&late); }
 void tmsg_linger_await(tmsg_ucx_t *ucx)
 {
     for (unsigned i = 0; ucx->lingering.count > 0; i++) {
-        tmsg_engine.drain(ucx->worker, ucx);
+        tmsg_ucx_events.drain(ucx);
         look(ucx);
         if (i < YIELDS) {
             sched_yield();
@@ -130,5 +129,5 @@ void tmsg_linger_await(tmsg_ucx_t *ucx)
             poll(NULL, 0, 1);
         }
     }
-    tmsg_loop_clear_timer(&ucx->worker->loop, &ucx->linger);
+    tmsg_loop_clear_timer(ucx->loop, &ucx->linger);
 }

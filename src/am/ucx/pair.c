@@ -4,24 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/endpoint.h"
-#include "am/endpoint/fail.h"
 #include "am/ucx/ucx.h"
+#include "am/ucx/ucx_events.h"
+#include "core/error.h"
 
 static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 {
-    const tmsg_ucx_t *ucx = arg;
-    tmsg_worker_t *worker = ucx->worker;
+    tmsg_ucx_t *ucx = arg;
 
-    if (worker == NULL) { /* it is being closed */
-        return;
-    }
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->ep == ep) {
-            tmsg_endpoint_lose(endpoint, ucs);
-        }
+    if (ucx->worker != NULL) { /* else it is being closed */
+        tmsg_ucx_events.lost(ucx, ep, ucs);
     }
 }
 
@@ -175,39 +167,3 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
 }
 
 void tmsg_pairs_free(tmsg_ucx_t *ucx) { free(ucx->peers); }
-
-/* Of all endpoints on a UCX worker. NULL: there are none, or no memory. */
-static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
-{
-    size_t room = (size_t)ucx->worker->endpoint_slots * TMSG_SOCKETS_MOST;
-    int *fds = malloc(room * sizeof(*fds));
-    tmsg_endpoint_t *endpoint;
-    uint32_t at = 0;
-
-    *count_p = 0;
-    while (fds != NULL && (endpoint = tmsg_endpoint_next(ucx, &at)) != NULL) {
-        for (unsigned i = 0; i < endpoint->sockets.count; i++) {
-            fds[(*count_p)++] = endpoint->sockets.of[i].fd;
-        }
-    }
-    return fds;
-}
-
-tmsg_watched_t *tmsg_pair_before_send(const tmsg_endpoint_t *endpoint)
-{
-    const tmsg_ucx_t *ucx = endpoint->ucx;
-    tmsg_watched_t *before = NULL;
-    size_t count;
-    int *fds;
-
-    if (endpoint->dialling || endpoint->sockets.count > 0 ||
-        ucx->sets.count == 0) {
-        return NULL;
-    }
-    fds = list_sockets(ucx, &count);
-    if (fds != NULL) {
-        before = tmsg_sockets_before_send(&ucx->sets, ucx->fd, fds, count);
-    }
-    free(fds);
-    return before;
-}

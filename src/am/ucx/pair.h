@@ -34,11 +34,6 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer,
 void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
                     ucp_ep_h ep, const tmsg_sockets_t *sockets);
 
-/* Before a message by an accepted endpoint whose sockets were not found when
- * its UCX endpoint was made; behind it comes tmsg_sockets_find_sent(). NULL:
- * there is nothing to find. */
-tmsg_watched_t *tmsg_pair_before_send(const tmsg_endpoint_t *endpoint);
-
 void tmsg_pairs_free(tmsg_ucx_t *ucx);
 
 #endif

@@ -5,7 +5,6 @@
 
 #include "am/ucx/forked.h"
 #include "am/ucx/linger.h"
-#include "am/worker/worker.h"
 
 #define UCX_MOST 16
 #define PEERS_MOST 64 /* that do not hang up: a socket each */
@@ -45,12 +44,12 @@ void tmsg_park_sweep(void)
     }
 }
 
-bool tmsg_park_is_full(const tmsg_worker_t *worker)
+bool tmsg_park_is_full(const tmsg_ucx_t *first)
 {
     unsigned coming = 0;
 
     tmsg_park_sweep();
-    for (const tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+    for (const tmsg_ucx_t *ucx = first; ucx != NULL; ucx = ucx->next) {
         coming += ucx->retired && ucx->lingering.count + ucx->late.count > 0;
     }
     return atomic_load(&count) + coming >= UCX_MOST ||

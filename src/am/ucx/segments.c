@@ -4,13 +4,6 @@
 #include "am/ucx/backing.h"
 #include "core/error.h"
 
-bool tmsg_segment_is_taken(const tmsg_endpoint_t *endpoint, bool rendezvous,
-                           size_t bytes)
-{
-    return endpoint->carrier == TMSG_CARRIER_SHM &&
-           (rendezvous || bytes <= endpoint->ucx->hello.posix_seg);
-}
-
 /* UCX has as many as it needed for the most that were kept. */
 static uint64_t kept_at_most(const tmsg_ucx_t *ucx)
 {

@@ -10,11 +10,7 @@
 #ifndef TMSG_AM_UCX_SEGMENTS_H
 #define TMSG_AM_UCX_SEGMENTS_H
 
-#include "am/endpoint/endpoint.h"
-
-/* Whether what came to an endpoint takes a segment if it is kept. */
-bool tmsg_segment_is_taken(const tmsg_endpoint_t *endpoint, bool rendezvous,
-                           size_t bytes);
+#include "am/ucx/ucx.h"
 
 /* Whether one more may be kept. */
 bool tmsg_segments_suffice(const tmsg_ucx_t *ucx);

@@ -19,8 +19,6 @@
 #include "am/ucx/park.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/ucx_known.h"
-#include "am/worker/context.h"
-#include "am/worker/worker.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/utf8.h"
@@ -266,9 +264,8 @@ static bool shares_memory(const tmsg_ucx_t *ucx)
  * told before UCX tries, which complains on standard output. */
 static tmsg_status_t open_scope(tmsg_ucx_t *ucx, ucp_am_recv_callback_t handler)
 {
-    const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
     tmsg_status_t status =
-        tmsg_ucx_config_resolve(&given, &ucx->scope, &ucx->keys);
+        tmsg_ucx_config_resolve(&ucx->given, &ucx->scope, &ucx->keys);
 
     if (status == TMSG_OK && !tmsg_backing_suffices(&ucx->keys)) {
         status = no_room(ucx);
@@ -390,7 +387,7 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     return status;
 }
 
-tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
+tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p)
@@ -407,13 +404,15 @@ tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
         status = tmsg_error_memory("a UCX worker");
         goto err;
     }
-    ucx->worker = worker;
+    ucx->worker = owner->worker;
+    ucx->loop = owner->loop;
+    ucx->given = owner->given;
     atomic_init(&ucx->holders, 1);
     ucx->source.fd = -1;
     ucx->scope = *scope;
     ucx->dialling = dialling;
     ucx->hello = *hello;
-    status = tmsg_ucx_check_descriptors(worker->loop.epoll_fd, DESCRIPTORS);
+    status = tmsg_ucx_check_descriptors(owner->loop->epoll_fd, DESCRIPTORS);
     if (status != TMSG_OK) {
         goto err_free;
     }
@@ -439,11 +438,10 @@ err:
 static tmsg_status_t resolve_shared(const tmsg_ucx_t *ucx,
                                     tmsg_ucx_keys_t *keys)
 {
-    const tmsg_ucx_given_t given = tmsg_context_ucx(ucx->worker->context);
     tmsg_ucx_scope_t scope = ucx->scope;
 
     scope.net_only = false;
-    return tmsg_ucx_config_resolve(&given, &scope, keys);
+    return tmsg_ucx_config_resolve(&ucx->given, &scope, keys);
 }
 
 bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx)

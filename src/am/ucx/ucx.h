@@ -45,7 +45,9 @@ typedef struct {
  * worker a side, UCX joins the two connections into one. */
 typedef struct tmsg_ucx {
     struct tmsg_ucx *next; /* in its worker's list */
-    tmsg_worker_t *worker;
+    tmsg_worker_t *worker; /* NULL: it is being closed */
+    tmsg_loop_t *loop;     /* of that */
+    tmsg_ucx_given_t given;
     bool suspect; /* its shared memory may be blocked */
     tmsg_ucx_scope_t scope;
     tmsg_lack_t lack;  /* where that is net_only: why, when it was opened */
@@ -112,10 +114,17 @@ uint64_t tmsg_ucx_memory(ucp_context_h context);
  * port for good. */
 tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed);
 
+/* Whose a UCX worker is. */
+typedef struct {
+    tmsg_worker_t *worker; /* not looked into here */
+    tmsg_loop_t *loop;
+    tmsg_ucx_given_t given; /* what it points to outlives it */
+} tmsg_ucx_owner_t;
+
 /* Opens UCX for a scope. `hello` brings the machine's part, limits and credits;
  * UCX's part is filled in. AMs go to `handler` with the new object as its arg.
  * Errors: INTERNAL, INVALID_PARAM (configuration), NO_MEMORY. */
-tmsg_status_t tmsg_ucx_open(tmsg_worker_t *worker,
+tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
                             ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);

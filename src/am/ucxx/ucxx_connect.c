@@ -10,10 +10,10 @@
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
-#include "am/engine/retire.h"
 #include "am/listen/accept.h"
 #include "am/net/netif.h"
 #include "am/net/sock.h"
+#include "am/ucx/ucx_events.h"
 #include "am/ucxx/dialect.h"
 #include "am/ucxx/ucxx.h"
 #include "am/worker/engine.h"
@@ -499,6 +499,6 @@ void tmsg_ucxx_unlisten(tmsg_listener_t *listener)
     if (ucx->keeper == listener) {
         ucx->keeper = NULL;
         ucx->retired = true;
-        tmsg_worker_close_retired(listener->worker);
+        tmsg_ucx_events.sweep(listener->worker);
     }
 }

@@ -19,9 +19,6 @@ typedef struct {
     /* One round of progress, without callbacks of the application. Gives how
      * much was done. */
     unsigned (*step)(tmsg_worker_t *worker);
-    /* Outside UCX: hears what UCX has received and not told yet. False: it had
-     * not fallen silent within a bound. */
-    bool (*drain)(tmsg_worker_t *worker, tmsg_ucx_t *ucx);
     /* The worker's descriptor is signalled when there is something to do.
      * Errors: BUSY (there is now), INTERNAL. */
     tmsg_status_t (*arm)(tmsg_worker_t *worker);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/engine/kin_tend.h"
+
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/ucx/kin.h"
+#include "am/ucx/ucx_events.h"
+
+/* Whether an endpoint may still have UCX look for that peer's memory. */
+static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
+{
+    const tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
+        if (endpoint->peer_hello.ucx_id == peer &&
+            (endpoint->ep != NULL || endpoint->in_ucx > 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a peer that came by blob no socket says that it is gone. */
+static bool is_forlorn(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
+           tmsg_kin_has_gone(endpoint->ucx, endpoint->peer_hello.ucx_id);
+}
+
+/* The next such endpoint, from *i on. */
+static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
+{
+    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx, i);
+
+    while (endpoint != NULL && !is_forlorn(endpoint)) {
+        endpoint = tmsg_endpoint_next(ucx, i);
+    }
+    return endpoint;
+}
+
+/* What they had sent was read. */
+static void part(const tmsg_ucx_t *ucx)
+{
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    while ((endpoint = next_forlorn(ucx, &i)) != NULL) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, tmsg_kin_gone);
+    }
+}
+
+/* False: there was nothing to do. */
+static bool tend(tmsg_ucx_t *ucx)
+{
+    uint32_t first = 0;
+
+    if (!tmsg_kin_look(ucx, deals_with) && next_forlorn(ucx, &first) == NULL) {
+        return false;
+    }
+    if (!tmsg_ucx_events.drain(ucx)) {
+        ucx->waits = true; /* there is more than can be read at once */
+        return true;
+    }
+    part(ucx);
+    tmsg_kin_let_go(ucx);
+    return true;
+}
+
+unsigned tmsg_kin_tend(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+
+    for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
+        if (tmsg_kin_is_to_tend(ucx)) {
+            count += tend(ucx);
+        }
+    }
+    return count;
+}
