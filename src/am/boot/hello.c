@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/endpoint/channel.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/limits.h"

@@ -15,15 +15,6 @@
 #include "core/bytes.h"
 #include "core/error.h"
 
-struct tmsg_calls {
-    const tmsg_calls_ops_t *ops;
-    tmsg_worker_t *worker;
-    void *start;
-    tmsg_due_t due;
-    bool queued; /* it is among those that are due */
-    tmsg_timer_t alarm;
-};
-
 static void run(tmsg_due_t *due)
 {
     tmsg_calls_t *calls = TMSG_CONTAINER_OF(due, tmsg_calls_t, due);
@@ -174,17 +165,6 @@ tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
     }
     tmsg_worker_unlock(worker);
     return status;
-}
-
-tmsg_status_t tmsg_calls_meet(tmsg_endpoint_t *endpoint)
-{
-    tmsg_calls_t *calls = endpoint->worker->calls;
-
-    if (endpoint->calls_peer == NULL) {
-        endpoint->calls_peer = calls->ops->meet(calls->start, endpoint);
-        endpoint->calls_ops = calls->ops;
-    }
-    return endpoint->calls_peer != NULL ? TMSG_OK : TMSG_ERR_NO_MEMORY;
 }
 
 /* Not inlined, so that who has met it before saves nothing for this. */

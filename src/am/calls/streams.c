@@ -9,8 +9,6 @@
 #include "am/calls/calls.h"
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/dialect.h"
-#include "am/endpoint/fail.h"
-#include "am/recv/deliver.h"
 #include "am/send/cancel.h"
 #include "am/send/consumer.h"
 #include "am/send/send.h"
@@ -88,29 +86,6 @@ void tmsg_stream_clear(tmsg_endpoint_t *endpoint, uint16_t number, uint64_t id)
         tmsg_send_fail(send, TMSG_ERR_CANCELED, "its stream is over");
     }
     tmsg_worker_unlock(endpoint->worker);
-}
-
-void tmsg_stream_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                       const char *why)
-{
-    if (!atomic_load(&endpoint->life->over)) {
-        tmsg_worker_lock(endpoint->worker);
-        if (!tmsg_endpoint_is_down(endpoint)) {
-            tmsg_endpoint_break(endpoint, status, why);
-        }
-        tmsg_worker_unlock(endpoint->worker);
-    }
-}
-
-void tmsg_stream_take(tmsg_message_t *message)
-{
-    const tmsg_endpoint_t *endpoint = message->endpoint;
-
-    if (!atomic_load(&endpoint->life->over)) {
-        tmsg_worker_enter(endpoint->worker);
-        tmsg_message_taken(message);
-        tmsg_worker_leave(endpoint->worker, true);
-    }
 }
 
 tmsg_status_t tmsg_stream_side(tmsg_endpoint_t *endpoint, bool *dialled_p)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/connect/admit.h"
 #include "am/connect/admit_blob.h"
 #include "am/connect/attach.h"
 #include "am/connect/link.h"

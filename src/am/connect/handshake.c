@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/connect/admit.h"
 #include "am/connect/attach.h"
 #include "am/connect/link.h"
 #include "am/connect/redial.h"
@@ -24,8 +25,9 @@
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
+#include "am/endpoint/session_ops.h"
+#include "am/listen/listener.h"
 #include "am/net/sock.h"
-#include "am/session/resume.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/park.h"
 #include "am/worker/reach.h"
@@ -41,7 +43,7 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     size_t bytes;
     tmsg_status_t status;
 
-    tmsg_resume_hello(endpoint, &hello);
+    tmsg_session_ops.hello(endpoint, &hello);
     tmsg_attach_keep_apart(endpoint, &hello);
     hello.subscribe = endpoint->subscribe;
     hello.eager_bytes = tmsg_credit_open(endpoint);
@@ -238,7 +240,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
     }
     if (status == TMSG_OK &&
         !(endpoint->dialling && endpoint->admit.keyring != NULL)) {
-        status = tmsg_resume_recognize(endpoint, &theirs);
+        status = tmsg_session_ops.recognize(endpoint, &theirs);
     }
     if (status != TMSG_OK) {
         return status;
@@ -268,7 +270,7 @@ static tmsg_status_t refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 static tmsg_status_t go_on(tmsg_endpoint_t *endpoint)
 {
     if (tmsg_resume_is_away(endpoint)) {
-        return tmsg_resume_ask(endpoint);
+        return tmsg_session_ops.ask(endpoint);
     }
     return endpoint->dialling || endpoint->peer_hello.resumes
                ? TMSG_OK
@@ -296,7 +298,7 @@ tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
 static tmsg_status_t believe_hello(tmsg_endpoint_t *endpoint)
 {
     const tmsg_hello_t *theirs = place_of_hello(endpoint);
-    tmsg_status_t status = tmsg_resume_recognize(endpoint, theirs);
+    tmsg_status_t status = tmsg_session_ops.recognize(endpoint, theirs);
 
     if (status == TMSG_OK && theirs != &endpoint->peer_hello) {
         endpoint->peer_hello = *theirs;

@@ -19,10 +19,9 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
-#include "am/listen/listener.h"
+#include "am/endpoint/session_ops.h"
 #include "am/net/sock.h"
 #include "am/path/lane.h"
-#include "am/session/resume.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
@@ -173,9 +172,9 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
     case TMSG_FRAME_LANE:
         return tmsg_lane_claim(endpoint, data, bytes);
     case TMSG_FRAME_RESUME:
-        return tmsg_resume_asked(endpoint, data, bytes);
+        return tmsg_session_ops.asked(endpoint, data, bytes);
     case TMSG_FRAME_RESUMED:
-        return tmsg_resume_granted(endpoint, data, bytes);
+        return tmsg_session_ops.granted(endpoint, data, bytes);
     case TMSG_FRAME_BYE:
     case TMSG_FRAME_FIN:
         /* The peer may have opened before its answer by UCX got here. */
@@ -239,7 +238,7 @@ static void read_frames(tmsg_endpoint_t *endpoint)
             link->explained = true;
             link->refused = true;
             if (tmsg_admit_is_over(endpoint)) {
-                tmsg_resume_refused(endpoint, status);
+                tmsg_session_ops.refused(endpoint, status);
             } else if (tmsg_resume_is_away(endpoint)) {
                 status = TMSG_ERR_PEER_LOST; /* anybody may say so */
             }
@@ -328,14 +327,14 @@ tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd)
     link->fd = fd;
     tmsg_frame_init(&link->stream, fd,
                     endpoint->admit.keyring == NULL ? TMSG_FRAME_MAX_BYTES
-                    : link->listener == NULL
-                        ? TMSG_HANDSHAKE_BYTES
-                        : link->listener->max_handshake_bytes);
+                    : link->handshake_bytes == 0    ? TMSG_HANDSHAKE_BYTES
+                                                    : link->handshake_bytes);
     return TMSG_OK;
 }
 
 tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
-                                 tmsg_listener_t *listener, int timeout_ms)
+                                 tmsg_listener_t *listener,
+                                 const tmsg_link_terms_t *terms)
 {
     tmsg_link_t *link = &endpoint->link;
     tmsg_status_t status;
@@ -344,7 +343,8 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
         close(fd);
         return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
     }
-    tmsg_url_parse(listener->url, &link->url);
+    tmsg_url_parse(terms->url, &link->url);
+    link->handshake_bytes = terms->handshake_bytes;
     tmsg_sock_peer_name(fd, endpoint->peer_url, sizeof(endpoint->peer_url));
     link->connected = true;
     link->listener = listener;
@@ -353,7 +353,7 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
         return status;
     }
     want(endpoint);
-    tmsg_link_set_deadline(endpoint, timeout_ms);
+    tmsg_link_set_deadline(endpoint, terms->timeout_ms);
     return TMSG_OK;
 }
 

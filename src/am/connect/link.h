@@ -27,11 +27,19 @@ enum {
     TMSG_FRAME_LANE = 11,
 };
 
+/* What a listener asks of those that come to it. */
+typedef struct {
+    const char *url; /* its own */
+    size_t handshake_bytes;
+    int timeout_ms;
+} tmsg_link_terms_t;
+
 /* The dialling side's start, and the dialled side's. */
 tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
                              int timeout_ms);
 tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
-                                 tmsg_listener_t *listener, int timeout_ms);
+                                 tmsg_listener_t *listener,
+                                 const tmsg_link_terms_t *terms);
 /* `writes`: the peer may be writing to our shared memory, and not know. */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
 

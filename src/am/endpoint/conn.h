@@ -46,6 +46,7 @@ typedef struct {
     uint64_t slice_ns;
     uint64_t slice_end_ns;
     unsigned slices;           /* with the one that runs */
+    size_t handshake_bytes;    /* of a frame before admission; 0: as usual */
     tmsg_listener_t *listener; /* dialled side, until connected */
 } tmsg_link_t;
 

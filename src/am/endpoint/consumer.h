@@ -11,6 +11,8 @@
 #include <tensormsg/endpoint.h>
 #include <tensormsg/map.h>
 
+#include "am/net/loop.h"
+#include "am/worker/worker.h"
 #include "serialize/call.h"
 
 #define TMSG_CHANNEL_CALLS 1024u /* beyond all that applications may use */
@@ -128,5 +130,15 @@ typedef struct {
     bool spares_more;       /* where that is too much, or there is no memory for
                              * it, it goes without */
 } tmsg_call_send_t;
+
+/* Of one worker; calls.c alone changes it. */
+struct tmsg_calls {
+    const tmsg_calls_ops_t *ops;
+    tmsg_worker_t *worker;
+    void *start;
+    tmsg_due_t due;
+    bool queued; /* it is among those that are due */
+    tmsg_timer_t alarm;
+};
 
 #endif

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "am/endpoint/measures.h"
-#include "am/path/boxes.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/log.h"

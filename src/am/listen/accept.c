@@ -137,6 +137,9 @@ static void pause_accepting(tmsg_listener_t *listener, bool timed)
 
 static void accept_one(tmsg_listener_t *listener, int fd)
 {
+    const tmsg_link_terms_t terms = {listener->url,
+                                     listener->max_handshake_bytes,
+                                     listener->handshake_timeout_ms};
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status =
         tmsg_endpoint_create(listener->worker, &tmsg_dialect_own, &endpoint);
@@ -153,8 +156,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     tmsg_admit_begin(endpoint, listener->keyring);
     listener->handshakes++;
     listener->accepted++;
-    status = tmsg_link_accepted(endpoint, fd, listener,
-                                listener->handshake_timeout_ms);
+    status = tmsg_link_accepted(endpoint, fd, listener, &terms);
     if (status != TMSG_OK) {
         endpoint->link.listener = listener;
         tmsg_engine.end(endpoint, status, tmsg_error_message());

@@ -54,4 +54,20 @@ tmsg_listener_t *tmsg_listener_by_token(tmsg_worker_t *worker,
                                         const tmsg_ucx_t *ucx,
                                         const uint8_t *token);
 
+/* Whether it may be reached by others than this machine's: they have to prove a
+ * key, or the application wants them. */
+bool tmsg_listener_is_open(const tmsg_listener_t *listener,
+                           const tmsg_listener_params_t *params);
+
+/* Takes the URL that peers are told, with the bound port where it has none;
+ * NULL is none. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
+                                      const char *text, tmsg_url_kind_t kind);
+
+/* Takes the devices, which open UCX's door to more. Errors: as above, and
+ * INSECURE. */
+tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
+                                         tmsg_url_kind_t kind,
+                                         tmsg_listener_t *listener);
+
 #endif

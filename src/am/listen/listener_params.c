@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What an application asks of a listener. */
+#include <stdio.h>
+#include <string.h>
+
 #include "am/endpoint/conn.h"
 #include "am/listen/listener.h"
+#include "am/net/url.h"
+#include "am/worker/reach.h"
 #include "core/error.h"
 
 #define HANDSHAKE_TIMEOUT_MS 5000
@@ -85,4 +90,68 @@ tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
         listener->max_handshake_bytes = params->max_handshake_bytes;
     }
     return check_params(listener);
+}
+
+bool tmsg_listener_is_open(const tmsg_listener_t *listener,
+                           const tmsg_listener_params_t *params)
+{
+    return listener->keyring != NULL ||
+           (params != NULL &&
+            (params->field_mask & TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED) &&
+            params->allow_unauthenticated);
+}
+
+tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
+                                      const char *text, tmsg_url_kind_t kind)
+{
+    tmsg_url_t url = {.kind = kind}, bound;
+    tmsg_status_t status;
+
+    if (text == NULL) {
+        return TMSG_OK;
+    }
+    status = tmsg_url_parse(text, &url);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (kind != TMSG_URL_TCP || url.kind != TMSG_URL_TCP ||
+        url.host[0] == '\0') {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "%s: only tcp://host:port can be advertised, and "
+                              "for such a listener",
+                              tmsg_error_name(text, strlen(text)).text);
+    }
+    status = tmsg_url_parse(listener->url, &bound);
+    if (status == TMSG_OK) {
+        url.port = url.port == 0 ? bound.port : url.port;
+        tmsg_url_format(&url, listener->advertised,
+                        sizeof(listener->advertised));
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
+                                         tmsg_url_kind_t kind,
+                                         tmsg_listener_t *listener)
+{
+    tmsg_status_t status;
+
+    if (params == NULL || !(params->field_mask & TMSG_LISTENER_PARAM_DEVICES) ||
+        params->devices == NULL) {
+        return TMSG_OK;
+    }
+    if (kind != TMSG_URL_TCP && kind != TMSG_URL_BLOB) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "listener: devices are for tcp:// and blob://");
+    }
+    status = tmsg_devices_read(params->devices, listener->devices);
+    if (status == TMSG_OK && strcmp(listener->devices, "lo") != 0 &&
+        !tmsg_listener_is_open(listener, params)) {
+        return tmsg_error_set(TMSG_ERR_INSECURE,
+                              "devices '%s': anyone who reaches them could "
+                              "reach UCX there; set a keyring, or "
+                              "allow_unauthenticated if that is meant",
+                              listener->devices);
+    }
+    return status;
 }

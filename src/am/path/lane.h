@@ -14,12 +14,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tensormsg/message.h>
+
 #include "am/boot/frame.h"
 #include "am/endpoint/fragments.h"
+#include "am/endpoint/kinds.h"
 #include "am/endpoint/measures.h"
 #include "am/net/loop.h"
 #include "am/net/unacked.h"
-#include "am/send/parts.h"
+#include "am/path/boxes.h"
 #include "core/list.h"
 
 #define TMSG_LANE_HEADER_BYTES 24 /* before the bytes of each part */

@@ -27,6 +27,7 @@
 #include "am/recv/fetch.h"
 #include "am/recv/parts_layout.h"
 #include "am/recv/receive.h"
+#include "am/send/parts.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"

@@ -8,7 +8,10 @@
 #include "am/calls/calls.h"
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/control.h"
+#include "am/endpoint/fail.h"
+#include "am/recv/deliver.h"
 #include "am/recv/post.h"
+#include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/utf8.h"
@@ -214,4 +217,38 @@ ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
             tmsg_get_le(arrival->body, TMSG_UNCALL_BYTES));
     }
     return UCS_OK;
+}
+
+tmsg_status_t tmsg_calls_meet(tmsg_endpoint_t *endpoint)
+{
+    tmsg_calls_t *calls = endpoint->worker->calls;
+
+    if (endpoint->calls_peer == NULL) {
+        endpoint->calls_peer = calls->ops->meet(calls->start, endpoint);
+        endpoint->calls_ops = calls->ops;
+    }
+    return endpoint->calls_peer != NULL ? TMSG_OK : TMSG_ERR_NO_MEMORY;
+}
+
+void tmsg_stream_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                       const char *why)
+{
+    if (!atomic_load(&endpoint->life->over)) {
+        tmsg_worker_lock(endpoint->worker);
+        if (!tmsg_endpoint_is_down(endpoint)) {
+            tmsg_endpoint_break(endpoint, status, why);
+        }
+        tmsg_worker_unlock(endpoint->worker);
+    }
+}
+
+void tmsg_stream_take(tmsg_message_t *message)
+{
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+
+    if (!atomic_load(&endpoint->life->over)) {
+        tmsg_worker_enter(endpoint->worker);
+        tmsg_message_taken(message);
+        tmsg_worker_leave(endpoint->worker, true);
+    }
 }

@@ -12,6 +12,7 @@
 #include "am/connect/redial.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
+#include "am/endpoint/session_ops.h"
 #include "am/listen/listener.h"
 #include "am/send/parts.h"
 #include "am/worker/engine.h"
@@ -407,3 +408,12 @@ tmsg_status_t tmsg_resume_recognize(tmsg_endpoint_t *endpoint,
                ? create(endpoint, keep_ms)
                : TMSG_OK;
 }
+
+const tmsg_session_ops_t tmsg_session_ops = {
+    .hello = tmsg_resume_hello,
+    .recognize = tmsg_resume_recognize,
+    .ask = tmsg_resume_ask,
+    .asked = tmsg_resume_asked,
+    .granted = tmsg_resume_granted,
+    .refused = tmsg_resume_refused,
+};

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "am/net/netif.h"
-#include "am/net/url.h"
 #include "core/error.h"
 
 tmsg_status_t tmsg_devices_read(const char *devices, char *text)
@@ -68,68 +67,4 @@ void tmsg_devices_apply(const char *devices, tmsg_ucx_scope_t *scope)
         snprintf(scope->device, sizeof(scope->device), "%s", devices);
         scope->named = true;
     }
-}
-
-bool tmsg_listener_is_open(const tmsg_listener_t *listener,
-                           const tmsg_listener_params_t *params)
-{
-    return listener->keyring != NULL ||
-           (params != NULL &&
-            (params->field_mask & TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED) &&
-            params->allow_unauthenticated);
-}
-
-tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
-                                      const char *text, tmsg_url_kind_t kind)
-{
-    tmsg_url_t url = {.kind = kind}, bound;
-    tmsg_status_t status;
-
-    if (text == NULL) {
-        return TMSG_OK;
-    }
-    status = tmsg_url_parse(text, &url);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    if (kind != TMSG_URL_TCP || url.kind != TMSG_URL_TCP ||
-        url.host[0] == '\0') {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "%s: only tcp://host:port can be advertised, and "
-                              "for such a listener",
-                              tmsg_error_name(text, strlen(text)).text);
-    }
-    status = tmsg_url_parse(listener->url, &bound);
-    if (status == TMSG_OK) {
-        url.port = url.port == 0 ? bound.port : url.port;
-        tmsg_url_format(&url, listener->advertised,
-                        sizeof(listener->advertised));
-    }
-    return status;
-}
-
-tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
-                                         tmsg_url_kind_t kind,
-                                         tmsg_listener_t *listener)
-{
-    tmsg_status_t status;
-
-    if (params == NULL || !(params->field_mask & TMSG_LISTENER_PARAM_DEVICES) ||
-        params->devices == NULL) {
-        return TMSG_OK;
-    }
-    if (kind != TMSG_URL_TCP && kind != TMSG_URL_BLOB) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "listener: devices are for tcp:// and blob://");
-    }
-    status = tmsg_devices_read(params->devices, listener->devices);
-    if (status == TMSG_OK && strcmp(listener->devices, "lo") != 0 &&
-        !tmsg_listener_is_open(listener, params)) {
-        return tmsg_error_set(TMSG_ERR_INSECURE,
-                              "devices '%s': anyone who reaches them could "
-                              "reach UCX there; set a keyring, or "
-                              "allow_unauthenticated if that is meant",
-                              listener->devices);
-    }
-    return status;
 }
