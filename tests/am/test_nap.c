@@ -12,6 +12,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/net/loop.h"
 #include "am/path/boxes.h"
+#include "am/worker/engine.h"
 #include "am/worker/nap.h"
 #include "am/worker/worker.h"
 #include "support/channels.h"
@@ -225,10 +226,11 @@ Test(nap, is_none_while_ucx_has_something_to_send)
     pair_t pair;
 
     open_warm(&pair);
-    must_true(tmsg_worker_nap_begin(pair.b.worker));
-    tmsg_worker_nap_end(pair.b.worker);
+    must_true(tmsg_boxes_are_quiet(pair.b.worker));
+    must_true(tmsg_engine.idle(pair.b.worker));
     overfill(&pair);
-    cr_expect(not(tmsg_worker_nap_begin(pair.b.worker)));
+    cr_expect(not(tmsg_boxes_are_quiet(pair.b.worker)));
+    cr_expect(not(tmsg_engine.idle(pair.b.worker)));
     pair_drop(&pair);
 }
 

@@ -16,6 +16,7 @@
 #include <tensormsg/incoming.h>
 
 #include "am/endpoint/consumer.h"
+#include "am/recv/consumer.h"
 #include "core/list.h"
 #include "serialize/call.h"
 
@@ -104,17 +105,9 @@ void tmsg_stream_clear(tmsg_endpoint_t *endpoint, uint16_t channel,
 /* How many messages wait on a channel. Lock held. */
 size_t tmsg_stream_waiting(tmsg_endpoint_t *endpoint, uint16_t channel);
 
-/* A message of a stream's has been read, or will not be: its sender may send
- * another. */
-void tmsg_stream_take(tmsg_message_t *message);
-
 /* Whether this side dialled, and whether the peer takes streams, as far as is
  * known. Errors: UNSUPPORTED. */
 tmsg_status_t tmsg_stream_side(tmsg_endpoint_t *endpoint, bool *dialled_p);
-
-/* Nobody can be told what he has to know: the endpoint ends. */
-void tmsg_stream_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                       const char *why);
 
 /* Messages of streams in lists, oldest first. */
 void tmsg_stream_push(tmsg_list_t *list, tmsg_message_t *message);

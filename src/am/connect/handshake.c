@@ -26,7 +26,6 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
 #include "am/endpoint/session_ops.h"
-#include "am/listen/listener.h"
 #include "am/net/sock.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/park.h"
@@ -127,7 +126,7 @@ static size_t count_beside(const tmsg_endpoint_t *endpoint)
     size_t count = 0;
 
     if (listener == NULL || endpoint->admit.keyring == NULL) {
-        return listener == NULL ? 0 : listener->handshakes - 1;
+        return listener == NULL ? 0 : *endpoint->link.handshakes - 1;
     }
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         const tmsg_endpoint_t *other = worker->endpoints[i];

@@ -10,26 +10,16 @@
 
 #include "am/boot/frame.h"
 #include "am/boot/heart.h"
+#include "am/endpoint/conn.h"
 #include "am/endpoint/kinds.h"
 #include "am/net/loop.h"
 #include "am/net/resolve.h"
 #include "am/net/url.h"
 
-enum {
-    TMSG_FRAME_HELLO = 1,
-    TMSG_FRAME_REFUSE = 2,
-    TMSG_FRAME_ADDRESS = 3,         /* 4 is that of heart.h */
-    TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
-    TMSG_FRAME_FIN = TMSG_KIND_FIN,
-    TMSG_FRAME_RESUME = 8,
-    TMSG_FRAME_RESUMED = 9,
-    TMSG_FRAME_PROOF = 10,
-    TMSG_FRAME_LANE = 11,
-};
-
 /* What a listener asks of those that come to it. */
 typedef struct {
-    const char *url; /* its own */
+    const char *url;            /* its own */
+    const uint32_t *handshakes; /* that are under way with it */
     size_t handshake_bytes;
     int timeout_ms;
 } tmsg_link_terms_t;

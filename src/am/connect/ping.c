@@ -10,11 +10,6 @@
 #include "am/path/lane.h"
 #include "core/error.h"
 
-bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint)
-{
-    return (endpoint->peer_hello.features & TMSG_FEATURE_PING) != 0;
-}
-
 static tmsg_status_t check(const tmsg_endpoint_t *endpoint)
 {
     switch (endpoint->state) {
@@ -39,21 +34,6 @@ static tmsg_status_t check(const tmsg_endpoint_t *endpoint)
                               "%s: this peer answers no ping", endpoint->peer);
     }
     return TMSG_OK;
-}
-
-tmsg_status_t tmsg_ping_send(tmsg_endpoint_t *endpoint)
-{
-    const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
-                                  .message_id = endpoint->ping_id + 1};
-    uint64_t now = tmsg_now_ns();
-    tmsg_status_t status =
-        tmsg_control_post(endpoint, TMSG_KIND_PING, &head, NULL, 0, NULL, 0);
-
-    if (status == TMSG_OK) {
-        endpoint->ping_id++;
-        endpoint->ping_ns = now;
-    }
-    return status;
 }
 
 tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,

@@ -6,11 +6,6 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/kinds.h"
 
-/* Whether the peer answers; sends one, where none is under way. Lock held,
- * outside UCX. Errors: NO_MEMORY, PEER_LOST. */
-bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint);
-tmsg_status_t tmsg_ping_send(tmsg_endpoint_t *endpoint);
-
 ucs_status_t tmsg_ping_arrived(const tmsg_arrival_t *arrival);
 ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival);
 

@@ -14,10 +14,23 @@
 #include "am/boot/heart.h"
 #include "am/boot/key.h"
 #include "am/boot/proof.h"
+#include "am/endpoint/kinds.h"
 #include "am/net/loop.h"
 #include "am/net/resolve.h"
 #include "am/net/url.h"
 #include "am/worker/worker.h"
+
+enum {
+    TMSG_FRAME_HELLO = 1,
+    TMSG_FRAME_REFUSE = 2,
+    TMSG_FRAME_ADDRESS = 3,         /* 4 is that of heart.h */
+    TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
+    TMSG_FRAME_FIN = TMSG_KIND_FIN,
+    TMSG_FRAME_RESUME = 8,
+    TMSG_FRAME_RESUMED = 9,
+    TMSG_FRAME_PROOF = 10,
+    TMSG_FRAME_LANE = 11,
+};
 
 /* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All
  * that is not of one connection stays when it gets another (resume.h,
@@ -45,9 +58,10 @@ typedef struct {
     uint64_t since_ns;     /* its begin */
     uint64_t slice_ns;
     uint64_t slice_end_ns;
-    unsigned slices;           /* with the one that runs */
-    size_t handshake_bytes;    /* of a frame before admission; 0: as usual */
-    tmsg_listener_t *listener; /* dialled side, until connected */
+    unsigned slices;            /* with the one that runs */
+    size_t handshake_bytes;     /* of a frame before admission; 0: as usual */
+    tmsg_listener_t *listener;  /* dialled side, until connected */
+    const uint32_t *handshakes; /* of that one, under way; while it is there */
 } tmsg_link_t;
 
 #define TMSG_HANDSHAKE_BYTES 4096 /* of a frame before admission, usually */

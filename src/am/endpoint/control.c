@@ -10,6 +10,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "core/bytes.h"
+#include "core/error.h"
 #include "core/utf8.h"
 
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
@@ -487,4 +488,24 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
     }
     tmsg_worker_chore(endpoint->worker, endpoint);
     return UCS_OK;
+}
+
+bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint)
+{
+    return (endpoint->peer_hello.features & TMSG_FEATURE_PING) != 0;
+}
+
+tmsg_status_t tmsg_ping_send(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
+                                  .message_id = endpoint->ping_id + 1};
+    uint64_t now = tmsg_now_ns();
+    tmsg_status_t status =
+        tmsg_control_post(endpoint, TMSG_KIND_PING, &head, NULL, 0, NULL, 0);
+
+    if (status == TMSG_OK) {
+        endpoint->ping_id++;
+        endpoint->ping_ns = now;
+    }
+    return status;
 }

@@ -89,4 +89,10 @@ tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival);
 
 ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
 
+/* Whether the peer answers; sends one, where none is under way. Lock held,
+ * outside UCX. Errors: NO_MEMORY, PEER_LOST. */
+bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint);
+
+tmsg_status_t tmsg_ping_send(tmsg_endpoint_t *endpoint);
+
 #endif

@@ -8,6 +8,9 @@
 #include "am/engine/progress.h"
 #include "am/engine/retire.h"
 #include "am/engine/worker.h"
+#include "am/path/lane_user.h"
+#include "am/recv/parts_lane.h"
+#include "am/send/parts.h"
 #include "am/ucx/ucx_events.h"
 
 const tmsg_engine_t tmsg_engine = {
@@ -44,4 +47,12 @@ const tmsg_ucx_events_t tmsg_ucx_events = {
     .retire = tmsg_ucx_retire,
     .supersede = tmsg_ucx_supersede,
     .sweep = tmsg_worker_close_retired,
+};
+
+const tmsg_lane_user_t tmsg_lane_user = {
+    .next = tmsg_parts_next,
+    .handed = tmsg_parts_handed,
+    .unreadable = tmsg_parts_unreadable,
+    .place = tmsg_parts_lane_place,
+    .landed = tmsg_parts_lane_landed,
 };

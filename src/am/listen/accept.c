@@ -137,7 +137,7 @@ static void pause_accepting(tmsg_listener_t *listener, bool timed)
 
 static void accept_one(tmsg_listener_t *listener, int fd)
 {
-    const tmsg_link_terms_t terms = {listener->url,
+    const tmsg_link_terms_t terms = {listener->url, &listener->handshakes,
                                      listener->max_handshake_bytes,
                                      listener->handshake_timeout_ms};
     tmsg_endpoint_t *endpoint;

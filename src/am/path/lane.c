@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "am/boot/refusal.h"
-#include "am/connect/link.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"

@@ -23,6 +23,7 @@
 #include "am/net/loop.h"
 #include "am/net/unacked.h"
 #include "am/path/boxes.h"
+#include "am/path/lane_user.h"
 #include "core/list.h"
 
 #define TMSG_LANE_HEADER_BYTES 24 /* before the bytes of each part */
@@ -55,9 +56,8 @@ typedef struct {
 typedef struct {
     uint8_t header[TMSG_LANE_HEADER_BYTES];
     size_t header_read;
-    tmsg_message_t *message; /* NULL: nobody's (any more), and thrown away */
+    tmsg_lane_place_t place;
     tmsg_lane_bytes_t bytes;
-    ucp_dt_iov_t *list; /* which is freed with it */
     int low; /* bytes from which on the socket counts as readable; 0: 1 */
 } tmsg_lane_in_t;
 

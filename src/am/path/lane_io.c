@@ -20,14 +20,11 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "am/connect/ping.h"
+#include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fragments.h"
 #include "am/path/lane_ring.h"
-#include "am/recv/fetch.h"
-#include "am/recv/parts_layout.h"
-#include "am/recv/receive.h"
-#include "am/send/parts.h"
+#include "am/path/lane_user.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -131,7 +128,7 @@ static bool begin_piece(tmsg_lane_t *lane)
     tmsg_lane_out_t *out = &lane->out;
     const tmsg_parts_piece_t *piece = &out->piece;
 
-    if (!tmsg_parts_next(lane->endpoint, &out->piece)) {
+    if (!tmsg_lane_user.next(lane->endpoint, &out->piece)) {
         return false;
     }
     memset(out->header, 0, sizeof(out->header));
@@ -154,7 +151,7 @@ static void end_piece(tmsg_lane_t *lane, ucs_status_t ucs)
     lane->out.fills = false;
     lane->out.waits = false;
     if (!fills) {
-        tmsg_parts_handed(&lane->out.piece, ucs);
+        tmsg_lane_user.handed(&lane->out.piece, ucs);
     }
 }
 
@@ -187,7 +184,7 @@ static void fill_up(tmsg_lane_t *lane, const struct iovec *places, size_t count)
     out->waits = begun;
     out->asked = false;
     begin_bytes(&out->bytes, NULL, 0, out->bytes.left);
-    tmsg_parts_unreadable(&piece, at);
+    tmsg_lane_user.unreadable(&piece, at);
     if (begun && !tmsg_ping_is_known(endpoint)) {
         tmsg_lane_lose(lane, TMSG_ERR_IO,
                        "memory of a message that was being sent cannot be "
@@ -313,65 +310,26 @@ size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most)
     return all;
 }
 
-/* The message that a part is of, where it is still to be put there. */
-static tmsg_message_t *find_message(tmsg_lane_t *lane)
-{
-    const uint8_t *header = lane->in.header;
-    const tmsg_channel_t *channel =
-        tmsg_channel_find(lane->endpoint, (uint16_t)tmsg_get_le(header, 2));
-    tmsg_message_t *message =
-        channel == NULL
-            ? NULL
-            : tmsg_message_find(channel, (uint32_t)tmsg_get_le(header + 4, 4));
-
-    return message != NULL && tmsg_message_awaits_parts(message) ? message
-                                                                 : NULL;
-}
-
-/* Where a part goes. What is wrong with it; NULL if nothing is. */
-static const char *place(tmsg_lane_t *lane, tmsg_message_t *message,
-                         uint64_t bytes)
-{
-    uint32_t number = (uint32_t)tmsg_get_le(lane->in.header + 8, 4);
-    tmsg_part_range_t range;
-    const char *wrong = tmsg_parts_layout_claim(message, number, bytes, &range);
-    size_t count = 0;
-    void *data;
-
-    if (wrong != NULL) {
-        return wrong;
-    }
-    data =
-        range.is_slice
-            ? tmsg_parts_layout_slice(message, &range, &lane->in.list, &count)
-            : (uint8_t *)tmsg_map_entries(message->map)[range.index]
-                      .tensor.data +
-                  range.offset;
-    message->pending++;
-    if (data == NULL) {
-        tmsg_message_refuse(message, TMSG_ERR_NO_MEMORY,
-                            "no memory for a list of a message's tensors");
-        tmsg_message_fetched(message, UCS_OK);
-        return NULL;
-    }
-    lane->in.message = message;
-    begin_bytes(&lane->in.bytes, data, count, bytes);
-    return NULL;
-}
-
 static void begin_part(tmsg_lane_t *lane)
 {
-    uint64_t bytes = tmsg_get_le(lane->in.header + 16, 8);
-    tmsg_message_t *message = find_message(lane);
-    const char *wrong = NULL;
+    const uint8_t *header = lane->in.header;
+    const tmsg_lane_head_t head = {
+        .channel = (uint16_t)tmsg_get_le(header, 2),
+        .sequence = (uint32_t)tmsg_get_le(header + 4, 4),
+        .number = (uint32_t)tmsg_get_le(header + 8, 4),
+        .bytes = tmsg_get_le(header + 16, 8),
+    };
+    tmsg_lane_place_t *place = &lane->in.place;
+    const char *wrong;
 
-    begin_bytes(&lane->in.bytes, NULL, 0, bytes);
-    if (bytes == 0 ||
-        bytes > lane->endpoint->worker->context->limits.message_bytes) {
+    *place = (tmsg_lane_place_t){.message = NULL};
+    if (head.bytes == 0 ||
+        head.bytes > lane->endpoint->worker->context->limits.message_bytes) {
         wrong = "a part of a length that cannot be";
-    } else if (message != NULL) {
-        wrong = place(lane, message, bytes);
+    } else {
+        wrong = tmsg_lane_user.place(lane->endpoint, &head, place);
     }
+    begin_bytes(&lane->in.bytes, place->data, place->count, head.bytes);
     if (wrong != NULL) {
         tmsg_lane_lose(lane, TMSG_ERR_MALFORMED, wrong);
     }
@@ -379,17 +337,13 @@ static void begin_part(tmsg_lane_t *lane)
 
 static void end_part(tmsg_lane_t *lane, ucs_status_t ucs)
 {
-    tmsg_message_t *message = lane->in.message;
+    tmsg_message_t *message = lane->in.place.message;
 
-    free(lane->in.list);
-    lane->in.list = NULL;
-    lane->in.message = NULL;
+    free(lane->in.place.list);
+    lane->in.place = (tmsg_lane_place_t){.message = NULL};
     lane->in.header_read = 0;
     if (message != NULL) {
-        if (ucs == UCS_OK) {
-            tmsg_parts_layout_landed(message);
-        }
-        tmsg_message_fetched(message, ucs);
+        tmsg_lane_user.landed(message, ucs);
     }
 }
 
@@ -426,7 +380,7 @@ static size_t list_in(tmsg_lane_in_t *in, size_t most, struct iovec *places)
                                    sizeof(in->header) - in->header_read};
         return 1;
     }
-    return in->message == NULL
+    return in->place.message == NULL
                ? 0
                : list_bytes(&in->bytes, most, places, PLACES_MOST);
 }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/calls/calls.h"
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/recv/parts_lane.h"
+
+#include "am/endpoint/channel.h"
+#include "am/recv/fetch.h"
+#include "am/recv/message.h"
+#include "am/recv/parts_layout.h"
+#include "am/recv/receive.h"
+#include "core/map.h"
+
+/* The message that a part is of, where it is still to be put there. */
+static tmsg_message_t *find(tmsg_endpoint_t *endpoint,
+                            const tmsg_lane_head_t *head)
+{
+    const tmsg_channel_t *channel = tmsg_channel_find(endpoint, head->channel);
+    tmsg_message_t *message =
+        channel == NULL ? NULL : tmsg_message_find(channel, head->sequence);
+
+    return message != NULL && tmsg_message_awaits_parts(message) ? message
+                                                                 : NULL;
+}
+
+const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
+                                  const tmsg_lane_head_t *head,
+                                  tmsg_lane_place_t *place)
+{
+    tmsg_message_t *message = find(endpoint, head);
+    tmsg_part_range_t range;
+    const char *wrong;
+
+    if (message == NULL) {
+        return NULL;
+    }
+    wrong = tmsg_parts_layout_claim(message, head->number, head->bytes, &range);
+    if (wrong != NULL) {
+        return wrong;
+    }
+    place->data = range.is_slice
+                      ? tmsg_parts_layout_slice(message, &range, &place->list,
+                                                &place->count)
+                      : (uint8_t *)tmsg_map_entries(message->map)[range.index]
+                                .tensor.data +
+                            range.offset;
+    message->pending++;
+    if (place->data == NULL) {
+        tmsg_message_refuse(message, TMSG_ERR_NO_MEMORY,
+                            "no memory for a list of a message's tensors");
+        tmsg_message_fetched(message, UCS_OK);
+    } else {
+        place->message = message;
+    }
+    return NULL;
+}
+
+void tmsg_parts_lane_landed(tmsg_message_t *message, ucs_status_t ucs)
+{
+    if (ucs == UCS_OK) {
+        tmsg_parts_layout_landed(message);
+    }
+    tmsg_message_fetched(message, ucs);
+}
