@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/consumer.h"
 #include "core/bytes.h"
 #include "core/utf8.h"
 #include "rpc/intercept.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/consumer.h"
 #include "core/bytes.h"
 #include "core/map.h"
 #include "rpc/caller.h"

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/consumer.h"
 #include "core/map.h"
 #include "core/utf8.h"
 #include "rpc/intercept.h"

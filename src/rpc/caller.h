@@ -3,7 +3,6 @@
 #ifndef TMSG_RPC_CALLER_H
 #define TMSG_RPC_CALLER_H
 
-#include "am/endpoint/consumer.h"
 #include "rpc/hub.h"
 
 #define TMSG_CALL_ERROR_BYTES 400

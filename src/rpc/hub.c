@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "am/endpoint/consumer.h"
 #include "core/utf8.h"
 #include "rpc/caller.h"
 #include "rpc/intercept.h"

@@ -16,7 +16,6 @@
 #include <tensormsg/stream.h>
 
 #include "am/calls/calls.h"
-#include "am/endpoint/consumer.h"
 #include "core/error.h"
 #include "core/list.h"
 #include "rpc/table.h"

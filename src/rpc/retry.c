@@ -3,7 +3,6 @@
  * and has no id; its deadline goes on. */
 #include <sys/random.h>
 
-#include "am/endpoint/consumer.h"
 #include "core/map.h"
 #include "rpc/caller.h"
 #include "rpc/metrics.h"

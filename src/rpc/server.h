@@ -10,7 +10,6 @@
 #include <tensormsg/reflect.h>
 #include <tensormsg/signature.h>
 
-#include "am/endpoint/consumer.h"
 #include "rpc/hub.h"
 
 typedef struct {

@@ -12,7 +12,6 @@
 #ifndef TMSG_RPC_STREAM_H
 #define TMSG_RPC_STREAM_H
 
-#include "am/endpoint/consumer.h"
 #include "rpc/caller.h"
 #include "rpc/server.h"
 

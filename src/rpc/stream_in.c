@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/consumer.h"
 #include "core/utf8.h"
 #include "rpc/intercept.h"
 #include "rpc/refuse.h"

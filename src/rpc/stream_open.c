@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/consumer.h"
 #include "rpc/intercept.h"
 #include "rpc/signature.h"
 #include "rpc/stream.h"

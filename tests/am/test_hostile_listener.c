@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "am/ucx/park.h"
+#include "am/worker/worker.h"
 #include "support/false_host.h"
 #include "support/keys.h"
 #include "support/sample.h"

@@ -13,6 +13,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/listen/listener.h"
 #include "am/path/lane.h"
+#include "am/recv/message.h"
 #include "am/worker/store.h"
 #include "am/worker/worker.h"
 #include "core/bytes.h"

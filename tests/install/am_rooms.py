@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""am_rooms.py SOURCE_DIR BUILD_DIR [--update] - a room of src/am, a folder there,
-uses only rooms that come earlier in src/am/ROOMS. Of each two files it looks at
-the #include lines and at the linker's symbols: what one calls and the other
-defines.
+"""am_rooms.py SOURCE_DIR BUILD_DIR - a room of src/am, a folder there, uses only
+rooms that come earlier in src/am/ROOMS. Of each two files it looks at the
+#include lines and at the linker's symbols: what one calls and the other defines.
 
-Pairs of files that do otherwise yet are in am_upward.txt, a line "FILE USES
-FILE" each. A pair that is not there fails, and so does one that is no more: the
-list only gets shorter. --update writes it."""
+Calls go up by tables alone, which ROOMS lists with their headers and entries; a
+table that has others, or more than 13, is told."""
 
 import argparse
 import collections
@@ -16,20 +14,24 @@ import re
 import subprocess
 import sys
 
+ENTRIES_MOST = 13  # of a table
 HEAD = re.compile(r"(\w+): (.+)")
+TABLE = re.compile(r"table (\w+): (\w+/\w+): (.+)")
 INCLUDE = re.compile(r'^ *# *include *"am/(\w+/\w+)\.h"', re.MULTILINE)
 
 
 def read_rooms(path):
-    """The rooms in their order."""
-    rooms = []
+    """The rooms in their order; and symbol -> header and entries of a table."""
+    rooms, tables = [], {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        head = HEAD.fullmatch(line)
-        if head:
+        head, table = HEAD.fullmatch(line), TABLE.fullmatch(line)
+        if table:
+            tables[table[1]] = table[2], table[3].split()
+        elif head:
             rooms.append(head[1])
         elif line and not line.startswith("#"):
-            sys.exit(f"{path}:{number}: neither a room nor a comment")
-    return rooms
+            sys.exit(f"{path}:{number}: neither a room, a table nor a comment")
+    return rooms, tables
 
 
 def room_of(name):
@@ -62,8 +64,9 @@ def symbols_of(file):
     return defined, wanted
 
 
-def called(files, objects):
-    """Pairs of names: the first wants a symbol that the second defines."""
+def called(files, objects, tables):
+    """Pairs of names: the first wants a symbol that the second defines, and that
+    is no table."""
     owner, wants = {}, {}
     sources = {name for name, paths in files.items()
                if any(path.suffix == ".c" for path in paths)}
@@ -76,7 +79,39 @@ def called(files, objects):
     if missing:
         sys.exit(f"{objects} has no object of {', '.join(sorted(missing))}")
     return {(name, owner[symbol]) for name, symbols in wants.items()
-            for symbol in symbols if owner.get(symbol, name) != name}
+            for symbol in symbols - set(tables)
+            if owner.get(symbol, name) != name}
+
+
+def entries_of(text, symbol):
+    """The members of the struct of which a header declares an object; None: it
+    declares none."""
+    declared = re.search(rf"^extern const (\w+) {symbol};", text, re.MULTILINE)
+    body = declared and re.search(
+        rf"^typedef struct {{\n((?:(?!^}}).*\n)*)}} {declared[1]};", text,
+        re.MULTILINE)
+    if not body:
+        return None
+    members = re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL).split(";")
+    return [(re.search(r"\(\*(\w+)\)", member) or
+             re.search(r"(\w+)$", member))[1]
+            for member in map(str.strip, members) if member]
+
+
+def check_tables(folder, tables):
+    """What is wrong with a table, in words."""
+    wrong = []
+    for symbol, (header, entries) in tables.items():
+        path = folder / f"{header}.h"
+        found = entries_of(path.read_text(), symbol) if path.exists() else None
+        if found is None:
+            wrong.append(f"{header}.h declares no table {symbol}")
+        elif sorted(found) != sorted(entries):
+            wrong.append(f"{symbol} has the entries {' '.join(found)}, and in "
+                         f"src/am/ROOMS {' '.join(entries)}")
+        elif len(found) > ENTRIES_MOST:
+            wrong.append(f"{symbol} has more than {ENTRIES_MOST} entries")
+    return wrong
 
 
 def check_homes(files, rooms):
@@ -95,38 +130,24 @@ def upward(pairs, rooms):
             place[room_of(name)] < place[room_of(other)]}
 
 
-def compare(found, known):
-    """What is wrong, in words."""
-    return ([f"{name} uses {other}, of a later room"
-             for name, other in sorted(found - known)] +
-            [f"{name} no longer uses {other}: take the line out of am_upward.txt"
-             for name, other in sorted(known - found)])
-
-
-def read_known(path):
-    return {tuple(line.split(" uses ")) for line in path.read_text().splitlines()
-            if line and not line.startswith("#")}
+def in_words(pairs):
+    return [f"{name} uses {other}, of a later room"
+            for name, other in sorted(pairs)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--update", action="store_true")
     args = parser.parse_args()
     folder = args.source / "src/am"
-    known_path = args.source / "tests/install/am_upward.txt"
-    rooms = read_rooms(folder / "ROOMS")
+    rooms, tables = read_rooms(folder / "ROOMS")
     files = files_of(folder)
-    found = upward(included(files) | called(files, args.build / "src/am"), rooms)
-    if args.update:
-        known_path.write_text(
-            "# Pairs of files of src/am of which the first uses a later room\n"
-            "# (src/am/ROOMS). am_rooms.py --update writes them.\n" +
-            "".join(f"{name} uses {other}\n" for name, other in sorted(found)))
-    wrong = check_homes(files, rooms) + compare(found, read_known(known_path))
+    found = included(files) | called(files, args.build / "src/am", tables)
+    wrong = (check_homes(files, rooms) + check_tables(folder, tables) +
+             in_words(upward(found, rooms)))
     print("\n".join(wrong) or f"{len(rooms)} rooms, {len(files)} files, "
-          f"{len(found)} pairs that look up")
+          f"{len(tables)} tables")
     return 1 if wrong else 0
 
 

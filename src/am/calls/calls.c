@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "am/endpoint/consumer.h"
+#include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/repeat.h"
 #include "am/recv/call.h"

@@ -16,7 +16,6 @@
 #include <tensormsg/incoming.h>
 
 #include "am/endpoint/consumer.h"
-#include "am/recv/consumer.h"
 #include "core/list.h"
 #include "serialize/call.h"
 

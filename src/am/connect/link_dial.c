@@ -6,8 +6,8 @@
 #include "am/connect/link.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/scheme.h"
 #include "am/net/sock.h"
-#include "am/ucxx/ucxx.h"
 
 /* Dials one address. OK and IN_PROGRESS end the search. */
 static tmsg_status_t dial(tmsg_endpoint_t *endpoint,
@@ -17,7 +17,7 @@ static tmsg_status_t dial(tmsg_endpoint_t *endpoint,
     tmsg_status_t status;
 
     if (endpoint->link.url.kind == TMSG_URL_UCX) {
-        return tmsg_ucxx_dial(endpoint, address);
+        return tmsg_scheme_ucx.dial(endpoint, address);
     }
     status = tmsg_sock_connect(&endpoint->link.url, address, &fd);
     if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
@@ -96,7 +96,7 @@ tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms)
         return TMSG_OK;
     }
     if (link->url.kind == TMSG_URL_UCX) {
-        status = tmsg_ucxx_begin(endpoint);
+        status = tmsg_scheme_ucx.begin(endpoint);
     }
     if (status == TMSG_OK) {
         /* UCX 1.13 does not connect to ::1, which a name may come to first. */

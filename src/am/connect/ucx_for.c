@@ -10,10 +10,10 @@
 
 #include "am/boot/numbers.h"
 #include "am/endpoint/fragments.h"
+#include "am/endpoint/scheme.h"
 #include "am/path/boxes.h"
 #include "am/recv/schemas.h"
 #include "am/ucx/ucx_events.h"
-#include "am/ucxx/ucxx.h"
 #include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -74,9 +74,10 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
     }
-    status = tmsg_ucx_open(
-        &owner, scope, dialling, &hello,
-        scope->family == 0 ? tmsg_engine.arrived : tmsg_ucxx_arrived, &ucx);
+    status = tmsg_ucx_open(&owner, scope, dialling, &hello,
+                           scope->family == 0 ? tmsg_engine.arrived
+                                              : tmsg_scheme_ucx.arrived,
+                           &ucx);
     if (status != TMSG_OK) {
         return status;
     }

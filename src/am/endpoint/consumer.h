@@ -11,8 +11,6 @@
 #include <tensormsg/endpoint.h>
 #include <tensormsg/map.h>
 
-#include "am/net/loop.h"
-#include "am/worker/worker.h"
 #include "serialize/call.h"
 
 #define TMSG_CHANNEL_CALLS 1024u /* beyond all that applications may use */
@@ -131,14 +129,12 @@ typedef struct {
                              * it, it goes without */
 } tmsg_call_send_t;
 
-/* Of one worker; calls.c alone changes it. */
-struct tmsg_calls {
-    const tmsg_calls_ops_t *ops;
-    tmsg_worker_t *worker;
-    void *start;
-    tmsg_due_t due;
-    bool queued; /* it is among those that are due */
-    tmsg_timer_t alarm;
-};
+/* In recv/consumer.c: A message of a stream's has been read, or will not be:
+ * its sender may send another. */
+void tmsg_stream_take(tmsg_message_t *message);
+
+/* Nobody can be told what he has to know: the endpoint ends. */
+void tmsg_stream_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                       const char *why);
 
 #endif

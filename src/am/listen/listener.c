@@ -9,10 +9,10 @@
 #include "am/connect/admit_blob.h"
 #include "am/connect/attach.h"
 #include "am/connect/ucx_for.h"
+#include "am/endpoint/scheme.h"
 #include "am/listen/accept.h"
 #include "am/listen/knocks.h"
 #include "am/net/netif.h"
-#include "am/ucxx/ucxx.h"
 #include "am/worker/engine.h"
 #include "am/worker/lead.h"
 #include "am/worker/reach.h"
@@ -126,7 +126,7 @@ static tmsg_status_t bind_ucx(tmsg_listener_t *listener, const tmsg_url_t *url,
     listener->sock.fd = -1;
     listener->address = *address;
     tmsg_url_format(url, listener->url, sizeof(listener->url));
-    return tmsg_ucxx_scope(address, scope);
+    return tmsg_scheme_ucx.scope(address, scope);
 }
 
 static tmsg_status_t (*const binders[])(tmsg_listener_t *listener,
@@ -233,9 +233,10 @@ static tmsg_status_t start(tmsg_listener_t *listener, tmsg_url_kind_t kind,
     listener->next = worker->listeners;
     worker->listeners = listener;
     if (status == TMSG_OK) {
-        status = kind == TMSG_URL_BLOB  ? listen_blob(listener, scope)
-                 : kind == TMSG_URL_UCX ? tmsg_ucxx_listen(listener, scope)
-                                        : listen_socket(listener, scope);
+        status = kind == TMSG_URL_BLOB ? listen_blob(listener, scope)
+                 : kind == TMSG_URL_UCX
+                     ? tmsg_scheme_ucx.listen(listener, scope)
+                     : listen_socket(listener, scope);
     }
     if (status != TMSG_OK) {
         tmsg_listener_release(listener);
@@ -367,7 +368,7 @@ void tmsg_listener_release(tmsg_listener_t *listener)
     tmsg_knocks_free(listener);
     if (listener->ucx != NULL) {
         listener->ucx->users--;
-        tmsg_ucxx_unlisten(listener);
+        tmsg_scheme_ucx.unlisten(listener);
     }
     free(listener->blob);
     tmsg_proved_free(listener->proved);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/endpoint/consumer.h"
+#include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
 #include "am/recv/deliver.h"

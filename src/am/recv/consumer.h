@@ -53,12 +53,4 @@ tmsg_status_t tmsg_calls_meet(tmsg_endpoint_t *endpoint);
 tmsg_stream_key_t tmsg_stream_key(const tmsg_endpoint_t *endpoint,
                                   uint16_t channel);
 
-/* A message of a stream's has been read, or will not be: its sender may send
- * another. */
-void tmsg_stream_take(tmsg_message_t *message);
-
-/* Nobody can be told what he has to know: the endpoint ends. */
-void tmsg_stream_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                       const char *why);
-
 #endif

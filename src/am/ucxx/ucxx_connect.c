@@ -10,6 +10,7 @@
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/scheme.h"
 #include "am/listen/accept.h"
 #include "am/net/netif.h"
 #include "am/net/sock.h"
@@ -502,3 +503,12 @@ void tmsg_ucxx_unlisten(tmsg_listener_t *listener)
         tmsg_ucx_events.sweep(listener->worker);
     }
 }
+
+const tmsg_scheme_t tmsg_scheme_ucx = {
+    .begin = tmsg_ucxx_begin,
+    .dial = tmsg_ucxx_dial,
+    .scope = tmsg_ucxx_scope,
+    .listen = tmsg_ucxx_listen,
+    .unlisten = tmsg_ucxx_unlisten,
+    .arrived = tmsg_ucxx_arrived,
+};
