@@ -177,6 +177,17 @@ def figures(page):
                    for name in map(pathlib.Path, drawn.splitlines()))
 
 
+def drawn(page, text):
+    """The page with its picture of the rooms of src/am."""
+    if OUT is None or "<!-- rooms -->" not in text:
+        return text
+    (OUT / page).parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, str(SOURCE / "docs/site/rooms.py"),
+                    str(SOURCE / "src/am/ROOMS"),
+                    str((OUT / page).with_name("rooms.svg"))], check=True)
+    return text.replace("<!-- rooms -->", "![The rooms of src/am](rooms.svg)")
+
+
 def main():
     if OUT is not None:
         shutil.rmtree(OUT, ignore_errors=True)
@@ -190,7 +201,7 @@ def main():
         text = re.sub(r"\]\(([^)\s]+)\)", turned(page), text)
         if page == "README.md":
             text += contents()
-        text += figures(page)
+        text = drawn(page, text) + figures(page)
         write(SHOWN.get(page, page), text)
     write("python.rst", python_page())
 
