@@ -208,12 +208,13 @@ endfunction()
 
 # tmsg_test_room(<room> [arguments of tmsg_add_test])
 #
-# One executable and one ctest entry, <room>/x, for each test_x.c here. A file
+# One executable and one ctest entry, <room>/x, for each test_x.c here, or in a
+# folder here. A file
 # with the line "/* ctest: once" is left out of TWICE: UCX has no part in what it
 # tests, or others show that part. "/* ctest: twice" is TWICE by itself, and
 # "/* ctest: twice in soak" TWICE_IN_SOAK.
 function(tmsg_test_room room)
-    file(GLOB sources CONFIGURE_DEPENDS test_*.c)
+    file(GLOB sources CONFIGURE_DEPENDS test_*.c */test_*.c)
     foreach(source IN LISTS sources)
         cmake_path(GET source STEM stem)
         string(REGEX REPLACE "^test_" "" stem ${stem})

@@ -34,9 +34,9 @@ forbid include '(ucp|ucs|uct|dlpack)/|cuda|cJSON|msgpack'
 
 # What anybody may expect is tested as anybody would use it.
 if grep -nE '^ *# *include *"(core|serialize|memory|am|rpc)/' \
-    tests/am/test_conformance.c tests/am/test_self.c \
-    tests/am/test_counterparts.c tests/am/test_callbacks.c \
-    tests/am/test_place.c tests/am/test_queue.c tests/am/test_reconnect.c \
+    tests/am/engine/test_conformance.c tests/am/engine/test_self.c \
+    tests/am/connect/test_counterparts.c tests/am/engine/test_callbacks.c \
+    tests/am/recv/test_place.c tests/am/send/test_queue.c tests/am/session/test_reconnect.c \
     tests/support/peers.[ch] tests/support/sample.[ch] \
     tests/support/joined.[ch] tests/support/mixed.[ch] tests/netns/peer.c; then
     echo 'not allowed there: the inside of the library' >&2
