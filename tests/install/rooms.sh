@@ -21,6 +21,7 @@ forbid src/core '(serialize|memory|am|rpc)/'
 forbid src/serialize '(memory|am|rpc)/'
 forbid src/memory '(serialize|am|rpc)/'
 forbid src/am 'rpc/'
+forbid src/rpc 'am/([abd-z]|c[^a]|calls/[^c])'
 for room in core serialize memory rpc; do
     forbid src/$room '(ucp|ucs|uct|ucm)/'
 done

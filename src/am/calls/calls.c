@@ -7,7 +7,6 @@
 #include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/repeat.h"
-#include "am/recv/call.h"
 #include "am/recv/consumer.h"
 #include "am/recv/post.h"
 #include "am/send/cancel.h"

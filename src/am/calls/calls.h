@@ -67,6 +67,7 @@ void tmsg_calls_leave(tmsg_endpoint_t *endpoint);
 /* Whether several threads may call. */
 bool tmsg_calls_are_shared(const tmsg_calls_t *calls);
 
+/* Sends a message of kind CALL, as tmsg_call_send_t says. */
 tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_call_send_t *how);
 
@@ -125,5 +126,11 @@ void tmsg_calls_drop(tmsg_endpoint_t *endpoint);
  * must be where the worker is shared, or gone. */
 void tmsg_calls_borrow(tmsg_endpoint_t *endpoint);
 void tmsg_calls_return(tmsg_endpoint_t *endpoint);
+
+/* For the engine, lock held: does what calls have put off. */
+void tmsg_call_catch_up(tmsg_worker_t *worker);
+
+/* For the engine, no lock: the worker goes, and nothing of it runs any more. */
+void tmsg_call_over(tmsg_worker_t *worker);
 
 #endif

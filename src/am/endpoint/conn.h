@@ -20,6 +20,7 @@
 #include "am/net/url.h"
 #include "am/worker/worker.h"
 
+/* The types of frames on the socket of a connection. */
 enum {
     TMSG_FRAME_HELLO = 1,
     TMSG_FRAME_REFUSE = 2,

@@ -6,7 +6,8 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* The same from inside UCX: done by the next chores. */
+/* Notes that the connection has failed, inside UCX as well: the endpoint's next
+ * chores end it with this status and these words. */
 void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *error);
 
@@ -14,10 +15,10 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
  * time why it ended. */
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
 
-/* The same of its lane. Not inside UCX. */
+/* Its lane is lost: likewise. Not inside UCX. */
 void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
 
-/* The same of a message that UCX did not take, whatever the reason. */
+/* UCX did not take a message, whatever the reason: likewise. */
 void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
 
 #endif

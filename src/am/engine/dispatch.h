@@ -11,14 +11,14 @@
  * its kind, tmsg_<kind>_arrived() of some header. Handlers run inside UCX, or
  * in the turn of a box, which is the same to them, with the worker's lock held:
  * they take notes and leave the rest to chores. UCS_INPROGRESS keeps
- * arrival->data. Adding a kind is a value above, a handler and a line of the
- * table in kinds.c. */
+ * arrival->data. A new kind is a value in endpoint/kinds.h, a
+ * handler, and a line of the table in dispatch.c. */
 ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                 size_t header_bytes, void *data,
                                 size_t data_bytes,
                                 const ucp_am_recv_param_t *param);
 
-/* The same for a message that came by the peer's box. */
+/* A message came by the peer's box: likewise. */
 void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);
 
 #endif

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "am/calls/calls.h"
 #include "am/endpoint/endpoint.h"
 #include "am/engine/endpoint.h"
 #include "am/engine/kin_tend.h"
 #include "am/engine/retire.h"
 #include "am/path/boxes.h"
 #include "am/path/lane.h"
-#include "am/recv/call.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
 #include "am/staging/stage.h"

@@ -9,8 +9,8 @@
 
 #include "am/worker/worker.h"
 
-/* Lock held: one round of progress, without callbacks; and the callbacks that
- * are due, for which it lets the lock go. */
+/* Lock held: one round of progress, without callbacks of the application. Gives
+ * how much was done. */
 unsigned tmsg_worker_step(tmsg_worker_t *worker);
 
 /* Lock held, outside UCX: hears what UCX has received but not yet told. False:

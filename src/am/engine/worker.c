@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "am/boot/hello.h"
+#include "am/calls/calls.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/engine/endpoint_end.h"
@@ -17,7 +18,6 @@
 #include "am/listen/listener.h"
 #include "am/path/boxes.h"
 #include "am/publish/publisher.h"
-#include "am/recv/call.h"
 #include "am/recv/message.h"
 #include "am/recv/schemas.h"
 #include "am/send/send_queue.h"

@@ -14,7 +14,8 @@
 tmsg_status_t tmsg_stream_keep(tmsg_message_t *message,
                                const tmsg_call_head_t *head);
 
-/* The same of one of a stream's. No lock. */
+/* A message of a stream's is here, in its turn; or it was refused, or given up
+ * by its sender. No lock. */
 void tmsg_stream_arrived(tmsg_message_t *message);
 
 void tmsg_stream_failed(tmsg_message_t *message, const char *why);
@@ -24,13 +25,13 @@ void tmsg_stream_failed(tmsg_message_t *message, const char *why);
 tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
                               const tmsg_arrival_t *arrival);
 
-/* The same of one whose tensors are in their places already. IN_PROGRESS: they
- * are to be received elsewhere, and nothing has happened. */
+/* The head of a CALL whose tensors are in their places already. IN_PROGRESS:
+ * they are to be received elsewhere, and nothing has happened. */
 tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
                                    const tmsg_call_head_t *call);
 
-/* Runs a message of that kind whose turn it is; of one that was refused, tells
- * that. No lock. */
+/* A CALL is here, in its turn; or it was refused, or given up by its sender. No
+ * lock. */
 void tmsg_call_arrived(tmsg_message_t *message);
 
 void tmsg_call_failed(tmsg_message_t *message, const char *why);

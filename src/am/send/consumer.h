@@ -27,4 +27,16 @@ bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, const tmsg_call_head_t *head,
 tmsg_send_t *tmsg_stream_waits(const tmsg_channel_t *channel, uint64_t id,
                                bool or_end);
 
+/* Lock held: a message that is sent so gets that number. */
+static inline void tmsg_call_number(const tmsg_call_send_t *call,
+                                    uint32_t message_id)
+{
+    if (call->number_p != NULL) {
+        atomic_store_explicit(call->number_p, message_id, memory_order_relaxed);
+    }
+    if (call->began != NULL) {
+        call->began(call->began_arg);
+    }
+}
+
 #endif

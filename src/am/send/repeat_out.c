@@ -9,7 +9,7 @@
 #include "am/endpoint/repeat.h"
 #include "am/endpoint/trace.h"
 #include "am/path/boxes.h"
-#include "am/recv/call.h"
+#include "am/send/consumer.h"
 #include "am/send/send.h"
 #include "core/bytes.h"
 #include "core/probe.h"

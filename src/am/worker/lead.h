@@ -44,6 +44,8 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
 /* Lock held: waits until every call has left a worker that is ending. */
 void tmsg_worker_await_leaving(tmsg_worker_t *worker);
 
+/* Lock held, and let go for each: runs the callbacks that are due. Gives how
+ * many there were. */
 unsigned tmsg_worker_dispatch(tmsg_worker_t *worker);
 
 /* On the stack of a thread that calls the application. */
