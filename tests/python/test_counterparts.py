@@ -30,7 +30,7 @@ def sources(where):
     room, name = where.split("/")
     return [path for pattern in (f"test_{name}.*", f"fuzz_{name}.c", f"{name}.c",
                                  name)
-            for path in (TESTS / room).glob(pattern)]
+            for path in (TESTS / room).rglob(pattern)]
 
 
 def test_every_counterpart_is_there():

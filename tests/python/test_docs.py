@@ -486,9 +486,9 @@ def written(folder, *kinds):
 
 @pytest.fixture(scope="module")
 def words():
-    return written("include/tensormsg", "*.h") | written("src", "*/*.[ch]") | \
+    return written("include/tensormsg", "*.h") | written("src", "**/*.[ch]") | \
         written(".", "CMakeLists.txt", "cmake/*.cmake", "scripts/*.sh",
-                "tests/*/*.[ch]")
+                "tests/**/*.[ch]")
 
 
 # A change of long ago may speak of what has another name since.
