@@ -12,37 +12,83 @@
 #include "am/ucx/ucx.h"
 #include "serialize/header.h"
 
-typedef enum {
-    TMSG_KIND_MAP = TMSG_PREAMBLE_MAP,
-    TMSG_KIND_ATTACH = 2,   /* the dialling side's second: body is the token */
-    TMSG_KIND_ATTACHED = 3, /* the answer to it */
-    TMSG_KIND_ACK = 4,      /* a message was taken, or refused and why */
-    TMSG_KIND_CREDIT = 5,   /* how many messages were consumed */
-    TMSG_KIND_BYE = 6,      /* no more messages follow; only without socket */
-    TMSG_KIND_FIN = 7,      /* all have arrived; only without socket */
-    TMSG_KIND_PROBE = 8,    /* to oneself: body is a token; see retire.c */
-    TMSG_KIND_KNOCK = 9,    /* the dialling side's first: body is the token */
-    TMSG_KIND_KNOCKED = 10, /* the answer to it */
-    TMSG_KIND_SCHEMA = 11,  /* whether a schema is kept that was defined */
-    TMSG_KIND_PART = 12,    /* a piece of a large tensor of a map's */
-    TMSG_KIND_ABORT = 13,   /* a message that was begun is given up */
-    TMSG_KIND_PING = 14,    /* to be answered at once, by */
-    TMSG_KIND_PONG = 15,    /* the same message id */
-    TMSG_KIND_CALL = 16,    /* a map that is a call, or the reply to one */
-    TMSG_KIND_UNCALL = 17,  /* the caller of one waits no more */
-    TMSG_KIND_STREAM = 18,  /* a map on the channel of a stream */
-    TMSG_KIND_STREAM_OVER = 19, /* a side has let go of one */
-    TMSG_KIND_PULL = 20,        /* the parts of a message may come, and how */
-    TMSG_KIND_RING = 22,        /* where a ring is, or that one was moved */
-    TMSG_KIND_READ = 23,        /* a payload was read out of our memory */
-    TMSG_KIND_COUNT
-} tmsg_kind_t;
+/* The kinds of message, in the order of their numbers on the wire, a line each:
+ *
+ *   KIND(name, number, handler, where)
+ *
+ * A message is given to tmsg_<handler>_arrived(), of whichever room that is.
+ * `where` is CONNECTION, or CHANNEL if it belongs to one, or MAP if it is a
+ * map, which belongs to a channel, too. */
+#define TMSG_KINDS(KIND)                                                       \
+    KIND(MAP, TMSG_PREAMBLE_MAP, map, MAP)                                     \
+    /* The dialling side's second: its body is the token; and the answer. */   \
+    KIND(ATTACH, 2, attach, CONNECTION)                                        \
+    KIND(ATTACHED, 3, attached, CONNECTION)                                    \
+    /* A message was taken, or refused and why. */                             \
+    KIND(ACK, 4, ack, CONNECTION)                                              \
+    /* How many messages were consumed. */                                     \
+    KIND(CREDIT, 5, credit, CHANNEL)                                           \
+    /* No more messages follow; all have arrived. Only without a socket. */    \
+    KIND(BYE, 6, bye, CONNECTION)                                              \
+    KIND(FIN, 7, fin, CONNECTION)                                              \
+    /* To oneself: its body is a token; see retire.c. */                       \
+    KIND(PROBE, 8, probe, CONNECTION)                                          \
+    /* The dialling side's first: its body is the token; and the answer. */    \
+    KIND(KNOCK, 9, knock, CONNECTION)                                          \
+    KIND(KNOCKED, 10, knocked, CONNECTION)                                     \
+    /* Whether a schema is kept that was defined. */                           \
+    KIND(SCHEMA, 11, schema, CHANNEL)                                          \
+    /* A piece of a large tensor of a map's. */                                \
+    KIND(PART, 12, part, CHANNEL)                                              \
+    /* A message that was begun is given up. */                                \
+    KIND(ABORT, 13, abort, CHANNEL)                                            \
+    /* A ping is answered at once, by a pong with the same message id. */      \
+    KIND(PING, 14, ping, CONNECTION)                                           \
+    KIND(PONG, 15, pong, CONNECTION)                                           \
+    /* A map that is a call, or the reply to one. */                           \
+    KIND(CALL, 16, map, MAP)                                                   \
+    /* The caller of one waits no more. */                                     \
+    KIND(UNCALL, 17, uncall, CONNECTION)                                       \
+    /* A map on the channel of a stream; a side has let go of one. */          \
+    KIND(STREAM, 18, map, MAP)                                                 \
+    KIND(STREAM_OVER, 19, map, MAP)                                            \
+    /* The parts of a message may come, and how. */                            \
+    KIND(PULL, 20, pull, CHANNEL)                                              \
+    /* Where a ring is, or that one was moved. */                              \
+    KIND(RING, 22, ring, CONNECTION)                                           \
+    /* A payload was read out of our memory. */                                \
+    KIND(READ, 23, read, CONNECTION)
 
-/* Whether messages of a kind are maps. */
+#define TMSG_KIND_NUMBER(name, number, handler, where)                         \
+    TMSG_KIND_##name = (number),
+
+typedef enum { TMSG_KINDS(TMSG_KIND_NUMBER) TMSG_KIND_COUNT } tmsg_kind_t;
+
+/* Where a message belongs: on a channel (1), as a map (2). */
+#define TMSG_KIND_IS_CONNECTION 0
+#define TMSG_KIND_IS_CHANNEL 1
+#define TMSG_KIND_IS_MAP 3
+
+#define TMSG_KIND_ON_CHANNEL(name, number, handler, where)                     \
+    | ((TMSG_KIND_IS_##where & 1u) << (number))
+#define TMSG_KIND_OF_MAP(name, number, handler, where)                         \
+    | ((TMSG_KIND_IS_##where & 2u) >> 1 << (number))
+
+_Static_assert(TMSG_KIND_COUNT <= 32, "a kind is a bit of a word");
+
+/* Whether messages of a kind belong to a channel, whose handlers look for it.
+ */
+static inline bool tmsg_kind_is_on_channel(uint8_t kind)
+{
+    return kind < TMSG_KIND_COUNT &&
+           ((0u TMSG_KINDS(TMSG_KIND_ON_CHANNEL)) >> kind & 1u) != 0;
+}
+
+/* Whether they are maps. */
 static inline bool tmsg_kind_is_map(uint8_t kind)
 {
-    return kind == TMSG_KIND_MAP || kind == TMSG_KIND_CALL ||
-           kind == TMSG_KIND_STREAM || kind == TMSG_KIND_STREAM_OVER;
+    return kind < TMSG_KIND_COUNT &&
+           ((0u TMSG_KINDS(TMSG_KIND_OF_MAP)) >> kind & 1u) != 0;
 }
 
 typedef struct tmsg_endpoint tmsg_endpoint_t;

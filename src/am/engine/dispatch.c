@@ -30,41 +30,16 @@ _Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
                    (int)TMSG_POLICY_STRICT == TMSG_PREAMBLE_STRICT,
                "a policy is the byte on the wire");
 
+#define DECLARE(name, number, handler, where)                                  \
+    ucs_status_t tmsg_##handler##_arrived(const tmsg_arrival_t *arrival);
+#define HANDLER(name, number, handler, where)                                  \
+    [number] = tmsg_##handler##_arrived,
+
+TMSG_KINDS(DECLARE)
+
 typedef ucs_status_t (*handler_t)(const tmsg_arrival_t *arrival);
 
-static const handler_t handlers[TMSG_KIND_COUNT] = {
-    [TMSG_KIND_MAP] = tmsg_map_arrived,
-    [TMSG_KIND_ATTACH] = tmsg_attach_arrived,
-    [TMSG_KIND_ATTACHED] = tmsg_attached_arrived,
-    [TMSG_KIND_ACK] = tmsg_ack_arrived,
-    [TMSG_KIND_CREDIT] = tmsg_credit_arrived,
-    [TMSG_KIND_BYE] = tmsg_bye_arrived,
-    [TMSG_KIND_FIN] = tmsg_fin_arrived,
-    [TMSG_KIND_PROBE] = tmsg_probe_arrived,
-    [TMSG_KIND_KNOCK] = tmsg_knock_arrived,
-    [TMSG_KIND_KNOCKED] = tmsg_knocked_arrived,
-    [TMSG_KIND_SCHEMA] = tmsg_schema_arrived,
-    [TMSG_KIND_PART] = tmsg_part_arrived,
-    [TMSG_KIND_ABORT] = tmsg_abort_arrived,
-    [TMSG_KIND_PING] = tmsg_ping_arrived,
-    [TMSG_KIND_PONG] = tmsg_pong_arrived,
-    [TMSG_KIND_CALL] = tmsg_map_arrived,
-    [TMSG_KIND_UNCALL] = tmsg_uncall_arrived,
-    [TMSG_KIND_STREAM] = tmsg_map_arrived,
-    [TMSG_KIND_STREAM_OVER] = tmsg_map_arrived,
-    [TMSG_KIND_PULL] = tmsg_pull_arrived,
-    [TMSG_KIND_RING] = tmsg_ring_arrived,
-    [TMSG_KIND_READ] = tmsg_read_arrived,
-};
-
-/* Those that belong to a channel; their handlers look for it. */
-static const bool on_channels[TMSG_KIND_COUNT] = {
-    [TMSG_KIND_MAP] = true,    [TMSG_KIND_PART] = true,
-    [TMSG_KIND_CREDIT] = true, [TMSG_KIND_SCHEMA] = true,
-    [TMSG_KIND_ABORT] = true,  [TMSG_KIND_CALL] = true,
-    [TMSG_KIND_STREAM] = true, [TMSG_KIND_STREAM_OVER] = true,
-    [TMSG_KIND_PULL] = true,
-};
+static const handler_t handlers[TMSG_KIND_COUNT] = {TMSG_KINDS(HANDLER)};
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an
  * eager callback. */
@@ -136,7 +111,7 @@ static ucs_status_t handle(tmsg_arrival_t *arrival, const void *header,
     if (head->kind >= TMSG_KIND_COUNT || handlers[head->kind] == NULL) {
         return ignore(arrival, "unknown kind");
     }
-    if (head->channel != 0 && !on_channels[head->kind]) {
+    if (head->channel != 0 && !tmsg_kind_is_on_channel(head->kind)) {
         return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
                               "a message on a channel that has no channel");
     }

@@ -11,8 +11,8 @@
  * its kind, tmsg_<kind>_arrived() of some header. Handlers run inside UCX, or
  * in the turn of a box, which is the same to them, with the worker's lock held:
  * they take notes and leave the rest to chores. UCS_INPROGRESS keeps
- * arrival->data. A new kind is a value in endpoint/kinds.h, a
- * handler, and a line of the table in dispatch.c. */
+ * arrival->data. A new kind is a handler and a line of
+ * TMSG_KINDS in endpoint/kinds.h. */
 ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                 size_t header_bytes, void *data,
                                 size_t data_bytes,
