@@ -101,7 +101,7 @@ static void begin(void)
 static void progress(void)
 {
     for (int i = 0; i < 3; i++) {
-        tried.side.worker->look = true;
+        tried.side.worker->pace.look = true;
         tmsg_worker_progress(tried.side.worker);
     }
 }

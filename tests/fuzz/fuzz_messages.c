@@ -294,8 +294,8 @@ static void begin(void)
 
 static void progress(void)
 {
-    now.tried->worker->look = true;
-    all.other.worker->look = true;
+    now.tried->worker->pace.look = true;
+    all.other.worker->pace.look = true;
     tmsg_worker_progress(now.tried->worker);
     tmsg_worker_progress(all.other.worker);
 }

@@ -200,7 +200,7 @@ static void see_all_inside(scene_t *scene)
     do {
         sched_yield();
         pthread_mutex_lock(&worker->lock); /* wakes nobody */
-        inside = worker->entered - own;
+        inside = worker->lead.entered - own;
         pthread_mutex_unlock(&worker->lock);
     } while (inside + atomic_load(&scene->left) < WAITERS);
 }

@@ -314,7 +314,7 @@ static void await_leader(tmsg_worker_t *worker)
     do {
         sched_yield();
         tmsg_worker_lock(worker);
-        led = worker->led;
+        led = worker->lead.taken;
         tmsg_worker_unlock(worker);
     } while (!led);
 }

@@ -10,6 +10,7 @@
 #define TMSG_AM_ENDPOINT_ENDPOINT_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "am/boot/blob.h"
 #include "am/endpoint/channel.h"
@@ -60,6 +61,44 @@ struct tmsg_resume;
 
 #define TMSG_LEASE_WORD_BYTES 16
 
+/* The room send's part of an endpoint: no other room touches it. What every
+ * message looks at comes last, beside the first of recv's. */
+typedef struct {
+    unsigned parts_in_ucx;
+    unsigned granted_in_ucx;     /* of these, of messages that it asked for */
+    uint64_t sent_in_pieces;     /* messages with parts or slices */
+    uint64_t parts_handed;       /* to UCX, in all */
+    tmsg_schema_budget_t budget; /* of the layouts of all channels */
+    uint32_t next_message_id;
+    unsigned parts_awaited; /* of parting, those the peer is to ask for */
+    tmsg_list_t parting;    /* sends, by what parts they have to hand over */
+} tmsg_endpoint_tx_t;
+
+/* The room recv's part. */
+typedef struct {
+    tmsg_list_t aborts;     /* of messages that have not come yet; abort.c */
+    tmsg_post_t post;       /* what the next one is received into */
+    unsigned parts_early;   /* messages with parts by UCX that are early, */
+    unsigned parts_gapped;  /* or behind a gap: fetch_queue.h */
+    uint64_t early_look;    /* the last in which one of these was early */
+    tmsg_list_t kept_parts; /* of the peer's messages; see parts_in.c */
+    uint32_t parts_asked;   /* for, of these, in all */
+    uint32_t parts_came;    /* of those */
+    uint32_t parts_seen;    /* to have come, when the next was looked for */
+    tmsg_schema_budget_t budget; /* of the layouts of all channels */
+    tmsg_due_t calls_due;        /* calls hear of its end */
+} tmsg_endpoint_rx_t;
+
+/* The engine's part: who hears of what becomes of it. */
+typedef struct {
+    struct tmsg_event *ready; /* requests of tmsg_endpoint_ready() */
+    struct tmsg_event *close;
+    tmsg_op_t closing;     /* ep, when it is being closed */
+    tmsg_due_t closed_due; /* on_closed */
+    tmsg_closed_fn on_closed;
+    void *on_closed_arg;
+} tmsg_endpoint_events_t;
+
 struct tmsg_endpoint {
     /* What every message looks at lies together, down to the first counters:
      * those of a thousand endpoints are not in the cache when it comes. */
@@ -72,27 +111,23 @@ struct tmsg_endpoint {
     uint32_t id;         /* ours: peers put it into their headers */
     tmsg_ep_state_t state;
     tmsg_status_t broken; /* it is to end with this; why is in broken_why */
-    uint32_t next_message_id;
-    unsigned parts_awaited; /* of parting, those the peer is to ask for */
-    bool listed;            /* in the table: it may have some ahead */
-    bool handle;            /* somebody owns it: application or listener */
-    bool close_wanted;      /* the application asked for the orderly end */
+    bool listed;          /* in the table: it may have some ahead */
+    bool handle;          /* somebody owns it: application or listener */
+    bool close_wanted;    /* the application asked for the orderly end */
     bool bye_received; /* nor does the peer, after its channels' bye_sequence */
-    tmsg_list_t parting; /* sends, by what parts they have to hand over */
-    tmsg_list_t aborts;  /* of messages that have not come yet; abort.c */
-    tmsg_post_t post;    /* what the next one is received into */
+    tmsg_endpoint_tx_t tx;
+    tmsg_endpoint_rx_t rx;
     tmsg_credit_t credit;
     tmsg_boxes_t boxes; /* for small messages over shared memory */
     tmsg_channels_t channels;
     tmsg_stats_t stats;
 
     const struct tmsg_dialect *dialect;
-    tmsg_ucxx_t *ucxx;     /* of a ucx:// peer, else NULL */
-    tmsg_due_t due;        /* of its listener: on_accept, or its release */
-    tmsg_due_t closed_due; /* on_closed */
-    tmsg_due_t calls_due;  /* calls hear of its end */
-    void *calls_peer;      /* what it is to them; NULL: nothing. See calls.h */
+    tmsg_ucxx_t *ucxx; /* of a ucx:// peer, else NULL */
+    tmsg_due_t due;    /* of its listener: on_accept, or its release */
+    void *calls_peer;  /* what it is to them; NULL: nothing. See calls.h */
     const struct tmsg_calls_ops *calls_ops;
+    tmsg_endpoint_events_t events;
     uint32_t peer_id;        /* which it has for ours */
     tmsg_status_t status;    /* why it ended */
     bool accepted;           /* made by a listener */
@@ -110,8 +145,6 @@ struct tmsg_endpoint {
     tmsg_carrier_t carrier; /* what they come to; known once it is open */
     tmsg_cma_t cma;
     void *_Atomic user;
-    tmsg_closed_fn on_closed;
-    void *on_closed_arg;
 
     tmsg_link_t link;
     struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
@@ -135,11 +168,10 @@ struct tmsg_endpoint {
     uint32_t number;                  /* of ep; see pair.h */
     tmsg_sockets_t sockets;           /* below ep */
     tmsg_knock_t knock;
-    bool knocked;      /* the first round of the attach was heard */
-    bool attaching;    /* the dialling side has begun the second */
-    tmsg_list_t ops;   /* that UCX has not reported */
-    unsigned in_ucx;   /* their number, and that of who needs its UCX worker */
-    tmsg_op_t closing; /* ep, when it is being closed */
+    bool knocked;    /* the first round of the attach was heard */
+    bool attaching;  /* the dialling side has begun the second */
+    tmsg_list_t ops; /* that UCX has not reported */
+    unsigned in_ucx; /* their number, and that of who needs its UCX worker */
 
     struct tmsg_resume *resume; /* NULL: no session is asked for */
     tmsg_timer_t ucx_lost; /* UCX or the lane lost it, and the socket has not
@@ -150,30 +182,16 @@ struct tmsg_endpoint {
     tmsg_node_t chore; /* in its worker's list */
     char broken_why[160];
 
-    tmsg_measures_t measured[TMSG_MEASURED];   /* by stamp */
-    tmsg_schema_budget_t tx_budget, rx_budget; /* of all channels */
+    tmsg_measures_t measured[TMSG_MEASURED]; /* by stamp */
     tmsg_queue_t queue;
-    tmsg_list_t pulled; /* sends, by what parts the lane is to hand over */
-    unsigned parts_in_ucx;
-    unsigned granted_in_ucx; /* of these, of messages that it asked for */
-    unsigned parts_early;    /* messages with parts by UCX that are early, */
-    unsigned parts_gapped;   /* or behind a gap: fetch_queue.h */
-    uint64_t early_look;     /* the last in which one of these was early */
-    uint64_t sent_in_pieces; /* messages with parts or slices */
-    uint64_t parts_handed;   /* to UCX, in all */
-    tmsg_list_t kept_parts;  /* of the peer's messages; see parts_in.c */
-    uint32_t parts_asked;    /* for, of these, in all */
-    uint32_t parts_came;     /* of those */
-    uint32_t parts_seen;     /* to have come, when the next was looked for */
-    tmsg_list_t posted;      /* with UCX, or waiting for the peer's word */
-    tmsg_list_t controls;    /* small messages made inside UCX */
+    tmsg_list_t pulled;   /* sends, by what parts the lane is to hand over */
+    tmsg_list_t posted;   /* with UCX, or waiting for the peer's word */
+    tmsg_list_t controls; /* small messages made inside UCX */
     uint32_t controls_in_ucx;
     tmsg_list_t ready; /* messages, by own_queue */
 
     struct tmsg_subscriber *subscriptions; /* of publishers to it */
 
-    struct tmsg_event *ready_events; /* requests of tmsg_endpoint_ready() */
-    struct tmsg_event *close_events;
     bool bye_sent; /* we send no more messages */
     bool fin_sent; /* we have received all of the peer's */
     bool fin_received;
@@ -183,6 +201,11 @@ struct tmsg_endpoint {
     struct tmsg_event *ping_events;
     tmsg_admit_t admit;
 };
+
+_Static_assert(offsetof(tmsg_endpoint_t, tx.next_message_id) >= 64 &&
+                   offsetof(tmsg_endpoint_t, rx.post.map) < 3 * 64 &&
+                   offsetof(tmsg_endpoint_t, channels) < 9 * 64,
+               "what every message looks at lies in few lines of the cache");
 
 /* A request that only waits for something to happen to an endpoint. */
 typedef struct tmsg_event {

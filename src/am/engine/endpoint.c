@@ -63,7 +63,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     tmsg_silence_opened(endpoint);
     endpoint->unexplained = true;
-    tmsg_events_end(&endpoint->ready_events, TMSG_OK, NULL);
+    tmsg_events_end(&endpoint->events.ready, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);
     if (!again) {
         tmsg_accept_connected(endpoint);
@@ -304,7 +304,7 @@ tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
     tmsg_worker_lock(worker);
     connecting = endpoint->state == TMSG_EP_CONNECTING ||
                  endpoint->state == TMSG_EP_AWAY;
-    status = tmsg_events_add(connecting ? &endpoint->ready_events : &ended,
+    status = tmsg_events_add(connecting ? &endpoint->events.ready : &ended,
                              worker, endpoint, request_p);
     tmsg_events_end(
         &ended, endpoint->state == TMSG_EP_ENDED ? endpoint->status : TMSG_OK,
@@ -327,7 +327,7 @@ tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_lock(worker);
     over = endpoint->state == TMSG_EP_ENDED;
-    status = tmsg_events_add(over ? &ended : &endpoint->close_events, worker,
+    status = tmsg_events_add(over ? &ended : &endpoint->events.close, worker,
                              endpoint, &request);
     if (status == TMSG_OK) {
         tmsg_events_end(&ended,

@@ -36,14 +36,14 @@
 static void run_closed(tmsg_due_t *due)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, closed_due);
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, events.closed_due);
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_closed_fn on_closed;
     void *arg;
 
     tmsg_worker_lock(worker);
-    on_closed = endpoint->handle ? endpoint->on_closed : NULL;
-    arg = endpoint->on_closed_arg;
+    on_closed = endpoint->handle ? endpoint->events.on_closed : NULL;
+    arg = endpoint->events.on_closed_arg;
     tmsg_worker_unlock(worker);
     if (on_closed != NULL) {
         on_closed(arg, endpoint, endpoint->status, endpoint->error);
@@ -53,11 +53,12 @@ static void run_closed(tmsg_due_t *due)
 
 static void tell_closed(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->handle && endpoint->on_closed != NULL && !endpoint->told) {
+    if (endpoint->handle && endpoint->events.on_closed != NULL &&
+        !endpoint->told) {
         endpoint->told = true;
-        endpoint->closed_due.run = run_closed;
+        endpoint->events.closed_due.run = run_closed;
         tmsg_endpoint_hold(endpoint);
-        tmsg_worker_due(endpoint->worker, &endpoint->closed_due);
+        tmsg_worker_due(endpoint->worker, &endpoint->events.closed_due);
     }
 }
 
@@ -67,8 +68,8 @@ void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
     tmsg_worker_t *worker = endpoint->worker;
 
     tmsg_worker_lock(worker);
-    endpoint->on_closed = on_closed;
-    endpoint->on_closed_arg = arg;
+    endpoint->events.on_closed = on_closed;
+    endpoint->events.on_closed_arg = arg;
     if (endpoint->state == TMSG_EP_ENDED) {
         tell_closed(endpoint);
     }
@@ -77,7 +78,8 @@ void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
 
 static void close_over(tmsg_op_t *op)
 {
-    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(op, tmsg_endpoint_t, closing);
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(op, tmsg_endpoint_t, events.closing);
 
     tmsg_op_over(endpoint, op);
     tmsg_endpoint_reported(endpoint);
@@ -97,7 +99,7 @@ static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
         .cb.send = close_reported,
-        .user_data = &endpoint->closing,
+        .user_data = &endpoint->events.closing,
     };
     ucs_status_ptr_t request;
 
@@ -113,11 +115,11 @@ static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
     if (!in_order) {
         tmsg_sockets_cut(&endpoint->sockets);
     }
-    tmsg_op_begin(endpoint, &endpoint->closing, close_over);
+    tmsg_op_begin(endpoint, &endpoint->events.closing, close_over);
     request = ucp_ep_close_nbx(endpoint->ep, &param);
     endpoint->ep = NULL;
     if (!UCS_PTR_IS_PTR(request)) {
-        close_over(&endpoint->closing);
+        close_over(&endpoint->events.closing);
     }
 }
 
@@ -248,9 +250,9 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_resume_end(endpoint, status, error);
     cut(endpoint, status, false);
     tmsg_sends_end(endpoint);
-    tmsg_events_end(&endpoint->ready_events, status, endpoint->error);
+    tmsg_events_end(&endpoint->events.ready, status, endpoint->error);
     tmsg_events_end(&endpoint->ping_events, status, endpoint->error);
-    tmsg_events_end(&endpoint->close_events,
+    tmsg_events_end(&endpoint->events.close,
                     status == TMSG_ERR_CLOSED ? TMSG_OK : status,
                     endpoint->error);
     tmsg_call_ended(endpoint);

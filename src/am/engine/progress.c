@@ -83,17 +83,17 @@ static bool has_ticked(tmsg_worker_t *worker)
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (now.tv_nsec == worker->tick.tv_nsec &&
-        now.tv_sec == worker->tick.tv_sec) {
+    if (now.tv_nsec == worker->pace.tick.tv_nsec &&
+        now.tv_sec == worker->pace.tick.tv_sec) {
         return false;
     }
-    worker->tick = now;
+    worker->pace.tick = now;
     return true;
 }
 
 static void tidy(tmsg_timer_t *timer)
 {
-    tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, tidy);
+    tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, pace.tidy);
 
     tmsg_pool_trim(tmsg_store_pool(worker->store));
 }
@@ -102,25 +102,25 @@ static void tidy(tmsg_timer_t *timer)
  * meanwhile has to wait. */
 __attribute__((noinline)) static unsigned look(tmsg_worker_t *worker)
 {
-    worker->look = false;
-    worker->quiet = 0;
-    worker->steps = 0;
-    if (worker->tidy.deadline_ns == 0 &&
+    worker->pace.look = false;
+    worker->pace.quiet = 0;
+    worker->pace.steps = 0;
+    if (worker->pace.tidy.deadline_ns == 0 &&
         tmsg_pool_hoards(tmsg_store_pool(worker->store))) {
-        worker->tidy.expired = tidy;
-        tmsg_loop_set_timer(&worker->loop, &worker->tidy, TIDY_MS);
+        worker->pace.tidy.expired = tidy;
+        tmsg_loop_set_timer(&worker->loop, &worker->pace.tidy, TIDY_MS);
     }
     return tmsg_loop_run(&worker->loop);
 }
 
 static bool is_to_look(tmsg_worker_t *worker, unsigned found)
 {
-    worker->steps++;
-    worker->quiet = found == 0 ? worker->quiet + 1 : 0;
-    worker->busy = found == 0 ? 0 : worker->busy + 1;
-    return worker->look || worker->quiet >= LOOK_EVERY_QUIET ||
-           worker->steps >= LOOK_EVERY_BUSY ||
-           (worker->busy % TICK_EVERY == 0 && has_ticked(worker));
+    worker->pace.steps++;
+    worker->pace.quiet = found == 0 ? worker->pace.quiet + 1 : 0;
+    worker->pace.busy = found == 0 ? 0 : worker->pace.busy + 1;
+    return worker->pace.look || worker->pace.quiet >= LOOK_EVERY_QUIET ||
+           worker->pace.steps >= LOOK_EVERY_BUSY ||
+           (worker->pace.busy % TICK_EVERY == 0 && has_ticked(worker));
 }
 
 /* UCX's turn. */
@@ -255,7 +255,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
         return TMSG_ERR_BUSY;
     }
     tmsg_loop_arm(&worker->loop);
-    worker->look = true;
+    worker->pace.look = true;
     return TMSG_OK;
 }
 

@@ -27,7 +27,7 @@ typedef struct {
 static note_t *find_note(const tmsg_endpoint_t *endpoint, uint16_t channel,
                          uint32_t sequence)
 {
-    for (tmsg_node_t *node = endpoint->aborts.head; node != NULL;
+    for (tmsg_node_t *node = endpoint->rx.aborts.head; node != NULL;
          node = node->next) {
         note_t *note = TMSG_CONTAINER_OF(node, note_t, node);
 
@@ -50,7 +50,7 @@ static void keep(tmsg_endpoint_t *endpoint, const note_t *abort)
     kept = malloc(sizeof(*kept));
     if (kept != NULL) {
         *kept = *abort;
-        tmsg_list_push(&endpoint->aborts, &kept->node);
+        tmsg_list_push(&endpoint->rx.aborts, &kept->node);
     }
 }
 
@@ -59,13 +59,13 @@ void tmsg_abort_recall(tmsg_message_t *message)
     tmsg_endpoint_t *endpoint = message->endpoint;
     note_t *found;
 
-    if (endpoint->aborts.count == 0) {
+    if (endpoint->rx.aborts.count == 0) {
         return;
     }
     found =
         find_note(endpoint, message->channel->number, message->head.sequence);
     if (found != NULL) {
-        tmsg_list_remove(&endpoint->aborts, &found->node);
+        tmsg_list_remove(&endpoint->rx.aborts, &found->node);
         message->state = TMSG_RX_FETCHING; /* it is in no list to fetch */
         tmsg_message_abort(message, found->status, found->why);
         free(found);
@@ -76,7 +76,7 @@ void tmsg_aborts_free(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *node;
 
-    while ((node = tmsg_list_pop(&endpoint->aborts)) != NULL) {
+    while ((node = tmsg_list_pop(&endpoint->rx.aborts)) != NULL) {
         free(TMSG_CONTAINER_OF(node, note_t, node));
     }
 }

@@ -181,7 +181,7 @@ void tmsg_call_dropped(tmsg_message_t *message)
 static void run_ended(tmsg_due_t *due)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, calls_due);
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, rx.calls_due);
 
     endpoint->calls_ops->ended(endpoint->calls_peer, endpoint->status,
                                endpoint->error);
@@ -190,10 +190,10 @@ static void run_ended(tmsg_due_t *due)
 
 void tmsg_call_ended(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->calls_peer != NULL && endpoint->calls_due.run == NULL) {
-        endpoint->calls_due.run = run_ended;
+    if (endpoint->calls_peer != NULL && endpoint->rx.calls_due.run == NULL) {
+        endpoint->rx.calls_due.run = run_ended;
         tmsg_endpoint_hold(endpoint);
-        tmsg_worker_due(endpoint->worker, &endpoint->calls_due);
+        tmsg_worker_due(endpoint->worker, &endpoint->rx.calls_due);
     }
 }
 

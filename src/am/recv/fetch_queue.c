@@ -36,9 +36,9 @@ static void count(const tmsg_message_t *message, int by)
         return;
     }
     if (message->listed == &queue_of(message)->early) {
-        endpoint->parts_early += (unsigned)by;
+        endpoint->rx.parts_early += (unsigned)by;
     } else if (message->listed == &queue_of(message)->gapped) {
-        endpoint->parts_gapped += (unsigned)by;
+        endpoint->rx.parts_gapped += (unsigned)by;
     }
 }
 
@@ -168,7 +168,7 @@ static bool is_early(const tmsg_message_t *message)
     const tmsg_endpoint_t *endpoint = message->endpoint;
 
     if (fills_window(message) &&
-        endpoint->parts_early + endpoint->parts_gapped > 0) {
+        endpoint->rx.parts_early + endpoint->rx.parts_gapped > 0) {
         return true;
     }
     return !tmsg_message_may_overtake(message) && is_behind(message);
@@ -177,7 +177,8 @@ static bool is_early(const tmsg_message_t *message)
 bool tmsg_fetch_is_late(const tmsg_message_t *message)
 {
     return message->behind_gap || tmsg_store_is_missed(message->store) ||
-           (queue_of(message)->early.count + message->endpoint->parts_gapped >
+           (queue_of(message)->early.count +
+                    message->endpoint->rx.parts_gapped >
                 0 &&
             is_early(message));
 }
@@ -191,14 +192,14 @@ static bool is_still_early(const tmsg_message_t *message, uint64_t look)
     tmsg_channel_t *channel = message->channel;
     bool overtakes = tmsg_message_may_overtake(message);
     bool fills = fills_window(message);
-    bool early =
-        fills && (endpoint->parts_gapped > 0 || endpoint->early_look == look);
+    bool early = fills && (endpoint->rx.parts_gapped > 0 ||
+                           endpoint->rx.early_look == look);
 
     if (!early && !overtakes) {
         early = channel->early_look == look || is_behind(message);
     }
     if (early && fills) {
-        endpoint->early_look = look;
+        endpoint->rx.early_look = look;
     }
     if (early && !overtakes) {
         channel->early_look = look;

@@ -68,7 +68,7 @@ static const char *claim(tmsg_message_t *message, part_t *part)
 static tmsg_status_t claim_kept(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_node_t *node = endpoint->kept_parts.head;
+    tmsg_node_t *node = endpoint->rx.kept_parts.head;
     const char *wrong = NULL;
 
     for (; node != NULL && wrong == NULL; node = node->next) {
@@ -150,8 +150,8 @@ static void over(part_t *part, ucs_status_t ucs)
 
     give_segment(part);
     tmsg_op_over(endpoint, &part->op);
-    endpoint->parts_came++;
-    if (endpoint->kept_parts.count > 0) {
+    endpoint->rx.parts_came++;
+    if (endpoint->rx.kept_parts.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     if (part->chunk == NULL || ucs != UCS_OK ||
@@ -261,9 +261,9 @@ static void fetch(part_t *part)
         tmsg_message_fetched(message, UCS_OK);
         return;
     }
-    tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
+    tmsg_list_remove(&part->endpoint->rx.kept_parts, &part->node);
     message->pending++;
-    part->endpoint->parts_asked++;
+    part->endpoint->rx.parts_asked++;
     tmsg_op_begin(part->endpoint, &part->op, forsaken);
     request = part->is_read ? UCS_STATUS_PTR(read_now(part, place, count))
                             : start_ucx(part, place, count, memory_type);
@@ -276,7 +276,7 @@ static void fetch(part_t *part)
  * have gone out before. */
 static void drop(part_t *part)
 {
-    tmsg_list_remove(&part->endpoint->kept_parts, &part->node);
+    tmsg_list_remove(&part->endpoint->rx.kept_parts, &part->node);
     give_segment(part);
     if (part->is_read) {
         tmsg_cma_drop(part->endpoint, &part->to_read, false);
@@ -306,10 +306,10 @@ static bool has_room(const part_t *part)
 static bool is_time(tmsg_endpoint_t *endpoint)
 {
     bool reads = endpoint->carrier == TMSG_CARRIER_SHM;
-    bool came = endpoint->parts_came != endpoint->parts_seen;
+    bool came = endpoint->rx.parts_came != endpoint->rx.parts_seen;
 
-    endpoint->parts_seen = endpoint->parts_came;
-    if (endpoint->parts_asked - endpoint->parts_came >=
+    endpoint->rx.parts_seen = endpoint->rx.parts_came;
+    if (endpoint->rx.parts_asked - endpoint->rx.parts_came >=
         (reads ? READ_MOST : FETCHED_MOST)) {
         return false; /* until one of them has come */
     }
@@ -325,10 +325,10 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
 {
     part_t *next = NULL;
 
-    if (endpoint->kept_parts.count == 0 || !is_time(endpoint)) {
+    if (endpoint->rx.kept_parts.count == 0 || !is_time(endpoint)) {
         return;
     }
-    for (tmsg_node_t *node = endpoint->kept_parts.head; node != NULL;
+    for (tmsg_node_t *node = endpoint->rx.kept_parts.head; node != NULL;
          node = node->next) {
         part_t *part = TMSG_CONTAINER_OF(node, part_t, node);
 
@@ -386,7 +386,7 @@ void tmsg_parts_refuse(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
-    for (tmsg_node_t *node = endpoint->kept_parts.head; node != NULL;
+    for (tmsg_node_t *node = endpoint->rx.kept_parts.head; node != NULL;
          node = node->next) {
         part_t *part = TMSG_CONTAINER_OF(node, part_t, node);
 
@@ -403,7 +403,7 @@ void tmsg_parts_refuse(tmsg_message_t *message)
 
 void tmsg_parts_chores(tmsg_endpoint_t *endpoint)
 {
-    tmsg_node_t *node = endpoint->kept_parts.head;
+    tmsg_node_t *node = endpoint->rx.kept_parts.head;
 
     while (node != NULL) {
         part_t *part = TMSG_CONTAINER_OF(node, part_t, node);
@@ -418,8 +418,8 @@ void tmsg_parts_chores(tmsg_endpoint_t *endpoint)
 
 void tmsg_parts_abandon(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->kept_parts.count > 0) {
-        drop(TMSG_CONTAINER_OF(endpoint->kept_parts.head, part_t, node));
+    while (endpoint->rx.kept_parts.count > 0) {
+        drop(TMSG_CONTAINER_OF(endpoint->rx.kept_parts.head, part_t, node));
     }
 }
 
@@ -443,7 +443,7 @@ static const char *judge(const tmsg_endpoint_t *endpoint,
         (int32_t)(head->sequence - channel->rx_sequence) >= 0) {
         return "a part of a message beyond the window";
     }
-    if (endpoint->kept_parts.count >= endpoint->ucx->hello.parts) {
+    if (endpoint->rx.kept_parts.count >= endpoint->ucx->hello.parts) {
         return "more parts than were asked for";
     }
     return NULL;
@@ -492,7 +492,7 @@ static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
         return TMSG_ERR_MALFORMED;
     }
-    tmsg_list_push(&endpoint->kept_parts, &part->node);
+    tmsg_list_push(&endpoint->rx.kept_parts, &part->node);
     if (may_be_fetched(part)) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }

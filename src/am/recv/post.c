@@ -67,7 +67,7 @@ tmsg_status_t tmsg_post_finish(tmsg_message_t *message)
 tmsg_status_t tmsg_post_take(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_post_t *post = &endpoint->post;
+    tmsg_post_t *post = &endpoint->rx.post;
 
     if (message->head.kind == TMSG_KIND_CALL) {
         return take_call(message);
@@ -84,7 +84,7 @@ tmsg_status_t tmsg_post_take(tmsg_message_t *message)
 
 void tmsg_post_delivered(tmsg_message_t *message)
 {
-    tmsg_post_t *post = &message->endpoint->post;
+    tmsg_post_t *post = &message->endpoint->rx.post;
 
     if (post->message == message) {
         message->posted = post->map;
@@ -104,9 +104,9 @@ static void let_go(const tmsg_map_t *map)
 static void run_leave(tmsg_due_t *due)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, post.due);
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, rx.post.due);
     tmsg_worker_t *worker = endpoint->worker;
-    tmsg_post_t *post = &endpoint->post;
+    tmsg_post_t *post = &endpoint->rx.post;
     const tmsg_map_t *map = NULL;
 
     tmsg_worker_lock(worker);
@@ -123,7 +123,7 @@ static void run_leave(tmsg_due_t *due)
 /* Nobody may come back for it. */
 static void leave(tmsg_endpoint_t *endpoint)
 {
-    tmsg_post_t *post = &endpoint->post;
+    tmsg_post_t *post = &endpoint->rx.post;
 
     if (!post->leaving) {
         post->leaving = true;
@@ -135,7 +135,7 @@ static void leave(tmsg_endpoint_t *endpoint)
 
 void tmsg_post_return(tmsg_message_t *message)
 {
-    tmsg_post_t *post = &message->endpoint->post;
+    tmsg_post_t *post = &message->endpoint->rx.post;
 
     if (post->message != message || message->pending > 0) {
         return; /* parts of it may still be on their way into the map */
@@ -192,8 +192,8 @@ bool tmsg_post_is_simple(const tmsg_message_t *message)
         return message->posted != NULL && !has_foreign(message->posted);
     }
     return message->head.kind == TMSG_KIND_MAP &&
-           endpoint->worker->on_header == NULL && endpoint->post.map != NULL &&
-           !endpoint->post.foreign;
+           endpoint->worker->on_header == NULL &&
+           endpoint->rx.post.map != NULL && !endpoint->rx.post.foreign;
 }
 
 tmsg_status_t tmsg_post_check(const tmsg_map_t *map)
@@ -226,7 +226,7 @@ static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
 static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_map_t **stale_p)
 {
-    tmsg_post_t *post = &endpoint->post;
+    tmsg_post_t *post = &endpoint->rx.post;
     tmsg_status_t status;
 
     if (map == NULL) {
@@ -258,7 +258,7 @@ static bool is_settled(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
 
-    return endpoint->post.message == NULL &&
+    return endpoint->rx.post.message == NULL &&
            (endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED);
 }
 
@@ -268,7 +268,7 @@ static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                             tmsg_status_t status, tmsg_message_t **message_p,
                             bool *copy_p, const tmsg_map_t **spent_p)
 {
-    tmsg_post_t *post = &endpoint->post;
+    tmsg_post_t *post = &endpoint->rx.post;
     tmsg_message_t *message = find_ready(endpoint, map);
 
     post->waiting = false;

@@ -100,7 +100,7 @@ static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
            sequence - channel->rx_credited < endpoint->worker->queue_depth &&
            endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->bye_received && endpoint->broken == TMSG_OK &&
-           endpoint->aborts.count == 0 && endpoint->post.map == NULL;
+           endpoint->rx.aborts.count == 0 && endpoint->rx.post.map == NULL;
 }
 
 /* Whether there is credit for it, and nothing before it that waits for memory.

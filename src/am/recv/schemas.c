@@ -24,9 +24,9 @@ static tmsg_schema_store_t *store_of(tmsg_channel_t *channel)
     const tmsg_hello_t *mine = &endpoint->ucx->hello;
 
     if (channel->rx_schemas == NULL && mine->schema_slots > 0) {
-        endpoint->rx_budget.limit = mine->schema_bytes;
-        endpoint->rx_budget.total = &endpoint->life->schemas;
-        (void)tmsg_schema_store_create(mine->schema_slots, &endpoint->rx_budget,
+        endpoint->rx.budget.limit = mine->schema_bytes;
+        endpoint->rx.budget.total = &endpoint->life->schemas;
+        (void)tmsg_schema_store_create(mine->schema_slots, &endpoint->rx.budget,
                                        &channel->rx_schemas);
     }
     return channel->rx_schemas;

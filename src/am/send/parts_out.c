@@ -222,7 +222,7 @@ void tmsg_parts_out_await(tmsg_parts_out_t *parts, bool awaited)
 {
     tmsg_endpoint_t *endpoint = parts->send->endpoint;
 
-    endpoint->parts_awaited += (unsigned)awaited - (unsigned)parts->awaited;
+    endpoint->tx.parts_awaited += (unsigned)awaited - (unsigned)parts->awaited;
     parts->awaited = awaited;
 }
 
@@ -246,7 +246,7 @@ void tmsg_parts_stop(tmsg_send_t *send)
 
     if (parts != NULL && parts->queue != NULL) {
         tmsg_parts_out_unlist(parts);
-        if (endpoint->parting.count > 0 && endpoint->state == TMSG_EP_OPEN) {
+        if (endpoint->tx.parting.count > 0 && endpoint->state == TMSG_EP_OPEN) {
             tmsg_worker_chore(endpoint->worker, endpoint);
         }
         if (send->ucx_status == UCS_OK) {
@@ -279,9 +279,9 @@ static void reported(tmsg_parts_slot_t *slot, ucs_status_t ucs)
         tmsg_lease_reported(endpoint, ucs); /* its chunk is free now */
         tmsg_stage_out_reported(send, slot->fill);
     }
-    endpoint->parts_in_ucx--;
-    endpoint->granted_in_ucx -= granted;
-    if (endpoint->parting.count > 0) {
+    endpoint->tx.parts_in_ucx--;
+    endpoint->tx.granted_in_ucx -= granted;
+    if (endpoint->tx.parting.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     tmsg_send_part_reported(send, ucs);
@@ -515,8 +515,8 @@ static void post_next(tmsg_parts_out_t *parts)
         tmsg_parts_out_unlist(parts);
     }
     tmsg_op_begin(endpoint, &slot->op, forsaken);
-    endpoint->parts_in_ucx++;
-    endpoint->granted_in_ucx += parts->granted;
+    endpoint->tx.parts_in_ucx++;
+    endpoint->tx.granted_in_ucx += parts->granted;
     slot->read = (tmsg_cma_out_t){.over = read_over};
     if (!is_there) {
         fail_soon(slot);
@@ -537,7 +537,7 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send)
     if (parts == NULL || tmsg_parts_out_is_over(parts)) {
         return 0;
     }
-    tmsg_parts_out_enlist(parts, &send->endpoint->parting);
+    tmsg_parts_out_enlist(parts, &send->endpoint->tx.parting);
     tmsg_parts_out_await(parts, send->pulled);
     return parts->bytes;
 }
@@ -563,7 +563,7 @@ static bool has_room(const tmsg_endpoint_t *endpoint,
                      const tmsg_parts_out_t *first)
 {
     unsigned window = window_of(endpoint) > 1 ? window_of(endpoint) - 1 : 1;
-    unsigned unknown = endpoint->parts_in_ucx - endpoint->granted_in_ucx;
+    unsigned unknown = endpoint->tx.parts_in_ucx - endpoint->tx.granted_in_ucx;
 
     if (parts->granted) {
         return true;
@@ -578,14 +578,14 @@ static bool has_room(const tmsg_endpoint_t *endpoint,
  * the receiver for memory that it holds, and leave it no room. */
 static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 {
-    tmsg_node_t *node = endpoint->parting.head;
+    tmsg_node_t *node = endpoint->tx.parting.head;
     tmsg_parts_out_t *first = NULL, *chosen = NULL;
 
     for (; node != NULL; node = node->next) {
         TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node)
             ->send->channel->stalled = false;
     }
-    for (node = endpoint->parting.head; node != NULL; node = node->next) {
+    for (node = endpoint->tx.parting.head; node != NULL; node = node->next) {
         tmsg_parts_out_t *parts =
             TMSG_CONTAINER_OF(node, tmsg_parts_out_t, node);
         tmsg_channel_t *channel = parts->send->channel;
@@ -604,15 +604,15 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
         }
     }
     if (chosen != NULL) {
-        chosen->send->channel->parted = ++endpoint->parts_handed;
+        chosen->send->channel->parted = ++endpoint->tx.parts_handed;
     }
     return chosen;
 }
 
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->parting.count > 0 && endpoint->ep != NULL &&
-           endpoint->parts_in_ucx < window_of(endpoint)) {
+    while (endpoint->tx.parting.count > 0 && endpoint->ep != NULL &&
+           endpoint->tx.parts_in_ucx < window_of(endpoint)) {
         tmsg_parts_out_t *parts = choose(endpoint);
 
         if (parts == NULL) {

@@ -40,7 +40,7 @@ ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
     } else {
         go_by_ucx(parts);
     }
-    if (endpoint->parting.count > 0) {
+    if (endpoint->tx.parting.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     tmsg_endpoint_drop(endpoint);
@@ -74,7 +74,7 @@ bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece)
     if (parts == NULL) {
         return false;
     }
-    parts->send->channel->parted = ++endpoint->parts_handed;
+    parts->send->channel->parted = ++endpoint->tx.parts_handed;
     slot = tmsg_parts_out_take_slot(parts);
     *piece = (tmsg_parts_piece_t){.channel = parts->send->channel->number,
                                   .sequence = parts->send->sequence,

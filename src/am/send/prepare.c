@@ -336,7 +336,8 @@ static bool is_alone(const tmsg_send_t *send)
 {
     tmsg_channel_t *channel = send->channel;
     const tmsg_endpoint_t *endpoint = send->endpoint;
-    uint64_t small = endpoint->stats.sent_messages - endpoint->sent_in_pieces;
+    uint64_t small =
+        endpoint->stats.sent_messages - endpoint->tx.sent_in_pieces;
 
     if (!(send->flags & TMSG_SEND_UNORDERED)) {
         small -= channel->sent_messages - channel->sent_in_pieces;

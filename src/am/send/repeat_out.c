@@ -167,7 +167,7 @@ static bool is_plain(const tmsg_channel_t *channel)
     return endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->worker->inside && channel->queued.count == 0 &&
            tmsg_channel_has_credit(channel) &&
-           endpoint->parting.count == endpoint->parts_awaited &&
+           endpoint->tx.parting.count == endpoint->tx.parts_awaited &&
            channel->repeat_out.charge <=
                endpoint->credit.tx_edge - endpoint->credit.tx_charged;
 }
@@ -238,7 +238,7 @@ static void begin(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
 static void number(const tmsg_channel_t *channel, tmsg_send_t *send)
 {
     tmsg_preamble_renumber(send->small_header,
-                           channel->endpoint->next_message_id,
+                           channel->endpoint->tx.next_message_id,
                            channel->tx_sequence);
 }
 
@@ -374,7 +374,7 @@ static const void *put_together(const tmsg_channel_t *channel,
 static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
                          const tmsg_call_send_t *call)
 {
-    uint32_t message_id = channel->endpoint->next_message_id;
+    uint32_t message_id = channel->endpoint->tx.next_message_id;
     tmsg_call_head_t head;
 
     if (!tmsg_preamble_has_numbers(send->small_header, message_id,
@@ -456,7 +456,7 @@ static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
 
-    endpoint->next_message_id++;
+    endpoint->tx.next_message_id++;
     tmsg_send_count(channel, channel->repeat_out.payload_bytes);
     if (begun_ns != 0) {
         tmsg_histogram_note(&endpoint->stats.send_ns, tmsg_now_ns() - begun_ns);
@@ -548,7 +548,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (send == NULL) {
         return false;
     }
-    if (endpoint->next_message_id % TMSG_TIMED_ONE_IN == 0) {
+    if (endpoint->tx.next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
     if (!hand_over(channel, send, map, call, &payload, &request)) {

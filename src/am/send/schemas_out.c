@@ -35,8 +35,8 @@ tmsg_schema_table_t *tmsg_schemas_table(tmsg_channel_t *channel)
     uint32_t slots = slots_of(peer);
 
     if (channel->tx_schemas == NULL && slots > 0) {
-        endpoint->tx_budget.limit = budget_of(peer);
-        (void)tmsg_schema_table_create(slots, &endpoint->tx_budget,
+        endpoint->tx.budget.limit = budget_of(peer);
+        (void)tmsg_schema_table_create(slots, &endpoint->tx.budget,
                                        &channel->tx_schemas);
     }
     return channel->tx_schemas;

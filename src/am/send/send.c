@@ -219,7 +219,7 @@ void tmsg_send_post(tmsg_send_t *send)
         send->bytes = send->plan.bytes + parts_bytes;
         tmsg_send_count(send->channel, send->bytes);
         send->channel->sent_in_pieces += parts_bytes > 0;
-        endpoint->sent_in_pieces += parts_bytes > 0;
+        endpoint->tx.sent_in_pieces += parts_bytes > 0;
         tmsg_trace_posted(send);
     }
     tmsg_send_count_lane(send, send->pulled);
@@ -434,7 +434,7 @@ void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,
     send->map = map;
     tmsg_map_hold(map);
     send->holds_map = true;
-    send->message_id = endpoint->next_message_id++;
+    send->message_id = endpoint->tx.next_message_id++;
 }
 
 static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,

@@ -54,15 +54,16 @@ void tmsg_thread_clear_context(void)
 
 static bool leads(const tmsg_worker_t *worker)
 {
-    return worker->led && pthread_equal(worker->leader, pthread_self());
+    return worker->lead.taken &&
+           pthread_equal(worker->lead.leader, pthread_self());
 }
 
 /* False: another thread leads. */
 static bool take_lead(tmsg_worker_t *worker)
 {
-    if (!worker->led) {
-        worker->led = true;
-        worker->leader = pthread_self();
+    if (!worker->lead.taken) {
+        worker->lead.taken = true;
+        worker->lead.leader = pthread_self();
     }
     return leads(worker);
 }
@@ -70,8 +71,8 @@ static bool take_lead(tmsg_worker_t *worker)
 static void give_up_lead(tmsg_worker_t *worker)
 {
     if (leads(worker)) {
-        worker->led = false;
-        if (worker->waiters > 0) { /* for another leader */
+        worker->lead.taken = false;
+        if (worker->lead.waiters > 0) { /* for another leader */
             pthread_cond_broadcast(&worker->changed);
         }
     }
@@ -80,9 +81,9 @@ static void give_up_lead(tmsg_worker_t *worker)
 static void count_callbacks(tmsg_worker_t *worker, unsigned more)
 {
     unsigned count =
-        atomic_load_explicit(&worker->callbacks, memory_order_relaxed);
+        atomic_load_explicit(&worker->lead.callbacks, memory_order_relaxed);
 
-    atomic_store_explicit(&worker->callbacks, count + more,
+    atomic_store_explicit(&worker->lead.callbacks, count + more,
                           memory_order_relaxed);
 }
 
@@ -113,7 +114,8 @@ bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
 {
     const tmsg_callback_t *callback;
 
-    if (atomic_load_explicit(&worker->callbacks, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(&worker->lead.callbacks, memory_order_relaxed) ==
+        0) {
         return false;
     }
     if (!tmsg_worker_is_shared(worker)) {
@@ -156,7 +158,7 @@ unsigned tmsg_worker_dispatch(tmsg_worker_t *worker)
 void tmsg_worker_enter(tmsg_worker_t *worker)
 {
     tmsg_worker_lock(worker);
-    worker->entered++;
+    worker->lead.entered++;
     if (!tmsg_worker_is_shared(worker)) {
         tmsg_store_enter(worker->store);
     }
@@ -179,7 +181,7 @@ void tmsg_worker_stay(tmsg_worker_t *worker)
 /* A worker with a thread of its own is freed by that. */
 void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
 {
-    bool empty = --worker->entered == 0;
+    bool empty = --worker->lead.entered == 0;
     bool last =
         empty && worker->doomed && !(worker->flags & TMSG_WORKER_THREAD);
 
@@ -227,7 +229,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     uint64_t before;
 
     tmsg_worker_enter(worker);
-    before = worker->changes;
+    before = worker->lead.changes;
     note_awake(worker);
     if (!tmsg_worker_in_callback(worker)) {
         count = drive(worker);
@@ -235,7 +237,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     if (count > 0) {
         tmsg_sharing_moved(&worker->sharing);
     }
-    tmsg_worker_leave(worker, worker->changes != before);
+    tmsg_worker_leave(worker, worker->lead.changes != before);
     return count;
 }
 
@@ -294,7 +296,7 @@ static uint64_t deadline_of(int timeout_ms)
  * those who sleep on the lock have it. */
 static void give_way(tmsg_worker_t *worker)
 {
-    for (int i = 0; i < GIVE_WAY_MOST && atomic_load(&worker->wanting) > 0;
+    for (int i = 0; i < GIVE_WAY_MOST && atomic_load(&worker->lead.wanting) > 0;
          i++) {
         sched_yield();
     }
@@ -346,9 +348,9 @@ static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
     lead->slept = true;
     lead->dozes = false;
     tmsg_worker_lock(worker);
-    worker->naps = false;
-    worker->naps_vain += status == TMSG_OK ? 1 : NAPS_VAIN;
-    worker->no_naps = status == TMSG_ERR_UNSUPPORTED;
+    worker->lead.naps = false;
+    worker->lead.naps_vain += status == TMSG_OK ? 1 : NAPS_VAIN;
+    worker->lead.no_naps = status == TMSG_ERR_UNSUPPORTED;
     tmsg_worker_nap_end(worker);
     tmsg_worker_unlock_quietly(worker);
 }
@@ -356,8 +358,8 @@ static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
 /* Whether the leader may nap. Lock held. */
 static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
 {
-    return worker->boxes.count > 0 && !worker->no_naps &&
-           worker->naps_vain < NAPS_VAIN && !worker->ending &&
+    return worker->boxes.count > 0 && !worker->lead.no_naps &&
+           worker->lead.naps_vain < NAPS_VAIN && !worker->ending &&
            take_lead(worker) && tmsg_engine.idle(worker) &&
            (lead->done == NULL || !lead->done(lead->arg));
 }
@@ -382,7 +384,7 @@ static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
     }
     tmsg_worker_nap_words(worker, &nap);
     until = nap_until(worker, lead, now);
-    worker->naps = true;
+    worker->lead.naps = true;
     tmsg_worker_unlock_quietly(worker);
     end_nap(worker, lead, tmsg_box_nap(&nap, until));
     return true;
@@ -436,16 +438,16 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
 /* One turn of the leader. Lock held. */
 static void take_turn(tmsg_worker_t *worker, lead_t *lead)
 {
-    uint64_t before = worker->changes;
+    uint64_t before = worker->lead.changes;
     bool quiet = drive(worker) == 0;
 
     if (!quiet) {
-        worker->naps_vain = 0;
+        worker->lead.naps_vain = 0;
         if (lead->dozes) {
             tmsg_worker_nap_end(worker);
         }
     }
-    if (worker->changes != before) {
+    if (worker->lead.changes != before) {
         tmsg_worker_unlock(worker);
     } else {
         tmsg_worker_unlock_quietly(worker);
@@ -466,18 +468,18 @@ static void await_change(tmsg_worker_t *worker, uint64_t deadline)
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000ULL),
                              .tv_nsec = (long)(deadline % 1000000000ULL)};
 
-    worker->waiters++;
+    worker->lead.waiters++;
     if (deadline == 0) {
         pthread_cond_wait(&worker->changed, &worker->lock);
     } else {
         pthread_cond_timedwait(&worker->changed, &worker->lock, &until);
     }
-    worker->waiters--;
+    worker->lead.waiters--;
 }
 
 void tmsg_worker_await_leaving(tmsg_worker_t *worker)
 {
-    while (worker->entered > 0) {
+    while (worker->lead.entered > 0) {
         await_change(worker, 0);
     }
 }
@@ -524,7 +526,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
 
     note_awake(worker);
     while (status == TMSG_IN_PROGRESS) {
-        bool follows = worker->led && !leads(worker);
+        bool follows = worker->lead.taken && !leads(worker);
 
         if (worker->ending) {
             status = tmsg_error_set(TMSG_ERR_CLOSED,
@@ -590,7 +592,7 @@ static bool has_changed(void *arg)
 {
     const change_t *change = arg;
 
-    return change->worker->changes != change->changes;
+    return change->worker->lead.changes != change->changes;
 }
 
 tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms)
@@ -599,7 +601,7 @@ tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms)
     tmsg_status_t status;
 
     tmsg_worker_enter(worker);
-    change.changes = worker->changes;
+    change.changes = worker->lead.changes;
     status = tmsg_worker_until(worker, has_changed, &change, timeout_ms,
                                "nothing happened", "");
     tmsg_worker_leave(worker, false);

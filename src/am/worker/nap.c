@@ -43,8 +43,8 @@ void tmsg_worker_nap_end(tmsg_worker_t *worker)
 
 void tmsg_worker_rouse(tmsg_worker_t *worker)
 {
-    if (worker->naps && worker->boxes.count > 0) {
-        worker->naps = false;
+    if (worker->lead.naps && worker->boxes.count > 0) {
+        worker->lead.naps = false;
         tmsg_box_rouse(tmsg_boxes_at(worker->boxes.head)->in);
     }
 }

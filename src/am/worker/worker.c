@@ -16,9 +16,9 @@
 void tmsg_worker_lock_shared(tmsg_worker_t *worker)
 {
     if (pthread_mutex_trylock(&worker->lock) != 0) {
-        atomic_fetch_add(&worker->wanting, 1);
+        atomic_fetch_add(&worker->lead.wanting, 1);
         pthread_mutex_lock(&worker->lock);
-        atomic_fetch_sub(&worker->wanting, 1);
+        atomic_fetch_sub(&worker->lead.wanting, 1);
     }
 }
 
@@ -61,19 +61,19 @@ void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due)
 
 void tmsg_worker_arrived(tmsg_worker_t *worker)
 {
-    atomic_fetch_add_explicit(&worker->arrivals, 1, memory_order_release);
+    atomic_fetch_add_explicit(&worker->lead.arrivals, 1, memory_order_release);
     tmsg_worker_changed(worker);
 }
 
 uint64_t tmsg_worker_arrivals(const tmsg_worker_t *worker)
 {
-    return atomic_load_explicit(&worker->arrivals, memory_order_acquire);
+    return atomic_load_explicit(&worker->lead.arrivals, memory_order_acquire);
 }
 
 void tmsg_worker_changed(tmsg_worker_t *worker)
 {
-    worker->changes++;
-    if (worker->waiters > 0) {
+    worker->lead.changes++;
+    if (worker->lead.waiters > 0) {
         pthread_cond_broadcast(&worker->changed);
     }
 }

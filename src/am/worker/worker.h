@@ -57,6 +57,33 @@ typedef struct {
     uint64_t turns;      /* of those that arrived, so far */
 } tmsg_fetch_queue_t;
 
+/* Who drives a worker, and how that thread rests: lead.c, nap.c and worker.c
+ * alone touch it. */
+typedef struct {
+    bool taken;                /* a thread drives it, and others need not: */
+    pthread_t leader;          /* this one */
+    uint64_t changes;          /* things that somebody may have waited for */
+    _Atomic uint64_t arrivals; /* of these, what a receive may wait for */
+    unsigned waiters;          /* threads that sleep on `changed` */
+    atomic_uint
+        wanting; /* threads that wait for the lock: spinning gives way */
+    atomic_uint callbacks; /* that threads are in; changed with the lock */
+    unsigned entered;      /* calls that must leave before it is freed */
+    bool naps;             /* the leader sleeps on boxes; box.h */
+    bool no_naps;          /* this kernel cannot */
+    unsigned naps_vain;    /* since something came */
+} tmsg_worker_lead_t;
+
+/* When the loop is looked at, which takes system calls: the engine's. */
+typedef struct {
+    unsigned steps;       /* progress calls since the loop was looked at */
+    unsigned quiet;       /* those in a row that found nothing */
+    unsigned busy;        /* those in a row that found something */
+    bool look;            /* look at it in the next one */
+    struct timespec tick; /* when it was last looked at by the clock */
+    tmsg_timer_t tidy;    /* when to trim the store's pool */
+} tmsg_worker_pace_t;
+
 struct tmsg_worker {
     tmsg_context_t *context;
     tmsg_life_t *life;
@@ -76,49 +103,34 @@ struct tmsg_worker {
     tmsg_queue_params_t send_queue; /* of its endpoints; all set */
 
     pthread_mutex_t lock; /* taken only where several threads may call */
-    atomic_uint wanting;  /* threads that wait for it: spinning gives way */
     pthread_cond_t changed;
-    uint64_t changes;          /* things that somebody may have waited for */
-    _Atomic uint64_t arrivals; /* of these, what a receive may wait for */
-    unsigned waiters;          /* threads that sleep on `changed` */
-    bool led;                  /* a thread drives it, and others need not: */
-    pthread_t leader;          /* this one */
-    bool asleep;               /* which sleeps on the descriptor, and on */
-    int wake_fd;               /* this one, which is its own */
-    bool naps;                 /* it does so on boxes instead; box.h */
-    bool armed;                /* the application may sleep on it */
-    pthread_t armer;           /* in this thread */
-    bool inside;               /* UCX is calling us, or a box is being emptied:
-                                * UCX is not to be called */
-    bool fetching;             /* a thread asks for memory */
-    bool starved;              /* a message has waited for it, as was logged */
-    bool dispatching;          /* a thread runs what is due */
-    atomic_uint callbacks;     /* that threads are in; changed with the lock */
-    unsigned entered;          /* calls that must leave before it is freed */
-    bool ending;               /* nothing new begins, and waits end */
+    tmsg_worker_lead_t lead;
+    bool asleep;      /* which sleeps on the descriptor, and on */
+    int wake_fd;      /* this one, which is its own */
+    bool armed;       /* the application may sleep on it */
+    pthread_t armer;  /* in this thread */
+    bool inside;      /* UCX is calling us, or a box is being emptied:
+                       * UCX is not to be called */
+    bool fetching;    /* a thread asks for memory */
+    bool starved;     /* a message has waited for it, as was logged */
+    bool dispatching; /* a thread runs what is due */
+    bool ending;      /* nothing new begins, and waits end */
     bool doomed;      /* destroyed inside a callback: freed by who leaves */
     pthread_t thread; /* with TMSG_WORKER_THREAD */
 
     tmsg_loop_t loop;
-    unsigned steps;     /* progress calls since the loop was looked at */
-    unsigned quiet;     /* those in a row that found nothing */
-    unsigned busy;      /* those in a row that found something */
-    unsigned idle;      /* as `quiet`, and since something was sent */
-    bool look;          /* look at it in the next one */
-    tmsg_list_t lanes;  /* that something is expected of; lane.h */
-    tmsg_list_t boxes;  /* of peers, to be looked into; boxes.h */
-    bool boxes_sleep;   /* their senders are to wake us */
-    bool no_naps;       /* this kernel cannot */
-    bool boxes_owe;     /* peers are to be called for what UCX has kept back */
-    unsigned naps_vain; /* since something came */
+    tmsg_worker_pace_t pace;
+    unsigned idle;     /* as `quiet`, and since something was sent */
+    tmsg_list_t lanes; /* that something is expected of; lane.h */
+    tmsg_list_t boxes; /* of peers, to be looked into; boxes.h */
+    bool boxes_sleep;  /* their senders are to wake us */
+    bool boxes_owe;    /* peers are to be called for what UCX has kept back */
     atomic_int
         peer_core;       /* of whose message came last by one, and 1; 0: none */
     unsigned boxes_made; /* for peers */
     bool calls_behind;   /* calls have put something off until then */
-    struct timespec tick; /* when it was last looked at by the clock */
     tmsg_list_t due;
     tmsg_timer_t silence; /* when to look for peers that are silent */
-    tmsg_timer_t tidy;    /* when to trim the store's pool */
 
     tmsg_ucx_t *ucx;
     bool has_retired;            /* some of these wait to be closed */

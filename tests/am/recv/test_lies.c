@@ -616,7 +616,7 @@ Test(lies, odd_acknowledgements_are_refusals)
         sent = send_map(pair.to_b, sample_bytes(1, 10), TMSG_SEND_ACKED);
         forge(&pair, forged);
         forged->head.kind = TMSG_KIND_ACK;
-        forged->head.message_id = pair.to_b->next_message_id - 1;
+        forged->head.message_id = pair.to_b->tx.next_message_id - 1;
         forged->head.body_bytes = 4;
         forged->body_bytes = 4;
         forged->head.payload_bytes = 0;
@@ -664,7 +664,7 @@ Test(lies, words_of_a_peer_are_one_line_of_text)
     sent = send_map(pair.to_b, sample_bytes(1, 10), TMSG_SEND_ACKED);
     forge(&pair, forged);
     forged->head.kind = TMSG_KIND_ACK;
-    forged->head.message_id = pair.to_b->next_message_id - 1;
+    forged->head.message_id = pair.to_b->tx.next_message_id - 1;
     forged->body_bytes = 4 + sizeof(words) - 1;
     forged->head.body_bytes = (uint32_t)forged->body_bytes;
     forged->head.payload_bytes = 0;

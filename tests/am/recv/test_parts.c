@@ -516,11 +516,11 @@ static void few_at_a_time(link_t link, uint32_t most)
         }
         tmsg_worker_progress(pair.a.worker);
         if (link == LINK_SHM) {
-            must_true(pair.to_b->parts_came - came <= (has_read ? 0 : 1));
-            has_read = pair.to_b->parts_came != came;
+            must_true(pair.to_b->rx.parts_came - came <= (has_read ? 0 : 1));
+            has_read = pair.to_b->rx.parts_came != came;
         }
-        asked = pair.to_b->parts_asked;
-        came = pair.to_b->parts_came;
+        asked = pair.to_b->rx.parts_asked;
+        came = pair.to_b->rx.parts_came;
         must_true(asked - came <= most);
         under_way = asked - came > under_way ? asked - came : under_way;
     }
@@ -610,7 +610,7 @@ static void canceled(link_t link, unsigned turns)
     status = pair_finish(&pair, sent[0]);
     must_true(status == TMSG_ERR_CANCELED || (whole && status == TMSG_OK));
     exchange(&pair, large, 3, TMSG_SEND_ACKED, 0, 0);
-    must_eq(pair.to_b->kept_parts.count, 0);
+    must_eq(pair.to_b->rx.kept_parts.count, 0);
     pair_close(&pair);
 }
 

@@ -415,7 +415,7 @@ static void bad_head(link_t link)
     must_eq(pair.to_b->stats.refused_messages, 1);
     post_part(&pair, right(1));
     post_part(&pair, right(2));
-    must_eq(pair.to_b->kept_parts.count, 0);
+    must_eq(pair.to_b->rx.kept_parts.count, 0);
     pair.to_a->channels.zero.tx_sequence++;
     tmsg_request_destroy(send_map(pair.to_a, sample_bytes(8, 3000), 0));
     message = pair_take(&pair, &pair.a);

@@ -127,13 +127,13 @@ Test(parts_told, may_be_without_end)
 /* How many pieces a message of 2 x 20,000 bytes on channel 0 travels in. */
 static uint64_t pieces_of(pair_t *pair, uint32_t flags)
 {
-    uint64_t before = pair->to_a->parts_handed;
+    uint64_t before = pair->to_a->tx.parts_handed;
     tmsg_request_t *sent =
         send_map(pair->to_a, map_of(2, TENSOR), TMSG_SEND_ACKED | flags);
 
     tmsg_message_destroy(pair_take(pair, &pair->a));
     must(pair_finish(pair, sent));
-    return pair->to_a->parts_handed - before;
+    return pair->to_a->tx.parts_handed - before;
 }
 
 /* A small one of this side's. */

@@ -154,7 +154,7 @@ static void check_broken(link_t link)
     open_into(&into, link);
     sent = send_seed(&into, 1);
     await_under_way(&into);
-    cr_expect(ge(uint, pair->to_a->parts_in_ucx, 1));
+    cr_expect(ge(uint, pair->to_a->tx.parts_in_ucx, 1));
     joined_break(&into.joined);
     pair_await(pair, is_over, &into, "its end");
     watch(&into);

@@ -54,7 +54,7 @@ Test(schema_bounds, a_greedy_offer_is_not_taken)
             .seed = i, .tensors = 10 + i, .name_bytes = 1000};
 
         requests[i] = send_map(pair.to_a, sample_make(&sample), 0);
-        cr_expect(le(u64, pair.to_a->tx_budget.used, TMSG_SCHEMA_BYTES));
+        cr_expect(le(u64, pair.to_a->tx.budget.used, TMSG_SCHEMA_BYTES));
     }
     for (uint64_t i = 0; i < LAYOUTS; i++) {
         tmsg_message_destroy(pair_take(&pair, &pair.a));

@@ -372,7 +372,7 @@ static bool some_went(void *arg)
 {
     const scene_t *scene = arg;
 
-    return scene->pair.to_a->parts_handed >= 3;
+    return scene->pair.to_a->tx.parts_handed >= 3;
 }
 
 /* UCX has what it has: the rest is missed before it gets it. */

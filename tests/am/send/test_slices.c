@@ -95,13 +95,13 @@ static void arrive(link_t link, drive_t drive, const char *prefix)
         unsigned flags = i / LISTS == 1   ? TMSG_SEND_ACKED
                          : i / LISTS == 2 ? TMSG_SEND_VERIFY
                                           : 0;
-        uint64_t before = pair.to_a->parts_handed;
+        uint64_t before = pair.to_a->tx.parts_handed;
         tmsg_request_t *sent =
             send_map(pair.to_a, map_of(seed, bytes, count, prefix), flags);
         tmsg_message_t *message = pair_take(&pair, &pair.a);
 
         check(seed, bytes, count, tmsg_message_map(message));
-        must_true(pair.to_a->parts_handed - before >= 20000 / CHUNK);
+        must_true(pair.to_a->tx.parts_handed - before >= 20000 / CHUNK);
         tmsg_message_destroy(message);
         must(pair_finish(&pair, sent));
         seed += 100;
@@ -134,7 +134,7 @@ static void of_any_kind(link_t link, size_t name_bytes)
         tmsg_message_destroy(message);
         must(pair_finish(&pair, sent));
     }
-    must_true(pair.to_a->parts_handed > 3 * 100000 / CHUNK);
+    must_true(pair.to_a->tx.parts_handed > 3 * 100000 / CHUNK);
     pair_close(&pair);
 }
 
@@ -153,7 +153,7 @@ Test(slices, are_not_sent_to_an_older_peer)
     tmsg_request_destroy(send_map(pair.to_a, map_of(1, odd, 16, ""), 0));
     message = pair_take(&pair, &pair.a);
     check(1, odd, 16, tmsg_message_map(message));
-    must_eq(pair.to_a->parts_handed, 0);
+    must_eq(pair.to_a->tx.parts_handed, 0);
     tmsg_message_destroy(message);
     pair_close(&pair);
 }
@@ -249,7 +249,7 @@ static void overtaken(link_t link)
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     for (int round = 0; round < 3; round++) {
         must(tmsg_endpoint_send(pair.to_a, list, NULL, NULL));
-        must_true(pair.to_a->parts_in_ucx <= TMSG_PARTS_SENT);
+        must_true(pair.to_a->tx.parts_in_ucx <= TMSG_PARTS_SENT);
         must(tmsg_endpoint_send(pair.to_a, small, &other, NULL));
         message = pair_take(&pair, &pair.a);
         must_eq(tmsg_message_channel(message), 1);
@@ -270,7 +270,7 @@ static bool has_some(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->parts_handed > 5;
+    return pair->to_a->tx.parts_handed > 5;
 }
 
 /* Given up in its midst: what comes behind it comes. */

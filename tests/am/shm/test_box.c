@@ -355,7 +355,8 @@ Test(box, is_emptied_when_its_sender_is_gone)
     line_put(child.out, "go on");
     line_get(child.in, line, sizeof(line));
     child_kill(&child);
-    side.worker->look = true; /* the first turn finds the socket at its end */
+    side.worker->pace.look =
+        true; /* the first turn finds the socket at its end */
     must_be(side_end_of(&side, side.accepted), TMSG_ERR_PEER_LOST);
     must_eq(side.accepted->stats.received_messages, before + 40);
     side_close(&side);

@@ -203,10 +203,10 @@ Test(stage, copies_beside_the_transfer)
     device_maps_begin();
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     sent = send_map(pair.to_a, device_map(1, one, 1), 0);
-    for (int i = 0; i < 10000 && pair.to_a->parts_handed == 0; i++) {
+    for (int i = 0; i < 10000 && pair.to_a->tx.parts_handed == 0; i++) {
         tmsg_worker_progress(pair.b.worker);
     }
-    must_true(pair.to_a->parts_handed * (256 << 10) <= TMSG_CHUNK_BYTES);
+    must_true(pair.to_a->tx.parts_handed * (256 << 10) <= TMSG_CHUNK_BYTES);
     must_true(pair.b.worker->stage.out.bytes >= 2 * TMSG_CHUNK_BYTES);
     must_be(tmsg_request_test(sent), TMSG_IN_PROGRESS);
     message = pair_take(&pair, &pair.a);
