@@ -41,7 +41,8 @@ def draw(rooms, tables, folder):
                    f'<text x="10" y="{y + 5}" font-weight="bold">{name}</text>'
                    f'<text x="{NAME + 10}" y="{y + 5}">{html.escape(job)}</text>')
     for i, (symbol, room) in enumerate(tables):
-        x, low, high = 580 + TURN * i, middle[room], \
+        before = [of for _, of in tables[:i]].count(room)  # in the same room
+        x, low, high = 580 + TURN * i, middle[room] + 14 * before - 6, \
             middle[filler_of(folder, symbol)]
         out.append(f'<path d="M561,{low} H{x} V{high + 6 * (i - 2)} H563" '
                    'fill="none" stroke="currentColor" stroke-dasharray="4 3" '
