@@ -33,6 +33,8 @@ nftables           nft: loses packets between them, or lets nobody in
 libgstreamer1.0-dev  GStreamer: its source and sink in examples/embed
 libgstreamer-plugins-base1.0-dev  gstreamer-video: how a frame lies in a buffer
 ucx-utils          ucx_info: what UCX itself says of its keys
+libclang1-14       libclang: which room touches which field
+libclang-common-14-dev  the headers of that compiler
 valgrind           callgrind: counts the instructions of a message
 strace             counts its system calls
 EOF

@@ -15,21 +15,21 @@ import subprocess
 import sys
 
 ENTRIES_MOST = 13  # of a table
-HEAD = re.compile(r"(\w+): (.+)")
+HEAD = re.compile(r"(\w+): (.+)")  # of a room
 TABLE = re.compile(r"table (\w+): (\w+/\w+): (.+)")
 INCLUDE = re.compile(r'^ *# *include *"am/(\w+/\w+)\.h"', re.MULTILINE)
 
 
 def read_rooms(path):
     """The rooms in their order; and symbol -> header and entries of a table."""
-    rooms, tables = [], {}
+    rooms, tables = [], {}  # own and hook are for am_owners.py
     for number, line in enumerate(path.read_text().splitlines(), 1):
         head, table = HEAD.fullmatch(line), TABLE.fullmatch(line)
         if table:
             tables[table[1]] = table[2], table[3].split()
         elif head:
             rooms.append(head[1])
-        elif line and not line.startswith("#"):
+        elif line and not line.startswith(("#", "own ", "hook ")):
             sys.exit(f"{path}:{number}: neither a room, a table nor a comment")
     return rooms, tables
 
