@@ -14,7 +14,7 @@
 #include "am/boot/frame.h"
 #include "core/list.h"
 
-#define TMSG_FRAME_HEARTBEAT 4          /* beside those of link.h */
+#define TMSG_FRAME_HEARTBEAT 4          /* beside those of endpoint/conn.h */
 #define TMSG_HEARTBEAT_LEAST_MS 50      /* a shorter interval counts as this */
 #define TMSG_HEARTBEAT_NEVER UINT32_MAX /* sends them, and wants none */
 

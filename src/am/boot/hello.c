@@ -2,7 +2,6 @@
 #include "am/boot/hello.h"
 
 #include <sodium.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/bytes.h"

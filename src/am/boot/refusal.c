@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/boot/refusal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/bytes.h"
 #include "core/error.h"
-#include "core/utf8.h"
 
 tmsg_status_t tmsg_control_failure(int32_t status)
 {

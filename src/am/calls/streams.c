@@ -2,9 +2,6 @@
 /* The messages of streams, which are ordered on channels of their own. What
  * they are for is looked up when their turn has come: heads may arrive in
  * another order. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "am/calls/calls.h"
 #include "am/endpoint/consumer.h"
@@ -13,8 +10,6 @@
 #include "am/send/consumer.h"
 #include "am/send/send.h"
 #include "am/worker/lead.h"
-#include "core/error.h"
-#include "core/utf8.h"
 
 static tmsg_send_params_t params_of(const tmsg_endpoint_t *endpoint,
                                     const tmsg_stream_send_t *how)

@@ -5,7 +5,9 @@
 
 #include "am/endpoint/endpoint.h"
 
-#define TMSG_ATTACH_BYTES (TMSG_TOKEN_BYTES + 8) /* what a body begins with */
+/* What the body of each message begins with: the connection's token, the
+ * sender's id of the endpoint (u32), the number of its UCX endpoint (u32). */
+#define TMSG_ATTACH_BYTES (TMSG_TOKEN_BYTES + 8)
 
 /* Copies the peer's address. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,

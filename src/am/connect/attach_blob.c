@@ -2,7 +2,6 @@
 /* The dialling side of a connection by blob, and what a blob of ours has in it:
  * no socket comes before it. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "am/connect/admit.h"
@@ -13,7 +12,6 @@
 #include "am/endpoint/endpoint.h"
 #include "am/ucx/backing.h"
 #include "am/worker/reach.h"
-#include "core/error.h"
 
 /* The device that the blob's listener uses is not ours to know: shared memory
  * and loopback on the same machine, else whatever leads there. */

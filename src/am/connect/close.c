@@ -4,8 +4,6 @@
  * BYE counted. With both FINs seen nothing is under way in either direction. */
 #include "am/connect/close.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "am/boot/hello.h"
@@ -18,7 +16,6 @@
 #include "am/send/consumer.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
-#include "core/utf8.h"
 
 /* The data of an end: [sequence u32], and in a BYE what it is on each channel
  * but 0 that may have been used: [number u16][sequence u32], ascending. */

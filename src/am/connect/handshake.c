@@ -125,8 +125,11 @@ static size_t count_beside(const tmsg_endpoint_t *endpoint)
     const tmsg_worker_t *worker = endpoint->worker;
     size_t count = 0;
 
-    if (listener == NULL || endpoint->admit.keyring == NULL) {
-        return listener == NULL ? 0 : *endpoint->link.handshakes - 1;
+    if (listener == NULL || endpoint->link.handshakes == NULL) {
+        return 0;
+    }
+    if (endpoint->admit.keyring == NULL) {
+        return *endpoint->link.handshakes - 1;
     }
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         const tmsg_endpoint_t *other = worker->endpoints[i];

@@ -4,7 +4,6 @@
 #include "am/connect/link.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <unistd.h>

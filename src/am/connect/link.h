@@ -8,13 +8,7 @@
 #include <tensormsg/endpoint.h>
 #include <tensormsg/listener.h>
 
-#include "am/boot/frame.h"
-#include "am/boot/heart.h"
 #include "am/endpoint/conn.h"
-#include "am/endpoint/kinds.h"
-#include "am/net/loop.h"
-#include "am/net/resolve.h"
-#include "am/net/url.h"
 
 /* What a listener asks of those that come to it. */
 typedef struct {

@@ -2,11 +2,6 @@
 #include "am/connect/ucx_for.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "am/boot/numbers.h"
 #include "am/endpoint/fragments.h"
@@ -15,8 +10,6 @@
 #include "am/recv/schemas.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
-#include "core/error.h"
-#include "core/log.h"
 #include "serialize/checksum.h"
 
 /* One with shared memory, else one without. */

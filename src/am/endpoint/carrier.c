@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/endpoint/carrier.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-#include "core/bytes.h"
 #include "core/log.h"
 
 /* Names of transports as UCX begins them. */

@@ -33,7 +33,8 @@ enum {
     TMSG_FRAME_LANE = 11,
 };
 
-/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone. All
+/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone, but
+ * for listener and handshakes. All
  * that is not of one connection stays when it gets another (resume.h,
  * redial.h). */
 typedef struct {

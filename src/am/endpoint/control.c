@@ -3,7 +3,6 @@
  * header. */
 #include "am/endpoint/control.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +10,6 @@
 #include "am/endpoint/fail.h"
 #include "core/bytes.h"
 #include "core/error.h"
-#include "core/utf8.h"
 
 #define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
 #define SMALL 128      /* bytes of one whose record is kept */

@@ -1,25 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/endpoint/endpoint.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "am/endpoint/measures.h"
-#include "core/bytes.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/map.h"
-#include "core/tensor.h"
-#include "serialize/checksum.h"
-#include "serialize/header.h"
 
 #define SILENCE_NS 20000000ULL /* after which nobody waits */
 

@@ -2,14 +2,10 @@
 #include "am/endpoint/fail.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"
 #include "am/ucx/ucx.h"
-#include "core/log.h"
-#include "core/utf8.h"
 
 #define LAST_WORDS_MS 1000 /* a busy machine, or a relay, may keep them */
 

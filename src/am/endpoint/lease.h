@@ -3,11 +3,12 @@
  * itself.
  *
  * A receiver reads large messages over shared memory straight from the sender's
- * buffers (am/cma.h), and knows nothing of a sender that gave the connection up
- * and uses them for something else. Its socket's end may be late: behind a
- * proxy, or on a loaded machine; and by blob there is none. So each side tells
- * its peer the address of a word that it destroys before it takes any buffer
- * back, and the receiver reads that word behind the message, in the same way.
+ * buffers (am/path/cma.h), and knows nothing of a sender that gave the
+ * connection up and uses them for something else. Its socket's end may be late:
+ * behind a proxy, or on a loaded machine; and by blob there is none. So each
+ * side tells its peer the address of a word that it destroys before it takes
+ * any buffer back, and the receiver reads that word behind the message, in the
+ * same way.
  */
 #ifndef TMSG_AM_ENDPOINT_LEASE_H
 #define TMSG_AM_ENDPOINT_LEASE_H

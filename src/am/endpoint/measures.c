@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/endpoint/measures.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "core/error.h"
-
 bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
                         uint64_t now_ns, uint64_t silence_ns)
 {

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/endpoint/session.h"
 
-#include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "core/log.h"
 
 bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint)
 {

@@ -30,12 +30,8 @@ _Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
                    (int)TMSG_POLICY_STRICT == TMSG_PREAMBLE_STRICT,
                "a policy is the byte on the wire");
 
-#define DECLARE(name, number, handler, where)                                  \
-    ucs_status_t tmsg_##handler##_arrived(const tmsg_arrival_t *arrival);
 #define HANDLER(name, number, handler, where)                                  \
     [number] = tmsg_##handler##_arrived,
-
-TMSG_KINDS(DECLARE)
 
 typedef ucs_status_t (*handler_t)(const tmsg_arrival_t *arrival);
 

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/engine/endpoint.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -35,13 +27,7 @@
 #include "am/worker/lead.h"
 #include "am/worker/reach.h"
 #include "am/worker/worker.h"
-#include "core/bytes.h"
 #include "core/error.h"
-#include "core/log.h"
-#include "core/map.h"
-#include "core/tensor.h"
-#include "serialize/checksum.h"
-#include "serialize/header.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 

@@ -11,7 +11,6 @@
 #include "am/recv/consumer.h"
 #include "am/recv/schemas.h"
 #include "am/session/resume.h"
-#include "core/error.h"
 
 static void free_content(tmsg_channel_t *channel)
 {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/engine/progress.h"
 
-#include <poll.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "am/calls/calls.h"

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -29,7 +28,6 @@
 #include "am/worker/worker.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "serialize/checksum.h"
 
 #define QUEUE_DEPTH_DEFAULT 256
 

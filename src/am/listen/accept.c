@@ -55,6 +55,7 @@ void tmsg_accept_connected(tmsg_endpoint_t *endpoint)
         return;
     }
     endpoint->link.listener = NULL;
+    endpoint->link.handshakes = NULL;
     listener->connected++;
     handshake_over(listener);
     if (listener->on_accept != NULL) {
@@ -106,6 +107,7 @@ void tmsg_accept_ended(tmsg_endpoint_t *endpoint)
 
     if (listener != NULL) {
         endpoint->link.listener = NULL;
+        endpoint->link.handshakes = NULL;
         count(listener, endpoint);
         handshake_over(listener);
     }

@@ -2,8 +2,6 @@
 #include "am/listen/accept_blob.h"
 
 #include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "am/connect/admit_blob.h"
@@ -15,7 +13,6 @@
 #include "am/listen/accept.h"
 #include "am/listen/knocks.h"
 #include "am/listen/listener.h"
-#include "core/bytes.h"
 #include "core/log.h"
 
 /* The dialling side has judged our blob by the same rule. */

@@ -16,7 +16,6 @@
 #include "am/worker/engine.h"
 #include "am/worker/lead.h"
 #include "am/worker/reach.h"
-#include "core/log.h"
 
 #define BACKLOG 1024
 
@@ -345,6 +344,7 @@ static void release_kept(tmsg_listener_t *listener)
 
         if (endpoint != NULL && endpoint->keeper == listener) {
             endpoint->link.listener = NULL;
+            endpoint->link.handshakes = NULL;
             tmsg_engine.release(endpoint);
         }
     }

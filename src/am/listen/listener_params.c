@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What an application asks of a listener. */
-#include <stdio.h>
 #include <string.h>
 
 #include "am/endpoint/conn.h"

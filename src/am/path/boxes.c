@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/path/boxes.h"
 
-#include <sched.h>
 #include <stdio.h>
 
 #include "am/endpoint/carrier.h"

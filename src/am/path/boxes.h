@@ -37,8 +37,8 @@ tmsg_box_t *tmsg_boxes_choose(tmsg_endpoint_t *endpoint);
 /* Such a message is put there; its receiver is woken if it sleeps. */
 void tmsg_boxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes);
 
-/* The same for what UCX had kept back of such messages and may have sent since:
- * in progress, where the worker owes some. */
+/* In progress, where the worker owes it: wakes the peers that nap on a box to
+ * which UCX may have sent since what it had kept back. */
 void tmsg_boxes_moved(tmsg_worker_t *worker);
 
 /* The peer tells of its box, or answers that. */

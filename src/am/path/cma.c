@@ -2,9 +2,6 @@
 #include "am/path/cma.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
-#include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 

@@ -14,15 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <tensormsg/message.h>
-
 #include "am/boot/frame.h"
 #include "am/endpoint/fragments.h"
-#include "am/endpoint/kinds.h"
 #include "am/endpoint/measures.h"
 #include "am/net/loop.h"
 #include "am/net/unacked.h"
-#include "am/path/boxes.h"
 #include "am/path/lane_user.h"
 #include "core/list.h"
 

@@ -27,7 +27,6 @@
 #include "am/path/lane_user.h"
 #include "core/bytes.h"
 #include "core/error.h"
-#include "core/map.h"
 #include "core/probe.h"
 
 /* Bytes that a turn moves in each direction: what else has come waits while the

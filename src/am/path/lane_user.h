@@ -23,7 +23,7 @@ typedef struct {
     uint64_t bytes;
 } tmsg_lane_head_t;
 
-/* Where a part goes. All zero bits: it is thrown away. */
+/* Where a part goes; with message NULL it is thrown away. */
 typedef struct {
     tmsg_message_t *message;
     void *data; /* with count > 1 a list of ucp_dt_iov_t */

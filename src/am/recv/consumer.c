@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/recv/consumer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +13,6 @@
 #include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/error.h"
-#include "core/utf8.h"
 
 tmsg_status_t tmsg_stream_keep(tmsg_message_t *message,
                                const tmsg_call_head_t *head)

@@ -39,9 +39,10 @@ void tmsg_call_failed(tmsg_message_t *message, const char *why);
 /* A message's record goes: nobody else will hear of it. Any thread. */
 void tmsg_call_dropped(tmsg_message_t *message);
 
-/* The endpoint has ended; its memory goes (any thread). */
+/* The endpoint has ended. */
 void tmsg_call_ended(tmsg_endpoint_t *endpoint);
 
+/* Its memory goes. Any thread. */
 void tmsg_call_forget(tmsg_endpoint_t *endpoint);
 
 ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival);

@@ -2,8 +2,6 @@
 /* From a whole message to the application, each in its turn. */
 #include "am/recv/deliver.h"
 
-#include <stdlib.h>
-
 #include "am/endpoint/channel.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
@@ -13,7 +11,6 @@
 #include "am/recv/receive.h"
 #include "am/recv/schemas.h"
 #include "am/recv/trace.h"
-#include "core/error.h"
 
 /* Messages of a stream are taken in another order than they came in: its end
  * at once, what is before that when it is read. */

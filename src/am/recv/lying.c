@@ -4,7 +4,6 @@
 #include "am/endpoint/endpoint.h"
 #include "am/recv/place.h"
 #include "am/ucx/retained.h"
-#include "core/map.h"
 
 bool tmsg_message_may_lie(const tmsg_message_t *message)
 {

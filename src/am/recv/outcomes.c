@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/recv/outcomes.h"
 
-#include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
-#include "core/log.h"
 
 #define FETCHES_MOST 3 /* connections that break by a fetch, in a row */
 

@@ -16,6 +16,7 @@ void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
 bool tmsg_resume_fetch_failed(tmsg_endpoint_t *endpoint, bool alive,
                               const char *why);
 
+/* A fetch went well: those that failed in a row count no more. */
 void tmsg_resume_fetched(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "am/path/lane_user.h"
 
+/* tmsg_lane_user.place and .landed. */
 const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
                                   const tmsg_lane_head_t *head,
                                   tmsg_lane_place_t *place);

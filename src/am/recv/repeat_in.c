@@ -12,7 +12,6 @@
 #include "am/recv/incoming.h"
 #include "am/recv/message.h"
 #include "am/recv/receive.h"
-#include "core/error.h"
 
 #define LINE_BYTES 64   /* of a cache */
 #define AHEAD_BYTES 512 /* that are asked for before they are needed */

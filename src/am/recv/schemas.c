@@ -5,7 +5,6 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
-#include "core/error.h"
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/schemas.h - the layouts that both ends of a channel know by number.
- */
+/* am/recv/schemas.h - layouts that the peer has defined, known by number. */
 #ifndef TMSG_AM_RECV_SCHEMAS_H
 #define TMSG_AM_RECV_SCHEMAS_H
 

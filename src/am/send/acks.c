@@ -2,8 +2,6 @@
 #include "am/send/acks.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "am/boot/refusal.h"
 #include "am/endpoint/control.h"

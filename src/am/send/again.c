@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send/again.h"
 
-#include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
-#include "core/log.h"
 
 /* One that cannot be sent any more leaves a gap in the order, which the peer
  * skips when this side comes back once more. */

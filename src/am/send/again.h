@@ -5,6 +5,7 @@
 
 #include "am/send/send.h"
 
+/* The connection stands once more: sends what the peer has not received. */
 void tmsg_resume_send_again(tmsg_endpoint_t *endpoint);
 
 /* A posted send that UCX does not have is given up: if the peer was told that

@@ -9,8 +9,6 @@
 #include "am/recv/consumer.h"
 #include "am/send/cancel.h"
 #include "am/send/send.h"
-#include "core/bytes.h"
-#include "core/error.h"
 #include "core/utf8.h"
 
 /* The first that waits there of that stream; 0: of any. */

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send/method.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "am/endpoint/measures.h"
 #include "am/worker/way.h"
-#include "core/error.h"
 
 /* A head whose body is spilled goes eagerly if it has parts, for its receiver
  * is to know them before it finds memory. Up to here. */

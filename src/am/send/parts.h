@@ -10,8 +10,6 @@
 #include "am/send/send.h"
 #include "am/worker/way.h"
 
-/* The sender's side. */
-
 /* Makes the parts of a payload whose way says so: packs what has to be, and
  * writes its checksums. payload->extra->split says which they are. Errors:
  * NO_MEMORY, UNSUPPORTED. */
@@ -55,7 +53,5 @@ void tmsg_parts_free(tmsg_send_t *send);
 
 /* Bytes of the record that is kept for the send's next parts. */
 size_t tmsg_parts_spare(const tmsg_send_t *send);
-
-/* The receiver's side. */
 
 #endif

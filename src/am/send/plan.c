@@ -2,7 +2,6 @@
 #include "am/send/plan.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "am/endpoint/measures.h"
@@ -13,7 +12,6 @@
 #include "core/probe.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
-#include "serialize/checksum.h"
 #include "serialize/split.h"
 
 #define OWN_MOST ((uint64_t)16 << 20)

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send/schemas_out.h"
 
-#include <stdlib.h>
-
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
 #include "am/recv/schemas.h"
 #include "core/error.h"
-#include "serialize/checksum.h"
-#include "serialize/split.h"
 
 #define ANSWER_BYTES 3 /* slot, generation, kept */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/send/trace.h - tells the application what happens to a message
- * of its own. */
+ * that it sends. */
 #ifndef TMSG_AM_SEND_TRACE_H
 #define TMSG_AM_SEND_TRACE_H
 

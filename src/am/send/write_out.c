@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send/write_out.h"
 
-#include "core/error.h"
 #include "core/tensor.h"
 #include "serialize/header.h"
 

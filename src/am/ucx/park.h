@@ -19,7 +19,7 @@ void tmsg_park(tmsg_ucx_t *ucx);
 void tmsg_park_sweep(void);
 
 /* Lock held, outside UCX: whether no more can be taken, with those of this
- * worker that are on their way here. */
+ * worker, whose first is `first`, that are on their way here. */
 bool tmsg_park_is_full(const tmsg_ucx_t *first);
 
 #endif

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/ucx/reads.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-#include "core/bytes.h"
 
 bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys)
 {

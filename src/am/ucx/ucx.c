@@ -21,7 +21,6 @@
 #include "am/ucx/ucx_known.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/utf8.h"
 #include "serialize/header.h"
 
 #define BLAME_BYTES 240
@@ -476,6 +475,8 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     tmsg_park_sweep();
     tmsg_kin_leave(ucx);
     ucx->worker = NULL;
+    ucx->loop = NULL;
+    ucx->given = (tmsg_ucx_given_t){.code = NULL};
     late = tmsg_linger_is_late(ucx);
     if (ucx->owes && !late && atomic_load(&ucx->holders) > 1) {
         ucx->next = atomic_exchange(&left_behind, ucx);

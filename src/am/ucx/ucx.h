@@ -118,7 +118,7 @@ tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed);
 typedef struct {
     tmsg_worker_t *worker; /* not looked into here */
     tmsg_loop_t *loop;
-    tmsg_ucx_given_t given; /* what it points to outlives it */
+    tmsg_ucx_given_t given; /* what it points to stays until it is closed */
 } tmsg_ucx_owner_t;
 
 /* Opens UCX for a scope. `hello` brings the machine's part, limits and credits;

@@ -2,8 +2,6 @@
 /* Messages to and from peers that speak UCXX. */
 #include "am/ucxx/ucxx.h"
 
-#include <stdio.h>
-
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/measures.h"
 #include "am/recv/deliver.h"

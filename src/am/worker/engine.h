@@ -14,7 +14,7 @@
 #include "am/shm/box.h"
 #include "am/ucx/ucx.h"
 
-/* The worker's lock is held in all of them. */
+/* The worker's lock is held, but where it says else. */
 typedef struct {
     /* One round of progress, without callbacks of the application. Gives how
      * much was done. */

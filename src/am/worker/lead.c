@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "am/worker/engine.h"

@@ -2,13 +2,8 @@
 #include "am/worker/memory.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "am/ucx/ucx.h"
-#include "core/error.h"
-#include "core/log.h"
-#include "serialize/split.h"
 
 bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
                              size_t room)

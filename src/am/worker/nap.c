@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/worker/nap.h"
 
-#include <sched.h>
-#include <stdio.h>
-
 #include "am/shm/box.h"
-#include "core/bytes.h"
-#include "core/log.h"
-#include "serialize/header.h"
 
 bool tmsg_worker_nap_begin(tmsg_worker_t *worker)
 {

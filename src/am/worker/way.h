@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/way.h - how a message travels: a pure function of what is in it. */
+/* am/worker/way.h - thresholds of the ways in which messages travel, and how
+ * settings change them. */
 #ifndef TMSG_AM_WORKER_WAY_H
 #define TMSG_AM_WORKER_WAY_H
 

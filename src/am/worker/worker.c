@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/worker/worker.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "am/worker/nap.h"
 #include "core/error.h"
-#include "core/log.h"
-#include "serialize/checksum.h"
 
 void tmsg_worker_lock_shared(tmsg_worker_t *worker)
 {

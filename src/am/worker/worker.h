@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/worker.h - the worker as the room sees it.
+/* am/worker/worker.h - the worker as the library sees it.
  *
  * Whatever the library finds out while it holds the worker's lock, or while
  * UCX calls it, is queued: callbacks of the application as "due" records, work
@@ -105,7 +105,7 @@ struct tmsg_worker {
     pthread_mutex_t lock; /* taken only where several threads may call */
     pthread_cond_t changed;
     tmsg_worker_lead_t lead;
-    bool asleep;      /* which sleeps on the descriptor, and on */
+    bool asleep;      /* the leader sleeps on the descriptor, and on */
     int wake_fd;      /* this one, which is its own */
     bool armed;       /* the application may sleep on it */
     pthread_t armer;  /* in this thread */
@@ -120,7 +120,7 @@ struct tmsg_worker {
 
     tmsg_loop_t loop;
     tmsg_worker_pace_t pace;
-    unsigned idle;     /* as `quiet`, and since something was sent */
+    unsigned idle;     /* as pace.quiet, and since something was sent */
     tmsg_list_t lanes; /* that something is expected of; lane.h */
     tmsg_list_t boxes; /* of peers, to be looked into; boxes.h */
     bool boxes_sleep;  /* their senders are to wake us */
