@@ -317,13 +317,21 @@ const tmsg_map_entry_t *tmsg_map_entries(const tmsg_map_t *map)
     return map->borrowed ? map->layout->entries : map->entries;
 }
 
+void tmsg_map_settle(tmsg_map_t *map)
+{
+    if (map->borrowed) {
+        if (map->size > 0) {
+            memcpy(map->entries, map->layout->entries,
+                   map->size * sizeof(*map->entries));
+        }
+        map->placed_at = NULL;
+        map->borrowed = false;
+    }
+}
+
 tmsg_map_entry_t *tmsg_map_own_entries(tmsg_map_t *map)
 {
-    if (map->borrowed && map->size > 0) {
-        memcpy(map->entries, map->layout->entries,
-               map->size * sizeof(*map->entries));
-    }
-    map->borrowed = false;
+    tmsg_map_settle(map);
     map->placed_at = NULL;
     return map->entries;
 }
@@ -602,7 +610,9 @@ tmsg_map_entry_t *tmsg_map_placing_from(tmsg_map_t *map,
                                         const tmsg_map_entry_t **from_p)
 {
     *from_p = tmsg_map_entries(map);
-    map->borrowed = false;
+    if (map->borrowed) { /* else others may be reading, see tmsg_map_settle() */
+        map->borrowed = false;
+    }
     map->placed_at = NULL;
     map->laid = false;
     map->bare = false;

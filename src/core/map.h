@@ -102,6 +102,10 @@ tmsg_map_entry_t tmsg_map_shown(const tmsg_map_entry_t *entry);
  * span come more often than once: what a limit is for. */
 uint64_t tmsg_map_bytes_out(const tmsg_map_entry_t *entry);
 
+/* For a map of which other threads read names, shapes and bytes while its
+ * tensors are placed: copies these now, if they are still its layout's. */
+void tmsg_map_settle(tmsg_map_t *map);
+
 /* Gives tensor `index` its data, or says where that will be. */
 void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
 

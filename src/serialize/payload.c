@@ -72,7 +72,9 @@ static void place_all(tmsg_map_t *map, uint8_t *base)
         uint64_t bytes = from[i].bytes;
 
         offset = tmsg_layout_next(offset, from[i].tensor.dtype, bytes);
-        entries[i] = from[i];
+        if (from != entries) { /* else others may be reading */
+            entries[i] = from[i];
+        }
         entries[i].tensor.data = base + offset;
         offset += bytes;
     }

@@ -362,6 +362,29 @@ Test(layout, has_its_tensors_in_their_places_again)
     tmsg_map_destroy(map);
 }
 
+/* Whose entries others read stay where they are. */
+Test(layout, is_settled_before_it_is_placed)
+{
+    static uint8_t here[24 * 3];
+    tmsg_map_t *layout = layout_of(3), *map = new_map();
+    const tmsg_map_entry_t *entries;
+
+    cr_assert_eq(tmsg_map_share(map, layout), TMSG_OK);
+    cr_expect_eq(tmsg_map_entries(map), tmsg_map_entries(layout));
+    tmsg_map_settle(map);
+    entries = tmsg_map_entries(map);
+    cr_expect_neq(entries, tmsg_map_entries(layout));
+    expect_numbered(map, 3);
+    cr_expect(tmsg_map_is_bare(map));
+    cr_expect_not(tmsg_map_place_again(map, here));
+    tmsg_map_settle(map);
+    place_all(map, here);
+    cr_expect_eq(tmsg_map_entries(map), entries);
+    expect_placed(map, 3, here);
+    tmsg_map_destroy(layout);
+    tmsg_map_destroy(map);
+}
+
 /* What the application, or a placer, does to one of the tensors. */
 static void change(tmsg_map_t *map, int how)
 {
