@@ -91,7 +91,6 @@ tmsg_status_t tmsg_parts_expect(tmsg_message_t *message)
 {
     tmsg_status_t status = tmsg_parts_layout_make(message);
 
-    tmsg_map_settle(message->map); /* parts are found in it all the time */
     return status == TMSG_OK ? claim_kept(message) : status;
 }
 

@@ -149,6 +149,9 @@ tmsg_status_t tmsg_parts_layout_make(tmsg_message_t *message)
     }
     count(message, parts);
     parts->left = parts->count;
+    if (parts->runs > 0) { /* find_tensor() looks into it all the time */
+        tmsg_map_settle(message->map);
+    }
     message->parts = parts;
     message->parts_bytes = parts_bytes(message);
     return TMSG_OK;
