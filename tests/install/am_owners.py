@@ -12,33 +12,14 @@ against the sources as the compiler sees them, by libclang:
 import ctypes.util
 import json
 import pathlib
-import re
 import shlex
 import sys
 
+from am_rooms import read_rooms
 from clang.cindex import Config, CursorKind, Diagnostic, Index, TypeKind
 
 Config.set_library_file(ctypes.util.find_library("clang-14") or
                         "libclang-14.so.1")
-
-OWN = re.compile(r"own (\w+): (\w+)")
-HOOK = re.compile(r"hook (\w+\.\w+): .+")
-ROOM = re.compile(r"(\w+): .+")
-
-
-def read(path):
-    """The rooms in their order; type -> its owner; the hooks."""
-    rooms, owners, hooks = [], {}, set()
-    for line in path.read_text().splitlines():
-        own, hook = OWN.fullmatch(line), HOOK.fullmatch(line)
-        if own:
-            owners[own[1]] = own[2]
-        elif hook:
-            hooks.add(hook[1])
-        elif ROOM.fullmatch(line):
-            rooms.append(line.split(":")[0])
-    return rooms, owners, hooks
-
 
 def units(build):
     """(file, arguments) of each source of src/am, as it is compiled."""
@@ -72,8 +53,9 @@ def is_function_pointer(kind):
 class Check:
     def __init__(self, folder):
         self.folder = folder.resolve()
-        self.rooms, self.owners, self.hooks = read(folder / "ROOMS")
-        self.place = {room: i for i, room in enumerate(self.rooms)}
+        rooms = read_rooms(folder / "ROOMS")
+        self.owners, self.hooks = rooms.owners, rooms.hooks
+        self.place = {room: i for i, room in enumerate(rooms.order)}
         self.seen = set()  # of headers, what was looked at with another source
         self.used = set()
         self.wrong = set()

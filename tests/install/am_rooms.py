@@ -9,6 +9,7 @@ table that has others, or more than 13, is told."""
 
 import argparse
 import collections
+import dataclasses
 import pathlib
 import re
 import subprocess
@@ -16,22 +17,36 @@ import sys
 
 ENTRIES_MOST = 13  # of a table
 HEAD = re.compile(r"(\w+): (.+)")  # of a room
+OWN = re.compile(r"own (\w+): (\w+)")
+HOOK = re.compile(r"hook (\w+\.\w+): .+")
 TABLE = re.compile(r"table (\w+): (\w+/\w+): (.+)")
 INCLUDE = re.compile(r'^ *# *include *"am/(\w+/\w+)\.h"', re.MULTILINE)
 
 
+@dataclasses.dataclass
+class Rooms:
+    """What src/am/ROOMS says."""
+    order: list = dataclasses.field(default_factory=list)
+    tables: dict = dataclasses.field(default_factory=dict)  # header, entries
+    owners: dict = dataclasses.field(default_factory=dict)  # of a type
+    hooks: set = dataclasses.field(default_factory=set)
+
+
 def read_rooms(path):
-    """The rooms in their order; and symbol -> header and entries of a table."""
-    rooms, tables = [], {}  # own and hook are for am_owners.py
+    rooms = Rooms()
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        head, table = HEAD.fullmatch(line), TABLE.fullmatch(line)
-        if table:
-            tables[table[1]] = table[2], table[3].split()
-        elif head:
-            rooms.append(head[1])
-        elif line and not line.startswith(("#", "own ", "hook ")):
-            sys.exit(f"{path}:{number}: neither a room, a table nor a comment")
-    return rooms, tables
+        if table := TABLE.fullmatch(line):
+            rooms.tables[table[1]] = table[2], table[3].split()
+        elif own := OWN.fullmatch(line):
+            rooms.owners[own[1]] = own[2]
+        elif hook := HOOK.fullmatch(line):
+            rooms.hooks.add(hook[1])
+        elif head := HEAD.fullmatch(line):
+            rooms.order.append(head[1])
+        elif line and not line.startswith("#"):
+            sys.exit(f"{path}:{number}: neither a room, a table, an owner, a "
+                     "hook nor a comment")
+    return rooms
 
 
 def room_of(name):
@@ -141,7 +156,8 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     args = parser.parse_args()
     folder = args.source / "src/am"
-    rooms, tables = read_rooms(folder / "ROOMS")
+    said = read_rooms(folder / "ROOMS")
+    rooms, tables = said.order, said.tables
     files = files_of(folder)
     found = included(files) | called(files, args.build / "src/am", tables)
     wrong = (check_homes(files, rooms) + check_tables(folder, tables) +

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/worker/engine.h"
+
 #include "am/endpoint/fail.h"
 #include "am/engine/dispatch.h"
 #include "am/engine/endpoint.h"
@@ -30,12 +31,11 @@ const tmsg_engine_t tmsg_engine = {
 
 static void lost(tmsg_ucx_t *ucx, ucp_ep_h ep, ucs_status_t status)
 {
-    tmsg_worker_t *worker = ucx->worker;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->ep == ep) {
+    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
+        if (endpoint->ep == ep) {
             tmsg_endpoint_lose(endpoint, status);
         }
     }

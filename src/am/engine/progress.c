@@ -21,20 +21,13 @@
 #include "core/error.h"
 
 #define LOOK_EVERY_QUIET 256 /* progress calls in a row that found nothing */
-
 #define LOOK_EVERY_BUSY 4096 /* or any; and at every tick of the clock */
-
-#define TICK_EVERY 4 /* of those in a row that found something */
-
-#define TIDY_MS 1000 /* what lies unused for longer goes back */
-
-#define POLL_FROM 8 /* of these, with no send between: then UCX is */
-
-#define POLL_MOST 4 /* asked up to so many times in each */
-
-#define DRAIN_MOST 10000 /* progress calls to hear a dead peer out */
-
-#define DRAIN_QUIET 16 /* of them without event, to call it silent */
+#define TICK_EVERY 4         /* of those in a row that found something */
+#define TIDY_MS 1000         /* what lies unused for longer goes back */
+#define POLL_FROM 8          /* of these, with no send between: then UCX is */
+#define POLL_MOST 4          /* asked up to so many times in each */
+#define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
+#define DRAIN_QUIET 16       /* of them without event, to call it silent */
 
 static unsigned do_chores(tmsg_worker_t *worker)
 {

@@ -2,7 +2,6 @@
 #include "am/send/charge.h"
 
 #include "am/endpoint/credit.h"
-#include "am/endpoint/dialect.h"
 #include "am/send/send.h"
 
 void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,

@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 
-#include "am/ucx/ucx.h"
-
 bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
                              size_t room)
 {
