@@ -196,9 +196,49 @@ static tmsg_status_t ask_for_session(tmsg_endpoint_t *endpoint, const char *url,
     return tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
 }
 
-tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
-                                    const tmsg_endpoint_params_t *params,
-                                    tmsg_endpoint_t **endpoint_p)
+/* Where an endpoint is dialled: a URL, or a blob. */
+typedef struct {
+    bool by_blob;
+    const char *url; /* NULL by blob, or where the application gave none */
+    const void *blob;
+    size_t blob_bytes;
+} target_t;
+
+static tmsg_status_t dial_url(tmsg_endpoint_t *endpoint, const char *url,
+                              int timeout_ms)
+{
+    tmsg_status_t status = tmsg_link_dial(endpoint, url, timeout_ms);
+
+    if (status == TMSG_OK) {
+        status = check_devices(endpoint);
+    }
+    return status == TMSG_OK ? check_keyring(endpoint) : status;
+}
+
+static tmsg_status_t dial(tmsg_endpoint_t *endpoint, const target_t *target,
+                          const tmsg_endpoint_params_t *params,
+                          const tmsg_endpoint_params_t *read)
+{
+    int timeout_ms = read->connect_timeout_ms;
+    tmsg_status_t status = take_params(endpoint, read);
+
+    if (status == TMSG_OK && target->url == NULL && !target->by_blob) {
+        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL");
+    }
+    if (status == TMSG_OK) {
+        status = ask_for_session(endpoint, target->url, params, timeout_ms);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    return target->by_blob ? tmsg_attach_blob(endpoint, target->blob,
+                                              target->blob_bytes, timeout_ms)
+                           : dial_url(endpoint, target->url, timeout_ms);
+}
+
+static tmsg_status_t connect_to(tmsg_worker_t *worker, const target_t *target,
+                                const tmsg_endpoint_params_t *params,
+                                tmsg_endpoint_t **endpoint_p)
 {
     tmsg_endpoint_t *endpoint;
     tmsg_endpoint_params_t read;
@@ -213,22 +253,7 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
         status = tmsg_endpoint_create(worker, &tmsg_dialect_own, &endpoint);
     }
     if (status == TMSG_OK) {
-        status = take_params(endpoint, &read);
-        if (status == TMSG_OK) {
-            status = url == NULL
-                         ? tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL")
-                         : ask_for_session(endpoint, url, params,
-                                           read.connect_timeout_ms);
-        }
-        if (status == TMSG_OK) {
-            status = tmsg_link_dial(endpoint, url, read.connect_timeout_ms);
-        }
-        if (status == TMSG_OK) {
-            status = check_devices(endpoint);
-        }
-        if (status == TMSG_OK) {
-            status = check_keyring(endpoint);
-        }
+        status = dial(endpoint, target, params, &read);
         if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {
@@ -239,41 +264,24 @@ tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
     return status;
 }
 
+tmsg_status_t tmsg_endpoint_connect(tmsg_worker_t *worker, const char *url,
+                                    const tmsg_endpoint_params_t *params,
+                                    tmsg_endpoint_t **endpoint_p)
+{
+    const target_t target = {.url = url};
+
+    return connect_to(worker, &target, params, endpoint_p);
+}
+
 tmsg_status_t tmsg_endpoint_connect_blob(tmsg_worker_t *worker,
                                          const void *blob, size_t blob_bytes,
                                          const tmsg_endpoint_params_t *params,
                                          tmsg_endpoint_t **endpoint_p)
 {
-    tmsg_endpoint_t *endpoint;
-    tmsg_endpoint_params_t read;
-    tmsg_status_t status = read_params(worker, params, &read);
+    const target_t target = {
+        .by_blob = true, .blob = blob, .blob_bytes = blob_bytes};
 
-    if (status != TMSG_OK) {
-        return status;
-    }
-    tmsg_worker_lock(worker);
-    status = tmsg_worker_check(worker);
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_create(worker, &tmsg_dialect_own, &endpoint);
-    }
-    if (status == TMSG_OK) {
-        status = take_params(endpoint, &read);
-        if (status == TMSG_OK) {
-            status = ask_for_session(endpoint, NULL, params,
-                                     read.connect_timeout_ms);
-        }
-        if (status == TMSG_OK) {
-            status = tmsg_attach_blob(endpoint, blob, blob_bytes,
-                                      read.connect_timeout_ms);
-        }
-        if (status == TMSG_OK) {
-            *endpoint_p = endpoint;
-        } else {
-            tmsg_endpoint_release(endpoint);
-        }
-    }
-    tmsg_worker_unlock(worker);
-    return status;
+    return connect_to(worker, &target, params, endpoint_p);
 }
 
 tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
