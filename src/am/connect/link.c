@@ -20,7 +20,7 @@
 #include "am/endpoint/session.h"
 #include "am/endpoint/session_ops.h"
 #include "am/net/sock.h"
-#include "am/path/lane.h"
+#include "am/path/lane_tcp.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"

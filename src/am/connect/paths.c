@@ -45,7 +45,7 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
                             path_t paths[TMSG_SOCKETS_MOST + 1])
 {
     tmsg_sockets_t *sockets = &endpoint->sockets;
-    const tmsg_unacked_t *lane = tmsg_lane_look(endpoint);
+    int lane = tmsg_lane_look(endpoint);
     unsigned count = 0;
 
     tmsg_sockets_look(sockets);
@@ -53,8 +53,8 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
         paths[count] =
             (path_t){&sockets->of[count].unacked, sockets->of[count].fd, false};
     }
-    if (lane != NULL) {
-        paths[count++] = (path_t){lane, endpoint->lane->fd, true};
+    if (lane >= 0) {
+        paths[count++] = (path_t){&endpoint->lane->unacked, lane, true};
     }
     return count;
 }
@@ -152,19 +152,14 @@ static uint64_t longer(uint64_t ns, const tmsg_unacked_t *unacked)
 /* The endpoint's own looks are left as they are. */
 uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
     tmsg_sockets_t sockets = endpoint->sockets;
+    tmsg_unacked_t lane;
     uint64_t longest = 0;
 
     tmsg_sockets_look(&sockets);
     for (unsigned i = 0; i < sockets.count; i++) {
         longest = longer(longest, &sockets.of[i].unacked);
     }
-    if (lane != NULL && lane->stands && !lane->lost) {
-        tmsg_unacked_t unacked = lane->unacked;
-
-        tmsg_unacked_look(&unacked, lane->fd);
-        longest = longer(longest, &unacked);
-    }
-    return longest;
+    return tmsg_lane_peek(endpoint, &lane) >= 0 ? longer(longest, &lane)
+                                                : longest;
 }

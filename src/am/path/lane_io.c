@@ -10,32 +10,23 @@
  *16 |                    its bytes                  |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
  */
-#include <errno.h>
 #include <limits.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fragments.h"
-#include "am/path/lane_ring.h"
+#include "am/path/lane.h"
 #include "am/path/lane_user.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/probe.h"
 
-/* Bytes that a turn moves in each direction: what else has come waits while the
- * kernel copies them. Few, while small messages pass by the same endpoint. */
-#define TURN_BYTES ((size_t)128 * 1024)
-#define RING_TURN_BYTES ((size_t)64 * 1024) /* by shared memory */
+/* Bytes that a turn moves in each direction; fewer, which the mover says, while
+ * small messages pass by the same endpoint. */
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
-#define LOW_MOST ((size_t)256 * 1024) /* that are waited for, to be read */
-#define LOW_LEAST ((size_t)64 * 1024)
 #define PLACES_MOST (IOV_MAX - 1) /* by one call; of a header is one more */
 
 static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
@@ -81,39 +72,11 @@ static void pass_bytes(tmsg_lane_bytes_t *bytes, size_t moved)
     }
 }
 
-/* Bytes that a call moved; 0: none can be, for now or for ever. */
-static size_t judge(tmsg_lane_t *lane, ssize_t moved)
-{
-    if (moved > 0) {
-        lane->used = true;
-        return (size_t)moved;
-    }
-    if (moved == 0) {
-        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, "the peer closed it");
-    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
-               errno != ENOBUFS) {
-        tmsg_error_errno(TMSG_ERR_PEER_LOST, "it broke");
-        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, tmsg_error_message());
-    }
-    return 0;
-}
-
 size_t tmsg_lane_turn_bytes(tmsg_lane_t *lane)
 {
     return tmsg_endpoint_is_alone(lane->endpoint, &lane->others)
                ? LONE_TURN_BYTES
-           : lane->fd < 0 ? RING_TURN_BYTES
-                          : TURN_BYTES;
-}
-
-static size_t segment_bytes(int fd)
-{
-    int segment = 0;
-    socklen_t bytes = sizeof(segment);
-
-    return getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, &bytes) == 0
-               ? (size_t)segment
-               : 0;
+               : lane->mover->turn_bytes;
 }
 
 bool tmsg_lane_has_output(const tmsg_lane_t *lane)
@@ -137,7 +100,6 @@ static bool begin_piece(tmsg_lane_t *lane)
     tmsg_put_le(out->header + 16, piece->bytes, 8);
     out->header_left = sizeof(out->header);
     begin_bytes(&out->bytes, piece->data, piece->count, piece->bytes);
-    out->segment = lane->fd < 0 ? 0 : segment_bytes(lane->fd);
     out->busy = true;
     return true;
 }
@@ -212,23 +174,6 @@ static bool may_fill(tmsg_lane_t *lane)
     return !out->waits;
 }
 
-/* So many of `most` that the call ends where a segment does, which would go by
- * itself if it were not full; 0: none, but for the first call of a turn. */
-static size_t whole_segments(const tmsg_lane_t *lane, size_t most, bool first)
-{
-    const tmsg_lane_out_t *out = &lane->out;
-    size_t beyond;
-
-    if (out->segment == 0 || out->header_left + out->bytes.left <= most) {
-        return most;
-    }
-    beyond = (size_t)((lane->written + most) % out->segment);
-    if (beyond < most) {
-        return most - beyond;
-    }
-    return first ? most : 0;
-}
-
 static size_t list_zeros(const tmsg_lane_bytes_t *bytes, size_t most,
                          struct iovec *places)
 {
@@ -272,37 +217,30 @@ static void note_written(tmsg_lane_t *lane, size_t moved)
     }
 }
 
-static size_t send_places(tmsg_lane_t *lane, const struct msghdr *call)
-{
-    ssize_t moved = sendmsg(lane->fd, call, MSG_DONTWAIT | MSG_NOSIGNAL);
-
-    if (moved < 0 && errno == EFAULT && !lane->out.fills) {
-        fill_up(lane, call->msg_iov, call->msg_iovlen);
-        return 0;
-    }
-    return judge(lane, moved);
-}
-
 size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most)
 {
     struct iovec places[PLACES_MOST + 1];
-    struct msghdr call = {.msg_iov = places};
+    const tmsg_mover_t *mover = lane->mover;
     size_t all = 0;
 
     while (all < most && (lane->out.busy || begin_piece(lane))) {
-        size_t some = whole_segments(lane, most - all, all == 0);
-        size_t moved;
+        size_t some = mover->trim == NULL
+                          ? most - all
+                          : mover->trim(lane, most - all, all == 0);
+        size_t count, moved;
 
         if (some == 0 || (lane->out.waits && !may_fill(lane))) {
             break;
         }
-        call.msg_iovlen = list_out(&lane->out, some, places);
-        moved = lane->fd < 0
-                    ? tmsg_lane_ring_write(lane, places, call.msg_iovlen)
-                    : send_places(lane, &call);
-        if (moved == 0) {
+        count = list_out(&lane->out, some, places);
+        moved = mover->write(lane, places, count);
+        if (moved == TMSG_MOVER_UNREADABLE) {
+            fill_up(lane, places, count);
+        }
+        if (moved == TMSG_MOVER_UNREADABLE || moved == 0) {
             break;
         }
+        lane->used = true;
         all += moved;
         note_written(lane, moved);
     }
@@ -346,28 +284,16 @@ static void end_part(tmsg_lane_t *lane, ucs_status_t ucs)
     }
 }
 
-/* Read a segment at a time, as they come, each would be acknowledged by itself,
- * which the sender's processor pays for. */
-static void set_low(tmsg_lane_t *lane, size_t most)
+/* What is left to be read of a part; of a header it is no matter. */
+static void expect(tmsg_lane_t *lane, size_t most)
 {
-    tmsg_lane_in_t *in = &lane->in;
+    const tmsg_lane_in_t *in = &lane->in;
     bool heads = in->header_read < sizeof(in->header);
-    uint64_t low = in->bytes.left < most ? in->bytes.left : most;
-    int wanted;
+    uint64_t left = in->bytes.left < most ? in->bytes.left : most;
 
-    low = low < LOW_MOST ? low : LOW_MOST;
-    wanted = heads || low < LOW_LEAST ? 1 : (int)low;
-    if (lane->fd >= 0 && wanted != in->low) {
-        in->low = wanted;
-        setsockopt(lane->fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted));
+    if (lane->mover->expect != NULL) {
+        lane->mover->expect(lane, heads ? 0 : left);
     }
-}
-
-static bool is_readable(const tmsg_lane_t *lane)
-{
-    struct pollfd socket = {lane->fd, POLLIN, 0};
-
-    return lane->in.low <= 1 || poll(&socket, 1, 0) != 0;
 }
 
 /* Where the next bytes go, `most` at most; gives the number of places. 0: they
@@ -387,20 +313,13 @@ static size_t list_in(tmsg_lane_in_t *in, size_t most, struct iovec *places)
 static size_t receive(tmsg_lane_t *lane, size_t most)
 {
     struct iovec places[PLACES_MOST];
-    struct msghdr call = {.msg_iov = places};
     uint64_t left = lane->in.bytes.left;
+    size_t count = list_in(&lane->in, most, places);
 
-    call.msg_iovlen = list_in(&lane->in, most, places);
-    if (call.msg_iovlen == 0) {
-        most = left < most ? (size_t)left : most;
+    if (count == 0 && left < most) {
+        most = (size_t)left;
     }
-    if (lane->fd < 0) {
-        return tmsg_lane_ring_read(lane, places, call.msg_iovlen, most);
-    }
-    return judge(lane,
-                 call.msg_iovlen == 0
-                     ? recv(lane->fd, NULL, most, MSG_DONTWAIT | MSG_TRUNC)
-                     : recvmsg(lane->fd, &call, MSG_DONTWAIT));
+    return lane->mover->read(lane, places, count, most);
 }
 
 size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
@@ -412,14 +331,12 @@ size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
         bool heads = in->header_read < sizeof(in->header);
         size_t moved;
 
-        set_low(lane, most);
-        if (!is_readable(lane)) {
-            break;
-        }
+        expect(lane, most);
         moved = receive(lane, most - all);
         if (moved == 0) {
             break;
         }
+        lane->used = true;
         all += moved;
         if (heads) {
             in->header_read += moved;
@@ -434,7 +351,7 @@ size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
         }
     }
     if (!lane->lost) {
-        set_low(lane, most); /* what is left is to wake who sleeps now */
+        expect(lane, most); /* what is left is to wake who sleeps now */
     }
     return all;
 }

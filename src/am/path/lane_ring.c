@@ -12,29 +12,33 @@
 #include "core/bytes.h"
 #include "core/log.h"
 
+#define AHEAD ((uint64_t)4 * 1024 * 1024)
+#define TURN_BYTES ((size_t)64 * 1024)
+
+/* What the peer's words about rings are about: a lane of theirs, or none yet.
+ */
 static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 {
+    const tmsg_lane_t *lane = endpoint->lane;
+
     return tmsg_carrier_may_find(endpoint, TMSG_FEATURE_RINGS) &&
-           (endpoint->lane == NULL ||
-            (endpoint->lane->fd < 0 && !endpoint->lane->lost));
+           (lane == NULL || (lane->maker == &tmsg_mover_ring && !lane->lost));
 }
 
 /* NULL: no memory. */
-static tmsg_lane_t *lane_of(tmsg_endpoint_t *endpoint)
+static tmsg_lane_ring_t *lane_of(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->lane == NULL) {
-        tmsg_lane_t *lane = calloc(1, sizeof(*lane));
+        tmsg_lane_ring_t *ring = calloc(1, sizeof(*ring));
 
-        if (lane == NULL) {
+        if (ring == NULL) {
             tmsg_error_memory("a lane");
             return NULL;
         }
-        lane->endpoint = endpoint;
-        lane->fd = -1;
-        lane->source.fd = -1;
-        endpoint->lane = lane;
+        tmsg_lane_adopt(&ring->lane, &tmsg_mover_ring, endpoint);
+        ring->lane.stands = true;
     }
-    return endpoint->lane;
+    return tmsg_lane_ring_of(endpoint->lane);
 }
 
 static void go_without(tmsg_endpoint_t *endpoint, const char *why)
@@ -43,60 +47,55 @@ static void go_without(tmsg_endpoint_t *endpoint, const char *why)
     tmsg_lane_go_without(endpoint, "ring", why);
 }
 
-bool tmsg_lane_ring_sends(const tmsg_endpoint_t *endpoint)
+static bool sends(const tmsg_lane_t *lane)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
-
-    return lane != NULL && lane->ring_out != NULL && !lane->lost &&
-           !endpoint->ringless;
+    return tmsg_lane_ring_of(lane)->out != NULL && !lane->endpoint->ringless;
 }
 
-bool tmsg_lane_ring_may_send(const tmsg_endpoint_t *endpoint)
+static bool receives(const tmsg_lane_t *lane)
+{
+    return tmsg_lane_ring_of(lane)->in != NULL;
+}
+
+static bool may_send(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->carrier == TMSG_CARRIER_SHM && may_be_taken(endpoint) &&
            !endpoint->ringless;
 }
 
-bool tmsg_lane_ring_make(tmsg_endpoint_t *endpoint)
+/* The peer is told of a new ring, and says by PULL whether it has found it. */
+static bool make(tmsg_endpoint_t *endpoint)
 {
-    tmsg_lane_t *lane;
+    tmsg_lane_ring_t *ring = lane_of(endpoint);
 
-    if (!tmsg_lane_ring_may_send(endpoint) || tmsg_lane_ring_sends(endpoint)) {
-        return tmsg_lane_ring_sends(endpoint);
+    if (ring != NULL && ring->out != NULL) {
+        return true;
     }
-    lane = lane_of(endpoint);
-    if (lane == NULL || tmsg_ring_create(&lane->ring_out) != TMSG_OK) {
+    if (ring == NULL || tmsg_ring_create(&ring->out) != TMSG_OK) {
         go_without(endpoint, tmsg_error_message());
         return false;
     }
     if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_OFFER,
-                            tmsg_ring_shared(lane->ring_out))) {
+                            tmsg_ring_shared(ring->out))) {
         go_without(endpoint, "no memory to tell the peer of it");
         return false;
     }
     return true;
 }
 
-bool tmsg_lane_ring_receives(const tmsg_endpoint_t *endpoint)
-{
-    const tmsg_lane_t *lane = endpoint->lane;
-
-    return lane != NULL && lane->ring_in != NULL && !lane->lost;
-}
-
 static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 {
-    tmsg_lane_t *lane;
+    tmsg_lane_ring_t *ring;
 
     if (!may_be_taken(endpoint)) {
         tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                        "no memory is shared here, or there is no socket");
         return false;
     }
-    lane = lane_of(endpoint);
-    return lane != NULL && tmsg_ring_open((pid_t)endpoint->peer_hello.pid,
+    ring = lane_of(endpoint);
+    return ring != NULL && tmsg_ring_open((pid_t)endpoint->peer_hello.pid,
                                           (int)tmsg_get_le(offer, 4), offer + 4,
-                                          &lane->ring_in) == TMSG_OK;
+                                          &ring->in) == TMSG_OK;
 }
 
 /* Once a connection, whatever comes of it. */
@@ -121,12 +120,14 @@ static void offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 /* The first answer to an offer counts. */
 static void answered(tmsg_endpoint_t *endpoint, bool taken)
 {
+    const tmsg_lane_t *lane = endpoint->lane;
     tmsg_shared_t *shared;
 
-    if (!tmsg_lane_ring_sends(endpoint)) {
+    if (lane == NULL || lane->maker != &tmsg_mover_ring || lane->lost ||
+        !sends(lane)) {
         return;
     }
-    shared = tmsg_ring_shared(endpoint->lane->ring_out);
+    shared = tmsg_ring_shared(tmsg_lane_ring_of(lane)->out);
     if (shared->fd < 0) {
         return;
     }
@@ -192,44 +193,106 @@ static size_t judge(tmsg_lane_t *lane, size_t moved)
     return moved;
 }
 
-size_t tmsg_lane_ring_write(tmsg_lane_t *lane, const struct iovec *from,
-                            size_t count)
+static size_t write_ring(tmsg_lane_t *lane, struct iovec *from, size_t count)
 {
-    return lane->ring_out == NULL
+    tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+
+    return ring->out == NULL
                ? 0
-               : judge(lane, tmsg_ring_write(lane->ring_out, from, count));
+               : judge(lane, tmsg_ring_write(ring->out, from, count));
 }
 
-size_t tmsg_lane_ring_read(tmsg_lane_t *lane, const struct iovec *into,
-                           size_t count, uint64_t most)
+static size_t read_ring(tmsg_lane_t *lane, struct iovec *into, size_t count,
+                        uint64_t most)
 {
-    if (lane->ring_in == NULL) {
+    tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+
+    if (ring->in == NULL) {
         return 0;
     }
-    return judge(lane, count == 0 ? tmsg_ring_skip(lane->ring_in, most)
-                                  : tmsg_ring_read(lane->ring_in, into, count));
+    return judge(lane, count == 0 ? tmsg_ring_skip(ring->in, most)
+                                  : tmsg_ring_read(ring->in, into, count));
 }
 
-bool tmsg_lane_ring_await(tmsg_lane_t *lane)
+/* The peer that sleeps is woken for what was moved. */
+static void wake(tmsg_lane_t *lane)
 {
-    return (lane->ring_in == NULL || tmsg_ring_await(lane->ring_in)) &&
-           (!tmsg_lane_has_output(lane) || tmsg_ring_await(lane->ring_out));
-}
-
-bool tmsg_lane_ring_has_work(const tmsg_lane_t *lane)
-{
-    return (lane->ring_in != NULL && tmsg_ring_is_movable(lane->ring_in)) ||
-           (tmsg_lane_has_output(lane) && lane->ring_out != NULL &&
-            tmsg_ring_is_movable(lane->ring_out));
-}
-
-void tmsg_lane_ring_wake(tmsg_lane_t *lane)
-{
-    bool of_out =
-        lane->ring_out != NULL && tmsg_ring_is_awaited(lane->ring_out);
-    bool of_in = lane->ring_in != NULL && tmsg_ring_is_awaited(lane->ring_in);
+    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    bool of_out = ring->out != NULL && tmsg_ring_is_awaited(ring->out);
+    bool of_in = ring->in != NULL && tmsg_ring_is_awaited(ring->in);
 
     if (of_out || of_in) {
         tmsg_control_ring(lane->endpoint, TMSG_RING_WORD_MOVED);
     }
 }
+
+static bool await(tmsg_lane_t *lane)
+{
+    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+
+    return (ring->in == NULL || tmsg_ring_await(ring->in)) &&
+           (!tmsg_lane_has_output(lane) || tmsg_ring_await(ring->out));
+}
+
+static bool has_work(const tmsg_lane_t *lane)
+{
+    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+
+    return (ring->in != NULL && tmsg_ring_is_movable(ring->in)) ||
+           (tmsg_lane_has_output(lane) && ring->out != NULL &&
+            tmsg_ring_is_movable(ring->out));
+}
+
+static void look(tmsg_lane_t *lane)
+{
+    if (has_work(lane)) {
+        tmsg_lane_stir(lane->endpoint);
+    }
+}
+
+static uint64_t ahead_of(const tmsg_lane_t *lane)
+{
+    (void)lane;
+    return AHEAD;
+}
+
+static bool is_intact(const tmsg_lane_t *lane)
+{
+    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+
+    return (ring->out == NULL || tmsg_ring_is_intact(ring->out)) &&
+           (ring->in == NULL || tmsg_ring_is_intact(ring->in));
+}
+
+static void shut(tmsg_lane_t *lane)
+{
+    (void)lane; /* the peer reads and writes for itself, as we do */
+}
+
+static void release(tmsg_lane_t *lane)
+{
+    tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+
+    tmsg_ring_free(ring->out);
+    tmsg_ring_free(ring->in);
+    free(ring);
+}
+
+const tmsg_mover_t tmsg_mover_ring = {
+    .ready = "ring",
+    .unready = "none",
+    .turn_bytes = TURN_BYTES,
+    .may_send = may_send,
+    .make = make,
+    .sends = sends,
+    .receives = receives,
+    .write = write_ring,
+    .read = read_ring,
+    .moved = wake,
+    .await = await,
+    .look = look,
+    .ahead = ahead_of,
+    .is_intact = is_intact,
+    .shut = shut,
+    .free = release,
+};

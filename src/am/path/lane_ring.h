@@ -8,36 +8,20 @@
 
 #include "am/endpoint/kinds.h"
 #include "am/path/lane.h"
+#include "am/shm/ring.h"
 
-/* Whether a message may go by our ring, which is made first, and the peer told
- * of it: it says by PULL whether it has found it. Logs why there is none. */
-bool tmsg_lane_ring_make(tmsg_endpoint_t *endpoint);
+/* lane_ring.c alone changes it. */
+typedef struct {
+    tmsg_lane_t lane;
+    tmsg_ring_t *out, *in; /* each where it is */
+} tmsg_lane_ring_t;
 
-/* Whether that is to be expected; whether it is there. */
-bool tmsg_lane_ring_may_send(const tmsg_endpoint_t *endpoint);
-bool tmsg_lane_ring_sends(const tmsg_endpoint_t *endpoint);
-
-/* Whether the peer's is here. */
-bool tmsg_lane_ring_receives(const tmsg_endpoint_t *endpoint);
+static inline tmsg_lane_ring_t *tmsg_lane_ring_of(const tmsg_lane_t *lane)
+{
+    return (tmsg_lane_ring_t *)(uintptr_t)lane;
+}
 
 /* The peer tells of its ring, answers that, or has moved bytes by either. */
 ucs_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival);
-
-/* lane_io.c's, of a lane of rings: bytes that were moved; 0: none can be, for
- * now or for ever. Read to no places `most` are thrown away, at most. */
-size_t tmsg_lane_ring_write(tmsg_lane_t *lane, const struct iovec *from,
-                            size_t count);
-size_t tmsg_lane_ring_read(tmsg_lane_t *lane, const struct iovec *into,
-                           size_t count, uint64_t most);
-
-/* lane.c's. Whether the peer wakes us for all that the lane waits for; false:
- * there is something to be done. */
-bool tmsg_lane_ring_await(tmsg_lane_t *lane);
-
-/* Whether bytes can be moved that are to be. */
-bool tmsg_lane_ring_has_work(const tmsg_lane_t *lane);
-
-/* The peer that sleeps is woken for what was moved. */
-void tmsg_lane_ring_wake(tmsg_lane_t *lane);
 
 #endif

@@ -12,7 +12,7 @@
 #include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "am/listen/listener.h"
-#include "am/path/lane.h"
+#include "am/path/lane_tcp.h"
 #include "am/recv/message.h"
 #include "am/worker/store.h"
 #include "am/worker/worker.h"
@@ -412,7 +412,7 @@ static void break_lane(pair_t *pair, tmsg_endpoint_t *whose)
         send_on(pair->to_a, 0, sample_bytes(1, HUGE), TMSG_SEND_ACKED);
 
     pair_await(pair, has_begun, pair, "its beginning");
-    shutdown(whose->lane->fd, SHUT_RDWR);
+    shutdown(tmsg_lane_tcp_of(whose->lane)->fd, SHUT_RDWR);
     cr_expect(eq(int, pair_finish(pair, sent), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_a), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_b), TMSG_ERR_PEER_LOST));
@@ -467,7 +467,9 @@ Test(lane, lies_end_the_connection_and_no_more)
         tmsg_put_le(part + 8, rows[i].number, 4);
         tmsg_put_le(part + 16, rows[i].bytes, 8);
         open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-        must_eq(write(pair.to_a->lane->fd, part, sizeof(part)), sizeof(part));
+        must_eq(
+            write(tmsg_lane_tcp_of(pair.to_a->lane)->fd, part, sizeof(part)),
+            sizeof(part));
         if (rows[i].status == TMSG_OK) {
             sent =
                 send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
@@ -498,15 +500,17 @@ Test(lane, that_ends_before_both_have_it_costs_no_connection)
 
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
     while (!tmsg_lane_sends(pair.to_b)) {
-        if (pair.to_a->lane == NULL || !pair.to_a->lane->connected) {
+        if (pair.to_a->lane == NULL ||
+            !tmsg_lane_tcp_of(pair.to_a->lane)->connected) {
             tmsg_worker_progress(pair.b.worker);
         }
         tmsg_worker_progress(pair.a.worker);
     }
     must_true(!tmsg_lane_sends(pair.to_a));
     tmsg_worker_progress(pair.a.worker); /* its answer goes */
-    must_true(recv(pair.to_a->lane->fd, answer, sizeof(answer), 0) > 0);
-    shutdown(pair.to_a->lane->fd, SHUT_RDWR);
+    must_true(recv(tmsg_lane_tcp_of(pair.to_a->lane)->fd, answer,
+                   sizeof(answer), 0) > 0);
+    shutdown(tmsg_lane_tcp_of(pair.to_a->lane)->fd, SHUT_RDWR);
     pair_await(&pair, are_without, &pair, "their going without");
     for (int i = 0; i < 2; i++) {
         tmsg_request_t *there =
@@ -539,8 +543,8 @@ static void forge(const pair_t *pair, uint32_t number, uint64_t says,
     tmsg_put_le(part + 4, pair->to_b->channels.zero.rx->head.sequence, 4);
     tmsg_put_le(part + 8, number, 4);
     tmsg_put_le(part + 16, says, 8);
-    must_eq(send(pair->to_a->lane->fd, part, TMSG_LANE_HEADER_BYTES + bytes,
-                 MSG_NOSIGNAL),
+    must_eq(send(tmsg_lane_tcp_of(pair->to_a->lane)->fd, part,
+                 TMSG_LANE_HEADER_BYTES + bytes, MSG_NOSIGNAL),
             TMSG_LANE_HEADER_BYTES + bytes);
     free(part);
 }

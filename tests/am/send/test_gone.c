@@ -12,7 +12,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/repeat.h"
-#include "am/path/lane.h"
+#include "am/path/lane_tcp.h"
 #include "support/channels.h"
 #include "support/large.h"
 #include "support/peers.h"
@@ -92,10 +92,10 @@ static void await_narrow_lane(scene_t *scene)
     pair_t *pair = &scene->pair;
 
     pair_await(pair, both_stand, pair, "a lane");
-    must_true(setsockopt(pair->to_a->lane->fd, SOL_SOCKET, SO_SNDBUF, &little,
-                         sizeof(little)) == 0 &&
-              setsockopt(pair->to_b->lane->fd, SOL_SOCKET, SO_RCVBUF, &little,
-                         sizeof(little)) == 0);
+    must_true(setsockopt(tmsg_lane_tcp_of(pair->to_a->lane)->fd, SOL_SOCKET,
+                         SO_SNDBUF, &little, sizeof(little)) == 0 &&
+              setsockopt(tmsg_lane_tcp_of(pair->to_b->lane)->fd, SOL_SOCKET,
+                         SO_RCVBUF, &little, sizeof(little)) == 0);
 }
 
 static void send_pieces(scene_t *scene, unsigned pieces)

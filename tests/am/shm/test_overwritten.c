@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/path/lane.h"
+#include "am/path/lane_ring.h"
 #include "am/shm/box.h"
 #include "am/shm/ring.h"
 #include "support/channels.h"
@@ -174,7 +174,7 @@ Test(overwritten, a_box_ends_the_connection)
 
 static uint8_t *ring_of(const pair_t *pair)
 {
-    return tmsg_ring_shared(pair->to_a->lane->ring_out)->memory;
+    return tmsg_ring_shared(tmsg_lane_ring_of(pair->to_a->lane)->out)->memory;
 }
 
 static uint64_t position(const pair_t *pair, size_t place)
@@ -197,11 +197,11 @@ static void write_more(pair_t *pair)
 
     for (int turn = 0; turn < 100 * TURNS; turn++) {
         tmsg_worker_progress(pair->a.worker);
-        before = pair->to_a->lane->ring_out == NULL
+        before = tmsg_lane_ring_of(pair->to_a->lane)->out == NULL
                      ? 0
                      : position(pair, RING_WRITTEN);
         tmsg_worker_progress(pair->b.worker);
-        if (pair->to_a->lane->ring_out != NULL &&
+        if (tmsg_lane_ring_of(pair->to_a->lane)->out != NULL &&
             position(pair, RING_WRITTEN) > before) {
             return;
         }

@@ -336,15 +336,23 @@ static bool is_refused(void *arg)
     return pair->to_b->ringless;
 }
 
+static bool has_ring_of_peer(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->lane != NULL &&
+           endpoint->lane->maker == &tmsg_mover_ring &&
+           tmsg_lane_receives(endpoint);
+}
+
 static tmsg_lane_t *lane_of_ring(tmsg_endpoint_t *endpoint)
 {
-    tmsg_lane_t *lane = calloc(1, sizeof(*lane));
+    tmsg_lane_ring_t *ring = calloc(1, sizeof(*ring));
 
-    lane->endpoint = endpoint;
-    lane->fd = -1;
-    lane->source.fd = -1;
-    must(tmsg_ring_create(&lane->ring_out));
-    return lane;
+    ring->lane = (tmsg_lane_t){.mover = &tmsg_mover_ring,
+                               .maker = &tmsg_mover_ring,
+                               .endpoint = endpoint,
+                               .stands = true};
+    must(tmsg_ring_create(&ring->out));
+    return &ring->lane;
 }
 
 /* What is no ring, or another's, is not taken, and all goes by UCX. */
@@ -453,8 +461,8 @@ Test(ring, is_none_over_tcp)
     must_true(tmsg_control_offer(pair.to_a, TMSG_RING_WORD_OFFER,
                                  tmsg_ring_shared(ring)));
     pair_await(&pair, were_offered, &pair, "the offers");
-    must_true(!tmsg_lane_ring_receives(pair.to_a));
-    must_true(!tmsg_lane_ring_receives(pair.to_b));
+    must_true(!has_ring_of_peer(pair.to_a));
+    must_true(!has_ring_of_peer(pair.to_b));
     tmsg_ring_free(ring);
     pair_close(&pair);
 }
@@ -483,7 +491,7 @@ Test(ring, a_second_one_ends_the_connection)
 
     must(tmsg_ring_create(&ring));
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    must_true(tmsg_lane_ring_make(pair.to_b));
+    must_true(tmsg_mover_ring.make(pair.to_b));
     offer(&pair, tmsg_ring_shared(ring)->fd, tmsg_ring_shared(ring)->memory);
     cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
     tmsg_ring_free(ring);
@@ -626,8 +634,8 @@ Test(ring, a_position_that_cannot_be_ends_the_connection)
     int fd;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    must_true(tmsg_lane_ring_make(pair.to_a));
-    fd = dup(tmsg_ring_shared(pair.to_a->lane->ring_out)->fd);
+    must_true(tmsg_mover_ring.make(pair.to_a));
+    fd = dup(tmsg_ring_shared(tmsg_lane_ring_of(pair.to_a->lane)->out)->fd);
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must_true(page != MAP_FAILED);
     tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0));

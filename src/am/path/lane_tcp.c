@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/path/lane_tcp.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "am/boot/refusal.h"
+#include "am/endpoint/conn.h"
+#include "am/endpoint/endpoint.h"
+#include "am/net/sock.h"
+#include "am/path/lane.h"
+#include "am/worker/engine.h"
+#include "core/bytes.h"
+#include "core/log.h"
+
+#define ID_BYTES 4
+#define CLAIM_BYTES (ID_BYTES + TMSG_PROOF_BYTES)
+#define SPARED 16 /* descriptors that are left to connections before lanes */
+#define AHEAD_LEAST ((uint64_t)4 * 1024 * 1024)
+#define AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
+#define AHEAD_PER_US ((uint64_t)12500) /* which 100 Gb/s carry */
+/* What else has come waits while the kernel copies the bytes of a turn. */
+#define TURN_BYTES ((size_t)128 * 1024)
+#define LOW_MOST ((uint64_t)256 * 1024) /* that are waited for, to be read */
+#define LOW_LEAST ((uint64_t)64 * 1024)
+
+static void go_without(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_lane_go_without(endpoint, "lane", why);
+}
+
+/* As the handshake took, which no process had to answer. */
+static void measure_ahead(tmsg_lane_tcp_t *tcp)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+
+    if (getsockopt(tcp->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        info.tcpi_rtt == 0) {
+        return;
+    }
+    tcp->ahead = AHEAD_LEAST + info.tcpi_rtt * AHEAD_PER_US;
+    if (tcp->ahead > AHEAD_MOST) {
+        tcp->ahead = AHEAD_MOST;
+    }
+}
+
+/* Its words, or NULL where there may be one. */
+static const char *ruled_out(const tmsg_endpoint_t *endpoint)
+{
+    uint32_t both = endpoint->ucx == NULL ? 0
+                                          : endpoint->ucx->hello.features &
+                                                endpoint->peer_hello.features;
+
+    if (endpoint->link.url.kind != TMSG_URL_TCP || endpoint->link.fd < 0) {
+        return "it needs a tcp:// connection";
+    }
+    if (!(both & TMSG_FEATURE_LANE)) {
+        return "the peer is of an older version";
+    }
+    if (endpoint->devices[0] != '\0') {
+        return "the devices to be used are named";
+    }
+    return NULL;
+}
+
+static void want(tmsg_lane_tcp_t *tcp, bool writing)
+{
+    if (tcp->writes != writing && tcp->source.fd >= 0) {
+        tcp->writes = writing;
+        tmsg_loop_change(&tcp->lane.endpoint->worker->loop, &tcp->source,
+                         EPOLLIN | (writing ? (uint32_t)EPOLLOUT : 0));
+    }
+}
+
+/* While it does not stand nothing is lost with it. */
+static void give_up(tmsg_endpoint_t *endpoint, const char *why)
+{
+    go_without(endpoint, why);
+    tmsg_lane_end(endpoint);
+}
+
+static void ready(tmsg_source_t *source, uint32_t events);
+
+/* Errors: NO_MEMORY, IO; the socket is closed then. */
+static tmsg_status_t adopt(tmsg_endpoint_t *endpoint, int fd, uint32_t events)
+{
+    tmsg_lane_tcp_t *tcp = calloc(1, sizeof(*tcp));
+    tmsg_status_t status;
+
+    if (tcp == NULL) {
+        close(fd);
+        return tmsg_error_memory("a lane");
+    }
+    tcp->fd = fd;
+    tcp->source.ready = ready;
+    tcp->writes = (events & EPOLLOUT) != 0;
+    status = tmsg_loop_add(&endpoint->worker->loop, &tcp->source, fd, events);
+    if (status != TMSG_OK) {
+        close(fd);
+        free(tcp);
+        return status;
+    }
+    tmsg_lane_adopt(&tcp->lane, &tmsg_mover_tcp, endpoint);
+    endpoint->lane_why[0] = '\0';
+    return TMSG_OK;
+}
+
+/* That who dials a lane is who dialled the connection: of its token and, with
+ * keys, by the key of its frames. */
+static void prove(const tmsg_endpoint_t *endpoint, uint32_t id,
+                  const tmsg_frame_macs_t *macs,
+                  uint8_t proof[TMSG_PROOF_BYTES])
+{
+    uint8_t said[ID_BYTES + TMSG_TOKEN_BYTES];
+
+    tmsg_put_le(said, id, ID_BYTES);
+    memcpy(said + ID_BYTES, endpoint->token, TMSG_TOKEN_BYTES);
+    tmsg_proof_lane(macs->on ? macs->key : NULL, said, sizeof(said), proof);
+}
+
+static void introduce(tmsg_lane_tcp_t *tcp)
+{
+    tmsg_endpoint_t *endpoint = tcp->lane.endpoint;
+    uint8_t claim[CLAIM_BYTES];
+
+    tmsg_put_le(claim, endpoint->peer_id, ID_BYTES);
+    prove(endpoint, endpoint->peer_id, &endpoint->link.stream.tx,
+          claim + ID_BYTES);
+    if (tmsg_frame_queue(&tcp->stream, TMSG_FRAME_LANE, claim, sizeof(claim)) !=
+        TMSG_OK) {
+        give_up(endpoint, tmsg_error_message());
+        return;
+    }
+    want(tcp, tmsg_frame_pending(&tcp->stream) > 0);
+}
+
+/* Nothing but parts goes by it, and for long nothing may. */
+static void tune(tmsg_lane_tcp_t *tcp)
+{
+    uint32_t timeout_ms = tcp->lane.endpoint->worker->context->peer_timeout_ms;
+
+    tmsg_sock_keep_alive(tcp->fd);
+    if (timeout_ms > 0) {
+        tmsg_unacked_hasten(tcp->fd, timeout_ms);
+    }
+    measure_ahead(tcp);
+}
+
+static void dialled(tmsg_lane_tcp_t *tcp)
+{
+    tmsg_endpoint_t *endpoint = tcp->lane.endpoint;
+    tmsg_status_t status = tmsg_sock_connect_result(tcp->fd, endpoint->peer);
+
+    if (status == TMSG_OK) {
+        tcp->connected = true;
+        tune(tcp);
+        introduce(tcp);
+    } else if (status != TMSG_IN_PROGRESS) {
+        give_up(endpoint, tmsg_error_message());
+    }
+}
+
+/* The peer has it for the lane, too: nothing but parts follows. */
+static void stand(tmsg_lane_tcp_t *tcp)
+{
+    tmsg_frame_free(&tcp->stream);
+    tcp->lane.stands = true;
+    want(tcp, false);
+    tmsg_log(TMSG_LOG_DEBUG, "%s: large payloads go by a lane",
+             tcp->lane.endpoint->peer);
+}
+
+static void hear(tmsg_lane_tcp_t *tcp)
+{
+    const uint8_t *data;
+    uint8_t type;
+    size_t bytes;
+    tmsg_status_t status = tmsg_frame_read(&tcp->stream, &type, &data, &bytes);
+
+    if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
+        status = tmsg_handshake_refused(data, bytes);
+    } else if (status == TMSG_OK &&
+               (type != TMSG_FRAME_LANE || bytes > 0 ||
+                tcp->stream.in.end > tcp->stream.in.begin)) {
+        status =
+            tmsg_error_set(TMSG_ERR_MALFORMED,
+                           "the peer answers with a frame of type %u", type);
+    }
+    if (status == TMSG_OK) {
+        stand(tcp);
+    } else if (status != TMSG_IN_PROGRESS) {
+        give_up(tcp->lane.endpoint, tmsg_error_message());
+    }
+}
+
+static void ready(tmsg_source_t *source, uint32_t events)
+{
+    tmsg_lane_tcp_t *tcp = TMSG_CONTAINER_OF(source, tmsg_lane_tcp_t, source);
+
+    if (!tcp->connected) {
+        dialled(tcp);
+    } else if (tcp->lane.stands) {
+        tmsg_lane_stir(tcp->lane.endpoint);
+    } else {
+        if (events & EPOLLOUT) {
+            tmsg_frame_flush(&tcp->stream); /* an error shows in reading */
+            want(tcp, tmsg_frame_pending(&tcp->stream) > 0);
+        }
+        hear(tcp);
+    }
+}
+
+static void begin(tmsg_endpoint_t *endpoint)
+{
+    const char *why = ruled_out(endpoint);
+    tmsg_address_t address;
+    tmsg_status_t status;
+    int fd;
+
+    if (endpoint->carrier != TMSG_CARRIER_TCP || !endpoint->dialling) {
+        return;
+    }
+    if (why != NULL) {
+        go_without(endpoint, why);
+        return;
+    }
+    status = tmsg_ucx_check_descriptors(endpoint->link.fd, SPARED);
+    if (status == TMSG_OK) {
+        status = tmsg_sock_peer(endpoint->link.fd, &address);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_sock_connect(&endpoint->link.url, &address, &fd);
+    }
+    if (status == TMSG_OK || status == TMSG_IN_PROGRESS) {
+        status = adopt(endpoint, fd, EPOLLIN | EPOLLOUT);
+    }
+    if (status != TMSG_OK) {
+        go_without(endpoint, tmsg_error_message());
+        return;
+    }
+    tmsg_frame_init(&tmsg_lane_tcp_of(endpoint->lane)->stream, fd,
+                    TMSG_HANDSHAKE_BYTES);
+}
+
+/* One that came late: whoever dialled it has done with the connection. */
+static bool is_late(const tmsg_endpoint_t *connection, const uint8_t *data,
+                    size_t bytes)
+{
+    const tmsg_endpoint_t *endpoint =
+        bytes == CLAIM_BYTES
+            ? tmsg_endpoint_by_id(connection->worker,
+                                  (uint32_t)tmsg_get_le(data, ID_BYTES))
+            : NULL;
+
+    return bytes == CLAIM_BYTES &&
+           (endpoint == NULL || endpoint->state == TMSG_EP_ENDED);
+}
+
+/* The endpoint that a claim is of, with its proof; NULL: there is none. */
+static tmsg_endpoint_t *find(const tmsg_endpoint_t *connection,
+                             const uint8_t *data, size_t bytes)
+{
+    uint8_t proof[TMSG_PROOF_BYTES];
+    tmsg_endpoint_t *endpoint;
+    uint32_t id;
+
+    if (bytes != CLAIM_BYTES) {
+        return NULL;
+    }
+    id = (uint32_t)tmsg_get_le(data, ID_BYTES);
+    endpoint = tmsg_endpoint_by_id(connection->worker, id);
+    if (endpoint == NULL || endpoint->dialling || endpoint->lane != NULL ||
+        (endpoint->state != TMSG_EP_OPEN &&
+         endpoint->state != TMSG_EP_CLOSING) ||
+        ruled_out(endpoint) != NULL) {
+        return NULL;
+    }
+    prove(endpoint, id, &endpoint->link.stream.rx, proof);
+    return sodium_memcmp(proof, data + ID_BYTES, sizeof(proof)) == 0 ? endpoint
+                                                                     : NULL;
+}
+
+tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
+                              size_t bytes)
+{
+    tmsg_link_t *link = &connection->link;
+    tmsg_endpoint_t *endpoint;
+    tmsg_status_t status;
+    char words[TMSG_ERROR_BYTES];
+    int fd = link->fd;
+
+    if (connection->dialling || link->listener == NULL || link->hello_done ||
+        link->stream.in.end > link->stream.in.begin) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "a lane out of turn");
+    }
+    endpoint = find(connection, data, bytes);
+    if (endpoint == NULL) {
+        connection->late_lane = is_late(connection, data, bytes);
+        return tmsg_error_set(TMSG_ERR_REFUSED,
+                              "no connection here waits for this lane");
+    }
+    tmsg_loop_remove(&connection->worker->loop, &link->source);
+    link->fd = -1;
+    connection->is_lane = true;
+    status = adopt(endpoint, fd, EPOLLIN);
+    if (status == TMSG_OK) {
+        tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(endpoint->lane);
+
+        tune(tcp);
+        tcp->connected = true;
+        tcp->lane.stands = true;
+        status = tmsg_frame_queue(&link->stream, TMSG_FRAME_LANE, NULL, 0);
+        if (status != TMSG_OK) {
+            give_up(endpoint, tmsg_error_message());
+        }
+    } else {
+        go_without(endpoint, tmsg_error_message());
+    }
+    tmsg_frame_free(&link->stream);
+    snprintf(words, sizeof(words), "this connection %s the lane of %s",
+             endpoint->lane != NULL ? "is now" : "was to be", endpoint->peer);
+    tmsg_engine.end(connection, TMSG_ERR_CANCELED, words);
+    return TMSG_OK;
+}
+
+/* A lane has one socket, and what can be sent by it can be received. */
+static bool may_send(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_lane_t *lane = endpoint->lane;
+
+    return lane != NULL && lane->stands && !lane->lost;
+}
+
+static bool make(tmsg_endpoint_t *endpoint) { return may_send(endpoint); }
+
+static bool is_ready(const tmsg_lane_t *lane) { return lane->stands; }
+
+static size_t segment_bytes(int fd)
+{
+    int segment = 0;
+    socklen_t bytes = sizeof(segment);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, &bytes) == 0
+               ? (size_t)segment
+               : 0;
+}
+
+/* The call ends where a segment does, which would go by itself if it were not
+ * full; but for the first call of a turn. */
+static size_t trim(tmsg_lane_t *lane, size_t most, bool first)
+{
+    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+    const tmsg_lane_out_t *out = &lane->out;
+    size_t beyond;
+
+    if (out->header_left == sizeof(out->header)) { /* a part begins */
+        tcp->segment = segment_bytes(tcp->fd);
+    }
+    if (tcp->segment == 0 || out->header_left + out->bytes.left <= most) {
+        return most;
+    }
+    beyond = (size_t)((lane->written + most) % tcp->segment);
+    if (beyond < most) {
+        return most - beyond;
+    }
+    return first ? most : 0;
+}
+
+/* Bytes that a call moved; 0: none can be, for now or for ever. */
+static size_t judge(tmsg_lane_t *lane, ssize_t moved)
+{
+    if (moved > 0) {
+        return (size_t)moved;
+    }
+    if (moved == 0) {
+        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, "the peer closed it");
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
+               errno != ENOBUFS) {
+        tmsg_error_errno(TMSG_ERR_PEER_LOST, "it broke");
+        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, tmsg_error_message());
+    }
+    return 0;
+}
+
+static size_t send_places(tmsg_lane_t *lane, struct iovec *from, size_t count)
+{
+    const struct msghdr call = {.msg_iov = from, .msg_iovlen = count};
+    ssize_t moved =
+        sendmsg(tmsg_lane_tcp_of(lane)->fd, &call, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+    return moved < 0 && errno == EFAULT ? TMSG_MOVER_UNREADABLE
+                                        : judge(lane, moved);
+}
+
+/* Read a segment at a time, as they come, each would be acknowledged by itself,
+ * which the sender's processor pays for. */
+static void set_low(tmsg_lane_t *lane, uint64_t bytes)
+{
+    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+    uint64_t low = bytes < LOW_MOST ? bytes : LOW_MOST;
+    int wanted = low < LOW_LEAST ? 1 : (int)low;
+
+    if (wanted != tcp->low) {
+        tcp->low = wanted;
+        setsockopt(tcp->fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted));
+    }
+}
+
+static bool is_readable(const tmsg_lane_tcp_t *tcp)
+{
+    struct pollfd socket = {tcp->fd, POLLIN, 0};
+
+    return tcp->low <= 1 || poll(&socket, 1, 0) != 0;
+}
+
+static size_t receive(tmsg_lane_t *lane, struct iovec *into, size_t count,
+                      uint64_t most)
+{
+    const tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+    struct msghdr call = {.msg_iov = into, .msg_iovlen = count};
+
+    if (!is_readable(tcp)) {
+        return 0;
+    }
+    return judge(lane, count == 0 ? recv(tcp->fd, NULL, (size_t)most,
+                                         MSG_DONTWAIT | MSG_TRUNC)
+                                  : recvmsg(tcp->fd, &call, MSG_DONTWAIT));
+}
+
+/* Who looks at it next is the loop. */
+static bool leave_to_loop(tmsg_lane_t *lane)
+{
+    want(tmsg_lane_tcp_of(lane), tmsg_lane_has_output(lane));
+    return true;
+}
+
+static int socket_of(const tmsg_lane_t *lane)
+{
+    return tmsg_lane_tcp_of(lane)->fd;
+}
+
+static uint64_t ahead_of(const tmsg_lane_t *lane)
+{
+    return tmsg_lane_tcp_of(lane)->ahead;
+}
+
+static void shut(tmsg_lane_t *lane)
+{
+    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+
+    tmsg_loop_remove(&lane->endpoint->worker->loop, &tcp->source);
+    shutdown(tcp->fd, SHUT_RDWR); /* a child may have it, too */
+}
+
+static void release(tmsg_lane_t *lane)
+{
+    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+
+    if (!lane->stands) {
+        tmsg_frame_free(&tcp->stream);
+    }
+    close(tcp->fd);
+    free(tcp);
+}
+
+const tmsg_mover_t tmsg_mover_tcp = {
+    .ready = "stands",
+    .unready = "dialled",
+    .turn_bytes = TURN_BYTES,
+    .begin = begin,
+    .may_send = may_send,
+    .make = make,
+    .sends = is_ready,
+    .receives = is_ready,
+    .trim = trim,
+    .write = send_places,
+    .read = receive,
+    .expect = set_low,
+    .await = leave_to_loop,
+    .socket = socket_of,
+    .ahead = ahead_of,
+    .shut = shut,
+    .free = release,
+};
