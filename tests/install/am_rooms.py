@@ -99,11 +99,12 @@ def called(files, objects, tables):
 
 
 def entries_of(text, symbol):
-    """The members of the struct of which a header declares an object; None: it
-    declares none."""
-    declared = re.search(rf"^extern const (\w+) {symbol};", text, re.MULTILINE)
+    """The members of the struct of which a header declares an object, or an array
+    of pointers to such; None: it declares none."""
+    declared = re.search(rf"^extern const (\w+) (?:\*const )?{symbol}\b", text,
+                         re.MULTILINE)
     body = declared and re.search(
-        rf"^typedef struct {{\n((?:(?!^}}).*\n)*)}} {declared[1]};", text,
+        rf"^typedef struct (?:\w+ )?{{\n((?:(?!^}}).*\n)*)}} {declared[1]};", text,
         re.MULTILINE)
     if not body:
         return None

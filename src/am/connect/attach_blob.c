@@ -77,7 +77,6 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     if (status != TMSG_OK) {
         return status;
     }
-    endpoint->link.url.kind = TMSG_URL_BLOB;
     status = tmsg_admit_blob_expect(endpoint, &theirs, blob);
     if (status == TMSG_OK) {
         status = blob_ucx(endpoint, &theirs.hello);

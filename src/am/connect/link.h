@@ -18,9 +18,8 @@ typedef struct {
     int timeout_ms;
 } tmsg_link_terms_t;
 
-/* The dialling side's start, and the dialled side's. */
-tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
-                             int timeout_ms);
+/* The dialling side's start, whose URL is known, and the dialled side's. */
+tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, int timeout_ms);
 tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
                                  tmsg_listener_t *listener,
                                  const tmsg_link_terms_t *terms);
@@ -30,6 +29,11 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
 /* The start once the URL is known; and again, after it was closed. Errors here:
  * NO_MEMORY, IO; the others end the endpoint, maybe before this returns. */
 tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms);
+
+/* A scheme's `dial`: a socket is connected to an address, or to the URL's path.
+ * OK and IN_PROGRESS end the search. */
+tmsg_status_t tmsg_link_dial_address(tmsg_endpoint_t *endpoint,
+                                     const tmsg_address_t *address);
 
 /* Gives the socket of one endpoint, on the dialled side and before its ADDRESS,
  * to another that has none. On error `from` has lost it all the same, and `to`

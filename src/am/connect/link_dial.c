@@ -9,17 +9,17 @@
 #include "am/endpoint/scheme.h"
 #include "am/net/sock.h"
 
-/* Dials one address. OK and IN_PROGRESS end the search. */
-static tmsg_status_t dial(tmsg_endpoint_t *endpoint,
-                          const tmsg_address_t *address)
+static const tmsg_scheme_t *scheme_of(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_schemes[endpoint->link.url.kind];
+}
+
+tmsg_status_t tmsg_link_dial_address(tmsg_endpoint_t *endpoint,
+                                     const tmsg_address_t *address)
 {
     int fd;
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_sock_connect(&endpoint->link.url, address, &fd);
 
-    if (endpoint->link.url.kind == TMSG_URL_UCX) {
-        return tmsg_scheme_ucx.dial(endpoint, address);
-    }
-    status = tmsg_sock_connect(&endpoint->link.url, address, &fd);
     if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
         return status;
     }
@@ -32,10 +32,10 @@ static void try_next(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
     const tmsg_address_t *addresses = NULL;
-    size_t count = 1; /* of a Unix socket */
+    size_t count = 1; /* of a path */
     tmsg_status_t status = TMSG_OK;
 
-    if (link->url.kind != TMSG_URL_UNIX) {
+    if (!tmsg_url_has_path(&link->url)) {
         status = tmsg_resolve_take(link->resolve, &addresses, &count);
         if (status != TMSG_OK) {
             tmsg_link_fail(endpoint, status);
@@ -44,9 +44,9 @@ static void try_next(tmsg_endpoint_t *endpoint)
     }
     status = TMSG_ERR_UNREACHABLE; /* in the words of the last attempt */
     while (link->next_address < count && status != TMSG_OK) {
-        status =
-            dial(endpoint,
-                 addresses == NULL ? NULL : &addresses[link->next_address]);
+        status = scheme_of(endpoint)->dial(
+            endpoint,
+            addresses == NULL ? NULL : &addresses[link->next_address]);
         link->next_address++;
     }
     if (status != TMSG_OK) {
@@ -88,21 +88,20 @@ static void resolved(tmsg_source_t *source, uint32_t events)
 tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms)
 {
     tmsg_link_t *link = &endpoint->link;
+    const tmsg_scheme_t *scheme = scheme_of(endpoint);
     tmsg_status_t status = TMSG_OK;
 
     tmsg_link_set_deadline(endpoint, timeout_ms);
-    if (link->url.kind == TMSG_URL_UNIX) {
+    if (scheme->begin != NULL) {
+        status = scheme->begin(endpoint);
+    }
+    if (status == TMSG_OK && tmsg_url_has_path(&link->url)) {
         try_next(endpoint);
         return TMSG_OK;
     }
-    if (link->url.kind == TMSG_URL_UCX) {
-        status = tmsg_scheme_ucx.begin(endpoint);
-    }
     if (status == TMSG_OK) {
-        /* UCX 1.13 does not connect to ::1, which a name may come to first. */
-        status =
-            tmsg_resolve_start(link->url.host, link->url.port,
-                               link->url.kind == TMSG_URL_UCX, &link->resolve);
+        status = tmsg_resolve_start(link->url.host, link->url.port,
+                                    scheme->ipv4_first, &link->resolve);
     }
     if (status != TMSG_OK) {
         return status;
@@ -112,21 +111,9 @@ tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms)
                          tmsg_resolve_fd(link->resolve), EPOLLIN);
 }
 
-tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, const char *url,
-                             int timeout_ms)
+tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, int timeout_ms)
 {
-    tmsg_link_t *link = &endpoint->link;
-    tmsg_status_t status;
-
-    status = tmsg_url_parse(url, &link->url);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    if (link->url.kind == TMSG_URL_BLOB) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "'%s': connect to a blob listener by its blob",
-                              url);
-    }
-    tmsg_url_format(&link->url, endpoint->peer_url, sizeof(endpoint->peer_url));
+    tmsg_url_format(&endpoint->link.url, endpoint->peer_url,
+                    sizeof(endpoint->peer_url));
     return tmsg_link_redial(endpoint, timeout_ms);
 }

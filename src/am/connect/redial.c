@@ -7,6 +7,7 @@
 #include "am/connect/link.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
 #include "am/worker/engine.h"
 #include "core/error.h"
@@ -27,12 +28,10 @@ static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
 
 static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
 {
-    tmsg_url_kind_t kind = endpoint->link.url.kind;
-
     return endpoint->dialling && !endpoint->is_lane && !endpoint->attaching &&
            endpoint->state == TMSG_EP_CONNECTING && endpoint->link.hello_done &&
            !tmsg_resume_is_away(endpoint) && endpoint->redials < REDIALS_MOST &&
-           (kind == TMSG_URL_TCP || kind == TMSG_URL_UNIX);
+           tmsg_schemes[endpoint->link.url.kind]->sessions;
 }
 
 static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)

@@ -67,10 +67,11 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
     }
-    status = tmsg_ucx_open(&owner, scope, dialling, &hello,
-                           scope->family == 0 ? tmsg_engine.arrived
-                                              : tmsg_scheme_ucx.arrived,
-                           &ucx);
+    status =
+        tmsg_ucx_open(&owner, scope, dialling, &hello,
+                      scope->family == 0 ? tmsg_engine.arrived
+                                         : tmsg_schemes[TMSG_URL_UCX]->arrived,
+                      &ucx);
     if (status != TMSG_OK) {
         return status;
     }

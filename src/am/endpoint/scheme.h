@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/scheme.h - a scheme of URLs whose connections do not begin with
- * our bootstrap: a table, filled by the room of that scheme, which comes later.
- */
+/* am/endpoint/scheme.h - what a scheme of URLs does: one table of functions
+ * each.
+ *
+ * A scheme is one file, which defines tmsg_scheme_<name>, in the last of the
+ * rooms that it needs (listen/scheme_tcp.c), and one line of TMSG_SCHEMES in
+ * net/url.h. */
 #ifndef TMSG_AM_ENDPOINT_SCHEME_H
 #define TMSG_AM_ENDPOINT_SCHEME_H
+
+#include <stdbool.h>
 
 #include <tensormsg/listener.h>
 
@@ -11,29 +16,47 @@
 #include "am/net/sock.h"
 #include "am/ucx/ucx_config.h"
 
-/* The worker's lock is held in all of them. */
-typedef struct {
-    /* Makes a new endpoint one of this scheme. Errors: NO_MEMORY. */
+/* Functions that may be NULL say what that stands for. */
+typedef struct tmsg_scheme {
+    /* What may be asked for with such a URL. */
+    bool keys;       /* that a peer proves a key */
+    bool devices;    /* that UCX uses some devices alone */
+    bool sessions;   /* that a broken connection is made anew */
+    bool advertises; /* that peers are told another host and port */
+    bool ipv4_first; /* of the addresses of a name */
+
+    /* With the worker's lock. Makes a new endpoint one of this scheme. Errors:
+     * NO_MEMORY. NULL: nothing is to be done. */
     tmsg_status_t (*begin)(tmsg_endpoint_t *endpoint);
-    /* Dials it. Errors: UNREACHABLE, INTERNAL. */
+    /* With the lock. Dials one address, or a path for which that is NULL.
+     * Errors: UNREACHABLE, INTERNAL. NULL: nobody is dialled by a URL. */
     tmsg_status_t (*dial)(tmsg_endpoint_t *endpoint,
                           const tmsg_address_t *address);
 
-    /* The UCX worker for the address of a listener. Errors: NOT_FOUND,
-     * UNREACHABLE, IO. */
-    tmsg_status_t (*scope)(const tmsg_address_t *address,
-                           tmsg_ucx_scope_t *scope);
-    /* Listens on the listener's address, over a UCX worker of its own, which
-     * goes with the last of its endpoints when it stops. Errors:
-     * ALREADY_EXISTS, NOT_FOUND, INTERNAL. */
+    /* Takes an address, or a path, and says what UCX is opened for; writes
+     * listener->url. Errors: ALREADY_EXISTS, NOT_FOUND, UNREACHABLE, IO. */
+    tmsg_status_t (*bind)(tmsg_listener_t *listener, const tmsg_url_t *url,
+                          const tmsg_address_t *address,
+                          tmsg_ucx_scope_t *scope);
+    /* With the lock. Peers are heard from now on. Errors: ALREADY_EXISTS,
+     * NOT_FOUND, INTERNAL. */
     tmsg_status_t (*listen)(tmsg_listener_t *listener,
                             const tmsg_ucx_scope_t *scope);
+    /* With the lock, once the listener has let go of its UCX worker. NULL:
+     * nothing is to be done. */
     void (*unlisten)(tmsg_listener_t *listener);
 
-    /* Inside UCX: a message came on such a UCX worker. */
+    /* Inside UCX: a message came on a UCX worker that is opened for this scheme
+     * alone. NULL: there are none. */
     ucp_am_recv_callback_t arrived;
 } tmsg_scheme_t;
 
-extern const tmsg_scheme_t tmsg_scheme_ucx; /* ucx://: UCXX's peers */
+#define TMSG_SCHEME_DECLARE(NAME, name, form)                                  \
+    extern const tmsg_scheme_t tmsg_scheme_##name;
+
+TMSG_SCHEMES(TMSG_SCHEME_DECLARE)
+
+/* By tmsg_url_kind_t; engine/engine.c fills it. */
+extern const tmsg_scheme_t *const tmsg_schemes[TMSG_URL_KINDS];
 
 #endif

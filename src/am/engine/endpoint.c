@@ -13,6 +13,7 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/repeat.h"
+#include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
 #include "am/engine/endpoint_end.h"
 #include "am/listen/accept.h"
@@ -110,28 +111,6 @@ static tmsg_status_t take_params(tmsg_endpoint_t *endpoint,
                : tmsg_devices_read(read->devices, endpoint->devices);
 }
 
-static tmsg_status_t check_devices(const tmsg_endpoint_t *endpoint)
-{
-    tmsg_url_kind_t kind = endpoint->link.url.kind;
-
-    return endpoint->devices[0] == '\0' || kind == TMSG_URL_TCP ||
-                   kind == TMSG_URL_BLOB
-               ? TMSG_OK
-               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                "endpoint: devices are for tcp:// and blobs");
-}
-
-/* There is no handshake of ours to prove a key in: who wants one is told. */
-static tmsg_status_t check_keyring(const tmsg_endpoint_t *endpoint)
-{
-    return endpoint->admit.keyring == NULL ||
-                   endpoint->link.url.kind != TMSG_URL_UCX
-               ? TMSG_OK
-               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                "a ucx:// peer cannot prove a key: connect to "
-                                "it with a NULL keyring, or not at all");
-}
-
 /* All fields of *read are set, by the caller or by default. */
 static tmsg_status_t read_params(const tmsg_worker_t *worker,
                                  const tmsg_endpoint_params_t *params,
@@ -171,31 +150,6 @@ static tmsg_status_t read_params(const tmsg_worker_t *worker,
     return TMSG_OK;
 }
 
-static tmsg_status_t ask_for_session(tmsg_endpoint_t *endpoint, const char *url,
-                                     const tmsg_endpoint_params_t *params,
-                                     int timeout_ms)
-{
-    tmsg_url_t parsed = {.kind = TMSG_URL_BLOB};
-    tmsg_status_t status = TMSG_OK;
-
-    if (params == NULL ||
-        !(params->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT)) {
-        return TMSG_OK;
-    }
-    if (url != NULL) {
-        status = tmsg_url_parse(url, &parsed);
-    }
-    if (status != TMSG_OK) {
-        return status;
-    }
-    if (parsed.kind == TMSG_URL_BLOB || parsed.kind == TMSG_URL_UCX) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "reconnect: only tcp:// and unix:// peers can be "
-                              "found again");
-    }
-    return tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
-}
-
 /* Where an endpoint is dialled: a URL, or a blob. */
 typedef struct {
     bool by_blob;
@@ -204,15 +158,43 @@ typedef struct {
     size_t blob_bytes;
 } target_t;
 
-static tmsg_status_t dial_url(tmsg_endpoint_t *endpoint, const char *url,
-                              int timeout_ms)
+/* Whether what is asked for can be had with such a URL. A blob's peers are not
+ * found by a URL. */
+static tmsg_status_t check_scheme(const tmsg_endpoint_t *endpoint,
+                                  const target_t *target, bool again)
 {
-    tmsg_status_t status = tmsg_link_dial(endpoint, url, timeout_ms);
+    const tmsg_scheme_t *scheme = tmsg_schemes[endpoint->link.url.kind];
 
-    if (status == TMSG_OK) {
-        status = check_devices(endpoint);
+    if (again && !scheme->sessions) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "reconnect: only tcp:// and unix:// peers can be "
+                              "found again");
     }
-    return status == TMSG_OK ? check_keyring(endpoint) : status;
+    if (scheme->dial == NULL && !target->by_blob) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "'%s': connect to a blob listener by its blob",
+                              target->url);
+    }
+    if (endpoint->devices[0] != '\0' && !scheme->devices) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: devices are for tcp:// and blobs");
+    }
+    if (endpoint->admit.keyring != NULL && !scheme->keys) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "a ucx:// peer cannot prove a key: connect to "
+                              "it with a NULL keyring, or not at all");
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t take_target(tmsg_endpoint_t *endpoint,
+                                 const target_t *target)
+{
+    if (target->by_blob) {
+        endpoint->link.url.kind = TMSG_URL_BLOB;
+        return TMSG_OK;
+    }
+    return tmsg_url_parse(target->url, &endpoint->link.url);
 }
 
 static tmsg_status_t dial(tmsg_endpoint_t *endpoint, const target_t *target,
@@ -220,20 +202,28 @@ static tmsg_status_t dial(tmsg_endpoint_t *endpoint, const target_t *target,
                           const tmsg_endpoint_params_t *read)
 {
     int timeout_ms = read->connect_timeout_ms;
+    bool again =
+        params != NULL && (params->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT);
     tmsg_status_t status = take_params(endpoint, read);
 
     if (status == TMSG_OK && target->url == NULL && !target->by_blob) {
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL");
     }
     if (status == TMSG_OK) {
-        status = ask_for_session(endpoint, target->url, params, timeout_ms);
+        status = take_target(endpoint, target);
+    }
+    if (status == TMSG_OK) {
+        status = check_scheme(endpoint, target, again);
+    }
+    if (status == TMSG_OK && again) {
+        status = tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
     }
     if (status != TMSG_OK) {
         return status;
     }
     return target->by_blob ? tmsg_attach_blob(endpoint, target->blob,
                                               target->blob_bytes, timeout_ms)
-                           : dial_url(endpoint, target->url, timeout_ms);
+                           : tmsg_link_dial(endpoint, timeout_ms);
 }
 
 static tmsg_status_t connect_to(tmsg_worker_t *worker, const target_t *target,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/worker/engine.h"
-
 #include "am/endpoint/fail.h"
+#include "am/endpoint/scheme.h"
 #include "am/engine/dispatch.h"
 #include "am/engine/endpoint.h"
 #include "am/engine/endpoint_end.h"
@@ -13,6 +12,7 @@
 #include "am/recv/parts_lane.h"
 #include "am/send/parts.h"
 #include "am/ucx/ucx_events.h"
+#include "am/worker/engine.h"
 
 const tmsg_engine_t tmsg_engine = {
     .step = tmsg_worker_step,
@@ -56,3 +56,8 @@ const tmsg_lane_user_t tmsg_lane_user = {
     .place = tmsg_parts_lane_place,
     .landed = tmsg_parts_lane_landed,
 };
+
+#define SCHEME_ADDRESS(NAME, name, form) &tmsg_scheme_##name,
+
+const tmsg_scheme_t *const tmsg_schemes[TMSG_URL_KINDS] = {
+    TMSG_SCHEMES(SCHEME_ADDRESS)};

@@ -8,6 +8,7 @@
 #include "am/connect/dialect.h"
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
+#include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/listen/knocks.h"
@@ -249,8 +250,19 @@ static void ready(tmsg_source_t *source, uint32_t events)
     }
 }
 
-tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener)
+/* Peers will need UCX on that device: what keeps it from opening shows here,
+ * not to each of them. It stays open for the first. */
+tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener,
+                                const tmsg_ucx_scope_t *scope)
 {
+    tmsg_ucx_t *ucx;
+    tmsg_status_t status =
+        tmsg_worker_ucx(listener->worker, scope, false, &ucx);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    ucx->users--;
     listener->source.ready = ready;
     return tmsg_loop_add(&listener->worker->loop, &listener->source,
                          listener->sock.fd, EPOLLIN);

@@ -6,9 +6,10 @@
 
 #include "am/listen/listener.h"
 
-/* Lock held: the listener's socket is heard from now on. Errors: NO_MEMORY,
- * IO. */
-tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener);
+/* Lock held: the listener's socket is heard from now on, of those that need UCX
+ * for `scope`. Errors: NO_MEMORY, IO, and what keeps UCX from opening. */
+tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener,
+                                const tmsg_ucx_scope_t *scope);
 
 /* Lock held: an endpoint that it accepted has connected, or ended. */
 void tmsg_accept_connected(tmsg_endpoint_t *endpoint);

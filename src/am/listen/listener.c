@@ -17,8 +17,6 @@
 #include "am/worker/lead.h"
 #include "am/worker/reach.h"
 
-#define BACKLOG 1024
-
 /* Hearing strangers has to be asked for. */
 static tmsg_status_t check_secure(const tmsg_listener_t *listener,
                                   const tmsg_listener_params_t *params,
@@ -62,80 +60,24 @@ static tmsg_status_t look_up(const tmsg_worker_t *worker, const tmsg_url_t *url,
                              : tmsg_resolve_take(*resolve_p, address_p, &count);
 }
 
-/* The network device that UCX will need; of all addresses, loopback's to try.
- */
-static tmsg_status_t find_device(const tmsg_address_t *address,
-                                 tmsg_ucx_scope_t *scope)
+/* Whether what is asked for can be had with such a URL. */
+static tmsg_status_t check_scheme(const tmsg_listener_t *listener,
+                                  const char *url)
 {
-    if (!tmsg_netif_is_any(&address->sa.any)) {
-        return tmsg_scope_of_address(&address->sa.any, scope);
+    if (listener->resume_ms != 0 && !listener->scheme->sessions) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: resume_ms is for tcp:// and unix:// alone",
+                              url);
     }
-    snprintf(scope->device, sizeof(scope->device), "lo");
-    return TMSG_OK;
-}
-
-static tmsg_status_t bind_tcp(tmsg_listener_t *listener, const tmsg_url_t *url,
-                              const tmsg_address_t *address,
-                              tmsg_ucx_scope_t *scope)
-{
-    tmsg_address_t local;
-    tmsg_status_t status =
-        tmsg_sock_listen(url, address, BACKLOG, &listener->sock);
-
-    if (status == TMSG_OK) {
-        status = tmsg_sock_local(listener->sock.fd, &local);
-    }
-    if (status == TMSG_OK) {
-        tmsg_url_format_sockaddr(&local.sa.any, local.bytes, listener->url,
-                                 sizeof(listener->url));
-        status = find_device(&local, scope);
-    }
-    return status;
-}
-
-/* Finds the network device of a blob listener's address. */
-static tmsg_status_t bind_blob(tmsg_listener_t *listener, const tmsg_url_t *url,
-                               const tmsg_address_t *address,
-                               tmsg_ucx_scope_t *scope)
-{
-    tmsg_status_t status = tmsg_scope_of_address(&address->sa.any, scope);
-
-    if (status != TMSG_OK) {
-        return status;
-    }
-    tmsg_url_format(url, listener->url, sizeof(listener->url));
-    if (getrandom(listener->token, TMSG_TOKEN_BYTES, 0) != TMSG_TOKEN_BYTES) {
-        return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+    if (listener->keyring != NULL && !listener->scheme->keys) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: a peer that speaks UCXX cannot prove a key; "
+                              "if they may come without, give it a NULL "
+                              "keyring",
+                              url);
     }
     return TMSG_OK;
 }
-
-/* UCX binds it, later, and complains on its own: whether it can is tried out
- * before. */
-static tmsg_status_t bind_ucx(tmsg_listener_t *listener, const tmsg_url_t *url,
-                              const tmsg_address_t *address,
-                              tmsg_ucx_scope_t *scope)
-{
-    tmsg_status_t status = tmsg_sock_listen(url, address, 1, &listener->sock);
-
-    if (status != TMSG_OK) {
-        return status;
-    }
-    tmsg_sock_listener_close(&listener->sock);
-    listener->sock.fd = -1;
-    listener->address = *address;
-    tmsg_url_format(url, listener->url, sizeof(listener->url));
-    return tmsg_scheme_ucx.scope(address, scope);
-}
-
-static tmsg_status_t (*const binders[])(tmsg_listener_t *listener,
-                                        const tmsg_url_t *url,
-                                        const tmsg_address_t *address,
-                                        tmsg_ucx_scope_t *scope) = {
-    [TMSG_URL_TCP] = bind_tcp,
-    [TMSG_URL_BLOB] = bind_blob,
-    [TMSG_URL_UCX] = bind_ucx,
-};
 
 /* All that may take its time, which the worker does not wait for: names, and
  * the lock of a socket file's folder. */
@@ -150,37 +92,25 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     if (status == TMSG_OK) {
         status = tmsg_url_parse(text, url);
     }
-    if (status == TMSG_OK && listener->resume_ms != 0 &&
-        (url->kind == TMSG_URL_BLOB || url->kind == TMSG_URL_UCX)) {
-        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                "%s: resume_ms is for tcp:// and unix:// alone",
-                                text);
+    if (status == TMSG_OK) {
+        listener->scheme = tmsg_schemes[url->kind];
+        status = check_scheme(listener, text);
     }
-    if (status == TMSG_OK && listener->keyring != NULL &&
-        url->kind == TMSG_URL_UCX) {
-        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                "%s: a peer that speaks UCXX cannot prove a "
-                                "key; if they may come without, give it a NULL "
-                                "keyring",
-                                text);
+    if (status == TMSG_OK) {
+        status = tmsg_listener_name_devices(params, url->kind, listener);
     }
     if (status != TMSG_OK) {
         return status;
     }
-    status = tmsg_listener_name_devices(params, url->kind, listener);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    if (url->kind == TMSG_URL_UNIX) {
-        tmsg_url_format(url, listener->url, sizeof(listener->url));
-        return tmsg_sock_listen(url, NULL, BACKLOG, &listener->sock);
+    if (tmsg_url_has_path(url)) {
+        return listener->scheme->bind(listener, url, NULL, scope);
     }
     status = look_up(listener->worker, url, &resolve, &address);
     if (status == TMSG_OK) {
         status = check_secure(listener, params, text, &address->sa.any);
     }
     if (status == TMSG_OK) {
-        status = binders[url->kind](listener, url, address, scope);
+        status = listener->scheme->bind(listener, url, address, scope);
     }
     if (status == TMSG_OK) {
         tmsg_devices_apply(listener->devices, scope);
@@ -189,41 +119,8 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     return status;
 }
 
-static tmsg_status_t listen_blob(tmsg_listener_t *listener,
-                                 const tmsg_ucx_scope_t *scope)
-{
-    tmsg_status_t status =
-        tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
-
-    if (status == TMSG_OK) {
-        status = tmsg_attach_blob_of(listener->ucx, listener->token, 0,
-                                     listener->keyring != NULL, &listener->blob,
-                                     &listener->blob_bytes);
-    }
-    return status != TMSG_OK || listener->keyring == NULL
-               ? status
-               : tmsg_proved_create(listener->blob, listener->blob_bytes,
-                                    &listener->proved);
-}
-
-/* Peers will need UCX on that device: what keeps it from opening shows here,
- * not to each of them. It stays open for the first. */
-static tmsg_status_t listen_socket(tmsg_listener_t *listener,
-                                   const tmsg_ucx_scope_t *scope)
-{
-    tmsg_ucx_t *ucx;
-    tmsg_status_t status =
-        tmsg_worker_ucx(listener->worker, scope, false, &ucx);
-
-    if (status != TMSG_OK) {
-        return status;
-    }
-    ucx->users--;
-    return tmsg_accept_begin(listener);
-}
-
 /* Takes a prepared listener into its worker. */
-static tmsg_status_t start(tmsg_listener_t *listener, tmsg_url_kind_t kind,
+static tmsg_status_t start(tmsg_listener_t *listener,
                            const tmsg_ucx_scope_t *scope)
 {
     tmsg_worker_t *worker = listener->worker;
@@ -232,10 +129,7 @@ static tmsg_status_t start(tmsg_listener_t *listener, tmsg_url_kind_t kind,
     listener->next = worker->listeners;
     worker->listeners = listener;
     if (status == TMSG_OK) {
-        status = kind == TMSG_URL_BLOB ? listen_blob(listener, scope)
-                 : kind == TMSG_URL_UCX
-                     ? tmsg_scheme_ucx.listen(listener, scope)
-                     : listen_socket(listener, scope);
+        status = listener->scheme->listen(listener, scope);
     }
     if (status != TMSG_OK) {
         tmsg_listener_release(listener);
@@ -278,7 +172,7 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
         return status;
     }
     tmsg_worker_lock(worker);
-    status = start(listener, parsed.kind, &scope);
+    status = start(listener, &scope);
     tmsg_worker_unlock(worker);
     if (status == TMSG_OK) {
         *listener_p = listener;
@@ -368,7 +262,9 @@ void tmsg_listener_release(tmsg_listener_t *listener)
     tmsg_knocks_free(listener);
     if (listener->ucx != NULL) {
         listener->ucx->users--;
-        tmsg_scheme_ucx.unlisten(listener);
+    }
+    if (listener->scheme->unlisten != NULL) {
+        listener->scheme->unlisten(listener);
     }
     free(listener->blob);
     tmsg_proved_free(listener->proved);

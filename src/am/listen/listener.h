@@ -10,9 +10,12 @@
 #include "am/net/sock.h"
 #include "am/worker/worker.h"
 
+#define TMSG_BACKLOG 1024 /* connections that a kernel keeps to be accepted */
+
 struct tmsg_listener {
     tmsg_listener_t *next; /* in its worker's list */
     tmsg_worker_t *worker;
+    const struct tmsg_scheme *scheme;
     tmsg_accept_fn on_accept; /* NULL: the listener keeps its endpoints */
     void *on_accept_arg;
     int handshake_timeout_ms;

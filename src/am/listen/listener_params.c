@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "am/endpoint/conn.h"
+#include "am/endpoint/scheme.h"
 #include "am/listen/listener.h"
 #include "am/net/url.h"
 #include "am/worker/reach.h"
@@ -113,7 +114,7 @@ tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
     if (status != TMSG_OK) {
         return status;
     }
-    if (kind != TMSG_URL_TCP || url.kind != TMSG_URL_TCP ||
+    if (!tmsg_schemes[kind]->advertises || url.kind != kind ||
         url.host[0] == '\0') {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "%s: only tcp://host:port can be advertised, and "
@@ -139,7 +140,7 @@ tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
         params->devices == NULL) {
         return TMSG_OK;
     }
-    if (kind != TMSG_URL_TCP && kind != TMSG_URL_BLOB) {
+    if (!tmsg_schemes[kind]->devices) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "listener: devices are for tcp:// and blob://");
     }

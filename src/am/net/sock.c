@@ -31,14 +31,12 @@
 static const char *name_of(const tmsg_url_t *url, const tmsg_address_t *address,
                            char text[TMSG_URL_TEXT_BYTES])
 {
-    if (url->kind == TMSG_URL_UNIX || address == NULL) {
+    if (tmsg_url_has_path(url) || address == NULL) {
         return tmsg_url_format(url, text, TMSG_URL_TEXT_BYTES);
     }
     tmsg_url_format_sockaddr(&address->sa.any, address->bytes, text,
                              TMSG_URL_TEXT_BYTES);
-    if (url->kind == TMSG_URL_UCX) {
-        tmsg_url_as_ucx(text);
-    }
+    tmsg_url_rename(text, TMSG_URL_TEXT_BYTES, url->kind);
     return text;
 }
 
@@ -269,7 +267,7 @@ tmsg_status_t tmsg_sock_listen(const tmsg_url_t *url,
     tmsg_sock_listener_t listener = {.fd = -1};
     tmsg_status_t status;
 
-    if (url->kind == TMSG_URL_UNIX) {
+    if (tmsg_url_has_path(url)) {
         status = listen_unix(name, url->path, backlog, &listener);
     } else {
         status = listen_tcp(name, address, backlog, &listener.fd);
@@ -399,7 +397,7 @@ static int connect_now(int fd, const tmsg_url_t *url,
 {
     int lock, result = connect(fd, &address->sa.any, address->bytes);
 
-    if (result == 0 || url->kind != TMSG_URL_UNIX || errno != ECONNREFUSED) {
+    if (result == 0 || !tmsg_url_has_path(url) || errno != ECONNREFUSED) {
         return result;
     }
     if (!is_new(url->path)) {
@@ -422,7 +420,7 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
     tmsg_address_t local;
     int fd;
 
-    if (url->kind == TMSG_URL_UNIX) {
+    if (tmsg_url_has_path(url)) {
         local = unix_address(url->path);
         address = &local;
     }

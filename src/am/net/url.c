@@ -12,6 +12,19 @@
 
 #include "core/error.h"
 
+/* What follows the scheme. */
+typedef enum { HOST_PORT, HOST, PATH } form_t;
+
+#define SCHEME_ROW(NAME, name, form) {#name, form},
+#define SCHEME_WORD(NAME, name, form) " " #name "://"
+
+static const struct {
+    const char *name;
+    form_t form;
+} schemes[TMSG_URL_KINDS] = {TMSG_SCHEMES(SCHEME_ROW)};
+
+static form_t form_of(const tmsg_url_t *url) { return schemes[url->kind].form; }
+
 static tmsg_status_t bad(const char *text, const char *why)
 {
     return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "URL '%.300s': %s", text,
@@ -54,8 +67,8 @@ static bool is_ipv6(const char *host, struct in6_addr *parsed)
 }
 
 /* fe80::1 is on every device, and its zone says on which it is meant; all other
- * addresses are one. NULL: it is as it should be. A blob names a device alone,
- * for which the first will do. */
+ * addresses are one. NULL: it is as it should be. Without a port a device alone
+ * is named, for which the first will do. */
 static const char *wrong_zone(const tmsg_url_t *url,
                               const struct in6_addr *address)
 {
@@ -68,7 +81,7 @@ static const char *wrong_zone(const tmsg_url_t *url,
                "alone: leave it out";
     }
     return !has_zone && IN6_IS_ADDR_LINKLOCAL(address) &&
-                   url->kind != TMSG_URL_BLOB
+                   form_of(url) == HOST_PORT
                ? "a link-local address needs its network device as the zone, "
                  "as in [fe80::1%eth0]"
                : NULL;
@@ -159,25 +172,18 @@ static tmsg_status_t take_path(const char *text, const char *from,
 static tmsg_status_t take_scheme(const char *text, tmsg_url_t *url,
                                  const char **rest_p)
 {
-    static const struct {
-        const char *prefix;
-        tmsg_url_kind_t kind;
-    } schemes[] = {{"tcp://", TMSG_URL_TCP},
-                   {"unix://", TMSG_URL_UNIX},
-                   {"blob://", TMSG_URL_BLOB},
-                   {"ucx://", TMSG_URL_UCX}};
+    for (int kind = 0; kind < TMSG_URL_KINDS; kind++) {
+        size_t length = strlen(schemes[kind].name);
 
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
-        size_t length = strlen(schemes[i].prefix);
-
-        if (strncmp(text, schemes[i].prefix, length) == 0) {
-            url->kind = schemes[i].kind;
-            *rest_p = text + length;
+        if (strncmp(text, schemes[kind].name, length) == 0 &&
+            strncmp(text + length, "://", 3) == 0) {
+            url->kind = (tmsg_url_kind_t)kind;
+            *rest_p = text + length + 3;
             return TMSG_OK;
         }
     }
     if (strstr(text, "://") != NULL) {
-        return bad(text, "the scheme is none of tcp, unix, blob and ucx");
+        return bad(text, "the scheme is none of" TMSG_SCHEMES(SCHEME_WORD));
     }
     if (*text == '\0') {
         return bad(text, "it is empty");
@@ -198,11 +204,11 @@ tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p)
     }
     memset(&url, 0, sizeof(url));
     status = take_scheme(text, &url, &rest);
-    if (status == TMSG_OK && url.kind == TMSG_URL_UNIX) {
+    if (status == TMSG_OK && form_of(&url) == PATH) {
         status = take_path(text, rest, &url);
     } else if (status == TMSG_OK) {
         status = take_host(text, rest, &url, &rest);
-        if (status == TMSG_OK && url.kind != TMSG_URL_BLOB) {
+        if (status == TMSG_OK && form_of(&url) == HOST_PORT) {
             status = take_port(text, rest, &url);
         } else if (status == TMSG_OK && *rest != '\0') {
             status = bad(text, "nothing can follow the host");
@@ -214,24 +220,27 @@ tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p)
     return status;
 }
 
+bool tmsg_url_has_path(const tmsg_url_t *url) { return form_of(url) == PATH; }
+
+const char *tmsg_url_scheme(tmsg_url_kind_t kind) { return schemes[kind].name; }
+
 const char *tmsg_url_format(const tmsg_url_t *url, char *text, size_t bytes)
 {
+    const char *scheme = schemes[url->kind].name;
     bool is_v6 = strchr(url->host, ':') != NULL;
     const char *open = is_v6 ? "[" : "";
     const char *close = is_v6 ? "]" : "";
 
-    switch (url->kind) {
-    case TMSG_URL_TCP:
-    case TMSG_URL_UCX:
-        snprintf(text, bytes, "%s://%s%s%s:%u",
-                 url->kind == TMSG_URL_UCX ? "ucx" : "tcp", open, url->host,
-                 close, url->port);
+    switch (form_of(url)) {
+    case HOST_PORT:
+        snprintf(text, bytes, "%s://%s%s%s:%u", scheme, open, url->host, close,
+                 url->port);
         break;
-    case TMSG_URL_UNIX:
-        snprintf(text, bytes, "unix://%s", url->path);
+    case PATH:
+        snprintf(text, bytes, "%s://%s", scheme, url->path);
         break;
-    case TMSG_URL_BLOB:
-        snprintf(text, bytes, "blob://%s%s%s", open, url->host, close);
+    case HOST:
+        snprintf(text, bytes, "%s://%s%s%s", scheme, open, url->host, close);
         break;
     }
     return text;
@@ -301,9 +310,12 @@ const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
     return text;
 }
 
-void tmsg_url_as_ucx(char *text)
+void tmsg_url_rename(char *text, size_t bytes, tmsg_url_kind_t kind)
 {
+    char address[TMSG_URL_TEXT_BYTES];
+
     if (strncmp(text, "tcp://", 6) == 0) {
-        memcpy(text, "ucx", 3);
+        snprintf(address, sizeof(address), "%s", text + 6);
+        snprintf(text, bytes, "%s://%s", schemes[kind].name, address);
     }
 }

@@ -3,6 +3,7 @@
 #ifndef TMSG_AM_NET_URL_H
 #define TMSG_AM_NET_URL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -13,18 +14,23 @@
 #define TMSG_URL_PATH_BYTES 108 /* of sockaddr_un */
 #define TMSG_URL_TEXT_BYTES 272 /* holds every URL we format, NUL included */
 
-typedef enum {
-    TMSG_URL_TCP = 0,
-    TMSG_URL_UNIX = 1,
-    TMSG_URL_BLOB = 2,
-    TMSG_URL_UCX = 3
-} tmsg_url_kind_t;
+/* The schemes, a line each: SCHEME(NAME, name, what follows "name://"). What a
+ * scheme does is said by tmsg_scheme_<name>, see endpoint/scheme.h. */
+#define TMSG_SCHEMES(SCHEME)                                                   \
+    SCHEME(TCP, tcp, HOST_PORT)                                                \
+    SCHEME(UNIX, unix, PATH)                                                   \
+    SCHEME(BLOB, blob, HOST)                                                   \
+    SCHEME(UCX, ucx, HOST_PORT)
+
+#define TMSG_URL_KIND(NAME, name, form) TMSG_URL_##NAME,
+
+typedef enum { TMSG_SCHEMES(TMSG_URL_KIND) TMSG_URL_KINDS } tmsg_url_kind_t;
 
 typedef struct {
     tmsg_url_kind_t kind;
     char host[TMSG_URL_HOST_BYTES]; /* no brackets; "": loopback */
-    uint16_t port;                  /* tcp, ucx; 0 lets the kernel pick one */
-    char path[TMSG_URL_PATH_BYTES]; /* unix: absolute */
+    uint16_t port;                  /* of HOST_PORT; 0: the kernel picks one */
+    char path[TMSG_URL_PATH_BYTES]; /* of PATH: absolute */
 } tmsg_url_t;
 
 /* Parses "tcp://host:port", "host:port" (which means tcp), "ucx://host:port",
@@ -46,7 +52,14 @@ const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
                                      socklen_t address_bytes, char *text,
                                      size_t bytes);
 
-/* Turns "tcp://" in front of such a text into "ucx://". */
-void tmsg_url_as_ucx(char *text);
+/* Turns "tcp://" in front of such a text into another scheme, cut to `bytes`.
+ */
+void tmsg_url_rename(char *text, size_t bytes, tmsg_url_kind_t kind);
+
+/* Whether a file stands in the URL, and no host. */
+bool tmsg_url_has_path(const tmsg_url_t *url);
+
+/* "tcp", of a scheme. */
+const char *tmsg_url_scheme(tmsg_url_kind_t kind);
 
 #endif

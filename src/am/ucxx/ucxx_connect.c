@@ -377,7 +377,7 @@ static void name(const struct sockaddr *address, socklen_t bytes, char *url,
                  size_t url_bytes)
 {
     tmsg_url_format_sockaddr(address, bytes, url, url_bytes);
-    tmsg_url_as_ucx(url);
+    tmsg_url_rename(url, url_bytes, TMSG_URL_UCX);
 }
 
 static void name_client(tmsg_endpoint_t *endpoint, ucp_conn_request_h request)
@@ -497,17 +497,37 @@ void tmsg_ucxx_unlisten(tmsg_listener_t *listener)
 {
     tmsg_ucx_t *ucx = listener->ucx;
 
-    if (ucx->keeper == listener) {
+    if (ucx != NULL && ucx->keeper == listener) {
         ucx->keeper = NULL;
         ucx->retired = true;
         tmsg_ucx_events.sweep(listener->worker);
     }
 }
 
+/* UCX binds it, later, and complains on its own: whether it can is tried out
+ * before. */
+static tmsg_status_t bind_ucx(tmsg_listener_t *listener, const tmsg_url_t *url,
+                              const tmsg_address_t *address,
+                              tmsg_ucx_scope_t *scope)
+{
+    tmsg_status_t status = tmsg_sock_listen(url, address, 1, &listener->sock);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_sock_listener_close(&listener->sock);
+    listener->sock.fd = -1;
+    listener->address = *address;
+    tmsg_url_format(url, listener->url, sizeof(listener->url));
+    return tmsg_ucxx_scope(address, scope);
+}
+
+/* UCX 1.13 does not connect to ::1, which a name may come to first. */
 const tmsg_scheme_t tmsg_scheme_ucx = {
+    .ipv4_first = true,
     .begin = tmsg_ucxx_begin,
     .dial = tmsg_ucxx_dial,
-    .scope = tmsg_ucxx_scope,
+    .bind = bind_ucx,
     .listen = tmsg_ucxx_listen,
     .unlisten = tmsg_ucxx_unlisten,
     .arrived = tmsg_ucxx_arrived,

@@ -85,7 +85,7 @@ static const struct {
     {"tcp://", "no port"},
     {"ucx://host", "no port"},
     {"ucx://host:65536", "not within 0 to 65535"},
-    {"ucxx://host:1", "none of tcp, unix, blob and ucx"},
+    {"ucxx://host:1", "none of tcp:// unix:// blob:// ucx://"},
     {"localhost", "no port"},
     {"localhost:", "no port"},
     {"[::1]", "no port"},

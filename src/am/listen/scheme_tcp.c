@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tcp://host:port - a socket at an address, by which the connection begins. */
+#include <stdio.h>
+
+#include "am/connect/link.h"
+#include "am/endpoint/scheme.h"
+#include "am/listen/accept.h"
+#include "am/net/netif.h"
+#include "am/worker/reach.h"
+
+/* The network device that UCX will need; of all addresses, loopback's to try.
+ */
+static tmsg_status_t find_device(const tmsg_address_t *address,
+                                 tmsg_ucx_scope_t *scope)
+{
+    if (!tmsg_netif_is_any(&address->sa.any)) {
+        return tmsg_scope_of_address(&address->sa.any, scope);
+    }
+    snprintf(scope->device, sizeof(scope->device), "lo");
+    return TMSG_OK;
+}
+
+static tmsg_status_t bind_tcp(tmsg_listener_t *listener, const tmsg_url_t *url,
+                              const tmsg_address_t *address,
+                              tmsg_ucx_scope_t *scope)
+{
+    tmsg_address_t local;
+    tmsg_status_t status =
+        tmsg_sock_listen(url, address, TMSG_BACKLOG, &listener->sock);
+
+    if (status == TMSG_OK) {
+        status = tmsg_sock_local(listener->sock.fd, &local);
+    }
+    if (status == TMSG_OK) {
+        tmsg_url_format_sockaddr(&local.sa.any, local.bytes, listener->url,
+                                 sizeof(listener->url));
+        status = find_device(&local, scope);
+    }
+    return status;
+}
+
+const tmsg_scheme_t tmsg_scheme_tcp = {
+    .keys = true,
+    .devices = true,
+    .sessions = true,
+    .advertises = true,
+    .dial = tmsg_link_dial_address,
+    .bind = bind_tcp,
+    .listen = tmsg_accept_begin,
+};
