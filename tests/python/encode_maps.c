@@ -132,7 +132,7 @@ static void print_payload(const tmsg_plan_t *plan)
         print_hex(plan->contiguous, plan->bytes);
     }
     for (size_t i = 0; i < plan->iov_count; i++) {
-        print_hex(plan->iov[i].buffer, plan->iov[i].length);
+        print_hex(plan->iov[i].iov_base, plan->iov[i].iov_len);
     }
 }
 

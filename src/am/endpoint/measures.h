@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <tensormsg/map.h>
-#include <ucp/api/ucp.h>
 
 #include "memory/pool.h"
 #include "serialize/header.h"
@@ -76,7 +76,7 @@ typedef struct {
 typedef struct {
     uint64_t bytes;
     const void *contiguous; /* with iov_count 0 */
-    ucp_dt_iov_t *iov;
+    struct iovec *iov;
     size_t iov_count;
     tmsg_pool_block_t list;    /* where iov is */
     tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */

@@ -170,7 +170,7 @@ static ssize_t read_some(const tmsg_endpoint_t *endpoint, uint64_t address,
 
 /* Pieces that are yet to be read, the first of them from `done` bytes on. */
 typedef struct {
-    const ucp_dt_iov_t *piece, *end;
+    const struct iovec *piece, *end;
     size_t done;
 } rest_t;
 
@@ -182,12 +182,12 @@ static size_t list_next(rest_t *rest, struct iovec *places, size_t *count_p)
 
     while (rest->piece < rest->end && count < PLACES_MOST &&
            bytes < BYTES_MOST) {
-        size_t left = rest->piece->length - rest->done;
+        size_t left = rest->piece->iov_len - rest->done;
         size_t most = BYTES_MOST - bytes;
         size_t some = left < most ? left : most;
 
         places[count++] =
-            (struct iovec){(uint8_t *)rest->piece->buffer + rest->done, some};
+            (struct iovec){(uint8_t *)rest->piece->iov_base + rest->done, some};
         bytes += some;
         rest->piece += some == left;
         rest->done = some == left ? 0 : rest->done + some;
@@ -197,7 +197,7 @@ static size_t list_next(rest_t *rest, struct iovec *places, size_t *count_p)
 }
 
 static ucs_status_t read_all(const tmsg_endpoint_t *endpoint, uint64_t address,
-                             const ucp_dt_iov_t *pieces, size_t count,
+                             const struct iovec *pieces, size_t count,
                              size_t *read_p)
 {
     rest_t rest = {.piece = pieces, .end = pieces + count};
@@ -225,7 +225,7 @@ static ucs_status_t read_all(const tmsg_endpoint_t *endpoint, uint64_t address,
 }
 
 ucs_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
-                           const ucp_dt_iov_t *pieces, size_t count,
+                           const struct iovec *pieces, size_t count,
                            size_t *read_p)
 {
     ucs_status_t ucs = read_all(endpoint, in->address, pieces, count, read_p);
@@ -250,12 +250,12 @@ const char *tmsg_cma_blame(const tmsg_endpoint_t *endpoint,
                : "its memory cannot be read in the sender";
 }
 
-const void *tmsg_cma_place(const ucp_dt_iov_t *pieces, size_t read)
+const void *tmsg_cma_place(const struct iovec *pieces, size_t read)
 {
-    while (read >= pieces->length) {
-        read -= (pieces++)->length;
+    while (read >= pieces->iov_len) {
+        read -= (pieces++)->iov_len;
     }
-    return (const uint8_t *)pieces->buffer + read;
+    return (const uint8_t *)pieces->iov_base + read;
 }
 
 void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <ucp/api/ucp.h>
 
@@ -72,7 +73,7 @@ bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
  * peer that is alive. UCS_ERR_CANCELED: the peer is gone, or has given the
  * connection up. */
 ucs_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
-                           const ucp_dt_iov_t *pieces, size_t count,
+                           const struct iovec *pieces, size_t count,
                            size_t *read_p);
 
 /* What is wrong with the memory at which a read stopped, in words. */
@@ -80,7 +81,7 @@ const char *tmsg_cma_blame(const tmsg_endpoint_t *endpoint,
                            const tmsg_cma_in_t *in, size_t read);
 
 /* Where in the pieces it stopped. */
-const void *tmsg_cma_place(const ucp_dt_iov_t *pieces, size_t read);
+const void *tmsg_cma_place(const struct iovec *pieces, size_t read);
 
 /* The payload will not be read (any more). */
 void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,

@@ -23,8 +23,8 @@
 
 /* Bytes that are written or read: of a list, or of one piece. */
 typedef struct {
-    ucp_dt_iov_t one;
-    const ucp_dt_iov_t *at;
+    struct iovec one;
+    const struct iovec *at;
     size_t done; /* of *at */
     uint64_t left;
 } tmsg_lane_bytes_t;

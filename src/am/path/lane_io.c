@@ -32,7 +32,7 @@
 static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
                         size_t count, uint64_t length)
 {
-    bytes->one = (ucp_dt_iov_t){(void *)(uintptr_t)data, length};
+    bytes->one = (struct iovec){(void *)(uintptr_t)data, length};
     bytes->at = count > 1 ? data : &bytes->one;
     bytes->done = 0;
     bytes->left = length;
@@ -42,19 +42,19 @@ static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
 static size_t list_bytes(const tmsg_lane_bytes_t *bytes, size_t most,
                          struct iovec *places, size_t room)
 {
-    const ucp_dt_iov_t *at = bytes->at;
+    const struct iovec *at = bytes->at;
     size_t done = bytes->done, count = 0;
     uint64_t left = bytes->left < most ? bytes->left : most;
 
     for (; left > 0 && count < room; at++) {
-        size_t length = at->length - done;
+        size_t length = at->iov_len - done;
 
         if (length > left) {
             length = (size_t)left;
         }
         if (length > 0) {
             places[count++] =
-                (struct iovec){(uint8_t *)at->buffer + done, length};
+                (struct iovec){(uint8_t *)at->iov_base + done, length};
         }
         left -= length;
         done = 0;
@@ -66,8 +66,8 @@ static void pass_bytes(tmsg_lane_bytes_t *bytes, size_t moved)
 {
     bytes->left -= moved;
     bytes->done += moved;
-    while (bytes->left > 0 && bytes->done >= bytes->at->length) {
-        bytes->done -= bytes->at->length;
+    while (bytes->left > 0 && bytes->done >= bytes->at->iov_len) {
+        bytes->done -= bytes->at->iov_len;
         bytes->at++;
     }
 }

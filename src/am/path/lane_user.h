@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <tensormsg/endpoint.h>
 #include <tensormsg/message.h>
@@ -26,9 +27,9 @@ typedef struct {
 /* Where a part goes; with message NULL it is thrown away. */
 typedef struct {
     tmsg_message_t *message;
-    void *data; /* with count > 1 a list of ucp_dt_iov_t */
+    void *data; /* with count > 1 a list of struct iovec */
     size_t count;
-    ucp_dt_iov_t *list; /* to be freed when it has landed */
+    struct iovec *list; /* to be freed when it has landed */
 } tmsg_lane_place_t;
 
 typedef struct {

@@ -209,7 +209,7 @@ static void fetch_reported(void *request, ucs_status_t ucs, size_t length,
 }
 
 static ucs_status_ptr_t start_ucx(tmsg_message_t *message,
-                                  const ucp_dt_iov_t *pieces, size_t count)
+                                  const struct iovec *pieces, size_t count)
 {
     ucp_request_param_t param = {
         .op_attr_mask =
@@ -228,12 +228,12 @@ static ucs_status_ptr_t start_ucx(tmsg_message_t *message,
         return ucp_am_recv_data_nbx(message->ucx->ucp, data,
                                     (void *)(uintptr_t)pieces, count, &param);
     } /* UCX does better without a list of one */
-    return ucp_am_recv_data_nbx(message->ucx->ucp, data, pieces[0].buffer,
-                                pieces[0].length, &param);
+    return ucp_am_recv_data_nbx(message->ucx->ucp, data, pieces[0].iov_base,
+                                pieces[0].iov_len, &param);
 }
 
 static ucs_status_t read_now(tmsg_message_t *message,
-                             const ucp_dt_iov_t *pieces, size_t count)
+                             const struct iovec *pieces, size_t count)
 {
     size_t read;
     ucs_status_t ucs = tmsg_cma_read(message->endpoint, &message->to_read,
@@ -250,7 +250,7 @@ static ucs_status_t read_now(tmsg_message_t *message,
 
 static tmsg_status_t start_rendezvous(tmsg_message_t *message)
 {
-    const ucp_dt_iov_t *pieces;
+    const struct iovec *pieces;
     size_t count;
     tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
     ucs_status_ptr_t request;

@@ -4,6 +4,8 @@
 #ifndef TMSG_AM_RECV_MESSAGE_H
 #define TMSG_AM_RECV_MESSAGE_H
 
+#include <sys/uio.h>
+
 #include <ucp/api/ucp.h>
 
 #include <tensormsg/message.h>
@@ -87,14 +89,14 @@ struct tmsg_message {
     uint8_t *checksums;      /* these, where the body does not stay */
     uint8_t *raw;            /* with TMSG_WORKER_CAPTURE: preamble and body */
     uint8_t *body;           /* a spilled one, padded, on its way */
-    ucp_dt_iov_t few_pieces[TMSG_MESSAGE_PIECES];
+    struct iovec few_pieces[TMSG_MESSAGE_PIECES];
     tmsg_message_t *next_in_order;
     tmsg_node_t queue;     /* of the worker's fetch, then ready */
     tmsg_node_t own_queue; /* endpoint's ready; a STREAM's: rx_unread */
     /* Not zeroed with the rest, the first seven kept with the record: */
     tmsg_store_t *store;
     tmsg_map_t *map;
-    ucp_dt_iov_t *pieces;        /* of a payload that is written to more */
+    struct iovec *pieces;        /* of a payload that is written to more */
     size_t piece_room;           /* of these */
     tmsg_parts_in_t *parts_kept; /* a record of parts for the next one */
     uint8_t *room; /* for the payload of a repeat that is not small */

@@ -43,7 +43,7 @@ typedef struct {
     void *data;              /* UCX's descriptor, unless it is to be read */
     bool is_read;
     tmsg_cma_in_t to_read;
-    ucp_dt_iov_t *iov;   /* where it goes, if that is several places */
+    struct iovec *iov;   /* where it goes, if that is several places */
     tmsg_chunk_t *chunk; /* where it is copied on from; NULL: it is not */
     tmsg_copy_t copy;
 } part_t;
@@ -217,7 +217,7 @@ static ucs_status_ptr_t start_ucx(part_t *part, void *place, size_t count,
 }
 
 /* By way of a chunk or straight into its place. */
-static const void *place_of(const part_t *part, const ucp_dt_iov_t *pieces,
+static const void *place_of(const part_t *part, const struct iovec *pieces,
                             size_t read)
 {
     const tmsg_part_range_t *range = &part->range;
@@ -231,8 +231,8 @@ static const void *place_of(const part_t *part, const ucp_dt_iov_t *pieces,
 
 static ucs_status_t read_now(part_t *part, void *place, size_t count)
 {
-    const ucp_dt_iov_t one = {place, part->range.bytes};
-    const ucp_dt_iov_t *pieces = count > 1 ? place : &one;
+    const struct iovec one = {place, part->range.bytes};
+    const struct iovec *pieces = count > 1 ? place : &one;
     size_t read;
     ucs_status_t ucs = tmsg_cma_read(part->endpoint, &part->to_read, pieces,
                                      count > 1 ? count : 1, &read);

@@ -29,7 +29,7 @@ struct tmsg_parts_in {
     uint8_t *arrived;    /* a bit for each part */
     uint32_t sliced;     /* number of the first slice, `count` without any */
     uint64_t left_bytes; /* that travel so */
-    const ucp_dt_iov_t *place; /* of these, once there is one */
+    const struct iovec *place; /* of these, once there is one */
     size_t places;
     uint64_t *ends; /* of each of several places, among these bytes */
 };
@@ -294,7 +294,7 @@ tmsg_status_t tmsg_parts_layout_place(tmsg_message_t *message)
         return tmsg_error_memory("a list of a message's tensors");
     }
     for (size_t i = 0; i < parts->places; i++) {
-        end += parts->place[i].length;
+        end += parts->place[i].iov_len;
         parts->ends[i] = end;
     }
     return TMSG_OK;
@@ -319,15 +319,15 @@ static size_t find_place(const tmsg_parts_in_t *parts, uint64_t offset)
 
 void *tmsg_parts_layout_slice(const tmsg_message_t *message,
                               const tmsg_part_range_t *range,
-                              ucp_dt_iov_t **iov_p, size_t *count_p)
+                              struct iovec **iov_p, size_t *count_p)
 {
     const tmsg_parts_in_t *parts = message->parts;
     uint64_t offset = range->offset, bytes = range->bytes;
     size_t first, last;
-    ucp_dt_iov_t *iov;
+    struct iovec *iov;
 
     if (parts->places == 1) {
-        return (uint8_t *)parts->place[0].buffer + offset;
+        return (uint8_t *)parts->place[0].iov_base + offset;
     }
     first = find_place(parts, offset);
     last = find_place(parts, offset + bytes - 1);
@@ -337,15 +337,15 @@ void *tmsg_parts_layout_slice(const tmsg_message_t *message,
     }
     for (size_t i = first; i <= last; i++) {
         uint64_t skip =
-            i > first ? 0 : offset - (parts->ends[i] - parts->place[i].length);
-        uint64_t room = parts->place[i].length - skip;
+            i > first ? 0 : offset - (parts->ends[i] - parts->place[i].iov_len);
+        uint64_t room = parts->place[i].iov_len - skip;
 
         iov[i - first] =
-            (ucp_dt_iov_t){(uint8_t *)parts->place[i].buffer + skip,
+            (struct iovec){(uint8_t *)parts->place[i].iov_base + skip,
                            room < bytes ? room : bytes};
-        bytes -= iov[i - first].length;
+        bytes -= iov[i - first].iov_len;
     }
     *iov_p = iov;
     *count_p = last - first + 1;
-    return *count_p > 1 ? (void *)iov : iov[0].buffer;
+    return *count_p > 1 ? (void *)iov : iov[0].iov_base;
 }

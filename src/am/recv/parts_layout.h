@@ -42,6 +42,6 @@ tmsg_status_t tmsg_parts_layout_place(tmsg_message_t *message);
  * *count_p. *iov_p is the caller's to free. NULL: no memory. */
 void *tmsg_parts_layout_slice(const tmsg_message_t *message,
                               const tmsg_part_range_t *range,
-                              ucp_dt_iov_t **iov_p, size_t *count_p);
+                              struct iovec **iov_p, size_t *count_p);
 
 #endif

@@ -51,15 +51,15 @@ void tmsg_place_landed(tmsg_message_t *message)
 /* Pieces that are being made; beyond `room` they are only counted. */
 typedef struct {
     tmsg_message_t *message;
-    ucp_dt_iov_t *iov;
+    struct iovec *iov;
     size_t room;
     size_t count;
-    ucp_dt_iov_t last;
+    struct iovec last;
 } pieces_t;
 
 static void put(pieces_t *pieces, void *data, size_t bytes)
 {
-    pieces->last = (ucp_dt_iov_t){data, bytes};
+    pieces->last = (struct iovec){data, bytes};
     if (pieces->count < pieces->room) {
         pieces->iov[pieces->count] = pieces->last;
     }
@@ -68,7 +68,7 @@ static void put(pieces_t *pieces, void *data, size_t bytes)
 
 static void extend(pieces_t *pieces, size_t bytes)
 {
-    pieces->last.length += bytes;
+    pieces->last.iov_len += bytes;
     if (pieces->count <= pieces->room) {
         pieces->iov[pieces->count - 1] = pieces->last;
     }
@@ -93,10 +93,10 @@ static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart, size_t index)
     uint8_t *data = message->stage == NULL ? entry->tensor.data
                                            : tmsg_stage_in_host(message, index);
 
-    if (!apart && pieces->count > 0 && pieces->last.buffer != message->body &&
-        data == (uint8_t *)pieces->last.buffer + pieces->last.length + gap &&
+    if (!apart && pieces->count > 0 && pieces->last.iov_base != message->body &&
+        data == (uint8_t *)pieces->last.iov_base + pieces->last.iov_len + gap &&
         (gap == 0 ||
-         (is_own(message, data) && is_own(message, pieces->last.buffer)))) {
+         (is_own(message, data) && is_own(message, pieces->last.iov_base)))) {
         extend(pieces, gap + entry->bytes);
         return;
     }
@@ -115,7 +115,7 @@ static void make(pieces_t *pieces, bool slices)
     bool apart = false;
 
     pieces->count = 0;
-    pieces->last = (ucp_dt_iov_t){NULL, 0};
+    pieces->last = (struct iovec){NULL, 0};
     if (slices != (message->extra.split.slice > 0)) {
         return; /* there is nothing of it */
     }
@@ -145,7 +145,7 @@ static void make(pieces_t *pieces, bool slices)
 }
 
 static tmsg_status_t list(tmsg_message_t *message, bool slices,
-                          const ucp_dt_iov_t **pieces_p, size_t *count_p)
+                          const struct iovec **pieces_p, size_t *count_p)
 {
     pieces_t pieces = {.message = message,
                        .iov = message->few_pieces,
@@ -174,13 +174,13 @@ static tmsg_status_t list(tmsg_message_t *message, bool slices,
 }
 
 tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
-                                const ucp_dt_iov_t **pieces_p, size_t *count_p)
+                                const struct iovec **pieces_p, size_t *count_p)
 {
     return list(message, false, pieces_p, count_p);
 }
 
 tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
-                                const ucp_dt_iov_t **pieces_p, size_t *count_p)
+                                const struct iovec **pieces_p, size_t *count_p)
 {
     return list(message, true, pieces_p, count_p);
 }
@@ -188,7 +188,7 @@ tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
 tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)
 {
     uint64_t at = tmsg_payload_spill(&message->head);
-    const ucp_dt_iov_t *pieces;
+    const struct iovec *pieces;
     size_t count;
     tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
 
@@ -196,9 +196,9 @@ tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)
         return status;
     }
     for (size_t i = 0; i < count; i++) {
-        memcpy(pieces[i].buffer, (const uint8_t *)payload + at,
-               pieces[i].length);
-        at += pieces[i].length;
+        memcpy(pieces[i].iov_base, (const uint8_t *)payload + at,
+               pieces[i].iov_len);
+        at += pieces[i].iov_len;
     }
     return TMSG_OK;
 }

@@ -23,13 +23,13 @@ void tmsg_place_landed(tmsg_message_t *message);
  * What lies as in the payload is one piece. Kept by the message. Errors:
  * NO_MEMORY. */
 tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
-                                const ucp_dt_iov_t **pieces_p, size_t *count_p);
+                                const struct iovec **pieces_p, size_t *count_p);
 
 /* The same of what comes in slices; then the payload itself has no tensor. Both
  * are kept until the next call of either, so where there are slices until the
  * message's end. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
-                                const ucp_dt_iov_t **pieces_p, size_t *count_p);
+                                const struct iovec **pieces_p, size_t *count_p);
 
 /* Copies a payload that is here, as it travelled, to where its tensors belong.
  * Errors: NO_MEMORY. */

@@ -125,13 +125,13 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
 
 /* Of a list, from `skip` bytes on, with an end wherever a slice has one. */
 static void cut(const tmsg_plan_t *plan, uint64_t skip, uint64_t slice,
-                ucp_dt_iov_t *to)
+                struct iovec *to)
 {
     uint64_t room = slice;
 
     for (size_t i = 0; i < plan->iov_count; i++) {
-        uint8_t *data = plan->iov[i].buffer;
-        uint64_t bytes = plan->iov[i].length;
+        uint8_t *data = plan->iov[i].iov_base;
+        uint64_t bytes = plan->iov[i].iov_len;
         uint64_t skipped = skip < bytes ? skip : bytes;
 
         skip -= skipped;
@@ -140,7 +140,7 @@ static void cut(const tmsg_plan_t *plan, uint64_t skip, uint64_t slice,
         while (bytes > 0) {
             uint64_t piece = bytes < room ? bytes : room;
 
-            *to++ = (ucp_dt_iov_t){data, piece};
+            *to++ = (struct iovec){data, piece};
             data += piece;
             bytes -= piece;
             room = room == piece ? slice : room - piece;
@@ -155,7 +155,7 @@ tmsg_status_t tmsg_parts_slice(tmsg_send_t *send, const tmsg_payload_t *payload)
     uint64_t spill = tmsg_layout_spill(payload->spill);
     uint64_t left = plan->bytes - spill;
     const uint8_t *begin =
-        plan->iov_count > 0 ? plan->iov[0].buffer : plan->contiguous;
+        plan->iov_count > 0 ? plan->iov[0].iov_base : plan->contiguous;
     tmsg_status_t status = TMSG_OK;
 
     if (plan->iov_count > 0 && spill == 0 && left <= parts->split.slice) {
@@ -373,7 +373,7 @@ static const uint8_t *step_tensor(tmsg_parts_out_t *parts, uint64_t bytes,
 static const void *step_slice(tmsg_parts_out_t *parts, uint64_t bytes,
                               size_t *count_p)
 {
-    const ucp_dt_iov_t *iov = parts->next.iov;
+    const struct iovec *iov = parts->next.iov;
     const uint8_t *at = parts->next.at;
 
     parts->next.number++;
@@ -383,10 +383,10 @@ static const void *step_slice(tmsg_parts_out_t *parts, uint64_t bytes,
         return at;
     }
     for (; bytes > 0; parts->next.iov++) {
-        bytes -= parts->next.iov->length;
+        bytes -= parts->next.iov->iov_len;
     }
     *count_p = (size_t)(parts->next.iov - iov);
-    return *count_p > 1 ? (const void *)iov : iov->buffer;
+    return *count_p > 1 ? (const void *)iov : iov->iov_base;
 }
 
 const void *tmsg_parts_out_step(tmsg_parts_out_t *parts, uint64_t bytes,

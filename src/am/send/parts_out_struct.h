@@ -29,7 +29,7 @@ typedef struct {
     const uint8_t *packed; /* its tensor's bytes, or those of what follows */
     size_t tensor;
     uint64_t offset;         /* in that */
-    const ucp_dt_iov_t *iov; /* the next slice; NULL: all are one piece */
+    const struct iovec *iov; /* the next slice; NULL: all are one piece */
     const uint8_t *at;       /* which begins here */
     uint64_t left_bytes;     /* of slices */
     uint32_t number;

@@ -152,18 +152,19 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
  * which UCX moves without copying. */
 static void put(tmsg_plan_t *plan, const void *data, uint64_t bytes)
 {
-    ucp_dt_iov_t *last =
+    struct iovec *last =
         plan->iov_count == 0 ? NULL : &plan->iov[plan->iov_count - 1];
 
     if (bytes == 0) {
         return;
     }
-    if (last != NULL && (const uint8_t *)last->buffer + last->length == data) {
-        last->length += bytes;
+    if (last != NULL &&
+        (const uint8_t *)last->iov_base + last->iov_len == data) {
+        last->iov_len += bytes;
         return;
     }
-    plan->iov[plan->iov_count].buffer = (void *)(uintptr_t)data;
-    plan->iov[plan->iov_count].length = bytes;
+    plan->iov[plan->iov_count].iov_base = (void *)(uintptr_t)data;
+    plan->iov[plan->iov_count].iov_len = bytes;
     plan->iov_count++;
 }
 
@@ -229,7 +230,7 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
         status = write_body(payload, staging);
     }
     if (plan->iov_count == 1) { /* UCX does better without a list of one */
-        plan->contiguous = plan->iov[0].buffer;
+        plan->contiguous = plan->iov[0].iov_base;
         plan->iov_count = 0;
     }
     return status;
@@ -238,15 +239,15 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
 const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
                            void *to)
 {
-    const ucp_dt_iov_t one = {(void *)(uintptr_t)data, bytes};
-    const ucp_dt_iov_t *iov = count > 1 ? data : &one;
+    const struct iovec one = {(void *)(uintptr_t)data, bytes};
+    const struct iovec *iov = count > 1 ? data : &one;
     uint8_t *at = to;
 
     for (; bytes > 0; iov++) {
-        size_t done = tmsg_probe_copy(at, iov->buffer, iov->length);
+        size_t done = tmsg_probe_copy(at, iov->iov_base, iov->iov_len);
 
-        if (done < iov->length) {
-            return (const uint8_t *)iov->buffer + done;
+        if (done < iov->iov_len) {
+            return (const uint8_t *)iov->iov_base + done;
         }
         at += done;
         bytes -= done;
@@ -268,13 +269,13 @@ static void become_copy(tmsg_plan_t *plan, tmsg_pool_t *pool, const void *copy,
  * message it is the sender that ends, if it has cut its memory. */
 static void own_small(tmsg_plan_t *plan, tmsg_pool_t *pool, uint8_t *to)
 {
-    const ucp_dt_iov_t one = {(void *)(uintptr_t)plan->contiguous, plan->bytes};
-    const ucp_dt_iov_t *iov = plan->iov_count > 0 ? plan->iov : &one;
+    const struct iovec one = {(void *)(uintptr_t)plan->contiguous, plan->bytes};
+    const struct iovec *iov = plan->iov_count > 0 ? plan->iov : &one;
     size_t count = plan->iov_count > 0 ? plan->iov_count : 1, bytes = 0;
 
     for (size_t i = 0; i < count; i++) {
-        memcpy(to + bytes, iov[i].buffer, iov[i].length);
-        bytes += iov[i].length;
+        memcpy(to + bytes, iov[i].iov_base, iov[i].iov_len);
+        bytes += iov[i].iov_len;
     }
     become_copy(plan, pool, to, (tmsg_pool_block_t){0});
 }

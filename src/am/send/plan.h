@@ -6,7 +6,6 @@
 #include <stdbool.h>
 
 #include <tensormsg/map.h>
-#include <ucp/api/ucp.h>
 
 #include "am/endpoint/measures.h"
 #include "am/send/method.h"
@@ -56,7 +55,7 @@ void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
 tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
                             tmsg_pool_t *pool);
 
-/* The same of a piece: with count > 1 it is a list of so many ucp_dt_iov_t.
+/* The same of a piece: with count > 1 it is a list of so many struct iovec.
  * Gives where it could not be read, or NULL. */
 const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
                            void *to);

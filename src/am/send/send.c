@@ -150,8 +150,8 @@ static bool put_into_box(tmsg_send_t *send)
         memcpy(to, plan->contiguous, plan->bytes);
     }
     for (size_t i = 0; i < plan->iov_count; i++) {
-        memcpy(to, plan->iov[i].buffer, plan->iov[i].length);
-        to += plan->iov[i].length;
+        memcpy(to, plan->iov[i].iov_base, plan->iov[i].iov_len);
+        to += plan->iov[i].iov_len;
     }
     tmsg_boxes_put(send->endpoint, plan->bytes);
     return true;

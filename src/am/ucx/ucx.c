@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "am/net/netif.h"
@@ -538,6 +539,13 @@ tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
 }
 
 void tmsg_ucx_address_free(void *address) { free(address); }
+
+_Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
+                   offsetof(struct iovec, iov_base) ==
+                       offsetof(ucp_dt_iov_t, buffer) &&
+                   offsetof(struct iovec, iov_len) ==
+                       offsetof(ucp_dt_iov_t, length),
+               "UCX takes a list of struct iovec as it is");
 
 /* What UCX has not been told to be the host's memory it may never send at once,
  * where it knows of other memory. */

@@ -179,12 +179,12 @@ static uint8_t *flatten(const tmsg_plan_t *plan)
         return payload;
     }
     for (size_t i = 0; i < plan->iov_count; i++) {
-        cr_assert_gt(plan->iov[i].length, 0, "entry %zu is empty", i);
-        cr_assert_leq((uint64_t)(to - payload) + plan->iov[i].length,
+        cr_assert_gt(plan->iov[i].iov_len, 0, "entry %zu is empty", i);
+        cr_assert_leq((uint64_t)(to - payload) + plan->iov[i].iov_len,
                       plan->bytes, "entry %zu of %zu goes beyond the end", i,
                       plan->iov_count);
-        memcpy(to, plan->iov[i].buffer, plan->iov[i].length);
-        to += plan->iov[i].length;
+        memcpy(to, plan->iov[i].iov_base, plan->iov[i].iov_len);
+        to += plan->iov[i].iov_len;
     }
     cr_assert_eq((uint64_t)(to - payload), plan->bytes, "%lu bytes, not %lu",
                  (uint64_t)(to - payload), plan->bytes);
