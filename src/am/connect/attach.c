@@ -399,22 +399,22 @@ tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
     return endpoint;
 }
 
-ucs_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, true, false);
 
     /* Who answers what was not asked has nothing to be answered by. */
     if (endpoint == NULL || endpoint->ep == NULL || endpoint->knocked) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     if (tmsg_admit_by_blob(endpoint) &&
         !tmsg_admit_blob_answered(endpoint, arrival->body, TMSG_ATTACH_BYTES)) {
         tmsg_log(TMSG_LOG_WARN, "an answer to a knock is ignored: it proves no "
                                 "key that is in this side's keyring");
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     tmsg_attach_heard(endpoint, arrival);
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
@@ -438,24 +438,24 @@ static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
     return endpoint;
 }
 
-ucs_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
 {
     take_reply_ep(arrival, false);
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 /* Open at once: the peer's first message may be next. */
-ucs_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = take_reply_ep(arrival, true);
 
     if (endpoint == NULL) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     if (check_reply(endpoint) == TMSG_OK) {
         tmsg_engine.opened(endpoint);
     } else {
         tmsg_endpoint_break(endpoint, TMSG_ERR_INTERNAL, tmsg_error_message());
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }

@@ -232,7 +232,7 @@ static bool ends_by_message(tmsg_endpoint_t *endpoint)
     return by_blob;
 }
 
-ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
@@ -240,15 +240,15 @@ ucs_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)
         tmsg_close_bye(endpoint, arrival->head.sequence, arrival->data,
                        arrival->data_bytes);
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
-ucs_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
     if (endpoint != NULL && ends_by_message(endpoint)) {
         tmsg_close_fin(endpoint);
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }

@@ -64,35 +64,35 @@ tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
     return status;
 }
 
-ucs_status_t tmsg_ping_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_ping_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
     if (endpoint != NULL) {
         tmsg_control_pong(endpoint, arrival->head.message_id);
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
-ucs_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
     if (endpoint == NULL) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     if (endpoint->ping_ns == 0 ||
         endpoint->ping_id != arrival->head.message_id) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "an answer to a ping that was not sent");
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     tmsg_histogram_note(&endpoint->stats.round_trip_ns,
                         tmsg_now_ns() - endpoint->ping_ns);
     endpoint->ping_ns = 0;
     tmsg_events_end(&endpoint->ping_events, TMSG_OK, NULL);
     tmsg_lane_ponged(endpoint);
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why)

@@ -81,17 +81,17 @@ static void over(tmsg_op_t *op)
     tmsg_endpoint_reported(endpoint);
 }
 
-static void reported(void *request, ucs_status_t ucs, void *arg)
+static void reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     (void)ucs; /* a broken connection shows elsewhere */
     ucp_request_free(request);
     over(&((posted_t *)arg)->op);
 }
 
-static tmsg_status_t lost(ucs_status_t ucs)
+static tmsg_status_t lost(tmsg_ucx_status_t ucs)
 {
     return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
-                          ucs_status_string(ucs));
+                          tmsg_ucx_status_words(ucs));
 }
 
 /* With the bytes of a message in it. */
@@ -169,7 +169,7 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
 {
     posted_t *posted =
         pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
 
     if (posted == NULL) {
         return TMSG_ERR_NO_MEMORY;
@@ -177,10 +177,10 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     ucs = tmsg_ucx_send_now(endpoint->ep, posted->bytes, posted->header_bytes,
                             payload_of(posted), posted->payload_bytes);
     let_go(posted);
-    if (ucs == UCS_ERR_NO_RESOURCE) {
+    if (ucs == TMSG_UCX_NO_RESOURCE) {
         return TMSG_IN_PROGRESS;
     }
-    if (ucs != UCS_OK) {
+    if (ucs != TMSG_UCX_OK) {
         return lost(ucs);
     }
     tmsg_endpoint_sent_am(endpoint);
@@ -458,20 +458,20 @@ tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival)
     return channel;
 }
 
-ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_channel_t *channel = tmsg_control_channel(arrival);
     tmsg_endpoint_t *endpoint;
     uint32_t taken = arrival->head.sequence, window;
 
     if (channel == NULL) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     endpoint = channel->endpoint;
     if ((int32_t)(channel->tx_sequence - taken) < 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "credit for messages that were never sent");
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     window = taken + endpoint->peer_hello.queue_depth;
     if ((int32_t)(window - channel->tx_window) > 0) { /* one may overtake one */
@@ -485,7 +485,7 @@ ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
         }
     }
     tmsg_worker_chore(endpoint->worker, endpoint);
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint)

@@ -87,7 +87,7 @@ tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival);
  * is none, and it is to be ignored. */
 tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival);
 
-ucs_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
+tmsg_ucx_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
 
 /* Whether the peer answers; sends one, where none is under way. Lock held,
  * outside UCX. Errors: NO_MEMORY, PEER_LOST. */

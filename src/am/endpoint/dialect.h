@@ -16,7 +16,7 @@ struct tmsg_dialect {
      * room first; nothing has changed. */
     tmsg_status_t (*prepare)(tmsg_send_t *send);
     /* UCX gave up a send; NULL: the peer's words are to come, or its end. */
-    void (*failed)(tmsg_send_t *send, ucs_status_t ucs);
+    void (*failed)(tmsg_send_t *send, tmsg_ucx_status_t ucs);
     /* Tells what became of a message of the peer's; inside UCX as well. */
     void (*answer)(tmsg_endpoint_t *endpoint, uint32_t message_id,
                    tmsg_status_t status, const char *error);

@@ -51,13 +51,13 @@ static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
     return true;
 }
 
-void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
     static const char lost[] = "UCX lost the connection";
     char why[128];
 
     if (!awaits_last_words(endpoint, lost)) {
-        snprintf(why, sizeof(why), "%s: %s", lost, ucs_status_string(ucs));
+        snprintf(why, sizeof(why), "%s: %s", lost, tmsg_ucx_status_words(ucs));
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }
@@ -73,12 +73,12 @@ void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *words)
     }
 }
 
-void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
     if (tmsg_ucx_is_loss(ucs)) {
         tmsg_endpoint_lose(endpoint, ucs);
     } else {
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                            ucs_status_string(ucs));
+                            tmsg_ucx_status_words(ucs));
     }
 }

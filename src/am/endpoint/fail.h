@@ -13,12 +13,12 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 
 /* UCX says that the connection is lost: breaks it, unless the socket says in
  * time why it ended. */
-void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
 /* Its lane is lost: likewise. Not inside UCX. */
 void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
 
 /* UCX did not take a message, whatever the reason: likewise. */
-void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
 #endif

@@ -52,12 +52,12 @@ void tmsg_lease_withdraw(tmsg_endpoint_t *endpoint)
     atomic_thread_fence(memory_order_seq_cst); /* before what comes now */
 }
 
-bool tmsg_lease_is_unsure(ucs_status_t ucs)
+bool tmsg_lease_is_unsure(tmsg_ucx_status_t ucs)
 {
-    return ucs != UCS_OK && ucs != UCS_ERR_REJECTED;
+    return ucs != TMSG_UCX_OK && ucs != TMSG_UCX_REJECTED;
 }
 
-void tmsg_lease_reported(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+void tmsg_lease_reported(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
     if (tmsg_lease_is_unsure(ucs)) {
         tmsg_lease_forfeit(endpoint, ucs);
@@ -66,7 +66,7 @@ void tmsg_lease_reported(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
 
 /* Of a loss UCX tells the endpoint as well, which gives the socket time for the
  * peer's last words. */
-void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
     char why[160];
 
@@ -75,7 +75,7 @@ void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
         snprintf(why, sizeof(why),
                  "UCX failed at a message that the peer may still be reading: "
                  "%s",
-                 ucs_status_string(ucs));
+                 tmsg_ucx_status_words(ucs));
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }

@@ -37,16 +37,16 @@ void tmsg_lease_withdraw(tmsg_endpoint_t *endpoint);
 
 /* Whether UCX, having reported a send with this status, may leave the peer
  * reading: all but success and the peer's own refusal do. */
-bool tmsg_lease_is_unsure(ucs_status_t ucs);
+bool tmsg_lease_is_unsure(tmsg_ucx_status_t ucs);
 
 /* The same of a message that UCX failed at with this status, on a connection
  * that may stand yet: ends it, for without a lease the peer believes nothing
  * more that it reads. */
-void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
 /* UCX has reported a send with this status, and its buffer is given back now:
  * the same, if the peer may be reading it. */
-void tmsg_lease_reported(tmsg_endpoint_t *endpoint, ucs_status_t ucs);
+void tmsg_lease_reported(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
 /* Whether this side reads the peer's memory, where its word is as it was told.
  */

@@ -303,7 +303,7 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
     tmsg_ucx_keys_t keys;
     ucp_config_t *config;
     ucp_context_h ucp;
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
     bool ok;
     tmsg_status_t status = tmsg_ucx_config_resolve(&given, &everything, &keys);
 
@@ -324,8 +324,8 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
     }
     ucs = ucp_init(&params, config, &ucp);
     ucp_config_release(config);
-    if (ucs != UCS_OK) {
-        return ok && add_failure(object, ucs_status_string(ucs));
+    if (ucs != TMSG_UCX_OK) {
+        return ok && add_failure(object, tmsg_ucx_status_words(ucs));
     }
     status = tmsg_ucx_known(&keys);
     *memory_types_p = tmsg_ucx_memory(ucp);

@@ -33,22 +33,23 @@ _Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
 #define HANDLER(name, number, handler, where)                                  \
     [number] = tmsg_##handler##_arrived,
 
-typedef ucs_status_t (*handler_t)(const tmsg_arrival_t *arrival);
+typedef tmsg_ucx_status_t (*handler_t)(const tmsg_arrival_t *arrival);
 
 static const handler_t handlers[TMSG_KIND_COUNT] = {TMSG_KINDS(HANDLER)};
 
 /* Only a rendezvous may be answered with an error: UCX aborts on one from an
  * eager callback. */
-static ucs_status_t ignore(const tmsg_arrival_t *arrival, const char *why)
+static tmsg_ucx_status_t ignore(const tmsg_arrival_t *arrival, const char *why)
 {
     tmsg_log(TMSG_LOG_WARN, "an active message is ignored: %s", why);
-    return arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    return arrival->rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 
 /* A message that nobody can take: its number is missing from its channel, which
  * would wait for it for ever. Ends the endpoint that it names. */
-static ucs_status_t end_connection(const tmsg_arrival_t *arrival, uint32_t id,
-                                   tmsg_status_t status, const char *why)
+static tmsg_ucx_status_t end_connection(const tmsg_arrival_t *arrival,
+                                        uint32_t id, tmsg_status_t status,
+                                        const char *why)
 {
     tmsg_endpoint_t *endpoint = tmsg_endpoint_by_id(arrival->ucx->worker, id);
 
@@ -67,11 +68,11 @@ static bool is_rendezvous(const ucp_am_recv_param_t *param)
 
 /* One whose payload stays in the sender's memory until it is read: of UCX's
  * own rendezvous it differs in who is told what became of it. */
-static ucs_status_t handle_read(tmsg_arrival_t *arrival)
+static tmsg_ucx_status_t handle_read(tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     tmsg_cma_in_t in;
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
 
     if (endpoint == NULL || !tmsg_cma_arrival(endpoint, arrival, &in)) {
         return ignore(arrival, "a payload to be read that cannot be");
@@ -81,15 +82,15 @@ static ucs_status_t handle_read(tmsg_arrival_t *arrival)
     arrival->data = NULL;
     arrival->data_bytes = arrival->head.payload_bytes;
     ucs = handlers[arrival->head.kind](arrival);
-    if (ucs != UCS_INPROGRESS) {
-        tmsg_cma_drop(endpoint, &in, ucs != UCS_OK);
+    if (ucs != TMSG_UCX_IN_PROGRESS) {
+        tmsg_cma_drop(endpoint, &in, ucs != TMSG_UCX_OK);
     }
-    return UCS_OK; /* of the active message nothing is left */
+    return TMSG_UCX_OK; /* of the active message nothing is left */
 }
 
 /* A message whose head is not known yet. */
-static ucs_status_t handle(tmsg_arrival_t *arrival, const void *header,
-                           size_t header_bytes)
+static tmsg_ucx_status_t handle(tmsg_arrival_t *arrival, const void *header,
+                                size_t header_bytes)
 {
     tmsg_preamble_t *head = &arrival->head;
     tmsg_status_t status = tmsg_preamble_decode(header, header_bytes, head);
@@ -127,7 +128,7 @@ static ucs_status_t handle(tmsg_arrival_t *arrival, const void *header,
 }
 
 /* Of a message that repeats none. */
-__attribute__((noinline)) static ucs_status_t
+__attribute__((noinline)) static tmsg_ucx_status_t
 arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
         size_t data_bytes, const ucp_am_recv_param_t *param)
 {
@@ -167,15 +168,15 @@ void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
     }
 }
 
-ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
-                                size_t header_bytes, void *data,
-                                size_t data_bytes,
-                                const ucp_am_recv_param_t *param)
+tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
+                                     size_t header_bytes, void *data,
+                                     size_t data_bytes,
+                                     const ucp_am_recv_param_t *param)
 {
     tmsg_ucx_t *ucx = arg;
 
     if (ucx->worker == NULL) { /* it is being closed */
-        return is_rendezvous(param) ? UCS_ERR_REJECTED : UCS_OK;
+        return is_rendezvous(param) ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
     }
     if (ucx->suspect) {
         tmsg_probe_note(ucx, header, header_bytes);
@@ -183,7 +184,7 @@ ucs_status_t tmsg_kinds_arrived(void *arg, const void *header,
     tmsg_boxes_before(ucx, header, header_bytes);
     if (!is_rendezvous(param) &&
         tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     return arrived(ucx, header, header_bytes, data, data_bytes, param);
 }

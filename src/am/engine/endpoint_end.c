@@ -85,7 +85,7 @@ static void close_over(tmsg_op_t *op)
     tmsg_endpoint_reported(endpoint);
 }
 
-static void close_reported(void *request, ucs_status_t ucs, void *arg)
+static void close_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     (void)ucs;
     ucp_request_free(request);

@@ -229,15 +229,15 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
         }
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        ucs_status_t ucs =
-            tmsg_ucxx_is_full(ucx) ? UCS_OK : ucp_worker_arm(ucx->ucp);
+        tmsg_ucx_status_t ucs =
+            tmsg_ucxx_is_full(ucx) ? TMSG_UCX_OK : ucp_worker_arm(ucx->ucp);
 
-        if (ucs == UCS_ERR_BUSY) {
+        if (ucs == TMSG_UCX_BUSY) {
             return TMSG_ERR_BUSY;
         }
-        if (ucs != UCS_OK) {
+        if (ucs != TMSG_UCX_OK) {
             return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_worker_arm: %s",
-                                  ucs_status_string(ucs));
+                                  tmsg_ucx_status_words(ucs));
         }
     }
     if (!tmsg_boxes_arm(worker) || !tmsg_lanes_arm(worker)) {

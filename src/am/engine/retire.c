@@ -62,17 +62,18 @@ static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
     worker->inside = false;
 }
 
-static ucs_status_t ignore(void *arg, const void *header, size_t header_bytes,
-                           void *data, size_t data_bytes,
-                           const ucp_am_recv_param_t *param)
+static tmsg_ucx_status_t ignore(void *arg, const void *header,
+                                size_t header_bytes, void *data,
+                                size_t data_bytes,
+                                const ucp_am_recv_param_t *param)
 {
     (void)arg;
     (void)header;
     (void)header_bytes;
     (void)data;
     (void)data_bytes;
-    return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) ? UCS_ERR_REJECTED
-                                                           : UCS_OK;
+    return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) ? TMSG_UCX_REJECTED
+                                                           : TMSG_UCX_OK;
 }
 
 /* UNREACHABLE: the retired one does not use shared memory at all. */
@@ -82,7 +83,7 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
     size_t address_bytes;
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
     char transports[128] = "";
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
     tmsg_status_t status =
         tmsg_ucx_address(retired, false, &address, &address_bytes);
 
@@ -92,16 +93,17 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
     params.address = address;
     ucs = ucp_ep_create(probe->ucx->ucp, &params, &probe->ep);
     tmsg_ucx_address_free(address);
-    if (ucs == UCS_OK) {
+    if (ucs == TMSG_UCX_OK) {
         tmsg_ucx_transports(probe->ep, transports, sizeof(transports));
-        ucs = tmsg_carrier_shares(transports) ? UCS_OK : UCS_ERR_UNREACHABLE;
+        ucs = tmsg_carrier_shares(transports) ? TMSG_UCX_OK
+                                              : TMSG_UCX_UNREACHABLE;
     }
-    return ucs == UCS_OK ? TMSG_OK
-                         : tmsg_error_set(ucs == UCS_ERR_UNREACHABLE
-                                              ? TMSG_ERR_UNREACHABLE
-                                              : TMSG_ERR_INTERNAL,
-                                          "a probe of shared memory: %s",
-                                          ucs_status_string(ucs));
+    return ucs == TMSG_UCX_OK ? TMSG_OK
+                              : tmsg_error_set(ucs == TMSG_UCX_UNREACHABLE
+                                                   ? TMSG_ERR_UNREACHABLE
+                                                   : TMSG_ERR_INTERNAL,
+                                               "a probe of shared memory: %s",
+                                               tmsg_ucx_status_words(ucs));
 }
 
 static uint8_t *token_of(tmsg_probe_t *probe)
@@ -129,7 +131,7 @@ static void post(tmsg_probe_t *probe, tmsg_ucx_t *retired)
     for (int i = 0; i < POST_TRIES && !probe->posted; i++) {
         probe->posted =
             tmsg_ucx_send_now(probe->ep, probe->message, sizeof(probe->message),
-                              NULL, 0) == UCS_OK;
+                              NULL, 0) == TMSG_UCX_OK;
         if (!probe->posted) {
             retired->worker->inside = true;
             ucp_worker_progress(retired->ucp);
@@ -181,7 +183,7 @@ static void begin_again(tmsg_probe_t *probe)
     probe->fresh = true;
 }
 
-ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_probe_t *probe = arrival->ucx->probe;
 
@@ -189,7 +191,7 @@ ucs_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
         sodium_memcmp(arrival->body, token_of(probe), TMSG_TOKEN_BYTES) == 0) {
         probe->heard = true;
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 /* At a look all has been read that was before a hole. What others write comes

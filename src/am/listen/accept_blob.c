@@ -94,7 +94,7 @@ void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
     sodium_memzero(&knocker, sizeof(knocker));
 }
 
-ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, false, false);
     tmsg_listener_t *listener;
@@ -103,7 +103,7 @@ ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
         if (!endpoint->knocked) {
             tmsg_attach_heard(endpoint, arrival);
         }
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     listener = arrival->head.body_bytes != TMSG_ATTACH_BYTES
                    ? NULL
@@ -114,5 +114,5 @@ ucs_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
     } else {
         tmsg_attach_knock(arrival, listener);
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }

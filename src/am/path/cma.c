@@ -47,7 +47,7 @@ static void enlist(tmsg_cma_out_t *out, tmsg_list_t *list)
     out->list = list;
 }
 
-static void take_back(tmsg_cma_out_t *out, ucs_status_t status)
+static void take_back(tmsg_cma_out_t *out, tmsg_ucx_status_t status)
 {
     tmsg_list_remove(out->list, &out->node);
     out->list = NULL;
@@ -60,24 +60,24 @@ static tmsg_cma_out_t *first_of(const tmsg_list_t *list)
 }
 
 /* The active message has gone, or never will. */
-static void handed(tmsg_cma_out_t *out, ucs_status_t ucs)
+static void handed(tmsg_cma_out_t *out, tmsg_ucx_status_t ucs)
 {
     out->in_ucx = false;
-    if (ucs != UCS_OK && out->list != NULL) {
+    if (ucs != TMSG_UCX_OK && out->list != NULL) {
         take_back(out, ucs);
     }
     settle(out);
 }
 
-static void reported(void *request, ucs_status_t ucs, void *arg)
+static void reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     ucp_request_free(request);
     handed(arg, ucs);
 }
 
-ucs_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
-                           size_t header_bytes, const void *data,
-                           uint32_t am_flags, tmsg_cma_out_t *out)
+tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
+                                size_t header_bytes, const void *data,
+                                uint32_t am_flags, tmsg_cma_out_t *out)
 {
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
@@ -99,7 +99,7 @@ ucs_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
     request = tmsg_endpoint_send_am(endpoint, header, header_bytes,
                                     out->payload, TMSG_CMA_BYTES, &param);
     if (UCS_PTR_IS_PTR(request)) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     handed(out, UCS_PTR_STATUS(request));
     return UCS_PTR_STATUS(request);
@@ -108,7 +108,7 @@ ucs_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
 void tmsg_cma_forsake(tmsg_cma_out_t *out)
 {
     if (out->list != NULL) {
-        take_back(out, UCS_ERR_CANCELED);
+        take_back(out, TMSG_UCX_CANCELED);
     }
 }
 
@@ -119,7 +119,7 @@ void tmsg_cma_end(tmsg_endpoint_t *endpoint)
     while (cma->lent.head != NULL) {
         tmsg_cma_out_t *out = first_of(&cma->lent);
 
-        take_back(out, UCS_ERR_CANCELED);
+        take_back(out, TMSG_UCX_CANCELED);
         enlist(out, &cma->ended);
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
@@ -132,7 +132,7 @@ void tmsg_cma_chores(tmsg_endpoint_t *endpoint)
     while (endpoint->cma.ended.head != NULL) {
         tmsg_cma_out_t *out = first_of(&endpoint->cma.ended);
 
-        take_back(out, UCS_ERR_CANCELED);
+        take_back(out, TMSG_UCX_CANCELED);
         settle(out);
     }
 }
@@ -196,9 +196,9 @@ static size_t list_next(rest_t *rest, struct iovec *places, size_t *count_p)
     return bytes;
 }
 
-static ucs_status_t read_all(const tmsg_endpoint_t *endpoint, uint64_t address,
-                             const struct iovec *pieces, size_t count,
-                             size_t *read_p)
+static tmsg_ucx_status_t read_all(const tmsg_endpoint_t *endpoint,
+                                  uint64_t address, const struct iovec *pieces,
+                                  size_t count, size_t *read_p)
 {
     rest_t rest = {.piece = pieces, .end = pieces + count};
     struct iovec places[PLACES_MOST + 1];
@@ -212,28 +212,30 @@ static ucs_status_t read_all(const tmsg_endpoint_t *endpoint, uint64_t address,
             read_some(endpoint, address + *read_p, places, some, bytes, word);
 
         if (got < 0 && errno != EFAULT) {
-            return errno == ESRCH ? UCS_ERR_CANCELED : UCS_ERR_IO_ERROR;
+            return errno == ESRCH ? TMSG_UCX_CANCELED : TMSG_UCX_IO_ERROR;
         }
         *read_p += got < 0 ? 0 : (size_t)got < bytes ? (size_t)got : bytes;
         if (got < 0 || (size_t)got < bytes) {
-            return UCS_ERR_INVALID_ADDR;
+            return TMSG_UCX_INVALID_ADDR;
         }
         lent = (size_t)got == bytes + sizeof(word) &&
                tmsg_lease_is_word(endpoint, word);
     }
-    return lent ? UCS_OK : UCS_ERR_CANCELED;
+    return lent ? TMSG_UCX_OK : TMSG_UCX_CANCELED;
 }
 
-ucs_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
-                           const struct iovec *pieces, size_t count,
-                           size_t *read_p)
+tmsg_ucx_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint,
+                                const tmsg_cma_in_t *in,
+                                const struct iovec *pieces, size_t count,
+                                size_t *read_p)
 {
-    ucs_status_t ucs = read_all(endpoint, in->address, pieces, count, read_p);
+    tmsg_ucx_status_t ucs =
+        read_all(endpoint, in->address, pieces, count, read_p);
 
-    if (ucs == UCS_ERR_INVALID_ADDR && !tmsg_lease_is_readable(endpoint)) {
-        ucs = UCS_ERR_CANCELED; /* it is not the memory alone that is gone */
+    if (ucs == TMSG_UCX_INVALID_ADDR && !tmsg_lease_is_readable(endpoint)) {
+        ucs = TMSG_UCX_CANCELED; /* it is not the memory alone that is gone */
     }
-    tmsg_cma_drop(endpoint, in, ucs != UCS_OK);
+    tmsg_cma_drop(endpoint, in, ucs != TMSG_UCX_OK);
     return ucs;
 }
 
@@ -281,30 +283,31 @@ static tmsg_cma_out_t *find(const tmsg_endpoint_t *endpoint, uint64_t token)
     return NULL;
 }
 
-ucs_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     tmsg_cma_out_t *out;
     uint8_t word;
 
     if (endpoint == NULL || arrival->head.body_bytes < 1) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     word = arrival->body[0];
     if (word == TMSG_READ_WORD_BEGINS) {
         endpoint->cma.sends = is_agreed(endpoint);
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     if ((word != TMSG_READ_WORD_DONE && word != TMSG_READ_WORD_REJECTED) ||
         arrival->head.body_bytes < TMSG_READ_ANSWER_BYTES) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     out = find(endpoint, tmsg_get_le(arrival->body + 1, 8));
     if (out != NULL) { /* else it was given up meanwhile */
         tmsg_endpoint_hold(endpoint);
-        take_back(out, word == TMSG_READ_WORD_DONE ? UCS_OK : UCS_ERR_REJECTED);
+        take_back(out, word == TMSG_READ_WORD_DONE ? TMSG_UCX_OK
+                                                   : TMSG_UCX_REJECTED);
         settle(out);
         tmsg_endpoint_drop(endpoint);
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }

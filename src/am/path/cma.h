@@ -29,10 +29,10 @@ typedef struct tmsg_cma_out {
     tmsg_node_t node;  /* endpoint's lent or ended */
     tmsg_list_t *list; /* which of these; NULL: the peer has answered */
     tmsg_endpoint_t *endpoint;
-    void (*over)(struct tmsg_cma_out *out, ucs_status_t ucs);
+    void (*over)(struct tmsg_cma_out *out, tmsg_ucx_status_t ucs);
     uint64_t token;
     bool in_ucx; /* the active message is */
-    ucs_status_t status;
+    tmsg_ucx_status_t status;
     uint8_t payload[TMSG_CMA_BYTES]; /* UCX reads it while it is */
 } tmsg_cma_out_t;
 
@@ -48,11 +48,11 @@ void tmsg_cma_begin(tmsg_endpoint_t *endpoint);
 
 /* Hands the active message to UCX. `header` has TMSG_HEADER_READ; it and the
  * `bytes` at `data` stay as they are until out->over() is called: once, with
- * UCS_OK when the peer has read them, UCS_ERR_REJECTED when it will not, or
- * what became of the active message. Gives UCX's own status. */
-ucs_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
-                           size_t header_bytes, const void *data,
-                           uint32_t am_flags, tmsg_cma_out_t *out);
+ * TMSG_UCX_OK when the peer has read them, TMSG_UCX_REJECTED when it will not,
+ * or what became of the active message. Gives UCX's own status. */
+tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
+                                size_t header_bytes, const void *data,
+                                uint32_t am_flags, tmsg_cma_out_t *out);
 
 /* UCX is gone and will not report `out`, whose over() is not called. */
 void tmsg_cma_forsake(tmsg_cma_out_t *out);
@@ -68,13 +68,14 @@ bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
                       tmsg_cma_in_t *in_p);
 
 /* Reads the payload into these pieces; tells the peer that it is read, or that
- * it will not be. *read_p says how many bytes came. UCS_ERR_INVALID_ADDR: there
- * was memory that could not be read, or written here (tmsg_cma_blame()), of a
- * peer that is alive. UCS_ERR_CANCELED: the peer is gone, or has given the
- * connection up. */
-ucs_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
-                           const struct iovec *pieces, size_t count,
-                           size_t *read_p);
+ * it will not be. *read_p says how many bytes came. TMSG_UCX_INVALID_ADDR:
+ * there was memory that could not be read, or written here (tmsg_cma_blame()),
+ * of a peer that is alive. TMSG_UCX_CANCELED: the peer is gone, or has given
+ * the connection up. */
+tmsg_ucx_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint,
+                                const tmsg_cma_in_t *in,
+                                const struct iovec *pieces, size_t count,
+                                size_t *read_p);
 
 /* What is wrong with the memory at which a read stopped, in words. */
 const char *tmsg_cma_blame(const tmsg_endpoint_t *endpoint,
@@ -87,6 +88,6 @@ const void *tmsg_cma_place(const struct iovec *pieces, size_t read);
 void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
                    bool rejected);
 
-ucs_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival);
+tmsg_ucx_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival);
 
 #endif

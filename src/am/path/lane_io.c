@@ -104,7 +104,7 @@ static bool begin_piece(tmsg_lane_t *lane)
     return true;
 }
 
-static void end_piece(tmsg_lane_t *lane, ucs_status_t ucs)
+static void end_piece(tmsg_lane_t *lane, tmsg_ucx_status_t ucs)
 {
     bool fills = lane->out.fills;
 
@@ -213,7 +213,7 @@ static void note_written(tmsg_lane_t *lane, size_t moved)
     out->header_left -= of_header;
     pass_bytes(&out->bytes, moved - of_header);
     if (out->header_left == 0 && out->bytes.left == 0) {
-        end_piece(lane, UCS_OK);
+        end_piece(lane, TMSG_UCX_OK);
     }
 }
 
@@ -272,7 +272,7 @@ static void begin_part(tmsg_lane_t *lane)
     }
 }
 
-static void end_part(tmsg_lane_t *lane, ucs_status_t ucs)
+static void end_part(tmsg_lane_t *lane, tmsg_ucx_status_t ucs)
 {
     tmsg_message_t *message = lane->in.place.message;
 
@@ -347,7 +347,7 @@ size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
         }
         pass_bytes(&in->bytes, moved);
         if (in->bytes.left == 0) {
-            end_part(lane, UCS_OK);
+            end_part(lane, TMSG_UCX_OK);
         }
     }
     if (!lane->lost) {
@@ -359,7 +359,7 @@ size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
 void tmsg_lane_drop(tmsg_lane_t *lane)
 {
     if (lane->out.busy) {
-        end_piece(lane, UCS_ERR_CANCELED);
+        end_piece(lane, TMSG_UCX_CANCELED);
     }
-    end_part(lane, UCS_ERR_CANCELED);
+    end_part(lane, TMSG_UCX_CANCELED);
 }

@@ -144,19 +144,19 @@ static bool is_offer(uint8_t word)
     return word == TMSG_RING_WORD_OFFER || word == TMSG_RING_WORD_BOX;
 }
 
-ucs_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     size_t bytes = arrival->head.body_bytes;
 
     if (endpoint == NULL) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     if (bytes == 0 ||
         (is_offer(arrival->body[0]) && bytes != TMSG_RING_OFFER_BYTES)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a word of a ring is of a length that cannot be");
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     switch (arrival->body[0]) {
     case TMSG_RING_WORD_MOVED:
@@ -180,7 +180,7 @@ ucs_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     default: /* of a version to come */
         break;
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 static size_t judge(tmsg_lane_t *lane, size_t moved)

@@ -15,6 +15,7 @@
 #include <ucp/api/ucp.h>
 
 #include "am/endpoint/fragments.h"
+#include "am/ucx/ucx_status.h"
 
 /* What the header of a part says. */
 typedef struct {
@@ -36,7 +37,7 @@ typedef struct {
     /* The next piece that an endpoint sends; it is the lane's until it is
      * handed over. False: there is none. */
     bool (*next)(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
-    void (*handed)(const tmsg_parts_piece_t *piece, ucs_status_t ucs);
+    void (*handed)(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs);
     /* Its memory at `at` cannot be read: its message fails, with the name of
      * the tensor, and the piece is handed over. */
     void (*unreadable)(const tmsg_parts_piece_t *piece, const void *at);
@@ -47,7 +48,7 @@ typedef struct {
                          const tmsg_lane_head_t *head,
                          tmsg_lane_place_t *place);
     /* It is there, or will never be whole. */
-    void (*landed)(tmsg_message_t *message, ucs_status_t ucs);
+    void (*landed)(tmsg_message_t *message, tmsg_ucx_status_t ucs);
 } tmsg_lane_user_t;
 
 extern const tmsg_lane_user_t tmsg_lane_user;

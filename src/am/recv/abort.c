@@ -102,7 +102,7 @@ static void apply(tmsg_channel_t *channel, const note_t *abort)
     tmsg_messages_deliver(channel);
 }
 
-ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     const tmsg_preamble_t *head = &arrival->head;
@@ -112,7 +112,7 @@ ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
     tmsg_message_t *message;
 
     if (channel == NULL || head->body_bytes < 4) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     abort.status = tmsg_control_failure((int32_t)tmsg_get_le(arrival->body, 4));
     snprintf(abort.why, sizeof(abort.why), "given up by its sender: %.*s",
@@ -121,11 +121,11 @@ ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
     if ((int32_t)(head->sequence - channel->rx_sequence) >= 0 &&
         !tmsg_channel_overtook(channel, head->sequence)) {
         apply(channel, &abort);
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     message = tmsg_message_withdraw(channel, head->sequence);
     if (message != NULL) {
         tmsg_message_abort(message, abort.status, abort.why);
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }

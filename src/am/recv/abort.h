@@ -7,7 +7,7 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-ucs_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival);
+tmsg_ucx_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival);
 
 /* A message that has just been filed: whether it was given up before it came.
  */

@@ -202,7 +202,7 @@ void tmsg_call_forget(tmsg_endpoint_t *endpoint)
     }
 }
 
-ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
@@ -214,7 +214,7 @@ ucs_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
             endpoint->calls_peer,
             tmsg_get_le(arrival->body, TMSG_UNCALL_BYTES));
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 tmsg_status_t tmsg_calls_meet(tmsg_endpoint_t *endpoint)

@@ -104,7 +104,7 @@ static bool is_lent(const tmsg_endpoint_t *endpoint)
 
 /* Where the sender is gone nothing behind it is delivered either: the order has
  * no gap. It comes again where the connection is to come back. */
-static void lose(tmsg_message_t *message, ucs_status_t ucs)
+static void lose(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     bool alive = is_lent(endpoint);
@@ -119,7 +119,7 @@ static void lose(tmsg_message_t *message, ucs_status_t ucs)
     if (alive) {
         snprintf(why, sizeof(why),
                  "the sender is gone, or its memory may not be read (UCX: %s)",
-                 ucs_status_string(ucs));
+                 tmsg_ucx_status_words(ucs));
     } else {
         snprintf(why, sizeof(why), "the sender is gone");
     }
@@ -148,7 +148,7 @@ static bool is_believed(const tmsg_message_t *message)
 static void finish(tmsg_message_t *message)
 {
     if (!is_believed(message)) {
-        lose(message, UCS_OK);
+        lose(message, TMSG_UCX_OK);
         tmsg_messages_deliver(message->channel);
     } else if (message->body != NULL && !message->landed && !message->aborted) {
         tmsg_message_landed(message);
@@ -158,12 +158,12 @@ static void finish(tmsg_message_t *message)
     }
 }
 
-void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs)
+void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     bool over = tmsg_endpoint_is_down(message->endpoint);
 
     message->pending--;
-    if (!over && ucs != UCS_OK && message->state != TMSG_RX_FAILED) {
+    if (!over && ucs != TMSG_UCX_OK && message->state != TMSG_RX_FAILED) {
         lose(message, ucs);
     }
     if (message->pending > 0) {
@@ -180,13 +180,13 @@ void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs)
     }
 }
 
-static void fetched(tmsg_message_t *message, ucs_status_t ucs)
+static void fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     give_segment(message);
     tmsg_op_over(endpoint, &message->op);
-    message->head_here = ucs == UCS_OK;
+    message->head_here = ucs == TMSG_UCX_OK;
     tmsg_message_fetched(message, ucs);
     tmsg_endpoint_reported(endpoint);
 }
@@ -197,10 +197,10 @@ static void forsaken(tmsg_op_t *op)
     tmsg_message_t *message = TMSG_CONTAINER_OF(op, tmsg_message_t, op);
 
     message->in_segment = false;
-    fetched(message, UCS_ERR_CANCELED);
+    fetched(message, TMSG_UCX_CANCELED);
 }
 
-static void fetch_reported(void *request, ucs_status_t ucs, size_t length,
+static void fetch_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
                            void *arg)
 {
     (void)length;
@@ -232,15 +232,15 @@ static ucs_status_ptr_t start_ucx(tmsg_message_t *message,
                                 pieces[0].iov_len, &param);
 }
 
-static ucs_status_t read_now(tmsg_message_t *message,
-                             const struct iovec *pieces, size_t count)
+static tmsg_ucx_status_t read_now(tmsg_message_t *message,
+                                  const struct iovec *pieces, size_t count)
 {
     size_t read;
-    ucs_status_t ucs = tmsg_cma_read(message->endpoint, &message->to_read,
-                                     pieces, count, &read);
+    tmsg_ucx_status_t ucs = tmsg_cma_read(message->endpoint, &message->to_read,
+                                          pieces, count, &read);
 
     message->data = NULL;
-    if (ucs == UCS_ERR_INVALID_ADDR) {
+    if (ucs == TMSG_UCX_INVALID_ADDR) {
         tmsg_message_refuse_at(
             message, tmsg_cma_place(pieces, read),
             tmsg_cma_blame(message->endpoint, &message->to_read, read));
@@ -531,7 +531,7 @@ static bool fetch(tmsg_message_t *message)
     if (tmsg_endpoint_is_down(endpoint)) {
         tmsg_message_drop_data(message);
         tmsg_endpoint_reported(endpoint);
-        tmsg_message_fetched(message, UCS_OK);
+        tmsg_message_fetched(message, TMSG_UCX_OK);
         return true;
     }
     endpoint->in_ucx--;
@@ -555,7 +555,7 @@ static bool fetch(tmsg_message_t *message)
     if (status != TMSG_OK) {
         refuse_kept(message, status);
     }
-    tmsg_message_fetched(message, UCS_OK);
+    tmsg_message_fetched(message, TMSG_UCX_OK);
     return true;
 }
 

@@ -22,7 +22,7 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
 bool tmsg_message_take_posted(tmsg_message_t *message, const void *data);
 
 /* One of message->pending has ended: goes on with what that was waited for. */
-void tmsg_message_fetched(tmsg_message_t *message, ucs_status_t ucs);
+void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs);
 
 /* UCX's descriptor goes back; of a rendezvous that was not fetched this would
  * tell the sender Success, so the refusal goes out first. */

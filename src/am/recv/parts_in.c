@@ -110,13 +110,13 @@ static bool is_forsaken(const tmsg_endpoint_t *endpoint)
            !tmsg_lease_stands(endpoint);
 }
 
-static void end(part_t *part, ucs_status_t ucs)
+static void end(part_t *part, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = part->endpoint;
     tmsg_message_t *message = part->message;
 
-    if (ucs == UCS_OK && is_forsaken(endpoint)) {
-        ucs = UCS_ERR_CANCELED;
+    if (ucs == TMSG_UCX_OK && is_forsaken(endpoint)) {
+        ucs = TMSG_UCX_CANCELED;
     }
     if (part->chunk != NULL) {
         tmsg_chunk_give(endpoint->worker, &endpoint->worker->stage.in,
@@ -124,7 +124,7 @@ static void end(part_t *part, ucs_status_t ucs)
     }
     free(part->iov);
     free(part);
-    if (ucs == UCS_OK) {
+    if (ucs == TMSG_UCX_OK) {
         tmsg_parts_layout_landed(message);
     }
     tmsg_message_fetched(message, ucs);
@@ -138,10 +138,10 @@ static void copied(tmsg_copy_t *copy, tmsg_status_t status)
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(part->message, status);
     }
-    end(part, UCS_OK);
+    end(part, TMSG_UCX_OK);
 }
 
-static void over(part_t *part, ucs_status_t ucs)
+static void over(part_t *part, tmsg_ucx_status_t ucs)
 {
     const tmsg_part_range_t *range = &part->range;
     tmsg_endpoint_t *endpoint = part->endpoint;
@@ -154,7 +154,7 @@ static void over(part_t *part, ucs_status_t ucs)
     if (endpoint->rx.kept_parts.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
-    if (part->chunk == NULL || ucs != UCS_OK ||
+    if (part->chunk == NULL || ucs != TMSG_UCX_OK ||
         !tmsg_stage_in_is_wanted(message)) {
         end(part, ucs);
         return;
@@ -164,7 +164,7 @@ static void over(part_t *part, ucs_status_t ucs)
                                 part->chunk, range->bytes, &part->copy);
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
-        end(part, UCS_OK);
+        end(part, TMSG_UCX_OK);
     }
 }
 
@@ -174,10 +174,10 @@ static void forsaken(tmsg_op_t *op)
     part_t *part = TMSG_CONTAINER_OF(op, part_t, op);
 
     part->in_segment = false;
-    over(part, UCS_ERR_CANCELED);
+    over(part, TMSG_UCX_CANCELED);
 }
 
-static void part_reported(void *request, ucs_status_t ucs, size_t length,
+static void part_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
                           void *arg)
 {
     (void)length;
@@ -229,15 +229,15 @@ static const void *place_of(const part_t *part, const struct iovec *pieces,
                                  range->offset + read;
 }
 
-static ucs_status_t read_now(part_t *part, void *place, size_t count)
+static tmsg_ucx_status_t read_now(part_t *part, void *place, size_t count)
 {
     const struct iovec one = {place, part->range.bytes};
     const struct iovec *pieces = count > 1 ? place : &one;
     size_t read;
-    ucs_status_t ucs = tmsg_cma_read(part->endpoint, &part->to_read, pieces,
-                                     count > 1 ? count : 1, &read);
+    tmsg_ucx_status_t ucs = tmsg_cma_read(part->endpoint, &part->to_read,
+                                          pieces, count > 1 ? count : 1, &read);
 
-    if (ucs == UCS_ERR_INVALID_ADDR) {
+    if (ucs == TMSG_UCX_INVALID_ADDR) {
         tmsg_message_refuse_at(
             part->message, place_of(part, pieces, read),
             tmsg_cma_blame(part->endpoint, &part->to_read, read));
@@ -258,7 +258,7 @@ static void fetch(part_t *part)
         message->pending++;
         tmsg_message_refuse(message, TMSG_ERR_NO_MEMORY,
                             "no memory for a list of a message's tensors");
-        tmsg_message_fetched(message, UCS_OK);
+        tmsg_message_fetched(message, TMSG_UCX_OK);
         return;
     }
     tmsg_list_remove(&part->endpoint->rx.kept_parts, &part->node);
@@ -499,10 +499,11 @@ static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
     return TMSG_OK;
 }
 
-ucs_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
-    ucs_status_t ignored = arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    tmsg_ucx_status_t ignored =
+        arrival->rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
     tmsg_channel_t *channel;
     tmsg_message_t *message;
     const char *wrong;
@@ -534,6 +535,6 @@ ucs_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());
         return ignored;
     }
-    return keep(endpoint, message, arrival) == TMSG_OK ? UCS_INPROGRESS
+    return keep(endpoint, message, arrival) == TMSG_OK ? TMSG_UCX_IN_PROGRESS
                                                        : ignored;
 }

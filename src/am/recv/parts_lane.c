@@ -45,16 +45,16 @@ const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
     if (place->data == NULL) {
         tmsg_message_refuse(message, TMSG_ERR_NO_MEMORY,
                             "no memory for a list of a message's tensors");
-        tmsg_message_fetched(message, UCS_OK);
+        tmsg_message_fetched(message, TMSG_UCX_OK);
     } else {
         place->message = message;
     }
     return NULL;
 }
 
-void tmsg_parts_lane_landed(tmsg_message_t *message, ucs_status_t ucs)
+void tmsg_parts_lane_landed(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
-    if (ucs == UCS_OK) {
+    if (ucs == TMSG_UCX_OK) {
         tmsg_parts_layout_landed(message);
     }
     tmsg_message_fetched(message, ucs);

@@ -10,6 +10,6 @@
 const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
                                   const tmsg_lane_head_t *head,
                                   tmsg_lane_place_t *place);
-void tmsg_parts_lane_landed(tmsg_message_t *message, ucs_status_t ucs);
+void tmsg_parts_lane_landed(tmsg_message_t *message, tmsg_ucx_status_t ucs);
 
 #endif

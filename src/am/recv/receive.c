@@ -323,16 +323,16 @@ void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status)
     }
 }
 
-ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
-                               size_t data_bytes, bool rendezvous,
-                               bool fleeting)
+tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
+                                    size_t data_bytes, bool rendezvous,
+                                    bool fleeting)
 {
     tmsg_status_t status;
 
     if (!rendezvous && tmsg_message_take_small(message, data, data_bytes)) {
         tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_whole(message);
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     if (rendezvous) { /* its sender could not know */
         tmsg_credit_free(message->endpoint, &message->charged);
@@ -342,16 +342,16 @@ ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         tmsg_message_take_posted(message, data)) {
         tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_whole(message);
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     status = tmsg_message_keep_data(message, data, data_bytes, fleeting);
     if (status < 0) {
         tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_reject(message, status);
-        return rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+        return rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
     }
     tmsg_fetch_ask(message);
-    return status == TMSG_IN_PROGRESS ? UCS_INPROGRESS : UCS_OK;
+    return status == TMSG_IN_PROGRESS ? TMSG_UCX_IN_PROGRESS : TMSG_UCX_OK;
 }
 
 /* One that is refused as it comes, in UCX's hands still. Until its turn comes
@@ -424,14 +424,15 @@ static tmsg_channel_t *admit(const tmsg_arrival_t *arrival)
 }
 
 /* What UCX is told of what is left with it. */
-static ucs_status_t not_kept(const tmsg_arrival_t *arrival)
+static tmsg_ucx_status_t not_kept(const tmsg_arrival_t *arrival)
 {
-    return arrival->rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+    return arrival->rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 
 /* One that has its place among those of its channel. */
-static ucs_status_t take_in(tmsg_message_t *message,
-                            const tmsg_arrival_t *arrival, uint64_t charged)
+static tmsg_ucx_status_t take_in(tmsg_message_t *message,
+                                 const tmsg_arrival_t *arrival,
+                                 uint64_t charged)
 {
     tmsg_status_t status;
 
@@ -465,7 +466,7 @@ static ucs_status_t take_in(tmsg_message_t *message,
         arrival->data_bytes, arrival->rendezvous, arrival->boxed);
 }
 
-ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_channel_t *channel = admit(arrival);
     tmsg_endpoint_t *endpoint = channel == NULL ? NULL : channel->endpoint;
@@ -473,7 +474,7 @@ ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     uint64_t charged;
     bool fills_gap;
     tmsg_status_t status;
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
 
     if (channel == NULL || !tmsg_credit_count(endpoint, arrival, &charged)) {
         return not_kept(arrival);

@@ -6,7 +6,7 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-ucs_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
+tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
 
 /* What holds of a message's payload of `data_bytes` whatever is in it. Errors:
  * MALFORMED, LIMIT_EXCEEDED. */
@@ -25,9 +25,9 @@ tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
 
 /* A message that was checked and decoded gets memory next: what UCX's callback
  * is to return. Data that are fleeting cannot be kept where they lie. */
-ucs_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
-                               size_t data_bytes, bool rendezvous,
-                               bool fleeting);
+tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
+                                    size_t data_bytes, bool rendezvous,
+                                    bool fleeting);
 
 /* Gives a message up and tells the sender why; its turn will be skipped. */
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,

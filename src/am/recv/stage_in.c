@@ -42,7 +42,7 @@ static void note(tmsg_message_t *message)
 static void look(tmsg_message_t *message)
 {
     message->pending++;
-    tmsg_message_fetched(message, UCS_OK);
+    tmsg_message_fetched(message, TMSG_UCX_OK);
 }
 
 bool tmsg_stage_in_is_wanted(const tmsg_message_t *message)
@@ -200,7 +200,7 @@ static void copied(tmsg_copy_t *copy, tmsg_status_t status)
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
     }
-    tmsg_message_fetched(message, UCS_OK);
+    tmsg_message_fetched(message, TMSG_UCX_OK);
     tmsg_endpoint_reported(endpoint);
 }
 
@@ -238,7 +238,7 @@ static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
     }
-    tmsg_message_fetched(message, UCS_OK);
+    tmsg_message_fetched(message, TMSG_UCX_OK);
     tmsg_endpoint_reported(endpoint);
 }
 

@@ -9,14 +9,14 @@
 #include "core/bytes.h"
 #include "core/utf8.h"
 
-ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     char why[TMSG_ACK_TEXT_MAX + 32];
     int32_t status;
 
     if (endpoint == NULL || arrival->head.body_bytes < 4) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     status = (int32_t)tmsg_get_le(arrival->body, 4);
     snprintf(why, sizeof(why), "refused by the receiver: %.*s",
@@ -26,5 +26,5 @@ ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
     tmsg_send_acknowledged(endpoint, arrival->head.message_id,
                            status == 0 ? TMSG_OK : tmsg_control_failure(status),
                            why);
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }

@@ -5,6 +5,6 @@
 
 #include "am/endpoint/kinds.h"
 
-ucs_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
+tmsg_ucx_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival);
 
 #endif

@@ -32,12 +32,12 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send);
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint);
 
 /* The peer asks for the parts of a message: inside UCX. */
-ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival);
+tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival);
 
 /* The next piece of those that the peer wants by the lane, which stays as it is
  * until it is handed over. False: there is none. */
 bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
-void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs);
+void tmsg_parts_handed(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs);
 
 /* Its memory at `at` cannot be read: its message fails, with the name of the
  * tensor, and the piece is handed over. In the midst of nothing. */

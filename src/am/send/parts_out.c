@@ -249,8 +249,8 @@ void tmsg_parts_stop(tmsg_send_t *send)
         if (endpoint->tx.parting.count > 0 && endpoint->state == TMSG_EP_OPEN) {
             tmsg_worker_chore(endpoint->worker, endpoint);
         }
-        if (send->ucx_status == UCS_OK) {
-            send->ucx_status = UCS_ERR_CANCELED; /* it was not sent */
+        if (send->ucx_status == TMSG_UCX_OK) {
+            send->ucx_status = TMSG_UCX_CANCELED; /* it was not sent */
         }
     }
     tmsg_stage_out_stop(send);
@@ -266,7 +266,7 @@ void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
     slot->send->parts->in_ucx--;
 }
 
-static void reported(tmsg_parts_slot_t *slot, ucs_status_t ucs)
+static void reported(tmsg_parts_slot_t *slot, tmsg_ucx_status_t ucs)
 {
     tmsg_send_t *send = slot->send;
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -294,15 +294,15 @@ static void forsaken(tmsg_op_t *op)
     tmsg_parts_slot_t *slot = TMSG_CONTAINER_OF(op, tmsg_parts_slot_t, op);
 
     tmsg_cma_forsake(&slot->read);
-    reported(slot, UCS_ERR_CANCELED);
+    reported(slot, TMSG_UCX_CANCELED);
 }
 
-static void read_over(tmsg_cma_out_t *read, ucs_status_t ucs)
+static void read_over(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
 {
     reported(TMSG_CONTAINER_OF(read, tmsg_parts_slot_t, read), ucs);
 }
 
-static void part_reported(void *request, ucs_status_t ucs, void *arg)
+static void part_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     ucp_request_free(request);
     reported(arg, ucs);
@@ -436,7 +436,7 @@ static void run_not_copied(tmsg_soon_t *call)
     tmsg_send_fail(parts->send,
                    parts->unreadable != NULL ? TMSG_ERR_IO : TMSG_ERR_NO_MEMORY,
                    why);
-    reported(slot, UCS_OK);
+    reported(slot, TMSG_UCX_OK);
 }
 
 /* Its message fails when nobody is in the midst of something. Until then it
@@ -467,7 +467,8 @@ static bool copy_for_ucx(tmsg_parts_slot_t *slot, piece_t *piece)
     return parts->unreadable == NULL;
 }
 
-static ucs_status_t hand_to_ucx(tmsg_parts_slot_t *slot, const piece_t *piece)
+static tmsg_ucx_status_t hand_to_ucx(tmsg_parts_slot_t *slot,
+                                     const piece_t *piece)
 {
     bool listed = piece->count > 1;
     const ucp_request_param_t param = {
@@ -486,7 +487,7 @@ static ucs_status_t hand_to_ucx(tmsg_parts_slot_t *slot, const piece_t *piece)
         listed ? piece->count : piece->bytes, &param);
 
     if (UCS_PTR_IS_PTR(request)) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     reported(slot, UCS_PTR_STATUS(request));
     return UCS_PTR_STATUS(request);
@@ -500,7 +501,7 @@ static void post_next(tmsg_parts_out_t *parts)
                      .memory_type = (int)UCS_MEMORY_TYPE_HOST};
     uint32_t number = parts->next.number;
     bool is_read, is_there;
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
 
     piece.data = tmsg_parts_out_step(parts, piece.bytes, &slot->fill,
                                      &piece.memory_type, &piece.count);
@@ -525,7 +526,7 @@ static void post_next(tmsg_parts_out_t *parts)
     ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
                                   piece.data, 0, &slot->read)
                   : hand_to_ucx(slot, &piece);
-    if (ucs != UCS_OK) {
+    if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }
 }

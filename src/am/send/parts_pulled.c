@@ -23,7 +23,7 @@ static void go_by_ucx(tmsg_parts_out_t *parts)
     tmsg_parts_out_grant(parts);
 }
 
-ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     tmsg_send_t *send =
@@ -32,7 +32,7 @@ ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
     tmsg_parts_out_t *parts = send == NULL ? NULL : send->parts;
 
     if (arrival->head.body_bytes < 1 || parts == NULL || !parts->awaited) {
-        return UCS_OK; /* it was given up meanwhile */
+        return TMSG_UCX_OK; /* it was given up meanwhile */
     }
     tmsg_endpoint_hold(endpoint);
     if (arrival->body[0] == TMSG_PULL_BY_LANE && tmsg_lane_sends(endpoint)) {
@@ -44,7 +44,7 @@ ucs_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     tmsg_endpoint_drop(endpoint);
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }
 
 /* Channels take turns, as in parts_out.c; all of these have memory. */
@@ -98,10 +98,10 @@ void tmsg_parts_unreadable(const tmsg_parts_piece_t *piece, const void *at)
 
     tmsg_plan_say_unreadable(send->parts->map, at, why, sizeof(why));
     tmsg_send_fail(send, TMSG_ERR_IO, why);
-    tmsg_parts_handed(piece, UCS_OK);
+    tmsg_parts_handed(piece, TMSG_UCX_OK);
 }
 
-void tmsg_parts_handed(const tmsg_parts_piece_t *piece, ucs_status_t ucs)
+void tmsg_parts_handed(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs)
 {
     tmsg_parts_slot_t *slot = piece->slot;
     tmsg_send_t *send = slot->send;

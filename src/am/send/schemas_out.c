@@ -38,14 +38,14 @@ tmsg_schema_table_t *tmsg_schemas_table(tmsg_channel_t *channel)
     return channel->tx_schemas;
 }
 
-ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_channel_t *channel = tmsg_control_channel(arrival);
     const uint8_t *answer = arrival->body;
     tmsg_status_t status;
 
     if (channel == NULL) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     status = arrival->head.body_bytes < ANSWER_BYTES
                  ? tmsg_error_set(TMSG_ERR_MALFORMED,
@@ -56,5 +56,5 @@ ucs_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival)
     if (status != TMSG_OK) {
         tmsg_endpoint_break(channel->endpoint, status, tmsg_error_message());
     }
-    return UCS_OK;
+    return TMSG_UCX_OK;
 }

@@ -90,10 +90,10 @@ static void forsaken(tmsg_op_t *op)
     tmsg_send_t *send = TMSG_CONTAINER_OF(op, tmsg_send_t, op);
 
     tmsg_cma_forsake(&send->read);
-    tmsg_send_reported(send, UCS_ERR_CANCELED);
+    tmsg_send_reported(send, TMSG_UCX_CANCELED);
 }
 
-void tmsg_send_ucx_reported(void *request, ucs_status_t ucs, void *arg)
+void tmsg_send_ucx_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     ucp_request_free(request);
     tmsg_send_reported(arg, ucs);
@@ -157,12 +157,12 @@ static bool put_into_box(tmsg_send_t *send)
     return true;
 }
 
-static void over(tmsg_cma_out_t *read, ucs_status_t ucs)
+static void over(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
 {
     tmsg_send_reported(TMSG_CONTAINER_OF(read, tmsg_send_t, read), ucs);
 }
 
-static ucs_status_t have_it_read(tmsg_send_t *send)
+static tmsg_ucx_status_t have_it_read(tmsg_send_t *send)
 {
     send->read.over = over;
     return tmsg_cma_post(send->endpoint, send->header, send->header_bytes,
@@ -193,14 +193,14 @@ static ucs_status_ptr_t hand_to_ucx(tmsg_send_t *send)
         plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
 }
 
-static ucs_status_t hand_over(tmsg_send_t *send)
+static tmsg_ucx_status_t hand_over(tmsg_send_t *send)
 {
     ucs_status_ptr_t request = tmsg_send_is_for_box(send) && put_into_box(send)
                                    ? NULL
                                    : hand_to_ucx(send);
 
     if (UCS_PTR_IS_PTR(request)) {
-        return UCS_OK;
+        return TMSG_UCX_OK;
     }
     tmsg_send_reported(send, UCS_PTR_STATUS(request));
     return UCS_PTR_STATUS(request);
@@ -210,7 +210,7 @@ void tmsg_send_post(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     uint64_t parts_bytes = tmsg_parts_begin(send);
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
 
     if (!send->again) {
         tmsg_list_push(&endpoint->posted, &send->node);
@@ -225,10 +225,10 @@ void tmsg_send_post(tmsg_send_t *send)
     tmsg_send_count_lane(send, send->pulled);
     endpoint->credit.tx_charged += send->charge;
     send->again = false;
-    send->ucx_status = UCS_OK; /* whatever became of it before */
+    send->ucx_status = TMSG_UCX_OK; /* whatever became of it before */
     tmsg_send_hand_over(send);
     ucs = send->is_read ? have_it_read(send) : hand_over(send);
-    if (ucs != UCS_OK) {
+    if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }
     tmsg_parts_flush(endpoint);

@@ -71,7 +71,7 @@ typedef struct tmsg_send {
     bool given_up; /* and `answer` is what it ends with, whatever comes */
     bool detached; /* its request has ended, UCX has not */
     bool unsure;   /* UCX failed at it, and the peer may still be reading */
-    ucs_status_t ucx_status;
+    tmsg_ucx_status_t ucx_status;
     tmsg_status_t answer;
     char *answer_text; /* to a refusal; NULL: none, or no memory for it */
     /* The rest is zeroed with the record, these are not: which keeps it for the
@@ -107,7 +107,7 @@ uint64_t tmsg_send_left_us(uint64_t deadline_ns);
 
 /* UCX's, which calls this when it has done with it. */
 void tmsg_send_hand_over(tmsg_send_t *send);
-void tmsg_send_ucx_reported(void *request, ucs_status_t ucs, void *arg);
+void tmsg_send_ucx_reported(void *request, tmsg_ucx_status_t ucs, void *arg);
 
 /* Lock held: tmsg_endpoint_send(), with what it shares with others, or NULL, or
  * what makes it a call, or NULL. */
@@ -139,10 +139,10 @@ void tmsg_send_post(tmsg_send_t *send);
 void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane);
 
 /* UCX has done with a posted send, or will never be. */
-void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs);
+void tmsg_send_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
 /* The same of one of its parts. */
-void tmsg_send_part_reported(tmsg_send_t *send, ucs_status_t ucs);
+void tmsg_send_part_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
 /* What is written of it, and what goes beside the map, is not needed. */
 void tmsg_send_drop_header(tmsg_send_t *send);

@@ -175,11 +175,11 @@ void tmsg_send_settle(tmsg_send_t *send)
     if (send->in_ucx || tmsg_parts_pending(send)) {
         return;
     }
-    if (send->ucx_status == UCS_OK) {
+    if (send->ucx_status == TMSG_UCX_OK) {
         tmsg_trace_done(send);
     }
     if (!send->answered && !over && !send->detached &&
-        (send->flags & TMSG_SEND_ACKED || send->ucx_status != UCS_OK)) {
+        (send->flags & TMSG_SEND_ACKED || send->ucx_status != TMSG_UCX_OK)) {
         /* The words of the peer are still to come. */
         if (tmsg_resume_keeps(endpoint)) {
             make_sure(send);
@@ -196,7 +196,7 @@ void tmsg_send_settle(tmsg_send_t *send)
         let_go(send);
     } else if (send->answered) {
         tmsg_send_end(send, send->answer, send->answer_text);
-    } else if (!over || (send->ucx_status == UCS_OK &&
+    } else if (!over || (send->ucx_status == TMSG_UCX_OK &&
                          !(send->flags & TMSG_SEND_ACKED))) {
         tmsg_send_end(send, TMSG_OK, NULL);
     } else {
@@ -208,9 +208,9 @@ void tmsg_send_settle(tmsg_send_t *send)
 }
 
 /* A message that UCX could not move in one piece of it is not whole. */
-static void note_status(tmsg_send_t *send, ucs_status_t ucs)
+static void note_status(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
-    if (ucs != UCS_OK) {
+    if (ucs != TMSG_UCX_OK) {
         send->ucx_status = ucs;
         if (tmsg_ucx_is_loss(ucs) || send->parts != NULL) {
             tmsg_lease_reported(send->endpoint, ucs);
@@ -223,13 +223,13 @@ static void note_status(tmsg_send_t *send, ucs_status_t ucs)
     }
 }
 
-void tmsg_send_part_reported(tmsg_send_t *send, ucs_status_t ucs)
+void tmsg_send_part_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     note_status(send, ucs);
     tmsg_send_settle(send);
 }
 
-void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
+void tmsg_send_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
@@ -237,7 +237,7 @@ void tmsg_send_reported(tmsg_send_t *send, ucs_status_t ucs)
     tmsg_op_over(endpoint, &send->op);
     send->in_ucx = false;
     note_status(send, ucs);
-    if (ucs != UCS_OK && endpoint->dialect->failed != NULL) {
+    if (ucs != TMSG_UCX_OK && endpoint->dialect->failed != NULL) {
         endpoint->dialect->failed(send, ucs);
     }
     tmsg_send_settle(send);

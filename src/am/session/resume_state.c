@@ -457,7 +457,7 @@ static void settle_send(tmsg_send_t *send, const record_t *record)
     } else if (was_taken(record, sequence)) {
         tmsg_send_answer(send, TMSG_OK, "%s", "");
     }
-    send->ucx_status = UCS_OK; /* it has come */
+    send->ucx_status = TMSG_UCX_OK; /* it has come */
     tmsg_send_settle(send);
 }
 

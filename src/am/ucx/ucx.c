@@ -549,9 +549,9 @@ _Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
 
 /* What UCX has not been told to be the host's memory it may never send at once,
  * where it knows of other memory. */
-ucs_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
-                               size_t header_bytes, const void *payload,
-                               size_t payload_bytes)
+tmsg_ucx_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
+                                    size_t header_bytes, const void *payload,
+                                    size_t payload_bytes)
 {
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
@@ -592,10 +592,4 @@ void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)
                                  used == 0 ? "" : ", ", name);
     }
     free(report);
-}
-
-bool tmsg_ucx_is_loss(ucs_status_t ucs)
-{
-    return ucs == UCS_ERR_ENDPOINT_TIMEOUT || ucs == UCS_ERR_CONNECTION_RESET ||
-           ucs == UCS_ERR_NOT_CONNECTED || ucs == UCS_ERR_CANCELED;
 }

@@ -11,6 +11,7 @@
 #include "am/ucx/backing.h"
 #include "am/ucx/sockets.h"
 #include "am/ucx/ucx_config.h"
+#include "am/ucx/ucx_status.h"
 #include "core/list.h"
 
 typedef struct tmsg_worker tmsg_worker_t;
@@ -151,15 +152,12 @@ void tmsg_ucx_address_free(void *address);
 
 /* Sends a message from the host's memory at once and without making the two UCX
  * endpoints acquainted, or not at all (NO_RESOURCE: not now). */
-ucs_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
-                               size_t header_bytes, const void *payload,
-                               size_t payload_bytes);
+tmsg_ucx_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
+                                    size_t header_bytes, const void *payload,
+                                    size_t payload_bytes);
 
 /* What carries an endpoint: "posix/memory, cma/memory" of UCX's own words, cut
  * to `bytes`. */
 void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes);
-
-/* Whether a status of UCX's is of the connection, not of some memory. */
-bool tmsg_ucx_is_loss(ucs_status_t ucs);
 
 #endif

@@ -59,16 +59,14 @@ tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send)
     return status;
 }
 
-static bool is_lost(ucs_status_t ucs)
+static bool is_lost(tmsg_ucx_status_t ucs)
 {
-    return ucs == UCS_ERR_CONNECTION_RESET || ucs == UCS_ERR_ENDPOINT_TIMEOUT ||
-           ucs == UCS_ERR_CANCELED || ucs == UCS_ERR_NOT_CONNECTED ||
-           ucs == UCS_ERR_UNREACHABLE;
+    return tmsg_ucx_is_loss(ucs) || ucs == TMSG_UCX_UNREACHABLE;
 }
 
 /* Where the peer has no words of its own, UCX's are all that comes; of one that
  * is lost the end of the endpoint knows more. */
-void tmsg_ucxx_failed(tmsg_send_t *send, ucs_status_t ucs)
+void tmsg_ucxx_failed(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     bool over = endpoint->state == TMSG_EP_ENDED;
@@ -76,9 +74,9 @@ void tmsg_ucxx_failed(tmsg_send_t *send, ucs_status_t ucs)
     if (over) {
         tmsg_send_answer(send, endpoint->status, "%s", endpoint->error);
     } else {
-        tmsg_send_answer(send,
-                         is_lost(ucs) ? TMSG_ERR_PEER_LOST : TMSG_ERR_REFUSED,
-                         "%s: UCX: %s", endpoint->peer, ucs_status_string(ucs));
+        tmsg_send_answer(
+            send, is_lost(ucs) ? TMSG_ERR_PEER_LOST : TMSG_ERR_REFUSED,
+            "%s: UCX: %s", endpoint->peer, tmsg_ucx_status_words(ucs));
     }
 }
 
@@ -201,18 +199,18 @@ bool tmsg_ucxx_fills(tmsg_ucx_t *ucx)
 }
 
 /* What UCX tells the sender of a rendezvous. */
-static ucs_status_t refusal(tmsg_status_t status)
+static tmsg_ucx_status_t refusal(tmsg_status_t status)
 {
-    return status == TMSG_ERR_NO_MEMORY        ? UCS_ERR_NO_MEMORY
-           : status == TMSG_ERR_LIMIT_EXCEEDED ? UCS_ERR_EXCEEDS_LIMIT
-           : status == TMSG_ERR_REFUSED        ? UCS_ERR_UNSUPPORTED
-                                               : UCS_ERR_INVALID_PARAM;
+    return status == TMSG_ERR_NO_MEMORY        ? TMSG_UCX_NO_MEMORY
+           : status == TMSG_ERR_LIMIT_EXCEEDED ? TMSG_UCX_EXCEEDS_LIMIT
+           : status == TMSG_ERR_REFUSED        ? TMSG_UCX_UNSUPPORTED
+                                               : TMSG_UCX_INVALID_PARAM;
 }
 
-ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
-                               size_t header_bytes, void *data,
-                               size_t data_bytes,
-                               const ucp_am_recv_param_t *param)
+tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
+                                    size_t header_bytes, void *data,
+                                    size_t data_bytes,
+                                    const ucp_am_recv_param_t *param)
 {
     tmsg_ucx_t *ucx = arg;
     bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
@@ -223,7 +221,7 @@ ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
     if (endpoint == NULL) {
         tmsg_log(TMSG_LOG_WARN, "a UCXX message of nobody, or without a reply "
                                 "endpoint, is ignored");
-        return rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+        return rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
     }
     if (endpoint->state == TMSG_EP_CONNECTING) {
         tmsg_engine.opened(endpoint);
@@ -232,13 +230,13 @@ ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
     if (status != TMSG_OK) {
         tmsg_log(TMSG_LOG_WARN, "%s: a message is lost: %s", endpoint->peer,
                  tmsg_error_message());
-        return rendezvous ? refusal(status) : UCS_OK;
+        return rendezvous ? refusal(status) : TMSG_UCX_OK;
     }
     status = decode(message, header, header_bytes);
     if (status != TMSG_OK) {
         tmsg_message_refuse(message, status, tmsg_error_message());
         tmsg_messages_deliver(message->channel);
-        return rendezvous ? refusal(status) : UCS_OK;
+        return rendezvous ? refusal(status) : TMSG_UCX_OK;
     }
     return tmsg_message_keep(message, data, data_bytes, rendezvous, false);
 }

@@ -56,14 +56,14 @@ static inline bool tmsg_ucxx_is_full(tmsg_ucx_t *ucx)
 }
 
 /* UCX's callback for every message. */
-ucs_status_t tmsg_ucxx_arrived(void *arg, const void *header,
-                               size_t header_bytes, void *data,
-                               size_t data_bytes,
-                               const ucp_am_recv_param_t *param);
+tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
+                                    size_t header_bytes, void *data,
+                                    size_t data_bytes,
+                                    const ucp_am_recv_param_t *param);
 
 /* Of its dialect. */
 tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send);
-void tmsg_ucxx_failed(tmsg_send_t *send, ucs_status_t ucs);
+void tmsg_ucxx_failed(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 void tmsg_ucxx_answer(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error);
 void tmsg_ucxx_credit(tmsg_channel_t *channel);

@@ -88,7 +88,7 @@ static bool sends_are_over(const tmsg_endpoint_t *endpoint)
 }
 
 /* Inside UCX, which tells no more than that. */
-static void lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
+static void lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
     char why[160];
 
@@ -96,22 +96,22 @@ static void lose(tmsg_endpoint_t *endpoint, ucs_status_t ucs)
         snprintf(why, sizeof(why),
                  "UCX does not connect: %s (nobody listens there, or with "
                  "another version of UCX)",
-                 ucs_status_string(ucs));
+                 tmsg_ucx_status_words(ucs));
         tmsg_endpoint_break(endpoint,
-                            ucs == UCS_ERR_REJECTED ? TMSG_ERR_REFUSED
-                                                    : TMSG_ERR_UNREACHABLE,
+                            ucs == TMSG_UCX_REJECTED ? TMSG_ERR_REFUSED
+                                                     : TMSG_ERR_UNREACHABLE,
                             why);
     } else if (endpoint->state == TMSG_EP_CLOSING && sends_are_over(endpoint)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_CLOSED, "closed");
     } else {
         snprintf(why, sizeof(why),
                  "the peer closed the connection, or died: %s",
-                 ucs_status_string(ucs));
+                 tmsg_ucx_status_words(ucs));
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }
 
-static void failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
+static void failed(void *arg, ucp_ep_h ep, tmsg_ucx_status_t ucs)
 {
     (void)ep;
     lose(arg, ucs);
@@ -134,9 +134,9 @@ static void flush_forsaken(tmsg_op_t *op)
     over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, flush), op);
 }
 
-static void flush_over(tmsg_ucxx_t *ucxx, ucs_status_t ucs)
+static void flush_over(tmsg_ucxx_t *ucxx, tmsg_ucx_status_t ucs)
 {
-    if (ucs == UCS_OK) {
+    if (ucs == TMSG_UCX_OK) {
         ucxx->flushed = ucxx->connected;
         ucxx->connected = true;
     } else if (ucxx->endpoint->state != TMSG_EP_ENDED) {
@@ -145,7 +145,7 @@ static void flush_over(tmsg_ucxx_t *ucxx, ucs_status_t ucs)
     over(ucxx, &ucxx->flush);
 }
 
-static void flush_reported(void *request, ucs_status_t ucs, void *arg)
+static void flush_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     ucp_request_free(request);
     flush_over(arg, ucs);
@@ -176,7 +176,7 @@ static void greet_forsaken(tmsg_op_t *op)
     over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, greet), op);
 }
 
-static void greet_reported(void *request, ucs_status_t ucs, void *arg)
+static void greet_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     tmsg_ucxx_t *ucxx = arg;
 
@@ -210,14 +210,14 @@ static void hear_forsaken(tmsg_op_t *op)
 }
 
 /* Only the listening side greets unasked. */
-static void hear_over(tmsg_ucxx_t *ucxx, ucs_status_t ucs)
+static void hear_over(tmsg_ucxx_t *ucxx, tmsg_ucx_status_t ucs)
 {
     ucxx->hearing = false;
-    ucxx->to_answer = ucs == UCS_OK && ucxx->endpoint->dialling;
+    ucxx->to_answer = ucs == TMSG_UCX_OK && ucxx->endpoint->dialling;
     over(ucxx, &ucxx->hear);
 }
 
-static void hear_reported(void *request, ucs_status_t ucs, size_t length,
+static void hear_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
                           void *arg)
 {
     (void)length;
@@ -259,7 +259,7 @@ static void answer_greeting(tmsg_endpoint_t *endpoint)
 /* With whatever `params` says of the other end. */
 static tmsg_status_t make_ep(tmsg_endpoint_t *endpoint, ucp_ep_params_t *params)
 {
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
 
     params->field_mask |=
         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -267,11 +267,11 @@ static tmsg_status_t make_ep(tmsg_endpoint_t *endpoint, ucp_ep_params_t *params)
     params->err_handler.cb = failed;
     params->err_handler.arg = endpoint;
     ucs = ucp_ep_create(endpoint->ucx->ucp, params, &endpoint->ep);
-    if (ucs != UCS_OK) {
+    if (ucs != TMSG_UCX_OK) {
         endpoint->ep = NULL;
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                               "UCX does not connect: ucp_ep_create: %s",
-                              ucs_status_string(ucs));
+                              tmsg_ucx_status_words(ucs));
     }
     endpoint->reply_ep = endpoint->ep; /* UCX brings its messages by it */
     endpoint->peer_hello.queue_depth = INT32_MAX;
@@ -442,14 +442,15 @@ static void came(ucp_conn_request_h request, void *arg)
 }
 
 static tmsg_status_t not_listening(const tmsg_listener_t *listener,
-                                   ucs_status_t ucs)
+                                   tmsg_ucx_status_t ucs)
 {
-    return tmsg_error_set(
-        ucs == UCS_ERR_BUSY ? TMSG_ERR_ALREADY_EXISTS
-        : ucs == UCS_ERR_INVALID_ADDR || ucs == UCS_ERR_NO_DEVICE
-            ? TMSG_ERR_NOT_FOUND
-            : TMSG_ERR_INTERNAL,
-        "%s: UCX does not listen: %s", listener->url, ucs_status_string(ucs));
+    return tmsg_error_set(ucs == TMSG_UCX_BUSY ? TMSG_ERR_ALREADY_EXISTS
+                          : ucs == TMSG_UCX_INVALID_ADDR ||
+                                  ucs == TMSG_UCX_NO_DEVICE
+                              ? TMSG_ERR_NOT_FOUND
+                              : TMSG_ERR_INTERNAL,
+                          "%s: UCX does not listen: %s", listener->url,
+                          tmsg_ucx_status_words(ucs));
 }
 
 tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
@@ -467,7 +468,7 @@ tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
         const struct sockaddr_storage *storage;
         const struct sockaddr *any;
     } bound = {.storage = &attr.sockaddr};
-    ucs_status_t ucs;
+    tmsg_ucx_status_t ucs;
     tmsg_status_t status =
         tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
 
@@ -478,12 +479,12 @@ tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
     listener->ucx->keeper = listener;
     ucs =
         ucp_listener_create(listener->ucx->ucp, &params, &listener->ucx->door);
-    if (ucs != UCS_OK) {
+    if (ucs != TMSG_UCX_OK) {
         listener->ucx->door = NULL;
         return not_listening(listener, ucs);
     }
     ucs = ucp_listener_query(listener->ucx->door, &attr);
-    if (ucs != UCS_OK) {
+    if (ucs != TMSG_UCX_OK) {
         return not_listening(listener, ucs);
     }
     name(bound.any, sizeof(attr.sockaddr), listener->url,

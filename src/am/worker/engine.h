@@ -29,9 +29,10 @@ typedef struct {
     void (*finish)(tmsg_worker_t *worker);
 
     /* Inside UCX: a message came, by UCX or by the peer's box. */
-    ucs_status_t (*arrived)(void *ucx, const void *header, size_t header_bytes,
-                            void *data, size_t data_bytes,
-                            const ucp_am_recv_param_t *param);
+    tmsg_ucx_status_t (*arrived)(void *ucx, const void *header,
+                                 size_t header_bytes, void *data,
+                                 size_t data_bytes,
+                                 const ucp_am_recv_param_t *param);
     void (*boxed)(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);
 
     /* The connection stands. */
