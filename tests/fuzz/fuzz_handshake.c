@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include "am/connect/dialect.h"

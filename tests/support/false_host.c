@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
+#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include "am/boot/blob.h"
@@ -22,6 +23,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"
 #include "am/ucx/pair.h"
+#include "am/ucx/ucx_am.h"
 #include "core/bytes.h"
 #include "support/keys.h"
 #include "support/mutator.h"
@@ -284,7 +286,7 @@ static void post(liar_t *liar, const tmsg_preamble_t *head, const void *body)
     for (int i = 0;
          i < POST_TURNS && liar->ep != NULL && ucs == UCS_ERR_NO_RESOURCE;
          i++) {
-        ucs = tmsg_ucx_send_now(liar->ep, header, bytes, NULL, 0);
+        ucs = tmsg_ucx_am_send_now(liar->ep, header, bytes, NULL, 0);
         tmsg_worker_progress(liar->speaker.worker);
     }
     if (ucs == UCS_ERR_NO_RESOURCE && tmsg_ucx_version().minor >= 17 &&

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/forged.h"
 
+#include <ucp/api/ucp.h>
+
 void forged_encode(forged_t *forged)
 {
     tmsg_preamble_encode(&forged->head, forged->header);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "am/ucx/ucx_ep.h"
 #include "core/log.h"
 
 /* Names of transports as UCX begins them. */

@@ -84,14 +84,8 @@ static void over(tmsg_op_t *op)
 static void reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     (void)ucs; /* a broken connection shows elsewhere */
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     over(&((posted_t *)arg)->op);
-}
-
-static tmsg_status_t lost(tmsg_ucx_status_t ucs)
-{
-    return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
-                          tmsg_ucx_status_words(ucs));
 }
 
 /* With the bytes of a message in it. */
@@ -137,29 +131,23 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
 {
     posted_t *posted =
         pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY,
-        .cb.send = reported,
-        .user_data = posted,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
-    };
-    ucs_status_ptr_t request;
+    tmsg_ucx_send_t send = {.flags = TMSG_UCX_SEND_EAGER | TMSG_UCX_SEND_REPLY};
+    tmsg_ucx_status_t ucs;
 
     if (posted == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
     tmsg_op_begin(endpoint, &posted->op, over);
     endpoint->controls_in_ucx++;
-    request = tmsg_endpoint_send_am(endpoint, posted->bytes,
-                                    posted->header_bytes, payload_of(posted),
-                                    posted->payload_bytes, &param);
-    if (!UCS_PTR_IS_PTR(request)) {
+    send.header = posted->bytes;
+    send.header_bytes = posted->header_bytes;
+    send.data = payload_of(posted);
+    send.bytes = posted->payload_bytes;
+    ucs = tmsg_endpoint_send_am(endpoint, &send, reported, posted);
+    if (ucs != TMSG_UCX_IN_PROGRESS) {
         over(&posted->op);
     }
-    return UCS_PTR_IS_ERR(request) ? lost(UCS_PTR_STATUS(request)) : TMSG_OK;
+    return tmsg_ucx_is_error(ucs) ? tmsg_ucx_am_unsent(ucs) : TMSG_OK;
 }
 
 tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
@@ -174,14 +162,15 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (posted == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    ucs = tmsg_ucx_send_now(endpoint->ep, posted->bytes, posted->header_bytes,
-                            payload_of(posted), posted->payload_bytes);
+    ucs =
+        tmsg_ucx_am_send_now(endpoint->ep, posted->bytes, posted->header_bytes,
+                             payload_of(posted), posted->payload_bytes);
     let_go(posted);
     if (ucs == TMSG_UCX_NO_RESOURCE) {
         return TMSG_IN_PROGRESS;
     }
     if (ucs != TMSG_UCX_OK) {
-        return lost(ucs);
+        return tmsg_ucx_am_unsent(ucs);
     }
     tmsg_endpoint_sent_am(endpoint);
     return TMSG_OK;

@@ -11,7 +11,7 @@ typedef struct tmsg_send tmsg_send_t;
 /* All with the worker's lock held. */
 struct tmsg_dialect {
     bool answers;        /* peers say what became of a message */
-    uint32_t send_flags; /* of every map's UCP_AM_SEND_FLAG_* */
+    uint32_t send_flags; /* of every map: TMSG_UCX_SEND_* */
     /* Makes send->header and send->plan. IN_PROGRESS: the peer has to tell of
      * room first; nothing has changed. */
     tmsg_status_t (*prepare)(tmsg_send_t *send);

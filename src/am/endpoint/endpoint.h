@@ -21,6 +21,7 @@
 #include "am/endpoint/op.h"
 #include "am/endpoint/paths.h"
 #include "am/shm/box.h"
+#include "am/ucx/ucx_am.h"
 #include "am/worker/request.h"
 #include "am/worker/stats.h"
 #include "core/error.h"
@@ -104,7 +105,7 @@ struct tmsg_endpoint {
      * those of a thousand endpoints are not in the cache when it comes. */
     tmsg_worker_t *worker; /* dangles once life->over */
     tmsg_ucx_t *ucx;
-    ucp_ep_h ep; /* NULL: none, or closed */
+    tmsg_ucx_ep_t ep; /* NULL: none, or closed */
     tmsg_life_t *life;
     atomic_uint refs;    /* table, handle, messages, sends */
     unsigned refs_ahead; /* of these, had for what is still to come */
@@ -164,7 +165,7 @@ struct tmsg_endpoint {
     tmsg_hello_t peer_hello;
     uint32_t subscribe;               /* TMSG_SUBSCRIBE_*, for our hello */
     char devices[TMSG_DEVICES_BYTES]; /* to be used; "": as the address says */
-    ucp_ep_h reply_ep;                /* by which the peer's attach came */
+    tmsg_ucx_ep_t reply_ep;           /* by which the peer's attach came */
     uint32_t number;                  /* of ep; see pair.h */
     tmsg_sockets_t sockets;           /* below ep */
     tmsg_knock_t knock;
@@ -219,19 +220,17 @@ typedef struct tmsg_event {
  * many have gone before what is in it. */
 void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint);
 
-/* ucp_am_send_nbx() by its UCX endpoint, which is counted. */
-static inline ucs_status_ptr_t
-tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const void *header,
-                      size_t header_bytes, const void *data, size_t count,
-                      const ucp_request_param_t *param)
+/* tmsg_ucx_am_send() by its UCX endpoint, which is counted. */
+static inline tmsg_ucx_status_t
+tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const tmsg_ucx_send_t *send,
+                      tmsg_ucx_sent_t sent, void *arg)
 {
-    ucs_status_ptr_t given = ucp_am_send_nbx(endpoint->ep, TMSG_AM_ID, header,
-                                             header_bytes, data, count, param);
+    tmsg_ucx_status_t ucs = tmsg_ucx_am_send(endpoint->ep, send, sent, arg);
 
-    if (!UCS_PTR_IS_ERR(given)) {
+    if (!tmsg_ucx_is_error(ucs)) {
         tmsg_endpoint_sent_am(endpoint);
     }
-    return given;
+    return ucs;
 }
 
 /* Makes one in its worker's table, with a reference of the table and one of

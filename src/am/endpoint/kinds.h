@@ -6,8 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <ucp/api/ucp.h>
-
 #include "am/shm/box.h"
 #include "am/ucx/ucx.h"
 #include "serialize/header.h"
@@ -104,7 +102,7 @@ typedef struct {
     bool rendezvous;
     const tmsg_cma_in_t *to_read; /* a rendezvous of ours; NULL: UCX's */
     bool boxed;                   /* it came by a box: data cannot be kept */
-    ucp_ep_h reply_ep;            /* NULL: the sender did not ask for it */
+    tmsg_ucx_ep_t reply_ep;       /* NULL: the sender did not ask for it */
 } tmsg_arrival_t;
 
 #endif

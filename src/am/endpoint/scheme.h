@@ -48,7 +48,7 @@ typedef struct tmsg_scheme {
 
     /* Inside UCX: a message came on a UCX worker that is opened for this scheme
      * alone. NULL: there are none. */
-    ucp_am_recv_callback_t arrived;
+    tmsg_ucx_arrived_t arrived;
 } tmsg_scheme_t;
 
 #define TMSG_SCHEME_DECLARE(NAME, name, form)                                  \

@@ -22,7 +22,7 @@
 #include "am/staging/stage.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/reads.h"
-#include "am/ucx/ucx_known.h"
+#include "am/ucx/survey.h"
 #include "am/worker/staging.h"
 #include "core/utf8.h"
 #include "memory/domain.h"
@@ -141,32 +141,17 @@ static bool add_thresholds(cJSON *object, const tmsg_tuning_t *tuning)
     return ok;
 }
 
-/* ucp_context_print_info() has lines such as
- *   resource 3 : md 3 dev 2 flags --sa posix/memory
- * The last word of each is a transport on a device. What this library does
- * itself, UCX does not know of. */
+/* What this library does itself, UCX does not know of. */
 static bool add_transports(cJSON *object, const tmsg_ucx_keys_t *keys,
-                           ucp_context_h context)
+                           char *transports)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "transports");
-    char *report = NULL, *line, *rest;
-    size_t size;
-    FILE *stream = open_memstream(&report, &size);
-    bool ok = array != NULL && stream != NULL;
+    char *rest, *name = strtok_r(transports, "\n", &rest);
+    bool ok = array != NULL;
 
-    if (stream != NULL) {
-        ucp_context_print_info(context, stream);
-        fclose(stream);
+    for (; name != NULL && ok; name = strtok_r(NULL, "\n", &rest)) {
+        ok = tmsg_json_add(array, NULL, cJSON_CreateString(name));
     }
-    line = ok ? strtok_r(report, "\n", &rest) : NULL;
-    for (; line != NULL && ok; line = strtok_r(NULL, "\n", &rest)) {
-        const char *word = strrchr(line, ' ');
-
-        if (strstr(line, "resource ") != NULL && word != NULL) {
-            ok = tmsg_json_add(array, NULL, cJSON_CreateString(word + 1));
-        }
-    }
-    free(report);
     if (ok && tmsg_cma_is_wanted(keys) && tmsg_cma_is_possible()) {
         ok = tmsg_json_add(array, NULL, cJSON_CreateString("cma"));
     }
@@ -296,18 +281,13 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
                     uint64_t *memory_types_p)
 {
     static const tmsg_ucx_scope_t everything = {.device = "all"};
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                           .features = UCP_FEATURE_AM};
     const tmsg_ucx_given_t given = tmsg_context_ucx(context);
     char room[TMSG_BACKING_BYTES];
     tmsg_ucx_keys_t keys;
-    ucp_config_t *config;
-    ucp_context_h ucp;
-    tmsg_ucx_status_t ucs;
+    tmsg_ucx_survey_t survey = {.transports = NULL};
     bool ok;
     tmsg_status_t status = tmsg_ucx_config_resolve(&given, &everything, &keys);
 
-    *memory_types_p = 0;
     ok = add_keys(object, &keys) &&
          (status != TMSG_OK || tmsg_backing_suffices(&keys) ||
           add_text(object, "shared_memory",
@@ -316,23 +296,19 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
         status = check_descriptors();
     }
     if (status == TMSG_OK) {
-        status = tmsg_ucx_config_apply(&keys, &config);
+        status = tmsg_ucx_survey(&keys, &survey);
     }
-    if (status != TMSG_OK) {
-        return ok && status != TMSG_ERR_NO_MEMORY &&
-               add_failure(object, tmsg_error_message());
+    *memory_types_p = survey.memory_types;
+    if (ok && survey.memory_types != 0) {
+        ok = add_memory_types(object, survey.memory_types);
     }
-    ucs = ucp_init(&params, config, &ucp);
-    ucp_config_release(config);
-    if (ucs != TMSG_UCX_OK) {
-        return ok && add_failure(object, tmsg_ucx_status_words(ucs));
+    if (status == TMSG_OK) {
+        ok = ok && add_transports(object, &keys, survey.transports);
+    } else {
+        ok = ok && status != TMSG_ERR_NO_MEMORY &&
+             add_failure(object, tmsg_error_message());
     }
-    status = tmsg_ucx_known(&keys);
-    *memory_types_p = tmsg_ucx_memory(ucp);
-    ok = ok && add_memory_types(object, *memory_types_p) &&
-         (status == TMSG_OK ? add_transports(object, &keys, ucp)
-                            : add_failure(object, tmsg_error_message()));
-    ucp_cleanup(ucp);
+    free(survey.transports);
     return ok;
 }
 

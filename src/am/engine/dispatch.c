@@ -61,11 +61,6 @@ static tmsg_ucx_status_t end_connection(const tmsg_arrival_t *arrival,
     return ignore(arrival, why);
 }
 
-static bool is_rendezvous(const ucp_am_recv_param_t *param)
-{
-    return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-}
-
 /* One whose payload stays in the sender's memory until it is read: of UCX's
  * own rendezvous it differs in who is told what became of it. */
 static tmsg_ucx_status_t handle_read(tmsg_arrival_t *arrival)
@@ -130,18 +125,16 @@ static tmsg_ucx_status_t handle(tmsg_arrival_t *arrival, const void *header,
 /* Of a message that repeats none. */
 __attribute__((noinline)) static tmsg_ucx_status_t
 arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
-        size_t data_bytes, const ucp_am_recv_param_t *param)
+        size_t data_bytes, const tmsg_ucx_am_info_t *info)
 {
     tmsg_arrival_t arrival = {
         .ucx = ucx,
         .data = data,
         .data_bytes = data_bytes,
-        .rendezvous = is_rendezvous(param),
+        .rendezvous = tmsg_ucx_am_is_rendezvous(info),
+        .reply_ep = tmsg_ucx_am_reply_ep(info),
     };
 
-    if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {
-        arrival.reply_ep = param->reply_ep;
-    }
     return handle(&arrival, header, header_bytes);
 }
 
@@ -171,20 +164,21 @@ void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
 tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                      size_t header_bytes, void *data,
                                      size_t data_bytes,
-                                     const ucp_am_recv_param_t *param)
+                                     const tmsg_ucx_am_info_t *info)
 {
     tmsg_ucx_t *ucx = arg;
 
     if (ucx->worker == NULL) { /* it is being closed */
-        return is_rendezvous(param) ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
+        return tmsg_ucx_am_is_rendezvous(info) ? TMSG_UCX_REJECTED
+                                               : TMSG_UCX_OK;
     }
     if (ucx->suspect) {
         tmsg_probe_note(ucx, header, header_bytes);
     }
     tmsg_boxes_before(ucx, header, header_bytes);
-    if (!is_rendezvous(param) &&
+    if (!tmsg_ucx_am_is_rendezvous(info) &&
         tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
         return TMSG_UCX_OK;
     }
-    return arrived(ucx, header, header_bytes, data, data_bytes, param);
+    return arrived(ucx, header, header_bytes, data, data_bytes, info);
 }

@@ -3,8 +3,6 @@
 #ifndef TMSG_AM_ENGINE_DISPATCH_H
 #define TMSG_AM_ENGINE_DISPATCH_H
 
-#include <ucp/api/ucp.h>
-
 #include "am/endpoint/kinds.h"
 
 /* UCX's callback for every AM: checks the preamble and calls the handler of
@@ -16,7 +14,7 @@
 tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                      size_t header_bytes, void *data,
                                      size_t data_bytes,
-                                     const ucp_am_recv_param_t *param);
+                                     const tmsg_ucx_am_info_t *info);
 
 /* A message came by the peer's box: likewise. */
 void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);

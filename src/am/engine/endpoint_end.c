@@ -28,6 +28,7 @@
 #include "am/send/send.h"
 #include "am/session/resume.h"
 #include "am/ucx/pair.h"
+#include "am/ucx/ucx_ep.h"
 #include "core/log.h"
 #include "core/utf8.h"
 
@@ -88,20 +89,13 @@ static void close_over(tmsg_op_t *op)
 static void close_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     (void)ucs;
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     close_over(arg);
 }
 
 static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
 {
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA,
-        .flags = UCP_EP_CLOSE_FLAG_FORCE,
-        .cb.send = close_reported,
-        .user_data = &endpoint->events.closing,
-    };
-    ucs_status_ptr_t request;
+    tmsg_ucx_status_t ucs;
 
     if (endpoint->ep == NULL) {
         return;
@@ -116,9 +110,10 @@ static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
         tmsg_sockets_cut(&endpoint->sockets);
     }
     tmsg_op_begin(endpoint, &endpoint->events.closing, close_over);
-    request = ucp_ep_close_nbx(endpoint->ep, &param);
+    ucs = tmsg_ucx_ep_close(endpoint->ep, close_reported,
+                            &endpoint->events.closing);
     endpoint->ep = NULL;
-    if (!UCS_PTR_IS_PTR(request)) {
+    if (ucs != TMSG_UCX_IN_PROGRESS) {
         close_over(&endpoint->events.closing);
     }
 }

@@ -29,7 +29,7 @@ const tmsg_engine_t tmsg_engine = {
     .free = tmsg_endpoint_free,
 };
 
-static void lost(tmsg_ucx_t *ucx, ucp_ep_h ep, tmsg_ucx_status_t status)
+static void lost(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status)
 {
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;

@@ -56,7 +56,7 @@ bool tmsg_worker_drain(tmsg_ucx_t *ucx)
 
     worker->inside = true;
     for (unsigned i = 0; i < DRAIN_MOST && quiet < DRAIN_QUIET; i++) {
-        unsigned found = ucp_worker_progress(ucx->ucp) + poll_boxes(worker);
+        unsigned found = tmsg_ucx_progress(ucx) + poll_boxes(worker);
 
         quiet = found == 0 ? quiet + 1 : 0;
     }
@@ -115,7 +115,7 @@ static bool is_to_look(tmsg_worker_t *worker, unsigned found)
 /* UCX's turn. */
 static inline unsigned poll_ucx(tmsg_ucx_t *ucx)
 {
-    return tmsg_ucxx_is_full(ucx) ? 0 : ucp_worker_progress(ucx->ucp);
+    return tmsg_ucxx_is_full(ucx) ? 0 : tmsg_ucx_progress(ucx);
 }
 
 /* Who does nothing but wait for an answer waits in the rest of a call, too,
@@ -229,15 +229,11 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
         }
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        tmsg_ucx_status_t ucs =
-            tmsg_ucxx_is_full(ucx) ? TMSG_UCX_OK : ucp_worker_arm(ucx->ucp);
+        tmsg_status_t status =
+            tmsg_ucxx_is_full(ucx) ? TMSG_OK : tmsg_ucx_arm(ucx);
 
-        if (ucs == TMSG_UCX_BUSY) {
-            return TMSG_ERR_BUSY;
-        }
-        if (ucs != TMSG_UCX_OK) {
-            return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_worker_arm: %s",
-                                  tmsg_ucx_status_words(ucs));
+        if (status != TMSG_OK) {
+            return status;
         }
     }
     if (!tmsg_boxes_arm(worker) || !tmsg_lanes_arm(worker)) {

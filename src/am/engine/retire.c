@@ -18,6 +18,8 @@
 #include "am/engine/progress.h"
 #include "am/listen/knocks.h"
 #include "am/ucx/linger.h"
+#include "am/ucx/ucx_am.h"
+#include "am/ucx/ucx_ep.h"
 #include "core/log.h"
 
 #define PROBE_MS 50     /* between two looks for the probe */
@@ -26,8 +28,8 @@
 #define GIVE_UP_MS 1000 /* for UCX to report on its own */
 
 struct tmsg_probe {
-    tmsg_ucx_t *ucx; /* shared memory alone; only progressed here */
-    ucp_ep_h ep;     /* to the retired one */
+    tmsg_ucx_t *ucx;  /* shared memory alone; only progressed here */
+    tmsg_ucx_ep_t ep; /* to the retired one */
     uint8_t message[TMSG_PREAMBLE_BYTES + TMSG_TOKEN_BYTES];
     bool posted;
     unsigned looks;
@@ -65,15 +67,14 @@ static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
 static tmsg_ucx_status_t ignore(void *arg, const void *header,
                                 size_t header_bytes, void *data,
                                 size_t data_bytes,
-                                const ucp_am_recv_param_t *param)
+                                const tmsg_ucx_am_info_t *info)
 {
     (void)arg;
     (void)header;
     (void)header_bytes;
     (void)data;
     (void)data_bytes;
-    return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) ? TMSG_UCX_REJECTED
-                                                           : TMSG_UCX_OK;
+    return tmsg_ucx_am_is_rendezvous(info) ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 
 /* UNREACHABLE: the retired one does not use shared memory at all. */
@@ -81,7 +82,6 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
 {
     void *address;
     size_t address_bytes;
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
     char transports[128] = "";
     tmsg_ucx_status_t ucs;
     tmsg_status_t status =
@@ -90,8 +90,7 @@ static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
     if (status != TMSG_OK) {
         return status;
     }
-    params.address = address;
-    ucs = ucp_ep_create(probe->ucx->ucp, &params, &probe->ep);
+    ucs = tmsg_ucx_ep_create(probe->ucx, address, &probe->ep);
     tmsg_ucx_address_free(address);
     if (ucs == TMSG_UCX_OK) {
         tmsg_ucx_transports(probe->ep, transports, sizeof(transports));
@@ -129,12 +128,12 @@ static tmsg_status_t encode(tmsg_probe_t *probe)
 static void post(tmsg_probe_t *probe, tmsg_ucx_t *retired)
 {
     for (int i = 0; i < POST_TRIES && !probe->posted; i++) {
-        probe->posted =
-            tmsg_ucx_send_now(probe->ep, probe->message, sizeof(probe->message),
-                              NULL, 0) == TMSG_UCX_OK;
+        probe->posted = tmsg_ucx_am_send_now(probe->ep, probe->message,
+                                             sizeof(probe->message), NULL,
+                                             0) == TMSG_UCX_OK;
         if (!probe->posted) {
             retired->worker->inside = true;
-            ucp_worker_progress(retired->ucp);
+            tmsg_ucx_progress(retired);
             retired->worker->inside = false;
         }
     }
@@ -312,7 +311,7 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
         return status != TMSG_OK;
     }
     post(ucx->probe, ucx);
-    ucp_worker_progress(ucx->probe->ucx->ucp);
+    tmsg_ucx_progress(ucx->probe->ucx);
     tmsg_worker_drain(ucx);
     return judge(ucx);
 }

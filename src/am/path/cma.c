@@ -71,7 +71,7 @@ static void handed(tmsg_cma_out_t *out, tmsg_ucx_status_t ucs)
 
 static void reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     handed(arg, ucs);
 }
 
@@ -79,16 +79,14 @@ tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
                                 size_t header_bytes, const void *data,
                                 uint32_t am_flags, tmsg_cma_out_t *out)
 {
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = UCP_AM_SEND_FLAG_EAGER | am_flags,
-        .cb.send = reported,
-        .user_data = out,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
+    const tmsg_ucx_send_t send = {
+        .header = header,
+        .header_bytes = header_bytes,
+        .data = out->payload,
+        .bytes = TMSG_CMA_BYTES,
+        .flags = TMSG_UCX_SEND_EAGER | am_flags,
     };
-    ucs_status_ptr_t request;
+    tmsg_ucx_status_t ucs;
 
     out->endpoint = endpoint;
     out->token = ++endpoint->cma.tokens;
@@ -96,13 +94,12 @@ tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
     enlist(out, &endpoint->cma.lent);
     tmsg_put_le(out->payload, (uint64_t)(uintptr_t)data, 8);
     tmsg_put_le(out->payload + 8, out->token, 8);
-    request = tmsg_endpoint_send_am(endpoint, header, header_bytes,
-                                    out->payload, TMSG_CMA_BYTES, &param);
-    if (UCS_PTR_IS_PTR(request)) {
+    ucs = tmsg_endpoint_send_am(endpoint, &send, reported, out);
+    if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
     }
-    handed(out, UCS_PTR_STATUS(request));
-    return UCS_PTR_STATUS(request);
+    handed(out, ucs);
+    return ucs;
 }
 
 void tmsg_cma_forsake(tmsg_cma_out_t *out)

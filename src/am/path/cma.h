@@ -18,8 +18,6 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include <ucp/api/ucp.h>
-
 #include "am/endpoint/kinds.h"
 #include "am/endpoint/paths.h"
 #include "core/list.h"

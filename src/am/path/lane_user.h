@@ -12,7 +12,6 @@
 
 #include <tensormsg/endpoint.h>
 #include <tensormsg/message.h>
-#include <ucp/api/ucp.h>
 
 #include "am/endpoint/fragments.h"
 #include "am/ucx/ucx_status.h"

@@ -51,7 +51,7 @@ void tmsg_message_drop_data(tmsg_message_t *message)
     } else if (message->copied) {
         free(message->data);
     } else {
-        ucp_am_data_release(message->ucx->ucp, message->data);
+        tmsg_ucx_am_release(message->ucx, message->data);
     }
     message->data = NULL;
     tmsg_credit_free(message->endpoint, &message->charged);
@@ -204,32 +204,24 @@ static void fetch_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
                            void *arg)
 {
     (void)length;
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     fetched(arg, ucs);
 }
 
-static ucs_status_ptr_t start_ucx(tmsg_message_t *message,
-                                  const struct iovec *pieces, size_t count)
+/* UCX does better without a list of one. */
+static tmsg_ucx_status_t start_ucx(tmsg_message_t *message,
+                                   const struct iovec *pieces, size_t count)
 {
-    ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .cb.recv_am = fetch_reported,
-        .user_data = message,
-        .datatype = ucp_dt_make_contig(1),
-        .memory_type = UCS_MEMORY_TYPE_HOST,
+    const tmsg_ucx_place_t place = {
+        .data = count > 1 ? (void *)(uintptr_t)pieces : pieces->iov_base,
+        .bytes = pieces->iov_len,
+        .pieces = count > 1 ? count : 0,
     };
     void *data = message->data;
 
     message->data = NULL;
-    if (count > 1) {
-        param.datatype = ucp_dt_make_iov();
-        return ucp_am_recv_data_nbx(message->ucx->ucp, data,
-                                    (void *)(uintptr_t)pieces, count, &param);
-    } /* UCX does better without a list of one */
-    return ucp_am_recv_data_nbx(message->ucx->ucp, data, pieces[0].iov_base,
-                                pieces[0].iov_len, &param);
+    return tmsg_ucx_am_receive(message->ucx, data, &place, fetch_reported,
+                               message);
 }
 
 static tmsg_ucx_status_t read_now(tmsg_message_t *message,
@@ -253,7 +245,7 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
     const struct iovec *pieces;
     size_t count;
     tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
-    ucs_status_ptr_t request;
+    tmsg_ucx_status_t ucs;
 
     if (status != TMSG_OK) {
         return status;
@@ -265,11 +257,10 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
     }
     message->pending++;
     tmsg_op_begin(message->endpoint, &message->op, forsaken);
-    request = message->is_read
-                  ? UCS_STATUS_PTR(read_now(message, pieces, count))
-                  : start_ucx(message, pieces, count);
-    if (!UCS_PTR_IS_PTR(request)) {
-        fetched(message, UCS_PTR_STATUS(request));
+    ucs = message->is_read ? read_now(message, pieces, count)
+                           : start_ucx(message, pieces, count);
+    if (ucs != TMSG_UCX_IN_PROGRESS) {
+        fetched(message, ucs);
     }
     return TMSG_OK;
 }

@@ -6,8 +6,6 @@
 
 #include <sys/uio.h>
 
-#include <ucp/api/ucp.h>
-
 #include <tensormsg/message.h>
 
 #include "am/endpoint/channel.h"

@@ -181,7 +181,7 @@ static void part_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
                           void *arg)
 {
     (void)length;
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     over(arg, ucs);
 }
 
@@ -198,22 +198,18 @@ static void *place_part(part_t *part, size_t *count_p, int *memory_type_p)
                                                   memory_type_p, &part->chunk);
 }
 
-static ucs_status_ptr_t start_ucx(part_t *part, void *place, size_t count,
-                                  int memory_type)
+static tmsg_ucx_status_t start_ucx(part_t *part, void *data, size_t count,
+                                   int memory_type)
 {
-    bool listed = count > 1;
-    const ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-            UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .datatype = listed ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
-        .memory_type = (ucs_memory_type_t)memory_type,
-        .cb.recv_am = part_reported,
-        .user_data = part,
+    const tmsg_ucx_place_t place = {
+        .data = data,
+        .bytes = part->range.bytes,
+        .pieces = count > 1 ? count : 0,
+        .memory_type = memory_type,
     };
 
-    return ucp_am_recv_data_nbx(part->message->ucx->ucp, part->data, place,
-                                listed ? count : part->range.bytes, &param);
+    return tmsg_ucx_am_receive(part->message->ucx, part->data, &place,
+                               part_reported, part);
 }
 
 /* By way of a chunk or straight into its place. */
@@ -249,10 +245,10 @@ static tmsg_ucx_status_t read_now(part_t *part, void *place, size_t count)
 static void fetch(part_t *part)
 {
     tmsg_message_t *message = part->message;
-    int memory_type = (int)UCS_MEMORY_TYPE_HOST;
+    int memory_type = TMSG_UCX_MEMORY_HOST;
     size_t count = 0;
     void *place = place_part(part, &count, &memory_type);
-    ucs_status_ptr_t request;
+    tmsg_ucx_status_t ucs;
 
     if (place == NULL) {
         message->pending++;
@@ -265,10 +261,10 @@ static void fetch(part_t *part)
     message->pending++;
     part->endpoint->rx.parts_asked++;
     tmsg_op_begin(part->endpoint, &part->op, forsaken);
-    request = part->is_read ? UCS_STATUS_PTR(read_now(part, place, count))
-                            : start_ucx(part, place, count, memory_type);
-    if (!UCS_PTR_IS_PTR(request)) {
-        over(part, UCS_PTR_STATUS(request));
+    ucs = part->is_read ? read_now(part, place, count)
+                        : start_ucx(part, place, count, memory_type);
+    if (ucs != TMSG_UCX_IN_PROGRESS) {
+        over(part, ucs);
     }
 }
 
@@ -281,7 +277,7 @@ static void drop(part_t *part)
     if (part->is_read) {
         tmsg_cma_drop(part->endpoint, &part->to_read, false);
     } else {
-        ucp_am_data_release(part->endpoint->ucx->ucp, part->data);
+        tmsg_ucx_am_release(part->endpoint->ucx, part->data);
     }
     free(part);
 }

@@ -166,7 +166,7 @@ uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
     uint8_t *data = tmsg_map_entries(message->map)[index].tensor.data;
 
     *chunk_p = NULL;
-    *memory_type_p = (int)UCS_MEMORY_TYPE_HOST;
+    *memory_type_p = TMSG_UCX_MEMORY_HOST;
     if (stage == NULL || stage->dests[index].domain == NULL) {
         return data + offset;
     }

@@ -14,7 +14,7 @@ void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,
 
     send->charge = 0;
     if (!tmsg_credit_counts(&endpoint->peer_hello) || cost == 0 ||
-        send->am_flags & UCP_AM_SEND_FLAG_RNDV) {
+        send->am_flags & TMSG_UCX_SEND_RENDEZVOUS) {
         return;
     }
     if (tmsg_credit_has_room(endpoint, payload_bytes,
@@ -24,6 +24,6 @@ void tmsg_credit_charge(tmsg_send_t *send, tmsg_preamble_t *head,
         return;
     }
     credit->tx_deferred++;
-    send->am_flags &= ~(uint32_t)UCP_AM_SEND_FLAG_EAGER;
-    send->am_flags |= UCP_AM_SEND_FLAG_RNDV;
+    send->am_flags &= ~(uint32_t)TMSG_UCX_SEND_EAGER;
+    send->am_flags |= TMSG_UCX_SEND_RENDEZVOUS;
 }

@@ -304,7 +304,7 @@ static void read_over(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
 
 static void part_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     reported(arg, ucs);
 }
 
@@ -470,27 +470,23 @@ static bool copy_for_ucx(tmsg_parts_slot_t *slot, piece_t *piece)
 static tmsg_ucx_status_t hand_to_ucx(tmsg_parts_slot_t *slot,
                                      const piece_t *piece)
 {
-    bool listed = piece->count > 1;
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_DATATYPE |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
-        .datatype = listed ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
-        .flags = UCP_AM_SEND_FLAG_RNDV,
-        .memory_type = (ucs_memory_type_t)piece->memory_type,
-        .cb.send = part_reported,
-        .user_data = slot,
+    const tmsg_ucx_send_t message = {
+        .header = slot->header,
+        .header_bytes = HEADER_BYTES,
+        .data = piece->data,
+        .bytes = piece->bytes,
+        .pieces = piece->count > 1 ? piece->count : 0,
+        .flags = TMSG_UCX_SEND_RENDEZVOUS,
+        .memory_type = piece->memory_type,
     };
-    ucs_status_ptr_t request = tmsg_endpoint_send_am(
-        slot->send->endpoint, slot->header, HEADER_BYTES, piece->data,
-        listed ? piece->count : piece->bytes, &param);
+    tmsg_ucx_status_t ucs = tmsg_endpoint_send_am(
+        slot->send->endpoint, &message, part_reported, slot);
 
-    if (UCS_PTR_IS_PTR(request)) {
+    if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
     }
-    reported(slot, UCS_PTR_STATUS(request));
-    return UCS_PTR_STATUS(request);
+    reported(slot, ucs);
+    return ucs;
 }
 
 static void post_next(tmsg_parts_out_t *parts)
@@ -498,7 +494,7 @@ static void post_next(tmsg_parts_out_t *parts)
     tmsg_endpoint_t *endpoint = parts->send->endpoint;
     tmsg_parts_slot_t *slot = tmsg_parts_out_take_slot(parts);
     piece_t piece = {.bytes = tmsg_parts_out_next_bytes(parts),
-                     .memory_type = (int)UCS_MEMORY_TYPE_HOST};
+                     .memory_type = TMSG_UCX_MEMORY_HOST};
     uint32_t number = parts->next.number;
     bool is_read, is_there;
     tmsg_ucx_status_t ucs;
@@ -506,9 +502,9 @@ static void post_next(tmsg_parts_out_t *parts)
     piece.data = tmsg_parts_out_step(parts, piece.bytes, &slot->fill,
                                      &piece.memory_type, &piece.count);
     is_read = tmsg_cma_sends(endpoint) && piece.count <= 1 &&
-              piece.memory_type == (int)UCS_MEMORY_TYPE_HOST;
+              piece.memory_type == TMSG_UCX_MEMORY_HOST;
     is_there = !tmsg_carrier_wants_own(endpoint) || slot->fill != NULL ||
-               piece.memory_type != (int)UCS_MEMORY_TYPE_HOST ||
+               piece.memory_type != TMSG_UCX_MEMORY_HOST ||
                copy_for_ucx(slot, &piece);
     write_header(parts, number, piece.bytes, is_read ? TMSG_HEADER_READ : 0,
                  slot->header);

@@ -263,8 +263,8 @@ static bool may_be_read(const tmsg_send_t *send)
 static void choose_rendezvous(tmsg_send_t *send)
 {
     if (may_be_read(send) && send->plan.bytes >= READ_LEAST &&
-        !(send->am_flags & UCP_AM_SEND_FLAG_EAGER)) {
-        send->am_flags |= UCP_AM_SEND_FLAG_RNDV;
+        !(send->am_flags & TMSG_UCX_SEND_EAGER)) {
+        send->am_flags |= TMSG_UCX_SEND_RENDEZVOUS;
     }
 }
 
@@ -278,7 +278,8 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
     head->flags |= send->pulled ? TMSG_HEADER_PULLED : 0;
     choose_rendezvous(send);
     tmsg_credit_charge(send, head, send->plan.bytes);
-    send->is_read = may_be_read(send) && send->am_flags & UCP_AM_SEND_FLAG_RNDV;
+    send->is_read =
+        may_be_read(send) && send->am_flags & TMSG_UCX_SEND_RENDEZVOUS;
     head->flags |= send->is_read ? TMSG_HEADER_READ : 0;
     tmsg_preamble_encode(head, send->header);
     write_call(send);
@@ -310,9 +311,9 @@ static uint32_t flags_of(int32_t protocol)
 {
     switch (protocol) {
     case TMSG_PROTOCOL_EAGER:
-        return UCP_AM_SEND_FLAG_EAGER;
+        return TMSG_UCX_SEND_EAGER;
     case TMSG_PROTOCOL_RNDV:
-        return UCP_AM_SEND_FLAG_RNDV;
+        return TMSG_UCX_SEND_RENDEZVOUS;
     default:
         return 0; /* UCX knows */
     }

@@ -113,8 +113,7 @@ static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
 static bool goes_eagerly(const tmsg_send_t *send)
 {
     return send->plan.bytes <= TMSG_REPEAT_SMALL ||
-           (send->plan.iov_count == 0 &&
-            send->am_flags & UCP_AM_SEND_FLAG_EAGER);
+           (send->plan.iov_count == 0 && send->am_flags & TMSG_UCX_SEND_EAGER);
 }
 
 void tmsg_repeat_note_out(const tmsg_send_t *send,
@@ -392,23 +391,20 @@ static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_call_number(call, message_id);
 }
 
-static ucs_status_ptr_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
-                             const void *payload)
+static tmsg_ucx_status_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
+                              const void *payload)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+    const tmsg_ucx_send_t message = {
+        .header = send->small_header,
+        .header_bytes = repeat->header_bytes,
+        .data = payload,
+        .bytes = repeat->payload_bytes,
         .flags = repeat->am_flags,
-        .cb.send = tmsg_send_ucx_reported,
-        .user_data = send,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
     };
 
-    return tmsg_endpoint_send_am(channel->endpoint, send->small_header,
-                                 repeat->header_bytes, payload,
-                                 repeat->payload_bytes, &param);
+    return tmsg_endpoint_send_am(channel->endpoint, &message,
+                                 tmsg_send_ucx_reported, send);
 }
 
 /* Straight into the box. */
@@ -426,18 +422,18 @@ static void put(const tmsg_channel_t *channel, const tmsg_map_t *map,
 }
 
 /* By the box, if there is one, or by UCX: then *payload_p is what it reads, and
- * *given_p what it gave. False: it goes neither way, and what is wrong is said
+ * *given_p what it said. False: it goes neither way, and what is wrong is said
  * by the general way. */
 static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
                       const tmsg_map_t *map, const tmsg_call_send_t *call,
-                      const void **payload_p, ucs_status_ptr_t *given_p)
+                      const void **payload_p, tmsg_ucx_status_t *given_p)
 {
     tmsg_box_t *box = channel->repeat_out.is_boxed
                           ? tmsg_boxes_choose(channel->endpoint)
                           : NULL;
 
     *payload_p = NULL;
-    *given_p = NULL;
+    *given_p = TMSG_UCX_OK;
     if (box != NULL) {
         put(channel, map, send, call, box);
         return true;
@@ -448,7 +444,7 @@ static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
     }
     write_header(channel, send, call);
     *given_p = post(channel, send, *payload_p);
-    return !UCS_PTR_IS_ERR(*given_p);
+    return !tmsg_ucx_is_error(*given_p);
 }
 
 /* It is copied: nothing of it is left but to tell whoever asked. */
@@ -539,7 +535,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     tmsg_send_t *send;
     uint64_t begun_ns = 0;
     const void *payload;
-    ucs_status_ptr_t request;
+    tmsg_ucx_status_t ucs;
 
     if (channel == NULL || !is_plain(channel) || !repeats(channel, map)) {
         return false;
@@ -551,7 +547,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (endpoint->tx.next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    if (!hand_over(channel, send, map, call, &payload, &request)) {
+    if (!hand_over(channel, send, map, call, &payload, &ucs)) {
         tmsg_request_drop_hidden(&send->request);
         return false;
     }
@@ -559,7 +555,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     tmsg_schema_table_used(channel->tx_schemas, channel->repeat_out.slot);
     endpoint->stats.sent_by_schema++;
     endpoint->stats.sent_repeats++;
-    if (request != NULL) {
+    if (ucs == TMSG_UCX_IN_PROGRESS) {
         go_on(channel, send, map, payload, call, begun_ns);
     }
     if (call == NULL) {
@@ -571,7 +567,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         tmsg_request_hold_hidden(&send->request);
         *request_p = &send->request;
     }
-    if (request == NULL) {
+    if (ucs == TMSG_UCX_OK) {
         end(channel, send, begun_ns);
     }
     if (is_recent(channel)) {

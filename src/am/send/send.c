@@ -95,7 +95,7 @@ static void forsaken(tmsg_op_t *op)
 
 void tmsg_send_ucx_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     tmsg_send_reported(arg, ucs);
 }
 
@@ -128,7 +128,7 @@ void tmsg_send_hand_over(tmsg_send_t *send)
 bool tmsg_send_is_for_box(const tmsg_send_t *send)
 {
     return send->parts == NULL && send->stage == NULL &&
-           !(send->am_flags & UCP_AM_SEND_FLAG_RNDV) &&
+           !(send->am_flags & TMSG_UCX_SEND_RENDEZVOUS) &&
            send->wish.way == TMSG_WAY_AUTO &&
            send->wish.protocol == TMSG_PROTOCOL_AUTO &&
            tmsg_boxes_are_for(send->endpoint, send->header_bytes,
@@ -170,40 +170,35 @@ static tmsg_ucx_status_t have_it_read(tmsg_send_t *send)
                          send->endpoint->dialect->send_flags, &send->read);
 }
 
-static ucs_status_ptr_t hand_to_ucx(tmsg_send_t *send)
+static tmsg_ucx_status_t hand_to_ucx(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_plan_t *plan = &send->plan;
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_DATATYPE |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+    const tmsg_ucx_send_t message = {
+        .header = send->header,
+        .header_bytes = send->header_bytes,
+        .data =
+            plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
+        .bytes = plan->bytes,
+        .pieces = plan->iov_count,
         .flags = endpoint->dialect->send_flags | send->am_flags,
-        .cb.send = tmsg_send_ucx_reported,
-        .user_data = send,
-        .datatype =
-            plan->iov_count > 0 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
-        .memory_type = UCS_MEMORY_TYPE_HOST,
     };
 
-    return tmsg_endpoint_send_am(
-        endpoint, send->header, send->header_bytes,
-        plan->iov_count > 0 ? (const void *)plan->iov : plan->contiguous,
-        plan->iov_count > 0 ? plan->iov_count : plan->bytes, &param);
+    return tmsg_endpoint_send_am(endpoint, &message, tmsg_send_ucx_reported,
+                                 send);
 }
 
 static tmsg_ucx_status_t hand_over(tmsg_send_t *send)
 {
-    ucs_status_ptr_t request = tmsg_send_is_for_box(send) && put_into_box(send)
-                                   ? NULL
-                                   : hand_to_ucx(send);
+    tmsg_ucx_status_t ucs = tmsg_send_is_for_box(send) && put_into_box(send)
+                                ? TMSG_UCX_OK
+                                : hand_to_ucx(send);
 
-    if (UCS_PTR_IS_PTR(request)) {
+    if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
     }
-    tmsg_send_reported(send, UCS_PTR_STATUS(request));
-    return UCS_PTR_STATUS(request);
+    tmsg_send_reported(send, ucs);
+    return ucs;
 }
 
 void tmsg_send_post(tmsg_send_t *send)

@@ -60,7 +60,7 @@ typedef struct tmsg_send {
     bool pulled;             /* these wait until the peer asks for them, */
     bool by_lane;            /* and are counted as going by the lane */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
-    uint32_t am_flags;       /* that the plan wants: UCP_AM_SEND_FLAG_* */
+    uint32_t am_flags;       /* that the plan wants: TMSG_UCX_SEND_* */
     bool is_read;            /* the peer reads the plan's bytes itself */
     tmsg_cma_out_t read;
     tmsg_op_t op;

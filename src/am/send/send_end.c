@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What became of a send, and when its buffers are free. */
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "am/endpoint/dialect.h"

@@ -638,7 +638,7 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
                          memory_type_p)) {
         return data + offset;
     }
-    *memory_type_p = (int)UCS_MEMORY_TYPE_HOST;
+    *memory_type_p = TMSG_UCX_MEMORY_HOST;
     data = fill->chunk->data + fill->at;
     fill->at = align(fill->at + bytes);
     fill->in_ucx++;

@@ -3,12 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <ucp/api/ucp.h>
 
-#include "am/ucx/ucx.h"
+#include "am/ucx/ucx_ep.h"
 #include "am/ucx/ucx_events.h"
 #include "core/error.h"
 
-static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
+static void ucx_failed(void *arg, tmsg_ucx_ep_t ep, ucs_status_t ucs)
 {
     tmsg_ucx_t *ucx = arg;
 
@@ -18,7 +19,7 @@ static void ucx_failed(void *arg, ucp_ep_h ep, ucs_status_t ucs)
 }
 
 static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
-                               ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
+                               tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets)
 {
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
@@ -78,7 +79,7 @@ static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
 
 /* UCX counts those that it fails to make, too. */
 tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
-                             const void *address, ucp_ep_h *ep_p,
+                             const void *address, tmsg_ucx_ep_t *ep_p,
                              tmsg_sockets_t *sockets, uint32_t *number_p)
 {
     tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
@@ -90,22 +91,11 @@ tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
     return create_ep(ucx, address, ep_p, sockets);
 }
 
-static void close_ep(ucp_ep_h ep)
-{
-    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = ucp_ep_close_nbx(ep, &param);
-
-    if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request); /* UCX frees it when it is done */
-    }
-}
-
 void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                    ucp_ep_h ep, const tmsg_sockets_t *sockets)
+                    tmsg_ucx_ep_t ep, const tmsg_sockets_t *sockets)
 {
     if (ucx->spare_count == TMSG_UCX_SPARES) {
-        close_ep(ep);
+        tmsg_ucx_ep_abandon(ep);
         return;
     }
     ucx->spares[ucx->spare_count++] =
@@ -113,7 +103,7 @@ void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
 }
 
 static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                       ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
+                       tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets)
 {
     for (size_t i = 0; i < ucx->spare_count; i++) {
         if (ucx->spares[i].peer == peer && ucx->spares[i].number == number) {
@@ -130,7 +120,7 @@ static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
 
 tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
                               const void *address, uint32_t number,
-                              ucp_ep_h *ep_p, tmsg_sockets_t *sockets)
+                              tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets)
 {
     tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
     tmsg_status_t status = TMSG_OK;
@@ -154,7 +144,7 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
                               number - peer->made);
     }
     while (status == TMSG_OK && peer->made < number) {
-        ucp_ep_h spare;
+        tmsg_ucx_ep_t spare;
 
         status = tmsg_pair_make(ucx, peer_id, address, &spare, sockets, &made);
         if (status == TMSG_OK) {

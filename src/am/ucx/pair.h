@@ -17,7 +17,7 @@
  * shared memory cannot be opened), INTERNAL, NO_MEMORY. `sockets` gets those
  * below it. */
 tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer,
-                             const void *address, ucp_ep_h *ep_p,
+                             const void *address, tmsg_ucx_ep_t *ep_p,
                              tmsg_sockets_t *sockets, uint32_t *number_p);
 
 /* Makes the UCX endpoint of that number. Those that have to be made before it
@@ -25,14 +25,14 @@ tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer,
  * BUSY: too many are missing. */
 tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer,
                               const void *address, uint32_t number,
-                              ucp_ep_h *ep_p, tmsg_sockets_t *sockets);
+                              tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets);
 
 /* A UCX endpoint whose connection was given up before the peer's had its
  * acquaintance: it is kept for that, since UCX would make another, and abort if
  * the peer goes away before that is connected. What is kept stays until the UCX
  * worker goes: over TCP it may share its socket with a live endpoint. */
 void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                    ucp_ep_h ep, const tmsg_sockets_t *sockets);
+                    tmsg_ucx_ep_t ep, const tmsg_sockets_t *sockets);
 
 void tmsg_pairs_free(tmsg_ucx_t *ucx);
 

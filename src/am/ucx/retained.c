@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/ucx/retained.h"
 
+#include "am/ucx/ucx_am.h"
+
 /* Written over a payload that nobody looks at any more. */
 struct tmsg_lifted {
     struct tmsg_lifted *next;
@@ -29,7 +31,7 @@ void tmsg_ucx_release_lifted(tmsg_ucx_t *ucx)
     while (lifted != NULL) {
         struct tmsg_lifted *next = lifted->next;
 
-        ucp_am_data_release(ucx->ucp, lifted);
+        tmsg_ucx_am_release(ucx, lifted);
         lifted = next;
     }
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
+#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include "am/net/netif.h"
@@ -56,7 +56,7 @@ const tmsg_ucx_memory_type_t tmsg_ucx_memory_types[TMSG_UCX_MEMORY_TYPES] = {
     {"rocm-managed", UCS_MEMORY_TYPE_ROCM_MANAGED},
 };
 
-uint64_t tmsg_ucx_memory(ucp_context_h context)
+uint64_t tmsg_ucx_memory(tmsg_ucx_context_t context)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
 
@@ -125,8 +125,7 @@ static tmsg_status_t no_room(const tmsg_ucx_t *ucx)
                           blame(ucx, settings, sizeof(settings)));
 }
 
-static tmsg_status_t open_worker(tmsg_ucx_t *ucx,
-                                 ucp_am_recv_callback_t handler)
+static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
 {
     ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
@@ -262,7 +261,7 @@ static bool shares_memory(const tmsg_ucx_t *ucx)
 
 /* UCX's context and worker, for the scope as it is. What is short of room is
  * told before UCX tries, which complains on standard output. */
-static tmsg_status_t open_scope(tmsg_ucx_t *ucx, ucp_am_recv_callback_t handler)
+static tmsg_status_t open_scope(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
 {
     tmsg_status_t status =
         tmsg_ucx_config_resolve(&ucx->given, &ucx->scope, &ucx->keys);
@@ -289,7 +288,7 @@ static tmsg_status_t open_scope(tmsg_ucx_t *ucx, ucp_am_recv_callback_t handler)
 
 /* Without shared memory where there is no room for it, and a network. */
 static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
-                                      ucp_am_recv_callback_t handler)
+                                      tmsg_ucx_arrived_t handler)
 {
     tmsg_status_t status = open_scope(ucx, handler);
     char why[TMSG_ERROR_BYTES];
@@ -361,7 +360,7 @@ static void check_address(tmsg_ucx_t *ucx)
 
 /* UCX takes the first address of a device, and is to take the scope's. */
 static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
-                                     ucp_am_recv_callback_t handler)
+                                     tmsg_ucx_arrived_t handler)
 {
     char device[IFNAMSIZ] = "";
     tmsg_status_t status;
@@ -390,7 +389,7 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
 tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
-                            ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p)
+                            tmsg_ucx_arrived_t handler, tmsg_ucx_t **ucx_p)
 {
     tmsg_status_t status = tmsg_forked_enter();
     tmsg_ucx_t *ucx;
@@ -540,56 +539,20 @@ tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
 
 void tmsg_ucx_address_free(void *address) { free(address); }
 
-_Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
-                   offsetof(struct iovec, iov_base) ==
-                       offsetof(ucp_dt_iov_t, buffer) &&
-                   offsetof(struct iovec, iov_len) ==
-                       offsetof(ucp_dt_iov_t, length),
-               "UCX takes a list of struct iovec as it is");
-
-/* What UCX has not been told to be the host's memory it may never send at once,
- * where it knows of other memory. */
-tmsg_ucx_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
-                                    size_t header_bytes, const void *payload,
-                                    size_t payload_bytes)
+unsigned tmsg_ucx_progress(const tmsg_ucx_t *ucx)
 {
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                        UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
-        .flags = UCP_AM_SEND_FLAG_EAGER,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
-    };
-
-    return UCS_PTR_RAW_STATUS(ucp_am_send_nbx(
-        ep, TMSG_AM_ID, header, header_bytes, payload, payload_bytes, &param));
+    return ucp_worker_progress(ucx->ucp);
 }
 
-/* ucp_ep_print_info() names each lane as "lane[0]: 2:posix/memory md[1] ...";
- * no version of UCX that we support has a call that says it. */
-void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes)
+tmsg_status_t tmsg_ucx_arm(const tmsg_ucx_t *ucx)
 {
-    char *report = NULL, *line, *rest;
-    size_t size, used = 0;
-    FILE *stream = open_memstream(&report, &size);
+    ucs_status_t ucs = ucp_worker_arm(ucx->ucp);
 
-    if (stream == NULL) {
-        return; /* what was known before still is */
+    if (ucs == UCS_ERR_BUSY) {
+        return TMSG_ERR_BUSY;
     }
-    text[0] = '\0';
-    ucp_ep_print_info(ep, stream);
-    fclose(stream);
-    for (line = strtok_r(report, "\n", &rest); line != NULL;
-         line = strtok_r(NULL, "\n", &rest)) {
-        char name[64];
-        const char *lane = strstr(line, "lane[");
-
-        if (lane == NULL || sscanf(lane, "lane[%*d]: %*d:%63s", name) != 1 ||
-            strstr(text, name) != NULL || used + strlen(name) + 3 > bytes) {
-            continue;
-        }
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
-                                 used == 0 ? "" : ", ", name);
-    }
-    free(report);
+    return ucs == UCS_OK
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_worker_arm: %s",
+                                ucs_status_string(ucs));
 }

@@ -11,7 +11,7 @@
 #include "am/ucx/backing.h"
 #include "am/ucx/sockets.h"
 #include "am/ucx/ucx_config.h"
-#include "am/ucx/ucx_status.h"
+#include "am/ucx/ucx_types.h"
 #include "core/list.h"
 
 typedef struct tmsg_worker tmsg_worker_t;
@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
     uint64_t peer;
     uint32_t number;
-    ucp_ep_h ep;
+    tmsg_ucx_ep_t ep;
     tmsg_sockets_t sockets;
 } tmsg_ucx_spare_t;
 
@@ -55,8 +55,8 @@ typedef struct tmsg_ucx {
     uint64_t apart_ns; /* or last tried to be with shared memory: when */
     bool dialling;
     tmsg_ucx_keys_t keys;
-    ucp_context_h context;
-    ucp_worker_h ucp;
+    tmsg_ucx_context_t context;
+    tmsg_ucx_worker_t ucp;
     tmsg_source_t source; /* UCX's own epoll set, in the loop */
     int fd;
     tmsg_socket_sets_t sets;
@@ -70,9 +70,9 @@ typedef struct tmsg_ucx {
     tmsg_backing_pool_t pool;
     uint64_t segments; /* of it, that are kept; see segments.h */
     uint64_t segments_most;
-    bool shares;         /* its address tells of more than the network */
-    bool full;           /* see tmsg_ucxx_is_full() */
-    ucp_listener_h door; /* UCX's listener, of a ucx:// one */
+    bool shares;              /* its address tells of more than the network */
+    bool full;                /* see tmsg_ucxx_is_full() */
+    tmsg_ucx_listener_t door; /* UCX's listener, of a ucx:// one */
     struct tmsg_listener *keeper; /* that; NULL: nobody is let in any more */
     bool forsaken; /* for ever its peers may write: it is never closed */
     bool owes;     /* reports for which nobody waits any more: nor is it closed
@@ -99,7 +99,7 @@ typedef struct tmsg_ucx {
  * the same in all its versions. */
 typedef struct {
     const char *name;
-    int type; /* ucs_memory_type_t */
+    int type;
 } tmsg_ucx_memory_type_t;
 
 #define TMSG_UCX_MEMORY_TYPES 5
@@ -108,7 +108,7 @@ extern const tmsg_ucx_memory_type_t
 
 /* The types of memory that UCX reads and writes, a bit for each; of what it
  * cannot tell, the host's alone. */
-uint64_t tmsg_ucx_memory(ucp_context_h context);
+uint64_t tmsg_ucx_memory(tmsg_ucx_context_t context);
 
 /* LIMIT_EXCEEDED unless `needed` descriptors are free; `fd` is any. UCX that
  * runs out while it opens aborts the process, and while it accepts closes its
@@ -128,7 +128,7 @@ typedef struct {
 tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
-                            ucp_am_recv_callback_t handler, tmsg_ucx_t **ucx_p);
+                            tmsg_ucx_arrived_t handler, tmsg_ucx_t **ucx_p);
 
 /* Whether one that was opened without shared memory may be opened with it now:
  * where bytes were missing, as soon as they are free; else once in 10 s, since
@@ -150,14 +150,11 @@ tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
                                void **address_p, size_t *bytes_p);
 void tmsg_ucx_address_free(void *address);
 
-/* Sends a message from the host's memory at once and without making the two UCX
- * endpoints acquainted, or not at all (NO_RESOURCE: not now). */
-tmsg_ucx_status_t tmsg_ucx_send_now(ucp_ep_h ep, const void *header,
-                                    size_t header_bytes, const void *payload,
-                                    size_t payload_bytes);
+/* Does what UCX has to do, and calls whom it tells. Gives how much that was. */
+unsigned tmsg_ucx_progress(const tmsg_ucx_t *ucx);
 
-/* What carries an endpoint: "posix/memory, cma/memory" of UCX's own words, cut
- * to `bytes`. */
-void tmsg_ucx_transports(ucp_ep_h ep, char *text, size_t bytes);
+/* UCX signals ucx->fd when there is something to do. Errors: BUSY (there is
+ * now), INTERNAL. */
+tmsg_status_t tmsg_ucx_arm(const tmsg_ucx_t *ucx);
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include "am/net/netif.h"
@@ -755,7 +756,7 @@ out:
 }
 
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
-                                    ucp_config_t **config_p)
+                                    tmsg_ucx_config_t **config_p)
 {
     ucp_config_t *config;
     tmsg_status_t status;

@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <ucp/api/ucp.h>
-
 #include <tensormsg/status.h>
+
+#include "am/ucx/ucx_types.h"
 
 #define TMSG_DEVICES_BYTES 64
 
@@ -78,7 +78,7 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
  * ucp_config_release(). Errors: INTERNAL, NO_MEMORY, INVALID_PARAM (a key of
  * the application's that this UCX does not know). */
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
-                                    ucp_config_t **config_p);
+                                    tmsg_ucx_config_t **config_p);
 
 /* Whether this UCX takes the key by another name, which it is given by. */
 bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key);

@@ -7,13 +7,11 @@
 
 #include <stdbool.h>
 
-#include <ucp/api/ucp.h>
-
 #include "am/ucx/ucx.h"
 
 typedef struct {
     /* Inside UCX: it has lost a UCX endpoint. */
-    void (*lost)(tmsg_ucx_t *ucx, ucp_ep_h ep, tmsg_ucx_status_t status);
+    void (*lost)(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status);
     /* Outside UCX: hears what UCX has received and not told yet. False: it had
      * not fallen silent within a bound. */
     bool (*drain)(tmsg_ucx_t *ucx);

@@ -94,18 +94,18 @@ void tmsg_ucxx_credit(tmsg_channel_t *channel) { (void)channel; }
 
 /* The endpoint that a message came by, which is all that says whose it is. */
 static tmsg_endpoint_t *sender(const tmsg_ucx_t *ucx,
-                               const ucp_am_recv_param_t *param)
+                               const tmsg_ucx_am_info_t *info)
 {
     const tmsg_worker_t *worker = ucx->worker;
+    tmsg_ucx_ep_t ep = tmsg_ucx_am_reply_ep(info);
 
-    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP)) {
+    if (ep == NULL) {
         return NULL;
     }
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
-        if (endpoint != NULL && endpoint->ep == param->reply_ep &&
-            endpoint->ucx == ucx) {
+        if (endpoint != NULL && endpoint->ep == ep && endpoint->ucx == ucx) {
             return endpoint->state == TMSG_EP_ENDED ? NULL : endpoint;
         }
     }
@@ -210,11 +210,11 @@ static tmsg_ucx_status_t refusal(tmsg_status_t status)
 tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
                                     size_t header_bytes, void *data,
                                     size_t data_bytes,
-                                    const ucp_am_recv_param_t *param)
+                                    const tmsg_ucx_am_info_t *info)
 {
     tmsg_ucx_t *ucx = arg;
-    bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-    tmsg_endpoint_t *endpoint = sender(ucx, param);
+    bool rendezvous = tmsg_ucx_am_is_rendezvous(info);
+    tmsg_endpoint_t *endpoint = sender(ucx, info);
     tmsg_message_t *message;
     tmsg_status_t status;
 

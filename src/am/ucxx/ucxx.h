@@ -13,7 +13,7 @@
 
 struct tmsg_ucxx {
     tmsg_endpoint_t *endpoint;
-    ucp_conn_request_h request; /* to be answered, else NULL */
+    tmsg_ucx_caller_t caller; /* to be answered, else NULL */
     tmsg_op_t flush;
     bool connected; /* UCX has flushed the new endpoint */
     bool hearing;
@@ -59,7 +59,7 @@ static inline bool tmsg_ucxx_is_full(tmsg_ucx_t *ucx)
 tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
                                     size_t header_bytes, void *data,
                                     size_t data_bytes,
-                                    const ucp_am_recv_param_t *param);
+                                    const tmsg_ucx_am_info_t *info);
 
 /* Of its dialect. */
 tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send);

@@ -14,7 +14,9 @@
 #include "am/listen/accept.h"
 #include "am/net/netif.h"
 #include "am/net/sock.h"
+#include "am/ucx/ucx_ep.h"
 #include "am/ucx/ucx_events.h"
+#include "am/ucx/ucx_listener.h"
 #include "am/ucxx/dialect.h"
 #include "am/ucxx/ucxx.h"
 #include "am/worker/engine.h"
@@ -111,7 +113,7 @@ static void lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
     }
 }
 
-static void failed(void *arg, ucp_ep_h ep, tmsg_ucx_status_t ucs)
+static void failed(void *arg, tmsg_ucx_ep_t ep, tmsg_ucx_status_t ucs)
 {
     (void)ep;
     lose(arg, ucs);
@@ -147,7 +149,7 @@ static void flush_over(tmsg_ucxx_t *ucxx, tmsg_ucx_status_t ucs)
 
 static void flush_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     flush_over(arg, ucs);
 }
 
@@ -156,18 +158,12 @@ static void flush_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 static void flush(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
-    const ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = flush_reported,
-        .user_data = ucxx,
-    };
-    ucs_status_ptr_t request;
+    tmsg_ucx_status_t ucs;
 
     tmsg_op_begin(endpoint, &ucxx->flush, flush_forsaken);
-    request = ucp_ep_flush_nbx(endpoint->ep, &param);
-    if (!UCS_PTR_IS_PTR(request)) {
-        flush_over(ucxx, UCS_PTR_STATUS(request));
+    ucs = tmsg_ucx_ep_flush(endpoint->ep, flush_reported, ucxx);
+    if (ucs != TMSG_UCX_IN_PROGRESS) {
+        flush_over(ucxx, ucs);
     }
 }
 
@@ -181,25 +177,17 @@ static void greet_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
     tmsg_ucxx_t *ucxx = arg;
 
     (void)ucs; /* a lost peer shows elsewhere */
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     over(ucxx, &ucxx->greet);
 }
 
 static void greet(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
-    const ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = greet_reported,
-        .user_data = ucxx,
-    };
-    ucs_status_ptr_t request;
 
     tmsg_op_begin(endpoint, &ucxx->greet, greet_forsaken);
-    request =
-        ucp_stream_send_nbx(endpoint->ep, greeting, sizeof(greeting), &param);
-    if (!UCS_PTR_IS_PTR(request)) {
+    if (tmsg_ucx_stream_send(endpoint->ep, greeting, sizeof(greeting),
+                             greet_reported, ucxx) != TMSG_UCX_IN_PROGRESS) {
         over(ucxx, &ucxx->greet);
     }
 }
@@ -221,7 +209,7 @@ static void hear_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
                           void *arg)
 {
     (void)length;
-    ucp_request_free(request);
+    tmsg_ucx_request_free(request);
     hear_over(arg, ucs);
 }
 
@@ -229,22 +217,14 @@ static void hear_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
 static void hear(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = UCP_STREAM_RECV_FLAG_WAITALL,
-        .cb.recv_stream = hear_reported,
-        .user_data = ucxx,
-    };
-    ucs_status_ptr_t request;
-    size_t length;
+    tmsg_ucx_status_t ucs;
 
     ucxx->hearing = true;
     tmsg_op_begin(endpoint, &ucxx->hear, hear_forsaken);
-    request = ucp_stream_recv_nbx(endpoint->ep, ucxx->heard,
-                                  sizeof(ucxx->heard), &length, &param);
-    if (!UCS_PTR_IS_PTR(request)) {
-        hear_over(ucxx, UCS_PTR_STATUS(request));
+    ucs = tmsg_ucx_stream_receive(endpoint->ep, ucxx->heard,
+                                  sizeof(ucxx->heard), hear_reported, ucxx);
+    if (ucs != TMSG_UCX_IN_PROGRESS) {
+        hear_over(ucxx, ucs);
     }
 }
 
@@ -256,36 +236,17 @@ static void answer_greeting(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* With whatever `params` says of the other end. */
-static tmsg_status_t make_ep(tmsg_endpoint_t *endpoint, ucp_ep_params_t *params)
+/* The UCX endpoint is there. */
+static void begin_talk(tmsg_endpoint_t *endpoint)
 {
-    tmsg_ucx_status_t ucs;
-
-    params->field_mask |=
-        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    params->err_handler.cb = failed;
-    params->err_handler.arg = endpoint;
-    ucs = ucp_ep_create(endpoint->ucx->ucp, params, &endpoint->ep);
-    if (ucs != TMSG_UCX_OK) {
-        endpoint->ep = NULL;
-        return tmsg_error_set(TMSG_ERR_UNREACHABLE,
-                              "UCX does not connect: ucp_ep_create: %s",
-                              tmsg_ucx_status_words(ucs));
-    }
     endpoint->reply_ep = endpoint->ep; /* UCX brings its messages by it */
     endpoint->peer_hello.queue_depth = INT32_MAX;
-    return TMSG_OK;
+    hear(endpoint);
 }
 
 tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
                              const tmsg_address_t *address)
 {
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
-        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
-        .sockaddr = {.addr = &address->sa.any, .addrlen = address->bytes},
-    };
     tmsg_ucx_scope_t scope;
     tmsg_status_t status = tmsg_ucxx_route(address, &scope);
 
@@ -296,9 +257,10 @@ tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
     if (status != TMSG_OK) {
         return status;
     }
-    status = make_ep(endpoint, &params);
+    status = tmsg_ucx_ep_dial(endpoint->ucx, &address->sa.any, address->bytes,
+                              failed, endpoint, &endpoint->ep);
     if (status == TMSG_OK) {
-        hear(endpoint);
+        begin_talk(endpoint);
         flush(endpoint);
     } else { /* the next address may be of another family */
         endpoint->ucx->users--;
@@ -307,19 +269,17 @@ tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
     return status;
 }
 
-static tmsg_status_t accept_request(tmsg_endpoint_t *endpoint)
+static tmsg_status_t accept_caller(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
-        .conn_request = ucxx->request,
-    };
+    tmsg_ucx_caller_t caller = ucxx->caller;
     tmsg_status_t status;
 
-    ucxx->request = NULL; /* UCX's, whatever comes of it */
-    status = make_ep(endpoint, &params);
+    ucxx->caller = NULL; /* UCX's, whatever comes of it */
+    status = tmsg_ucx_ep_accept(endpoint->ucx, caller, failed, endpoint,
+                                &endpoint->ep);
     if (status == TMSG_OK) {
-        hear(endpoint);
+        begin_talk(endpoint);
         greet(endpoint);
         flush(endpoint);
     }
@@ -330,8 +290,8 @@ tmsg_status_t tmsg_ucxx_advance(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
 
-    if (ucxx->request != NULL) {
-        return accept_request(endpoint);
+    if (ucxx->caller != NULL) {
+        return accept_caller(endpoint);
     }
     answer_greeting(endpoint);
     if (!ucxx->connected) {
@@ -367,36 +327,35 @@ void tmsg_ucxx_end(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
 
-    if (ucxx->request != NULL) {
-        ucp_listener_reject(endpoint->ucx->door, ucxx->request);
-        ucxx->request = NULL;
+    if (ucxx->caller != NULL) {
+        tmsg_ucx_caller_reject(endpoint->ucx, ucxx->caller);
+        ucxx->caller = NULL;
     }
 }
 
-static void name(const struct sockaddr *address, socklen_t bytes, char *url,
+static void name(const struct sockaddr_storage *address, char *url,
                  size_t url_bytes)
 {
-    tmsg_url_format_sockaddr(address, bytes, url, url_bytes);
-    tmsg_url_rename(url, url_bytes, TMSG_URL_UCX);
-}
-
-static void name_client(tmsg_endpoint_t *endpoint, ucp_conn_request_h request)
-{
-    ucp_conn_request_attr_t attr = {
-        .field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR};
     union {
         const struct sockaddr_storage *storage;
         const struct sockaddr *any;
-    } address = {.storage = &attr.client_address};
+    } named = {.storage = address};
 
-    if (ucp_conn_request_query(request, &attr) == UCS_OK) {
-        name(address.any, sizeof(attr.client_address), endpoint->peer_url,
-             sizeof(endpoint->peer_url));
+    tmsg_url_format_sockaddr(named.any, sizeof(*address), url, url_bytes);
+    tmsg_url_rename(url, url_bytes, TMSG_URL_UCX);
+}
+
+static void name_client(tmsg_endpoint_t *endpoint, tmsg_ucx_caller_t caller)
+{
+    struct sockaddr_storage address;
+
+    if (tmsg_ucx_caller_address(caller, &address)) {
+        name(&address, endpoint->peer_url, sizeof(endpoint->peer_url));
     }
 }
 
 /* Inside UCX. */
-static tmsg_status_t take(tmsg_listener_t *listener, ucp_conn_request_h request)
+static tmsg_status_t take(tmsg_listener_t *listener, tmsg_ucx_caller_t caller)
 {
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status;
@@ -416,28 +375,28 @@ static tmsg_status_t take(tmsg_listener_t *listener, ucp_conn_request_h request)
         tmsg_engine.release(endpoint);
         return status;
     }
-    name_client(endpoint, request);
+    name_client(endpoint, caller);
     endpoint->keeper = listener;
     endpoint->link.listener = listener;
     listener->handshakes++;
     endpoint->ucx = listener->ucx;
     endpoint->ucx->users++;
-    endpoint->ucxx->request = request;
+    endpoint->ucxx->caller = caller;
     tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
     tmsg_worker_chore(listener->worker, endpoint);
     return TMSG_OK;
 }
 
-static void came(ucp_conn_request_h request, void *arg)
+static void came(tmsg_ucx_caller_t caller, void *arg)
 {
     const tmsg_ucx_t *ucx = arg;
 
     if (ucx->keeper == NULL) {
-        ucp_listener_reject(ucx->door, request);
-    } else if (take(ucx->keeper, request) != TMSG_OK) {
+        tmsg_ucx_caller_reject(ucx, caller);
+    } else if (take(ucx->keeper, caller) != TMSG_OK) {
         tmsg_log(TMSG_LOG_WARN, "%s: a connection is rejected: %s",
                  ucx->keeper->url, tmsg_error_message());
-        ucp_listener_reject(ucx->door, request);
+        tmsg_ucx_caller_reject(ucx, caller);
     }
 }
 
@@ -456,18 +415,7 @@ static tmsg_status_t not_listening(const tmsg_listener_t *listener,
 tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
                                const tmsg_ucx_scope_t *scope)
 {
-    ucp_listener_params_t params = {
-        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
-                      UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-        .sockaddr = {.addr = &listener->address.sa.any,
-                     .addrlen = listener->address.bytes},
-        .conn_handler = {.cb = came},
-    };
-    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    union {
-        const struct sockaddr_storage *storage;
-        const struct sockaddr *any;
-    } bound = {.storage = &attr.sockaddr};
+    struct sockaddr_storage bound;
     tmsg_ucx_status_t ucs;
     tmsg_status_t status =
         tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
@@ -475,20 +423,13 @@ tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
     if (status != TMSG_OK) {
         return status;
     }
-    params.conn_handler.arg = listener->ucx;
     listener->ucx->keeper = listener;
-    ucs =
-        ucp_listener_create(listener->ucx->ucp, &params, &listener->ucx->door);
-    if (ucs != TMSG_UCX_OK) {
-        listener->ucx->door = NULL;
-        return not_listening(listener, ucs);
-    }
-    ucs = ucp_listener_query(listener->ucx->door, &attr);
+    ucs = tmsg_ucx_listen(listener->ucx, &listener->address.sa.any,
+                          listener->address.bytes, came, &bound);
     if (ucs != TMSG_UCX_OK) {
         return not_listening(listener, ucs);
     }
-    name(bound.any, sizeof(attr.sockaddr), listener->url,
-         sizeof(listener->url));
+    name(&bound, listener->url, sizeof(listener->url));
     return TMSG_OK;
 }
 

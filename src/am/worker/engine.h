@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #include <tensormsg/endpoint.h>
-#include <ucp/api/ucp.h>
 
 #include "am/shm/box.h"
 #include "am/ucx/ucx.h"
@@ -29,10 +28,7 @@ typedef struct {
     void (*finish)(tmsg_worker_t *worker);
 
     /* Inside UCX: a message came, by UCX or by the peer's box. */
-    tmsg_ucx_status_t (*arrived)(void *ucx, const void *header,
-                                 size_t header_bytes, void *data,
-                                 size_t data_bytes,
-                                 const ucp_am_recv_param_t *param);
+    tmsg_ucx_arrived_t arrived;
     void (*boxed)(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);
 
     /* The connection stands. */

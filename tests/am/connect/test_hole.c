@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucp/api/ucp.h>
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"

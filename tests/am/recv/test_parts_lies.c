@@ -6,6 +6,7 @@
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucp/api/ucp.h>
 
 #include "am/endpoint/endpoint.h"
 #include "core/bytes.h"

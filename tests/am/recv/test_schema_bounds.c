@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
+#include <ucp/api/ucp.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/recv/message.h"

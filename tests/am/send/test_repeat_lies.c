@@ -6,6 +6,7 @@
 #include <criterion/new/assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <ucp/api/ucp.h>
 
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"

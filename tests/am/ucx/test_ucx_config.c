@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucp/api/ucp.h>
 
 #include "am/ucx/ucx_config.h"
 #include "support/must.h"

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/survey.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucp/api/ucp.h>
+
+#include "am/ucx/ucx.h"
+#include "am/ucx/ucx_known.h"
+#include "core/error.h"
+
+/* ucp_context_print_info() has lines such as
+ *   resource 3 : md 3 dev 2 flags --sa posix/memory
+ * The last word of each is a transport on a device. */
+static void keep_transports(char *report)
+{
+    char *line, *rest, *to = report;
+
+    for (line = strtok_r(report, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        const char *word = strrchr(line, ' ');
+
+        if (strstr(line, "resource ") != NULL && word != NULL) {
+            size_t bytes = strlen(word + 1);
+
+            memmove(to, word + 1, bytes);
+            to += bytes;
+            *to++ = '\n';
+        }
+    }
+    *to = '\0';
+}
+
+static tmsg_status_t list_transports(ucp_context_h context, char **text_p)
+{
+    char *report = NULL;
+    size_t size;
+    FILE *stream = open_memstream(&report, &size);
+
+    if (stream == NULL) {
+        return tmsg_error_memory("UCX's transports");
+    }
+    ucp_context_print_info(context, stream);
+    if (fclose(stream) != 0) {
+        free(report);
+        return tmsg_error_memory("UCX's transports");
+    }
+    keep_transports(report);
+    *text_p = report;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_ucx_survey(const tmsg_ucx_keys_t *keys,
+                              tmsg_ucx_survey_t *survey_p)
+{
+    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                 .features = UCP_FEATURE_AM};
+    ucp_config_t *config;
+    ucp_context_h context;
+    ucs_status_t ucs;
+    tmsg_status_t status = tmsg_ucx_config_apply(keys, &config);
+
+    *survey_p = (tmsg_ucx_survey_t){.transports = NULL};
+    if (status != TMSG_OK) {
+        return status;
+    }
+    ucs = ucp_init(&params, config, &context);
+    ucp_config_release(config);
+    if (ucs != UCS_OK) {
+        return tmsg_error_set(TMSG_ERR_INTERNAL, "%s", ucs_status_string(ucs));
+    }
+    survey_p->memory_types = tmsg_ucx_memory(context);
+    status = tmsg_ucx_known(keys);
+    if (status == TMSG_OK) {
+        status = list_transports(context, &survey_p->transports);
+    }
+    ucp_cleanup(context);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/ucx/survey.h - what UCX finds on this machine. */
+#ifndef TMSG_AM_UCX_SURVEY_H
+#define TMSG_AM_UCX_SURVEY_H
+
+#include <stdint.h>
+
+#include <tensormsg/status.h>
+
+#include "am/ucx/ucx_config.h"
+
+typedef struct {
+    uint64_t memory_types; /* a bit for each; 0: UCX did not open */
+    char *transports;      /* "posix/memory", a line each; to be freed */
+} tmsg_ucx_survey_t;
+
+/* Opens UCX with these keys, only to see what it finds. *survey_p is set even
+ * where that fails. Errors: INTERNAL (it does not open), INVALID_PARAM (a key
+ * that this UCX does not have), NO_MEMORY, UNSUPPORTED. */
+tmsg_status_t tmsg_ucx_survey(const tmsg_ucx_keys_t *keys,
+                              tmsg_ucx_survey_t *survey_p);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/ucx_am.h"
+
+#include <sys/uio.h>
+#include <ucp/api/ucp.h>
+
+#include "am/ucx/ucx_request.h"
+#include "core/error.h"
+
+_Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
+                   offsetof(struct iovec, iov_base) ==
+                       offsetof(ucp_dt_iov_t, buffer) &&
+                   offsetof(struct iovec, iov_len) ==
+                       offsetof(ucp_dt_iov_t, length),
+               "UCX takes a list of struct iovec as it is");
+
+_Static_assert((int)TMSG_UCX_SEND_REPLY == (int)UCP_AM_SEND_FLAG_REPLY &&
+                   (int)TMSG_UCX_SEND_EAGER == (int)UCP_AM_SEND_FLAG_EAGER &&
+                   (int)TMSG_UCX_SEND_RENDEZVOUS == (int)UCP_AM_SEND_FLAG_RNDV,
+               "flags are given to UCX as they are");
+
+_Static_assert(TMSG_UCX_MEMORY_HOST == (int)UCS_MEMORY_TYPE_HOST,
+               "likewise a type of memory");
+
+/* Of a list, or of bytes, which UCX does better with where they are one. */
+static inline uint32_t datatype_field(size_t pieces)
+{
+    return pieces > 0 ? UCP_OP_ATTR_FIELD_DATATYPE : 0;
+}
+
+/* Inline for the link-time optimizer: what a caller leaves 0 costs nothing. */
+inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
+                                          const tmsg_ucx_send_t *send,
+                                          tmsg_ucx_sent_t sent, void *arg)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FIELD_FLAGS | datatype_field(send->pieces),
+        .flags = send->flags,
+        .cb.send = sent,
+        .user_data = arg,
+        .datatype = ucp_dt_make_iov(),
+        .memory_type = (ucs_memory_type_t)send->memory_type,
+    };
+
+    return tmsg_ucx_request_status(ucp_am_send_nbx(
+        ep, TMSG_AM_ID, send->header, send->header_bytes, send->data,
+        send->pieces > 0 ? send->pieces : send->bytes, &param));
+}
+
+/* What UCX has not been told to be the host's memory it may never send at once,
+ * where it knows of other memory. */
+tmsg_ucx_status_t tmsg_ucx_am_send_now(tmsg_ucx_ep_t ep, const void *header,
+                                       size_t header_bytes, const void *payload,
+                                       size_t payload_bytes)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    return UCS_PTR_RAW_STATUS(ucp_am_send_nbx(
+        ep, TMSG_AM_ID, header, header_bytes, payload, payload_bytes, &param));
+}
+
+tmsg_status_t tmsg_ucx_am_unsent(tmsg_ucx_status_t status)
+{
+    return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
+                          tmsg_ucx_status_words(status));
+}
+
+tmsg_ucx_status_t tmsg_ucx_am_receive(const tmsg_ucx_t *ucx, void *data,
+                                      const tmsg_ucx_place_t *place,
+                                      tmsg_ucx_received_t received, void *arg)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_MEMORY_TYPE | datatype_field(place->pieces),
+        .cb.recv_am = received,
+        .user_data = arg,
+        .datatype = ucp_dt_make_iov(),
+        .memory_type = (ucs_memory_type_t)place->memory_type,
+    };
+
+    return tmsg_ucx_request_status(ucp_am_recv_data_nbx(
+        ucx->ucp, data, place->data,
+        place->pieces > 0 ? place->pieces : place->bytes, &param));
+}
+
+void tmsg_ucx_am_release(const tmsg_ucx_t *ucx, void *data)
+{
+    ucp_am_data_release(ucx->ucp, data);
+}
+
+void tmsg_ucx_request_free(void *request) { ucp_request_free(request); }
+
+bool tmsg_ucx_am_is_rendezvous(const tmsg_ucx_am_info_t *info)
+{
+    return (info->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+}
+
+tmsg_ucx_ep_t tmsg_ucx_am_reply_ep(const tmsg_ucx_am_info_t *info)
+{
+    return info->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP ? info->reply_ep
+                                                             : NULL;
+}
