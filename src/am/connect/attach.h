@@ -44,10 +44,6 @@ void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint,
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only);
 
-tmsg_ucx_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival);
-tmsg_ucx_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival);
-tmsg_ucx_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival);
-
 /* What the bodies of both rounds begin with, and the head of such a message. */
 tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint,
                                  uint8_t *body);

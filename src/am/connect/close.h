@@ -15,8 +15,4 @@ void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
                     const uint8_t *list, size_t list_bytes);
 void tmsg_close_fin(tmsg_endpoint_t *endpoint);
 
-tmsg_ucx_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival);
-
-tmsg_ucx_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival);
-
 #endif

@@ -250,9 +250,9 @@ static bool put(tmsg_endpoint_t *endpoint, uint8_t kind,
     return true;
 }
 
-static void answer(tmsg_endpoint_t *endpoint, uint8_t kind,
-                   const tmsg_preamble_t *head, const void *body,
-                   size_t body_bytes)
+void tmsg_control_answer(tmsg_endpoint_t *endpoint, uint8_t kind,
+                         const tmsg_preamble_t *head, const void *body,
+                         size_t body_bytes)
 {
     if (!put(endpoint, kind, head, body, body_bytes)) {
         /* The peer would wait for ever for an answer that cannot be given. */
@@ -269,7 +269,7 @@ static void answer_at_once(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (may_post(endpoint)) {
         post_or_break(endpoint, kind, head, body, body_bytes);
     } else {
-        answer(endpoint, kind, head, body, body_bytes);
+        tmsg_control_answer(endpoint, kind, head, body, body_bytes);
     }
 }
 
@@ -289,8 +289,8 @@ void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
     uint8_t body[4 + TMSG_ACK_TEXT_MAX];
     const tmsg_preamble_t head = {.message_id = message_id};
 
-    answer(endpoint, TMSG_KIND_ACK, &head, body,
-           put_words(body, status, error));
+    tmsg_control_answer(endpoint, TMSG_KIND_ACK, &head, body,
+                        put_words(body, status, error));
 }
 
 /* Without memory for it the message goes its way. */
@@ -326,7 +326,8 @@ void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token)
     if (endpoint->controls.count == 0) {
         answer_at_once(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
     } else { /* behind the words of what was refused */
-        answer(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
+        tmsg_control_answer(endpoint, TMSG_KIND_READ, &head, body,
+                            sizeof(body));
     }
 }
 
@@ -334,7 +335,7 @@ void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id)
 {
     const tmsg_preamble_t head = {.message_id = message_id};
 
-    answer(endpoint, TMSG_KIND_PONG, &head, "", 0);
+    tmsg_control_answer(endpoint, TMSG_KIND_PONG, &head, "", 0);
 }
 
 void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
@@ -343,7 +344,8 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
     const uint8_t body[] = {slot, generation, kept};
     const tmsg_preamble_t head = {.channel = channel->number};
 
-    answer(channel->endpoint, TMSG_KIND_SCHEMA, &head, body, sizeof(body));
+    tmsg_control_answer(channel->endpoint, TMSG_KIND_SCHEMA, &head, body,
+                        sizeof(body));
 }
 
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,

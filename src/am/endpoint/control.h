@@ -25,6 +25,12 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
                                size_t body_bytes, const void *payload,
                                size_t payload_bytes);
 
+/* One that is made inside UCX, and goes when it may. Without memory for it the
+ * endpoint ends: the peer would wait for it for ever. */
+void tmsg_control_answer(tmsg_endpoint_t *endpoint, uint8_t kind,
+                         const tmsg_preamble_t *head, const void *body,
+                         size_t body_bytes);
+
 /* Tells the peer that a message was taken, or refused and why. */
 void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error);
@@ -86,8 +92,6 @@ tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival);
 /* The channel of it that one is for, which this side has sent on. NULL: there
  * is none, and it is to be ignored. */
 tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival);
-
-tmsg_ucx_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival);
 
 /* Whether the peer answers; sends one, where none is under way. Lock held,
  * outside UCX. Errors: NO_MEMORY, PEER_LOST. */

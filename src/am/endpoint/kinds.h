@@ -92,8 +92,18 @@ static inline bool tmsg_kind_is_map(uint8_t kind)
 typedef struct tmsg_endpoint tmsg_endpoint_t;
 typedef struct tmsg_cma_in tmsg_cma_in_t;
 
+typedef struct tmsg_arrival tmsg_arrival_t;
+
+/* The handlers. Each runs inside UCX, or in the turn of a box, which is the
+ * same to it, with the worker's lock held: it takes notes and leaves the rest
+ * to chores. IN_PROGRESS keeps arrival->data. */
+#define TMSG_KIND_HANDLER(name, number, handler, where)                        \
+    tmsg_ucx_status_t tmsg_##handler##_arrived(const tmsg_arrival_t *arrival);
+
+TMSG_KINDS(TMSG_KIND_HANDLER)
+
 /* One AM as UCX brought it, or a message as it lay in a box. */
-typedef struct {
+struct tmsg_arrival {
     tmsg_ucx_t *ucx;
     tmsg_preamble_t head;
     const uint8_t *body; /* in the header; gone when the handler returns */
@@ -103,6 +113,6 @@ typedef struct {
     const tmsg_cma_in_t *to_read; /* a rendezvous of ours; NULL: UCX's */
     bool boxed;                   /* it came by a box: data cannot be kept */
     tmsg_ucx_ep_t reply_ep;       /* NULL: the sender did not ask for it */
-} tmsg_arrival_t;
+};
 
 #endif

@@ -4,31 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/connect/attach.h"
-#include "am/connect/close.h"
-#include "am/connect/ping.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/repeat.h"
 #include "am/engine/retire.h"
-#include "am/listen/accept_blob.h"
 #include "am/path/boxes.h"
 #include "am/path/cma.h"
-#include "am/path/lane_ring.h"
-#include "am/recv/abort.h"
-#include "am/recv/consumer.h"
-#include "am/recv/parts_in.h"
-#include "am/recv/receive.h"
-#include "am/send/acks.h"
-#include "am/send/parts.h"
-#include "am/send/schemas_out.h"
 #include "core/error.h"
 #include "core/log.h"
 
 _Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
                    (int)TMSG_POLICY_STRICT == TMSG_PREAMBLE_STRICT,
                "a policy is the byte on the wire");
+
+#define BOX_TURN 16 /* messages from each box in a turn */
 
 #define HANDLER(name, number, handler, where)                                  \
     [number] = tmsg_##handler##_arrived,
@@ -153,12 +143,52 @@ __attribute__((noinline)) static void came_by_box(tmsg_endpoint_t *endpoint,
     (void)handle(&arrival, boxed->header, boxed->header_bytes);
 }
 
-void tmsg_kinds_boxed(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
+/* Takes at most so many out of the peer's box, which is there. */
+static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
 {
-    if (!tmsg_repeat_arrived(endpoint->ucx, boxed->header, boxed->header_bytes,
-                             boxed->payload, boxed->payload_bytes)) {
-        came_by_box(endpoint, boxed);
+    tmsg_boxed_t boxed;
+    unsigned count = 0;
+
+    for (; count < most && tmsg_boxes_next(endpoint, &boxed); count++) {
+        if (tmsg_boxes_check(endpoint, &boxed) &&
+            !tmsg_repeat_arrived(endpoint->ucx, boxed.header,
+                                 boxed.header_bytes, boxed.payload,
+                                 boxed.payload_bytes)) {
+            came_by_box(endpoint, &boxed);
+        }
+        tmsg_box_take(endpoint->boxes.in);
     }
+    if (count > 0) {
+        tmsg_boxes_note_core(endpoint);
+    }
+    return count;
+}
+
+unsigned tmsg_kinds_poll(tmsg_worker_t *worker)
+{
+    unsigned count = 0;
+
+    tmsg_boxes_wake(worker);
+    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+         node = node->next) {
+        count += empty(tmsg_boxes_endpoint(node), BOX_TURN);
+    }
+    return count;
+}
+
+/* UCX brings a message, which is counted: what was put into the box before it
+ * comes first. */
+static void hear_box_first(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+{
+    tmsg_endpoint_t *endpoint = tmsg_boxes_before(ucx, header, bytes);
+
+    if (endpoint == NULL) {
+        return;
+    }
+    if (endpoint->boxes.in != NULL) {
+        (void)empty(endpoint, TMSG_BOX_PLACES);
+    }
+    endpoint->boxes.came++;
 }
 
 tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
@@ -175,7 +205,7 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
     if (ucx->suspect) {
         tmsg_probe_note(ucx, header, header_bytes);
     }
-    tmsg_boxes_before(ucx, header, header_bytes);
+    hear_box_first(ucx, header, header_bytes);
     if (!tmsg_ucx_am_is_rendezvous(info) &&
         tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
         return TMSG_UCX_OK;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/worker/engine.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/scheme.h"
 #include "am/engine/dispatch.h"
@@ -12,7 +13,6 @@
 #include "am/recv/parts_lane.h"
 #include "am/send/parts.h"
 #include "am/ucx/ucx_events.h"
-#include "am/worker/engine.h"
 
 const tmsg_engine_t tmsg_engine = {
     .step = tmsg_worker_step,
@@ -20,7 +20,6 @@ const tmsg_engine_t tmsg_engine = {
     .idle = tmsg_progress_is_idle,
     .finish = tmsg_worker_finish,
     .arrived = tmsg_kinds_arrived,
-    .boxed = tmsg_kinds_boxed,
     .opened = tmsg_endpoint_opened,
     .end = tmsg_endpoint_end,
     .part = tmsg_endpoint_part,

@@ -5,6 +5,7 @@
 
 #include "am/calls/calls.h"
 #include "am/endpoint/endpoint.h"
+#include "am/engine/dispatch.h"
 #include "am/engine/endpoint.h"
 #include "am/engine/kin_tend.h"
 #include "am/engine/retire.h"
@@ -46,7 +47,7 @@ static unsigned do_chores(tmsg_worker_t *worker)
 
 static inline unsigned poll_boxes(tmsg_worker_t *worker)
 {
-    return worker->boxes.count > 0 ? tmsg_boxes_poll(worker) : 0;
+    return worker->boxes.count > 0 ? tmsg_kinds_poll(worker) : 0;
 }
 
 bool tmsg_worker_drain(tmsg_ucx_t *ucx)

@@ -28,6 +28,4 @@ void tmsg_probe_close(tmsg_ucx_t *ucx);
 /* What a peer sends to one of which that is being found out, by its header. */
 void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes);
 
-tmsg_ucx_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival);
-
 #endif

@@ -10,6 +10,4 @@
 void tmsg_attach_knock(const tmsg_arrival_t *arrival,
                        tmsg_listener_t *listener);
 
-tmsg_ucx_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival);
-
 #endif

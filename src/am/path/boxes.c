@@ -16,7 +16,6 @@
 
 #define FEW 16 /* messages that go by UCX before a box is worth its memory */
 #define BOXES TMSG_BOX_NAPS /* a worker makes, and of its peers' looks into */
-#define TURN 16             /* messages of each box in a turn */
 
 static tmsg_endpoint_t *endpoint_of(tmsg_boxes_t *boxes)
 {
@@ -211,9 +210,7 @@ static void close_in(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* The next message, if there is one, and nothing of UCX's is missing before
- * it. */
-static bool look(tmsg_endpoint_t *endpoint, tmsg_boxed_t *boxed)
+bool tmsg_boxes_next(tmsg_endpoint_t *endpoint, tmsg_boxed_t *boxed)
 {
     const tmsg_boxes_t *boxes = &endpoint->boxes;
     tmsg_box_state_t state = tmsg_box_look(boxes->in, boxed);
@@ -225,38 +222,28 @@ static bool look(tmsg_endpoint_t *endpoint, tmsg_boxed_t *boxed)
     return state == TMSG_BOX_FULL && (int32_t)(boxed->after - boxes->came) <= 0;
 }
 
-static bool is_for(const tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
+bool tmsg_boxes_check(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed)
 {
     uint32_t id;
     uint16_t channel;
 
-    return tmsg_preamble_peek(boxed->header, boxed->header_bytes, &id,
-                              &channel) &&
-           id == endpoint->id;
+    if (tmsg_preamble_peek(boxed->header, boxed->header_bytes, &id, &channel) &&
+        id == endpoint->id) {
+        endpoint->stats.received_by_box++;
+        return true;
+    }
+    if (endpoint->broken == TMSG_OK) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a message in a box that is for another");
+    }
+    return false;
 }
 
-/* Takes at most so many; `inside` is set. */
-static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
+void tmsg_boxes_note_core(const tmsg_endpoint_t *endpoint)
 {
-    tmsg_boxed_t boxed;
-    unsigned count = 0;
-
-    for (; count < most && look(endpoint, &boxed); count++) {
-        if (is_for(endpoint, &boxed)) {
-            endpoint->stats.received_by_box++;
-            tmsg_engine.boxed(endpoint, &boxed);
-        } else if (endpoint->broken == TMSG_OK) {
-            tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
-                                "a message in a box that is for another");
-        }
-        tmsg_box_take(endpoint->boxes.in);
-    }
-    if (count > 0) {
-        atomic_store_explicit(&endpoint->worker->peer_core,
-                              tmsg_box_core(endpoint->boxes.in) + 1,
-                              memory_order_relaxed);
-    }
-    return count;
+    atomic_store_explicit(&endpoint->worker->peer_core,
+                          tmsg_box_core(endpoint->boxes.in) + 1,
+                          memory_order_relaxed);
 }
 
 __attribute__((noinline)) static void wake(tmsg_worker_t *worker)
@@ -268,24 +255,21 @@ __attribute__((noinline)) static void wake(tmsg_worker_t *worker)
     worker->boxes_sleep = false;
 }
 
-unsigned tmsg_boxes_poll(tmsg_worker_t *worker)
+void tmsg_boxes_wake(tmsg_worker_t *worker)
 {
-    unsigned count = 0;
-
     /* Not while another thread sleeps, which is woken by what is UCX's. */
     if (worker->boxes_sleep && !worker->asleep && !worker->armed) {
         wake(worker);
     }
-    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
-         node = node->next) {
-        tmsg_boxes_t *boxes = tmsg_boxes_at(node);
-
-        count += empty(endpoint_of(boxes), TURN);
-    }
-    return count;
 }
 
-void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+tmsg_endpoint_t *tmsg_boxes_endpoint(tmsg_node_t *node)
+{
+    return endpoint_of(tmsg_boxes_at(node));
+}
+
+tmsg_endpoint_t *tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header,
+                                   size_t bytes)
 {
     uint32_t id;
     uint16_t channel;
@@ -294,14 +278,12 @@ void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes)
                                     : NULL;
 
     if (endpoint == NULL || endpoint->ucx != ucx) {
-        return;
+        return NULL;
     }
     if (endpoint->boxes.in == NULL) {
         forget_core(ucx->worker);
-    } else {
-        (void)empty(endpoint, TMSG_BOX_PLACES);
     }
-    endpoint->boxes.came++;
+    return endpoint;
 }
 
 bool tmsg_boxes_arm(tmsg_worker_t *worker)
@@ -315,7 +297,7 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
         tmsg_boxes_t *boxes = tmsg_boxes_at(node);
 
         tmsg_box_sleep(boxes->in);
-        all = all && !look(endpoint_of(boxes), &boxed);
+        all = all && !tmsg_boxes_next(endpoint_of(boxes), &boxed);
     }
     return all && worker->chores.count == 0; /* what was found may be wrong */
 }

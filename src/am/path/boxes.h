@@ -45,12 +45,26 @@ void tmsg_boxes_moved(tmsg_worker_t *worker);
 void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer);
 void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken);
 
-/* In progress: takes what has come. Gives how many. */
-unsigned tmsg_boxes_poll(tmsg_worker_t *worker);
+/* The next message in the peer's box, if one is there and nothing of UCX's is
+ * missing before it. */
+bool tmsg_boxes_next(tmsg_endpoint_t *endpoint, tmsg_boxed_t *boxed);
 
-/* UCX brings an active message, which is counted: what was put into the box
- * before it comes first. Inside UCX. */
-void tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header, size_t bytes);
+/* Whether that is for the endpoint, which ends if it is not. */
+bool tmsg_boxes_check(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);
+
+/* Messages were taken: on which core the peer runs. */
+void tmsg_boxes_note_core(const tmsg_endpoint_t *endpoint);
+
+/* In progress: boxes do not sleep any more. */
+void tmsg_boxes_wake(tmsg_worker_t *worker);
+
+/* Of a node of worker->boxes. */
+tmsg_endpoint_t *tmsg_boxes_endpoint(tmsg_node_t *node);
+
+/* UCX brings an active message: whose it is, before which what was put into the
+ * box comes first. Inside UCX. NULL: nobody's here. */
+tmsg_endpoint_t *tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header,
+                                   size_t bytes);
 
 /* Before the worker sleeps: it is woken for what comes. False: something is
  * there. */

@@ -86,6 +86,4 @@ const void *tmsg_cma_place(const struct iovec *pieces, size_t read);
 void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
                    bool rejected);
 
-tmsg_ucx_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival);
-
 #endif

@@ -21,7 +21,4 @@ static inline tmsg_lane_ring_t *tmsg_lane_ring_of(const tmsg_lane_t *lane)
     return (tmsg_lane_ring_t *)(uintptr_t)lane;
 }
 
-/* The peer tells of its ring, answers that, or has moved bytes by either. */
-tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival);
-
 #endif

@@ -7,8 +7,6 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-tmsg_ucx_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival);
-
 /* A message that has just been filed: whether it was given up before it came.
  */
 void tmsg_abort_recall(tmsg_message_t *message);

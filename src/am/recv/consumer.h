@@ -45,8 +45,6 @@ void tmsg_call_ended(tmsg_endpoint_t *endpoint);
 /* Its memory goes. Any thread. */
 void tmsg_call_forget(tmsg_endpoint_t *endpoint);
 
-tmsg_ucx_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival);
-
 /* Lock held: what the endpoint is to the room above is there now. Errors:
  * NO_MEMORY. */
 tmsg_status_t tmsg_calls_meet(tmsg_endpoint_t *endpoint);

@@ -7,8 +7,6 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-tmsg_ucx_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival);
-
 /* A body that has parts was decoded: makes the message's record of them, which
  * those that came before it are held against. Errors: NO_MEMORY,
  * LIMIT_EXCEEDED; MALFORMED, which ends the connection. */

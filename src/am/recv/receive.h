@@ -6,8 +6,6 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival);
-
 /* What holds of a message's payload of `data_bytes` whatever is in it. Errors:
  * MALFORMED, LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_message_check(const tmsg_message_t *message,

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/send/acks.h"
-
 #include <stdio.h>
 
 #include "am/boot/refusal.h"
 #include "am/endpoint/control.h"
+#include "am/endpoint/kinds.h"
 #include "am/send/send.h"
 #include "core/bytes.h"
 #include "core/utf8.h"

@@ -31,9 +31,6 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send);
 /* Hands over as many as may be. Outside UCX. */
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint);
 
-/* The peer asks for the parts of a message: inside UCX. */
-tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival);
-
 /* The next piece of those that the peer wants by the lane, which stays as it is
  * until it is handed over. False: there is none. */
 bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);

@@ -11,6 +11,4 @@
  * none, or there is no memory: then maps go in full. */
 tmsg_schema_table_t *tmsg_schemas_table(tmsg_channel_t *channel);
 
-tmsg_ucx_status_t tmsg_schema_arrived(const tmsg_arrival_t *arrival);
-
 #endif

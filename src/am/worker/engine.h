@@ -27,9 +27,8 @@ typedef struct {
      * in any more. */
     void (*finish)(tmsg_worker_t *worker);
 
-    /* Inside UCX: a message came, by UCX or by the peer's box. */
+    /* Inside UCX: a message came. */
     tmsg_ucx_arrived_t arrived;
-    void (*boxed)(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);
 
     /* The connection stands. */
     void (*opened)(tmsg_endpoint_t *endpoint);

@@ -15,6 +15,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/engine/dispatch.h"
 #include "am/path/boxes.h"
 #include "am/shm/box.h"
 #include "support/channels.h"
@@ -263,7 +264,7 @@ Test(box, nothing_passes_what_ucx_has)
     must_eq(tmsg_box_look(pair.to_b->boxes.in, &boxed), TMSG_BOX_FULL);
     must_eq(boxed.after, pair.to_b->boxes.came + 1);
     pair.a.worker->inside = true;
-    must_eq(tmsg_boxes_poll(pair.a.worker), 0);
+    must_eq(tmsg_kinds_poll(pair.a.worker), 0);
     pair.a.worker->inside = false;
     for (int i = 0; i < 2; i++) { /* channels have no order between them */
         tmsg_message_t *message = pair_take(&pair, &pair.a);
