@@ -1,8 +1,8 @@
 #!/bin/sh
 # rooms.sh SOURCE_DIR: dependencies point down. A room includes headers of
-# itself and of the rooms below it; only am includes UCX, only memory CUDA; the
-# command, the examples and some tests see public headers alone. And what must
-# not be said to UCX, or to Criterion.
+# itself and of the rooms below it; only am/ucx speaks to UCX, only memory to
+# CUDA; the command, the examples and some tests see public headers alone. And
+# what must not be said to UCX, or to Criterion.
 set -eu
 cd "$1"
 failed=0
@@ -22,9 +22,6 @@ forbid src/serialize '(memory|am|rpc)/'
 forbid src/memory '(serialize|am|rpc)/'
 forbid src/am 'rpc/'
 forbid src/rpc 'am/([abd-z]|c[^a]|calls/[^c])'
-for room in core serialize memory rpc; do
-    forbid src/$room '(ucp|ucs|uct|ucm)/'
-done
 for room in core serialize am rpc; do
     forbid src/$room '(cuda|nvml)'
 done
@@ -32,6 +29,19 @@ for folder in tools examples; do
     forbid $folder '((core|serialize|memory|am|rpc|ucp|ucs)/|cuda)'
 done
 forbid include '(ucp|ucs|uct|dlpack)/|cuda|cJSON|msgpack'
+
+# src/am/ucx contains UCX: no other source includes its headers or has a name of
+# its API, not in a comment either; nor does a header there bring it.
+include_ucx='^ *# *include *[<"]uc[mpst]/'
+if grep -rnE "$include_ucx|\<uc[pst]_[a-z]|\<UC[PST]_[A-Z]" src |
+    grep -v '^src/am/ucx/'; then
+    echo 'not allowed there: the API of UCX, which is for src/am/ucx alone' >&2
+    failed=1
+fi
+if grep -rnE --include='*.h' "$include_ucx" src; then
+    echo 'not allowed in a header: a header of UCX' >&2
+    failed=1
+fi
 
 # What anybody may expect is tested as anybody would use it.
 if grep -nE '^ *# *include *"(core|serialize|memory|am|rpc)/' \

@@ -4,7 +4,6 @@
 #include <sys/uio.h>
 #include <ucp/api/ucp.h>
 
-#include "am/ucx/ucx_request.h"
 #include "core/error.h"
 
 _Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&

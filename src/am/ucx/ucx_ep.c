@@ -6,8 +6,6 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
-#include "am/ucx/ucx_am.h"
-#include "am/ucx/ucx_request.h"
 #include "core/error.h"
 
 #define TOLD (UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA)

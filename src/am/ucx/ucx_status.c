@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/ucx/ucx_status.h"
 
+#include <stddef.h>
 #include <ucs/type/status.h>
 
 _Static_assert(_Generic((ucs_status_t)0, tmsg_ucx_status_t
@@ -30,6 +31,12 @@ bool tmsg_ucx_is_loss(tmsg_ucx_status_t status)
     return status == UCS_ERR_ENDPOINT_TIMEOUT ||
            status == UCS_ERR_CONNECTION_RESET ||
            status == UCS_ERR_NOT_CONNECTED || status == UCS_ERR_CANCELED;
+}
+
+/* Inline, and its most frequent case first, for the link-time optimizer. */
+inline tmsg_ucx_status_t tmsg_ucx_request_status(const void *given)
+{
+    return given == NULL ? UCS_OK : UCS_PTR_STATUS(given);
 }
 
 const char *tmsg_ucx_status_words(tmsg_ucx_status_t status)

@@ -36,6 +36,10 @@ static inline bool tmsg_ucx_is_error(tmsg_ucx_status_t status)
 /* Whether a status is of the connection, not of some memory. */
 bool tmsg_ucx_is_loss(tmsg_ucx_status_t status);
 
+/* Of what UCX gives when it is asked for something: IN_PROGRESS if that is a
+ * request, of whose end UCX tells. For this room alone. */
+tmsg_ucx_status_t tmsg_ucx_request_status(const void *given);
+
 /* UCX's words for a status. */
 const char *tmsg_ucx_status_words(tmsg_ucx_status_t status);
 
