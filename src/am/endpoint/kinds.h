@@ -55,7 +55,8 @@
     /* Where a ring is, or that one was moved. */                              \
     KIND(RING, 22, ring, CONNECTION)                                           \
     /* A payload was read out of our memory. */                                \
-    KIND(READ, 23, read, CONNECTION)
+    KIND(READ, 23, read, CONNECTION)                                           \
+    /* A new one comes here, with the next number. */
 
 #define TMSG_KIND_NUMBER(name, number, handler, where)                         \
     TMSG_KIND_##name = (number),
