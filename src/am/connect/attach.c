@@ -351,10 +351,39 @@ tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
 }
 
 /* Knows the peer's endpoint now. */
+bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint)
+{
+    bool keeps = !endpoint->dialling && endpoint->reply_ep == NULL;
+
+    if (keeps) {
+        tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
+                       endpoint->number, endpoint->ep, &endpoint->sockets);
+    }
+    return keeps;
+}
+
+void tmsg_attach_cut_sockets(tmsg_endpoint_t *endpoint)
+{
+    tmsg_sockets_cut(&endpoint->sockets);
+}
+
+void tmsg_attach_forget(tmsg_endpoint_t *endpoint)
+{
+    free(endpoint->peer_address);
+    endpoint->peer_address = NULL;
+    endpoint->reply_ep = NULL;
+    endpoint->knocked = false;
+    endpoint->attaching = false;
+    endpoint->knock.attempts = 0;
+}
+
 void tmsg_attach_heard(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival)
 {
     const uint8_t *ids = arrival->body + TMSG_TOKEN_BYTES;
 
+    if (endpoint->knocked) {
+        return;
+    }
     endpoint->peer_id = (uint32_t)tmsg_get_le(ids, 4);
     if (!endpoint->dialling) {
         endpoint->number = (uint32_t)tmsg_get_le(ids + 4, 4);

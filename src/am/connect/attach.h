@@ -34,6 +34,15 @@ tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint);
 /* The endpoint ends: gives up knocking. */
 void tmsg_attach_end(tmsg_endpoint_t *endpoint);
 
+/* The UCX endpoint of one that ends: true where it is kept, for the peer's next
+ * connection, which has made no use of it. Else its sockets may be cut. */
+bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint);
+void tmsg_attach_cut_sockets(tmsg_endpoint_t *endpoint);
+
+/* All that is of one connection, of an endpoint that gets another, or is freed.
+ */
+void tmsg_attach_forget(tmsg_endpoint_t *endpoint);
+
 /* Takes out of our hello, where link.apart is set, what would let the peer take
  * the two sides for one machine. */
 void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint,
@@ -48,7 +57,7 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
 tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint,
                                  uint8_t *body);
 
-/* The peer has knocked: its endpoint is known now. */
+/* The peer has knocked, the first time: its endpoint is known now. */
 void tmsg_attach_heard(tmsg_endpoint_t *endpoint,
                        const tmsg_arrival_t *arrival);
 

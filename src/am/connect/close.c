@@ -89,7 +89,7 @@ static void say_fin(tmsg_endpoint_t *endpoint)
 static bool sends_are_over(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->channels.queued == 0 && endpoint->posted.count == 0 &&
-           endpoint->controls.count == 0;
+           !tmsg_control_waits(endpoint);
 }
 
 static bool all_received(const tmsg_endpoint_t *endpoint)
@@ -205,6 +205,19 @@ void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
     }
     endpoint->bye_received = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+bool tmsg_close_is_over(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->fin_sent && endpoint->fin_received;
+}
+
+void tmsg_close_forget(tmsg_endpoint_t *endpoint)
+{
+    endpoint->bye_sent = false;
+    endpoint->bye_received = false;
+    endpoint->fin_sent = false;
+    endpoint->fin_received = false;
 }
 
 void tmsg_close_fin(tmsg_endpoint_t *endpoint)

@@ -15,4 +15,10 @@ void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
                     const uint8_t *list, size_t list_bytes);
 void tmsg_close_fin(tmsg_endpoint_t *endpoint);
 
+/* Whether both sides have received all. */
+bool tmsg_close_is_over(const tmsg_endpoint_t *endpoint);
+
+/* The endpoint gets another connection. */
+void tmsg_close_forget(tmsg_endpoint_t *endpoint);
+
 #endif

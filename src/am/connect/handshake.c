@@ -374,3 +374,8 @@ void tmsg_handshake_begin(tmsg_endpoint_t *endpoint)
         tmsg_link_fail(endpoint, tmsg_handshake_refuse(endpoint, status));
     }
 }
+
+void tmsg_handshake_subscribe(tmsg_endpoint_t *endpoint, uint32_t bits)
+{
+    endpoint->subscribe = bits;
+}

@@ -29,4 +29,7 @@ void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
 tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
                                     tmsg_status_t status);
 
+/* TMSG_SUBSCRIBE_*, for the hello of an endpoint that is dialled. */
+void tmsg_handshake_subscribe(tmsg_endpoint_t *endpoint, uint32_t bits);
+
 #endif

@@ -45,7 +45,8 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
                             path_t paths[TMSG_SOCKETS_MOST + 1])
 {
     tmsg_sockets_t *sockets = &endpoint->sockets;
-    int lane = tmsg_lane_look(endpoint);
+    const tmsg_unacked_t *unacked;
+    int lane = tmsg_lane_look(endpoint, &unacked);
     unsigned count = 0;
 
     tmsg_sockets_look(sockets);
@@ -54,7 +55,7 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
             (path_t){&sockets->of[count].unacked, sockets->of[count].fd, false};
     }
     if (lane >= 0) {
-        paths[count++] = (path_t){&endpoint->lane->unacked, lane, true};
+        paths[count++] = (path_t){unacked, lane, true};
     }
     return count;
 }

@@ -95,6 +95,12 @@ tmsg_ucx_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
+void tmsg_ping_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                   const char *error)
+{
+    tmsg_events_end(&endpoint->ping_events, status, error);
+}
+
 void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why)
 {
     char error[TMSG_ERROR_BYTES];

@@ -9,4 +9,8 @@
 /* The connection is gone, and the answer with it, but not the endpoint. */
 void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why);
 
+/* The endpoint has ended. */
+void tmsg_ping_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                   const char *error);
+
 #endif

@@ -9,6 +9,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
+#include "am/path/lane.h"
 #include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -28,9 +29,10 @@ static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
 
 static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->dialling && !endpoint->is_lane && !endpoint->attaching &&
-           endpoint->state == TMSG_EP_CONNECTING && endpoint->link.hello_done &&
-           !tmsg_resume_is_away(endpoint) && endpoint->redials < REDIALS_MOST &&
+    return endpoint->dialling && !tmsg_lane_is_one(endpoint) &&
+           !endpoint->attaching && endpoint->state == TMSG_EP_CONNECTING &&
+           endpoint->link.hello_done && !tmsg_resume_is_away(endpoint) &&
+           endpoint->redials < REDIALS_MOST &&
            tmsg_schemes[endpoint->link.url.kind]->sessions;
 }
 
@@ -87,4 +89,13 @@ tmsg_status_t tmsg_redial_recognize(const tmsg_endpoint_t *endpoint,
                               theirs->pid, theirs->host);
     }
     return TMSG_OK;
+}
+
+void tmsg_redial_explain(const tmsg_endpoint_t *endpoint, char *text,
+                         size_t bytes)
+{
+    if (endpoint->redials > 0) {
+        snprintf(text, bytes, " (attempt %u; the first: %s)",
+                 endpoint->redials + 1u, endpoint->redial_why);
+    }
 }

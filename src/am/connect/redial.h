@@ -21,6 +21,10 @@ bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
  * connections that cross). */
 bool tmsg_redial_halfway(tmsg_endpoint_t *endpoint, const char *why);
 
+/* Writes why it was dialled anew, if it was. */
+void tmsg_redial_explain(const tmsg_endpoint_t *endpoint, char *text,
+                         size_t bytes);
+
 /* Lock held, outside UCX: such an endpoint has nothing in UCX any more. */
 void tmsg_redial_settled(tmsg_endpoint_t *endpoint);
 

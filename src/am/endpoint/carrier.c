@@ -92,11 +92,32 @@ void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
 {
     size_t used;
 
+    if (endpoint->ep == NULL) {
+        snprintf(text, bytes, "%s", endpoint->transports);
+        return;
+    }
     tmsg_ucx_transports(endpoint->ep, text, bytes);
     used = strlen(text);
     if (tmsg_cma_sends(endpoint)) {
         snprintf(text + used, bytes - used, ", cma");
     }
+}
+
+void tmsg_carrier_ask(tmsg_endpoint_t *endpoint)
+{
+    endpoint->unexplained = true;
+}
+
+bool tmsg_carrier_is_asked(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->unexplained && endpoint->ep != NULL;
+}
+
+void tmsg_carrier_forget(tmsg_endpoint_t *endpoint)
+{
+    endpoint->unexplained = false;
+    endpoint->transports[0] = '\0';
+    endpoint->carrier = TMSG_CARRIER_UNKNOWN;
 }
 
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)

@@ -21,11 +21,17 @@ bool tmsg_carrier_shares(const char *transports);
 /* Whose thresholds hold where these of tmsg_ucx_transports() are. */
 tmsg_carrier_t tmsg_carrier_of(const char *transports);
 
+/* What carries an open endpoint is to be found out, once UCX has one for it; it
+ * is to be now; and it is not known any more. */
+void tmsg_carrier_ask(tmsg_endpoint_t *endpoint);
+bool tmsg_carrier_is_asked(const tmsg_endpoint_t *endpoint);
+void tmsg_carrier_forget(tmsg_endpoint_t *endpoint);
+
 /* Asks UCX, outside it, and fills in the endpoint's transports and why. */
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
 
-/* What carries it now: UCX adds lanes while it is used, and the peer may read
- * our memory ("cma"). */
+/* What carries it now, or did last: UCX adds lanes while it is used, and the
+ * peer may read our memory ("cma"). */
 void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
                        size_t bytes);
 

@@ -82,6 +82,12 @@ void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token);
 /* Tells the peer what was consumed, if it is worth a message. */
 void tmsg_control_credit(tmsg_channel_t *channel);
 
+/* Whether some wait to be posted. */
+static inline bool tmsg_control_waits(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->controls.count > 0;
+}
+
 /* Posts what was made inside UCX; drops it. */
 void tmsg_control_flush(tmsg_endpoint_t *endpoint);
 void tmsg_control_discard(tmsg_endpoint_t *endpoint);

@@ -153,3 +153,8 @@ bool tmsg_credit_is_due(const tmsg_endpoint_t *endpoint)
     return tmsg_credit_counts(&endpoint->peer_hello) && news > 0 &&
            news >= endpoint->credit.rx_window / 2;
 }
+
+uint64_t tmsg_credit_given(const tmsg_worker_t *worker)
+{
+    return worker->windows;
+}

@@ -66,4 +66,7 @@ void tmsg_credit_pass(tmsg_endpoint_t *endpoint, uint64_t charge);
 bool tmsg_credit_is_due(const tmsg_endpoint_t *endpoint);
 uint64_t tmsg_credit_edge(const tmsg_endpoint_t *endpoint);
 
+/* Bytes that a worker's peers may send ahead, all together. */
+uint64_t tmsg_credit_given(const tmsg_worker_t *worker);
+
 #endif

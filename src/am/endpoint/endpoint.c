@@ -159,6 +159,15 @@ void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint)
     }
 }
 
+tmsg_endpoint_t *tmsg_worker_next_chore(tmsg_worker_t *worker)
+{
+    tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(
+        tmsg_list_pop(&worker->chores), tmsg_endpoint_t, chore);
+
+    endpoint->has_chores = false;
+    return endpoint;
+}
+
 tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
                                     const tmsg_map_t *map)
 {

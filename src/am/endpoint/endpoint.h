@@ -61,6 +61,7 @@ typedef struct tmsg_dialect tmsg_dialect_t;
 struct tmsg_resume;
 
 #define TMSG_LEASE_WORD_BYTES 16
+#define TMSG_TRANSPORTS_BYTES 128
 
 /* The room send's part of an endpoint: no other room touches it. What every
  * message looks at comes last, beside the first of recv's. */
@@ -142,7 +143,7 @@ struct tmsg_endpoint {
     char peer_url[TMSG_URL_TEXT_BYTES];
     char peer_name[400];
     char why[160]; /* why shared memory is used, or not */
-    char transports[128];
+    char transports[TMSG_TRANSPORTS_BYTES];
     tmsg_carrier_t carrier; /* what they come to; known once it is open */
     tmsg_cma_t cma;
     void *_Atomic user;
@@ -247,6 +248,9 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* from any thread */
 void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_return(tmsg_endpoint_t *endpoint);
 
+/* It leaves the table, and with it go the references that were had ahead. */
+void tmsg_endpoint_unlist(tmsg_endpoint_t *endpoint);
+
 /* The low bits of an id are its place in the table of its worker. */
 #define TMSG_ENDPOINT_SLOT_BITS 20
 #define TMSG_ENDPOINT_SLOT_MASK ((1u << TMSG_ENDPOINT_SLOT_BITS) - 1)
@@ -314,8 +318,10 @@ bool tmsg_close_waits(const tmsg_endpoint_t *endpoint);
 /* Whether the socket still stands; true where there never was one. */
 bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
 
-/* Lock held: has the endpoint's chores done by the next progress(). */
+/* Lock held: has the endpoint's chores done by the next progress(), which takes
+ * one after the other. */
 void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint);
+tmsg_endpoint_t *tmsg_worker_next_chore(tmsg_worker_t *worker);
 
 /* Where the measures of a map that suits the peer are; of another map, if the
  * stamp is another. */

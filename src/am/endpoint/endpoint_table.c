@@ -20,6 +20,14 @@ void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
     }
 }
 
+void tmsg_endpoint_unlist(tmsg_endpoint_t *endpoint)
+{
+    atomic_fetch_sub_explicit(&endpoint->refs, endpoint->refs_ahead,
+                              memory_order_relaxed);
+    endpoint->refs_ahead = 0;
+    endpoint->listed = false;
+}
+
 void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint)
 {
     if (!endpoint->listed) {

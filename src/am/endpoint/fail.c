@@ -82,3 +82,8 @@ void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
                             tmsg_ucx_status_words(ucs));
     }
 }
+
+void tmsg_endpoint_fail_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->ucx_lost);
+}

@@ -46,6 +46,14 @@ void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told)
     memcpy(endpoint->peer_word, told + 8, TMSG_LEASE_WORD_BYTES);
 }
 
+void tmsg_lease_forget(tmsg_endpoint_t *endpoint) { endpoint->peer_lease = 0; }
+
+struct iovec tmsg_lease_of_peer(const tmsg_endpoint_t *endpoint)
+{
+    return (struct iovec){(void *)(uintptr_t)endpoint->peer_lease,
+                          TMSG_LEASE_WORD_BYTES};
+}
+
 void tmsg_lease_withdraw(tmsg_endpoint_t *endpoint)
 {
     sodium_memzero(endpoint->lease, sizeof(endpoint->lease));
@@ -89,8 +97,7 @@ static ssize_t read_word(const tmsg_endpoint_t *endpoint,
                          uint8_t read[TMSG_LEASE_WORD_BYTES])
 {
     const struct iovec here = {read, TMSG_LEASE_WORD_BYTES};
-    const struct iovec there = {(void *)(uintptr_t)endpoint->peer_lease,
-                                TMSG_LEASE_WORD_BYTES};
+    const struct iovec there = tmsg_lease_of_peer(endpoint);
 
     return process_vm_readv((pid_t)endpoint->peer_hello.pid, &here, 1, &there,
                             1, 0);

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "am/endpoint/endpoint.h"
 
@@ -29,8 +30,12 @@ bool tmsg_lease_is_known(const tmsg_endpoint_t *endpoint);
  * peer. Errors: IO. */
 tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told);
 
-/* The same of the peer. */
+/* The same of the peer; until the connection is another. */
 void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told);
+void tmsg_lease_forget(tmsg_endpoint_t *endpoint);
+
+/* Where the peer's word is, in its memory. */
+struct iovec tmsg_lease_of_peer(const tmsg_endpoint_t *endpoint);
 
 /* Before the first buffer is given back that UCX has not seen to its end. */
 void tmsg_lease_withdraw(tmsg_endpoint_t *endpoint);

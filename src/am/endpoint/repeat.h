@@ -141,6 +141,9 @@ void tmsg_repeat_forget_in(tmsg_channel_t *channel);
 /* An endpoint leaves its worker, after its last message. Lock held. */
 void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint);
 
+/* The worker ends, before its store. */
+void tmsg_repeat_close(tmsg_worker_t *worker);
+
 /* The channel ends, its worker may have before. */
 void tmsg_repeat_free(tmsg_channel_t *channel);
 

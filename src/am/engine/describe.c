@@ -12,6 +12,7 @@
 
 #include "am/connect/paths.h"
 #include "am/endpoint/carrier.h"
+#include "am/endpoint/credit.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
 #include "am/listen/listener.h"
@@ -391,7 +392,7 @@ static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
     return add_number(object, "held_bytes", tmsg_store_held(worker->store)) &&
            add_number(object, "header_bytes",
                       tmsg_store_noted(worker->store)) &&
-           add_number(object, "ahead_bytes", worker->windows) &&
+           add_number(object, "ahead_bytes", tmsg_credit_given(worker)) &&
            add_number(object, "unfetched_messages",
                       tmsg_fetch_count(worker) + worker->fetch.gapped.count);
 }
@@ -481,7 +482,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     tmsg_status_t state = tmsg_endpoint_status(endpoint);
     const tmsg_hello_t *peer = &endpoint->peer_hello;
     cJSON *object = cJSON_CreateObject();
-    char transports[sizeof(endpoint->transports)];
+    char transports[TMSG_TRANSPORTS_BYTES];
     char ucx[48];
     bool ok = object != NULL;
     tmsg_status_t gone;
@@ -492,10 +493,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         return gone;
     }
     tmsg_worker_lock(endpoint->worker);
-    snprintf(transports, sizeof(transports), "%s", endpoint->transports);
-    if (endpoint->ep != NULL) { /* lanes are added while it is used */
-        tmsg_carrier_list(endpoint, transports, sizeof(transports));
-    }
+    tmsg_carrier_list(endpoint, transports, sizeof(transports));
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
              peer->ucx_patch);
     ok =

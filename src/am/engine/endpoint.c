@@ -6,7 +6,9 @@
 
 #include "am/connect/admit.h"
 #include "am/connect/attach.h"
+#include "am/connect/close.h"
 #include "am/connect/dialect.h"
+#include "am/connect/handshake.h"
 #include "am/connect/link.h"
 #include "am/connect/silence.h"
 #include "am/endpoint/carrier.h"
@@ -49,7 +51,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     tmsg_resume_opened(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     tmsg_silence_opened(endpoint);
-    endpoint->unexplained = true;
+    tmsg_carrier_ask(endpoint);
     tmsg_events_end(&endpoint->events.ready, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);
     if (!again) {
@@ -63,8 +65,8 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     if (endpoint->broken == TMSG_ERR_PEER_LOST) {
         tmsg_link_last_words(endpoint);
     }
-    if (endpoint->broken == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
-        endpoint->fin_received) {
+    if (endpoint->broken == TMSG_ERR_PEER_LOST &&
+        tmsg_close_is_over(endpoint)) {
         /* The peer had its end in order, and UCX told of it as well. */
         tmsg_endpoint_end(endpoint, TMSG_ERR_CLOSED, "closed");
     } else if (endpoint->broken != TMSG_OK) {
@@ -81,7 +83,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
             tmsg_link_refuse(endpoint, status);
         }
     }
-    if (endpoint->unexplained && endpoint->ep != NULL) {
+    if (tmsg_carrier_is_asked(endpoint)) {
         tmsg_carrier_explain(endpoint);
         tmsg_cma_begin(endpoint);
         tmsg_lane_begin(endpoint);
@@ -104,7 +106,7 @@ static tmsg_status_t take_params(tmsg_endpoint_t *endpoint,
                                  const tmsg_endpoint_params_t *read)
 {
     endpoint->dialling = true;
-    endpoint->subscribe = read->subscribe;
+    tmsg_handshake_subscribe(endpoint, read->subscribe);
     tmsg_admit_begin(endpoint, read->keyring);
     return read->devices == NULL
                ? TMSG_OK

@@ -7,14 +7,18 @@
 #include <string.h>
 
 #include "am/boot/refusal.h"
+#include "am/connect/attach.h"
+#include "am/connect/close.h"
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
+#include "am/connect/ping.h"
 #include "am/connect/redial.h"
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/endpoint/session.h"
 #include "am/engine/endpoint_free.h"
@@ -100,14 +104,12 @@ static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
     if (endpoint->ep == NULL) {
         return;
     }
-    if (!endpoint->dialling && endpoint->reply_ep == NULL) {
-        tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
-                       endpoint->number, endpoint->ep, &endpoint->sockets);
+    if (tmsg_attach_keep_ep(endpoint)) {
         endpoint->ep = NULL;
         return;
     }
     if (!in_order) {
-        tmsg_sockets_cut(&endpoint->sockets);
+        tmsg_attach_cut_sockets(endpoint);
     }
     tmsg_op_begin(endpoint, &endpoint->events.closing, close_over);
     ucs = tmsg_ucx_ep_close(endpoint->ep, close_reported,
@@ -130,10 +132,8 @@ static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
         used = (size_t)snprintf(endpoint->error, bytes, "%s: ", peer);
     }
     used += (size_t)snprintf(endpoint->error + used, bytes - used, "%s", error);
-    if (!stood && endpoint->redials > 0 && used < bytes) {
-        snprintf(endpoint->error + used, bytes - used,
-                 " (attempt %u; the first: %s)", endpoint->redials + 1u,
-                 endpoint->redial_why);
+    if (!stood && used < bytes) {
+        tmsg_redial_explain(endpoint, endpoint->error + used, bytes - used);
     }
 }
 
@@ -145,7 +145,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status, bool alive)
     bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
 
     tmsg_lease_withdraw(endpoint);
-    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->ucx_lost);
+    tmsg_endpoint_fail_end(endpoint);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes && !alive) {
@@ -169,24 +169,12 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
     cut(endpoint, TMSG_ERR_PEER_LOST, alive);
     tmsg_endpoint_rename(endpoint);
     tmsg_channels_parted(endpoint);
-    free(endpoint->peer_address);
-    endpoint->peer_address = NULL;
-    endpoint->reply_ep = NULL;
-    endpoint->knocked = false;
-    endpoint->attaching = false;
-    endpoint->knock.attempts = 0;
-    endpoint->unexplained = false;
-    endpoint->transports[0] = '\0';
-    endpoint->carrier = TMSG_CARRIER_UNKNOWN;
-    endpoint->peer_lease = 0;
-    endpoint->ringless = false;
-    endpoint->ring_offered = false;
-    endpoint->lane_why[0] = '\0';
+    tmsg_attach_forget(endpoint);
+    tmsg_carrier_forget(endpoint);
+    tmsg_lease_forget(endpoint);
+    tmsg_lane_forget(endpoint);
     endpoint->broken = TMSG_OK;
-    endpoint->bye_sent = false;
-    endpoint->bye_received = false;
-    endpoint->fin_sent = false;
-    endpoint->fin_received = false;
+    tmsg_close_forget(endpoint);
     tmsg_endpoint_reported(endpoint);
 }
 
@@ -215,7 +203,7 @@ static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
 static tmsg_log_level_t level_of(const tmsg_endpoint_t *endpoint,
                                  tmsg_status_t status)
 {
-    if (endpoint->is_lane || endpoint->late_lane) {
+    if (tmsg_lane_was_claimed(endpoint)) {
         return TMSG_LOG_DEBUG;
     }
     return status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED
@@ -246,7 +234,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     cut(endpoint, status, false);
     tmsg_sends_end(endpoint);
     tmsg_events_end(&endpoint->events.ready, status, endpoint->error);
-    tmsg_events_end(&endpoint->ping_events, status, endpoint->error);
+    tmsg_ping_end(endpoint, status, endpoint->error);
     tmsg_events_end(&endpoint->events.close,
                     status == TMSG_ERR_CLOSED ? TMSG_OK : status,
                     endpoint->error);

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 
 #include "am/connect/admit.h"
+#include "am/connect/attach.h"
 #include "am/endpoint/channel.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/repeat.h"
+#include "am/path/lane.h"
 #include "am/recv/abort.h"
 #include "am/recv/consumer.h"
 #include "am/recv/schemas.h"
@@ -61,24 +63,13 @@ void tmsg_endpoint_free(tmsg_endpoint_t *endpoint)
 {
     tmsg_call_forget(endpoint);
     tmsg_aborts_free(endpoint);
-    free(endpoint->peer_address);
+    tmsg_attach_forget(endpoint);
     free_channels(endpoint);
     tmsg_life_drop(endpoint->life);
     tmsg_resume_free(endpoint);
     tmsg_admit_end(endpoint);
     free(endpoint->ucxx);
     free(endpoint);
-}
-
-/* Out of the table, and with it the references that were had ahead. */
-static void unlist(tmsg_endpoint_t *endpoint)
-{
-    atomic_fetch_sub_explicit(&endpoint->refs, endpoint->refs_ahead,
-                              memory_order_relaxed);
-    endpoint->refs_ahead = 0;
-    endpoint->listed = false;
-    tmsg_repeat_leave(endpoint);
-    tmsg_endpoint_drop(endpoint);
 }
 
 void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
@@ -91,11 +82,13 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
         *slot = NULL;
         endpoint->worker->endpoint_count--;
         tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
-        endpoint->worker->gone_endpoints += !endpoint->is_lane;
+        endpoint->worker->gone_endpoints += !tmsg_lane_is_one(endpoint);
         if (endpoint->ucx != NULL) {
             endpoint->ucx->users--;
             endpoint->ucx = NULL;
         }
-        unlist(endpoint);
+        tmsg_endpoint_unlist(endpoint);
+        tmsg_repeat_leave(endpoint);
+        tmsg_endpoint_drop(endpoint);
     }
 }

@@ -35,10 +35,8 @@ static unsigned do_chores(tmsg_worker_t *worker)
     size_t count = worker->chores.count; /* not those that they leave */
 
     for (size_t i = 0; i < count; i++) {
-        tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(
-            tmsg_list_pop(&worker->chores), tmsg_endpoint_t, chore);
+        tmsg_endpoint_t *endpoint = tmsg_worker_next_chore(worker);
 
-        endpoint->has_chores = false;
         tmsg_endpoint_chores(endpoint);
         tmsg_endpoint_drop(endpoint);
     }

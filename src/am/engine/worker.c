@@ -11,6 +11,7 @@
 #include "am/calls/calls.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/repeat.h"
 #include "am/engine/endpoint_end.h"
 #include "am/engine/progress.h"
 #include "am/engine/retire.h"
@@ -393,7 +394,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     }
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);
-    tmsg_pool_give(tmsg_store_pool(worker->store), worker->gather);
+    tmsg_repeat_close(worker);
     tmsg_map_destroy(worker->layout);
     tmsg_store_close(worker->store);
     tmsg_context_destroy(worker->context);

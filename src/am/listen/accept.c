@@ -12,6 +12,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/listen/knocks.h"
+#include "am/path/lane.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
 
@@ -85,7 +86,7 @@ static void run_release(tmsg_due_t *due)
 /* One that did not get in. */
 static void count(tmsg_listener_t *listener, const tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->is_lane) {
+    if (tmsg_lane_is_one(endpoint)) {
         listener->accepted--; /* it is none of its own */
     } else if (endpoint->admit.turned != TMSG_TURNED_OTHERWISE) {
         listener->turned[endpoint->admit.turned]++;

@@ -100,9 +100,7 @@ tmsg_ucx_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
     tmsg_listener_t *listener;
 
     if (endpoint != NULL) {
-        if (!endpoint->knocked) {
-            tmsg_attach_heard(endpoint, arrival);
-        }
+        tmsg_attach_heard(endpoint, arrival);
         return TMSG_UCX_OK;
     }
     listener = arrival->head.body_bytes != TMSG_ATTACH_BYTES

@@ -73,7 +73,7 @@ static void make(tmsg_endpoint_t *endpoint)
     endpoint->worker->boxes_made++;
     if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_BOX,
                             tmsg_box_shared(boxes->offer)) ||
-        endpoint->controls.count > 0) {
+        tmsg_control_waits(endpoint)) {
         go_without(endpoint, "the peer cannot be told of it");
     }
 }
@@ -84,7 +84,7 @@ __attribute__((noinline)) static void wait_for_one(tmsg_endpoint_t *endpoint)
 
     if (endpoint->carrier == TMSG_CARRIER_SHM &&
         tmsg_carrier_may_find(endpoint, TMSG_FEATURE_BOXES) &&
-        endpoint->controls.count == 0 && ++boxes->waited == FEW) {
+        !tmsg_control_waits(endpoint) && ++boxes->waited == FEW) {
         make(endpoint);
     }
 }

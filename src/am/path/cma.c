@@ -156,9 +156,8 @@ static ssize_t read_some(const tmsg_endpoint_t *endpoint, uint64_t address,
                          struct iovec *here, size_t count, size_t bytes,
                          uint8_t *word)
 {
-    const struct iovec there[] = {
-        {(void *)(uintptr_t)address, bytes},
-        {(void *)(uintptr_t)endpoint->peer_lease, TMSG_LEASE_WORD_BYTES}};
+    const struct iovec there[] = {{(void *)(uintptr_t)address, bytes},
+                                  tmsg_lease_of_peer(endpoint)};
 
     here[count] = (struct iovec){word, TMSG_LEASE_WORD_BYTES};
     return process_vm_readv((pid_t)endpoint->peer_hello.pid, here, count + 1,

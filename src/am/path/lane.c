@@ -153,7 +153,7 @@ static int socket_of(const tmsg_lane_t *lane)
                : -1;
 }
 
-int tmsg_lane_look(tmsg_endpoint_t *endpoint)
+int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p)
 {
     tmsg_lane_t *lane = endpoint->lane;
     int fd = socket_of(lane);
@@ -163,6 +163,7 @@ int tmsg_lane_look(tmsg_endpoint_t *endpoint)
     }
     if (fd >= 0) {
         tmsg_unacked_look(&lane->unacked, fd);
+        *unacked_p = &lane->unacked;
     }
     return fd;
 }
@@ -209,6 +210,23 @@ void tmsg_lane_end(tmsg_endpoint_t *endpoint)
     shut(lane);
     tmsg_lane_drop(lane);
     lane->mover->free(lane);
+}
+
+void tmsg_lane_forget(tmsg_endpoint_t *endpoint)
+{
+    endpoint->ringless = false;
+    endpoint->ring_offered = false;
+    endpoint->lane_why[0] = '\0';
+}
+
+bool tmsg_lane_is_one(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->is_lane;
+}
+
+bool tmsg_lane_was_claimed(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->is_lane || endpoint->late_lane;
 }
 
 static void enlist(tmsg_lane_t *lane)

@@ -103,7 +103,7 @@ bool tmsg_lanes_arm(tmsg_worker_t *worker);
 
 /* tmsg_unacked_look() at its socket, which is given; < 0: it has none, or does
  * not stand. A lane whose word was lost goes on. */
-int tmsg_lane_look(tmsg_endpoint_t *endpoint);
+int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p);
 
 /* The same, but nothing is changed: *unacked is what a look would find. */
 int tmsg_lane_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked);
@@ -118,6 +118,14 @@ void tmsg_lane_give_up(tmsg_endpoint_t *endpoint, const char *why);
 /* Lock held, outside UCX: with the connection, once its messages were
  * abandoned. */
 void tmsg_lane_end(tmsg_endpoint_t *endpoint);
+
+/* The endpoint's next connection tries again what failed in this one. */
+void tmsg_lane_forget(tmsg_endpoint_t *endpoint);
+
+/* Whether a connection's socket is, or was to be, another's lane; or came too
+ * late for that. */
+bool tmsg_lane_is_one(const tmsg_endpoint_t *endpoint);
+bool tmsg_lane_was_claimed(const tmsg_endpoint_t *endpoint);
 
 /* A ping was answered: inside UCX. */
 void tmsg_lane_ponged(tmsg_endpoint_t *endpoint);

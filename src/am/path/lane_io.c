@@ -163,7 +163,7 @@ static bool may_fill(tmsg_lane_t *lane)
         (endpoint->ping_id != out->ping || endpoint->ping_ns == 0)) {
         out->waits = false;
     } else if (!out->asked && endpoint->ping_ns == 0 &&
-               endpoint->controls.count == 0) {
+               !tmsg_control_waits(endpoint)) {
         if (tmsg_ping_send(endpoint) != TMSG_OK) {
             tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, tmsg_error_message());
             return false;

@@ -575,3 +575,8 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     }
     return true;
 }
+
+void tmsg_repeat_close(tmsg_worker_t *worker)
+{
+    tmsg_pool_give(tmsg_store_pool(worker->store), worker->gather);
+}
