@@ -640,7 +640,7 @@ tmsg_status_t false_host_dial(false_host_t *host, side_t *side,
     snprintf(words, bytes, "%s", tmsg_endpoint_error(endpoint));
     must_say(words, host->url);
     must_true(strlen(words) > strlen(host->url) + 10);
-    dialled = endpoint->redials + 1u;
+    dialled = endpoint->conn.redials + 1u;
     tmsg_endpoint_destroy(endpoint);
     for (unsigned i = 0; i < attempts; i++) {
         if (i >= dialled) {

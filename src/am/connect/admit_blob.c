@@ -166,7 +166,7 @@ tmsg_status_t tmsg_admit_blob_knock(tmsg_endpoint_t *endpoint, const void *body,
                                     size_t bytes)
 {
     tmsg_admit_t *admit = &endpoint->admit;
-    tmsg_knock_t *knock = &endpoint->knock;
+    tmsg_knock_t *knock = &endpoint->conn.knock;
     uint8_t transcript[TMSG_HASH_BYTES];
     uint8_t proofs[TMSG_PROOFS_MOST * TMSG_PROOF_BYTES];
     size_t proved_bytes = knock->blob_bytes - TMSG_BLOB_SEAL_BYTES;
@@ -260,7 +260,7 @@ tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
                                      const tmsg_knocker_t *knocker,
                                      const void *body, size_t bytes)
 {
-    uint8_t *nonce = endpoint->knock.proof;
+    uint8_t *nonce = endpoint->conn.knock.proof;
     uint8_t transcript[TMSG_HASH_BYTES];
 
     if (getrandom(nonce, TMSG_NONCE_BYTES, 0) != TMSG_NONCE_BYTES) {
@@ -269,7 +269,7 @@ tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
     tmsg_proof_answer(knocker->bound, body, bytes, nonce, transcript);
     tmsg_proof_make(knocker->key.bytes, TMSG_ROLE_ANSWERING, transcript,
                     nonce + TMSG_NONCE_BYTES);
-    endpoint->knock.proof_bytes = TMSG_ANSWER_EXTRA_BYTES;
+    endpoint->conn.knock.proof_bytes = TMSG_ANSWER_EXTRA_BYTES;
     prepare_to_join(endpoint, &knocker->key, transcript);
     return TMSG_OK;
 }

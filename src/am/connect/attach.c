@@ -79,7 +79,7 @@ tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 {
     memcpy(body, endpoint->token, TMSG_TOKEN_BYTES);
     tmsg_put_le(body + TMSG_TOKEN_BYTES, endpoint->id, 4);
-    tmsg_put_le(body + TMSG_TOKEN_BYTES + 4, endpoint->number, 4);
+    tmsg_put_le(body + TMSG_TOKEN_BYTES + 4, endpoint->conn.number, 4);
     return (tmsg_preamble_t){.endpoint_id = endpoint->peer_id};
 }
 
@@ -121,7 +121,7 @@ static bool may_never_go_at_once(const tmsg_knock_t *knock)
  * it cannot before its socket is connected. */
 static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
 {
-    tmsg_knock_t *knock = &endpoint->knock;
+    tmsg_knock_t *knock = &endpoint->conn.knock;
     uint8_t body[BODY_BYTES_MOST];
     tmsg_preamble_t head = tmsg_attach_fill(endpoint, body);
     size_t bytes = TMSG_ATTACH_BYTES + knock->proof_bytes;
@@ -150,7 +150,7 @@ static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
 static void knock_again(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, knock.again);
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.knock.again);
     tmsg_status_t status = knock(endpoint);
 
     if (status != TMSG_OK) {
@@ -161,11 +161,11 @@ static void knock_again(tmsg_timer_t *timer)
 tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed)
 {
-    endpoint->peer_address = malloc(sealed->address_bytes);
-    if (endpoint->peer_address == NULL) {
+    endpoint->conn.peer_address = malloc(sealed->address_bytes);
+    if (endpoint->conn.peer_address == NULL) {
         return tmsg_error_memory("a peer's address");
     }
-    memcpy(endpoint->peer_address, sealed->address, sealed->address_bytes);
+    memcpy(endpoint->conn.peer_address, sealed->address, sealed->address_bytes);
     return TMSG_OK;
 }
 
@@ -189,7 +189,7 @@ static tmsg_status_t not_found(const tmsg_endpoint_t *endpoint)
 static void no_end_heard(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, knock.again);
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.knock.again);
 
     if (endpoint->broken == TMSG_OK) { /* else it was heard just now */
         tmsg_engine.end(endpoint, TMSG_ERR_UNREACHABLE, endpoint->broken_why);
@@ -209,8 +209,8 @@ static tmsg_status_t await_its_end(tmsg_endpoint_t *endpoint)
     snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
              tmsg_error_message());
     tmsg_loop_clear_timer(loop, &endpoint->link.deadline);
-    endpoint->knock.again.expired = no_end_heard;
-    tmsg_loop_set_timer(loop, &endpoint->knock.again, END_MS);
+    endpoint->conn.knock.again.expired = no_end_heard;
+    tmsg_loop_set_timer(loop, &endpoint->conn.knock.again, END_MS);
     return TMSG_OK;
 }
 
@@ -218,7 +218,7 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_t *ucx = endpoint->ucx;
     uint64_t peer = endpoint->peer_hello.ucx_id;
-    const void *address = endpoint->peer_address;
+    const void *address = endpoint->conn.peer_address;
     tmsg_status_t status = endpoint->link.net_only
                                ? TMSG_OK
                                : tmsg_kin_meet(ucx, &endpoint->peer_hello);
@@ -226,11 +226,12 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
     if (status != TMSG_OK) {
         return status;
     }
-    status = endpoint->dialling
-                 ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
-                                  &endpoint->sockets, &endpoint->number)
-                 : tmsg_pair_match(ucx, peer, address, endpoint->number,
-                                   &endpoint->ep, &endpoint->sockets);
+    status =
+        endpoint->dialling
+            ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
+                             &endpoint->conn.sockets, &endpoint->conn.number)
+            : tmsg_pair_match(ucx, peer, address, endpoint->conn.number,
+                              &endpoint->ep, &endpoint->conn.sockets);
     if (status == TMSG_ERR_PEER_LOST) {
         status = not_found(endpoint);
     }
@@ -240,7 +241,7 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
     if (status == TMSG_ERR_BUSY) {
         tmsg_ucx_events.retire(ucx); /* a new one starts to count anew */
     }
-    endpoint->knock.again.expired = knock_again;
+    endpoint->conn.knock.again.expired = knock_again;
     if (status == TMSG_OK && endpoint->dialling &&
         tmsg_admit_by_blob(endpoint)) {
         status = prove_knock(endpoint);
@@ -250,9 +251,9 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
 
 void tmsg_attach_end(tmsg_endpoint_t *endpoint)
 {
-    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->knock.again);
-    free(endpoint->knock.blob);
-    endpoint->knock.blob = NULL;
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->conn.knock.again);
+    free(endpoint->conn.knock.blob);
+    endpoint->conn.knock.blob = NULL;
 }
 
 static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)
@@ -273,8 +274,8 @@ static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
 
     *count_p = 0;
     while (fds != NULL && (endpoint = tmsg_endpoint_next(ucx, &at)) != NULL) {
-        for (unsigned i = 0; i < endpoint->sockets.count; i++) {
-            fds[(*count_p)++] = endpoint->sockets.of[i].fd;
+        for (unsigned i = 0; i < endpoint->conn.sockets.count; i++) {
+            fds[(*count_p)++] = endpoint->conn.sockets.of[i].fd;
         }
     }
     return fds;
@@ -290,7 +291,7 @@ static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
     size_t count;
     int *fds;
 
-    if (endpoint->dialling || endpoint->sockets.count > 0 ||
+    if (endpoint->dialling || endpoint->conn.sockets.count > 0 ||
         ucx->sets.count == 0) {
         return NULL;
     }
@@ -307,11 +308,11 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status;
 
-    if (endpoint->peer_address == NULL) {
+    if (endpoint->conn.peer_address == NULL) {
         return TMSG_IN_PROGRESS;
     }
     if (endpoint->ep == NULL) {
-        return endpoint->knock.again.deadline_ns != 0
+        return endpoint->conn.knock.again.deadline_ns != 0
                    ? TMSG_IN_PROGRESS /* for its end to be heard */
                    : tmsg_attach_begin(endpoint);
     }
@@ -323,7 +324,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
         tmsg_watched_t *before = before_send(endpoint);
 
         status = attach(endpoint);
-        tmsg_sockets_find_sent(before, &endpoint->sockets);
+        tmsg_sockets_find_sent(before, &endpoint->conn.sockets);
     }
     if (status == TMSG_OK) {
         tmsg_engine.opened(endpoint);
@@ -334,16 +335,16 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 /* The dialling side: attaches, once. */
 static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->attaching) {
+    if (endpoint->conn.attaching) {
         return TMSG_IN_PROGRESS;
     }
-    endpoint->attaching = true;
+    endpoint->conn.attaching = true;
     return attach(endpoint);
 }
 
 tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
 {
-    if (!endpoint->knocked) {
+    if (!endpoint->conn.knocked) {
         return TMSG_IN_PROGRESS;
     }
     return endpoint->dialling ? advance_dialling(endpoint)
@@ -357,38 +358,39 @@ bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint)
 
     if (keeps) {
         tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
-                       endpoint->number, endpoint->ep, &endpoint->sockets);
+                       endpoint->conn.number, endpoint->ep,
+                       &endpoint->conn.sockets);
     }
     return keeps;
 }
 
 void tmsg_attach_cut_sockets(tmsg_endpoint_t *endpoint)
 {
-    tmsg_sockets_cut(&endpoint->sockets);
+    tmsg_sockets_cut(&endpoint->conn.sockets);
 }
 
 void tmsg_attach_forget(tmsg_endpoint_t *endpoint)
 {
-    free(endpoint->peer_address);
-    endpoint->peer_address = NULL;
+    free(endpoint->conn.peer_address);
+    endpoint->conn.peer_address = NULL;
     endpoint->reply_ep = NULL;
-    endpoint->knocked = false;
-    endpoint->attaching = false;
-    endpoint->knock.attempts = 0;
+    endpoint->conn.knocked = false;
+    endpoint->conn.attaching = false;
+    endpoint->conn.knock.attempts = 0;
 }
 
 void tmsg_attach_heard(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival)
 {
     const uint8_t *ids = arrival->body + TMSG_TOKEN_BYTES;
 
-    if (endpoint->knocked) {
+    if (endpoint->conn.knocked) {
         return;
     }
     endpoint->peer_id = (uint32_t)tmsg_get_le(ids, 4);
     if (!endpoint->dialling) {
-        endpoint->number = (uint32_t)tmsg_get_le(ids + 4, 4);
+        endpoint->conn.number = (uint32_t)tmsg_get_le(ids + 4, 4);
     }
-    endpoint->knocked = true;
+    endpoint->conn.knocked = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
@@ -433,7 +435,7 @@ tmsg_ucx_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
     tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, true, false);
 
     /* Who answers what was not asked has nothing to be answered by. */
-    if (endpoint == NULL || endpoint->ep == NULL || endpoint->knocked) {
+    if (endpoint == NULL || endpoint->ep == NULL || endpoint->conn.knocked) {
         return TMSG_UCX_OK;
     }
     if (tmsg_admit_by_blob(endpoint) &&

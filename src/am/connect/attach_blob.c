@@ -91,10 +91,10 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
         return status;
     }
     memcpy(endpoint->token, theirs.whole.token, TMSG_TOKEN_BYTES);
-    status =
-        tmsg_attach_blob_of(endpoint->ucx, endpoint->token, endpoint->subscribe,
-                            tmsg_admit_by_blob(endpoint), &endpoint->knock.blob,
-                            &endpoint->knock.blob_bytes);
+    status = tmsg_attach_blob_of(
+        endpoint->ucx, endpoint->token, endpoint->conn.subscribe,
+        tmsg_admit_by_blob(endpoint), &endpoint->conn.knock.blob,
+        &endpoint->conn.knock.blob_bytes);
     if (status == TMSG_OK) {
         status = tmsg_attach_address(
             endpoint, tmsg_blob_address(&theirs, endpoint->link.net_only));

@@ -114,11 +114,12 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     if (endpoint->channels.queued_streams > 0) {
         tmsg_calls_closing(endpoint);
     }
-    if (!endpoint->bye_sent && sends_are_over(endpoint)) {
-        endpoint->bye_sent = true;
+    if (!endpoint->conn.bye_sent && sends_are_over(endpoint)) {
+        endpoint->conn.bye_sent = true;
         say_bye(endpoint);
     }
-    if (!endpoint->fin_sent && endpoint->bye_sent && all_received(endpoint)) {
+    if (!endpoint->fin_sent && endpoint->conn.bye_sent &&
+        all_received(endpoint)) {
         endpoint->fin_sent = true;
         tmsg_silence_after_fin(endpoint);
         say_fin(endpoint);
@@ -126,7 +127,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     /* The side that waits for the other's socket to end has lost nothing; the
      * one that was asked to close ends it. Without a socket UCX still has to
      * deliver our FIN. */
-    if (endpoint->fin_sent && endpoint->fin_received &&
+    if (endpoint->fin_sent && endpoint->conn.fin_received &&
         endpoint->broken == TMSG_OK &&
         (endpoint->link.fd >= 0 || endpoint->in_ucx == 0)) {
         tmsg_engine.end(endpoint, TMSG_ERR_CLOSED, "closed");
@@ -209,26 +210,26 @@ void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
 
 bool tmsg_close_is_over(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->fin_sent && endpoint->fin_received;
+    return endpoint->fin_sent && endpoint->conn.fin_received;
 }
 
 void tmsg_close_forget(tmsg_endpoint_t *endpoint)
 {
-    endpoint->bye_sent = false;
+    endpoint->conn.bye_sent = false;
     endpoint->bye_received = false;
     endpoint->fin_sent = false;
-    endpoint->fin_received = false;
+    endpoint->conn.fin_received = false;
 }
 
 void tmsg_close_fin(tmsg_endpoint_t *endpoint)
 {
-    if (!endpoint->bye_sent) {
+    if (!endpoint->conn.bye_sent) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "all is received, says the peer, before the end "
                             "was told it");
         return;
     }
-    endpoint->fin_received = true;
+    endpoint->conn.fin_received = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 

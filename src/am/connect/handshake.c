@@ -44,7 +44,7 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
 
     tmsg_session_ops.hello(endpoint, &hello);
     tmsg_attach_keep_apart(endpoint, &hello);
-    hello.subscribe = endpoint->subscribe;
+    hello.subscribe = endpoint->conn.subscribe;
     hello.eager_bytes = tmsg_credit_open(endpoint);
     endpoint->credit.rx_edge = hello.eager_bytes;
     status = tmsg_admit_hello(endpoint, &hello);
@@ -377,5 +377,5 @@ void tmsg_handshake_begin(tmsg_endpoint_t *endpoint)
 
 void tmsg_handshake_subscribe(tmsg_endpoint_t *endpoint, uint32_t bits)
 {
-    endpoint->subscribe = bits;
+    endpoint->conn.subscribe = bits;
 }

@@ -210,7 +210,7 @@ static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
                  tmsg_error_message());
     }
     tmsg_loop_remove(&endpoint->worker->loop, &endpoint->link.source);
-    if (endpoint->fin_sent && endpoint->fin_received) {
+    if (endpoint->fin_sent && endpoint->conn.fin_received) {
         tmsg_engine.end(endpoint, TMSG_ERR_CLOSED, "closed");
         return;
     }
@@ -423,7 +423,8 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_frame_flush(&link->stream); /* a refusal's words, if they fit */
     if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
         tmsg_linger_begin(endpoint->ucx, link->fd,
-                          endpoint->attaching && endpoint->reply_ep == NULL);
+                          endpoint->conn.attaching &&
+                              endpoint->reply_ep == NULL);
     } else {
         shutdown(link->fd, SHUT_RDWR);
         close(link->fd);

@@ -28,7 +28,7 @@ void tmsg_paths_begin(tmsg_endpoint_t *endpoint)
     uint32_t timeout_ms = endpoint->worker->context->peer_timeout_ms;
 
     if (timeout_ms > 0) {
-        tmsg_sockets_hasten(&endpoint->sockets, timeout_ms);
+        tmsg_sockets_hasten(&endpoint->conn.sockets, timeout_ms);
     }
 }
 
@@ -44,7 +44,7 @@ bool tmsg_paths_are_watched(const tmsg_endpoint_t *endpoint)
 static unsigned look_at_all(tmsg_endpoint_t *endpoint,
                             path_t paths[TMSG_SOCKETS_MOST + 1])
 {
-    tmsg_sockets_t *sockets = &endpoint->sockets;
+    tmsg_sockets_t *sockets = &endpoint->conn.sockets;
     const tmsg_unacked_t *unacked;
     int lane = tmsg_lane_look(endpoint, &unacked);
     unsigned count = 0;
@@ -153,7 +153,7 @@ static uint64_t longer(uint64_t ns, const tmsg_unacked_t *unacked)
 /* The endpoint's own looks are left as they are. */
 uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 {
-    tmsg_sockets_t sockets = endpoint->sockets;
+    tmsg_sockets_t sockets = endpoint->conn.sockets;
     tmsg_unacked_t lane;
     uint64_t longest = 0;
 

@@ -53,7 +53,7 @@ tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
     }
     if (status == TMSG_OK) {
         status =
-            tmsg_events_add(&endpoint->ping_events, worker, endpoint, &request);
+            tmsg_events_add(&endpoint->conn.pings, worker, endpoint, &request);
     }
     if (status == TMSG_OK && request_p != NULL) {
         *request_p = request;
@@ -90,7 +90,7 @@ tmsg_ucx_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
     tmsg_histogram_note(&endpoint->stats.round_trip_ns,
                         tmsg_now_ns() - endpoint->ping_ns);
     endpoint->ping_ns = 0;
-    tmsg_events_end(&endpoint->ping_events, TMSG_OK, NULL);
+    tmsg_events_end(&endpoint->conn.pings, TMSG_OK, NULL);
     tmsg_lane_ponged(endpoint);
     return TMSG_UCX_OK;
 }
@@ -98,7 +98,7 @@ tmsg_ucx_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
 void tmsg_ping_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                    const char *error)
 {
-    tmsg_events_end(&endpoint->ping_events, status, error);
+    tmsg_events_end(&endpoint->conn.pings, status, error);
 }
 
 void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why)
@@ -107,5 +107,5 @@ void tmsg_ping_lost(tmsg_endpoint_t *endpoint, const char *why)
 
     endpoint->ping_ns = 0;
     snprintf(error, sizeof(error), "%s: %s", endpoint->peer, why);
-    tmsg_events_end(&endpoint->ping_events, TMSG_ERR_PEER_LOST, error);
+    tmsg_events_end(&endpoint->conn.pings, TMSG_ERR_PEER_LOST, error);
 }

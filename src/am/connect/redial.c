@@ -30,9 +30,9 @@ static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
 static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->dialling && !tmsg_lane_is_one(endpoint) &&
-           !endpoint->attaching && endpoint->state == TMSG_EP_CONNECTING &&
+           !endpoint->conn.attaching && endpoint->state == TMSG_EP_CONNECTING &&
            endpoint->link.hello_done && !tmsg_resume_is_away(endpoint) &&
-           endpoint->redials < REDIALS_MOST &&
+           endpoint->conn.redials < REDIALS_MOST &&
            tmsg_schemes[endpoint->link.url.kind]->sessions;
 }
 
@@ -43,10 +43,11 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
     if (left_ms == 0) {
         return false;
     }
-    if (endpoint->redials == 0) {
-        snprintf(endpoint->redial_why, sizeof(endpoint->redial_why), "%s", why);
+    if (endpoint->conn.redials == 0) {
+        snprintf(endpoint->conn.redial_why, sizeof(endpoint->conn.redial_why),
+                 "%s", why);
     }
-    endpoint->redials++;
+    endpoint->conn.redials++;
     tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);
     tmsg_engine.part(endpoint, true);
     tmsg_link_set_deadline(endpoint, left_ms); /* of being away, too */
@@ -63,7 +64,7 @@ bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 
 bool tmsg_redial_halfway(tmsg_endpoint_t *endpoint, const char *why)
 {
-    return endpoint->redials == 0 && endpoint->link.address_done &&
+    return endpoint->conn.redials == 0 && endpoint->link.address_done &&
            may_be_dialled(endpoint) && dial_anew(endpoint, why);
 }
 
@@ -81,7 +82,7 @@ void tmsg_redial_settled(tmsg_endpoint_t *endpoint)
 tmsg_status_t tmsg_redial_recognize(const tmsg_endpoint_t *endpoint,
                                     const tmsg_hello_t *theirs)
 {
-    if (endpoint->redials > 0 &&
+    if (endpoint->conn.redials > 0 &&
         memcmp(theirs->instance_id, endpoint->peer_hello.instance_id,
                sizeof(theirs->instance_id)) != 0) {
         return tmsg_error_set(TMSG_ERR_PEER_LOST,
@@ -94,8 +95,8 @@ tmsg_status_t tmsg_redial_recognize(const tmsg_endpoint_t *endpoint,
 void tmsg_redial_explain(const tmsg_endpoint_t *endpoint, char *text,
                          size_t bytes)
 {
-    if (endpoint->redials > 0) {
+    if (endpoint->conn.redials > 0) {
         snprintf(text, bytes, " (attempt %u; the first: %s)",
-                 endpoint->redials + 1u, endpoint->redial_why);
+                 endpoint->conn.redials + 1u, endpoint->conn.redial_why);
     }
 }

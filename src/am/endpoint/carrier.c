@@ -31,8 +31,8 @@ bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
 {
     return (endpoint->ep != NULL || endpoint->link.address_sent) &&
            !endpoint->link.net_only && endpoint->ucx->shares &&
-           (endpoint->transports[0] == '\0' ||
-            tmsg_carrier_shares(endpoint->transports));
+           (endpoint->carried.transports[0] == '\0' ||
+            tmsg_carrier_shares(endpoint->carried.transports));
 }
 
 /* Without a socket nobody would tell who waits for what is to come there that
@@ -72,8 +72,8 @@ static void explain_network(tmsg_endpoint_t *endpoint)
     const tmsg_ucx_key_t *tls =
         tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
 
-    if (endpoint->link.net_only || endpoint->transports[0] == '\0' ||
-        tmsg_carrier_shares(endpoint->transports)) {
+    if (endpoint->link.net_only || endpoint->carried.transports[0] == '\0' ||
+        tmsg_carrier_shares(endpoint->carried.transports)) {
         return;
     }
     if (tls != NULL && tls->origin != TMSG_ORIGIN_DEFAULT) {
@@ -93,7 +93,7 @@ void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
     size_t used;
 
     if (endpoint->ep == NULL) {
-        snprintf(text, bytes, "%s", endpoint->transports);
+        snprintf(text, bytes, "%s", endpoint->carried.transports);
         return;
     }
     tmsg_ucx_transports(endpoint->ep, text, bytes);
@@ -105,30 +105,30 @@ void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
 
 void tmsg_carrier_ask(tmsg_endpoint_t *endpoint)
 {
-    endpoint->unexplained = true;
+    endpoint->carried.asked = true;
 }
 
 bool tmsg_carrier_is_asked(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->unexplained && endpoint->ep != NULL;
+    return endpoint->carried.asked && endpoint->ep != NULL;
 }
 
 void tmsg_carrier_forget(tmsg_endpoint_t *endpoint)
 {
-    endpoint->unexplained = false;
-    endpoint->transports[0] = '\0';
+    endpoint->carried.asked = false;
+    endpoint->carried.transports[0] = '\0';
     endpoint->carrier = TMSG_CARRIER_UNKNOWN;
 }
 
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
 {
-    endpoint->unexplained = false;
-    tmsg_ucx_transports(endpoint->ep, endpoint->transports,
-                        sizeof(endpoint->transports));
-    endpoint->carrier = tmsg_carrier_of(endpoint->transports);
+    endpoint->carried.asked = false;
+    tmsg_ucx_transports(endpoint->ep, endpoint->carried.transports,
+                        sizeof(endpoint->carried.transports));
+    endpoint->carrier = tmsg_carrier_of(endpoint->carried.transports);
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
-             endpoint->transports, endpoint->why);
+             endpoint->carried.transports, endpoint->why);
 }
 
 /* Nothing that is to be read is sent to one that shares no memory, whatever it

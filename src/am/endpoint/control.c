@@ -74,7 +74,7 @@ static void over(tmsg_op_t *op)
 
     tmsg_op_over(endpoint, op);
     let_go(posted);
-    endpoint->controls_in_ucx--;
+    endpoint->controls.in_ucx--;
     if (endpoint->state == TMSG_EP_CLOSING) {
         tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
     }
@@ -138,7 +138,7 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
         return TMSG_ERR_NO_MEMORY;
     }
     tmsg_op_begin(endpoint, &posted->op, over);
-    endpoint->controls_in_ucx++;
+    endpoint->controls.in_ucx++;
     send.header = posted->bytes;
     send.header_bytes = posted->header_bytes;
     send.data = payload_of(posted);
@@ -184,7 +184,7 @@ static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,
     uint64_t windows =
         (uint64_t)endpoint->channels.count * endpoint->worker->queue_depth;
 
-    if (endpoint->controls_in_ucx > ANSWERS_MOST * windows + ANSWERS_MORE) {
+    if (endpoint->controls.in_ucx > ANSWERS_MOST * windows + ANSWERS_MORE) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_LIMIT_EXCEEDED,
                             "the peer goes on without taking what it is "
                             "answered");
@@ -205,13 +205,13 @@ static bool may_post(const tmsg_endpoint_t *endpoint)
 
 static control_t *pop(tmsg_endpoint_t *endpoint)
 {
-    return TMSG_CONTAINER_OF(tmsg_list_pop(&endpoint->controls), control_t,
-                             node);
+    return TMSG_CONTAINER_OF(tmsg_list_pop(&endpoint->controls.waiting),
+                             control_t, node);
 }
 
 void tmsg_control_flush(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->controls.count > 0 && may_post(endpoint)) {
+    while (endpoint->controls.waiting.count > 0 && may_post(endpoint)) {
         control_t *control = pop(endpoint);
 
         control->head.endpoint_id = endpoint->peer_id; /* as it is by now */
@@ -223,7 +223,7 @@ void tmsg_control_flush(tmsg_endpoint_t *endpoint)
 
 void tmsg_control_discard(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->controls.count > 0) {
+    while (endpoint->controls.waiting.count > 0) {
         free(pop(endpoint));
     }
 }
@@ -242,9 +242,9 @@ static bool put(tmsg_endpoint_t *endpoint, uint8_t kind,
     control->head = *head;
     control->body_bytes = body_bytes;
     memcpy(control->body, body, body_bytes);
-    tmsg_list_push(&endpoint->controls, &control->node);
+    tmsg_list_push(&endpoint->controls.waiting, &control->node);
     tmsg_control_flush(endpoint);
-    if (endpoint->controls.count > 0) {
+    if (endpoint->controls.waiting.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     return true;
@@ -323,7 +323,7 @@ void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token)
 
     body[0] = word;
     tmsg_put_le(body + 1, token, 8);
-    if (endpoint->controls.count == 0) {
+    if (endpoint->controls.waiting.count == 0) {
         answer_at_once(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
     } else { /* behind the words of what was refused */
         tmsg_control_answer(endpoint, TMSG_KIND_READ, &head, body,

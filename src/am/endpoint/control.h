@@ -85,7 +85,7 @@ void tmsg_control_credit(tmsg_channel_t *channel);
 /* Whether some wait to be posted. */
 static inline bool tmsg_control_waits(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->controls.count > 0;
+    return endpoint->controls.waiting.count > 0;
 }
 
 /* Posts what was made inside UCX; drops it. */

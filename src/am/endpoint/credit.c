@@ -40,14 +40,14 @@ uint64_t tmsg_credit_open(tmsg_endpoint_t *endpoint)
 {
     tmsg_worker_t *worker = endpoint->worker;
     uint64_t all = worker->context->limits.held_bytes / 4;
-    uint64_t share =
-        (all - worker->windows) / (PEERS_EXPECTED + worker->window_count);
+    uint64_t share = (all - worker->windows.bytes) /
+                     (PEERS_EXPECTED + worker->windows.count);
 
     share = share < WINDOW_MOST ? share : WINDOW_MOST;
     endpoint->credit.rx_window = share;
     endpoint->credit.has_window = true;
-    worker->windows += share;
-    worker->window_count++;
+    worker->windows.bytes += share;
+    worker->windows.count++;
     return share;
 }
 
@@ -66,8 +66,8 @@ void tmsg_credit_opened(tmsg_endpoint_t *endpoint)
 void tmsg_credit_close(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->credit.has_window) {
-        endpoint->worker->windows -= endpoint->credit.rx_window;
-        endpoint->worker->window_count--;
+        endpoint->worker->windows.bytes -= endpoint->credit.rx_window;
+        endpoint->worker->windows.count--;
         endpoint->credit.has_window = false;
     }
 }
@@ -156,5 +156,5 @@ bool tmsg_credit_is_due(const tmsg_endpoint_t *endpoint)
 
 uint64_t tmsg_credit_given(const tmsg_worker_t *worker)
 {
-    return worker->windows;
+    return worker->windows.bytes;
 }

@@ -152,19 +152,19 @@ bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
 
 void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint)
 {
-    if (!endpoint->has_chores) {
-        endpoint->has_chores = true;
+    if (!endpoint->chores.queued) {
+        endpoint->chores.queued = true;
         tmsg_endpoint_hold(endpoint);
-        tmsg_list_push(&worker->chores, &endpoint->chore);
+        tmsg_list_push(&worker->chores, &endpoint->chores.node);
     }
 }
 
 tmsg_endpoint_t *tmsg_worker_next_chore(tmsg_worker_t *worker)
 {
     tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(
-        tmsg_list_pop(&worker->chores), tmsg_endpoint_t, chore);
+        tmsg_list_pop(&worker->chores), tmsg_endpoint_t, chores.node);
 
-    endpoint->has_chores = false;
+    endpoint->chores.queued = false;
     return endpoint;
 }
 

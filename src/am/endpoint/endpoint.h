@@ -101,6 +101,70 @@ typedef struct {
     void *on_closed_arg;
 } tmsg_endpoint_events_t;
 
+/* The room connect's part: how the connection is made, and ended in order. */
+typedef struct {
+    void *peer_address;
+    tmsg_knock_t knock;
+    bool knocked;           /* the first round of the attach was heard */
+    bool attaching;         /* the dialling side has begun the second */
+    bool bye_sent;          /* we send no more messages */
+    bool fin_received;      /* the peer has received all of ours */
+    uint8_t redials;        /* of a connection that UCX did not make, */
+    char redial_why[128];   /* and why, the first time */
+    uint32_t subscribe;     /* TMSG_SUBSCRIBE_*, for our hello */
+    uint32_t number;        /* of ep; see pair.h */
+    tmsg_sockets_t sockets; /* below ep */
+    struct tmsg_event *pings;
+} tmsg_endpoint_conn_t;
+
+/* The room path's part, beside the boxes. */
+typedef struct {
+    struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
+    char lane_why[160];     /* is here, if one might be expected */
+    bool ringless;          /* no ring could be made here, or opened there */
+    bool ring_offered;      /* the peer has told of its own */
+    bool late_lane;         /* it claimed to be that of one that is over */
+    bool is_lane;           /* its socket is, or was to be, another's lane */
+} tmsg_endpoint_paths_t;
+
+/* This room's own parts. Who holds it: the table, the handle, messages, sends.
+ */
+typedef struct {
+    atomic_uint count;
+    unsigned ahead; /* of these, had for what is still to come */
+    bool listed;    /* in the table: it may have some ahead */
+} tmsg_endpoint_refs_t;
+
+/* What UCX carries it by. */
+typedef struct {
+    char transports[TMSG_TRANSPORTS_BYTES];
+    bool asked; /* open, and it is yet to be said */
+} tmsg_endpoint_carried_t;
+
+/* See lease.h. */
+typedef struct {
+    uint8_t word[TMSG_LEASE_WORD_BYTES];      /* which the peer reads; */
+    uint64_t peer_at;                         /* where its own is, */
+    uint8_t peer_word[TMSG_LEASE_WORD_BYTES]; /* while it stands */
+} tmsg_endpoint_lease_t;
+
+/* UCX or the lane lost it, and the socket has not said why. */
+typedef struct {
+    tmsg_timer_t timer;
+    char why[128];
+} tmsg_endpoint_lost_t;
+
+typedef struct {
+    tmsg_node_t node; /* in its worker's list */
+    bool queued;
+} tmsg_endpoint_chores_t;
+
+/* Small messages made inside UCX. */
+typedef struct {
+    tmsg_list_t waiting;
+    uint32_t in_ucx;
+} tmsg_endpoint_controls_t;
+
 struct tmsg_endpoint {
     /* What every message looks at lies together, down to the first counters:
      * those of a thousand endpoints are not in the cache when it comes. */
@@ -108,12 +172,10 @@ struct tmsg_endpoint {
     tmsg_ucx_t *ucx;
     tmsg_ucx_ep_t ep; /* NULL: none, or closed */
     tmsg_life_t *life;
-    atomic_uint refs;    /* table, handle, messages, sends */
-    unsigned refs_ahead; /* of these, had for what is still to come */
-    uint32_t id;         /* ours: peers put it into their headers */
+    tmsg_endpoint_refs_t refs;
+    uint32_t id; /* ours: peers put it into their headers */
     tmsg_ep_state_t state;
     tmsg_status_t broken; /* it is to end with this; why is in broken_why */
-    bool listed;          /* in the table: it may have some ahead */
     bool handle;          /* somebody owns it: application or listener */
     bool close_wanted;    /* the application asked for the orderly end */
     bool bye_received; /* nor does the peer, after its channels' bye_sequence */
@@ -143,64 +205,41 @@ struct tmsg_endpoint {
     char peer_url[TMSG_URL_TEXT_BYTES];
     char peer_name[400];
     char why[160]; /* why shared memory is used, or not */
-    char transports[TMSG_TRANSPORTS_BYTES];
-    tmsg_carrier_t carrier; /* what they come to; known once it is open */
+    tmsg_endpoint_carried_t carried;
+    tmsg_carrier_t carrier; /* what that comes to; known once it is open */
     tmsg_cma_t cma;
     void *_Atomic user;
 
     tmsg_link_t link;
-    struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
-    char lane_why[160];     /* is here, if one might be expected */
-    bool ringless;          /* no ring could be made here, or opened there */
-    bool ring_offered;      /* the peer has told of its own */
-    bool late_lane;         /* it claimed to be that of one that is over */
-    bool is_lane;           /* its socket is, or was to be, another's lane */
-    uint8_t redials;        /* of a connection that UCX did not make, */
-    char redial_why[128];   /* and why, the first time */
+    tmsg_endpoint_conn_t conn;
+    tmsg_endpoint_paths_t paths;
     bool dialling;
-    uint8_t token[TMSG_TOKEN_BYTES];      /* the connection's secret */
-    uint8_t lease[TMSG_LEASE_WORD_BYTES]; /* lease.c alone changes it; the */
-    uint64_t peer_lease; /* peer reads it, and this is where its own is, */
-    uint8_t peer_word[TMSG_LEASE_WORD_BYTES]; /* while it stands */
-    void *peer_address;
+    uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
+    tmsg_endpoint_lease_t lease;
     tmsg_hello_t peer_hello;
-    uint32_t subscribe;               /* TMSG_SUBSCRIBE_*, for our hello */
     char devices[TMSG_DEVICES_BYTES]; /* to be used; "": as the address says */
     tmsg_ucx_ep_t reply_ep;           /* by which the peer's attach came */
-    uint32_t number;                  /* of ep; see pair.h */
-    tmsg_sockets_t sockets;           /* below ep */
-    tmsg_knock_t knock;
-    bool knocked;    /* the first round of the attach was heard */
-    bool attaching;  /* the dialling side has begun the second */
-    tmsg_list_t ops; /* that UCX has not reported */
+    tmsg_list_t ops;                  /* that UCX has not reported */
     unsigned in_ucx; /* their number, and that of who needs its UCX worker */
 
     struct tmsg_resume *resume; /* NULL: no session is asked for */
-    tmsg_timer_t ucx_lost; /* UCX or the lane lost it, and the socket has not
-                            * said why */
-    char lost_why[128];
-    bool unexplained; /* open, and what carries it is yet to be said */
-    bool has_chores;
-    tmsg_node_t chore; /* in its worker's list */
+    tmsg_endpoint_lost_t lost;
+    tmsg_endpoint_chores_t chores;
     char broken_why[160];
 
     tmsg_measures_t measured[TMSG_MEASURED]; /* by stamp */
     tmsg_queue_t queue;
-    tmsg_list_t pulled;   /* sends, by what parts the lane is to hand over */
-    tmsg_list_t posted;   /* with UCX, or waiting for the peer's word */
-    tmsg_list_t controls; /* small messages made inside UCX */
-    uint32_t controls_in_ucx;
+    tmsg_list_t pulled; /* sends, by what parts the lane is to hand over */
+    tmsg_list_t posted; /* with UCX, or waiting for the peer's word */
+    tmsg_endpoint_controls_t controls;
     tmsg_list_t ready; /* messages, by own_queue */
 
     struct tmsg_subscriber *subscriptions; /* of publishers to it */
 
-    bool bye_sent; /* we send no more messages */
     bool fin_sent; /* we have received all of the peer's */
-    bool fin_received;
 
     uint64_t ping_ns; /* when the one under way was sent; 0: none is */
     uint32_t ping_id;
-    struct tmsg_event *ping_events;
     tmsg_admit_t admit;
 };
 

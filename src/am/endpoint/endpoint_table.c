@@ -9,43 +9,43 @@
 
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint)
 {
-    atomic_fetch_add_explicit(&endpoint->refs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&endpoint->refs.count, 1, memory_order_relaxed);
 }
 
 void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
 {
-    if (atomic_fetch_sub_explicit(&endpoint->refs, 1, memory_order_acq_rel) ==
-        1) {
+    if (atomic_fetch_sub_explicit(&endpoint->refs.count, 1,
+                                  memory_order_acq_rel) == 1) {
         tmsg_engine.free(endpoint);
     }
 }
 
 void tmsg_endpoint_unlist(tmsg_endpoint_t *endpoint)
 {
-    atomic_fetch_sub_explicit(&endpoint->refs, endpoint->refs_ahead,
+    atomic_fetch_sub_explicit(&endpoint->refs.count, endpoint->refs.ahead,
                               memory_order_relaxed);
-    endpoint->refs_ahead = 0;
-    endpoint->listed = false;
+    endpoint->refs.ahead = 0;
+    endpoint->refs.listed = false;
 }
 
 void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint)
 {
-    if (!endpoint->listed) {
+    if (!endpoint->refs.listed) {
         tmsg_endpoint_hold(endpoint);
         return;
     }
-    if (endpoint->refs_ahead == 0) {
-        atomic_fetch_add_explicit(&endpoint->refs, REFS_AHEAD,
+    if (endpoint->refs.ahead == 0) {
+        atomic_fetch_add_explicit(&endpoint->refs.count, REFS_AHEAD,
                                   memory_order_relaxed);
-        endpoint->refs_ahead = REFS_AHEAD;
+        endpoint->refs.ahead = REFS_AHEAD;
     }
-    endpoint->refs_ahead--;
+    endpoint->refs.ahead--;
 }
 
 void tmsg_endpoint_return(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->listed) {
-        endpoint->refs_ahead++;
+    if (endpoint->refs.listed) {
+        endpoint->refs.ahead++;
     } else {
         tmsg_endpoint_drop(endpoint);
     }
@@ -109,7 +109,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     if (endpoint == NULL) {
         return tmsg_error_memory("an endpoint");
     }
-    atomic_init(&endpoint->refs, 2);
+    atomic_init(&endpoint->refs.count, 2);
     endpoint->dialect = dialect;
     endpoint->worker = worker;
     endpoint->queue.bounds = worker->send_queue;
@@ -127,7 +127,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     tmsg_endpoint_rename(endpoint);
     worker->endpoints[slot] = endpoint;
     worker->endpoint_count++;
-    endpoint->listed = true;
+    endpoint->refs.listed = true;
     *endpoint_p = endpoint;
     return TMSG_OK;
 }

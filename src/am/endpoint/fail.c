@@ -29,9 +29,9 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 static void no_last_words(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, ucx_lost);
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, lost.timer);
 
-    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, endpoint->lost_why);
+    tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, endpoint->lost.why);
 }
 
 /* A peer that ends a connection says why on the socket, which the others may
@@ -42,10 +42,10 @@ static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
     if (endpoint->link.source.fd < 0 || !endpoint->link.connected) {
         return false;
     }
-    if (endpoint->ucx_lost.deadline_ns == 0) {
-        snprintf(endpoint->lost_why, sizeof(endpoint->lost_why), "%s", why);
-        endpoint->ucx_lost.expired = no_last_words;
-        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->ucx_lost,
+    if (endpoint->lost.timer.deadline_ns == 0) {
+        snprintf(endpoint->lost.why, sizeof(endpoint->lost.why), "%s", why);
+        endpoint->lost.timer.expired = no_last_words;
+        tmsg_loop_set_timer(&endpoint->worker->loop, &endpoint->lost.timer,
                             LAST_WORDS_MS);
     }
     return true;
@@ -85,5 +85,5 @@ void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 
 void tmsg_endpoint_fail_end(tmsg_endpoint_t *endpoint)
 {
-    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->ucx_lost);
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->lost.timer);
 }

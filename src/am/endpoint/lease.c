@@ -26,37 +26,41 @@ bool tmsg_lease_is_known(const tmsg_endpoint_t *endpoint)
 tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told)
 {
     uint64_t address =
-        endpoint->link.net_only ? 0 : (uint64_t)(uintptr_t)endpoint->lease;
+        endpoint->link.net_only ? 0 : (uint64_t)(uintptr_t)endpoint->lease.word;
 
     if (address != 0 && tmsg_cma_is_wanted(&endpoint->ucx->keys)) {
         tmsg_cma_let_in();
     }
-    if (getrandom(endpoint->lease, TMSG_LEASE_WORD_BYTES, 0) !=
+    if (getrandom(endpoint->lease.word, TMSG_LEASE_WORD_BYTES, 0) !=
         TMSG_LEASE_WORD_BYTES) {
         return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
     }
     tmsg_put_le(told, address, 8);
-    memcpy(told + 8, endpoint->lease, TMSG_LEASE_WORD_BYTES);
+    memcpy(told + 8, endpoint->lease.word, TMSG_LEASE_WORD_BYTES);
     return TMSG_OK;
 }
 
 void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told)
 {
-    endpoint->peer_lease = endpoint->link.net_only ? 0 : tmsg_get_le(told, 8);
-    memcpy(endpoint->peer_word, told + 8, TMSG_LEASE_WORD_BYTES);
+    endpoint->lease.peer_at =
+        endpoint->link.net_only ? 0 : tmsg_get_le(told, 8);
+    memcpy(endpoint->lease.peer_word, told + 8, TMSG_LEASE_WORD_BYTES);
 }
 
-void tmsg_lease_forget(tmsg_endpoint_t *endpoint) { endpoint->peer_lease = 0; }
+void tmsg_lease_forget(tmsg_endpoint_t *endpoint)
+{
+    endpoint->lease.peer_at = 0;
+}
 
 struct iovec tmsg_lease_of_peer(const tmsg_endpoint_t *endpoint)
 {
-    return (struct iovec){(void *)(uintptr_t)endpoint->peer_lease,
+    return (struct iovec){(void *)(uintptr_t)endpoint->lease.peer_at,
                           TMSG_LEASE_WORD_BYTES};
 }
 
 void tmsg_lease_withdraw(tmsg_endpoint_t *endpoint)
 {
-    sodium_memzero(endpoint->lease, sizeof(endpoint->lease));
+    sodium_memzero(endpoint->lease.word, sizeof(endpoint->lease.word));
     atomic_thread_fence(memory_order_seq_cst); /* before what comes now */
 }
 
@@ -90,7 +94,8 @@ void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 
 bool tmsg_lease_is_word(const tmsg_endpoint_t *endpoint, const uint8_t *read)
 {
-    return sodium_memcmp(read, endpoint->peer_word, TMSG_LEASE_WORD_BYTES) == 0;
+    return sodium_memcmp(read, endpoint->lease.peer_word,
+                         TMSG_LEASE_WORD_BYTES) == 0;
 }
 
 static ssize_t read_word(const tmsg_endpoint_t *endpoint,
@@ -107,7 +112,7 @@ bool tmsg_lease_is_readable(const tmsg_endpoint_t *endpoint)
 {
     uint8_t read[TMSG_LEASE_WORD_BYTES];
 
-    return endpoint->peer_lease != 0 &&
+    return endpoint->lease.peer_at != 0 &&
            read_word(endpoint, read) == TMSG_LEASE_WORD_BYTES &&
            tmsg_lease_is_word(endpoint, read);
 }
@@ -117,7 +122,7 @@ bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
     uint8_t read[TMSG_LEASE_WORD_BYTES];
     ssize_t got;
 
-    if (endpoint->peer_lease == 0 || endpoint->carrier == TMSG_CARRIER_TCP) {
+    if (endpoint->lease.peer_at == 0 || endpoint->carrier == TMSG_CARRIER_TCP) {
         return true;
     }
     atomic_thread_fence(memory_order_seq_cst); /* after what came before */

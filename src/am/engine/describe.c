@@ -362,7 +362,7 @@ static bool add_pinning(cJSON *object, const tmsg_stage_t *stage)
 static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
                             tmsg_stats_t *stats)
 {
-    uint64_t connecting = 0, open = 0, ended = worker->gone_endpoints;
+    uint64_t connecting = 0, open = 0, ended = worker->past.endpoints;
     uint64_t waiting = 0;
 
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
@@ -404,7 +404,7 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
     bool ok;
 
     tmsg_worker_lock(worker);
-    stats = worker->gone;
+    stats = worker->past.stats;
     ok = object != NULL && count_endpoints(object, worker, &stats) &&
          add_memory(object, worker) && add_pinning(object, &worker->stage);
     tmsg_worker_unlock(worker);

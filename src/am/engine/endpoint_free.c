@@ -81,8 +81,8 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
         !endpoint->handle && *slot == endpoint) {
         *slot = NULL;
         endpoint->worker->endpoint_count--;
-        tmsg_stats_add(&endpoint->worker->gone, &endpoint->stats);
-        endpoint->worker->gone_endpoints += !tmsg_lane_is_one(endpoint);
+        tmsg_stats_add(&endpoint->worker->past.stats, &endpoint->stats);
+        endpoint->worker->past.endpoints += !tmsg_lane_is_one(endpoint);
         if (endpoint->ucx != NULL) {
             endpoint->ucx->users--;
             endpoint->ucx = NULL;

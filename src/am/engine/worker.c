@@ -349,7 +349,8 @@ static void drop_chores(tmsg_worker_t *worker)
     tmsg_node_t *node;
 
     while ((node = tmsg_list_pop(&worker->chores)) != NULL) {
-        tmsg_endpoint_drop(TMSG_CONTAINER_OF(node, tmsg_endpoint_t, chore));
+        tmsg_endpoint_drop(
+            TMSG_CONTAINER_OF(node, tmsg_endpoint_t, chores.node));
     }
 }
 

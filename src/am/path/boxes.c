@@ -31,7 +31,7 @@ static void forget_core(tmsg_worker_t *worker)
 static void drop(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
 {
     if (*own != NULL) {
-        endpoint->worker->boxes_made--;
+        endpoint->worker->paths.boxes_made--;
         tmsg_box_free(*own);
         *own = NULL;
     }
@@ -62,7 +62,7 @@ static void make(tmsg_endpoint_t *endpoint)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
-    if (endpoint->worker->boxes_made >= BOXES) {
+    if (endpoint->worker->paths.boxes_made >= BOXES) {
         go_without(endpoint, "other peers have all that a worker makes");
         return;
     }
@@ -70,7 +70,7 @@ static void make(tmsg_endpoint_t *endpoint)
         go_without(endpoint, tmsg_error_message());
         return;
     }
-    endpoint->worker->boxes_made++;
+    endpoint->worker->paths.boxes_made++;
     if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_BOX,
                             tmsg_box_shared(boxes->offer)) ||
         tmsg_control_waits(endpoint)) {
@@ -252,13 +252,13 @@ __attribute__((noinline)) static void wake(tmsg_worker_t *worker)
          node = node->next) {
         tmsg_box_wake(tmsg_boxes_at(node)->in);
     }
-    worker->boxes_sleep = false;
+    worker->paths.boxes_sleep = false;
 }
 
 void tmsg_boxes_wake(tmsg_worker_t *worker)
 {
     /* Not while another thread sleeps, which is woken by what is UCX's. */
-    if (worker->boxes_sleep && !worker->asleep && !worker->armed) {
+    if (worker->paths.boxes_sleep && !worker->asleep && !worker->armed) {
         wake(worker);
     }
 }
@@ -291,7 +291,7 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
     bool all = true;
     tmsg_boxed_t boxed;
 
-    worker->boxes_sleep = worker->boxes.count > 0;
+    worker->paths.boxes_sleep = worker->boxes.count > 0;
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
         tmsg_boxes_t *boxes = tmsg_boxes_at(node);

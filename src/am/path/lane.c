@@ -26,21 +26,21 @@ static bool stands(const tmsg_lane_t *lane)
 
 bool tmsg_lane_sends(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
 
     return stands(lane) && lane->mover->sends(lane);
 }
 
 bool tmsg_lane_receives(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
 
     return stands(lane) && lane->mover->receives(lane);
 }
 
 uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
     uint64_t ahead = lane == NULL ? 0 : lane->mover->ahead(lane);
 
     return ahead > 0 ? ahead : AHEAD_MOST;
@@ -49,7 +49,7 @@ uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
 /* The mover that a large message may be meant for; NULL: there is none. */
 static const tmsg_mover_t *find_mover(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
 
     if (lane != NULL) {
         return !lane->lost && lane->mover->may_send(endpoint) ? lane->mover
@@ -77,19 +77,19 @@ bool tmsg_lane_make(tmsg_endpoint_t *endpoint)
 
 const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
     const tmsg_mover_t *mover = find_mover(endpoint);
 
-    return mover != NULL                   ? mover->ready
-           : endpoint->lane_why[0] != '\0' ? endpoint->lane_why
-           : lane == NULL                  ? "none"
-           : lane->lost                    ? "lost"
-                                           : lane->mover->unready;
+    return mover != NULL                         ? mover->ready
+           : endpoint->paths.lane_why[0] != '\0' ? endpoint->paths.lane_why
+           : lane == NULL                        ? "none"
+           : lane->lost                          ? "lost"
+                                                 : lane->mover->unready;
 }
 
 void tmsg_lane_begin(tmsg_endpoint_t *endpoint)
 {
-    for (size_t i = 0; i < MOVER_COUNT && endpoint->lane == NULL; i++) {
+    for (size_t i = 0; i < MOVER_COUNT && endpoint->paths.lane == NULL; i++) {
         if (movers[i]->begin != NULL) {
             movers[i]->begin(endpoint);
         }
@@ -99,7 +99,8 @@ void tmsg_lane_begin(tmsg_endpoint_t *endpoint)
 void tmsg_lane_go_without(tmsg_endpoint_t *endpoint, const char *what,
                           const char *why)
 {
-    snprintf(endpoint->lane_why, sizeof(endpoint->lane_why), "none: %s", why);
+    snprintf(endpoint->paths.lane_why, sizeof(endpoint->paths.lane_why),
+             "none: %s", why);
     tmsg_log(TMSG_LOG_INFO,
              "%s: large payloads go by UCX, for there is no %s: %s",
              endpoint->peer, what, why);
@@ -111,7 +112,7 @@ void tmsg_lane_adopt(tmsg_lane_t *lane, const tmsg_mover_t *mover,
     lane->mover = mover;
     lane->maker = mover;
     lane->endpoint = endpoint;
-    endpoint->lane = lane;
+    endpoint->paths.lane = lane;
 }
 
 /* The dialling side may never have heard that it stands: it goes without then,
@@ -155,7 +156,7 @@ static int socket_of(const tmsg_lane_t *lane)
 
 int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p)
 {
-    tmsg_lane_t *lane = endpoint->lane;
+    tmsg_lane_t *lane = endpoint->paths.lane;
     int fd = socket_of(lane);
 
     if (lane != NULL && lane->mover->look != NULL) {
@@ -170,10 +171,10 @@ int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p)
 
 int tmsg_lane_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked)
 {
-    int fd = socket_of(endpoint->lane);
+    int fd = socket_of(endpoint->paths.lane);
 
     if (fd >= 0) {
-        *unacked = endpoint->lane->unacked;
+        *unacked = endpoint->paths.lane->unacked;
         tmsg_unacked_look(unacked, fd);
     }
     return fd;
@@ -181,7 +182,7 @@ int tmsg_lane_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked)
 
 bool tmsg_lane_is_intact(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
 
     return lane == NULL || lane->mover->is_intact == NULL ||
            lane->mover->is_intact(lane);
@@ -189,7 +190,7 @@ bool tmsg_lane_is_intact(const tmsg_endpoint_t *endpoint)
 
 void tmsg_lane_give_up(tmsg_endpoint_t *endpoint, const char *why)
 {
-    tmsg_lane_t *lane = endpoint->lane;
+    tmsg_lane_t *lane = endpoint->paths.lane;
 
     shut(lane);
     if (may_go_without(lane)) {
@@ -201,12 +202,12 @@ void tmsg_lane_give_up(tmsg_endpoint_t *endpoint, const char *why)
 
 void tmsg_lane_end(tmsg_endpoint_t *endpoint)
 {
-    tmsg_lane_t *lane = endpoint->lane;
+    tmsg_lane_t *lane = endpoint->paths.lane;
 
     if (lane == NULL) {
         return;
     }
-    endpoint->lane = NULL;
+    endpoint->paths.lane = NULL;
     shut(lane);
     tmsg_lane_drop(lane);
     lane->mover->free(lane);
@@ -214,19 +215,19 @@ void tmsg_lane_end(tmsg_endpoint_t *endpoint)
 
 void tmsg_lane_forget(tmsg_endpoint_t *endpoint)
 {
-    endpoint->ringless = false;
-    endpoint->ring_offered = false;
-    endpoint->lane_why[0] = '\0';
+    endpoint->paths.ringless = false;
+    endpoint->paths.ring_offered = false;
+    endpoint->paths.lane_why[0] = '\0';
 }
 
 bool tmsg_lane_is_one(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->is_lane;
+    return endpoint->paths.is_lane;
 }
 
 bool tmsg_lane_was_claimed(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->is_lane || endpoint->late_lane;
+    return endpoint->paths.is_lane || endpoint->paths.late_lane;
 }
 
 static void enlist(tmsg_lane_t *lane)
@@ -239,7 +240,7 @@ static void enlist(tmsg_lane_t *lane)
 
 void tmsg_lane_stir(tmsg_endpoint_t *endpoint)
 {
-    tmsg_lane_t *lane = endpoint->lane;
+    tmsg_lane_t *lane = endpoint->paths.lane;
 
     if (stands(lane)) {
         lane->quiet = 0;
@@ -250,7 +251,7 @@ void tmsg_lane_stir(tmsg_endpoint_t *endpoint)
 
 void tmsg_lane_ponged(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->lane != NULL && endpoint->lane->out.waits) {
+    if (endpoint->paths.lane != NULL && endpoint->paths.lane->out.waits) {
         tmsg_lane_stir(endpoint);
     }
 }

@@ -19,7 +19,7 @@
  */
 static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
 
     return tmsg_carrier_may_find(endpoint, TMSG_FEATURE_RINGS) &&
            (lane == NULL || (lane->maker == &tmsg_mover_ring && !lane->lost));
@@ -28,7 +28,7 @@ static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 /* NULL: no memory. */
 static tmsg_lane_ring_t *lane_of(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->lane == NULL) {
+    if (endpoint->paths.lane == NULL) {
         tmsg_lane_ring_t *ring = calloc(1, sizeof(*ring));
 
         if (ring == NULL) {
@@ -38,18 +38,19 @@ static tmsg_lane_ring_t *lane_of(tmsg_endpoint_t *endpoint)
         tmsg_lane_adopt(&ring->lane, &tmsg_mover_ring, endpoint);
         ring->lane.stands = true;
     }
-    return tmsg_lane_ring_of(endpoint->lane);
+    return tmsg_lane_ring_of(endpoint->paths.lane);
 }
 
 static void go_without(tmsg_endpoint_t *endpoint, const char *why)
 {
-    endpoint->ringless = true;
+    endpoint->paths.ringless = true;
     tmsg_lane_go_without(endpoint, "ring", why);
 }
 
 static bool sends(const tmsg_lane_t *lane)
 {
-    return tmsg_lane_ring_of(lane)->out != NULL && !lane->endpoint->ringless;
+    return tmsg_lane_ring_of(lane)->out != NULL &&
+           !lane->endpoint->paths.ringless;
 }
 
 static bool receives(const tmsg_lane_t *lane)
@@ -60,7 +61,7 @@ static bool receives(const tmsg_lane_t *lane)
 static bool may_send(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->carrier == TMSG_CARRIER_SHM && may_be_taken(endpoint) &&
-           !endpoint->ringless;
+           !endpoint->paths.ringless;
 }
 
 /* The peer is told of a new ring, and says by PULL whether it has found it. */
@@ -103,11 +104,11 @@ static void offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 {
     bool taken;
 
-    if (endpoint->ring_offered) {
+    if (endpoint->paths.ring_offered) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, "a second ring");
         return;
     }
-    endpoint->ring_offered = true;
+    endpoint->paths.ring_offered = true;
     taken = take(endpoint, offer);
     if (!taken) {
         tmsg_log(TMSG_LOG_INFO, "%s: large payloads come by UCX: %s",
@@ -120,7 +121,7 @@ static void offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 /* The first answer to an offer counts. */
 static void answered(tmsg_endpoint_t *endpoint, bool taken)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
     tmsg_shared_t *shared;
 
     if (lane == NULL || lane->maker != &tmsg_mover_ring || lane->lost ||

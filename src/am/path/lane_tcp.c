@@ -110,7 +110,7 @@ static tmsg_status_t adopt(tmsg_endpoint_t *endpoint, int fd, uint32_t events)
         return status;
     }
     tmsg_lane_adopt(&tcp->lane, &tmsg_mover_tcp, endpoint);
-    endpoint->lane_why[0] = '\0';
+    endpoint->paths.lane_why[0] = '\0';
     return TMSG_OK;
 }
 
@@ -247,7 +247,7 @@ static void begin(tmsg_endpoint_t *endpoint)
         go_without(endpoint, tmsg_error_message());
         return;
     }
-    tmsg_frame_init(&tmsg_lane_tcp_of(endpoint->lane)->stream, fd,
+    tmsg_frame_init(&tmsg_lane_tcp_of(endpoint->paths.lane)->stream, fd,
                     TMSG_HANDSHAKE_BYTES);
 }
 
@@ -278,7 +278,8 @@ static tmsg_endpoint_t *find(const tmsg_endpoint_t *connection,
     }
     id = (uint32_t)tmsg_get_le(data, ID_BYTES);
     endpoint = tmsg_endpoint_by_id(connection->worker, id);
-    if (endpoint == NULL || endpoint->dialling || endpoint->lane != NULL ||
+    if (endpoint == NULL || endpoint->dialling ||
+        endpoint->paths.lane != NULL ||
         (endpoint->state != TMSG_EP_OPEN &&
          endpoint->state != TMSG_EP_CLOSING) ||
         ruled_out(endpoint) != NULL) {
@@ -304,16 +305,16 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     }
     endpoint = find(connection, data, bytes);
     if (endpoint == NULL) {
-        connection->late_lane = is_late(connection, data, bytes);
+        connection->paths.late_lane = is_late(connection, data, bytes);
         return tmsg_error_set(TMSG_ERR_REFUSED,
                               "no connection here waits for this lane");
     }
     tmsg_loop_remove(&connection->worker->loop, &link->source);
     link->fd = -1;
-    connection->is_lane = true;
+    connection->paths.is_lane = true;
     status = adopt(endpoint, fd, EPOLLIN);
     if (status == TMSG_OK) {
-        tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(endpoint->lane);
+        tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(endpoint->paths.lane);
 
         tune(tcp);
         tcp->connected = true;
@@ -327,7 +328,8 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
     }
     tmsg_frame_free(&link->stream);
     snprintf(words, sizeof(words), "this connection %s the lane of %s",
-             endpoint->lane != NULL ? "is now" : "was to be", endpoint->peer);
+             endpoint->paths.lane != NULL ? "is now" : "was to be",
+             endpoint->peer);
     tmsg_engine.end(connection, TMSG_ERR_CANCELED, words);
     return TMSG_OK;
 }
@@ -335,7 +337,7 @@ tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
 /* A lane has one socket, and what can be sent by it can be received. */
 static bool may_send(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->lane;
+    const tmsg_lane_t *lane = endpoint->paths.lane;
 
     return lane != NULL && lane->stands && !lane->lost;
 }

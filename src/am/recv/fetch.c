@@ -320,7 +320,7 @@ static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
     uint64_t most = bytes < left ? bytes : left;
     tmsg_status_t status = TMSG_OK;
 
-    if (message->endpoint->worker->chooses && message->kept_back == 0 &&
+    if (message->endpoint->worker->rx.chooses && message->kept_back == 0 &&
         most > 0) {
         status = tmsg_store_reserve(message->store, most);
         message->kept_back = status == TMSG_OK ? most : 0;
@@ -497,8 +497,8 @@ static void starve(tmsg_message_t *message)
     }
     message->starved = true;
     message->endpoint->stats.starved_messages++;
-    if (!worker->starved) {
-        worker->starved = true;
+    if (!worker->rx.starved) {
+        worker->rx.starved = true;
         tmsg_log(TMSG_LOG_WARN,
                  "%s: a message waits for memory: those that came and were not "
                  "released hold %llu bytes, and held_bytes is %llu; this is "

@@ -175,7 +175,7 @@ tmsg_status_t tmsg_stage_in_choose(tmsg_message_t *message, size_t index,
     }
     dest = &message->stage->dests[index];
     dest->domain = domain == &tmsg_domain_host ? NULL : domain;
-    message->endpoint->worker->chooses |= dest->domain != NULL;
+    message->endpoint->worker->rx.chooses |= dest->domain != NULL;
     dest->stream = stream;
     dest->chosen = true;
     tmsg_map_set_device(message->map, index, device);

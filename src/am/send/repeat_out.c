@@ -56,9 +56,9 @@ void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint)
     tmsg_worker_t *worker = endpoint->worker;
 
     for (unsigned i = 0; i < TMSG_WORKER_RECENT; i++) {
-        if (worker->recent[i] != NULL &&
-            worker->recent[i]->endpoint == endpoint) {
-            worker->recent[i] = NULL;
+        if (worker->tx.recent[i] != NULL &&
+            worker->tx.recent[i]->endpoint == endpoint) {
+            worker->tx.recent[i] = NULL;
         }
     }
 }
@@ -268,15 +268,15 @@ static bool is_recent(tmsg_channel_t *channel)
     tmsg_worker_t *worker = channel->endpoint->worker;
     tmsg_channel_t *gone;
 
-    if (worker->recent[repeat->recent] == channel) {
+    if (worker->tx.recent[repeat->recent] == channel) {
         return true;
     }
-    repeat->recent = (uint8_t)(worker->next_recent++ % TMSG_WORKER_RECENT);
-    gone = worker->recent[repeat->recent];
+    repeat->recent = (uint8_t)(worker->tx.next_recent++ % TMSG_WORKER_RECENT);
+    gone = worker->tx.recent[repeat->recent];
     if (gone != NULL) {
         drop_ready(&gone->repeat_out);
     }
-    worker->recent[repeat->recent] = channel;
+    worker->tx.recent[repeat->recent] = channel;
     return false;
 }
 
@@ -323,11 +323,12 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
 {
     tmsg_pool_t *pool = tmsg_store_pool(worker->store);
 
-    if (worker->gather.data == NULL &&
-        tmsg_pool_take(pool, TMSG_REPEAT_BYTES, &worker->gather) != TMSG_OK) {
-        worker->gather.data = NULL;
+    if (worker->tx.gather.data == NULL &&
+        tmsg_pool_take(pool, TMSG_REPEAT_BYTES, &worker->tx.gather) !=
+            TMSG_OK) {
+        worker->tx.gather.data = NULL;
     }
-    return worker->gather.data;
+    return worker->tx.gather.data;
 }
 
 /* See tmsg_plan_own(). NULL: it cannot be read, or there is no memory. */
@@ -491,9 +492,9 @@ static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
     send->header_bytes = channel->repeat_out.header_bytes;
     send->plan.bytes = channel->repeat_out.payload_bytes;
     send->plan.contiguous = payload;
-    if (payload == worker->gather.data) {
-        send->plan.staging = worker->gather;
-        worker->gather = (tmsg_pool_block_t){NULL, 0};
+    if (payload == worker->tx.gather.data) {
+        send->plan.staging = worker->tx.gather;
+        worker->tx.gather = (tmsg_pool_block_t){NULL, 0};
     }
     send->bytes = send->plan.bytes;
     send->am_flags = channel->repeat_out.am_flags;
@@ -578,5 +579,5 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
 
 void tmsg_repeat_close(tmsg_worker_t *worker)
 {
-    tmsg_pool_give(tmsg_store_pool(worker->store), worker->gather);
+    tmsg_pool_give(tmsg_store_pool(worker->store), worker->tx.gather);
 }

@@ -84,6 +84,38 @@ typedef struct {
     tmsg_timer_t tidy;    /* when to trim the store's pool */
 } tmsg_worker_pace_t;
 
+/* The room send's part. */
+typedef struct {
+    struct tmsg_channel *recent[TMSG_WORKER_RECENT]; /* that sent repeats */
+    unsigned next_recent;
+    tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
+                               * small; of the store's pool */
+} tmsg_worker_tx_t;
+
+/* The room recv's. */
+typedef struct {
+    bool starved; /* a message has waited for memory, as was logged */
+    bool chooses; /* the header callback has chosen a device before */
+} tmsg_worker_rx_t;
+
+/* The room path's: boxes of peers. */
+typedef struct {
+    bool boxes_sleep;    /* their senders are to wake us */
+    unsigned boxes_made; /* for peers */
+} tmsg_worker_paths_t;
+
+/* The room endpoint's: bytes that peers may send ahead; see credit.h. */
+typedef struct {
+    uint64_t bytes;
+    uint32_t count;
+} tmsg_worker_windows_t;
+
+/* The engine's: of endpoints that have left the table. */
+typedef struct {
+    tmsg_stats_t stats;
+    uint64_t endpoints;
+} tmsg_worker_past_t;
+
 struct tmsg_worker {
     tmsg_context_t *context;
     tmsg_life_t *life;
@@ -96,8 +128,7 @@ struct tmsg_worker {
     void *on_header_arg;
     uint32_t queue_depth;
     uint16_t channels; /* that each peer may use */
-    uint64_t windows;  /* bytes that peers may send ahead; see credit.h */
-    uint32_t window_count;
+    tmsg_worker_windows_t windows;
     tmsg_patience_t patience;       /* of its waits, whoever leads */
     tmsg_sharing_t sharing;         /* likewise, and of who polls itself */
     tmsg_queue_params_t send_queue; /* of its endpoints; all set */
@@ -112,7 +143,6 @@ struct tmsg_worker {
     bool inside;      /* UCX is calling us, or a box is being emptied:
                        * UCX is not to be called */
     bool fetching;    /* a thread asks for memory */
-    bool starved;     /* a message has waited for it, as was logged */
     bool dispatching; /* a thread runs what is due */
     bool ending;      /* nothing new begins, and waits end */
     bool doomed;      /* destroyed inside a callback: freed by who leaves */
@@ -123,12 +153,11 @@ struct tmsg_worker {
     unsigned idle;     /* as pace.quiet, and since something was sent */
     tmsg_list_t lanes; /* that something is expected of; lane.h */
     tmsg_list_t boxes; /* of peers, to be looked into; boxes.h */
-    bool boxes_sleep;  /* their senders are to wake us */
     bool boxes_owe;    /* peers are to be called for what UCX has kept back */
     atomic_int
-        peer_core;       /* of whose message came last by one, and 1; 0: none */
-    unsigned boxes_made; /* for peers */
-    bool calls_behind;   /* calls have put something off until then */
+        peer_core; /* of whose message came last by one, and 1; 0: none */
+    tmsg_worker_paths_t paths;
+    bool calls_behind; /* calls have put something off until then */
     tmsg_list_t due;
     tmsg_timer_t silence; /* when to look for peers that are silent */
 
@@ -138,8 +167,7 @@ struct tmsg_worker {
     uint32_t endpoint_slots;
     uint32_t endpoint_count; /* slots that are taken */
     uint32_t generation;     /* of the newest endpoint id */
-    tmsg_stats_t gone;       /* of endpoints that have left the table */
-    uint64_t gone_endpoints;
+    tmsg_worker_past_t past;
     tmsg_list_t chores; /* endpoints that have some */
     tmsg_listener_t *listeners;
     struct tmsg_publisher *publishers;
@@ -149,14 +177,11 @@ struct tmsg_worker {
 
     tmsg_store_t *store;
     uint64_t repeats; /* kinds of message that could be repeated, so far */
-    struct tmsg_channel *recent[TMSG_WORKER_RECENT]; /* that sent repeats */
-    unsigned next_recent;
+    tmsg_worker_tx_t tx;
     tmsg_map_t *layout; /* the newest of what peers have defined, or NULL */
-    tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
-                               * small; of the store's pool */
     tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched, */
     tmsg_list_t ready;        /* and those to be pulled */
-    bool chooses; /* its header callback has chosen a device before */
+    tmsg_worker_rx_t rx;
 };
 
 static inline bool tmsg_worker_is_shared(const tmsg_worker_t *worker)

@@ -430,7 +430,7 @@ Test(admit_blob, a_knock_that_is_repeated_gets_nowhere)
 
     open_keyed(&pair, LINK_SHM);
     be_patient(&pair, 100);
-    make_knock(&pair, 1, nobody, pair.to_a->number + 1, &knock);
+    make_knock(&pair, 1, nobody, pair.to_a->conn.number + 1, &knock);
     send_knock(&pair, &knock);
     await_count(&pair, "handshakes", 1);
     disturb(&pair, half_open(&pair, nobody)->id);
@@ -459,7 +459,7 @@ Test(admit_blob, strangers_shut_nobody_out)
         knock_t knock;
 
         make_knock(&pair, i % 5 == 4 ? 2 : 1, 0xfffff000 + i,
-                   pair.to_a->number + 1 + i - i / 5, &knock);
+                   pair.to_a->conn.number + 1 + i - i / 5, &knock);
         send_knock(&pair, &knock);
         free(knock.blob);
         settle(&pair);
@@ -582,7 +582,8 @@ static void fill_with_knocks(pair_t *pair)
     for (uint32_t i = 0; i < KNOCKS; i++) {
         knock_t knock;
 
-        make_knock(pair, 0, 0xfffff000 + i, pair->to_a->number + 1 + i, &knock);
+        make_knock(pair, 0, 0xfffff000 + i, pair->to_a->conn.number + 1 + i,
+                   &knock);
         send_knock(pair, &knock);
         free(knock.blob);
     }

@@ -48,7 +48,7 @@ static bool is_accepting(void *arg)
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
-        if (endpoint != NULL && !endpoint->is_lane &&
+        if (endpoint != NULL && !endpoint->paths.is_lane &&
             endpoint->state == TMSG_EP_CONNECTING &&
             endpoint->link.hello_done) {
             pair->to_b = endpoint;
@@ -193,7 +193,7 @@ static bool has_address(void *arg)
 
 static bool is_dialled_anew(void *arg)
 {
-    return ((tmsg_endpoint_t *)arg)->redials > 0;
+    return ((tmsg_endpoint_t *)arg)->conn.redials > 0;
 }
 
 /* UCX may have given it up at the peer without a word. */
@@ -212,7 +212,7 @@ static void is_not_answered(link_t link)
     tmsg_link_set_deadline(pair.to_a, 5000);
     receives(&pair, 1);
     must(pair_finish(&pair, sent));
-    cr_expect(eq(uint, pair.to_a->redials, 1));
+    cr_expect(eq(uint, pair.to_a->conn.redials, 1));
     cr_expect(eq(uint, pair.a.accepts, 1));
     pair_drop(&pair);
 }
@@ -249,7 +249,7 @@ Test(redial, not_one_who_hangs_up)
     pair_await(&pair, is_accepting, &pair, "a hello");
     shutdown(pair.to_b->link.fd, SHUT_RDWR);
     cr_expect(eq(int, side_end_of(&pair.b, pair.to_a), TMSG_ERR_PEER_LOST));
-    cr_expect(eq(uint, pair.to_a->redials, 0));
+    cr_expect(eq(uint, pair.to_a->conn.redials, 0));
     pair_drop(&pair);
 }
 

@@ -138,7 +138,7 @@ static void end_with_waiting(bool abandon)
     if (abandon) {
         tmsg_endpoint_destroy(full.pair.to_a);
         pump(&full.pair);
-        must_eq(full.pair.a.worker->windows, 0);
+        must_eq(full.pair.a.worker->windows.bytes, 0);
     }
     tmsg_message_destroy(full.held);
     pair_drop(&full.pair);
@@ -283,8 +283,8 @@ Test(byte_credits, nobody_reads_and_memory_stays_within_the_budget)
     grown = resident() - before;
     fprintf(stderr, "%u MiB to send, %zu KiB grown, %llu KiB of windows\n",
             (unsigned)(SENDERS * EACH * BYTES / MIB), grown / KIB,
-            (unsigned long long)side.worker->windows / KIB);
-    must_true(side.worker->windows <= MIB);
+            (unsigned long long)side.worker->windows.bytes / KIB);
+    must_true(side.worker->windows.bytes <= MIB);
 #ifndef __SANITIZE_ADDRESS__
     must_true(grown < 24 * MIB);
 #endif

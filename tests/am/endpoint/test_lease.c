@@ -24,7 +24,7 @@ Test(lease, stands_until_it_is_withdrawn)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_true(tmsg_lease_is_known(pair.to_a));
-    must_true(pair.to_a->peer_lease != 0 && pair.to_b->peer_lease != 0);
+    must_true(pair.to_a->lease.peer_at != 0 && pair.to_b->lease.peer_at != 0);
     must_true(tmsg_lease_stands(pair.to_a) && tmsg_lease_stands(pair.to_b));
     tmsg_lease_withdraw(pair.to_b);
     must_true(!tmsg_lease_stands(pair.to_a) && tmsg_lease_stands(pair.to_b));
@@ -42,7 +42,7 @@ static void is_its_own(link_t link)
     other = again(&pair);
     must_true(tmsg_lease_stands(pair.to_b) && tmsg_lease_stands(pair.to_a));
     must_true(tmsg_lease_stands(other));
-    memcpy(pair.to_a->lease, other->lease, sizeof(other->lease));
+    memcpy(pair.to_a->lease.word, other->lease.word, sizeof(other->lease.word));
     must_true(!tmsg_lease_stands(pair.to_b));
     pair_drop(&pair);
 }

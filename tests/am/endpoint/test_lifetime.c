@@ -402,7 +402,7 @@ Test(lifetime, an_end_that_ucx_tells_of_too_is_one_in_order)
 
     pair_open(&pair, LINK_BLOB, DRIVE_POLLING, NULL, NULL);
     pair.to_b->fin_sent = true;
-    pair.to_b->fin_received = true;
+    pair.to_b->conn.fin_received = true;
     tmsg_endpoint_break(pair.to_b, TMSG_ERR_PEER_LOST, "UCX lost it");
     must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_CLOSED);
     pair_drop(&pair);

@@ -309,7 +309,7 @@ static bool lane_settled(void *arg)
 
     tmsg_worker_lock(endpoint->worker); /* a thread may be at it */
     settled = tmsg_lane_sends(endpoint) ||
-              (!endpoint->unexplained && endpoint->lane == NULL);
+              (!endpoint->carried.asked && endpoint->paths.lane == NULL);
     tmsg_worker_unlock(endpoint->worker);
     return settled;
 }

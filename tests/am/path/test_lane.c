@@ -106,8 +106,8 @@ static void go_without(link_t link)
     sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), 0);
     large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
-    cr_expect(zero(ptr, pair.to_a->lane));
-    cr_expect(zero(ptr, pair.to_b->lane));
+    cr_expect(zero(ptr, pair.to_a->paths.lane));
+    cr_expect(zero(ptr, pair.to_b->paths.lane));
     cr_expect(eq(u64, by_lane(pair.to_a), 0));
     pair_close(&pair);
 }
@@ -176,7 +176,7 @@ Test(lane, is_no_news)
 /* Sent while another is on its way by the lane: it is before that. */
 static void write_until(const pair_t *pair, uint64_t bytes)
 {
-    while (pair->to_a->lane->written < bytes) {
+    while (pair->to_a->paths.lane->written < bytes) {
         tmsg_worker_progress(pair->a.worker);
         tmsg_worker_progress(pair->b.worker);
     }
@@ -252,7 +252,7 @@ Test(lane, a_refused_message_is_not_pulled)
     large_take(&pair, &pair.a, 2, LARGE);
     cr_expect(eq(int, pair_finish(&pair, refused), TMSG_ERR_REFUSED));
     must(pair_finish(&pair, taken));
-    cr_expect(lt(u64, pair.to_a->lane->written, 2 * LARGE));
+    cr_expect(lt(u64, pair.to_a->paths.lane->written, 2 * LARGE));
     pair_close(&pair);
 }
 
@@ -260,7 +260,7 @@ static bool has_begun(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->lane->written > 0;
+    return pair->to_a->paths.lane->written > 0;
 }
 
 /* Before the receiver has memory for it, and amid it. */
@@ -286,7 +286,7 @@ Test(lane, a_canceled_message_harms_no_other)
     cr_expect(eq(int, pair_finish(&pair, waiting), TMSG_ERR_CANCELED));
     tmsg_message_destroy(message);
 
-    pair.to_a->lane->written = 0;
+    pair.to_a->paths.lane->written = 0;
     amid = send_on(pair.to_a, 0, sample_bytes(3, HUGE), TMSG_SEND_ACKED);
     pair_await(&pair, has_begun, &pair, "its beginning");
     tmsg_request_cancel(amid);
@@ -322,7 +322,7 @@ Test(lane, memory_is_taken_when_its_turn_is_near)
     ahead = tmsg_lane_ahead(pair.to_b);
     cr_assert(ge(u64, ahead, 4 * MIB));
     cr_assert(le(u64, ahead, 64 * MIB));
-    while (pair.to_a->lane->written < GIANT - ahead) {
+    while (pair.to_a->paths.lane->written < GIANT - ahead) {
         tmsg_worker_progress(pair.a.worker);
         tmsg_worker_progress(pair.b.worker);
         cr_assert(lt(u64, held(&pair.a), GIANT + LARGE));
@@ -412,7 +412,7 @@ static void break_lane(pair_t *pair, tmsg_endpoint_t *whose)
         send_on(pair->to_a, 0, sample_bytes(1, HUGE), TMSG_SEND_ACKED);
 
     pair_await(pair, has_begun, pair, "its beginning");
-    shutdown(tmsg_lane_tcp_of(whose->lane)->fd, SHUT_RDWR);
+    shutdown(tmsg_lane_tcp_of(whose->paths.lane)->fd, SHUT_RDWR);
     cr_expect(eq(int, pair_finish(pair, sent), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_a), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_b), TMSG_ERR_PEER_LOST));
@@ -467,9 +467,9 @@ Test(lane, lies_end_the_connection_and_no_more)
         tmsg_put_le(part + 8, rows[i].number, 4);
         tmsg_put_le(part + 16, rows[i].bytes, 8);
         open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-        must_eq(
-            write(tmsg_lane_tcp_of(pair.to_a->lane)->fd, part, sizeof(part)),
-            sizeof(part));
+        must_eq(write(tmsg_lane_tcp_of(pair.to_a->paths.lane)->fd, part,
+                      sizeof(part)),
+                sizeof(part));
         if (rows[i].status == TMSG_OK) {
             sent =
                 send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
@@ -500,17 +500,17 @@ Test(lane, that_ends_before_both_have_it_costs_no_connection)
 
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
     while (!tmsg_lane_sends(pair.to_b)) {
-        if (pair.to_a->lane == NULL ||
-            !tmsg_lane_tcp_of(pair.to_a->lane)->connected) {
+        if (pair.to_a->paths.lane == NULL ||
+            !tmsg_lane_tcp_of(pair.to_a->paths.lane)->connected) {
             tmsg_worker_progress(pair.b.worker);
         }
         tmsg_worker_progress(pair.a.worker);
     }
     must_true(!tmsg_lane_sends(pair.to_a));
     tmsg_worker_progress(pair.a.worker); /* its answer goes */
-    must_true(recv(tmsg_lane_tcp_of(pair.to_a->lane)->fd, answer,
+    must_true(recv(tmsg_lane_tcp_of(pair.to_a->paths.lane)->fd, answer,
                    sizeof(answer), 0) > 0);
-    shutdown(tmsg_lane_tcp_of(pair.to_a->lane)->fd, SHUT_RDWR);
+    shutdown(tmsg_lane_tcp_of(pair.to_a->paths.lane)->fd, SHUT_RDWR);
     pair_await(&pair, are_without, &pair, "their going without");
     for (int i = 0; i < 2; i++) {
         tmsg_request_t *there =
@@ -543,7 +543,7 @@ static void forge(const pair_t *pair, uint32_t number, uint64_t says,
     tmsg_put_le(part + 4, pair->to_b->channels.zero.rx->head.sequence, 4);
     tmsg_put_le(part + 8, number, 4);
     tmsg_put_le(part + 16, says, 8);
-    must_eq(send(tmsg_lane_tcp_of(pair->to_a->lane)->fd, part,
+    must_eq(send(tmsg_lane_tcp_of(pair->to_a->paths.lane)->fd, part,
                  TMSG_LANE_HEADER_BYTES + bytes, MSG_NOSIGNAL),
             TMSG_LANE_HEADER_BYTES + bytes);
     free(part);
@@ -641,7 +641,7 @@ Test(lane, claims_of_strangers_are_turned_away)
     tmsg_lane_end(pair.to_b);
     data[10] ^= 1;
     claim(&pair, data, CLAIM_BYTES); /* wrong */
-    cr_expect(zero(ptr, pair.to_b->lane));
+    cr_expect(zero(ptr, pair.to_b->paths.lane));
     cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_OK));
     sent = send_on(pair.to_b, 0, sample_bytes(1, LARGE), 0);
     large_take(&pair, &pair.b, 1, LARGE);
@@ -666,7 +666,7 @@ Test(lane, keys_are_proved_there)
     tmsg_lane_end(pair.to_b);
     prove(&pair, data);
     claim(&pair, data, CLAIM_BYTES);
-    cr_expect(zero(ptr, pair.to_b->lane));
+    cr_expect(zero(ptr, pair.to_b->paths.lane));
     pair_drop(&pair);
     tmsg_keyring_destroy(options.keyring);
 }

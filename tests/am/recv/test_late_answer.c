@@ -30,7 +30,7 @@ static bool has_asked(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
 
-    return endpoint->attaching;
+    return endpoint->conn.attaching;
 }
 
 static void expect_zeros(int fd)

@@ -165,7 +165,7 @@ static bool is_standing(const tmsg_endpoint_t *endpoint)
 {
     static const uint8_t none[TMSG_LEASE_WORD_BYTES];
 
-    return memcmp(endpoint->lease, none, sizeof(none)) != 0;
+    return memcmp(endpoint->lease.word, none, sizeof(none)) != 0;
 }
 
 static void begin_lie(const tmsg_endpoint_t *endpoint, ucs_status_t status)

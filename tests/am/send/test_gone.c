@@ -92,10 +92,10 @@ static void await_narrow_lane(scene_t *scene)
     pair_t *pair = &scene->pair;
 
     pair_await(pair, both_stand, pair, "a lane");
-    must_true(setsockopt(tmsg_lane_tcp_of(pair->to_a->lane)->fd, SOL_SOCKET,
-                         SO_SNDBUF, &little, sizeof(little)) == 0 &&
-              setsockopt(tmsg_lane_tcp_of(pair->to_b->lane)->fd, SOL_SOCKET,
-                         SO_RCVBUF, &little, sizeof(little)) == 0);
+    must_true(setsockopt(tmsg_lane_tcp_of(pair->to_a->paths.lane)->fd,
+                         SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)) == 0 &&
+              setsockopt(tmsg_lane_tcp_of(pair->to_b->paths.lane)->fd,
+                         SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)) == 0);
 }
 
 static void send_pieces(scene_t *scene, unsigned pieces)
@@ -112,7 +112,7 @@ static void step(const scene_t *scene)
 /* Writes so much to the lane, and what it takes when nobody reads there. */
 static void write_some(const scene_t *scene, size_t bytes)
 {
-    const tmsg_lane_t *lane = scene->pair.to_a->lane;
+    const tmsg_lane_t *lane = scene->pair.to_a->paths.lane;
     uint64_t before = 0;
 
     while (lane->written < bytes) {
@@ -200,7 +200,7 @@ static void run_by_lane(const row_t *row)
     take_away(&scene, row->piece, row->from);
     must_fail(&scene, name);
     cr_expect(ge(u64, scene.pair.to_a->stats.sent_by_lane, 1));
-    cr_expect(eq(int, (int)scene.pair.to_a->lane->lost, 0));
+    cr_expect(eq(int, (int)scene.pair.to_a->paths.lane->lost, 0));
     close_scene(&scene);
 }
 

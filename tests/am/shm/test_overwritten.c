@@ -174,7 +174,8 @@ Test(overwritten, a_box_ends_the_connection)
 
 static uint8_t *ring_of(const pair_t *pair)
 {
-    return tmsg_ring_shared(tmsg_lane_ring_of(pair->to_a->lane)->out)->memory;
+    return tmsg_ring_shared(tmsg_lane_ring_of(pair->to_a->paths.lane)->out)
+        ->memory;
 }
 
 static uint64_t position(const pair_t *pair, size_t place)
@@ -197,11 +198,11 @@ static void write_more(pair_t *pair)
 
     for (int turn = 0; turn < 100 * TURNS; turn++) {
         tmsg_worker_progress(pair->a.worker);
-        before = tmsg_lane_ring_of(pair->to_a->lane)->out == NULL
+        before = tmsg_lane_ring_of(pair->to_a->paths.lane)->out == NULL
                      ? 0
                      : position(pair, RING_WRITTEN);
         tmsg_worker_progress(pair->b.worker);
-        if (tmsg_lane_ring_of(pair->to_a->lane)->out != NULL &&
+        if (tmsg_lane_ring_of(pair->to_a->paths.lane)->out != NULL &&
             position(pair, RING_WRITTEN) > before) {
             return;
         }
@@ -211,7 +212,7 @@ static void write_more(pair_t *pair)
 
 static bool has_written_all(const pair_t *pair)
 {
-    return !pair->to_a->lane->out.busy && pair->to_a->pulled.count == 0;
+    return !pair->to_a->paths.lane->out.busy && pair->to_a->pulled.count == 0;
 }
 
 static tmsg_request_t *begin_large(pair_t *pair, unsigned flags)
@@ -277,7 +278,7 @@ Test(overwritten, a_lost_wish_to_be_woken_is_late_and_no_more)
     }
     memcpy(ring_of(&pair) + RING_READER_WAITS, &no, sizeof(no));
     drive(&pair);
-    must_true(pair.to_a->lane->out.busy);
+    must_true(pair.to_a->paths.lane->out.busy);
     look(&pair);
     large_take(&pair, &pair.a, 2, LARGE);
     must(pair_finish(&pair, sent));

@@ -150,7 +150,8 @@ static bool has_begun(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->lane != NULL && pair->to_a->lane->written > 0;
+    return pair->to_a->paths.lane != NULL &&
+           pair->to_a->paths.lane->written > 0;
 }
 
 Test(ring, small_messages_pass)
@@ -333,13 +334,13 @@ static bool is_refused(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_b->ringless;
+    return pair->to_b->paths.ringless;
 }
 
 static bool has_ring_of_peer(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->lane != NULL &&
-           endpoint->lane->maker == &tmsg_mover_ring &&
+    return endpoint->paths.lane != NULL &&
+           endpoint->paths.lane->maker == &tmsg_mover_ring &&
            tmsg_lane_receives(endpoint);
 }
 
@@ -362,7 +363,8 @@ static void refuse(int fd, uint8_t *mark)
     tmsg_request_t *sent;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    pair.to_b->lane = lane_of_ring(pair.to_b); /* of which nothing was said */
+    pair.to_b->paths.lane =
+        lane_of_ring(pair.to_b); /* of which nothing was said */
     offer(&pair, fd, mark);
     pair_await(&pair, is_refused, &pair, "a refusal");
     sent = send_on(pair.to_b, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
@@ -445,7 +447,7 @@ static bool were_offered(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->ring_offered && pair->to_b->ring_offered;
+    return pair->to_a->paths.ring_offered && pair->to_b->paths.ring_offered;
 }
 
 Test(ring, is_none_over_tcp)
@@ -635,7 +637,8 @@ Test(ring, a_position_that_cannot_be_ends_the_connection)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_true(tmsg_mover_ring.make(pair.to_a));
-    fd = dup(tmsg_ring_shared(tmsg_lane_ring_of(pair.to_a->lane)->out)->fd);
+    fd = dup(
+        tmsg_ring_shared(tmsg_lane_ring_of(pair.to_a->paths.lane)->out)->fd);
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must_true(page != MAP_FAILED);
     tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0));
