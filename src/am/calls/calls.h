@@ -16,6 +16,7 @@
 #include <tensormsg/incoming.h>
 
 #include "am/endpoint/consumer.h"
+#include "am/recv/streamed.h"
 #include "core/list.h"
 #include "serialize/call.h"
 

@@ -129,12 +129,4 @@ typedef struct {
                              * it, it goes without */
 } tmsg_call_send_t;
 
-/* In recv/consumer.c: A message of a stream's has been read, or will not be:
- * its sender may send another. */
-void tmsg_stream_take(tmsg_message_t *message);
-
-/* Nobody can be told what he has to know: the endpoint ends. */
-void tmsg_stream_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                       const char *why);
-
 #endif

@@ -109,42 +109,4 @@ typedef struct {
 
 typedef struct tmsg_channel tmsg_channel_t;
 
-typedef struct tmsg_send tmsg_send_t;
-
-/* A message is prepared, and sure to be sent: may it be repeated? What
- * was chosen for it is in *payload. */
-void tmsg_repeat_note_out(const tmsg_send_t *send,
-                          const tmsg_payload_t *payload);
-
-/* Sends a map, if that repeats a message and can be sent at once: as
- * tmsg_send_begin(), of which nothing has failed then; `params` are not looked
- * at where it is a call. False: nothing has happened. Lock held. */
-bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                      const tmsg_send_params_t *params,
-                      const tmsg_call_send_t *call, tmsg_request_t **request_p);
-
-/* A message has been decoded, and its payload is here: may it be repeated? Its
- * record then keeps its map. */
-void tmsg_repeat_note_in(tmsg_message_t *message,
-                         const tmsg_arrival_t *arrival);
-
-/* Takes an eager message that repeats one. False: it is none, and nothing has
- * happened. Inside UCX. */
-bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
-                         size_t header_bytes, const void *data,
-                         size_t data_bytes);
-
-/* A schema of the channel is about to be another, or the connection is gone. */
-void tmsg_repeat_forget_out(tmsg_channel_t *channel);
-void tmsg_repeat_forget_in(tmsg_channel_t *channel);
-
-/* An endpoint leaves its worker, after its last message. Lock held. */
-void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint);
-
-/* The worker ends, before its store. */
-void tmsg_repeat_close(tmsg_worker_t *worker);
-
-/* The channel ends, its worker may have before. */
-void tmsg_repeat_free(tmsg_channel_t *channel);
-
 #endif

@@ -7,10 +7,10 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
-#include "am/endpoint/repeat.h"
 #include "am/engine/retire.h"
 #include "am/path/boxes.h"
 #include "am/path/cma.h"
+#include "am/recv/repeat_in.h"
 #include "core/error.h"
 #include "core/log.h"
 

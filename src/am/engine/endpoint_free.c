@@ -7,11 +7,11 @@
 #include "am/connect/attach.h"
 #include "am/endpoint/channel.h"
 #include "am/endpoint/endpoint.h"
-#include "am/endpoint/repeat.h"
 #include "am/path/lane.h"
 #include "am/recv/abort.h"
 #include "am/recv/consumer.h"
 #include "am/recv/schemas.h"
+#include "am/send/repeat_out.h"
 #include "am/session/resume.h"
 
 static void free_content(tmsg_channel_t *channel)

@@ -6,6 +6,7 @@
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
+#include "am/recv/streamed.h"
 #include "serialize/call.h"
 
 #define TMSG_UNCALL_BYTES 8 /* u64 id of the call */

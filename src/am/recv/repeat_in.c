@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages that arrive and are like the last one; see repeat.h. */
+#include "am/recv/repeat_in.h"
+
 #include <string.h>
 
 #include "am/endpoint/credit.h"
 #include "am/endpoint/endpoint.h"
-#include "am/endpoint/repeat.h"
 #include "am/endpoint/trace.h"
 #include "am/recv/consumer.h"
 #include "am/recv/deliver.h"

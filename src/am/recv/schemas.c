@@ -5,6 +5,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
+#include "am/recv/repeat_in.h"
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages that are sent and are like the last one; see repeat.h. */
+#include "am/send/repeat_out.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/measures.h"
-#include "am/endpoint/repeat.h"
 #include "am/endpoint/trace.h"
 #include "am/path/boxes.h"
+#include "am/recv/repeat_in.h"
 #include "am/send/consumer.h"
 #include "am/send/send.h"
 #include "core/bytes.h"

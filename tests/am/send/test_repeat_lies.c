@@ -9,6 +9,7 @@
 #include <ucp/api/ucp.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/recv/repeat_in.h"
 #include "support/peers.h"
 #include "support/sample.h"
 
